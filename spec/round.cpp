@@ -46,9 +46,19 @@ void admit(const RankContext& rank, ReplicaState& state, TargetGather& gather, s
     state.admit(header.slot, request.prompt, bytes);
 }
 
+// This rank's part of a pass of the target, where it has one; of the states that a drafter wants the coordinator gets
+// all.
+model::PassResult score(const RankContext& rank, TargetGather& gather, const model::Pass& pass) {
+    model::PassResult scores;
+    if (rank.target) scores = rank.target->forward(pass);
+    gather.share_hidden(scores, pass.hidden_layers.size() * pass.rows.size(), rank.deadline());
+    return scores;
+}
+
 // Draft and target read the same chunk of the prompt; concurrently, where the draft has a rank of its own. A drafter
 // that wants the target's hidden states reads behind it.
-void prefill(const RankContext& rank, ReplicaState& state, Coordinator* coordinator, const PacketHeader& header) {
+void prefill(const RankContext& rank, ReplicaState& state, TargetGather& gather, Coordinator* coordinator,
+             const PacketHeader& header) {
     const std::vector<model::Row> rows = state.prefill(header.slot, static_cast<int>(header.prefill_rows));
     const std::size_t n_read =
         static_cast<std::size_t>(rows.back().position) + 1; // the draft leaves the last one unread
@@ -59,12 +69,12 @@ void prefill(const RankContext& rank, ReplicaState& state, Coordinator* coordina
     };
     const bool wants_hidden = !rank.hidden_layers.empty();
     if (!wants_hidden) read_draft();
-    if (rank.target)
-        scores = rank.target->forward({.rows = rows,
-                                       .logit_rows = {},
-                                       .hidden_layers = rank.hidden_layers,
-                                       .mask = model::Mask::causal,
-                                       .is_prompt = true});
+    scores = score(rank, gather,
+                   {.rows = rows,
+                    .logit_rows = {},
+                    .hidden_layers = rank.hidden_layers,
+                    .mask = model::Mask::causal,
+                    .is_prompt = true});
     if (wants_hidden) read_draft();
 }
 
@@ -77,7 +87,7 @@ void run_command(const RankContext& rank, ReplicaState& state, TargetGather& gat
         return admit(rank, state, gather, plan.admission, header);
     case Command::prefill:
         rank.observer.enter("prefill", &StepSeconds::prefill);
-        prefill(rank, state, coordinator, header);
+        prefill(rank, state, gather, coordinator, header);
         gather_rows(rank, gather, coordinator);
         return;
     case Command::idle:
@@ -144,14 +154,13 @@ RoundResult run_round(const RankContext& rank, ReplicaState& state, TargetGather
     // 3. One pass of the target over the next token and the drafted ones of every sequence.
     observer.enter("score", &StepSeconds::score);
     const TargetBatch batch = state.begin_round(packet);
-    model::PassResult scores;
-    if (rank.target)
-        scores = rank.target->forward({.rows = batch.rows,
-                                       .logit_rows = batch.logit_rows,
-                                       .hidden_layers = rank.hidden_layers,
-                                       .mask = batch.mask,
-                                       .needs = gather.needs(batch.sequences),
-                                       .summary_vocab = gather.vocab_size()});
+    const model::PassResult scores = score(rank, gather,
+                                           {.rows = batch.rows,
+                                            .logit_rows = batch.logit_rows,
+                                            .hidden_layers = rank.hidden_layers,
+                                            .mask = batch.mask,
+                                            .needs = gather.needs(batch.sequences),
+                                            .summary_vocab = gather.vocab_size()});
 
     // 4. One gather sends the coordinator what acceptance needs of each row. A rank without a shard waits here for the
     // target's pass.

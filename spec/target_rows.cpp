@@ -315,6 +315,15 @@ std::vector<TargetRows> TargetGather::finish(dist::Deadline deadline) {
     return rows;
 }
 
+void TargetGather::share_hidden(model::PassResult& scores, std::size_t n, dist::Deadline deadline) {
+    const int root = setting_.first_target_rank;
+    if (root == kRoot || n == 0) return;
+    hidden_.resize(n * static_cast<std::size_t>(setting_.config->hidden_size));
+    if (replica_.rank() == root) std::copy(scores.hidden.begin(), scores.hidden.end(), hidden_.begin());
+    replica_.broadcast(hidden_.data(), hidden_.size() * sizeof(float), root, deadline);
+    if (is_coordinator()) scores.hidden = hidden_;
+}
+
 bool TargetGather::any_status(std::uint64_t status) const {
     for (std::size_t rank = 0; rank < static_cast<std::size_t>(replica_.size()); ++rank) {
         std::uint64_t of_rank;

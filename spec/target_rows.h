@@ -164,6 +164,10 @@ class TargetGather {
     // The rows of each sequence, on the coordinator; elsewhere none. Local wait on a collective.
     std::vector<TargetRows> finish(dist::Deadline deadline);
 
+    // Gives a coordinator without a shard what the first rank with one has of scores.hidden, [n][hidden_size]; it stays
+    // until the next call. Collective over the replica, but where every rank holds a shard: then nothing is done.
+    void share_hidden(model::PassResult& scores, std::size_t n, dist::Deadline deadline);
+
     // Whether a rank sent this status word. Coordinator only.
     bool any_status(std::uint64_t status) const;
 
@@ -183,6 +187,7 @@ class TargetGather {
     std::vector<DraftedRow> drafted_rows_;
     std::vector<std::byte> sent_;     // status word, then each sequence's rows
     std::vector<std::byte> gathered_; // the same of every rank
+    std::vector<float> hidden_;       // of share_hidden()
 };
 
 } // namespace entrodraft::spec

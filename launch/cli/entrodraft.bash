@@ -88,10 +88,10 @@ _entrodraft() {
         --model) kind=-d ;;
         esac ;;
     'inspect')
-        options='--help --config --model --draft --json --tensor-parallel --device --dtype --draft-dtype --batch-size --length --threads --memory'
+        options='--help --config --model --draft --head --json --tensor-parallel --device --dtype --draft-dtype --batch-size --length --threads --memory'
         case $previous in
         --config) kind=-f ;;
-        --model|--draft) kind=-d ;;
+        --model|--draft|--head) kind=-d ;;
         --device) kind=-W separators='' values='cpu cuda' ;;
         --dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 float8' ;;
         --draft-dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 float8' ;;

@@ -245,6 +245,7 @@ _entrodraft() {
             '--config=[read '\''option = value'\'' lines; the command line goes first]:FILE:_files' \
             '--model=[checkpoint to look at: a directory, or a name in the Hugging Face cache; the name may be left out; also -m]:DIR:_path_files -/' \
             '--draft=[checkpoint that is to draft for it: whether it can, and its share of memory; also -md, --draft-model, --model-draft]:DIR:_path_files -/' \
+            '--head=[draft head of it: what it reads, and its share of memory]:DIR:_path_files -/' \
             '--json[all of it as JSON on stdout]' \
             '--tensor-parallel=[ranks that the model is sharded across \[1\]; also -tp, --tensor-parallel-size]:N: ' \
             '--device=[whose memory: cpu, cuda; gpu is cuda \[cpu\]]:DEVICE:(cpu cuda)' \

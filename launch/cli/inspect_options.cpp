@@ -92,6 +92,7 @@ void declare(OptionSet& set, InspectOptions& options) {
     set.add("draft", "DIR", options.draft,
             "checkpoint that is to draft for it: whether it can, and its share of memory")
         .also(kDraftAliases);
+    declare_head(set, options.head, "draft head of it: what it reads, and its share of memory");
     set.add("json", options.json, "all of it as JSON on stdout");
     set.group("What each rank would hold");
     set.add("tensor-parallel", "N", options.ranks, {1, 65536}, "ranks that the model is sharded across")

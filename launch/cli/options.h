@@ -265,6 +265,7 @@ struct DoctorOptions {
 struct InspectOptions {
     std::string model;
     std::string draft;                      // empty: none
+    std::string head;                       // beside no draft
     std::optional<model::WeightType> dtype; // empty: the file's
     std::optional<model::WeightType> draft_dtype;
     bool on_gpu = false;

@@ -45,14 +45,19 @@ void declare_weight_types(OptionSet& set, std::optional<WeightType>& target, std
     declare_weight_type(set, "draft-dtype", draft, "the same for the draft [as --dtype]");
 }
 
+void declare_head(OptionSet& set, std::string& head, const char* help) {
+    set.add("head", "DIR", head, help);
+    set.check([](const ParsedOptions& given) {
+        refuse_if(given.given("head") && given.given("draft"), "--head and --draft: give one of them");
+    });
+}
+
 void declare_head(OptionSet& set, ModelOptions& models) {
-    set.add(
-        "head", "DIR", models.head,
+    declare_head(
+        set, models.head,
         "draft head of the target, which reads its hidden states: EAGLE 1 to 3, HASS, Medusa, ...; see docs/models.md");
     set.check([&models](const ParsedOptions&) {
-        if (models.head.empty()) return;
-        refuse_if(!models.drafts.empty(), "--head and --draft: give one of them");
-        refuse_if(models.random_weights.has_value(), "--random-weights makes up no --head");
+        refuse_if(!models.head.empty() && models.random_weights, "--random-weights makes up no --head");
     });
 }
 

@@ -27,6 +27,7 @@ constexpr const char* kJsonHelp = "results as JSON on stdout, not as tables";
 // Models and what computes. `draft_help`: what --draft is to this command.
 void declare_models(OptionSet& set, ModelOptions& models, const char* draft_help);
 void declare_head(OptionSet& set, ModelOptions& models);
+void declare_head(OptionSet& set, std::string& head, const char* help); // beside --draft
 // Of --drafter, where it is not given: "model", "head" or none.
 std::string default_drafter(const ModelOptions& models);
 // The same of commands that are run on models for their figures, with --max-context and --collective-timeout.

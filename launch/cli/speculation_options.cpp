@@ -187,8 +187,8 @@ std::vector<DrafterChoice> with_ahead(const std::vector<DrafterChoice>& drafters
     if (ahead.outcomes.empty()) settings.push_back(spec::AheadOptions{0, ahead.passes});
     std::vector<DrafterChoice> all;
     for (const DrafterChoice& drafter : drafters) {
-        refuse_if(placement != dist::DraftPlacement::colocated && drafter.has("head"),
-                  "--head reads the target's hidden states: it goes with --draft-placement colocated alone");
+        refuse_if(placement == dist::DraftPlacement::sharded && drafter.has("head"),
+                  "--draft-placement sharded is for one --draft; a --head lies on one rank");
         refuse_if(placement == dist::DraftPlacement::sharded && !drafter.is_one_model(),
                   "--draft-placement sharded is for one --draft; it goes with no other drafter");
         if (!may(drafter)) {

@@ -84,7 +84,7 @@ std::size_t look_at_files(dist::Session& session, const DoctorOptions& options, 
             require_same_models(session, opened, {.threads = threads, .trusts_shared_files = false});
         report.good(describe_files(options, compared, session.world_size()));
         in_agreement(session, [&] { require_heads_for_all(opened, layout_of(session, {})); });
-        for (const std::string& line : opened.not_compared)
+        for (const std::string& line : opened.doubts)
             report.add({false, line});
         report.good("its heads can be sharded across " + counted(session.world_size(), "rank"));
     } catch (const OrderlyFailure& failure) {

@@ -45,9 +45,15 @@ struct ModelFacts {
     model::RunShape run;
 };
 
+// What drafts, whole, on the first rank: a draft model, or the modules of a head.
+struct Drafting {
+    model::ModelConfig config;
+    model::RunShape run;
+};
+
 struct RankShare {
     model::RankNeeds needs;
-    std::uint64_t draft_bytes = 0; // of the whole draft, where the rank drafts
+    std::uint64_t draft_bytes = 0; // of all that drafts, where the rank does
     std::optional<int> longest;    // positions that fit the memory
     std::uint64_t total_bytes() const { return needs.total_bytes() + draft_bytes; }
 };
@@ -55,7 +61,9 @@ struct RankShare {
 struct Inspection {
     ModelFacts model;
     std::optional<ModelFacts> draft;
-    Json pair;                                 // of both, as docs/formats.md has it
+    std::optional<OpenedHead> head;
+    std::vector<Drafting> drafting;
+    Json pair;                                 // of the model and what is to draft, as docs/formats.md has it
     std::optional<std::uint64_t> memory_bytes; // of a rank
     std::vector<RankShare> ranks;
     model::AllReduces all_reduces;
@@ -143,16 +151,39 @@ Json pair_json(const ModelFacts& target, const ModelFacts& draft) {
     return json;
 }
 
-// Of a rank with sequences of so many positions. The draft runs whole on the first rank, over as many as it has.
+// The head, where it can be read; why it cannot draft else.
+void look_at_head(const std::string& name, Inspection& inspection) {
+    const ModelFacts& target = inspection.model;
+    try {
+        inspection.head = open_head(name, target.config, model::Checkpoint::open(target.directory));
+        inspection.pair = {{"possible", true}};
+        const std::string doubt = name_doubt(*inspection.head, "--model " + target.name, target.directory);
+        if (!doubt.empty()) inspection.pair["doubt"] = doubt;
+    } catch (const model::BadFile& error) {
+        inspection.pair = {{"possible", false}, {"why_not", error.what()}};
+    }
+}
+
+void add_drafting(Inspection& inspection, const model::ModelConfig& config,
+                  const std::optional<model::WeightType>& type) {
+    model::RunShape run = inspection.model.run;
+    run.ranks = 1;
+    run.type = type.value_or(config.stored_type);
+    inspection.drafting.push_back({config, run});
+}
+
+// Of a rank with sequences of so many positions. What drafts has as many, or fewer.
 RankShare share_of(const Inspection& inspection, int rank, int length) {
     RankShare share;
     model::RunShape run = inspection.model.run;
     run.length = length;
     share.needs = needs_of(inspection.model.config, run, rank);
-    if (!inspection.draft || rank != 0) return share;
-    run = inspection.draft->run;
-    run.length = std::min(length, inspection.draft->config.max_positions);
-    share.draft_bytes = needs_of(inspection.draft->config, run, 0).total_bytes();
+    if (rank != 0) return share;
+    for (const Drafting& each : inspection.drafting) {
+        run = each.run;
+        run.length = std::min(length, each.config.max_positions);
+        share.draft_bytes += needs_of(each.config, run, 0).total_bytes();
+    }
     return share;
 }
 
@@ -183,10 +214,12 @@ Inspection inspect(const InspectOptions& options) {
     if (!options.draft.empty()) {
         inspection.draft = look_at(options.draft, "--draft", inspection.first_broken);
         inspection.pair = pair_json(inspection.model, *inspection.draft);
-        inspection.draft->run = inspection.model.run;
-        inspection.draft->run.ranks = 1;
-        inspection.draft->run.type = options.draft_dtype.value_or(inspection.draft->config.stored_type);
+        add_drafting(inspection, inspection.draft->config, options.draft_dtype);
     }
+    if (!options.head.empty()) look_at_head(options.head, inspection);
+    if (inspection.head)
+        for (const model::HeadModule& module : inspection.head->head.modules)
+            add_drafting(inspection, module.config, options.draft_dtype);
     try {
         look_at_ranks(inspection);
     } catch (const std::invalid_argument& error) {
@@ -237,12 +270,45 @@ Columns columns_of(const ModelFacts& facts) {
     return columns;
 }
 
+std::string lines_of(const Columns& columns) {
+    std::string text;
+    for (const Column& column : columns)
+        if (!column.heading.empty()) text += fmt::format("  {:<12} {}\n", column.heading, column.text);
+    return text + "\n";
+}
+
 std::string model_text(const ModelFacts& facts) {
     std::string text = fmt::format("{}: {}{}\n", facts.name, facts.config.family,
                                    facts.directory == facts.name ? "" : " in " + facts.directory);
-    for (const Column& column : columns_of(facts))
-        if (!column.heading.empty()) text += fmt::format("  {:<12} {}\n", column.heading, column.text);
-    return text + "\n";
+    return text + lines_of(columns_of(facts));
+}
+
+// What is known of a head, as columns_of() has it of a model.
+Columns columns_of(const OpenedHead& opened) {
+    const model::DraftHead& head = opened.head;
+    const model::ModelConfig& config = head.config();
+    const std::string vocabulary =
+        head.tokens.empty() ? "the model's"
+                            : fmt::format("{} of {} tokens", format_count(head.tokens.size()), config.vocab_size);
+    return {{"name", "", opened.name},
+            {"directory", "", opened.path.string()},
+            {"format", "", head.format},
+            {"modules", "modules", head.modules.size(),
+             fmt::format("{}, of {}", head.modules.size(), format_count(head.modules.back().config.n_layers, "layer"))},
+            {"layers", "", head.modules.back().config.n_layers},
+            {"target_layers", "reads", head.target_layers,
+             fmt::format("the model's states behind layers {}", fmt::join(head.target_layers, ", "))},
+            {"max_tokens", "drafts", head.max_tokens,
+             head.max_tokens == 0 ? "any number of tokens" : "at most " + format_count(head.max_tokens, "token")},
+            {"tokens", "vocabulary", head.tokens.empty() ? config.vocab_size : static_cast<int>(head.tokens.size()),
+             vocabulary},
+            {"trained_for", head.trained_for.empty() ? "" : "trained for", head.trained_for},
+            {"dtype", "in memory", to_string(config.stored_type),
+             to_string(config.stored_type) + ", where --draft-dtype says nothing"}};
+}
+
+std::string head_text(const OpenedHead& head) {
+    return fmt::format("{}: {} head\n", head.name, head.head.format) + lines_of(columns_of(head));
 }
 
 Json slice_json(dist::Slice slice) {
@@ -264,7 +330,7 @@ Columns rank_row(const Inspection& inspection, std::size_t rank) {
                    {"weight_bytes", "weights", needs.weight_bytes, format_bytes(needs.weight_bytes)},
                    {"kv_cache_bytes", "KV cache", needs.cache_bytes, format_bytes(needs.cache_bytes)},
                    {"buffer_bytes", "buffers", needs.activation_bytes, format_bytes(needs.activation_bytes)},
-                   {"draft_bytes", inspection.draft ? "draft" : "", facts.draft_bytes,
+                   {"draft_bytes", inspection.drafting.empty() ? "" : "draft", facts.draft_bytes,
                     facts.draft_bytes > 0 ? format_bytes(facts.draft_bytes) : ""},
                    {"total_bytes", "total", facts.total_bytes(), format_bytes(facts.total_bytes())}};
     if (!facts.longest) return row;
@@ -318,22 +384,23 @@ std::string run_text(const Inspection& inspection) {
 std::string pair_text(const Json& pair, const std::string& target) {
     if (!pair["possible"].get<bool>())
         return fmt::format("It cannot draft for {}: {}\n\n", target, pair["why_not"].get<std::string>());
-    const std::string also = pair.value("not_compared", "");
+    const std::string also = pair.value("not_compared", pair.value("doubt", ""));
     return fmt::format("It can draft for {}.{}\n\n", target, also.empty() ? "" : " " + also + ".");
 }
 
 std::string to_text(const Inspection& inspection) {
     std::string text = model_text(inspection.model);
-    if (inspection.draft) text += model_text(*inspection.draft) + pair_text(inspection.pair, inspection.model.name);
+    if (inspection.draft) text += model_text(*inspection.draft);
+    if (inspection.head) text += head_text(*inspection.head);
+    if (!inspection.pair.is_null()) text += pair_text(inspection.pair, inspection.model.name);
     return text + run_text(inspection);
 }
 
 Json to_json(const Inspection& inspection) {
     Json json = {{"schema_version", 1}, {"model", json_of(columns_of(inspection.model))}};
-    if (inspection.draft) {
-        json["draft"] = json_of(columns_of(*inspection.draft));
-        json["pair"] = inspection.pair;
-    }
+    if (inspection.draft) json["draft"] = json_of(columns_of(*inspection.draft));
+    if (inspection.head) json["head"] = json_of(columns_of(*inspection.head));
+    if (!inspection.pair.is_null()) json["pair"] = inspection.pair;
     const model::RunShape& run = inspection.model.run;
     json["run"] = {{"tensor_parallel", run.ranks},
                    {"threads", run.threads},
@@ -342,7 +409,7 @@ Json to_json(const Inspection& inspection) {
                    {"dtype", to_string(run.type)},
                    {"device", run.on_gpu ? "cuda" : "cpu"},
                    {"kv_cache_dtype", to_string(cache_type(inspection.model.config, run))}};
-    if (inspection.draft) json["run"]["draft_dtype"] = to_string(inspection.draft->run.type);
+    if (!inspection.drafting.empty()) json["run"]["draft_dtype"] = to_string(inspection.drafting.front().run.type);
     for (std::size_t rank = 0; rank < inspection.ranks.size(); ++rank)
         json["ranks"].push_back(json_of(rank_row(inspection, rank)));
     json["all_reduces_a_row"] = {{"count", inspection.all_reduces.count}, {"bytes", inspection.all_reduces.bytes}};

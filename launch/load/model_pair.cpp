@@ -44,7 +44,7 @@ std::vector<HeldModel> held_models(const OpenedPair& opened, const ModelOptions&
 void warn_of_models(const OpenedPair& opened) {
     for (const OpenedModel* model : models_of(opened))
         if (model->was_untied) log_line(stored_head_warning(model->name));
-    for (const std::string& line : opened.not_compared)
+    for (const std::string& line : opened.doubts)
         log_line("warning: " + line);
     const std::int64_t of_target = parameter_count(opened.target.config);
     for (const OpenedModel& draft : opened.drafts)

@@ -8,6 +8,7 @@
 #include "model/families/names.h"
 
 #include <algorithm>
+#include <cctype>
 #include <fmt/format.h>
 #include <stdexcept>
 
@@ -72,21 +73,41 @@ OpenedModel open_model(const std::string& option, const std::string& name,
     return opened;
 }
 
+OpenedHead open_head(const std::string& name, const model::ModelConfig& target, const model::Checkpoint& weights) {
+    const std::string directory = resolve_checkpoint_directory(name, "--head");
+    return {"--head " + name, directory, model::read_head(directory, target, weights)};
+}
+
+// A name among others' directories is what is left of "owner/name" in all of them, and in the hub's cache.
+std::string name_doubt(const OpenedHead& head, const std::string& target, const std::filesystem::path& path) {
+    const auto in_lower_case = [](std::string text) {
+        std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::tolower(c); });
+        return text;
+    };
+    const std::string& full = head.head.trained_for;
+    const std::string name = in_lower_case(std::filesystem::path(full).filename().string());
+    const auto is_named_in = [&](const std::string& text) { return in_lower_case(text).find(name) != text.npos; };
+    if (name.empty() || is_named_in(target) || is_named_in(path.string())) return "";
+    return fmt::format("{} was trained for \"{}\", by its config, and {} has another name: drafts for another target "
+                       "are rejected and cost time",
+                       head.name, full, target);
+}
+
 OpenedPair open_pair(const std::string& target, const std::vector<std::string>& drafts,
                      std::optional<std::uint64_t> random_weights, const std::string& head) {
     OpenedPair pair;
     pair.target = open_model("--target", target, random_weights);
     if (!head.empty()) {
-        const std::string directory = resolve_checkpoint_directory(head, "--head");
-        pair.head = {"--head " + head, directory,
-                     model::read_head(directory, pair.target.config, *pair.target.checkpoint)};
+        pair.head = open_head(head, pair.target.config, *pair.target.checkpoint);
+        if (std::string line = name_doubt(*pair.head, pair.target.name, pair.target.path); !line.empty())
+            pair.doubts.push_back(line);
     }
     const Vocabulary of_target = vocabulary_of(pair.target);
     for (const std::string& name : drafts) {
         const Vocabulary of_draft =
             vocabulary_of(pair.drafts.emplace_back(open_model("--draft", name, random_weights)));
         if (const auto why = why_no_pair(of_target, of_draft)) throw BadOption(*why);
-        if (std::string line = not_compared(of_target, of_draft); !line.empty()) pair.not_compared.push_back(line);
+        if (std::string line = not_compared(of_target, of_draft); !line.empty()) pair.doubts.push_back(line);
     }
     return pair;
 }

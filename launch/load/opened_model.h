@@ -51,8 +51,8 @@ struct OpenedHead {
 struct OpenedPair {
     OpenedModel target;
     std::optional<OpenedHead> head;
-    std::vector<OpenedModel> drafts;       // the largest first
-    std::vector<std::string> not_compared; // a line for each draft whose tokens could not be compared
+    std::vector<OpenedModel> drafts; // the largest first
+    std::vector<std::string> doubts; // a line for each draft that may be none of this target
 };
 
 // The target, then the drafts.
@@ -62,6 +62,13 @@ std::vector<const OpenedModel*> models_of(const OpenedPair& pair);
 // where a directory is missing; what reading throws otherwise. Local.
 OpenedModel open_model(const std::string& option, const std::string& name,
                        std::optional<std::uint64_t> random_weights = {});
+
+// The head for that target. Throws BadOption, naming --head, where the directory is missing, model::BadFile. Local.
+OpenedHead open_head(const std::string& name, const model::ModelConfig& target, const model::Checkpoint& weights);
+
+// That the head says that it was trained for a target of another name, in one line; empty: it does not. `target` is
+// "--target DIR", `path` what this means. Local.
+std::string name_doubt(const OpenedHead& head, const std::string& target, const std::filesystem::path& path);
 
 // The same of both; throws BadOption where a draft has another vocabulary than the target. `head`: a draft head of the
 // target; empty: none. Local.

@@ -21,6 +21,16 @@ HeadFiles open_head(const std::filesystem::path& directory) {
     return {directory, read_object(directory / "config.json"), Checkpoint::open(directory)};
 }
 
+// Authors' layouts and speculators' have it at different places.
+std::string target_name(const HeadFiles& files) {
+    const nlohmann::json* at = &files.json;
+    for (const char* key : {"speculators_config", "verifier", "name_or_path"}) {
+        if (!at->is_object() || !at->contains(key)) return files.text("base_model_name_or_path");
+        at = &(*at)[key];
+    }
+    return at->is_string() ? at->get<std::string>() : "";
+}
+
 } // namespace
 
 std::string HeadFiles::text(const char* field) const {
@@ -36,6 +46,7 @@ DraftHead read_head(const std::filesystem::path& directory, const ModelConfig& t
         if (!format.is_of(files)) continue;
         DraftHead head = format.read(files, {target, weights, names_of(target, weights)});
         head.format = format.name;
+        head.trained_for = target_name(files);
         for (const HeadModule& module : head.modules)
             check_shapes(module.config, module.weights);
         return head;

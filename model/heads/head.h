@@ -36,6 +36,7 @@ struct HeadModule {
 
 struct DraftHead {
     std::string format;              // "eagle3"
+    std::string trained_for;         // the target's name, as the config has it; empty: it has none
     std::vector<HeadModule> modules; // by the depth that they draft at; the last one drafts at every depth behind
     std::vector<int> target_layers;  // Pass::hidden_layers of the target, which make up a row's features
     HeadState state = HeadState::before_norm;

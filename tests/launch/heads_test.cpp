@@ -28,6 +28,11 @@ TEST(Heads, DraftThePlainTextOnAnyNumberOfRanks) {
             const test::Ended drafted = test::run_ranks(ranks, kPrompt + more);
             ASSERT_EQ(drafted.code, 0) << drafted.err;
             EXPECT_EQ(drafted.out, plain.out) << ranks << " ranks, " << more[1];
+            if (ranks == 1) continue;
+            const test::Ended dedicated =
+                test::run_ranks(ranks, kPrompt + more + Strings{"--draft-placement", "dedicated"});
+            ASSERT_EQ(dedicated.code, 0) << dedicated.err;
+            EXPECT_EQ(dedicated.out, plain.out) << ranks << " ranks, dedicated, " << more[1];
         }
 }
 
@@ -41,7 +46,9 @@ TEST(Heads, RefuseWhatDoesNotGoWithThem) {
     EXPECT_NE(refused({"--head", head, "--draft", kHeads + "/draft"}).find("--head and --draft"), std::string::npos);
     EXPECT_NE(refused({"--head", head, "--drafter", "ngram"}).find("add head to the list"), std::string::npos);
     EXPECT_NE(refused({"--drafter", "head"}).find("--drafter head needs --head DIR"), std::string::npos);
-    EXPECT_NE(refused({"--head", head, "--draft-placement", "dedicated"}).find("colocated"), std::string::npos);
+    EXPECT_NE(refused({"--head", head, "--draft-placement", "sharded"}).find("lies on one rank"), std::string::npos);
+    EXPECT_NE(refused({"--head", head, "--draft-placement", "dedicated", "--draft-ahead", "2"}).find("needs"),
+              std::string::npos);
     EXPECT_NE(refused({"--head", head, "--random-weights", "1"}).find("--random-weights"), std::string::npos);
 }
 
@@ -49,6 +56,26 @@ TEST(Heads, ThatAreNoneEndWithALine) {
     const test::Ended ended = test::run(kPrompt + Strings{"--head", kHeads + "/draft"});
     EXPECT_NE(ended.code, 0);
     EXPECT_NE(ended.err.find("not a draft head of a known format"), std::string::npos) << ended.err;
+}
+
+TEST(Heads, OfAnotherTargetAreWarnedOf) {
+    const entrodraft::TemporaryDirectory work;
+    const auto head = work.path() / "medusa";
+    std::filesystem::copy(kHeads + "/medusa", head);
+    Json config = Json::parse(std::ifstream(head / "config.json"));
+    const Strings prompt = {"generate", "--target",    kHeads + "/target", "--prompt", "Once",
+                            "--head",   head.string(), "--max-new-tokens", "2",        "--threads",
+                            "1"};
+    const auto said_of = [&](const Json& name) {
+        config["base_model_name_or_path"] = name;
+        std::ofstream(head / "config.json") << config;
+        const test::Ended ended = test::run(prompt);
+        EXPECT_EQ(ended.code, 0) << ended.err;
+        return ended.err;
+    };
+    EXPECT_NE(said_of("someone/Another-7B").find("was trained for \"someone/Another-7B\""), std::string::npos);
+    for (const Json& known : {Json("someone/Target"), Json(""), Json()})
+        EXPECT_EQ(said_of(known).find("was trained for"), std::string::npos) << known;
 }
 
 // ---- heads in the tools ----

@@ -193,6 +193,25 @@ TEST(Inspect, SaysWhetherADraftFits) {
     EXPECT_NE(none["pair"]["why_not"].get<std::string>().find("different vocabularies"), std::string::npos);
 }
 
+TEST(Inspect, SaysWhatAHeadReadsAndHolds) {
+    const std::string demo = ENTRODRAFT_SOURCE_DIR "/model/demo/";
+    const std::string target = "--model " + demo + "target --json ";
+    const Json alone = Json::parse(inspect(target).out);
+    const Json both = Json::parse(inspect(target + "--head " + demo + "eagle3").out);
+    EXPECT_EQ(both["pair"]["possible"], true);
+    EXPECT_FALSE(both["pair"].contains("doubt"));
+    EXPECT_EQ(both["head"]["format"], "eagle3");
+    EXPECT_EQ(both["head"]["target_layers"].size(), 3U);
+    EXPECT_GT(both["ranks"][0]["draft_bytes"].get<int>(), 0);
+    EXPECT_EQ(both["ranks"][0]["total_bytes"].get<int>() - both["ranks"][0]["draft_bytes"].get<int>(),
+              alone["ranks"][0]["total_bytes"].get<int>());
+    const Json medusa = Json::parse(inspect(target + "--head " + demo + "medusa").out);
+    EXPECT_EQ(medusa["head"]["modules"], medusa["head"]["max_tokens"]);
+    const Json none = Json::parse(inspect(target + "--head " + kGolden + "/../heads/eagle3").out);
+    EXPECT_EQ(none["pair"]["possible"], false);
+    EXPECT_EQ(inspect(target + "--head " + demo + "eagle3 --draft " + demo + "draft").code, 2);
+}
+
 TEST(Inspect, OptionsThatCannotBeHonouredExitTwo) {
     const std::string model = "--model " + kGolden + "/llama-target ";
     for (const std::string bad : {"--memory 5xB", "--memory GiB", "--tensor-parallel 1000", "--length 100000000",

@@ -43,12 +43,12 @@ std::vector<Completion> run(TestPair& pair, LoadedHead& head, std::vector<Reques
     return pair.run(std::move(requests), options, drafter.get());
 }
 
-void expect_plain_texts(const std::filesystem::path& target, const std::filesystem::path& directory, int new_tokens,
-                        std::int64_t at_least_accepted) {
-    Ranks ranks{dist::DraftPlacement::colocated};
+void expect_plain_texts(dist::DraftPlacement placement, const std::filesystem::path& target,
+                        const std::filesystem::path& directory, int new_tokens, std::int64_t at_least_accepted) {
+    Ranks ranks{placement};
     TestModelOptions options = ranks.options();
     options.decoder.n_slots = 3;
-    TestPair pair(target, target, options, ranks.replica.get());
+    TestPair pair(target, target, options, ranks.replica.get(), placement);
     LoadedHead head(directory, target, pair.target.team, options);
     for (const double temperature : {0.0, 0.7, 1.0}) {
         const auto requests = requests_for(pair.target.config, temperature, new_tokens);
@@ -73,10 +73,22 @@ void expect_plain_texts(const std::filesystem::path& target, const std::filesyst
     }
 }
 
+// A head on a rank of its own has the target's states by message.
+void expect_plain_texts(const std::filesystem::path& target, const std::filesystem::path& directory, int new_tokens,
+                        std::int64_t at_least_accepted) {
+    using enum dist::DraftPlacement;
+    for (const dist::DraftPlacement placement : {colocated, dedicated}) {
+        if (placement == dedicated && session_of_tests().world_size() == 1) continue;
+        SCOPED_TRACE(placement == dedicated ? "dedicated" : "colocated");
+        expect_plain_texts(placement, target, directory, new_tokens, at_least_accepted);
+    }
+}
+
 struct HeadsOnRanks : testing::TestWithParam<std::string> {};
 
 TEST_P(HeadsOnRanks, DraftForThePlainText) {
-    expect_plain_texts(head_directory(head_target(GetParam())), head_directory(GetParam()), 24, 0);
+    expect_plain_texts(dist::DraftPlacement::colocated, head_directory(head_target(GetParam())),
+                       head_directory(GetParam()), 24, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, HeadsOnRanks, testing::ValuesIn(golden_heads()), name_of_head);
