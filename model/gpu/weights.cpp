@@ -290,79 +290,109 @@ Linear DeviceMatrix::product(NumberType type_of_x) const {
     return call;
 }
 
+namespace {
+
+// What decoder layers and heads have in common: norms, and matrices with their biases.
+class PartReader {
+  public:
+    PartReader(const Checkpoint& checkpoint, const ModelConfig& config, WeightType multiplied, Uploader& uploader)
+        : checkpoint_(checkpoint), config_(config), multiplied_(multiplied), uploader_(uploader) {}
+
+    DeviceNorm norm(const TensorNames& of, Norm kind, float epsilon, float offset) const {
+        DeviceNorm norm = {uploader_.vector(read_norm_weight(checkpoint_, of, offset)), {}, kind, epsilon};
+        if (!of.bias.empty()) norm.bias = uploader_.vector(read_vector(checkpoint_, of.bias));
+        return norm;
+    }
+    DeviceNorm norm(const TensorNames& of) const {
+        return norm(of, config_.norm, config_.norm_epsilon, config_.norm_offset);
+    }
+    DeviceArray<float> bias(const MatrixSource& source) const {
+        return uploader_.vector(read_biases(checkpoint_, source.rows));
+    }
+    DeviceMatrix matrix(const MatrixSource& source) {
+        DeviceMatrix matrix = uploader_.matrix(source, multiplied_);
+        matrix.bias = bias(source);
+        return matrix;
+    }
+    // `is_first`: this rank's part of what is summed over ranks has the biases.
+    DeviceLayer layer(const LayerNames& names, const LayerSources& sources, bool is_first);
+    DeviceFusion fusion(const FusionNames& names, const OuterSources& sources);
+
+  private:
+    const Checkpoint& checkpoint_;
+    const ModelConfig& config_;
+    WeightType multiplied_;
+    Uploader& uploader_;
+};
+
+DeviceLayer PartReader::layer(const LayerNames& names, const LayerSources& sources, bool is_first) {
+    DeviceLayer layer;
+    layer.attention_norm = norm(names.attention_norm);
+    layer.mlp_norm = norm(names.mlp_norm);
+    layer.after_attention_norm = norm(names.after_attention_norm);
+    layer.after_mlp_norm = norm(names.after_mlp_norm);
+    layer.query_norm = norm(names.query_norm);
+    layer.key_norm = norm(names.key_norm);
+    layer.qkv = matrix(sources.qkv);
+    layer.output = uploader_.matrix(sources.output, multiplied_);
+    layer.wide = uploader_.wide_matrix(sources, multiplied_);
+    std::vector<float> wide_bias = read_biases(checkpoint_, sources.up.rows);
+    if (config_.gated_mlp) wide_bias = by_turns(read_biases(checkpoint_, sources.gate.rows), wide_bias);
+    layer.wide.bias = uploader_.vector(wide_bias);
+    layer.down = uploader_.matrix(sources.down, multiplied_);
+    if (is_first) {
+        layer.output.bias = bias(sources.output);
+        layer.down.bias = bias(sources.down);
+    }
+    return layer;
+}
+
+DeviceFusion PartReader::fusion(const FusionNames& names, const OuterSources& sources) {
+    const FusionConfig& config = config_.fusion;
+    DeviceFusion fusion;
+    for (const TensorNames& each : names.feature_norms)
+        fusion.feature_norms.push_back(
+            norm(each, config.feature_norm, config.feature_norm_epsilon, config.feature_norm_offset));
+    if (config.features_scale != 0) {
+        const auto width = static_cast<std::size_t>(config.feature_numbers());
+        fusion.feature_scale.weight = uploader_.vector(std::vector<float>(width, config.features_scale));
+        fusion.feature_scale.epsilon = FusionConfig::kScaleEpsilon;
+    }
+    fusion.feature_projection = matrix(sources.feature_projection);
+    fusion.linear = matrix(sources.fusion);
+    fusion.skip = matrix(sources.skip);
+    fusion.embedding_norm = norm(names.embedding_norm);
+    fusion.state_norm = norm(names.state_norm);
+    fusion.sum_norm = norm(names.sum_norm);
+    fusion.cell_norm = norm(names.cell_norm);
+    for (const MatrixSource& block : sources.residual_blocks)
+        fusion.residual_blocks.push_back(matrix(block));
+    return fusion;
+}
+
+} // namespace
+
 DeviceWeights::DeviceWeights(const Checkpoint& checkpoint, const ModelConfig& config, const RankShard& shard,
                              NumberType number_type, WeightType multiplied,
                              const std::function<void(std::size_t, std::size_t)>& progress)
     : type(number_type) {
     const ModelNames names = names_of(config, checkpoint);
     Uploader uploader(checkpoint);
-    const WeightType looked_up = held_as(type);
-    const auto read_norm_of = [&](const TensorNames& of, Norm kind, float epsilon, float offset) {
-        DeviceNorm norm = {uploader.vector(read_norm_weight(checkpoint, of, offset)), {}, kind, epsilon};
-        if (!of.bias.empty()) norm.bias = uploader.vector(read_vector(checkpoint, of.bias));
-        return norm;
-    };
-    const auto read_norm = [&](const TensorNames& of) {
-        return read_norm_of(of, config.norm, config.norm_epsilon, config.norm_offset);
-    };
-    const auto read_bias = [&](const MatrixSource& source) {
-        return uploader.vector(read_biases(checkpoint, source.rows));
-    };
-    const auto read_matrix = [&](const MatrixSource& source) {
-        DeviceMatrix matrix = uploader.matrix(source, multiplied);
-        matrix.bias = read_bias(source);
-        return matrix;
-    };
+    PartReader parts(checkpoint, config, multiplied, uploader);
     for (int i = 0; i < config.n_layers; ++i) {
         const LayerNames layer_names = names.layer(i);
-        const LayerSources sources = layer_sources(config, names, layer_names, i, shard);
-        DeviceLayer layer;
-        layer.attention_norm = read_norm(layer_names.attention_norm);
-        layer.mlp_norm = read_norm(layer_names.mlp_norm);
-        layer.after_attention_norm = read_norm(layer_names.after_attention_norm);
-        layer.after_mlp_norm = read_norm(layer_names.after_mlp_norm);
-        layer.query_norm = read_norm(layer_names.query_norm);
-        layer.key_norm = read_norm(layer_names.key_norm);
-        layer.qkv = read_matrix(sources.qkv);
-        layer.output = uploader.matrix(sources.output, multiplied);
-        layer.wide = uploader.wide_matrix(sources, multiplied);
-        std::vector<float> wide_bias = read_biases(checkpoint, sources.up.rows);
-        if (config.gated_mlp) wide_bias = by_turns(read_biases(checkpoint, sources.gate.rows), wide_bias);
-        layer.wide.bias = uploader.vector(wide_bias);
-        layer.down = uploader.matrix(sources.down, multiplied);
-        if (shard.is_first) { // of what is summed over ranks
-            layer.output.bias = read_bias(sources.output);
-            layer.down.bias = read_bias(sources.down);
-        }
-        layers.push_back(std::move(layer));
+        layers.push_back(parts.layer(layer_names, layer_sources(config, names, layer_names, i, shard), shard.is_first));
         const auto done = static_cast<std::size_t>(i + 1), all = static_cast<std::size_t>(config.n_layers) + 1;
         if (progress) progress(checkpoint.total_bytes() * done / all, checkpoint.total_bytes());
     }
     const OuterSources sources = outer_sources(config, names, shard);
-    embedding = uploader.matrix(sources.embedding, looked_up);
+    embedding = uploader.matrix(sources.embedding, held_as(type));
     const bool is_tied = sources.head.rows.empty();
     own_head = uploader.matrix(is_tied && is_scaled(multiplied) ? sources.embedding : sources.head, multiplied);
     project_in = uploader.matrix(sources.project_in, multiplied);
     project_out = uploader.matrix(sources.project_out, multiplied);
-    final_norm = read_norm(names.final_norm);
-    const FusionConfig& fused = config.fusion;
-    for (const TensorNames& each : names.fusion.feature_norms)
-        fusion.feature_norms.push_back(
-            read_norm_of(each, fused.feature_norm, fused.feature_norm_epsilon, fused.feature_norm_offset));
-    if (fused.features_scale != 0) {
-        const auto width = static_cast<std::size_t>(fused.feature_numbers());
-        fusion.feature_scale.weight = uploader.vector(std::vector<float>(width, fused.features_scale));
-        fusion.feature_scale.epsilon = FusionConfig::kScaleEpsilon;
-    }
-    fusion.feature_projection = read_matrix(sources.feature_projection);
-    fusion.linear = read_matrix(sources.fusion);
-    fusion.skip = read_matrix(sources.skip);
-    fusion.embedding_norm = read_norm(names.fusion.embedding_norm);
-    fusion.state_norm = read_norm(names.fusion.state_norm);
-    fusion.sum_norm = read_norm(names.fusion.sum_norm);
-    fusion.cell_norm = read_norm(names.fusion.cell_norm);
-    for (const MatrixSource& block : sources.residual_blocks)
-        fusion.residual_blocks.push_back(read_matrix(block));
+    final_norm = parts.norm(names.final_norm);
+    fusion = parts.fusion(names.fusion, sources);
     if (!names.positions.weight.empty()) positions = uploader.vector(read_vector(checkpoint, names.positions.weight));
     if (!names.head.bias.empty()) head_bias = uploader.vector(read_biases(checkpoint, {{&names.head, shard.outputs}}));
     if (progress) progress(checkpoint.total_bytes(), checkpoint.total_bytes());

@@ -66,7 +66,8 @@ void TreeDrafter::begin_sequence(int slot, const Request& request) {
 void TreeDrafter::propose(std::span<const DraftTask> tasks) {
     const double began = setting_.clock.now_seconds();
     double deciding = 0;
-    int rows = 0; // of the target's last pass
+    int rows = 0;   // of the target's last pass
+    int passes = 0; // of the draft
     for (const DraftTask& task : tasks)
         rows += of(task).growth.n_proposed() + 1;
     std::vector<Slot*> growing;
@@ -74,10 +75,10 @@ void TreeDrafter::propose(std::span<const DraftTask> tasks) {
         Slot& slot = of(task);
         slot.text.assign(task.tokens.begin(), task.tokens.end());
         slot.growth.begin(task, {source_->context_of(task.slot), source_->context()},
-                          rows - slot.growth.n_proposed() - 1);
+                          {rows - slot.growth.n_proposed() - 1, static_cast<int>(tasks.size())});
         if (!slot.growth.frontier().empty()) growing.push_back(&slot);
     }
-    while (!growing.empty()) {
+    for (; !growing.empty(); ++passes) {
         const SourceLogits logits = pass(growing);
         std::size_t row = 0;
         for (Slot* slot : growing)
@@ -87,15 +88,16 @@ void TreeDrafter::propose(std::span<const DraftTask> tasks) {
             }
         const double before = setting_.clock.now_seconds();
         for (Slot* slot : growing)
-            slot->growth.end_level();
+            slot->growth.end_level(static_cast<int>(growing.size()));
         std::erase_if(growing, [](const Slot* slot) { return slot->growth.frontier().empty(); });
         deciding += setting_.clock.now_seconds() - before;
     }
     finish(tasks);
     const auto n = static_cast<double>(tasks.size());
-    for (const DraftTask& task : tasks) {
+    const double seconds = setting_.clock.now_seconds() - began - deciding;
+    for (const DraftTask& task : tasks) { // each bears what it had of the passes
         task.draft->entropy_seconds = deciding / n;
-        task.draft->seconds = (setting_.clock.now_seconds() - began - deciding) / n;
+        task.draft->seconds = seconds * (passes > 0 ? of(task).growth.passes() / passes : 1 / n);
     }
 }
 

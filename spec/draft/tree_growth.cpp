@@ -76,11 +76,14 @@ void TreeGrowth::begin_sequence() {
     n_proposed_ = 0;
 }
 
-void TreeGrowth::begin(const DraftTask& task, const TreeRoom& room, int rows_beside) {
+void TreeGrowth::begin(const DraftTask& task, const TreeRoom& room, const BatchLoad& load) {
     if (shape_->is(TreeOptions::Shape::expected_gain)) learn(task.tokens);
     task_ = &task;
     room_ = room;
-    rows_beside_ = rows_beside;
+    load_ = load;
+    passes_ = 0;
+    share_ = 1 / static_cast<double>(load.sequences);
+    task.rule->set_batch_load(load);
     text_.assign(task.tokens.begin(), task.tokens.end());
     nodes_.clear();
     frontier_.clear();
@@ -89,7 +92,7 @@ void TreeGrowth::begin(const DraftTask& task, const TreeRoom& room, int rows_bes
     begin_draft(task, room.along_path);
     max_nodes_ = std::min({task.max_tokens, task.rule->options().max_tokens, kMaxNodes});
     if (task.draft->end != DraftEnd::none) return;
-    if (task.rule->wants_another())
+    if (task.rule->wants_another({share_, share_}))
         frontier_.push_back(-1);
     else
         task.draft->end = task.rule->end() != DraftEnd::none ? task.rule->end() : DraftEnd::rule;
@@ -164,7 +167,11 @@ bool TreeGrowth::goes_on(int i) const {
     return n_children(i) > 0 && (!shape_->is(TreeOptions::Shape::expected_gain) || node(i).reach >= kMinReach);
 }
 
-void TreeGrowth::end_level() {
+void TreeGrowth::end_level(int sequences) {
+    const double charged = passes_ == 0 ? share_ : 0; // the rule has reckoned with the first pass
+    share_ = 1 / static_cast<double>(sequences);
+    passes_ += share_;
+    task_->rule->charge(share_ - charged);
     ++task_->draft->passes;
     frontier_.clear();
     if (nodes_.empty()) return;
@@ -203,12 +210,13 @@ double TreeGrowth::rate() const {
     double tokens = 1;
     for (const GrownNode& each : nodes_)
         if (each.rank == 0) tokens += each.value;
-    return tokens / (costs.draft_seconds(task_->draft->passes) + costs.target_seconds(depth_of(best_) + 1));
+    const double target = costs.target_seconds(depth_of(best_) + 1 + load_.rows_beside) / load_.sequences;
+    return tokens / (costs.draft_seconds(passes_) + target);
 }
 
 // Of one row more than what would be proposed now.
 double TreeGrowth::row_seconds() const {
-    const int rows = static_cast<int>(proposed().size()) + 1 + rows_beside_;
+    const int rows = static_cast<int>(proposed().size()) + 1 + load_.rows_beside;
     return task_->gain->target_seconds(rows + 1) - task_->gain->target_seconds(rows);
 }
 
@@ -218,13 +226,12 @@ bool TreeGrowth::another_level_pays(std::span<const int> level, double of_row) c
     constexpr int kLevels = 8;
     const GainModel& costs = *task_->gain;
     const double needed = rate();
-    const int passes = task_->draft->passes;
     double tokens = 0, below = 1; // `below`: the chance that first children go on for the levels before
     for (int k = 1; k <= kLevels; ++k) {
         for (const int i : level)
             for (int rank = 0; rank < shape_->options().top_k; ++rank)
                 tokens += std::max(0.0, node(i).value * shape_->mean_chance(rank) * below - of_row);
-        if (tokens > needed * (costs.draft_seconds(passes + k) - costs.draft_seconds(passes))) return true;
+        if (tokens > needed * (costs.draft_seconds(passes_ + k * share_) - costs.draft_seconds(passes_))) return true;
         below *= shape_->mean_chance(0);
     }
     return false;
@@ -246,7 +253,7 @@ std::vector<int> TreeGrowth::proposed() const {
         std::size_t best = 1; // a pass was made for it
         for (std::size_t n = 1; n <= nodes.size(); ++n) {
             gain += node(nodes[n - 1]).value;
-            const double net = gain - needed * costs.target_seconds(static_cast<int>(n) + 1 + rows_beside_);
+            const double net = gain - needed * costs.target_seconds(static_cast<int>(n) + 1 + load_.rows_beside);
             if (net > best_gain) {
                 best_gain = net;
                 best = n;

@@ -75,16 +75,16 @@ class TreeGrowth {
     explicit TreeGrowth(TreeShape& shape) : shape_(&shape) {}
 
     void begin_sequence();
-    // Learns how the round before ended. `rows_beside`: of the other
-    // sequences in the target's pass. The task outlives the round. Local.
-    void begin(const DraftTask& task, const TreeRoom& room, int rows_beside);
+    // Learns how the round before ended. `load`: of the target's pass to come, as far as is known. The task outlives
+    // the round. Local.
+    void begin(const DraftTask& task, const TreeRoom& room, const BatchLoad& load = {});
     // Nodes whose rows are wanted: -1, the text itself, at first. Empty: the tree is complete.
     std::span<const int> frontier() const { return frontier_; }
     // Children wanted of a node of the frontier. Local.
     int n_children(int node) const;
     void add_children(int node, std::vector<TreeChild> children);
-    // All of the frontier has its children: what goes on. Local.
-    void end_level();
+    // All of the frontier has its children, by a pass over the frontiers of so many sequences: what goes on. Local.
+    void end_level(int sequences = 1);
     // Writes the task's draft; which nodes it is made of, in its order. Local.
     std::vector<int> finish();
 
@@ -94,6 +94,8 @@ class TreeGrowth {
     // Tokens from the text on to this node. Local.
     std::vector<TokenId> path_to(int i) const;
     int n_proposed() const { return n_proposed_; }
+    // Of the round, those shared with other sequences counted by this one's part. Local.
+    double passes() const { return passes_; }
 
   private:
     void learn(std::span<const TokenId> text);
@@ -113,7 +115,9 @@ class TreeGrowth {
     double residual_ = 0; // of the text: 0.1 times the sum of (accepted - chance) over its first choices
     int max_nodes_ = 0;
     int n_proposed_ = 0; // in the last round
-    int rows_beside_ = 0;
+    BatchLoad load_;
+    double passes_ = 0; // as passes() has them
+    double share_ = 1;  // of the last pass, and of what the next will be taken for
     int n_read_ = 0;
     int best_ = -1; // the best path's last token that the rule has seen
 };

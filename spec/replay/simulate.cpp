@@ -161,7 +161,7 @@ void Replay::draft_by_rule(const TextRecord& text, const DraftTask& task, std::s
 // As TreeDrafter drafts.
 void Replay::draft_tree(const TextRecord& text, const DraftTask& task, std::size_t place) {
     const auto in_all = static_cast<std::size_t>(head_.drafts[setting_.draft].context);
-    growth_->begin(task, {context(task.tokens.size()), in_all}, 0);
+    growth_->begin(task, {context(task.tokens.size()), in_all});
     std::vector<RecordedTrees::Row> rows; // [nodes], of those that were read
     const auto row_of = [&](int node) {
         return node < 0 ? static_cast<RecordedTrees::Row>(place) : rows[static_cast<std::size_t>(node)];

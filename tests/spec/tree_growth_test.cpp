@@ -19,7 +19,8 @@ TreeChild child(TokenId token, float probability) {
 struct Proposals {
     int firsts = 0;
     int seconds = 0;
-    int levels = 0; // of all rounds
+    int levels = 0;                  // of all rounds
+    double rate = 0, known_rate = 0; // tokens a second of all sequences: in the last round, and as the rule has it
 };
 
 DraftTask task_of(std::span<const TokenId> text, int most, const Request& request, StopRule& rule, Draft& draft) {
@@ -32,14 +33,21 @@ DraftTask task_of(std::span<const TokenId> text, int most, const Request& reques
     return task;
 }
 
+struct Costing {
+    double row = 0; // a further one of the target's pass of 1
+    double t_draft = 0.05;
+    int sequences = 1; // which are alike and share all passes
+};
+
 // Proposals of the last 100 of 400 rounds over rows of two children, where the text goes on with what `emits` says of
-// each position; a further row costs `row`.
-Proposals proposals_of(double row, const std::function<TokenId(std::size_t)>& emits) {
+// each position.
+Proposals proposals_of(const Costing& costing, const std::function<TokenId(std::size_t)>& emits) {
     Costs costs;
-    costs.t_draft = 0.05;
-    for (int rows = 0; rows < 64; ++rows)
-        costs.t_target.push_back(1 + rows * row);
-    GainModel gain({.max_rows = 64, .draft_to_target_cost = 0.05, .costs = costs});
+    costs.t_draft = costing.t_draft;
+    const int max_rows = 64 * costing.sequences;
+    for (int rows = 0; rows < max_rows; ++rows)
+        costs.t_target.push_back(1 + rows * costing.row);
+    GainModel gain({.max_rows = max_rows, .draft_to_target_cost = 0.05, .costs = costs});
     TreeOptions tree;
     tree.depth = 4;
     tree.top_k = 2;
@@ -55,12 +63,13 @@ Proposals proposals_of(double row, const std::function<TokenId(std::size_t)>& em
     for (int round = 0; round < 400; ++round) {
         DraftTask task = task_of(text, 63, request, rule, draft);
         task.gain = &gain;
-        growth.begin(task, {kNoContext, kNoContext}, 0);
+        const BatchLoad load = {(growth.n_proposed() + 1) * (costing.sequences - 1), costing.sequences};
+        growth.begin(task, {kNoContext, kNoContext}, load);
         while (!growth.frontier().empty()) {
             const std::vector<int> level(growth.frontier().begin(), growth.frontier().end());
             for (const int node : level)
                 growth.add_children(node, {child(kFirst, 0.5F), child(kSecond, 0.4F)});
-            growth.end_level();
+            growth.end_level(costing.sequences);
         }
         growth.finish();
         std::vector<int> path;
@@ -73,7 +82,14 @@ Proposals proposals_of(double row, const std::function<TokenId(std::size_t)>& em
                 path.push_back(last = i);
         }
         proposals.levels += draft.passes;
-        rule.end_round(feedback_of(draft, path));
+        RoundFeedback feedback = feedback_of(draft, path);
+        feedback.batch_load = {static_cast<int>(draft.tokens.size() + 1) * (costing.sequences - 1), costing.sequences};
+        rule.end_round(feedback);
+        const double rows =
+            static_cast<double>((draft.tokens.size() + 1) * static_cast<std::size_t>(costing.sequences));
+        const double seconds = draft.passes * costing.t_draft + 1 + (rows - 1) * costing.row;
+        proposals.rate = costing.sequences * static_cast<double>(path.size() + 1) / seconds;
+        proposals.known_rate = gain.tokens_per_second();
         const std::size_t begin = text.size();
         for (std::size_t i = 0; i <= path.size(); ++i)
             text.push_back(emits(begin + i));
@@ -82,24 +98,42 @@ Proposals proposals_of(double row, const std::function<TokenId(std::size_t)>& em
 }
 
 TEST(TreeGrowth, ShrinksToAChainWhereSiblingsAreNeverTheTargets) {
-    const Proposals proposals = proposals_of(0.1, [](std::size_t) { return kFirst; });
+    const Proposals proposals = proposals_of({.row = 0.1}, [](std::size_t) { return kFirst; });
     EXPECT_GT(proposals.firsts, 100);
     EXPECT_EQ(proposals.seconds, 0);
 }
 
 TEST(TreeGrowth, KeepsSiblingsThatAreOftenTheTargets) {
     const auto half = [](std::size_t at) { return at * 7 % 5 < 2 ? kSecond : kFirst; };
-    EXPECT_GT(proposals_of(0.05, half).seconds, 50);
+    EXPECT_GT(proposals_of({.row = 0.05}, half).seconds, 50);
 }
 
 TEST(TreeGrowth, ProposesFewerNodesWhereRowsCostMore) {
     const auto often = [](std::size_t at) { return at % 4 == 0 ? kSecond : kFirst; };
-    const Proposals cheap = proposals_of(0.001, often), dear = proposals_of(0.2, often);
+    const Proposals cheap = proposals_of({.row = 0.001}, often), dear = proposals_of({.row = 0.2}, often);
     EXPECT_GT(cheap.firsts + cheap.seconds, 2 * (dear.firsts + dear.seconds));
     EXPECT_GT(dear.firsts, 0);
 }
 
 // A node's value is a chance: those of siblings add up to no more than their parent's.
+// Of a text whose rounds are alike in the end.
+TEST(TreeGrowth, TheRunsRateCountsEveryLevelAndWhatIsSharedOnce) {
+    for (const int sequences : {1, 8}) {
+        const Proposals proposals =
+            proposals_of({.t_draft = 0.2, .sequences = sequences}, [](std::size_t) { return kFirst; });
+        EXPECT_NEAR(proposals.known_rate / proposals.rate, 1, 0.05) << sequences;
+    }
+}
+
+// Draft and target passes are shared alike, and rows are free.
+TEST(TreeGrowth, DraftsAsFarInABatchAsAlone) {
+    const auto often = [](std::size_t at) { return at % 4 == 0 ? kSecond : kFirst; };
+    const Proposals alone = proposals_of({.t_draft = 0.3}, often);
+    const Proposals shared = proposals_of({.t_draft = 0.3, .sequences = 8}, often);
+    EXPECT_GT(alone.levels, 500);
+    EXPECT_NEAR(shared.levels, alone.levels, 0.1 * alone.levels);
+}
+
 TEST(TreeGrowth, GivesSiblingsNoMoreThanAllOfTheChance) {
     TreeOptions tree;
     tree.top_k = 8;
@@ -112,7 +146,7 @@ TEST(TreeGrowth, GivesSiblingsNoMoreThanAllOfTheChance) {
     Draft draft;
     const std::vector<TokenId> text = {0};
     const DraftTask task = task_of(text, 15, request, rule, draft);
-    growth.begin(task, {kNoContext, kNoContext}, 0);
+    growth.begin(task, {kNoContext, kNoContext});
     std::vector<TreeChild> children;
     for (TokenId token = 0; token < 8; ++token)
         children.push_back({token, {0.1F, 0.99F}, {0.1F, 0.99F}});
