@@ -94,17 +94,21 @@ void PassLayout::bundle_segments(const KvCache& cache) {
     }
 }
 
+std::string why_no_trees(const ModelConfig& config) {
+    if (config.positions == Positions::alibi) return "token trees need positions of their own, which ALiBi has not";
+    for (const int window : config.windows)
+        if (window > 0 && window < kMaxRows)
+            return fmt::format("token trees need a sliding window of at least {}", kMaxRows);
+    return "";
+}
+
 void PassLayout::check_wishes(const ModelConfig& config) const {
     const bool is_tree = pass.mask == Mask::by_parent;
     require(!pass.is_prompt || (pass.mask == Mask::causal && segments.size() == 1 && pass.logit_rows.empty()),
             "a prompt's chunk is of one sequence, causal, and has no logits");
-    require(!is_tree || config.positions != Positions::alibi,
-            "token trees need positions of their own, which ALiBi has not");
-    for (const int window : config.windows) {
+    if (is_tree) require(why_no_trees(config).empty(), "{}", why_no_trees(config));
+    for (const int window : config.windows)
         require(pass.mask != Mask::block || window == 0, "rows that see their whole block need all positions");
-        require(!is_tree || window == 0 || window >= kMaxRows, "token trees need a sliding window of at least {}",
-                kMaxRows);
-    }
     const bool is_context = config.fusion.kind == Fusion::context && !pass.features.empty();
     const bool has_features = config.is_draft_head() && (config.fusion.kind != Fusion::context || is_context);
     const int width = pass.features_are_own ? config.hidden_size : config.fusion.width();

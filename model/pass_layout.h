@@ -5,6 +5,7 @@
 #include "model/decoder.h"
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace entrodraft::model {
@@ -26,6 +27,9 @@ struct Bundle {
     int begin = 0;          // of PassLayout::bundled
     int end = 0;
 };
+
+// Why passes of Mask::by_parent over a model cannot be; empty: they can. Local.
+std::string why_no_trees(const ModelConfig& config);
 
 struct PassLayout {
     static constexpr std::size_t kAncestorWords = kMaxRows / 64;

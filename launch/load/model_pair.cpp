@@ -245,6 +245,7 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
                                         "with merges.txt); lines of --input may give prompt_token_ids",
                                         options.needs_text, options.target));
         pair->chat = open_chat(resolve_model_directory(options.target, "--target"), options.chat_template);
+        if (options.needs_trees) require_trees(opened);
         require_heads_for_all(opened, pair->layout);
     });
     if (pair->layout.is_writer() && !options.quiet) warn_of_models(opened);

@@ -6,6 +6,7 @@
 #include "launch/failure.h"
 #include "launch/model_directory.h"
 #include "model/families/names.h"
+#include "model/pass_layout.h"
 
 #include <algorithm>
 #include <cctype>
@@ -110,6 +111,12 @@ OpenedPair open_pair(const std::string& target, const std::vector<std::string>& 
         if (std::string line = not_compared(of_target, of_draft); !line.empty()) pair.doubts.push_back(line);
     }
     return pair;
+}
+
+void require_trees(const OpenedPair& pair) {
+    for (const OpenedModel* model : models_of(pair))
+        if (const std::string why = model::why_no_trees(model->config); !why.empty())
+            throw BadOption(fmt::format("--tree: {}: {}", model->name, why));
 }
 
 void require_heads_for_all(const OpenedPair& pair, const dist::RankLayout& layout) {

@@ -78,6 +78,15 @@ TEST(Heads, OfAnotherTargetAreWarnedOf) {
         EXPECT_EQ(said_of(known).find("was trained for"), std::string::npos) << known;
 }
 
+TEST(Trees, AreRefusedBeforePassesWhereAModelHasNone) {
+    const std::string falcon = std::string(ENTRODRAFT_SOURCE_DIR) + "/tests/model/families/falcon-rw/";
+    const test::ScratchFile input(R"({"prompt_token_ids": [1, 2]})");
+    const test::Ended ended = test::run({"generate", "--target", falcon + "target", "--draft", falcon + "draft",
+                                         "--tree", "2,1", "--input", input.path()});
+    EXPECT_EQ(ended.code, 2);
+    EXPECT_NE(ended.err.find("--tree: --target " + falcon + "target: token trees"), std::string::npos) << ended.err;
+}
+
 // ---- heads in the tools ----
 
 const Strings kModels = {"--target", kHeads + "/target", "--threads", "1", "--quiet"};

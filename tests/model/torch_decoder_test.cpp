@@ -95,7 +95,7 @@ std::vector<Row> random_rows(SameWork& work, Mask mask, std::mt19937& random) {
 TEST_P(TorchDecoder, PassesAndCachesAreTheCpus) {
     SameWork work(GetParam());
     std::mt19937 random(7);
-    const bool in_trees = has_trees(work.config());
+    const bool in_trees = model::why_no_trees(work.config()).empty();
     const std::vector<int> layers = {0, work.config().n_layers};
     int passes = 0, shared = 0, kept = 0;
     for (int step = 0; step < 60; ++step) {
@@ -129,7 +129,7 @@ TEST_P(TorchDecoder, PassesAndCachesAreTheCpus) {
 
 TEST_P(TorchDecoder, ATreeThatGrowsOverSeveralPassesIsTheCpus) {
     SameWork work(GetParam());
-    if (!has_trees(work.config())) GTEST_SKIP() << "no trees with ALiBi or short windows";
+    if (!model::why_no_trees(work.config()).empty()) GTEST_SKIP() << "no trees with ALiBi or short windows";
     const std::vector<Row> tree = random_tree(12, 0, work.config().vocab_size);
     for (std::size_t begin = 0; const std::size_t end : {3, 4, 9, 12}) {
         const std::vector<int> wanted = TestModel::all_of(end - begin);

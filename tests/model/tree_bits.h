@@ -1,6 +1,7 @@
 // Random token trees, and that a decoder computes them as it computes the text of each branch alone. For tests only.
 #pragma once
 
+#include "model/pass_layout.h"
 #include "tests/model/golden_models.h"
 
 #include <random>
@@ -18,13 +19,6 @@ inline std::vector<model::Row> random_tree(int n, int cached, int vocab) {
         rows.push_back({token, 0, position, parent});
     }
     return rows;
-}
-
-// Whether a pass over the model may be one over a tree: see PassLayout.
-inline bool has_trees(const model::ModelConfig& config) {
-    return config.positions != model::Positions::alibi && std::ranges::all_of(config.windows, [](int window) {
-               return window == 0 || window >= model::Decoder::kMaxRows;
-           });
 }
 
 // From the text to row `node`.
