@@ -524,7 +524,7 @@ class CpuDecoder final : public Decoder {
         std::exception_ptr failure;
         const auto deadline = dist::Deadline::after_seconds(timeout_seconds_);
         team_.run([&](int thread) {
-            CpuOps ops(workspace_, {&kernels_, &team_, &tp_, deadline, thread, nullptr, &failure});
+            CpuOps ops(workspace_, {&kernels_, &team_, &tp_, deadline, thread, pass.is_prompt, nullptr, &failure});
             run_transformer(config_, ops);
         });
         if (failure) std::rethrow_exception(failure);

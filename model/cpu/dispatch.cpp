@@ -23,6 +23,7 @@ extern const Kernels kTable;
 }
 namespace avx512vnni {
 extern const Kernels kTable;
+extern const Kernels kPairsTable;
 extern const Kernels kTilesTable;
 } // namespace avx512vnni
 #endif
@@ -46,13 +47,22 @@ bool has_vnni() {
 #endif
 }
 
-// Tiles are there, and the system lets this process use them: Linux wants to be asked, once or more often.
+bool has_pairs() {
+#if defined(__x86_64__)
+    return has_vnni() && __builtin_cpu_supports("avx512bf16");
+#else
+    return false;
+#endif
+}
+
+// Tiles are there, as pairs are, and the system lets this process use them: Linux wants to be asked, once or more
+// often.
 bool has_amx() {
 #if defined(__x86_64__) && defined(__linux__)
     constexpr unsigned kTileBit = 1u << 24, kInt8Bit = 1u << 25; // of leaf 7's EDX
     constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM and the state component
     unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-    if (!has_vnni() || __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return false;
+    if (!has_pairs() || __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return false;
     if ((edx & kTileBit) == 0 || (edx & kInt8Bit) == 0) return false;
     return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 #else
@@ -79,6 +89,7 @@ const Kernels* kernels_named(const char* name) {
     if (std::strcmp(name, "avx2") == 0) return has_avx2() ? &avx2::kTable : nullptr;
     if (std::strcmp(name, "avx512") == 0) return has_avx512() ? &avx512::kTable : nullptr;
     if (std::strcmp(name, "amx") == 0) return has_amx() ? &avx512vnni::kTilesTable : nullptr;
+    if (std::strcmp(name, "avx512bf16") == 0) return has_pairs() ? &avx512vnni::kPairsTable : nullptr;
     if (std::strcmp(name, "avx512vnni") == 0) return has_vnni() ? &avx512vnni::kTable : nullptr;
 #endif
     return nullptr;
@@ -86,7 +97,7 @@ const Kernels* kernels_named(const char* name) {
 
 const Kernels& best_kernels() {
     static const Kernels& best = []() -> const Kernels& { // asked once: in a virtual machine the question takes 60 us
-        for (const char* name : {"amx", "avx512vnni", "avx512", "avx2"})
+        for (const char* name : {"amx", "avx512bf16", "avx512vnni", "avx512", "avx2"})
             if (const Kernels* table = kernels_named(name)) return *table;
         return portable::kTable;
     }();

@@ -52,6 +52,7 @@ struct LinearArgs {
     float* y = nullptr;
     std::size_t y_stride = 0;
     bool add = false;
+    bool is_prompt = false;     // x may be rounded to the weights' type, the same for any number of rows
     float* scratch = nullptr;   // linear_scratch_floats(rows, k), this thread's own
     LaneStats* stats = nullptr; // [rows]: also sums up the first stats_outputs outputs of each row as logits
     int stats_outputs = 0;
@@ -99,7 +100,7 @@ struct LogitStats {
 LogitStats merge(const LogitStats& left, const LogitStats& right); // left holds the lower indices
 
 struct Kernels {
-    const char* name; // "amx", "avx512vnni", "avx512", "avx2", "portable"
+    const char* name; // "amx", "avx512bf16", "avx512vnni", "avx512", "avx2", "portable"
     void (*linear)(const LinearArgs& args);
     void (*attention)(const AttentionArgs& args);
     // out = x * rsqrt(mean(x^2) + epsilon) * weight, over n elements.

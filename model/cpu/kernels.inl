@@ -203,8 +203,10 @@ constexpr Kernels table_of(const char* name, void (*multiply)(const LinearArgs& 
 extern const Kernels kTable;
 const Kernels kTable = table_of(KERNEL_SET_NAME, linear);
 #if defined(__AVX512VNNI__)
+extern const Kernels kPairsTable;
+const Kernels kPairsTable = table_of("avx512bf16", linear_pairs<linear>);
 extern const Kernels kTilesTable;
-const Kernels kTilesTable = table_of("amx", linear_amx);
+const Kernels kTilesTable = table_of("amx", linear_pairs<linear_amx>);
 #endif
 
 } // namespace entrodraft::model::kernels::KERNEL_SET

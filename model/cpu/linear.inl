@@ -249,19 +249,23 @@ template <typename Weight> struct Floats {
 };
 
 // As many units at once as leave the sums of all rows in registers: each weight is then read once.
+template <typename Block> void linear_blocks(const LinearArgs& a) {
+#if defined(__AVX512F__)
+    if (a.rows <= 6) return linear_units<Block, 4, 6>(a);
+    if (a.rows <= 9) return linear_units<Block, 3, 9>(a);
+    if (a.rows == 15 || a.rows == 16) return linear_units<Block, 1, 16>(a);
+    linear_units<Block, 2, 14>(a);
+#elif defined(__AVX2__)
+    if (a.rows <= 2) return linear_units<Block, 2, 2>(a);
+    linear_units<Block, 1, 6>(a);
+#else
+    linear_units<Block, 1, 3>(a);
+#endif
+}
+
 template <typename Weight> void linear_typed(const LinearArgs& a) {
     lay_out(a);
-#if defined(__AVX512F__)
-    if (a.rows <= 6) return linear_units<Floats<Weight>, 4, 6>(a);
-    if (a.rows <= 9) return linear_units<Floats<Weight>, 3, 9>(a);
-    if (a.rows == 15 || a.rows == 16) return linear_units<Floats<Weight>, 1, 16>(a);
-    linear_units<Floats<Weight>, 2, 14>(a);
-#elif defined(__AVX2__)
-    if (a.rows <= 2) return linear_units<Floats<Weight>, 2, 2>(a);
-    linear_units<Floats<Weight>, 1, 6>(a);
-#else
-    linear_units<Floats<Weight>, 1, 3>(a);
-#endif
+    linear_blocks<Floats<Weight>>(a);
 }
 
 } // namespace
@@ -297,5 +301,8 @@ void linear(const LinearArgs& a) {
 } // namespace entrodraft::model::kernels::KERNEL_SET
 
 #if defined(__AVX512VNNI__)
+// clang-format off
 #include "model/cpu/linear_amx.inl"
+#include "model/cpu/linear_pairs.inl"
+// clang-format on
 #endif

@@ -89,11 +89,12 @@ kernels::LinearArgs PackedMatrix::arguments(const ThreadPart& part, const float*
 }
 
 void PackedMatrix::multiply(const kernels::Kernels& kernels, int thread, const float* x, std::size_t x_stride, int rows,
-                            float* y, std::size_t y_stride, bool add, float* scratch) const {
+                            float* y, std::size_t y_stride, bool add, float* scratch, bool is_prompt) const {
     const ThreadPart& part = parts_[static_cast<std::size_t>(thread)];
     if (part.outputs.size() == 0) return;
     kernels::LinearArgs args = arguments(part, x, x_stride, rows, y, y_stride, scratch);
     args.add = add;
+    args.is_prompt = is_prompt;
     kernels.linear(args);
 }
 

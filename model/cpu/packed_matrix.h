@@ -45,9 +45,9 @@ class PackedMatrix {
     // BadFile on a stored type that holds no weights. Local, one call a thread.
     void load(std::span<const MatrixPart> stacked, int thread);
     // y[r][this thread's outputs] = or += x[r] . w, for every row. `scratch` is the thread's own, of
-    // kernels::linear_scratch_floats(rows, k). Local, one call a thread.
+    // kernels::linear_scratch_floats(rows, k); `is_prompt` as LinearArgs has it. Local, one call a thread.
     void multiply(const kernels::Kernels& kernels, int thread, const float* x, std::size_t x_stride, int rows, float* y,
-                  std::size_t y_stride, bool add, float* scratch) const;
+                  std::size_t y_stride, bool add, float* scratch, bool is_prompt = false) const;
     // The same as logits, y = x . w, whose running sums go to stats[r], cleared first, as far as they are of the first
     // `counted` outputs. Local, one call a thread.
     void multiply_logits(const kernels::Kernels& kernels, int thread, const float* x, std::size_t x_stride, int rows,

@@ -31,7 +31,7 @@ void ShardedLinear::apply(const PassContext& pass, Activations x, Activations y,
             y.row(r)[i] = add ? y.row(r)[i] + bias_[i] : bias_[i];
     }
     matrix_.multiply(*pass.kernels, pass.thread, x.data, x.stride, x.n_rows, y.data, y.stride, add || !bias_.empty(),
-                     pass.scratch);
+                     pass.scratch, pass.is_prompt);
 }
 
 void VocabEmbedding::look_up(const PassContext& pass, const std::vector<std::int32_t>& tokens, Activations x) const {

@@ -23,6 +23,7 @@ struct PassContext {
     dist::Communicator* tp = nullptr;
     dist::Deadline deadline;
     int thread = 0;
+    bool is_prompt = false;   // Pass::is_prompt
     float* scratch = nullptr; // this thread's, for PackedMatrix::multiply
     std::exception_ptr* failure = nullptr;
 

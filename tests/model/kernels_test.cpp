@@ -48,14 +48,15 @@ class KernelTable : public testing::TestWithParam<const char*> {
     const Kernels* table_ = nullptr;
 };
 
-INSTANTIATE_TEST_SUITE_P(All, KernelTable, testing::Values("amx", "avx512vnni", "avx512", "avx2", "portable"),
+INSTANTIATE_TEST_SUITE_P(All, KernelTable,
+                         testing::Values("amx", "avx512bf16", "avx512vnni", "avx512", "avx2", "portable"),
                          [](const auto& kernel) { return std::string(kernel.param); });
 
 TEST(Kernels, AreKnownByNameAndTheBestIsOneOfThem) {
     ASSERT_NE(kernels_named("portable"), nullptr);
     EXPECT_EQ(kernels_named("mmx"), nullptr);
     EXPECT_EQ(kernels_named(best_kernels().name), &best_kernels());
-    for (const char* name : {"amx", "avx512vnni", "avx512", "avx2"}) {
+    for (const char* name : {"amx", "avx512bf16", "avx512vnni", "avx512", "avx2"}) {
         if (const Kernels* table = kernels_named(name)) {
             EXPECT_STREQ(table->name, name);
             EXPECT_STRNE(best_kernels().name, "portable");
@@ -127,7 +128,8 @@ std::vector<float> run_linear(const Kernels& table, LinearArgs args, int rows, c
     return y;
 }
 
-void check_linear(const Kernels& table, WeightType type, int k, int units, bool add) {
+// Of a prompt's chunk activations are rounded as bfloat16 weights are, by those kernels that gain by it.
+void check_linear(const Kernels& table, WeightType type, int k, int units, bool add, bool is_prompt) {
     constexpr int kRows = 20;
     const Units weights(type, k, units);
     const int width = units * kLanes;
@@ -140,11 +142,17 @@ void check_linear(const Kernels& table, WeightType type, int k, int units, bool 
     args.x_stride = static_cast<std::size_t>(k) + 3;
     args.y_stride = static_cast<std::size_t>(width) + 5;
     args.add = add;
-    const std::vector<float> x = random_floats(kRows * args.x_stride, 3);
+    args.is_prompt = is_prompt;
+    std::vector<float> x = random_floats(kRows * args.x_stride, 3);
     const std::vector<float> before = random_floats(kRows * args.y_stride, 5);
     args.x = x.data();
 
     const std::vector<float> all = run_linear(table, args, kRows, before);
+    const std::vector<float> as_given = x;
+    const bool has_pairs = &table == kernels_named("amx") || &table == kernels_named("avx512bf16");
+    if (has_pairs && is_prompt && type == WeightType::bfloat16)
+        for (float& value : x)
+            value = from_bfloat16(to_bfloat16(value));
     for (std::size_t r = 0; r < kRows; ++r) {
         for (std::size_t out = 0; out < args.y_stride; ++out) {
             const std::size_t at = r * args.y_stride + out;
@@ -169,6 +177,7 @@ void check_linear(const Kernels& table, WeightType type, int k, int units, bool 
             ASSERT_NEAR(all[at], want, size * (k + 2) * 6e-8 + rounding + 1e-30) << "row " << r << ", output " << out;
         }
     }
+    x = as_given;
     for (int rows = 1; rows < kRows; ++rows) {
         const std::vector<float> some = run_linear(table, args, rows, before);
         for (std::size_t r = 0; r < kRows; ++r) {
@@ -183,12 +192,33 @@ TEST_P(KernelTable, LinearEqualsDoubleSumsAndARowsBitsDoNotDependOnTheNumberOfRo
     for (const WeightType type : {WeightType::float32, WeightType::bfloat16, WeightType::float16, WeightType::int8})
         for (const int units : {1, 2, 3, 4, 7})
             for (const int k : {1, 7, 72, 129, kLinearPiece - 1, kLinearPiece + 1})
-                for (const bool add : {false, true}) {
+                for (const auto& [add, is_prompt] : {std::pair(false, false), {true, false}, {true, true}}) {
                     SCOPED_TRACE(to_string(type) + ", " + std::to_string(units) + " units, k " + std::to_string(k) +
-                                 (add ? ", add" : ""));
-                    check_linear(table(), type, k, units, add);
+                                 (add ? ", add" : "") + (is_prompt ? ", of a prompt" : ""));
+                    check_linear(table(), type, k, units, add, is_prompt);
                     if (HasFatalFailure()) return;
                 }
+}
+
+TEST_P(KernelTable, APromptsRowThatHoldsNoNumberSpoilsNoOther) {
+    constexpr int k = 33;
+    const Units weights(WeightType::bfloat16, k, 1);
+    std::vector<float> x = random_floats(std::size_t{2} * k, 3);
+    x[k - 1] = std::nanf("");
+    LinearArgs args;
+    args.w = weights.memory.data();
+    args.type = WeightType::bfloat16;
+    args.k = k;
+    args.units = 1;
+    args.x = x.data();
+    args.x_stride = k;
+    args.y_stride = kLanes;
+    args.is_prompt = true;
+    const std::vector<float> y = run_linear(table(), args, 2, std::vector<float>(std::size_t{2} * kLanes));
+    for (std::size_t i = 0; i < kLanes; ++i) {
+        EXPECT_TRUE(std::isnan(y[i])) << i;
+        EXPECT_TRUE(std::isfinite(y[kLanes + i])) << i;
+    }
 }
 
 TEST_P(KernelTable, LinearReadsSubnormalAndSpecialHalves) {
