@@ -53,6 +53,7 @@ struct FusionConfig {
     bool normed_residual = false;     // attention, context: x = norm f
     bool first_attention_norm = true; // linear: whether the first layer norms what it attends with
     int n_residual_blocks = 0;        // features, concat: then x += activation(W x + b), so often
+    bool residual_bias = true;        // of these, the b
     // Norms of the features, the first over the first so many numbers, and so on; what is behind them stays as it is.
     int n_feature_norms = 0;
     int feature_norm_size = 0;

@@ -19,7 +19,7 @@ std::int64_t fusion_floats(const ModelConfig& config) {
     const FusionConfig& fusion = config.fusion;
     const std::int64_t hidden = config.hidden_size, norm = (config.norm == Norm::layer ? 2 : 1) * hidden;
     const bool attends = fusion.kind == Fusion::attention;
-    std::int64_t floats = fusion.n_residual_blocks * hidden;
+    std::int64_t floats = fusion.residual_bias ? fusion.n_residual_blocks * hidden : 0;
     if (fusion.has_bias) floats += (fusion.kind == Fusion::concat ? 2 : 1) * hidden;
     if (fusion.kind == Fusion::sum) floats += 2 * hidden;
     if (fusion.kind == Fusion::lstm) floats += 4 * hidden;

@@ -177,7 +177,8 @@ FusionNames fusion_names(const ModelConfig& config, const std::string& prefix) {
     names.embedding_norm = norm("embedding_norm", fusion.norms_embedding);
     names.state_norm = norm("state_norm", fusion.norms_state);
     for (int i = 0; i < fusion.n_residual_blocks; ++i)
-        names.residual_blocks.push_back(tensor_names(prefix, fmt::format("residual_blocks.{}", i), true));
+        names.residual_blocks.push_back(
+            tensor_names(prefix, fmt::format("residual_blocks.{}", i), fusion.residual_bias));
     return names;
 }
 

@@ -56,7 +56,7 @@ DraftHead read_eagle3(const HeadFiles& files, const HeadTarget& target) {
     ModelConfig config = head_layers_config(layers ? *layers : files.json, files, target);
     require_target_size(fields, "target_hidden_size", target);
     head.target_layers = target_layers(fields, target);
-    head.tokens = read_token_offsets(files, target);
+    head.tokens = read_tokens(files, target, "d2t", true);
     head.state = fields.boolean("norm_output", false) ? HeadState::after_norm : HeadState::before_norm;
 
     FusionConfig& fusion = config.fusion;

@@ -137,20 +137,21 @@ ModelConfig head_without_layers(const HeadTarget& target) {
     return config;
 }
 
-std::vector<TokenId> read_token_offsets(const HeadFiles& files, const HeadTarget& target) {
-    if (!files.weights.has("d2t")) return {};
-    const TensorView& offsets = files.weights.tensor("d2t");
-    if (offsets.dtype != "I64" || offsets.shape.size() != 1)
-        throw BadFile(*offsets.file + ": tensor 'd2t' must be a list of I64");
+std::vector<TokenId> read_tokens(const HeadFiles& files, const HeadTarget& target, const char* name, bool are_offsets) {
+    if (!files.weights.has(name)) return {};
+    const TensorView& list = files.weights.tensor(name);
+    if (list.dtype != "I64" || list.shape.size() != 1)
+        throw BadFile(fmt::format("{}: tensor '{}' must be a list of I64", *list.file, name));
     std::vector<TokenId> tokens;
-    for (std::int64_t i = 0; i < offsets.shape[0]; ++i) {
-        std::int64_t offset;
-        std::memcpy(&offset, &offsets.bytes[static_cast<std::size_t>(i) * sizeof offset], sizeof offset);
-        if (offset < -i || offset >= target.config.vocab_size - i)
-            throw BadFile(fmt::format("{}: 'd2t' makes the head's token {} the target's {}, of {} tokens",
-                                      *offsets.file, i, static_cast<double>(i) + static_cast<double>(offset),
+    for (std::int64_t i = 0; i < list.shape[0]; ++i) {
+        std::int64_t value;
+        std::memcpy(&value, &list.bytes[static_cast<std::size_t>(i) * sizeof value], sizeof value);
+        const std::int64_t from = are_offsets ? i : 0;
+        if (value < -from || value >= target.config.vocab_size - from)
+            throw BadFile(fmt::format("{}: '{}' makes the head's token {} the target's {}, of {} tokens", *list.file,
+                                      name, i, static_cast<double>(from) + static_cast<double>(value),
                                       target.config.vocab_size));
-        tokens.push_back(static_cast<TokenId>(i + offset));
+        tokens.push_back(static_cast<TokenId>(from + value));
     }
     return tokens;
 }

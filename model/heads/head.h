@@ -112,8 +112,9 @@ class HeadTensors {
 ModelConfig head_layers_config(nlohmann::json json, const HeadFiles& files, const HeadTarget& target);
 // That of a head without layers, of the target's width.
 ModelConfig head_without_layers(const HeadTarget& target);
-// d2t: how far each of the head's tokens lies from its place among them. Throws BadFile. Empty where there is none.
-std::vector<TokenId> read_token_offsets(const HeadFiles& files, const HeadTarget& target);
+// The tensor `name`: the head's tokens, or how far each lies from its place among them. Throws BadFile. Empty where
+// there is none.
+std::vector<TokenId> read_tokens(const HeadFiles& files, const HeadTarget& target, const char* name, bool are_offsets);
 // Layers of the target that a field lists, in its order, as Pass::hidden_layers; `offset` is how much they are more
 // than what is listed. Throws BadFile.
 std::vector<int> layer_ids(const Fields& fields, const char* name, int offset, const HeadTarget& target);

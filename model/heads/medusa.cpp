@@ -1,5 +1,6 @@
 // Medusa (Cai et al. 2024): for each position ahead a head of its own over the target's last state. Their tensors as a
-// file of heads, in a whole checkpoint, or without matrices for logits, which are the target's then.
+// file of heads, in a whole checkpoint, or without matrices for logits, which are the target's then; and as vLLM names
+// them, with one matrix for all heads or a list of the tokens that they know, where it says so.
 #include "model/heads/head.h"
 
 #include "model/checkpoint/bad_file.h"
@@ -9,33 +10,61 @@
 namespace entrodraft::model {
 namespace {
 
+// How tensors are named.
+struct Names {
+    std::string prefix;
+    bool are_vllms = false;
+    int n_blocks = 1;
+
+    std::string block(int head, int number) const {
+        if (are_vllms) return prefix + fmt::format("blocks.{}.layers.{}", head, number);
+        return prefix + fmt::format("{}.{}.linear", head, number);
+    }
+    std::string output(int head, bool is_shared) const {
+        if (are_vllms) return prefix + fmt::format("lm_heads.{}.weight", is_shared ? 0 : head);
+        return prefix + fmt::format("{}.{}.weight", head, n_blocks);
+    }
+};
+
+Names names_in(const HeadFiles& files, const Fields& fields) {
+    for (const char* prefix : {"", "medusa_heads."})
+        if (files.weights.has(std::string(prefix) + "blocks.0.layers.0.weight"))
+            return {prefix, true, fields.size("num_hidden_layers", 1)};
+    const bool is_inside = files.weights.has("medusa_head.0.0.linear.weight");
+    return {is_inside ? "medusa_head." : "", false, fields.size("medusa_num_layers", 1)};
+}
+
 bool is_medusa(const HeadFiles& files) {
-    return files.json.contains("medusa_num_heads") || files.weights.has("medusa_head.0.0.linear.weight");
+    const Fields fields(files.json, files.file());
+    return files.json.contains("medusa_num_heads") || files.text("model_type") == "medusa" ||
+           files.weights.has(names_in(files, fields).block(0, 0) + ".weight");
 }
 
 DraftHead read_medusa(const HeadFiles& files, const HeadTarget& target) {
     const Fields fields(files.json, files.file());
-    HeadTensors tensors(files, target);
-    const std::string prefix = tensors.has("medusa_head.0.0.linear.weight") ? "medusa_head." : "";
+    const Names names = names_in(files, fields);
+    const bool is_shared = fields.boolean("original_lm_head", false);
+    if (fields.positive("logit_scale", 1) != 1) fields.refuse("'logit_scale' other than 1 is not read");
     DraftHead head;
     head.target_layers = {target.config.n_layers};
     head.state = HeadState::features;
-    const int n_blocks = fields.size("medusa_num_layers", 1);
+    head.tokens = read_tokens(files, target, "token_map", false);
     // Published configs say another number than there are.
-    for (int i = 0; tensors.has(fmt::format("{}{}.0.linear.weight", prefix, i)); ++i) {
+    for (int i = 0; files.weights.has(names.block(i, 0) + ".weight"); ++i) {
         ModelConfig config = head_without_layers(target);
-        config.fusion.n_residual_blocks = n_blocks;
+        config.fusion.n_residual_blocks = names.n_blocks;
+        config.fusion.residual_bias = files.weights.has(names.block(i, 0) + ".bias");
+        if (!head.tokens.empty()) config.head_size = static_cast<int>(head.tokens.size());
         HeadTensors module(files, target);
         module.norm_features_as_target(config);
-        module.add_output(fmt::format("{}{}.{}.weight", prefix, i, n_blocks));
-        for (int block = 0; block < n_blocks; ++block)
-            module.add_both(fmt::format("model.residual_blocks.{}", block),
-                            fmt::format("{}{}.{}.linear", prefix, i, block));
+        module.add_output(is_shared && module.has("lm_head.weight") ? "lm_head.weight" : names.output(i, is_shared));
+        for (int block = 0; block < names.n_blocks; ++block)
+            module.add_both(fmt::format("model.residual_blocks.{}", block), names.block(i, block));
         head.modules.push_back({config, module.composed()});
     }
     head.max_tokens = static_cast<int>(head.modules.size());
     if (head.modules.empty())
-        throw BadFile(files.directory.string() + ": tensor '" + prefix + "0.0.linear.weight' is missing");
+        throw BadFile(files.directory.string() + ": tensor '" + names.block(0, 0) + ".weight' is missing");
     return head;
 }
 

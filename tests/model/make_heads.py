@@ -10,7 +10,8 @@ must change; the tests read its output only.
 
 Packages: torch 2.11.0, transformers 5.23.0, safetensors 0.8.0; speculators 0.9.0 and ibm-fms 1.13.1 with --no-deps;
 pydantic, openai, datasets and hs_connectors 0.9.0, which speculators imports. DIR holds checkouts of these
-repositories, and MiMo/modeling_mimo.py of the model repository XiaomiMiMo/MiMo-7B-Base:
+repositories, MiMo/modeling_mimo.py of the model repository XiaomiMiMo/MiMo-7B-Base, and vllm/medusa.py, which is
+vllm/model_executor/models/medusa.py of github.com/vllm-project/vllm, 01dbb08:
     EAGLE            github.com/SafeAILab/EAGLE                         cb7e084
     Medusa           github.com/FasterDecoding/Medusa                   e2a5d20
     fms-extras       github.com/foundation-model-stack/fms-extras       16339f7
@@ -40,6 +41,7 @@ import math
 import pathlib
 import shutil
 import sys
+import types
 from typing import Optional
 
 import torch
@@ -683,6 +685,54 @@ class MedusaBlocksOnly(Medusa):
         (directory / "medusa_lm_head.safetensors").chmod(0o644)
 
 
+class MedusaVllm(Medusa):
+    """As vLLM names them: several blocks of their own, without biases, and heads of the most frequent tokens. The
+    reference is vLLM's ResidualBlock, put together as its Medusa does."""
+
+    BLOCKS, KNOWN = 2, 61
+    MISTAKES = ("unnormed", "next head", "no residual", "first tokens")
+
+    def build(self):
+        self.config = {"architectures": ["MedusaModel"], "hidden_size": HIDDEN, "medusa_fc_bias": False,
+                       "model_type": "medusa", "num_heads": self.HEADS, "num_hidden_layers": self.BLOCKS,
+                       "truncated_vocab_size": self.KNOWN, "vocab_size": VOCAB}
+        self.files["token_map"] = torch.arange(self.KNOWN) * 7 % VOCAB
+        for i in range(self.HEADS):
+            for j in range(self.BLOCKS):
+                self.files[f"blocks.{i}.layers.{j}.weight"] = self.normal(HIDDEN, HIDDEN)
+            self.files[f"lm_heads.{i}.weight"] = self.normal(self.KNOWN, HIDDEN)
+
+    def known(self):
+        return self.files["token_map"].tolist()
+
+    save = Head.save
+
+    def spread(self, logits, tokens=None):
+        row = torch.full((VOCAB,), math.nan, dtype=logits.dtype)
+        row[self.known() if tokens is None else tokens] = logits
+        return row
+
+    def logits(self, text, path, mistake=None, accepted=0):
+        inputs, normed = self.target.features(text[:-1])
+        x = (inputs[-1] if mistake == "unnormed" else normed)[-1]
+        i = min(len(path) + (mistake == "next head"), self.HEADS - 1)
+        for j in range(self.BLOCKS):
+            x = (0 if mistake == "no residual" else x) + silu(linear(self.weights, f"blocks.{i}.layers.{j}", x))
+        first = list(range(self.KNOWN)) if mistake == "first tokens" else None
+        return self.spread(linear(self.weights, f"lm_heads.{i}", x), first)
+
+    def reference(self, rounds):
+        block_class = source_class("vllm/medusa.py", "ResidualBlock", VllmConfig=object)
+        weights = self.float32()
+        blocks = torch.nn.ModuleList(block_class(types.SimpleNamespace(), HIDDEN, self.BLOCKS) for _ in range(self.HEADS))
+        blocks.load_state_dict({name.removeprefix("blocks."): value for name, value in weights.items()
+                                if name.startswith("blocks.")})
+        for text, tokens in rounds:
+            feature = self.target.model.model(input_ids=torch.tensor([text[:-1]])).last_hidden_state[0, -1]
+            yield [self.spread(weights[f"lm_heads.{depth}.weight"] @ blocks[depth](feature))
+                   for depth in [0, *DEPTH[:len(tokens)]]]
+
+
 class MlpSpeculator(Head):
     """IBM's: a state from the last feature, to which each drafted token's embedding is added. The reference is
     fms-extras' MLPSpeculator, whose training pass takes the tokens as given."""
@@ -1219,6 +1269,7 @@ CLASSES = {
     "eagle3-speculators": Eagle3Speculators, "eagle31": Eagle31, "eagle31-fc-norm": Eagle31FcNorm, "peagle": Peagle,
     "mimo": MimoMtp,
     "medusa": Medusa, "medusa-two-blocks": MedusaTwoBlocks, "medusa-blocks-only": MedusaBlocksOnly,
+    "medusa-vllm": MedusaVllm,
     "mlp-speculator": MlpSpeculator, "mlp-speculator-tied": MlpSpeculatorTied,
     "mlp-speculator-tied-twice": MlpSpeculatorTiedTwice,
     "arctic-mlp": ArcticMlp, "arctic-lstm": ArcticLstm, "arctic-rnn": ArcticRnn,

@@ -164,6 +164,10 @@ TEST(BadHead, LackingTensorsIsNamed) {
     EXPECT_NE(refusal(mlp.directory.path()).find("n_predict"), std::string::npos);
     const ChangedHead blocks("medusa", [](json& config) { config["medusa_num_layers"] = 3; });
     EXPECT_NE(refusal(blocks.directory.path()).find("0.1.linear.weight"), std::string::npos);
+    const ChangedHead vllms("medusa-vllm", [](json& config) { config["num_hidden_layers"] = 3; });
+    EXPECT_NE(refusal(vllms.directory.path()).find("blocks.0.layers.2.weight"), std::string::npos);
+    const ChangedHead scaled("medusa-vllm", [](json& config) { config["logit_scale"] = 0.5; });
+    EXPECT_NE(refusal(scaled.directory.path()).find("'logit_scale'"), std::string::npos);
 }
 
 } // namespace head_texts_test
