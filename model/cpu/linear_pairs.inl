@@ -2,8 +2,8 @@
 // in one instruction: twice the arithmetic of linear.inl, on activations that are rounded to bfloat16. Part of
 // linear.inl's blocks: a line of weights holds such pairs as they lie, and a row's sums take them in order.
 //
-// Rounded rows are laid out as [k / kPiece][rows][kPairStride] words of two inputs each. The instruction is spelled out,
-// so that nothing else is compiled for these processors.
+// Rounded rows are laid out as [k / kPiece][rows][kPairStride] words of two inputs each. The instruction is spelled
+// out, so that nothing else is compiled for these processors.
 namespace entrodraft::model::kernels::KERNEL_SET {
 namespace {
 
