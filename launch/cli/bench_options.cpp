@@ -98,7 +98,8 @@ void declare(OptionSet& set, LatencyOptions& options) {
                       fmt::format("--tree {} has no rows of its own: a fixed tree is timed", options.plan.tree->name));
         }
         const std::size_t n_drafts = options.models.draft_directories().size();
-        given.refuse_without_effect("draft-placement", !options.models.drafts.empty(), "without --draft DIR");
+        given.refuse_without_effect("draft-placement", n_drafts > 0, "without --draft DIR or --head DIR");
+        refuse_sharded_head(options.placement, !options.models.head.empty());
         refuse_if(n_drafts > 1, "--draft is given more than once; time one pair at a time, a cascade level by level");
         refuse_if(given.given("output") && n_drafts == 0,
                   "--output writes costs of target and draft; it needs --draft DIR or --head DIR");

@@ -40,7 +40,8 @@ void declare_weight_types(OptionSet& set, std::optional<WeightType>& target, std
     declare_weight_type(set, "dtype", target, help);
     set.check([&](const ParsedOptions& given) {
         draft = target;
-        given.refuse_without_effect("draft-dtype", given.given("draft") || given.given("head"), "without --draft DIR");
+        given.refuse_without_effect("draft-dtype", given.given("draft") || given.given("head"),
+                                    "without --draft DIR or --head DIR");
     });
     declare_weight_type(set, "draft-dtype", draft, "the same for the draft [as --dtype]");
 }
@@ -59,6 +60,11 @@ void declare_head(OptionSet& set, ModelOptions& models) {
     set.check([&models](const ParsedOptions&) {
         refuse_if(!models.head.empty() && models.random_weights, "--random-weights makes up no --head");
     });
+}
+
+void refuse_sharded_head(dist::DraftPlacement placement, bool has_head) {
+    refuse_if(placement == dist::DraftPlacement::sharded && has_head,
+              "--draft-placement sharded is for one --draft; a --head lies on one rank");
 }
 
 std::string default_drafter(const ModelOptions& models) {

@@ -187,8 +187,7 @@ std::vector<DrafterChoice> with_ahead(const std::vector<DrafterChoice>& drafters
     if (ahead.outcomes.empty()) settings.push_back(spec::AheadOptions{0, ahead.passes});
     std::vector<DrafterChoice> all;
     for (const DrafterChoice& drafter : drafters) {
-        refuse_if(placement == dist::DraftPlacement::sharded && drafter.has("head"),
-                  "--draft-placement sharded is for one --draft; a --head lies on one rank");
+        refuse_sharded_head(placement, drafter.has("head"));
         refuse_if(placement == dist::DraftPlacement::sharded && !drafter.is_one_model(),
                   "--draft-placement sharded is for one --draft; it goes with no other drafter");
         if (!may(drafter)) {

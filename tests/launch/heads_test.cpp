@@ -145,6 +145,10 @@ TEST(Heads, AreTunedAndCompared) {
     ASSERT_EQ(tuned.code, 0) << tuned.err;
     const test::Ended again = test::run(kPrompt + Strings{"--head", kHeads + "/medusa", "--config", best});
     EXPECT_EQ(again.code, 0) << again.err;
+    const test::Ended timed = test::run_ranks(2, {"bench", "latency", "--target", kHeads + "/target", "--threads", "1",
+                                                  "--head", kHeads + "/medusa", "--draft-placement", "dedicated",
+                                                  "--rows", "4", "--repetitions", "2", "--json"});
+    EXPECT_EQ(timed.code, 0) << timed.err;
     const test::Ended compared = test::run(
         Strings{"bench", "compare"} + models +
         Strings{"--max-new-tokens", "16", "--rules", "static", "--tree", "2,1", "--temperatures", "0", "--json"});

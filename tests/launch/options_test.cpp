@@ -196,7 +196,7 @@ TEST(Options, OneTextIsDecodedAlone) {
                   options_of<LatencyOptions>(
                       parse_options(groups_of<LatencyOptions>(), {"--target", "t", "--draft-placement", "dedicated"}));
               }),
-              "--draft-placement has no effect without --draft DIR");
+              "--draft-placement has no effect without --draft DIR or --head DIR");
 }
 
 TEST(Options, ValuesOfLaterOptionsThatThisVersionHonoursAreTaken) {
