@@ -11,7 +11,9 @@ using namespace entrodraft;
 using model::WeightType;
 using spec::Acceptance;
 using spec::Completion;
-using spec::Request;
+
+constexpr int kLengths[] = {1, 20}; // of prompts
+constexpr int kNewTokens = 6;
 
 struct GpuHead : testing::TestWithParam<std::string> {};
 
@@ -27,19 +29,6 @@ TEST_P(GpuHead, GivesAChainTheRowsOfItsBranch) {
 
 INSTANTIATE_TEST_SUITE_P(All, GpuHead, testing::ValuesIn(golden_heads()), name_of_head);
 
-std::vector<Request> requests(const model::ModelConfig& config, double temperature, bool plain) {
-    std::vector<Request> requests;
-    for (const int length : {1, 20}) {
-        Request request = request_of(varied_tokens(length, config.vocab_size), 6, plain);
-        request.sequence_key = requests.size();
-        request.sampling.temperature = temperature;
-        request.sampling.seed = 5;
-        request.ignore_eos = true;
-        requests.push_back(request);
-    }
-    return requests;
-}
-
 std::vector<Completion> draft(TestPair& pair, LoadedHead& head, double temperature, const char* tree, int n_slots) {
     spec::DrafterParts parts{{pair.limits(), pair.clock, n_slots}};
     parts.head = &head.modules;
@@ -50,7 +39,8 @@ std::vector<Completion> draft(TestPair& pair, LoadedHead& head, double temperatu
     options.n_slots = n_slots;
     options.hidden_layers = head.head.target_layers;
     options.rule = constant_rule(4, 20);
-    return pair.run(requests(pair.target.config, temperature, false), options, drafter.get());
+    return pair.run(requests_of(kLengths, pair.target.config.vocab_size, temperature, kNewTokens), options,
+                    drafter.get());
 }
 
 void expect_same(const std::vector<Completion>& got, const std::vector<Completion>& want) {
@@ -71,7 +61,7 @@ struct GpuTexts {
     std::vector<Completion> plain(double temperature) {
         RunOptions run;
         run.acceptance = Acceptance::gumbel;
-        return pair.run(requests(pair.target.config, temperature, true), run);
+        return pair.run(plainly(requests_of(kLengths, pair.target.config.vocab_size, temperature, kNewTokens)), run);
     }
 
     TestModelOptions options;

@@ -14,19 +14,8 @@ using spec::Acceptance;
 using spec::Completion;
 using spec::Request;
 
-std::vector<Request> requests_for(const model::ModelConfig& config, double temperature, int new_tokens) {
-    std::vector<Request> requests;
-    for (const int length :
-         {1, 2, 7, 30, 140, 245}) { // a text of one token has no hidden states; the last meets the context's end
-        Request request = request_of(varied_tokens(length, config.vocab_size), new_tokens);
-        request.sequence_key = requests.size();
-        request.sampling.temperature = temperature;
-        request.sampling.seed = 5;
-        request.ignore_eos = true;
-        requests.push_back(request);
-    }
-    return requests;
-}
+// Of prompts: a text of one token has no hidden states; the last meets the context's end.
+constexpr int kLengths[] = {1, 2, 7, 30, 140, 245};
 
 // Drafts over the ranks with a head; null `tree`: chains.
 std::vector<Completion> run(TestPair& pair, LoadedHead& head, std::vector<Request> requests, Acceptance acceptance,
@@ -51,7 +40,7 @@ void expect_plain_texts(dist::DraftPlacement placement, const std::filesystem::p
     TestPair pair(target, target, options, ranks.replica.get(), placement);
     LoadedHead head(directory, target, pair.target.team, options);
     for (const double temperature : {0.0, 0.7, 1.0}) {
-        const auto requests = requests_for(pair.target.config, temperature, new_tokens);
+        const auto requests = requests_of(kLengths, pair.target.config.vocab_size, temperature, new_tokens);
         RunOptions plain_options;
         plain_options.acceptance = Acceptance::gumbel;
         const auto plain = pair.run(plainly(requests), plain_options);

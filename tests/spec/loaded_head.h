@@ -3,12 +3,14 @@
 
 #include "spec/draft/head_texts.h"
 #include "tests/model/golden_models.h"
+#include "tests/spec/engine_support.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -57,5 +59,19 @@ struct LoadedHead {
     std::vector<std::unique_ptr<model::Decoder>> decoders;
     spec::HeadModules modules;
 };
+
+// Texts of these lengths to draft for, whose ends are not those of the text.
+inline std::vector<spec::Request> requests_of(std::span<const int> lengths, int vocab_size, double temperature,
+                                              int new_tokens) {
+    std::vector<spec::Request> requests;
+    for (const int length : lengths) {
+        spec::Request& request = requests.emplace_back(request_of(varied_tokens(length, vocab_size), new_tokens));
+        request.sequence_key = requests.size() - 1;
+        request.sampling.temperature = temperature;
+        request.sampling.seed = 5;
+        request.ignore_eos = true;
+    }
+    return requests;
+}
 
 } // namespace entrodraft
