@@ -2,10 +2,10 @@
 #include "spec/draft/siblings.h"
 
 #include "spec/verify/random.h"
+#include "spec/verify/row_kernels.h"
 
 #include <algorithm>
 #include <limits>
-#include <numeric>
 
 namespace entrodraft::spec {
 
@@ -14,24 +14,16 @@ namespace {
 constexpr float kFiltered = -std::numeric_limits<float>::infinity();
 
 // The `n` largest, the largest first.
-std::vector<TokenId> best_tokens(std::span<const float> values, int n) {
-    std::vector<TokenId> best; // a heap, its least first
-    const auto above = [&](TokenId a, TokenId b) {
-        const float x = values[static_cast<std::size_t>(a)], y = values[static_cast<std::size_t>(b)];
-        return x > y || (x == y && a < b);
-    };
-    float least = kFiltered; // that a token has to beat
-    for (TokenId token = 0; token < static_cast<TokenId>(values.size()); ++token) {
-        if (!(values[static_cast<std::size_t>(token)] > least)) continue;
-        if (static_cast<int>(best.size()) == n) {
-            std::ranges::pop_heap(best, above);
-            best.pop_back();
-        }
-        best.push_back(token);
-        std::ranges::push_heap(best, above);
-        if (static_cast<int>(best.size()) == n) least = values[static_cast<std::size_t>(best.front())];
-    }
-    std::ranges::sort(best, above);
+std::vector<std::size_t> best_tokens(std::span<const float> values, int n) {
+    SamplingOptions first_ones;
+    first_ones.temperature = 1;
+    first_ones.top_k = n;
+    const float border = top_k_border(values, first_ones);
+    std::vector<std::size_t> best;
+    row_kernels().collect(values.data(), values.size(), std::max(border, std::numeric_limits<float>::lowest()),
+                          -kFiltered, best);
+    std::ranges::stable_sort(best, std::ranges::greater{}, [&](std::size_t token) { return values[token]; });
+    best.resize(std::min(best.size(), static_cast<std::size_t>(n)));
     return best;
 }
 
@@ -52,10 +44,9 @@ std::vector<TreeChild> Siblings::best(const RowOfText& of, int n, Acceptance acc
         is_raw ? row.stats
                : model::kernels::best_kernels().logit_stats(values.data(), static_cast<int>(values.size()), 0);
     std::vector<TreeChild> children;
-    for (const TokenId token : best_tokens(values, n)) {
-        const auto at = static_cast<std::size_t>(token);
-        children.push_back({token, drafted_token(row.stats, row.logits[at]), drafted_token(stats, values[at])});
-    }
+    for (const std::size_t token : best_tokens(values, n))
+        children.push_back({static_cast<TokenId>(token), drafted_token(row.stats, row.logits[token]),
+                            drafted_token(stats, values[token])});
     return children;
 }
 
@@ -102,10 +93,9 @@ std::vector<TreeChild> Siblings::drawn(const RowOfText& of, int n, const ChoiceS
     chooser_.distribution(row, left_);
     std::vector<TreeChild> children;
     for (int rank = 0; rank < n; ++rank) {
-        const double sum = std::accumulate(left_.begin(), left_.end(), 0.0);
+        const double sum = row_kernels().sum(left_.data(), left_.size());
         if (sum <= 0) break; // fewer tokens than children
-        for (float& each : left_)
-            each = static_cast<float>(static_cast<double>(each) / sum);
+        row_kernels().scale(left_.data(), left_.size(), static_cast<float>(1 / sum));
         const auto token = sample(left_, random.uniform(of.text.size(), static_cast<std::uint32_t>(rank),
                                                         static_cast<std::uint32_t>(round_start)));
         const auto at = static_cast<std::size_t>(token);

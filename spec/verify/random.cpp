@@ -123,16 +123,20 @@ float largest(const LogitSlice& slice) {
     return scan.max;
 }
 
+GumbelScan scan_of(std::uint64_t position, std::array<std::uint32_t, 2> key) {
+    GumbelScan scan;
+    scan.position[0] = static_cast<std::uint32_t>(position);
+    scan.position[1] = static_cast<std::uint32_t>(position >> 32);
+    std::ranges::copy(key, scan.key);
+    return scan;
+}
+
 class Search {
   public:
     Search(const LogitSlice& slice, float max, double temperature, const GumbelNoise& noise)
-        : slice_(slice), temperature_(temperature), noise_(noise) {
+        : slice_(slice), temperature_(temperature), noise_(noise), scan_(scan_of(slice.position, noise.key())) {
         scan_.max = max;
         scan_.scale = static_cast<float>(1 / temperature);
-        scan_.position[0] = static_cast<std::uint32_t>(slice.position);
-        scan_.position[1] = static_cast<std::uint32_t>(slice.position >> 32);
-        scan_.key[0] = noise.key()[0];
-        scan_.key[1] = noise.key()[1];
     }
 
     BestToken run() {
@@ -295,17 +299,18 @@ double GumbelNoise::at(std::uint64_t position, TokenId token) const {
 }
 
 void GumbelNoise::fill(std::uint64_t position, std::span<float> noise) const {
-    constexpr std::size_t kBlocks = 16, kWords = 4; // of a group
-    for (std::size_t first = 0; first < noise.size(); first += kGumbelGroup)
-        for (std::size_t block = 0; block < std::min(kBlocks, noise.size() - first); ++block) {
-            const auto words =
-                philox4x32({static_cast<std::uint32_t>(position), static_cast<std::uint32_t>(position >> 32),
-                            static_cast<std::uint32_t>(first / kWords + block), 0},
-                           key());
-            for (std::size_t word = 0; word < kWords; ++word)
-                if (const std::size_t token = first + word * kBlocks + block; token < noise.size())
-                    noise[token] = static_cast<float>(of_word(words[word], position, static_cast<TokenId>(token)));
-        }
+    GumbelScan scan = scan_of(position, key());
+    std::uint32_t words[kGumbelGroup];
+    float group[kGumbelGroup];
+    for (std::size_t first = 0; first < noise.size(); first += kGumbelGroup) {
+        scan.first_block = static_cast<std::uint32_t>(first / 4);
+        row_kernels().gumbel_noise(scan, words, group);
+        const std::size_t n = std::min(kGumbelGroup, noise.size() - first);
+        for (std::size_t i = 0; i < n; ++i)
+            if (words[i] < kRefinedBelow)
+                group[i] = static_cast<float>(of_word(words[i], position, static_cast<TokenId>(first + i)));
+        std::copy_n(group, n, noise.data() + first);
+    }
 }
 
 double GumbelNoise::of_word(std::uint32_t word, std::uint64_t position, TokenId token) const {

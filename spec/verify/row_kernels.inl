@@ -317,6 +317,26 @@ std::size_t gumbel_candidates(const float* values, std::size_t n, const GumbelSc
     return n;
 }
 
-constexpr SamplingKernels kKernels = {scan,          lane_maxima,    collect,          exponentials,
-                                      scale,         scale_at_least, mass_at_least,    sum,
-                                      sum_of_excess, entropy,        gumbel_candidates};
+// -log(1 - v), v = (word + 1/2) / 2^32: below 1/4 by 2 atanh(v / (2 - v)), as 1 - v would lose v's last bits.
+inline Floats exponential_of(const Bits& word) {
+    constexpr std::uint32_t kQuarter = 1U << 30;
+    const Floats v = (__builtin_convertvector((Mask)(word & (kQuarter - 1)), Floats) + 0.5F) * 0x1p-32F;
+    const Floats s = v / (2.0F - v);
+    const Floats z = s * s;
+    const Floats atanh = (((z * (1.0F / 7) + 1.0F / 5) * z + 1.0F / 3) * z + 1.0F) * s;
+    const Floats rest = (__builtin_convertvector((Mask)(~word >> 1), Floats) + 0.25F) * 0x1p-31F; // 1 - v
+    return word < kQuarter ? atanh * 2.0F : -natural_log(rest);
+}
+
+void gumbel_noise(const GumbelScan& scan, std::uint32_t* words, float* noise) {
+    gumbel_words(scan, scan.first_block, words);
+    for (std::size_t i = 0; i < kGumbelGroup; i += kWidth) {
+        Bits word;
+        std::memcpy(&word, words + i, sizeof word);
+        store(noise + i, -natural_log(exponential_of(word)));
+    }
+}
+
+constexpr SamplingKernels kKernels = {scan,          lane_maxima,    collect,           exponentials,
+                                      scale,         scale_at_least, mass_at_least,     sum,
+                                      sum_of_excess, entropy,        gumbel_candidates, gumbel_noise};
