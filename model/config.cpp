@@ -85,6 +85,12 @@ WeightType read_weight_type(const Fields& fields) {
     fields.refuse("dtype " + in_quotes(name) + " is not supported; supported: float32, bfloat16, float16");
 }
 
+// In place of config.json's, as transformers has it.
+void read_generation(const Fields& fields, ModelConfig& config) {
+    if (fields.find("eos_token_id") != nullptr) config.eos_token_ids = fields.token_ids("eos_token_id");
+    if (config.has_encoder()) read_decoder_start(fields, config);
+}
+
 // In floating point, where nothing overflows: below the limit the whole-number count is exact.
 void refuse_absurd_size(const Fields& fields, const ModelConfig& config) {
     // Queries, keys and values of a token lie in one row.
@@ -95,7 +101,11 @@ void refuse_absurd_size(const Fields& fields, const ModelConfig& config) {
     const double hidden = config.hidden_size;
     const double heads = static_cast<double>(config.n_heads) * config.head_dim;
     const double layer = hidden * (4 * heads + 3.0 * config.intermediate_size);
-    if (config.n_layers * layer + 2.0 * config.vocab_size * hidden > kMaxParameters) {
+    const EncoderConfig& encoder = config.encoder;
+    const double of_encoder = hidden * (4.0 * encoder.n_heads * encoder.head_dim + 3.0 * encoder.intermediate_size);
+    if (encoder.n_layers * of_encoder + config.n_layers * (layer + 4 * heads * hidden) +
+            2.0 * config.vocab_size * hidden >
+        kMaxParameters) {
         fields.refuse("the sizes make a model of more than 1e14 parameters");
     }
 }
@@ -162,8 +172,26 @@ ModelConfig read_config(const std::filesystem::path& directory) {
     if (!std::filesystem::exists(generation_path)) return config;
     const Json generation = read_object(generation_path);
     const Fields more(generation, generation_path.string());
-    if (more.find("eos_token_id") != nullptr) config.eos_token_ids = more.token_ids("eos_token_id");
+    read_generation(more, config);
     return config;
+}
+
+ModelConfig encoder_of(const ModelConfig& config) {
+    ModelConfig encoder = config;
+    encoder.is_encoder = true;
+    encoder.encoder = {.own_embedding = config.encoder.own_embedding};
+    encoder.n_layers = config.encoder.n_layers;
+    encoder.n_heads = encoder.n_kv_heads = config.encoder.n_heads;
+    encoder.head_dim = config.encoder.head_dim;
+    encoder.intermediate_size = config.encoder.intermediate_size;
+    encoder.vocab_size = config.encoder.vocab_size;
+    encoder.max_positions = config.encoder.max_positions;
+    encoder.output_scale = 1;
+    encoder.head_bias = false;
+    encoder.banned_token_ids.clear();
+    if (encoder.head_dim != config.head_dim)
+        encoder.attention_scale = 1.0f / std::sqrt(static_cast<float>(encoder.head_dim));
+    return encoder;
 }
 
 } // namespace entrodraft::model

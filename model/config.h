@@ -15,7 +15,8 @@ namespace entrodraft::model {
 
 enum class Activation { silu, gelu, gelu_tanh, relu };
 enum class Norm { rms, layer };
-enum class Positions { rotary, learned, alibi };
+// sinusoidal: a table like a learned one, computed. relative: scores gain a bias by distance (Raffel et al. 2020).
+enum class Positions { rotary, learned, alibi, sinusoidal, relative };
 enum class WeightType { float32, bfloat16, float16, int8, float8 }; // float8: e4m3, on GPUs only
 
 // How attention and MLP of a layer join the residual stream x.
@@ -92,6 +93,23 @@ struct Rope {
     friend bool operator==(const Rope&, const Rope&) = default;
 };
 
+// Buckets of distances between a row and a key, each with a bias for each head.
+struct RelativePositions {
+    int n_buckets = 32;
+    int max_distance = 128; // distances from here on share a bucket
+};
+
+// What an encoder has of its own; all else is as in the decoder. See encoder_of().
+struct EncoderConfig {
+    int n_layers = 0; // 0: there is no encoder
+    int n_heads = 0;
+    int head_dim = 0;
+    int intermediate_size = 0;
+    int vocab_size = 0;
+    int max_positions = 0;      // of a source
+    bool own_embedding = false; // else the decoder's embedding serves both
+};
+
 struct ModelConfig {
     std::string family = "llama"; // config.json's "model_type"
     int vocab_size = 0;           // rows of the embedding and of the head
@@ -117,25 +135,40 @@ struct ModelConfig {
 
     Positions positions = Positions::rotary;
     Rope rope;
-    int position_offset = 0; // learned: row of the table that position 0 has
+    RelativePositions relative;
+    int position_offset = 0;     // learned: row of the table that position 0 has
+    bool embedding_norm = false; // over token and position, before the first layer
     float embedding_scale = 1;
+    float output_scale = 1;       // of the final norm's output
     float attention_scale = 0;    // of query times key
     float attention_soft_cap = 0; // 0: none
     float logit_soft_cap = 0;     // 0: none
     std::vector<int>
         windows; // by layer: how many positions a row sees, itself included; 0: all. Empty: all, everywhere
 
+    EncoderConfig encoder;
+    bool is_encoder = false; // encoder_of() a model: rows see all of their source, and there are no logits
     FusionConfig fusion;
     int head_size = 0; // outputs of a draft head that knows fewer tokens than it reads; 0: vocab_size
     bool tied_embeddings = false;
     WeightType stored_type = WeightType::float32; // what the config says the file holds
     std::int64_t bos_token_id = -1;               // -1: none
     std::vector<std::int64_t> eos_token_ids;
+    // Of an encoder-decoder model: what its decoder's text begins with, where a request says nothing else.
+    std::vector<std::int64_t> decoder_start_ids;
+    std::vector<std::int64_t> banned_token_ids; // whose logits are kBannedLogit
+    static constexpr float kBannedLogit = -1e30f;
 
+    bool has_encoder() const { return encoder.n_layers > 0; }
+    bool has_embedding() const { return fusion.kind != Fusion::features && (!is_encoder || encoder.own_embedding); }
+    bool has_head() const { return !is_encoder && !tied_embeddings; } // a matrix of its own
     bool is_draft_head() const { return fusion.kind != Fusion::none; }
     int n_outputs() const { return head_size > 0 ? head_size : vocab_size; }
     int window(int layer) const { return windows.empty() ? 0 : windows[static_cast<std::size_t>(layer)]; }
 };
+
+// The encoder of a model that has one, as a model by itself: is_encoder. Pure.
+ModelConfig encoder_of(const ModelConfig& config);
 
 // Reads directory/config.json (and generation_config.json for the end-of-text ids, where present).
 // Throws BadFile naming the file, the field and the remedy. Local.

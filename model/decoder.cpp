@@ -3,6 +3,7 @@
 #include "model/families/names.h"
 
 #include <algorithm>
+#include <stdexcept>
 
 namespace entrodraft::model {
 
@@ -19,7 +20,17 @@ DecoderSetup prepare_decoder(const Checkpoint& checkpoint, const ModelConfig& co
     const int capacity = options.capacity > 0 ? options.capacity : config.max_positions;
     setup.config.max_positions = std::min(config.max_positions, capacity);
     setup.cache = {config.n_layers, setup.shard.n_kv_heads(), config.head_dim, options.n_slots, capacity};
+    if (!config.has_encoder()) return setup;
+    const ModelConfig encoder = encoder_of(setup.config);
+    setup.encoder_shard = shard_of(encoder, tp.rank(), tp.size());
+    setup.sources = setup.cache;
+    setup.sources.capacity =
+        options.source_capacity > 0 ? std::min(options.source_capacity, encoder.max_positions) : encoder.max_positions;
     return setup;
+}
+
+void Decoder::encode(int, std::span<const TokenId>) {
+    throw std::invalid_argument("the model has no encoder to read a source");
 }
 
 } // namespace entrodraft::model

@@ -1,4 +1,5 @@
-// The one forward pass of a decoder-only transformer, on this rank's shard of it.
+// The one forward pass of a transformer, on this rank's shard of it: of the decoder, which a model with an encoder
+// gives the source first.
 //
 // A pass is a list of rows. Each row is a token at a position of a sequence; its parent says which row of
 // the same pass it follows (-1: it follows what the cache holds). So single, batched, ragged and chunked
@@ -84,6 +85,7 @@ struct DecoderOptions {
     WeightType weight_type = WeightType::float32;
     int n_slots = 1;
     int capacity = 0;                                                  // positions a slot; 0: the model's max_positions
+    int source_capacity = 0;                                           // tokens of a source; 0: what its encoder takes
     double timeout_seconds = dist::kDefaultTimeoutSeconds;             // of every collective
     const kernels::Kernels* kernels = nullptr;                         // of a CPU; null: the fastest it can run
     TensorParallelSum sum = TensorParallelSum::automatic;              // of a GPU
@@ -99,6 +101,9 @@ struct DecoderSetup {
     ModelConfig config; // of the weights as they are stored; no longer a context than the cache holds
     RankShard shard;
     KvCache::Shape cache;
+    // Of a model with an encoder, else empty.
+    RankShard encoder_shard = {};
+    KvCache::Shape sources = {}; // keys and values of all layers of the decoder
 };
 // Checks the checkpoint's shapes. A head that is stored beside the embedding, with other values, is used even where
 // `config` ties the two: the setup's does not. Throws BadFile, std::invalid_argument (sizes that would work). Local.
@@ -132,17 +137,24 @@ class Decoder {
     // model.
     virtual PassResult forward(const Pass& pass) = 0;
 
+    // Of a model with an encoder: reads a source of 1 to max_source() tokens, whose keys and values the passes of the
+    // slot attend to until it is given another. Slots forked or shared from it afterwards attend to it too. The slot
+    // must be empty. Throws std::invalid_argument. Collective over the ranks that hold the model.
+    virtual void encode(int slot, std::span<const TokenId> source);
+    int max_source() const { return max_source_; } // 0: it takes none
+
     // KvCache::keep, wherever the sequence's keys and values are. Local.
     virtual void keep(int slot, int length, std::span<const int> path) { cache_->keep(slot, length, path); }
 
   protected:
     Decoder(const DecoderSetup& setup, std::shared_ptr<KvCache> cache)
-        : config_(setup.config), shard_(setup.shard), cache_(std::move(cache)) {}
+        : config_(setup.config), shard_(setup.shard), cache_(std::move(cache)), max_source_(setup.sources.capacity) {}
     Decoder(const Decoder&) = default; // of a decoder that adds something to another, over the same cache
 
     ModelConfig config_;
     RankShard shard_;
     std::shared_ptr<KvCache> cache_;
+    int max_source_ = 0;
 };
 
 } // namespace entrodraft::model

@@ -55,7 +55,8 @@ void add_weights(const ModelConfig& config, const RunShape& run, RankNeeds& need
         add(shapes.first_qkv, 1, run.type);
         add(shapes.layer.qkv, config.n_layers - 1, run.type);
     }
-    for (const MatrixShape& shape : {shapes.layer.output, shapes.layer.down})
+    for (const MatrixShape& shape : {shapes.layer.output, shapes.layer.down, shapes.layer.cross_query,
+                                     shapes.layer.cross_key_value, shapes.layer.cross_output})
         add(shape, config.n_layers, run.type);
     for (MatrixShape shape : {shapes.layer.gate, shapes.layer.up}) {
         if (run.on_gpu && config.gated_mlp) shape.outputs = static_cast<int>(in_units(shape.outputs, gpu::kGateGroup));
@@ -69,6 +70,16 @@ std::uint64_t cache_bytes(const ModelConfig& config, const RunShape& run, const 
     const std::int64_t head = run.on_gpu ? in_units(config.head_dim, gpu::kHeadAlign) : config.head_dim;
     const auto number = static_cast<std::int64_t>(bytes_of(cache_type(config, run)));
     return product({2, config.n_layers, run.batch, shard.n_kv_heads(), capacity, head, number});
+}
+
+// Keys and values of sources, as long as the texts, of all layers of the decoder, and the encoder's of one layer.
+std::uint64_t source_bytes(const ModelConfig& config, const RunShape& run, const RankShard& shard) {
+    if (!config.has_encoder()) return 0;
+    const std::int64_t length = in_units(std::min(run.length, config.encoder.max_positions), KvCache::kBlock);
+    const std::int64_t of_layer =
+        std::int64_t{shard_of(encoder_of(config), 0, run.ranks).n_kv_heads()} * config.encoder.head_dim;
+    const std::int64_t of_sources = std::int64_t{config.n_layers} * run.batch * shard.n_kv_heads() * config.head_dim;
+    return product({2, of_sources + of_layer, length, sizeof(float)});
 }
 
 // Of a draft head: features as they come and as its layers take them, and what they are joined to.
@@ -130,8 +141,18 @@ RankNeeds needs_of(const ModelConfig& config, const RunShape& run, int rank) {
         needs.shares_kv_heads = needs.shares_kv_heads || (theirs.begin < kv.end && kv.begin < theirs.end);
     }
     add_weights(config, run, needs);
-    needs.cache_bytes = cache_bytes(config, run, needs.shard);
+    needs.cache_bytes = cache_bytes(config, run, needs.shard) + source_bytes(config, run, needs.shard);
     needs.activation_bytes = (run.on_gpu ? gpu_activation_bytes : activation_bytes)(config, run, needs.shard);
+    if (config.has_encoder()) {
+        const ModelConfig encoder = encoder_of(config);
+        RunShape of_encoder = run;
+        of_encoder.length = std::min(run.length, encoder.max_positions);
+        const RankNeeds more = needs_of(encoder, of_encoder, rank);
+        needs.weight_bytes += more.weight_bytes;
+        // The residual stream and what attention takes of it, of the whole source.
+        const std::int64_t row = encoder.hidden_size + shapes_of(encoder, more.shard).layer.qkv.outputs;
+        needs.activation_bytes += more.activation_bytes + product({of_encoder.length, row, sizeof(float)});
+    }
     if (needs.total_bytes() > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
         throw std::invalid_argument("so many positions take more bytes than can be counted");
     return needs;
@@ -140,7 +161,8 @@ RankNeeds needs_of(const ModelConfig& config, const RunShape& run, int rank) {
 AllReduces all_reduces_of(const ModelConfig& config, int ranks) {
     if (ranks == 1) return {};
     constexpr std::int64_t kUnit = kernels::kLanes;
-    const std::int64_t of_layers = std::int64_t{config.n_layers} * (config.block == Block::parallel ? 1 : 2);
+    const int of_layer = config.has_encoder() ? 3 : config.block == Block::parallel ? 1 : 2;
+    const std::int64_t of_layers = std::int64_t{config.n_layers} * of_layer;
     const std::int64_t floats =
         in_units(config.embedding_size, kUnit) + of_layers * in_units(config.hidden_size, kUnit);
     return {of_layers + 1, floats * std::int64_t{sizeof(float)}};

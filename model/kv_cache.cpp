@@ -10,7 +10,8 @@
 namespace entrodraft::model {
 
 KvCache::KvCache(const Shape& shape, std::unique_ptr<KvMemory> elsewhere)
-    : shape_(shape), elsewhere_(std::move(elsewhere)), lengths_(index(shape.n_slots), 0) {
+    : shape_(shape), elsewhere_(std::move(elsewhere)), lengths_(index(shape.n_slots), 0),
+      sources_(index(shape.n_slots), -1) {
     shape_.capacity = whole_blocks(shape.capacity);
     for (int slot = 0; slot < shape_.n_slots; ++slot)
         prefixes_.push_back({slot, 0});
@@ -40,6 +41,14 @@ float* KvCache::values(int layer, int slot, int kv_head) {
     return values_.as<float>() + head_index(layer, slot, kv_head) * head_floats();
 }
 
+void KvCache::put(int layer, int slot, int kv_head, int position, const float* key, const float* value) {
+    const std::size_t dim = index(shape_.head_dim);
+    float* to = keys(layer, slot, kv_head) + index(position / kBlock) * dim * kBlock + index(position % kBlock);
+    for (std::size_t d = 0; d < dim; ++d)
+        to[d * kBlock] = key[d];
+    std::copy_n(value, dim, values(layer, slot, kv_head) + index(position) * dim);
+}
+
 std::size_t KvCache::bytes_per_position() const {
     return index(shape_.n_layers) * index(shape_.n_kv_heads) * index(shape_.head_dim) * sizeof(float) * 2;
 }
@@ -58,6 +67,15 @@ void KvCache::truncate(int slot, int length) {
     check_unread(slot, length);
     own_from(slot, length, length);
     lengths_[index(slot)] = length;
+}
+
+int KvCache::new_source(int slot) {
+    int& source = sources_[index(slot)];
+    source = -1;
+    int number = 0; // fewer than n_slots are taken
+    while (std::ranges::find(sources_, number) != sources_.end())
+        ++number;
+    return source = number;
 }
 
 void KvCache::fork(int from, int to) {
@@ -94,6 +112,7 @@ void KvCache::become(int from, int to, Prefix in_place, int length) {
     copy_range(from, to, std::max(source.length, in_place.length), length);
     prefixes_[index(to)] = in_place.slot == to || in_place.length == 0 ? Prefix{to, 0} : in_place;
     lengths_[index(to)] = length;
+    sources_[index(to)] = sources_[index(from)];
 }
 
 // Puts the prefix's positions from the block of `position` on, up to `end`, into the slot itself.

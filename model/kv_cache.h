@@ -80,6 +80,14 @@ class KvCache {
     // its own only.
     float* keys(int layer, int slot, int kv_head);
     float* values(int layer, int slot, int kv_head);
+    // Writes a key and a value, [head_dim] each, to a position of a head's own.
+    void put(int layer, int slot, int kv_head, int position, const float* key, const float* value);
+
+    // Of a decoder with an encoder: under which number the keys and values of a slot's source are kept (-1: it has
+    // none). Slots that were forked or shared from one have its number.
+    int source(int slot) const { return sources_[static_cast<std::size_t>(slot)]; }
+    // A number below n_slots that no other slot has: for a source to come.
+    int new_source(int slot);
 
     std::size_t bytes_per_position() const;
 
@@ -97,7 +105,7 @@ class KvCache {
     std::unique_ptr<KvMemory> elsewhere_; // or the next two
     Buffer keys_;
     Buffer values_;
-    std::vector<int> lengths_;
+    std::vector<int> lengths_, sources_;
     std::vector<Prefix> prefixes_; // what `slot` names has no prefix itself, and holds `length` positions at least
 };
 

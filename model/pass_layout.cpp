@@ -35,6 +35,20 @@ void PassLayout::set(const Pass& next, const ModelConfig& config, const KvCache&
     if (pass.mask == Mask::by_parent) trace_ancestors();
 }
 
+void PassLayout::set_source(std::span<const Row> chunk) {
+    pass = {.rows = chunk, .logit_rows = {}, .hidden_layers = {}};
+    const int n = rows(), begin = chunk.front().position;
+    segments = {{0, 0, n, begin, begin}};
+    segment_of.assign(chunk.size(), 0);
+    beginnings = {{0, 0}};
+    bundles = {{{0, 0}, 0, n}};
+    for (int r = 0; r < n; ++r) {
+        bundled.push_back(r);
+        tokens.push_back(chunk[index(r)].token);
+    }
+    last_position = chunk.back().position;
+}
+
 void PassLayout::add_row(int r, const ModelConfig& config, const KvCache& cache) {
     const Row& row = pass.rows[index(r)];
     require(row.token >= 0 && row.token < config.vocab_size, "token id {} is outside the vocabulary of {}", row.token,

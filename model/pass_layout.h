@@ -48,6 +48,9 @@ struct PassLayout {
     // Throws std::invalid_argument on rows that break decoder.h's contract; `max_prompt_rows` is the decoder's. Local.
     void set(const Pass& next, const ModelConfig& config, const KvCache& cache, int max_prompt_rows);
 
+    // Of an encoder: rows of a chunk of a source, in slot 0, whatever pass they are of. Local.
+    void set_source(std::span<const Row> chunk);
+
   private:
     void add_row(int row, const ModelConfig& config, const KvCache& cache);
     void bundle_segments(const KvCache& cache);

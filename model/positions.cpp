@@ -108,4 +108,33 @@ std::vector<float> alibi_slopes(int n_heads) {
     return slopes;
 }
 
+int relative_bucket(const RelativePositions& relative, int distance, bool is_bidirectional) {
+    int n_buckets = relative.n_buckets, first = 0;
+    if (is_bidirectional) {
+        n_buckets /= 2;
+        if (distance < 0) first = n_buckets;
+        distance = std::abs(distance);
+    }
+    distance = std::max(distance, 0);
+    const int n_exact = n_buckets / 2;
+    if (distance < n_exact) return first + distance;
+    const float share = std::log(static_cast<float>(distance) / static_cast<float>(n_exact)) /
+                        static_cast<float>(std::log(static_cast<double>(relative.max_distance) / n_exact));
+    return first + std::min(n_exact + static_cast<int>(share * static_cast<float>(n_buckets - n_exact)), n_buckets - 1);
+}
+
+std::vector<float> sinusoidal_table(int n_positions, int width) {
+    std::vector<float> table;
+    table.reserve(static_cast<std::size_t>(n_positions) * static_cast<std::size_t>(width));
+    const int n_sines = (width + 1) / 2;
+    for (int position = 0; position < n_positions; ++position) {
+        for (int i = 0; i < width; ++i) {
+            const int pair = i < n_sines ? i : i - n_sines;
+            const double angle = position / std::pow(10000.0, 2.0 * pair / width);
+            table.push_back(static_cast<float>(i < n_sines ? std::sin(angle) : std::cos(angle)));
+        }
+    }
+    return table;
+}
+
 } // namespace entrodraft::model

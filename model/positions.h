@@ -1,5 +1,5 @@
-// Positions as attention needs them: cosines and sines of rotary angles, made once for each position and kept, and
-// ALiBi's slopes.
+// Positions as attention needs them: cosines and sines of rotary angles, made once for each position and kept, ALiBi's
+// slopes, and the buckets of relative positions; and the table of sinusoidal ones.
 //
 // Angles are computed in float32 as transformers does: inverse frequency theta^(-2i / dims), angle = position times it,
 // and the ways of stretching them for longer texts. A position's angles depend on the position alone: with dynamic
@@ -38,5 +38,13 @@ std::vector<float> inverse_frequencies(const Rope& rope, int length);
 // ALiBi's slopes (Press et al. 2022), [n_heads]: a geometric series, continued between where n_heads is no power of
 // two, rounded to bfloat16 as Falcon has them. Local.
 std::vector<float> alibi_slopes(int n_heads);
+
+// The bucket of a key `distance` positions behind the row (negative: in front of it, which rows of an encoder alone
+// see), as transformers computes T5's, in float32: near distances have one each, farther ones share by their logarithm.
+// Local.
+int relative_bucket(const RelativePositions& relative, int distance, bool is_bidirectional);
+
+// Marian's positions, [n_positions][width]: sines in the first half of a row, cosines in the second. Local.
+std::vector<float> sinusoidal_table(int n_positions, int width);
 
 } // namespace entrodraft::model

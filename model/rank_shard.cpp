@@ -42,8 +42,8 @@ ShardShapes shapes_of(const ModelConfig& config, const RankShard& shard) {
     const FusionConfig& fusion = config.fusion;
     const int attended = shard.n_query_heads() * dim;
     ShardShapes shapes;
-    if (fusion.kind != Fusion::features) shapes.embedding = {static_cast<int>(shard.vocab.size()), embedding};
-    if (!config.tied_embeddings) shapes.head = {outputs, embedding};
+    if (config.has_embedding()) shapes.embedding = {static_cast<int>(shard.vocab.size()), embedding};
+    if (config.has_head()) shapes.head = {outputs, embedding};
     if (fusion.projects_features) shapes.feature_projection = {fusion.projected_size(hidden), fusion.feature_numbers()};
     const bool is_concat = fusion.kind == Fusion::concat;
     if (fusion.kind == Fusion::linear || is_concat) shapes.fusion = {hidden, fusion.joined_size(hidden)};
@@ -56,6 +56,11 @@ ShardShapes shapes_of(const ModelConfig& config, const RankShard& shard) {
     const int qkv = attended + 2 * shard.n_kv_heads() * dim;
     shapes.layer = {{qkv, hidden}, {hidden, attended}, {}, {mlp, hidden}, {hidden, mlp}};
     if (config.gated_mlp) shapes.layer.gate = {mlp, hidden};
+    if (config.has_encoder()) {
+        shapes.layer.cross_query = {attended, hidden};
+        shapes.layer.cross_key_value = {2 * shard.n_kv_heads() * dim, hidden};
+        shapes.layer.cross_output = {hidden, attended};
+    }
     shapes.first_qkv = {qkv, attention_input_size(config, 0)};
 
     const std::int64_t norm = (config.norm == Norm::layer ? 2 : 1) * std::int64_t{hidden};
@@ -63,9 +68,17 @@ ShardShapes shapes_of(const ModelConfig& config, const RankShard& shard) {
     if (config.query_key_norm) layer += 2 * dim;
     if (config.qkv_bias) layer += qkv;
     if (config.mlp_bias) layer += (config.gated_mlp ? 2 : 1) * mlp;
+    if (config.has_encoder()) {
+        layer += norm;
+        if (config.qkv_bias) layer += qkv;
+        if (config.output_bias && shard.is_first) layer += hidden;
+    }
     if (shard.is_first) layer += (config.output_bias ? hidden : 0) + (config.mlp_bias ? hidden : 0);
     shapes.floats = config.n_layers * layer + (config.final_norm ? norm : 0) + (config.head_bias ? outputs : 0);
     if (config.is_draft_head()) shapes.floats += fusion_floats(config);
+    if (config.embedding_norm) shapes.floats += norm;
+    if (config.positions == Positions::relative)
+        shapes.floats += std::int64_t{config.relative.n_buckets} * shard.n_query_heads();
     if (config.positions == Positions::learned)
         shapes.floats += (std::int64_t{config.max_positions} + config.position_offset) * hidden;
     return shapes;
@@ -76,8 +89,10 @@ std::int64_t parameter_count(const ModelConfig& config) {
     const auto count = [](auto... matrices) { return ((std::int64_t{matrices.outputs} * matrices.inputs) + ...); };
     const LayerShapes& layer = shapes.layer;
     const std::int64_t wider = count(shapes.first_qkv) - count(layer.qkv);
-    return config.n_layers * count(layer.qkv, layer.output, layer.gate, layer.up, layer.down) + wider +
-           config.fusion.n_residual_blocks * count(shapes.residual_block) +
+    const std::int64_t of_encoder = config.has_encoder() ? parameter_count(encoder_of(config)) : 0;
+    return config.n_layers * count(layer.qkv, layer.output, layer.gate, layer.up, layer.down, layer.cross_query,
+                                   layer.cross_key_value, layer.cross_output) +
+           wider + of_encoder + config.fusion.n_residual_blocks * count(shapes.residual_block) +
            count(shapes.embedding, shapes.head, shapes.project_in, shapes.project_out, shapes.feature_projection,
                  shapes.fusion, shapes.skip) +
            shapes.floats;

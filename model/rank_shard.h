@@ -35,6 +35,7 @@ struct LayerShapes {
     MatrixShape gate;
     MatrixShape up;
     MatrixShape down;
+    MatrixShape cross_query = {}, cross_key_value = {}, cross_output = {}; // of layers that attend to a source
 };
 struct ShardShapes {
     MatrixShape embedding; // of the rank's tokens; the head too where the two are tied
@@ -50,7 +51,7 @@ int attention_input_size(const ModelConfig& config, int layer);
 // Local.
 ShardShapes shapes_of(const ModelConfig& config, const RankShard& shard);
 
-// Parameters of a model of these shapes, tied embeddings counted once. Local.
+// Parameters of a model of these shapes and of its encoder, tied embeddings counted once. Local.
 std::int64_t parameter_count(const ModelConfig& config);
 
 } // namespace entrodraft::model

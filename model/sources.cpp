@@ -61,12 +61,23 @@ LayerSources layer_sources(const ModelConfig& config, const ModelNames& names, c
     return sources;
 }
 
+CrossSources cross_sources(const ModelConfig& config, const LayerNames& layer, const RankShard& shard) {
+    const dist::Slice hidden = {0, config.hidden_size};
+    const auto in_rows = [&](dist::Slice heads) {
+        return dist::Slice{heads.begin * config.head_dim, heads.end * config.head_dim};
+    };
+    const dist::Slice queries = in_rows(shard.heads.query_heads), keys = in_rows(shard.heads.kv_heads);
+    return {{{{&layer.cross_query, queries}}, hidden},
+            {{{&layer.cross_key, keys}, {&layer.cross_value, keys}}, hidden},
+            {{{&layer.cross_output, hidden}}, queries}};
+}
+
 OuterSources outer_sources(const ModelConfig& config, const ModelNames& names, const RankShard& shard) {
     const dist::Slice hidden = {0, config.hidden_size}, embedded = {0, config.embedding_size};
     OuterSources sources;
     const FusionConfig& fusion = config.fusion;
-    if (fusion.kind != Fusion::features) sources.embedding = {{{&names.embedding, shard.vocab}}, embedded};
-    if (!config.tied_embeddings) sources.head = {{{&names.head, shard.outputs}}, embedded};
+    if (config.has_embedding()) sources.embedding = {{{&names.embedding, shard.vocab}}, embedded};
+    if (config.has_head()) sources.head = {{{&names.head, shard.outputs}}, embedded};
     for (const TensorNames& each : names.fusion.feature_projections)
         sources.feature_projection.rows.push_back({&each, hidden});
     sources.feature_projection.inputs = {0, fusion.feature_numbers()};

@@ -30,8 +30,15 @@ struct LayerSources {
 LayerSources layer_sources(const ModelConfig& config, const ModelNames& names, const LayerNames& layer, int number,
                            const RankShard& shard);
 
+// Of a layer that attends to a source: its queries, its keys and values of own heads, its output. Local.
+struct CrossSources {
+    MatrixSource query, key_value, output;
+    std::array<const MatrixSource*, 3> all() const { return {&query, &key_value, &output}; }
+};
+CrossSources cross_sources(const ModelConfig& config, const LayerNames& layer, const RankShard& shard);
+
 struct OuterSources {
-    MatrixSource embedding;                        // no rows where a draft head has none
+    MatrixSource embedding;                        // no rows where a draft head or an encoder has none
     MatrixSource head;                             // no rows where it is the embedding
     MatrixSource project_in, project_out;          // no rows where embeddings are as wide as layers
     MatrixSource feature_projection, fusion, skip; // of a draft head

@@ -1,10 +1,11 @@
-// The forward pass of a decoder-only transformer: which operations, in which order. Written once, for every device.
+// The forward pass of a transformer, and of the encoder of one that has it: which operations, in which order. Written
+// once, for every device.
 //
 // What an operation computes, and where, is a device's: cpu/ops.h, gpu/ops.h. An Ops object serves one pass. It holds
 // the residual stream x, [rows][hidden_size], and knows the pass's rows and the rank's shard of the weights:
 //
 //   weights()                      of the rank: layers, project_out
-//   embed()                        x = the tokens' embeddings, scaled and widened, plus learned positions
+//   embed()                        x = the tokens' embeddings, scaled and widened, plus positions of a table
 //   norm(w), residual()            norm(x); x as it is
 //   norm_residual(w)               x = norm(x)
 //   column_linear(w, from, to)     to = from * w, the outputs that this rank has
@@ -17,6 +18,18 @@
 //   keep_hidden(n)                 returns x, after n layers, to those who asked for it
 //   final_norm()                   norm(x) of the rows whose logits are wanted
 //   head(from)                     their logits, and what is to be made of them
+//
+// of a model with an encoder:
+//
+//   attend_source(i, query)        attention over the keys and values that layer i has of the slot's source
+//
+// of its encoder, whose rows may be more than a pass takes:
+//
+//   for_each_chunk(f)              calls f for each chunk of the source, whose rows are then the pass's
+//   final_rows()                   norm(x) of all rows
+//   decoder_layers()               the layers whose keys and values of the source are made
+//   source_rows()                  room for them
+//   append_source(i, key_value)    keeps them as the source's in layer i of the decoder
 //
 // and, of a draft head:
 //
@@ -75,6 +88,25 @@ template <class Ops> void run_fusion(const ModelConfig& config, Ops& ops) {
         ops.add_activated(block);
 }
 
+// Devices that run models with an encoder; others refuse them when they are loaded.
+template <class Ops>
+concept ReadsSources = requires(Ops& ops) {
+    ops.attend_source(0, ops.residual());
+};
+
+// Between attention and MLP of a layer: nothing in a model without an encoder.
+template <class Ops> void run_cross_attention(const ModelConfig& config, Ops& ops, int number) {
+    if constexpr (ReadsSources<Ops>) {
+        if (!config.has_encoder()) return;
+        const auto& layer = ops.weights().layers[static_cast<std::size_t>(number)];
+        const bool is_pre_norm = config.block == Block::pre_norm; // else post_norm
+        const auto from = is_pre_norm ? ops.norm(layer.cross_norm) : ops.residual();
+        const auto query = ops.column_linear(layer.cross_query, from, ops.qkv());
+        ops.add({{layer.cross_output, ops.attend_source(number, query)}});
+        if (!is_pre_norm) ops.norm_residual(layer.cross_norm);
+    }
+}
+
 template <class Ops> void run_layer(const ModelConfig& config, Ops& ops, int number) {
     const auto& layer = ops.weights().layers[static_cast<std::size_t>(number)];
     const auto project_qkv = [&](auto from) { return ops.column_linear(layer.qkv, from, ops.qkv()); };
@@ -91,11 +123,13 @@ template <class Ops> void run_layer(const ModelConfig& config, Ops& ops, int num
     switch (config.block) {
     case Block::pre_norm:
         ops.add({{layer.output, attention(attention_input())}});
+        run_cross_attention(config, ops, number);
         ops.add({{layer.down, mlp(ops.norm(layer.mlp_norm))}});
         return;
     case Block::post_norm:
         ops.add({{layer.output, attention(ops.residual())}});
         ops.norm_residual(layer.attention_norm);
+        run_cross_attention(config, ops, number);
         ops.add({{layer.down, mlp(ops.residual())}});
         ops.norm_residual(layer.mlp_norm);
         return;
@@ -127,6 +161,8 @@ template <class Ops> void append_features(const ModelConfig& config, Ops& ops) {
 template <class Ops> void run_transformer(const ModelConfig& config, Ops& ops) {
     if (config.fusion.kind == Fusion::context && ops.has_features()) return append_features(config, ops);
     ops.embed();
+    if constexpr (ReadsSources<Ops>)
+        if (config.embedding_norm) ops.norm_residual(ops.weights().embedding_norm);
     ops.keep_hidden(0);
     if (ops.has_features()) run_fusion(config, ops);
     for (int layer = 0; layer < config.n_layers; ++layer) {
@@ -138,6 +174,40 @@ template <class Ops> void run_transformer(const ModelConfig& config, Ops& ops) {
     if (config.embedding_size != config.hidden_size)
         rows = ops.column_linear(ops.weights().project_out, rows, ops.embedded());
     ops.head(rows);
+}
+
+// A layer of an encoder, over all chunks: every row attends to the whole source, whose keys and values come first.
+template <class Ops> void run_encoder_layer(const ModelConfig& encoder, Ops& ops, int number) {
+    const auto& layer = ops.weights().layers[static_cast<std::size_t>(number)];
+    const bool is_pre_norm = encoder.block == Block::pre_norm; // else post_norm
+    ops.for_each_chunk([&] {
+        const auto from = is_pre_norm ? ops.norm(layer.attention_norm) : ops.residual();
+        ops.rotate_and_append(number, ops.column_linear(layer.qkv, from, ops.qkv()));
+    });
+    ops.for_each_chunk([&] {
+        ops.add({{layer.output, ops.attend(number, ops.qkv())}});
+        if (!is_pre_norm) ops.norm_residual(layer.attention_norm);
+        const auto from = is_pre_norm ? ops.norm(layer.mlp_norm) : ops.residual();
+        ops.add({{layer.down, ops.activate(layer, ops.gate_up(layer, from))}});
+        if (!is_pre_norm) ops.norm_residual(layer.mlp_norm);
+    });
+}
+
+// Reads a source, and makes the keys and values that the decoder's layers attend to. `encoder` is encoder_of() the
+// model, and pre_norm or post_norm. Collective over the ranks that hold the model.
+template <class Ops> void run_encoder(const ModelConfig& encoder, Ops& ops) {
+    ops.for_each_chunk([&] {
+        ops.embed();
+        if (encoder.embedding_norm) ops.norm_residual(ops.weights().embedding_norm);
+    });
+    for (int layer = 0; layer < encoder.n_layers; ++layer)
+        run_encoder_layer(encoder, ops, layer);
+    ops.for_each_chunk([&] {
+        const auto encoded = ops.final_rows();
+        int number = 0;
+        for (const auto& layer : ops.decoder_layers())
+            ops.append_source(number++, ops.column_linear(layer.cross_key_value, encoded, ops.source_rows()));
+    });
 }
 
 } // namespace entrodraft::model

@@ -23,7 +23,7 @@ std::string wrong(const char* what, std::uint64_t found, std::uint64_t expected)
     return fmt::format("packet {} is {}, expected {}", what, found, expected);
 }
 
-// Of an admission; the lists that it counts follow: biases, banned tokens, prompt.
+// Of an admission; the lists that it counts follow: biases, banned tokens, prompt, source.
 struct AdmissionHeader {
     std::uint64_t sequence_key = 0;
     std::uint64_t seed = 0;
@@ -40,7 +40,7 @@ struct AdmissionHeader {
     std::uint32_t n_banned = 0;
     std::uint32_t n_tokens = 0;
     std::uint32_t verified_on_device = 0;
-    std::uint32_t unused = 0;
+    std::uint32_t n_source = 0;
 };
 
 struct Bias {
@@ -199,7 +199,7 @@ std::vector<std::byte> pack_admission(const Request& request, bool verified_on_d
                                   static_cast<std::uint32_t>(processing.banned_tokens.size()),
                                   static_cast<std::uint32_t>(request.prompt.size()),
                                   verified_on_device ? 1U : 0U,
-                                  0};
+                                  static_cast<std::uint32_t>(request.source.size())};
     std::vector<Bias> biases;
     for (const auto& [token, bias] : processing.logit_bias)
         biases.push_back({token, bias});
@@ -208,6 +208,7 @@ std::vector<std::byte> pack_admission(const Request& request, bool verified_on_d
     append_values(bytes, std::span<const Bias>(biases));
     append_values(bytes, std::span<const TokenId>(processing.banned_tokens));
     append_values(bytes, std::span<const TokenId>(request.prompt));
+    append_values(bytes, std::span<const TokenId>(request.source));
     return bytes;
 }
 
@@ -228,6 +229,7 @@ Admission unpack_admission(std::span<const std::byte> bytes) {
         processing.logit_bias.emplace_back(bias.token, bias.bias);
     processing.banned_tokens = take_values<TokenId>(bytes, head.n_banned);
     request.prompt = take_values<TokenId>(bytes, head.n_tokens);
+    request.source = take_values<TokenId>(bytes, head.n_source);
     if (!bytes.empty()) throw std::runtime_error("an admission is longer than it says");
     return admission;
 }

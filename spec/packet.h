@@ -129,7 +129,7 @@ struct Admission {
 
 std::vector<std::byte> pack_admission(const Request& request, bool verified_on_device);
 
-// The request with sequence key, prompt, sampling and processing as they were packed, and nothing else. Throws
+// The request with sequence key, prompt, source, sampling and processing as they were packed, and nothing else. Throws
 // std::runtime_error where the bytes are not those of an admission.
 Admission unpack_admission(std::span<const std::byte> bytes);
 

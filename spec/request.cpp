@@ -26,6 +26,19 @@ std::string why_no_stop_string(const std::string& stop) {
     return "";
 }
 
+std::string why_no_source(const Request& request, const SourceLimits& limits) {
+    const auto n_tokens = static_cast<std::int64_t>(request.source.size());
+    if (limits.max_tokens == 0) return n_tokens == 0 ? "" : "the model has no encoder to read a source";
+    if (n_tokens == 0) return "the source is empty: at least one token is needed to answer to";
+    if (n_tokens > limits.max_tokens)
+        return fmt::format("the source has {} tokens; the encoder reads {} at most", n_tokens, limits.max_tokens);
+    for (std::size_t i = 0; i < request.source.size(); ++i)
+        if (request.source[i] < 0 || request.source[i] >= limits.vocab_size)
+            return fmt::format("token id {} at source position {} is outside the encoder's vocabulary of {}",
+                               request.source[i], i, limits.vocab_size);
+    return "";
+}
+
 std::string why_unservable(const Request& request, int vocab_size, int max_positions) {
     if (request.prompt.empty()) return "the prompt is empty: at least one token is needed to go on from";
     const auto prompt_tokens = static_cast<std::int64_t>(request.prompt.size());

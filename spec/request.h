@@ -15,6 +15,7 @@ struct Request {
     std::string id = "null";        // compact JSON
     std::uint64_t sequence_key = 0; // hash of id; 0 for a prompt from the command line
     std::vector<TokenId> prompt;
+    std::vector<TokenId> source; // what the encoder of an encoder-decoder model reads; the prompt is its decoder's
     static constexpr int kDefaultNewTokens = 128;
     int max_new_tokens = kDefaultNewTokens;
     SamplingOptions sampling;
@@ -41,6 +42,14 @@ struct Completion {
 
 // What is wrong with a stop string, in words after its name; empty where nothing is. Local.
 std::string why_no_stop_string(const std::string& stop);
+
+// What a target's encoder takes; 0 tokens: it has none.
+struct SourceLimits {
+    int max_tokens = 0;
+    int vocab_size = 0;
+};
+// Why the request's source does not go with the model, in words for its error line; empty where it does. Local.
+std::string why_no_source(const Request& request, const SourceLimits& limits);
 
 // Why the request cannot be served, in words for its error line; empty when it can. Local.
 std::string why_unservable(const Request& request, int vocab_size, int max_positions);

@@ -36,7 +36,7 @@ std::vector<TargetRows> gather_rows(const RankContext& rank, TargetGather& gathe
     return rows;
 }
 
-// Broadcasts a new sequence's prompt and options; the packet has said how many bytes these are.
+// Broadcasts a new sequence's prompt, source and options; the packet has said how many bytes these are.
 void admit(const RankContext& rank, ReplicaState& state, TargetGather& gather, std::vector<std::byte> bytes,
            const PacketHeader& header) {
     bytes.resize(header.admission_bytes);
@@ -44,6 +44,9 @@ void admit(const RankContext& rank, ReplicaState& state, TargetGather& gather, s
     const auto [request, verified_on_device] = unpack_admission(bytes);
     gather.begin_sequence(header.slot, request, verified_on_device);
     state.admit(header.slot, request.prompt, bytes);
+    if (request.source.empty()) return;
+    rank.observer.enter("encode", &StepSeconds::prefill);
+    if (rank.target) rank.target->encode(header.slot, request.source);
 }
 
 // This rank's part of a pass of the target, where it has one; of the states that a drafter wants the coordinator gets

@@ -43,9 +43,19 @@ std::string activation_name(model::Activation activation) {
 }
 
 std::string positions_name(model::Positions positions) {
-    return positions == model::Positions::rotary    ? "rotary"
-           : positions == model::Positions::learned ? "learned"
-                                                    : "ALiBi";
+    switch (positions) {
+    case model::Positions::rotary:
+        return "rotary";
+    case model::Positions::learned:
+        return "learned";
+    case model::Positions::alibi:
+        return "ALiBi";
+    case model::Positions::sinusoidal:
+        return "sinusoidal";
+    case model::Positions::relative:
+        return "relative";
+    }
+    return "?";
 }
 
 std::string scaling_name(model::RopeScaling scaling) {
@@ -106,6 +116,8 @@ std::string attention_line(const ModelConfig& config) {
 
 std::string positions_line(const ModelConfig& config) {
     std::string text = positions_name(config.positions);
+    if (config.positions == model::Positions::relative)
+        text += fmt::format(", {} buckets up to {}", config.relative.n_buckets, config.relative.max_distance);
     const model::Rope& rope = config.rope;
     if (config.positions != model::Positions::rotary) return text;
     text += ", theta " + shortest(rope.theta);
@@ -114,6 +126,18 @@ std::string positions_line(const ModelConfig& config) {
         text += fmt::format(", stretched {} times ({}) from {}", shortest(rope.factor), scaling_name(rope.scaling),
                             shortest(rope.original_positions));
     return text;
+}
+
+Json encoder_json(const model::EncoderConfig& encoder) {
+    return {{"layers", encoder.n_layers},       {"heads", encoder.n_heads},
+            {"head_dim", encoder.head_dim},     {"intermediate_size", encoder.intermediate_size},
+            {"vocab_size", encoder.vocab_size}, {"context", encoder.max_positions}};
+}
+
+std::string encoder_line(const model::EncoderConfig& encoder) {
+    return fmt::format("{}, {} of {}, MLP {}, sources of at most {}", format_count(encoder.n_layers, "layer"),
+                       format_count(encoder.n_heads, "head"), encoder.head_dim, encoder.intermediate_size,
+                       format_count(encoder.max_positions, "token"));
 }
 
 Json rope_json(const model::Rope& rope) {
@@ -134,7 +158,7 @@ Columns description_of(const ModelConfig& config) {
                          {"attention_output", config.output_bias},
                          {"mlp", config.mlp_bias},
                          {"head", config.head_bias}};
-    return {
+    Columns columns = {
         {"layers", "layers", config.n_layers,
          fmt::format("{}, {}, {} (epsilon {})", config.n_layers, block_name(config), norm_name(config.norm),
                      shortest(config.norm_epsilon))},
@@ -172,6 +196,10 @@ Columns description_of(const ModelConfig& config) {
         {"eos_token_ids", "", config.eos_token_ids},
         {"dtype", "", to_string(config.stored_type)},
     };
+    if (config.has_encoder())
+        columns.emplace(columns.begin() + 1, "encoder", "encoder", encoder_json(config.encoder),
+                        encoder_line(config.encoder));
+    return columns;
 }
 
 } // namespace entrodraft::launch

@@ -166,7 +166,8 @@ template <typename Entry> void add_names(ByName<Entry>& all, const std::string& 
 }
 
 bool is_our_field(const std::string& name) {
-    for (const char* of_every_line : {"id", "prompt", "messages", "prompt_token_ids", "metadata", "do_sample"})
+    for (const char* of_every_line :
+         {"id", "prompt", "messages", "prompt_token_ids", "decoder_prompt", "metadata", "do_sample"})
         if (name == of_every_line) return true;
     return std::ranges::any_of(kLineFields, [&](const LineField& field) { return name == field.name; });
 }
@@ -306,12 +307,28 @@ std::vector<spec::TokenId> prompt_of(const Json& object, const RequestDefaults& 
     if (source == "prompt") return encode_text(model::text_of(object["prompt"], source), defaults, limits);
     const Json& ids = model::array_of(object[source], source, "an array of token ids");
     if (ids.empty()) throw std::runtime_error("prompt_token_ids is empty");
+    const int known = limits.source.max_tokens > 0 ? limits.source.vocab_size : limits.vocab_size;
     std::vector<spec::TokenId> prompt;
     prompt.reserve(ids.size());
     for (const Json& id : ids)
         prompt.push_back(static_cast<spec::TokenId>(
-            model::integer_of(id, fmt::format("prompt_token_ids[{}]", prompt.size()), 0, limits.vocab_size - 1)));
+            model::integer_of(id, fmt::format("prompt_token_ids[{}]", prompt.size()), 0, known - 1)));
     return prompt;
+}
+
+// What the line gives goes to the encoder, where there is one; the decoder's prompt is then what its texts begin with.
+void set_prompt(spec::Request& request, std::vector<spec::TokenId> given, const PromptLimits& limits,
+                const Json& decoder_prompt = {}) {
+    const bool has_encoder = limits.source.max_tokens > 0;
+    (has_encoder ? request.source : request.prompt) = std::move(given);
+    if (has_encoder) request.prompt = limits.decoder_start;
+    if (decoder_prompt.is_null()) return;
+    if (!has_encoder)
+        throw std::runtime_error("decoder_prompt is for models with an encoder, and the target has none; join it to "
+                                 "the prompt");
+    require_text(limits, "decoder_prompt");
+    const auto more = limits.encode_decoder_prompt(model::text_of(decoder_prompt, "decoder_prompt"));
+    request.prompt.insert(request.prompt.end(), more.begin(), more.end());
 }
 
 spec::Request request_like(const RequestDefaults& defaults) {
@@ -353,6 +370,8 @@ std::string remedy_for_no_json(const std::string& line) {
 InputItem checked(spec::Request request, const PromptLimits& limits, const std::function<void(spec::Request&)>& fill) {
     try {
         fill(request);
+        if (const std::string why = spec::why_no_source(request, limits.source); !why.empty())
+            throw std::runtime_error(why);
         if (const std::string why = spec::why_unservable(request, limits.vocab_size, limits.max_positions);
             !why.empty())
             throw std::runtime_error(why);
@@ -382,13 +401,13 @@ InputItem parse_request(const Line& line, std::int64_t number, const RequestDefa
         filled.metadata = metadata_of(line.text, object, own_fields(object, is_conversation));
         apply_fields(object, filled, limits.vocab_size);
         if (!filled.stop_strings.empty()) require_text(limits, "stop");
-        filled.prompt = prompt_of(object, defaults, limits);
+        set_prompt(filled, prompt_of(object, defaults, limits), limits, object.value("decoder_prompt", Json()));
     });
 }
 
 InputItem request_of_prompt(const std::string& prompt, const RequestDefaults& defaults, const PromptLimits& limits) {
     return checked(request_like(defaults), limits,
-                   [&](spec::Request& filled) { filled.prompt = encode_text(prompt, defaults, limits); });
+                   [&](spec::Request& filled) { set_prompt(filled, encode_text(prompt, defaults, limits), limits); });
 }
 
 } // namespace entrodraft::launch

@@ -45,6 +45,11 @@ struct PromptLimits {
     std::function<std::vector<spec::TokenId>(const std::vector<model::ChatMessage>&)> encode_chat;
     int vocab_size = 0;
     int max_positions = 0;
+    // Of a target with an encoder, whose lines give a source: what its encoder takes, and what the decoder's text
+    // begins with. Then `encode_decoder_prompt` is of text that goes behind that, without special tokens.
+    spec::SourceLimits source;
+    std::vector<spec::TokenId> decoder_start;
+    std::function<std::vector<spec::TokenId>(std::string_view)> encode_decoder_prompt;
 };
 
 // One line, the `number`-th from 1. Never throws on bad content. Local.

@@ -66,6 +66,14 @@ PromptLimits ModelPair::prompt_limits() const {
     }
     limits.vocab_size = vocab_size;
     limits.max_positions = target_config.max_positions;
+    if (!target_config.has_encoder()) return limits;
+    limits.source = {max_source, target_config.encoder.vocab_size};
+    if (tokenizer && !target_config.encoder.own_embedding)
+        limits.source.vocab_size = std::min(limits.source.vocab_size, tokenizer->size());
+    for (const std::int64_t id : target_config.decoder_start_ids)
+        limits.decoder_start.push_back(static_cast<spec::TokenId>(id));
+    if (tokenizer)
+        limits.encode_decoder_prompt = [this](std::string_view text) { return tokenizer->encode(text, false); };
     return limits;
 }
 
@@ -125,6 +133,7 @@ void load_weights(const OpenedPair& opened, const std::vector<HeldModel>& held, 
         decoder.sum = options.sum;
         decoder.capacity = std::min(cache.positions, part.config->max_positions);
         decoder.n_slots = cache.sequences + part.beside;
+        decoder.source_capacity = std::min(cache.positions, part.config->encoder.max_positions);
         decoder.progress = [&](std::size_t done, std::size_t total) { bar.update(done, total); };
         return load_decoder(pair.device, checkpoint, *part.config, decoder, ranks, *pair.team);
     };
@@ -141,6 +150,25 @@ void load_weights(const OpenedPair& opened, const std::vector<HeldModel>& held, 
     if (is_sharded && !opened.drafts.empty())
         pair.sharded_draft = std::make_unique<spec::ShardedDraftModel>(*pair.drafts.front(), *pair.replica,
                                                                        options.collective_timeout_seconds);
+}
+
+// The least that an encoder of the run takes, within the cache's positions; 0: the target has none.
+int max_source_of(const OpenedPair& opened, int positions) {
+    if (!opened.target.config.has_encoder()) return 0;
+    for (const OpenedModel* model : models_of(opened))
+        if (model->config.has_encoder()) positions = std::min(positions, model->config.encoder.max_positions);
+    return positions;
+}
+
+// Models with an encoder run on CPUs alone: a device that was left to the program becomes one. Throws OrderlyFailure.
+void require_cpu_for_encoders(const OpenedPair& opened, const ModelOptions& options, ModelPair& pair) {
+    for (const OpenedModel* model : models_of(opened)) {
+        if (!model->config.has_encoder() || pair.device.is_native_cpu()) continue;
+        if (options.device != DeviceChoice::automatic || options.backend != Backend::native)
+            throw OrderlyFailure(kBadOptions, model->name + " has an encoder, and only our CPU kernels run such models "
+                                                            "so far: give --device cpu, without --backend torch");
+        pair.device = {};
+    }
 }
 
 // How the models of the first replica compute, where there is something to say.
@@ -255,6 +283,7 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
     if (target.tokenizer) pair->vocab_size = std::min(pair->vocab_size, target.tokenizer->size());
     pair->replica = session.split(pair->layout.replica);
     pair->device = choose_device(session, options.device, options.backend);
+    require_cpu_for_encoders(opened, options, *pair);
     if (pair->layout.is_writer() && !options.quiet && options.backend == Backend::native)
         if (const std::string note = idle_gpu_note(options.device, pair->device, n_gpus(), has_gpu_file());
             !note.empty())
@@ -274,6 +303,7 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
     if (opened.head) pair->head = std::move(opened.head->head);
     pair->target_config = target.config;
     pair->target_config.max_positions = loader.positions();
+    pair->max_source = max_source_of(opened, loader.positions());
     pair->target_pass_bytes = static_cast<double>(target.checkpoint->total_bytes()) / pair->layout.tp_size;
     if (pair->target) pair->target_pass_bytes = static_cast<double>(pair->target->weight_bytes());
     const std::vector<int> prompt_rows = from_all(session, pair->target ? pair->target->max_prompt_rows() : 0);

@@ -1,12 +1,12 @@
 // Opening checkpoint directories: see opened_model.h.
 #include "launch/load/opened_model.h"
 
-#include "dist/shard.h"
 #include "launch/counted.h"
 #include "launch/failure.h"
 #include "launch/model_directory.h"
 #include "model/families/names.h"
 #include "model/pass_layout.h"
+#include "model/rank_shard.h"
 
 #include <algorithm>
 #include <cctype>
@@ -94,6 +94,17 @@ std::string name_doubt(const OpenedHead& head, const std::string& target, const 
                        head.name, full, target);
 }
 
+// Why the draft's encoder could not read what the target's reads; empty: it can, or there is none.
+std::string why_no_source(const OpenedModel& target, const OpenedModel& draft) {
+    if (!draft.config.has_encoder()) return "";
+    if (!target.config.has_encoder())
+        return fmt::format("{} has an encoder and {} has none, so there is no source for it to read", draft.name,
+                           target.name);
+    if (draft.config.encoder.vocab_size >= target.config.encoder.vocab_size) return "";
+    return fmt::format("the encoder of {} knows {} tokens, that of {} {}; choose a draft that knows them all",
+                       draft.name, draft.config.encoder.vocab_size, target.name, target.config.encoder.vocab_size);
+}
+
 OpenedPair open_pair(const std::string& target, const std::vector<std::string>& drafts,
                      std::optional<std::uint64_t> random_weights, const std::string& head) {
     OpenedPair pair;
@@ -108,6 +119,7 @@ OpenedPair open_pair(const std::string& target, const std::vector<std::string>& 
         const Vocabulary of_draft =
             vocabulary_of(pair.drafts.emplace_back(open_model("--draft", name, random_weights)));
         if (const auto why = why_no_pair(of_target, of_draft)) throw BadOption(*why);
+        if (const std::string why = why_no_source(pair.target, pair.drafts.back()); !why.empty()) throw BadOption(why);
         if (std::string line = not_compared(of_target, of_draft); !line.empty()) pair.doubts.push_back(line);
     }
     return pair;
@@ -123,8 +135,9 @@ void require_heads_for_all(const OpenedPair& pair, const dist::RankLayout& layou
     for (const OpenedModel* model : models_of(pair)) {
         if (model != &pair.target && layout.placement != dist::DraftPlacement::sharded) return;
         try {
-            dist::head_shard(model->config.n_heads, model->config.n_kv_heads, std::max(0, layout.tp_rank),
-                             layout.tp_size);
+            model::shard_of(model->config, std::max(0, layout.tp_rank), layout.tp_size);
+            if (model->config.has_encoder())
+                model::shard_of(model::encoder_of(model->config), std::max(0, layout.tp_rank), layout.tp_size);
         } catch (const std::invalid_argument& error) {
             throw BadOption(fmt::format("{} on {}: {}", model->name, counted(layout.tp_size, "rank"), error.what()));
         }

@@ -6,8 +6,10 @@
 
 namespace entrodraft::model {
 
-Attention::Attention(const ModelConfig& config, const RankShard& shard, KvCache& cache, int n_threads)
-    : config_(&config), cache_(&cache), n_threads_(n_threads), n_query_heads_(shard.n_query_heads()) {
+Attention::Attention(const ModelConfig& config, const RankShard& shard, KvCache& cache, int n_threads,
+                     const Reads& reads)
+    : config_(&config), cache_(&cache), reads_all_(reads.all), texts_(reads.texts), n_threads_(n_threads),
+      n_query_heads_(shard.n_query_heads()) {
     const dist::Slice queries = shard.heads.query_heads, keys = shard.heads.kv_heads;
     const std::int64_t group = config.n_heads / config.n_kv_heads;
     for (std::int64_t h = keys.begin; h < keys.end; ++h) {
@@ -16,11 +18,24 @@ Attention::Attention(const ModelConfig& config, const RankShard& shard, KvCache&
     }
     const std::size_t row = index(cache.shape().capacity) * sizeof(float);
     scores_ = Buffer(index(n_threads) * kernels::kMaxQueries * row);
+    if (texts_) return; // a source's positions are its encoder's
+    if (!reads.relative_bias.empty()) make_relative_biases(reads.relative_bias);
     if (config.positions == Positions::rotary) rotary_.emplace(config.rope);
     if (config.positions != Positions::alibi) return;
     const std::vector<float> all = alibi_slopes(config.n_heads);
     slopes_.assign(all.begin() + queries.begin, all.begin() + queries.end);
     biases_ = Buffer(slopes_.size() * row);
+}
+
+void Attention::make_relative_biases(std::span<const float> by_bucket) {
+    const int reach = config_->relative.max_distance;
+    for (int head = 0; head < n_query_heads_; ++head) {
+        for (int distance = -reach; distance <= reach; ++distance) {
+            const int bucket = relative_bucket(config_->relative, distance, config_->is_encoder);
+            relative_.push_back(by_bucket[index(bucket) * index(n_query_heads_) + index(head)]);
+        }
+    }
+    biases_ = Buffer(scores_.bytes());
 }
 
 void Attention::cover(int position) {
@@ -76,11 +91,7 @@ void Attention::place(const PassContext& context, const Task& task, const Segmen
     const float* value = base + (n_query_heads_ + n_kv_heads + kv_head) * dim;
     prepare(key, task.weights->key_norm);
     const int at = segment.cached + row - segment.begin;
-    float* keys = cache_->keys(task.layer, segment.slot, kv_head) +
-                  index(at / KvCache::kBlock) * index(dim) * KvCache::kBlock + at % KvCache::kBlock;
-    for (int d = 0; d < dim; ++d)
-        keys[d * KvCache::kBlock] = key[d];
-    std::copy_n(value, dim, cache_->values(task.layer, segment.slot, kv_head) + index(at) * index(dim));
+    cache_->put(task.layer, segment.slot, kv_head, at, key, value);
 }
 
 // Shares out (key head, chunk of queries) over the threads.
@@ -113,27 +124,34 @@ void Attention::attend_some(const PassContext& context, const Task& task, const 
     args.soft_cap = config_->attention_soft_cap;
     args.scratch_stride = index(cache_->shape().capacity);
     args.scratch = scores_.as<float>() + index(context.thread) * kernels::kMaxQueries * args.scratch_stride;
-    args.n_prefix = bundle.prefix.length;
-    args.prefix_keys = cache_->keys(task.layer, bundle.prefix.slot, kv_head);
-    args.prefix_values = cache_->values(task.layer, bundle.prefix.slot, kv_head);
+    if (!texts_) {
+        args.n_prefix = bundle.prefix.length;
+        args.prefix_keys = cache_->keys(task.layer, bundle.prefix.slot, kv_head);
+        args.prefix_values = cache_->values(task.layer, bundle.prefix.slot, kv_head);
+    }
     for (int i = 0; i < count; ++i) {
         const int row = layout.bundled[index(bundle.begin + (first + i) / group.n_queries)];
-        const int slot = layout.pass.rows[index(row)].slot;
+        const int slot = memory_slot(layout.pass.rows[index(row)].slot);
         args.keys[i] = cache_->keys(task.layer, slot, kv_head);
         args.values[i] = cache_->values(task.layer, slot, kv_head);
         args.apart = args.apart || args.keys[i] != args.keys[0];
-        set_query(args, i, task, row, group.first_query + (first + i) % group.n_queries);
+        set_query(args, i, context.thread, task, row, group.first_query + (first + i) % group.n_queries);
     }
     context.kernels->attention(args);
 }
 
-void Attention::set_query(kernels::AttentionArgs& args, int i, const Task& task, int row, int query_head) {
+void Attention::set_query(kernels::AttentionArgs& args, int i, int thread, const Task& task, int row, int query_head) {
     const PassLayout& layout = *task.layout;
     const Pass& pass = layout.pass;
     const Segment& segment = layout.segments[index(layout.segment_of[index(row)])];
     const int dim = config_->head_dim, window = config_->window(task.layer);
     args.q[i] = task.qkv.row(row) + query_head * dim;
     args.out[i] = task.attended.row(row) + query_head * dim;
+    if (reads_all_) {
+        args.n_keys[i] = cache_->length(memory_slot(pass.rows[index(row)].slot));
+        if (!relative_.empty()) args.bias[i] = relative_biases(i, thread, task, row, query_head, args.n_keys[i]);
+        return;
+    }
     args.n_keys[i] = segment.cached + (pass.mask == Mask::block ? segment.end : row + 1) - segment.begin;
     // In a tree, the cached keys within reach; the tree itself is narrower than any window.
     const int end = pass.mask == Mask::by_parent ? pass.rows[index(row)].position + 1 : args.n_keys[i];
@@ -144,6 +162,26 @@ void Attention::set_query(kernels::AttentionArgs& args, int i, const Task& task,
         args.mask_begin[i] = segment.tree_begin;
     }
     if (!slopes_.empty()) args.bias[i] = biases_.as<float>() + index(query_head) * args.scratch_stride;
+    if (!relative_.empty()) args.bias[i] = relative_biases(i, thread, task, row, query_head, args.n_keys[i]);
+}
+
+const float* Attention::relative_biases(int i, int thread, const Task& task, int row, int query_head, int n_keys) {
+    const PassLayout& layout = *task.layout;
+    const int reach = config_->relative.max_distance, position = layout.pass.rows[index(row)].position;
+    const float* by_distance = relative_.data() + index(query_head) * index(2 * reach + 1) + reach;
+    float* to =
+        biases_.as<float>() + (index(thread) * kernels::kMaxQueries + index(i)) * index(cache_->shape().capacity);
+    const bool is_tree = !reads_all_ && layout.pass.mask == Mask::by_parent;
+    const int tree_begin = layout.segments[index(layout.segment_of[index(row)])].tree_begin;
+    const std::uint64_t* ancestors = is_tree ? &layout.ancestors[index(row) * PassLayout::kAncestorWords] : nullptr;
+    int key_position = 0;
+    for (int j = 0; j < n_keys; ++j) {
+        to[j] = by_distance[std::clamp(position - key_position, -reach, reach)];
+        const int bit = j - tree_begin; // keys beside the row's branch do not count
+        const bool is_seen = !is_tree || bit < 0 || (ancestors[bit / 64] >> (bit % 64) & 1) != 0;
+        key_position += is_seen ? 1 : 0;
+    }
+    return to;
 }
 
 } // namespace entrodraft::model

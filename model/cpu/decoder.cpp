@@ -1,509 +1,15 @@
 #include "model/cpu/decoder.h"
 
-#include "model/cpu/attention.h"
-#include "model/cpu/parallel_linear.h"
-#include "model/cpu/weights.h"
-#include "model/pass_layout.h"
+#include "model/cpu/encoder.h"
+#include "model/cpu/ops.h"
 #include "model/transformer.h"
 
-#include <algorithm>
-#include <cmath>
-#include <initializer_list>
+#include <fmt/format.h>
 #include <stdexcept>
 
 namespace entrodraft::model {
 
 namespace {
-
-// What the threads share in the passes of a decoder. Activations are [kMaxRows][...] of float32; outputs of matrices
-// are as wide as these pad them, to whole units of 16.
-struct Workspace {
-    // All that is handed over outlives it.
-    Workspace(const ModelConfig& model, const RankShard& held, const ModelWeights& packed, KvCache& cache, int threads);
-
-    // Throws std::invalid_argument on rows that break decoder.h's contract.
-    void begin_pass(const Pass& pass, const KvCache& cache);
-    void merge_summaries(int n_threads);
-
-    const ModelConfig& config;
-    const RankShard& shard;
-    const ModelWeights& weights;
-    Attention attention;
-    PassLayout layout; // of the pass at hand
-
-    Buffer x;        // [hidden_size, padded]: the residual stream
-    Buffer delta;    // as x: what Block::sandwich norms before it adds it
-    Buffer embedded; // [embedding_size, padded], of a narrower embedding
-    Buffer qkv;      // own query heads, key heads, value heads
-    Buffer attended; // [own query heads][head_dim]
-    Buffer gate, up; // own part of the MLP's width
-    Buffer features; // [the widest of hidden_size, padded, projected_size() and fusion.width()], of a draft head
-    Buffer wide;     // [joined_width()]: what is projected, then what is joined
-    Buffer logits;   // own vocabulary
-    Buffer normed;   // [threads][kMaxRows][hidden_size]
-    Buffer scratch;  // [threads][scratch_floats], for PackedMatrix::multiply
-    std::size_t scratch_floats;
-    std::size_t features_stride = 0;
-    std::vector<float> hidden;                      // [hidden_layers][rows][hidden_size]
-    std::vector<kernels::LaneStats> lane_stats;     // [threads][kMaxRows]
-    std::vector<kernels::LogitStats> summary_parts; // [threads][kMaxRows]
-    std::vector<kernels::LogitStats> summaries;     // [logit_rows]
-};
-
-std::size_t padded(int outputs) {
-    return index((outputs + kernels::kLanes - 1) / kernels::kLanes * kernels::kLanes);
-}
-
-std::size_t joined_width(const ModelConfig& config) {
-    return index(std::max(config.fusion.width(), config.fusion.joined_size(config.hidden_size)));
-}
-
-Workspace::Workspace(const ModelConfig& model, const RankShard& held, const ModelWeights& packed, KvCache& cache,
-                     int threads)
-    : config(model), shard(held), weights(packed), attention(model, held, cache, threads) {
-    const auto rows_of = [](std::size_t width) { return Buffer(kMaxRows * width * sizeof(float)); };
-    x = rows_of(padded(config.hidden_size));
-    if (config.block == Block::sandwich) delta = rows_of(padded(config.hidden_size));
-    if (config.embedding_size != config.hidden_size) embedded = rows_of(padded(config.embedding_size));
-    int widest = std::max(config.hidden_size, config.embedding_size);
-    if (!weights.layers.empty()) {
-        const LayerWeights& layer = weights.layers[0];
-        qkv = rows_of(layer.qkv.y_stride());
-        attended = rows_of(index(shard.n_query_heads() * config.head_dim));
-        up = rows_of(layer.up.y_stride());
-        if (config.gated_mlp) gate = rows_of(layer.gate.y_stride());
-        widest = std::max({widest, layer.output.matrix().k(), layer.down.matrix().k()});
-    }
-    if (config.is_draft_head()) {
-        const FusionConfig& fusion = config.fusion;
-        features_stride = padded(std::max(fusion.projected_size(config.hidden_size), fusion.width()));
-        features = rows_of(features_stride);
-        wide = rows_of(joined_width(config));
-        widest = std::max(widest, static_cast<int>(joined_width(config)));
-    }
-    logits = rows_of(index(weights.head().n_padded()));
-    normed = rows_of(index(threads) * index(config.hidden_size));
-    scratch_floats = kernels::linear_scratch_floats(kMaxRows, widest);
-    scratch = Buffer(index(threads) * scratch_floats * sizeof(float));
-    lane_stats.resize(index(threads) * kMaxRows);
-    summary_parts.resize(index(threads) * kMaxRows);
-}
-
-void Workspace::begin_pass(const Pass& pass, const KvCache& cache) {
-    layout.set(pass, config, cache, kMaxRows);
-    attention.cover(layout.last_position);
-    hidden.resize(pass.hidden_layers.size() * pass.rows.size() * index(config.hidden_size));
-}
-
-// Puts the threads' parts of each row together.
-void Workspace::merge_summaries(int n_threads) {
-    summaries.clear();
-    if (layout.pass.needs.summary == LogitSummary::none) return;
-    for (std::size_t r = 0; r < layout.pass.logit_rows.size(); ++r) {
-        kernels::LogitStats whole = summary_parts[r];
-        for (int thread = 1; thread < n_threads; ++thread) {
-            const kernels::LogitStats& part = summary_parts[index(thread) * kMaxRows + r];
-            if (part.arg_max >= 0) whole = whole.arg_max >= 0 ? merge(whole, part) : part;
-        }
-        summaries.push_back(whole);
-    }
-}
-
-// The operations of model/transformer.h, as one thread of the team takes part in them. One that reads what other
-// threads have made begins with a barrier; one that changes the residual stream ends with one.
-class CpuOps {
-  public:
-    using Operand = Activations;
-    struct Product {
-        const RowLinear& matrix;
-        Operand from;
-    };
-
-    CpuOps(Workspace& workspace, const PassContext& context)
-        : w_(workspace), config_(workspace.config), kernels_(*context.kernels), context_(context) {
-        const std::size_t thread = index(context.thread), width = index(config_.hidden_size);
-        context_.scratch = w_.scratch.as<float>() + thread * w_.scratch_floats;
-        normed_ = {w_.normed.as<float>() + thread * kMaxRows * width, width, n_rows()};
-    }
-
-    const ModelWeights& weights() const { return w_.weights; }
-    Operand residual() const { return rows_of(w_.x, padded(config_.hidden_size)); }
-    Operand qkv() const { return rows_of(w_.qkv, w_.weights.layers[0].qkv.y_stride()); }
-    Operand embedded() const { return rows_of(w_.embedded, padded(config_.embedding_size)); }
-
-    // ---- the residual stream ----
-
-    void embed() {
-        if (config_.fusion.kind == Fusion::features) return; // has no embedding
-        const bool projects = config_.embedding_size != config_.hidden_size;
-        const std::vector<float>& table = w_.weights.positions;
-        const Operand x = residual(), tokens = projects ? embedded() : x;
-        w_.weights.embedding.look_up(context_, w_.layout.tokens, tokens);
-        if (!projects && table.empty() && config_.embedding_scale == 1) return;
-        if (projects) column_linear(w_.weights.project_in, tokens, x);
-        const dist::Slice mine = dist::even_slice(config_.hidden_size, context_.thread, n_threads(), kernels::kLanes);
-        for (int r = 0; r < n_rows(); ++r) {
-            const int place = w_.layout.pass.rows[index(r)].position + config_.position_offset;
-            const float* position = table.empty() ? nullptr : &table[index(place) * index(config_.hidden_size)];
-            for (std::int64_t i = mine.begin; i < mine.end; ++i)
-                x.row(r)[i] = x.row(r)[i] * config_.embedding_scale + (position ? position[i] : 0.0f);
-        }
-        context_.barrier();
-    }
-
-    void add(std::initializer_list<Product> products) {
-        const Operand x = residual();
-        context_.barrier();
-        bool onto = context_.carries_residual(); // the other ranks bring their parts alone
-        for (const auto& [matrix, from] : products) {
-            matrix.apply(context_, from, x, onto);
-            onto = true;
-        }
-        context_.all_reduce(x.data, index(x.n_rows) * x.stride);
-    }
-
-    void add_normed(Product product, const NormWeights& norm) {
-        const Operand x = residual(), delta = rows_of(w_.delta, x.stride);
-        context_.barrier();
-        product.matrix.apply(context_, product.from, delta);
-        context_.all_reduce(delta.data, index(delta.n_rows) * delta.stride);
-        const dist::Slice mine = own_rows();
-        for (auto r = static_cast<int>(mine.begin); r < mine.end; ++r) {
-            apply_norm(norm, delta.row(r), normed_.data);
-            for (std::size_t i = 0; i < normed_.stride; ++i)
-                x.row(r)[i] += normed_.data[i];
-        }
-        context_.barrier();
-    }
-
-    void keep_hidden(int layers_done) {
-        if (context_.thread != 0) return;
-        const Pass& pass = w_.layout.pass;
-        float* to = w_.hidden.data();
-        for (const int layer : pass.hidden_layers)
-            for (int r = 0; r < n_rows(); ++r, to += config_.hidden_size)
-                if (layer == layers_done) std::copy_n(residual().row(r), config_.hidden_size, to);
-    }
-
-    // ---- a draft head's fusion ----
-
-    bool has_features() const { return !w_.layout.pass.features.empty(); }
-
-    Operand features() {
-        const Pass& pass = w_.layout.pass;
-        const FusionWeights& fusion = w_.weights.fusion;
-        const Operand to = rows_of(w_.features, w_.features_stride), wide = joined();
-        const bool projects = config_.fusion.projects_features && !pass.features_are_own;
-        const std::size_t width = pass.features.size() / index(n_rows());
-        const dist::Slice mine = own_rows();
-        for (auto r = static_cast<int>(mine.begin); r < mine.end; ++r) {
-            const float* from = &pass.features[index(r) * width];
-            float* normed = projects ? wide.row(r) : to.row(r);
-            std::copy_n(from, width, normed);
-            if (!pass.features_are_own) norm_features(from, normed);
-        }
-        context_.barrier();
-        if (!projects) return to;
-        column_linear(fusion.feature_projection, wide, to);
-        context_.barrier();
-        return to;
-    }
-
-    Operand joined() const { return rows_of(w_.wide, joined_width(config_)); }
-
-    Operand join(Operand features) {
-        const FusionWeights& fusion = w_.weights.fusion;
-        const Operand to = joined(), embedded = residual();
-        const std::size_t hidden = index(config_.hidden_size);
-        const bool is_concat = config_.fusion.kind == Fusion::concat; // of features as they are
-        const std::size_t width = is_concat ? index(config_.fusion.width()) : hidden;
-        const bool features_first = is_concat || config_.fusion.features_first;
-        const dist::Slice mine = own_rows();
-        for (auto r = static_cast<int>(mine.begin); r < mine.end; ++r) {
-            float* of_features = to.row(r) + (features_first ? 0 : hidden);
-            apply_norm(fusion.embedding_norm, embedded.row(r), to.row(r) + (features_first ? width : 0));
-            if (is_concat)
-                std::copy_n(features.row(r), width, of_features);
-            else
-                apply_norm(fusion.state_norm, features.row(r), of_features);
-        }
-        context_.barrier();
-        return to;
-    }
-
-    void fuse(Operand joined) {
-        column_linear(w_.weights.fusion.linear, joined, residual());
-        context_.barrier();
-    }
-
-    void fuse_activated(Operand joined) {
-        const Operand x = residual(), inner = rows_of(w_.features, w_.features_stride);
-        column_linear(w_.weights.fusion.skip, joined, x);
-        column_linear(w_.weights.fusion.linear, joined, inner);
-        add_activated(x, inner);
-    }
-
-    void add_features(Operand features) {
-        const Operand x = residual();
-        const NormWeights& norm = w_.weights.fusion.sum_norm;
-        const dist::Slice mine = own_rows();
-        for (auto r = static_cast<int>(mine.begin); r < mine.end; ++r) {
-            for (int i = 0; i < config_.hidden_size; ++i)
-                x.row(r)[i] += features.row(r)[i];
-            activate_normed(norm, x.row(r), nullptr);
-        }
-        context_.barrier();
-    }
-
-    void lstm_cell(Operand gates) {
-        const int hidden = config_.hidden_size;
-        const Operand x = residual(), wide = joined();
-        const FusionConfig& fusion = config_.fusion;
-        const dist::Slice mine = own_rows();
-        for (auto r = static_cast<int>(mine.begin); r < mine.end; ++r) {
-            float *forget = gates.row(r), *input = forget + hidden, *candidate = forget + index(3) * index(hidden);
-            for (int i = 0; i < 4 * hidden; ++i)
-                forget[i] += x.row(r)[i % hidden];
-            const float* cell = fusion.cell_size > 0 ? wide.row(r) + fusion.feature_numbers() : nullptr;
-            apply_sigmoid(forget, 3 * hidden); // forget, input, output
-            activate_normed(w_.weights.fusion.cell_norm, candidate, input);
-            for (int i = 0; i < hidden; ++i)
-                x.row(r)[i] = (cell ? cell[i] * forget[i] : 0.0f) + candidate[i];
-        }
-        context_.barrier();
-    }
-
-    void lstm_output(Operand gates) {
-        context_.barrier(); // behind keep_hidden()
-        const dist::Slice mine = own_rows();
-        for (auto r = static_cast<int>(mine.begin); r < mine.end; ++r)
-            activate_normed(w_.weights.fusion.sum_norm, residual().row(r), gates.row(r) + 2 * config_.hidden_size);
-        context_.barrier();
-    }
-
-    void replace_residual(Operand features) {
-        const dist::Slice mine = own_rows();
-        static const NormWeights none;
-        for (auto r = static_cast<int>(mine.begin); r < mine.end; ++r)
-            apply_norm(config_.fusion.normed_residual ? w_.weights.fusion.state_norm : none, features.row(r),
-                       residual().row(r));
-        context_.barrier();
-    }
-
-    void add_activated(const ColumnLinear& block) {
-        const Operand x = residual(), inner = rows_of(w_.features, w_.features_stride);
-        column_linear(block, x, inner);
-        add_activated(x, inner);
-    }
-
-    void add_activated(Operand x, Operand inner) {
-        context_.barrier();
-        const dist::Slice mine = own_rows();
-        for (auto r = static_cast<int>(mine.begin); r < mine.end; ++r) {
-            kernels_.activate(config_.activation, inner.row(r), nullptr, config_.hidden_size);
-            for (int i = 0; i < config_.hidden_size; ++i)
-                x.row(r)[i] += inner.row(r)[i];
-        }
-        context_.barrier();
-    }
-
-    // ---- norms ----
-
-    // Every thread norms all rows into its own memory: cheaper than meeting at a barrier.
-    Operand norm(const NormWeights& norm) {
-        for (int r = 0; r < n_rows(); ++r)
-            apply_norm(norm, residual().row(r), normed_.row(r));
-        return normed_;
-    }
-
-    void norm_residual(const NormWeights& norm) {
-        const dist::Slice mine = own_rows();
-        for (auto r = static_cast<int>(mine.begin); r < mine.end; ++r)
-            apply_norm(norm, residual().row(r), residual().row(r));
-        context_.barrier();
-    }
-
-    Operand final_norm() {
-        Operand to = normed_;
-        to.n_rows = 0;
-        for (const int wanted : w_.layout.pass.logit_rows) {
-            const float* from = residual().row(wanted);
-            apply_norm(w_.weights.final_norm, from, to.row(to.n_rows));
-            ++to.n_rows;
-        }
-        keep_normed(to);
-        return to;
-    }
-
-    // ---- the two halves of a layer: each thread makes its own outputs ----
-
-    Operand column_linear(const ColumnLinear& matrix, Operand from, Operand to) {
-        matrix.apply(context_, from, to);
-        return {to.data, to.stride, from.n_rows};
-    }
-
-    void rotate_and_append(int layer, Operand qkv) {
-        context_.barrier();
-        w_.attention.append(context_, attention_of(layer, qkv));
-        if (config_.fusion.kind == Fusion::context && has_features()) context_.barrier(); // the next layer's come
-    }
-
-    Operand attend(int layer, Operand qkv) {
-        const Attention::Task task = attention_of(layer, qkv);
-        w_.attention.attend(context_, task);
-        return task.attended;
-    }
-
-    Operand gate_up(const LayerWeights& layer, Operand from) {
-        if (config_.gated_mlp) layer.gate.apply(context_, from, rows_of(w_.gate, layer.gate.y_stride()));
-        return column_linear(layer.up, from, rows_of(w_.up, layer.up.y_stride()));
-    }
-
-    Operand activate(const LayerWeights& layer, Operand up) {
-        const Operand inner = config_.gated_mlp ? rows_of(w_.gate, layer.gate.y_stride()) : up;
-        const dist::Slice mine = layer.up.matrix().outputs_of(context_.thread);
-        for (int r = 0; r < n_rows(); ++r)
-            kernels_.activate(config_.activation, inner.row(r) + mine.begin,
-                              config_.gated_mlp ? up.row(r) + mine.begin : nullptr, static_cast<int>(mine.size()));
-        return inner;
-    }
-
-    // ---- logits ----
-
-    void head(Operand from) {
-        if (from.data != normed_.data) context_.barrier(); // projected, by all threads
-        const PackedMatrix& matrix = w_.weights.head();
-        const Operand logits = {w_.logits.as<float>(), index(matrix.n_padded()), from.n_rows};
-        const LogitSummary summary = w_.layout.pass.needs.summary;
-        // The multiplication keeps up the sums for the entropy of logits that stay as they are.
-        const bool has_sums =
-            summary == LogitSummary::entropy && w_.weights.head_bias.empty() && config_.logit_soft_cap == 0;
-        if (has_sums) {
-            matrix.multiply_logits(kernels_, context_.thread, from.data, from.stride, from.n_rows, logits.data,
-                                   logits.stride, context_.scratch, own(w_.lane_stats), counted_outputs());
-        } else {
-            matrix.multiply(kernels_, context_.thread, from.data, from.stride, from.n_rows, logits.data, logits.stride,
-                            false, context_.scratch);
-            finish_logits(logits);
-        }
-        if (summary != LogitSummary::none) summarize(logits, has_sums);
-    }
-
-  private:
-    int n_rows() const { return w_.layout.rows(); }
-    int n_threads() const { return context_.team->size(); }
-    dist::Slice own_rows() const { return dist::even_slice(n_rows(), context_.thread, n_threads()); }
-    Operand rows_of(Buffer& buffer, std::size_t stride) const { return {buffer.as<float>(), stride, n_rows()}; }
-    template <typename T> T* own(std::vector<T>& parts) const { return &parts[index(context_.thread) * kMaxRows]; }
-
-    // The state after the final norm of rows with logits: hidden states of layer n_layers + 1.
-    void keep_normed(Operand normed) {
-        if (context_.thread != 0) return;
-        const Pass& pass = w_.layout.pass;
-        float* to = w_.hidden.data();
-        for (const int layer : pass.hidden_layers) {
-            for (int r = 0; r < normed.n_rows && layer == config_.n_layers + 1; ++r)
-                std::copy_n(normed.row(r), config_.hidden_size,
-                            to + index(pass.logit_rows[index(r)]) * index(config_.hidden_size));
-            to += index(n_rows()) * index(config_.hidden_size);
-        }
-    }
-
-    // Of the target's features of a row.
-    void norm_features(const float* from, float* to) const {
-        const FusionConfig& fusion = config_.fusion;
-        const int size = fusion.feature_norm_size;
-        for (const NormWeights& norm : w_.weights.fusion.feature_norms) {
-            if (fusion.feature_norm == Norm::rms)
-                kernels_.rms_norm(from, norm.weight.data(), size, fusion.feature_norm_epsilon, to);
-            else
-                kernels_.layer_norm(from, norm.weight.data(), norm.bias.data(), size, fusion.feature_norm_epsilon, to);
-            from += size;
-            to += size;
-        }
-        if (fusion.features_scale == 0) return;
-        to -= size * fusion.n_feature_norms;
-        double squares = 0;
-        for (int i = 0; i < fusion.width(); ++i)
-            squares += static_cast<double>(to[i]) * to[i];
-        const auto scale =
-            static_cast<float>(fusion.features_scale / std::sqrt(squares / fusion.width() + fusion.kScaleEpsilon));
-        for (int i = 0; i < fusion.width(); ++i)
-            to[i] *= scale;
-    }
-
-    // No weights: as it is.
-    void apply_norm(const NormWeights& norm, const float* from, float* to) const {
-        if (norm.weight.empty())
-            std::copy_n(from, config_.hidden_size, to);
-        else if (config_.norm == Norm::rms)
-            kernels_.rms_norm(from, norm.weight.data(), config_.hidden_size, config_.norm_epsilon, to);
-        else
-            kernels_.layer_norm(from, norm.weight.data(), norm.bias.data(), config_.hidden_size, config_.norm_epsilon,
-                                to);
-    }
-
-    // x = activation(norm x + bias), times a factor where there is one.
-    void activate_normed(const NormWeights& norm, float* x, const float* factor) const {
-        apply_norm(norm, x, x);
-        for (int i = 0; i < config_.hidden_size; ++i)
-            x[i] += norm.bias[index(i)];
-        kernels_.activate(config_.activation, x, factor, config_.hidden_size);
-    }
-
-    static void apply_sigmoid(float* x, int n) {
-        for (int i = 0; i < n; ++i)
-            x[i] = 1.0f / (1.0f + std::exp(-x[i]));
-    }
-
-    Attention::Task attention_of(int layer, Operand qkv) const {
-        return {&w_.layout, &w_.weights.layers[index(layer)], layer, qkv,
-                rows_of(w_.attended, index(w_.shard.n_query_heads() * config_.head_dim))};
-    }
-
-    // What the family does to logits, to this thread's.
-    void finish_logits(Operand logits) const {
-        const std::vector<float>& bias = w_.weights.head_bias;
-        const dist::Slice mine = w_.weights.head().outputs_of(context_.thread);
-        for (int r = 0; r < logits.n_rows; ++r) {
-            for (std::int64_t i = mine.begin; i < mine.end && !bias.empty(); ++i)
-                logits.row(r)[i] += bias[static_cast<std::size_t>(i)];
-            if (config_.logit_soft_cap > 0)
-                kernels_.soft_cap(logits.row(r) + mine.begin, config_.logit_soft_cap, static_cast<int>(mine.size()));
-        }
-    }
-
-    // Of this rank's slice of the vocabulary, the tokens that count in summaries.
-    int counted_outputs() const {
-        const int known = w_.layout.pass.summary_vocab > 0 ? w_.layout.pass.summary_vocab : config_.n_outputs();
-        return static_cast<int>(std::clamp<std::int64_t>(known - w_.shard.outputs.begin, 0, w_.shard.outputs.size()));
-    }
-
-    // Of this thread's outputs of each row.
-    void summarize(Operand logits, bool has_sums) const {
-        const dist::Slice mine = w_.weights.head().outputs_of(context_.thread);
-        const int begin = static_cast<int>(mine.begin), first_token = static_cast<int>(w_.shard.outputs.begin) + begin;
-        const int n = std::clamp(counted_outputs() - begin, 0, static_cast<int>(mine.size()));
-        for (int r = 0; r < logits.n_rows; ++r) {
-            const float* row = logits.row(r) + begin;
-            kernels::LogitStats& part = own(w_.summary_parts)[r];
-            part = {};
-            if (n == 0) continue;
-            if (w_.layout.pass.needs.summary == LogitSummary::max)
-                part = kernels_.logit_max(row, n, first_token);
-            else if (has_sums)
-                part = kernels_.finish_stats(own(w_.lane_stats)[r], row, n, first_token);
-            else
-                part = kernels_.logit_stats(row, n, first_token);
-        }
-    }
-
-    Workspace& w_;
-    const ModelConfig& config_;
-    const kernels::Kernels& kernels_;
-    PassContext context_;
-    Operand normed_; // this thread's
-};
 
 class CpuDecoder final : public Decoder {
   public:
@@ -513,7 +19,10 @@ class CpuDecoder final : public Decoder {
           kernels_(options.kernels ? *options.kernels : kernels::best_kernels()),
           timeout_seconds_(options.timeout_seconds),
           weights_(checkpoint, config_, shard_, options.weight_type, team, options.progress),
-          workspace_(config_, shard_, weights_, *cache_, team.size()) {}
+          sources_(setup.sources.capacity > 0 ? std::make_unique<KvCache>(setup.sources) : nullptr),
+          workspace_(config_, shard_, weights_, *cache_, team.size(), {.sources = sources_.get()}) {
+        if (sources_) encoder_ = std::make_unique<CpuEncoder>(checkpoint, setup, options, team, weights_, *sources_);
+    }
 
     std::size_t weight_bytes() const override { return weights_.bytes_per_pass; }
     double operations_per_row() const override { return weights_.operations_per_row; }
@@ -521,6 +30,7 @@ class CpuDecoder final : public Decoder {
     PassResult forward(const Pass& pass) override {
         if (pass.needs.extension != nullptr) throw std::invalid_argument("a pass on a CPU has no extension on a GPU");
         workspace_.begin_pass(pass, *cache_);
+        if (sources_) check_sources();
         std::exception_ptr failure;
         const auto deadline = dist::Deadline::after_seconds(timeout_seconds_);
         team_.run([&](int thread) {
@@ -539,13 +49,29 @@ class CpuDecoder final : public Decoder {
                 workspace_.hidden};
     }
 
+    void encode(int slot, std::span<const TokenId> source) override {
+        if (!sources_) return Decoder::encode(slot, source);
+        if (cache_->length(slot) > 0) throw std::invalid_argument("a source goes before the text of its slot");
+        encoder_->check(source);
+        encoder_->run(source, cache_->new_source(slot),
+                      {&kernels_, &team_, &tp_, dist::Deadline::after_seconds(timeout_seconds_)}, workspace_);
+    }
+
   private:
+    void check_sources() const {
+        for (const Segment& segment : workspace_.layout.segments)
+            if (cache_->source(segment.slot) < 0)
+                throw std::invalid_argument(fmt::format("slot {} of the cache has no source", segment.slot));
+    }
+
     dist::Communicator& tp_;
     ThreadTeam& team_;
     const kernels::Kernels& kernels_;
     double timeout_seconds_;
     ModelWeights weights_;
-    Workspace workspace_;
+    std::unique_ptr<KvCache> sources_; // of a model with an encoder, as the next
+    CpuWorkspace workspace_;
+    std::unique_ptr<CpuEncoder> encoder_;
 };
 
 } // namespace

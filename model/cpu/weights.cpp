@@ -1,7 +1,9 @@
 #include "model/cpu/weights.h"
 
+#include "model/positions.h"
 #include "model/sources.h"
 
+#include <algorithm>
 #include <exception>
 
 namespace entrodraft::model {
@@ -35,10 +37,14 @@ class ModelWeights::Loader {
             if (config_.gated_mlp) layer.gate = column(shapes.layer.gate);
             layer.up = column(shapes.layer.up);
             layer.down = row(shapes.layer.down);
+            if (!config_.has_encoder()) continue;
+            layer.cross_query = column(shapes.layer.cross_query);
+            layer.cross_key_value = column(shapes.layer.cross_key_value);
+            layer.cross_output = row(shapes.layer.cross_output);
         }
         if (shapes.embedding.inputs > 0) // a rank may hold no tokens
             to_.embedding = VocabEmbedding(shard_.vocab, shapes.embedding.inputs, type, threads);
-        if (!config_.tied_embeddings) to_.own_head = column(shapes.head);
+        if (config_.has_head()) to_.own_head = column(shapes.head);
         FusionWeights& fusion = to_.fusion;
         if (shapes.feature_projection.outputs > 0) fusion.feature_projection = column(shapes.feature_projection);
         if (shapes.fusion.outputs > 0) fusion.linear = column(shapes.fusion);
@@ -54,11 +60,16 @@ class ModelWeights::Loader {
     // The small tensors, all float32.
     void read_vectors() {
         if (!names_.positions.weight.empty()) to_.positions = read_vector(checkpoint_, names_.positions.weight);
+        if (config_.positions == Positions::sinusoidal && to_.positions.empty())
+            to_.positions = sinusoidal_table(config_.max_positions, config_.hidden_size);
+        to_.embedding_norm = read_norm(checkpoint_, config_, names_.embedding_norm);
+        read_relative_bias();
         to_.final_norm = read_norm(checkpoint_, config_, names_.final_norm);
-        if (!names_.head.bias.empty()) {
-            to_.head_bias = read_biases(checkpoint_, {{&names_.head, shard_.outputs}});
-            to_.head_bias.resize(static_cast<std::size_t>(to_.head().n_padded()));
-        }
+        for (float& weight : to_.final_norm.weight)
+            weight *= config_.output_scale;
+        for (float& bias : to_.final_norm.bias)
+            bias *= config_.output_scale;
+        if (!config_.is_encoder) read_head_bias();
         read_fusion_vectors();
         for (int i = 0; i < config_.n_layers; ++i) {
             const LayerNames names = names_.layer(i);
@@ -69,6 +80,7 @@ class ModelWeights::Loader {
             layer.after_mlp_norm = read_norm(checkpoint_, config_, names.after_mlp_norm);
             layer.query_norm = read_norm(checkpoint_, config_, names.query_norm);
             layer.key_norm = read_norm(checkpoint_, config_, names.key_norm);
+            layer.cross_norm = read_norm(checkpoint_, config_, names.cross_norm);
             const LayerSources sources = layer_sources(config_, names_, names, i, shard_);
             const auto linears = layer.linears();
             for (std::size_t m = 0; m < linears.size(); ++m) {
@@ -76,7 +88,31 @@ class ModelWeights::Loader {
                 if (shard_.is_first || !is_summed)
                     linears[m]->set_bias(read_biases(checkpoint_, sources.all()[m]->rows));
             }
+            if (!config_.has_encoder()) continue;
+            const CrossSources cross = cross_sources(config_, names, shard_);
+            layer.cross_query.set_bias(read_biases(checkpoint_, cross.query.rows));
+            layer.cross_key_value.set_bias(read_biases(checkpoint_, cross.key_value.rows));
+            if (shard_.is_first) layer.cross_output.set_bias(read_biases(checkpoint_, cross.output.rows));
         }
+    }
+
+    // Of the rank's heads, which are columns of what is stored.
+    void read_relative_bias() {
+        if (names_.relative_bias.weight.empty()) return;
+        const std::vector<float> all = read_vector(checkpoint_, names_.relative_bias.weight);
+        const dist::Slice heads = shard_.heads.query_heads;
+        for (auto row = all.begin(); row != all.end(); row += config_.n_heads)
+            to_.relative_bias.insert(to_.relative_bias.end(), row + heads.begin, row + heads.end);
+    }
+
+    // Banned tokens go with it.
+    void read_head_bias() {
+        if (names_.head.bias.empty() && config_.banned_token_ids.empty()) return;
+        if (!names_.head.bias.empty()) to_.head_bias = read_biases(checkpoint_, {{&names_.head, shard_.outputs}});
+        to_.head_bias.resize(static_cast<std::size_t>(to_.head().n_padded()));
+        for (const std::int64_t token : config_.banned_token_ids)
+            if (shard_.outputs.contains(token))
+                to_.head_bias[static_cast<std::size_t>(token - shard_.outputs.begin)] = ModelConfig::kBannedLogit;
     }
 
     void read_fusion_vectors() {
@@ -116,6 +152,11 @@ class ModelWeights::Loader {
             const auto linears = to_.layers[static_cast<std::size_t>(i)].linears();
             for (std::size_t m = 0; m < linears.size(); ++m)
                 fill(linears[m]->matrix(), *sources.all()[m]);
+            if (!config_.has_encoder()) continue;
+            const CrossSources cross = cross_sources(config_, names, shard_);
+            const auto cross_linears = to_.layers[static_cast<std::size_t>(i)].cross_linears();
+            for (std::size_t m = 0; m < cross_linears.size(); ++m)
+                fill(cross_linears[m]->matrix(), *cross.all()[m]);
         }
         const OuterSources sources = outer_sources(config_, names_, shard_);
         fill(to_.embedding.table(), sources.embedding);
@@ -136,11 +177,15 @@ class ModelWeights::Loader {
             if (matrix.n() == 0) return;
             arena.place(matrix);
             if (&matrix == &to_.embedding.table() && !to_.tied_) return; // looked up
+            if (config_.is_encoder || are_cross_keys(matrix)) return;    // read once a source
             to_.bytes_per_pass += matrix.bytes();
             to_.operations_per_row += 2.0 * matrix.n() * matrix.k();
         };
         for (LayerWeights& layer : to_.layers)
             for (ShardedLinear* linear : layer.linears())
+                place(linear->matrix());
+        for (LayerWeights& layer : to_.layers)
+            for (ShardedLinear* linear : layer.cross_linears())
                 place(linear->matrix());
         for (PackedMatrix* matrix :
              {&to_.project_out.matrix(), &to_.embedding.table(), &to_.own_head.matrix(), &to_.project_in.matrix(),
@@ -152,6 +197,11 @@ class ModelWeights::Loader {
     }
 
   private:
+    bool are_cross_keys(const PackedMatrix& matrix) const {
+        return std::ranges::any_of(
+            to_.layers, [&](const LayerWeights& layer) { return &layer.cross_key_value.matrix() == &matrix; });
+    }
+
     ModelWeights& to_;
     const Checkpoint& checkpoint_;
     const ModelConfig& config_;

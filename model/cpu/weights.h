@@ -33,6 +33,11 @@ struct LayerWeights {
     RowLinear down;
     // In the order in which a pass reads them and LayerSources has them.
     std::array<ShardedLinear*, 5> linears() { return {&qkv, &output, &gate, &up, &down}; }
+    // Of a layer that attends to a source, as CrossSources has them.
+    NormWeights cross_norm;
+    ColumnLinear cross_query, cross_key_value;
+    RowLinear cross_output;
+    std::array<ShardedLinear*, 3> cross_linears() { return {&cross_query, &cross_key_value, &cross_output}; }
 };
 
 // Of a draft head (ModelConfig::fusion).
@@ -56,8 +61,10 @@ class ModelWeights {
     // The logits' matrix: the embedding's where the two are tied.
     const PackedMatrix& head() const { return tied_ ? embedding.table() : own_head.matrix(); }
     VocabEmbedding embedding;
-    std::vector<float> positions; // learned, [max_positions + position_offset][hidden_size]
-    ColumnLinear project_in;      // where embeddings are narrower than the layers
+    std::vector<float> positions; // learned or sinusoidal, [max_positions + position_offset][hidden_size]
+    NormWeights embedding_norm;
+    std::vector<float> relative_bias; // [n_buckets][own query heads]
+    ColumnLinear project_in;          // where embeddings are narrower than the layers
     FusionWeights fusion;
     std::vector<LayerWeights> layers;
     NormWeights final_norm;

@@ -16,8 +16,12 @@ using LayerStems = LayerParts<std::string_view>;
 // What a family calls its tensors, without prefix and without ".weight" and ".bias"; which of them have a bias follows
 // from the config. Empty: there is no such tensor.
 struct TensorStems {
-    std::string_view embedding, positions = {}, project_in = {}, project_out = {}, final_norm = {}; // behind the prefix
+    // Behind the prefix.
+    std::string_view embedding, positions = {}, project_in = {}, project_out = {}, final_norm = {};
+    std::string_view embedding_norm = {}, relative_bias = {};
+    std::vector<std::string_view> embedding_aliases = {}; // where it may be instead
     std::string_view head = "lm_head";
+    std::string_view head_bias = {};    // the whole name; empty: the head's own bias. Zeros where a file lacks it
     std::string_view layers = "layers"; // behind the prefix; then the layer's number
     LayerStems layer = {};
     QkvForm qkv = QkvForm::separate;
@@ -53,6 +57,9 @@ TensorStems llama_stems(const ModelConfig& config);
 void read_llama_like(const Fields& fields, ModelConfig& config);
 // What Gemma's generations have in common.
 void read_gemma_like(const Fields& fields, ModelConfig& config);
+// BART's names and arithmetic, which mBART, Pegasus and Marian vary. Of the encoder too, as all stems.
+TensorStems bart_stems(const ModelConfig& config);
+void read_bart_like(const Fields& fields, ModelConfig& config);
 // Qwen's sliding windows: from a layer on, if they are in use.
 void read_late_windows(const Fields& fields, ModelConfig& config);
 

@@ -150,6 +150,27 @@ void read_common_shapes(const Fields& fields, ModelConfig& config) {
         config.head_dim = fields.size("head_dim");
 }
 
+void read_decoder_start(const Fields& fields, ModelConfig& config) {
+    std::vector<std::int64_t>& ids = config.decoder_start_ids;
+    if (fields.find("decoder_start_token_id") != nullptr) {
+        const std::int64_t start = fields.token_ids("decoder_start_token_id").front();
+        ids.empty() ? ids.push_back(start) : void(ids.front() = start);
+    }
+    if (fields.find("forced_bos_token_id") != nullptr && !ids.empty()) {
+        ids.resize(1);
+        ids.push_back(fields.token_ids("forced_bos_token_id").front());
+    }
+    const Json* banned = fields.find("bad_words_ids");
+    if (banned == nullptr) return;
+    if (!banned->is_array()) fields.refuse(named("bad_words_ids") + " is not a list");
+    config.banned_token_ids.clear();
+    for (const Json& word : *banned) {
+        if (!word.is_array() || word.size() != 1)
+            fields.refuse(named("bad_words_ids") + " holds " + shown(word) + "; supported: words of one token");
+        config.banned_token_ids.push_back(to_token_id(fields, "bad_words_ids", word.front()));
+    }
+}
+
 void read_token_ids(const Fields& fields, std::int64_t default_bos, std::int64_t default_eos, ModelConfig& config) {
     if (const Json* bos = fields.find("bos_token_id"))
         config.bos_token_id = to_token_id(fields, "bos_token_id", *bos);

@@ -28,13 +28,14 @@ class TensorVisit {
 
     void all() const {
         const std::int64_t hidden = config_.hidden_size, embedding = config_.embedding_size;
-        if (config_.fusion.kind != Fusion::features)
-            one(names_.embedding.weight, {config_.vocab_size, embedding}, TensorRole::matrix);
+        if (config_.has_embedding()) one(names_.embedding.weight, {config_.vocab_size, embedding}, TensorRole::matrix);
         one(names_.positions.weight, {config_.max_positions + config_.position_offset, hidden}, TensorRole::matrix);
+        norm(names_.embedding_norm, hidden);
+        one(names_.relative_bias.weight, {config_.relative.n_buckets, config_.n_heads}, TensorRole::matrix);
         one(names_.project_in.weight, {hidden, embedding}, TensorRole::matrix);
         one(names_.project_out.weight, {embedding, hidden}, TensorRole::matrix);
         norm(names_.final_norm, hidden);
-        if (!config_.tied_embeddings) one(names_.head.weight, {config_.n_outputs(), embedding}, TensorRole::matrix);
+        if (config_.has_head()) one(names_.head.weight, {config_.n_outputs(), embedding}, TensorRole::matrix);
         one(names_.head.bias, {config_.n_outputs()}, TensorRole::bias);
         fusion();
         for (int i = 0; i < config_.n_layers; ++i)
@@ -73,9 +74,12 @@ class TensorVisit {
     void layer(const LayerNames& names, std::int64_t attention_input) const {
         const std::int64_t hidden = config_.hidden_size, inner = config_.intermediate_size, dim = config_.head_dim;
         const std::int64_t query = config_.n_heads * dim, key = config_.n_kv_heads * dim;
-        for (const TensorNames* each :
-             {&names.attention_norm, &names.mlp_norm, &names.after_attention_norm, &names.after_mlp_norm})
+        for (const TensorNames* each : {&names.attention_norm, &names.mlp_norm, &names.after_attention_norm,
+                                        &names.after_mlp_norm, &names.cross_norm})
             norm(*each, hidden);
+        for (const TensorNames* each : {&names.cross_query, &names.cross_key, &names.cross_value})
+            matrix(*each, query, hidden);
+        matrix(names.cross_output, hidden, query);
         matrix(names.query, query, attention_input);
         matrix(names.key, key, attention_input);
         matrix(names.value, key, attention_input);
@@ -150,7 +154,12 @@ LayerNames layer_names(const ModelConfig& config, const LayerStems& stems, const
             .gate = mlp(stems.gate),
             .up = mlp(stems.up),
             .gate_up = mlp(stems.gate_up),
-            .down = mlp(stems.down)};
+            .down = mlp(stems.down),
+            .cross_norm = norm(stems.cross_norm),
+            .cross_query = qkv(stems.cross_query),
+            .cross_key = qkv(stems.cross_key),
+            .cross_value = qkv(stems.cross_value),
+            .cross_output = tensor_names(prefix, stems.cross_output, config.output_bias)};
 }
 
 // No family's: what heads/*.cpp call these tensors.
@@ -185,11 +194,16 @@ FusionNames fusion_names(const ModelConfig& config, const std::string& prefix) {
 ModelNames names_with_prefix(const ModelConfig& config, const TensorStems& stems, const std::string& prefix) {
     ModelNames names;
     names.embedding = tensor_names(prefix, stems.embedding, false);
-    names.positions = tensor_names(prefix, stems.positions, false);
+    if (config.positions == Positions::learned || config.positions == Positions::sinusoidal)
+        names.positions = tensor_names(prefix, stems.positions, false);
+    if (config.positions == Positions::relative) names.relative_bias = tensor_names(prefix, stems.relative_bias, false);
+    if (config.embedding_norm)
+        names.embedding_norm = tensor_names(prefix, stems.embedding_norm, config.norm == Norm::layer);
     names.project_in = tensor_names(prefix, stems.project_in, false);
     names.project_out = tensor_names(prefix, stems.project_out, false);
     if (config.final_norm) names.final_norm = tensor_names(prefix, stems.final_norm, config.norm == Norm::layer);
     names.head = tensor_names("", stems.head, config.head_bias);
+    if (config.head_bias && !stems.head_bias.empty()) names.head.bias = stems.head_bias;
     names.qkv = stems.qkv;
     names.transposed = stems.transposed;
     names.fusion = fusion_names(config, prefix);
@@ -226,11 +240,20 @@ ModelNames names_of(const ModelConfig& config, const Checkpoint& checkpoint) {
     ModelNames names = names_with_prefix(config, stems, family.prefixes.front());
     for (const std::string& prefix : family.prefixes) {
         ModelNames with_prefix = names_with_prefix(config, stems, prefix);
+        for (const std::string_view alias : stems.embedding_aliases) {
+            const TensorNames other = tensor_names(prefix, alias, false);
+            if (!checkpoint.has(with_prefix.embedding.weight) && checkpoint.has(other.weight))
+                with_prefix.embedding = other;
+        }
         if (!checkpoint.has(with_prefix.embedding.weight) && !checkpoint.has(with_prefix.layer(0).output.weight))
             continue;
         names = std::move(with_prefix);
         break;
     }
+    // A computed table may be stored, in whatever precision, and is used then, as transformers does.
+    if (config.positions == Positions::sinusoidal && !checkpoint.has(names.positions.weight)) names.positions = {};
+    if (!stems.head_bias.empty() && !checkpoint.tensors().empty() && !checkpoint.has(names.head.bias))
+        names.head.bias.clear();
     if (!config.tied_embeddings) return names;
     // Files of tied models may hold both, or only one of the two.
     const std::string head = names.head.weight;
@@ -240,6 +263,23 @@ ModelNames names_of(const ModelConfig& config, const Checkpoint& checkpoint) {
     return names;
 }
 
+namespace {
+
+// Of the model's tensors and of its encoder's, where it has one.
+void visit_all(const ModelConfig& config, const Checkpoint& checkpoint, const TensorVisit::Function& visit) {
+    TensorVisit(config, names_of(config, checkpoint), visit).all();
+    if (!config.has_encoder()) return;
+    const ModelConfig encoder = encoder_of(config);
+    TensorVisit(encoder, names_of(encoder, checkpoint), visit).all();
+}
+
+// A vector may be stored as a matrix of one row.
+bool is_shape(const Shape& stored, const Shape& shape) {
+    return stored == shape || (shape.size() == 1 && stored == Shape{1, shape.front()});
+}
+
+} // namespace
+
 void check_shapes(const ModelConfig& config, const Checkpoint& checkpoint) {
     const ModelNames names = names_of(config, checkpoint);
     if (!config.tied_embeddings && !checkpoint.has(names.head.weight)) {
@@ -248,10 +288,10 @@ void check_shapes(const ModelConfig& config, const Checkpoint& checkpoint) {
     }
     std::set<std::string> known;
     // A config with absurdly many layers ends at the first that the file lacks.
-    TensorVisit(config, names, [&](const std::string& name, const Shape& shape, TensorRole) {
+    visit_all(config, checkpoint, [&](const std::string& name, const Shape& shape, TensorRole) {
         const TensorView& tensor = checkpoint.tensor(name);
         const std::string where = *tensor.file + ": tensor " + in_quotes(tensor.name);
-        if (tensor.shape != shape) {
+        if (!is_shape(tensor.shape, shape)) {
             throw BadFile(fmt::format("{} has shape [{}], but config.json calls for [{}]", where,
                                       fmt::join(tensor.shape, ", "), fmt::join(shape, ", ")));
         }
@@ -259,7 +299,7 @@ void check_shapes(const ModelConfig& config, const Checkpoint& checkpoint) {
             throw BadFile(where + " is of type " + tensor.dtype + "; supported: F32, F16, BF16");
         }
         known.insert(name);
-    }).all();
+    });
     for (const auto& [name, tensor] : checkpoint.tensors()) {
         if (known.contains(name) || names.ignores(name)) continue;
         throw BadFile(fmt::format("{}: tensor {} has no place in the {} model of {} layers that config.json describes",
@@ -268,9 +308,8 @@ void check_shapes(const ModelConfig& config, const Checkpoint& checkpoint) {
 }
 
 Checkpoint random_checkpoint(const ModelConfig& config, std::uint64_t seed) {
-    const ModelNames names = names_of(config, Checkpoint());
     std::vector<TensorView> tensors;
-    TensorVisit(config, names, [&](const std::string& name, const Shape& shape, TensorRole role) {
+    visit_all(config, Checkpoint(), [&](const std::string& name, const Shape& shape, TensorRole role) {
         TensorView tensor;
         tensor.name = name;
         tensor.dtype = "random";
@@ -279,7 +318,7 @@ Checkpoint random_checkpoint(const ModelConfig& config, std::uint64_t seed) {
         if (role == TensorRole::matrix) tensor.generated = {true, key_of(seed, name), 0};
         if (role == TensorRole::norm) tensor.generated.value = 1 - config.norm_offset;
         tensors.push_back(std::move(tensor));
-    }).all();
+    });
     return Checkpoint::generated(std::move(tensors), bytes_of(config.stored_type));
 }
 

@@ -42,6 +42,8 @@ template <typename T> struct LayerParts {
     T up = {};                        // [intermediate_size, hidden_size]
     T gate_up = {};                   // [2 * intermediate_size, hidden_size], gate first, instead of the two
     T down = {};                      // [hidden_size, intermediate_size]
+    // Attention to a source, of the decoder of an encoder-decoder model; shapes as above
+    T cross_norm = {}, cross_query = {}, cross_key = {}, cross_value = {}, cross_output = {};
 };
 using LayerNames = LayerParts<TensorNames>;
 
@@ -57,13 +59,17 @@ struct FusionNames {
 };
 
 struct ModelNames {
-    TensorNames embedding;   // [vocab_size, embedding_size]
-    TensorNames positions;   // [max_positions + position_offset, hidden_size]
-    TensorNames project_in;  // [hidden_size, embedding_size]
-    TensorNames project_out; // [embedding_size, hidden_size]
+    TensorNames embedding; // [vocab_size, embedding_size]
+    TensorNames positions; // [max_positions + position_offset, hidden_size], of learned ones, and of computed ones that
+                           // are stored
+    TensorNames embedding_norm;
+    TensorNames relative_bias; // [n_buckets, n_heads]
+    TensorNames project_in;    // [hidden_size, embedding_size]
+    TensorNames project_out;   // [embedding_size, hidden_size]
     TensorNames final_norm;
     FusionNames fusion;
-    TensorNames head; // [n_outputs, embedding_size]; the embedding's own name where the two are tied
+    TensorNames head; // [n_outputs, embedding_size]; the embedding's own name where the two are tied. The bias
+                      // [n_outputs] or [1, n_outputs]
     QkvForm qkv = QkvForm::separate;
     bool transposed = false; // matrices of the layers
     std::function<LayerNames(int)> layer;
@@ -79,7 +85,8 @@ ModelNames names_of(const ModelConfig& config, const Checkpoint& checkpoint);
 bool untie_stored_head(ModelConfig& config, const Checkpoint& checkpoint);
 
 // Throws BadFile that names the tensor where one is missing, has a shape other than the config calls for or a type
-// that is not F32, F16 or BF16, or where the file holds a tensor that this model would leave out. Local.
+// that is not F32, F16 or BF16, or where the file holds a tensor that this model would leave out. Of an encoder too,
+// where the model has one. Local.
 void check_shapes(const ModelConfig& config, const Checkpoint& checkpoint);
 
 // The tensors that the config calls for, without files: matrices and learned positions of random weights, by the seed

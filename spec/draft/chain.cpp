@@ -245,6 +245,7 @@ class ChainDrafter final : public Drafter {
     bool keeps_logits_on_device() const override { return slots_.size() == 1 && source_->device() != nullptr; }
     void begin_sequence(int slot, const Request& request) override {
         source_->begin_sequence(slot);
+        source_->take_source(slot, request.source);
         of(slot).chooser.begin_sequence(request, setting_.limits.eos_tokens);
     }
     std::vector<int> hidden_layers() const override { return source_->hidden_layers(); }

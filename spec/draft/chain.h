@@ -65,6 +65,8 @@ class LogitSource {
     virtual DeviceVerifier* device() const { return nullptr; }
     // Nothing of the text before is kept.
     virtual void begin_sequence(int /*slot*/) {}
+    // Behind begin_sequence: what an encoder is to read of it, if it has one. Stays where it is until the next.
+    virtual void take_source(int /*slot*/, std::span<const TokenId> /*source*/) {}
     // Reads all but the last of these tokens that it has not read yet, so that the first pass does not pay for them.
     virtual void prefill(int /*slot*/, std::span<const TokenId> /*prompt*/) {}
     // What follows each of the last tokens asked about, one text after another: one pass, or none where the row is

@@ -16,8 +16,11 @@ class LookupDrafter final : public Drafter {
     }
 
     std::string name() const override { return name_; }
-    void begin_sequence(int slot, const Request&) override { of(slot).index->clear(); }
-    void prefill(int slot, std::span<const TokenId> prompt) override { of(slot).index->follow(prompt); }
+    void begin_sequence(int slot, const Request& request) override {
+        of(slot).index->clear();
+        of(slot).source = request.source;
+    }
+    void prefill(int slot, std::span<const TokenId> prompt) override { of(slot).follow(prompt); }
     void propose(std::span<const DraftTask> tasks) override {
         for (const DraftTask& task : tasks)
             draft(task, of(task.slot));
@@ -26,8 +29,16 @@ class LookupDrafter final : public Drafter {
   private:
     struct Slot {
         std::unique_ptr<LookupIndex> index;
+        std::vector<TokenId> source, behind_source; // of a target with an encoder: searched as if it began the text
         std::vector<float> q; // [most drafted so far][vocab], zero but for the last draft's tokens
         std::vector<std::size_t> ones;
+
+        void follow(std::span<const TokenId> text) {
+            if (source.empty()) return index->follow(text);
+            behind_source = source;
+            behind_source.insert(behind_source.end(), text.begin(), text.end());
+            index->follow(behind_source);
+        }
     };
 
     Slot& of(int slot) { return slots_.at(static_cast<std::size_t>(slot)); }
@@ -43,7 +54,7 @@ class LookupDrafter final : public Drafter {
 void LookupDrafter::draft(const DraftTask& task, Slot& slot) const {
     const double began = setting_.clock.now_seconds();
     Draft& draft = *task.draft;
-    slot.index->follow(task.tokens);
+    slot.follow(task.tokens);
     if (const int most = begin_draft(task, kNoContext); most > 0) {
         draft.end = DraftEnd::no_match;
         if (const std::optional<LookupMatch> match = slot.index->find()) copy(*match, task, most);

@@ -17,8 +17,8 @@ bool is_further(const model::RowNoise& noise, const model::RowNoise& of_row, std
 } // namespace
 
 ModelTexts::ModelTexts(model::Decoder& model, int n_slots, int vocab, DeviceVerifier* device)
-    : model_(model), device_(device), vocab_(vocab), cached_(static_cast<std::size_t>(n_slots)), ahead_(cached_.size()),
-      nodes_(cached_.size()) {}
+    : model_(model), device_(device), vocab_(vocab), cached_(static_cast<std::size_t>(n_slots)),
+      unread_sources_(cached_.size()), ahead_(cached_.size()), nodes_(cached_.size()) {}
 
 void ModelTexts::begin_sequence(int slot) {
     ahead_[static_cast<std::size_t>(slot)] = {};
@@ -27,7 +27,18 @@ void ModelTexts::begin_sequence(int slot) {
     cached(slot).clear();
 }
 
+void ModelTexts::take_source(int slot, std::span<const TokenId> source) {
+    if (model_.max_source() > 0) unread_sources_[static_cast<std::size_t>(slot)] = source;
+}
+
+void ModelTexts::encode(int slot) {
+    std::span<const TokenId>& source = unread_sources_[static_cast<std::size_t>(slot)];
+    if (!source.empty()) model_.encode(slot, source);
+    source = {};
+}
+
 void ModelTexts::prefill(int slot, std::span<const TokenId> prompt) {
+    encode(slot);
     if (prompt.empty()) return;
     const std::size_t end = std::min(prompt.size() - 1, context());
     const auto chunk = static_cast<std::size_t>(model_.max_prompt_rows());
@@ -36,6 +47,7 @@ void ModelTexts::prefill(int slot, std::span<const TokenId> prompt) {
 }
 
 void ModelTexts::share(int from, int to, std::size_t length) {
+    encode(from);
     ahead_[static_cast<std::size_t>(to)] = {};
     model_.cache().share(from, to, static_cast<int>(length));
     const std::vector<TokenId>& source = cached(from);
@@ -43,6 +55,7 @@ void ModelTexts::share(int from, int to, std::size_t length) {
 }
 
 void ModelTexts::move(int from, int to) {
+    encode(from);
     ahead_[static_cast<std::size_t>(to)] = {};
     model_.cache().fork(from, to);
     cached(to) = cached(from);
@@ -144,8 +157,10 @@ void ModelTexts::keep_chain(const TextEnd& text, const model::LogitNeeds& needs,
 
 SourceLogits ModelTexts::rows_after(std::span<const TextEnd> texts, model::LogitNeeds needs) {
     if (const SourceLogits* row = row_ahead(texts, needs)) return *row;
-    for (const TextEnd& text : texts)
+    for (const TextEnd& text : texts) {
+        encode(text.slot);
         forget(text);
+    }
     make_room(texts);
     rows_.clear();
     logit_rows_.clear();

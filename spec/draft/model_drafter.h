@@ -26,6 +26,8 @@ class ModelTexts final : public TreeSource {
     bool shares_passes() const override { return true; }
     DeviceVerifier* device() const override { return device_; }
     void begin_sequence(int slot) override;
+    // Read before the first pass over the slot, while other ranks that hold a shard follow.
+    void take_source(int slot, std::span<const TokenId> source) override;
     void prefill(int slot, std::span<const TokenId> prompt) override;
     // Slot `to` becomes the first `length` tokens of slot `from`, which must have read them; see KvCache::share.
     void share(int from, int to, std::size_t length);
@@ -52,15 +54,17 @@ class ModelTexts final : public TreeSource {
     void forget(const TextEnd& text);
     void keep_branch(const TextEnd& text);
     void read(int slot, std::span<const TokenId> tokens, bool is_prompt);
+    void encode(int slot);
     void make_room(std::span<const TextEnd> texts);
     void add_rows(int slot, std::span<const TokenId> tokens);
 
     model::Decoder& model_;
     DeviceVerifier* device_;
     int vocab_;
-    std::vector<std::vector<TokenId>> cached_; // [slot]: tokens whose keys and values the cache holds
-    std::vector<Ahead> ahead_;                 // [slot]
-    std::vector<std::vector<TreeNode>> nodes_; // [slot]: behind these, of a tree
+    std::vector<std::vector<TokenId>> cached_;             // [slot]: tokens whose keys and values the cache holds
+    std::vector<std::span<const TokenId>> unread_sources_; // [slot]
+    std::vector<Ahead> ahead_;                             // [slot]
+    std::vector<std::vector<TreeNode>> nodes_;             // [slot]: behind these, of a tree
     TreeRows tree_rows_;
     SourceLogits row_ahead_;
     std::vector<model::Row> rows_;

@@ -24,7 +24,9 @@ struct ShardedDraftModel::Order {
     std::uint32_t is_prompt = 0; // Pass::is_prompt
     std::uint32_t kept = 0;      // branches, before the pass
     std::uint32_t kept_nodes = 0;
-    std::uint32_t bytes = 0; // of the broadcast that follows
+    std::uint32_t bytes = 0;         // of the broadcast that follows
+    std::uint32_t source_tokens = 0; // of a source, which is all that follows then; its slot
+    std::uint32_t source_slot = 0;
 };
 
 ShardedDraftModel::ShardedDraftModel(model::Decoder& shard, dist::Communicator& ranks, double timeout_seconds)
@@ -42,6 +44,27 @@ void ShardedDraftModel::keep(int slot, int length, std::span<const int> path) {
     Decoder::keep(slot, length, path);
     kept_.push_back({slot, length, static_cast<std::int32_t>(path.size())});
     kept_paths_.insert(kept_paths_.end(), path.begin(), path.end());
+}
+
+void ShardedDraftModel::encode(int slot, std::span<const model::TokenId> source) {
+    Order order;
+    order.source_tokens = static_cast<std::uint32_t>(source.size());
+    order.source_slot = static_cast<std::uint32_t>(slot);
+    ranks_.broadcast(&order, sizeof order, kLeader, deadline());
+    std::vector<model::TokenId> tokens(source.begin(), source.end());
+    ranks_.broadcast(tokens.data(), tokens.size() * sizeof(model::TokenId), kLeader, deadline());
+    decoder_.encode(slot, tokens);
+}
+
+// The slot is empty where the leader has forgotten its text.
+void ShardedDraftModel::follow_source(const Order& order) {
+    const auto slot = static_cast<int>(order.source_slot);
+    if (slot >= cache().shape().n_slots || order.source_tokens > static_cast<std::uint32_t>(max_source()))
+        throw std::runtime_error("an order of the draft's leader cannot be followed");
+    std::vector<model::TokenId> tokens(order.source_tokens);
+    ranks_.broadcast(tokens.data(), tokens.size() * sizeof(model::TokenId), kLeader, deadline());
+    cache().truncate(slot, 0);
+    decoder_.encode(slot, tokens);
 }
 
 model::PassResult ShardedDraftModel::forward(const model::Pass& pass) {
@@ -74,6 +97,10 @@ void ShardedDraftModel::follow() {
     for (;;) {
         Order order;
         ranks_.broadcast(&order, sizeof order, kLeader, deadline());
+        if (order.source_tokens > 0) {
+            follow_source(order);
+            continue;
+        }
         if (order.rows == 0) return;
         const std::size_t rows_and_nodes = std::size_t{order.rows} + order.cached_nodes;
         const std::size_t numbers =

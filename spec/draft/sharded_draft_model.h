@@ -28,6 +28,8 @@ class ShardedDraftModel final : public model::Decoder {
     // here, so it is there. Not for slots that share or fork. On the coordinator, while the others follow. Collective
     // over the ranks.
     model::PassResult forward(const model::Pass& pass) override;
+    // On the coordinator, while the others follow. Collective over the ranks.
+    void encode(int slot, std::span<const model::TokenId> source) override;
     // The others do so before the next pass. On the coordinator.
     void keep(int slot, int length, std::span<const int> path) override;
 
@@ -44,6 +46,7 @@ class ShardedDraftModel final : public model::Decoder {
     };
 
     void pass(const model::Pass& pass);
+    void follow_source(const Order& order);
     void take_over(std::span<const std::byte>& message, const Order& order);
     void assemble(std::size_t n_rows, const model::Pass& pass);
     dist::Deadline deadline() const { return dist::Deadline::after_seconds(timeout_seconds_); }

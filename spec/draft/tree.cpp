@@ -58,6 +58,7 @@ TreeDrafter::TreeDrafter(std::unique_ptr<TreeSource> source, const TreeOptions& 
 
 void TreeDrafter::begin_sequence(int slot, const Request& request) {
     source_->begin_sequence(slot);
+    source_->take_source(slot, request.source);
     Slot& own = slots_.at(static_cast<std::size_t>(slot));
     own.growth.begin_sequence();
     own.siblings.begin_sequence(request, setting_.limits.eos_tokens);

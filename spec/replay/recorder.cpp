@@ -104,6 +104,7 @@ void Recorder::record(TextRecord* record, const Request* request) {
             Reader* const reader = readers_[d].get();
             reader->trees.begin_text(*request, *record, record->drafts[d]);
             reader->source().begin_sequence(kSlot);
+            reader->source().take_source(kSlot, request->source);
             reader->n_handed = 0;
             reader->source().prefill(kSlot, std::span(tokens_).first(prompt_tokens));
             reader->chooser.begin_sequence(*request, options_.limits.eos_tokens);
@@ -143,21 +144,26 @@ bool Recorder::goes_on(bool has_more) {
     return more == 1;
 }
 
-// Prompt and text, on every rank.
+// Prompt and text, and the source, on every rank.
 std::vector<TokenId> Recorder::broadcast(const TextRecord* record, const Request* request, std::size_t& prompt_tokens) {
-    std::uint64_t sizes[2] = {0, 0};
+    std::uint64_t sizes[3] = {0, 0, 0};
     std::vector<TokenId> tokens;
     if (record) {
         tokens = request->prompt;
         tokens.insert(tokens.end(), record->token.begin(), record->token.end());
         sizes[0] = request->prompt.size();
         sizes[1] = tokens.size();
+        source_ = request->source;
+        sizes[2] = source_.size();
     }
     constexpr int kRoot = dist::RankLayout::kCoordinatorReplicaRank;
     const auto deadline = [&] { return dist::Deadline::after_seconds(options_.timeout_seconds); };
     parts_.replica->broadcast(sizes, sizeof sizes, kRoot, deadline());
     tokens.resize(sizes[1]);
     parts_.replica->broadcast(tokens.data(), tokens.size() * sizeof(TokenId), kRoot, deadline());
+    source_.resize(sizes[2]);
+    if (!source_.empty())
+        parts_.replica->broadcast(source_.data(), source_.size() * sizeof(TokenId), kRoot, deadline());
     prompt_tokens = sizes[0];
     return tokens;
 }
@@ -166,6 +172,7 @@ std::vector<TokenId> Recorder::broadcast(const TextRecord* record, const Request
 void Recorder::read_prompt(std::span<const TokenId> tokens, std::size_t prompt_tokens) {
     if (!parts_.target) return;
     parts_.target->cache().truncate(kSlot, 0);
+    if (!source_.empty()) parts_.target->encode(kSlot, source_);
     const std::size_t end = prompt_tokens - 1;
     std::vector<model::Row> rows;
     for (std::size_t done = 0; done < end;) {
@@ -388,6 +395,7 @@ void Recorder::follow_astray(Reader& reader, DraftRecord& draft, const TextRecor
 // Place by place, as rounds begin: a head's chain, and trees.
 void Recorder::follow_rounds(Reader& reader, DraftRecord& draft, const TextRecord& record) {
     reader.source().begin_sequence(kSlot);
+    reader.source().take_source(kSlot, request_->source);
     reader.n_handed = 0;
     for (std::size_t place = 0; place < draft.places(); ++place) {
         if (reader.head) {

@@ -94,6 +94,7 @@ class Recorder {
     bool noisy_ = false; // gumbel; else greedy
     model::PassResult scores_;
     std::vector<TokenId> tokens_;              // prompt and places of the text at hand
+    std::vector<TokenId> source_;              // of the text at hand
     std::vector<std::vector<float>> p_;        // of the chunk at hand: the target's raw log probabilities, [places]
     std::vector<std::vector<float>> adjusted_; // and its adjusted distributions, where sampled
 };

@@ -280,7 +280,7 @@ TEST(Config, RefusesOtherRotationsByName) {
 
 TEST(Config, RefusesOtherModels) {
     expect_part(config_error(config_with({{"model_type", "mamba"}})),
-                "model type 'mamba' is not supported; supported: falcon, gemma, gemma2, gpt2");
+                "model type 'mamba' is not supported; supported: bart, falcon, gemma, gemma2");
     expect_part(config_error(config_without("model_type")), "field 'model_type' is missing");
     expect_part(config_error(config_with({{"architectures", {"LlamaForSequenceClassification"}}})),
                 "supported: LlamaForCausalLM");

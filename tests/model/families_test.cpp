@@ -1,6 +1,6 @@
 // Every family on one rank: against transformers, bit for bit against itself, and in all types of weights.
 #include "model/families/families.h"
-#include "tests/model/family_golden.h"
+#include "tests/model/encoder_decoders.h"
 
 #include <set>
 
@@ -35,6 +35,8 @@ TEST(FamilyGoldens, AreThereForEveryFamily) {
         families.insert(family.model_type);
     for (const FamilyGolden& golden : family_goldens())
         there.insert(model::read_config(golden.directory).family);
+    for (const std::filesystem::path& pair : encoder_decoder_pairs())
+        there.insert(model::read_config(pair / "target").family);
     EXPECT_EQ(there, families);
 }
 

@@ -42,6 +42,9 @@ Quantiles of_slowest_rank(dist::Session& session, const Quantiles& mine) {
 PassTimer::PassTimer(model::Decoder& decoder, const dist::Clock& clock, int context, spec::DeviceVerifier* loop)
     : decoder_(decoder), clock_(clock), context_(context), loop_(loop) {
     decoder_.cache().truncate(kSlot, 0);
+    if (decoder_.max_source() > 0) // as long as the text
+        decoder_.encode(kSlot, std::vector<model::TokenId>(
+                                   static_cast<std::size_t>(std::clamp(context, 1, decoder_.max_source())), 1));
     for (int done = 0; done < context;) {
         const int rows = std::min(context - done, decoder_.max_prompt_rows());
         make_rows(done, rows);

@@ -1,0 +1,59 @@
+#include "model/cpu/workspace.h"
+
+namespace entrodraft::model {
+
+CpuWorkspace::CpuWorkspace(const ModelConfig& model, const RankShard& held, const ModelWeights& packed, KvCache& cache,
+                           int threads, const CpuTextShape& text)
+    : config(model), shard(held), weights(packed), embedding(text.embedding ? *text.embedding : packed.embedding),
+      attention(model, held, cache, threads, {model.is_encoder, nullptr, packed.relative_bias}) {
+    if (text.sources) cross_attention.emplace(model, held, *text.sources, threads, Attention::Reads{true, &cache, {}});
+    const auto rows_of = [](std::size_t width) { return Buffer(kMaxRows * width * sizeof(float)); };
+    const auto text_rows_of = [&](std::size_t width) { return Buffer(index(text.n_rows) * width * sizeof(float)); };
+    x = text_rows_of(padded(config.hidden_size));
+    if (config.block == Block::sandwich) delta = rows_of(padded(config.hidden_size));
+    if (config.embedding_size != config.hidden_size) embedded = rows_of(padded(config.embedding_size));
+    int widest = std::max(config.hidden_size, config.embedding_size);
+    if (!weights.layers.empty()) {
+        const LayerWeights& layer = weights.layers[0];
+        qkv = text_rows_of(layer.qkv.y_stride());
+        attended = rows_of(index(shard.n_query_heads() * config.head_dim));
+        up = rows_of(layer.up.y_stride());
+        if (config.gated_mlp) gate = rows_of(layer.gate.y_stride());
+        widest = std::max({widest, layer.output.matrix().k(), layer.down.matrix().k()});
+    }
+    if (config.is_draft_head()) {
+        const FusionConfig& fusion = config.fusion;
+        features_stride = padded(std::max(fusion.projected_size(config.hidden_size), fusion.width()));
+        features = rows_of(features_stride);
+        wide = rows_of(joined_width(config));
+        widest = std::max(widest, static_cast<int>(joined_width(config)));
+    }
+    if (!config.is_encoder) logits = rows_of(index(weights.head().n_padded()));
+    normed = rows_of(index(threads) * index(config.hidden_size));
+    scratch_floats = kernels::linear_scratch_floats(kMaxRows, widest);
+    scratch = Buffer(index(threads) * scratch_floats * sizeof(float));
+    lane_stats.resize(index(threads) * kMaxRows);
+    summary_parts.resize(index(threads) * kMaxRows);
+}
+
+void CpuWorkspace::begin_pass(const Pass& pass, const KvCache& cache) {
+    layout.set(pass, config, cache, kMaxRows);
+    attention.cover(layout.last_position);
+    hidden.resize(pass.hidden_layers.size() * pass.rows.size() * index(config.hidden_size));
+}
+
+// Puts the threads' parts of each row together.
+void CpuWorkspace::merge_summaries(int n_threads) {
+    summaries.clear();
+    if (layout.pass.needs.summary == LogitSummary::none) return;
+    for (std::size_t r = 0; r < layout.pass.logit_rows.size(); ++r) {
+        kernels::LogitStats whole = summary_parts[r];
+        for (int thread = 1; thread < n_threads; ++thread) {
+            const kernels::LogitStats& part = summary_parts[index(thread) * kMaxRows + r];
+            if (part.arg_max >= 0) whole = whole.arg_max >= 0 ? merge(whole, part) : part;
+        }
+        summaries.push_back(whole);
+    }
+}
+
+} // namespace entrodraft::model

@@ -1,0 +1,68 @@
+// What the threads of a CPU share in the passes of a decoder, or of an encoder. Activations are [kMaxRows][...] of
+// float32; outputs of matrices are as wide as these pad them, to whole units of 16. Called by ops, decoder, encoder.
+#pragma once
+
+#include "model/buffer.h"
+#include "model/cpu/attention.h"
+#include "model/cpu/weights.h"
+#include "model/pass_layout.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+namespace entrodraft::model {
+
+// Where it is not a decoder's without an encoder.
+struct CpuTextShape {
+    int n_rows = kMaxRows;                     // of x and qkv: an encoder's, of its longest source
+    const VocabEmbedding* embedding = nullptr; // null: the weights' own
+    KvCache* sources = nullptr;                // what a decoder's rows attend to beside their text
+};
+
+inline std::size_t padded(int outputs) {
+    return index((outputs + kernels::kLanes - 1) / kernels::kLanes * kernels::kLanes);
+}
+
+inline std::size_t joined_width(const ModelConfig& config) {
+    return index(std::max(config.fusion.width(), config.fusion.joined_size(config.hidden_size)));
+}
+
+struct CpuWorkspace {
+    // All that is handed over outlives it.
+    CpuWorkspace(const ModelConfig& model, const RankShard& held, const ModelWeights& packed, KvCache& cache,
+                 int threads, const CpuTextShape& text = {});
+
+    // Throws std::invalid_argument on rows that break decoder.h's contract.
+    void begin_pass(const Pass& pass, const KvCache& cache);
+    void merge_summaries(int n_threads);
+
+    const ModelConfig& config;
+    const RankShard& shard;
+    const ModelWeights& weights;
+    const VocabEmbedding& embedding;
+    Attention attention;
+    std::optional<Attention> cross_attention; // of a decoder that reads sources
+    PassLayout layout;                        // of the pass at hand
+
+    Buffer x;        // [hidden_size, padded], of n_text_rows: the residual stream
+    Buffer delta;    // as x: what Block::sandwich norms before it adds it
+    Buffer embedded; // [embedding_size, padded], of a narrower embedding
+    Buffer qkv;      // own query heads, key heads, value heads, of n_text_rows
+    Buffer attended; // [own query heads][head_dim]
+    Buffer gate, up; // own part of the MLP's width
+    Buffer features; // [the widest of hidden_size, padded, projected_size() and fusion.width()], of a draft head
+    Buffer wide;     // [joined_width()]: what is projected, then what is joined
+    Buffer logits;   // own vocabulary
+    Buffer normed;   // [threads][kMaxRows][hidden_size]
+    Buffer scratch;  // [threads][scratch_floats], for PackedMatrix::multiply
+    std::size_t scratch_floats;
+    std::size_t features_stride = 0;
+    std::vector<float> hidden;                      // [hidden_layers][rows][hidden_size]
+    std::vector<kernels::LaneStats> lane_stats;     // [threads][kMaxRows]
+    std::vector<kernels::LogitStats> summary_parts; // [threads][kMaxRows]
+    std::vector<kernels::LogitStats> summaries;     // [logit_rows]
+};
+
+} // namespace entrodraft::model

@@ -1,0 +1,59 @@
+// The tiny encoder-decoder checkpoints (make_encoder_decoders.py) and what transformers says that they compute. For
+// tests only.
+#pragma once
+
+#include "tests/model/family_golden.h"
+
+#include <fstream>
+#include <string>
+#include <vector>
+
+namespace entrodraft {
+
+struct SourceText {
+    std::vector<model::TokenId> source;
+    FamilyText text; // of the decoder
+};
+
+struct EncoderDecoderGolden {
+    FamilyGolden whole; // texts are the decoders'
+    std::vector<SourceText> texts;
+};
+
+inline std::vector<std::filesystem::path> encoder_decoder_pairs() {
+    std::vector<std::filesystem::path> pairs;
+    for (const auto& entry : std::filesystem::directory_iterator(source_directory() / "tests/model/encoder_decoders"))
+        pairs.push_back(entry.path());
+    std::sort(pairs.begin(), pairs.end());
+    return pairs;
+}
+
+inline EncoderDecoderGolden read_encoder_decoder(const std::filesystem::path& pair, const std::string& which) {
+    EncoderDecoderGolden golden{read_family_golden(pair, which), {}};
+    const auto expected = nlohmann::json::parse(std::ifstream(pair / "expected.json")).at(which).at("texts");
+    for (std::size_t i = 0; i < golden.whole.texts.size(); ++i)
+        golden.texts.push_back({expected.at(i).at("source"), golden.whole.texts[i]});
+    return golden;
+}
+
+// Targets and drafts.
+inline std::vector<EncoderDecoderGolden> encoder_decoder_goldens() {
+    std::vector<EncoderDecoderGolden> goldens;
+    for (const auto& pair : encoder_decoder_pairs())
+        for (const char* which : {"target", "draft"})
+            goldens.push_back(read_encoder_decoder(pair, which));
+    return goldens;
+}
+
+// Banned tokens have no logits to compare.
+inline void leave_out_banned(const model::ModelConfig& config, std::vector<float>& logits, FamilyText& text) {
+    const auto vocab = static_cast<std::size_t>(config.vocab_size);
+    for (const std::int64_t token : config.banned_token_ids) {
+        for (std::size_t at = static_cast<std::size_t>(token); at < logits.size(); at += vocab)
+            logits[at] = 0;
+        for (std::vector<float>& row : text.rows)
+            row[static_cast<std::size_t>(token)] = 0;
+    }
+}
+
+} // namespace entrodraft
