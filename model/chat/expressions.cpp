@@ -291,9 +291,7 @@ Value Interpreter::evaluate_slice(const Value& value, const Expression& slice) {
         fits = fits && (is_given[i] || bound.is(Type::none));
     }
     if (value.is(Type::undefined)) fail_undefined(value);
-    if (!fits)
-        return Value(
-            Undefined{std::make_shared<const std::string>(fmt::format("a {} has no such slice", type_name(value)))});
+    if (!fits) throw TemplateError(fmt::format("a {} has no such slice", type_name(value)));
     const std::int64_t step = numbers[2];
     if (step == 0) throw TemplateError("the step of a slice is zero");
     if (value.is(Type::string)) budget_.step(value.text().size() / 8);

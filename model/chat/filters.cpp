@@ -359,6 +359,8 @@ Value title_filter(const BuiltinCall& call) {
 }
 
 Value truncate_filter(const BuiltinCall& call) { // length killwords end leeway
+    if (call.self.is(Type::undefined)) return call.self;
+    if (!call.self.is(Type::string)) call.refuse("takes a string");
     const std::string text = call.self_text(), end = call.string(2, "...");
     const std::u32string points = call.points();
     const auto limit = static_cast<std::size_t>(std::max<std::int64_t>(call.whole(0, 255), 0));
@@ -412,6 +414,17 @@ Value abs_filter(const BuiltinCall& call) {
     if (!call.self.is_number()) call.refuse("takes a number");
     if (!call.self.is_whole()) return Value(std::abs(call.self.number()));
     return Value(std::abs(std::max(call.self.whole(), -INT64_MAX)));
+}
+
+Value wordcount_filter(const BuiltinCall& call) {
+    std::int64_t n = 0;
+    bool in_word = false;
+    for (const char32_t c : call.points()) {
+        const bool is_part = is_letter(c) || is_digit(c) || c == U'_';
+        n += is_part && !in_word ? 1 : 0;
+        in_word = is_part;
+    }
+    return Value(n);
 }
 
 constexpr Builtin kFilters[] = {
@@ -476,10 +489,7 @@ constexpr Builtin kFilters[] = {
     {"truncate", "length killwords end leeway", 0, truncate_filter},
     {"unique", "case_sensitive attribute", 0, unique_filter},
     {"upper", "", 0, case_filter<upper>},
-    {"wordcount", "", 0,
-     [](const BuiltinCall& call) {
-         return Value(static_cast<std::int64_t>(split(call.self_text(), {}, -1, false).size()));
-     }},
+    {"wordcount", "", 0, wordcount_filter},
 };
 
 } // namespace

@@ -260,7 +260,9 @@ std::string percent_formatted(Interpreter& in, std::string_view format, const Va
                                           : *value;
         out.add(formatted(in, shown, spec));
     }
-    if (!is_named && next < list.size()) throw TemplateError("% has more values than the format asks for");
+    const bool may_be_left =
+        is_named || values.is(Type::undefined) || (values.is(Type::list) && !is_tuple); // as Python
+    if (!may_be_left && next < list.size()) throw TemplateError("% has more values than the format asks for");
     return std::move(out.text);
 }
 

@@ -57,6 +57,7 @@ Interpreter::Interpreter(const Variables& variables, const std::tm& now) : now_(
     scope_ = std::make_shared<Scope>();
     for (const std::string_view name : kFunctionNames)
         scope_->set(name, make_object(Function{name}));
+    scope_->set("self", make_object(Namespace{})); // of a template's blocks, which there are none of
     scope_ = std::make_shared<Scope>(Scope{scope_, {}});
     for (const auto& [name, value] : variables)
         scope_->set(name, value);

@@ -3,6 +3,7 @@
 #include "model/chat/text.h"
 
 #include <algorithm>
+#include <cmath>
 #include <fmt/format.h>
 
 namespace entrodraft::model::jinja {
@@ -35,12 +36,16 @@ Value is_at_most(const BuiltinCall& call) {
     return compared<false>(call, [](int order) { return order > 0; });
 }
 
-// The remainder of a whole number by 2 or the argument.
-std::int64_t remainder(const BuiltinCall& call, std::int64_t divisor) {
+// Whether the remainder of a number by the divisor is this.
+Value leaves(const BuiltinCall& call, std::int64_t divisor, double rest) {
     if (call.self.is(Type::undefined)) fail_undefined(call.self);
-    if (!call.self.is_whole()) call.refuse(fmt::format("takes a whole number, not a {}", type_name(call.self)));
+    if (!call.self.is_number()) call.refuse(fmt::format("takes a number, not a {}", type_name(call.self)));
     if (divisor == 0) call.refuse("division by zero");
-    return divisor == -1 ? 0 : call.self.whole() % divisor;
+    if (!call.self.is_whole()) {
+        const double number = call.self.number(), by = static_cast<double>(divisor);
+        return Value(number - by * std::floor(number / by) == rest);
+    }
+    return Value((divisor == -1 ? 0 : call.self.whole() % divisor != 0 ? 1 : 0) == static_cast<int>(rest));
 }
 
 // Whether there are cased characters, and all are of this case.
@@ -82,11 +87,11 @@ constexpr Builtin kTests[] = {
     {"boolean", "", 0, has_type<Type::boolean>},
     {"callable", "", 0, is_callable},
     {"defined", "", 0, [](const BuiltinCall& call) { return Value(!call.self.is(Type::undefined)); }},
-    {"divisibleby", "num", 1, [](const BuiltinCall& call) { return Value(remainder(call, call.whole(0, 0)) == 0); }},
+    {"divisibleby", "num", 1, [](const BuiltinCall& call) { return leaves(call, call.whole(0, 0), 0); }},
     {"eq", "other", 1, is_equal},
     {"equalto", "other", 1, is_equal},
     {"escaped", "", 0, [](const BuiltinCall& call) { return Value(call.self.is_markup()); }},
-    {"even", "", 0, [](const BuiltinCall& call) { return Value(remainder(call, 2) == 0); }},
+    {"even", "", 0, [](const BuiltinCall& call) { return leaves(call, 2, 0); }},
     {"false", "", 0, is_truth<false>},
     {"filter", "", 0,
      [](const BuiltinCall& call) { return Value(find_builtin(builtin_filters(), call.self_text()) != nullptr); }},
@@ -105,7 +110,7 @@ constexpr Builtin kTests[] = {
     {"ne", "other", 1, is_different},
     {"none", "", 0, has_type<Type::none>},
     {"number", "", 0, [](const BuiltinCall& call) { return Value(call.self.is_number()); }},
-    {"odd", "", 0, [](const BuiltinCall& call) { return Value(remainder(call, 2) != 0); }},
+    {"odd", "", 0, [](const BuiltinCall& call) { return leaves(call, 2, 1); }},
     {"sameas", "other", 1,
      [](const BuiltinCall& call) {
          return Value(call.self.is_same(*call.arguments[0]) ||

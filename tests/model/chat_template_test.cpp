@@ -79,10 +79,11 @@ TEST(JinjaTemplates, MakeWhatJinja2MakesOfThem) {
     ASSERT_GT(file["templates"].size(), 200u);
     for (const auto& one : file["templates"]) {
         const std::string text = one["template"];
-        if (one["text"].is_null())
+        if (one["text"].is_null()) {
             EXPECT_THROW(run(text, variables), jinja::TemplateError) << text;
-        else
+        } else {
             EXPECT_EQ(run(text, variables), one["text"].get<std::string>()) << text;
+        }
     }
 }
 
@@ -188,9 +189,10 @@ TEST(ChatTemplate, BuiltInOnesRenderWhatTransformersRendersByThoseOfCheckpoints)
         ASSERT_TRUE(golden["templates"].contains(name)) << name;
         const auto& texts = golden["templates"][name];
         ASSERT_EQ(texts.size(), golden["chats"].size());
-        for (std::size_t i = 0; i < texts.size(); ++i)
-            if (!texts[i].is_null())
-                EXPECT_EQ(render_named(name, golden["chats"][i]), texts[i].get<std::string>()) << name << " chat " << i;
+        for (std::size_t i = 0; i < texts.size(); ++i) {
+            if (texts[i].is_null()) continue; // the template raises, or drops a message
+            EXPECT_EQ(render_named(name, golden["chats"][i]), texts[i].get<std::string>()) << name << " chat " << i;
+        }
     }
 }
 
