@@ -106,6 +106,11 @@ const Builtin* find_method(const Value& self, std::string_view name) {
 
 Value run_builtin(Interpreter& in, const Builtin& builtin, const Value& self, const CallArguments& arguments) {
     in.budget().step(1 + (self.is(Type::string) ? self.text().size() / 256 : 0));
+    const std::size_t n_self = self.is(Type::string) ? self.text().size() : 0;
+    for (const Value& argument : arguments.positional) {
+        if (argument.is(Type::string)) in.budget().search(n_self, argument.text().size());
+        if (argument.is(Type::list)) in.budget().step(argument.list().items.size());
+    }
     BuiltinCall call{in, self, builtin.name, arguments};
     if (builtin.parameters == "*") return builtin.run(call);
     std::vector<std::string_view> names = split(builtin.parameters, {}, -1, false);
@@ -126,6 +131,12 @@ Value run_builtin(Interpreter& in, const Builtin& builtin, const Value& self, co
 
 void BuiltinCall::refuse(std::string_view why) const {
     throw TemplateError(fmt::format("{}: {}", name, why));
+}
+
+std::vector<Value> BuiltinCall::items() const {
+    const Value list = in.as_list(self);
+    in.budget().step(list.list().items.size() / 8);
+    return list.list().items;
 }
 
 std::u32string BuiltinCall::points() const {
@@ -177,8 +188,10 @@ Value Interpreter::attribute(const Value& value, std::string_view name) {
         if (const Value* found = value.dict().find(name)) return *found;
     } else if (value.is(Type::object)) {
         Object& object = value.object();
-        if (auto* space = std::get_if<Namespace>(&object.is))
+        if (auto* space = std::get_if<Namespace>(&object.is)) {
+            budget_.step(space->attributes.names.size() / 16);
             if (const Value* found = space->attributes.find(name)) return *found;
+        }
         if (auto* loop = std::get_if<Loop>(&object.is)) {
             if (name == "cycle" || name == "changed") return make_object(Method{value, std::string(name)});
             return loop_attribute(*loop, name);
@@ -207,6 +220,7 @@ Value Interpreter::item(const Value& value, const Value& key) {
         const auto place = static_cast<std::size_t>(at);
         return value.is(Type::string) ? Value(utf8(points.substr(place, 1))) : value.list().items[place];
     }
+    charge_key(key);
     const bool is_hashable = !key.is(Type::dict) && !(key.is(Type::list) && key.list().kind != ListKind::tuple);
     if (value.is(Type::dict) && is_hashable)
         if (const Value* found = value.dict().find(key)) return *found;
@@ -215,11 +229,13 @@ Value Interpreter::item(const Value& value, const Value& key) {
 }
 
 bool Interpreter::contains(const Value& container, const Value& value) {
+    if (container.is(Type::dict)) charge_key(value);
     if (container.is(Type::dict)) return container.dict().find(value) != nullptr;
     if (container.is(Type::string)) {
         if (value.is(Type::undefined)) fail_undefined(value);
         if (!value.is(Type::string)) throw TemplateError(fmt::format("'in' a string: a {} is none", type_name(value)));
         budget_.step(container.text().size() / 256);
+        budget_.search(container.text().size(), value.text().size());
         return container.text().find(value.text()) != std::string::npos;
     }
     const Value list = as_list(container);

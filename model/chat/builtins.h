@@ -25,7 +25,7 @@ struct BuiltinCall {
     std::string self_text() const { return in.text_of(self); }
     std::u32string points() const; // of the self as text: what takes time for each is paid for
     // The self's items, or the argument's.
-    std::vector<Value> items() const { return in.as_list(self).list().items; }
+    std::vector<Value> items() const;
     Value text(std::string utf8) const { return Value(std::move(utf8), self.is_markup()); } // safe where self is
 };
 

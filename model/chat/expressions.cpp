@@ -141,9 +141,19 @@ Value Interpreter::charged(Value value) {
     return value;
 }
 
-Value Interpreter::lookup(const std::string& name) const {
-    for (Scope* scope = scope_.get(); scope; scope = scope->parent.get())
+void Interpreter::charge_key(const Value& key) {
+    if (key.is(Type::string)) budget_.search(0, key.text().size());
+    if (!key.is(Type::list)) return;
+    for (const Value& part : key.list().items)
+        charge_key(part);
+    budget_.step(key.list().items.size());
+}
+
+Value Interpreter::lookup(const std::string& name) {
+    for (Scope* scope = scope_.get(); scope; scope = scope->parent.get()) {
+        budget_.step(scope->names.size() / 16);
         if (const Value* found = scope->find(name)) return *found;
+    }
     return Value(Undefined{std::make_shared<const std::string>("'" + name + "' is undefined")});
 }
 
@@ -208,6 +218,7 @@ Value Interpreter::evaluate_list(const Expression& expression) {
         Dict dict;
         for (std::size_t i = 0; i < expression.parts.size(); i += 2) {
             Value key = evaluate(*expression.parts[i]);
+            charge_key(key);
             dict.set(std::move(key), evaluate(*expression.parts[i + 1]));
         }
         return Value(std::move(dict));

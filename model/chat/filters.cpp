@@ -105,6 +105,7 @@ Value unique_filter(const BuiltinCall& call) { // case_sensitive attribute
     std::vector<Value> kept;
     for (const Value& item : call.items()) {
         const Value key = without_case(member(call, item, call.arguments[1]), call.flag(0));
+        if (key.is(Type::string)) call.in.budget().search(0, key.text().size());
         if (seen.find(key)) continue;
         seen.set(key, Value(None{}));
         kept.push_back(item);

@@ -207,6 +207,7 @@ void Interpreter::call_block(const Statement& statement) {
 }
 
 void Interpreter::assign(const Expression& target, Value value, Scope& scope) {
+    budget_.step(scope.names.size() / 16);
     if (target.kind == Expression::Kind::name) return scope.set(target.name, std::move(value));
     if (target.kind == Expression::Kind::namespace_attribute) {
         const Value object = lookup(target.name);
@@ -214,6 +215,7 @@ void Interpreter::assign(const Expression& target, Value value, Scope& scope) {
         if (!space) throw TemplateError(fmt::format("'{}' is no namespace, so no attribute can be set", target.name));
         if (target.text.starts_with('_'))
             throw TemplateError(fmt::format("attributes such as '{}' cannot be set; rename it", target.text));
+        budget_.step(space->attributes.names.size() / 16);
         return space->attributes.set(target.text, std::move(value));
     }
     const Value parts = as_list(value);

@@ -15,7 +15,7 @@ struct Scope {
     std::shared_ptr<Scope> parent;
     Variables names;
 
-    Value* find(std::string_view name); // here only
+    Value* find(std::string_view name); // here only; its time grows with the names
     void set(std::string_view name, Value value);
 };
 
@@ -116,7 +116,8 @@ class Interpreter {
     Value evaluate_compare(const Expression& expression);
     Value evaluate_slice(const Value& value, const Expression& slice);
     Value evaluate_named(const Expression& expression); // filters and tests
-    Value lookup(const std::string& name) const;
+    Value lookup(const std::string& name);
+    void charge_key(const Value& key); // for finding it in a dict
     CallArguments evaluate_arguments(const Arguments& arguments);
     Value binary(std::string_view op, const Value& a, const Value& b);
     Value charged(Value value); // its size is spent

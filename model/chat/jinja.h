@@ -3,8 +3,7 @@
 // depth and size are limited, so that any template ends soon. Knows nothing of checkpoints; called by
 // chat_template.cpp.
 //
-// Own code since no C++ library for it is packaged in Debian 12 (inja and Jinja2Cpp are not, minja is no release), nor
-// covers what templates use.
+// Own code, since Debian 12 packages no C++ library of this language: inja, Jinja2Cpp and minja were looked for.
 #pragma once
 
 #include "model/chat/value.h"

@@ -170,6 +170,7 @@ Value namespace_function(const BuiltinCall& call) {
     for (const auto& [key, value] : dict_of(call).entries) {
         const std::string name = call.in.text_of(key);
         if (name.starts_with('_')) call.refuse("attributes such as '" + name + "' cannot be set; rename it");
+        call.in.budget().step(made.attributes.names.size() / 16);
         made.attributes.set(name, value);
     }
     return call.in.make_object(std::move(made));

@@ -76,8 +76,9 @@ std::size_t length(std::string_view text) {
 }
 
 std::string_view stripped(std::string_view text, std::optional<std::string_view> chars, Side side) {
-    const std::u32string set = chars ? code_points(*chars) : U"";
-    const auto goes = [&](char32_t c) { return chars ? set.find(c) != std::u32string::npos : is_space(c); };
+    std::u32string set = chars ? code_points(*chars) : U"";
+    std::ranges::sort(set);
+    const auto goes = [&](char32_t c) { return chars ? std::ranges::binary_search(set, c) : is_space(c); };
     while (side != Side::left && !text.empty()) {
         const std::size_t last = previous_code_point(text, text.size());
         if (!goes(code_point_at(text, last).value)) break;

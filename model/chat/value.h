@@ -31,6 +31,7 @@ class Budget {
     static constexpr std::int64_t kMaxBytes = std::int64_t{128} << 20;
     void step(std::size_t n = 1);
     void produce(std::size_t n_bytes);
+    void search(std::size_t n_bytes, std::size_t n_sought) { step(n_bytes * n_sought / 2048 + n_sought / 16); }
 
   private:
     std::int64_t steps_ = kMaxSteps;

@@ -24,7 +24,8 @@ import tempfile
 try:
     from transformers.utils import chat_template_utils
 except ImportError as missing:
-    sys.exit(f"skipped: {missing}; pip install transformers jinja2")
+    print(f"skipped: {missing}; pip install transformers jinja2")
+    sys.exit(77)
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SOURCES = [*sorted((ROOT / "model/chat").glob("*.cpp")), ROOT / "model/utf8.cpp", ROOT / "model/checkpoint/json_file.cpp"]

@@ -114,6 +114,9 @@ std::string times(int n, const std::string& text) {
 TEST(JinjaTemplates, ThatMeanHarmEndSoonWithAnError) {
     const std::string deep =
         "{% set ns = namespace(x=[1]) %}{% for i in range(95) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}";
+    std::string many_names;
+    for (int i = 0; i < 60'000; ++i)
+        many_names += "{% set a" + std::to_string(i) + "=1%}";
     const std::vector<std::string> cases = {
         "{% for a in range(100000) %}{% for b in range(100000) %}{% for c in range(100000) %}{% endfor %}{% endfor "
         "%}{% endfor %}",
@@ -164,6 +167,18 @@ TEST(JinjaTemplates, ThatMeanHarmEndSoonWithAnError) {
         "{% for i in range(100000) if range(100000)|sum > 10 ** 15 %}{% endfor %}",
         "{{ ''|batch(10 ** 15, 1)|list }}{{ 'a'|batch(10 ** 15, 1)|list }}",
         "{{ ''|slice(10 ** 15, 1)|list }}",
+        "{% set x = range(100000) %}{% for i in x %}{{ x|first }}{{ x|last }}{% endfor %}",
+        "{% set x = 'x' * 10 ** 7 %}{% set d = {'a': 1} %}{% for i in range(100000) %}{{ d[x] }}{{ d.get(x) }}{% "
+        "endfor %}",
+        "{% set x = 'x' * 10 ** 5 %}{% set d = {'a': 1} %}{% for i in range(100000) %}{{ d[(x, x)] }}{% endfor %}",
+        "{% set x = 'x' * 10 ** 7 %}{{ x.strip('y' * 10 ** 6 ~ 'x') }}{% for i in range(100000) %}{{ x.strip('x') }}{% "
+        "endfor %}",
+        "{% set x = 'x' * 10 ** 6 %}{{ x.find('x' * (5 * 10 ** 5) ~ 'y') }}",
+        "{% set x = 'x' * 10 ** 6 %}{{ ('x' * (5 * 10 ** 5) ~ 'y') in x }}",
+        "{% set x = 'x' * 10 ** 6 %}{{ x.split('x' * (5 * 10 ** 5) ~ 'y') }}",
+        "{% set d = dict(range(100000)|map('string')|batch(2)) %}{% set n = namespace(d) %}{% for i in range(100000) %}"
+        "{{ n.x }}{% endfor %}",
+        many_names,
     };
     for (const std::string& text : cases) {
         const std::clock_t begin = std::clock();
