@@ -166,7 +166,8 @@ Value map_filter(const BuiltinCall& call) {
     for (const Value& item : items_if_any(call)) {
         call.in.budget().step();
         Value value = is_named ? member(call, item, path) : call.in.filter(name_at(call, 0), item, rest(call, 1));
-        mapped.push_back(value.is(Type::undefined) && default_value ? *default_value : std::move(value));
+        if (value.is(Type::undefined) && default_value) value = *default_value;
+        mapped.push_back(std::move(value));
     }
     return Value(std::move(mapped), ListKind::generator);
 }
