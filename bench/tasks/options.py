@@ -46,7 +46,7 @@ def parser():
     g.add_argument("--drafter", metavar="LIST", help="as generate's: ngram needs no --draft")
     g.add_argument("--dtype", help="as generate's")
     g.add_argument("--chat", action="store_true", help="prompts are messages, put into the target's chat template")
-    g.add_argument("--chat-template", metavar="NAME", help="as generate's, with --chat [the target's own]")
+    g.add_argument("--chat-template", metavar="FILE|NAME", help="as generate's, with --chat [the target's own]")
     g = p.add_argument_group("bundled prompts")
     g.add_argument("--tasks", type=names, help=f"of {', '.join(items.BUNDLED)} [all]")
     g.add_argument("--categories", type=names, help="of these alone, such as qa,persuasion [all]")

@@ -24,7 +24,7 @@ _entrodraft() {
     'generate')
         options='--help --config --target --draft --random-weights --device --backend --tensor-parallel-sum --dtype --draft-dtype --threads --head --drafter --ngram-max --ngram-min --ngram-match --ngram-full --lookup-corpus --draft-table --prompt --input --output --shard --resume --max-new-tokens --ignore-eos --stop --check --trace --timeline --summary --verbose --quiet --chat --system --chat-template --chat-date --temperature --top-k --top-p --min-p --seed --repetition-penalty --presence-penalty --frequency-penalty --no-repeat-ngram-size --logit-bias --banned-tokens --min-new-tokens --stop-rule --entropy-threshold --entropy-factor --entropy-window --num-draft-tokens --heuristic-persistent --confidence-threshold --svip-threshold --adaedl-gamma --entropy-unit --entropy-of --max-draft-tokens --min-draft-tokens --drop-stop-token --costs --acceptance --lenience --tree --typical-epsilon --typical-delta --draft-placement --draft-ahead --draft-ahead-passes --replicas --batch-size --max-context --collective-timeout'
         case $previous in
-        --config|--lookup-corpus|--draft-table|--input|--output|--trace|--timeline|--summary|--costs) kind=-f ;;
+        --config|--lookup-corpus|--draft-table|--input|--output|--trace|--timeline|--summary|--chat-template|--costs) kind=-f ;;
         --target|--draft|--head) kind=-d ;;
         --device) kind=-W separators='' values='auto cpu cuda xpu' ;;
         --backend) kind=-W separators='' values='native torch' ;;
@@ -33,7 +33,6 @@ _entrodraft() {
         --draft-dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 float8' ;;
         --drafter) kind=-W separators=',' values='model head ngram suffix bigram unigram random' ;;
         --ngram-match) kind=-W separators='' values='latest first' ;;
-        --chat-template) kind=-W separators='' values='chatml chatml-bos qwen1.5 qwen2 qwen2.5 qwen2.5-math qwen3 qwen3-thinking smollm2 llama-2 llama-3 llama-3.1 mistral-no-system mistral-no-system-space mistral-v1 mistral-v3 mistral-nemo mistral-v7 gemma gemma-no-bos zephyr phi-3 phi-3-bos phi-3.5 phi-3-first phi-3-first-bos phi-4 phi-4-first phi-4-mini vicuna falcon-instruct falcon-chat falcon-3 deepseek-llm deepseek-r1 deepseek-r1-no-think openchat solar' ;;
         --stop-rule) kind=-W separators='' values='static moving-average cumulative constant heuristic adaptive confidence svip adaedl expected-gain' ;;
         --entropy-unit) kind=-W separators='' values='nats bits' ;;
         --entropy-of) kind=-W separators='' values='raw adjusted' ;;
@@ -44,14 +43,13 @@ _entrodraft() {
     'record')
         options='--help --config --target --draft --random-weights --device --backend --tensor-parallel-sum --dtype --draft-dtype --threads --max-context --collective-timeout --head --input --output --resume --prompts --max-new-tokens --ignore-eos --stop --max-draft-tokens --tree --entropy-of --costs --quiet --temperature --top-k --top-p --min-p --seed --repetition-penalty --presence-penalty --frequency-penalty --no-repeat-ngram-size --logit-bias --banned-tokens --min-new-tokens --chat --system --chat-template --chat-date'
         case $previous in
-        --config|--input|--output|--costs) kind=-f ;;
+        --config|--input|--output|--costs|--chat-template) kind=-f ;;
         --target|--draft|--head) kind=-d ;;
         --device) kind=-W separators='' values='auto cpu cuda xpu' ;;
         --backend) kind=-W separators='' values='native torch' ;;
         --tensor-parallel-sum) kind=-W separators='' values='auto all-reduce ordered' ;;
         --dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 float8' ;;
         --draft-dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 float8' ;;
-        --chat-template) kind=-W separators='' values='chatml chatml-bos qwen1.5 qwen2 qwen2.5 qwen2.5-math qwen3 qwen3-thinking smollm2 llama-2 llama-3 llama-3.1 mistral-no-system mistral-no-system-space mistral-v1 mistral-v3 mistral-nemo mistral-v7 gemma gemma-no-bos zephyr phi-3 phi-3-bos phi-3.5 phi-3-first phi-3-first-bos phi-4 phi-4-first phi-4-mini vicuna falcon-instruct falcon-chat falcon-3 deepseek-llm deepseek-r1 deepseek-r1-no-think openchat solar' ;;
         --random-weights|--threads|--max-context|--collective-timeout|--prompts|--max-new-tokens|--stop|--max-draft-tokens|--tree|--entropy-of|--temperature|--top-k|--top-p|--min-p|--seed|--repetition-penalty|--presence-penalty|--frequency-penalty|--no-repeat-ngram-size|--logit-bias|--banned-tokens|--min-new-tokens|--system|--chat-date) return ;;
         esac ;;
     'simulate')

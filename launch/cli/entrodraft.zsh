@@ -70,8 +70,8 @@ _entrodraft() {
             '--quiet[no progress, no warnings, no summary]' \
             '--chat[a prompt is a message of a user, put into the target'\''s chat template]' \
             '--system=[system message of conversations that bring none; with --chat]:TEXT: ' \
-            '--chat-template=[a named template in place of the target'\''s own]:NAME:(chatml chatml-bos qwen1.5 qwen2 qwen2.5 qwen2.5-math qwen3 qwen3-thinking smollm2 llama-2 llama-3 llama-3.1 mistral-no-system mistral-no-system-space mistral-v1 mistral-v3 mistral-nemo mistral-v7 gemma gemma-no-bos zephyr phi-3 phi-3-bos phi-3.5 phi-3-first phi-3-first-bos phi-4 phi-4-first phi-4-mini vicuna falcon-instruct falcon-chat falcon-3 deepseek-llm deepseek-r1 deepseek-r1-no-think openchat solar)' \
-            '--chat-date=[today'\''s date in templates that write one \[26 Jul 2024\]]:TEXT: ' \
+            '--chat-template=[a .jinja file, or one of chatml, llama-2, llama-3, mistral-v1, mistral-v3, gemma, zephyr, phi-3, vicuna, in place of the target'\''s own]:FILE|NAME:_files' \
+            '--chat-date=[today'\''s date in templates that write one, such as 1 Nov 2026 \[26 Jul 2024\]]:DATE: ' \
             '--temperature=[0 is greedy \[0\]]:T: ' \
             '--top-k=[only the K most likely tokens \[0: off\]]:K: ' \
             '--top-p=[only the most likely tokens that together have probability P \[1: off\]]:P: ' \
@@ -153,8 +153,8 @@ _entrodraft() {
             '--min-new-tokens=[no end of text before so many new tokens \[0\]]:N: ' \
             '--chat[a prompt is a message of a user, put into the target'\''s chat template]' \
             '--system=[system message of conversations that bring none; with --chat]:TEXT: ' \
-            '--chat-template=[a named template in place of the target'\''s own]:NAME:(chatml chatml-bos qwen1.5 qwen2 qwen2.5 qwen2.5-math qwen3 qwen3-thinking smollm2 llama-2 llama-3 llama-3.1 mistral-no-system mistral-no-system-space mistral-v1 mistral-v3 mistral-nemo mistral-v7 gemma gemma-no-bos zephyr phi-3 phi-3-bos phi-3.5 phi-3-first phi-3-first-bos phi-4 phi-4-first phi-4-mini vicuna falcon-instruct falcon-chat falcon-3 deepseek-llm deepseek-r1 deepseek-r1-no-think openchat solar)' \
-            '--chat-date=[today'\''s date in templates that write one \[26 Jul 2024\]]:TEXT: ' ;;
+            '--chat-template=[a .jinja file, or one of chatml, llama-2, llama-3, mistral-v1, mistral-v3, gemma, zephyr, phi-3, vicuna, in place of the target'\''s own]:FILE|NAME:_files' \
+            '--chat-date=[today'\''s date in templates that write one, such as 1 Nov 2026 \[26 Jul 2024\]]:DATE: ' ;;
     'simulate')
         _arguments \
             '--help[show this and exit; -h likewise]' \

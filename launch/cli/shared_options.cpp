@@ -213,13 +213,14 @@ void declare_sampling(OptionSet& set, RequestDefaults& requests) {
 
 void declare_chat(OptionSet& set, ModelOptions& models, RequestDefaults& requests) {
     ChatTemplateOptions& chat = models.chat_template;
-    const auto forms = model::chat_form_names();
+    const auto names = model::chat_template_names();
     set.group("Chat");
     set.add("chat", requests.chat, "a prompt is a message of a user, put into the target's chat template");
     set.add("system", "TEXT", requests.system, "system message of conversations that bring none; with --chat");
-    set.add("chat-template", "NAME", chat.name, "a named template in place of the target's own")
-        .choosing({forms.begin(), forms.end()});
-    set.add("chat-date", "TEXT", chat.date, "today's date in templates that write one [26 Jul 2024]");
+    set.add("chat-template", "FILE|NAME", chat.name,
+            fmt::format("a .jinja file, or one of {}, in place of the target's own", fmt::join(names, ", ")));
+    set.add("chat-date", "DATE", chat.date,
+            "today's date in templates that write one, such as 1 Nov 2026 [26 Jul 2024]");
     set.check([&](const ParsedOptions& given) {
         chat.is_needed = requests.chat;
         given.refuse_without_effect("system", requests.chat, "without --chat");

@@ -2,6 +2,7 @@
 #include "launch/io/chat.h"
 
 #include "launch/failure.h"
+#include "model/chat/json_value.h"
 #include "model/checkpoint/bad_file.h"
 #include "model/checkpoint/json_object.h"
 
@@ -20,14 +21,9 @@ Chat open_template(const std::string& directory, const std::string& name) {
         else
             chat.chat_template = model::ChatTemplate::named(name, directory);
     } catch (const std::invalid_argument& error) {
-        if (name.find('/') != std::string::npos || name.ends_with(".jinja"))
-            throw BadOption(
-                "--chat-template " + name +
-                ": files of templates are not run yet; name the form that it writes, such as chatml, "
-                "llama-3 or qwen2.5 (an unknown name lists all), or give a prompt that is rendered already");
         throw BadOption(std::string("--chat-template: ") + error.what());
     } catch (const model::BadFile& error) {
-        if (!name.empty()) throw;
+        if (!name.empty()) throw BadOption(std::string("--chat-template: ") + error.what());
         chat.why_none = error.what();
         return chat;
     }
@@ -37,20 +33,12 @@ Chat open_template(const std::string& directory, const std::string& name) {
     return chat;
 }
 
-using Role = model::ChatMessage::Role;
+using Messages = std::vector<model::jinja::Value>;
 
 const Json& value_of(const Json& object, const char* field) {
     static const Json none;
     const auto found = object.find(field);
     return found == object.end() ? none : *found;
-}
-
-Role role_of(const Json& message, const std::string& where) {
-    const std::string role = model::text_of(value_of(message, "role"), where + "role");
-    if (role == "system") return Role::system;
-    if (role == "user") return Role::user;
-    if (role == "assistant") return Role::assistant;
-    throw std::runtime_error(where + "role " + model::in_quotes(role) + " is none of system, user, assistant");
 }
 
 std::string content_of(const Json& message, const std::string& where) {
@@ -68,23 +56,53 @@ std::string content_of(const Json& message, const std::string& where) {
     return text;
 }
 
-model::ChatMessage message_of(const Json& message, const std::string& where) {
+// With its content as one text; all other fields as they are, for the template to read.
+model::jinja::Value message_of(const Json& message, const std::string& where) {
     if (!message.is_object()) throw std::runtime_error(where + "must be an object {\"role\", \"content\"}");
-    // These would change the text if templates read them; other unknown fields are the user's own.
-    for (const char* field :
-         {"tool_calls", "tool_call_id", "function_call", "reasoning_content", "reasoning", "thinking"})
-        if (!value_of(message, field).empty())
-            throw std::runtime_error(fmt::format(
-                "{}field {} is not supported in conversations; leave it out, or give prompt", where, field));
-    const Role role = role_of(message, where);
-    return {role, content_of(message, where)};
+    model::text_of(value_of(message, "role"), where + "role");
+    Json read = message;
+    if (!value_of(message, "content").is_null() || value_of(message, "tool_calls").empty())
+        read["content"] = content_of(message, where);
+    return model::jinja::value_of_json(read);
+}
+
+model::jinja::Value message_of_text(const char* role, const std::string& content) {
+    model::jinja::Dict message;
+    message.set("role", role);
+    message.set("content", content);
+    return message;
+}
+
+bool is_of_system(const model::jinja::Value& message) {
+    const std::string& role = message.dict().find(std::string_view("role"))->text();
+    return role == "system" || role == "developer";
+}
+
+model::Conversation with_variables(Messages messages, const Json& line) {
+    model::Conversation conversation{std::move(messages)};
+    if (const Json& tools = value_of(line, "tools"); !tools.empty()) {
+        for (const Json& tool : model::array_of(tools, "tools", "an array of objects"))
+            if (!tool.is_object()) throw std::runtime_error("tools must be an array of objects");
+        conversation.tools = model::jinja::value_of_json(tools);
+    }
+    const Json& variables = value_of(line, "chat_template_kwargs");
+    if (!variables.is_null() && !variables.is_object())
+        throw std::runtime_error("chat_template_kwargs must be an object: variables of the template");
+    for (const auto& [name, value] : variables.items()) {
+        for (const char* ours : {"messages", "tools", "add_generation_prompt", "continue_final_message"})
+            if (name == ours)
+                throw std::runtime_error("chat_template_kwargs: " + name +
+                                         " cannot be set there; it follows from the line");
+        conversation.variables.emplace_back(name, model::jinja::value_of_json(value));
+    }
+    return conversation;
 }
 
 } // namespace
 
-std::string Chat::render(const std::vector<model::ChatMessage>& messages) const {
+std::string Chat::render(const model::Conversation& conversation) const {
     if (!chat_template) throw std::runtime_error("messages cannot be served: " + why_none);
-    return chat_template->render(messages);
+    return chat_template->render(conversation);
 }
 
 Chat open_chat(const std::string& directory, const ChatTemplateOptions& options) {
@@ -93,27 +111,33 @@ Chat open_chat(const std::string& directory, const ChatTemplateOptions& options)
     if (options.date.empty()) return chat;
     if (!chat.chat_template || !chat.chat_template->has_date())
         throw BadOption("--chat-date has no effect: " +
-                        (chat.chat_template
-                             ? "the chat template " + std::string(chat.chat_template->name()) + " writes no date"
-                             : chat.why_none));
-    chat.chat_template->set_date(options.date);
+                        (chat.chat_template ? "the chat template " + chat.chat_template->name() + " writes no date"
+                                            : chat.why_none));
+    try {
+        chat.chat_template->set_date(options.date);
+    } catch (const std::invalid_argument& error) {
+        throw BadOption(std::string("--chat-date ") + error.what());
+    }
     return chat;
 }
 
-std::vector<model::ChatMessage> messages_of(const Json& line, const std::optional<std::string>& system) {
+model::Conversation conversation_of(const Json& line, const std::optional<std::string>& system) {
     const Json& list = model::array_of(line["messages"], "messages", "an array of {\"role\", \"content\"}");
     if (list.empty()) throw std::runtime_error("messages is empty");
-    std::vector<model::ChatMessage> messages;
+    Messages messages;
     for (const Json& message : list)
         messages.push_back(message_of(message, fmt::format("messages[{}]: ", messages.size())));
-    if (system && messages.front().role != Role::system) messages.insert(messages.begin(), {Role::system, *system});
-    return messages;
+    if (system && !is_of_system(messages.front()))
+        messages.insert(messages.begin(), message_of_text("system", *system));
+    return with_variables(std::move(messages), line);
 }
 
-std::vector<model::ChatMessage> messages_of_prompt(const std::string& prompt,
-                                                   const std::optional<std::string>& system) {
-    if (system) return {{Role::system, *system}, {Role::user, prompt}};
-    return {{Role::user, prompt}};
+model::Conversation conversation_of_prompt(const std::string& prompt, const std::optional<std::string>& system,
+                                           const Json& line) {
+    Messages messages;
+    if (system) messages.push_back(message_of_text("system", *system));
+    messages.push_back(message_of_text("user", prompt));
+    return with_variables(std::move(messages), line);
 }
 
 } // namespace entrodraft::launch

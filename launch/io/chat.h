@@ -1,5 +1,5 @@
-// Conversations: "messages" of an input line, checked field by field, and the target's chat template, which makes
-// prompts of them; or why there is none. Private to this module, as json_line.h is.
+// Conversations: "messages", "tools" and "chat_template_kwargs" of an input line, and the target's chat template, which
+// makes prompts of them; or why there is none. Private to this module, as json_line.h is.
 //
 // How a template renders is the model module's affair. Called by model_pair and requests.
 #pragma once
@@ -10,7 +10,6 @@
 
 #include <optional>
 #include <string>
-#include <vector>
 
 namespace entrodraft::launch {
 
@@ -20,7 +19,7 @@ struct Chat {
     std::string why_none;
 
     // The prompt's text, special tokens included. Throws std::exception with the reason. Local.
-    std::string render(const std::vector<model::ChatMessage>& messages) const;
+    std::string render(const model::Conversation& conversation) const;
 };
 
 // The template that `options` name, else that of the target in `directory`. Throws BadOption where there is none
@@ -29,9 +28,10 @@ Chat open_chat(const std::string& directory, const ChatTemplateOptions& options)
 
 // The conversation of a line that has "messages"; `system` begins it where it brings no system message itself.
 // Throws std::runtime_error that names the message and its field. Local.
-std::vector<model::ChatMessage> messages_of(const Json& line, const std::optional<std::string>& system);
+model::Conversation conversation_of(const Json& line, const std::optional<std::string>& system);
 
-// One message of the user, after `system`. Local.
-std::vector<model::ChatMessage> messages_of_prompt(const std::string& prompt, const std::optional<std::string>& system);
+// One message of the user, after `system`; tools and variables of the line, where there is one. Local.
+model::Conversation conversation_of_prompt(const std::string& prompt, const std::optional<std::string>& system,
+                                           const Json& line = Json::object());
 
 } // namespace entrodraft::launch

@@ -104,9 +104,9 @@ constexpr ForeignField kForeignFields[] = {
      "a line gets one text; write it once for each text, with an id and a seed of its own"},
     {"logprobs prompt_logprobs output_scores", "[false]", "log-probabilities are not in the results; leave it out"},
     {"top_logprobs n_probs", "[0, false]", "log-probabilities are not in the results; leave it out"},
-    {"tools functions", "[[]]", "tools are not supported; leave it out, or describe them in the prompt yourself"},
-    {"tool_choice function_call", R"(["none", "auto"])", "tools are not supported; leave it out"},
-    {"parallel_tool_calls", "[true, false]", "tools are not supported; leave it out"},
+    {"functions", "[[]]", "give tools, a list of objects"},
+    {"tool_choice function_call", R"(["none", "auto"])", "texts are not held to a tool; leave it out"},
+    {"parallel_tool_calls", "[true, false]", "texts are not held to tools; leave it out"},
     {"response_format", R"([{"type": "text"}])", "texts are not held to a format; leave it out"},
     {"guided_json guided_regex guided_choice guided_grammar guided_decoding guided_decoding_backend "
      "guided_whitespace_pattern structured_outputs grammar json_schema",
@@ -136,9 +136,10 @@ constexpr ForeignField kForeignFields[] = {
     {"max_time t_max_predict_ms", "[]", "a text has no time limit; leave it out, or give max_new_tokens"},
     {"lora_request lora", "[[]]", "adapters are not supported; merge them into the checkpoint"},
     {"prompt_embeds image_data multi_modal_data", "[[]]", "prompts are text or token ids; leave it out"},
-    {"documents chat_template chat_template_kwargs enable_thinking reasoning_effort add_generation_prompt "
-     "continue_final_message",
-     R"([[], {}])", "not supported in conversations; leave it out, or give prompt", true},
+    {"documents enable_thinking reasoning_effort", R"([[], {}])", "give it in chat_template_kwargs", true},
+    {"chat_template", R"([""])", "use --chat-template, or leave it out", true},
+    {"add_generation_prompt continue_final_message", "[]",
+     "leave it out: a last message of the assistant is continued, after any other its answer begins", true},
 };
 
 // The beginning of a field's name, for messages.
@@ -166,8 +167,8 @@ template <typename Entry> void add_names(ByName<Entry>& all, const std::string& 
 }
 
 bool is_our_field(const std::string& name) {
-    for (const char* of_every_line :
-         {"id", "prompt", "messages", "prompt_token_ids", "decoder_prompt", "metadata", "do_sample"})
+    for (const char* of_every_line : {"id", "prompt", "messages", "prompt_token_ids", "decoder_prompt", "metadata",
+                                      "do_sample", "tools", "chat_template_kwargs"})
         if (name == of_every_line) return true;
     return std::ranges::any_of(kLineFields, [&](const LineField& field) { return name == field.name; });
 }
@@ -279,9 +280,9 @@ void require_text(const PromptLimits& limits, const char* field) {
 }
 
 std::vector<spec::TokenId> encode_text(const std::string& text, const RequestDefaults& defaults,
-                                       const PromptLimits& limits) {
+                                       const PromptLimits& limits, const Json& line = Json::object()) {
     if (text.empty()) throw std::runtime_error("prompt is empty");
-    if (defaults.chat) return limits.encode_chat(messages_of_prompt(text, defaults.system));
+    if (defaults.chat) return limits.encode_chat(conversation_of_prompt(text, defaults.system, line));
     return limits.encode(text);
 }
 
@@ -303,8 +304,13 @@ std::string source_of(const Json& object) {
 std::vector<spec::TokenId> prompt_of(const Json& object, const RequestDefaults& defaults, const PromptLimits& limits) {
     const std::string source = source_of(object);
     if (source != "prompt_token_ids") require_text(limits, source.c_str());
-    if (source == "messages") return limits.encode_chat(messages_of(object, defaults.system));
-    if (source == "prompt") return encode_text(model::text_of(object["prompt"], source), defaults, limits);
+    for (const char* field : {"tools", "chat_template_kwargs"})
+        if (source != "messages" && !(source == "prompt" && defaults.chat) && object.contains(field) &&
+            !object[field].empty())
+            throw std::runtime_error(
+                fmt::format("{} has no effect without messages; leave it out", shown_field(field)));
+    if (source == "messages") return limits.encode_chat(conversation_of(object, defaults.system));
+    if (source == "prompt") return encode_text(model::text_of(object["prompt"], source), defaults, limits, object);
     const Json& ids = model::array_of(object[source], source, "an array of token ids");
     if (ids.empty()) throw std::runtime_error("prompt_token_ids is empty");
     const int known = limits.source.max_tokens > 0 ? limits.source.vocab_size : limits.vocab_size;

@@ -1,10 +1,10 @@
 // Input lines turned into requests, or into what is wrong with them.
 //
-// A line is {"id": any, "prompt": "text"}, {"id": any, "messages": [{"role", "content"}..]} or {"id": any,
-// "prompt_token_ids": [..]}, and may override max_new_tokens, stop, the options of sampling, penalties and banned
-// tokens. Lines count from 1; blank lines count but ask for nothing. Other fields are the user's own and go to the
-// result, but for those that ask for what a line cannot have (request_fields.cpp). Called by all commands that read
-// prompts, on the coordinator.
+// A line is {"id": any, "prompt": "text"}, {"id": any, "messages": [{"role", "content"}..]} (with tools and
+// chat_template_kwargs) or {"id": any, "prompt_token_ids": [..]}, and may override max_new_tokens, stop, the options of
+// sampling, penalties and banned tokens. Lines count from 1; blank lines count but ask for nothing. Other fields are
+// the user's own and go to the result, but for those that ask for what a line cannot have (request_fields.cpp). Called
+// by all commands that read prompts, on the coordinator.
 #pragma once
 
 #include "launch/cli/options.h"
@@ -42,7 +42,7 @@ struct PromptLimits {
     // Of valid UTF-8, special tokens included. Empty, as encode_chat then is: the model has no tokenizer.
     std::function<std::vector<spec::TokenId>(std::string_view)> encode;
     // Of a conversation, by its template, which brings its special tokens itself. Throws with the reason.
-    std::function<std::vector<spec::TokenId>(const std::vector<model::ChatMessage>&)> encode_chat;
+    std::function<std::vector<spec::TokenId>(const model::Conversation&)> encode_chat;
     int vocab_size = 0;
     int max_positions = 0;
     // Of a target with an encoder, whose lines give a source: what its encoder takes, and what the decoder's text

@@ -60,8 +60,8 @@ PromptLimits ModelPair::prompt_limits() const {
     PromptLimits limits;
     if (tokenizer) {
         limits.encode = [this](std::string_view text) { return tokenizer->encode(text, true); };
-        limits.encode_chat = [this](const std::vector<model::ChatMessage>& messages) {
-            return tokenizer->encode(chat.render(messages), false);
+        limits.encode_chat = [this](const model::Conversation& conversation) {
+            return tokenizer->encode(chat.render(conversation), false);
         };
     }
     limits.vocab_size = vocab_size;

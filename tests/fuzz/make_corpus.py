@@ -132,6 +132,10 @@ def main():
     for name, value in (("text", template), ("named", [{"name": "default", "template": template}])):
         data = json.dumps({"chat_template": value, "bos_token": "<s>", "eos_token": {"content": "</s>"}}).encode()
         write("chat_template", name, data + BORDER + b"Hello")
+    small = json.loads((TESTS / "model/jinja_expectations.json").read_text())["templates"]
+    for i in range(0, len(small), 20):  # what the unit test expects of the language, some in one
+        template = "\n".join(one["template"] for one in small[i:i + 20] if one["text"] is not None)
+        write("chat_template", f"language-{i // 20}", json.dumps({"chat_template": template}).encode() + BORDER + b"Hello")
 
     write("requests", "prompts", b'{"prompt": "Hi"}\n{"id": 7, "prompt_token_ids": [1, 2], "max_new_tokens": 4}\n\n'
           b'{"id": "c", "messages": [{"role": "user", "content": "x"}], "temperature": 0.5, "seed": 9}\n')

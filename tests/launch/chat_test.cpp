@@ -21,8 +21,8 @@ PromptLimits limits_of(const Chat& chat) {
         ids.insert(ids.begin(), 1);
         return ids;
     };
-    limits.encode_chat = [chat](const std::vector<model::ChatMessage>& messages) {
-        const std::string text = chat.render(messages);
+    limits.encode_chat = [chat](const model::Conversation& conversation) {
+        const std::string text = chat.render(conversation);
         return std::vector<spec::TokenId>(text.begin(), text.end());
     };
     limits.vocab_size = 128;
@@ -102,18 +102,26 @@ TEST(Chat, EveryBadConversationSaysWhatIsWrong) {
         {R"({"messages": ["hello"]})", "messages[0]: must be an object"},
         {R"({"messages": [{"content": "u"}]})", "messages[0]: role must be a string"},
         {R"({"messages": [{"role": 5, "content": "u"}]})", "messages[0]: role must be a string"},
-        {R"({"messages": [{"role": "tool", "content": "u"}]})", "messages[0]: role 'tool' is none of system, user, "},
-        {R"({"messages": [{"role": "User", "content": "u"}]})", "messages[0]: role 'User' is none"},
         {R"({"messages": [{"role": "user"}]})", "messages[0]: content must be a string"},
         {R"({"messages": [{"role": "user", "content": null}]})", "messages[0]: content must be a string"},
         {R"({"messages": [{"role": "user", "content": 5}]})", "messages[0]: content must be a string"},
         {R"({"messages": [{"role": "user", "content": ["u"]}]})", "messages[0]: content[0]: only parts of type text"},
         {R"({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]})", "only parts of type text"},
         {R"({"messages": [{"role": "user", "content": [{"type": "text"}]}]})", "content[0]: text must be a string"},
-        {R"({"messages": [{"role": "assistant", "content": "", "tool_calls": [{}]}]})",
-         "messages[0]: field tool_calls is not supported"},
-        {R"({"messages": [{"role": "user", "content": "u"}], "tools": [{"type": "function"}]})",
-         "field tools: tools are not supported"},
+        {R"({"messages": [{"role": "assistant", "content": null, "tool_calls": [{}]}]})",
+         "messages[0]: the assistant's last message is continued, and this one has no text in content"},
+        {R"({"messages": [{"role": "user", "content": "u"}], "tools": {"type": "function"}})",
+         "tools must be an array"},
+        {R"({"messages": [{"role": "user", "content": "u"}], "tools": ["f"]})", "tools must be an array of objects"},
+        {R"({"messages": [{"role": "user", "content": "u"}], "chat_template_kwargs": 5})",
+         "chat_template_kwargs must be an object"},
+        {R"({"messages": [{"role": "user", "content": "u"}], "chat_template_kwargs": {"messages": []}})",
+         "chat_template_kwargs: messages cannot be set there"},
+        {R"({"messages": [{"role": "user", "content": "u"}], "enable_thinking": false})",
+         "field enable_thinking: give it in chat_template_kwargs"},
+        {R"({"messages": [{"role": "user", "content": "u"}], "continue_final_message": true})", "leave it out: a last"},
+        {R"({"prompt": "p", "tools": [{}]})", "field tools has no effect without messages"},
+        {R"({"prompt": "p", "chat_template_kwargs": {"a": 1}})", "chat_template_kwargs has no effect without messages"},
         {R"({"messages": [], "prompt": "p"})", "both prompt and messages are given"},
         {R"({"messages": [], "prompt_token_ids": [1]})", "both messages and prompt_token_ids are given"},
         {R"({"id": 1})", "prompt, messages or prompt_token_ids is missing"},
@@ -133,8 +141,9 @@ TEST(Chat, FieldsOfTheUserAndEmptyOnesOfOthersAreLeftAlone) {
 
 TEST(Chat, WhatATemplateRefusesIsAnErrorOfTheLine) {
     const Chat gemma = open_chat("/dev/null/nonexistent", {.is_needed = false, .name = "gemma", .date = ""});
-    EXPECT_EQ(served(R"({"messages": [{"role": "system", "content": "s"}]})", {}, gemma),
-              "error: messages[0]: the chat template gemma takes no system message; put it into the user's");
+    EXPECT_EQ(
+        served(R"({"messages": [{"role": "system", "content": "s"}]})", {}, gemma),
+        "error: the chat template gemma refuses this conversation: there is no system message; put it into the user's");
 }
 
 TEST(Chat, ATargetWithoutATemplateFailsOnlyWhereOneIsNeeded) {
@@ -148,11 +157,11 @@ TEST(Chat, ATargetWithoutATemplateFailsOnlyWhereOneIsNeeded) {
                   open_chat(path, {.is_needed = true, .name = "", .date = ""});
               }).find("--chat: " + path + ": has no chat template"),
               std::string::npos);
-    directory.write("chat_template.jinja", "{{ unknown }}");
+    directory.write("chat_template.jinja", "{{ a b }}");
     EXPECT_EQ(served(R"({"prompt": "p"})", {}, open_chat(path, {})), "\001p");
     EXPECT_NE(refusal([&] {
                   open_chat(path, {.is_needed = true, .name = "", .date = ""});
-              }).find("that begins with '{{ unknown }}'"),
+              }).find("the chat template cannot be read, line 1: expected }}, found 'b'"),
               std::string::npos);
     EXPECT_EQ(refusal([&] { open_chat(path, {.is_needed = true, .name = "chatml", .date = ""}); }), "accepted");
 }
@@ -173,9 +182,35 @@ TEST(Chat, UnknownNamesAndDatesThatNobodyWritesAreRefused) {
     EXPECT_EQ(
         refusal([] { open_chat("/dev/null/nonexistent", {.is_needed = true, .name = "chatml", .date = "1 May"}); }),
         "--chat-date has no effect: the chat template chatml writes no date");
-    EXPECT_EQ(
-        refusal([] { open_chat("/dev/null/nonexistent", {.is_needed = true, .name = "llama-3.1", .date = "1 May"}); }),
-        "accepted");
+    const TemporaryDirectory directory;
+    directory.write("dated.jinja", "{{ strftime_now('%d %B %Y') }} {{ date_string }}");
+    const std::string dated = (directory.path() / "dated.jinja").string();
+    const auto text_on = [&](const std::string& date) {
+        return served(R"({"messages": [{"role": "user", "content": "u"}]})", {},
+                      open_chat("/dev/null/nonexistent", {.is_needed = true, .name = dated, .date = date}));
+    };
+    EXPECT_EQ(text_on(""), "26 July 2024 ");
+    EXPECT_EQ(text_on("01 May 2026"), "01 May 2026 01 May 2026");
+    EXPECT_EQ(refusal([&] { text_on("1st of May"); }),
+              "--chat-date must be a date such as 26 Jul 2024, not '1st of May'");
+}
+
+TEST(Chat, TemplatesSeeToolsCallsAndVariablesOfTheLine) {
+    const TemporaryDirectory directory;
+    directory.write("own.jinja", "{{ tools | tojson }}|{{ mode }}|{% for m in messages %}{{ m.role }}:{{ m.content }}"
+                                 "{{ m.tool_calls[0].name if m.tool_calls }}{{ m.tool_call_id }};{% endfor %}");
+    const Chat own = open_chat("/dev/null/nonexistent",
+                               {.is_needed = true, .name = (directory.path() / "own.jinja").string(), .date = ""});
+    EXPECT_EQ(served(R"({"messages": [{"role": "user", "content": "u"},
+                                      {"role": "assistant", "content": null, "tool_calls": [{"name": "now"}]},
+                                      {"role": "tool", "content": "noon", "tool_call_id": "a1"}],
+                         "tools": [{"name": "now"}], "chat_template_kwargs": {"mode": 5}})",
+                     {}, own),
+              R"([{"name": "now"}]|5|user:u;assistant:Nonenow;tool:noona1;)");
+    RequestDefaults defaults;
+    defaults.chat = true;
+    EXPECT_EQ(served(R"({"prompt": "p", "tools": [{}], "chat_template_kwargs": {"mode": "x"}})", defaults, own),
+              "[{}]|x|user:p;");
 }
 
 } // namespace chat_test

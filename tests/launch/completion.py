@@ -38,7 +38,7 @@ CASES = [
     ("generate --stop-rule=sta", ["generate", "--stop-rule=static"]),
     ("generate --draft DIR --acceptance gu", ["generate", "--draft", "DIR", "--acceptance", "gumbel"]),
     ("generate --draft-placement d", ["generate", "--draft-placement", "dedicated"]),
-    ("generate --chat-template qwen2.5-m", ["generate", "--chat-template", "qwen2.5-math"]),
+    ("generate --chat-template prom", ["generate", "--chat-template", "prompts.jsonl"]),
     ("generate --drafter su", ["generate", "--drafter", "suffix"]),
     ("generate --drafter ngram,su", ["generate", "--drafter", "ngram,suffix"]),
     ("bench compare --rules none,mov", ["bench", "compare", "--rules", "none,moving-average"]),

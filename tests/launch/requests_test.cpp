@@ -135,7 +135,7 @@ TEST(Requests, WhatOtherServersServeAndThisOneDoesNotIsRefusedByName) {
         {R"("logprobs": true)", "field logprobs"},
         {R"("top_logprobs": 2)", "field top_logprobs"},
         {R"("prompt_logprobs": 0)", "field prompt_logprobs"},
-        {R"("tools": [{}])", "field tools: tools are not supported"},
+        {R"("tools": [{}])", "field tools has no effect without messages"},
         {R"("tool_choice": "required")", "field tool_choice"},
         {R"("functions": [1])", "field functions"},
         {R"("response_format": {"type": "json_object"})", "field response_format: texts are not held to a format"},

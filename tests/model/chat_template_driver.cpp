@@ -1,53 +1,46 @@
-// Renders conversations by named chat form, for chat_template_differential.py and by hand; not a test, not installed.
-// Lines of JSON in: {"form", "bos", "eos", "date", "messages"}, or {"template"}; out: {"text"} or {"error"}, or
-// {"form"}.
+// Renders conversations by chat template, for chat_template_differential.py and by hand; not a test, not installed.
+// Lines of JSON in: {"template", "tokens", "messages", "tools", "variables"}, or {"template", "variables"} for the
+// language alone; out: {"text"} or {"error"}.
 #include <exception>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <vector>
 
-#include "model/chat/chat_forms.h"
+#include "model/chat/chat_template.h"
+#include "model/chat/json_value.h"
 
 using namespace entrodraft::model;
-using nlohmann::json;
+using Json = nlohmann::ordered_json;
 
-static std::optional<std::string> token(const json& line, const char* name) {
-    return line[name].is_null() ? std::nullopt : std::optional<std::string>(line[name].get<std::string>());
+static jinja::Variables variables_of(const Json& object) {
+    jinja::Variables variables;
+    for (const auto& [name, value] : object.items())
+        variables.emplace_back(name, jinja::value_of_json(value));
+    return variables;
 }
 
-static std::vector<ChatMessage> messages_of(const json& list) {
-    std::vector<ChatMessage> messages;
-    for (const json& message : list) {
-        const std::string role = message["role"];
-        messages.push_back({role == "system" ? ChatMessage::Role::system
-                            : role == "user" ? ChatMessage::Role::user
-                                             : ChatMessage::Role::assistant,
-                            message["content"]});
+static std::string rendered(const Json& line) {
+    const std::string text = line["template"];
+    const auto variables = variables_of(line["variables"]);
+    if (!line.contains("messages")) {
+        std::tm now{};
+        now.tm_mday = 26;
+        now.tm_mon = 6;
+        now.tm_year = 124;
+        timegm(&now);
+        return jinja::Template(text).render(variables, now);
     }
-    return messages;
+    const ChatTemplate chat("driver", text, variables_of(line["tokens"]));
+    return chat.render({jinja::value_of_json(line["messages"]), jinja::value_of_json(line["tools"]), variables});
 }
 
-int main(int argc, char** argv) {
-    if (argc > 1 && std::string(argv[1]) == "names") {
-        for (const std::string_view name : chat_form_names())
-            std::cout << name << '\n';
-        return 0;
-    }
+int main() {
     for (std::string text; std::getline(std::cin, text);) {
-        const json line = json::parse(text);
-        json answer;
-        if (line.contains("template")) {
-            const auto name = recognize_chat_template(line["template"].get<std::string>());
-            answer["form"] = name ? json(*name) : json(nullptr);
-        } else {
-            try {
-                answer["text"] =
-                    render_chat(*find_chat_form(line["form"].get<std::string>()), messages_of(line["messages"]),
-                                {token(line, "bos"), token(line, "eos")}, line["date"].get<std::string>());
-            } catch (const std::exception& error) {
-                answer["error"] = error.what();
-            }
+        Json answer;
+        try {
+            answer["text"] = rendered(Json::parse(text));
+        } catch (const std::exception& error) {
+            answer["error"] = error.what();
         }
         std::cout << answer.dump() << '\n';
     }

@@ -1,7 +1,9 @@
-// Chat templates: the named forms against what transformers renders, which template is recognised, and what bad files
-// and conversations are told. The golden texts are made by chat_template_differential.py.
-#include "model/chat/chat_forms.h"
+// Chat templates: the language against what jinja2 makes of small templates, templates that mean harm, the built-in
+// ones against what transformers renders, and what bad files and conversations are told. The expectations of the
+// language are made by chat_template_differential.py, which also compares public templates; chat_templates.json holds
+// texts that transformers rendered by the templates of checkpoints.
 #include "model/chat/chat_template.h"
+#include "model/chat/json_value.h"
 #include "model/checkpoint/bad_file.h"
 #include "model/checkpoint/json_file.h"
 #include "tests/model/temporary_directory.h"
@@ -9,23 +11,44 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <ctime>
 
 namespace chat_template_test {
 
 using namespace entrodraft;
 using namespace entrodraft::model;
-using Role = ChatMessage::Role;
+using nlohmann::ordered_json;
 
-// A template of our own: chatml.
 const std::string kChatmlText = read_text_file(ENTRODRAFT_SOURCE_DIR "/tests/model/chatml.jinja", 1 << 20);
-const ChatTokens kTokens = {"<s>", "</s>"};
+const jinja::Variables kTokens = {{"bos_token", "<s>"}, {"eos_token", "</s>"}};
 
 std::string quoted(const std::string& text) {
-    return nlohmann::json(text).dump();
+    return ordered_json(text).dump();
 }
 
-std::string render(const std::string& form, const std::vector<ChatMessage>& messages, ChatTokens tokens = kTokens) {
-    return ChatTemplate(*find_chat_form(form), std::move(tokens)).render(messages);
+std::tm fixed_date() {
+    std::tm date{};
+    date.tm_mday = 26;
+    date.tm_mon = 6;
+    date.tm_year = 124;
+    timegm(&date);
+    return date;
+}
+
+std::string run(const std::string& text, const jinja::Variables& variables = {}) {
+    return jinja::Template(text).render(variables, fixed_date());
+}
+
+Conversation conversation_of(const ordered_json& messages) {
+    return {jinja::value_of_json(messages)};
+}
+
+std::string render(const std::string& text, const ordered_json& messages, const jinja::Variables& tokens = kTokens) {
+    return ChatTemplate("t", text, tokens).render(conversation_of(messages));
+}
+
+std::string render_named(const std::string& name, const ordered_json& messages) {
+    return render(std::string(named_chat_template(name).value()), messages);
 }
 
 template <typename Call> std::string message_of(Call call) {
@@ -37,143 +60,258 @@ template <typename Call> std::string message_of(Call call) {
     return "no error";
 }
 
-std::string refusal(const std::string& form, const std::vector<ChatMessage>& messages, ChatTokens tokens = kTokens) {
-    return message_of([&] { render(form, messages, tokens); });
+std::string error_of(const std::string& text, const jinja::Variables& variables = {}) {
+    return message_of([&] { run(text, variables); });
 }
 
 std::string open_error(const TemporaryDirectory& directory) {
     return message_of([&] { ChatTemplate::open(directory.path()); });
 }
 
-ChatMessage message_of_json(const nlohmann::json& message) {
-    const std::string role = message["role"];
-    return {role == "system" ? Role::system : role == "user" ? Role::user : Role::assistant, message["content"]};
+const ordered_json kHi = ordered_json::parse(R"([{"role": "user", "content": "Hi"}])");
+
+TEST(JinjaTemplates, MakeWhatJinja2MakesOfThem) {
+    const auto file =
+        ordered_json::parse(read_text_file(ENTRODRAFT_SOURCE_DIR "/tests/model/jinja_expectations.json", 1 << 20));
+    jinja::Variables variables;
+    for (const auto& [name, value] : file["variables"].items())
+        variables.emplace_back(name, jinja::value_of_json(value));
+    ASSERT_GT(file["templates"].size(), 200u);
+    for (const auto& one : file["templates"]) {
+        const std::string text = one["template"];
+        if (one["text"].is_null()) {
+            EXPECT_THROW(run(text, variables), jinja::TemplateError) << text;
+        } else {
+            EXPECT_EQ(run(text, variables), one["text"].get<std::string>()) << text;
+        }
+    }
 }
 
-TEST(ChatTemplate, EveryFormRendersWhatTransformersRenders) {
-    const auto golden = read_json_file(ENTRODRAFT_SOURCE_DIR "/tests/model/chat_templates.json", 1 << 20);
-    const ChatTokens tokens = {golden["tokens"]["bos_token"].get<std::string>(),
-                               golden["tokens"]["eos_token"].get<std::string>()};
-    for (const std::string_view name : chat_form_names()) {
-        if (name == "vicuna") continue; // no checkpoint carries one; tested below
-        const std::string form(name);
-        ASSERT_TRUE(golden["forms"].contains(form)) << form;
-        const auto& texts = golden["forms"][form];
+TEST(JinjaTemplates, SayLineAndReasonWhereTheyFail) {
+    EXPECT_EQ(error_of("a\n{{ b.c }}"), "line 2: 'b' is undefined");
+    EXPECT_EQ(error_of("{{ {}.a.b }}"), "line 1: a dict has no attribute 'a'");
+    EXPECT_EQ(error_of("{% if x %}\n\n{% foo %}"), "line 3: the tag 'foo' is not known here");
+    EXPECT_EQ(error_of("{% for x in y %}"), "line 1: the template ends without {% endfor %}");
+    EXPECT_EQ(error_of("\n{{ 1|nosuch }}"), "line 2: there is no filter named 'nosuch'");
+    EXPECT_EQ(error_of("{{ [].append(1) }}"), "line 1: 'append' would change a list, which templates may not");
+    EXPECT_EQ(error_of("{{ raise_exception('its own words') }}"), "its own words");
+    EXPECT_EQ(error_of("{{ 'a'|indent(width='x', nosuch=1) }}"), "line 1: indent: has no parameter named 'nosuch'");
+}
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr double kMaxSeconds = 30;
+#else
+constexpr double kMaxSeconds = 1; // of this process alone
+#endif
+
+std::string times(int n, const std::string& text) {
+    std::string all;
+    for (int i = 0; i < n; ++i)
+        all += text;
+    return all;
+}
+
+TEST(JinjaTemplates, ThatMeanHarmEndSoonWithAnError) {
+    const std::string deep =
+        "{% set ns = namespace(x=[1]) %}{% for i in range(95) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}";
+    std::string many_names;
+    for (int i = 0; i < 60'000; ++i)
+        many_names += "{% set a" + std::to_string(i) + "=1%}";
+    const std::vector<std::string> cases = {
+        "{% for a in range(100000) %}{% for b in range(100000) %}{% for c in range(100000) %}{% endfor %}{% endfor "
+        "%}{% endfor %}",
+        "{% for a in range(100000) %}{% for b in range(100000) %}{{ 'xxxxxxxxxxxxxxxxxxxxxxxxxx' }}{% endfor %}{% "
+        "endfor %}",
+        "{{ range(1000000000) }}",
+        "{{ 'x' * 10 ** 12 }}",
+        "{{ [0] * 10 ** 12 }}",
+        "{{ 'x' * 9223372036854775807 }}",
+        "{{ ' '|center(10 ** 15) }}{{ 'x'.ljust(10 ** 15) }}",
+        "{{ 'a'|indent(10 ** 15, true) }}",
+        "{{ '%1000000000d' % 1 }}",
+        "{{ '{:1000000000}'.format(1) }}",
+        "{% set x = 'x' * 10 ** 6 %}{{ x.replace('x', x) }}",
+        "{% set x = 'x' * 10 ** 6 %}{{ x|replace('', x) }}",
+        "{% set x = 'x' * 10 ** 6 %}{{ x|list|join(x) }}",
+        "{% set x = 'x' * 10 ** 7 %}{% for i in range(100000) %}{{ x|upper|length }}{% endfor %}",
+        "{% set x = 'x' * 10 ** 7 %}{% for i in range(100000) %}{{ x == x ~ '' }}{% endfor %}",
+        "{% set x = 'x' * 10 ** 7 %}{% for i in range(100000) %}{{ x[-1] }}{% endfor %}",
+        "{% set x = 'x' * 10 ** 7 %}{% for i in range(100000) %}{{ x.find('y') }}{{ 'y' in x }}{% endfor %}",
+        "{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}",
+        "{% macro f(x) %}{% for i in range(9) %}{{ f(x) }}{% endfor %}{% endmacro %}{{ f(1) }}",
+        "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(40) }}",
+        "{% set ns = namespace(x='x') %}{% for i in range(100) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}",
+        "{% set ns = namespace(x=[1]) %}{% for i in range(100) %}{% set ns.x = ns.x + ns.x %}{% endfor %}",
+        "{% set ns = namespace(x=[1]) %}{% for i in range(100000) %}{% set ns.x = [ns.x] %}{% endfor %}",
+        "{% set ns = namespace(x={}) %}{% for i in range(100000) %}{% set ns.x = {'a': ns.x} %}{% endfor %}",
+        deep + "{{ ns.x }}",
+        deep + "{{ ns.x|tojson }}",
+        deep + "{{ ns.x|tojson(indent=1000) }}",
+        deep + "{% set a = ns.x %}" + deep + "{{ a == ns.x }}{{ a < ns.x }}",
+        "{{ " + times(100000, "(") + "1" + times(100000, ")") + " }}",
+        "{{ " + times(100000, "[") + " }}",
+        "{{ " + times(100000, "{'a':") + " }}",
+        "{{ " + times(100000, "not ") + "1 }}",
+        "{{ " + times(100000, "-") + "1 }}",
+        "{{ 1" + times(100000, " + 1") + " }}",
+        "{{ 1" + times(100000, "|abs") + " }}",
+        "{{ x" + times(100000, ".x") + " }}",
+        "{{ 1" + times(100000, " if 1 else 1") + " }}",
+        times(100000, "{% if 1 %}"),
+        times(100000, "{% for x in y %}"),
+        "{{ dict(" + times(100000, "a=dict(") + " }}",
+        "{% set " + times(100000, "(") + "a = 1 %}",
+        "{{ range(100000)|map('string')|map('upper')|list|sort|join|list|unique|list|batch(1)|list|tojson(indent=900) "
+        "}}",
+        "{% for i in range(100000) %}{{ range(100000)|sum }}{% endfor %}",
+        "{% for i in range(100000) if range(100000)|sum > 10 ** 15 %}{% endfor %}",
+        "{{ ''|batch(10 ** 15, 1)|list }}{{ 'a'|batch(10 ** 15, 1)|list }}",
+        "{{ ''|slice(10 ** 15, 1)|list }}",
+        "{% set x = range(100000) %}{% for i in x %}{{ x|first }}{{ x|last }}{% endfor %}",
+        "{% set x = 'x' * 10 ** 7 %}{% set d = {'a': 1} %}{% for i in range(100000) %}{{ d[x] }}{{ d.get(x) }}{% "
+        "endfor %}",
+        "{% set x = 'x' * 10 ** 5 %}{% set d = {'a': 1} %}{% for i in range(100000) %}{{ d[(x, x)] }}{% endfor %}",
+        "{% set x = 'x' * 10 ** 7 %}{{ x.strip('y' * 10 ** 6 ~ 'x') }}{% for i in range(100000) %}{{ x.strip('x') }}{% "
+        "endfor %}",
+        "{% set x = 'x' * 10 ** 6 %}{{ x.find('x' * (5 * 10 ** 5) ~ 'y') }}",
+        "{% set x = 'x' * 10 ** 6 %}{{ ('x' * (5 * 10 ** 5) ~ 'y') in x }}",
+        "{% set x = 'x' * 10 ** 6 %}{{ x.split('x' * (5 * 10 ** 5) ~ 'y') }}",
+        "{% set d = dict(range(100000)|map('string')|batch(2)) %}{% set n = namespace(d) %}{% for i in range(100000) %}"
+        "{{ n.x }}{% endfor %}",
+        many_names,
+    };
+    for (const std::string& text : cases) {
+        const std::clock_t begin = std::clock();
+        EXPECT_THROW(run(text), jinja::TemplateError) << text.substr(0, 200);
+        EXPECT_LT(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC, kMaxSeconds) << text.substr(0, 200);
+    }
+}
+
+TEST(JinjaTemplates, LoseNothingWhereObjectsLeadToEachOther) { // the sanitizer of leaks watches
+    EXPECT_EQ(run("{% set a = namespace() %}{% set b = namespace(a=a) %}{% set a.b = [b] %}{{ a.b[0].a.b|length }}"),
+              "1");
+    EXPECT_EQ(run("{% set ns = namespace(m=none) %}{% for i in range(5000) %}{% set old = ns.m %}"
+                  "{% macro f() %}{{ old }}{% endmacro %}{% set ns.m = f %}{% endfor %}{{ ns.m is callable }}"),
+              "True");
+}
+
+TEST(ChatTemplate, BuiltInOnesRenderWhatTransformersRendersByThoseOfCheckpoints) {
+    const auto golden =
+        ordered_json::parse(read_text_file(ENTRODRAFT_SOURCE_DIR "/tests/model/chat_templates.json", 1 << 20));
+    for (const std::string_view one : chat_template_names()) {
+        if (one == "vicuna") continue; // no checkpoint carries one; tested below
+        const std::string name(one);
+        ASSERT_TRUE(golden["templates"].contains(name)) << name;
+        const auto& texts = golden["templates"][name];
         ASSERT_EQ(texts.size(), golden["chats"].size());
-        EXPECT_GE(std::count_if(texts.begin(), texts.end(), [](const auto& text) { return text.is_string(); }), 4);
         for (std::size_t i = 0; i < texts.size(); ++i) {
-            std::vector<ChatMessage> messages;
-            for (const auto& message : golden["chats"][i])
-                messages.push_back(message_of_json(message));
-            if (texts[i].is_null())
-                EXPECT_THROW(render(form, messages, tokens), std::invalid_argument) << form << " chat " << i;
-            else
-                EXPECT_EQ(render(form, messages, tokens), texts[i].get<std::string>()) << form << " chat " << i;
+            if (texts[i].is_null()) continue; // the template raises, or drops a message
+            EXPECT_EQ(render_named(name, golden["chats"][i]), texts[i].get<std::string>()) << name << " chat " << i;
         }
     }
 }
 
 TEST(ChatTemplate, VicunaIsAsItsAuthorsRunIt) {
-    EXPECT_EQ(render("vicuna", {{Role::system, "Be kind."},
-                                {Role::user, "Hi"},
-                                {Role::assistant, "Hello!"},
-                                {Role::user, "Who are you?"}}),
+    EXPECT_EQ(render_named("vicuna", ordered_json::parse(R"([{"role": "system", "content": "Be kind."},
+                                                             {"role": "user", "content": "Hi"},
+                                                             {"role": "assistant", "content": "Hello!"},
+                                                             {"role": "user", "content": "Who are you?"}])")),
               "<s>Be kind. USER: Hi ASSISTANT: Hello!</s>USER: Who are you? ASSISTANT:");
-    EXPECT_EQ(render("vicuna", {{Role::user, "Hi"}}).rfind("<s>A chat between a curious user", 0), 0u);
+    EXPECT_EQ(render_named("vicuna", kHi).rfind("<s>A chat between a curious user", 0), 0u);
 }
 
-TEST(ChatTemplate, ConversationsOutOfOrderAreToldWhichMessageIsWrong) {
-    const ChatMessage system = {Role::system, "s"}, user = {Role::user, "u"}, assistant = {Role::assistant, "a"};
-    EXPECT_EQ(refusal("chatml", {}), "messages is empty");
-    EXPECT_EQ(refusal("gemma", {system, user}),
-              "messages[0]: the chat template gemma takes no system message; put it into the user's");
-    EXPECT_EQ(refusal("llama-2", {user, assistant, assistant}),
-              "messages[2]: the chat template llama-2 needs user and assistant to take turns, the user first; this is "
-              "from the assistant");
-    EXPECT_EQ(refusal("mistral-v1", {system, assistant}),
-              "messages[1]: the chat template mistral-v1 needs user and assistant to take turns, the user first; this "
-              "is from the assistant");
-    EXPECT_EQ(refusal("llama-3.1", {user, system}),
-              "messages[1]: the chat template llama-3.1 takes a system message before all others only");
-    EXPECT_NE(refusal("llama-2", {system}).find("needs a message of the user"), std::string::npos);
-    EXPECT_NE(refusal("mistral-v3", {system, user, assistant}).find("leaves the system message out"),
+TEST(ChatTemplate, WhatATemplateRefusesIsSaidInItsOwnWords) {
+    EXPECT_EQ(message_of([] { render("{{ raise_exception('Only users!') }}", kHi); }),
+              "the chat template t refuses this conversation: Only users!");
+    EXPECT_EQ(message_of([] { render("\n{{ messages[0].x.y }}", kHi); }),
+              "the chat template t fails at line 2: a dict has no attribute 'x'; --chat-template takes another, and a "
+              "prompt needs none");
+    EXPECT_EQ(message_of([] { render("", ordered_json::array()); }), "messages is empty");
+    jinja::Dict message;
+    message.set("content", "ab\xff");
+    EXPECT_EQ(message_of([&] { ChatTemplate("t", "", {}).render({std::vector<jinja::Value>{message}}); }),
+              "messages[0].content: invalid UTF-8 at byte 2");
+}
+
+TEST(ChatTemplate, ALastMessageOfTheAssistantIsContinuedWithItsBlanksWhereTheTemplateKeepsThem) {
+    const auto messages =
+        ordered_json::parse(R"([{"role": "user", "content": "Count"}, {"role": "assistant", "content": "1, 2, "}])");
+    EXPECT_EQ(render_named("chatml", messages), "<|im_start|>user\nCount<|im_end|>\n<|im_start|>assistant\n1, 2, ");
+    EXPECT_EQ(render_named("gemma", messages),
+              "<s><start_of_turn>user\nCount<end_of_turn>\n<start_of_turn>model\n1, 2,");
+    const std::string loop = "{% for m in messages %}", end = "{% endfor %}";
+    EXPECT_EQ(render(loop + "{% for p in m.content %}{{ p.text or p }}{% endfor %}." + end,
+                     ordered_json::parse(
+                         R"([{"role": "assistant", "content": [{"text": "a"}, {"text": "b "}, {"image": 1}]}])")),
+              "ab ");
+    EXPECT_NE(
+        message_of([&] { render(loop + "{{ m.content|length }}" + end, messages); }).find("rewrites the last message"),
+        std::string::npos);
+    EXPECT_NE(message_of([&] { render("{{ messages|length }}", messages); }).find("reads no content"),
               std::string::npos);
-    EXPECT_EQ(refusal("chatml", {user, user, system, assistant, assistant}), "no error");
-    EXPECT_EQ(refusal("chatml", {{Role::user, "ab\xff"}}), "messages[0]: invalid UTF-8 at byte 2");
-    EXPECT_NE(refusal("deepseek-r1", {user, {Role::assistant, "<think>a</think>b"}}).find("cannot be continued"),
+    EXPECT_NE(message_of([&] {
+                  render("content", ordered_json::parse(R"([{"role": "assistant", "content": null}])"));
+              }).find("messages[0]: the assistant's last message is continued, and this one has no text"),
               std::string::npos);
 }
 
-TEST(ChatTemplate, ALastMessageOfTheAssistantIsContinuedWithItsBlanksWhereTheFormKeepsThem) {
-    const std::vector<ChatMessage> messages = {{Role::user, "Count"}, {Role::assistant, "1, 2, "}};
-    EXPECT_EQ(render("chatml", messages), "<|im_start|>user\nCount<|im_end|>\n<|im_start|>assistant\n1, 2, ");
-    EXPECT_EQ(render("gemma", messages), "<s><start_of_turn>user\nCount<end_of_turn>\n<start_of_turn>model\n1, 2,");
-}
-
-TEST(ChatTemplate, ATokenThatTheCheckpointDoesNotNameIsMissedOnlyWhereItIsWritten) {
-    const std::vector<ChatMessage> one = {{Role::user, "u"}};
-    EXPECT_EQ(render("deepseek-llm", one, {}), "User: u\n\nAssistant:");
-    EXPECT_NE(refusal("llama-3", one, {}).find("writes the bos_token, and tokenizer_config.json does not say"),
-              std::string::npos);
-    EXPECT_NE(refusal("zephyr", one, {"<s>", std::nullopt}).find("writes the eos_token"), std::string::npos);
-}
-
-TEST(ChatTemplate, PlaceholdersInMessagesStandAsTheyAre) {
-    EXPECT_EQ(render("mistral-no-system", {{Role::user, "{bos} {eos} {date} {"}}),
-              "<s>[INST] {bos} {eos} {date} { [/INST]");
+TEST(ChatTemplate, TemplatesSeeWhatTransformersShowsThem) {
+    EXPECT_EQ(
+        render("{{ bos_token }}{{ tools }}{{ documents }}{{ add_generation_prompt }}{{ pad_token is defined }}", kHi),
+        "<s>NoneNoneTrueFalse");
+    EXPECT_EQ(render("{{ messages[0] }}", ordered_json::parse(R"([{"role": "user", "reasoning": "r"}])")),
+              "{'thinking': 'r', 'role': 'user', 'reasoning': 'r', 'reasoning_content': 'r'}");
+    Conversation own = conversation_of(kHi);
+    own.variables = {{"enable_thinking", jinja::Value(false)}, {"bos_token", "B"}};
+    EXPECT_EQ(ChatTemplate("t", "{{ enable_thinking }}{{ bos_token }}", kTokens).render(own), "FalseB");
 }
 
 TEST(ChatTemplate, TheDateIsFixedUnlessItIsSet) {
-    ChatTemplate dated(*find_chat_form("llama-3.1"), kTokens);
+    ChatTemplate dated("t", "{{ strftime_now('%A, %d %b %Y') }} {{ date_string }}", {});
     EXPECT_TRUE(dated.has_date());
-    EXPECT_FALSE(ChatTemplate(*find_chat_form("llama-3"), kTokens).has_date());
-    const std::vector<ChatMessage> one = {{Role::user, "u"}};
-    EXPECT_NE(dated.render(one).find("Today Date: 26 Jul 2024\n"), std::string::npos);
-    dated.set_date("21 Nov 2026");
-    EXPECT_NE(dated.render(one).find("Today Date: 21 Nov 2026\n"), std::string::npos);
-}
-
-TEST(ChatTemplate, ATemplateIsKnownByItsTextWhateverItsLineEnds) {
-    EXPECT_EQ(recognize_chat_template(kChatmlText), "chatml");
-    const std::string text = kChatmlText.substr(0, kChatmlText.size() - 1);
-    EXPECT_EQ(recognize_chat_template(text), "chatml");
-    EXPECT_EQ(recognize_chat_template(text + "\r\n\r\n"), "chatml");
-    EXPECT_EQ(recognize_chat_template(text + "\n\n\n"), std::nullopt); // the last of these is written
-    EXPECT_EQ(recognize_chat_template(kChatmlText + " "), std::nullopt);
-    EXPECT_EQ(recognize_chat_template(""), std::nullopt);
+    EXPECT_FALSE(ChatTemplate("t", kChatmlText, {}).has_date());
+    EXPECT_EQ(dated.render(conversation_of(kHi)), "Friday, 26 Jul 2024 ");
+    dated.set_date("1 Nov 2026");
+    EXPECT_EQ(dated.render(conversation_of(kHi)), "Sunday, 01 Nov 2026 1 Nov 2026");
+    for (const char* bad : {"", "2026-11-01", "31 Feb 2026", "1 Nov", "1 Noe 2026", "1 Nov 2026x"})
+        EXPECT_THROW(dated.set_date(bad), std::invalid_argument) << bad;
 }
 
 TEST(ChatTemplate, ComesFromItsOwnFileElseFromTheTokenizersSettings) {
     const TemporaryDirectory directory;
+    const auto text = [&](const char* tools = "null") {
+        Conversation conversation = conversation_of(kHi);
+        conversation.tools = jinja::value_of_json(ordered_json::parse(tools));
+        return ChatTemplate::open(directory.path())->render(conversation);
+    };
     EXPECT_FALSE(ChatTemplate::open(directory.path()).has_value());
     directory.write("tokenizer_config.json", R"({"bos_token": null, "chat_template": null})");
     EXPECT_FALSE(ChatTemplate::open(directory.path()).has_value());
     directory.write("tokenizer_config.json", R"({"chat_template": )" + quoted(kChatmlText) + "}");
-    EXPECT_EQ(ChatTemplate::open(directory.path())->name(), "chatml");
-    directory.write("tokenizer_config.json", R"({"chat_template": [{"name": "tool_use", "template": "{{ x }}"},
-                                                 {"name": "default", "template": )" +
-                                                 quoted(kChatmlText) + "}]}");
-    EXPECT_EQ(ChatTemplate::open(directory.path())->name(), "chatml");
-    directory.write("chat_template.jinja", "{{ x }}");
-    EXPECT_NE(
-        open_error(directory).find("chat_template.jinja: the chat template that begins with '{{ x }}' is none that "
-                                   "is known here; --chat-template NAME takes one of chatml, "),
-        std::string::npos)
-        << open_error(directory);
+    EXPECT_EQ(text(), "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
+    directory.write("tokenizer_config.json", R"({"chat_template": [{"name": "tool_use", "template": "for tools"},
+                                                 {"name": "default", "template": "plain"}]})");
+    EXPECT_EQ(text(), "plain");
+    EXPECT_EQ(text("[]"), "for tools");
+    directory.write("chat_template.jinja", "its own");
+    EXPECT_EQ(text(), "its own");
 }
 
 TEST(ChatTemplate, TokensComeFromTheSettingsAsTextOrObjectElseFromTheMap) {
     const TemporaryDirectory directory;
-    const std::vector<ChatMessage> chat = {{Role::user, "u"}, {Role::assistant, "a"}, {Role::user, "v"}};
-    directory.write("tokenizer_config.json",
-                    R"({"bos_token": "<b>", "eos_token": {"content": "<e>", "lstrip": false}})");
-    const auto rendered = [&] { return ChatTemplate::named("llama-2", directory.path()).render(chat); };
-    EXPECT_EQ(rendered(), "<b>[INST] u [/INST] a <e><b>[INST] v [/INST]");
+    directory.write("own.jinja", "{{ bos_token }}|{{ eos_token }}|{{ image_token }}");
+    const auto rendered = [&] {
+        return ChatTemplate::named((directory.path() / "own.jinja").string(), directory.path())
+            .render(conversation_of(kHi));
+    };
+    directory.write("tokenizer_config.json", R"({"bos_token": "<b>", "add_bos_token": true, "image_token": "<i>",
+                                                 "eos_token": {"content": "<e>", "lstrip": false}})");
+    EXPECT_EQ(rendered(), "<b>|<e>|<i>");
     directory.write("special_tokens_map.json", R"({"bos_token": "<m>", "eos_token": "<n>"})");
     directory.write("tokenizer_config.json", R"({"eos_token": "<e>"})");
-    EXPECT_EQ(rendered(), "<m>[INST] u [/INST] a <e><m>[INST] v [/INST]");
+    EXPECT_EQ(rendered(), "<m>|<e>|");
     directory.write("tokenizer_config.json", R"({"bos_token": null})");
-    EXPECT_NE(message_of(rendered).find("writes the bos_token"), std::string::npos);
+    EXPECT_EQ(rendered(), "|<n>|");
 }
 
 TEST(ChatTemplate, AnUnknownNameIsToldAllNames) {
@@ -195,12 +333,12 @@ TEST(ChatTemplate, BadFilesAreRefusedWithFileAndReason) {
         {"tokenizer_config.json", R"({"chat_template": [5]})", "must have a name and a template"},
         {"tokenizer_config.json", R"({"chat_template": [{"name": "default"}]})", "must have a name and a template"},
         {"tokenizer_config.json", R"({"chat_template": []})", "no entry named default"},
-        {"tokenizer_config.json", R"({"bos_token": 5, "chat_template": )" + quoted(kChatmlText) + "}",
+        {"tokenizer_config.json", R"({"bos_token": 5, "chat_template": ""})",
          "field bos_token must be a string or an object"},
         {"tokenizer_config.json", R"({"chat_template": ")" + std::string((1 << 20) + 1, 'x') + "\"}",
          "more than 1048576 bytes"},
-        {"tokenizer_config.json", R"({"chat_template": "\u001b[31m\nsecond"})", R"(begins with '\x1b[31m' is none)"},
-        {"chat_template.jinja", "", "begins with '' is none"},
+        {"tokenizer_config.json", R"({"chat_template": "\n{{"})",
+         "tokenizer_config.json: the chat template cannot be read, line 2: a tag is not closed by }}; --chat-template"},
         {"chat_template.jinja", "ok\xff", "chat_template.jinja: invalid UTF-8 at byte 2"},
         {"chat_template.jinja", std::string((1 << 20) + 1, 'x'), "chat_template.jinja: 1048577 bytes are more than"},
     };

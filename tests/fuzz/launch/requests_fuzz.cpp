@@ -19,11 +19,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
             ids.push_back(static_cast<unsigned char>(c));
         return ids;
     };
-    limits.encode_chat = [&](const std::vector<model::ChatMessage>& messages) {
-        std::string text;
-        for (const model::ChatMessage& message : messages)
-            text += message.content;
-        return limits.encode(text);
+    const model::ChatTemplate chat("plain", "{{ messages }}{{ tools }}", {});
+    limits.encode_chat = [&](const model::Conversation& conversation) {
+        return limits.encode(chat.render(conversation));
     };
     const auto path = fuzz::directory().write("input.jsonl", fuzz::text_of(data, size));
     launch::RequestReader reader(path.string(), {}, limits);

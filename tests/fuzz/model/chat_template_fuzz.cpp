@@ -3,6 +3,7 @@
 
 #include "model/chat/chat_template.h"
 #include "model/checkpoint/bad_file.h"
+#include "model/utf8.h"
 
 #include <stdexcept>
 
@@ -11,12 +12,15 @@ using namespace entrodraft;
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     std::string_view rest = fuzz::text_of(data, size);
     fuzz::directory().write("tokenizer_config.json", fuzz::next_part(rest));
-    const model::ChatMessage message = {model::ChatMessage::Role::user, std::string(rest)};
+    if (model::first_invalid_utf8(rest) != std::string_view::npos) return 0;
+    model::jinja::Dict message;
+    message.set("role", "user");
+    message.set("content", rest);
     try {
         const auto chat = model::ChatTemplate::open(fuzz::directory().path());
-        if (chat) fuzz::require(!chat->render(std::span(&message, 1)).empty());
+        if (chat) (void)chat->render({std::vector<model::jinja::Value>{message}});
     } catch (const model::BadFile&) {
-    } catch (const std::invalid_argument&) { // what the form cannot say
+    } catch (const std::invalid_argument&) { // what the template refuses, or cannot do
     }
     return 0;
 }
