@@ -17,16 +17,16 @@ constexpr int kLeader = 0;
 
 // What comes next, and how much of it: the head of every message.
 struct ShardedDraftModel::Order {
-    std::uint32_t rows = 0; // of a pass; 0: the step's drafting is over
+    std::uint32_t rows = 0; // of a pass, or tokens of a source; 0: the step's drafting is over
     std::uint32_t logit_rows = 0;
     std::uint32_t cached_nodes = 0;
-    std::uint32_t is_tree = 0;   // Mask::by_parent
-    std::uint32_t is_prompt = 0; // Pass::is_prompt
-    std::uint32_t kept = 0;      // branches, before the pass
+    std::uint16_t is_tree = 0;   // Mask::by_parent
+    std::uint16_t is_prompt = 0; // Pass::is_prompt
+    std::uint16_t is_source = 0; // nothing but its tokens follows
+    std::uint16_t source_slot = 0;
+    std::uint32_t kept = 0; // branches, before the pass
     std::uint32_t kept_nodes = 0;
-    std::uint32_t bytes = 0;         // of the broadcast that follows
-    std::uint32_t source_tokens = 0; // of a source, which is all that follows then; its slot
-    std::uint32_t source_slot = 0;
+    std::uint32_t bytes = 0; // of the broadcast that follows
 };
 
 ShardedDraftModel::ShardedDraftModel(model::Decoder& shard, dist::Communicator& ranks, double timeout_seconds)
@@ -48,8 +48,9 @@ void ShardedDraftModel::keep(int slot, int length, std::span<const int> path) {
 
 void ShardedDraftModel::encode(int slot, std::span<const model::TokenId> source) {
     Order order;
-    order.source_tokens = static_cast<std::uint32_t>(source.size());
-    order.source_slot = static_cast<std::uint32_t>(slot);
+    order.rows = static_cast<std::uint32_t>(source.size());
+    order.is_source = 1;
+    order.source_slot = static_cast<std::uint16_t>(slot);
     ranks_.broadcast(&order, sizeof order, kLeader, deadline());
     std::vector<model::TokenId> tokens(source.begin(), source.end());
     ranks_.broadcast(tokens.data(), tokens.size() * sizeof(model::TokenId), kLeader, deadline());
@@ -58,10 +59,10 @@ void ShardedDraftModel::encode(int slot, std::span<const model::TokenId> source)
 
 // The slot is empty where the leader has forgotten its text.
 void ShardedDraftModel::follow_source(const Order& order) {
-    const auto slot = static_cast<int>(order.source_slot);
-    if (slot >= cache().shape().n_slots || order.source_tokens > static_cast<std::uint32_t>(max_source()))
+    const int slot = order.source_slot;
+    if (slot >= cache().shape().n_slots || order.rows > static_cast<std::uint32_t>(max_source()))
         throw std::runtime_error("an order of the draft's leader cannot be followed");
-    std::vector<model::TokenId> tokens(order.source_tokens);
+    std::vector<model::TokenId> tokens(order.rows);
     ranks_.broadcast(tokens.data(), tokens.size() * sizeof(model::TokenId), kLeader, deadline());
     cache().truncate(slot, 0);
     decoder_.encode(slot, tokens);
@@ -79,10 +80,14 @@ model::PassResult ShardedDraftModel::forward(const model::Pass& pass) {
     append_values(message_, std::span<const int>(kept_paths_));
     append_values(message_, std::span<const int>(lengths));
     const auto count = [](const auto& values) { return static_cast<std::uint32_t>(values.size()); };
-    Order order = {count(pass.rows),         count(pass.logit_rows),
-                   count(pass.cached_nodes), pass.mask == model::Mask::by_parent ? 1U : 0U,
-                   pass.is_prompt ? 1U : 0U, count(kept_),
-                   count(kept_paths_),       count(message_)};
+    Order order = {.rows = count(pass.rows),
+                   .logit_rows = count(pass.logit_rows),
+                   .cached_nodes = count(pass.cached_nodes),
+                   .is_tree = static_cast<std::uint16_t>(pass.mask == model::Mask::by_parent),
+                   .is_prompt = static_cast<std::uint16_t>(pass.is_prompt),
+                   .kept = count(kept_),
+                   .kept_nodes = count(kept_paths_),
+                   .bytes = count(message_)};
     kept_.clear();
     kept_paths_.clear();
     ranks_.broadcast(&order, sizeof order, kLeader, deadline());
@@ -97,11 +102,11 @@ void ShardedDraftModel::follow() {
     for (;;) {
         Order order;
         ranks_.broadcast(&order, sizeof order, kLeader, deadline());
-        if (order.source_tokens > 0) {
+        if (order.rows == 0) return;
+        if (order.is_source != 0) {
             follow_source(order);
             continue;
         }
-        if (order.rows == 0) return;
         const std::size_t rows_and_nodes = std::size_t{order.rows} + order.cached_nodes;
         const std::size_t numbers =
             std::size_t{order.logit_rows} + order.kept_nodes + static_cast<std::size_t>(cache().shape().n_slots);
