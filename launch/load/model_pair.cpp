@@ -160,7 +160,8 @@ int max_source_of(const OpenedPair& opened, int positions) {
     return positions;
 }
 
-// Models with an encoder run on CPUs alone: a device that was left to the program becomes one. Throws OrderlyFailure.
+// Models with an encoder run on CPUs alone: a device that was left to the program becomes one, in a line that says so.
+// Throws OrderlyFailure.
 void require_cpu_for_encoders(const OpenedPair& opened, const ModelOptions& options, ModelPair& pair) {
     for (const OpenedModel* model : models_of(opened)) {
         if (!model->config.has_encoder() || pair.device.is_native_cpu()) continue;
@@ -168,6 +169,8 @@ void require_cpu_for_encoders(const OpenedPair& opened, const ModelOptions& opti
             throw OrderlyFailure(kBadOptions, model->name + " has an encoder, and only our CPU kernels run such models "
                                                             "so far: give --device cpu, without --backend torch");
         pair.device = {};
+        if (pair.layout.is_writer() && !options.quiet)
+            log_line("note: --device auto: " + model->name + " has an encoder, which runs on CPUs alone; cpu is used");
     }
 }
 
