@@ -185,7 +185,7 @@ void Coordinator::verify(Sequence& own, const Draft& draft, const TargetRows& ro
     own.last_accepted = verified.last_accepted;
     const std::vector<int> path = path_to(draft.parents, verified.last_accepted);
     own.logit_margins.insert(own.logit_margins.end(), verified.margins.begin(), verified.margins.end());
-    own.stats.count_tree(draft.parents, verified.last_accepted, draft.passes);
+    own.stats.count_tree(draft.parents, verified.last_accepted, draft.passes, draft.further_rows);
     own.stats.count_entropies(draft.entropies_on(path), accepted);
     own.stats.ahead += draft.ahead;
     own.stats.overlap += verified.overlap;
