@@ -19,14 +19,11 @@ namespace entrodraft::spec {
 namespace {
 
 constexpr int kMaxNodes = Packet::kMaxDraftTokens;
-constexpr std::size_t kChanceRanks = 4; // ranks that have a chance of their own
-constexpr double kResidualStep = 0.1;   // as the rule expected-gain has it
-constexpr double kEmittedStep = 0.01;   // of a mean
+constexpr std::size_t kChanceRanks = DeviceTreePlan::kRanks; // ranks that have a chance of their own
+constexpr double kResidualStep = 0.1;                        // as the rule expected-gain has it
+constexpr double kEmittedStep = 0.01;                        // of a mean
 constexpr double kFirstMean = 0.6,
                  kNextMean = 0.25; // before anything is learnt: of rank 0, and of each rank to the one before
-// Branches that depart from the first choices with less than this probability end (expected-gain): bounds what a
-// recording has to hold.
-constexpr double kMinReach = 0.02;
 
 } // namespace
 
@@ -165,7 +162,8 @@ void TreeGrowth::follow_best_path() {
 bool TreeGrowth::goes_on(int i) const {
     const std::vector<TokenId>& eos = shape_->limits().eos_tokens;
     if (!task_->request->ignore_eos && std::ranges::find(eos, node(i).token) != eos.end()) return false;
-    return n_children(i) > 0 && (!shape_->is(TreeOptions::Shape::expected_gain) || node(i).reach >= kMinReach);
+    return n_children(i) > 0 &&
+           (!shape_->is(TreeOptions::Shape::expected_gain) || node(i).reach >= TreeShape::kMinReach);
 }
 
 void TreeGrowth::end_level(int sequences) {
@@ -228,7 +226,7 @@ double TreeGrowth::row_seconds() const {
 // many further levels as bring most: children of every rank as often as they were emitted so far, further levels behind
 // each by first children. What that brings beyond what its rows cost the target has to come faster than the run's own.
 std::vector<int> TreeGrowth::level_that_pays(std::vector<int> level) const {
-    constexpr int kLevels = 8;
+    constexpr int kLevels = DeviceTreePlan::kLevels;
     const GainModel& costs = *task_->gain;
     const double needed = rate(), of_target_row = needed * row_seconds();
     const double before = costs.draft_seconds(passes_, further_rows_);
