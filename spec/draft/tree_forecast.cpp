@@ -56,8 +56,7 @@ DeviceTreePlan TreeGrowth::forecast() const {
     const GainModel& costs = *task_->gain;
     const double needed = costs.tokens_per_second();
     if (needed <= 0) plan.max_levels = 0; // level by level until it is known
-    const int rows = n_proposed_ + 1 + load_.rows_beside;
-    plan.of_target_row = needed * (costs.target_seconds(rows + 1) - costs.target_seconds(rows));
+    plan.of_target_row = needed * row_seconds(n_proposed_);
     plan.of_row = needed * (costs.draft_seconds(1, 1) - costs.draft_seconds(1));
     for (int k = 0; k < DeviceTreePlan::kLevels; ++k) // whose first row comes with the pass
         plan.of_passes[k] = needed * (costs.draft_seconds(k + 2, -k - 1) - costs.draft_seconds(1));

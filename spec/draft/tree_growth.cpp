@@ -215,10 +215,10 @@ double TreeGrowth::rate() const {
     return tokens / (costs.draft_seconds(passes_, further_rows_) + target);
 }
 
-// Of a row more than what would be proposed now, on average until there are twice as many: passes grow by steps where
+// Of a row more than those proposed, on average until there are twice as many: passes grow by steps where
 // rows are padded, and the next row alone would seem free or dear.
-double TreeGrowth::row_seconds() const {
-    const int own = static_cast<int>(proposed().size()) + 1, rows = own + load_.rows_beside;
+double TreeGrowth::row_seconds(int n_proposed) const {
+    const int own = n_proposed + 1, rows = own + load_.rows_beside;
     return (task_->gain->target_seconds(rows + own) - task_->gain->target_seconds(rows)) / own;
 }
 
@@ -228,7 +228,7 @@ double TreeGrowth::row_seconds() const {
 std::vector<int> TreeGrowth::level_that_pays(std::vector<int> level) const {
     constexpr int kLevels = DeviceTreePlan::kLevels;
     const GainModel& costs = *task_->gain;
-    const double needed = rate(), of_target_row = needed * row_seconds();
+    const double needed = rate(), of_target_row = needed * row_seconds(static_cast<int>(proposed().size()));
     const double before = costs.draft_seconds(passes_, further_rows_);
     const double of_row = needed * (costs.draft_seconds(passes_, further_rows_ + 1) - before);
     const auto of_passes = [&](int n) {

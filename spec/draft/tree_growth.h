@@ -112,7 +112,7 @@ class TreeGrowth {
     bool goes_on(int i) const;
     std::vector<int> proposed() const;
     double rate() const;
-    double row_seconds() const;
+    double row_seconds(int n_proposed) const;
     std::vector<int> level_that_pays(std::vector<int> level) const;
 
     TreeShape* shape_;
