@@ -61,11 +61,14 @@ class Coordinator {
 
   private:
     bool admits_another(const EngineCallbacks& callbacks, int slot);
+    int first_position(int slot, const ReplicaState& state) const;
     void hand_out(int slot, const EngineCallbacks& callbacks);
     bool can_verify_on_device(const Request& request) const;
     int left_tokens(const Sequence& sequence) const;
     void verify(Sequence& sequence, const Draft& draft, const TargetRows& rows, double target_seconds,
                 const BatchLoad& load);
+    void verify_beams(Sequence& sequence, const Draft& draft, const TargetRows& rows, double target_seconds,
+                      const BatchLoad& load);
     void hand_hidden(int slot, int first_position, std::span<const int> rows, const model::PassResult& scores);
 
     int n_slots() const { return static_cast<int>(sequences_.size()); }

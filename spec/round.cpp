@@ -43,7 +43,7 @@ void admit(const RankContext& rank, ReplicaState& state, TargetGather& gather, s
     rank.replica.broadcast(bytes.data(), bytes.size(), kRoot, rank.deadline());
     const auto [request, verified_on_device] = unpack_admission(bytes);
     gather.begin_sequence(header.slot, request, verified_on_device);
-    state.admit(header.slot, request.prompt, bytes);
+    state.admit(header.slot, request, bytes);
     if (request.source.empty()) return;
     rank.observer.enter("encode", &StepSeconds::prefill);
     if (rank.target) rank.target->encode(header.slot, request.source);
@@ -163,7 +163,8 @@ RoundResult run_round(const RankContext& rank, ReplicaState& state, TargetGather
                                             .hidden_layers = rank.hidden_layers,
                                             .mask = batch.mask,
                                             .needs = gather.needs(batch.sequences),
-                                            .summary_vocab = gather.vocab_size()});
+                                            .summary_vocab = gather.vocab_size(),
+                                            .cached_nodes = batch.cached_nodes});
 
     // 4. One gather sends the coordinator what acceptance needs of each row. A rank without a shard waits here for the
     // target's pass.

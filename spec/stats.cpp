@@ -121,6 +121,7 @@ struct RoundCounts {
     int verified = 0; // of these
     int accepted = 0;
     int passes = 0;
+    int rows = 0; // of the target's pass
 };
 
 void count(Stats& stats, const RoundCounts& round) {
@@ -131,7 +132,7 @@ void count(Stats& stats, const RoundCounts& round) {
     stats.accepted += round.accepted;
     stats.draft_passes += round.passes;
     stats.drafting_rounds += round.passes > 0 ? 1 : 0;
-    count_at(stats.passes_of_rows, round.drafted + 1);
+    count_at(stats.passes_of_rows, round.rows);
     count_at(stats.rounds_of_accepted, round.accepted);
     const auto verified = static_cast<std::size_t>(round.verified);
     if (stats.by_position.size() < verified) stats.by_position.resize(verified);
@@ -145,7 +146,8 @@ void Stats::count_round(int n_drafted, int n_accepted, int n_draft_passes) {
     if (n_drafted < 0 || n_accepted < 0 || n_accepted > n_drafted || n_draft_passes < 0)
         throw std::invalid_argument(fmt::format("a round of {} drafted and {} accepted tokens in {} passes cannot be",
                                                 n_drafted, n_accepted, n_draft_passes));
-    count(*this, {n_drafted, n_drafted, std::min(n_drafted, n_accepted + 1), n_accepted, n_draft_passes});
+    count(*this,
+          {n_drafted, n_drafted, std::min(n_drafted, n_accepted + 1), n_accepted, n_draft_passes, n_drafted + 1});
 }
 
 void Stats::count_tree(Parents parents, int last_accepted, int n_draft_passes) {
@@ -157,7 +159,12 @@ void Stats::count_tree(Parents parents, int last_accepted, int n_draft_passes) {
         goes_on = goes_on || parent_of(parents, node) == last_accepted;
     }
     const int n_accepted = depth_of(parents, last_accepted);
-    count(*this, {n_drafted, n_levels, n_accepted + (goes_on ? 1 : 0), n_accepted, n_draft_passes});
+    count(*this, {n_drafted, n_levels, n_accepted + (goes_on ? 1 : 0), n_accepted, n_draft_passes, n_drafted + 1});
+}
+
+void Stats::count_beams(const BeamRound& round) {
+    count(*this, {round.drafted, round.levels, std::min(round.levels, round.accepted + 1), round.accepted,
+                  round.draft_passes, round.rows});
 }
 
 void Stats::count_entropies(std::span<const float> entropies_nats, int n_accepted) {
