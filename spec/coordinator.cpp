@@ -232,7 +232,7 @@ void Coordinator::verify_beams(Sequence& own, const Draft& draft, const TargetRo
     own.beam_ends = std::move(outcome.ends);
     own.verification = {outcome.accepted, search.running().empty() ? -1 : search.running()[0].tokens.back()};
     const int n_rows = static_cast<int>(n_ends) + n_drafted;
-    own.stats.count_beams({n_rows, n_drafted, levels_of(n_ends, draft.parents), outcome.accepted, draft.passes});
+    own.stats.count_beams({n_rows, levels_of(n_ends, draft.parents), outcome.accepted, draft.passes});
     if (!own.request().plain)
         gain_.learn({.tokens = {},
                      .accepted = outcome.accepted,

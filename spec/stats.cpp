@@ -163,7 +163,7 @@ void Stats::count_tree(Parents parents, int last_accepted, int n_draft_passes) {
 }
 
 void Stats::count_beams(const BeamRound& round) {
-    count(*this, {round.drafted, round.levels, std::min(round.levels, round.accepted + 1), round.accepted,
+    count(*this, {round.levels, round.levels, std::min(round.levels, round.accepted + 1), round.accepted,
                   round.draft_passes, round.rows});
 }
 

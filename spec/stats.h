@@ -55,9 +55,8 @@ struct DraftedAhead {
 
 // A round of a beam search, which accepts levels of drafted tokens.
 struct BeamRound {
-    int rows = 0; // of the target's pass
-    int drafted = 0;
-    int levels = 0; // of drafted tokens
+    int rows = 0;   // of the target's pass
+    int levels = 0; // of drafted tokens: what is counted as drafted
     int accepted = 0;
     int draft_passes = 0;
 };

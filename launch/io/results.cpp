@@ -97,6 +97,23 @@ std::vector<std::pair<const char*, double>> phase_seconds(const spec::StepSecond
             {"other", decoding - named}};
 }
 
+namespace {
+
+// Of a beam search, the best first.
+Json sequences_json(const spec::Completion& completion) {
+    Json sequences = Json::array();
+    for (const spec::FoundText& found : completion.found) {
+        Json& one = sequences.emplace_back(Json::object());
+        if (completion.has_text) one["text"] = found.text;
+        one["token_ids"] = found.tokens;
+        one["finish_reason"] = spec::to_string(found.finish_reason);
+        one["score"] = rounded(static_cast<double>(found.score));
+    }
+    return sequences;
+}
+
+} // namespace
+
 std::string result_line(const spec::Request& request, const spec::Completion& completion) {
     const spec::Stats& stats = completion.stats;
     const std::string metadata = request.metadata.empty() ? "" : "\"metadata\":" + request.metadata + ",";
@@ -104,6 +121,7 @@ std::string result_line(const spec::Request& request, const spec::Completion& co
     if (completion.has_text) rest["text"] = completion.text;
     rest["token_ids"] = completion.tokens;
     rest["finish_reason"] = spec::to_string(completion.finish_reason);
+    if (request.beams.is_on()) rest["sequences"] = sequences_json(completion);
     rest["stats"] = {{"prompt_tokens", stats.prompt_tokens}};
     rest["stats"].update(counts_json(stats));
     rest["stats"]["seconds"] = rounded(stats.seconds.total);

@@ -132,6 +132,7 @@ void load_weights(const OpenedPair& opened, const std::vector<HeldModel>& held, 
         decoder.weight_type = part.type;
         decoder.sum = options.sum;
         decoder.capacity = std::min(cache.positions, part.config->max_positions);
+        if (cache.num_beams > 0) decoder.tree_positions = spec::tree_positions(cache.num_beams, decoder.capacity);
         decoder.n_slots = cache.sequences + part.beside;
         decoder.source_capacity = std::min(cache.positions, part.config->encoder.max_positions);
         decoder.progress = [&](std::size_t done, std::size_t total) { bar.update(done, total); };
@@ -160,9 +161,14 @@ int max_source_of(const OpenedPair& opened, int positions) {
     return positions;
 }
 
-// Models with an encoder run on CPUs alone: a device that was left to the program becomes one, in a line that says so.
-// Throws OrderlyFailure.
-void require_cpu_for_encoders(const OpenedPair& opened, const ModelOptions& options, ModelPair& pair) {
+// Models with an encoder, and beam search, run on CPUs alone: a device that was left to the program becomes one, in a
+// line that says so. Throws OrderlyFailure.
+void require_cpu(const OpenedPair& opened, const ModelOptions& options, ModelPair& pair) {
+    if (!options.needs_cpu.empty() && !pair.device.is_native_cpu()) { // --device auto, by the options' own check
+        pair.device = {};
+        if (pair.layout.is_writer() && !options.quiet)
+            log_line("note: --device auto: " + options.needs_cpu + " runs on CPUs alone; cpu is used");
+    }
     for (const OpenedModel* model : models_of(opened)) {
         if (!model->config.has_encoder() || pair.device.is_native_cpu()) continue;
         if (options.device != DeviceChoice::automatic || options.backend != Backend::native)
@@ -191,7 +197,7 @@ class PairLoader {
     PairLoader(dist::Session& session, const OpenedPair& opened, const ModelOptions& options,
                const Placement& placement, ModelPair& pair)
         : session_(session), opened_(opened), options_(options), placement_(placement), pair_(pair) {
-        cache_ = {placement.batch_size, opened.target.config.max_positions};
+        cache_ = {placement.batch_size, opened.target.config.max_positions, placement.num_beams};
         if (options.max_context > 0) cache_.positions = std::min(options.max_context, cache_.positions);
     }
 
@@ -269,6 +275,7 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
     in_agreement(session, [&] {
         pair->layout = layout_of(session, placement);
         pair->batch_size = placement.batch_size;
+        pair->num_beams = placement.num_beams;
         pair->random_weights = options.random_weights;
         opened = open_pair(options.target, options.drafts, options.random_weights, options.head);
         if (!options.needs_text.empty() && !opened.target.tokenizer)
@@ -286,7 +293,7 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
     if (target.tokenizer) pair->vocab_size = std::min(pair->vocab_size, target.tokenizer->size());
     pair->replica = session.split(pair->layout.replica);
     pair->device = choose_device(session, options.device, options.backend);
-    require_cpu_for_encoders(opened, options, *pair);
+    require_cpu(opened, options, *pair);
     if (pair->layout.is_writer() && !options.quiet && options.backend == Backend::native)
         if (const std::string note = idle_gpu_note(options.device, pair->device, n_gpus(), has_gpu_file());
             !note.empty())

@@ -24,6 +24,7 @@ namespace entrodraft::launch {
 
 struct ModelPair {
     dist::RankLayout layout;
+    int num_beams = 0;                           // of each sequence, for beam search; 0: none
     int batch_size = 1;                          // sequences that target and drafts hold at once
     std::unique_ptr<dist::Communicator> replica; // all ranks of the replica
     RankDevice device;                           // of this rank
@@ -68,7 +69,8 @@ struct Placement {
     int replicas = 1;
     dist::DraftPlacement draft = dist::DraftPlacement::colocated;
     int batch_size = 1;
-    int ahead = 0; // continuations of a text that the draft holds beside it
+    int ahead = 0;     // continuations of a text that the draft holds beside it
+    int num_beams = 0; // of a sequence; 0: no beam search
 };
 
 // Throws std::invalid_argument where the ranks do not fit it. Local.

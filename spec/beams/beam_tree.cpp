@@ -77,6 +77,19 @@ int BeamTree::child(int node, TokenId token) const {
     return -2;
 }
 
+BeamTree::Walk BeamTree::walk(std::span<const TokenId> tokens) const {
+    Walk way;
+    const auto trunk = std::mismatch(trunk_.begin(), trunk_.end(), tokens.begin(), tokens.end()).first;
+    way.n = static_cast<std::size_t>(trunk - trunk_.begin());
+    if (trunk != trunk_.end()) return way;
+    for (; way.n < tokens.size(); ++way.n) {
+        const int next = child(way.node, tokens[way.n]);
+        if (next < 0) break;
+        way.node = next;
+    }
+    return way;
+}
+
 std::vector<TokenId> BeamTree::tokens_to(int node, int from) const {
     std::vector<TokenId> tokens;
     for (; node >= 0 && at(node).position >= from; node = at(node).parent)

@@ -33,6 +33,12 @@ class BeamTree {
     int n_rows() const { return n_nodes() - first_of_pass_; }
     // The child of the node with that token, the first; -2: there is none.
     int child(int node, TokenId token) const;
+    // Follows tokens from the tree's first position on: the last node on the way, and how many tokens that is.
+    struct Walk {
+        int node = kText;
+        std::size_t n = 0;
+    };
+    Walk walk(std::span<const TokenId> tokens) const;
     // Tokens behind the first `from` of the text, up to the node, itself among them.
     std::vector<TokenId> tokens_to(int node, int from) const;
 

@@ -285,7 +285,7 @@ TEST(Options, NamesOfOtherProgramsWithoutAnEqualAreAnsweredWithTheRemedy) {
     expect_refused({"--speculative-model", "d"}, "use --draft DIR");
     expect_refused({"--assistant-model", "d"}, "use --draft DIR");
     expect_refused({"--prompt-lookup-num-tokens", "3"}, "use --drafter ngram");
-    expect_refused({"--num-beams", "4"}, "there is no beam search");
+    expect_refused({"--use-beam-search", "4"}, "give --num-beams N");
     expect_refused({"--temp", "1"}, "use --temperature T");
     expect_refused({"-x", "1"}, "unknown option -x; --help lists");
     EXPECT_NE(refusal([] {

@@ -49,6 +49,8 @@ def search(model, encoder, prompts, settings, eos, suppressed, case):
                  if name in case}
     if "logit_bias" in case:
         arguments["sequence_bias"] = [[[token], bias] for token, bias in case["logit_bias"]]
+    if getattr(model.config, "num_decoder_layers", None) != getattr(model.config, "num_layers", None):
+        arguments["use_cache"] = False  # its cache has as many layers as the encoder
     if suppressed:
         arguments["suppress_tokens"] = suppressed
     ids = torch.tensor([prompt["tokens"] for prompt in prompts])
@@ -149,15 +151,19 @@ def main():
     only = parser.parse_args().only
     transformers.logging.set_verbosity_error()
     torch.set_num_threads(1)
-    models = []
+    file = HERE / "beams_golden.json"
+    models = {}
+    if only and file.exists():
+        models = {model["directory"]: model for model in json.loads(file.read_text())["models"]}
     for folder, encoder in (("families", False), ("encoder_decoders", True)):
         for directory in sorted((MODEL / folder).iterdir()):
-            if not only or directory.name in only:
-                models.append(expectations(directory, directory.name, encoder))
-    lines = ",\n".join(json.dumps(model, separators=(",", ":")) for model in models)
-    (HERE / "beams_golden.json").write_text(
-        json.dumps({"transformers": transformers.__version__, "max_new_tokens": NEW_TOKENS})[:-1] +
-        ', "models": [\n' + lines + "\n]}\n")
+            if only and directory.name not in only:
+                continue
+            made = expectations(directory, directory.name, encoder)
+            models[made["directory"]] = made
+            lines = ",\n".join(json.dumps(model, separators=(",", ":")) for _, model in sorted(models.items()))
+            head = json.dumps({"transformers": transformers.__version__, "max_new_tokens": NEW_TOKENS})[:-1]
+            file.write_text(head + ', "models": [\n' + lines + "\n]}\n")
 
 
 if __name__ == "__main__":
