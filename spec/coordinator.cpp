@@ -51,14 +51,31 @@ Plan Coordinator::next_plan(const EngineCallbacks& callbacks, const ReplicaState
     int empty = -1, unread = -1, read = -1; // the first slot of each kind
     for (int slot = n_slots() - 1; slot >= 0; --slot) {
         if (sequence(slot) && sequence(slot)->ended()) return {Command::retire, slot};
+        if (!sequence(slot) && state.is_shared(slot)) continue;
         (!sequence(slot) ? empty : state.prefill_left(slot) > 0 ? unread : read) = slot;
     }
     if (signal_seen_ || !goes_on) return {Command::interrupt};
     if (empty >= 0 && admits_another(callbacks, empty))
-        return {Command::admit, empty, pack_admission(sequence(empty)->request(), sequence(empty)->verified_on_device)};
+        return {Command::admit, empty, 0,
+                pack_admission(sequence(empty)->request(), sequence(empty)->verified_on_device)};
+    for (int slot = 0; slot < n_slots(); ++slot)
+        if (const std::optional<int> twin = twin_of(slot, state)) return {Command::share, slot, *twin};
     if (unread >= 0 && (read < 0 || !prefilled_)) return {Command::prefill, unread};
     if (read >= 0) return {Command::round};
     return {callbacks.waiting && callbacks.waiting() ? Command::idle : Command::stop};
+}
+
+// For a slot whose prompt is not read: another that has read it, for a sample of the same line. A drafter that reads
+// the target's hidden states needs them of every prompt.
+std::optional<int> Coordinator::twin_of(int slot, const ReplicaState& state) const {
+    if (!sequence(slot) || state.prefill_left(slot) == 0 || sequence(slot)->request().num_samples == 1 ||
+        !hidden_layers_.empty())
+        return std::nullopt;
+    for (int other = 0; other < n_slots(); ++other)
+        if (other != slot && sequence(other) && state.is_read(other) &&
+            sequence(other)->request().id == sequence(slot)->request().id)
+            return other;
+    return std::nullopt;
 }
 
 bool Coordinator::admits_another(const EngineCallbacks& callbacks, int slot) {
@@ -91,6 +108,7 @@ Packet Coordinator::pack(const Plan& plan, const DraftsBySlot& drafts, const Rep
     header.round = round;
     header.checksum = state.checksum();
     header.admission_bytes = static_cast<std::uint32_t>(plan.admission.size());
+    if (plan.command == Command::share) header.prefill_rows = static_cast<std::uint32_t>(plan.from);
     if (plan.command == Command::prefill)
         header.prefill_rows =
             static_cast<std::uint32_t>(std::min(state.prefill_left(plan.slot), parts_.max_prompt_rows));
@@ -157,6 +175,11 @@ void Coordinator::prefill(int slot, std::span<const TokenId> prompt, std::span<c
     std::iota(all.begin(), all.end(), 0);
     hand_hidden(slot, rows.front().position, all, scores);
     parts_.drafter->prefill(slot, prompt);
+}
+
+void Coordinator::prefill(int slot) {
+    if (parts_.drafter && !sequence(slot)->request().plain)
+        parts_.drafter->prefill(slot, sequence(slot)->request().prompt);
 }
 
 void Coordinator::draft_ahead(const std::function<bool()>& enough) {
@@ -259,7 +282,8 @@ void Coordinator::hand_hidden(int slot, int first_position, std::span<const int>
 void Coordinator::finish(const Plan& plan, const DraftsBySlot& drafts, const ReplicaState& state, std::uint64_t round,
                          const StepSeconds& seconds, const EngineCallbacks& callbacks) {
     prefilled_ = plan.command == Command::prefill;
-    if (plan.command == Command::admit || plan.command == Command::prefill || plan.command == Command::retire)
+    if (plan.command == Command::admit || plan.command == Command::prefill || plan.command == Command::share ||
+        plan.command == Command::retire)
         sequence(plan.slot)->stats.seconds += seconds;
     if (plan.command == Command::admit && parts_.drafter)
         parts_.drafter->begin_sequence(plan.slot, sequence(plan.slot)->request());

@@ -147,11 +147,14 @@ std::string Packet::why_unexpected(std::uint64_t round, std::uint64_t checksum) 
     if (head.round != round) return wrong("number", head.round, round);
     if (head.checksum != checksum) return wrong("checksum", head.checksum, checksum);
     const auto command = static_cast<unsigned>(head.command);
-    if (command < static_cast<unsigned>(Command::round) || command > static_cast<unsigned>(Command::idle))
+    if (command < static_cast<unsigned>(Command::round) || command > static_cast<unsigned>(Command::share))
         return fmt::format("packet command {} is unknown", command);
     if (head.slot >= n_slots_) return fmt::format("packet slot {} is not one of {}", int{head.slot}, n_slots_);
     if (head.command == Command::admit && head.admission_bytes == 0) return "packet admits a sequence of 0 bytes";
     if (head.command == Command::prefill && head.prefill_rows == 0) return "packet prefills 0 rows";
+    if (head.command == Command::share &&
+        (static_cast<int>(head.prefill_rows) >= n_slots_ || head.prefill_rows == head.slot))
+        return fmt::format("packet shares the prompt of slot {}", head.prefill_rows);
     for (int i = 0; i < n_slots_; ++i) {
         const std::string reason = why_unexpected_slot(i);
         if (!reason.empty()) return fmt::format("packet slot {}: {}", i, reason);

@@ -21,8 +21,18 @@
 
 namespace entrodraft::spec {
 
-// idle: nothing to do yet, said now and then so that waiting for input is not taken for a death.
-enum class Command : std::uint8_t { round = 1, admit = 2, prefill = 3, retire = 4, stop = 5, interrupt = 6, idle = 7 };
+// idle: nothing to do yet, said now and then so that waiting for input is not taken for a death. share: a sequence
+// takes over what another has read of the same prompt.
+enum class Command : std::uint8_t {
+    round = 1,
+    admit = 2,
+    prefill = 3,
+    retire = 4,
+    stop = 5,
+    interrupt = 6,
+    idle = 7,
+    share = 8
+};
 enum class SlotState : std::uint8_t { empty = 0, prefilling = 1, decoding = 2 };
 enum class DraftEnd : std::uint8_t {
     none = 0,
@@ -46,9 +56,9 @@ struct PacketHeader {
     std::uint32_t magic = kMagic;
     std::uint16_t version = kVersion;
     Command command = Command::stop;
-    std::uint8_t slot = 0;             // of admit, prefill, retire
+    std::uint8_t slot = 0;             // of admit, prefill, retire, share
     std::uint32_t admission_bytes = 0; // of admit: length of the broadcast that follows
-    std::uint32_t prefill_rows = 0;    // of prefill
+    std::uint32_t prefill_rows = 0;    // of prefill; of share the slot that has read the prompt
     std::uint64_t round = 0;           // number of this packet, from 0
     std::uint64_t checksum = 0;        // of the sequences a rank must hold before this packet
     std::uint64_t digest = 0;          // of all other bytes of the packet

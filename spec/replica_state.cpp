@@ -3,6 +3,7 @@
 
 #include "spec/verify/random.h"
 
+#include <algorithm>
 #include <numeric>
 #include <stdexcept>
 
@@ -28,6 +29,13 @@ void ReplicaState::check(const Packet& packet, std::uint64_t round) const {
     const PacketHeader& header = packet.header();
     if (header.command == Command::prefill && static_cast<int>(header.prefill_rows) > prefill_left(header.slot))
         throw std::runtime_error("more is to be read than the prompt has left");
+    if (header.command == Command::share) {
+        const Slot &to = at(header.slot), &from = at(static_cast<int>(header.prefill_rows));
+        const std::size_t n = to.tokens.size();
+        if (to.state != SlotState::prefilling || from.cached + 1 < static_cast<int>(n) ||
+            !std::equal(to.tokens.begin(), to.tokens.end(), from.tokens.begin()))
+            throw std::runtime_error("a prompt is to be shared that was not read");
+    }
     for (int i = 0; i < n_slots() && header.command == Command::round; ++i) {
         if (packet.slot(i).state != SlotState::decoding) continue;
         if (!is_read(i)) throw std::runtime_error("a sequence is to be decoded that is not yet read");
@@ -71,9 +79,26 @@ void ReplicaState::admit(int slot, const Request& request, std::span<const std::
                 {},
                 hash_bytes(admission.data(), admission.size()), // of all that ranks act on
                 0,
+                -1,
                 {}};
     if (request.beams.is_on()) at(slot).beams.emplace(slot, static_cast<int>(request.prompt.size()) - 1, capacity_);
     if (target_) target_->cache().truncate(slot, 0);
+}
+
+void ReplicaState::retire(int slot) {
+    if (target_ && at(slot).shares >= 0) target_->cache().truncate(slot, 0);
+    at(slot) = {};
+}
+
+void ReplicaState::share(int slot, int from) {
+    const int n = static_cast<int>(at(slot).tokens.size()) - 1;
+    if (target_) target_->cache().share(from, slot, n);
+    at(slot).cached = n;
+    at(slot).shares = at(from).shares >= 0 ? at(from).shares : from;
+}
+
+bool ReplicaState::is_shared(int slot) const {
+    return std::ranges::any_of(slots_, [&](const Slot& each) { return each.shares == slot; });
 }
 
 std::vector<model::Row> ReplicaState::prefill(int slot, int n_rows) {

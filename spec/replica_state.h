@@ -51,7 +51,11 @@ class ReplicaState {
 
     // The packet's commands. `admission`: the bytes that were broadcast.
     void admit(int slot, const Request& request, std::span<const std::byte> admission);
-    void retire(int slot) { at(slot) = {}; }
+    void retire(int slot);
+    // The slot takes over what slot `from` has read of the same prompt: it is read then.
+    void share(int slot, int from);
+    // Whether another slot's cache begins in this one's, which therefore cannot be admitted to.
+    bool is_shared(int slot) const;
     // The next `n_rows` of the slot's prompt.
     std::vector<model::Row> prefill(int slot, int n_rows);
     // Keeps what the round's packet drafts until its result comes, and gives the rows of its pass. Valid until the
@@ -66,6 +70,7 @@ class ReplicaState {
         std::vector<std::int8_t> parents; // of these, see verify/token_tree.h
         std::uint64_t checksum = 0;       // of the admission and the tokens since
         int cached = 0;                   // tokens that the target has read
+        int shares = -1;                  // the slot that its cache begins in; -1: its own
         std::optional<BeamTree> beams;    // of a beam search, whose `tokens` are the prompt alone
     };
 

@@ -38,6 +38,8 @@ struct Request {
     SamplingOptions sampling;
     LogitProcessing processing;
     BeamOptions beams;
+    int num_samples = 1; // of which this is one: those of a line share what is read of its prompt
+    int sample = 0;      // its number among them
     bool ignore_eos = false;
     std::vector<std::string> stop_strings;
     std::string metadata; // of the user's own, a compact JSON object; empty: none. For the result line alone

@@ -93,6 +93,11 @@ void run_command(const RankContext& rank, ReplicaState& state, TargetGather& gat
         prefill(rank, state, gather, coordinator, header);
         gather_rows(rank, gather, coordinator);
         return;
+    case Command::share: // the draft reads the prompt once more
+        rank.observer.enter("prefill", &StepSeconds::prefill);
+        state.share(header.slot, static_cast<int>(header.prefill_rows));
+        if (coordinator) coordinator->prefill(header.slot);
+        return end_or_follow_draft(rank, coordinator != nullptr);
     case Command::idle:
         gather_rows(rank, gather, coordinator);
         return;

@@ -35,6 +35,9 @@ void declare_text(OptionSet& set, GenerateOptions& options) {
     set.add("resume", options.resume, kResumeHelp);
     declare_new_tokens(set, options.requests.max_new_tokens).also("n max-tokens n-predict");
     declare_ends(set, options.requests);
+    set.add(
+        "num-samples", "N", options.requests.num_samples, {1, spec::kMaxSlots},
+        "texts of a line, in \"sequences\": those of the line with the seeds from --seed on; its prompt is read once");
     set.add("check", options.check,
             "decode every greedy or gumbel text again without drafting, and compare; a difference: exit code 1");
     set.add_output("trace", options.trace,
@@ -143,7 +146,7 @@ void check_beams(const ParsedOptions& given, GenerateOptions& options) {
     if (const std::string why = spec::why_invalid(beams); !why.empty()) throw BadOption(why);
     refuse_if(!options.requests.sampling.greedy(),
               "--num-beams takes the most probable tokens, and --temperature above 0 samples; give one of them");
-    for (const char* option : {"acceptance", "lenience", "tree", "head", "stop", "trace"})
+    for (const char* option : {"acceptance", "lenience", "tree", "head", "stop", "trace", "num-samples"})
         refuse_if(given.given(option), fmt::format("--num-beams does not go with --{}; leave one out", option));
     const DrafterChoice& drafter = options.speculation.drafter;
     refuse_if(!drafter.kinds.empty() && !drafter.is_one_model(),
@@ -182,12 +185,15 @@ void declare_ranks(OptionSet& set, GenerateOptions& options) {
         "hidden draft passes of a round, exactly, however long the target takes: for study [as many as fit]");
     set.add("replicas", "R", options.replicas, at_least(1),
             "groups of equal size that share the prompts; divides the ranks");
-    set.add(
-        "batch-size", "N", options.batch_size, {1, spec::kMaxSlots},
-        fmt::format("sequences decoded together, up to {}; each text is the one that it is alone", spec::kMaxSlots));
+    set.add("batch-size", "N", options.batch_size, {1, spec::kMaxSlots},
+            fmt::format(
+                "sequences decoded together, up to {}; each text is the one that it is alone [1; with --num-samples N]",
+                spec::kMaxSlots));
     declare_max_context(set, options.models.max_context).also("max-model-len");
     declare_timeout(set, options.models.collective_timeout_seconds);
     set.check([&](const ParsedOptions& given) {
+        const int n_samples = options.requests.num_samples;
+        if (n_samples > 1 && !given.given("batch-size")) options.batch_size = n_samples;
         drafter = with_ahead({drafter}, given, options.placement, options.batch_size, options.ahead,
                              "--draft-placement dedicated, --batch-size 1 and one --draft, which drafts last")
                       .front();
@@ -204,6 +210,12 @@ void check_generate(const ParsedOptions& given, GenerateOptions& options) {
                                     : "nothing to decode: give --prompt TEXT or --input FILE");
     refuse_if(options.prompt && options.prompt->empty(), "--prompt is empty; give some text");
     refuse_if(options.prompt && given.given("output"), "--output goes with --input; a --prompt streams to stdout");
+    refuse_if(options.prompt && options.requests.num_samples > 1,
+              "--num-samples goes with --input; a --prompt streams one text");
+    refuse_if(options.requests.num_samples > 1 && options.requests.sampling.greedy(),
+              "--num-samples needs --temperature above 0: greedy texts are all the same");
+    refuse_if(options.requests.num_samples > 1 && options.check,
+              "--num-samples does not go with --check; leave one out");
     refuse_if(options.prompt && options.replicas > 1,
               "--replicas shares out the prompts of --input; one --prompt needs one replica");
     refuse_if(options.prompt && options.batch_size > 1,
@@ -224,6 +236,7 @@ void check_generate(const ParsedOptions& given, GenerateOptions& options) {
 } // namespace
 
 void declare(OptionSet& set, GenerateOptions& options) {
+    options.requests.takes_samples = true;
     declare_models(set, options.models,
                    "smaller checkpoint with the same vocabulary that proposes; several, the largest first: a cascade, "
                    "each drafts for the one before it; none: plain decoding");

@@ -32,6 +32,7 @@ namespace {
 // Puts the run's settings beside what the replicas counted.
 void add_settings(RunSummary& summary, const GenerateOptions& options, const ModelPair& models) {
     summary.batch_size = models.batch_size;
+    summary.num_beams = models.num_beams;
     summary.ranks = models.layout.world_size;
     summary.load_seconds = models.load_seconds;
     summary.load_bytes = models.load_bytes;

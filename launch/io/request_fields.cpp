@@ -93,6 +93,7 @@ constexpr LineField kLineFields[] = {
      "min_tokens min_length"},
     {"logit_bias", [](auto& v, auto&, auto& r) { r.processing.logit_bias = bias_field(v); }},
     {"banned_tokens", [](auto& v, auto& n, auto& r) { r.processing.banned_tokens = tokens_field(v, n); }},
+    {"num_samples", [](auto& v, auto& n, auto& r) { r.num_samples = count_field(v, n, 1, spec::kMaxSlots); }},
     {"num_beams", [](auto& v, auto& n, auto& r) { r.beams.num_beams = count_field(v, n, 1); }},
     {"length_penalty", [](auto& v, auto& n, auto& r) { r.beams.length_penalty = model::number_of(v, n); }},
     {"early_stopping", [](auto& v, auto&, auto& r) { r.beams.early_stopping = early_stopping_field(v); }},
@@ -110,7 +111,7 @@ struct ForeignField {
 };
 
 constexpr ForeignField kForeignFields[] = {
-    {"n best_of", "[1]", "a line gets one text; write it once for each text, with an id and a seed of its own"},
+    {"n best_of", "[1]", "give num_samples, or with beam search num_return_sequences"},
     {"logprobs prompt_logprobs output_scores", "[false]", "log-probabilities are not in the results; leave it out"},
     {"top_logprobs n_probs", "[0, false]", "log-probabilities are not in the results; leave it out"},
     {"functions", "[[]]", "give tools, a list of objects"},
@@ -293,6 +294,12 @@ void apply_fields(const Json& object, const RequestDefaults& defaults, spec::Req
         for (const LineField& field : kLineFields)
             if (name == field.name) field.set(value, name, request);
     check_beams(object, defaults, request.beams);
+    if (request.num_samples > 1 && !defaults.takes_samples)
+        throw std::runtime_error("num_samples is for generate; leave it out");
+    if (request.num_samples > 1 && request.beams.is_on())
+        throw std::runtime_error("num_samples does not go with beam search; give num_return_sequences");
+    if (request.num_samples > 1 && request.sampling.greedy())
+        throw std::runtime_error("num_samples needs a temperature above 0: greedy texts are all the same");
     if (object.contains("do_sample")) check_do_sample(object["do_sample"], request.sampling);
     if (const char* why = spec::why_invalid(request.sampling); *why != '\0') throw std::runtime_error(as_field(why));
     if (const std::string why = spec::why_invalid(request.processing, vocab_size); !why.empty())
@@ -370,6 +377,7 @@ spec::Request request_like(const RequestDefaults& defaults) {
     request.sampling = defaults.sampling;
     request.processing = defaults.processing;
     request.beams = defaults.beams;
+    request.num_samples = defaults.num_samples;
     request.ignore_eos = defaults.ignore_eos;
     request.stop_strings = defaults.stop_strings;
     return request;
@@ -404,6 +412,8 @@ std::string remedy_for_no_json(const std::string& line) {
 InputItem checked(spec::Request request, const PromptLimits& limits, const std::function<void(spec::Request&)>& fill) {
     try {
         fill(request);
+        std::vector<spec::TokenId>& banned = request.processing.banned_tokens;
+        banned.insert(banned.end(), limits.banned_tokens.begin(), limits.banned_tokens.end());
         if (const std::string why = spec::why_no_source(request, limits.source); !why.empty())
             throw std::runtime_error(why);
         if (const std::string why = spec::why_unservable(request, limits.vocab_size, limits.max_positions);

@@ -99,15 +99,15 @@ std::vector<std::pair<const char*, double>> phase_seconds(const spec::StepSecond
 
 namespace {
 
-// Of a beam search, the best first.
-Json sequences_json(const spec::Completion& completion) {
+// Of a beam search, the best first; samples in the order of their seeds.
+Json sequences_json(const spec::Request& request, const spec::Completion& completion) {
     Json sequences = Json::array();
     for (const spec::FoundText& found : completion.found) {
         Json& one = sequences.emplace_back(Json::object());
         if (completion.has_text) one["text"] = found.text;
         one["token_ids"] = found.tokens;
         one["finish_reason"] = spec::to_string(found.finish_reason);
-        one["score"] = rounded(static_cast<double>(found.score));
+        if (request.beams.is_on()) one["score"] = rounded(static_cast<double>(found.score));
     }
     return sequences;
 }
@@ -121,7 +121,7 @@ std::string result_line(const spec::Request& request, const spec::Completion& co
     if (completion.has_text) rest["text"] = completion.text;
     rest["token_ids"] = completion.tokens;
     rest["finish_reason"] = spec::to_string(completion.finish_reason);
-    if (request.beams.is_on()) rest["sequences"] = sequences_json(completion);
+    if (!completion.found.empty()) rest["sequences"] = sequences_json(request, completion);
     rest["stats"] = {{"prompt_tokens", stats.prompt_tokens}};
     rest["stats"].update(counts_json(stats));
     rest["stats"]["seconds"] = rounded(stats.seconds.total);

@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <utility>
 #include <vector>
 
 namespace entrodraft::launch {
@@ -66,6 +67,7 @@ PromptLimits ModelPair::prompt_limits() const {
     }
     limits.vocab_size = vocab_size;
     limits.max_positions = target_config.max_positions;
+    limits.banned_tokens = banned_tokens;
     if (!target_config.has_encoder()) return limits;
     limits.source = {max_source, target_config.encoder.vocab_size};
     if (tokenizer && !target_config.encoder.own_embedding)
@@ -278,6 +280,10 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
         pair->num_beams = placement.num_beams;
         pair->random_weights = options.random_weights;
         opened = open_pair(options.target, options.drafts, options.random_weights, options.head);
+        // To a beam search banned tokens have a probability, so they are not banned in the head's bias.
+        if (placement.num_beams > 0)
+            for (const std::int64_t token : std::exchange(opened.target.config.banned_token_ids, {}))
+                pair->banned_tokens.push_back(static_cast<spec::TokenId>(token));
         if (!options.needs_text.empty() && !opened.target.tokenizer)
             throw BadOption(fmt::format("{} needs a tokenizer, and --target {} has none (tokenizer.json, or vocab.json "
                                         "with merges.txt); lines of --input may give prompt_token_ids",

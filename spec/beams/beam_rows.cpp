@@ -18,8 +18,9 @@ struct BeamRowHeader {
 };
 
 double log_sum_of(const model::kernels::LogitStats& stats) {
-    if (!std::isfinite(stats.max)) throw std::runtime_error("the largest logit of a row is infinite or no number");
-    return stats.log_sum_exp();
+    const double log_sum = stats.log_sum_exp();
+    if (!std::isfinite(log_sum)) throw std::runtime_error("a logit of a row is infinite or no number");
+    return log_sum;
 }
 
 float log_prob_of(float logit, double log_sum) {

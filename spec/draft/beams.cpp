@@ -251,8 +251,10 @@ void BeamDrafter::draft(const DraftTask& task, Slot& slot) {
         task.draft->end = DraftEnd::rule;
         return;
     }
-    if (!slot.tree)
+    if (!slot.tree) {
+        texts_.prefill(task.slot, task.tokens); // what is not read: the source, where the prompt is a single token
         slot.tree.emplace(task.slot, static_cast<int>(task.tokens.size()) - 1, model_.cache().shape().capacity);
+    }
     Level level = first_level(task, slot);
     double reach = 1;
     task.draft->end = DraftEnd::cap;

@@ -129,8 +129,8 @@ TEST(Requests, ManyFieldsOfTheUserAreReadInTimeInProportion) {
 
 TEST(Requests, WhatOtherServersServeAndThisOneDoesNotIsRefusedByName) {
     const std::vector<std::pair<std::string, std::string>> cases = {
-        {R"("n": 2)", "field n: a line gets one text"},
-        {R"("best_of": 3)", "field best_of: a line gets one text"},
+        {R"("n": 2)", "field n: give num_samples"},
+        {R"("best_of": 3)", "field best_of: give num_samples"},
         {R"("logprobs": 5)", "field logprobs: log-probabilities are not in the results"},
         {R"("logprobs": true)", "field logprobs"},
         {R"("top_logprobs": 2)", "field top_logprobs"},
@@ -156,7 +156,7 @@ TEST(Requests, WhatOtherServersServeAndThisOneDoesNotIsRefusedByName) {
         {R"("stop_sequences": ["a"])", "did you mean stop?"},
         {R"("maxTokens": 5)", "did you mean max_new_tokens?"},
         {R"("max-output-tokens": 5)", "did you mean max_new_tokens?"},
-        {R"("bestOf": 3)", "field bestOf: a line gets one text"},
+        {R"("bestOf": 3)", "field bestOf: give num_samples"},
         {R"("responseFormat": {"type": "json_object"})", "field responseFormat: texts are not held to a format"},
     };
     for (const auto& [field, part] : cases) {

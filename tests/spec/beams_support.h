@@ -72,6 +72,7 @@ inline std::vector<GoldenBeamModel> golden_beam_models(std::size_t step = 1) {
 
 inline TestModelOptions beam_options(TestModelOptions options, const GoldenBeamModel& model, int n_slots) {
     options.eos_token_ids = model.eos;
+    options.bans = false; // they are the requests'
     options.decoder.n_slots = n_slots;
     options.decoder.tree_positions =
         spec::tree_positions(kMostBeams, model::read_config(model.directory / "target").max_positions);

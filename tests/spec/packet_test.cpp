@@ -105,7 +105,8 @@ TEST(Packet, SaysWhichFieldIsUnexpected) {
     says("magic", [](Packet& p) { p.header().magic ^= 1; });
     says("version", [](Packet& p) { p.header().version += 1; });
     says("command 0", [](Packet& p) { p.header().command = static_cast<Command>(0); });
-    says("command 8", [](Packet& p) { p.header().command = static_cast<Command>(8); });
+    says("command 9", [](Packet& p) { p.header().command = static_cast<Command>(9); });
+    says("prompt of slot 0", [](Packet& p) { p.header().command = Command::share; });
     says("slot 2 ", [](Packet& p) { p.header().slot = 2; });
     says("0 bytes", [](Packet& p) { p.header().command = Command::admit; });
     says("0 rows", [](Packet& p) { p.header().command = Command::prefill; });
