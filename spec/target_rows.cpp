@@ -20,12 +20,14 @@ constexpr double kNoValue = -std::numeric_limits<double>::infinity();
 constexpr std::size_t kStatusBytes = sizeof(std::uint64_t);
 constexpr int kRoot = dist::RankLayout::kCoordinatorReplicaRank;
 
+// Weights are applied to logarithmic probabilities, which a rank alone does not know.
+RowFormat beam_format(const Request& request) {
+    return request.processing.weighs() ? RowFormat::logits : RowFormat::beams;
+}
+
 } // namespace
 
-RowFormat row_format(const VerifyOptions& options, const Request& request) {
-    const SamplingOptions& sampling = request.sampling;
-    // Weights are applied to logarithmic probabilities, which a rank alone does not know.
-    if (request.beams.is_on()) return request.processing.weighs() ? RowFormat::logits : RowFormat::beams;
+RowFormat row_format(const VerifyOptions& options, const SamplingOptions& sampling) {
     if (options.whole_rows || options.acceptance.kind == Acceptance::typical) return RowFormat::logits;
     if (sampling.greedy()) return options.acceptance.lenience == 1 ? RowFormat::arg_max : RowFormat::logits;
     if (options.acceptance.kind != Acceptance::gumbel) return RowFormat::logits;
@@ -47,7 +49,9 @@ std::size_t GatherSetting::max_slice() const {
 RowEncoder::RowEncoder(const GatherSetting& setting, const Request& request, bool verified_on_device)
     : setting_(&setting), sampling_(request.sampling), num_beams_(request.beams.num_beams),
       noise_(sampling_.seed, request.sequence_key), resample_(sampling_.seed, request.sequence_key, Purpose::resample),
-      format_(verified_on_device ? RowFormat::verified_on_device : row_format(setting.options, request)) {
+      format_(verified_on_device      ? RowFormat::verified_on_device
+              : request.beams.is_on() ? beam_format(request)
+                                      : row_format(setting.options, sampling_)) {
     if (request.processing.is_off()) return;
     const std::vector<std::int64_t>& eos = setting.config->eos_token_ids;
     processor_.emplace(request.processing, request.prompt, std::vector<TokenId>(eos.begin(), eos.end()));

@@ -40,8 +40,8 @@ struct VerifyOptions {
     bool whole_rows = false;     // logits are wanted however they are verified
 };
 
-// Of a sequence that is not verified on the device. Local.
-RowFormat row_format(const VerifyOptions& options, const Request& request);
+// Of a sequence that is neither verified on the device nor a beam search. Local.
+RowFormat row_format(const VerifyOptions& options, const SamplingOptions& sampling);
 
 // What all sequences of a replica have in common.
 struct GatherSetting {

@@ -186,9 +186,9 @@ void declare_ranks(OptionSet& set, GenerateOptions& options) {
     set.add("replicas", "R", options.replicas, at_least(1),
             "groups of equal size that share the prompts; divides the ranks");
     set.add("batch-size", "N", options.batch_size, {1, spec::kMaxSlots},
-            fmt::format(
-                "sequences decoded together, up to {}; each text is the one that it is alone [1; with --num-samples N]",
-                spec::kMaxSlots));
+            fmt::format("sequences decoded together, up to {}; each text is the one that it is alone [1; with "
+                        "--num-samples as many]",
+                        spec::kMaxSlots));
     declare_max_context(set, options.models.max_context).also("max-model-len");
     declare_timeout(set, options.models.collective_timeout_seconds);
     set.check([&](const ParsedOptions& given) {

@@ -69,7 +69,7 @@ TEST(Beams, WithADraftAreThoseWithoutForEveryFamily) {
     if (const std::string why = lacking_on_torch("beam search"); !why.empty()) GTEST_SKIP() << why;
     Ranks ranks;
     Counts counts;
-    for (const GoldenBeamModel& model : golden_beam_models(ranks.replica->size() == 1 ? 4 : 13)) {
+    for (const GoldenBeamModel& model : golden_beam_models(ranks.replica->size() == 1 ? 7 : 11)) {
         SCOPED_TRACE(model.directory.filename());
         if (!fits(model, ranks.replica->size())) continue;
         const TestModelOptions options = beam_options(ranks.options(), model, 2);
