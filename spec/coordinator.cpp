@@ -223,7 +223,7 @@ void Coordinator::verify(Sequence& own, const Draft& draft, const TargetRows& ro
     own.last_accepted = verified.last_accepted;
     const std::vector<int> path = path_to(draft.parents, verified.last_accepted);
     own.logit_margins.insert(own.logit_margins.end(), verified.margins.begin(), verified.margins.end());
-    own.stats.count_tree(draft.parents, verified.last_accepted, draft.passes);
+    own.stats.count_tree(draft.parents, verified.last_accepted, draft.passes, draft.further_rows);
     own.stats.count_entropies(draft.entropies_on(path), accepted);
     own.stats.ahead += draft.ahead;
     own.stats.overlap += verified.overlap;
@@ -255,7 +255,8 @@ void Coordinator::verify_beams(Sequence& own, const Draft& draft, const TargetRo
     own.beam_ends = std::move(outcome.ends);
     own.verification = {outcome.accepted, search.running().empty() ? -1 : search.running()[0].tokens.back()};
     const int n_rows = static_cast<int>(n_ends) + n_drafted;
-    own.stats.count_beams({n_rows, levels_of(n_ends, draft.parents), outcome.accepted, draft.passes});
+    own.stats.count_beams(
+        {n_rows, levels_of(n_ends, draft.parents), outcome.accepted, draft.passes, draft.further_rows});
     if (!own.request().plain)
         gain_.learn({.tokens = {},
                      .accepted = outcome.accepted,
@@ -264,7 +265,8 @@ void Coordinator::verify_beams(Sequence& own, const Draft& draft, const TargetRo
                      .target_seconds = target_seconds,
                      .batch_load = load,
                      .rows = n_rows,
-                     .emitted = search.length() - length});
+                     .emitted = search.length() - length,
+                     .further_draft_rows = static_cast<double>(draft.further_rows)});
     if (length == 0) own.stats.seconds.first_token = parts_.clock->now_seconds() - own.admitted_at;
     if (search.ended()) own.end_beams();
 }

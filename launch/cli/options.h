@@ -161,6 +161,7 @@ struct LatencyPlan {
     std::vector<int> contexts;    // tokens in the cache before each pass, one after another; empty: default_context()
     int repetitions = 200;
     std::optional<spec::TreeOptions> tree; // whose first rows are timed beside chains of as many; a fixed one
+    bool draft_levels = false;             // whether a draft's passes over a level of a tree are timed too
 
     int max_rows() const { return *std::ranges::max_element(rows); }
     bool times(int n_rows) const {
@@ -218,7 +219,7 @@ struct RecordOptions {
 // Costs in place of those of the recording; empty: its own.
 struct CostsInstead {
     std::string file;
-    std::optional<double> t_draft_ms, t_first_draft_ms, t_round_ms;
+    std::optional<double> t_draft_ms, t_first_draft_ms, t_draft_row_ms, t_round_ms;
     std::vector<double> t_target_ms; // of passes of 1, 2, ... rows; the last goes on
 };
 

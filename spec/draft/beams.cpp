@@ -78,6 +78,10 @@ class BeamDrafter final : public Drafter {
     Level level_behind(const DraftTask& task, std::span<const LevelToken> above, std::span<const int> first_rows,
                        BeamTree& tree);
     model::PassResult pass(BeamTree& tree, std::span<const int> logit_rows);
+    static void count_pass(const DraftTask& task, const BeamTree& tree) {
+        ++task.draft->passes;
+        task.draft->further_rows += tree.n_rows() - 1;
+    }
     DraftedToken seen(const Level& level, std::size_t width, std::size_t n_beams) const;
     std::size_t choose_width(const DraftTask& task, const Level& level, double reach) const;
     double row_seconds(const DraftTask& task, std::size_t rows, std::size_t more) const;
@@ -115,7 +119,8 @@ double BeamDrafter::row_seconds(const DraftTask& task, std::size_t rows, std::si
 bool BeamDrafter::begins(const DraftTask& task, Slot& slot) const {
     const double rate = task.gain->tokens_per_second();
     const std::size_t n = task.beams->n_beams();
-    if (mean_chance_ >= rate * (task.gain->draft_seconds(1) + row_seconds(task, n, 2 * n))) return true;
+    if (mean_chance_ >= rate * (task.gain->draft_seconds(1, static_cast<double>(n) - 1) + row_seconds(task, n, 2 * n)))
+        return true;
     if (++slot.rounds_without < slot.gap) return false;
     slot.rounds_without = 0;
     slot.gap = std::min(2 * slot.gap, kLastGap);
@@ -186,7 +191,7 @@ BeamDrafter::Level BeamDrafter::first_level(const DraftTask& task, Slot& slot) {
             }
         for (std::size_t i = 0; i < paths.size() && is_read; ++i)
             ends[i].node = tree.add(paths[i].back(), nodes[i]);
-        ++task.draft->passes;
+        count_pass(task, tree);
         if (!is_read) pass(tree, {});
     }
     std::vector<int> rows;
@@ -208,7 +213,7 @@ BeamDrafter::Level BeamDrafter::next_level(const DraftTask& task, Slot& slot, st
         above[i].node = tree.add(above[i].token, parents[i]);
         rows.push_back(static_cast<int>(first + i));
     }
-    ++task.draft->passes;
+    count_pass(task, tree);
     return level_behind(task, above, rows, tree);
 }
 
@@ -275,8 +280,10 @@ void BeamDrafter::draft(const DraftTask& task, Slot& slot) {
         }
         // Another level costs a pass of the draft, and rows of at least the target's beams.
         const std::size_t rows = search.running().size() + task.draft->tokens.size();
-        const double seconds = task.gain->draft_seconds(task.draft->passes + 1) -
-                               task.gain->draft_seconds(task.draft->passes) + row_seconds(task, rows, search.n_beams());
+        const Draft& draft = *task.draft;
+        const double seconds =
+            task.gain->draft_seconds(draft.passes + 1, draft.further_rows + static_cast<int>(width) - 1) -
+            task.gain->draft_seconds(draft.passes, draft.further_rows) + row_seconds(task, rows, search.n_beams());
         task.draft->end = depth == most ? DraftEnd::budget : DraftEnd::rule;
         const bool has_room = task.draft->tokens.size() + search.n_beams() <= static_cast<std::size_t>(task.max_tokens);
         if (depth == most || !has_room || reach * chance <= task.gain->tokens_per_second() * seconds) return;

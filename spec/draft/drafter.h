@@ -40,6 +40,7 @@ struct Draft {
     std::span<const float> q;          // [tokens.size()][vocab] adjusted distributions; empty where none is drawn from
     DraftEnd end = DraftEnd::none;
     int passes = 0;             // of the model that drafts for the target, but for those hidden behind its passes
+    int further_rows = 0;       // of these passes, beyond one each
     DraftedAhead ahead;         // for this phase
     double seconds = 0;         // of the phase, but for entropy_seconds
     double entropy_seconds = 0; // on entropy and stop decision, beyond the sums that the head's pass keeps

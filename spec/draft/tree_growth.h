@@ -104,7 +104,7 @@ class TreeGrowth {
     std::vector<int> proposed() const;
     double rate() const;
     double row_seconds() const;
-    bool another_level_pays(std::span<const int> level, double of_row) const;
+    std::vector<int> level_that_pays(std::vector<int> level) const;
 
     TreeShape* shape_;
     const DraftTask* task_ = nullptr;
@@ -116,8 +116,9 @@ class TreeGrowth {
     int max_nodes_ = 0;
     int n_proposed_ = 0; // in the last round
     BatchLoad load_;
-    double passes_ = 0; // as passes() has them
-    double share_ = 1;  // of the last pass, and of what the next will be taken for
+    double passes_ = 0;       // as passes() has them
+    double further_rows_ = 0; // of these passes, beyond one each
+    double share_ = 1;        // of the last pass, and of what the next will be taken for
     int n_read_ = 0;
     int best_ = -1; // the best path's last token that the rule has seen
 };
