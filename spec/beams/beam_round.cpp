@@ -19,9 +19,9 @@ int row_of(TokenId token, int parent, std::size_t n_ends, std::span<const TokenI
 int levels_of(std::size_t n_ends, Parents parents) {
     std::vector<int> levels; // up to each token
     int most = 0;
-    for (const int parent : parents) {
-        const bool is_first = parent < static_cast<int>(n_ends);
-        levels.push_back(is_first ? 1 : levels[static_cast<std::size_t>(parent) - n_ends] + 1);
+    for (int i = 0; i < static_cast<int>(parents.size()); ++i) {
+        const int parent = parent_of(parents, i) - static_cast<int>(n_ends);
+        levels.push_back(parent < 0 ? 1 : levels[static_cast<std::size_t>(parent)] + 1);
         most = std::max(most, levels.back());
     }
     return most;
