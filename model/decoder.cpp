@@ -19,7 +19,8 @@ DecoderSetup prepare_decoder(const Checkpoint& checkpoint, const ModelConfig& co
     setup.shard = shard_of(config, tp.rank(), tp.size());
     const int capacity = options.capacity > 0 ? options.capacity : config.max_positions;
     setup.config.max_positions = std::min(config.max_positions, capacity);
-    setup.cache = {config.n_layers, setup.shard.n_kv_heads(), config.head_dim, options.n_slots, capacity};
+    setup.cache = {config.n_layers, setup.shard.n_kv_heads(), config.head_dim, options.n_slots,
+                   capacity + options.tree_positions};
     if (!config.has_encoder()) return setup;
     const ModelConfig encoder = encoder_of(setup.config);
     setup.encoder_shard = shard_of(encoder, tp.rank(), tp.size());

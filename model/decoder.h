@@ -84,8 +84,9 @@ enum class TensorParallelSum { automatic, all_reduce, ordered };
 struct DecoderOptions {
     WeightType weight_type = WeightType::float32;
     int n_slots = 1;
-    int capacity = 0;                                                  // positions a slot; 0: the model's max_positions
-    int source_capacity = 0;                                           // tokens of a source; 0: what its encoder takes
+    int capacity = 0;        // positions a slot; 0: the model's max_positions
+    int tree_positions = 0;  // more a slot, for the branches of trees that stay in the cache
+    int source_capacity = 0; // tokens of a source; 0: what its encoder takes
     double timeout_seconds = dist::kDefaultTimeoutSeconds;             // of every collective
     const kernels::Kernels* kernels = nullptr;                         // of a CPU; null: the fastest it can run
     TensorParallelSum sum = TensorParallelSum::automatic;              // of a GPU

@@ -122,6 +122,7 @@ struct RoundCounts {
     int accepted = 0;
     int passes = 0;
     int further_rows = 0; // of these
+    int rows = 0;         // of the target's pass
 };
 
 void count(Stats& stats, const RoundCounts& round) {
@@ -133,7 +134,7 @@ void count(Stats& stats, const RoundCounts& round) {
     stats.draft_passes += round.passes;
     stats.further_draft_rows += round.further_rows;
     stats.drafting_rounds += round.passes > 0 ? 1 : 0;
-    count_at(stats.passes_of_rows, round.drafted + 1);
+    count_at(stats.passes_of_rows, round.rows);
     count_at(stats.rounds_of_accepted, round.accepted);
     const auto verified = static_cast<std::size_t>(round.verified);
     if (stats.by_position.size() < verified) stats.by_position.resize(verified);
@@ -147,7 +148,8 @@ void Stats::count_round(int n_drafted, int n_accepted, int n_draft_passes) {
     if (n_drafted < 0 || n_accepted < 0 || n_accepted > n_drafted || n_draft_passes < 0)
         throw std::invalid_argument(fmt::format("a round of {} drafted and {} accepted tokens in {} passes cannot be",
                                                 n_drafted, n_accepted, n_draft_passes));
-    count(*this, {n_drafted, n_drafted, std::min(n_drafted, n_accepted + 1), n_accepted, n_draft_passes, 0});
+    count(*this,
+          {n_drafted, n_drafted, std::min(n_drafted, n_accepted + 1), n_accepted, n_draft_passes, 0, n_drafted + 1});
 }
 
 void Stats::count_tree(Parents parents, int last_accepted, int n_draft_passes, int n_further_rows) {
@@ -159,7 +161,13 @@ void Stats::count_tree(Parents parents, int last_accepted, int n_draft_passes, i
         goes_on = goes_on || parent_of(parents, node) == last_accepted;
     }
     const int n_accepted = depth_of(parents, last_accepted);
-    count(*this, {n_drafted, n_levels, n_accepted + (goes_on ? 1 : 0), n_accepted, n_draft_passes, n_further_rows});
+    count(*this, {n_drafted, n_levels, n_accepted + (goes_on ? 1 : 0), n_accepted, n_draft_passes, n_further_rows,
+                  n_drafted + 1});
+}
+
+void Stats::count_beams(const BeamRound& round) {
+    count(*this, {round.levels, round.levels, std::min(round.levels, round.accepted + 1), round.accepted,
+                  round.draft_passes, round.further_draft_rows, round.rows});
 }
 
 void Stats::count_entropies(std::span<const float> entropies_nats, int n_accepted) {

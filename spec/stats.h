@@ -53,6 +53,15 @@ struct DraftedAhead {
     DraftedAhead& operator+=(const DraftedAhead& other);
 };
 
+// A round of a beam search, which accepts levels of drafted tokens.
+struct BeamRound {
+    int rows = 0;   // of the target's pass
+    int levels = 0; // of drafted tokens: what is counted as drafted
+    int accepted = 0;
+    int draft_passes = 0;
+    int further_draft_rows = 0; // of these, beyond one each
+};
+
 struct Stats {
     std::int64_t sequences = 0;
     std::int64_t prompt_tokens = 0;
@@ -79,6 +88,7 @@ struct Stats {
     void count_round(int n_drafted, int n_accepted, int n_draft_passes);
     // Of any tree: at a position one of the tokens behind the accepted path was accepted, or none of them.
     void count_tree(Parents parents, int last_accepted, int n_draft_passes, int n_further_rows = 0);
+    void count_beams(const BeamRound& round);
     // Of a round's drafted tokens; NaN: no entropy.
     void count_entropies(std::span<const float> entropies_nats, int n_accepted);
     Stats& operator+=(const Stats& other);

@@ -52,6 +52,7 @@ struct ModelOptions {
     double collective_timeout_seconds = dist::kDefaultTimeoutSeconds;
     ChatTemplateOptions chat_template;
     std::string needs_text;   // the option that a model without a tokenizer cannot honour; empty: none
+    std::string needs_cpu;    // the option that our CPU kernels alone can honour; empty: none
     bool needs_trees = false; // --tree: positions of all models have to allow it
     bool quiet = false;       // no bar while weights are read
 
@@ -63,6 +64,9 @@ struct RequestDefaults {
     int max_new_tokens = spec::Request::kDefaultNewTokens;
     spec::SamplingOptions sampling;
     spec::LogitProcessing processing;
+    spec::BeamOptions beams; // num_beams is the most that a line may ask for
+    int num_samples = 1;
+    bool takes_samples = false; // whether a line may ask for several
     bool ignore_eos = false;
     std::vector<std::string> stop_strings;
     bool chat = false;                 // a prompt is one message of the user

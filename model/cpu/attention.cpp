@@ -3,6 +3,7 @@
 #include "model/checkpoint/half.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace entrodraft::model {
 
@@ -19,6 +20,7 @@ Attention::Attention(const ModelConfig& config, const RankShard& shard, KvCache&
     const std::size_t row = index(cache.shape().capacity) * sizeof(float);
     scores_ = Buffer(index(n_threads) * kernels::kMaxQueries * row);
     if (texts_) return; // a source's positions are its encoder's
+    row_biases_ = Buffer(scores_.bytes());
     if (!reads.relative_bias.empty()) make_relative_biases(reads.relative_bias);
     if (config.positions == Positions::rotary) rotary_.emplace(config.rope);
     if (config.positions != Positions::alibi) return;
@@ -35,7 +37,6 @@ void Attention::make_relative_biases(std::span<const float> by_bucket) {
             relative_.push_back(by_bucket[index(bucket) * index(n_query_heads_) + index(head)]);
         }
     }
-    biases_ = Buffer(scores_.bytes());
 }
 
 void Attention::cover(int position) {
@@ -149,34 +150,43 @@ void Attention::set_query(kernels::AttentionArgs& args, int i, int thread, const
     args.out[i] = task.attended.row(row) + query_head * dim;
     if (reads_all_) {
         args.n_keys[i] = cache_->length(memory_slot(pass.rows[index(row)].slot));
-        if (!relative_.empty()) args.bias[i] = relative_biases(i, thread, task, row, query_head, args.n_keys[i]);
+        if (!relative_.empty()) args.bias[i] = row_biases(i, thread, task, row, query_head, args.n_keys[i], 0);
         return;
     }
     args.n_keys[i] = segment.cached + (pass.mask == Mask::block ? segment.end : row + 1) - segment.begin;
-    // In a tree, the cached keys within reach; the tree itself is narrower than any window.
-    const int end = pass.mask == Mask::by_parent ? pass.rows[index(row)].position + 1 : args.n_keys[i];
+    const bool is_tree = pass.mask == Mask::by_parent;
+    const int end = is_tree ? pass.rows[index(row)].position + 1 : args.n_keys[i];
     if (window > 0) args.first_key[i] = std::max(0, end - window);
-    if (pass.mask == Mask::by_parent) {
+    const bool ends_in_tree = is_tree && args.first_key[i] > segment.tree_begin; // the window
+    if (is_tree) {
         args.first_key[i] = std::min(args.first_key[i], segment.tree_begin);
-        args.mask[i] = &layout.ancestors[index(row) * PassLayout::kAncestorWords];
+        args.mask[i] = layout.ancestors_of(row);
         args.mask_begin[i] = segment.tree_begin;
     }
-    if (!slopes_.empty()) args.bias[i] = biases_.as<float>() + index(query_head) * args.scratch_stride;
-    if (!relative_.empty()) args.bias[i] = relative_biases(i, thread, task, row, query_head, args.n_keys[i]);
+    if (!relative_.empty() || ends_in_tree || (is_tree && !slopes_.empty()))
+        args.bias[i] = row_biases(i, thread, task, row, query_head, args.n_keys[i], window);
+    else if (!slopes_.empty())
+        args.bias[i] = biases_.as<float>() + index(query_head) * args.scratch_stride;
 }
 
-const float* Attention::relative_biases(int i, int thread, const Task& task, int row, int query_head, int n_keys) {
+const float* Attention::row_biases(int i, int thread, const Task& task, int row, int query_head, int n_keys,
+                                   int window) {
     const PassLayout& layout = *task.layout;
+    const std::size_t stride = index(cache_->shape().capacity);
     const int reach = config_->relative.max_distance, position = layout.pass.rows[index(row)].position;
-    const float* by_distance = relative_.data() + index(query_head) * index(2 * reach + 1) + reach;
-    float* to =
-        biases_.as<float>() + (index(thread) * kernels::kMaxQueries + index(i)) * index(cache_->shape().capacity);
+    const float* by_distance =
+        relative_.empty() ? nullptr : relative_.data() + index(query_head) * index(2 * reach + 1) + reach;
+    const float* by_position = slopes_.empty() ? nullptr : biases_.as<float>() + index(query_head) * stride;
+    float* to = row_biases_.as<float>() + (index(thread) * kernels::kMaxQueries + index(i)) * stride;
     const bool is_tree = !reads_all_ && layout.pass.mask == Mask::by_parent;
     const int tree_begin = layout.segments[index(layout.segment_of[index(row)])].tree_begin;
-    const std::uint64_t* ancestors = is_tree ? &layout.ancestors[index(row) * PassLayout::kAncestorWords] : nullptr;
+    const std::uint64_t* ancestors = is_tree ? layout.ancestors_of(row) : nullptr;
     int key_position = 0;
     for (int j = 0; j < n_keys; ++j) {
-        to[j] = by_distance[std::clamp(position - key_position, -reach, reach)];
+        to[j] = by_distance   ? by_distance[std::clamp(position - key_position, -reach, reach)]
+                : by_position ? by_position[key_position]
+                              : 0;
+        if (window > 0 && key_position <= position - window) to[j] = -INFINITY;
         const int bit = j - tree_begin; // keys beside the row's branch do not count
         const bool is_seen = !is_tree || bit < 0 || (ancestors[bit / 64] >> (bit % 64) & 1) != 0;
         key_position += is_seen ? 1 : 0;

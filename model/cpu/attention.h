@@ -60,8 +60,9 @@ class Attention {
                      int count);
     // Puts query `i` of a call, this row's and head's, into its arguments.
     void set_query(kernels::AttentionArgs& args, int i, int thread, const Task& task, int row, int query_head);
-    // Biases of the keys that a row sees, into a thread's memory for query `i`.
-    const float* relative_biases(int i, int thread, const Task& task, int row, int query_head, int n_keys);
+    // What the scores of the keys that a row sees gain by their positions, into a thread's memory for query `i`: of
+    // relative positions, and of trees ALiBi's and, behind a `window` (0: none), minus infinity.
+    const float* row_biases(int i, int thread, const Task& task, int row, int query_head, int n_keys, int window);
     int memory_slot(int slot) const { return texts_ ? texts_->source(slot) : slot; }
     void make_relative_biases(std::span<const float> by_bucket);
     bool own_heads() const { return static_cast<int>(groups_.size()) % n_threads_ == 0; }
@@ -76,7 +77,8 @@ class Attention {
     std::optional<RotaryTable> rotary_;
     std::vector<float> slopes_;   // ALiBi, [own query heads]
     std::vector<float> relative_; // [own query heads][2 max_distance + 1], by distance, from -max_distance on
-    Buffer biases_;               // ALiBi: [own query heads][capacity], scaled as scores are; relative: as scores_
+    Buffer biases_;               // ALiBi: [own query heads][capacity], scaled as scores are
+    Buffer row_biases_;           // as scores_
     int covered_ = 0;             // positions of biases_
     Buffer scores_;               // [threads][kMaxQueries][capacity]
 };

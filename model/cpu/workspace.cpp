@@ -37,7 +37,7 @@ CpuWorkspace::CpuWorkspace(const ModelConfig& model, const RankShard& held, cons
 }
 
 void CpuWorkspace::begin_pass(const Pass& pass, const KvCache& cache) {
-    layout.set(pass, config, cache, kMaxRows);
+    layout.set(pass, config, cache, {.any_tree = true});
     attention.cover(layout.last_position);
     hidden.resize(pass.hidden_layers.size() * pass.rows.size() * index(config.hidden_size));
 }

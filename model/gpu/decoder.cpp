@@ -142,7 +142,7 @@ class GpuDecoder final : public Decoder {
 };
 
 PassResult GpuDecoder::forward(const Pass& pass) {
-    layout_.set(pass, config_, *cache_, max_prompt_rows());
+    layout_.set(pass, config_, *cache_, {.max_prompt_rows = max_prompt_rows()});
     const Form form = form_of(pass);
     workspace_.make_summed(deadline());
     if (form.extension != nullptr) form.extension->prepare(outputs_.logits(form.logits), deadline());

@@ -83,7 +83,7 @@ Tensor TorchWorkspace::mask_of(const Segment& segment, int window) const {
         const int end = in_tree ? pass.rows[index(row)].position + 1 : n_keys;
         int first = window > 0 ? std::max(0, end - window) : 0;
         if (in_tree) first = std::min(first, segment.tree_begin);
-        const std::uint64_t* ancestors = in_tree ? &layout.ancestors[index(row) * PassLayout::kAncestorWords] : nullptr;
+        const std::uint64_t* ancestors = in_tree ? layout.ancestors_of(row) : nullptr;
         for (int j = 0; j < keys; ++j) {
             const int in_tree_at = j - segment.tree_begin;
             const bool sees =

@@ -8,6 +8,7 @@
 
 #include "dist/clock.h"
 #include "model/decoder.h"
+#include "spec/beams/beam_search.h"
 #include "spec/draft/lookup_index.h"
 #include "spec/packet.h"
 #include "spec/request.h"
@@ -74,9 +75,10 @@ struct DraftTask {
     ChoiceSetting choice;
     StopRule* rule = nullptr;
     Draft* draft = nullptr;
-    int left_tokens = 0;             // what budget and target context leave, the cap apart
-    bool verified_on_device = false; // rows stay on the GPU, see packet.h: only where the drafter keeps rows
-    const GainModel* gain = nullptr; // what the replica has learnt of the costs of passes; null: nothing
+    int left_tokens = 0;               // what budget and target context leave, the cap apart
+    bool verified_on_device = false;   // rows stay on the GPU, see packet.h: only where the drafter keeps rows
+    const GainModel* gain = nullptr;   // what the replica has learnt of the costs of passes; null: nothing
+    const BeamSearch* beams = nullptr; // of a beam search; max_tokens are then those of its tree
 };
 
 class Drafter {

@@ -1,6 +1,7 @@
 // Every family on one rank: against transformers, bit for bit against itself, and in all types of weights.
 #include "model/families/families.h"
 #include "tests/model/encoder_decoders.h"
+#include "tests/model/tree_bits.h"
 
 #include <set>
 
@@ -142,6 +143,15 @@ double distance_from_float32(const FamilyGolden& golden, WeightType type) {
 
 // Memory of the file's own type holds its weights exactly; other types round. Seen: bfloat16 0.007, float16 0.0008,
 // int8 0.013 to 0.056.
+// With ALiBi, relative positions and windows that end within the tree too.
+TEST_P(Families, BitsOfARowOfATreeAreThoseOfItsBranchAlone) {
+    if (const std::string why = lacking_on_torch(kRowBits); !why.empty()) GTEST_SKIP() << why;
+    TestModel model = load();
+    model.read(varied_tokens(5, model.config.vocab_size, 2));
+    const int n = model.config.max_positions < 64 ? 20 : 60; // nodes
+    expect_bits_of_branches(model, random_tree(n, 5, model.config.vocab_size));
+}
+
 TEST_P(Families, OtherTypesOfWeightsStayNearFloat32) {
     if (const std::string why = lacking_on_torch("8-bit weights"); !why.empty()) GTEST_SKIP() << why;
     const WeightType stored = model::read_config(golden().directory).stored_type;
