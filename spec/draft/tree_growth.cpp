@@ -217,10 +217,11 @@ double TreeGrowth::rate() const {
     return tokens / (costs.draft_seconds(passes_, further_rows_) + target);
 }
 
-// Of one row more than what would be proposed now.
+// Of a row more than what would be proposed now, on average until there are twice as many: passes grow by steps where
+// rows are padded, and the next row alone would seem free or dear.
 double TreeGrowth::row_seconds() const {
-    const int rows = static_cast<int>(proposed().size()) + 1 + load_.rows_beside;
-    return task_->gain->target_seconds(rows + 1) - task_->gain->target_seconds(rows);
+    const int own = static_cast<int>(proposed().size()) + 1, rows = own + load_.rows_beside;
+    return (task_->gain->target_seconds(rows + own) - task_->gain->target_seconds(rows)) / own;
 }
 
 // Those of a level whose children are worth a row of the draft; none where they are not worth a pass. Looked at are so

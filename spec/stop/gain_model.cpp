@@ -14,6 +14,7 @@ constexpr double kWeightVariance = 0.5; // of a weight before anything is seen, 
 constexpr double kWander = 1e-5;        // variance that a weight gains a token
 constexpr double kCostVariance = 1;     // the same of what draft passes take, in what the first is taken to
 constexpr double kCostWander = 1e-4;    // a round
+constexpr double kMaxOver = 1.5;        // a round's time counts for at most so many times what is expected of it
 constexpr std::size_t kNarrow = 16;     // rows up to which each row count has its own mean
 constexpr double kRowCost = 0.03;       // of a further row, in passes of one row, before anything is measured
 
@@ -142,7 +143,8 @@ void GainModel::learn_token(const DraftedToken& token, double residual, bool acc
     count(by_match_[match_bin(token.match_length)]);
 }
 
-// Times come with outliers: a value counts for at most twice what is expected of it.
+// Times come with outliers: a value counts for at most kMaxOver times what is expected of it. A row count whose mean
+// one of them had raised would not come up again.
 void GainModel::learn_times(const RoundRecord& round) {
     constexpr double kMaxWeight = 200; // rounds a mean looks back on
     // A row count that came up long ago gives way to the line through those that come up now: were its time taken in a
@@ -162,7 +164,7 @@ void GainModel::learn_times(const RoundRecord& round) {
         if (each.weight < kForgotten) each.weight = 0;
     }
     timing.weight = std::min(timing.weight + 1, kMaxWeight);
-    const double value = std::min(round.target_seconds, 2 * expected);
+    const double value = std::min(round.target_seconds, kMaxOver * expected);
     timing.seconds += (value - timing.seconds) / timing.weight;
     refresh_target_seconds();
 
@@ -177,7 +179,7 @@ void GainModel::learn_draft_times(const RoundRecord& round) {
     if (!draft_was_timed_) draft_unit_ = round.draft_seconds / expected; // the ratio of weights is far from it at times
     draft_was_timed_ = true;
     if (!(draft_unit_ > 0)) return;
-    const double error = std::min(round.draft_seconds / draft_unit_, 2 * expected) - expected;
+    const double error = std::min(round.draft_seconds / draft_unit_, kMaxOver * expected) - expected;
     const double curvature = 1 / (kNoise * expected * kNoise * expected);
     draft_.learn(counts, curvature * error, curvature);
     const auto& [first, next, row] = draft_.values();
@@ -231,7 +233,7 @@ void GainModel::refresh_target_seconds() {
     const std::size_t n = by_rows_.size(), n_narrow = std::min(n, kNarrow);
     const Line narrow = line_through(0, n_narrow);
     for (std::size_t i = 0; i < n_narrow; ++i) {
-        constexpr double kLineWeight = 3;
+        constexpr double kLineWeight = 10;
         const double line = narrow.at(i), w = by_rows_[i].weight;
         target_seconds_[i] = (w * by_rows_[i].seconds + kLineWeight * line) / (w + kLineWeight);
         if (i > 0) target_seconds_[i] = std::max(target_seconds_[i], target_seconds_[i - 1]);
