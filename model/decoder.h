@@ -97,6 +97,11 @@ struct DecoderOptions {
 // parts. Local.
 dist::Slice vocab_slice(const ModelConfig& config, int tp_rank, int tp_size);
 
+// What a model has that only our CPU kernels compute so far, and neither GPU kernels nor torch, as "an encoder"; empty:
+// nothing. Local.
+enum class OtherDevice { gpu, torch };
+std::string what_needs_cpu(const ModelConfig& config, OtherDevice device);
+
 // What a decoder of any device is made of, before its weights are read.
 struct DecoderSetup {
     ModelConfig config; // of the weights as they are stored; no longer a context than the cache holds

@@ -163,8 +163,8 @@ int max_source_of(const OpenedPair& opened, int positions) {
     return positions;
 }
 
-// Models with an encoder, and beam search, run on CPUs alone: a device that was left to the program becomes one, in a
-// line that says so. Throws OrderlyFailure.
+// Some models, and beam search, run on CPUs alone: a device that was left to the program becomes one, in a line that
+// says so. Throws OrderlyFailure.
 void require_cpu(const OpenedPair& opened, const ModelOptions& options, ModelPair& pair) {
     if (!options.needs_cpu.empty() && !pair.device.is_native_cpu()) { // --device auto, by the options' own check
         pair.device = {};
@@ -172,13 +172,19 @@ void require_cpu(const OpenedPair& opened, const ModelOptions& options, ModelPai
             log_line("note: --device auto: " + options.needs_cpu + " runs on CPUs alone; cpu is used");
     }
     for (const OpenedModel* model : models_of(opened)) {
-        if (!model->config.has_encoder() || pair.device.is_native_cpu()) continue;
+        if (pair.device.is_native_cpu()) return;
+        const std::string what = model::what_needs_cpu(
+            model->config, pair.device.torch.empty() ? model::OtherDevice::gpu : model::OtherDevice::torch);
+        if (what.empty()) continue;
         if (options.device != DeviceChoice::automatic || options.backend != Backend::native)
-            throw OrderlyFailure(kBadOptions, model->name + " has an encoder, and only our CPU kernels run such models "
-                                                            "so far: give --device cpu, without --backend torch");
+            throw OrderlyFailure(kBadOptions,
+                                 fmt::format("{} has {}, and only our CPU kernels run such models so far: give "
+                                             "--device cpu, without --backend torch",
+                                             model->name, what));
         pair.device = {};
         if (pair.layout.is_writer() && !options.quiet)
-            log_line("note: --device auto: " + model->name + " has an encoder, which runs on CPUs alone; cpu is used");
+            log_line(fmt::format("note: --device auto: {} has {}, which CPUs alone compute; cpu is used", model->name,
+                                 what));
     }
 }
 

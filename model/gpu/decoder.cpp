@@ -301,6 +301,8 @@ Graph GpuDecoder::loop_graph(const Form& form) {
 std::unique_ptr<Decoder> load_decoder(const Checkpoint& checkpoint, const ModelConfig& config,
                                       const DecoderOptions& options, dist::Communicator& tp) {
     const DecoderSetup setup = prepare_decoder(checkpoint, config, options, tp);
+    if (const std::string what = what_needs_cpu(config, OtherDevice::gpu); !what.empty())
+        throw std::invalid_argument("our kernels for GPUs cannot run a model with " + what);
     auto stream = std::make_unique<Stream>();
     auto memory =
         std::make_unique<DeviceCache>(number_type(options.weight_type, setup.config.stored_type), setup.cache, *stream);
