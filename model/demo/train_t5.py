@@ -3,8 +3,8 @@
 
 Not part of the product: it runs once, its output is committed under model/demo/t5. A source is some sentences in lower
 case without punctuation, and what the decoder writes the sentences themselves. Both models are trained in one loop: the
-target on the text, the draft on the distributions of the target as it is at that step. The learning rate falls linearly
-over --minutes, sources grow from 16 to 128 tokens over the first third.
+target on the text, the draft on the text and on the distributions of the target as it is at that step. The learning rate falls linearly
+over --minutes, sources grow from 16 to 64 tokens over the first third.
 
     python train_t5.py --text train.txt --heldout heldout.txt --work work tokenizer
     python train_t5.py --text train.txt --heldout heldout.txt --work work train --minutes 75
@@ -28,18 +28,20 @@ from transformers import PreTrainedTokenizerFast, T5Config, T5ForConditionalGene
 VOCAB_SIZE = 2048
 PAD, END, UNKNOWN = "<pad>", "</s>", "<unk>"
 PAD_ID, END_ID = 0, 1
+SIDES = ("source", "text")
 SHAPES = {
     "target": dict(d_model=256, d_kv=64, num_heads=4, d_ff=768, num_layers=2, num_decoder_layers=4),
     "draft": dict(d_model=128, d_kv=32, num_heads=4, d_ff=384, num_layers=2, num_decoder_layers=1),
 }
-LEARNING_RATE = {"target": 1.5e-3, "draft": 3e-3}
-LENGTHS = (16, 32, 64, 128)  # tokens of a source at most, drawn for each step
+LEARNING_RATE = {"target": 1.5e-3, "draft": 2e-3}
+DISTILLED = 0.5              # share of the target's distribution in what the draft learns; the rest is the text
+LENGTHS = (16, 32, 64)  # tokens of a source at most, drawn for each step
 GROWN = 0.33                 # share of the training after which all lengths are drawn
 STEP_TOKENS = 1024           # of sources
 WARM_UP = 100
-SAVE_EVERY = 250
+SAVE_EVERY = 200
 N_PROMPTS = 64
-PROMPT_TOKENS = (72, 112)
+PROMPT_TOKENS = (40, 64)
 
 SENTENCE_END = re.compile(r"""(?<=[.!?])(["')]*) +(?=["'(]*[A-Z])""")
 TITLE_END = re.compile(r"\b(Mr|Mrs|Dr|St|Messrs|Esq|Capt|Col|No|[A-Z])\.$")
@@ -77,26 +79,35 @@ def build_tokenizer(args):
     args.work.mkdir(parents=True, exist_ok=True)
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token=PAD, eos_token=END,
                             unk_token=UNKNOWN).save_pretrained(args.work / "tokenizer")
+    for name in ("text", "heldout"):
+        write_ids(args, tokenizer, name)
+
+
+def write_ids(args, tokenizer, name):
+    """Ids of all sentences, sources and texts, and where each ends."""
+    texts = [text for text in sentences_of(getattr(args, name)) if source_of(text)]
+    arrays = {}
+    for side, lines in zip(SIDES, ([source_of(text) for text in texts], texts)):
+        rows = [encoding.ids for encoding in tokenizer.encode_batch(lines, add_special_tokens=False)]
+        arrays[side] = np.concatenate([np.array(row, dtype=np.uint16) for row in rows])
+        arrays[f"{side}_ends"] = np.cumsum([0] + [len(row) for row in rows])
+    np.savez(args.work / f"{name}.npz", **arrays)
+    print(name, len(texts), "sentences,", {side: len(arrays[side]) for side in SIDES}, "tokens", flush=True)
 
 
 class Pairs:
     """The sentences of a file as ids, of which consecutive ones are joined: words are tokenized one by one."""
 
     def __init__(self, args, name):
-        tokenizer = PreTrainedTokenizerFast.from_pretrained(args.work / "tokenizer")
-        texts = [text for text in sentences_of(getattr(args, name)) if source_of(text)]
-        self.ids, self.ends = {}, {}
-        for side, lines in (("source", [source_of(text) for text in texts]), ("text", texts)):
-            rows = tokenizer(lines, add_special_tokens=False).input_ids
-            self.ids[side] = np.concatenate([np.array(row, dtype=np.int64) for row in rows])
-            self.ends[side] = np.cumsum([0] + [len(row) for row in rows])
-        print(name, len(texts), "sentences,", {side: len(ids) for side, ids in self.ids.items()}, "tokens", flush=True)
+        with np.load(args.work / f"{name}.npz") as file:
+            self.ids = {side: file[side].astype(np.int64) for side in SIDES}
+            self.ends = {side: file[f"{side}_ends"] for side in SIDES}
 
     def batch(self, starts, length, rows):
         """As many sentences from each of the starts as fit into length, where one does: ids of sources and of texts."""
         ends = np.searchsorted(self.ends["source"], self.ends["source"][starts] + length - 1, "right") - 1
         spans = [(start, end) for start, end in zip(starts, ends) if end > start][:rows]
-        return [self.padded(side, spans) for side in ("source", "text")]
+        return [self.padded(side, spans) for side in SIDES]
 
     def padded(self, side, spans):
         ids, ends = self.ids[side], self.ends[side]
@@ -137,7 +148,7 @@ def logits_of(model, source, text):
 
 
 @torch.no_grad()
-def measure(models, pairs, length=64, rows=128):
+def measure(models, pairs, length=32, rows=64):
     """Held-out losses in nats a token, and by the same tokens how often and how far the two agree."""
     starts = np.linspace(0, len(pairs) - 64, rows).astype(int)
     source, text = pairs.batch(starts, length, rows)
@@ -192,9 +203,10 @@ def train(args):
         real = text != PAD_ID
         with torch.autocast("cpu", dtype=torch.bfloat16):
             written = {kind: logits_of(model, source, text)[real] for kind, model in models.items()}
-        shares = written["target"].detach().float().softmax(-1)
+        wanted = written["target"].detach().float().softmax(-1).mul_(DISTILLED)
+        wanted[torch.arange(len(wanted)), text[real]] += 1.0 - DISTILLED
         losses = {"target": F.cross_entropy(written["target"].float(), text[real]),
-                  "draft": F.cross_entropy(written["draft"].float(), shares)}
+                  "draft": F.cross_entropy(written["draft"].float(), wanted)}
         optimizer.zero_grad(set_to_none=True)
         sum(losses.values()).backward()
         for model in models.values():
@@ -244,7 +256,7 @@ def export(args):
         tokenizer.save_pretrained(args.out / kind)
         models[kind] = T5ForConditionalGeneration.from_pretrained(args.out / kind, dtype=torch.float32).eval()
     write_prompts(args, tokenizer)
-    figures = {length: measure(models, Pairs(args, "heldout"), length, 256) for length in (64, 128)}
+    figures = {length: measure(models, Pairs(args, "heldout"), length, 256) for length in (32, 64)}
     print(json.dumps({"step": state["step"], "minutes": round(state["elapsed"] / 60, 1), **figures}, indent=2))
 
 
