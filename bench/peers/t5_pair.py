@@ -47,7 +47,9 @@ def write(directory, shape, scale, successor, seed):
     head[successor] = embedding
     weights.update({"shared.weight": embedding, "lm_head.weight": head / scale})
     model.save_pretrained(directory)
-    save_file(weights, directory / "model.safetensors", {"format": "pt"})
+    save_file(weights, directory / "model.safetensors", {"format": "pt"})  # with a head, which transformers 5 ties
+    fields = json.loads((directory / "config.json").read_text())
+    (directory / "config.json").write_text(json.dumps({**fields, "tie_word_embeddings": False}, indent=2) + "\n")
     print(directory, sum(value.numel() for value in weights.values()), "parameters")
 
 

@@ -4,7 +4,7 @@
 Not part of the product: it runs once, its output is committed under model/demo/t5. A source is some sentences in lower
 case without punctuation, and what the decoder writes the sentences themselves. Both models are trained in one loop: the
 target on the text, the draft on the text and on the distributions of the target as it is at that step. The learning rate falls linearly
-over --minutes, sources grow from 16 to 64 tokens over the first third.
+over --minutes, sources grow from 16 to 32 tokens over the first third.
 
     python train_t5.py --text train.txt --heldout heldout.txt --work work tokenizer
     python train_t5.py --text train.txt --heldout heldout.txt --work work train --minutes 75
@@ -35,13 +35,14 @@ SHAPES = {
 }
 LEARNING_RATE = {"target": 1.5e-3, "draft": 2e-3}
 DISTILLED = 0.5              # share of the target's distribution in what the draft learns; the rest is the text
-LENGTHS = (16, 32, 64)  # tokens of a source at most, drawn for each step
+QUERIES_RATE = 0.1           # of the learning rate: T5 does not scale scores but has small weights of queries instead
+LENGTHS = (16, 32)            # tokens of a source at most, drawn for each step
 GROWN = 0.33                 # share of the training after which all lengths are drawn
 STEP_TOKENS = 1024           # of sources
 WARM_UP = 100
 SAVE_EVERY = 200
 N_PROMPTS = 64
-PROMPT_TOKENS = (40, 64)
+PROMPT_TOKENS = (16, 32)
 
 SENTENCE_END = re.compile(r"""(?<=[.!?])(["')]*) +(?=["'(]*[A-Z])""")
 TITLE_END = re.compile(r"\b(Mr|Mrs|Dr|St|Messrs|Esq|Capt|Col|No|[A-Z])\.$")
@@ -172,8 +173,13 @@ def train(args):
     models = {kind: new_model(kind) for kind in SHAPES}
     for kind, model in models.items():
         print(kind, sum(p.numel() for p in model.parameters()), "parameters", flush=True)
-    optimizer = torch.optim.AdamW([{"params": list(models[kind].parameters()), "kind": kind} for kind in SHAPES],
-                                  betas=(0.9, 0.98), weight_decay=0.01)
+    groups = []
+    for kind, model in models.items():
+        queries = [weight for name, weight in model.named_parameters() if name.endswith("Attention.q.weight")]
+        others = [weight for name, weight in model.named_parameters() if not name.endswith("Attention.q.weight")]
+        groups += [{"params": others, "rate": LEARNING_RATE[kind]},
+                   {"params": queries, "rate": QUERIES_RATE * LEARNING_RATE[kind]}]
+    optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.98), weight_decay=0.01)
     checkpoint = args.work / "pair.pt"
     step, elapsed = 0, 0.0
     if checkpoint.exists():
@@ -195,7 +201,7 @@ def train(args):
     last = began
     while (done := elapsed / (60 * args.minutes)) < 1:
         for group in optimizer.param_groups:
-            group["lr"] = LEARNING_RATE[group["kind"]] * min(1.0, (step + 1) / WARM_UP) * max(0.01, 1.0 - done)
+            group["lr"] = group["rate"] * min(1.0, (step + 1) / WARM_UP) * max(0.01, 1.0 - done)
         lengths = LENGTHS[:1 + int(min(done / GROWN, 1.0) * (len(LENGTHS) - 1))]
         length = int(random.choice(lengths))
         rows = STEP_TOKENS // length
@@ -252,12 +258,13 @@ def export(args):
     for kind in SHAPES:
         model = new_model(kind)
         model.load_state_dict(state[kind])
+        model.generation_config.use_cache = False  # transformers 5.23 makes a cache of as many layers as the encoder has
         model.half().save_pretrained(args.out / kind)
         tokenizer.save_pretrained(args.out / kind)
         models[kind] = T5ForConditionalGeneration.from_pretrained(args.out / kind, dtype=torch.float32).eval()
     write_prompts(args, tokenizer)
-    figures = {length: measure(models, Pairs(args, "heldout"), length, 256) for length in (32, 64)}
-    print(json.dumps({"step": state["step"], "minutes": round(state["elapsed"] / 60, 1), **figures}, indent=2))
+    figures = {f"sources of {length}": measure(models, Pairs(args, "heldout"), length, 256) for length in LENGTHS}
+    print(json.dumps({"step": state["step"], **figures}, indent=2))
 
 
 def main():
