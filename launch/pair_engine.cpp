@@ -12,6 +12,7 @@ PairEngine::PairEngine(dist::Session& session, ModelPair& models, const Drafters
     engine.stop_rule = setting.rules.front();
     engine.costs = setting.costs.front();
     engine.n_slots = models.batch_size;
+    engine.num_beams = models.num_beams;
     engine.vocab_size = models.vocab_size;
     engine.record_margins = setting.record_margins;
     engine.timeout_seconds = session.timeout_seconds();

@@ -100,7 +100,8 @@ void refuse_absurd_size(const Fields& fields, const ModelConfig& config) {
     }
     const double hidden = config.hidden_size;
     const double heads = static_cast<double>(config.n_heads) * config.head_dim;
-    const double layer = hidden * (4 * heads + 3.0 * config.intermediate_size);
+    const double experts = static_cast<double>(config.experts.n_experts) * config.experts.intermediate_size;
+    const double layer = hidden * (4 * heads + 3.0 * (config.intermediate_size + experts + config.experts.shared_size));
     const EncoderConfig& encoder = config.encoder;
     const double of_encoder = hidden * (4.0 * encoder.n_heads * encoder.head_dim + 3.0 * encoder.intermediate_size);
     if (encoder.n_layers * of_encoder + config.n_layers * (layer + 4 * heads * hidden) +

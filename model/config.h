@@ -6,6 +6,7 @@
 // nothing there, and nothing here.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -21,11 +22,15 @@ enum class WeightType { float32, bfloat16, float16, int8, float8 }; // float8: e
 
 // How attention and MLP of a layer join the residual stream x.
 enum class Block {
-    pre_norm,  // x += attention(norm x); x += mlp(norm x)
-    post_norm, // x = norm(x + attention(x)); x = norm(x + mlp(x))
-    sandwich,  // x += norm(attention(norm x)); x += norm(mlp(norm x))
-    parallel,  // x += attention(norm x) + mlp(norm x), with one all-reduce; two norms or one
+    pre_norm,   // x += attention(norm x); x += mlp(norm x)
+    post_norm,  // x = norm(x + attention(x)); x = norm(x + mlp(x))
+    sandwich,   // x += norm(attention(norm x)); x += norm(mlp(norm x))
+    inner_norm, // x += norm(attention(x)); x += norm(mlp(x))
+    parallel,   // x += attention(norm x) + mlp(norm x), with one all-reduce; two norms or one
 };
+
+// What of queries and keys is normed, by RMSNorm: each head, or all heads of a row together.
+enum class QueryKeyNorm { none, head, row };
 
 // How a draft head makes the residual stream x of features f, which are hidden states of its target or a state of its
 // own, and the embedding e of the row's token.
@@ -90,7 +95,41 @@ struct Rope {
     double beta_fast = 32, beta_slow = 1; // yarn
     bool truncate = true;                 // yarn
     double attention_factor = 1;          // of cosines and sines
+    double score_factor = 1;              // yarn, of latent attention: of scores
+    bool interleaved = false;             // numbers 2 i and 2 i + 1 of a head are a pair; else i and i + dims / 2
     friend bool operator==(const Rope&, const Rope&) = default;
+};
+
+// By which angles a layer rotates: ModelConfig::rope's, local_rope's, or not at all.
+enum class LayerRope { common, local, none };
+
+// Of what a router makes the scores of a row's experts: a softmax over all of them, or each by itself.
+enum class RouterScore { softmax, sigmoid };
+
+// Experts: MLPs of which each row goes through a few, added with its weights for them.
+struct ExpertsConfig {
+    int n_experts = 0; // of a layer; 0: there are none
+    int n_chosen = 0;  // by a row
+    int intermediate_size = 0;
+    RouterScore score = RouterScore::softmax;
+    bool has_correction = false; // a bias of scores, which counts in the choice alone
+    // Only experts of the n_chosen_groups best groups are chosen, each as good as the sum of its n_group_best best.
+    int n_groups = 1, n_chosen_groups = 1, n_group_best = 1;
+    bool normalizes = false;            // weights are the scores of those chosen, divided by their sum; else the scores
+    float scale = 1;                    // of the weights
+    int shared_size = 0;                // intermediate_size of one more, which all rows go through; 0: there is none
+    bool gated_shared = false;          // its output is multiplied by the sigmoid of a product of the row
+    std::vector<int> dense_layers = {}; // which have an MLP instead, in order
+};
+
+// Latent attention (DeepSeek-V2): keys and values of all heads are made of one vector, of which alone the cache
+// consists, and of one rotated key.
+struct LatentConfig {
+    int rank = 0;       // of that vector; 0: another attention
+    int query_rank = 0; // of the vector that queries are made of; 0: they are made of the row
+    int plain_dim = 0, rotated_dim = 0, value_dim = 0; // of a head: what is not rotated and what is, and its value
+    static constexpr int kUnit = 16;                   // rank and value_dim are multiples of it
+    static constexpr float kNormEpsilon = 1e-6f;       // of both vectors' norms
 };
 
 // Buckets of distances between a row and a key, each with a bias for each head.
@@ -126,20 +165,26 @@ struct ModelConfig {
     bool shared_norm = false; // parallel: the MLP reads the attention's norm
     bool final_norm = true;
     Norm norm = Norm::rms;
+    bool norm_bias = true; // of Norm::layer
     float norm_epsilon = 1e-5f;
     float norm_offset = 0; // added to the stored weights of every norm
     Activation activation = Activation::silu;
     bool gated_mlp = true;
     bool qkv_bias = false, output_bias = false, mlp_bias = false, head_bias = false;
-    bool query_key_norm = false; // RMSNorm over each head's queries and keys
+    QueryKeyNorm query_key_norm = QueryKeyNorm::none;
+    ExpertsConfig experts;
+    LatentConfig latent;
 
     Positions positions = Positions::rotary;
-    Rope rope;
+    Rope rope, local_rope;
+    std::vector<LayerRope> layer_ropes; // empty: LayerRope::common everywhere
     RelativePositions relative;
+    bool scaled_alibi = false;   // ALiBi's biases are rounded to bfloat16, and scaled as scores are (Falcon)
     int position_offset = 0;     // learned: row of the table that position 0 has
     bool embedding_norm = false; // over token and position, before the first layer
     float embedding_scale = 1;
     float output_scale = 1;       // of the final norm's output
+    float residual_scale = 1;     // hidden states times this are those of the family's own arithmetic
     float attention_scale = 0;    // of query times key
     float attention_soft_cap = 0; // 0: none
     float logit_soft_cap = 0;     // 0: none
@@ -159,6 +204,22 @@ struct ModelConfig {
     std::vector<std::int64_t> banned_token_ids; // whose logits are kBannedLogit
     static constexpr float kBannedLogit = -1e30f;
 
+    bool is_latent() const { return latent.rank > 0; }
+    // Of a layer whose MLP is experts.
+    bool has_experts(int layer) const {
+        return experts.n_experts > 0 && !std::ranges::binary_search(experts.dense_layers, layer);
+    }
+    int n_expert_layers() const {
+        return experts.n_experts > 0 ? n_layers - static_cast<int>(experts.dense_layers.size()) : 0;
+    }
+    // What a head's query is multiplied with and what is added up then, as the cache holds them; and what of it the
+    // output projection reads.
+    int key_dim() const { return is_latent() ? latent.rank + latent.rotated_dim : head_dim; }
+    int value_dim() const { return is_latent() ? latent.rank : head_dim; }
+    int attended_dim() const { return is_latent() ? latent.value_dim : head_dim; }
+    LayerRope layer_rope(int layer) const {
+        return layer_ropes.empty() ? LayerRope::common : layer_ropes[static_cast<std::size_t>(layer)];
+    }
     bool has_encoder() const { return encoder.n_layers > 0; }
     bool has_embedding() const { return fusion.kind != Fusion::features && (!is_encoder || encoder.own_embedding); }
     bool has_head() const { return !is_encoder && !tied_embeddings; } // a matrix of its own

@@ -11,6 +11,20 @@ dist::Slice vocab_slice(const ModelConfig& config, int tp_rank, int tp_size) {
     return shard_of(config, tp_rank, tp_size).vocab;
 }
 
+std::string what_needs_cpu(const ModelConfig& config, OtherDevice device) {
+    if (config.has_encoder()) return "an encoder";
+    if (config.is_latent()) return "latent attention";
+    if (config.embedding_norm) return "a norm of its embeddings";
+    if (device == OtherDevice::torch) return "";
+    if (config.positions == Positions::alibi && !config.scaled_alibi) return "ALiBi as BLOOM has it";
+    if (config.n_expert_layers() > 0) return "experts";
+    if (config.norm == Norm::layer && !config.norm_bias) return "LayerNorm without biases";
+    if (config.query_key_norm == QueryKeyNorm::row) return "queries and keys normed row by row";
+    if (config.rope.interleaved) return "rotary positions of neighbouring pairs";
+    if (!config.layer_ropes.empty()) return "rotary positions that differ by layer";
+    return "";
+}
+
 DecoderSetup prepare_decoder(const Checkpoint& checkpoint, const ModelConfig& config, const DecoderOptions& options,
                              const dist::Communicator& tp) {
     DecoderSetup setup = {config, {}, {}};
@@ -19,7 +33,8 @@ DecoderSetup prepare_decoder(const Checkpoint& checkpoint, const ModelConfig& co
     setup.shard = shard_of(config, tp.rank(), tp.size());
     const int capacity = options.capacity > 0 ? options.capacity : config.max_positions;
     setup.config.max_positions = std::min(config.max_positions, capacity);
-    setup.cache = {config.n_layers, setup.shard.n_kv_heads(), config.head_dim, options.n_slots, capacity};
+    setup.cache = {config.n_layers, setup.shard.n_kv_heads(),          config.key_dim(),
+                   options.n_slots, capacity + options.tree_positions, config.value_dim()};
     if (!config.has_encoder()) return setup;
     const ModelConfig encoder = encoder_of(setup.config);
     setup.encoder_shard = shard_of(encoder, tp.rank(), tp.size());

@@ -84,8 +84,9 @@ enum class TensorParallelSum { automatic, all_reduce, ordered };
 struct DecoderOptions {
     WeightType weight_type = WeightType::float32;
     int n_slots = 1;
-    int capacity = 0;                                                  // positions a slot; 0: the model's max_positions
-    int source_capacity = 0;                                           // tokens of a source; 0: what its encoder takes
+    int capacity = 0;        // positions a slot; 0: the model's max_positions
+    int tree_positions = 0;  // more a slot, for the branches of trees that stay in the cache
+    int source_capacity = 0; // tokens of a source; 0: what its encoder takes
     double timeout_seconds = dist::kDefaultTimeoutSeconds;             // of every collective
     const kernels::Kernels* kernels = nullptr;                         // of a CPU; null: the fastest it can run
     TensorParallelSum sum = TensorParallelSum::automatic;              // of a GPU
@@ -95,6 +96,11 @@ struct DecoderOptions {
 // The token ids whose rows of embedding and head rank `tp_rank` holds: whole units of 64, earlier ranks the larger
 // parts. Local.
 dist::Slice vocab_slice(const ModelConfig& config, int tp_rank, int tp_size);
+
+// What a model has that only our CPU kernels compute so far, and neither GPU kernels nor torch, as "an encoder"; empty:
+// nothing. Local.
+enum class OtherDevice { gpu, torch };
+std::string what_needs_cpu(const ModelConfig& config, OtherDevice device);
 
 // What a decoder of any device is made of, before its weights are read.
 struct DecoderSetup {

@@ -36,7 +36,7 @@ struct LoopState {
 
 // What kernels need of a loop, in device memory; see device_loop.cuh.
 struct DeviceLoop {
-    PassTable* table = nullptr;              // row 0 becomes the next row
+    PassTable* table = nullptr;              // its first rows become those of the next pass
     const DeviceLogitStats* stats = nullptr; // [1], of the last row
     const DeviceNoisy* noisy = nullptr;      // [1]; null: rows have no noise
     LoopState* state = nullptr;
@@ -48,12 +48,13 @@ struct DeviceLoop {
 // A pass's rows of logits, on the device. A loop's further rows lie in the same memory.
 struct DeviceLogits {
     const gpu::Stream& stream;
-    dist::Communicator& tp;        // the ranks that the vocabulary is sharded across
-    int vocab_size = 0;            // of the model
-    dist::Slice local_vocab;       // this rank's tokens
-    const float* logits = nullptr; // [rows][local_vocab.size()]
-    int rows = 0;                  // with padding
-    int counted = 0;               // tokens that count, from the first: Pass::summary_vocab
+    dist::Communicator& tp;                       // the ranks that the vocabulary is sharded across
+    int vocab_size = 0;                           // of the model
+    dist::Slice local_vocab;                      // this rank's tokens
+    const float* logits = nullptr;                // [rows][local_vocab.size()]
+    int rows = 0;                                 // with padding
+    int counted = 0;                              // tokens that count, from the first: Pass::summary_vocab
+    const gpu::DeviceLogitStats* stats = nullptr; // [rows], where the pass has a summary
 
     std::size_t stride() const { return static_cast<std::size_t>(local_vocab.size()); }
 };
@@ -75,9 +76,14 @@ class DeviceExtension {
     virtual void copy_out(const DeviceLogits& /*logits*/) {}
 
     // A loop: a pass whose last row alone has a summary and no logits on the host goes on with at most so many rows,
-    // its own included, while what decide() enqueues behind each of them calls gpu::make_next_row (device_loop.cuh).
+    // its own included, as long as what decide() enqueues behind each pass wants another (device_loop.cuh).
     virtual int max_rows() const { return 1; }
+    // Rows of a further pass, with padding: a power of two, all of the text's tree; 0: a chain, of a row each, which
+    // PassResult has.
+    virtual int tree_width() const { return 0; }
     virtual void decide(const gpu::Stream& /*stream*/, const gpu::DeviceLoop& /*loop*/) {}
+    // Results of a tree's loop of at most so many rows to the host, behind it. No kernel.
+    virtual void copy_loop_out(const gpu::Stream& /*stream*/, int /*rows*/) {}
 };
 
 } // namespace entrodraft::model

@@ -55,21 +55,31 @@ void add_weights(const ModelConfig& config, const RunShape& run, RankNeeds& need
         add(shapes.first_qkv, 1, run.type);
         add(shapes.layer.qkv, config.n_layers - 1, run.type);
     }
-    for (const MatrixShape& shape : {shapes.layer.output, shapes.layer.down, shapes.layer.cross_query,
+    for (const MatrixShape& shape : {shapes.layer.output, shapes.layer.query_up, shapes.layer.cross_query,
                                      shapes.layer.cross_key_value, shapes.layer.cross_output})
         add(shape, config.n_layers, run.type);
+    for (const MatrixShape& shape : {shapes.layer.absorb, shapes.layer.expand})
+        add(shape, config.n_layers * needs.shard.n_query_heads(), run.type);
+    const int n_expert_layers = config.n_expert_layers(), n_mlp_layers = config.n_layers - n_expert_layers;
+    add(shapes.layer.down, n_mlp_layers, run.type);
     for (MatrixShape shape : {shapes.layer.gate, shapes.layer.up}) {
         if (run.on_gpu && config.gated_mlp) shape.outputs = static_cast<int>(in_units(shape.outputs, gpu::kGateGroup));
-        add(shape, config.n_layers, run.type);
+        add(shape, n_mlp_layers, run.type);
     }
+    add(shapes.layer.router, n_expert_layers, WeightType::float32);
+    for (const MatrixShape& shape : {shapes.layer.shared_gate, shapes.layer.shared_up, shapes.layer.shared_down})
+        add(shape, n_expert_layers, run.type);
+    for (const MatrixShape& shape : {shapes.layer.expert_gate, shapes.layer.expert_up, shapes.layer.expert_down})
+        add(shape, n_expert_layers * config.experts.n_experts, run.type);
     needs.weight_bytes += product({shapes.floats, sizeof(float)});
 }
 
 std::uint64_t cache_bytes(const ModelConfig& config, const RunShape& run, const RankShard& shard) {
     const std::int64_t capacity = in_units(run.length, KvCache::kBlock);
-    const std::int64_t head = run.on_gpu ? in_units(config.head_dim, gpu::kHeadAlign) : config.head_dim;
+    const std::int64_t both = run.on_gpu ? 2 * in_units(config.head_dim, gpu::kHeadAlign)
+                                         : std::int64_t{config.key_dim()} + config.value_dim();
     const auto number = static_cast<std::int64_t>(bytes_of(cache_type(config, run)));
-    return product({2, config.n_layers, run.batch, shard.n_kv_heads(), capacity, head, number});
+    return product({config.n_layers, run.batch, shard.n_kv_heads(), capacity, both, number});
 }
 
 // Keys and values of sources, as long as the texts, of all layers of the decoder, and the encoder's of one layer.
@@ -108,11 +118,20 @@ std::uint64_t gpu_activation_bytes(const ModelConfig& config, const RunShape& ru
 std::uint64_t activation_bytes(const ModelConfig& config, const RunShape& run, const RankShard& shard) {
     constexpr std::int64_t kUnit = kernels::kLanes;
     const ShardShapes shapes = shapes_of(config, shard);
-    const std::int64_t hidden = in_units(config.hidden_size, kUnit), inner = in_units(shard.mlp.size(), kUnit);
+    const std::int64_t hidden = in_units(config.hidden_size, kUnit);
+    const std::int64_t inner = in_units(
+        std::max(config.n_expert_layers() < config.n_layers ? shard.mlp.size() : 0, shard.shared_expert.size()), kUnit);
     std::int64_t row = hidden + in_units(shapes.layer.qkv.outputs, kUnit) + shapes.layer.output.inputs +
                        (config.gated_mlp ? 2 : 1) * inner + in_units(shard.outputs.size(), kUnit) +
                        fusion_numbers(config);
-    if (config.block == Block::sandwich) row += hidden;
+    if (config.block == Block::sandwich || config.block == Block::inner_norm || config.n_expert_layers() > 0)
+        row += hidden;
+    if (config.is_latent())
+        row += shard.n_query_heads() * (std::int64_t{config.head_dim} + config.key_dim() + config.value_dim());
+    if (config.n_expert_layers() > 0)
+        row += config.experts.n_experts +
+               config.experts.n_chosen * 2 * (in_units(shard.expert.size(), kUnit) + std::int64_t{1}) +
+               std::int64_t{run.threads} * config.hidden_size;
     if (config.embedding_size != config.hidden_size) row += in_units(config.embedding_size, kUnit);
     const int widest =
         std::max({config.hidden_size, config.embedding_size, shapes.layer.output.inputs, shapes.layer.down.inputs});

@@ -13,20 +13,20 @@ KvCache::KvCache(const Shape& shape, std::unique_ptr<KvMemory> elsewhere)
     : shape_(shape), elsewhere_(std::move(elsewhere)), lengths_(index(shape.n_slots), 0),
       sources_(index(shape.n_slots), -1) {
     shape_.capacity = whole_blocks(shape.capacity);
+    if (shape_.value_dim == 0) shape_.value_dim = shape_.head_dim;
     for (int slot = 0; slot < shape_.n_slots; ++slot)
         prefixes_.push_back({slot, 0});
 }
 
 KvCache::KvCache(const Shape& shape) : KvCache(shape, nullptr) {
-    std::size_t bytes = sizeof(float);
-    for (const int factor : {shape_.n_layers, shape_.n_slots, shape_.n_kv_heads, shape_.capacity, shape_.head_dim})
-        if (__builtin_mul_overflow(bytes, index(factor), &bytes)) throw std::bad_alloc();
-    keys_ = Buffer(bytes);
-    values_ = Buffer(bytes);
-}
-
-std::size_t KvCache::head_floats() const {
-    return index(shape_.capacity) * index(shape_.head_dim);
+    const auto buffer_of = [&](int dim) {
+        std::size_t bytes = sizeof(float);
+        for (const int factor : {shape_.n_layers, shape_.n_slots, shape_.n_kv_heads, shape_.capacity, dim})
+            if (__builtin_mul_overflow(bytes, index(factor), &bytes)) throw std::bad_alloc();
+        return Buffer(bytes);
+    };
+    keys_ = buffer_of(shape_.head_dim);
+    values_ = buffer_of(shape_.value_dim);
 }
 
 std::size_t KvCache::head_index(int layer, int slot, int kv_head) const {
@@ -34,23 +34,24 @@ std::size_t KvCache::head_index(int layer, int slot, int kv_head) const {
 }
 
 float* KvCache::keys(int layer, int slot, int kv_head) {
-    return keys_.as<float>() + head_index(layer, slot, kv_head) * head_floats();
+    return keys_.as<float>() + head_index(layer, slot, kv_head) * index(shape_.capacity) * index(shape_.head_dim);
 }
 
 float* KvCache::values(int layer, int slot, int kv_head) {
-    return values_.as<float>() + head_index(layer, slot, kv_head) * head_floats();
+    return values_.as<float>() + head_index(layer, slot, kv_head) * index(shape_.capacity) * index(shape_.value_dim);
 }
 
 void KvCache::put(int layer, int slot, int kv_head, int position, const float* key, const float* value) {
-    const std::size_t dim = index(shape_.head_dim);
+    const std::size_t dim = index(shape_.head_dim), value_dim = index(shape_.value_dim);
     float* to = keys(layer, slot, kv_head) + index(position / kBlock) * dim * kBlock + index(position % kBlock);
     for (std::size_t d = 0; d < dim; ++d)
         to[d * kBlock] = key[d];
-    std::copy_n(value, dim, values(layer, slot, kv_head) + index(position) * dim);
+    std::copy_n(value, value_dim, values(layer, slot, kv_head) + index(position) * value_dim);
 }
 
 std::size_t KvCache::bytes_per_position() const {
-    return index(shape_.n_layers) * index(shape_.n_kv_heads) * index(shape_.head_dim) * sizeof(float) * 2;
+    return index(shape_.n_layers) * index(shape_.n_kv_heads) * index(shape_.head_dim + shape_.value_dim) *
+           sizeof(float);
 }
 
 void KvCache::append(int slot, int rows) {
@@ -129,13 +130,14 @@ void KvCache::own_from(int slot, int position, int end) {
 void KvCache::copy_range(int from, int to, int begin, int end) {
     if (begin >= end) return;
     if (elsewhere_) return elsewhere_->copy(from, begin, to, begin, end - begin);
-    const std::size_t dim = index(shape_.head_dim), first = index(begin) * dim;
-    const std::size_t key_bytes = (index(whole_blocks(end)) * dim - first) * sizeof(float),
-                      value_bytes = index(end - begin) * dim * sizeof(float);
+    const std::size_t first_key = index(begin) * index(shape_.head_dim),
+                      first_value = index(begin) * index(shape_.value_dim);
+    const std::size_t key_bytes = (index(whole_blocks(end)) * index(shape_.head_dim) - first_key) * sizeof(float),
+                      value_bytes = index(end - begin) * index(shape_.value_dim) * sizeof(float);
     for (int layer = 0; layer < shape_.n_layers; ++layer) {
         for (int head = 0; head < shape_.n_kv_heads; ++head) {
-            std::memcpy(keys(layer, to, head) + first, keys(layer, from, head) + first, key_bytes);
-            std::memcpy(values(layer, to, head) + first, values(layer, from, head) + first, value_bytes);
+            std::memcpy(keys(layer, to, head) + first_key, keys(layer, from, head) + first_key, key_bytes);
+            std::memcpy(values(layer, to, head) + first_value, values(layer, from, head) + first_value, value_bytes);
         }
     }
 }
@@ -149,7 +151,7 @@ void KvCache::move(int slot, std::span<const int> from, int to) {
 }
 
 void KvCache::move_position(int slot, int from, int to) {
-    const std::size_t dim = index(shape_.head_dim);
+    const std::size_t dim = index(shape_.head_dim), value_dim = index(shape_.value_dim);
     auto key_offset = [&](int position) { return index(position / kBlock) * dim * kBlock + index(position % kBlock); };
     for (int layer = 0; layer < shape_.n_layers; ++layer) {
         for (int head = 0; head < shape_.n_kv_heads; ++head) {
@@ -157,7 +159,7 @@ void KvCache::move_position(int slot, int from, int to) {
             for (std::size_t d = 0; d < dim; ++d)
                 key[key_offset(to) + d * kBlock] = key[key_offset(from) + d * kBlock];
             float* value = values(layer, slot, head);
-            std::memmove(value + index(to) * dim, value + index(from) * dim, dim * sizeof(float));
+            std::memmove(value + index(to) * value_dim, value + index(from) * value_dim, value_dim * sizeof(float));
         }
     }
 }

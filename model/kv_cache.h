@@ -3,7 +3,7 @@
 // A sequence owns one slot of fixed capacity; physical memory is taken as positions are first written. Whole blocks at
 // its beginning may be those of another slot, read where they lie (share): continuations of one text cost next to none.
 // Keys lie transposed in blocks of 16 positions, [kv_head][position / 16][head_dim][16], so that a block's
-// scores need no horizontal sums; values lie [kv_head][position][head_dim]. So it is on a CPU, in float32; memory that
+// scores need no horizontal sums; values lie [kv_head][position][value_dim]. So it is on a CPU, in float32; memory that
 // lies elsewhere, as a GPU's, has a KvMemory that copies there.
 #pragma once
 
@@ -40,7 +40,8 @@ class KvCache {
         int n_kv_heads = 0; // held by this rank
         int head_dim = 0;
         int n_slots = 1;
-        int capacity = 0; // positions a slot
+        int capacity = 0;  // positions a slot
+        int value_dim = 0; // 0: head_dim, as of keys
     };
 
     // Throws std::bad_alloc.
@@ -80,7 +81,7 @@ class KvCache {
     // its own only.
     float* keys(int layer, int slot, int kv_head);
     float* values(int layer, int slot, int kv_head);
-    // Writes a key and a value, [head_dim] each, to a position of a head's own.
+    // Writes a key, [head_dim], and a value, [value_dim], to a position of a head's own.
     void put(int layer, int slot, int kv_head, int position, const float* key, const float* value);
 
     // Of a decoder with an encoder: under which number the keys and values of a slot's source are kept (-1: it has
@@ -92,7 +93,6 @@ class KvCache {
     std::size_t bytes_per_position() const;
 
   private:
-    std::size_t head_floats() const;
     std::size_t head_index(int layer, int slot, int kv_head) const;
     void move(int slot, std::span<const int> from, int to);
     void move_position(int slot, int from, int to);

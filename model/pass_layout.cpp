@@ -16,9 +16,9 @@ template <typename... Values> void require(bool holds, fmt::format_string<Values
 
 } // namespace
 
-void PassLayout::set(const Pass& next, const ModelConfig& config, const KvCache& cache, int max_prompt_rows) {
+void PassLayout::set(const Pass& next, const ModelConfig& config, const KvCache& cache, const PassLimits& limits) {
     pass = next;
-    const int max_rows = pass.is_prompt ? max_prompt_rows : kMaxRows;
+    const int max_rows = pass.is_prompt ? limits.max_prompt_rows : kMaxRows;
     require(!pass.rows.empty() && rows() <= max_rows, "a pass takes 1 to {} rows, not {}", max_rows, rows());
     segments.clear();
     segment_of.clear();
@@ -29,8 +29,8 @@ void PassLayout::set(const Pass& next, const ModelConfig& config, const KvCache&
     for (const Segment& segment : segments)
         require(segment.cached + segment.end - segment.begin <= cache.shape().capacity, "the cache holds {} positions",
                 cache.shape().capacity);
-    add_cached_nodes();
-    check_wishes(config);
+    add_cached_nodes(limits);
+    check_wishes(config, limits);
     bundle_segments(cache);
     if (pass.mask == Mask::by_parent) trace_ancestors();
 }
@@ -116,11 +116,11 @@ std::string why_no_trees(const ModelConfig& config) {
     return "";
 }
 
-void PassLayout::check_wishes(const ModelConfig& config) const {
+void PassLayout::check_wishes(const ModelConfig& config, const PassLimits& limits) const {
     const bool is_tree = pass.mask == Mask::by_parent;
     require(!pass.is_prompt || (pass.mask == Mask::causal && segments.size() == 1 && pass.logit_rows.empty()),
             "a prompt's chunk is of one sequence, causal, and has no logits");
-    if (is_tree) require(why_no_trees(config).empty(), "{}", why_no_trees(config));
+    if (is_tree && !limits.any_tree) require(why_no_trees(config).empty(), "{}", why_no_trees(config));
     for (const int window : config.windows)
         require(pass.mask != Mask::block || window == 0, "rows that see their whole block need all positions");
     const bool is_context = config.fusion.kind == Fusion::context && !pass.features.empty();
@@ -139,28 +139,30 @@ void PassLayout::check_wishes(const ModelConfig& config) const {
                 "no hidden states after layer {} of {}", layer, config.n_layers);
 }
 
-void PassLayout::add_cached_nodes() {
+void PassLayout::add_cached_nodes(const PassLimits& limits) {
     require(pass.cached_nodes.empty() || pass.mask == Mask::by_parent, "only the pass of a tree has cached nodes");
     for (const Row& node : pass.cached_nodes) {
         const auto segment = std::ranges::find(segments, node.slot, &Segment::slot);
         require(segment != segments.end() && segment->tree_begin > 0, "a cached node is of no sequence of the pass");
         --segment->tree_begin;
     }
+    int most = 0;
     for (const Segment& segment : segments)
-        require(pass.mask != Mask::by_parent ||
-                    segment.cached - segment.tree_begin + segment.end - segment.begin <= kMaxRows,
-                "a tree has at most {} nodes", kMaxRows);
+        most = std::max(most, segment.cached - segment.tree_begin + segment.end - segment.begin);
+    require(pass.mask != Mask::by_parent || limits.any_tree || most <= kMaxRows, "a tree has at most {} nodes",
+            kMaxRows);
+    ancestor_words = std::max(kAncestorWords, (index(most) + 63) / 64);
 }
 
 // Bits of every node's ancestors and its own, the cached nodes' first.
 void PassLayout::trace_ancestors() {
     const std::size_t n_cached = pass.cached_nodes.size();
-    ancestors.assign((n_cached + pass.rows.size()) * kAncestorWords, 0);
+    ancestors.assign((n_cached + pass.rows.size()) * ancestor_words, 0);
     for (const Segment& segment : segments) {
         int bit = 0;
         const auto trace = [&](std::size_t node, const Row& row) {
-            std::uint64_t* mine = &ancestors[node * kAncestorWords];
-            if (row.parent >= 0) std::copy_n(&ancestors[index(row.parent) * kAncestorWords], kAncestorWords, mine);
+            std::uint64_t* mine = &ancestors[node * ancestor_words];
+            if (row.parent >= 0) std::copy_n(&ancestors[index(row.parent) * ancestor_words], ancestor_words, mine);
             mine[bit / 64] |= std::uint64_t{1} << (bit % 64);
             ++bit;
         };
@@ -169,7 +171,7 @@ void PassLayout::trace_ancestors() {
         for (int r = segment.begin; r < segment.end; ++r)
             trace(n_cached + index(r), pass.rows[index(r)]);
     }
-    ancestors.erase(ancestors.begin(), ancestors.begin() + static_cast<std::ptrdiff_t>(n_cached * kAncestorWords));
+    ancestors.erase(ancestors.begin(), ancestors.begin() + static_cast<std::ptrdiff_t>(n_cached * ancestor_words));
 }
 
 } // namespace entrodraft::model

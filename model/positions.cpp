@@ -93,7 +93,7 @@ void RotaryTable::cover(int position) {
     }
 }
 
-std::vector<float> alibi_slopes(int n_heads) {
+std::vector<float> alibi_slopes(int n_heads, bool is_rounded) {
     int power = 1;
     while (2 * power <= n_heads)
         power *= 2;
@@ -103,9 +103,16 @@ std::vector<float> alibi_slopes(int n_heads) {
         slopes.push_back(std::pow(base_of(power), static_cast<float>(i)));
     for (int i = 1; static_cast<int>(slopes.size()) < n_heads; i += 2)
         slopes.push_back(std::pow(base_of(2 * power), static_cast<float>(i)));
+    if (!is_rounded) return slopes;
     for (float& slope : slopes)
         slope = from_bfloat16(to_bfloat16(slope));
     return slopes;
+}
+
+float alibi_bias(const ModelConfig& config, float slope, int position) {
+    const float bias = slope * static_cast<float>(position);
+    // Falcon rounds it to bfloat16, adds it to the product, and scales both.
+    return config.scaled_alibi ? from_bfloat16(to_bfloat16(bias)) * config.attention_scale : bias;
 }
 
 int relative_bucket(const RelativePositions& relative, int distance, bool is_bidirectional) {

@@ -36,8 +36,10 @@ class RotaryTable {
 std::vector<float> inverse_frequencies(const Rope& rope, int length);
 
 // ALiBi's slopes (Press et al. 2022), [n_heads]: a geometric series, continued between where n_heads is no power of
-// two, rounded to bfloat16 as Falcon has them. Local.
-std::vector<float> alibi_slopes(int n_heads);
+// two, rounded to bfloat16 as Falcon has them, or not. Local.
+std::vector<float> alibi_slopes(int n_heads, bool is_rounded = true);
+// What the scaled score of a key at this position gains. Local.
+float alibi_bias(const ModelConfig& config, float slope, int position);
 
 // The bucket of a key `distance` positions behind the row (negative: in front of it, which rows of an encoder alone
 // see), as transformers computes T5's, in float32: near distances have one each, farther ones share by their logarithm.

@@ -9,15 +9,22 @@ RankShard shard_of(const ModelConfig& config, int rank, int ranks) {
     return {dist::head_shard(config.n_heads, config.n_kv_heads, rank, ranks),
             dist::even_slice(config.intermediate_size, rank, ranks, kernels::kLanes),
             dist::even_slice(config.vocab_size, rank, ranks, kVocabUnit),
-            dist::even_slice(config.n_outputs(), rank, ranks, kVocabUnit), rank == 0};
+            dist::even_slice(config.n_outputs(), rank, ranks, kVocabUnit),
+            rank == 0,
+            dist::even_slice(config.experts.intermediate_size, rank, ranks, kernels::kLanes),
+            dist::even_slice(config.experts.shared_size, rank, ranks, kernels::kLanes)};
 }
 
 namespace {
 
+std::int64_t norm_floats(const ModelConfig& config) {
+    return (config.norm == Norm::layer && config.norm_bias ? 2 : 1) * std::int64_t{config.hidden_size};
+}
+
 // Norms and biases that a draft head has beyond those of its layers, less the norm that its first layer lacks.
 std::int64_t fusion_floats(const ModelConfig& config) {
     const FusionConfig& fusion = config.fusion;
-    const std::int64_t hidden = config.hidden_size, norm = (config.norm == Norm::layer ? 2 : 1) * hidden;
+    const std::int64_t hidden = config.hidden_size, norm = norm_floats(config);
     const bool attends = fusion.kind == Fusion::attention;
     std::int64_t floats = fusion.residual_bias ? fusion.n_residual_blocks * hidden : 0;
     if (fusion.has_bias) floats += (fusion.kind == Fusion::concat ? 2 : 1) * hidden;
@@ -30,6 +37,74 @@ std::int64_t fusion_floats(const ModelConfig& config) {
     return floats;
 }
 
+std::int64_t count(auto... matrices) {
+    return ((std::int64_t{matrices.outputs} * matrices.inputs) + ...);
+}
+
+// Norms and biases of all layers.
+std::int64_t layer_floats(const ModelConfig& config, const RankShard& shard, int qkv) {
+    const std::int64_t hidden = config.hidden_size, norm = norm_floats(config), dim = config.head_dim;
+    const std::int64_t mlp = shard.mlp.size(), heads = shard.n_query_heads() + shard.n_kv_heads();
+    std::int64_t layer = norm * (config.block == Block::sandwich ? 4 : config.shared_norm ? 1 : 2);
+    if (config.query_key_norm == QueryKeyNorm::head) layer += 2 * dim;
+    if (config.query_key_norm == QueryKeyNorm::row) layer += heads * dim;
+    if (config.is_latent()) layer += config.latent.query_rank + config.latent.rank;
+    if (config.qkv_bias) layer += qkv;
+    if (config.has_encoder()) {
+        layer += norm;
+        if (config.qkv_bias) layer += qkv;
+        if (config.output_bias && shard.is_first) layer += hidden;
+    }
+    if (shard.is_first && config.output_bias) layer += hidden;
+    const std::int64_t of_mlp = (config.gated_mlp ? 2 : 1) * mlp + (shard.is_first ? hidden : 0);
+    const int n_expert_layers = config.n_expert_layers();
+    std::int64_t floats = config.n_layers * layer;
+    if (config.mlp_bias) floats += (config.n_layers - n_expert_layers) * of_mlp;
+    if (config.experts.has_correction) floats += std::int64_t{n_expert_layers} * config.experts.n_experts;
+    return floats;
+}
+
+// What layers have besides attention and MLP, or in their place.
+void add_latent_shapes(const ModelConfig& config, const RankShard& shard, LayerShapes& layer) {
+    const LatentConfig& latent = config.latent;
+    const int queries = shard.n_query_heads() * config.head_dim;
+    const int of_queries = latent.query_rank > 0 ? latent.query_rank : queries;
+    layer.qkv = {of_queries + latent.rank + latent.rotated_dim, config.hidden_size};
+    if (latent.query_rank > 0) layer.query_up = {queries, latent.query_rank};
+    layer.absorb = {latent.rank, latent.plain_dim};
+    layer.expand = {latent.value_dim, latent.rank};
+}
+
+void add_expert_shapes(const ModelConfig& config, const RankShard& shard, LayerShapes& layer) {
+    const int hidden = config.hidden_size, inner = static_cast<int>(shard.expert.size());
+    const int shared = static_cast<int>(shard.shared_expert.size());
+    layer.router = {config.experts.n_experts + (config.experts.gated_shared ? 1 : 0), hidden};
+    layer.expert_gate = layer.expert_up = {inner, hidden};
+    layer.expert_down = {hidden, inner};
+    if (config.experts.shared_size == 0) return;
+    layer.shared_gate = layer.shared_up = {shared, hidden};
+    layer.shared_down = {hidden, shared};
+}
+
+std::int64_t count_parameters(const ModelConfig& config, int experts_of_layer) {
+    const ShardShapes shapes = shapes_of(config, shard_of(config, 0, 1));
+    const LayerShapes& layer = shapes.layer;
+    const std::int64_t wider = count(shapes.first_qkv) - count(layer.qkv);
+    const std::int64_t of_encoder = config.has_encoder() ? parameter_count(encoder_of(config)) : 0;
+    const int n_expert_layers = config.n_expert_layers();
+    const std::int64_t of_experts = experts_of_layer * count(layer.expert_gate, layer.expert_up, layer.expert_down) +
+                                    count(layer.router, layer.shared_gate, layer.shared_up, layer.shared_down);
+    return config.n_layers * (count(layer.qkv, layer.output, layer.query_up, layer.cross_query, layer.cross_key_value,
+                                    layer.cross_output) +
+                              config.n_heads * count(layer.absorb, layer.expand)) +
+           (config.n_layers - n_expert_layers) * count(layer.gate, layer.up, layer.down) +
+           n_expert_layers * of_experts + wider + of_encoder +
+           config.fusion.n_residual_blocks * count(shapes.residual_block) +
+           count(shapes.embedding, shapes.head, shapes.project_in, shapes.project_out, shapes.feature_projection,
+                 shapes.fusion, shapes.skip) +
+           shapes.floats;
+}
+
 } // namespace
 
 int attention_input_size(const ModelConfig& config, int layer) {
@@ -40,7 +115,7 @@ ShardShapes shapes_of(const ModelConfig& config, const RankShard& shard) {
     const int hidden = config.hidden_size, embedding = config.embedding_size, dim = config.head_dim;
     const int mlp = static_cast<int>(shard.mlp.size()), outputs = static_cast<int>(shard.outputs.size());
     const FusionConfig& fusion = config.fusion;
-    const int attended = shard.n_query_heads() * dim;
+    const int queries = shard.n_query_heads() * dim, attended = shard.n_query_heads() * config.attended_dim();
     ShardShapes shapes;
     if (config.has_embedding()) shapes.embedding = {static_cast<int>(shard.vocab.size()), embedding};
     if (config.has_head()) shapes.head = {outputs, embedding};
@@ -53,30 +128,22 @@ ShardShapes shapes_of(const ModelConfig& config, const RankShard& shard) {
         shapes.project_in = {hidden, embedding};
         shapes.project_out = {embedding, hidden};
     }
-    const int qkv = attended + 2 * shard.n_kv_heads() * dim;
+    const int qkv = queries + 2 * shard.n_kv_heads() * dim;
     shapes.layer = {{qkv, hidden}, {hidden, attended}, {}, {mlp, hidden}, {hidden, mlp}};
     if (config.gated_mlp) shapes.layer.gate = {mlp, hidden};
+    if (config.is_latent()) add_latent_shapes(config, shard, shapes.layer);
+    if (config.experts.n_experts > 0) add_expert_shapes(config, shard, shapes.layer);
     if (config.has_encoder()) {
         shapes.layer.cross_query = {attended, hidden};
         shapes.layer.cross_key_value = {2 * shard.n_kv_heads() * dim, hidden};
         shapes.layer.cross_output = {hidden, attended};
     }
-    shapes.first_qkv = {qkv, attention_input_size(config, 0)};
+    shapes.first_qkv = {shapes.layer.qkv.outputs, attention_input_size(config, 0)};
 
-    const std::int64_t norm = (config.norm == Norm::layer ? 2 : 1) * std::int64_t{hidden};
-    std::int64_t layer = norm * (config.block == Block::sandwich ? 4 : config.shared_norm ? 1 : 2);
-    if (config.query_key_norm) layer += 2 * dim;
-    if (config.qkv_bias) layer += qkv;
-    if (config.mlp_bias) layer += (config.gated_mlp ? 2 : 1) * mlp;
-    if (config.has_encoder()) {
-        layer += norm;
-        if (config.qkv_bias) layer += qkv;
-        if (config.output_bias && shard.is_first) layer += hidden;
-    }
-    if (shard.is_first) layer += (config.output_bias ? hidden : 0) + (config.mlp_bias ? hidden : 0);
-    shapes.floats = config.n_layers * layer + (config.final_norm ? norm : 0) + (config.head_bias ? outputs : 0);
+    shapes.floats = layer_floats(config, shard, qkv) + (config.final_norm ? norm_floats(config) : 0) +
+                    (config.head_bias ? outputs : 0);
     if (config.is_draft_head()) shapes.floats += fusion_floats(config);
-    if (config.embedding_norm) shapes.floats += norm;
+    if (config.embedding_norm) shapes.floats += norm_floats(config);
     if (config.positions == Positions::relative)
         shapes.floats += std::int64_t{config.relative.n_buckets} * shard.n_query_heads();
     if (config.positions == Positions::learned)
@@ -85,17 +152,11 @@ ShardShapes shapes_of(const ModelConfig& config, const RankShard& shard) {
 }
 
 std::int64_t parameter_count(const ModelConfig& config) {
-    const ShardShapes shapes = shapes_of(config, shard_of(config, 0, 1));
-    const auto count = [](auto... matrices) { return ((std::int64_t{matrices.outputs} * matrices.inputs) + ...); };
-    const LayerShapes& layer = shapes.layer;
-    const std::int64_t wider = count(shapes.first_qkv) - count(layer.qkv);
-    const std::int64_t of_encoder = config.has_encoder() ? parameter_count(encoder_of(config)) : 0;
-    return config.n_layers * count(layer.qkv, layer.output, layer.gate, layer.up, layer.down, layer.cross_query,
-                                   layer.cross_key_value, layer.cross_output) +
-           wider + of_encoder + config.fusion.n_residual_blocks * count(shapes.residual_block) +
-           count(shapes.embedding, shapes.head, shapes.project_in, shapes.project_out, shapes.feature_projection,
-                 shapes.fusion, shapes.skip) +
-           shapes.floats;
+    return count_parameters(config, config.experts.n_experts);
+}
+
+std::int64_t active_parameter_count(const ModelConfig& config) {
+    return count_parameters(config, config.experts.n_chosen);
 }
 
 } // namespace entrodraft::model

@@ -12,10 +12,11 @@ namespace entrodraft::model {
 
 struct RankShard {
     dist::HeadShard heads;
-    dist::Slice mlp;      // of the MLP's width, in whole units of 16
-    dist::Slice vocab;    // of the token ids, in whole units of 64
-    dist::Slice outputs;  // of the logits: the same, but of a draft head that knows fewer tokens
-    bool is_first = true; // carries the residual and the biases of what is summed over ranks
+    dist::Slice mlp;                             // of the MLP's width, in whole units of 16
+    dist::Slice vocab;                           // of the token ids, in whole units of 64
+    dist::Slice outputs;                         // of the logits: the same, but of a draft head that knows fewer tokens
+    bool is_first = true;                        // carries the residual and the biases of what is summed over ranks
+    dist::Slice expert = {}, shared_expert = {}; // of each expert's width, and of the shared one's: as `mlp`
 
     int n_query_heads() const { return static_cast<int>(heads.query_heads.size()); }
     int n_kv_heads() const { return static_cast<int>(heads.kv_heads.size()); }
@@ -30,12 +31,21 @@ struct MatrixShape {
     int inputs = 0;
 };
 struct LayerShapes {
-    MatrixShape qkv; // own query heads, then own key heads, then own value heads
+    // Own query heads, then own key heads, then own value heads; of latent attention the vector of queries, or own
+    // query heads, then that of keys and values with the rotated key.
+    MatrixShape qkv;
     MatrixShape output;
     MatrixShape gate;
     MatrixShape up;
     MatrixShape down;
     MatrixShape cross_query = {}, cross_key_value = {}, cross_output = {}; // of layers that attend to a source
+    // Of latent attention: queries of their vector, and of each own head a query as keys are cached, and a value.
+    MatrixShape query_up = {}, absorb = {}, expand = {};
+    // Of layers with experts, in the place of gate, up and down: the router with the shared expert's scale, each
+    // expert's, and the shared one's.
+    MatrixShape router = {};
+    MatrixShape expert_gate = {}, expert_up = {}, expert_down = {};
+    MatrixShape shared_gate = {}, shared_up = {}, shared_down = {};
 };
 struct ShardShapes {
     MatrixShape embedding; // of the rank's tokens; the head too where the two are tied
@@ -53,5 +63,7 @@ ShardShapes shapes_of(const ModelConfig& config, const RankShard& shard);
 
 // Parameters of a model of these shapes and of its encoder, tied embeddings counted once. Local.
 std::int64_t parameter_count(const ModelConfig& config);
+// Those of a text's token: without the experts that it does not go through. Local.
+std::int64_t active_parameter_count(const ModelConfig& config);
 
 } // namespace entrodraft::model

@@ -39,6 +39,16 @@ StoredSlice gate_rows(const LayerNames& layer, dist::Slice width) {
     return layer.gate_up.weight.empty() ? StoredSlice{&layer.gate, width} : StoredSlice{&layer.gate_up, width};
 }
 
+// Queries, or the vector that they are made of, and that of keys and values.
+std::vector<StoredSlice> latent_rows(const ModelConfig& config, const LayerNames& layer, const dist::HeadShard& heads) {
+    const LatentConfig& latent = config.latent;
+    const dist::Slice queries = {heads.query_heads.begin * config.head_dim, heads.query_heads.end * config.head_dim};
+    std::vector<StoredSlice> rows = {{&layer.query, queries}};
+    if (latent.query_rank > 0) rows = {{&layer.query_down, {0, latent.query_rank}}};
+    rows.push_back({&layer.key_value_down, {0, latent.rank + latent.rotated_dim}});
+    return rows;
+}
+
 StoredSlice up_rows(const ModelConfig& config, const LayerNames& layer, dist::Slice width) {
     if (layer.gate_up.weight.empty()) return {&layer.up, width};
     return {&layer.gate_up, {config.intermediate_size + width.begin, config.intermediate_size + width.end}};
@@ -49,15 +59,59 @@ StoredSlice up_rows(const ModelConfig& config, const LayerNames& layer, dist::Sl
 LayerSources layer_sources(const ModelConfig& config, const ModelNames& names, const LayerNames& layer, int number,
                            const RankShard& shard) {
     const dist::Slice hidden = {0, config.hidden_size};
-    const dist::Slice attended = {shard.heads.query_heads.begin * config.head_dim,
-                                  shard.heads.query_heads.end * config.head_dim};
+    const dist::Slice attended = {shard.heads.query_heads.begin * config.attended_dim(),
+                                  shard.heads.query_heads.end * config.attended_dim()};
     const bool turned = names.transposed;
     LayerSources sources;
-    sources.qkv = {qkv_rows(config, names.qkv, layer, shard.heads), {0, attention_input_size(config, number)}, turned};
+    sources.qkv = {config.is_latent() ? latent_rows(config, layer, shard.heads)
+                                      : qkv_rows(config, names.qkv, layer, shard.heads),
+                   {0, attention_input_size(config, number)},
+                   turned};
     sources.output = {{{&layer.output, hidden}}, attended, turned};
+    if (config.has_experts(number)) {
+        if (config.experts.shared_size == 0) return sources;
+        sources.gate = {{{&layer.shared_gate, shard.shared_expert}}, hidden};
+        sources.up = {{{&layer.shared_up, shard.shared_expert}}, hidden};
+        sources.down = {{{&layer.shared_down, hidden}}, shard.shared_expert};
+        return sources;
+    }
     if (config.gated_mlp) sources.gate = {{gate_rows(layer, shard.mlp)}, hidden, turned};
     sources.up = {{up_rows(config, layer, shard.mlp)}, hidden, turned};
     sources.down = {{{&layer.down, hidden}}, shard.mlp, turned};
+    return sources;
+}
+
+ExpertSources expert_sources(const ModelConfig& config, const LayerNames& layer, const ExpertNames& names, int expert,
+                             const RankShard& shard) {
+    const dist::Slice hidden = {0, config.hidden_size}, width = shard.expert;
+    if (layer.expert_down.weight.empty())
+        return {{{{&names.gate, width}}, hidden}, {{{&names.up, width}}, hidden}, {{{&names.down, hidden}}, width}};
+    // Rows of all experts, one after another.
+    const std::int64_t inner = config.experts.intermediate_size, gate = 2 * inner * expert, up = gate + inner;
+    const std::int64_t down = hidden.size() * expert;
+    return {{{{&layer.expert_gate_up, {gate + width.begin, gate + width.end}}}, hidden},
+            {{{&layer.expert_gate_up, {up + width.begin, up + width.end}}}, hidden},
+            {{{&layer.expert_down, {down, down + hidden.size()}}}, width}};
+}
+
+MatrixSource router_source(const ModelConfig& config, const LayerNames& layer) {
+    MatrixSource source = {{{&layer.router, {0, config.experts.n_experts}}}, {0, config.hidden_size}};
+    if (config.experts.gated_shared) source.rows.push_back({&layer.shared_scale, {0, 1}});
+    return source;
+}
+
+LatentSources latent_sources(const ModelConfig& config, const LayerNames& layer, const RankShard& shard) {
+    const LatentConfig& latent = config.latent;
+    const dist::Slice heads = shard.heads.query_heads, vector = {0, latent.rank};
+    LatentSources sources;
+    if (latent.query_rank > 0)
+        sources.query_up = {{{&layer.query, {heads.begin * config.head_dim, heads.end * config.head_dim}}},
+                            {0, latent.query_rank}};
+    for (std::int64_t head = heads.begin; head < heads.end; ++head) {
+        const std::int64_t keys = head * (latent.plain_dim + latent.value_dim), values = keys + latent.plain_dim;
+        sources.absorb.push_back({{{&layer.key_value_up, vector}}, {keys, values}, true}); // stored the other way round
+        sources.expand.push_back({{{&layer.key_value_up, {values, values + latent.value_dim}}}, vector});
+    }
     return sources;
 }
 

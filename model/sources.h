@@ -23,12 +23,33 @@ struct MatrixSource {
 };
 
 struct LayerSources {
-    MatrixSource qkv, output, gate, up, down; // gate: of gated MLPs only
+    // gate: of gated MLPs only. Of a layer with experts the last three are the shared one's, without rows where there
+    // is none.
+    MatrixSource qkv, output, gate, up, down;
     std::array<const MatrixSource*, 5> all() const { return {&qkv, &output, &gate, &up, &down}; }
 };
 // Of layer `number`, whose names `layer` are; they must outlive the result. Local.
 LayerSources layer_sources(const ModelConfig& config, const ModelNames& names, const LayerNames& layer, int number,
                            const RankShard& shard);
+
+// Of expert `expert` of layer `number`; `names` are expert()'s and must outlive the result. Local.
+struct ExpertSources {
+    MatrixSource gate, up, down;
+    std::array<const MatrixSource*, 3> all() const { return {&gate, &up, &down}; }
+};
+ExpertSources expert_sources(const ModelConfig& config, const LayerNames& layer, const ExpertNames& names, int expert,
+                             const RankShard& shard);
+// Of a layer with experts: the router, and behind it the shared expert's scale, where there is one. Every rank has all
+// of it. Local.
+MatrixSource router_source(const ModelConfig& config, const LayerNames& layer);
+
+// Of latent attention: queries out of their vector, and, of each own head, what makes of a query one as keys are cached
+// and of attended vectors a value. Local.
+struct LatentSources {
+    MatrixSource query_up; // no rows where queries are made of the row
+    std::vector<MatrixSource> absorb, expand;
+};
+LatentSources latent_sources(const ModelConfig& config, const LayerNames& layer, const RankShard& shard);
 
 // Of a layer that attends to a source: its queries, its keys and values of own heads, its output. Local.
 struct CrossSources {

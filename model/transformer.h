@@ -19,6 +19,22 @@
 //   final_norm()                   norm(x) of the rows whose logits are wanted
 //   head(from)                     their logits, and what is to be made of them
 //
+// of a model whose queries and keys are normed row by row:
+//
+//   norm_queries_and_keys(layer, qkv)
+//
+// of latent attention, where qkv are the vectors that queries, or they themselves, and keys and values are made of:
+//
+//   latent_queries(layer, qkv)     the queries
+//   append_latent(i, qkv)          norms the vectors of keys and values, rotates the keys behind them, appends both
+//   absorb(i, queries)             queries for keys as they are cached; the rotated part is rotated
+//   expand(i, attended)            the heads' values, of what attend() makes of cached vectors
+//
+// of layers with experts:
+//
+//   choose_experts(layer, from)    each row's experts and their weights
+//   add_experts(layer, from)       x += the sum over these, the shared one and ranks of what they make of from
+//
 // of a model with an encoder:
 //
 //   attend_source(i, query)        attention over the keys and values that layer i has of the slot's source
@@ -88,11 +104,52 @@ template <class Ops> void run_fusion(const ModelConfig& config, Ops& ops) {
         ops.add_activated(block);
 }
 
-// Devices that run models with an encoder; others refuse them when they are loaded.
+// Devices that run models with an encoder, and so on; others refuse them when they are loaded (why_not_on()).
 template <class Ops>
 concept ReadsSources = requires(Ops& ops) {
     ops.attend_source(0, ops.residual());
 };
+template <class Ops>
+concept NormsRows = requires(Ops& ops) {
+    ops.norm_queries_and_keys(ops.weights().layers[0], ops.residual());
+};
+template <class Ops>
+concept AttendsToLatents = requires(Ops& ops) {
+    ops.absorb(0, ops.residual());
+};
+template <class Ops>
+concept HasExperts = requires(Ops& ops) {
+    ops.add_experts(ops.weights().layers[0], ops.residual());
+};
+
+// The attended values of a layer, of what its first matrix makes of the rows.
+template <class Ops> auto run_attention(const ModelConfig& config, Ops& ops, int number, typename Ops::Operand qkv) {
+    [[maybe_unused]] const auto& layer = ops.weights().layers[static_cast<std::size_t>(number)];
+    if constexpr (AttendsToLatents<Ops>) {
+        if (config.is_latent()) {
+            const auto queries = ops.latent_queries(layer, qkv);
+            ops.append_latent(number, qkv);
+            return ops.expand(number, ops.attend(number, ops.absorb(number, queries)));
+        }
+    }
+    if constexpr (NormsRows<Ops>)
+        if (config.query_key_norm == QueryKeyNorm::row) ops.norm_queries_and_keys(layer, qkv);
+    ops.rotate_and_append(number, qkv);
+    return ops.attend(number, qkv);
+}
+
+// x += what MLP or experts of a layer make of `from`.
+template <class Ops> void add_mlp(const ModelConfig& config, Ops& ops, int number, typename Ops::Operand from) {
+    const auto& layer = ops.weights().layers[static_cast<std::size_t>(number)];
+    if constexpr (HasExperts<Ops>) {
+        if (config.has_experts(number)) {
+            ops.choose_experts(layer, from);
+            ops.add_experts(layer, from);
+            return;
+        }
+    }
+    ops.add({{layer.down, ops.activate(layer, ops.gate_up(layer, from))}});
+}
 
 // Between attention and MLP of a layer: nothing in a model without an encoder.
 template <class Ops> void run_cross_attention(const ModelConfig& config, Ops& ops, int number) {
@@ -110,10 +167,7 @@ template <class Ops> void run_cross_attention(const ModelConfig& config, Ops& op
 template <class Ops> void run_layer(const ModelConfig& config, Ops& ops, int number) {
     const auto& layer = ops.weights().layers[static_cast<std::size_t>(number)];
     const auto project_qkv = [&](auto from) { return ops.column_linear(layer.qkv, from, ops.qkv()); };
-    const auto attend = [&](auto qkv) {
-        ops.rotate_and_append(number, qkv);
-        return ops.attend(number, qkv);
-    };
+    const auto attend = [&](auto qkv) { return run_attention(config, ops, number, qkv); };
     const auto attention = [&](auto from) { return attend(project_qkv(from)); };
     const auto attention_input = [&] {
         const bool is_joined = config.fusion.kind == Fusion::attention && number == 0;
@@ -124,7 +178,7 @@ template <class Ops> void run_layer(const ModelConfig& config, Ops& ops, int num
     case Block::pre_norm:
         ops.add({{layer.output, attention(attention_input())}});
         run_cross_attention(config, ops, number);
-        ops.add({{layer.down, mlp(ops.norm(layer.mlp_norm))}});
+        add_mlp(config, ops, number, ops.norm(layer.mlp_norm));
         return;
     case Block::post_norm:
         ops.add({{layer.output, attention(ops.residual())}});
@@ -136,6 +190,10 @@ template <class Ops> void run_layer(const ModelConfig& config, Ops& ops, int num
     case Block::sandwich:
         ops.add_normed({layer.output, attention(ops.norm(layer.attention_norm))}, layer.after_attention_norm);
         ops.add_normed({layer.down, mlp(ops.norm(layer.mlp_norm))}, layer.after_mlp_norm);
+        return;
+    case Block::inner_norm:
+        ops.add_normed({layer.output, attention(ops.residual())}, layer.attention_norm);
+        ops.add_normed({layer.down, mlp(ops.residual())}, layer.mlp_norm);
         return;
     case Block::parallel: {
         const auto normed = ops.norm(layer.attention_norm);

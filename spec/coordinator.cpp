@@ -13,6 +13,7 @@ namespace {
 
 // Of a target pass, at most.
 int max_rows(const EngineOptions& options) {
+    if (options.num_beams > 0) return model::Decoder::kMaxRows;
     return std::min(options.n_slots * (options.stop_rule.max_tokens + 1), model::Decoder::kMaxRows);
 }
 
@@ -50,20 +51,42 @@ Plan Coordinator::next_plan(const EngineCallbacks& callbacks, const ReplicaState
     int empty = -1, unread = -1, read = -1; // the first slot of each kind
     for (int slot = n_slots() - 1; slot >= 0; --slot) {
         if (sequence(slot) && sequence(slot)->ended()) return {Command::retire, slot};
+        if (!sequence(slot) && state.is_shared(slot)) continue;
         (!sequence(slot) ? empty : state.prefill_left(slot) > 0 ? unread : read) = slot;
     }
     if (signal_seen_ || !goes_on) return {Command::interrupt};
     if (empty >= 0 && admits_another(callbacks, empty))
-        return {Command::admit, empty, pack_admission(sequence(empty)->request(), sequence(empty)->verified_on_device)};
+        return {Command::admit, empty, 0,
+                pack_admission(sequence(empty)->request(), sequence(empty)->verified_on_device)};
+    for (int slot = 0; slot < n_slots(); ++slot)
+        if (const std::optional<int> twin = twin_of(slot, state)) return {Command::share, slot, *twin};
     if (unread >= 0 && (read < 0 || !prefilled_)) return {Command::prefill, unread};
     if (read >= 0) return {Command::round};
     return {callbacks.waiting && callbacks.waiting() ? Command::idle : Command::stop};
+}
+
+// For a slot whose prompt is not read: another that has read it, for a sample of the same line. A drafter that reads
+// the target's hidden states needs them of every prompt.
+std::optional<int> Coordinator::twin_of(int slot, const ReplicaState& state) const {
+    if (!sequence(slot) || state.prefill_left(slot) == 0 || sequence(slot)->request().num_samples == 1 ||
+        !hidden_layers_.empty())
+        return std::nullopt;
+    for (int other = 0; other < n_slots(); ++other)
+        if (other != slot && sequence(other) && state.is_read(other) &&
+            sequence(other)->request().id == sequence(slot)->request().id)
+            return other;
+    return std::nullopt;
 }
 
 bool Coordinator::admits_another(const EngineCallbacks& callbacks, int slot) {
     std::optional<Request> request = callbacks.next_request();
     if (!request) return false;
     sequence(slot).emplace(std::move(*request), options_.stop_rule, &gain_, parts_.tokenizer, callbacks.on_text);
+    if (sequence(slot)->request().beams.is_on() != (options_.num_beams > 0) ||
+        sequence(slot)->request().beams.num_beams > options_.num_beams)
+        throw std::invalid_argument("a request asks for other beams than the engine has");
+    if (sequence(slot)->request().beams.is_on())
+        sequence(slot)->begin_beams(parts_.target_config->eos_token_ids, parts_.target_config->max_positions);
     sequence(slot)->admitted_at = parts_.clock->now_seconds();
     sequence(slot)->verified_on_device = can_verify_on_device(sequence(slot)->request());
     return true;
@@ -85,6 +108,7 @@ Packet Coordinator::pack(const Plan& plan, const DraftsBySlot& drafts, const Rep
     header.round = round;
     header.checksum = state.checksum();
     header.admission_bytes = static_cast<std::uint32_t>(plan.admission.size());
+    if (plan.command == Command::share) header.prefill_rows = static_cast<std::uint32_t>(plan.from);
     if (plan.command == Command::prefill)
         header.prefill_rows =
             static_cast<std::uint32_t>(std::min(state.prefill_left(plan.slot), parts_.max_prompt_rows));
@@ -94,8 +118,10 @@ Packet Coordinator::pack(const Plan& plan, const DraftsBySlot& drafts, const Rep
         const Draft& draft = drafts[static_cast<std::size_t>(i)];
         packet.slot(i) = {SlotState::decoding, draft.end, static_cast<std::uint8_t>(draft.tokens.size()),
                           static_cast<std::int8_t>(sequence(i)->last_accepted), sequence(i)->tokens().back()};
-        std::ranges::copy(draft.tokens, packet.tokens(i).begin());
-        std::ranges::copy(draft.parents, packet.parents(i).begin());
+        const BeamEnds& ends = sequence(i)->beam_ends; // none but of a beam search
+        packet.slot(i).n_beams = static_cast<std::uint32_t>(ends.tokens.size());
+        std::ranges::copy(draft.tokens, std::ranges::copy(ends.tokens, packet.tokens(i).begin()).out);
+        std::ranges::copy(draft.parents, std::ranges::copy(ends.parents, packet.parents(i).begin()).out);
     }
     packet.seal();
     return packet;
@@ -117,16 +143,20 @@ DraftsBySlot Coordinator::draft(const ReplicaState& state) {
         own.rule.set_batch_load({n_sequences - 1, n_sequences});
         if (!parts_.drafter || request.plain) continue;
         const int share = model::Decoder::kMaxRows / n_sequences; // of the rows of a pass
+        const int max_tokens =
+            own.beams ? std::min(share, Packet::kMaxDraftTokens) - static_cast<int>(own.beam_ends.tokens.size())
+                      : std::min({options_.stop_rule.max_tokens, left_tokens(own), share - 1});
         tasks_.push_back({slot,
                           own.tokens(),
-                          std::min({options_.stop_rule.max_tokens, left_tokens(own), share - 1}),
+                          max_tokens,
                           &request,
                           {options_.acceptance.kind, request.sampling.seed, request.sequence_key},
                           &own.rule,
                           &drafts[static_cast<std::size_t>(slot)],
                           left_tokens(own),
                           own.verified_on_device,
-                          &gain_});
+                          &gain_,
+                          own.beams ? &*own.beams : nullptr});
     }
     if (!tasks_.empty()) parts_.drafter->propose(tasks_);
     return drafts;
@@ -147,6 +177,11 @@ void Coordinator::prefill(int slot, std::span<const TokenId> prompt, std::span<c
     parts_.drafter->prefill(slot, prompt);
 }
 
+void Coordinator::prefill(int slot) {
+    if (parts_.drafter && !sequence(slot)->request().plain)
+        parts_.drafter->prefill(slot, sequence(slot)->request().prompt);
+}
+
 void Coordinator::draft_ahead(const std::function<bool()>& enough) {
     if (tasks_.size() == 1) parts_.drafter->draft_ahead(enough);
 }
@@ -161,7 +196,10 @@ void Coordinator::verify(const DraftsBySlot& drafts, const TargetBatch& batch, c
         const auto position = static_cast<int>(sequence(scored.slot)->tokens().size()) - 1; // of the next token's row
         const BatchLoad load = {static_cast<int>(batch.rows.size() - scored.n_rows()),
                                 static_cast<int>(batch.sequences.size())};
-        verify(*sequence(scored.slot), draft, rows[i], target_seconds, load);
+        if (sequence(scored.slot)->beams)
+            verify_beams(*sequence(scored.slot), draft, rows[i], target_seconds, load);
+        else
+            verify(*sequence(scored.slot), draft, rows[i], target_seconds, load);
         if (hidden_layers_.empty()) continue;
         std::vector<int> rows_kept = {static_cast<int>(scored.first_row)};
         for (const int node : path_to(draft.parents, sequence(scored.slot)->last_accepted))
@@ -185,7 +223,7 @@ void Coordinator::verify(Sequence& own, const Draft& draft, const TargetRows& ro
     own.last_accepted = verified.last_accepted;
     const std::vector<int> path = path_to(draft.parents, verified.last_accepted);
     own.logit_margins.insert(own.logit_margins.end(), verified.margins.begin(), verified.margins.end());
-    own.stats.count_tree(draft.parents, verified.last_accepted, draft.passes);
+    own.stats.count_tree(draft.parents, verified.last_accepted, draft.passes, draft.further_rows);
     own.stats.count_entropies(draft.entropies_on(path), accepted);
     own.stats.ahead += draft.ahead;
     own.stats.overlap += verified.overlap;
@@ -207,6 +245,32 @@ void Coordinator::verify(Sequence& own, const Draft& draft, const TargetRows& ro
     if (is_first) own.stats.seconds.first_token = parts_.clock->now_seconds() - own.admitted_at;
 }
 
+void Coordinator::verify_beams(Sequence& own, const Draft& draft, const TargetRows& rows, double target_seconds,
+                               const BatchLoad& load) {
+    BeamSearch& search = *own.beams;
+    const std::size_t n_ends = own.beam_ends.tokens.size();
+    const int length = search.length(), n_drafted = static_cast<int>(draft.tokens.size());
+    const auto candidates = [&](std::size_t row) { return rows.candidates(row); };
+    BeamOutcome outcome = advance(search, n_ends, draft.tokens, draft.parents, candidates);
+    own.beam_ends = std::move(outcome.ends);
+    own.verification = {outcome.accepted, search.running().empty() ? -1 : search.running()[0].tokens.back()};
+    const int n_rows = static_cast<int>(n_ends) + n_drafted;
+    own.stats.count_beams(
+        {n_rows, levels_of(n_ends, draft.parents), outcome.accepted, draft.passes, draft.further_rows});
+    if (!own.request().plain)
+        gain_.learn({.tokens = {},
+                     .accepted = outcome.accepted,
+                     .draft_passes = static_cast<double>(draft.passes),
+                     .draft_seconds = draft.seconds + draft.entropy_seconds,
+                     .target_seconds = target_seconds,
+                     .batch_load = load,
+                     .rows = n_rows,
+                     .emitted = search.length() - length,
+                     .further_draft_rows = static_cast<double>(draft.further_rows)});
+    if (length == 0) own.stats.seconds.first_token = parts_.clock->now_seconds() - own.admitted_at;
+    if (search.ended()) own.end_beams();
+}
+
 // The target's states of these of a pass's rows, to a drafter that wants them.
 void Coordinator::hand_hidden(int slot, int first_position, std::span<const int> rows,
                               const model::PassResult& scores) {
@@ -220,7 +284,8 @@ void Coordinator::hand_hidden(int slot, int first_position, std::span<const int>
 void Coordinator::finish(const Plan& plan, const DraftsBySlot& drafts, const ReplicaState& state, std::uint64_t round,
                          const StepSeconds& seconds, const EngineCallbacks& callbacks) {
     prefilled_ = plan.command == Command::prefill;
-    if (plan.command == Command::admit || plan.command == Command::prefill || plan.command == Command::retire)
+    if (plan.command == Command::admit || plan.command == Command::prefill || plan.command == Command::share ||
+        plan.command == Command::retire)
         sequence(plan.slot)->stats.seconds += seconds;
     if (plan.command == Command::admit && parts_.drafter)
         parts_.drafter->begin_sequence(plan.slot, sequence(plan.slot)->request());
@@ -242,8 +307,15 @@ void Coordinator::finish(const Plan& plan, const DraftsBySlot& drafts, const Rep
     const double target_seconds = seconds.broadcast + seconds.score + seconds.gather + seconds.verify;
     for (const int slot : decoded)
         callbacks.on_round(sequence(slot)->request(),
-                           {round, static_cast<int>(state.tokens(slot).size()), &drafts[static_cast<std::size_t>(slot)],
+                           {round, first_position(slot, state), &drafts[static_cast<std::size_t>(slot)],
                             sequence(slot)->verification, seconds.draft, target_seconds});
+}
+
+// Of the round's drafted tokens.
+int Coordinator::first_position(int slot, const ReplicaState& state) const {
+    const auto n_tokens = static_cast<int>(state.tokens(slot).size());
+    if (!sequence(slot)->beams) return n_tokens;
+    return n_tokens + sequence(slot)->beams->length() - sequence(slot)->verification.accepted - 1;
 }
 
 void Coordinator::hand_out(int slot, const EngineCallbacks& callbacks) {

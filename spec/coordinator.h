@@ -21,7 +21,8 @@ namespace entrodraft::spec {
 // What the coordinator wants done next.
 struct Plan {
     Command command = Command::stop;
-    int slot = 0;                          // of admit, prefill, retire
+    int slot = 0;                          // of admit, prefill, retire, share
+    int from = 0;                          // of share
     std::vector<std::byte> admission = {}; // of admit
 };
 
@@ -46,6 +47,8 @@ class Coordinator {
     // states count where the drafter wants them.
     void prefill(int slot, std::span<const TokenId> prompt, std::span<const model::Row> rows,
                  const model::PassResult& scores);
+    // The same where the target has taken over all of the prompt.
+    void prefill(int slot);
     // While the target scores the draft of a sequence alone, drafts for its most likely outcomes.
     void draft_ahead(const std::function<bool()>& enough);
     // How many drafted tokens are accepted, and the token emitted after them; what is emitted becomes text, and rules
@@ -61,11 +64,15 @@ class Coordinator {
 
   private:
     bool admits_another(const EngineCallbacks& callbacks, int slot);
+    std::optional<int> twin_of(int slot, const ReplicaState& state) const;
+    int first_position(int slot, const ReplicaState& state) const;
     void hand_out(int slot, const EngineCallbacks& callbacks);
     bool can_verify_on_device(const Request& request) const;
     int left_tokens(const Sequence& sequence) const;
     void verify(Sequence& sequence, const Draft& draft, const TargetRows& rows, double target_seconds,
                 const BatchLoad& load);
+    void verify_beams(Sequence& sequence, const Draft& draft, const TargetRows& rows, double target_seconds,
+                      const BatchLoad& load);
     void hand_hidden(int slot, int first_position, std::span<const int> rows, const model::PassResult& scores);
 
     int n_slots() const { return static_cast<int>(sequences_.size()); }

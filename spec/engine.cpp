@@ -3,6 +3,8 @@
 
 #include "spec/round.h"
 
+#include <algorithm>
+
 namespace entrodraft::spec {
 
 struct Engine::Impl {
@@ -15,7 +17,10 @@ struct Engine::Impl {
 
     Impl(const EngineOptions& engine_options, const EngineParts& engine_parts)
         : options(engine_options), parts(engine_parts),
-          state(parts.target, options.n_slots, options.stop_rule.max_tokens),
+          state(parts.target, options.n_slots,
+                options.num_beams > 0 ? Packet::kMaxDraftTokens : options.stop_rule.max_tokens,
+                parts.target_config->max_positions +
+                    tree_positions(std::max(options.num_beams, 1), parts.target_config->max_positions)),
           gather(gather_setting(verify_options(options), parts), *parts.replica, options.n_slots),
           observer(*parts.clock, parts.watch) {
         if (parts.layout->is_coordinator()) coordinator.emplace(options, parts);

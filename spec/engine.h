@@ -30,6 +30,7 @@ struct EngineOptions {
     StopRuleOptions stop_rule;
     std::optional<Costs> costs;  // of passes, for expected-gain; none: measured as the run goes
     int n_slots = 1;             // sequences decoded together, 1 to kMaxSlots
+    int num_beams = 0;           // of the beam searches that all sequences are, at most; 0: none is one
     int vocab_size = 0;          // tokens that both models and the tokenizer know
     bool record_margins = false; // Completion::logit_margins, of greedy and gumbel text
     double timeout_seconds = dist::kDefaultTimeoutSeconds; // of every collective

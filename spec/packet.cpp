@@ -13,7 +13,7 @@
 namespace entrodraft::spec {
 
 static_assert(std::is_trivially_copyable_v<PacketHeader> && sizeof(PacketHeader) == 40);
-static_assert(std::is_trivially_copyable_v<SlotHeader> && sizeof(SlotHeader) == 8);
+static_assert(std::is_trivially_copyable_v<SlotHeader> && sizeof(SlotHeader) == 12);
 
 namespace {
 
@@ -41,6 +41,7 @@ struct AdmissionHeader {
     std::uint32_t n_tokens = 0;
     std::uint32_t verified_on_device = 0;
     std::uint32_t n_source = 0;
+    std::uint64_t num_beams = 0;
 };
 
 struct Bias {
@@ -146,11 +147,14 @@ std::string Packet::why_unexpected(std::uint64_t round, std::uint64_t checksum) 
     if (head.round != round) return wrong("number", head.round, round);
     if (head.checksum != checksum) return wrong("checksum", head.checksum, checksum);
     const auto command = static_cast<unsigned>(head.command);
-    if (command < static_cast<unsigned>(Command::round) || command > static_cast<unsigned>(Command::idle))
+    if (command < static_cast<unsigned>(Command::round) || command > static_cast<unsigned>(Command::share))
         return fmt::format("packet command {} is unknown", command);
     if (head.slot >= n_slots_) return fmt::format("packet slot {} is not one of {}", int{head.slot}, n_slots_);
     if (head.command == Command::admit && head.admission_bytes == 0) return "packet admits a sequence of 0 bytes";
     if (head.command == Command::prefill && head.prefill_rows == 0) return "packet prefills 0 rows";
+    if (head.command == Command::share &&
+        (static_cast<int>(head.prefill_rows) >= n_slots_ || head.prefill_rows == head.slot))
+        return fmt::format("packet shares the prompt of slot {}", head.prefill_rows);
     for (int i = 0; i < n_slots_; ++i) {
         const std::string reason = why_unexpected_slot(i);
         if (!reason.empty()) return fmt::format("packet slot {}: {}", i, reason);
@@ -164,16 +168,18 @@ std::string Packet::why_unexpected_slot(int index) const {
         return fmt::format("state {} is unknown", static_cast<unsigned>(head.state));
     if (static_cast<unsigned>(head.draft_end) > static_cast<unsigned>(DraftEnd::no_match))
         return fmt::format("draft end {} is unknown", static_cast<unsigned>(head.draft_end));
-    if (head.n_drafted > max_draft_tokens_)
-        return fmt::format("{} drafted tokens exceed {}", int{head.n_drafted}, max_draft_tokens_);
+    const std::uint64_t n_tokens = std::uint64_t{head.n_beams} + head.n_drafted;
+    if (n_tokens > static_cast<std::uint64_t>(max_draft_tokens_))
+        return fmt::format("{} drafted tokens exceed {}", n_tokens, max_draft_tokens_);
     if (head.last_accepted < -1 || head.last_accepted >= max_draft_tokens_)
         return fmt::format("drafted token {} is the last accepted of {}", int{head.last_accepted}, max_draft_tokens_);
     if (header().command != Command::round || head.state != SlotState::decoding) return {}; // not looked at
     if (head.next_token < 0) return fmt::format("next token {} is negative", head.next_token);
-    for (std::size_t i = 0; i < head.n_drafted; ++i) {
+    for (std::size_t i = 0; i < n_tokens; ++i) {
         if (tokens(index)[i] < 0) return fmt::format("drafted token {} is negative: {}", i, tokens(index)[i]);
         const int parent = parents(index)[i];
-        if (parent < -1 || parent >= static_cast<int>(i))
+        const bool is_beam = i < head.n_beams; // its parent is a row of the round before
+        if (parent < (head.n_beams > 0 && !is_beam ? 0 : -1) || (!is_beam && parent >= static_cast<int>(i)))
             return fmt::format("drafted token {} has parent {}", i, parent);
     }
     return {};
@@ -199,7 +205,8 @@ std::vector<std::byte> pack_admission(const Request& request, bool verified_on_d
                                   static_cast<std::uint32_t>(processing.banned_tokens.size()),
                                   static_cast<std::uint32_t>(request.prompt.size()),
                                   verified_on_device ? 1U : 0U,
-                                  static_cast<std::uint32_t>(request.source.size())};
+                                  static_cast<std::uint32_t>(request.source.size()),
+                                  static_cast<std::uint64_t>(request.beams.num_beams)};
     std::vector<Bias> biases;
     for (const auto& [token, bias] : processing.logit_bias)
         biases.push_back({token, bias});
@@ -230,6 +237,7 @@ Admission unpack_admission(std::span<const std::byte> bytes) {
     processing.banned_tokens = take_values<TokenId>(bytes, head.n_banned);
     request.prompt = take_values<TokenId>(bytes, head.n_tokens);
     request.source = take_values<TokenId>(bytes, head.n_source);
+    request.beams.num_beams = static_cast<int>(head.num_beams);
     if (!bytes.empty()) throw std::runtime_error("an admission is longer than it says");
     return admission;
 }

@@ -3,7 +3,8 @@
 // admission follows the packet that says how long it is: a new sequence's prompt and the options that ranks act on.
 //
 // Layout of a packet: PacketHeader, then per slot a SlotHeader, max_draft_tokens tokens (i32) and as many parents (i8;
-// see verify/token_tree.h).
+// see verify/token_tree.h). Of a beam search the beams' last tokens come first, whose parents are rows of the round
+// before (-1: the prompt), then the drafted ones, whose parents are places among all of these.
 // Filled by the coordinator, read by every rank; every later branch depends on packets and admissions alone.
 #pragma once
 
@@ -20,8 +21,18 @@
 
 namespace entrodraft::spec {
 
-// idle: nothing to do yet, said now and then so that waiting for input is not taken for a death.
-enum class Command : std::uint8_t { round = 1, admit = 2, prefill = 3, retire = 4, stop = 5, interrupt = 6, idle = 7 };
+// idle: nothing to do yet, said now and then so that waiting for input is not taken for a death. share: a sequence
+// takes over what another has read of the same prompt.
+enum class Command : std::uint8_t {
+    round = 1,
+    admit = 2,
+    prefill = 3,
+    retire = 4,
+    stop = 5,
+    interrupt = 6,
+    idle = 7,
+    share = 8
+};
 enum class SlotState : std::uint8_t { empty = 0, prefilling = 1, decoding = 2 };
 enum class DraftEnd : std::uint8_t {
     none = 0,
@@ -41,13 +52,13 @@ constexpr bool is_cut_short(DraftEnd end) {
 
 struct PacketHeader {
     static constexpr std::uint32_t kMagic = 0x44524445; // "EDRD"
-    static constexpr std::uint16_t kVersion = 2;
+    static constexpr std::uint16_t kVersion = 3;
     std::uint32_t magic = kMagic;
     std::uint16_t version = kVersion;
     Command command = Command::stop;
-    std::uint8_t slot = 0;             // of admit, prefill, retire
+    std::uint8_t slot = 0;             // of admit, prefill, retire, share
     std::uint32_t admission_bytes = 0; // of admit: length of the broadcast that follows
-    std::uint32_t prefill_rows = 0;    // of prefill
+    std::uint32_t prefill_rows = 0;    // of prefill; of share the slot that has read the prompt
     std::uint64_t round = 0;           // number of this packet, from 0
     std::uint64_t checksum = 0;        // of the sequences a rank must hold before this packet
     std::uint64_t digest = 0;          // of all other bytes of the packet
@@ -59,6 +70,7 @@ struct SlotHeader {
     std::uint8_t n_drafted = 0;
     std::int8_t last_accepted = -1; // the last accepted drafted token of the previous round; -1: none is
     TokenId next_token = -1;        // emitted after them: the first row of this round
+    std::uint32_t n_beams = 0;      // 0: no beam search, whose rows are the beams' and then n_drafted more
 };
 
 class Packet {
@@ -72,7 +84,8 @@ class Packet {
     const PacketHeader& header() const { return *reinterpret_cast<const PacketHeader*>(bytes_.data()); }
     SlotHeader& slot(int index);
     const SlotHeader& slot(int index) const;
-    // Drafted tokens and the index of each one's parent among them (-1: the next token). Whole capacity.
+    // Drafted tokens and the index of each one's parent among them (-1: the next token); of a beam search see above.
+    // Whole capacity.
     std::span<TokenId> tokens(int index);
     std::span<const TokenId> tokens(int index) const;
     std::span<std::int8_t> parents(int index);
@@ -129,8 +142,8 @@ struct Admission {
 
 std::vector<std::byte> pack_admission(const Request& request, bool verified_on_device);
 
-// The request with sequence key, prompt, source, sampling and processing as they were packed, and nothing else. Throws
-// std::runtime_error where the bytes are not those of an admission.
+// The request with sequence key, prompt, source, sampling, processing and num_beams as they were packed, and nothing
+// else. Throws std::runtime_error where the bytes are not those of an admission.
 Admission unpack_admission(std::span<const std::byte> bytes);
 
 } // namespace entrodraft::spec

@@ -5,10 +5,12 @@
 #pragma once
 
 #include "model/decoder.h"
+#include "spec/beams/beam_tree.h"
 #include "spec/packet.h"
 #include "spec/target_rows.h"
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -20,13 +22,16 @@ struct TargetBatch {
     std::vector<ScoredSequence> sequences;  // slots increase
     std::vector<int> logit_rows;            // all of them
     model::Mask mask = model::Mask::causal; // of trees: by_parent
+    std::vector<model::Row> cached_nodes;   // of beam searches
 };
 
 class ReplicaState {
   public:
     // `target` is this rank's shard, null where it holds none; it outlives this.
-    ReplicaState(model::Decoder* target, int n_slots, int max_draft_tokens)
-        : target_(target), slots_(static_cast<std::size_t>(n_slots)), max_draft_tokens_(max_draft_tokens) {}
+    // `max_draft_tokens` of a slot's part of the packet; `capacity`: positions of a slot of the target's cache.
+    ReplicaState(model::Decoder* target, int n_slots, int max_draft_tokens, int capacity)
+        : target_(target), slots_(static_cast<std::size_t>(n_slots)), max_draft_tokens_(max_draft_tokens),
+          capacity_(capacity) {}
 
     int n_slots() const { return static_cast<int>(slots_.size()); }
     Packet empty_packet() const { return {n_slots(), max_draft_tokens_}; }
@@ -45,8 +50,12 @@ class ReplicaState {
     void apply_previous_result(const Packet& packet);
 
     // The packet's commands. `admission`: the bytes that were broadcast.
-    void admit(int slot, std::span<const TokenId> prompt, std::span<const std::byte> admission);
-    void retire(int slot) { at(slot) = {}; }
+    void admit(int slot, const Request& request, std::span<const std::byte> admission);
+    void retire(int slot);
+    // The slot takes over what slot `from` has read of the same prompt: it is read then.
+    void share(int slot, int from);
+    // Whether another slot's cache begins in this one's, which therefore cannot be admitted to.
+    bool is_shared(int slot) const;
     // The next `n_rows` of the slot's prompt.
     std::vector<model::Row> prefill(int slot, int n_rows);
     // Keeps what the round's packet drafts until its result comes, and gives the rows of its pass. Valid until the
@@ -61,14 +70,18 @@ class ReplicaState {
         std::vector<std::int8_t> parents; // of these, see verify/token_tree.h
         std::uint64_t checksum = 0;       // of the admission and the tokens since
         int cached = 0;                   // tokens that the target has read
+        int shares = -1;                  // the slot that its cache begins in; -1: its own
+        std::optional<BeamTree> beams;    // of a beam search, whose `tokens` are the prompt alone
     };
 
+    void begin_beams(Slot& slot, const Packet& packet, int index);
     Slot& at(int slot) { return slots_[static_cast<std::size_t>(slot)]; }
     const Slot& at(int slot) const { return slots_[static_cast<std::size_t>(slot)]; }
 
     model::Decoder* target_;
     std::vector<Slot> slots_;
     int max_draft_tokens_; // of a slot's part of the packet
+    int capacity_;
 };
 
 } // namespace entrodraft::spec

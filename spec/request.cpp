@@ -3,6 +3,7 @@
 
 #include "model/utf8.h"
 
+#include <cmath>
 #include <fmt/format.h>
 
 namespace entrodraft::spec {
@@ -17,6 +18,30 @@ std::string to_string(FinishReason reason) {
         return "stop";
     }
     return "length";
+}
+
+std::string to_string(EarlyStopping early_stopping) {
+    switch (early_stopping) {
+    case EarlyStopping::no:
+        return "false";
+    case EarlyStopping::yes:
+        return "true";
+    case EarlyStopping::never:
+        return "never";
+    }
+    return "false";
+}
+
+std::string why_invalid(const BeamOptions& options) {
+    if (!options.is_on()) return "";
+    if (options.num_beams > BeamOptions::kMaxBeams)
+        return fmt::format("--num-beams must be 1 to {}, not {}", BeamOptions::kMaxBeams, options.num_beams);
+    if (!std::isfinite(options.length_penalty))
+        return fmt::format("--length-penalty must be a number, not {}", options.length_penalty);
+    if (options.num_return_sequences < 1 || options.num_return_sequences > options.num_beams)
+        return fmt::format("--num-return-sequences must be 1 to --num-beams, which is {}, not {}", options.num_beams,
+                           options.num_return_sequences);
+    return "";
 }
 
 std::string why_no_stop_string(const std::string& stop) {
@@ -54,6 +79,10 @@ std::string why_unservable(const Request& request, int vocab_size, int max_posit
     for (const std::string& stop : request.stop_strings)
         if (const std::string why = why_no_stop_string(stop); !why.empty()) return "stop " + why;
     if (const char* reason = why_invalid(request.sampling); *reason != '\0') return reason;
+    if (const std::string why = why_invalid(request.beams); !why.empty()) return why;
+    if (request.beams.is_on() && !request.sampling.greedy())
+        return "beam search takes the most probable tokens: temperature must be 0";
+    if (request.beams.is_on() && !request.stop_strings.empty()) return "stop strings do not go with beam search";
     return why_invalid(request.processing, vocab_size);
 }
 

@@ -11,6 +11,23 @@
 
 namespace entrodraft::spec {
 
+// When a beam search ends, as transformers has it: `yes` once there are num_beams finished texts; `no` once, besides,
+// no running beam beats them at the length that it has; `never` once none can at any length.
+enum class EarlyStopping : std::uint8_t { no, yes, never };
+std::string to_string(EarlyStopping early_stopping); // "false", "true", "never"
+
+struct BeamOptions {
+    static constexpr int kMaxBeams = 32;
+    int num_beams = 0;         // 0: no beam search
+    double length_penalty = 1; // a finished text's score is its log-probability / length^length_penalty
+    EarlyStopping early_stopping = EarlyStopping::no;
+    int num_return_sequences = 1;
+
+    bool is_on() const { return num_beams > 0; }
+};
+// Empty when usable; else what is wrong, naming the option. Local.
+std::string why_invalid(const BeamOptions& options);
+
 struct Request {
     std::string id = "null";        // compact JSON
     std::uint64_t sequence_key = 0; // hash of id; 0 for a prompt from the command line
@@ -20,6 +37,9 @@ struct Request {
     int max_new_tokens = kDefaultNewTokens;
     SamplingOptions sampling;
     LogitProcessing processing;
+    BeamOptions beams;
+    int num_samples = 1; // of which this is one: those of a line share what is read of its prompt
+    int sample = 0;      // its number among them
     bool ignore_eos = false;
     std::vector<std::string> stop_strings;
     std::string metadata; // of the user's own, a compact JSON object; empty: none. For the result line alone
@@ -29,12 +49,21 @@ struct Request {
 enum class FinishReason { length, eos, stop };
 std::string to_string(FinishReason reason);
 
+// A text that a beam search found.
+struct FoundText {
+    std::vector<TokenId> tokens;
+    std::string text; // without special tokens
+    FinishReason finish_reason = FinishReason::length;
+    float score = 0; // with the length penalty
+};
+
 struct Completion {
     std::vector<TokenId> tokens; // with the EOS that ended the text, and the token that completed a stop string
     bool has_text = true;        // false: the model has no tokenizer
     std::string text;            // without special tokens, and without the stop string and what follows it
     FinishReason finish_reason = FinishReason::length;
-    std::string failure; // why the text could not go on; empty: it ended
+    std::vector<FoundText> found; // of a beam search: num_return_sequences at most, the best, which is the text, first
+    std::string failure;          // why the text could not go on; empty: it ended
     std::vector<double>
         logit_margins; // best less second-best target logit (gumbel: noisy) of each token, where recorded
     Stats stats;

@@ -43,7 +43,7 @@ void admit(const RankContext& rank, ReplicaState& state, TargetGather& gather, s
     rank.replica.broadcast(bytes.data(), bytes.size(), kRoot, rank.deadline());
     const auto [request, verified_on_device] = unpack_admission(bytes);
     gather.begin_sequence(header.slot, request, verified_on_device);
-    state.admit(header.slot, request.prompt, bytes);
+    state.admit(header.slot, request, bytes);
     if (request.source.empty()) return;
     rank.observer.enter("encode", &StepSeconds::prefill);
     if (rank.target) rank.target->encode(header.slot, request.source);
@@ -93,6 +93,11 @@ void run_command(const RankContext& rank, ReplicaState& state, TargetGather& gat
         prefill(rank, state, gather, coordinator, header);
         gather_rows(rank, gather, coordinator);
         return;
+    case Command::share: // the draft reads the prompt once more
+        rank.observer.enter("prefill", &StepSeconds::prefill);
+        state.share(header.slot, static_cast<int>(header.prefill_rows));
+        if (coordinator) coordinator->prefill(header.slot);
+        return end_or_follow_draft(rank, coordinator != nullptr);
     case Command::idle:
         gather_rows(rank, gather, coordinator);
         return;
@@ -163,7 +168,8 @@ RoundResult run_round(const RankContext& rank, ReplicaState& state, TargetGather
                                             .hidden_layers = rank.hidden_layers,
                                             .mask = batch.mask,
                                             .needs = gather.needs(batch.sequences),
-                                            .summary_vocab = gather.vocab_size()});
+                                            .summary_vocab = gather.vocab_size(),
+                                            .cached_nodes = batch.cached_nodes});
 
     // 4. One gather sends the coordinator what acceptance needs of each row. A rank without a shard waits here for the
     // target's pass.

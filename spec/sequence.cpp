@@ -18,7 +18,8 @@ std::size_t possible_beginning(std::string_view text, std::string_view stop) {
 
 Sequence::Sequence(Request request, const StopRuleOptions& rule_options, GainModel* gain,
                    const model::Tokenizer* tokenizer, OnText on_text)
-    : rule(rule_options, gain), request_(std::move(request)), tokens_(request_.prompt), on_text_(std::move(on_text)) {
+    : rule(rule_options, gain), request_(std::move(request)), tokens_(request_.prompt), tokenizer_(tokenizer),
+      on_text_(std::move(on_text)) {
     if (tokenizer != nullptr) decoder_.emplace(*tokenizer, true);
     rule.begin_sequence();
     stats.sequences = 1;
@@ -73,6 +74,35 @@ void Sequence::end(FinishReason reason) {
     handed_out_ = text_.size();
 }
 
+void Sequence::begin_beams(std::span<const std::int64_t> eos_tokens, int max_positions) {
+    std::vector<TokenId> ends;
+    if (!request_.ignore_eos) ends.assign(eos_tokens.begin(), eos_tokens.end());
+    const int left = max_positions - static_cast<int>(tokens_.size());
+    beams.emplace(request_.beams, std::min(request_.max_new_tokens, left), ends);
+    beam_ends = {{tokens_.back()}, {-1}};
+}
+
+// Texts are shown once they are known.
+void Sequence::end_beams() {
+    for (const BeamSearch::Finished& each : beams->finished()) {
+        if (static_cast<int>(found_.size()) == request_.beams.num_return_sequences) break;
+        FoundText found = {each.tokens, {}, each.ended ? FinishReason::eos : FinishReason::length, each.score};
+        if (tokenizer_) {
+            model::StreamDecoder decoder(*tokenizer_, true);
+            for (const TokenId token : each.tokens)
+                found.text += decoder.push(token);
+            found.text += decoder.finish();
+        }
+        found_.push_back(std::move(found));
+    }
+    if (found_.empty()) return fail(NothingToSay().what());
+    const FoundText& best = found_.front();
+    tokens_.insert(tokens_.end(), best.tokens.begin(), best.tokens.end());
+    stats.new_tokens += static_cast<std::int64_t>(best.tokens.size());
+    if (decoder_) take_text(best.text);
+    end(best.finish_reason);
+}
+
 void Sequence::fail(const std::string& why) {
     failure_ = why;
     end(FinishReason::length);
@@ -85,6 +115,7 @@ Completion Sequence::finish() {
     completion.has_text = decoder_.has_value();
     completion.text = std::move(text_);
     completion.finish_reason = reason_;
+    completion.found = std::move(found_);
     logit_margins.resize(std::min(logit_margins.size(), completion.tokens.size()));
     completion.logit_margins = std::move(logit_margins);
     completion.stats = std::move(stats);

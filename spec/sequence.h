@@ -4,6 +4,7 @@
 #pragma once
 
 #include "model/tokenizer/tokenizer.h"
+#include "spec/beams/beam_round.h"
 #include "spec/request.h"
 #include "spec/stop/stop_rule.h"
 #include "spec/verify/verify.h"
@@ -34,11 +35,17 @@ class Sequence {
     // Adds tokens to the text until one ends it: an EOS in `eos_tokens`, a stop string, the budget, or the
     // model's context of `max_positions`.
     void emit(std::span<const TokenId> tokens, std::span<const std::int64_t> eos_tokens, int max_positions);
+    // Of a request that asks for a beam search, instead: the first steps of it, and what it found once it has ended,
+    // which becomes the text.
+    void begin_beams(std::span<const std::int64_t> eos_tokens, int max_positions);
+    void end_beams();
     // The text cannot go on.
     void fail(const std::string& why);
     // The finished text; the sequence is spent.
     Completion finish();
 
+    std::optional<BeamSearch> beams; // of a beam search, as the next
+    BeamEnds beam_ends;
     StopRule rule;
     Verification verification; // of the last round
     int last_accepted = -1;    // of its drafted tokens; rides in the next broadcast
@@ -53,11 +60,13 @@ class Sequence {
 
     Request request_;
     std::vector<TokenId> tokens_;
+    const model::Tokenizer* tokenizer_;           // null: there is none
     std::optional<model::StreamDecoder> decoder_; // none: there is no tokenizer
     OnText on_text_;
     std::string text_;
     std::size_t handed_out_ = 0; // of text_
     bool ended_ = false;
+    std::vector<FoundText> found_;
     std::string failure_;
     FinishReason reason_ = FinishReason::length;
 };

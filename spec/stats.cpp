@@ -121,6 +121,8 @@ struct RoundCounts {
     int verified = 0; // of these
     int accepted = 0;
     int passes = 0;
+    int further_rows = 0; // of these
+    int rows = 0;         // of the target's pass
 };
 
 void count(Stats& stats, const RoundCounts& round) {
@@ -130,8 +132,9 @@ void count(Stats& stats, const RoundCounts& round) {
     stats.drafted_levels += round.levels;
     stats.accepted += round.accepted;
     stats.draft_passes += round.passes;
+    stats.further_draft_rows += round.further_rows;
     stats.drafting_rounds += round.passes > 0 ? 1 : 0;
-    count_at(stats.passes_of_rows, round.drafted + 1);
+    count_at(stats.passes_of_rows, round.rows);
     count_at(stats.rounds_of_accepted, round.accepted);
     const auto verified = static_cast<std::size_t>(round.verified);
     if (stats.by_position.size() < verified) stats.by_position.resize(verified);
@@ -145,10 +148,11 @@ void Stats::count_round(int n_drafted, int n_accepted, int n_draft_passes) {
     if (n_drafted < 0 || n_accepted < 0 || n_accepted > n_drafted || n_draft_passes < 0)
         throw std::invalid_argument(fmt::format("a round of {} drafted and {} accepted tokens in {} passes cannot be",
                                                 n_drafted, n_accepted, n_draft_passes));
-    count(*this, {n_drafted, n_drafted, std::min(n_drafted, n_accepted + 1), n_accepted, n_draft_passes});
+    count(*this,
+          {n_drafted, n_drafted, std::min(n_drafted, n_accepted + 1), n_accepted, n_draft_passes, 0, n_drafted + 1});
 }
 
-void Stats::count_tree(Parents parents, int last_accepted, int n_draft_passes) {
+void Stats::count_tree(Parents parents, int last_accepted, int n_draft_passes, int n_further_rows) {
     const auto n_drafted = static_cast<int>(parents.size());
     int n_levels = 0;
     bool goes_on = false; // behind the accepted path
@@ -157,7 +161,13 @@ void Stats::count_tree(Parents parents, int last_accepted, int n_draft_passes) {
         goes_on = goes_on || parent_of(parents, node) == last_accepted;
     }
     const int n_accepted = depth_of(parents, last_accepted);
-    count(*this, {n_drafted, n_levels, n_accepted + (goes_on ? 1 : 0), n_accepted, n_draft_passes});
+    count(*this, {n_drafted, n_levels, n_accepted + (goes_on ? 1 : 0), n_accepted, n_draft_passes, n_further_rows,
+                  n_drafted + 1});
+}
+
+void Stats::count_beams(const BeamRound& round) {
+    count(*this, {round.levels, round.levels, std::min(round.levels, round.accepted + 1), round.accepted,
+                  round.draft_passes, round.further_draft_rows, round.rows});
 }
 
 void Stats::count_entropies(std::span<const float> entropies_nats, int n_accepted) {
@@ -180,6 +190,7 @@ Stats& Stats::operator+=(const Stats& other) {
     accepted += other.accepted;
     target_passes += other.target_passes;
     draft_passes += other.draft_passes;
+    further_draft_rows += other.further_draft_rows;
     drafting_rounds += other.drafting_rounds;
     add_each(passes_of_rows, other.passes_of_rows);
     add_each(rounds_of_accepted, other.rounds_of_accepted);
@@ -222,8 +233,8 @@ std::optional<double> Stats::tpot_ms() const {
     return (seconds.total - seconds.first_token) * kMsPerSecond / static_cast<double>(new_tokens - 1);
 }
 
-double Costs::draft_seconds(int passes) const {
-    return passes > 0 ? first_draft_seconds() + (passes - 1) * t_draft : 0;
+double Costs::draft_seconds(int passes, int further_rows) const {
+    return passes > 0 ? first_draft_seconds() + (passes - 1) * t_draft + further_rows * t_draft_row : 0;
 }
 
 double Costs::target_seconds(int rows) const {
@@ -248,6 +259,7 @@ std::string to_json(const Costs& costs) {
         rows.push_back(std::isnan(seconds) ? Json() : Json(seconds * kMsPerSecond));
     nlohmann::ordered_json json = {{"schema_version", kCostsVersion}, {"t_draft_ms", costs.t_draft * kMsPerSecond}};
     if (costs.t_first_draft) json["t_first_draft_ms"] = *costs.t_first_draft * kMsPerSecond;
+    if (costs.t_draft_row > 0) json["t_draft_row_ms"] = costs.t_draft_row * kMsPerSecond;
     if (costs.t_round) json["t_round_ms"] = *costs.t_round * kMsPerSecond;
     json["t_target_ms"] = rows;
     return json.dump();
@@ -266,6 +278,8 @@ Costs costs_in(const std::string& text, const std::string& file) {
     costs.t_draft = seconds_of(object.at("t_draft_ms"), 0, object.name_of("t_draft_ms"));
     if (const Json* first = object.find("t_first_draft_ms"))
         costs.t_first_draft = seconds_of(*first, 0, object.name_of("t_first_draft_ms"));
+    if (const Json* row = object.find("t_draft_row_ms"))
+        costs.t_draft_row = seconds_of(*row, 0, object.name_of("t_draft_row_ms"));
     if (const Json* round = object.find("t_round_ms"))
         costs.t_round = seconds_of(*round, 0, object.name_of("t_round_ms"));
     const Json& rows = object.list("t_target_ms", "a list of milliseconds");
@@ -302,7 +316,8 @@ double level_seconds(const Stats& stats, const Costs& costs, bool is_last) {
     double seconds = 0;
     if (is_last)
         seconds = static_cast<double>(stats.drafting_rounds) * costs.first_draft_seconds() +
-                  static_cast<double>(stats.draft_passes - stats.drafting_rounds) * costs.t_draft;
+                  static_cast<double>(stats.draft_passes - stats.drafting_rounds) * costs.t_draft +
+                  static_cast<double>(stats.further_draft_rows) * costs.t_draft_row;
     for (std::size_t rows = 1; rows < stats.passes_of_rows.size(); ++rows)
         if (stats.passes_of_rows[rows] > 0)
             seconds += static_cast<double>(stats.passes_of_rows[rows]) * costs.target_seconds(static_cast<int>(rows));

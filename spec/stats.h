@@ -53,6 +53,15 @@ struct DraftedAhead {
     DraftedAhead& operator+=(const DraftedAhead& other);
 };
 
+// A round of a beam search, which accepts levels of drafted tokens.
+struct BeamRound {
+    int rows = 0;   // of the target's pass
+    int levels = 0; // of drafted tokens: what is counted as drafted
+    int accepted = 0;
+    int draft_passes = 0;
+    int further_draft_rows = 0; // of these, beyond one each
+};
+
 struct Stats {
     std::int64_t sequences = 0;
     std::int64_t prompt_tokens = 0;
@@ -63,6 +72,7 @@ struct Stats {
     std::int64_t accepted = 0;
     std::int64_t target_passes = 0;               // rounds; prefill not counted
     std::int64_t draft_passes = 0;                // prefill not counted
+    std::int64_t further_draft_rows = 0;          // of these, beyond one a pass: of trees
     std::int64_t drafting_rounds = 0;             // rounds with a draft pass in them
     std::vector<std::int64_t> passes_of_rows;     // [r]: target passes of r rows
     std::vector<std::int64_t> rounds_of_accepted; // [a]: rounds in which a drafted tokens were accepted
@@ -77,7 +87,8 @@ struct Stats {
     // Of a chain.
     void count_round(int n_drafted, int n_accepted, int n_draft_passes);
     // Of any tree: at a position one of the tokens behind the accepted path was accepted, or none of them.
-    void count_tree(Parents parents, int last_accepted, int n_draft_passes);
+    void count_tree(Parents parents, int last_accepted, int n_draft_passes, int n_further_rows = 0);
+    void count_beams(const BeamRound& round);
     // Of a round's drafted tokens; NaN: no entropy.
     void count_entropies(std::span<const float> entropies_nats, int n_accepted);
     Stats& operator+=(const Stats& other);
@@ -105,9 +116,10 @@ struct Costs {
     // out of the caches.
     std::optional<double> t_first_draft = std::nullopt;
     std::optional<double> t_round = std::nullopt; // what a round costs beside its passes: broadcast, gather, verify
+    double t_draft_row = 0;                       // a further row of a draft pass: of a tree's level
     std::string disturbance = {};                 // of the machine while they were measured; empty: none known
     double target_seconds(int rows) const;        // linear between measured rows, held at the ends
-    double draft_seconds(int passes) const;       // of one round
+    double draft_seconds(int passes, int further_rows = 0) const; // of one round
     double first_draft_seconds() const { return t_first_draft.value_or(t_draft); }
 };
 
@@ -116,8 +128,8 @@ inline constexpr double kMinPassMs = 1e-6;
 inline constexpr char kMinPassMsInWords[] = "1e-6";
 
 // JSON text of a costs file, and back: {"schema_version": 1, "t_draft_ms": x, "t_target_ms": [..]} and, optionally,
-// "t_first_draft_ms", "t_round_ms" and (read alone) {"machine": {"disturbance": text}}; null where a row count was not
-// measured, any other field ignored. They throw std::runtime_error naming file and field. Local.
+// "t_first_draft_ms", "t_draft_row_ms", "t_round_ms" and (read alone) {"machine": {"disturbance": text}}; null where a
+// row count was not measured, any other field ignored. They throw std::runtime_error naming file and field. Local.
 std::string to_json(const Costs& costs);
 Costs read_costs(const std::string& file);
 Costs costs_of(const std::string& json);

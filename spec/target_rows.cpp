@@ -3,6 +3,7 @@
 
 #include "dist/layout.h"
 #include "model/cpu/kernels.h"
+#include "spec/beams/beam_rows.h"
 
 #include <algorithm>
 #include <cmath>
@@ -18,6 +19,11 @@ namespace {
 constexpr double kNoValue = -std::numeric_limits<double>::infinity();
 constexpr std::size_t kStatusBytes = sizeof(std::uint64_t);
 constexpr int kRoot = dist::RankLayout::kCoordinatorReplicaRank;
+
+// Weights are applied to logarithmic probabilities, which a rank alone does not know.
+RowFormat beam_format(const Request& request) {
+    return request.processing.weighs() ? RowFormat::logits : RowFormat::beams;
+}
 
 } // namespace
 
@@ -41,9 +47,11 @@ std::size_t GatherSetting::max_slice() const {
 }
 
 RowEncoder::RowEncoder(const GatherSetting& setting, const Request& request, bool verified_on_device)
-    : setting_(&setting), sampling_(request.sampling), noise_(sampling_.seed, request.sequence_key),
-      resample_(sampling_.seed, request.sequence_key, Purpose::resample),
-      format_(verified_on_device ? RowFormat::verified_on_device : row_format(setting.options, sampling_)) {
+    : setting_(&setting), sampling_(request.sampling), num_beams_(request.beams.num_beams),
+      noise_(sampling_.seed, request.sequence_key), resample_(sampling_.seed, request.sequence_key, Purpose::resample),
+      format_(verified_on_device      ? RowFormat::verified_on_device
+              : request.beams.is_on() ? beam_format(request)
+                                      : row_format(setting.options, sampling_)) {
     if (request.processing.is_off()) return;
     const std::vector<std::int64_t>& eos = setting.config->eos_token_ids;
     processor_.emplace(request.processing, request.prompt, std::vector<TokenId>(eos.begin(), eos.end()));
@@ -53,6 +61,8 @@ std::size_t RowEncoder::row_bytes() const {
     switch (format_) {
     case RowFormat::verified_on_device:
         return sizeof(VerifiedRow);
+    case RowFormat::beams:
+        return beam_row_bytes(n_candidates());
     case RowFormat::arg_max:
     case RowFormat::gumbel_max:
         return sizeof(BestToken);
@@ -106,7 +116,7 @@ RowEncoder::Slice RowEncoder::processed(const ScoredSequence& sequence, const mo
     const dist::Slice vocab = setting_->target->local_vocab();
     const auto size = static_cast<std::size_t>(vocab.size());
     const std::span<const float> logits = scores.logits.subspan(sequence.first_row * scores.logits_stride);
-    if (!processor_) return {logits, scores.logits_stride, size};
+    if (!processor_ || num_beams_ > 0) return {logits, scores.logits_stride, size}; // beams' rows: see below
     processed_.clear();
     for (std::size_t row = 0; row < sequence.n_rows(); ++row) {
         const auto from = logits.subspan(row * scores.logits_stride, size);
@@ -125,6 +135,7 @@ void RowEncoder::encode(const ScoredSequence& sequence, const model::PassResult&
         std::copy(verified.begin(), verified.end(), to.begin());
         return;
     }
+    if (format_ == RowFormat::beams) return encode_beams(sequence, scores, to);
     const Slice slice = processed(sequence, scores);
     const auto first_token = static_cast<TokenId>(setting_->target->local_vocab().begin);
     for (std::size_t row = 0; row < sequence.n_rows(); ++row) {
@@ -139,6 +150,35 @@ void RowEncoder::encode(const ScoredSequence& sequence, const model::PassResult&
                 best_of_slice(logits.empty() ? logits : logits.first(n_known()), sequence, scores, row);
             std::memcpy(encoded.data(), &best, sizeof best);
         }
+    }
+}
+
+// Of a beam search, which takes as many of a row at most (BeamSearch::candidates_per_row).
+std::size_t RowEncoder::n_candidates() const {
+    return static_cast<std::size_t>(num_beams_) + setting_->config->eos_token_ids.size();
+}
+
+void RowEncoder::process_beam_row(const ScoredSequence& sequence, std::size_t row, std::span<float> values,
+                                  TokenId first) {
+    if (!processor_) return;
+    std::vector<TokenId> text(sequence.tokens.begin(), sequence.tokens.end());
+    const std::vector<TokenId> found = sequence.beams->tokens_to(
+        sequence.beams->first_of_pass() + static_cast<int>(row), static_cast<int>(text.size()));
+    text.insert(text.end(), found.begin(), found.end());
+    processor_->follow(text);
+    processor_->apply(values, first);
+}
+
+// Banned tokens count in the sum of probabilities, as in transformers.
+void RowEncoder::encode_beams(const ScoredSequence& sequence, const model::PassResult& scores,
+                              std::span<std::byte> to) {
+    const Slice slice = processed(sequence, scores);
+    const auto first_token = static_cast<TokenId>(setting_->target->local_vocab().begin);
+    for (std::size_t row = 0; row < sequence.n_rows(); ++row) {
+        const std::span<const float> logits = slice.row(row);
+        processed_.assign(logits.begin(), logits.begin() + static_cast<std::ptrdiff_t>(n_known()));
+        process_beam_row(sequence, row, processed_, first_token);
+        encode_beam_row(logits, processed_, first_token, n_candidates(), to.subspan(row * row_bytes(), row_bytes()));
     }
 }
 
@@ -228,6 +268,23 @@ BestToken TargetRows::best(std::size_t row) const {
     if (!std::isfinite(best.value))
         throw std::runtime_error(fmt::format("the largest logit of row {} is infinite or no number", row));
     return best;
+}
+
+std::vector<BeamCandidate> TargetRows::candidates(std::size_t row) const {
+    const std::size_t n = encoder_->n_candidates();
+    if (format() == RowFormat::logits) {
+        const std::span<const float> whole =
+            logits_.subspan(row * stride_, static_cast<std::size_t>(encoder_->setting_->config->vocab_size));
+        std::vector<float> log_probs(whole.begin(), whole.end());
+        to_log_probs(log_probs);
+        log_probs.resize(static_cast<std::size_t>(encoder_->setting_->options.vocab_size));
+        encoder_->process_beam_row(sequence_, row, log_probs, 0);
+        return best_candidates(log_probs, n);
+    }
+    std::vector<std::span<const std::byte>> parts;
+    for (int tp_rank = 0; tp_rank < encoder_->setting_->tp_size; ++tp_rank)
+        parts.push_back(part(tp_rank, row));
+    return decode_beam_row(parts, n);
 }
 
 VerifiedRow TargetRows::verified(std::size_t row) const {

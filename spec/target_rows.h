@@ -8,6 +8,8 @@
 
 #include "dist/comm/communicator.h"
 #include "model/decoder.h"
+#include "spec/beams/beam_search.h"
+#include "spec/beams/beam_tree.h"
 #include "spec/request.h"
 #include "spec/verify/device_verifier.h"
 #include "spec/verify/random.h"
@@ -28,6 +30,7 @@ enum class RowFormat {
     shortlist,          // what top-k and min-p leave of the slice under Gumbel noise (random.h)
     logits,             // all of the slice
     verified_on_device, // what tp rank 0's GPU made of the row beside the draft's
+    beams,              // what a beam search looks at (beams/beam_rows.h)
 };
 
 struct VerifyOptions {
@@ -37,7 +40,7 @@ struct VerifyOptions {
     bool whole_rows = false;     // logits are wanted however they are verified
 };
 
-// Local.
+// Of a sequence that is neither verified on the device nor a beam search. Local.
 RowFormat row_format(const VerifyOptions& options, const SamplingOptions& sampling);
 
 // What all sequences of a replica have in common.
@@ -52,17 +55,20 @@ struct GatherSetting {
     std::size_t max_slice() const; // most tokens of the vocabulary on a rank
 };
 
-// A sequence's rows of a target pass: one after `tokens`, then one after each drafted token.
+// A sequence's rows of a target pass: one after `tokens`, then one after each drafted token. Of a beam search `tokens`
+// are the prompt, and the rows those that its tree has added.
 struct ScoredSequence {
     int slot = 0;
     std::size_t first_row = 0;       // of the pass
     std::span<const TokenId> tokens; // prompt and accepted text
     std::span<const TokenId> drafted;
     Parents parents; // of the drafted tokens
+    const BeamTree* beams = nullptr;
 
-    std::size_t n_rows() const { return drafted.size() + 1; }
+    std::size_t n_rows() const { return beams ? drafted.size() : drafted.size() + 1; }
     // Of the token that a row decides, in the sequence. Local.
     std::uint64_t position(std::size_t row) const {
+        if (beams) return 0; // nobody draws in a beam search
         return tokens.size() + static_cast<std::size_t>(depth_of(parents, static_cast<int>(row) - 1));
     }
 };
@@ -76,6 +82,9 @@ class TargetRows {
     // Arg max or Gumbel-max sample of a row; its runner_up where margins are recorded, else no number. Throws
     // NothingToSay where no token is left, std::runtime_error where a logit is no number.
     BestToken best(std::size_t row) const;
+    // Of a beam search: the first tokens that may follow a row, as many as BeamSearch wants of it, and their processed
+    // logarithmic probabilities. Throws as best() does.
+    std::vector<BeamCandidate> candidates(std::size_t row) const;
     // Of format verified_on_device.
     VerifiedRow verified(std::size_t row) const;
     // [vocab_size], of format logits.
@@ -85,7 +94,7 @@ class TargetRows {
     friend class RowEncoder;
     std::span<const std::byte> part(int tp_rank, std::size_t row) const;
 
-    const RowEncoder* encoder_ = nullptr;
+    RowEncoder* encoder_ = nullptr;
     ScoredSequence sequence_;
     std::span<const std::byte> parts_; // of replica rank r: from r * part_stride_ on
     std::size_t part_stride_ = 0;
@@ -128,11 +137,16 @@ class RowEncoder {
 
     std::size_t n_known() const;
     Slice processed(const ScoredSequence& sequence, const model::PassResult& scores);
+    std::size_t n_candidates() const;
+    void encode_beams(const ScoredSequence& sequence, const model::PassResult& scores, std::span<std::byte> to);
+    // As the row's own prefix asks.
+    void process_beam_row(const ScoredSequence& sequence, std::size_t row, std::span<float> values, TokenId first);
     BestToken best_of_slice(std::span<const float> logits, const ScoredSequence& sequence,
                             const model::PassResult& scores, std::size_t row) const;
 
     const GatherSetting* setting_;
     SamplingOptions sampling_;
+    int num_beams_ = 0;
     GumbelNoise noise_;
     RandomStream resample_; // of format verified_on_device
     std::optional<LogitProcessor> processor_;

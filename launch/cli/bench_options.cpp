@@ -83,9 +83,12 @@ void declare(OptionSet& set, LatencyOptions& options) {
     set.add("repetitions", "N", options.plan.repetitions, {1, 1000000},
             "passes of each kind; collectives are timed five times as often");
     set.add("tree", "SHAPE",
-            "of the target: time passes of a tree's first rows as well, beside chains of as many: medusa-63, eagle-25, "
-            "N,N,... (children by level) or a JSON file of paths",
-            [&options](const GivenValue& given) { options.plan.tree = spec::parse_tree(given.text); });
+            "time target passes of a tree's first rows as well, beside chains of as many, and a further row of the "
+            "draft's: medusa-63, eagle-25, N,N,... (children by level) or a JSON file of paths",
+            [&options](const GivenValue& given) {
+                options.plan.tree = spec::parse_tree(given.text);
+                options.plan.draft_levels = true;
+            });
     set.add("shards", "N,N", options.shards, {1, 65536},
             "on one rank: time a shard of each N ranks by itself too, for bench/scaling_model.py [none]");
     set.add_output("output", options.output, "write the costs file", kStdoutIsForJson);

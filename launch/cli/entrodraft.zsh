@@ -62,6 +62,7 @@ _entrodraft() {
             '--max-new-tokens=[new tokens of a text, at most \[128\]; also -n, --max-tokens, --n-predict]:N: ' \
             '--ignore-eos[do not stop at the end-of-text token]' \
             '*--stop=[end the text before this string, token_ids after the token that completed it; repeatable]:STRING: ' \
+            '--num-samples=[texts of a line, in "sequences": those of the line with the seeds from --seed on; its prompt is read once \[1\]]:N: ' \
             '--check[decode every greedy or gumbel text again without drafting, and compare; a difference: exit code 1]' \
             '--trace=[a JSON line for each round: tokens drafted, with what probabilities, number accepted]:FILE:_files' \
             '--timeline=[when each rank began each step, for trace viewers such as Perfetto]:FILE:_files' \
@@ -84,6 +85,10 @@ _entrodraft() {
             '*--logit-bias=[added to a token'\''s logit; repeatable]:TOKEN\:BIAS: ' \
             '--banned-tokens=[tokens that are never emitted]:ID,ID: ' \
             '--min-new-tokens=[no end of text before so many new tokens \[0\]]:N: ' \
+            '--num-beams=[beam search as transformers has it, with so many beams, up to 32; on CPUs \[1: none\]]:K: ' \
+            '--length-penalty=[a finished text'\''s score is its log-probability / length^P \[1\]]:P: ' \
+            '--early-stopping=[false, true, never: with K finished texts, end where no beam beats them at its present length; end at once; or where none can at any length \[false\]]:WHEN:(false true never)' \
+            '--num-return-sequences=[texts of a line, the best first, in "sequences" \[1\]]:N: ' \
             '*--stop-rule=[when drafting stops: static, moving-average, cumulative, constant, heuristic, adaptive, confidence, svip, adaedl, expected-gain; with values as in static:2.25; repeated, as its options below: of each level of a cascade \[expected-gain\]]:RULE:(static moving-average cumulative constant heuristic adaptive confidence svip adaedl expected-gain)' \
             '*--entropy-threshold=[of static \[2.25\] and cumulative \[10\]]:TAU: ' \
             '*--entropy-factor=[of moving-average \[0.5\]]:LAMBDA: ' \
@@ -108,7 +113,7 @@ _entrodraft() {
             '--draft-ahead=[with dedicated, outcomes of a round that are drafted for during its verification, up to 32; 0: none; of --batch-size 1 and one model that drafts last \[as many as fit\]]:F: ' \
             '--draft-ahead-passes=[hidden draft passes of a round, exactly, however long the target takes: for study \[as many as fit\]]:N: ' \
             '--replicas=[groups of equal size that share the prompts; divides the ranks \[1\]]:R: ' \
-            '--batch-size=[sequences decoded together, up to 128; each text is the one that it is alone \[1\]]:N: ' \
+            '--batch-size=[sequences decoded together, up to 128; each text is the one that it is alone \[1; with --num-samples N\]]:N: ' \
             '--max-context=[positions kept for a sequence, prompt and text \[all that the target has\]; also --max-model-len]:N: ' \
             '--collective-timeout=[how long a rank waits for the others, or works on one step, before the job ends \[300\]]:SECONDS: ' ;;
     'record')

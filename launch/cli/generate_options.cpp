@@ -35,6 +35,9 @@ void declare_text(OptionSet& set, GenerateOptions& options) {
     set.add("resume", options.resume, kResumeHelp);
     declare_new_tokens(set, options.requests.max_new_tokens).also("n max-tokens n-predict");
     declare_ends(set, options.requests);
+    set.add(
+        "num-samples", "N", options.requests.num_samples, {1, spec::kMaxSlots},
+        "texts of a line, in \"sequences\": those of the line with the seeds from --seed on; its prompt is read once");
     set.add("check", options.check,
             "decode every greedy or gumbel text again without drafting, and compare; a difference: exit code 1");
     set.add_output("trace", options.trace,
@@ -84,6 +87,25 @@ void refuse_without_drafter(const ParsedOptions& given) {
         }
 }
 
+void declare_beams(OptionSet& set, GenerateOptions& options) {
+    spec::BeamOptions& beams = options.requests.beams;
+    set.group("Beam search");
+    set.add("num-beams", "K",
+            fmt::format("beam search as transformers has it, with so many beams, up to {}; on CPUs [1: none]",
+                        spec::BeamOptions::kMaxBeams),
+            [&beams](const GivenValue& given) {
+                read_value(given, {1, spec::BeamOptions::kMaxBeams}, beams.num_beams);
+                if (beams.num_beams == 1) beams.num_beams = 0;
+            });
+    set.add("length-penalty", "P", beams.length_penalty, {-kNoLimit, kNoLimit},
+            "a finished text's score is its log-probability / length^P");
+    set.add("early-stopping", "WHEN", beams.early_stopping, names_up_to(spec::EarlyStopping::never),
+            "{}: with K finished texts, end where no beam beats them at its present length; end at once; or where none "
+            "can at any length");
+    set.add("num-return-sequences", "N", beams.num_return_sequences, {1, spec::BeamOptions::kMaxBeams},
+            "texts of a line, the best first, in \"sequences\"");
+}
+
 void declare_speculation(OptionSet& set, GenerateOptions& options) {
     SpeculationOptions& speculation = options.speculation;
     spec::AcceptanceOptions& acceptance = speculation.acceptance;
@@ -115,6 +137,39 @@ void declare_speculation(OptionSet& set, GenerateOptions& options) {
     });
 }
 
+// What beam search does not go with is refused by name.
+void check_beams(const ParsedOptions& given, GenerateOptions& options) {
+    const spec::BeamOptions& beams = options.requests.beams;
+    for (const char* option : {"length-penalty", "early-stopping", "num-return-sequences"})
+        given.refuse_without_effect(option, beams.is_on(), "without --num-beams K above 1");
+    if (!beams.is_on()) return;
+    if (const std::string why = spec::why_invalid(beams); !why.empty()) throw BadOption(why);
+    refuse_if(!options.requests.sampling.greedy(),
+              "--num-beams takes the most probable tokens, and --temperature above 0 samples; give one of them");
+    for (const char* option : {"acceptance", "lenience", "tree", "head", "stop", "trace", "num-samples"})
+        refuse_if(given.given(option), fmt::format("--num-beams does not go with --{}; leave one out", option));
+    const DrafterChoice& drafter = options.speculation.drafter;
+    refuse_if(!drafter.kinds.empty() && !drafter.is_one_model(),
+              "--num-beams is drafted for by one --draft, without other drafters");
+    for (const OptionGroup& group : groups_of<GenerateOptions>())
+        for (const OptionSpec& option : group.options) {
+            const bool has_effect = group.title != "Speculation" || option.name == "costs";
+            given.refuse_without_effect(option.name, has_effect, "with --num-beams, whose drafts end by expected gain");
+        }
+    refuse_if(given.given("draft-ahead") || given.given("draft-ahead-passes"),
+              "--num-beams drafts nothing ahead; leave out --draft-ahead");
+    constexpr int kMaxRows = spec::Packet::kMaxDraftTokens;
+    refuse_if(options.batch_size * beams.num_beams > kMaxRows,
+              fmt::format("--num-beams times --batch-size are the rows of a pass: at most {}, not {}", kMaxRows,
+                          options.batch_size * beams.num_beams));
+    refuse_if(options.prompt && beams.num_return_sequences > 1,
+              "--num-return-sequences goes with --input; a --prompt streams one text");
+    refuse_if(options.models.device == DeviceChoice::cuda || options.models.backend == Backend::torch,
+              "--num-beams runs on our CPU kernels alone so far: give --device cpu, without --backend torch");
+    options.models.needs_cpu = "--num-beams";
+    options.speculation.drafter.ahead.reset();
+}
+
 void declare_ranks(OptionSet& set, GenerateOptions& options) {
     constexpr Range kOutcomes = {0, spec::AheadOptions::kMaxOutcomes};
     DrafterChoice& drafter = options.speculation.drafter;
@@ -130,12 +185,15 @@ void declare_ranks(OptionSet& set, GenerateOptions& options) {
         "hidden draft passes of a round, exactly, however long the target takes: for study [as many as fit]");
     set.add("replicas", "R", options.replicas, at_least(1),
             "groups of equal size that share the prompts; divides the ranks");
-    set.add(
-        "batch-size", "N", options.batch_size, {1, spec::kMaxSlots},
-        fmt::format("sequences decoded together, up to {}; each text is the one that it is alone", spec::kMaxSlots));
+    set.add("batch-size", "N", options.batch_size, {1, spec::kMaxSlots},
+            fmt::format("sequences decoded together, up to {}; each text is the one that it is alone [1; with "
+                        "--num-samples as many]",
+                        spec::kMaxSlots));
     declare_max_context(set, options.models.max_context).also("max-model-len");
     declare_timeout(set, options.models.collective_timeout_seconds);
     set.check([&](const ParsedOptions& given) {
+        const int n_samples = options.requests.num_samples;
+        if (n_samples > 1 && !given.given("batch-size")) options.batch_size = n_samples;
         drafter = with_ahead({drafter}, given, options.placement, options.batch_size, options.ahead,
                              "--draft-placement dedicated, --batch-size 1 and one --draft, which drafts last")
                       .front();
@@ -152,6 +210,12 @@ void check_generate(const ParsedOptions& given, GenerateOptions& options) {
                                     : "nothing to decode: give --prompt TEXT or --input FILE");
     refuse_if(options.prompt && options.prompt->empty(), "--prompt is empty; give some text");
     refuse_if(options.prompt && given.given("output"), "--output goes with --input; a --prompt streams to stdout");
+    refuse_if(options.prompt && options.requests.num_samples > 1,
+              "--num-samples goes with --input; a --prompt streams one text");
+    refuse_if(options.requests.num_samples > 1 && options.requests.sampling.greedy(),
+              "--num-samples needs --temperature above 0: greedy texts are all the same");
+    refuse_if(options.requests.num_samples > 1 && options.check,
+              "--num-samples does not go with --check; leave one out");
     refuse_if(options.prompt && options.replicas > 1,
               "--replicas shares out the prompts of --input; one --prompt needs one replica");
     refuse_if(options.prompt && options.batch_size > 1,
@@ -172,6 +236,7 @@ void check_generate(const ParsedOptions& given, GenerateOptions& options) {
 } // namespace
 
 void declare(OptionSet& set, GenerateOptions& options) {
+    options.requests.takes_samples = true;
     declare_models(set, options.models,
                    "smaller checkpoint with the same vocabulary that proposes; several, the largest first: a cascade, "
                    "each drafts for the one before it; none: plain decoding");
@@ -180,9 +245,13 @@ void declare(OptionSet& set, GenerateOptions& options) {
     declare_text(set, options);
     declare_chat(set, options.models, options.requests);
     declare_sampling(set, options.requests);
+    declare_beams(set, options);
     declare_speculation(set, options);
     declare_ranks(set, options);
-    set.check([&options](const ParsedOptions& given) { check_generate(given, options); });
+    set.check([&options](const ParsedOptions& given) {
+        check_beams(given, options);
+        check_generate(given, options);
+    });
 }
 
 } // namespace entrodraft::launch

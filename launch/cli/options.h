@@ -52,6 +52,7 @@ struct ModelOptions {
     double collective_timeout_seconds = dist::kDefaultTimeoutSeconds;
     ChatTemplateOptions chat_template;
     std::string needs_text;   // the option that a model without a tokenizer cannot honour; empty: none
+    std::string needs_cpu;    // the option that our CPU kernels alone can honour; empty: none
     bool needs_trees = false; // --tree: positions of all models have to allow it
     bool quiet = false;       // no bar while weights are read
 
@@ -63,6 +64,9 @@ struct RequestDefaults {
     int max_new_tokens = spec::Request::kDefaultNewTokens;
     spec::SamplingOptions sampling;
     spec::LogitProcessing processing;
+    spec::BeamOptions beams; // num_beams is the most that a line may ask for
+    int num_samples = 1;
+    bool takes_samples = false; // whether a line may ask for several
     bool ignore_eos = false;
     std::vector<std::string> stop_strings;
     bool chat = false;                 // a prompt is one message of the user
@@ -157,6 +161,7 @@ struct LatencyPlan {
     std::vector<int> contexts;    // tokens in the cache before each pass, one after another; empty: default_context()
     int repetitions = 200;
     std::optional<spec::TreeOptions> tree; // whose first rows are timed beside chains of as many; a fixed one
+    bool draft_levels = false;             // whether a draft's passes over a level of a tree are timed too
 
     int max_rows() const { return *std::ranges::max_element(rows); }
     bool times(int n_rows) const {
@@ -214,7 +219,7 @@ struct RecordOptions {
 // Costs in place of those of the recording; empty: its own.
 struct CostsInstead {
     std::string file;
-    std::optional<double> t_draft_ms, t_first_draft_ms, t_round_ms;
+    std::optional<double> t_draft_ms, t_first_draft_ms, t_draft_row_ms, t_round_ms;
     std::vector<double> t_target_ms; // of passes of 1, 2, ... rows; the last goes on
 };
 

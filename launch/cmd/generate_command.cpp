@@ -32,6 +32,7 @@ namespace {
 // Puts the run's settings beside what the replicas counted.
 void add_settings(RunSummary& summary, const GenerateOptions& options, const ModelPair& models) {
     summary.batch_size = models.batch_size;
+    summary.num_beams = models.num_beams;
     summary.ranks = models.layout.world_size;
     summary.load_seconds = models.load_seconds;
     summary.load_bytes = models.load_bytes;
@@ -75,7 +76,7 @@ int run_generate(dist::Session& session, const Arguments& arguments) {
     install_signal_handlers(session.world_rank() == 0);
     session.set_timeout(options->models.collective_timeout_seconds);
     const Placement placement = {options->replicas, options->placement, options->batch_size,
-                                 outcomes_ahead(options->speculation.drafter)};
+                                 outcomes_ahead(options->speculation.drafter), options->requests.beams.num_beams};
     std::optional<Dispatcher> dispatcher; // on the writer
     std::vector<std::optional<spec::Costs>> costs;
     in_agreement(session, [&] { // files first: a mistake there costs no loading

@@ -255,12 +255,15 @@ std::string tokenizer_line(const Json& tokenizer) {
 // What is known of a model: its object, and the lines of those with a heading.
 Columns columns_of(const ModelFacts& facts) {
     const model::ModelConfig& config = facts.config;
-    const std::int64_t n_parameters = parameter_count(config);
+    const std::int64_t n_parameters = parameter_count(config), n_active = active_parameter_count(config);
+    const std::string of_token =
+        n_active < n_parameters ? fmt::format(", {} of them for a token", format_count(n_active)) : "";
     const Columns shape = description_of(config);
     Columns columns = {{"name", "", facts.name},
                        {"directory", "", facts.directory},
                        {"family", "", config.family},
-                       {"parameters", "parameters", n_parameters, format_count(n_parameters)},
+                       {"parameters", "parameters", n_parameters, format_count(n_parameters) + of_token},
+                       {"active_parameters", "", n_active},
                        {"shape", "", json_of(shape)}};
     for (const Column& column : shape)
         columns.emplace_back("", column.heading, Json(), column.text);

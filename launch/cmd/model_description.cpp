@@ -22,6 +22,8 @@ std::string block_name(const ModelConfig& config) {
         return "post-norm";
     case model::Block::sandwich:
         return "norms on both sides of each half";
+    case model::Block::inner_norm:
+        return "norms of what each half adds";
     case model::Block::parallel:
         return config.shared_norm ? "attention and MLP side by side, one norm" : "attention and MLP side by side";
     }
@@ -102,9 +104,10 @@ std::string biases_of(const ModelConfig& config) {
 }
 
 std::string attention_line(const ModelConfig& config) {
-    std::string text = fmt::format("{} of {}, {}", format_count(config.n_heads, "head"), config.head_dim,
-                                   format_count(config.n_kv_heads, "KV head"));
-    if (config.query_key_norm) text += ", queries and keys normed";
+    std::string text = fmt::format("{} of {}, ", format_count(config.n_heads, "head"), config.head_dim);
+    text += config.is_latent() ? fmt::format("keys and values out of {} numbers", config.latent.rank)
+                               : format_count(config.n_kv_heads, "KV head");
+    if (config.query_key_norm != model::QueryKeyNorm::none) text += ", queries and keys normed";
     if (config.attention_soft_cap > 0) text += ", scores capped at " + shortest(config.attention_soft_cap);
     const WindowFacts windows = windows_of(config);
     if (windows.n_layers > 0)
@@ -112,6 +115,27 @@ std::string attention_line(const ModelConfig& config) {
                             windows.n_layers == config.n_layers ? "all" : std::to_string(windows.n_layers),
                             windows.positions);
     return text;
+}
+
+// Of a layer that has them.
+std::string experts_line(const ModelConfig& config) {
+    const model::ExpertsConfig& experts = config.experts;
+    std::string text =
+        fmt::format("{} of {} a token, of {}", experts.n_chosen, experts.n_experts, experts.intermediate_size);
+    if (experts.n_chosen_groups < experts.n_groups)
+        text += fmt::format(", out of {} of {} groups", experts.n_chosen_groups, experts.n_groups);
+    if (experts.shared_size > 0) text += fmt::format(", and a shared one of {}", experts.shared_size);
+    if (!experts.dense_layers.empty())
+        text += fmt::format("; {} without", format_count(std::ssize(experts.dense_layers), "layer"));
+    return text;
+}
+
+Json experts_json(const model::ExpertsConfig& experts) {
+    return {{"experts", experts.n_experts},
+            {"chosen", experts.n_chosen},
+            {"intermediate_size", experts.intermediate_size},
+            {"shared_size", experts.shared_size},
+            {"dense_layers", experts.dense_layers}};
 }
 
 std::string positions_line(const ModelConfig& config) {
@@ -186,7 +210,7 @@ Columns description_of(const ModelConfig& config) {
         {"norm_epsilon", "", Json::parse(shortest(config.norm_epsilon))},
         {"activation", "", activation_name(config.activation)},
         {"gated_mlp", "", config.gated_mlp},
-        {"query_key_norm", "", config.query_key_norm},
+        {"query_key_norm", "", config.query_key_norm != model::QueryKeyNorm::none},
         {"rope", "", has_rope ? rope_json(config.rope) : Column::unknown()},
         {"window", "", or_null(windows.positions)},
         {"layers_with_window", "", windows.n_layers},
@@ -196,6 +220,9 @@ Columns description_of(const ModelConfig& config) {
         {"eos_token_ids", "", config.eos_token_ids},
         {"dtype", "", to_string(config.stored_type)},
     };
+    if (config.n_expert_layers() > 0)
+        columns.emplace(std::ranges::find(columns, std::string("heads"), &Column::key), "experts", "experts",
+                        experts_json(config.experts), experts_line(config));
     if (config.has_encoder())
         columns.emplace(columns.begin() + 1, "encoder", "encoder", encoder_json(config.encoder),
                         encoder_line(config.encoder));

@@ -194,7 +194,8 @@ bool measure(dist::Session& session, ModelPair& models, const Drafters& drafters
         if (first)
             prompts.assign(kMaxCostPrompts,
                            prompt_for_costs(*first, models.target_config.max_positions, options.max_draft_tokens));
-        auto costs = measure_round_costs(session, models, drafters, prompts, options.max_draft_tokens, stop_signal());
+        auto costs = measure_round_costs(session, models, drafters, prompts, options.max_draft_tokens,
+                                         !options.trees.empty(), stop_signal());
         if (!costs) return false;
         head.costs = std::move(*costs);
         for (spec::Costs& each : head.costs)

@@ -18,8 +18,14 @@ constexpr double kMaxSeconds = 15;
 constexpr std::int64_t kMinTurns = 2;
 constexpr double kNever = 1e300; // nats: a threshold that no entropy reaches
 
-// Rounds of one draft length.
+// A tree of a level of one row and of one of four.
+constexpr char kTimedTree[] = "4,1";
+constexpr int kTimedFurtherRows = 3;
+
+// Rounds whose drafts have so many tokens, of so many passes.
 struct Timed {
+    std::size_t tokens = 0;
+    int passes = 0;
     std::vector<double> draft;  // seconds of drafting, entropy and stop decision included
     std::vector<double> target; // of everything after it
 };
@@ -27,11 +33,17 @@ struct Timed {
 // Rounds of one draft with the target.
 struct Rounds {
     std::vector<Timed> by_length; // of the draft
+    Timed trees;                  // of kTimedTree, where there are any
     double inside = 0;            // seconds of broadcast, gather, verify
     double around = 0;            // and of what lies between rounds
     std::int64_t count = 0;
 
-    explicit Rounds(int n_lengths) : by_length(static_cast<std::size_t>(n_lengths)) {}
+    explicit Rounds(int n_lengths) : trees{spec::parents_of(spec::parse_tree(kTimedTree)).size(), 2, {}, {}} {
+        for (int length = 0; length < n_lengths; ++length)
+            by_length.push_back({static_cast<std::size_t>(length), length, {}, {}});
+    }
+    // By its engine: one for each length, then that of trees.
+    Timed& of(std::size_t engine) { return engine < by_length.size() ? by_length[engine] : trees; }
 };
 
 // Without what the machine did meanwhile: a round that took three times the median was interrupted.
@@ -60,6 +72,11 @@ double interruption_factor(const std::vector<Timed>& by_length) {
     return kept > 0 ? all / kept : 1;
 }
 
+PairEngine::Setting setting_of_trees(DrafterChoice drafter) {
+    drafter.tree = spec::parse_tree(kTimedTree);
+    return {drafter, {spec::tree_rule(*drafter.tree)}, {std::nullopt}, {}};
+}
+
 // Drafts that are all as long as budgets allow. Nothing drafted: plain decoding.
 PairEngine::Setting setting_of_length(const DrafterChoice& drafter, int length) {
     spec::StopRuleOptions rule("static", {{"entropy-threshold", kNever}});
@@ -67,13 +84,12 @@ PairEngine::Setting setting_of_length(const DrafterChoice& drafter, int length) 
     return {length > 0 ? drafter : DrafterChoice{}, {rule}, {std::nullopt}, {}};
 }
 
-// False where a signal ended it.
-bool time_text(PairEngine& engine, std::size_t length, const spec::Request* request, const volatile int& stop_signal,
-               Rounds& rounds) {
-    Timed& timed = rounds.by_length[length];
+// `timed`: of `rounds`, that of the engine. False where a signal ended it.
+bool time_text(PairEngine& engine, const spec::Request* request, const volatile int& stop_signal, Rounds& rounds,
+               Timed& timed) {
     const auto on_round = [&](const spec::Request&, const spec::RoundTrace& trace) {
-        if (trace.draft->tokens.size() != length || trace.draft->passes != static_cast<int>(length)) return;
-        if (length > 0) timed.draft.push_back(trace.draft_seconds);
+        if (trace.draft->tokens.size() != timed.tokens || trace.draft->passes != timed.passes) return;
+        if (timed.tokens > 0) timed.draft.push_back(trace.draft_seconds);
         timed.target.push_back(trace.target_seconds);
     };
     const DecodedText text = engine.decode(request, stop_signal, on_round);
@@ -114,8 +130,11 @@ spec::Costs costs_of(const Rounds& rounds) {
         costs.t_target.push_back(std::max(steady_mean(timed.target) - in_round, 1e-9));
     if (!(costs.t_target.front() > 0)) throw std::runtime_error("no round without a draft could be timed");
     fit_draft(rounds.by_length, costs);
+    if (const double tree = steady_mean(rounds.trees.draft); tree > 0)
+        costs.t_draft_row = std::max(tree - costs.draft_seconds(2), 0.0) / kTimedFurtherRows;
     const double factor = interruption_factor(rounds.by_length);
     costs.t_draft *= factor;
+    costs.t_draft_row *= factor;
     *costs.t_first_draft *= factor;
     for (double& seconds : costs.t_target)
         seconds *= factor;
@@ -127,7 +146,8 @@ spec::Costs costs_of(const Rounds& rounds) {
 std::optional<std::vector<spec::Costs>> measure_round_costs(dist::Session& session, ModelPair& models,
                                                             const Drafters& drafters,
                                                             std::span<const spec::Request> prompts,
-                                                            int max_draft_tokens, const volatile int& stop_signal) {
+                                                            int max_draft_tokens, bool with_trees,
+                                                            const volatile int& stop_signal) {
     const bool coordinates = models.layout.is_coordinator();
     const int longest = models.head && models.head->max_tokens > 0 ? std::min(models.head->max_tokens, max_draft_tokens)
                                                                    : max_draft_tokens;
@@ -136,9 +156,11 @@ std::optional<std::vector<spec::Costs>> measure_round_costs(dist::Session& sessi
     const auto n_drafts = static_cast<std::size_t>(from_writer(session, models.head ? 1 : std::ssize(models.drafts)));
     std::vector<spec::Costs> all;
     for (std::size_t draft = 0; draft < n_drafts; ++draft) {
-        std::vector<PairEngine> engines; // by the length of their drafts
+        std::vector<PairEngine> engines; // as Rounds::of
+        const DrafterChoice drafter = draft_alone(models, draft);
         for (int length = 0; length < n_lengths; ++length)
-            engines.emplace_back(session, models, drafters, setting_of_length(draft_alone(models, draft), length));
+            engines.emplace_back(session, models, drafters, setting_of_length(drafter, length));
+        if (with_trees) engines.emplace_back(session, models, drafters, setting_of_trees(drafter));
         Rounds rounds(n_lengths);
         const double begin = models.clock.now_seconds();
         const auto goes_on = [&](std::int64_t turn) {
@@ -147,15 +169,15 @@ std::optional<std::vector<spec::Costs>> measure_round_costs(dist::Session& sessi
         };
         for (std::int64_t turn = -1; goes_on(turn); ++turn) {
             if (turn == 0) rounds = Rounds(n_lengths); // the first turn has warmed up
-            const std::int64_t text = std::max<std::int64_t>(turn, 0);
-            for (int i = 0; i < n_lengths; ++i) {
-                const auto length = static_cast<std::size_t>((i + text) % n_lengths);
+            const auto text = static_cast<std::size_t>(std::max<std::int64_t>(turn, 0));
+            for (std::size_t i = 0; i < engines.size(); ++i) {
+                const std::size_t engine = (i + text) % engines.size();
                 spec::Request request;
-                if (coordinates) request = prompts[static_cast<std::size_t>(text)];
+                if (coordinates) request = prompts[text];
                 request.max_new_tokens = std::min(request.max_new_tokens,
                                                   turn < 0 ? max_draft_tokens + 2 : spec::Request::kDefaultNewTokens);
-                if (!time_text(engines[length], length, coordinates ? &request : nullptr, stop_signal, rounds))
-                    return std::nullopt;
+                const spec::Request* own = coordinates ? &request : nullptr;
+                if (!time_text(engines[engine], own, stop_signal, rounds, rounds.of(engine))) return std::nullopt;
             }
         }
         in_agreement(session, [&] {

@@ -60,6 +60,7 @@ spec::Costs costs_of(const CostsInstead& instead, const spec::Costs& recorded) {
     spec::Costs costs = instead.file.empty() ? recorded : spec::read_costs(instead.file);
     say_if_disturbed(costs, instead.file);
     constexpr double kSecondsPerMs = 1e-3;
+    if (instead.t_draft_row_ms) costs.t_draft_row = *instead.t_draft_row_ms * kSecondsPerMs;
     if (instead.t_draft_ms) {
         costs.t_draft = *instead.t_draft_ms * kSecondsPerMs;
         costs.t_first_draft.reset();
@@ -132,7 +133,7 @@ void write_trace(const std::string& file, const spec::Recording& recording, cons
             trace.position = static_cast<int>(text->prompt.size()) + round.place;
             trace.draft = round.draft;
             trace.verification = {round.accepted, emitted < text->places() ? text->token[emitted] : -1};
-            trace.draft_seconds = setting.costs.draft_seconds(round.draft->passes);
+            trace.draft_seconds = setting.costs.draft_seconds(round.draft->passes, round.draft->further_rows);
             trace.target_seconds = setting.costs.target_seconds(static_cast<int>(round.draft->tokens.size()) + 1) +
                                    setting.costs.t_round.value_or(0);
             writer.write_text(trace_line(request, trace) + "\n");

@@ -80,8 +80,8 @@ class Tuning {
         }
         const std::vector<spec::Request>& prompts =
             prompts_.chosen_on.empty() ? prompts_.confirmed_on : prompts_.chosen_on;
-        const auto costs =
-            measure_round_costs(session_, *models_, drafters_, prompts, options_.max_draft_tokens, kNoSignal);
+        const auto costs = measure_round_costs(session_, *models_, drafters_, prompts, options_.max_draft_tokens,
+                                               !options_.trees.empty(), kNoSignal);
         if (coordinates()) costs_ = costs->front();
         const int most_drafted =
             std::max(options_.max_draft_tokens, options_.trees.empty() ? 0 : spec::TreeOptions::kDefaultTokens);

@@ -59,6 +59,12 @@ std::vector<std::string> stop_field(const Json& value, const std::vector<std::st
     return strings;
 }
 
+spec::EarlyStopping early_stopping_field(const Json& value) {
+    if (value == "never") return spec::EarlyStopping::never;
+    if (!value.is_boolean()) throw std::runtime_error("early_stopping must be true, false or \"never\"");
+    return value.get<bool>() ? spec::EarlyStopping::yes : spec::EarlyStopping::no;
+}
+
 struct LineField {
     const char* name;
     void (*set)(const Json& value, const std::string& name, spec::Request& request);
@@ -87,6 +93,11 @@ constexpr LineField kLineFields[] = {
      "min_tokens min_length"},
     {"logit_bias", [](auto& v, auto&, auto& r) { r.processing.logit_bias = bias_field(v); }},
     {"banned_tokens", [](auto& v, auto& n, auto& r) { r.processing.banned_tokens = tokens_field(v, n); }},
+    {"num_samples", [](auto& v, auto& n, auto& r) { r.num_samples = count_field(v, n, 1, spec::kMaxSlots); }},
+    {"num_beams", [](auto& v, auto& n, auto& r) { r.beams.num_beams = count_field(v, n, 1); }},
+    {"length_penalty", [](auto& v, auto& n, auto& r) { r.beams.length_penalty = model::number_of(v, n); }},
+    {"early_stopping", [](auto& v, auto&, auto& r) { r.beams.early_stopping = early_stopping_field(v); }},
+    {"num_return_sequences", [](auto& v, auto& n, auto& r) { r.beams.num_return_sequences = count_field(v, n, 1); }},
     {"stop", [](auto& v, auto&, auto& r) { r.stop_strings = stop_field(v, r.stop_strings); },
      "stop_strings stop_sequences"},
 };
@@ -100,8 +111,7 @@ struct ForeignField {
 };
 
 constexpr ForeignField kForeignFields[] = {
-    {"n best_of num_return_sequences", "[1]",
-     "a line gets one text; write it once for each text, with an id and a seed of its own"},
+    {"n best_of", "[1]", "give num_samples, or with beam search num_return_sequences"},
     {"logprobs prompt_logprobs output_scores", "[false]", "log-probabilities are not in the results; leave it out"},
     {"top_logprobs n_probs", "[0, false]", "log-probabilities are not in the results; leave it out"},
     {"functions", "[[]]", "give tools, a list of objects"},
@@ -115,9 +125,9 @@ constexpr ForeignField kForeignFields[] = {
     {"stream_options", "[]", "a result is written once its text is complete; leave it out"},
     {"suffix", R"([""])", "text is not filled in before a suffix; leave it out"},
     {"echo return_full_text", "[false]", "text is what follows the prompt; leave it out, and join them yourself"},
-    {"num_beams num_beam_groups length_penalty", "[1]", "there is no beam search; leave it out"},
-    {"use_beam_search early_stopping", "[false]", "there is no beam search; leave it out"},
-    {"diversity_penalty penalty_alpha", "[0]", "there is no beam or contrastive search; leave it out"},
+    {"num_beam_groups", "[1]", "beams are not in groups; leave it out"},
+    {"use_beam_search", "[false]", "give num_beams"},
+    {"diversity_penalty penalty_alpha", "[0]", "there is no diverse or contrastive search; leave it out"},
     {"stop_token_ids eos_token_id", "[[]]", "a text ends at the model's own end tokens; leave it out, or give stop"},
     {"include_stop_str_in_output", "[false]", "text ends before the stop string; leave it out"},
     {"skip_special_tokens spaces_between_special_tokens detokenize", "[true]",
@@ -262,10 +272,34 @@ void check_do_sample(const Json& value, const spec::SamplingOptions& sampling) {
                                          : "do_sample is false at a temperature above 0; give temperature 0");
 }
 
-void apply_fields(const Json& object, spec::Request& request, int vocab_size) {
+// A run holds beams or it does not; a line may take fewer.
+void check_beams(const Json& object, const RequestDefaults& defaults, spec::BeamOptions& beams) {
+    const int most = std::max(defaults.beams.num_beams, 1);
+    if (beams.num_beams > most)
+        throw std::runtime_error(fmt::format("num_beams {} is more than the {} of the run; use --num-beams {}",
+                                             beams.num_beams, most, beams.num_beams));
+    if (!defaults.beams.is_on()) {
+        if (beams.num_return_sequences > 1)
+            throw std::runtime_error("num_return_sequences needs beam search; use --num-beams");
+        for (const auto& [field, harmless] : {std::pair("length_penalty", Json(1)), {"early_stopping", Json(false)}})
+            if (object.contains(field) && object[field] != harmless)
+                throw std::runtime_error(std::string(field) + " needs beam search; use --num-beams");
+        beams = {};
+    }
+    if (const std::string why = spec::why_invalid(beams); !why.empty()) throw std::runtime_error(as_field(why));
+}
+
+void apply_fields(const Json& object, const RequestDefaults& defaults, spec::Request& request, int vocab_size) {
     for (const auto& [name, value] : object.items())
         for (const LineField& field : kLineFields)
             if (name == field.name) field.set(value, name, request);
+    check_beams(object, defaults, request.beams);
+    if (request.num_samples > 1 && !defaults.takes_samples)
+        throw std::runtime_error("num_samples is for generate; leave it out");
+    if (request.num_samples > 1 && request.beams.is_on())
+        throw std::runtime_error("num_samples does not go with beam search; give num_return_sequences");
+    if (request.num_samples > 1 && request.sampling.greedy())
+        throw std::runtime_error("num_samples needs a temperature above 0: greedy texts are all the same");
     if (object.contains("do_sample")) check_do_sample(object["do_sample"], request.sampling);
     if (const char* why = spec::why_invalid(request.sampling); *why != '\0') throw std::runtime_error(as_field(why));
     if (const std::string why = spec::why_invalid(request.processing, vocab_size); !why.empty())
@@ -342,6 +376,8 @@ spec::Request request_like(const RequestDefaults& defaults) {
     request.max_new_tokens = defaults.max_new_tokens;
     request.sampling = defaults.sampling;
     request.processing = defaults.processing;
+    request.beams = defaults.beams;
+    request.num_samples = defaults.num_samples;
     request.ignore_eos = defaults.ignore_eos;
     request.stop_strings = defaults.stop_strings;
     return request;
@@ -376,6 +412,8 @@ std::string remedy_for_no_json(const std::string& line) {
 InputItem checked(spec::Request request, const PromptLimits& limits, const std::function<void(spec::Request&)>& fill) {
     try {
         fill(request);
+        std::vector<spec::TokenId>& banned = request.processing.banned_tokens;
+        banned.insert(banned.end(), limits.banned_tokens.begin(), limits.banned_tokens.end());
         if (const std::string why = spec::why_no_source(request, limits.source); !why.empty())
             throw std::runtime_error(why);
         if (const std::string why = spec::why_unservable(request, limits.vocab_size, limits.max_positions);
@@ -405,7 +443,7 @@ InputItem parse_request(const Line& line, std::int64_t number, const RequestDefa
     return checked(std::move(request), limits, [&](spec::Request& filled) {
         const bool is_conversation = defaults.chat || object.contains("messages");
         filled.metadata = metadata_of(line.text, object, own_fields(object, is_conversation));
-        apply_fields(object, filled, limits.vocab_size);
+        apply_fields(object, defaults, filled, limits.vocab_size);
         if (!filled.stop_strings.empty()) require_text(limits, "stop");
         set_prompt(filled, prompt_of(object, defaults, limits), limits, object.value("decoder_prompt", Json()));
     });

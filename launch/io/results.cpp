@@ -83,6 +83,7 @@ Json counts_json(const spec::Stats& stats) {
                    {"accepted", stats.accepted},
                    {"target_passes", stats.target_passes},
                    {"draft_passes", stats.draft_passes},
+                   {"further_draft_rows", stats.further_draft_rows},
                    {"draft_acceptance_rate", rounded(stats.draft_acceptance_rate())},
                    {"mean_acceptance_length", rounded(stats.mean_acceptance_length())},
                    {"alpha", stats.alpha() ? Json(rounded(*stats.alpha())) : Json()}};
@@ -97,6 +98,23 @@ std::vector<std::pair<const char*, double>> phase_seconds(const spec::StepSecond
             {"other", decoding - named}};
 }
 
+namespace {
+
+// Of a beam search, the best first; samples in the order of their seeds.
+Json sequences_json(const spec::Request& request, const spec::Completion& completion) {
+    Json sequences = Json::array();
+    for (const spec::FoundText& found : completion.found) {
+        Json& one = sequences.emplace_back(Json::object());
+        if (completion.has_text) one["text"] = found.text;
+        one["token_ids"] = found.tokens;
+        one["finish_reason"] = spec::to_string(found.finish_reason);
+        if (request.beams.is_on()) one["score"] = rounded(static_cast<double>(found.score));
+    }
+    return sequences;
+}
+
+} // namespace
+
 std::string result_line(const spec::Request& request, const spec::Completion& completion) {
     const spec::Stats& stats = completion.stats;
     const std::string metadata = request.metadata.empty() ? "" : "\"metadata\":" + request.metadata + ",";
@@ -104,6 +122,7 @@ std::string result_line(const spec::Request& request, const spec::Completion& co
     if (completion.has_text) rest["text"] = completion.text;
     rest["token_ids"] = completion.tokens;
     rest["finish_reason"] = spec::to_string(completion.finish_reason);
+    if (!completion.found.empty()) rest["sequences"] = sequences_json(request, completion);
     rest["stats"] = {{"prompt_tokens", stats.prompt_tokens}};
     rest["stats"].update(counts_json(stats));
     rest["stats"]["seconds"] = rounded(stats.seconds.total);

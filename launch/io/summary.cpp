@@ -308,7 +308,7 @@ std::string describe_slowest(const std::vector<RankWait>& ranks) {
 
 std::optional<double> estimated_speedup(const RunSummary& summary) {
     const auto shares = phase_shares(summary);
-    if (!shares || !has_drafter(summary) || summary.batch_size > 1) return std::nullopt;
+    if (!shares || !has_drafter(summary) || summary.batch_size > 1 || summary.num_beams > 0) return std::nullopt;
     return summary.stats.tokens_per_target_pass() * (1 - shares->at(0).second - shares->at(1).second);
 }
 

@@ -38,6 +38,7 @@ struct RunSummary { // of all replicas
     double load_seconds = 0; // of reading the weights, of the slowest rank, before the wall time
     double load_bytes = 0;   // of weights in the files, that all ranks read together
     int batch_size = 1;
+    int num_beams = 0; // 0: no beam search
     int ranks = 1;
     MachineLoad machine;      // while it decoded
     std::string slowest_rank; // and how long the others waited for it; empty: no rank to speak of

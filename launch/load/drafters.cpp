@@ -1,5 +1,6 @@
 // From options to drafters: see drafters.h.
 #include "launch/load/drafters.h"
+#include "spec/draft/beams.h"
 #include "spec/draft/suffix_automaton.h"
 
 #include "launch/counted.h"
@@ -37,6 +38,8 @@ Drafters::Drafters(dist::Session& session, ModelPair& models, const DrafterSourc
 std::unique_ptr<spec::Drafter> Drafters::make(const DrafterChoice& choice, std::span<const spec::StopRuleOptions> rules,
                                               std::span<const std::optional<spec::Costs>> costs) const {
     if (choice.kinds.empty() || !models_.layout.is_coordinator()) return nullptr;
+    if (models_.num_beams > 0)
+        return spec::make_beam_drafter(draft_model(0), {models_.draft_limits(), models_.clock, models_.batch_size});
     spec::DrafterParts parts{{models_.draft_limits(), models_.clock, models_.batch_size}};
     for (const std::size_t draft : choice.drafts)
         parts.models.push_back(&draft_model(draft));

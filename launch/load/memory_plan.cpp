@@ -6,6 +6,7 @@
 #include "launch/phase.h"
 #include "model/inspection.h"
 #include "model/kv_cache.h"
+#include "spec/beams/beam_tree.h"
 #include "spec/verify/random.h"
 
 #include <algorithm>
@@ -41,8 +42,10 @@ std::string remedy(const HostMemory& host, const CacheShape& cache) {
     const int positions = positions_that_fit(host, cache);
     return fmt::format("{}{}{}take a smaller --dtype, fewer --replicas or more {}",
                        positions > 0 ? fmt::format("give --max-context {} or less, ", positions) : "",
-                       cache.sequences > 1 ? "lower --batch-size, " : "", positions > 0 ? "or " : "",
-                       host.is_gpu ? "GPUs" : "hosts");
+                       cache.sequences > 1   ? "lower --batch-size, "
+                       : cache.num_beams > 0 ? "lower --num-beams, "
+                                             : "",
+                       positions > 0 ? "or " : "", host.is_gpu ? "GPUs" : "hosts");
 }
 
 // The number in a file that holds nothing else; none where there is no such file or it says "max".
@@ -134,7 +137,8 @@ std::uint64_t available_memory_bytes(const fs::path& root) {
 RankMemory memory_of(std::span<const HeldModel> held, int threads, const CacheShape& cache) {
     RankMemory memory;
     for (const HeldModel& part : held) {
-        const int positions = std::min(cache.positions, part.config->max_positions);
+        int positions = std::min(cache.positions, part.config->max_positions);
+        if (cache.num_beams > 0) positions += spec::tree_positions(cache.num_beams, positions);
         model::RunShape run = {part.ranks, threads, cache.sequences + part.beside, positions, part.type, part.on_gpu};
         const model::RankNeeds needs = needs_of(*part.config, run, part.rank);
         run.length = 1;

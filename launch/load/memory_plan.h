@@ -35,6 +35,7 @@ struct RankMemory {
 struct CacheShape {
     int sequences = 1;
     int positions = 0; // of each
+    int num_beams = 0; // of each; 0: no beam search
 };
 
 // A model, or the part of it that this rank holds.

@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <utility>
 #include <vector>
 
 namespace entrodraft::launch {
@@ -66,6 +67,7 @@ PromptLimits ModelPair::prompt_limits() const {
     }
     limits.vocab_size = vocab_size;
     limits.max_positions = target_config.max_positions;
+    limits.banned_tokens = banned_tokens;
     if (!target_config.has_encoder()) return limits;
     limits.source = {max_source, target_config.encoder.vocab_size};
     if (tokenizer && !target_config.encoder.own_embedding)
@@ -132,6 +134,7 @@ void load_weights(const OpenedPair& opened, const std::vector<HeldModel>& held, 
         decoder.weight_type = part.type;
         decoder.sum = options.sum;
         decoder.capacity = std::min(cache.positions, part.config->max_positions);
+        if (cache.num_beams > 0) decoder.tree_positions = spec::tree_positions(cache.num_beams, decoder.capacity);
         decoder.n_slots = cache.sequences + part.beside;
         decoder.source_capacity = std::min(cache.positions, part.config->encoder.max_positions);
         decoder.progress = [&](std::size_t done, std::size_t total) { bar.update(done, total); };
@@ -160,17 +163,28 @@ int max_source_of(const OpenedPair& opened, int positions) {
     return positions;
 }
 
-// Models with an encoder run on CPUs alone: a device that was left to the program becomes one, in a line that says so.
-// Throws OrderlyFailure.
-void require_cpu_for_encoders(const OpenedPair& opened, const ModelOptions& options, ModelPair& pair) {
-    for (const OpenedModel* model : models_of(opened)) {
-        if (!model->config.has_encoder() || pair.device.is_native_cpu()) continue;
-        if (options.device != DeviceChoice::automatic || options.backend != Backend::native)
-            throw OrderlyFailure(kBadOptions, model->name + " has an encoder, and only our CPU kernels run such models "
-                                                            "so far: give --device cpu, without --backend torch");
+// Some models, and beam search, run on CPUs alone: a device that was left to the program becomes one, in a line that
+// says so. Throws OrderlyFailure.
+void require_cpu(const OpenedPair& opened, const ModelOptions& options, ModelPair& pair) {
+    if (!options.needs_cpu.empty() && !pair.device.is_native_cpu()) { // --device auto, by the options' own check
         pair.device = {};
         if (pair.layout.is_writer() && !options.quiet)
-            log_line("note: --device auto: " + model->name + " has an encoder, which runs on CPUs alone; cpu is used");
+            log_line("note: --device auto: " + options.needs_cpu + " runs on CPUs alone; cpu is used");
+    }
+    for (const OpenedModel* model : models_of(opened)) {
+        if (pair.device.is_native_cpu()) return;
+        const std::string what = model::what_needs_cpu(
+            model->config, pair.device.torch.empty() ? model::OtherDevice::gpu : model::OtherDevice::torch);
+        if (what.empty()) continue;
+        if (options.device != DeviceChoice::automatic || options.backend != Backend::native)
+            throw OrderlyFailure(kBadOptions,
+                                 fmt::format("{} has {}, and only our CPU kernels run such models so far: give "
+                                             "--device cpu, without --backend torch",
+                                             model->name, what));
+        pair.device = {};
+        if (pair.layout.is_writer() && !options.quiet)
+            log_line(fmt::format("note: --device auto: {} has {}, which CPUs alone compute; cpu is used", model->name,
+                                 what));
     }
 }
 
@@ -191,7 +205,7 @@ class PairLoader {
     PairLoader(dist::Session& session, const OpenedPair& opened, const ModelOptions& options,
                const Placement& placement, ModelPair& pair)
         : session_(session), opened_(opened), options_(options), placement_(placement), pair_(pair) {
-        cache_ = {placement.batch_size, opened.target.config.max_positions};
+        cache_ = {placement.batch_size, opened.target.config.max_positions, placement.num_beams};
         if (options.max_context > 0) cache_.positions = std::min(options.max_context, cache_.positions);
     }
 
@@ -269,8 +283,13 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
     in_agreement(session, [&] {
         pair->layout = layout_of(session, placement);
         pair->batch_size = placement.batch_size;
+        pair->num_beams = placement.num_beams;
         pair->random_weights = options.random_weights;
         opened = open_pair(options.target, options.drafts, options.random_weights, options.head);
+        // To a beam search banned tokens have a probability, so they are not banned in the head's bias.
+        if (placement.num_beams > 0)
+            for (const std::int64_t token : std::exchange(opened.target.config.banned_token_ids, {}))
+                pair->banned_tokens.push_back(static_cast<spec::TokenId>(token));
         if (!options.needs_text.empty() && !opened.target.tokenizer)
             throw BadOption(fmt::format("{} needs a tokenizer, and --target {} has none (tokenizer.json, or vocab.json "
                                         "with merges.txt); lines of --input may give prompt_token_ids",
@@ -286,7 +305,7 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
     if (target.tokenizer) pair->vocab_size = std::min(pair->vocab_size, target.tokenizer->size());
     pair->replica = session.split(pair->layout.replica);
     pair->device = choose_device(session, options.device, options.backend);
-    require_cpu_for_encoders(opened, options, *pair);
+    require_cpu(opened, options, *pair);
     if (pair->layout.is_writer() && !options.quiet && options.backend == Backend::native)
         if (const std::string note = idle_gpu_note(options.device, pair->device, n_gpus(), has_gpu_file());
             !note.empty())

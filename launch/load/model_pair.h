@@ -24,6 +24,7 @@ namespace entrodraft::launch {
 
 struct ModelPair {
     dist::RankLayout layout;
+    int num_beams = 0;                           // of each sequence, for beam search; 0: none
     int batch_size = 1;                          // sequences that target and drafts hold at once
     std::unique_ptr<dist::Communicator> replica; // all ranks of the replica
     RankDevice device;                           // of this rank
@@ -46,10 +47,11 @@ struct ModelPair {
     std::optional<std::uint64_t> random_weights;                // seed of weights that are made up
     model::WeightType target_type{};
     model::WeightType draft_type{};
-    double load_seconds = 0; // of reading all weights, of the slowest rank
-    double load_bytes = 0;   // of weights in the files that all ranks read together
-    int max_source = 0;      // tokens that the encoders of target and drafts read; 0: the target has none
-    int vocab_size = 0;      // tokens that target and tokenizer know, and so does the draft
+    std::vector<spec::TokenId> banned_tokens; // of the target's config, where requests have to say so
+    double load_seconds = 0;                  // of reading all weights, of the slowest rank
+    double load_bytes = 0;                    // of weights in the files that all ranks read together
+    int max_source = 0; // tokens that the encoders of target and drafts read; 0: the target has none
+    int vocab_size = 0; // tokens that target and tokenizer know, and so does the draft
 
     PromptLimits prompt_limits() const;
     // What bounds every draft of this pair.
@@ -68,7 +70,8 @@ struct Placement {
     int replicas = 1;
     dist::DraftPlacement draft = dist::DraftPlacement::colocated;
     int batch_size = 1;
-    int ahead = 0; // continuations of a text that the draft holds beside it
+    int ahead = 0;     // continuations of a text that the draft holds beside it
+    int num_beams = 0; // of a sequence; 0: no beam search
 };
 
 // Throws std::invalid_argument where the ranks do not fit it. Local.

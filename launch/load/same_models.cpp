@@ -6,6 +6,7 @@
 #include "launch/io/progress.h"
 #include "launch/model_directory.h"
 #include "launch/phase.h"
+#include "model/cpu/kernels.h"
 #include "model/tensor_digest.h"
 
 #include <algorithm>
@@ -55,6 +56,7 @@ std::uint64_t digest_of_headers(const model::Checkpoint& checkpoint) {
 struct Part {
     std::string name;
     std::uint64_t digest = 0;
+    const char* remedy = "give every rank the same files";
 };
 
 // What is small enough to be compared always.
@@ -64,6 +66,10 @@ std::vector<Part> small_parts_of(const OpenedPair& pair) {
         for (const char* file : kSmallFiles)
             parts.push_back({fmt::format("{} of {}", file, model->name), digest_of_file(model->path / file)});
         parts.push_back({"the list of tensors in " + model->name, digest_of_headers(*model->checkpoint)});
+        if (model->config.n_expert_layers() > 0) // each rank chooses them
+            parts.push_back({"the instruction set, on which the choice of experts depends in near ties,",
+                             digest_of_text(model::kernels::best_kernels().name, 1),
+                             "run all ranks on processors of one kind"});
     }
     if (pair.head) {
         parts.push_back({"config.json of " + pair.head->name, digest_of_file(pair.head->path / "config.json")});
@@ -117,9 +123,9 @@ void require_same_digests(const std::vector<Part>& parts, const std::vector<Dige
     for (std::size_t rank = 1; rank < ranks.size(); ++rank)
         for (std::size_t i = 0; i < parts.size(); ++i)
             if (digests[rank][i] != digests[0][i])
-                throw OrderlyFailure(kFailure, fmt::format("{} differs between rank {} (host {}) and rank 0 (host {}): "
-                                                           "give every rank the same files",
-                                                           parts[i].name, rank, ranks[rank].host, ranks[0].host));
+                throw OrderlyFailure(
+                    kFailure, fmt::format("{} differs between rank {} (host {}) and rank 0 (host {}): {}",
+                                          parts[i].name, rank, ranks[rank].host, ranks[0].host, parts[i].remedy));
 }
 
 // The ranks of each copy of the weights, in the order of their first ones.

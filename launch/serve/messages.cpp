@@ -18,13 +18,13 @@ namespace {
         use(__VA_ARGS__);                                                                                              \
     }
 MEMBERS(spec::Stats, sequences, prompt_tokens, new_tokens, rounds, drafted, drafted_levels, accepted, target_passes,
-        draft_passes, drafting_rounds, passes_of_rows, rounds_of_accepted, by_position, by_entropy, overlap, overlaps,
+        draft_passes, further_draft_rows, drafting_rounds, passes_of_rows, rounds_of_accepted, by_position, by_entropy, overlap, overlaps,
         ahead, seconds, levels)
 using Bias = decltype(spec::LogitProcessing::logit_bias)::value_type;
 MEMBERS(Bias, token, bias)
 MEMBERS(spec::LogitProcessing, repetition, presence, frequency, ngram_size, min_new_tokens, logit_bias, banned_tokens)
-MEMBERS(spec::Request, id, sequence_key, prompt, source, max_new_tokens, sampling, processing, ignore_eos, stop_strings,
-        metadata, plain)
+MEMBERS(spec::Request, id, sequence_key, prompt, source, max_new_tokens, sampling, processing, beams, num_samples,
+        sample, ignore_eos, stop_strings, metadata, plain)
 MEMBERS(Report, result, order, stats, checked, ends_request, text, trace, note, busy_seconds, interrupted)
 MEMBERS(Assignment, state, order, request)
 #undef MEMBERS

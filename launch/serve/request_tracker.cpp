@@ -71,12 +71,46 @@ std::optional<spec::Request> RequestTracker::next_request() {
     if (under_way_.empty()) busy_since_ = clock_->now_seconds();
     Assignment next = std::move(assigned_.front());
     assigned_.pop_front();
-    under_way_.try_emplace(next.request->id, UnderWay{next.order, {}});
+    const int n_samples = next.request->plain ? 1 : next.request->num_samples;
+    if (next.request->sample == 0) under_way_.try_emplace(next.request->id, UnderWay{next.order, {}, {}, n_samples});
+    if (next.request->sample + 1 < n_samples) { // the next one, which decodes like a line with the next seed
+        Assignment& more = assigned_.emplace_front(next);
+        ++more.request->sample;
+        ++more.request->sampling.seed;
+    }
     return std::move(next.request);
 }
 
-void RequestTracker::on_complete(const spec::Request& request, spec::Completion completion) {
+// Of a line, once the last of its samples has come: the first one, with all of them, the counts of all, and why the
+// first that failed did.
+std::optional<spec::Completion> RequestTracker::all_samples(UnderWay& line, const spec::Request& request,
+                                                            spec::Completion completion) {
+    if (request.num_samples == 1 || request.plain) return completion;
+    line.samples.resize(static_cast<std::size_t>(request.num_samples));
+    line.samples[static_cast<std::size_t>(request.sample)] = std::move(completion);
+    if (--line.n_open > 0) return std::nullopt;
+    spec::Completion all = line.samples.front();
+    const spec::Stats first = all.stats;
+    double total = 0; // they are decoded together
+    for (std::size_t i = 0; i < line.samples.size(); ++i) {
+        spec::Completion& one = line.samples[i];
+        if (i > 0) all.stats += one.stats;
+        total = std::max(total, one.stats.seconds.total);
+        if (all.failure.empty()) all.failure = one.failure;
+        all.found.push_back({std::move(one.tokens), std::move(one.text), one.finish_reason, 0});
+    }
+    all.stats.sequences = first.sequences;
+    all.stats.prompt_tokens = first.prompt_tokens;
+    all.stats.seconds.first_token = first.seconds.first_token;
+    all.stats.seconds.total = total;
+    return all;
+}
+
+void RequestTracker::on_complete(const spec::Request& request, spec::Completion completed) {
     const auto text = under_way_.find(request.id);
+    std::optional<spec::Completion> whole = all_samples(text->second, request, std::move(completed));
+    if (!whole) return;
+    spec::Completion completion = std::move(*whole);
     Report report = {.order = text->second.order, .ends_request = true};
     if (request.plain) {
         report.checked = true;

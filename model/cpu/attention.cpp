@@ -1,8 +1,7 @@
 #include "model/cpu/attention.h"
 
-#include "model/checkpoint/half.h"
-
 #include <algorithm>
+#include <cmath>
 
 namespace entrodraft::model {
 
@@ -19,10 +18,13 @@ Attention::Attention(const ModelConfig& config, const RankShard& shard, KvCache&
     const std::size_t row = index(cache.shape().capacity) * sizeof(float);
     scores_ = Buffer(index(n_threads) * kernels::kMaxQueries * row);
     if (texts_) return; // a source's positions are its encoder's
+    row_biases_ = Buffer(scores_.bytes());
     if (!reads.relative_bias.empty()) make_relative_biases(reads.relative_bias);
     if (config.positions == Positions::rotary) rotary_.emplace(config.rope);
+    if (std::ranges::find(config.layer_ropes, LayerRope::local) != config.layer_ropes.end())
+        local_rotary_.emplace(config.local_rope);
     if (config.positions != Positions::alibi) return;
-    const std::vector<float> all = alibi_slopes(config.n_heads);
+    const std::vector<float> all = alibi_slopes(config.n_heads, config.scaled_alibi);
     slopes_.assign(all.begin() + queries.begin, all.begin() + queries.end);
     biases_ = Buffer(slopes_.size() * row);
 }
@@ -35,18 +37,17 @@ void Attention::make_relative_biases(std::span<const float> by_bucket) {
             relative_.push_back(by_bucket[index(bucket) * index(n_query_heads_) + index(head)]);
         }
     }
-    biases_ = Buffer(scores_.bytes());
 }
 
 void Attention::cover(int position) {
     if (rotary_) rotary_->cover(position);
+    if (local_rotary_) local_rotary_->cover(position);
     if (slopes_.empty()) return;
-    // Falcon rounds slope times position to bfloat16, adds it to the product, and scales both.
     const int until = std::min((position / 256 + 1) * 256, cache_->shape().capacity);
     for (std::size_t head = 0; head < slopes_.size(); ++head) {
         float* biases = biases_.as<float>() + head * index(cache_->shape().capacity);
         for (int j = covered_; j < until; ++j)
-            biases[j] = from_bfloat16(to_bfloat16(slopes_[head] * static_cast<float>(j))) * config_->attention_scale;
+            biases[j] = alibi_bias(*config_, slopes_[head], j);
     }
     covered_ = std::max(covered_, until);
 }
@@ -79,9 +80,9 @@ void Attention::place(const PassContext& context, const Task& task, const Segmen
     const int dim = config_->head_dim, position = task.layout->pass.rows[index(row)].position;
     float* base = task.qkv.row(row);
     const auto prepare = [&](float* head, const NormWeights& norm) {
-        if (!norm.weight.empty()) kernels.rms_norm(head, norm.weight.data(), dim, config_->norm_epsilon, head);
-        if (rotary_)
-            kernels.rotate_half(head, rotary_->cosines(position), rotary_->sines(position), config_->rope.dims / 2);
+        const bool norms = config_->query_key_norm == QueryKeyNorm::head; // a row's heads together: done already
+        if (norms) kernels.rms_norm(head, norm.weight.data(), dim, config_->norm_epsilon, head);
+        rotate(kernels, task.layer, position, head);
     };
     const Group& group = groups_[index(kv_head)];
     for (int q = group.first_query; q < group.first_query + group.n_queries; ++q)
@@ -92,6 +93,30 @@ void Attention::place(const PassContext& context, const Task& task, const Segmen
     prepare(key, task.weights->key_norm);
     const int at = segment.cached + row - segment.begin;
     cache_->put(task.layer, segment.slot, kv_head, at, key, value);
+}
+
+void Attention::rotate(const kernels::Kernels& kernels, int layer, int position, float* head) const {
+    const LayerRope which = config_->layer_rope(layer);
+    if (!rotary_ || which == LayerRope::none) return;
+    const RotaryTable& table = which == LayerRope::local ? *local_rotary_ : *rotary_;
+    const auto turn = config_->rope.interleaved ? kernels.rotate_pairs : kernels.rotate_half;
+    turn(head, table.cosines(position), table.sines(position), config_->rope.dims / 2);
+}
+
+void Attention::append_latent(const PassContext& context, const Task& task, Activations latent) {
+    const PassLayout& layout = *task.layout;
+    const LatentConfig& config = config_->latent;
+    const dist::Slice my_rows = dist::even_slice(layout.rows(), context.thread, n_threads_);
+    for (const Segment& segment : layout.segments) {
+        for (int r = segment.begin; r < segment.end; ++r) {
+            if (!my_rows.contains(r)) continue;
+            float* vector = latent.row(r);
+            context.kernels->rms_norm(vector, task.weights->key_value_down_norm.weight.data(), config.rank,
+                                      config.kNormEpsilon, vector);
+            rotate(*context.kernels, task.layer, layout.pass.rows[index(r)].position, vector + config.rank);
+            cache_->put(task.layer, segment.slot, 0, segment.cached + r - segment.begin, vector, vector);
+        }
+    }
 }
 
 // Shares out (key head, chunk of queries) over the threads.
@@ -119,7 +144,8 @@ void Attention::attend_some(const PassContext& context, const Task& task, const 
     const Group& group = groups_[index(kv_head)];
     kernels::AttentionArgs args;
     args.n_queries = count;
-    args.head_dim = config_->head_dim;
+    args.head_dim = config_->key_dim();
+    args.value_dim = config_->value_dim();
     args.scale = config_->attention_scale;
     args.soft_cap = config_->attention_soft_cap;
     args.scratch_stride = index(cache_->shape().capacity);
@@ -144,39 +170,48 @@ void Attention::set_query(kernels::AttentionArgs& args, int i, int thread, const
     const PassLayout& layout = *task.layout;
     const Pass& pass = layout.pass;
     const Segment& segment = layout.segments[index(layout.segment_of[index(row)])];
-    const int dim = config_->head_dim, window = config_->window(task.layer);
-    args.q[i] = task.qkv.row(row) + query_head * dim;
-    args.out[i] = task.attended.row(row) + query_head * dim;
+    const int window = config_->window(task.layer);
+    args.q[i] = task.qkv.row(row) + query_head * config_->key_dim();
+    args.out[i] = task.attended.row(row) + query_head * config_->value_dim();
     if (reads_all_) {
         args.n_keys[i] = cache_->length(memory_slot(pass.rows[index(row)].slot));
-        if (!relative_.empty()) args.bias[i] = relative_biases(i, thread, task, row, query_head, args.n_keys[i]);
+        if (!relative_.empty()) args.bias[i] = row_biases(i, thread, task, row, query_head, args.n_keys[i], 0);
         return;
     }
     args.n_keys[i] = segment.cached + (pass.mask == Mask::block ? segment.end : row + 1) - segment.begin;
-    // In a tree, the cached keys within reach; the tree itself is narrower than any window.
-    const int end = pass.mask == Mask::by_parent ? pass.rows[index(row)].position + 1 : args.n_keys[i];
+    const bool is_tree = pass.mask == Mask::by_parent;
+    const int end = is_tree ? pass.rows[index(row)].position + 1 : args.n_keys[i];
     if (window > 0) args.first_key[i] = std::max(0, end - window);
-    if (pass.mask == Mask::by_parent) {
+    const bool ends_in_tree = is_tree && args.first_key[i] > segment.tree_begin; // the window
+    if (is_tree) {
         args.first_key[i] = std::min(args.first_key[i], segment.tree_begin);
-        args.mask[i] = &layout.ancestors[index(row) * PassLayout::kAncestorWords];
+        args.mask[i] = layout.ancestors_of(row);
         args.mask_begin[i] = segment.tree_begin;
     }
-    if (!slopes_.empty()) args.bias[i] = biases_.as<float>() + index(query_head) * args.scratch_stride;
-    if (!relative_.empty()) args.bias[i] = relative_biases(i, thread, task, row, query_head, args.n_keys[i]);
+    if (!relative_.empty() || ends_in_tree || (is_tree && !slopes_.empty()))
+        args.bias[i] = row_biases(i, thread, task, row, query_head, args.n_keys[i], window);
+    else if (!slopes_.empty())
+        args.bias[i] = biases_.as<float>() + index(query_head) * args.scratch_stride;
 }
 
-const float* Attention::relative_biases(int i, int thread, const Task& task, int row, int query_head, int n_keys) {
+const float* Attention::row_biases(int i, int thread, const Task& task, int row, int query_head, int n_keys,
+                                   int window) {
     const PassLayout& layout = *task.layout;
+    const std::size_t stride = index(cache_->shape().capacity);
     const int reach = config_->relative.max_distance, position = layout.pass.rows[index(row)].position;
-    const float* by_distance = relative_.data() + index(query_head) * index(2 * reach + 1) + reach;
-    float* to =
-        biases_.as<float>() + (index(thread) * kernels::kMaxQueries + index(i)) * index(cache_->shape().capacity);
+    const float* by_distance =
+        relative_.empty() ? nullptr : relative_.data() + index(query_head) * index(2 * reach + 1) + reach;
+    const float* by_position = slopes_.empty() ? nullptr : biases_.as<float>() + index(query_head) * stride;
+    float* to = row_biases_.as<float>() + (index(thread) * kernels::kMaxQueries + index(i)) * stride;
     const bool is_tree = !reads_all_ && layout.pass.mask == Mask::by_parent;
     const int tree_begin = layout.segments[index(layout.segment_of[index(row)])].tree_begin;
-    const std::uint64_t* ancestors = is_tree ? &layout.ancestors[index(row) * PassLayout::kAncestorWords] : nullptr;
+    const std::uint64_t* ancestors = is_tree ? layout.ancestors_of(row) : nullptr;
     int key_position = 0;
     for (int j = 0; j < n_keys; ++j) {
-        to[j] = by_distance[std::clamp(position - key_position, -reach, reach)];
+        to[j] = by_distance   ? by_distance[std::clamp(position - key_position, -reach, reach)]
+                : by_position ? by_position[key_position]
+                              : 0;
+        if (window > 0 && key_position <= position - window) to[j] = -INFINITY;
         const int bit = j - tree_begin; // keys beside the row's branch do not count
         const bool is_seen = !is_tree || bit < 0 || (ancestors[bit / 64] >> (bit % 64) & 1) != 0;
         key_position += is_seen ? 1 : 0;

@@ -37,12 +37,17 @@ class Attention {
         const PassLayout* layout = nullptr;
         const LayerWeights* weights = nullptr; // of query and key norms
         int layer = 0;
-        Activations qkv;      // own query heads, key heads, value heads; queries are changed
-        Activations attended; // [own query heads][head_dim]
+        Activations qkv;      // own query heads, key heads, value heads; queries are changed. Latent: queries alone
+        Activations attended; // [own query heads][value_dim()]
     };
     // Norms and rotates queries and keys, and writes the rows' keys and values behind what the cache holds. A barrier
     // must come before. Local, called by all threads.
     void append(const PassContext& context, const Task& task);
+    // Of latent attention: norms the vectors of keys and values, rotates the keys behind them, and writes both behind
+    // what the cache holds. Local, called by all threads.
+    void append_latent(const PassContext& context, const Task& task, Activations latent);
+    // Rotates the first `dims` numbers of a head by its position's angles in this layer. Local.
+    void rotate(const kernels::Kernels& kernels, int layer, int position, float* head) const;
     // The attended values. A barrier must follow. Local, called by all threads behind append.
     void attend(const PassContext& context, const Task& task);
 
@@ -60,8 +65,9 @@ class Attention {
                      int count);
     // Puts query `i` of a call, this row's and head's, into its arguments.
     void set_query(kernels::AttentionArgs& args, int i, int thread, const Task& task, int row, int query_head);
-    // Biases of the keys that a row sees, into a thread's memory for query `i`.
-    const float* relative_biases(int i, int thread, const Task& task, int row, int query_head, int n_keys);
+    // What the scores of the keys that a row sees gain by their positions, into a thread's memory for query `i`: of
+    // relative positions, and of trees ALiBi's and, behind a `window` (0: none), minus infinity.
+    const float* row_biases(int i, int thread, const Task& task, int row, int query_head, int n_keys, int window);
     int memory_slot(int slot) const { return texts_ ? texts_->source(slot) : slot; }
     void make_relative_biases(std::span<const float> by_bucket);
     bool own_heads() const { return static_cast<int>(groups_.size()) % n_threads_ == 0; }
@@ -73,10 +79,11 @@ class Attention {
     int n_threads_;
     int n_query_heads_;
     std::vector<Group> groups_; // [own key heads]
-    std::optional<RotaryTable> rotary_;
+    std::optional<RotaryTable> rotary_, local_rotary_;
     std::vector<float> slopes_;   // ALiBi, [own query heads]
     std::vector<float> relative_; // [own query heads][2 max_distance + 1], by distance, from -max_distance on
-    Buffer biases_;               // ALiBi: [own query heads][capacity], scaled as scores are; relative: as scores_
+    Buffer biases_;               // ALiBi: [own query heads][capacity], scaled as scores are
+    Buffer row_biases_;           // as scores_
     int covered_ = 0;             // positions of biases_
     Buffer scores_;               // [threads][kMaxQueries][capacity]
 };

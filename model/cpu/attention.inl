@@ -50,7 +50,7 @@ template <int kQueries> KeyRange range_of(const AttentionArgs& a) {
 
 ALWAYS_INLINE const float* value_of(const AttentionArgs& a, int query, int j) {
     const float* values = j < a.n_prefix ? a.prefix_values : a.values[query];
-    return values + static_cast<std::size_t>(j) * static_cast<std::size_t>(a.head_dim);
+    return values + static_cast<std::size_t>(j) * static_cast<std::size_t>(a.value_dim);
 }
 
 ALWAYS_INLINE const float* weights_of(const AttentionArgs& a, int query) {
@@ -121,7 +121,7 @@ template <int kVectors> void mix_own(const AttentionArgs& a, int query, float sc
     for (int c = 0; c < kVectors; ++c)
         sums[c] = *reinterpret_cast<const Vec*>(a.out[query] + first + c * kWidth);
     const float* value = value_of(a, query, begin) + first;
-    for (int j = begin; j < a.n_keys[query]; ++j, value += a.head_dim) {
+    for (int j = begin; j < a.n_keys[query]; ++j, value += a.value_dim) {
         const Vec weight = splat(weights_of(a, query)[j]);
 #pragma GCC unroll 4
         for (int c = 0; c < kVectors; ++c)
@@ -139,7 +139,7 @@ ALWAYS_INLINE void mix_columns(const AttentionArgs& a, const float* scales, int 
     for (int j = keys.begin; j < keys.joint_end;) {
         const int end = keys.stretch_end(a, j);
         const float* value = value_of(a, 0, j) + first;
-        for (; j < end; ++j, value += a.head_dim) {
+        for (; j < end; ++j, value += a.value_dim) {
             Vec v[kVectors];
 #pragma GCC unroll 4
             for (int c = 0; c < kVectors; ++c)
@@ -178,15 +178,15 @@ template <int kQueries> void attention_exact(const AttentionArgs& a) {
     for (int i = 0; i < kQueries; ++i)
         scales[i] = soften(a, i, keys);
     int column = 0;
-    for (; column + kWidth * 4 <= a.head_dim; column += kWidth * 4)
+    for (; column + kWidth * 4 <= a.value_dim; column += kWidth * 4)
         mix_columns<kQueries, 4>(a, scales, column, keys);
-    for (; column + kWidth <= a.head_dim; column += kWidth)
+    for (; column + kWidth <= a.value_dim; column += kWidth)
         mix_columns<kQueries, 1>(a, scales, column, keys);
-    if (column == a.head_dim) return;
+    if (column == a.value_dim) return;
     // What is left over goes with columns before it, again in a whole vector: alone, its sums might be rounded
     // otherwise for another number of queries.
-    if (a.head_dim >= kWidth) return mix_columns<kQueries, 1>(a, scales, a.head_dim - kWidth, keys);
-    for (; column < a.head_dim; ++column) {
+    if (a.value_dim >= kWidth) return mix_columns<kQueries, 1>(a, scales, a.value_dim - kWidth, keys);
+    for (; column < a.value_dim; ++column) {
         for (int i = 0; i < kQueries; ++i) {
             float sum = 0;
             for (int j = keys.begin; j < a.n_keys[i]; ++j)

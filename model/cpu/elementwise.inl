@@ -151,5 +151,13 @@ void rotate_half(float* head, const float* cosines, const float* sines, int half
     }
 }
 
+void rotate_pairs(float* head, const float* cosines, const float* sines, int half) {
+    for (int i = 0; i < half; ++i) {
+        const float a = head[2 * i], b = head[2 * i + 1];
+        head[2 * i] = a * cosines[i] - b * sines[i];
+        head[2 * i + 1] = b * cosines[i] + a * sines[i];
+    }
+}
+
 } // namespace
 } // namespace entrodraft::model::kernels::KERNEL_SET

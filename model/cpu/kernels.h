@@ -63,19 +63,19 @@ struct LinearArgs {
 // mask[i] is set. Queries of several sequences may go together where these begin with the same keys.
 struct AttentionArgs {
     const float* q[kMaxQueries] = {}; // [head_dim] each
-    float* out[kMaxQueries] = {};     // [head_dim] each
+    float* out[kMaxQueries] = {};     // [value_dim] each
     int first_key[kMaxQueries] = {};  // of a sliding window; 0: all from the first
     int n_keys[kMaxQueries] = {};
     const std::uint64_t* mask[kMaxQueries] = {}; // nullptr: all of n_keys
     int mask_begin[kMaxQueries] = {};
     int n_queries = 0;
-    int head_dim = 0;
+    int head_dim = 0, value_dim = 0;
     float scale = 1;
     float soft_cap = 0; // a scaled score s becomes soft_cap tanh(s / soft_cap); 0: it stays
     // ALiBi: then the score of key j gains bias[i][j], [n_keys rounded up to 16]; nullptr: it stays.
     const float* bias[kMaxQueries] = {};
     const float* keys[kMaxQueries] = {};   // [n_keys / 16][head_dim][16]
-    const float* values[kMaxQueries] = {}; // [n_keys][head_dim]
+    const float* values[kMaxQueries] = {}; // [n_keys][value_dim]
     bool apart = false;                    // they are not the same for all queries
     // The first n_prefix keys and values of all queries, a multiple of 16 and at most n_keys, lie here instead, in the
     // same places.
@@ -113,6 +113,8 @@ struct Kernels {
     void (*soft_cap)(float* x, float cap, int n);
     // Rotates pairs (i, i + half) by the angles whose cosines and sines are given, in place.
     void (*rotate_half)(float* head, const float* cosines, const float* sines, int half);
+    // The same of pairs (2 i, 2 i + 1).
+    void (*rotate_pairs)(float* head, const float* cosines, const float* sines, int half);
     // Largest value alone, and everything.
     LogitStats (*logit_max)(const float* logits, int n, int first_index);
     LogitStats (*logit_stats)(const float* logits, int n, int first_index);

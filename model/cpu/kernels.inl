@@ -191,6 +191,7 @@ constexpr Kernels table_of(const char* name, void (*multiply)(const LinearArgs& 
             .activate = activate,
             .soft_cap = soft_cap,
             .rotate_half = rotate_half,
+            .rotate_pairs = rotate_pairs,
             .logit_max = logit_max,
             .logit_stats = logit_stats,
             .finish_stats = finish_stats,

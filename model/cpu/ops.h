@@ -3,6 +3,8 @@
 // encoder.
 #pragma once
 
+#include "model/cpu/experts.h"
+#include "model/cpu/latent.h"
 #include "model/cpu/parallel_linear.h"
 #include "model/cpu/workspace.h"
 
@@ -277,6 +279,63 @@ class CpuOps {
         return inner;
     }
 
+    // Each rank has its own heads; of a KV head that several have, the one with its first query head counts.
+    void norm_queries_and_keys(const LayerWeights& layer, Operand qkv) {
+        context_.barrier();
+        const dist::HeadShard& heads = w_.shard.heads;
+        const int dim = config_.head_dim, n_queries = w_.shard.n_query_heads(), n_keys = w_.shard.n_kv_heads();
+        const int group = config_.n_heads / config_.n_kv_heads;
+        const Operand squares = rows_of(w_.squares, 2);
+        const dist::Slice mine = own_rows();
+        for (auto r = static_cast<int>(mine.begin); r < mine.end; ++r) {
+            squares.row(r)[0] = sum_of_squares(qkv.row(r), n_queries * dim);
+            squares.row(r)[1] = 0;
+            for (int h = 0; h < n_keys; ++h)
+                if (heads.query_heads.contains((heads.kv_heads.begin + h) * group))
+                    squares.row(r)[1] += sum_of_squares(qkv.row(r) + (n_queries + h) * dim, dim);
+        }
+        context_.all_reduce(squares.data, index(n_rows()) * 2);
+        for (auto r = static_cast<int>(mine.begin); r < mine.end; ++r) {
+            float* queries = qkv.row(r);
+            scale_normed(queries, squares.row(r)[0] / static_cast<float>(config_.n_heads * dim), layer.query_norm);
+            scale_normed(queries + n_queries * dim, squares.row(r)[1] / static_cast<float>(config_.n_kv_heads * dim),
+                         layer.key_norm);
+        }
+    }
+
+    // ---- latent attention ----
+
+    Operand latent_queries(const LayerWeights& layer, Operand vectors) {
+        return model::latent_queries(w_, context_, layer, vectors);
+    }
+
+    void append_latent(int layer, Operand vectors) {
+        w_.attention.append_latent(context_, attention_of(layer, vectors), key_value_vectors(w_, vectors));
+    }
+
+    Operand absorb(int layer, Operand queries) { return model::absorb(w_, context_, *layout_, layer, queries); }
+    Operand expand(int layer, Operand vectors) { return model::expand(w_, context_, layer, vectors); }
+
+    // ---- experts ----
+
+    void choose_experts(const LayerWeights& layer, Operand from) { model::choose_experts(w_, context_, layer, from); }
+
+    void add_experts(const LayerWeights& layer, Operand from) {
+        const Operand x = residual();
+        const bool has_shared = config_.experts.shared_size > 0;
+        Operand shared;
+        if (has_shared) shared = scale_shared(layer, activate(layer, gate_up(layer, from)));
+        multiply_into_experts(w_, context_, layer, from);
+        context_.barrier();
+        const bool carries = context_.carries_residual(); // the other ranks bring their parts alone
+        const dist::Slice mine = layer.experts.front().down.matrix().outputs_of(context_.thread);
+        if (has_shared) layer.down.apply(context_, shared, x, carries);
+        for (int r = 0; r < n_rows() && !has_shared && !carries; ++r)
+            std::fill(x.row(r) + mine.begin, x.row(r) + mine.end, 0.0f);
+        add_from_experts(w_, context_, layer, x);
+        context_.all_reduce(x.data, index(x.n_rows) * x.stride);
+    }
+
     // ---- logits ----
 
     void head(Operand from) {
@@ -374,6 +433,33 @@ class CpuOps {
         kernels_.activate(config_.activation, x, factor, config_.hidden_size);
     }
 
+    // This thread's part of what the shared expert makes inside.
+    Operand scale_shared(const LayerWeights& layer, Operand inner) const {
+        const dist::Slice mine = layer.up.matrix().outputs_of(context_.thread);
+        for (int r = 0; r < n_rows() && config_.experts.gated_shared; ++r) {
+            const float scale = shared_scale(w_, r);
+            for (std::int64_t i = mine.begin; i < mine.end; ++i)
+                inner.row(r)[i] *= scale;
+        }
+        return inner;
+    }
+
+    static float sum_of_squares(const float* x, int n) {
+        float lanes[kernels::kLanes] = {}, sum = 0;
+        for (int i = 0; i < n; ++i)
+            lanes[i % kernels::kLanes] += x[i] * x[i];
+        for (const float lane : lanes)
+            sum += lane;
+        return sum;
+    }
+
+    // x as RMSNorm makes it whose mean of squares is known.
+    void scale_normed(float* x, float mean, const NormWeights& norm) const {
+        const float scale = 1.0f / std::sqrt(mean + config_.norm_epsilon);
+        for (std::size_t i = 0; i < norm.weight.size(); ++i)
+            x[i] *= scale * norm.weight[i];
+    }
+
     static void apply_sigmoid(float* x, int n) {
         for (int i = 0; i < n; ++i)
             x[i] = 1.0f / (1.0f + std::exp(-x[i]));
@@ -381,8 +467,9 @@ class CpuOps {
 
     Attention::Task attention_of(int layer, Operand qkv) const {
         const int of_cache = config_.is_encoder ? 0 : layer; // its keys and values serve one layer after another
+        Buffer& to = config_.is_latent() ? w_.latent_attended : w_.attended;
         return {layout_, &w_.weights.layers[index(layer)], of_cache, qkv,
-                rows_of(w_.attended, index(w_.shard.n_query_heads() * config_.head_dim))};
+                rows_of(to, index(w_.shard.n_query_heads() * config_.value_dim()))};
     }
 
     // What the family does to logits, to this thread's.

@@ -48,7 +48,7 @@ StoredWeights stored_row(std::span<const MatrixPart> stacked, std::int64_t outpu
             continue;
         }
         if (!part.tensor) return {};
-        const std::int64_t at = part.outputs.begin + output, wide = part.tensor->shape[1];
+        const std::int64_t at = part.outputs.begin + output, wide = part.tensor->shape.back();
         if (part.transposed) return {part.tensor, at, wide, part.tensor->shape[0], part.inputs};
         return {part.tensor, at * wide, 1, wide, part.inputs};
     }

@@ -31,12 +31,28 @@ class ModelWeights::Loader {
         const auto column = [&](MatrixShape shape) { return ColumnLinear(shape.outputs, shape.inputs, type, threads); };
         const auto row = [&](MatrixShape shape) { return RowLinear(shape.outputs, shape.inputs, type, threads); };
         to_.layers.resize(static_cast<std::size_t>(config_.n_layers));
-        for (LayerWeights& layer : to_.layers) {
-            layer.qkv = column(&layer == &to_.layers.front() ? shapes.first_qkv : shapes.layer.qkv);
+        for (int i = 0; i < config_.n_layers; ++i) {
+            LayerWeights& layer = to_.layers[static_cast<std::size_t>(i)];
+            const bool has_experts = config_.has_experts(i);
+            layer.qkv = column(i == 0 ? shapes.first_qkv : shapes.layer.qkv);
             layer.output = row(shapes.layer.output);
-            if (config_.gated_mlp) layer.gate = column(shapes.layer.gate);
-            layer.up = column(shapes.layer.up);
-            layer.down = row(shapes.layer.down);
+            if (config_.gated_mlp) layer.gate = column(has_experts ? shapes.layer.shared_gate : shapes.layer.gate);
+            layer.up = column(has_experts ? shapes.layer.shared_up : shapes.layer.up);
+            layer.down = row(has_experts ? shapes.layer.shared_down : shapes.layer.down);
+            if (has_experts) {
+                const MatrixShape router = shapes.layer.router;
+                layer.router = ColumnLinear(router.outputs, router.inputs, WeightType::float32, threads);
+                for (int expert = 0; expert < config_.experts.n_experts; ++expert)
+                    layer.experts.push_back({column(shapes.layer.expert_gate), column(shapes.layer.expert_up),
+                                             row(shapes.layer.expert_down)});
+            }
+            if (config_.is_latent()) {
+                if (config_.latent.query_rank > 0) layer.query_up = column(shapes.layer.query_up);
+                for (int head = 0; head < shard_.n_query_heads(); ++head) {
+                    layer.absorb.push_back(column(shapes.layer.absorb));
+                    layer.expand.push_back(column(shapes.layer.expand));
+                }
+            }
             if (!config_.has_encoder()) continue;
             layer.cross_query = column(shapes.layer.cross_query);
             layer.cross_key_value = column(shapes.layer.cross_key_value);
@@ -78,8 +94,13 @@ class ModelWeights::Loader {
             layer.mlp_norm = read_norm(checkpoint_, config_, names.mlp_norm);
             layer.after_attention_norm = read_norm(checkpoint_, config_, names.after_attention_norm);
             layer.after_mlp_norm = read_norm(checkpoint_, config_, names.after_mlp_norm);
-            layer.query_norm = read_norm(checkpoint_, config_, names.query_norm);
-            layer.key_norm = read_norm(checkpoint_, config_, names.key_norm);
+            layer.query_norm =
+                own_heads_of(read_norm(checkpoint_, config_, names.query_norm), shard_.heads.query_heads);
+            layer.key_norm = own_heads_of(read_norm(checkpoint_, config_, names.key_norm), shard_.heads.kv_heads);
+            layer.query_down_norm = read_norm(checkpoint_, config_, names.query_down_norm);
+            layer.key_value_down_norm = read_norm(checkpoint_, config_, names.key_value_down_norm);
+            if (!names.router_correction.weight.empty())
+                layer.router_correction = read_vector(checkpoint_, names.router_correction.weight);
             layer.cross_norm = read_norm(checkpoint_, config_, names.cross_norm);
             const LayerSources sources = layer_sources(config_, names_, names, i, shard_);
             const auto linears = layer.linears();
@@ -94,6 +115,13 @@ class ModelWeights::Loader {
             layer.cross_key_value.set_bias(read_biases(checkpoint_, cross.key_value.rows));
             if (shard_.is_first) layer.cross_output.set_bias(read_biases(checkpoint_, cross.output.rows));
         }
+    }
+
+    // Of QueryKeyNorm::row.
+    NormWeights own_heads_of(NormWeights norm, dist::Slice heads) const {
+        if (config_.query_key_norm != QueryKeyNorm::row) return norm;
+        const auto begin = norm.weight.begin();
+        return {{begin + heads.begin * config_.head_dim, begin + heads.end * config_.head_dim}, {}};
     }
 
     // Of the rank's heads, which are columns of what is stored.
@@ -152,6 +180,8 @@ class ModelWeights::Loader {
             const auto linears = to_.layers[static_cast<std::size_t>(i)].linears();
             for (std::size_t m = 0; m < linears.size(); ++m)
                 fill(linears[m]->matrix(), *sources.all()[m]);
+            if (config_.has_experts(i)) fill_experts(names, i, fill);
+            if (config_.is_latent()) fill_latent(names, i, fill);
             if (!config_.has_encoder()) continue;
             const CrossSources cross = cross_sources(config_, names, shard_);
             const auto cross_linears = to_.layers[static_cast<std::size_t>(i)].cross_linears();
@@ -171,19 +201,53 @@ class ModelWeights::Loader {
             fill(fusion.residual_blocks[i].matrix(), sources.residual_blocks[i]);
     }
 
-    // Gives matrices their memory, and counts what a pass reads of it.
+    void fill_experts(const LayerNames& names, int number, const auto& fill) {
+        LayerWeights& layer = to_.layers[static_cast<std::size_t>(number)];
+        fill(layer.router.matrix(), router_source(config_, names));
+        for (int i = 0; i < config_.experts.n_experts; ++i) {
+            const ExpertNames of_expert = names_.expert(number, i);
+            const ExpertSources sources = expert_sources(config_, names, of_expert, i, shard_);
+            const auto linears = layer.experts[static_cast<std::size_t>(i)].linears();
+            for (std::size_t m = 0; m < linears.size(); ++m)
+                fill(linears[m]->matrix(), *sources.all()[m]);
+        }
+    }
+
+    void fill_latent(const LayerNames& names, int number, const auto& fill) {
+        LayerWeights& layer = to_.layers[static_cast<std::size_t>(number)];
+        const LatentSources sources = latent_sources(config_, names, shard_);
+        fill(layer.query_up.matrix(), sources.query_up);
+        for (std::size_t head = 0; head < layer.absorb.size(); ++head) {
+            fill(layer.absorb[head].matrix(), sources.absorb[head]);
+            fill(layer.expand[head].matrix(), sources.expand[head]);
+        }
+    }
+
+    // Gives matrices their memory, and counts what a pass reads of it: of experts, as many as a row goes through.
     void place(WeightArena& arena) {
-        const auto place = [&](PackedMatrix& matrix) {
+        const auto place_shared = [&](PackedMatrix& matrix, double share) {
             if (matrix.n() == 0) return;
             arena.place(matrix);
             if (&matrix == &to_.embedding.table() && !to_.tied_) return; // looked up
             if (config_.is_encoder || are_cross_keys(matrix)) return;    // read once a source
-            to_.bytes_per_pass += matrix.bytes();
-            to_.operations_per_row += 2.0 * matrix.n() * matrix.k();
+            to_.bytes_per_pass += static_cast<std::size_t>(static_cast<double>(matrix.bytes()) * share);
+            to_.operations_per_row += 2.0 * matrix.n() * matrix.k() * share;
         };
-        for (LayerWeights& layer : to_.layers)
+        const auto place = [&](PackedMatrix& matrix) { place_shared(matrix, 1); };
+        const double chosen = static_cast<double>(config_.experts.n_chosen) / std::max(1, config_.experts.n_experts);
+        for (LayerWeights& layer : to_.layers) {
             for (ShardedLinear* linear : layer.linears())
                 place(linear->matrix());
+            place(layer.query_up.matrix());
+            for (std::size_t head = 0; head < layer.absorb.size(); ++head) {
+                place(layer.absorb[head].matrix());
+                place(layer.expand[head].matrix());
+            }
+            place(layer.router.matrix());
+            for (ExpertWeights& expert : layer.experts)
+                for (ShardedLinear* linear : expert.linears())
+                    place_shared(linear->matrix(), chosen);
+        }
         for (LayerWeights& layer : to_.layers)
             for (ShardedLinear* linear : layer.cross_linears())
                 place(linear->matrix());

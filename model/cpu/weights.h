@@ -22,11 +22,17 @@ struct NormWeights {
     std::vector<float> bias;
 };
 
+struct ExpertWeights {
+    ColumnLinear gate, up;
+    RowLinear down;
+    std::array<ShardedLinear*, 3> linears() { return {&gate, &up, &down}; } // as ExpertSources has them
+};
+
 struct LayerWeights {
     NormWeights attention_norm, mlp_norm;             // before or after their half: see Block
     NormWeights after_attention_norm, after_mlp_norm; // Block::sandwich
-    NormWeights query_norm, key_norm;                 // [head_dim]
-    ColumnLinear qkv;                                 // own query heads, then own key heads, then own value heads
+    NormWeights query_norm, key_norm;                 // [head_dim], or of own heads
+    ColumnLinear qkv;                                 // see LayerShapes
     RowLinear output;
     ColumnLinear gate; // of a gated MLP
     ColumnLinear up;
@@ -37,6 +43,14 @@ struct LayerWeights {
     NormWeights cross_norm;
     ColumnLinear cross_query, cross_key_value;
     RowLinear cross_output;
+    // Of a layer with experts, whose gate, up and down are those of the shared one.
+    ColumnLinear router; // of whole experts, float32, then the shared one's scale; the same on all ranks
+    std::vector<float> router_correction;
+    std::vector<ExpertWeights> experts;
+    // Of latent attention.
+    NormWeights query_down_norm, key_value_down_norm;
+    ColumnLinear query_up;
+    std::vector<ColumnLinear> absorb, expand; // [own query heads]
     std::array<ShardedLinear*, 3> cross_linears() { return {&cross_query, &cross_key_value, &cross_output}; }
 };
 

@@ -10,16 +10,39 @@ CpuWorkspace::CpuWorkspace(const ModelConfig& model, const RankShard& held, cons
     const auto rows_of = [](std::size_t width) { return Buffer(kMaxRows * width * sizeof(float)); };
     const auto text_rows_of = [&](std::size_t width) { return Buffer(index(text.n_rows) * width * sizeof(float)); };
     x = text_rows_of(padded(config.hidden_size));
-    if (config.block == Block::sandwich) delta = rows_of(padded(config.hidden_size));
+    if (config.block == Block::sandwich || config.block == Block::inner_norm || config.n_expert_layers() > 0)
+        delta = rows_of(padded(config.hidden_size));
     if (config.embedding_size != config.hidden_size) embedded = rows_of(padded(config.embedding_size));
     int widest = std::max(config.hidden_size, config.embedding_size);
-    if (!weights.layers.empty()) {
-        const LayerWeights& layer = weights.layers[0];
-        qkv = text_rows_of(layer.qkv.y_stride());
-        attended = rows_of(index(shard.n_query_heads() * config.head_dim));
-        up = rows_of(layer.up.y_stride());
-        if (config.gated_mlp) gate = rows_of(layer.gate.y_stride());
+    std::size_t mlp_stride = 0; // layers with experts have others than those without
+    for (const LayerWeights& layer : weights.layers) {
+        mlp_stride = std::max(mlp_stride, layer.up.y_stride());
         widest = std::max({widest, layer.output.matrix().k(), layer.down.matrix().k()});
+    }
+    if (!weights.layers.empty()) {
+        qkv = text_rows_of(weights.layers[0].qkv.y_stride());
+        attended = rows_of(index(shard.n_query_heads() * config.attended_dim()));
+        up = rows_of(mlp_stride);
+        if (config.gated_mlp) gate = rows_of(mlp_stride);
+    }
+    if (config.query_key_norm == QueryKeyNorm::row) squares = rows_of(2);
+    if (config.is_latent()) {
+        const std::size_t heads = index(shard.n_query_heads());
+        queries = rows_of(padded(shard.n_query_heads() * config.head_dim));
+        latent_queries = rows_of(heads * index(config.key_dim()));
+        latent_attended = rows_of(heads * index(config.value_dim()));
+        widest = std::max({widest, config.latent.query_rank, config.latent.rank});
+    }
+    if (config.n_expert_layers() > 0) {
+        const ExpertsConfig& experts = config.experts;
+        const std::size_t inner = padded(static_cast<int>(shard.expert.size()));
+        router_products = rows_of(padded(experts.n_experts + 1));
+        chosen.resize(index(kMaxRows) * index(experts.n_chosen));
+        expert_rows.resize(index(threads));
+        expert_gate = rows_of(index(experts.n_chosen) * inner);
+        expert_up = rows_of(index(experts.n_chosen) * inner);
+        expert_from = rows_of(index(threads) * index(config.hidden_size));
+        widest = std::max(widest, static_cast<int>(inner));
     }
     if (config.is_draft_head()) {
         const FusionConfig& fusion = config.fusion;
@@ -37,7 +60,7 @@ CpuWorkspace::CpuWorkspace(const ModelConfig& model, const RankShard& held, cons
 }
 
 void CpuWorkspace::begin_pass(const Pass& pass, const KvCache& cache) {
-    layout.set(pass, config, cache, kMaxRows);
+    layout.set(pass, config, cache, {.any_tree = true});
     attention.cover(layout.last_position);
     hidden.resize(pass.hidden_layers.size() * pass.rows.size() * index(config.hidden_size));
 }

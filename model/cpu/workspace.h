@@ -6,6 +6,7 @@
 #include "model/cpu/attention.h"
 #include "model/cpu/weights.h"
 #include "model/pass_layout.h"
+#include "model/routing.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -47,11 +48,23 @@ struct CpuWorkspace {
     PassLayout layout;                        // of the pass at hand
 
     Buffer x;        // [hidden_size, padded], of n_text_rows: the residual stream
-    Buffer delta;    // as x: what Block::sandwich norms before it adds it
+    Buffer delta;    // as x: what add_normed() norms before it adds it, or an expert's rows
     Buffer embedded; // [embedding_size, padded], of a narrower embedding
     Buffer qkv;      // own query heads, key heads, value heads, of n_text_rows
-    Buffer attended; // [own query heads][head_dim]
-    Buffer gate, up; // own part of the MLP's width
+    Buffer attended; // [own query heads][attended_dim()]
+    Buffer gate, up; // own part of the MLP's width; of a layer with experts, of the shared one's
+    Buffer squares;  // [2], of QueryKeyNorm::row: sums over own query heads and key heads
+
+    // Of latent attention.
+    Buffer queries;                         // [own query heads][head_dim], made of their vector
+    Buffer latent_queries, latent_attended; // [own query heads][key_dim()] and [value_dim()]
+
+    // Of layers with experts.
+    Buffer router_products;              // [n_experts], padded; the shared one's scale behind them
+    std::vector<ChosenExpert> chosen;    // [kMaxRows][n_chosen]
+    std::vector<ExpertRows> expert_rows; // [threads], all alike
+    Buffer expert_gate, expert_up;       // [kMaxRows * n_chosen][own part of an expert's width]
+    Buffer expert_from;                  // [threads][kMaxRows][hidden_size]: an expert's rows
     Buffer features; // [the widest of hidden_size, padded, projected_size() and fusion.width()], of a draft head
     Buffer wide;     // [joined_width()]: what is projected, then what is joined
     Buffer logits;   // own vocabulary

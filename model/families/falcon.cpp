@@ -49,6 +49,7 @@ void read_falcon(const Fields& fields, ModelConfig& config) {
     config.gated_mlp = false;
     config.qkv_bias = config.output_bias = config.mlp_bias = fields.boolean("bias", false);
     config.positions = fields.boolean("alibi", false) ? Positions::alibi : Positions::rotary;
+    config.scaled_alibi = true;
     if (config.positions == Positions::rotary) config.rope = read_rope(fields, {}, config);
     config.tied_embeddings = fields.boolean("tie_word_embeddings", true);
     read_token_ids(fields, 11, 11, config);

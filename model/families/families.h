@@ -24,9 +24,12 @@ struct TensorStems {
     std::string_view head_bias = {};    // the whole name; empty: the head's own bias. Zeros where a file lacks it
     std::string_view layers = "layers"; // behind the prefix; then the layer's number
     LayerStems layer = {};
+    std::string_view experts = "mlp.experts"; // behind a layer's prefix; then the expert's number
+    ExpertParts<std::string_view> expert = {};
     QkvForm qkv = QkvForm::separate;
     bool transposed = false;                    // matrices of the layers
     std::vector<std::string_view> ignored = {}; // how names of tensors begin or end that nothing reads
+    bool ignores_further_layers = false;        // behind n_layers: a draft head's
 };
 
 struct FamilyDescription {
@@ -60,6 +63,23 @@ void read_gemma_like(const Fields& fields, ModelConfig& config);
 // BART's names and arithmetic, which mBART, Pegasus and Marian vary. Of the encoder too, as all stems.
 TensorStems bart_stems(const ModelConfig& config);
 void read_bart_like(const Fields& fields, ModelConfig& config);
+// Experts of Qwen2-MoE and those after it, in all layers but some, and their names: each stored by itself, or all of a
+// layer together.
+void read_experts(const Fields& fields, int default_experts, int default_chosen, int default_size, ModelConfig& config);
+void read_n_chosen(const Fields& fields, int default_value, ModelConfig& config); // n_experts are known
+void add_expert_stems(TensorStems& stems);
+// DeepSeek's, which GLM has taken over: behind the first layers, beside one or more that all rows go through.
+struct LateExperts { // where fields are missing
+    int n_experts, n_chosen, intermediate_size, n_shared, n_dense_layers;
+    float scale = 1;
+    int n_groups = 1, n_chosen_groups = 1;
+};
+void read_late_experts(const Fields& fields, const LateExperts& defaults, ModelConfig& config);
+void add_late_expert_stems(TensorStems& stems);
+void read_sigmoid_router(const Fields& fields, ModelConfig& config); // of DeepSeek-V3; experts are read
+// DeepSeek's attention, sizes and norms.
+void read_latent_attention(const Fields& fields, int default_query_rank, ModelConfig& config);
+TensorStems latent_stems(const ModelConfig& config);
 // Qwen's sliding windows: from a layer on, if they are in use.
 void read_late_windows(const Fields& fields, ModelConfig& config);
 

@@ -232,6 +232,7 @@ void read_yarn(const Fields& rope, Rope& to) {
     const double inferred = scale > 0 && scale_all > 0 ? magnitude(to.factor, scale) / magnitude(to.factor, scale_all)
                                                        : magnitude(to.factor, 1);
     to.attention_factor = rope.positive("attention_factor", inferred);
+    if (scale_all > 0) to.score_factor = std::pow(magnitude(to.factor, scale_all), 2);
 }
 
 // One of the two objects that say how positions are turned; both spellings of the type are read.

@@ -6,9 +6,11 @@
 #include "model/rank_shard.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstdint>
 #include <cstring>
 #include <fmt/format.h>
+#include <limits>
 #include <set>
 #include <vector>
 
@@ -38,8 +40,11 @@ class TensorVisit {
         if (config_.has_head()) one(names_.head.weight, {config_.n_outputs(), embedding}, TensorRole::matrix);
         one(names_.head.bias, {config_.n_outputs()}, TensorRole::bias);
         fusion();
-        for (int i = 0; i < config_.n_layers; ++i)
-            layer(names_.layer(i), attention_input_size(config_, i));
+        for (int i = 0; i < config_.n_layers; ++i) {
+            const LayerNames names = names_.layer(i);
+            layer(names, attention_input_size(config_, i));
+            if (config_.has_experts(i)) experts(names, i);
+        }
     }
 
   private:
@@ -74,23 +79,50 @@ class TensorVisit {
     void layer(const LayerNames& names, std::int64_t attention_input) const {
         const std::int64_t hidden = config_.hidden_size, inner = config_.intermediate_size, dim = config_.head_dim;
         const std::int64_t query = config_.n_heads * dim, key = config_.n_kv_heads * dim;
+        const std::int64_t attended = config_.n_heads * config_.attended_dim();
         for (const TensorNames* each : {&names.attention_norm, &names.mlp_norm, &names.after_attention_norm,
                                         &names.after_mlp_norm, &names.cross_norm})
             norm(*each, hidden);
         for (const TensorNames* each : {&names.cross_query, &names.cross_key, &names.cross_value})
             matrix(*each, query, hidden);
         matrix(names.cross_output, hidden, query);
-        matrix(names.query, query, attention_input);
+        const LatentConfig& latent = config_.latent;
+        matrix(names.query, query, latent.query_rank > 0 ? latent.query_rank : attention_input);
         matrix(names.key, key, attention_input);
         matrix(names.value, key, attention_input);
         matrix(names.qkv, query + 2 * key, attention_input);
-        norm(names.query_norm, dim);
-        norm(names.key_norm, dim);
-        matrix(names.output, hidden, query);
+        const bool is_of_row = config_.query_key_norm == QueryKeyNorm::row;
+        norm(names.query_norm, is_of_row ? query : dim);
+        norm(names.key_norm, is_of_row ? key : dim);
+        matrix(names.query_down, latent.query_rank, hidden);
+        norm(names.query_down_norm, latent.query_rank);
+        matrix(names.key_value_down, latent.rank + latent.rotated_dim, hidden);
+        norm(names.key_value_down_norm, latent.rank);
+        matrix(names.key_value_up, config_.n_heads * (latent.plain_dim + latent.value_dim), latent.rank);
+        matrix(names.output, hidden, attended);
         matrix(names.gate, inner, hidden);
         matrix(names.up, inner, hidden);
         matrix(names.gate_up, 2 * inner, hidden);
         matrix(names.down, hidden, inner);
+    }
+    void experts(const LayerNames& names, int number) const {
+        const ExpertsConfig& of = config_.experts;
+        const std::int64_t hidden = config_.hidden_size, inner = of.intermediate_size, n = of.n_experts;
+        matrix(names.router, n, hidden);
+        one(names.router_correction.weight, {n}, TensorRole::bias);
+        matrix(names.shared_gate, of.shared_size, hidden);
+        matrix(names.shared_up, of.shared_size, hidden);
+        matrix(names.shared_down, hidden, of.shared_size);
+        matrix(names.shared_scale, 1, hidden);
+        one(names.expert_gate_up.weight, {n, 2 * inner, hidden}, TensorRole::matrix);
+        one(names.expert_down.weight, {n, hidden, inner}, TensorRole::matrix);
+        if (!names.expert_down.weight.empty()) return;
+        for (int i = 0; i < of.n_experts; ++i) {
+            const ExpertNames expert = names_.expert(number, i);
+            matrix(expert.gate, inner, hidden);
+            matrix(expert.up, inner, hidden);
+            matrix(expert.down, hidden, inner);
+        }
     }
 
     const ModelConfig& config_;
@@ -136,8 +168,16 @@ TensorNames tensor_names(const std::string& prefix, std::string_view stem, bool 
     return {name + ".weight", has_bias ? name + ".bias" : ""};
 }
 
+bool norm_has_bias(const ModelConfig& config) {
+    return config.norm == Norm::layer && config.norm_bias;
+}
+
 LayerNames layer_names(const ModelConfig& config, const LayerStems& stems, const std::string& prefix) {
-    const auto norm = [&](std::string_view stem) { return tensor_names(prefix, stem, config.norm == Norm::layer); };
+    const auto norm = [&](std::string_view stem) { return tensor_names(prefix, stem, norm_has_bias(config)); };
+    const auto plain = [&](std::string_view stem) { return tensor_names(prefix, stem, false); };
+    const auto whole = [&](std::string_view name) {
+        return name.empty() ? TensorNames{} : TensorNames{prefix + std::string(name), ""};
+    };
     const auto qkv = [&](std::string_view stem) { return tensor_names(prefix, stem, config.qkv_bias); };
     const auto mlp = [&](std::string_view stem) { return tensor_names(prefix, stem, config.mlp_bias); };
     return {.attention_norm = norm(stems.attention_norm),
@@ -148,8 +188,8 @@ LayerNames layer_names(const ModelConfig& config, const LayerStems& stems, const
             .key = qkv(stems.key),
             .value = qkv(stems.value),
             .qkv = qkv(stems.qkv),
-            .query_norm = tensor_names(prefix, stems.query_norm, false),
-            .key_norm = tensor_names(prefix, stems.key_norm, false),
+            .query_norm = plain(stems.query_norm),
+            .key_norm = plain(stems.key_norm),
             .output = tensor_names(prefix, stems.output, config.output_bias),
             .gate = mlp(stems.gate),
             .up = mlp(stems.up),
@@ -159,14 +199,37 @@ LayerNames layer_names(const ModelConfig& config, const LayerStems& stems, const
             .cross_query = qkv(stems.cross_query),
             .cross_key = qkv(stems.cross_key),
             .cross_value = qkv(stems.cross_value),
-            .cross_output = tensor_names(prefix, stems.cross_output, config.output_bias)};
+            .cross_output = tensor_names(prefix, stems.cross_output, config.output_bias),
+            .query_down = plain(stems.query_down),
+            .query_down_norm = plain(stems.query_down_norm),
+            .key_value_down = plain(stems.key_value_down),
+            .key_value_down_norm = plain(stems.key_value_down_norm),
+            .key_value_up = plain(stems.key_value_up),
+            .router = plain(stems.router),
+            .router_correction = whole(stems.router_correction),
+            .shared_gate = plain(stems.shared_gate),
+            .shared_up = plain(stems.shared_up),
+            .shared_down = plain(stems.shared_down),
+            .shared_scale = plain(stems.shared_scale),
+            .expert_gate_up = whole(stems.expert_gate_up),
+            .expert_down = whole(stems.expert_down)};
+}
+
+// A layer has experts or an MLP.
+void drop_what_is_elsewhere(bool has_experts, LayerNames& layer) {
+    if (has_experts) {
+        layer.gate = layer.up = layer.gate_up = layer.down = {};
+        return;
+    }
+    layer.router = layer.router_correction = layer.shared_gate = layer.shared_up = layer.shared_down =
+        layer.shared_scale = layer.expert_gate_up = layer.expert_down = {};
 }
 
 // No family's: what heads/*.cpp call these tensors.
 FusionNames fusion_names(const ModelConfig& config, const std::string& prefix) {
     const FusionConfig& fusion = config.fusion;
     const auto norm = [&](std::string_view stem, bool is_there) {
-        return is_there ? tensor_names(prefix, stem, config.norm == Norm::layer) : TensorNames{};
+        return is_there ? tensor_names(prefix, stem, norm_has_bias(config)) : TensorNames{};
     };
     const bool is_concat = fusion.kind == Fusion::concat, is_linear = fusion.kind == Fusion::linear || is_concat;
     FusionNames names;
@@ -197,11 +260,10 @@ ModelNames names_with_prefix(const ModelConfig& config, const TensorStems& stems
     if (config.positions == Positions::learned || config.positions == Positions::sinusoidal)
         names.positions = tensor_names(prefix, stems.positions, false);
     if (config.positions == Positions::relative) names.relative_bias = tensor_names(prefix, stems.relative_bias, false);
-    if (config.embedding_norm)
-        names.embedding_norm = tensor_names(prefix, stems.embedding_norm, config.norm == Norm::layer);
+    if (config.embedding_norm) names.embedding_norm = tensor_names(prefix, stems.embedding_norm, norm_has_bias(config));
     names.project_in = tensor_names(prefix, stems.project_in, false);
     names.project_out = tensor_names(prefix, stems.project_out, false);
-    if (config.final_norm) names.final_norm = tensor_names(prefix, stems.final_norm, config.norm == Norm::layer);
+    if (config.final_norm) names.final_norm = tensor_names(prefix, stems.final_norm, norm_has_bias(config));
     names.head = tensor_names("", stems.head, config.head_bias);
     if (config.head_bias && !stems.head_bias.empty()) names.head.bias = stems.head_bias;
     names.qkv = stems.qkv;
@@ -209,13 +271,26 @@ ModelNames names_with_prefix(const ModelConfig& config, const TensorStems& stems
     names.fusion = fusion_names(config, prefix);
     names.layer = [config, prefix, stems](int index) {
         LayerNames layer = layer_names(config, stems.layer, fmt::format("{}{}.{}.", prefix, stems.layers, index));
+        drop_what_is_elsewhere(config.has_experts(index), layer);
         if (index == 0 && (config.fusion.kind == Fusion::attention || !config.fusion.first_attention_norm))
             layer.attention_norm = {};
         return layer;
     };
-    names.ignores = [parts = stems.ignored](std::string_view name) {
-        return std::ranges::any_of(
-            parts, [&](std::string_view part) { return name.starts_with(part) || name.ends_with(part); });
+    names.expert = [prefix, stems](int index, int expert) -> ExpertNames {
+        const std::string of_expert = fmt::format("{}{}.{}.{}.{}.", prefix, stems.layers, index, stems.experts, expert);
+        const auto named = [&](std::string_view stem) { return tensor_names(of_expert, stem, false); };
+        return {named(stems.expert.gate), named(stems.expert.up), named(stems.expert.down)};
+    };
+    std::vector<std::string> ignored(stems.ignored.begin(), stems.ignored.end());
+    const std::string of_layers = fmt::format("{}{}.", prefix, stems.layers);
+    const int n_layers = stems.ignores_further_layers ? config.n_layers : std::numeric_limits<int>::max();
+    names.ignores = [ignored, of_layers, n_layers](std::string_view name) {
+        int layer = -1;
+        if (name.starts_with(of_layers))
+            std::from_chars(name.data() + of_layers.size(), name.data() + name.size(), layer);
+        return layer >= n_layers || std::ranges::any_of(ignored, [&](const std::string& part) {
+                   return name.starts_with(part) || name.ends_with(part);
+               });
     };
     return names;
 }
@@ -233,6 +308,23 @@ bool untie_stored_head(ModelConfig& config, const Checkpoint& checkpoint) {
     config = untied;
     return true;
 }
+
+namespace {
+
+// A file has a tensor for all experts of a layer together, or tensors of each. Of what has no names yet, of each.
+void choose_expert_form(const ModelConfig& config, const Checkpoint& checkpoint, ModelNames& names) {
+    int first = 0;
+    while (first < config.n_layers && !config.has_experts(first))
+        ++first;
+    if (first == config.n_layers || checkpoint.has(names.layer(first).expert_down.weight)) return;
+    names.layer = [of = names.layer](int index) {
+        LayerNames layer = of(index);
+        layer.expert_gate_up = layer.expert_down = {};
+        return layer;
+    };
+}
+
+} // namespace
 
 ModelNames names_of(const ModelConfig& config, const Checkpoint& checkpoint) {
     const FamilyDescription& family = describe(config.family);
@@ -252,6 +344,7 @@ ModelNames names_of(const ModelConfig& config, const Checkpoint& checkpoint) {
     }
     // A computed table may be stored, in whatever precision, and is used then, as transformers does.
     if (config.positions == Positions::sinusoidal && !checkpoint.has(names.positions.weight)) names.positions = {};
+    choose_expert_form(config, checkpoint, names);
     if (!stems.head_bias.empty() && !checkpoint.tensors().empty() && !checkpoint.has(names.head.bias))
         names.head.bias.clear();
     if (!config.tied_embeddings) return names;

@@ -36,16 +36,33 @@ template <typename T> struct LayerParts {
     T query = {};                                     // [n_heads * head_dim, attention_input_size()]
     T key = {}, value = {};                           // [n_kv_heads * head_dim, attention_input_size()]
     T qkv = {};                       // [(n_heads + 2 n_kv_heads) * head_dim, hidden_size], instead of the three
-    T query_norm = {}, key_norm = {}; // [head_dim]
-    T output = {};                    // [hidden_size, n_heads * head_dim]
+    T query_norm = {}, key_norm = {}; // [head_dim], or of all heads
+    T output = {};                    // [hidden_size, n_heads * attended_dim()]
     T gate = {};                      // [intermediate_size, hidden_size]
     T up = {};                        // [intermediate_size, hidden_size]
     T gate_up = {};                   // [2 * intermediate_size, hidden_size], gate first, instead of the two
     T down = {};                      // [hidden_size, intermediate_size]
     // Attention to a source, of the decoder of an encoder-decoder model; shapes as above
     T cross_norm = {}, cross_query = {}, cross_key = {}, cross_value = {}, cross_output = {};
+    // Of latent attention, beside `query`, whose inputs are the vector that query_down makes, where there is one
+    T query_down = {}, query_down_norm = {};         // [query_rank, hidden_size]
+    T key_value_down = {}, key_value_down_norm = {}; // [rank + rotated_dim, hidden_size]; the norm is of `rank`
+    T key_value_up = {};                             // [n_heads * (plain_dim + value_dim), rank], head after head
+    // Of a layer with experts, in the place of gate, up and down
+    T router = {};                                        // [n_experts, hidden_size]
+    T router_correction = {};                             // [n_experts]: the whole name
+    T shared_gate = {}, shared_up = {}, shared_down = {}; // as gate, up and down, of shared_size
+    T shared_scale = {};                                  // [1, hidden_size]
+    T expert_gate_up = {}, expert_down = {};              // whole names of [n_experts, ...] of all experts together,
+                                                          // else each has an ExpertParts
 };
 using LayerNames = LayerParts<TensorNames>;
+
+// Of one expert, whose matrices are tensors of their own; shapes as above.
+template <typename T> struct ExpertParts {
+    T gate = {}, up = {}, down = {};
+};
+using ExpertNames = ExpertParts<TensorNames>;
 
 // Of a draft head (ModelConfig::fusion).
 struct FusionNames {
@@ -73,6 +90,7 @@ struct ModelNames {
     QkvForm qkv = QkvForm::separate;
     bool transposed = false; // matrices of the layers
     std::function<LayerNames(int)> layer;
+    std::function<ExpertNames(int layer, int expert)> expert;
     std::function<bool(std::string_view)> ignores; // tensors that a file may hold and nothing reads
 };
 

@@ -11,7 +11,7 @@ void read_qwen3(const Fields& fields, ModelConfig& config) {
         config.head_dim = 128;
         config.rope = read_rope(fields, {}, config);
     }
-    config.query_key_norm = true;
+    config.query_key_norm = QueryKeyNorm::head;
     config.qkv_bias = config.output_bias = fields.boolean("attention_bias", false);
     read_late_windows(fields, config);
     read_token_ids(fields, -1, -1, config);

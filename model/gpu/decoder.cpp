@@ -142,7 +142,7 @@ class GpuDecoder final : public Decoder {
 };
 
 PassResult GpuDecoder::forward(const Pass& pass) {
-    layout_.set(pass, config_, *cache_, max_prompt_rows());
+    layout_.set(pass, config_, *cache_, {.max_prompt_rows = max_prompt_rows()});
     const Form form = form_of(pass);
     workspace_.make_summed(deadline());
     if (form.extension != nullptr) form.extension->prepare(outputs_.logits(form.logits), deadline());
@@ -156,9 +156,9 @@ PassResult GpuDecoder::forward(const Pass& pass) {
     await();
     for (const Segment& segment : layout_.segments)
         cache_->append(segment.slot, segment.end - segment.begin);
-    const LoopState* loop = max_rows > 1 ? host_loop_.data() : nullptr;
-    if (loop != nullptr) cache_->append(pass.rows.back().slot, loop->n_rows - 1);
-    return outputs_.result(form.logits, pass, loop, hidden_of(form, pass));
+    if (max_rows > 1) cache_->append(pass.rows.back().slot, host_loop_.data()->n_rows - 1);
+    const bool is_chain = max_rows > 1 && form.extension->tree_width() == 0;
+    return outputs_.result(form.logits, pass, is_chain ? host_loop_.data() : nullptr, hidden_of(form, pass));
 }
 
 // Room for them. Graphs write where it was.
@@ -262,12 +262,12 @@ int GpuDecoder::loop_rows(const Pass& pass, const Form& form) const {
     return std::clamp(form.extension->max_rows(), 1, std::min(kMaxLoopRows, room + 1));
 }
 
-// Behind a pass that is under way: what its last row says is read as the next row, and so on.
+// Behind a pass that is under way: what its last row says is read as the next row, or rows, and so on.
 void GpuDecoder::run_loop(const Form& pass_form, int max_rows) {
     host_loop_.data()->n_rows = 0;
     host_loop_.data()->max_rows = max_rows;
     Form form = pass_form;
-    form.rows = 1;
+    form.rows = form.logits.n_rows = std::max(1, form.extension->tree_width());
     form.loop_rows = std::min(static_cast<int>(std::bit_ceil(static_cast<unsigned>(max_rows))), kMaxLoopRows);
     Graph& graph = loops_[form];
     if (!graph) graph = loop_graph(form);
@@ -288,7 +288,11 @@ Graph GpuDecoder::loop_graph(const Form& form) {
         form.extension->decide(*stream_, loop);
     };
     // No kernel: it would ask to overlap with the loop.
-    parts.last = [&] { copy(*stream_, host_loop_.data(), loop_.data(), LoopState::bytes_of_rows(form.loop_rows)); };
+    parts.last = [&] {
+        const bool is_chain = form.extension->tree_width() == 0;
+        copy(*stream_, host_loop_.data(), loop_.data(), LoopState::bytes_of_rows(is_chain ? form.loop_rows : 0));
+        form.extension->copy_loop_out(*stream_, form.loop_rows);
+    };
     return Graph(*stream_, parts);
 }
 
@@ -297,6 +301,8 @@ Graph GpuDecoder::loop_graph(const Form& form) {
 std::unique_ptr<Decoder> load_decoder(const Checkpoint& checkpoint, const ModelConfig& config,
                                       const DecoderOptions& options, dist::Communicator& tp) {
     const DecoderSetup setup = prepare_decoder(checkpoint, config, options, tp);
+    if (const std::string what = what_needs_cpu(config, OtherDevice::gpu); !what.empty())
+        throw std::invalid_argument("our kernels for GPUs cannot run a model with " + what);
     auto stream = std::make_unique<Stream>();
     auto memory =
         std::make_unique<DeviceCache>(number_type(options.weight_type, setup.config.stored_type), setup.cache, *stream);

@@ -1,4 +1,4 @@
-// A loop's rows in kernels: what the last one says, and how it becomes the next. Called by one thread, once a row.
+// A loop's rows in kernels: what the last one says, and how it becomes the next. Called by one thread, once a pass.
 //
 // Included by .cu files that implement DeviceExtension::decide.
 #pragma once
@@ -23,14 +23,19 @@ __device__ inline LoopToken note_row(const DeviceLoop& loop) {
     return {loop.stats[0].arg_max, loop.stats[0].max};
 }
 
-// Row 0 of the table becomes this token, behind the row that has been noted, if another is wanted and may be made.
-__device__ inline bool make_next_row(const DeviceLoop& loop, std::int32_t token, bool is_wanted) {
-    const bool goes_on = token >= 0 && is_wanted && loop.state->n_rows < loop.state->max_rows;
+// Whether another pass is made, of the rows that the table has then.
+__device__ inline void go_on(const DeviceLoop& loop, bool goes_on) {
 #ifdef ENTRODRAFT_CUDA_STAND_IN
     cuda_stand_in::set_condition(loop.condition, goes_on);
 #else
     cudaGraphSetConditional(loop.condition, goes_on ? 1 : 0);
 #endif
+}
+
+// Row 0 of the table becomes this token, behind the row that has been noted, if another is wanted and may be made.
+__device__ inline bool make_next_row(const DeviceLoop& loop, std::int32_t token, bool is_wanted) {
+    const bool goes_on = token >= 0 && is_wanted && loop.state->n_rows < loop.state->max_rows;
+    go_on(loop, goes_on);
     if (!goes_on) return false;
     PassTable& table = *loop.table;
     const std::int32_t from = table.logit_rows[0];

@@ -26,7 +26,8 @@ LogitForm LogitOutputs::form_of(const Pass& pass) const {
 }
 
 DeviceLogits LogitOutputs::logits(const LogitForm& form) const {
-    return {w_.stream, w_.tp, w_.config.n_outputs(), w_.shard.outputs, w_.logits.data(), form.n_rows, form.known};
+    return {w_.stream,   w_.tp,      w_.config.n_outputs(), w_.shard.outputs, w_.logits.data(),
+            form.n_rows, form.known, stats_.data()};
 }
 
 void LogitOutputs::summarize(const LogitForm& form, const PassTable& table) const {

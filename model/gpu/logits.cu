@@ -33,31 +33,11 @@ __global__ void summarize_parts(SummarizeCall call) {
                                                    static_cast<double>(sum), static_cast<double>(shifted)};
 }
 
-// Two parts as one; `after` has the later tokens.
-__device__ DeviceLogitStats merged(const DeviceLogitStats& before, const DeviceLogitStats& after) {
-    if (after.arg_max < 0) return before;
-    if (before.arg_max < 0) return after;
-    // The part with the smaller largest shrinks; the sums of shifted terms shift with it.
-    DeviceLogitStats high = after.max > before.max ? after : before;
-    const DeviceLogitStats& low = after.max > before.max ? before : after;
-    const double fall = low.max == high.max ? 0.0 : static_cast<double>(low.max) - static_cast<double>(high.max);
-    const double kept = exp(fall);
-    high.sum_shifted_exp += (low.sum_shifted_exp + (kept > 0 ? fall * low.sum_exp : 0.0)) * kept;
-    high.sum_exp += low.sum_exp * kept;
-    return high;
-}
-
-// A warp a row, a lane a part: neighbours first, so that parts stay in order.
+// A warp a row, a lane a part.
 __global__ void merge_parts(SummarizeCall call) {
     begin_kernel();
     const int row = static_cast<int>(blockIdx.x), lane = lane_of_thread();
-    DeviceLogitStats stats = call.partial[row * kStatsBlocks + lane];
-    for (int step = 1; step < kWarp; step *= 2) {
-        const DeviceLogitStats other = {
-            __shfl_xor_sync(kAllLanes, stats.max, step), __shfl_xor_sync(kAllLanes, stats.arg_max, step),
-            __shfl_xor_sync(kAllLanes, stats.sum_exp, step), __shfl_xor_sync(kAllLanes, stats.sum_shifted_exp, step)};
-        stats = (lane & step) == 0 ? merged(stats, other) : merged(other, stats);
-    }
+    const DeviceLogitStats stats = merged_over_warp(call.partial[row * kStatsBlocks + lane]);
     if (lane == 0) call.stats[row] = stats;
 }
 

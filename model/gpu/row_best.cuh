@@ -1,7 +1,7 @@
-// The best of what a block's threads have found, the same on all of them; of equals the lowest index.
+// The best of what a block's threads have found, the same on all of them; of equals the lowest index. Sums over parts.
 //
-// Included by logits.cu and spec/gpu/verify_rows.cu, whose blocks have kRowThreads threads and look at a part of a row
-// each.
+// Included by logits.cu, spec/gpu/tree_loop.cu and spec/gpu/verify_rows.cu, whose blocks have kRowThreads threads and
+// look at a part of a row each.
 #pragma once
 
 #include "model/gpu/kernels.h"
@@ -102,6 +102,31 @@ __device__ DeviceNoisy noisiest_of_block(const BlockShare& share, int first_toke
             better(best, {__dadd_rn(exact(i), noise_of_word(word, noise, token)), static_cast<std::int32_t>(token), 0});
     }
     return best_of_block(best);
+}
+
+// Two parts as one; `after` has the later tokens.
+__device__ inline DeviceLogitStats merged(const DeviceLogitStats& before, const DeviceLogitStats& after) {
+    if (after.arg_max < 0) return before;
+    if (before.arg_max < 0) return after;
+    // The part with the smaller largest shrinks; the sums of shifted terms shift with it.
+    DeviceLogitStats high = after.max > before.max ? after : before;
+    const DeviceLogitStats& low = after.max > before.max ? before : after;
+    const double fall = low.max == high.max ? 0.0 : static_cast<double>(low.max) - static_cast<double>(high.max);
+    const double kept = exp(fall);
+    high.sum_shifted_exp += (low.sum_shifted_exp + (kept > 0 ? fall * low.sum_exp : 0.0)) * kept;
+    high.sum_exp += low.sum_exp * kept;
+    return high;
+}
+
+// Of a warp's parts, a lane each: neighbours first, so that parts stay in order. The same on every lane.
+__device__ inline DeviceLogitStats merged_over_warp(DeviceLogitStats stats) {
+    for (int step = 1; step < kWarp; step *= 2) {
+        const DeviceLogitStats other = {
+            __shfl_xor_sync(kAllLanes, stats.max, step), __shfl_xor_sync(kAllLanes, stats.arg_max, step),
+            __shfl_xor_sync(kAllLanes, stats.sum_exp, step), __shfl_xor_sync(kAllLanes, stats.sum_shifted_exp, step)};
+        stats = (lane_of_thread() & step) == 0 ? merged(stats, other) : merged(other, stats);
+    }
+    return stats;
 }
 
 } // namespace entrodraft::model::gpu

@@ -40,6 +40,8 @@ std::string HeadFiles::text(const char* field) const {
 
 DraftHead read_head(const std::filesystem::path& directory, const ModelConfig& target, const Checkpoint& weights) {
     const HeadFiles files = open_head(directory);
+    if (target.residual_scale != 1)
+        throw BadFile(files.file() + ": draft heads of " + target.family + " targets are not supported");
     std::string names;
     for (const HeadFormat& format : heads_of_files()) {
         names += (names.empty() ? "" : ", ") + format.name;

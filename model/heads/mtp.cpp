@@ -1,14 +1,42 @@
-// Layers for multi-token prediction in a target's own checkpoint: MiMo's (Xiaomi 2025). --head names the target's
-// directory.
+// Layers for multi-token prediction in a target's own checkpoint: MiMo's (Xiaomi 2025), and the layer behind the last
+// one of DeepSeek-V3 and GLM-4.5. --head names the target's directory.
 #include "model/heads/head.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <string_view>
 
 namespace entrodraft::model {
 namespace {
 
-const std::string kLayer = "model.mtp_layers.0.";
+// How a family calls what is beside the layer itself.
+struct MtpNames {
+    std::string layer; // before every name
+    std::string fusion, embedding_norm, state_norm, final_norm;
+    bool features_first = false;
+    std::string embedding, head; // copies of the target's
+};
+
+const MtpNames kMimo = {
+    "model.mtp_layers.0.", "input_proj", "token_layernorm", "hidden_layernorm", "final_layernorm", true, {}, {}};
+constexpr std::string_view kFusion = ".eh_proj.weight"; // of DeepSeek and GLM
 
 bool is_mtp(const HeadFiles& files) {
-    return files.weights.has(kLayer + "input_proj.weight");
+    const auto& tensors = files.weights.tensors();
+    return files.weights.has(kMimo.layer + kMimo.fusion + ".weight") ||
+           std::ranges::any_of(tensors, [](const auto& tensor) { return tensor.first.ends_with(kFusion); });
+}
+
+MtpNames names_in(const HeadFiles& files, const HeadTarget& target) {
+    if (files.weights.has(kMimo.layer + kMimo.fusion + ".weight")) return kMimo;
+    return {fmt::format("model.layers.{}.", target.config.n_layers),
+            "eh_proj",
+            "enorm",
+            "hnorm",
+            "shared_head.norm",
+            false,
+            "embed_tokens",
+            "shared_head.head"};
 }
 
 DraftHead read_mtp(const HeadFiles& files, const HeadTarget& target) {
@@ -18,23 +46,26 @@ DraftHead read_mtp(const HeadFiles& files, const HeadTarget& target) {
     DraftHead head;
     nlohmann::json json = files.json;
     json["num_hidden_layers"] = 1U;
+    json["first_k_dense_replace"] = 0U; // the layer has experts where later ones have
     json.erase("layer_types");
     ModelConfig config = head_layers_config(json, files, target);
     head.target_layers = {target.config.n_layers};
     head.state = HeadState::after_norm;
+    const MtpNames names = names_in(files, target);
     config.fusion.kind = Fusion::linear;
-    config.fusion.norms_embedding = config.fusion.norms_state = config.fusion.features_first = true;
+    config.fusion.norms_embedding = config.fusion.norms_state = true;
+    config.fusion.features_first = names.features_first;
 
     HeadTensors tensors(files, target);
     tensors.norm_features_as_target(config);
-    tensors.add_of_target("model.embed_tokens.weight", target.names.embedding.weight);
-    tensors.add_of_target("lm_head.weight", target.names.head.weight);
-    tensors.add("model.fusion.weight", kLayer + "input_proj.weight");
-    tensors.add("model.embedding_norm.weight", kLayer + "token_layernorm.weight");
-    tensors.add("model.state_norm.weight", kLayer + "hidden_layernorm.weight");
-    tensors.add("model.norm.weight", kLayer + "final_layernorm.weight");
+    tensors.add_embedding(names.layer + names.embedding + ".weight");
+    tensors.add_output(names.layer + names.head + ".weight");
+    tensors.add("model.fusion.weight", names.layer + names.fusion + ".weight");
+    tensors.add("model.embedding_norm.weight", names.layer + names.embedding_norm + ".weight");
+    tensors.add("model.state_norm.weight", names.layer + names.state_norm + ".weight");
+    tensors.add("model.norm.weight", names.layer + names.final_norm + ".weight");
     for (const char* part : {"self_attn.", "mlp.", "input_layernorm.", "post_attention_layernorm."})
-        tensors.add_layer(0, kLayer, part);
+        tensors.add_layer(0, names.layer, part);
     head.modules.push_back({config, tensors.composed()});
     return head;
 }

@@ -19,6 +19,7 @@
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/softmax.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/tanh.h>
 #include <ATen/ops/zeros.h>
 #include <algorithm>
@@ -30,6 +31,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
 namespace entrodraft::model::torch {
@@ -66,11 +68,8 @@ class TorchOps {
     };
 
     explicit TorchOps(TorchWorkspace& workspace)
-        : w_(workspace), config_(workspace.config), pass_(workspace.layout.pass), places_(places_of_rows()) {
-        if (!w_.cosines.defined()) return;
-        cosines_ = w_.cosines.index_select(0, places_).unsqueeze(1);
-        sines_ = w_.sines.index_select(0, places_).unsqueeze(1);
-    }
+        : w_(workspace), config_(workspace.config), pass_(workspace.layout.pass), places_(places_of_rows()),
+          angles_(angles_of(workspace.angles)), local_angles_(angles_of(workspace.local_angles)) {}
 
     const TensorWeights& weights() const { return w_.weights; }
     Operand residual() const { return rounded(x_); }
@@ -178,11 +177,11 @@ class TorchOps {
         const std::int64_t n_queries = w_.shard.n_query_heads(), n_keys = w_.shard.n_kv_heads();
         const Tensor heads = qkv.rows.view({qkv.n_rows, n_queries + 2 * n_keys, config_.head_dim});
         Tensor both = heads.narrow(1, 0, n_queries + n_keys);
-        if (weights.query_norm.weight.defined())
+        if (config_.query_key_norm == QueryKeyNorm::head)
             both = at::cat({normed(weights.query_norm, heads.narrow(1, 0, n_queries)),
                             normed(weights.key_norm, heads.narrow(1, n_queries, n_keys))},
                            1);
-        both = turned(both);
+        both = turned(both, config_.layer_rope(layer));
         queries_ = both.narrow(1, 0, n_queries);
         const Tensor keys = both.narrow(1, n_queries, n_keys);
         const Tensor values = heads.narrow(1, n_queries + n_keys, n_keys);
@@ -210,6 +209,71 @@ class TorchOps {
         return {activation(halves[0]) * halves[1], wide.n_rows};
     }
 
+    // In place.
+    void norm_queries_and_keys(const TensorLayer& layer, const Operand& qkv) const {
+        const std::int64_t dim = config_.head_dim, n_queries = w_.shard.n_query_heads(), n_keys = w_.shard.n_kv_heads();
+        const dist::HeadShard& heads = w_.shard.heads;
+        const std::int64_t group = config_.n_heads / config_.n_kv_heads;
+        std::vector<float> counts; // of a KV head that several ranks have, the one with its first query head counts
+        for (std::int64_t h = heads.kv_heads.begin; h < heads.kv_heads.end; ++h)
+            counts.push_back(heads.query_heads.contains(h * group) ? 1.0F : 0.0F);
+        const Tensor queries = qkv.rows.narrow(1, 0, n_queries * dim),
+                     keys = qkv.rows.narrow(1, n_queries * dim, n_keys * dim);
+        const Tensor of_queries = queries.to(at::kFloat).square().sum(1, true);
+        const Tensor of_keys = keys.to(at::kFloat)
+                                   .square()
+                                   .view({qkv.n_rows, n_keys, dim})
+                                   .sum(2)
+                                   .matmul(to_tensor(counts, w_.device).unsqueeze(1));
+        const Tensor sums = summed(at::cat({of_queries, of_keys}, 1));
+        const auto scale = [&](const Tensor& part, int which, std::int64_t n_heads, const TensorNorm& norm) {
+            const Tensor mean = sums.narrow(1, which, 1) / static_cast<double>(n_heads * dim);
+            part.copy_(part.to(at::kFloat) * (mean + config_.norm_epsilon).rsqrt() * norm.weight);
+        };
+        scale(queries, 0, config_.n_heads, layer.query_norm);
+        scale(keys, 1, config_.n_kv_heads, layer.key_norm);
+    }
+
+    // ---- experts: chosen on the host ----
+
+    void choose_experts(const TensorLayer& layer, const Operand& from) {
+        router_products_ = at::linear(from.rows.to(at::kFloat), layer.router.weight);
+        const Tensor logits = router_products_.cpu().contiguous();
+        const std::size_t n_chosen = index(config_.experts.n_chosen);
+        std::vector<ChosenExpert> chosen(index(from.n_rows) * n_chosen);
+        for (int r = 0; r < from.n_rows; ++r)
+            model::choose_experts(
+                config_.experts,
+                {logits.const_data_ptr<float>() + r * logits.size(1), index(config_.experts.n_experts)},
+                layer.router_correction, std::span(chosen).subspan(index(r) * n_chosen, n_chosen));
+        expert_rows_.set(config_.experts, chosen);
+    }
+
+    void add_experts(const TensorLayer& layer, const Operand& from) {
+        Tensor sum = at::zeros({from.n_rows, config_.hidden_size}, x_.options());
+        if (config_.experts.shared_size > 0) {
+            Operand inner = activate(layer, gate_up(layer, from));
+            if (config_.experts.gated_shared)
+                inner = rounded(inner.rows * at::sigmoid(router_products_.narrow(1, config_.experts.n_experts, 1)));
+            sum = product({layer.down, inner});
+        }
+        for (int e = 0; e < config_.experts.n_experts; ++e) {
+            const int first = expert_rows_.begin[index(e)], count = expert_rows_.count(e);
+            if (count == 0) continue;
+            const TensorExpert& expert = layer.experts[index(e)];
+            const auto part = [&](const auto& all) { // as tensors have them
+                using Number = std::conditional_t<std::is_same_v<std::decay_t<decltype(all)>, std::vector<int>>,
+                                                  std::int64_t, float>;
+                return to_tensor(std::vector<Number>(all.begin() + first, all.begin() + first + count), w_.device);
+            };
+            const Tensor rows = part(expert_rows_.rows);
+            const Operand wide = {at::linear(from.rows.index_select(0, rows), expert.wide.weight), count};
+            const Operand inner = rounded(activate(layer, wide).rows * part(expert_rows_.weights).unsqueeze(1));
+            sum.index_add_(0, rows, product({expert.down, inner}));
+        }
+        x_ = x_ + summed(sum);
+    }
+
     // ---- logits ----
 
     void head(const Operand& from) {
@@ -226,6 +290,12 @@ class TorchOps {
         for (const Row& row : pass_.rows)
             places.push_back(row.position + config_.position_offset);
         return to_tensor(places, w_.device);
+    }
+
+    // Of the rows.
+    TorchAngles angles_of(const TorchAngles& all) const {
+        if (!all.cosines.defined()) return {};
+        return {all.cosines.index_select(0, places_).unsqueeze(1), all.sines.index_select(0, places_).unsqueeze(1)};
     }
 
     Operand rounded(const Tensor& floats) const { return {floats.to(w_.type), static_cast<int>(floats.size(0))}; }
@@ -292,13 +362,21 @@ class TorchOps {
     Tensor normed(const TensorNorm& norm, const Tensor& heads) const {
         return at::rms_norm(heads.to(at::kFloat), config_.head_dim, norm.weight, config_.norm_epsilon);
     }
-    Tensor turned(const Tensor& heads) const {
-        if (!cosines_.defined()) return heads.to(w_.type);
-        const Tensor x = heads.to(at::kFloat);
+    Tensor turned(const Tensor& heads, LayerRope which) const {
+        const TorchAngles& by = which == LayerRope::local ? local_angles_ : angles_;
+        if (which == LayerRope::none || !by.cosines.defined()) return heads.to(w_.type);
         const std::int64_t dims = config_.rope.dims;
-        const Tensor a = x.narrow(2, 0, dims / 2), b = x.narrow(2, dims / 2, dims / 2);
-        const Tensor first = at::addcmul(a * cosines_, b, sines_, -1), second = at::addcmul(b * cosines_, a, sines_);
-        return at::cat({first, second, x.narrow(2, dims, config_.head_dim - dims)}, 2).to(w_.type);
+        const Tensor x = heads.to(at::kFloat), first = x.narrow(2, 0, dims);
+        // A pair is (i, i + dims / 2), or two neighbours.
+        const std::vector<std::int64_t> halves = {x.size(0), x.size(1), 2, dims / 2};
+        const std::vector<std::int64_t> neighbours = {x.size(0), x.size(1), dims / 2, 2};
+        const Tensor pairs =
+            config_.rope.interleaved ? first.reshape(neighbours) : first.reshape(halves).transpose(2, 3);
+        const Tensor a = pairs.select(3, 0), b = pairs.select(3, 1);
+        Tensor turned =
+            at::stack({at::addcmul(a * by.cosines, b, by.sines, -1), at::addcmul(b * by.cosines, a, by.sines)},
+                      config_.rope.interleaved ? 3 : 2);
+        return at::cat({turned.reshape(first.sizes()), x.narrow(2, dims, config_.head_dim - dims)}, 2).to(w_.type);
     }
 
     // Keys (0) or values (1), [own key heads][capacity][head_dim].
@@ -350,8 +428,10 @@ class TorchOps {
     const Pass& pass_;
     Tensor places_;                               // [rows]
     Tensor x_;                                    // [rows][hidden_size], float32
-    Tensor cosines_, sines_;                      // [rows][1][rotary dims / 2]
+    TorchAngles angles_, local_angles_;           // [rows][1][rotary dims / 2]
     Tensor queries_;                              // [rows][own query heads][head_dim], of the layer at hand
+    Tensor router_products_;                      // [rows][experts, and the shared one's scale], of the layer at hand
+    ExpertRows expert_rows_;                      // of the layer at hand
     Operand joined_;                              // of a draft head
     Tensor cell_, output_gate_;                   // of a draft head that is an LSTM
     std::map<std::pair<int, int>, Tensor> masks_; // by the first row of a segment, and window
@@ -383,7 +463,7 @@ class TorchDecoder final : public Decoder {
             throw std::invalid_argument("a pass of the torch backend has no extension on a GPU");
         const c10::InferenceMode mode;
         TorchWorkspace& w = workspace_;
-        w.layout.set(pass, config_, *cache_, max_prompt_rows());
+        w.layout.set(pass, config_, *cache_, {.max_prompt_rows = max_prompt_rows()});
         w.deadline = dist::Deadline::after_seconds(timeout_seconds_);
         w.hidden.resize(pass.hidden_layers.size() * pass.rows.size() * index(config_.hidden_size));
         in_one_line([&] {
@@ -452,6 +532,8 @@ std::unique_ptr<Decoder> load(const Checkpoint& checkpoint, const ModelConfig& c
                               dist::Communicator& tp, const Place& place) {
     const c10::InferenceMode mode;
     const DecoderSetup setup = prepare_decoder(checkpoint, config, options, tp);
+    if (const std::string what = what_needs_cpu(config, OtherDevice::torch); !what.empty())
+        throw std::invalid_argument("the torch backend cannot run a model with " + what);
     if (const std::string why = load_device_code(place.device.substr(0, place.device.find(':'))); !why.empty())
         throw std::invalid_argument("device " + place.device + ": " + why);
     at::set_num_threads(place.threads);

@@ -11,8 +11,9 @@ namespace {
 
 // Rows of a stored matrix, as they come, in float32.
 at::Tensor read_rows(const TensorView& tensor, dist::Slice rows) {
-    at::Tensor floats = at::empty({rows.size(), tensor.shape[1]}, at::kFloat);
-    read_floats(tensor, {rows.begin * tensor.shape[1], rows.end * tensor.shape[1]}, floats.mutable_data_ptr<float>());
+    const std::int64_t width = tensor.shape.back();
+    at::Tensor floats = at::empty({rows.size(), width}, at::kFloat);
+    read_floats(tensor, {rows.begin * width, rows.end * width}, floats.mutable_data_ptr<float>());
     return floats;
 }
 
@@ -43,7 +44,7 @@ at::Tensor read_matrix(const Checkpoint& checkpoint, const std::vector<const Mat
                       read_rows(tensor, {0, tensor.shape[0]}).t().narrow(0, part.rows.begin, part.rows.size()));
                 continue;
             }
-            const std::int64_t at_once = std::max<std::int64_t>(1, kNumbersAtOnce / tensor.shape[1]);
+            const std::int64_t at_once = std::max<std::int64_t>(1, kNumbersAtOnce / tensor.shape.back());
             for (std::int64_t begin = part.rows.begin; begin < part.rows.end; begin += at_once)
                 place(*source, read_rows(tensor, {begin, std::min(begin + at_once, part.rows.end)}));
         }
@@ -66,6 +67,11 @@ TensorWeights::TensorWeights(const Checkpoint& checkpoint, const ModelConfig& co
     const auto read_norm = [&](const TensorNames& of) {
         return read_norm_of(of, config.norm, config.norm_epsilon, config.norm_offset);
     };
+    const auto own_heads_of = [&](TensorNorm norm, dist::Slice heads) { // of QueryKeyNorm::row
+        if (config.query_key_norm == QueryKeyNorm::row)
+            norm.weight = norm.weight.narrow(0, heads.begin * config.head_dim, heads.size() * config.head_dim);
+        return norm;
+    };
     const auto read = [&](const std::vector<const MatrixSource*>& stacked, bool has_bias) -> TensorMatrix {
         std::vector<float> biases;
         for (const MatrixSource* source : stacked) {
@@ -80,14 +86,33 @@ TensorWeights::TensorWeights(const Checkpoint& checkpoint, const ModelConfig& co
         }
         return matrix;
     };
+    // A row goes through a part of the experts.
+    const auto read_experts = [&](const LayerNames& of_layer, int number, TensorLayer& to) {
+        const MatrixSource router = router_source(config, of_layer);
+        to.router = {read_matrix(checkpoint, {&router}, numbers.dtype(at::kFloat)), {}};
+        if (!of_layer.router_correction.weight.empty())
+            to.router_correction = read_vector(checkpoint, of_layer.router_correction.weight);
+        const std::size_t bytes = bytes_per_pass;
+        const double operations = operations_per_row;
+        for (int expert = 0; expert < config.experts.n_experts; ++expert) {
+            const ExpertNames of_expert = names.expert(number, expert);
+            const ExpertSources sources = expert_sources(config, of_layer, of_expert, expert, shard);
+            to.experts.push_back({read({&sources.gate, &sources.up}, false), read({&sources.down}, false)});
+        }
+        const double share = static_cast<double>(config.experts.n_chosen) / config.experts.n_experts;
+        bytes_per_pass = bytes + static_cast<std::size_t>(static_cast<double>(bytes_per_pass - bytes) * share);
+        operations_per_row = operations + (operations_per_row - operations) * share;
+    };
     for (int i = 0; i < config.n_layers; ++i) {
         const LayerNames layer = names.layer(i);
         const LayerSources sources = layer_sources(config, names, layer, i, shard);
         layers.push_back({read_norm(layer.attention_norm), read_norm(layer.mlp_norm),
                           read_norm(layer.after_attention_norm), read_norm(layer.after_mlp_norm),
-                          read_norm(layer.query_norm), read_norm(layer.key_norm), read({&sources.qkv}, true),
+                          own_heads_of(read_norm(layer.query_norm), shard.heads.query_heads),
+                          own_heads_of(read_norm(layer.key_norm), shard.heads.kv_heads), read({&sources.qkv}, true),
                           read({&sources.output}, shard.is_first), // of what is summed over ranks, biases count once
                           read({&sources.gate, &sources.up}, true), read({&sources.down}, shard.is_first)});
+        if (config.has_experts(i)) read_experts(layer, i, layers.back());
         const auto done = static_cast<std::size_t>(i + 1), all = static_cast<std::size_t>(config.n_layers) + 1;
         if (progress) progress(checkpoint.total_bytes() * done / all, checkpoint.total_bytes());
     }

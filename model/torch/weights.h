@@ -25,9 +25,17 @@ struct TensorNorm {
     float epsilon = 0;
 };
 
+struct TensorExpert {
+    TensorMatrix wide, down; // as a layer's
+};
+
 struct TensorLayer {
     TensorNorm attention_norm, mlp_norm, after_attention_norm, after_mlp_norm, query_norm, key_norm;
     TensorMatrix qkv, output, wide, down; // wide: gate, then up; or up alone
+    // Of a layer with experts, whose wide and down are those of the shared one.
+    TensorMatrix router = {}; // float32; behind it the shared one's scale
+    std::vector<float> router_correction = {};
+    std::vector<TensorExpert> experts = {};
 };
 
 // Of a draft head (ModelConfig::fusion).

@@ -49,25 +49,29 @@ TorchWorkspace::TorchWorkspace(const ModelConfig& model, const RankShard& held, 
         group = 1;
         kv_heads = to_tensor(kv_head_of, device);
     }
-    if (config.positions == Positions::rotary) {
-        RotaryTable angles(config.rope);
-        angles.cover(config.max_positions - 1);
-        const std::int64_t half = config.rope.dims / 2;
-        const std::size_t count = index(config.max_positions) * static_cast<std::size_t>(half);
-        const auto table = [&](const float* from) {
-            return to_tensor(std::vector<float>(from, from + count), device).view({-1, half});
-        };
-        cosines = table(angles.cosines(0));
-        sines = table(angles.sines(0));
-    }
+    if (config.positions == Positions::rotary) angles = angles_of(config.rope);
+    if (std::ranges::find(config.layer_ropes, LayerRope::local) != config.layer_ropes.end())
+        local_angles = angles_of(config.local_rope);
     if (config.positions == Positions::alibi) {
-        // Falcon rounds slope times position to bfloat16, adds it to the product, and scales both.
-        const std::vector<float> slopes = alibi_slopes(config.n_heads);
+        const std::vector<float> slopes = alibi_slopes(config.n_heads, config.scaled_alibi);
         const Tensor own =
             to_tensor(std::vector<float>(slopes.begin() + queries.begin, slopes.begin() + queries.end), device);
         const Tensor places = at::arange(cached.size(4), at::TensorOptions(device).dtype(at::kFloat));
-        alibi = (own.unsqueeze(1) * places).to(at::kBFloat16).to(at::kFloat) * config.attention_scale;
+        alibi = own.unsqueeze(1) * places;
+        // Falcon rounds it to bfloat16, adds it to the product, and scales both.
+        if (config.scaled_alibi) alibi = alibi.to(at::kBFloat16).to(at::kFloat) * config.attention_scale;
     }
+}
+
+TorchAngles TorchWorkspace::angles_of(const Rope& rope) const {
+    RotaryTable table(rope);
+    table.cover(config.max_positions - 1);
+    const std::int64_t half = rope.dims / 2;
+    const std::size_t count = index(config.max_positions) * static_cast<std::size_t>(half);
+    const auto all = [&](const float* from) {
+        return to_tensor(std::vector<float>(from, from + count), device).view({-1, half});
+    };
+    return {all(table.cosines(0)), all(table.sines(0))};
 }
 
 Tensor TorchWorkspace::mask_of(const Segment& segment, int window) const {
@@ -83,7 +87,7 @@ Tensor TorchWorkspace::mask_of(const Segment& segment, int window) const {
         const int end = in_tree ? pass.rows[index(row)].position + 1 : n_keys;
         int first = window > 0 ? std::max(0, end - window) : 0;
         if (in_tree) first = std::min(first, segment.tree_begin);
-        const std::uint64_t* ancestors = in_tree ? &layout.ancestors[index(row) * PassLayout::kAncestorWords] : nullptr;
+        const std::uint64_t* ancestors = in_tree ? layout.ancestors_of(row) : nullptr;
         for (int j = 0; j < keys; ++j) {
             const int in_tree_at = j - segment.tree_begin;
             const bool sees =

@@ -5,6 +5,7 @@
 #include "dist/comm/communicator.h"
 #include "model/kv_cache.h"
 #include "model/pass_layout.h"
+#include "model/routing.h"
 #include "model/torch/weights.h"
 
 #include <ATen/core/Tensor.h>
@@ -26,6 +27,11 @@ class TensorCache final : public KvMemory {
     at::Tensor numbers_; // [layers][keys, values][slots][own key heads][capacity][head_dim]
 };
 
+// Of rotary positions: [positions][rotary dims / 2], float32, or undefined.
+struct TorchAngles {
+    at::Tensor cosines, sines;
+};
+
 // What the passes of a decoder share. All that is handed over outlives it.
 struct TorchWorkspace {
     TorchWorkspace(const ModelConfig& model, const RankShard& held, const TensorWeights& read, const KvCache& books,
@@ -34,6 +40,8 @@ struct TorchWorkspace {
     // What is added to the scores of a segment's rows, [1][key heads or 1][group * rows][keys]: minus infinity for keys
     // that a row does not see, of the last `window` (0: all), and ALiBi's; undefined: nothing.
     at::Tensor mask_of(const Segment& segment, int window) const;
+
+    TorchAngles angles_of(const Rope& rope) const;
 
     const ModelConfig& config;
     const RankShard& shard;
@@ -44,11 +52,11 @@ struct TorchWorkspace {
     at::ScalarType type; // of activations but the residual stream, and of the cache
     at::Device device;
 
-    at::Tensor cosines, sines; // [max_positions][rotary dims / 2], float32, or undefined
-    at::Tensor alibi;          // [own query heads][capacity], as scores are scaled, or undefined
-    int group = 1;             // query heads that read a key head
-    at::Tensor kv_heads;       // [own query heads]: its key head, where these groups are cut unevenly; else undefined
-    PassLayout layout;         // of the pass at hand
+    TorchAngles angles, local_angles; // [max_positions]
+    at::Tensor alibi;                 // [own query heads][capacity], as scores are scaled, or undefined
+    int group = 1;                    // query heads that read a key head
+    at::Tensor kv_heads; // [own query heads]: its key head, where these groups are cut unevenly; else undefined
+    PassLayout layout;   // of the pass at hand
     dist::Deadline deadline;
     std::vector<float> hidden; // [hidden_layers][rows][hidden_size]
     at::Tensor logits;         // [logit_rows][own outputs], float32, in host memory

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "spec/draft/drafter.h"
+#include "spec/verify/device_verifier.h"
 
 #include <functional>
 #include <memory>
@@ -32,6 +33,7 @@ struct SourceLogits {
     std::size_t vocab = 0;
     std::span<const model::kernels::LogitStats> summaries; // [rows]; empty where none was asked for
     std::span<const model::NoisyToken> noisy = {};         // [rows]; empty where noise is to be added to the logits
+    std::span<const RankedRow> ranked = {};                // [rows] that a GPU has read for a tree, in place of logits
 
     // Empty where logits were not wanted and did not come.
     std::span<const float> row(std::size_t i) const {

@@ -17,6 +17,7 @@ void Draft::clear() {
     q = {};
     end = DraftEnd::none;
     passes = 0;
+    further_rows = 0;
     seconds = 0;
     entropy_seconds = 0;
     ahead = {};

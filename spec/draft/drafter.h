@@ -8,6 +8,7 @@
 
 #include "dist/clock.h"
 #include "model/decoder.h"
+#include "spec/beams/beam_search.h"
 #include "spec/draft/lookup_index.h"
 #include "spec/packet.h"
 #include "spec/request.h"
@@ -39,6 +40,7 @@ struct Draft {
     std::span<const float> q;          // [tokens.size()][vocab] adjusted distributions; empty where none is drawn from
     DraftEnd end = DraftEnd::none;
     int passes = 0;             // of the model that drafts for the target, but for those hidden behind its passes
+    int further_rows = 0;       // of these passes, beyond one each
     DraftedAhead ahead;         // for this phase
     double seconds = 0;         // of the phase, but for entropy_seconds
     double entropy_seconds = 0; // on entropy and stop decision, beyond the sums that the head's pass keeps
@@ -73,9 +75,10 @@ struct DraftTask {
     ChoiceSetting choice;
     StopRule* rule = nullptr;
     Draft* draft = nullptr;
-    int left_tokens = 0;             // what budget and target context leave, the cap apart
-    bool verified_on_device = false; // rows stay on the GPU, see packet.h: only where the drafter keeps rows
-    const GainModel* gain = nullptr; // what the replica has learnt of the costs of passes; null: nothing
+    int left_tokens = 0;               // what budget and target context leave, the cap apart
+    bool verified_on_device = false;   // rows stay on the GPU, see packet.h: only where the drafter keeps rows
+    const GainModel* gain = nullptr;   // what the replica has learnt of the costs of passes; null: nothing
+    const BeamSearch* beams = nullptr; // of a beam search; max_tokens are then those of its tree
 };
 
 class Drafter {

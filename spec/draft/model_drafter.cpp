@@ -157,6 +157,8 @@ void ModelTexts::keep_chain(const TextEnd& text, const model::LogitNeeds& needs,
 
 SourceLogits ModelTexts::rows_after(std::span<const TextEnd> texts, model::LogitNeeds needs) {
     if (const SourceLogits* row = row_ahead(texts, needs)) return *row;
+    tree_ahead_ = {};
+    ranked_.clear();
     for (const TextEnd& text : texts) {
         encode(text.slot);
         forget(text);
@@ -175,11 +177,64 @@ SourceLogits ModelTexts::rows_after(std::span<const TextEnd> texts, model::Logit
                                                      .mask = model::Mask::causal,
                                                      .needs = needs,
                                                      .summary_vocab = vocab_});
-    if (needs.extension != nullptr) keep_chain(texts[0], needs, result);
-    return {result.logits, result.logits_stride, static_cast<std::size_t>(vocab_), result.summaries, result.noisy};
+    if (needs.extension != nullptr) {
+        keep_chain(texts[0], needs, result);
+        keep_tree(texts[0].slot);
+    }
+    return {result.logits,    result.logits_stride, static_cast<std::size_t>(vocab_),
+            result.summaries, result.noisy,         ranked_};
+}
+
+// What the device has read of a tree is what would have been asked for level by level, and maybe more.
+void ModelTexts::keep_tree(int slot) {
+    const std::span<const GrownRow> grown = device_->grown();
+    if (grown.empty()) return;
+    ranked_.push_back(grown[0].row);
+    tree_ahead_.slot = slot;
+    for (const GrownRow& each : grown.subspan(1)) {
+        nodes_[static_cast<std::size_t>(slot)].push_back({each.token, each.parent});
+        tree_ahead_.rows.push_back(each.row);
+    }
+}
+
+// Rows of these nodes, if all have been read; null: they have not.
+const SourceLogits* ModelTexts::nodes_ahead(std::span<const NewNodes> trees) {
+    if (trees.size() != 1 || trees[0].slot != tree_ahead_.slot) return nullptr;
+    const std::vector<TreeNode>& read = nodes_[static_cast<std::size_t>(tree_ahead_.slot)];
+    std::vector<int> asked = tree_ahead_.asked;
+    ranked_.clear();
+    for (const TreeNode& node : trees[0].nodes) { // which were read in the order in which they are asked for
+        const int parent = node.parent < 0 ? -1 : asked[static_cast<std::size_t>(node.parent)];
+        auto i = static_cast<std::size_t>(asked.empty() ? 0 : asked.back() + 1);
+        while (i < read.size() && (read[i].parent != parent || read[i].token != node.token))
+            ++i;
+        if (i == read.size()) return nullptr;
+        asked.push_back(static_cast<int>(i));
+        ranked_.push_back(tree_ahead_.rows[i]);
+    }
+    tree_ahead_.asked = std::move(asked);
+    row_ahead_ = {{}, 0, static_cast<std::size_t>(vocab_), {}, {}, ranked_};
+    return &row_ahead_;
+}
+
+// The cache has the nodes that were asked for, as if each level had been read by a pass.
+void ModelTexts::drop_tree_ahead() {
+    if (tree_ahead_.slot < 0) return;
+    std::vector<TreeNode>& nodes = nodes_[static_cast<std::size_t>(tree_ahead_.slot)];
+    std::vector<TreeNode> asked;
+    for (const int i : tree_ahead_.asked) {
+        const TreeNode& node = nodes[static_cast<std::size_t>(i)];
+        const auto parent = std::ranges::find(tree_ahead_.asked, node.parent);
+        asked.push_back({node.token, node.parent < 0 ? -1 : static_cast<int>(parent - tree_ahead_.asked.begin())});
+    }
+    model_.keep(tree_ahead_.slot, static_cast<int>(cached(tree_ahead_.slot).size()), tree_ahead_.asked);
+    nodes = std::move(asked);
+    tree_ahead_ = {};
 }
 
 SourceLogits ModelTexts::rows_after_nodes(std::span<const NewNodes> trees, model::LogitNeeds needs) {
+    if (const SourceLogits* rows = nodes_ahead(trees)) return *rows;
+    drop_tree_ahead();
     tree_rows_.set(trees, nodes_, [&](int slot) { return static_cast<int>(cached(slot).size()); });
     const model::PassResult result = model_.forward(tree_rows_.pass(needs, vocab_));
     return {result.logits, result.logits_stride, static_cast<std::size_t>(vocab_), result.summaries, result.noisy};
@@ -195,8 +250,8 @@ namespace {
 std::unique_ptr<Drafter> make_model_drafter(const DrafterParts& parts) {
     if (parts.tree)
         return make_tree_drafter(
-            std::make_unique<ModelTexts>(*parts.models.at(0), parts.n_slots, parts.limits.vocab_size), *parts.tree,
-            parts);
+            std::make_unique<ModelTexts>(*parts.models.at(0), parts.n_slots, parts.limits.vocab_size, parts.device),
+            *parts.tree, parts);
     const auto source = [&](std::size_t level) {
         return std::make_unique<ModelTexts>(*parts.models.at(level), parts.n_slots, parts.limits.vocab_size,
                                             parts.device);

@@ -48,6 +48,16 @@ class ModelTexts final : public TreeSource {
         model::RowNoise noise; // of the row before its first
     };
 
+    // A tree that the device has read, of one slot.
+    struct TreeAhead {
+        int slot = -1;               // -1: none
+        std::vector<RankedRow> rows; // of nodes_
+        std::vector<int> asked;      // nodes that were asked for, in that order, as numbers of nodes_
+    };
+
+    void keep_tree(int slot);
+    const SourceLogits* nodes_ahead(std::span<const NewNodes> trees);
+    void drop_tree_ahead();
     const SourceLogits* row_ahead(std::span<const TextEnd> texts, const model::LogitNeeds& needs);
     void keep_chain(const TextEnd& text, const model::LogitNeeds& needs, const model::PassResult& result);
     std::vector<TokenId>& cached(int slot) { return cached_[static_cast<std::size_t>(slot)]; }
@@ -66,6 +76,8 @@ class ModelTexts final : public TreeSource {
     std::vector<Ahead> ahead_;                             // [slot]
     std::vector<std::vector<TreeNode>> nodes_;             // [slot]: behind these, of a tree
     TreeRows tree_rows_;
+    TreeAhead tree_ahead_;
+    std::vector<RankedRow> ranked_; // rows that were asked for last
     SourceLogits row_ahead_;
     std::vector<model::Row> rows_;
     std::vector<int> logit_rows_;

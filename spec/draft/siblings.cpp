@@ -50,6 +50,22 @@ std::vector<TreeChild> Siblings::best(const RowOfText& of, int n, Acceptance acc
     return children;
 }
 
+std::vector<TreeChild> Siblings::best(const RankedRow& row, int n) const {
+    std::vector<TreeChild> children;
+    for (const RankedRow::Token& each : std::span(row.best).first(static_cast<std::size_t>(std::min(n, row.n))))
+        children.push_back({each.token, drafted_token(row.raw, each.logit), drafted_token(row.ranked, each.value)});
+    return children;
+}
+
+bool Siblings::ranks_on_device(std::uint64_t position, Acceptance acceptance, DeviceTreePlan& plan) const {
+    const SamplingOptions& sampling = request_->sampling;
+    if (!request_->processing.is_off() || (!sampling.greedy() && gumbel_gather(sampling) != GumbelGather::best))
+        return false;
+    plan.noise = {GumbelNoise(sampling.seed, request_->sequence_key).key(), position, sampling.temperature};
+    plan.has_noise = acceptance == Acceptance::gumbel;
+    return true;
+}
+
 // What target and draft choose by: of greedy text the logits, else these over the temperature, with the noise of the
 // position under `gumbel`, and without what the filters remove.
 std::span<const float> Siblings::values_of(const SeenLogits& row, std::uint64_t position, Acceptance acceptance) {

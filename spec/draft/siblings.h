@@ -30,6 +30,11 @@ class Siblings {
     // The `n` first choices, the best first, fewer where fewer can be emitted: by logit, with the noise that the target
     // will add. Local.
     std::vector<TreeChild> best(const RowOfText& row, int n, Acceptance acceptance);
+    // The same where a GPU has ranked the row's tokens, as the plan's noise has it. Local.
+    std::vector<TreeChild> best(const RankedRow& row, int n) const;
+    // Whether a GPU can rank them: nothing is filtered, banned or weighed. Then the plan has what they are ranked by in
+    // the row that follows `position` tokens. Local.
+    bool ranks_on_device(std::uint64_t position, Acceptance acceptance, DeviceTreePlan& plan) const;
     // As many, drawn one after another from what those before leave of the draft's distribution. Local.
     std::vector<TreeChild> drawn(const RowOfText& row, int n, const ChoiceSetting& choice, std::size_t round_start);
 

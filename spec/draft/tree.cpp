@@ -1,5 +1,6 @@
 // Drafts a tree: a pass of the model over a level's nodes of all sequences, whose rows give them their children
-// (siblings.h), as many and as deep as the shape says (tree_growth.h).
+// (siblings.h), as many and as deep as the shape says (tree_growth.h). A GPU reads the levels of one sequence alone by
+// itself, as far as the growth foresees them; they are then taken from there.
 #include "spec/draft/tree.h"
 
 #include "spec/draft/siblings.h"
@@ -38,8 +39,11 @@ class TreeDrafter final : public Drafter {
 
     Slot& of(const DraftTask& task) { return slots_[static_cast<std::size_t>(task.slot)]; }
     SourceLogits pass(std::span<Slot* const> growing);
-    std::vector<TreeChild> children(Slot& slot, int node, std::span<const float> logits,
-                                    const model::kernels::LogitStats& summary);
+    model::LogitNeeds needs_of(const Slot& slot) const;
+    bool draws(const Slot& slot) const {
+        return shape_.is(TreeOptions::Shape::fixed) && slot.siblings.draws(slot.growth.task().choice.acceptance);
+    }
+    std::vector<TreeChild> children(Slot& slot, int node, const SourceLogits& logits, std::size_t row);
     void finish(std::span<const DraftTask> tasks);
     void add_q(const Slot& slot, std::span<const int> nodes);
 
@@ -84,7 +88,7 @@ void TreeDrafter::propose(std::span<const DraftTask> tasks) {
         std::size_t row = 0;
         for (Slot* slot : growing)
             for (const int node : slot->growth.frontier()) {
-                slot->growth.add_children(node, children(*slot, node, logits.row(row), logits.summary(row)));
+                slot->growth.add_children(node, children(*slot, node, logits, row));
                 ++row;
             }
         const double before = setting_.clock.now_seconds();
@@ -108,7 +112,7 @@ SourceLogits TreeDrafter::pass(std::span<Slot* const> growing) {
         std::vector<TextEnd> ends;
         for (const Slot* slot : growing)
             ends.push_back({slot->growth.task().slot, slot->growth.task().tokens, 1});
-        return source_->rows_after(ends, kTreeNeeds);
+        return source_->rows_after(ends, growing.size() == 1 ? needs_of(*growing.front()) : kTreeNeeds);
     }
     std::vector<std::vector<TreeNode>> nodes(growing.size());
     std::vector<NewNodes> trees;
@@ -123,17 +127,31 @@ SourceLogits TreeDrafter::pass(std::span<Slot* const> growing) {
     return source_->rows_after_nodes(trees, kTreeNeeds);
 }
 
-std::vector<TreeChild> TreeDrafter::children(Slot& slot, int node, std::span<const float> logits,
-                                             const model::kernels::LogitStats& summary) {
+// Of the first pass over a sequence alone, behind which a GPU may go on by itself.
+model::LogitNeeds TreeDrafter::needs_of(const Slot& slot) const {
+    DeviceVerifier* const device = source_->device();
+    if (!device || draws(slot) || shape_.options().most_children() > DeviceTreePlan::kMaxChildren ||
+        setting_.limits.vocab_size > DeviceTreePlan::kMaxVocab)
+        return kTreeNeeds;
     const DraftTask& task = slot.growth.task();
+    DeviceTreePlan plan = slot.growth.forecast();
+    if (plan.max_levels == 0 || !slot.siblings.ranks_on_device(task.tokens.size(), task.choice.acceptance, plan))
+        return kTreeNeeds;
+    model::LogitNeeds needs(kTreeNeeds.summary, false);
+    needs.extension = device->grow(plan);
+    return needs;
+}
+
+std::vector<TreeChild> TreeDrafter::children(Slot& slot, int node, const SourceLogits& logits, std::size_t row) {
+    const DraftTask& task = slot.growth.task();
+    const int n = slot.growth.n_children(node);
+    if (!logits.ranked.empty()) return slot.siblings.best(logits.ranked[row], n);
     slot.text.resize(task.tokens.size());
     const std::vector<TokenId> path = slot.growth.path_to(node);
     slot.text.insert(slot.text.end(), path.begin(), path.end());
-    const RowOfText row = {logits, summary, slot.text};
-    const int n = slot.growth.n_children(node);
-    if (shape_.is(TreeOptions::Shape::fixed) && slot.siblings.draws(task.choice.acceptance))
-        return slot.siblings.drawn(row, n, task.choice, task.tokens.size());
-    return slot.siblings.best(row, n, task.choice.acceptance);
+    const RowOfText of_text = {logits.row(row), logits.summary(row), slot.text};
+    if (draws(slot)) return slot.siblings.drawn(of_text, n, task.choice, task.tokens.size());
+    return slot.siblings.best(of_text, n, task.choice.acceptance);
 }
 
 void TreeDrafter::finish(std::span<const DraftTask> tasks) {

@@ -25,8 +25,8 @@ struct NewNodes {
 // A source that also says what follows the nodes of a tree.
 class TreeSource : public LogitSource {
   public:
-    // What follows each of these: one pass, at most max_rows() in all. Slots increase, and rows_after() has read the
-    // text that their trees are behind.
+    // What follows each of these: one pass, at most max_rows() in all, or none where a GPU has read them by itself.
+    // Slots increase, and rows_after() has read the text that their trees are behind.
     virtual SourceLogits rows_after_nodes(std::span<const NewNodes> trees, model::LogitNeeds needs) = 0;
 };
 

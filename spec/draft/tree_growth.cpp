@@ -9,6 +9,7 @@
 #include "spec/draft/tree_growth.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -18,14 +19,11 @@ namespace entrodraft::spec {
 namespace {
 
 constexpr int kMaxNodes = Packet::kMaxDraftTokens;
-constexpr std::size_t kChanceRanks = 4; // ranks that have a chance of their own
-constexpr double kResidualStep = 0.1;   // as the rule expected-gain has it
-constexpr double kEmittedStep = 0.01;   // of a mean
+constexpr std::size_t kChanceRanks = DeviceTreePlan::kRanks; // ranks that have a chance of their own
+constexpr double kResidualStep = 0.1;                        // as the rule expected-gain has it
+constexpr double kEmittedStep = 0.01;                        // of a mean
 constexpr double kFirstMean = 0.6,
                  kNextMean = 0.25; // before anything is learnt: of rank 0, and of each rank to the one before
-// Branches that depart from the first choices with less than this probability end (expected-gain): bounds what a
-// recording has to hold.
-constexpr double kMinReach = 0.02;
 
 } // namespace
 
@@ -81,7 +79,7 @@ void TreeGrowth::begin(const DraftTask& task, const TreeRoom& room, const BatchL
     task_ = &task;
     room_ = room;
     load_ = load;
-    passes_ = 0;
+    passes_ = further_rows_ = 0;
     share_ = 1 / static_cast<double>(load.sequences);
     task.rule->set_batch_load(load);
     text_.assign(task.tokens.begin(), task.tokens.end());
@@ -164,15 +162,19 @@ void TreeGrowth::follow_best_path() {
 bool TreeGrowth::goes_on(int i) const {
     const std::vector<TokenId>& eos = shape_->limits().eos_tokens;
     if (!task_->request->ignore_eos && std::ranges::find(eos, node(i).token) != eos.end()) return false;
-    return n_children(i) > 0 && (!shape_->is(TreeOptions::Shape::expected_gain) || node(i).reach >= kMinReach);
+    return n_children(i) > 0 &&
+           (!shape_->is(TreeOptions::Shape::expected_gain) || node(i).reach >= TreeShape::kMinReach);
 }
 
 void TreeGrowth::end_level(int sequences) {
     const double charged = passes_ == 0 ? share_ : 0; // the rule has reckoned with the first pass
     share_ = 1 / static_cast<double>(sequences);
+    const auto rows = static_cast<double>(frontier_.size()); // the pass's first is shared as the pass is
     passes_ += share_;
-    task_->rule->charge(share_ - charged);
+    further_rows_ += rows - share_;
+    task_->rule->charge(share_ - charged, rows - share_);
     ++task_->draft->passes;
+    task_->draft->further_rows += static_cast<int>(frontier_.size()) - 1;
     frontier_.clear();
     if (nodes_.empty()) return;
     follow_best_path();
@@ -190,9 +192,8 @@ void TreeGrowth::end_level(int sequences) {
     if (shape_->is(TreeOptions::Shape::eagle2) || (!is_fixed && !shape_->reads_all()))
         level.resize(std::min(level.size(), static_cast<std::size_t>(shape_->options().top_k)));
     if (shape_->is(TreeOptions::Shape::expected_gain) && task_->gain) {
-        const double of_row = rate() * row_seconds();
-        std::erase_if(level, [&](int i) { return node(i).value < of_row; }); // no child of it is worth its row
-        if (!another_level_pays(level, of_row)) return;
+        level = level_that_pays(std::move(level));
+        if (level.empty()) return;
     }
     // A level that has no room ends the tree: narrower trees then read a part of what wider ones read.
     const std::size_t room = std::min<std::size_t>(kMaxNodes, room_.in_all - text_.size());
@@ -211,30 +212,46 @@ double TreeGrowth::rate() const {
     for (const GrownNode& each : nodes_)
         if (each.rank == 0) tokens += each.value;
     const double target = costs.target_seconds(depth_of(best_) + 1 + load_.rows_beside) / load_.sequences;
-    return tokens / (costs.draft_seconds(passes_) + target);
+    return tokens / (costs.draft_seconds(passes_, further_rows_) + target);
 }
 
-// Of one row more than what would be proposed now.
-double TreeGrowth::row_seconds() const {
-    const int rows = static_cast<int>(proposed().size()) + 1 + load_.rows_beside;
-    return task_->gain->target_seconds(rows + 1) - task_->gain->target_seconds(rows);
+// Of a row more than those proposed, on average until there are twice as many: passes grow by steps where
+// rows are padded, and the next row alone would seem free or dear.
+double TreeGrowth::row_seconds(int n_proposed) const {
+    const int own = n_proposed + 1, rows = own + load_.rows_beside;
+    return (task_->gain->target_seconds(rows + own) - task_->gain->target_seconds(rows)) / own;
 }
 
-// Whether, for some number of levels, the tokens that they may bring beyond what their rows cost come faster than the
-// run's own: children of every rank as often as they were emitted so far, further levels behind each by first children.
-bool TreeGrowth::another_level_pays(std::span<const int> level, double of_row) const {
-    constexpr int kLevels = 8;
+// Those of a level whose children are worth a row of the draft; none where they are not worth a pass. Looked at are so
+// many further levels as bring most: children of every rank as often as they were emitted so far, further levels behind
+// each by first children. What that brings beyond what its rows cost the target has to come faster than the run's own.
+std::vector<int> TreeGrowth::level_that_pays(std::vector<int> level) const {
+    constexpr int kLevels = DeviceTreePlan::kLevels;
     const GainModel& costs = *task_->gain;
-    const double needed = rate();
-    double tokens = 0, below = 1; // `below`: the chance that first children go on for the levels before
-    for (int k = 1; k <= kLevels; ++k) {
-        for (const int i : level)
+    const double needed = rate(), of_target_row = needed * row_seconds(static_cast<int>(proposed().size()));
+    const double before = costs.draft_seconds(passes_, further_rows_);
+    const double of_row = needed * (costs.draft_seconds(passes_, further_rows_ + 1) - before);
+    const auto of_passes = [&](int n) {
+        return needed * (costs.draft_seconds(passes_ + n * share_, further_rows_ - n * share_) - before);
+    };
+    std::array<double, kLevels> gain{}; // of this level and so many behind it, in tokens, passes not counted
+    std::erase_if(level, [&](int i) {
+        std::array<double, kLevels> own{};
+        double tokens = 0, below = 1; // `below`: the chance that first children go on for the levels before
+        for (double& each : own) {
             for (int rank = 0; rank < shape_->options().top_k; ++rank)
-                tokens += std::max(0.0, node(i).value * shape_->mean_chance(rank) * below - of_row);
-        if (tokens > needed * (costs.draft_seconds(passes_ + k * share_) - costs.draft_seconds(passes_))) return true;
-        below *= shape_->mean_chance(0);
-    }
-    return false;
+                tokens += std::max(0.0, node(i).value * shape_->mean_chance(rank) * below - of_target_row);
+            each = tokens -= of_row;
+            below *= shape_->mean_chance(0);
+        }
+        if (*std::ranges::max_element(own) <= 0) return true;
+        for (std::size_t k = 0; k < own.size(); ++k)
+            gain[k] += own[k];
+        return false;
+    });
+    for (int k = 0; k < kLevels; ++k)
+        if (gain[static_cast<std::size_t>(k)] > of_passes(k + 1)) return level;
+    return {};
 }
 
 // ---- what is proposed ----

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "spec/draft/drafter.h"
+#include "spec/verify/device_verifier.h"
 
 #include <span>
 #include <vector>
@@ -38,6 +39,10 @@ struct TreeRoom {
 // What all sequences of a drafter share: the shape, and how often children were the target's own token.
 class TreeShape {
   public:
+    // Branches that depart from the first choices with less than this probability end (expected-gain): bounds what a
+    // recording has to hold.
+    static constexpr double kMinReach = 0.02;
+
     // What is read: what a run reads, or, for recordings, all that runs might read: whatever pays, wherever it ends.
     enum class Reads { of_a_run, all };
 
@@ -57,6 +62,8 @@ class TreeShape {
     // The mean of it over all rows. Local.
     double mean_chance(int rank) const { return emitted_[static_cast<std::size_t>(rank)]; }
     void learn(const DraftedToken& ranked, int rank, double residual, bool is_emitted);
+    // The shape's part of the plan, for a text with this acceptance residual: all but its bounds and costs. Local.
+    DeviceTreePlan plan(double residual) const;
 
   private:
     TreeOptions options_;
@@ -80,6 +87,8 @@ class TreeGrowth {
     void begin(const DraftTask& task, const TreeRoom& room, const BatchLoad& load = {});
     // Nodes whose rows are wanted: -1, the text itself, at first. Empty: the tree is complete.
     std::span<const int> frontier() const { return frontier_; }
+    // Before the first row: what a GPU may read by itself, as far as is known. Not whether tokens have noise. Local.
+    DeviceTreePlan forecast() const;
     // Children wanted of a node of the frontier. Local.
     int n_children(int node) const;
     void add_children(int node, std::vector<TreeChild> children);
@@ -103,8 +112,8 @@ class TreeGrowth {
     bool goes_on(int i) const;
     std::vector<int> proposed() const;
     double rate() const;
-    double row_seconds() const;
-    bool another_level_pays(std::span<const int> level, double of_row) const;
+    double row_seconds(int n_proposed) const;
+    std::vector<int> level_that_pays(std::vector<int> level) const;
 
     TreeShape* shape_;
     const DraftTask* task_ = nullptr;
@@ -116,8 +125,9 @@ class TreeGrowth {
     int max_nodes_ = 0;
     int n_proposed_ = 0; // in the last round
     BatchLoad load_;
-    double passes_ = 0; // as passes() has them
-    double share_ = 1;  // of the last pass, and of what the next will be taken for
+    double passes_ = 0;       // as passes() has them
+    double further_rows_ = 0; // of these passes, beyond one each
+    double share_ = 1;        // of the last pass, and of what the next will be taken for
     int n_read_ = 0;
     int best_ = -1; // the best path's last token that the rule has seen
 };

@@ -1,4 +1,4 @@
-// Drafting and verification on a GPU, as two extensions of passes: see spec/verify/device_verifier.h.
+// Drafting and verification on a GPU, as extensions of passes: see spec/verify/device_verifier.h.
 #include "spec/verify/device_verifier.h"
 
 #include "model/decoder.h"
@@ -6,6 +6,7 @@
 #include "spec/gpu/kernels.h"
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <stdexcept>
 
@@ -37,7 +38,7 @@ class DraftLoop final : public model::DeviceExtension {
         if (kept.size() == 0) kept = DeviceArray<float>(DeviceVerifier::kMaxKept * stride_);
     }
     void copy_in(const DeviceLogits& logits) override {
-        copy_by_kernel(logits.stream, state_.data(), host_state_.data(), offsetof(DraftState, product));
+        copy_by_kernel(logits.stream, state_.data(), host_state_.data(), offsetof(DraftState, history));
     }
     void enqueue(const DeviceLogits& logits) override {
         if (keeps())
@@ -56,6 +57,54 @@ class DraftLoop final : public model::DeviceExtension {
     PinnedArray<DraftState> host_state_{1};
     std::map<std::size_t, DeviceArray<float>> kept_; // by vocabulary: [kMaxKept][vocabulary]
     std::size_t stride_ = 0;                         // of the rows kept last
+};
+
+// A tree that the device grows by itself.
+class TreeLoop final : public model::DeviceExtension {
+  public:
+    void set(const DeviceTreePlan& plan) {
+        const auto& [key, position, temperature] = plan.noise;
+        *host_start_.data() = {plan, {{key[0], key[1]}, position, temperature}};
+        host_tree_.data()->n_rows = 0;
+    }
+    std::span<const GrownRow> grown() const {
+        return {host_tree_.data()->rows, static_cast<std::size_t>(host_tree_.data()->n_rows)};
+    }
+
+    void prepare(const DeviceLogits&, dist::Deadline) override {
+        if (parts_.size() > 0) return;
+        constexpr std::size_t kParts = static_cast<std::size_t>(kMaxLoopRows) * RankCall::kParts;
+        parts_ = DeviceArray<RankCall::Part>(kParts * DeviceTreePlan::kMaxChildren);
+        part_stats_ = DeviceArray<DeviceLogitStats>(kParts);
+    }
+    void copy_in(const DeviceLogits& logits) override {
+        copy_by_kernel(logits.stream, static_cast<TreeStart*>(state_.data()), host_start_.data(), sizeof(TreeStart));
+    }
+    void enqueue(const DeviceLogits& logits) override {
+        rank_rows(logits.stream.handle(), {logits.logits, logits.stride(), logits.rows, logits.counted, logits.stats,
+                                           state_.data(), parts_.data(), part_stats_.data(), tree_.data()});
+    }
+    void copy_out(const DeviceLogits& logits) override {
+        copy_by_kernel(logits.stream, host_tree_.data(), tree_.data(), DeviceTree::bytes_of_rows(1));
+    }
+    int max_rows() const override { return plan().max_levels > 0 ? 1 + plan().max_nodes : 1; }
+    int tree_width() const override { return static_cast<int>(std::bit_ceil(static_cast<unsigned>(plan().width))); }
+    void decide(const Stream& stream, const DeviceLoop& loop) override {
+        grow_tree(stream.handle(), {loop, state_.data(), tree_.data(), tree_width()});
+    }
+    void copy_loop_out(const Stream& stream, int rows) override {
+        copy(stream, host_tree_.data(), tree_.data(), DeviceTree::bytes_of_rows(rows));
+    }
+
+  private:
+    const DeviceTreePlan& plan() const { return host_start_.data()->plan; }
+
+    DeviceArray<TreeState> state_{1};
+    PinnedArray<TreeStart> host_start_{1};
+    DeviceArray<DeviceTree> tree_{1};
+    PinnedArray<DeviceTree> host_tree_{1};
+    DeviceArray<RankCall::Part> parts_;
+    DeviceArray<DeviceLogitStats> part_stats_;
 };
 
 // The target's rows beside the draft's. Where its vocabulary is sharded, whole rows are put together first, as a sum of
@@ -131,6 +180,11 @@ class GpuVerifier final : public DeviceVerifier {
         loop_.set(bounded, first_kept);
         return &loop_;
     }
+    model::DeviceExtension* grow(const DeviceTreePlan& plan) override {
+        tree_.set(plan);
+        return &tree_;
+    }
+    std::span<const GrownRow> grown() const override { return tree_.grown(); }
     model::DeviceExtension* verify(std::span<const DraftedRow> rows) override {
         verification_.set(rows, loop_);
         return &verification_;
@@ -139,6 +193,7 @@ class GpuVerifier final : public DeviceVerifier {
 
   private:
     DraftLoop loop_;
+    TreeLoop tree_;
     VerifyExtension verification_;
 };
 

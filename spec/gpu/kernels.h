@@ -15,12 +15,17 @@ using namespace model::gpu;
 
 // ---- drafting (draft_loop.cu) ----
 
+// What a stop rule has seen of the tokens drafted in a loop.
+struct RuleHistory {
+    double product;               // of acceptances
+    double squares[kMaxLoopRows]; // x^2
+};
+
 // A draft on the device; what the host sets comes first.
 struct DraftState {
     DeviceStopRule rule;
-    std::int32_t kept_row;        // number under which the next row stays; negative: none stays
-    double product;               // of acceptances
-    double squares[kMaxLoopRows]; // x^2
+    std::int32_t kept_row; // number under which the next row stays; negative: none stays
+    RuleHistory history;
 };
 
 // Behind each row: state.rule decides.
@@ -38,6 +43,73 @@ struct KeepCall {
     float* kept = nullptr;
 };
 void keep_row(void* stream, const KeepCall& call);
+
+// ---- trees (tree_loop.cu) ----
+
+// What the host sets before a pass.
+struct TreeStart {
+    DeviceTreePlan plan;
+    DeviceNoise noise;       // of the plan, of temperature 0 where there is none
+    std::int32_t n_rows = 1; // of the pass under way
+    std::int32_t depth = 0;  // of these: 0 is the text
+    std::int32_t first = 0;  // of these, in DeviceTree
+    std::int32_t best = 0;   // of these, the end of the best path; -1: it has ended
+};
+
+struct TreeState : TreeStart {
+    struct Rows { // of a level
+        double values[kMaxLoopRows], reaches[kMaxLoopRows];
+        std::int32_t paths[kMaxLoopRows];
+        std::uint64_t masks[kMaxLoopRows][kMaskWords];
+    } levels[2]; // by turns
+    struct Child {
+        double value, reach;
+        std::int32_t path;
+        std::int32_t goes_on;                                // whether it may
+        std::int32_t row;                                    // of the next pass; -1: none
+    } children[kMaxLoopRows * DeviceTreePlan::kMaxChildren]; // [row][plan.n_children]
+    RuleHistory history;
+    std::int32_t slot, position, tree_begin, prefix_slot, prefix_length; // of the text's last row, or behind it
+};
+
+// What is read, as DeviceVerifier::grown() has it.
+struct DeviceTree {
+    std::int32_t n_rows, unused;
+    GrownRow rows[kMaxLoopRows];
+
+    static constexpr std::size_t bytes_of_rows(int n) {
+        return offsetof(DeviceTree, rows) + static_cast<std::size_t>(n) * sizeof(GrownRow);
+    }
+};
+
+// The rows of logits of the pass under way, ranked, become rows of the tree.
+struct RankCall {
+    struct Part { // a token of a part of a row
+        float value;
+        std::int32_t token; // -1: none
+    };
+    static constexpr int kParts = kStatsBlocks * 8; // of a row: a warp's each
+
+    const float* logits = nullptr; // [rows][stride]
+    std::size_t stride = 0;
+    int rows = 0;                            // with padding
+    int count = 0;                           // logits that count, from the first
+    const DeviceLogitStats* stats = nullptr; // [rows]
+    const TreeState* state = nullptr;
+    Part* parts = nullptr;                  // workspace, [rows][kParts][kMaxChildren]
+    DeviceLogitStats* part_stats = nullptr; // workspace, [rows][kParts]: of values
+    DeviceTree* tree = nullptr;
+};
+void rank_rows(void* stream, const RankCall& call);
+
+// Behind that: which children are the rows of the next pass, if there is one.
+struct GrowCall {
+    DeviceLoop loop;
+    TreeState* state = nullptr;
+    DeviceTree* tree = nullptr;
+    int width = 0; // rows of a further pass, with padding
+};
+void grow_tree(void* stream, const GrowCall& call);
 
 // ---- verification (verify_rows.cu) ----
 

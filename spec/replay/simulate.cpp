@@ -94,7 +94,7 @@ Stats Replay::replay(const TextRecord& text, const OnRound& on_round) {
         if (setting_.kind == ReplayKind::rule && !setting_.tree) draft_by_rule(text, task, place);
         const std::vector<int> path = accepted_path(draft_, std::span(text.token).subspan(place));
         const int accepted = static_cast<int>(path.size());
-        stats.count_tree(draft_.parents, path.empty() ? -1 : path.back(), draft_.passes);
+        stats.count_tree(draft_.parents, path.empty() ? -1 : path.back(), draft_.passes, draft_.further_rows);
         stats.ahead += std::exchange(ahead_, {});
         if (setting_.ahead > 0) prepare_next(text, place, accepted);
         stats.count_entropies(draft_.entropies_on(path), accepted);

@@ -82,7 +82,7 @@ bool ExpectedGain::wants_another(const Drafting& drafting, const PassCost& cost)
 double ExpectedGain::rate(const Drafting& drafting) const {
     if (const double known = gain_->tokens_per_second(); known > 0) return known;
     const double target = target_seconds(drafting, drafting.drafted() + 1) / drafting.batch_load.sequences;
-    return expected_tokens_ / (gain_->draft_seconds(drafting.passes) + target);
+    return expected_tokens_ / (gain_->draft_seconds(drafting.passes, drafting.further_rows) + target);
 }
 
 double ExpectedGain::target_seconds(const Drafting& drafting, int rows) const {
@@ -169,7 +169,8 @@ void ExpectedGain::update_residual(const Drafting& drafting, std::size_t accepte
 void ExpectedGain::end_round(const Drafting& drafting, const RoundFeedback& round) {
     const auto drafted = std::min(drafting.tokens.size(), static_cast<std::size_t>(round.drafted));
     gain_->learn({std::span(drafting.tokens).first(drafted), residual_, round.accepted, drafting.passes,
-                  round.draft_seconds, round.target_seconds, round.batch_load, round.rows, round.emitted});
+                  round.draft_seconds, round.target_seconds, round.batch_load, round.rows, round.emitted,
+                  drafting.further_rows});
     if (probes_ ? !is_near_ : round.drafted > 0) gain_->drafted(probes_);
     settle(drafting, round);
 }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <tuple>
 
 namespace entrodraft::spec {
@@ -13,6 +12,9 @@ constexpr double kPriorSeen = 4; // observations that a bin's prior is worth
 constexpr double kPriorMean = 0.7, kPriorMatch = 0.5;
 constexpr double kWeightVariance = 0.5; // of a weight before anything is seen, and at most
 constexpr double kWander = 1e-5;        // variance that a weight gains a token
+constexpr double kCostVariance = 1;     // the same of what draft passes take, in what the first is taken to
+constexpr double kCostWander = 1e-4;    // a round
+constexpr double kMaxOver = 1.5;        // a round's time counts for at most so many times what is expected of it
 constexpr std::size_t kNarrow = 16;     // rows up to which each row count has its own mean
 constexpr double kRowCost = 0.03;       // of a further row, in passes of one row, before anything is measured
 
@@ -27,38 +29,22 @@ TokenChance::Weights features_of(const DraftedToken& token, double residual) {
 
 } // namespace
 
-TokenChance::TokenChance(const Weights& first) : weights_(first) {
-    for (std::size_t i = 0; i < weights_.size(); ++i)
-        covariance_[i][i] = kWeightVariance;
-}
+TokenChance::TokenChance(const Weights& first) : weights_(first, kWeightVariance, kWander) {}
 
 double TokenChance::chance(const Weights& features) const {
     constexpr double kMin = 0.005;
-    const double z = std::inner_product(features.begin(), features.end(), weights_.begin(), 0.0);
-    return std::clamp(1 / (1 + std::exp(-z)), kMin, 1 - kMin);
+    return std::clamp(1 / (1 + std::exp(-weights_.product(features))), kMin, 1 - kMin);
 }
 
 double TokenChance::of(const DraftedToken& token, double residual) const {
     return chance(features_of(token, residual));
 }
 
-// A Newton's step on the logistic loss; weights are taken to wander, so that it never ceases to learn.
+// The logistic loss.
 void TokenChance::learn(const DraftedToken& token, double residual, bool accepted) {
     const Weights features = features_of(token, residual);
-    constexpr std::size_t kFeatures = std::tuple_size_v<Weights>;
-    for (std::size_t i = 0; i < kFeatures; ++i)
-        if (covariance_[i][i] < kWeightVariance) covariance_[i][i] += kWander;
-    Weights gain;
-    for (std::size_t i = 0; i < kFeatures; ++i)
-        gain[i] = std::inner_product(features.begin(), features.end(), covariance_[i].begin(), 0.0);
-    const double p = chance(features), curvature = std::max(p * (1 - p), 0.01);
-    const double spread = std::inner_product(features.begin(), features.end(), gain.begin(), 0.0);
-    const double scale = 1 / (1 + curvature * spread);
-    for (std::size_t i = 0; i < kFeatures; ++i) {
-        weights_[i] += scale * ((accepted ? 1 : 0) - p) * gain[i];
-        for (std::size_t j = 0; j < kFeatures; ++j)
-            covariance_[i][j] -= scale * curvature * gain[i] * gain[j];
-    }
+    const double p = chance(features);
+    weights_.learn(features, (accepted ? 1 : 0) - p, std::max(p * (1 - p), 0.01));
 }
 
 // Old observations fade, the prior does not.
@@ -67,10 +53,11 @@ void GainModel::Bin::decay(double prior_accepted, double prior_seen) {
     seen = prior_seen + kDecay * (seen - prior_seen);
 }
 
-GainModel::GainModel(const GainModelOptions& options) : options_(options) {
+GainModel::GainModel(const GainModelOptions& options)
+    : options_(options), draft_({1, 1, kRowCost}, kCostVariance, kCostWander),
+      draft_unit_(options.draft_to_target_cost) {
     by_match_.assign(kBins, {kPriorSeen * kPriorMatch, kPriorSeen});
     all_ = {kPriorSeen * kPriorMean, kPriorSeen};
-    next_draft_seconds_ = first_draft_seconds_ = options.draft_to_target_cost;
     by_rows_.resize(static_cast<std::size_t>(options.max_rows));
     refresh_target_seconds();
 }
@@ -93,10 +80,20 @@ double GainModel::mean_acceptance() const {
     return all_.probability();
 }
 
-double GainModel::draft_seconds(double passes) const {
-    const double first = options_.costs ? options_.costs->first_draft_seconds() : first_draft_seconds_;
-    const double next = options_.costs ? options_.costs->t_draft : next_draft_seconds_;
-    return std::clamp(passes, 0.0, 1.0) * first + std::max(passes - 1, 0.0) * next;
+namespace {
+
+// Of the draft passes of a round.
+LearnedWeights<3>::Vector counts_of(double passes, double further_rows) {
+    return {std::clamp(passes, 0.0, 1.0), std::max(passes - 1, 0.0), further_rows};
+}
+
+} // namespace
+
+double GainModel::draft_seconds(double passes, double further_rows) const {
+    const LearnedWeights<3>::Vector counts = counts_of(passes, further_rows);
+    if (!options_.costs) return draft_unit_ * draft_.product(counts);
+    return counts[0] * options_.costs->first_draft_seconds() + counts[1] * options_.costs->t_draft +
+           counts[2] * options_.costs->t_draft_row;
 }
 
 double GainModel::target_seconds(int rows) const {
@@ -131,7 +128,8 @@ void GainModel::learn(const RoundRecord& round) {
     tokens_ = kDecay * tokens_ + (round.emitted > 0 ? round.emitted : round.accepted + 1);
     const int own_rows = round.rows > 0 ? round.rows : drafted + 1;
     const double pass = target_seconds(own_rows + round.batch_load.rows_beside);
-    seconds_ = kDecay * seconds_ + draft_seconds(round.draft_passes) + pass / round.batch_load.sequences;
+    const double drafting = draft_seconds(round.draft_passes, round.further_draft_rows);
+    seconds_ = kDecay * seconds_ + drafting + pass / round.batch_load.sequences;
 }
 
 void GainModel::learn_token(const DraftedToken& token, double residual, bool accepted) {
@@ -145,7 +143,8 @@ void GainModel::learn_token(const DraftedToken& token, double residual, bool acc
     count(by_match_[match_bin(token.match_length)]);
 }
 
-// Times come with outliers: a value counts for at most twice what is expected of it.
+// Times come with outliers: a value counts for at most kMaxOver times what is expected of it. A row count whose mean
+// one of them had raised would not come up again.
 void GainModel::learn_times(const RoundRecord& round) {
     constexpr double kMaxWeight = 200; // rounds a mean looks back on
     // A row count that came up long ago gives way to the line through those that come up now: were its time taken in a
@@ -155,11 +154,8 @@ void GainModel::learn_times(const RoundRecord& round) {
     const std::size_t rows = own + static_cast<std::size_t>(round.batch_load.rows_beside);
     Timing& timing = by_rows_[std::min(rows, by_rows_.size() - 1)];
     const bool is_first = rounds_ == 1;
-    if (is_first) { // until now only the ratio of the two was known
-        const double scale = round.target_seconds / target_seconds_[std::min(rows, target_seconds_.size() - 1)];
-        first_draft_seconds_ *= scale;
-        next_draft_seconds_ *= scale;
-    }
+    if (is_first) // until now only the ratio of the two was known
+        draft_unit_ *= round.target_seconds / target_seconds_[std::min(rows, target_seconds_.size() - 1)];
     const double expected = timing.weight > 0 ? timing.seconds
                             : is_first        ? round.target_seconds
                                               : target_seconds(static_cast<int>(rows) + 1);
@@ -168,20 +164,29 @@ void GainModel::learn_times(const RoundRecord& round) {
         if (each.weight < kForgotten) each.weight = 0;
     }
     timing.weight = std::min(timing.weight + 1, kMaxWeight);
-    const double value = std::min(round.target_seconds, 2 * expected);
+    const double value = std::min(round.target_seconds, kMaxOver * expected);
     timing.seconds += (value - timing.seconds) / timing.weight;
     refresh_target_seconds();
 
-    if (round.draft_passes <= 0) return;
+    if (round.draft_passes > 0) learn_draft_times(round);
+}
+
+// Squares of errors relative to what was expected.
+void GainModel::learn_draft_times(const RoundRecord& round) {
+    constexpr double kNoise = 0.3; // of a round's time, relative
+    const LearnedWeights<3>::Vector counts = counts_of(round.draft_passes, round.further_draft_rows);
+    const double expected = draft_.product(counts);
+    if (!draft_was_timed_) draft_unit_ = round.draft_seconds / expected; // the ratio of weights is far from it at times
     draft_was_timed_ = true;
-    // The first pass of a round costs its own: a step towards what was seen, shared out among the two costs.
-    const double others = std::max(round.draft_passes - 1, 0.0), predicted = draft_seconds(round.draft_passes);
-    const double most = predicted > 0 ? 2 * predicted : round.draft_seconds;
-    const double error = std::min(round.draft_seconds, most) - predicted;
-    const double step = std::max(1.0 / rounds_, 0.02) * error / (1 + others * others);
-    first_draft_seconds_ = std::max(first_draft_seconds_ + step, 0.1 * first_draft_seconds_);
-    next_draft_seconds_ = std::max(next_draft_seconds_ + step * others, 0.1 * next_draft_seconds_);
-    next_draft_seconds_ = std::min(next_draft_seconds_, first_draft_seconds_); // it finds its weights in the caches
+    if (!(draft_unit_ > 0)) return;
+    const double error = std::min(round.draft_seconds / draft_unit_, kMaxOver * expected) - expected;
+    const double curvature = 1 / (kNoise * expected * kNoise * expected);
+    draft_.learn(counts, curvature * error, curvature);
+    const auto& [first, next, row] = draft_.values();
+    constexpr double kMin = 1e-3;
+    draft_.set(0, std::max(first, kMin));
+    draft_.set(1, std::clamp(next, kMin, first)); // it finds its weights in the caches
+    draft_.set(2, std::clamp(row, 0.0, next));
 }
 
 // Weighted least squares of seconds on rows over by_rows_[begin, end). The prior's slope stands in while all rounds
@@ -228,7 +233,7 @@ void GainModel::refresh_target_seconds() {
     const std::size_t n = by_rows_.size(), n_narrow = std::min(n, kNarrow);
     const Line narrow = line_through(0, n_narrow);
     for (std::size_t i = 0; i < n_narrow; ++i) {
-        constexpr double kLineWeight = 3;
+        constexpr double kLineWeight = 10;
         const double line = narrow.at(i), w = by_rows_[i].weight;
         target_seconds_[i] = (w * by_rows_[i].seconds + kLineWeight * line) / (w + kLineWeight);
         if (i > 0) target_seconds_[i] = std::max(target_seconds_[i], target_seconds_[i - 1]);

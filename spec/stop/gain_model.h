@@ -11,6 +11,7 @@
 
 #include <array>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <vector>
@@ -19,24 +20,64 @@ namespace entrodraft::spec {
 
 struct DraftedToken;
 
+// Weights w of features f, learnt online by Newton's steps. They are taken to wander, so that learning never ceases.
+template <std::size_t N> class LearnedWeights {
+  public:
+    using Vector = std::array<double, N>;
+
+    // `variance` of a weight before anything is seen, and at most; `wander`: what it gains a step.
+    LearnedWeights(const Vector& first, double variance, double wander)
+        : values_(first), max_variance_(variance), wander_(wander) {
+        for (std::size_t i = 0; i < N; ++i)
+            covariance_[i][i] = variance;
+    }
+
+    const Vector& values() const { return values_; }
+    void set(std::size_t i, double value) { values_[i] = value; }
+    double product(const Vector& features) const {
+        return std::inner_product(features.begin(), features.end(), values_.begin(), 0.0);
+    }
+    // One observation: the first and second derivatives of its loss in w . f, the first with its sign turned.
+    void learn(const Vector& features, double slope, double curvature);
+
+  private:
+    Vector values_;
+    std::array<Vector, N> covariance_{};
+    double max_variance_, wander_;
+};
+
+template <std::size_t N> void LearnedWeights<N>::learn(const Vector& features, double slope, double curvature) {
+    Vector gain;
+    for (std::size_t i = 0; i < N; ++i) {
+        if (covariance_[i][i] < max_variance_) covariance_[i][i] += wander_;
+        gain[i] = std::inner_product(features.begin(), features.end(), covariance_[i].begin(), 0.0);
+    }
+    const double spread = std::inner_product(features.begin(), features.end(), gain.begin(), 0.0);
+    const double scale = 1 / (1 + curvature * spread);
+    for (std::size_t i = 0; i < N; ++i) {
+        values_[i] += scale * slope * gain[i];
+        for (std::size_t j = 0; j < N; ++j)
+            covariance_[i][j] -= scale * curvature * gain[i] * gain[j];
+    }
+}
+
 // The probability that a drawn token is accepted: 1 / (1 + exp(-w . f)), f being (1, sqrt(entropy) - 1.5,
 // log(probability) + 2, residual of the text); w is learnt by Newton's steps of an online logistic regression.
 class TokenChance {
   public:
-    using Weights = std::array<double, 4>;
+    using Weights = LearnedWeights<4>::Vector;
     // Between those that pairs come to under greedy decoding and at temperature 1.
     static constexpr Weights kFirstWeights = {0.7, 0.3, 0.8, 1};
 
     explicit TokenChance(const Weights& first = kFirstWeights);
     double of(const DraftedToken& token, double residual) const; // the token's entropy is known
     void learn(const DraftedToken& token, double residual, bool accepted);
-    const Weights& weights() const { return weights_; }
+    const Weights& weights() const { return weights_.values(); }
 
   private:
     double chance(const Weights& features) const;
 
-    Weights weights_;
-    std::array<Weights, 4> covariance_{}; // how uncertain the weights are
+    LearnedWeights<4> weights_;
 };
 
 struct GainModelOptions {
@@ -69,8 +110,9 @@ struct RoundRecord {
     double target_seconds =
         0; // of the pass over drafted + 1 rows and of the rest of its batch, and everything around it
     BatchLoad batch_load = {};
-    int rows = 0;    // of this sequence in that pass; 0: one more than tokens
-    int emitted = 0; // tokens; 0: one more than accepted
+    int rows = 0;                  // of this sequence in that pass; 0: one more than tokens
+    int emitted = 0;               // tokens; 0: one more than accepted
+    double further_draft_rows = 0; // of draft_passes, beyond one each
 };
 
 class GainModel {
@@ -86,8 +128,9 @@ class GainModel {
     std::array<double, 3> weights(double residual) const;
     // The same of a token of which nothing is known yet. Local.
     double mean_acceptance() const;
-    // Seconds of `passes` draft passes of a round; of a cascade also parts of passes. Local.
-    double draft_seconds(double passes) const;
+    // Seconds of `passes` draft passes of a round, which have so many rows beyond one each; of a cascade also parts of
+    // passes. Local.
+    double draft_seconds(double passes, double further_rows = 0) const;
     // Seconds of a target pass over `rows` rows; never less than over fewer. Local.
     double target_seconds(int rows) const;
     // Tokens a second, in the run's own costs; 0 until kFirstRounds rounds are known. Local.
@@ -134,6 +177,7 @@ class GainModel {
     static std::size_t match_bin(int length);
     void learn_token(const DraftedToken& token, double residual, bool accepted);
     void learn_times(const RoundRecord& round);
+    void learn_draft_times(const RoundRecord& round);
     Line line_through(std::size_t begin, std::size_t end) const;
     void refresh_target_seconds();
 
@@ -142,8 +186,9 @@ class GainModel {
     std::vector<Bin> by_match_;
     bool was_looked_up_ = false; // a token, so that the bins are more than their prior
     Bin all_;
-    double first_draft_seconds_ = 0; // of a round's first draft pass, and of another
-    double next_draft_seconds_ = 0;
+    // What a round's first draft pass takes, another, and a further row of one, in draft_unit_ seconds.
+    LearnedWeights<3> draft_;
+    double draft_unit_;
     std::vector<Timing> by_rows_;        // [rows - 1]
     std::vector<double> target_seconds_; // [rows - 1], smoothed
     double tokens_ = 0;                  // decayed sums over rounds

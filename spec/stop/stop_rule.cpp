@@ -149,7 +149,7 @@ void StopRule::begin_sequence() {
 
 void StopRule::begin_round() {
     drafting_.tokens.clear();
-    drafting_.passes = 0;
+    drafting_.passes = drafting_.further_rows = 0;
     drafting_.asked = false;
     end_ = DraftEnd::none;
     condition_->begin_round();

@@ -155,9 +155,10 @@ struct RoundFeedback {
 // The drafting phase so far.
 struct Drafting {
     std::vector<DraftedToken> tokens;
-    double passes = 0;    // draft passes
-    bool asked = false;   // whether there was anything to draft in this round
-    BatchLoad batch_load; // of the target's pass to come
+    double passes = 0;       // draft passes
+    double further_rows = 0; // of these, beyond one each
+    bool asked = false;      // whether there was anything to draft in this round
+    BatchLoad batch_load;    // of the target's pass to come
 
     int drafted() const { return static_cast<int>(tokens.size()); }                    // t
     double entropy() const { return static_cast<double>(tokens.back().entropy_nats); } // x_t; NaN: none is known
@@ -233,8 +234,11 @@ class StopRule {
     // Whether another draft pass is worth its time; to be asked before each. Only rules that weigh costs ever say no.
     // Local.
     bool wants_another(const PassCost& cost = {});
-    // The pass that was wanted cost so much more, in draft passes: fewer share it than were asked. Local.
-    void charge(double passes) { drafting_.passes += passes; }
+    // The pass that was wanted took so much more: fewer share it than were asked, or it had more rows than one. Local.
+    void charge(double passes, double further_rows = 0) {
+        drafting_.passes += passes;
+        drafting_.further_rows += further_rows;
+    }
     // How far a chain that begins with the next token is likely to go, at most `most` rows, for a device that goes on
     // by itself: what it makes too many of is dropped, what it makes too few of is asked for again. Local.
     DeviceStopRule forecast(int most) const;

@@ -56,9 +56,12 @@ struct Place {
 };
 Place& here();
 
-// How many grids this thread has run, and how many graphs it has made.
+// How many grids this thread has run, how many graphs it has made and launched, and how often it has found a stream
+// without work.
 long grids_run();
 long graphs_made();
+long graphs_launched();
+long streams_awaited();
 
 // Runs `kernel` for every thread of every block of the grid.
 void run_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, const std::function<void()>& kernel);

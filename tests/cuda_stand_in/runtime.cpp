@@ -108,7 +108,7 @@ struct Block {
 };
 
 thread_local Block* block_of_thread = nullptr;
-thread_local long n_grids = 0, n_graphs = 0;
+thread_local long n_grids = 0, n_graphs = 0, n_launches = 0, n_waits = 0;
 
 Block& block() {
     return *block_of_thread;
@@ -205,6 +205,14 @@ long grids_run() {
 
 long graphs_made() {
     return n_graphs;
+}
+
+long graphs_launched() {
+    return n_launches;
+}
+
+long streams_awaited() {
+    return n_waits;
 }
 
 void run_grid(dim3 grid, dim3 size, std::size_t dynamic_shared_bytes, const std::function<void()>& kernel) {
@@ -346,7 +354,9 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     return cudaSuccess;
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
-    return cuda_stand_in::stream_of(stream).progress() ? cudaSuccess : cudaErrorNotReady;
+    if (!cuda_stand_in::stream_of(stream).progress()) return cudaErrorNotReady;
+    ++cuda_stand_in::n_waits;
+    return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
     while (!cuda_stand_in::stream_of(stream).progress())
@@ -433,6 +443,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
     return cudaSuccess;
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
+    ++cuda_stand_in::n_launches;
     for (const cuda_stand_in::Work& work : executable->work) // not what it holds: it may be destroyed meanwhile
         cuda_stand_in::enqueue_collective(stream, work, nullptr);
     return cudaSuccess;

@@ -69,7 +69,7 @@ class Cuda(unittest.TestCase):
             of = [*CUDA, "--dtype", dtype, *sampling]
             plain = token_ids(texts(*PAIR[:2], *of))
             for shape, ranks, more in (("3,2,1", 1, []), ("eagle2", 2, ["--batch-size", 2]), ("expected-gain", 1, []),
-                                       ("4,2,1,1", 2, ["--draft-placement", "sharded"]),
+                                       ("eagle2:4:4", 2, []), ("4,2,1,1", 2, ["--draft-placement", "sharded"]),
                                        ("eagle2:3:4", 3, ["--draft-placement", "dedicated"])):
                 if ranks > 1 and dtype != "float32":
                     continue  # sums of shards are rounded otherwise

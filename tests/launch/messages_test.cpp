@@ -61,6 +61,9 @@ TEST(Messages, HoldAllOfARequest) {
     request.max_new_tokens = 4;
     request.sampling = {0.5, 6, 0.7, 0.8, 9};
     request.processing = {1.5, 2.5, 3.5, 4, 5, {{6, 7.5F}, {8, 9.5F}}, {10}};
+    request.beams = {11, 0.3, spec::EarlyStopping::never, 2};
+    request.num_samples = 12;
+    request.sample = 13;
     request.ignore_eos = true;
     request.stop_strings = {"", "stop"};
     request.metadata = "{}";
@@ -70,6 +73,10 @@ TEST(Messages, HoldAllOfARequest) {
     ASSERT_TRUE(read.request);
     EXPECT_EQ(read.request->id, request.id);
     EXPECT_EQ(read.request->sequence_key, 1u);
+    EXPECT_EQ(read.request->beams.num_beams, 11);
+    EXPECT_EQ(read.request->beams.early_stopping, spec::EarlyStopping::never);
+    EXPECT_EQ(read.request->num_samples, 12);
+    EXPECT_EQ(read.request->sample, 13);
     EXPECT_EQ(read.request->prompt, request.prompt);
     EXPECT_EQ(read.request->max_new_tokens, 4);
     EXPECT_EQ(read.request->sampling.temperature, 0.5);

@@ -276,6 +276,24 @@ TEST(Options, NamesOfOtherProgramsAreAliasesWhereTheyMeanTheSame) {
     EXPECT_NE(options_text(groups_of<GenerateOptions>()).find("also -m, --model"), std::string::npos);
 }
 
+TEST(Options, WhatBeamSearchDoesNotGoWithIsRefusedByName) {
+    const auto expect = [](Strings more, const std::string& part) {
+        more.insert(more.end(), {"--num-beams", "4"});
+        expect_refused(more, part);
+    };
+    expect_refused({"--length-penalty", "2"}, "--length-penalty has no effect without --num-beams");
+    expect({"--temperature", "1"}, "--temperature above 0 samples");
+    expect({"--num-return-sequences", "5"}, "must be 1 to --num-beams, which is 4, not 5");
+    expect({"--num-return-sequences", "2"}, "--num-return-sequences goes with --input");
+    expect({"--acceptance", "gumbel"}, "does not go with --acceptance");
+    expect({"--tree", "eagle2"}, "does not go with --tree");
+    expect({"--stop-rule", "static"}, "drafts end by expected gain");
+    expect({"--stop", "x"}, "does not go with --stop");
+    expect({"--drafter", "ngram,model"}, "drafted for by one --draft");
+    expect({"--device", "cuda"}, "CPU kernels alone");
+    expect_refused({"--num-samples", "2"}, "--num-samples goes with --input");
+}
+
 TEST(Options, NamesOfOtherProgramsWithoutAnEqualAreAnsweredWithTheRemedy) {
     expect_refused({"--tensor-parallel-size", "2"}, "--tensor-parallel-size: the target is sharded over the ranks; "
                                                     "start N of them: mpirun -n N entrodraft");
@@ -285,7 +303,7 @@ TEST(Options, NamesOfOtherProgramsWithoutAnEqualAreAnsweredWithTheRemedy) {
     expect_refused({"--speculative-model", "d"}, "use --draft DIR");
     expect_refused({"--assistant-model", "d"}, "use --draft DIR");
     expect_refused({"--prompt-lookup-num-tokens", "3"}, "use --drafter ngram");
-    expect_refused({"--num-beams", "4"}, "there is no beam search");
+    expect_refused({"--use-beam-search", "4"}, "give --num-beams N");
     expect_refused({"--temp", "1"}, "use --temperature T");
     expect_refused({"-x", "1"}, "unknown option -x; --help lists");
     EXPECT_NE(refusal([] {

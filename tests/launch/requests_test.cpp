@@ -129,8 +129,8 @@ TEST(Requests, ManyFieldsOfTheUserAreReadInTimeInProportion) {
 
 TEST(Requests, WhatOtherServersServeAndThisOneDoesNotIsRefusedByName) {
     const std::vector<std::pair<std::string, std::string>> cases = {
-        {R"("n": 2)", "field n: a line gets one text"},
-        {R"("best_of": 3)", "field best_of: a line gets one text"},
+        {R"("n": 2)", "field n: give num_samples"},
+        {R"("best_of": 3)", "field best_of: give num_samples"},
         {R"("logprobs": 5)", "field logprobs: log-probabilities are not in the results"},
         {R"("logprobs": true)", "field logprobs"},
         {R"("top_logprobs": 2)", "field top_logprobs"},
@@ -143,8 +143,8 @@ TEST(Requests, WhatOtherServersServeAndThisOneDoesNotIsRefusedByName) {
         {R"("stream": true)", "field stream: a result is written once"},
         {R"("suffix": "x")", "field suffix"},
         {R"("echo": true)", "field echo: text is what follows the prompt"},
-        {R"("num_beams": 4)", "field num_beams: there is no beam search"},
-        {R"("length_penalty": 0.8)", "field length_penalty"},
+        {R"("num_beams": 4)", "num_beams 4 is more than the 1 of the run; use --num-beams 4"},
+        {R"("length_penalty": 0.8)", "length_penalty needs beam search; use --num-beams"},
         {R"("do_sample": true)", "do_sample is true at temperature 0"},
         {R"("do_sample": false, "temperature": 1)", "do_sample is false at a temperature above 0"},
         {R"("do_sample": 1)", "do_sample must be true or false"},
@@ -156,7 +156,7 @@ TEST(Requests, WhatOtherServersServeAndThisOneDoesNotIsRefusedByName) {
         {R"("stop_sequences": ["a"])", "did you mean stop?"},
         {R"("maxTokens": 5)", "did you mean max_new_tokens?"},
         {R"("max-output-tokens": 5)", "did you mean max_new_tokens?"},
-        {R"("bestOf": 3)", "field bestOf: a line gets one text"},
+        {R"("bestOf": 3)", "field bestOf: give num_samples"},
         {R"("responseFormat": {"type": "json_object"})", "field responseFormat: texts are not held to a format"},
     };
     for (const auto& [field, part] : cases) {

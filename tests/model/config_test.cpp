@@ -280,7 +280,7 @@ TEST(Config, RefusesOtherRotationsByName) {
 
 TEST(Config, RefusesOtherModels) {
     expect_part(config_error(config_with({{"model_type", "mamba"}})),
-                "model type 'mamba' is not supported; supported: bart, falcon, gemma, gemma2");
+                "model type 'mamba' is not supported; supported: bart, bloom, cohere2, deepseek_v2");
     expect_part(config_error(config_without("model_type")), "field 'model_type' is missing");
     expect_part(config_error(config_with({{"architectures", {"LlamaForSequenceClassification"}}})),
                 "supported: LlamaForCausalLM");
@@ -456,6 +456,43 @@ TEST_F(Shapes, OfOldBuffersArePassedOverAndOtherTensorsRefused) {
 TEST_F(Shapes, OfAbsurdlyManyLayersEndAtTheFirstMissingOne) {
     config_.n_layers = 2'000'000'000;
     expect_part(check(), "'model.layers.1.input_layernorm.weight' is missing");
+}
+
+// ---- experts ----
+
+struct PublishedExperts {
+    const char* config;
+    double total, active; // billions, as published
+};
+
+TEST(Config, CountsParametersInAllAndForATokenAsPublishedForModelsWithExperts) {
+    const PublishedExperts models[] = {
+        {R"({"model_type": "mixtral", "hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32,
+             "num_hidden_layers": 32, "num_key_value_heads": 8, "num_local_experts": 8, "num_experts_per_tok": 2,
+             "max_position_embeddings": 32768, "vocab_size": 32000, "rope_theta": 1e6, "sliding_window": null})",
+         46.7, 12.9},
+        {R"({"model_type": "qwen3_moe", "hidden_size": 2048, "intermediate_size": 6144, "moe_intermediate_size": 768,
+             "num_attention_heads": 32, "num_hidden_layers": 48, "num_key_value_heads": 4, "head_dim": 128,
+             "num_experts": 128, "num_experts_per_tok": 8, "norm_topk_prob": true, "decoder_sparse_step": 1,
+             "mlp_only_layers": [], "max_position_embeddings": 40960, "vocab_size": 151936, "rope_theta": 1e6,
+             "sliding_window": null, "use_sliding_window": false, "max_window_layers": 48})",
+         30.5, 3.3},
+        {R"({"model_type": "deepseek_v3", "hidden_size": 7168, "intermediate_size": 18432,
+             "moe_intermediate_size": 2048, "num_attention_heads": 128, "num_hidden_layers": 61,
+             "num_key_value_heads": 128, "n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8,
+             "n_group": 8, "topk_group": 4, "first_k_dense_replace": 3, "moe_layer_freq": 1, "kv_lora_rank": 512,
+             "q_lora_rank": 1536, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
+             "routed_scaling_factor": 2.5, "scoring_func": "sigmoid", "topk_method": "noaux_tc",
+             "max_position_embeddings": 163840, "vocab_size": 129280, "rope_theta": 10000,
+             "rope_scaling": {"type": "yarn", "factor": 40, "beta_fast": 32, "beta_slow": 1, "mscale": 1.0,
+                              "mscale_all_dim": 1.0, "original_max_position_embeddings": 4096}})",
+         671.0, 37.5},
+    };
+    for (const PublishedExperts& model : models) {
+        const ModelConfig config = read_config(json::parse(model.config), "config.json");
+        EXPECT_NEAR(static_cast<double>(parameter_count(config)) / 1e9, model.total, 0.06) << config.family;
+        EXPECT_NEAR(static_cast<double>(active_parameter_count(config)) / 1e9, model.active, 0.06) << config.family;
+    }
 }
 
 } // namespace config_test

@@ -1,6 +1,6 @@
 // The forward pass on one rank: against the golden figures, and bit for bit against itself however rows are grouped.
 #include "model/device_extension.h"
-#include "tests/model/golden_models.h"
+#include "tests/model/tree_bits.h"
 
 #include <array>
 #include <numeric>
@@ -463,6 +463,40 @@ TEST_P(DecoderBits, OfATreeThatGrowsOverSeveralPassesAreThoseOfOnePass) {
                     << "row " << i << " of a pass over those from " << begin << " on";
             begin = end;
         }
+    }
+}
+
+TEST_P(DecoderBits, OfATreeOfMoreNodesThanAPassAreThoseOfItsBranchesAlone) {
+    if (const std::string why = lacking_on_torch("trees of any size"); !why.empty()) GTEST_SKIP() << why;
+    TestModelOptions wide = options();
+    wide.decoder.tree_positions = 400;
+    TestModel model(directory(), wide);
+    const Tree small;
+    model.read(small.prefix);
+    const int cached = static_cast<int>(small.prefix.size());
+    const std::vector<Row> rows = random_tree(330, cached, 512);
+    std::vector<float> last; // logits of the last pass's rows
+    for (std::size_t begin = 0; begin < rows.size(); begin += 110) {
+        const std::vector<int> wanted = TestModel::all_of(110);
+        const model::PassResult result = model.decoder.forward({.rows = std::span(rows).subspan(begin, 110),
+                                                                .logit_rows = wanted,
+                                                                .hidden_layers = {},
+                                                                .mask = Mask::by_parent,
+                                                                .cached_nodes = std::span(rows).first(begin)});
+        last.clear();
+        for (std::size_t i = 0; i < wanted.size(); ++i) {
+            const auto row = result.logits.subspan(i * result.logits_stride, 512);
+            last.insert(last.end(), row.begin(), row.end());
+        }
+    }
+    for (int node = 329; node >= 220; node -= 13) {
+        std::vector<TokenId> branch;
+        for (const int each : branch_to(rows, node))
+            branch.push_back(rows[static_cast<std::size_t>(each)].token);
+        model.decoder.cache().truncate(0, cached);
+        const std::vector<float> alone = model.read(branch);
+        EXPECT_TRUE(same_bits(row_of(last, static_cast<std::size_t>(node - 220)), row_of(alone, branch.size() - 1)))
+            << "node " << node;
     }
 }
 

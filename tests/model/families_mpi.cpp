@@ -41,7 +41,7 @@ class FamiliesOnRanks : public testing::Test {
 
 TEST_F(FamiliesOnRanks, LogitsAndGreedyTokensAreThoseOfTransformers) {
     int served = 0, max_heads = 0;
-    for (const FamilyGolden& golden : family_goldens()) {
+    for (const FamilyGolden& golden : family_goldens_here()) {
         SCOPED_TRACE(golden.name());
         const model::ModelConfig config = model::read_config(golden.directory);
         max_heads = std::max(max_heads, config.n_heads);
@@ -58,7 +58,7 @@ TEST_F(FamiliesOnRanks, LogitsAndGreedyTokensAreThoseOfTransformers) {
 }
 
 TEST_F(FamiliesOnRanks, WeightsAreCutAndNotCopied) {
-    for (const FamilyGolden& golden : family_goldens()) {
+    for (const FamilyGolden& golden : family_goldens_here()) {
         SCOPED_TRACE(golden.name());
         if (!fits(model::read_config(golden.directory))) continue;
         TestModel cut(golden.directory, options()), whole(golden.directory);
@@ -73,17 +73,17 @@ TEST_F(FamiliesOnRanks, WeightsAreCutAndNotCopied) {
 // A rank's part of a row of weights may be rounded in other steps than the whole row; the bound is one rank's.
 TEST_F(FamiliesOnRanks, Int8LogitsStayNearFloat32) {
     if (const std::string why = lacking_on_torch("8-bit weights"); !why.empty()) GTEST_SKIP() << why;
-    for (const FamilyGolden& golden : family_goldens()) {
+    for (const FamilyGolden& golden : family_goldens_here()) {
         SCOPED_TRACE(golden.name());
         if (!fits(model::read_config(golden.directory))) continue;
         TestModel cut(golden.directory, options(model::WeightType::int8));
         const FamilyText& text = golden.texts[0];
-        EXPECT_LE(worst_kept_row(read_whole(cut, text.tokens, 128), text), kInt8Bound);
+        EXPECT_LE(int8_distance(kept_row_distances(read_whole(cut, text.tokens, 128), text), cut.config), kInt8Bound);
     }
 }
 
 TEST_F(FamiliesOnRanks, RefuseMoreRanksThanHeadsAndSayHowMany) {
-    for (const FamilyGolden& golden : family_goldens()) {
+    for (const FamilyGolden& golden : family_goldens_here()) {
         SCOPED_TRACE(golden.name());
         const model::ModelConfig config = model::read_config(golden.directory);
         if (fits(config)) continue;

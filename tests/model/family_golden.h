@@ -14,6 +14,11 @@ namespace entrodraft {
 // How far int8 weights may move a row of logits, as a share of the largest: each weight is rounded to 127 steps of the
 // largest in its row.
 inline constexpr double kInt8Bound = 0.08;
+// Of rows' distances the greatest or, where rounding may choose other experts for a row, the median.
+inline double int8_distance(std::vector<double> of_rows, const model::ModelConfig& config) {
+    std::ranges::sort(of_rows);
+    return config.experts.n_experts > 0 ? of_rows[of_rows.size() / 2] : of_rows.back();
+}
 
 // families/ and, where somebody has made more seeds, families-seed-K/ beside it.
 inline std::vector<std::filesystem::path> family_roots() {
@@ -93,20 +98,38 @@ inline std::vector<FamilyGolden> family_goldens() {
     return goldens;
 }
 
+// Those that a device can run.
+inline std::vector<FamilyGolden> family_goldens_on(model::OtherDevice device) {
+    std::vector<FamilyGolden> goldens;
+    for (const FamilyGolden& golden : family_goldens())
+        if (model::what_needs_cpu(model::read_config(golden.directory), device).empty()) goldens.push_back(golden);
+    return goldens;
+}
+
+// Those that the tests' backend can run.
+inline std::vector<FamilyGolden> family_goldens_here() {
+    return on_torch() ? family_goldens_on(model::OtherDevice::torch) : family_goldens();
+}
+
 inline model::TokenId best_of(std::span<const float> row, int known) {
     const auto end = row.begin() + known;
     return static_cast<model::TokenId>(std::max_element(row.begin(), end) - row.begin());
 }
 
-// The greatest distance of the rows that the golden keeps from those of `logits`, [tokens][vocab].
-inline double worst_kept_row(std::span<const float> logits, const FamilyText& text) {
-    double worst = 0;
+// The distances of the rows that the golden keeps from those of `logits`, [tokens][vocab].
+inline std::vector<double> kept_row_distances(std::span<const float> logits, const FamilyText& text) {
+    std::vector<double> distances;
     for (std::size_t i = 0; i < text.positions.size(); ++i) {
-        const std::size_t width = text.rows[i].size();
-        if (logits.size() < (text.positions[i] + 1) * width) return INFINITY;
-        worst = std::max(worst, relative_difference(logits.subspan(text.positions[i] * width, width), text.rows[i]));
+        const std::size_t width = text.rows[i].size(), begin = text.positions[i] * width;
+        distances.push_back(
+            logits.size() < begin + width ? INFINITY : relative_difference(logits.subspan(begin, width), text.rows[i]));
     }
-    return worst;
+    return distances;
+}
+
+// The greatest of them.
+inline double worst_kept_row(std::span<const float> logits, const FamilyText& text) {
+    return std::ranges::max(kept_row_distances(logits, text));
 }
 
 // What is said of each token of the golden's continuation by one pass over text and continuation, [tokens][vocab].

@@ -71,6 +71,7 @@ struct TestModelOptions {
     model::DecoderOptions decoder = {};
     decltype(&model::load_cpu_decoder) load = &load_for_tests; // onto which device
     std::vector<int> windows = {};                             // of the layers; empty: as the checkpoint says
+    bool bans = true;                                          // the tokens that the checkpoint says
 };
 
 // A checkpoint loaded on this rank, with a team of its own.
@@ -161,6 +162,7 @@ class TestModel {
     static model::ModelConfig changed(model::ModelConfig config, const TestModelOptions& options) {
         if (options.max_positions > 0) config.max_positions = options.max_positions;
         if (!options.windows.empty()) config.windows = options.windows;
+        if (!options.bans) config.banned_token_ids.clear();
         if (!options.eos_token_ids.empty()) config.eos_token_ids = options.eos_token_ids;
         return config;
     }

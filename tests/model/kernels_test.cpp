@@ -460,7 +460,7 @@ std::vector<float> run_attention(const Kernels& table, const Head& head, const s
     std::vector<float> out(count * dim, -7.0F), scratch(count * stride, std::numeric_limits<float>::quiet_NaN());
     AttentionArgs args;
     args.n_queries = static_cast<int>(count);
-    args.head_dim = head.head_dim;
+    args.head_dim = args.value_dim = head.head_dim;
     args.scale = 1.0F / std::sqrt(static_cast<float>(head.head_dim));
     args.scratch = scratch.data();
     args.scratch_stride = stride;
@@ -595,7 +595,7 @@ void check_attention_apart(const Kernels& table, int dim, int n_prefix, int coun
     std::vector<float> out(q.size()), alone(q.size()),
         scratch(kMaxQueries * stride, std::numeric_limits<float>::quiet_NaN());
     AttentionArgs args;
-    args.head_dim = dim;
+    args.head_dim = args.value_dim = dim;
     args.scale = 0.3F;
     args.scratch_stride = stride;
     args.scratch = scratch.data();
@@ -799,20 +799,24 @@ TEST_P(KernelTable, SoftCapEqualsItsFormulaFromTinyToHuge) {
     }
 }
 
-TEST_P(KernelTable, RotateHalfTurnsPairs) {
+TEST_P(KernelTable, RotationsTurnPairsOfHalvesAndOfNeighbours) {
     for (const int half : {1, 8, 10, 16, 20, 32, 64}) {
         const auto n = static_cast<std::size_t>(half);
         const std::vector<float> before = random_floats(2 * n, 51);
-        std::vector<float> cosines(n), sines(n), head = before;
+        std::vector<float> cosines(n), sines(n), head = before, neighbours = before;
         for (std::size_t i = 0; i < n; ++i) {
             cosines[i] = std::cos(static_cast<float>(i) * 0.7F);
             sines[i] = std::sin(static_cast<float>(i) * 0.7F);
         }
         table().rotate_half(head.data(), cosines.data(), sines.data(), half);
+        table().rotate_pairs(neighbours.data(), cosines.data(), sines.data(), half);
         for (std::size_t i = 0; i < n; ++i) {
             const double c = cosines[i], s = sines[i], a = before[i], b = before[n + i];
             ASSERT_NEAR(head[i], a * c - b * s, 1e-6) << half << ", " << i;
             ASSERT_NEAR(head[n + i], b * c + a * s, 1e-6) << half << ", " << i;
+            const double even = before[2 * i], odd = before[2 * i + 1];
+            ASSERT_NEAR(neighbours[2 * i], even * c - odd * s, 1e-6) << half << ", " << i;
+            ASSERT_NEAR(neighbours[2 * i + 1], odd * c + even * s, 1e-6) << half << ", " << i;
         }
     }
 }

@@ -44,6 +44,7 @@ class Model:
     shapes: dict               # of the config
     old: bool = False          # spelled as old files are
     dtype: torch.dtype = torch.bfloat16  # in the file
+    fused: bool = False        # all experts of a layer in one tensor, as modules have them
 
 
 @dataclasses.dataclass
@@ -84,6 +85,7 @@ def falcon(layers, width, heads, inner, vocab=103, **more):
                 vocab_size=vocab, max_position_embeddings=128, **more)
 
 
+LATENT = dict(kv_lora_rank=16, qk_nope_head_dim=12, qk_rope_head_dim=8, v_head_dim=16)
 SHORT = {"max_position_embeddings": 32}  # dynamic: what is not stretched
 PAIRS = {
     "gpt2": Pair("gpt2", Model(gpt2(2, 50, 5, 60)), Model(gpt2(1, 30, 3, None), old=True), draft_steps=80),
@@ -163,6 +165,107 @@ PAIRS = {
         shows=[{"attn_logit_softcapping": None}, {"attn_logit_softcapping": 2.5}, {"final_logit_softcapping": None},
                {"query_pre_attn_scalar": 8}, {"sliding_window": 12},
                {"layer_types": ["full_attention", "sliding_attention", "full_attention"]}]),
+    "mixtral": Pair(
+        "mixtral", Model(common(2, 40, 5, 24, kv=1, num_local_experts=5, num_experts_per_tok=2, sliding_window=17)),
+        Model(common(1, 36, 3, 20, kv=3, num_local_experts=3, num_experts_per_tok=2), old=True),
+        shows=[{"num_experts_per_tok": 1}, {"sliding_window": 18}]),
+    "qwen2-moe": Pair(
+        "qwen2_moe", Model(common(3, 40, 5, 36, 107, kv=5, num_experts=6, num_experts_per_tok=3,
+                                  moe_intermediate_size=20, shared_expert_intermediate_size=28, mlp_only_layers=[1])),
+        Model(common(2, 36, 3, 44, 107, kv=1, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16,
+                     shared_expert_intermediate_size=36, decoder_sparse_step=2, norm_topk_prob=True,
+                     tie_word_embeddings=True), old=True),
+        shows=[{"num_experts_per_tok": 2}, {"norm_topk_prob": True}]),
+    "qwen3-moe": Pair(
+        "qwen3_moe", Model(common(2, 40, 6, 36, 107, kv=2, head_dim=12, num_experts=7, num_experts_per_tok=3,
+                                  moe_intermediate_size=24, norm_topk_prob=True)),
+        Model(common(2, 36, 3, 40, 107, kv=3, head_dim=8, num_experts=3, num_experts_per_tok=2,
+                     moe_intermediate_size=36, mlp_only_layers=[0], tie_word_embeddings=True), old=True, fused=True),
+        shows=[{"num_experts_per_tok": 4}, {"norm_topk_prob": False}]),
+    "glm4": Pair(
+        "glm4", Model(common(2, 40, 6, 52, 103, kv=2, head_dim=12, **rope("default", partial_rotary_factor=0.5))),
+        Model(common(1, 36, 3, 44, 103, kv=1, head_dim=8, attention_bias=False,
+                     **rope("default", partial_rotary_factor=1.0)), old=True),
+        shows=[rope("default", partial_rotary_factor=1.0)]),
+    "glm4-moe": Pair(
+        "glm4_moe", Model(common(3, 40, 6, 36, 103, kv=2, head_dim=12, attention_bias=True, use_qk_norm=True,
+                                 n_routed_experts=8, num_experts_per_tok=3, moe_intermediate_size=20, n_group=4,
+                                 topk_group=2, routed_scaling_factor=1.75, first_k_dense_replace=1,
+                                 **rope("default", partial_rotary_factor=0.5))),
+        Model(common(2, 36, 3, 44, 103, kv=1, head_dim=8, n_routed_experts=4, num_experts_per_tok=2,
+                     moe_intermediate_size=24, n_shared_experts=2, norm_topk_prob=False,
+                     **rope("default", partial_rotary_factor=0.5)), old=True, fused=True),
+        shows=[{"num_experts_per_tok": 2}, {"norm_topk_prob": False}, {"n_group": 2, "topk_group": 1},
+               {"topk_group": 3}, {"routed_scaling_factor": 1.5}]),
+    "deepseek-v2": Pair(
+        "deepseek_v2", Model(common(3, 40, 5, 36, 103, kv=5, **LATENT, q_lora_rank=24, n_routed_experts=6,
+                                    num_experts_per_tok=3, moe_intermediate_size=20, n_shared_experts=1,
+                                    topk_method="group_limited_greedy", n_group=3, topk_group=2,
+                                    routed_scaling_factor=2.5, first_k_dense_replace=1)),
+        Model(common(2, 36, 3, 44, 103, kv=3, **LATENT, q_lora_rank=None, n_routed_experts=4, num_experts_per_tok=2,
+                     moe_intermediate_size=24, n_shared_experts=2,
+                     **rope("yarn", factor=4.0, original_max_position_embeddings=32, mscale=0.7,
+                            mscale_all_dim=0.9)), old=True),
+        shows=[{"num_experts_per_tok": 2}, {"topk_method": "greedy"}, {"topk_group": 3},
+               {"routed_scaling_factor": 2.0}]),
+    "deepseek-v3": Pair(
+        "deepseek_v3", Model(common(3, 40, 5, 36, 103, kv=5, **LATENT, q_lora_rank=24, n_routed_experts=8,
+                                    num_experts_per_tok=3, moe_intermediate_size=20, n_shared_experts=1, n_group=4,
+                                    topk_group=2, routed_scaling_factor=1.5, first_k_dense_replace=1,
+                                    **rope("yarn", factor=4.0, original_max_position_embeddings=32, mscale=1.0,
+                                           mscale_all_dim=1.0))),
+        Model(common(2, 36, 3, 44, 103, kv=3, **{**LATENT, "qk_nope_head_dim": 10, "kv_lora_rank": 32},
+                     q_lora_rank=None, n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=24,
+                     n_shared_experts=1, n_group=1, topk_group=1, first_k_dense_replace=1, rope_interleave=False,
+                     norm_topk_prob=False), old=True),
+        shows=[{"num_experts_per_tok": 2}, {"topk_group": 3}, {"rope_interleave": False},
+               rope("yarn", factor=4.0, original_max_position_embeddings=32, mscale=1.0, mscale_all_dim=0.5)]),
+    "olmo2": Pair("olmo2", Model(common(2, 42, 7, 52, 103, kv=7)),
+                  Model(common(1, 40, 4, 44, 103, kv=2), old=True)),
+    "granite": Pair(
+        "granite", Model(common(2, 48, 6, 52, 103, kv=3, embedding_multiplier=3.0, residual_multiplier=0.4,
+                                attention_multiplier=0.2, logits_scaling=2.5)),
+        Model(common(1, 36, 3, 44, 103, kv=1, embedding_multiplier=2.0, residual_multiplier=1.5, attention_bias=True,
+                     attention_multiplier=0.4, tie_word_embeddings=True), old=True),
+        shows=[{"embedding_multiplier": 2.5}, {"residual_multiplier": 0.5}, {"attention_multiplier": 0.3}]),
+    "smollm3": Pair(
+        "smollm3", Model(common(3, 48, 6, 44, 103, kv=2, no_rope_layers=[1, 0, 1])),
+        Model(common(2, 36, 3, 44, 103, kv=3, no_rope_layer_interval=2), old=True),
+        shows=[{"no_rope_layers": [1, 1, 1]}, {"no_rope_layers": [1, 0, 0]}]),
+    "starcoder2": Pair(
+        "starcoder2", Model(common(2, 40, 5, 60, 103, kv=1, sliding_window=21)),
+        Model(common(1, 36, 3, 52, 103, kv=3, use_bias=False), old=True), shows=[{"sliding_window": 22}]),
+    "stablelm": Pair(
+        "stablelm", Model(common(2, 48, 6, 52, 103, kv=2, use_qkv_bias=True,
+                                 **rope("default", partial_rotary_factor=0.25))),
+        Model(common(1, 48, 3, 44, 103, kv=1, use_parallel_residual=True,
+                     **rope("default", partial_rotary_factor=0.5)), old=True),
+        shows=[rope("default", partial_rotary_factor=0.5)]),
+    "cohere2": Pair(
+        "cohere2", Model(common(3, 42, 7, 44, 103, kv=7, sliding_window=13, logit_scale=0.5,
+                                layer_types=["sliding_attention", "full_attention", "sliding_attention"])),
+        Model(common(2, 40, 4, 44, 103, kv=2, sliding_window=20, logit_scale=1.5, sliding_window_pattern=2), old=True),
+        shows=[{"sliding_window": 14}, {"layer_types": ["sliding_attention"] * 3}]),
+    "gemma3": Pair(
+        "gemma3_text", Model(common(3, 42, 6, 44, 113, kv=2, head_dim=8, sliding_window=11, query_pre_attn_scalar=13,
+                                    sliding_window_pattern=3, rope_parameters={
+                                        "full_attention": {"rope_type": "linear", "factor": 4.0, "rope_theta": 5000.0},
+                                        "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}})),
+        Model(common(2, 36, 3, 44, 113, kv=1, head_dim=10, sliding_window=18, query_pre_attn_scalar=12,
+                     sliding_window_pattern=2, rope_parameters={
+                         "full_attention": {"rope_type": "default", "rope_theta": 2000.0},
+                         "sliding_attention": {"rope_type": "default", "rope_theta": 50.0}}), old=True),
+        shows=[{"query_pre_attn_scalar": 8}, {"sliding_window": 12},
+               {"layer_types": ["full_attention", "sliding_attention", "full_attention"]}]),
+    "bloom": Pair("bloom", Model(dict(n_layer=2, hidden_size=40, n_head=5, vocab_size=103, seq_length=128)),
+                  Model(dict(n_layer=1, hidden_size=36, n_head=3, vocab_size=103, seq_length=128), old=True)),
+    "mpt": Pair("mpt", Model(dict(n_layers=2, d_model=42, n_heads=7, vocab_size=103, max_seq_len=128, expansion_ratio=2)),
+                Model(dict(n_layers=1, d_model=36, n_heads=3, vocab_size=103, max_seq_len=128, expansion_ratio=2,
+                           attn_config={"attn_type": "multihead_attention", "softmax_scale": 0.4}), old=True)),
+    "olmoe": Pair(
+        "olmoe", Model(common(2, 42, 7, 20, 103, kv=7, num_experts=6, num_experts_per_tok=2)),
+        Model(common(1, 40, 4, 24, 103, kv=2, num_experts=4, num_experts_per_tok=2, norm_topk_prob=True), old=True),
+        shows=[{"num_experts_per_tok": 3}, {"norm_topk_prob": True}]),
     "phi": Pair("phi", Model(common(2, 50, 5, 72, 103, **rope("default", partial_rotary_factor=0.4))),
                 Model(common(1, 36, 3, 52, 103), old=True),
                 shows=[rope("default", partial_rotary_factor=0.8)]),
@@ -174,21 +277,36 @@ PAIRS = {
 # ---- models ----
 
 def make_config(family, model):
-    shapes = {name: value for name, value in model.shapes.items() if value is not None}
+    shapes = {name: value for name, value in model.shapes.items() if value is not None or name == "q_lora_rank"}
     shapes = json.loads(json.dumps(shapes))  # transformers completes rope_parameters in place
     return AutoConfig.for_model(family, bos_token_id=0, eos_token_id=0, pad_token_id=0, **shapes)
 
 
 def build(config, dtype=torch.float32):
-    return AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=dtype).eval()
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=dtype).eval()
+    return in_float64(model)
+
+
+def in_float64(model):
+    """Experts one after another: what multiplies them together has no float64."""
+    if getattr(model.config, "num_experts_per_tok", None):
+        model.set_experts_implementation("eager")
+    return model
+
+
+def corrections(model):
+    """Biases of a router's scores, which are no parameters, and which files hold as if they were."""
+    return [(name, weight) for name, weight in model.named_buffers() if name.endswith("e_score_correction_bias")]
 
 
 @torch.no_grad()
 def randomise(model, generator):
     """Every tensor random, none at the value where it would have no effect."""
     offset = 1.0 if model.config.model_type.startswith("gemma") else 0.0
+    for name, weight in corrections(model):
+        weight.uniform_(-0.3, 0.3, generator=generator)
     for name, weight in model.named_parameters():
-        if weight.dim() == 2:
+        if weight.dim() >= 2:
             weight.normal_(0, 1 / math.sqrt(model.config.hidden_size), generator=generator)
         elif name.endswith("bias"):
             weight.normal_(0, 0.3, generator=generator)
@@ -247,6 +365,12 @@ def old_config(config):
     fields = {name: value for name, value in config.to_dict().items() if name in needed or value != usual.get(name)}
     fields["torch_dtype"] = fields.pop("dtype")
     turning = dict(fields.pop("rope_parameters", None) or {})
+    if family == "gemma3_text":
+        turning, local = dict(turning["full_attention"]), turning["sliding_attention"]
+        fields["rope_local_base_freq"] = local["rope_theta"]
+        fields["sliding_window_pattern"] = config._sliding_window_pattern
+    if family == "cohere2":
+        fields["sliding_window_pattern"] = 1 + config.layer_types.index("full_attention")
     theta, share = turning.pop("rope_theta", None), turning.pop("partial_rotary_factor", None)
     kind = turning.pop("rope_type", "default")
     if family == "gpt_neox":
@@ -254,11 +378,11 @@ def old_config(config):
             fields["rotary_pct"] = share
         if theta not in (None, 10000.0):
             fields["rotary_emb_base"] = theta
-    elif family == "phi":
+    elif family in ("phi", "glm4", "glm4_moe", "stablelm"):
         fields["rope_theta"] = theta
-        if share != 0.5:
+        if share != (0.25 if family == "stablelm" else 0.5):
             fields["partial_rotary_factor"] = share
-    elif family not in ("gpt2", "opt", "falcon"):
+    elif family not in ("gpt2", "opt", "falcon", "bloom", "mpt"):
         fields["rope_theta"] = theta
     if kind != "default":  # "type" came first, llama3 and yarn with "rope_type"
         fields["rope_scaling"] = {"type" if kind in ("linear", "dynamic") else "rope_type": kind, **turning}
@@ -303,6 +427,10 @@ def write_model(model, how, directory):
     model.to(how.dtype).save_pretrained(directory)  # under the names that files have, which are not always the modules'
     (directory / "generation_config.json").unlink(missing_ok=True)
     weights = load_file(directory / "model.safetensors")
+    if how.fused:
+        modules = model.state_dict()
+        weights = {name: weight for name, weight in weights.items() if name in modules}
+        weights |= {name: weight for name, weight in modules.items() if ".experts." in name}
     fields = config.to_dict()
     fields["dtype"] = config.dtype = str(how.dtype).removeprefix("torch.")
     if how.old:
@@ -369,6 +497,8 @@ def expectation(model, model32, language, length, seed):
         said.append(best.indices[0].item())
     logits = forward(model, tokens)
     apart = distance(forward(model32, tokens).double(), logits)
+    if hasattr(model.config, "num_experts_per_tok") and apart >= FLOAT32_BOUND:
+        return None  # rounding chooses experts
     assert apart < FLOAT32_BOUND, f"float32 and float64 lie {apart:.1e} apart"
     return {"tokens": tokens, "greedy": said[length:], "margins": [round(margin, 5) for margin in margins]}, logits
 
@@ -383,7 +513,7 @@ def expectations(directory, name, language, seed, lengths, stride):
         model, info = AutoModelForCausalLM.from_pretrained(
             directory / name, dtype=dtype, attn_implementation=attention_of(directory / name), output_loading_info=True)
         assert not info["missing_keys"] and not info["mismatched_keys"], info
-        return model.eval()
+        return in_float64(model.eval())
 
     model, model32 = load(torch.float64), load(torch.float32)
     texts, kept = [], []
@@ -399,7 +529,8 @@ def expectations(directory, name, language, seed, lengths, stride):
         kept.append(logits[text["positions"]].float())
     with open(directory / f"{name}.logits", "wb") as file:
         file.write(torch.cat(kept).numpy().astype("<f4").tobytes())
-    return {"parameters": sum(weight.numel() for weight in model.parameters()), "texts": texts}, model
+    stored = [*model.parameters(), *(weight for _, weight in corrections(model))]
+    return {"parameters": sum(weight.numel() for weight in stored), "texts": texts}, model
 
 
 @torch.no_grad()
@@ -408,7 +539,7 @@ def check_effects(pair, model, text):
     whole = forward(model, text["tokens"])
     gemma = pair.family.startswith("gemma")
     smallest = math.inf
-    for name, weight in model.named_parameters():
+    for name, weight in [*model.named_parameters(), *corrections(model)]:
         before = weight.clone()
         is_norm_weight = weight.dim() == 1 and name.endswith("weight")
         weight.fill_(1.0 if is_norm_weight and not gemma else 0.0)

@@ -46,7 +46,7 @@ from typing import Optional
 
 import torch
 import transformers
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch.nn.functional import gelu, silu
 
 from make_families import write_tokenizer
@@ -620,6 +620,73 @@ class MimoMtp(Eagle):
                     out = layer(model.model.embed_tokens(torch.tensor([(text + path)[1:n + 1]])), hidden,
                                 torch.full((n, n), -math.inf).triu(1)[None, None], positions,
                                 position_embeddings=model.model.rotary_emb(hidden, positions))
+                    hidden = torch.cat([hidden, out[:, -1:]], 1)
+                rows.append(model.lm_head(out[0, -1]))
+            yield rows
+
+
+class DeepseekMtp(Eagle):
+    """The layer behind the last one of DeepSeek-V3 and GLM-4.5: the embedding first, then the hidden state, both
+    normed; a layer with experts; a final norm, whose output is recycled. The layer's own arithmetic is transformers', as
+    make_families.py has it; the reference is its MtpModel."""
+
+    MISTAKES = ("slot", "recycled", "polluted", "reversed", "unnormed", "before the norm")
+    DTYPE = torch.float32
+
+    def build(self):
+        self.shape = self.target.shape
+        config, layers = self.target.config, self.target.model.model.layers
+        self.prefix = f"model.layers.{len(layers)}"
+        mtp = transformers.modeling_layers.MtpModel(self.target.model, 1)
+        mtp.layers[0].mtp_block.load_state_dict(randomised(mtp.layers[0].mtp_block, self.generator).state_dict())
+        self.mtp, self.layer64 = mtp.eval(), None
+        for name in ("enorm", "hnorm", "post_norm"):
+            getattr(mtp.layers[0], name).weight.data.copy_(self.norm_weight())
+        mtp.layers[0].eh_proj.weight.data.copy_(self.normal(HIDDEN, 2 * HIDDEN))
+        self.layer64 = copy.deepcopy(mtp.layers[0]).double()
+        for name, weight in stored_layer(mtp.layers[0].mtp_block.state_dict()).items():
+            self.files[f"{self.prefix}.{name}"] = weight.clone()
+        stored = {"enorm": "enorm", "hnorm": "hnorm", "post_norm": "shared_head.norm", "eh_proj": "eh_proj"}
+        for name, called in stored.items():
+            self.files[f"{self.prefix}.{called}.weight"] = getattr(mtp.layers[0], name).weight.data.clone()
+        self.files[f"{self.prefix}.embed_tokens.weight"] = self.target.embeddings.float()
+        self.files[f"{self.prefix}.shared_head.head.weight"] = self.target.head.float()
+
+    def embeddings(self):
+        return self.target.embeddings
+
+    def save(self, directory):
+        self.target.write(directory, {"num_nextn_predict_layers": 1}, self.files)
+
+    def features(self, text, mistake=None):
+        inputs, normed = self.target.features(text[:-1])
+        return inputs[-1] if mistake == "unnormed" else normed
+
+    def start(self, x, mistake=None):
+        return x
+
+    def forward(self, h, e, shape, mistake):
+        if not len(h):
+            return h, h
+        layer, positions = self.layer64, torch.arange(len(h))[None]
+        parts = [layer.enorm(e), layer.hnorm(h)]
+        x = layer.eh_proj(torch.cat(parts[::-1] if mistake == "reversed" else parts, -1))[None]
+        future = torch.full((len(h), len(h)), -math.inf, dtype=torch.float64).triu(1)[None, None]
+        x = layer.mtp_block(x, attention_mask=future, position_ids=positions,
+                            position_embeddings=self.target.model64.model.rotary_emb(x, positions))[0]
+        normed = layer.post_norm(x)
+        return normed @ self.target.head.T, x if mistake == "before the norm" else normed
+
+    def reference(self, rounds):
+        model = self.target.model
+        for text, tokens in rounds:
+            start = model.model(input_ids=torch.tensor([text[:-1]])).last_hidden_state
+            rows = []
+            for node in range(-1, len(tokens)):
+                hidden, path = start, [tokens[i] for i in ancestry(node)]
+                for n in range(len(text) - 1, len(text) + len(path)):
+                    out = self.mtp.forward_layer(0, hidden, torch.arange(n)[None], None,
+                                                 input_ids=torch.tensor([(text + path)[1:n + 1]]))
                     hidden = torch.cat([hidden, out[:, -1:]], 1)
                 rows.append(model.lm_head(out[0, -1]))
             yield rows
@@ -1267,7 +1334,7 @@ SOURCES = None  # checkouts of the authors' repositories
 CLASSES = {
     "eagle3": Eagle3, "eagle": Eagle1, "eagle-no-bias": Eagle1WithoutBias,
     "eagle3-speculators": Eagle3Speculators, "eagle31": Eagle31, "eagle31-fc-norm": Eagle31FcNorm, "peagle": Peagle,
-    "mimo": MimoMtp,
+    "mimo": MimoMtp, "deepseek-mtp": DeepseekMtp, "glm-mtp": DeepseekMtp,
     "medusa": Medusa, "medusa-two-blocks": MedusaTwoBlocks, "medusa-blocks-only": MedusaBlocksOnly,
     "medusa-vllm": MedusaVllm,
     "mlp-speculator": MlpSpeculator, "mlp-speculator-tied": MlpSpeculatorTied,
@@ -1276,6 +1343,73 @@ CLASSES = {
     "hydra": Hydra, "hydra-prefix": HydraPrefix, "dflash": Dflash, "peagle-two-layers": PeagleTwoLayers,
     "hydra-offset": HydraOffset, "dflash-speculators": DflashSpeculators,
 }
+
+
+def randomised(model, generator):
+    with torch.no_grad():
+        for key, weight in [*model.named_parameters(), *model.named_buffers()]:
+            if weight.dim() >= 2:
+                weight.normal_(0, 1 / math.sqrt(weight.shape[-1]), generator=generator)
+            elif key.endswith("bias"):
+                weight.normal_(0, 0.3, generator=generator)
+            elif key.endswith("weight"):
+                weight.uniform_(0.6, 1.5, generator=generator)
+    return model
+
+
+def stored_layer(weights):
+    """A layer with experts under the names of files: each expert's matrices by themselves."""
+    stored = {}
+    for name, weight in weights.items():
+        if name == "mlp.experts.gate_up_proj":
+            for i, expert in enumerate(weight):
+                for which, part in zip(("gate", "up"), expert.chunk(2)):
+                    stored[f"mlp.experts.{i}.{which}_proj.weight"] = part.contiguous()
+        elif name == "mlp.experts.down_proj":
+            for i, expert in enumerate(weight):
+                stored[f"mlp.experts.{i}.down_proj.weight"] = expert.contiguous()
+        else:
+            stored[name] = weight
+    return stored
+
+
+class ExpertsTarget(Target):
+    """A model whose layers are transformers' own, in float64."""
+
+    def __init__(self, model, name):
+        super().__init__(model, name)
+        self.model64 = copy.deepcopy(model).double()
+
+    def features(self, tokens):
+        kept, layers = [], self.model64.model.layers
+        hooks = [layer.register_forward_pre_hook(lambda _, args: kept.append(args[0][0])) for layer in layers]
+        hooks.append(layers[-1].register_forward_hook(lambda _, args, out: kept.append(out[0])))
+        normed = self.model64.model(input_ids=torch.tensor([tokens]), use_cache=False).last_hidden_state[0]
+        for hook in hooks:
+            hook.remove()
+        return kept, normed
+
+    def write(self, directory, fields=(), tensors=()):
+        super().write(directory, fields, tensors)
+        weights = {}
+        for name, weight in load_file(directory / "model.safetensors").items():
+            prefix, of_layer, rest = name.partition(".mlp.experts.")
+            named = stored_layer({"mlp.experts." + rest: weight}) if of_layer else {}
+            weights |= {f"{prefix}.{each}": part for each, part in named.items()} if of_layer else {name: weight}
+        save_file(weights, directory / "model.safetensors", metadata={"format": "pt"})
+        (directory / "model.safetensors").chmod(0o644)
+
+
+def make_experts_target(family, name, seed, **shapes):
+    torch.manual_seed(seed)
+    config = transformers.AutoConfig.for_model(
+        family, vocab_size=VOCAB, hidden_size=HIDDEN, num_attention_heads=4, intermediate_size=52,
+        max_position_embeddings=256, rms_norm_eps=1e-6, bos_token_id=0, eos_token_id=0, pad_token_id=0, dtype="float32",
+        num_hidden_layers=2, first_k_dense_replace=1, n_routed_experts=6, num_experts_per_tok=2,
+        moe_intermediate_size=20, n_shared_experts=1, routed_scaling_factor=1.5, tie_word_embeddings=False, **shapes)
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
+    model.set_experts_implementation("eager")
+    return ExpertsTarget(randomised(model, torch.Generator().manual_seed(seed)), name)
 
 
 def make_target(model_class, config_class, name, seed, **shapes):
@@ -1404,6 +1538,13 @@ def main():
     targets["mimo"] = make_target(transformers.Qwen2ForCausalLM, transformers.Qwen2Config, "mimo", 3,
                                   num_hidden_layers=3, tie_word_embeddings=False,
                                   rope_parameters={"rope_type": "default", "rope_theta": 2000.0})
+    targets["deepseek-mtp"] = make_experts_target(
+        "deepseek_v3", "deepseek-mtp", 5, num_key_value_heads=4, q_lora_rank=12, kv_lora_rank=16, qk_nope_head_dim=12,
+        qk_rope_head_dim=8, v_head_dim=16, n_group=2, topk_group=1,
+        rope_parameters={"rope_type": "default", "rope_theta": 2000.0})
+    targets["glm-mtp"] = make_experts_target(
+        "glm4_moe", "glm-mtp", 6, num_key_value_heads=2, head_dim=8, attention_bias=True, n_group=1, topk_group=1,
+        rope_parameters={"rope_type": "default", "rope_theta": 2000.0, "partial_rotary_factor": 0.5})
     for target in targets.values():
         target.check(torch.randint(1, VOCAB, (40,), generator=torch.Generator().manual_seed(2)).tolist())
     targets["target"].write(HEADS / "target")

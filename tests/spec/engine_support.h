@@ -29,6 +29,7 @@ struct RunOptions {
     double timeout_seconds = 60;
     int vocab_size = 0;                              // tokens that count; 0: all that both models know
     int n_slots = 1;                                 // sequences decoded together
+    int num_beams = 0;                               // of beam searches, at most; 0: none
     std::optional<spec::Costs> costs = std::nullopt; // for expected-gain; none: measured
     std::vector<int> hidden_layers = {};             // of the target, which the drafter reads
 };
@@ -72,6 +73,7 @@ class TestPair {
         engine_options.acceptance = {options.acceptance, options.lenience, {}};
         engine_options.stop_rule = options.rule;
         engine_options.n_slots = options.n_slots;
+        engine_options.num_beams = options.num_beams;
         engine_options.vocab_size = options.vocab_size > 0 ? options.vocab_size : vocab_size();
         engine_options.costs = options.costs;
         engine_options.record_margins = options.record_margins;
@@ -139,6 +141,7 @@ class TestPair {
         options.max_positions = target_options.max_positions;
         options.load = target_options.load;
         options.decoder.capacity = target_options.decoder.capacity;
+        options.decoder.tree_positions = target_options.decoder.tree_positions;
         options.decoder.n_slots = std::max(target_options.decoder.n_slots, 1 + spec::AheadOptions::kMaxOutcomes);
         return options;
     }

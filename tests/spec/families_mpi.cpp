@@ -11,9 +11,11 @@ using namespace entrodraft;
 using spec::Completion;
 using spec::Request;
 
-// Whether every rank gets a head of the target; the draft is whole on the first.
+// Whether every rank gets a head of the target, which the backend can run; the draft is whole on the first.
 bool fits(const std::filesystem::path& target, int ranks) {
-    return ranks <= model::read_config(target).n_heads;
+    const model::ModelConfig config = model::read_config(target);
+    if (on_torch() && !model::what_needs_cpu(config, model::OtherDevice::torch).empty()) return false;
+    return ranks <= config.n_heads;
 }
 
 std::vector<Request> requests_of(const FamilyGolden& golden, bool plain) {

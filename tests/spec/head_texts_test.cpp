@@ -39,7 +39,7 @@ TEST_P(Head, ReadsManyTextsAtOnce) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Head, testing::ValuesIn(golden_heads()), name_of_head);
+INSTANTIATE_TEST_SUITE_P(All, Head, testing::ValuesIn(golden_heads_here()), name_of_head);
 
 // ---- bad heads ----
 

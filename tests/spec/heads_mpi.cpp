@@ -80,7 +80,7 @@ TEST_P(HeadsOnRanks, DraftForThePlainText) {
                        head_directory(GetParam()), 24, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, HeadsOnRanks, testing::ValuesIn(golden_heads()), name_of_head);
+INSTANTIATE_TEST_SUITE_P(All, HeadsOnRanks, testing::ValuesIn(golden_heads_here()), name_of_head);
 
 TEST(DemoHeadsOnRanks, DraftForThePlainText) {
     const auto demo = source_directory() / "model/demo";

@@ -29,15 +29,29 @@ inline std::vector<std::string> golden_heads() {
     return names;
 }
 
+inline std::string head_target(const std::string& name) {
+    return nlohmann::json::parse(std::ifstream(head_directory(name) / "expected.json")).at("target");
+}
+
+// Those that a device can run.
+inline std::vector<std::string> golden_heads_on(model::OtherDevice device) {
+    std::vector<std::string> names = golden_heads();
+    std::erase_if(names, [&](const std::string& name) {
+        return !model::what_needs_cpu(model::read_config(head_directory(head_target(name))), device).empty();
+    });
+    return names;
+}
+
+// Those that the tests' backend can run.
+inline std::vector<std::string> golden_heads_here() {
+    return on_torch() ? golden_heads_on(model::OtherDevice::torch) : golden_heads();
+}
+
 // Of a test over the head of that name.
 inline std::string name_of_head(const testing::TestParamInfo<std::string>& head) {
     std::string name = head.param;
     std::ranges::replace(name, '-', '_');
     return name;
-}
-
-inline std::string head_target(const std::string& name) {
-    return name == "mimo" ? "mimo" : "target";
 }
 
 // A head with its modules, on this rank alone: beside a target that was loaded with the same options.

@@ -28,10 +28,10 @@ TEST(Packet, OfOneSlotStaysUnder256Bytes) {
 }
 
 TEST(Packet, HasASizeFixedByItsTwoNumbers) {
-    EXPECT_EQ(Packet(1, 15).bytes().size(), 40u + 84u);
-    EXPECT_EQ(Packet(4, 15).bytes().size(), 40u + 4 * 84u);
-    EXPECT_EQ(Packet(1, 127).bytes().size(), 40u + 644u);
-    EXPECT_EQ(Packet(1, 0).bytes().size(), 40u + 8u);
+    EXPECT_EQ(Packet(1, 15).bytes().size(), 40u + 88u);
+    EXPECT_EQ(Packet(4, 15).bytes().size(), 40u + 4 * 88u);
+    EXPECT_EQ(Packet(1, 127).bytes().size(), 40u + 648u);
+    EXPECT_EQ(Packet(1, 0).bytes().size(), 40u + 12u);
 }
 
 TEST(Packet, RefusesSizesThatItsFieldsCannotHold) {
@@ -105,7 +105,8 @@ TEST(Packet, SaysWhichFieldIsUnexpected) {
     says("magic", [](Packet& p) { p.header().magic ^= 1; });
     says("version", [](Packet& p) { p.header().version += 1; });
     says("command 0", [](Packet& p) { p.header().command = static_cast<Command>(0); });
-    says("command 8", [](Packet& p) { p.header().command = static_cast<Command>(8); });
+    says("command 9", [](Packet& p) { p.header().command = static_cast<Command>(9); });
+    says("prompt of slot 0", [](Packet& p) { p.header().command = Command::share; });
     says("slot 2 ", [](Packet& p) { p.header().slot = 2; });
     says("0 bytes", [](Packet& p) { p.header().command = Command::admit; });
     says("0 rows", [](Packet& p) { p.header().command = Command::prefill; });
@@ -118,6 +119,21 @@ TEST(Packet, SaysWhichFieldIsUnexpected) {
     says("drafted token 2", [](Packet& p) { p.tokens(1)[2] = -5; });
     says("parent 1", [](Packet& p) { p.parents(1)[1] = 1; });
     says("parent -2", [](Packet& p) { p.parents(1)[0] = -2; });
+}
+
+TEST(Packet, OfABeamSearchHasBeamsBehindRowsOfTheRoundBefore) {
+    Packet packet = example();
+    packet.slot(1).n_beams = 2;
+    packet.slot(1).n_drafted = 1;
+    const std::vector<std::int8_t> parents = {5, 1, 0};
+    std::ranges::copy(parents, packet.parents(1).begin());
+    EXPECT_EQ(packet.why_unexpected(9, 77), "");
+    packet.parents(1)[2] = -1; // a drafted token follows a beam, or another
+    EXPECT_EQ(packet.why_unexpected(9, 77), "packet slot 1: drafted token 2 has parent -1");
+    packet.parents(1)[2] = 2;
+    EXPECT_EQ(packet.why_unexpected(9, 77), "packet slot 1: drafted token 2 has parent 2");
+    packet.slot(1).n_beams = 15;
+    EXPECT_EQ(packet.why_unexpected(9, 77), "packet slot 1: 16 drafted tokens exceed 15");
 }
 
 TEST(Packet, IsNotIntactWhereAnyBitIsAnother) {

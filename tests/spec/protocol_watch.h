@@ -266,6 +266,9 @@ inline void ProtocolWatch::follow(int rank, const spec::Packet& packet) {
     case Command::idle:
         mine.expects = Expects::gather;
         break;
+    case Command::share:
+        violated(rank, "a prompt is shared that is no sample's");
+        break;
     case Command::retire:
         if (rank == 0) retired_ = slot.tokens;
         slot = {};

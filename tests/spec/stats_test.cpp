@@ -202,6 +202,26 @@ TEST_F(CostsFile, KeepsTheCostOfARoundsFirstDraftPassWhereThereIsOne) {
     EXPECT_DOUBLE_EQ(read_costs(write(to_json(costs))).t_first_draft.value(), 0.75);
 }
 
+TEST_F(CostsFile, KeepsTheCostOfADraftPassesFurtherRows) {
+    Costs costs{0.5, {2}};
+    EXPECT_DOUBLE_EQ(read_costs(write(to_json(costs))).t_draft_row, 0);
+    costs.t_draft_row = 0.125;
+    EXPECT_DOUBLE_EQ(read_costs(write(to_json(costs))).t_draft_row, 0.125);
+    EXPECT_DOUBLE_EQ(costs.draft_seconds(3, 4), 3 * 0.5 + 4 * 0.125);
+}
+
+TEST(Stats, PredictsWithTheRowsOfTreesLevelsAtTheirOwnCost) {
+    Stats stats;
+    const std::vector<std::int8_t> parents = {-1, -1, 0, 1};
+    stats.count_tree(parents, 0, 2, 1); // 5 rows, after passes of 1 and of 2 rows
+    stats += Stats(stats);
+    stats.new_tokens = 4;
+    EXPECT_EQ(stats.further_draft_rows, 2);
+    Costs costs{1, {10, 11, 12, 13, 14}};
+    costs.t_draft_row = 0.25;
+    EXPECT_DOUBLE_EQ(predicted_speedup(stats, std::vector{costs}), 40.0 / (2 * (2 * 1 + 0.25 + 14)));
+}
+
 TEST(Stats, PredictsWithTheFirstDraftPassOfARoundAtItsOwnCost) {
     Stats stats;
     stats.count_round(2, 1, 2); // 3 rows

@@ -545,6 +545,22 @@ TEST(GainModel, LearnsTimesThroughOutliers) {
     EXPECT_NEAR(model.draft_seconds(4), 0.5, 0.08);
 }
 
+TEST(GainModel, TellsADraftPassFromItsFurtherRows) {
+    GainModel model({.max_rows = 64, .draft_to_target_cost = 0.5, .costs = {}});
+    const std::vector<DraftedToken> tokens(3, DraftedToken{1.0, 0.5});
+    for (int i = 0; i < 300; ++i) {
+        const int passes = 1 + i % 4, rows = passes > 1 ? i * 7 % 13 : 0;
+        const double noise = 1 + 0.2 * (i * 11 % 7 - 3) / 3.0;
+        RoundRecord round = {
+            tokens, 0, 0, static_cast<double>(passes), noise * (0.08 + 0.05 * (passes - 1) + 0.01 * rows), 1};
+        round.further_draft_rows = rows;
+        model.learn(round);
+    }
+    EXPECT_NEAR(model.draft_seconds(1), 0.08, 0.01);
+    EXPECT_NEAR(model.draft_seconds(3) - model.draft_seconds(2), 0.05, 0.01);
+    EXPECT_NEAR(model.draft_seconds(3, 5) - model.draft_seconds(3, 4), 0.01, 0.002);
+}
+
 // A pass over sixteen texts costs much before its first drafted row, for each text's keys are read.
 TEST(GainModel, NoRowOfAWidePassSeemsFree) {
     GainModel model({.max_rows = 128, .draft_to_target_cost = 0.1, .costs = {}});

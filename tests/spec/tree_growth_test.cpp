@@ -20,6 +20,7 @@ struct Proposals {
     int firsts = 0;
     int seconds = 0;
     int levels = 0;                  // of all rounds
+    int further_rows = 0;            // of these, beyond one each
     double rate = 0, known_rate = 0; // tokens a second of all sequences: in the last round, and as the rule has it
 };
 
@@ -36,6 +37,7 @@ DraftTask task_of(std::span<const TokenId> text, int most, const Request& reques
 struct Costing {
     double row = 0; // a further one of the target's pass of 1
     double t_draft = 0.05;
+    double t_draft_row = 0;
     int sequences = 1; // which are alike and share all passes
 };
 
@@ -44,6 +46,7 @@ struct Costing {
 Proposals proposals_of(const Costing& costing, const std::function<TokenId(std::size_t)>& emits) {
     Costs costs;
     costs.t_draft = costing.t_draft;
+    costs.t_draft_row = costing.t_draft_row;
     const int max_rows = 64 * costing.sequences;
     for (int rows = 0; rows < max_rows; ++rows)
         costs.t_target.push_back(1 + rows * costing.row);
@@ -82,12 +85,16 @@ Proposals proposals_of(const Costing& costing, const std::function<TokenId(std::
                 path.push_back(last = i);
         }
         proposals.levels += draft.passes;
+        proposals.further_rows += draft.further_rows;
         RoundFeedback feedback = feedback_of(draft, path);
         feedback.batch_load = {static_cast<int>(draft.tokens.size() + 1) * (costing.sequences - 1), costing.sequences};
         rule.end_round(feedback);
         const double rows =
             static_cast<double>((draft.tokens.size() + 1) * static_cast<std::size_t>(costing.sequences));
-        const double seconds = draft.passes * costing.t_draft + 1 + (rows - 1) * costing.row;
+        const double draft_rows =
+            costing.sequences * (draft.passes + draft.further_rows) - draft.passes; // beyond a pass's first
+        const double drafting = draft.passes * costing.t_draft + draft_rows * costing.t_draft_row;
+        const double seconds = drafting + 1 + (rows - 1) * costing.row;
         proposals.rate = costing.sequences * static_cast<double>(path.size() + 1) / seconds;
         proposals.known_rate = gain.tokens_per_second();
         const std::size_t begin = text.size();
@@ -119,10 +126,19 @@ TEST(TreeGrowth, ProposesFewerNodesWhereRowsCostMore) {
 // Of a text whose rounds are alike in the end.
 TEST(TreeGrowth, TheRunsRateCountsEveryLevelAndWhatIsSharedOnce) {
     for (const int sequences : {1, 8}) {
-        const Proposals proposals =
-            proposals_of({.t_draft = 0.2, .sequences = sequences}, [](std::size_t) { return kFirst; });
+        const Proposals proposals = proposals_of({.t_draft = 0.2, .t_draft_row = 0.02, .sequences = sequences},
+                                                 [](std::size_t) { return kFirst; });
         EXPECT_NEAR(proposals.known_rate / proposals.rate, 1, 0.05) << sequences;
     }
+}
+
+TEST(TreeGrowth, ReadsFewerNodesOfALevelWhereTheirRowsCostMore) {
+    const auto often = [](std::size_t at) { return at % 4 == 0 ? kSecond : kFirst; };
+    const Proposals free = proposals_of({.t_draft = 0.1}, often);
+    const Proposals dear = proposals_of({.t_draft = 0.1, .t_draft_row = 0.1}, often);
+    EXPECT_GT(free.further_rows, free.levels / 2);
+    EXPECT_LT(dear.further_rows, free.further_rows / 2);
+    EXPECT_GT(dear.levels, 0.8 * free.levels); // first children still go on
 }
 
 // Draft and target passes are shared alike, and rows are free.

@@ -47,6 +47,7 @@ double find_costs(ComparisonTask& task, const Json& environment) {
     const int most_drafted =
         std::max(task.options.max_draft_tokens, task.options.trees.empty() ? 0 : spec::TreeOptions::kDefaultTokens);
     plan.rows = {std::max(plan.max_rows(), most_drafted + 1)};
+    plan.draft_levels = !task.options.trees.empty();
     const Latency latency = measure_latency(task.session, task.models, plan);
     in_agreement(task.session, [&] { task.costs = level_costs(latency, task.models, plan); });
     return spread_of(latency.first().target.front());

@@ -125,14 +125,14 @@ std::vector<spec::Costs> costs_of(const ComparisonTask& task, const DrafterChoic
     if (!drafter.has("model")) {
         levels.push_back(task.costs.front());
         if (drafter.has("head")) return levels;
-        levels.front().t_draft = 0;
+        levels.front().t_draft = levels.front().t_draft_row = 0;
         levels.front().t_first_draft.reset();
         return levels;
     }
     for (std::size_t level = 0; level < drafter.drafts.size(); ++level) {
         const spec::Costs& own = task.costs.at(drafter.drafts[level]);
         const spec::Costs& above = level == 0 ? task.costs.front() : task.costs.at(drafter.drafts[level - 1] + 1);
-        levels.push_back({own.t_draft, above.t_target, own.t_first_draft, own.t_round});
+        levels.emplace_back(own).t_target = above.t_target;
     }
     return levels;
 }

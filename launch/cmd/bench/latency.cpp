@@ -68,6 +68,14 @@ double PassTimer::time_tree(spec::Parents parents) {
     return time({model::LogitSummary::max, false}, rows_.size(), model::Mask::by_parent);
 }
 
+double PassTimer::level(int rows) {
+    rows_.clear();
+    logit_rows_.clear();
+    for (int i = 0; i < rows; ++i)
+        add_row(context_, -1);
+    return time(model::LogitSummary::entropy, static_cast<std::size_t>(rows), model::Mask::by_parent);
+}
+
 double PassTimer::time_loop(int tokens) {
     make_rows(context_, 1);
     model::LogitNeeds needs(model::LogitSummary::entropy, false);
@@ -139,13 +147,23 @@ std::string slower_sum(std::span<const CollectiveTime> over_shared_memory, std::
 namespace {
 
 struct DraftSamples {
+    static constexpr int kLevelRows = 8;
     std::vector<double> first, further; // seconds of a token
+    std::vector<double> narrow, wide;   // of levels of one row, and of kLevelRows
 
-    void take(DraftTimer& draft) {
+    void take(DraftTimer& draft, bool with_levels) {
         constexpr int kFurther = 2;
         first.push_back(draft.first());
         for (int i = 0; i < kFurther; ++i)
             further.push_back(draft.further());
+        if (!with_levels) return;
+        for (const bool is_wide : {false, true}) {
+            draft.first();
+            (is_wide ? wide : narrow).push_back(draft.level(is_wide ? kLevelRows : 1));
+        }
+    }
+    double row_seconds() const { // 0 where none were taken
+        return std::max(quantiles_of(wide).median - quantiles_of(narrow).median, 0.0) / (kLevelRows - 1);
     }
 };
 
@@ -166,7 +184,7 @@ class PairSamples {
         for (int i = 0; i < target_passes && pair_.target; ++i)
             pair_.target->time(1 + i % plan_.max_rows());
         for (int i = 0; i < draft_runs && pair_.draft; ++i)
-            not_counted.take(*pair_.draft);
+            not_counted.take(*pair_.draft, plan_.draft_levels);
     }
 
     void repeat(const std::function<void()>& align) {
@@ -174,7 +192,7 @@ class PairSamples {
             if (!plan_.times(rows)) continue;
             align();
             target_[static_cast<std::size_t>(rows - 1)].push_back(pair_.target ? pair_.target->time(rows) : 0);
-            if (pair_.draft) drafts_.take(*pair_.draft);
+            if (pair_.draft) drafts_.take(*pair_.draft, plan_.draft_levels);
             const std::size_t n_drafted = static_cast<std::size_t>(rows) - 1;
             if (n_drafted == 0 || n_drafted > parents_.size()) continue;
             align();
@@ -191,6 +209,7 @@ class PairSamples {
             times.tree.push_back(quantiles_of(samples));
         times.first_draft = quantiles_of(drafts_.first);
         times.draft = quantiles_of(drafts_.further);
+        times.draft_row = drafts_.row_seconds();
         return times;
     }
 
@@ -231,6 +250,7 @@ spec::Costs PassTimes::costs() const {
     spec::Costs costs;
     costs.t_draft = draft.median;
     if (draft.median > 0) costs.t_first_draft = first_draft.median;
+    costs.t_draft_row = draft_row;
     for (const Quantiles& pass : target)
         costs.t_target.push_back(pass.median > 0 ? pass.median : std::numeric_limits<double>::quiet_NaN());
     return costs;
@@ -258,6 +278,15 @@ class HeadTimer final : public DraftTimer {
         if (text_.size() >= source_->context_of(kSlot)) first();
         add_token();
         return time();
+    }
+    double level(int rows) override {
+        nodes_.clear();
+        for (int i = 0; i < rows; ++i)
+            nodes_.push_back({static_cast<spec::TokenId>(i * 37 + 11) % vocab_, -1});
+        const spec::NewNodes level = {kSlot, nodes_};
+        const double begin = clock_.now_seconds();
+        source_->rows_after_nodes(std::span(&level, 1), model::LogitSummary::entropy);
+        return clock_.now_seconds() - begin;
     }
 
   private:
@@ -292,6 +321,7 @@ class HeadTimer final : public DraftTimer {
     int vocab_;
     std::size_t context_, n_known_ = 0;
     std::vector<spec::TokenId> text_; // one token more than positions that are known, and drafted ones
+    std::vector<spec::TreeNode> nodes_;
 };
 
 // A draft that is sharded across the ranks goes on with no loop.
@@ -321,6 +351,7 @@ PassTimes time_passes(dist::Session& session, std::span<ModelPair* const> pairs,
                 pass = of_slowest_rank(session, pass);
         times.draft = of_slowest_rank(session, times.draft);
         times.first_draft = of_slowest_rank(session, times.first_draft);
+        times.draft_row = largest_over_ranks(session, {times.draft_row}).front();
     }
     PassTimes first = std::move(all.front());
     first.native.assign(all.begin() + 1, all.end());

@@ -27,6 +27,8 @@ class DraftTimer {
     virtual double first() = 0;
     // Of one more behind it. Local.
     virtual double further() = 0;
+    // Of a tree's level of so many rows behind first(). Local.
+    virtual double level(int rows) = 0;
 };
 
 // Passes after a fixed context.
@@ -49,6 +51,7 @@ class PassTimer final : public DraftTimer {
 
     double first() override { return loop_ ? time_loop(1) : time(1); }
     // Where the device drafts in a loop, as in generate, a step of it.
+    double level(int rows) override;
     double further() override { return loop_ ? (time_loop(1 + kLoopSteps) - time_loop(1)) / kLoopSteps : time(1); }
 
   private:
@@ -75,6 +78,7 @@ struct PassTimes {
     std::vector<Quantiles> tree;   // [r - 1]: the same of a tree of r rows
     Quantiles first_draft;         // of one token, right after a target pass; zeros without a draft
     Quantiles draft;               // of one row, after another draft pass; or of a step of the device's loop
+    double draft_row = 0;          // seconds of a further row of a tree's level; 0: not timed
     std::vector<PassTimes> native; // one: the same by our kernels, timed in turns with these; none
 
     spec::Costs costs() const;

@@ -20,14 +20,16 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         if (!why.empty() || !packet.is_intact()) continue;
         fuzz::require(packet.header().slot < kSlots);
         for (int slot = 0; slot < kSlots; ++slot) {
-            const int drafted = packet.slot(slot).n_drafted;
+            const auto beams = static_cast<int>(std::min(packet.slot(slot).n_beams, std::uint32_t{kTokens + 1}));
+            const int drafted = beams + packet.slot(slot).n_drafted;
             fuzz::require(drafted <= kTokens && packet.slot(slot).last_accepted < kTokens);
             const bool is_followed =
                 packet.header().command == spec::Command::round && packet.slot(slot).state == spec::SlotState::decoding;
             if (!is_followed) continue; // nobody looks at its tokens
             for (int i = 0; i < drafted; ++i) {
                 const int parent = packet.parents(slot)[static_cast<std::size_t>(i)];
-                fuzz::require(parent >= -1 && parent < i && packet.tokens(slot)[static_cast<std::size_t>(i)] >= 0);
+                fuzz::require(parent >= -1 && (i < beams || parent < i) &&
+                              packet.tokens(slot)[static_cast<std::size_t>(i)] >= 0);
             }
         }
     }

@@ -1,0 +1,83 @@
+#include "model/cpu/experts.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace entrodraft::model {
+namespace {
+
+Activations router_products(CpuWorkspace& workspace, int n_rows) {
+    const ExpertsConfig& experts = workspace.config.experts;
+    return {workspace.router_products.as<float>(), padded(experts.n_experts + 1), n_rows};
+}
+
+// Of an expert, as many rows as it has.
+Activations inner_rows(Buffer& buffer, const ExpertWeights& weights, int first, int count) {
+    const std::size_t stride = weights.up.y_stride();
+    return {buffer.as<float>() + index(first) * stride, stride, count};
+}
+
+} // namespace
+
+void choose_experts(CpuWorkspace& w, const PassContext& context, const LayerWeights& layer, Activations from) {
+    const ExpertsConfig& experts = w.config.experts;
+    const Activations products = router_products(w, from.n_rows);
+    layer.router.apply(context, from, products);
+    context.barrier();
+    const dist::Slice mine = dist::even_slice(from.n_rows, context.thread, context.team->size());
+    const std::size_t n_chosen = index(experts.n_chosen);
+    for (auto r = static_cast<int>(mine.begin); r < mine.end; ++r)
+        choose_experts(experts, {products.row(r), index(experts.n_experts)}, layer.router_correction,
+                       std::span(w.chosen).subspan(index(r) * n_chosen, n_chosen));
+    context.barrier();
+    w.expert_rows[index(context.thread)].set(experts, std::span(w.chosen).first(index(from.n_rows) * n_chosen));
+}
+
+void multiply_into_experts(CpuWorkspace& w, const PassContext& context, const LayerWeights& layer, Activations from) {
+    const ExpertRows& rows = w.expert_rows[index(context.thread)];
+    const std::size_t hidden = index(w.config.hidden_size);
+    Activations gathered = {w.expert_from.as<float>() + index(context.thread) * kMaxRows * hidden, hidden, 0};
+    for (int e = 0; e < w.config.experts.n_experts; ++e) {
+        const int first = rows.begin[index(e)], count = rows.count(e);
+        if (count == 0) continue;
+        const ExpertWeights& expert = layer.experts[index(e)];
+        gathered.n_rows = count;
+        for (int i = 0; i < count; ++i)
+            std::copy_n(from.row(rows.rows[index(first + i)]), hidden, gathered.row(i));
+        const Activations gate = inner_rows(w.expert_gate, expert, first, count);
+        const Activations up = inner_rows(w.expert_up, expert, first, count);
+        expert.gate.apply(context, gathered, gate);
+        expert.up.apply(context, gathered, up);
+        const dist::Slice mine = expert.up.matrix().outputs_of(context.thread);
+        for (int i = 0; i < count; ++i) {
+            float* inner = gate.row(i);
+            context.kernels->activate(w.config.activation, inner + mine.begin, up.row(i) + mine.begin,
+                                      static_cast<int>(mine.size()));
+            for (std::int64_t c = mine.begin; c < mine.end; ++c)
+                inner[c] *= rows.weights[index(first + i)];
+        }
+    }
+}
+
+void add_from_experts(CpuWorkspace& w, const PassContext& context, const LayerWeights& layer, Activations x) {
+    const ExpertRows& rows = w.expert_rows[index(context.thread)];
+    const dist::Slice mine = layer.experts.front().down.matrix().outputs_of(context.thread);
+    for (int e = 0; e < w.config.experts.n_experts; ++e) {
+        const int first = rows.begin[index(e)], count = rows.count(e);
+        if (count == 0) continue;
+        const ExpertWeights& expert = layer.experts[index(e)];
+        const Activations outputs = {w.delta.as<float>(), x.stride, count};
+        expert.down.apply(context, inner_rows(w.expert_gate, expert, first, count), outputs);
+        for (int i = 0; i < count; ++i) {
+            float* to = x.row(rows.rows[index(first + i)]);
+            for (std::int64_t c = mine.begin; c < mine.end; ++c)
+                to[c] += outputs.row(i)[c];
+        }
+    }
+}
+
+float shared_scale(CpuWorkspace& w, int row) {
+    return 1.0f / (1.0f + std::exp(-router_products(w, row + 1).row(row)[w.config.experts.n_experts]));
+}
+
+} // namespace entrodraft::model

@@ -1,0 +1,29 @@
+// Rows of a beam search on their way to the coordinator: of each row and rank the sum behind its probabilities and the
+// first few logits, which is all that the search looks at.
+//
+// Called by target_rows.cpp and by the drafter.
+#pragma once
+
+#include "model/cpu/kernels.h"
+#include "spec/beams/beam_search.h"
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+namespace entrodraft::spec {
+
+// Of a rank's slice of a row. Bytes of `n` candidates. Local.
+std::size_t beam_row_bytes(std::size_t n);
+// `all` is the whole slice, whose sum counts, `allowed` the first of it that may follow (-infinity: not): the first n
+// of these. Token ids count from `first_token`. Local.
+void encode_beam_row(std::span<const float> all, std::span<const float> allowed, TokenId first_token, std::size_t n,
+                     std::span<std::byte> to);
+// Of what all ranks made of a row, in their order: the first n. Throws std::runtime_error where a logit is no number.
+// Local.
+std::vector<BeamCandidate> decode_beam_row(std::span<const std::span<const std::byte>> parts, std::size_t n);
+
+// log_softmax of a row, in place. Throws std::runtime_error where a logit is no number. Local.
+void to_log_probs(std::span<float> row);
+
+} // namespace entrodraft::spec

@@ -1,0 +1,75 @@
+// Beam search of one text, with the semantics of transformers 5: which continuations go on, which are finished, when
+// the search ends.
+//
+// Knows no model and no cache: rows of candidates go in, beams come out. Called by the coordinator.
+#pragma once
+
+#include "spec/request.h"
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+namespace entrodraft::spec {
+
+// A token that may follow a beam, and its logarithmic probability behind it (processed, if the request asks for that).
+struct BeamCandidate {
+    TokenId token = -1;
+    float log_prob = 0;
+};
+
+// The first `n` by log_prob, of equal ones those of the lower token; tokens without probability are left out. `row` is
+// of all tokens from 0 on. Local.
+std::vector<BeamCandidate> best_candidates(std::span<const float> row, std::size_t n);
+
+class BeamSearch {
+  public:
+    struct Beam {
+        float score = 0;             // sum of logarithmic probabilities
+        std::vector<TokenId> tokens; // behind the prompt
+        int parent = 0;              // the beam of the step before that it continues
+    };
+    struct Finished {
+        std::vector<TokenId> tokens; // with the end-of-text token
+        float score = 0;             // with the length penalty
+        bool ended = false;          // by an end-of-text token; else by its length
+    };
+
+    // Of at least one beam, for at most `max_new_tokens` >= 1 tokens.
+    BeamSearch(const BeamOptions& options, int max_new_tokens, std::span<const TokenId> eos_tokens);
+
+    // Candidates that a row must bring, at least, where it has as many: num_beams that do not end the text.
+    std::size_t candidates_per_row() const { return n_beams() + eos_tokens_.size(); }
+    // One token more. `rows`: of each running beam. Ties go to the lower beam, then the lower token.
+    void step(std::span<const std::vector<BeamCandidate>> rows);
+
+    bool ended() const { return ended_; }
+    std::size_t n_beams() const { return static_cast<std::size_t>(options_.num_beams); }
+    int max_new_tokens() const { return max_new_tokens_; }
+    int length() const { return length_; } // tokens behind the prompt
+    // Those that go on, the best first; at first one without tokens. They do not end the text.
+    std::span<const Beam> running() const { return running_; }
+    // The best first; num_beams at most.
+    std::span<const Finished> finished() const { return finished_; }
+    bool ends_text(TokenId token) const;
+
+  private:
+    struct Extended {
+        float score = 0;
+        int beam = 0;
+        TokenId token = 0;
+    };
+    void add_finished(const Extended& extended);
+    bool can_improve() const;
+
+    BeamOptions options_;
+    int max_new_tokens_;
+    std::vector<TokenId> eos_tokens_;
+    std::vector<Beam> running_ = {Beam{}};
+    std::vector<Finished> finished_;
+    int length_ = 0;
+    bool can_improve_ = true; // once false, it stays so
+    bool ended_ = false;
+};
+
+} // namespace entrodraft::spec

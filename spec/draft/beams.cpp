@@ -1,0 +1,300 @@
+// The draft continues the target's beams by a beam search of its own, wider than the target's, one level of its tree a
+// pass (Zhang et al. 2025, "AtSpeed", with fixed widths). The target accepts a level where all of its beams are in it.
+//
+// How wide a level is, and how many there are, the draft's own entropy decides. The chance that a level of w tokens is
+// accepted is learnt from the mean entropy of the rows behind it, and from by how much the score of its last token is
+// below that of the last that would do if draft and target agreed. A level has the width at which (expected levels) -
+// (the run's levels a second) * (seconds of the target's rows) is largest, and drafting ends where that is not above 0.
+#include "spec/draft/beams.h"
+
+#include "spec/beams/beam_rows.h"
+#include "spec/beams/beam_tree.h"
+#include "spec/draft/model_drafter.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+namespace entrodraft::spec {
+
+namespace {
+
+constexpr int kMaxLevels = 8;
+constexpr std::size_t kMaxWidth = 4;          // of a level, in beams of the target
+constexpr int kFirstGap = 8, kLastGap = 2048; // rounds without drafting, before one is tried
+
+// Of a level: DraftedToken::probability is exp(-(how far its last score is below the num_beams-th)).
+constexpr TokenChance::Weights kFirstWeights = {0, -0.5, -0.8, 0};
+
+struct LevelToken {
+    TokenId token = 0;
+    int parent = 0; // row of the round: an end, or a drafted token behind the ends
+    float score = 0;
+    int node = BeamTree::kText; // once the model has read it
+};
+
+class BeamDrafter final : public Drafter {
+  public:
+    BeamDrafter(model::Decoder& model, const DraftSetting& setting)
+        : model_(model), setting_(setting), texts_(model, setting.n_slots, setting.limits.vocab_size),
+          slots_(static_cast<std::size_t>(setting.n_slots)) {}
+
+    std::string name() const override { return "model"; }
+    std::size_t weight_bytes() const override { return model_.weight_bytes(); }
+    void begin_sequence(int slot, const Request& request) override {
+        texts_.begin_sequence(slot);
+        texts_.take_source(slot, request.source);
+        slots_[static_cast<std::size_t>(slot)] = {};
+    }
+    void prefill(int slot, std::span<const TokenId> prompt) override { texts_.prefill(slot, prompt); }
+    void propose(std::span<const DraftTask> tasks) override {
+        for (const DraftTask& task : tasks) {
+            task.draft->clear();
+            const double began = setting_.clock.now_seconds();
+            draft(task, slots_[static_cast<std::size_t>(task.slot)]);
+            task.draft->seconds = setting_.clock.now_seconds() - began;
+        }
+    }
+
+  private:
+    struct Slot {
+        std::optional<BeamTree> tree;
+        std::vector<DraftedToken> levels; // that were drafted in the last round
+        int length = 0;                   // of the beams then
+        int rounds_without = 0, gap = kFirstGap;
+    };
+
+    struct Level {
+        std::vector<LevelToken> tokens; // its candidates, the best first
+        float entropy = 0;              // mean of the rows that they follow
+    };
+
+    void draft(const DraftTask& task, Slot& slot);
+    void learn(const BeamSearch& search, Slot& slot);
+    bool begins(const DraftTask& task, Slot& slot) const;
+    Level first_level(const DraftTask& task, Slot& slot);
+    Level next_level(const DraftTask& task, Slot& slot, std::vector<LevelToken>& above);
+    Level level_behind(const DraftTask& task, std::span<const LevelToken> above, std::span<const int> first_rows,
+                       BeamTree& tree);
+    model::PassResult pass(BeamTree& tree, std::span<const int> logit_rows);
+    static void count_pass(const DraftTask& task, const BeamTree& tree) {
+        ++task.draft->passes;
+        task.draft->further_rows += tree.n_rows() - 1;
+    }
+    DraftedToken seen(const Level& level, std::size_t width, std::size_t n_beams) const;
+    std::size_t choose_width(const DraftTask& task, const Level& level, double reach) const;
+    double row_seconds(const DraftTask& task, std::size_t rows, std::size_t more) const;
+
+    model::Decoder& model_;
+    DraftSetting setting_;
+    ModelTexts texts_;
+    std::vector<Slot> slots_;
+    TokenChance chance_{kFirstWeights};
+    double mean_chance_ = 0.5; // of first levels
+    BeamPass pass_;
+};
+
+// ---- what pays ----
+
+// The levels of the last round that were verified.
+void BeamDrafter::learn(const BeamSearch& search, Slot& slot) {
+    constexpr double kStep = 0.05;
+    const int accepted = search.length() - slot.length - 1;
+    for (int i = 0; i < std::min(accepted + 1, static_cast<int>(slot.levels.size())); ++i)
+        chance_.learn(slot.levels[static_cast<std::size_t>(i)], 0, i < accepted);
+    if (!slot.levels.empty()) {
+        mean_chance_ += kStep * ((accepted > 0 ? 1 : 0) - mean_chance_);
+        slot.gap = accepted > 0 ? kFirstGap : slot.gap;
+    }
+    slot.levels.clear();
+    slot.length = search.length();
+}
+
+double BeamDrafter::row_seconds(const DraftTask& task, std::size_t rows, std::size_t more) const {
+    return task.gain->target_seconds(static_cast<int>(rows + more)) - task.gain->target_seconds(static_cast<int>(rows));
+}
+
+// Whether a first level is worth a pass of the draft and twice the target's beams as rows; now and then one is tried.
+bool BeamDrafter::begins(const DraftTask& task, Slot& slot) const {
+    const double rate = task.gain->tokens_per_second();
+    const std::size_t n = task.beams->n_beams();
+    if (mean_chance_ >= rate * (task.gain->draft_seconds(1, static_cast<double>(n) - 1) + row_seconds(task, n, 2 * n)))
+        return true;
+    if (++slot.rounds_without < slot.gap) return false;
+    slot.rounds_without = 0;
+    slot.gap = std::min(2 * slot.gap, kLastGap);
+    return true;
+}
+
+DraftedToken BeamDrafter::seen(const Level& level, std::size_t width, std::size_t n_beams) const {
+    const float needed = level.tokens[std::min(n_beams, level.tokens.size()) - 1].score;
+    return {level.entropy, std::exp(level.tokens[width - 1].score - needed)};
+}
+
+// Tokens of the level, behind a path of levels that is accepted with the chance `reach`; 0: none is worth its rows.
+std::size_t BeamDrafter::choose_width(const DraftTask& task, const Level& level, double reach) const {
+    const std::size_t n_beams = task.beams->n_beams(), rows = task.beams->running().size() + task.draft->tokens.size();
+    const std::size_t room = static_cast<std::size_t>(std::max(task.max_tokens, 0)) - task.draft->tokens.size();
+    const double rate = task.gain->tokens_per_second();
+    std::size_t best = 0;
+    double best_gain = 0;
+    for (std::size_t half = 2; half <= 2 * kMaxWidth; ++half) {
+        const std::size_t width = std::min(half * n_beams / 2, level.tokens.size());
+        if (width == 0 || width > room) break;
+        const double gain = reach * chance_.of(seen(level, width, n_beams), 0) - rate * row_seconds(task, rows, width);
+        if (gain > best_gain) {
+            best_gain = gain;
+            best = width;
+        }
+    }
+    return best;
+}
+
+// ---- passes ----
+
+model::PassResult BeamDrafter::pass(BeamTree& tree, std::span<const int> logit_rows) {
+    BeamTree* const trees[] = {&tree};
+    pass_.set(trees);
+    model::Pass pass = pass_.pass(model::LogitSummary::entropy);
+    pass.logit_rows = logit_rows;
+    pass.summary_vocab = setting_.limits.vocab_size;
+    return model_.forward(pass);
+}
+
+// Reads what of the target's beams the model has not read, their last tokens in the last pass.
+BeamDrafter::Level BeamDrafter::first_level(const DraftTask& task, Slot& slot) {
+    BeamTree& tree = *slot.tree;
+    std::vector<LevelToken> ends;
+    std::vector<std::vector<TokenId>> paths;
+    for (const BeamSearch::Beam& beam : task.beams->running()) {
+        std::vector<TokenId>& path = paths.emplace_back(1, task.tokens.back()); // of the prompt
+        path.insert(path.end(), beam.tokens.begin(), beam.tokens.end());
+        ends.push_back({path.back(), 0, beam.score});
+    }
+    const int max_rows = model_.max_rows() - static_cast<int>(paths.size());
+    for (bool is_read = false; !is_read;) {
+        std::vector<int> nodes;
+        std::vector<std::size_t> n_read;
+        for (const std::vector<TokenId>& path : paths) { // the last token is read anew: its row is wanted
+            const BeamTree::Walk way = tree.walk(std::span(path).first(path.size() - 1));
+            nodes.push_back(way.node);
+            n_read.push_back(way.n);
+        }
+        nodes = tree.begin_pass(std::move(nodes), model_.max_rows(), &model_);
+        is_read = true;
+        for (std::size_t i = 0; i < paths.size(); ++i)
+            for (std::size_t k = n_read[i]; k + 1 < paths[i].size() && is_read; ++k) {
+                const int child = tree.child(nodes[i], paths[i][k]);
+                nodes[i] = child >= 0 ? child : tree.add(paths[i][k], nodes[i]);
+                is_read = tree.n_rows() < max_rows || (i + 1 == paths.size() && k + 2 == paths[i].size());
+            }
+        for (std::size_t i = 0; i < paths.size() && is_read; ++i)
+            ends[i].node = tree.add(paths[i].back(), nodes[i]);
+        count_pass(task, tree);
+        if (!is_read) pass(tree, {});
+    }
+    std::vector<int> rows;
+    for (std::size_t i = 0; i < ends.size(); ++i)
+        rows.push_back(static_cast<int>(i));
+    return level_behind(task, ends, rows, tree);
+}
+
+// `above` are drafted, the last of the draft's tokens.
+BeamDrafter::Level BeamDrafter::next_level(const DraftTask& task, Slot& slot, std::vector<LevelToken>& above) {
+    BeamTree& tree = *slot.tree;
+    std::vector<int> parents;
+    for (const LevelToken& token : above)
+        parents.push_back(token.node);
+    parents = tree.begin_pass(std::move(parents), static_cast<int>(above.size()), &model_);
+    std::vector<int> rows;
+    const std::size_t first = task.beams->running().size() + task.draft->tokens.size() - above.size();
+    for (std::size_t i = 0; i < above.size(); ++i) {
+        above[i].node = tree.add(above[i].token, parents[i]);
+        rows.push_back(static_cast<int>(first + i));
+    }
+    count_pass(task, tree);
+    return level_behind(task, above, rows, tree);
+}
+
+// What follows the last rows of the pass, which are those of `above`; `first_rows`: theirs in the round.
+BeamDrafter::Level BeamDrafter::level_behind(const DraftTask& task, std::span<const LevelToken> above,
+                                             std::span<const int> first_rows, BeamTree& tree) {
+    std::vector<int> rows;
+    for (const LevelToken& token : above)
+        rows.push_back(token.node - tree.first_of_pass());
+    const model::PassResult result = pass(tree, rows);
+    const std::size_t n = kMaxWidth * task.beams->n_beams();
+    Level level;
+    for (std::size_t i = 0; i < above.size(); ++i) {
+        const model::kernels::LogitStats& stats = result.summaries[i];
+        const auto logits =
+            result.logits.subspan(i * result.logits_stride, static_cast<std::size_t>(setting_.limits.vocab_size));
+        for (const BeamCandidate& each : best_candidates(logits, n + setting_.limits.eos_tokens.size())) {
+            if (task.beams->ends_text(each.token)) continue; // a beam ends there, and none goes on
+            const auto log_prob = static_cast<float>(static_cast<double>(each.log_prob) - stats.log_sum_exp());
+            level.tokens.push_back({each.token, first_rows[i], above[i].score + log_prob, above[i].node});
+        }
+        level.entropy += static_cast<float>(stats.entropy_nats()) / static_cast<float>(above.size());
+    }
+    std::ranges::stable_sort(level.tokens, std::greater<>(), &LevelToken::score);
+    level.tokens.resize(std::min(level.tokens.size(), n));
+    return level;
+}
+
+void BeamDrafter::draft(const DraftTask& task, Slot& slot) {
+    const BeamSearch& search = *task.beams;
+    learn(search, slot);
+    // The target's own token ends each round, and the last one is never drafted.
+    const int context = model_.config().max_positions - static_cast<int>(task.tokens.size()) - search.length() + 1;
+    const int most = std::min({kMaxLevels, search.max_new_tokens() - search.length() - 1, context});
+    if (most <= 0 || task.max_tokens <= 0) {
+        task.draft->end = DraftEnd::budget;
+        return;
+    }
+    if (!begins(task, slot)) {
+        task.draft->end = DraftEnd::rule;
+        return;
+    }
+    if (!slot.tree) {
+        texts_.prefill(task.slot, task.tokens); // what is not read: the source, where the prompt is a single token
+        slot.tree.emplace(task.slot, static_cast<int>(task.tokens.size()) - 1, model_.cache().shape().capacity);
+    }
+    Level level = first_level(task, slot);
+    double reach = 1;
+    task.draft->end = DraftEnd::cap;
+    for (int depth = 1; depth <= most; ++depth) {
+        const std::size_t width = choose_width(task, level, reach);
+        task.draft->end = DraftEnd::rule;
+        if (width == 0) return;
+        const DraftedToken token = seen(level, width, search.n_beams());
+        slot.levels.push_back(token);
+        const double chance = chance_.of(token, 0);
+        reach *= chance;
+        level.tokens.resize(width);
+        for (const LevelToken& each : level.tokens) {
+            task.draft->tokens.push_back(each.token);
+            task.draft->parents.push_back(static_cast<std::int8_t>(each.parent));
+            task.draft->entropies_nats.push_back(level.entropy);
+            task.draft->probabilities.push_back(token.probability);
+        }
+        // Another level costs a pass of the draft, and rows of at least the target's beams.
+        const std::size_t rows = search.running().size() + task.draft->tokens.size();
+        const Draft& draft = *task.draft;
+        const double seconds =
+            task.gain->draft_seconds(draft.passes + 1, draft.further_rows + static_cast<int>(width) - 1) -
+            task.gain->draft_seconds(draft.passes, draft.further_rows) + row_seconds(task, rows, search.n_beams());
+        task.draft->end = depth == most ? DraftEnd::budget : DraftEnd::rule;
+        const bool has_room = task.draft->tokens.size() + search.n_beams() <= static_cast<std::size_t>(task.max_tokens);
+        if (depth == most || !has_room || reach * chance <= task.gain->tokens_per_second() * seconds) return;
+        level = next_level(task, slot, level.tokens);
+    }
+}
+
+} // namespace
+
+std::unique_ptr<Drafter> make_beam_drafter(model::Decoder& model, const DraftSetting& setting) {
+    return std::make_unique<BeamDrafter>(model, setting);
+}
+
+} // namespace entrodraft::spec

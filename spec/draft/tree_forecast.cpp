@@ -1,0 +1,66 @@
+// A tree's growth as numbers that a GPU reads levels by: see DeviceTreePlan. What cannot be known before the first row
+// is taken as it was in the last round.
+#include "spec/draft/tree_growth.h"
+
+#include <algorithm>
+
+namespace entrodraft::spec {
+
+static_assert(DeviceTreePlan::kMaxNodes == Packet::kMaxDraftTokens);
+
+DeviceTreePlan TreeShape::plan(double residual) const {
+    DeviceTreePlan plan;
+    plan.n_children = plan.width = options_.most_children();
+    plan.n_eos = static_cast<int>(std::min<std::size_t>(limits_.eos_tokens.size(), DeviceTreePlan::kMaxEos));
+    std::copy_n(limits_.eos_tokens.begin(), plan.n_eos, plan.eos);
+    if (is(TreeOptions::Shape::eagle2)) plan.shape = DeviceTreePlan::Shape::probability;
+    if (is(TreeOptions::Shape::expected_gain)) {
+        plan.shape = DeviceTreePlan::Shape::gain;
+        plan.min_reach = kMinReach;
+        for (std::size_t rank = 0; rank < chances_.size(); ++rank) {
+            const TokenChance::Weights& weights = chances_[rank].weights();
+            const double of_rank[3] = {weights[0] + weights[3] * residual, weights[1], weights[2]};
+            std::copy_n(of_rank, 3, plan.weights[rank]);
+        }
+        std::copy_n(emitted_.begin(), plan.n_children, plan.mean_chances);
+    }
+    if (!is(TreeOptions::Shape::fixed)) return plan;
+    std::vector<int> depths(children_.size(), 0);                 // [path + 1]
+    std::vector<int> inner(children_.size() + 1, 0);              // nodes of a depth that have children
+    for (std::size_t path = 0; path < children_.size(); ++path) { // parents before children
+        plan.child_counts[path] = static_cast<std::uint8_t>(children_[path].size());
+        if (children_[path].empty()) continue;
+        plan.first_child[path] = static_cast<std::uint8_t>(children_[path].front());
+        ++inner[static_cast<std::size_t>(depths[path])];
+        for (const int child : children_[path])
+            depths[static_cast<std::size_t>(child + 1)] = depths[path] + 1;
+    }
+    plan.width = *std::ranges::max_element(inner);
+    return plan;
+}
+
+DeviceTreePlan TreeGrowth::forecast() const {
+    DeviceTreePlan plan = shape_->plan(residual_);
+    if (task_->request->ignore_eos) plan.n_eos = 0;
+    // Those of a level are read if another may follow it.
+    const auto left = static_cast<std::size_t>(std::min(task_->left_tokens, shape_->options().most_levels()));
+    const int most = static_cast<int>(std::min(left, room_.along_path - text_.size())) - 1;
+    plan.max_levels = std::max(most, 0);
+    if (!task_->rule->options().type().weighs_costs) {
+        plan.rule = task_->rule->forecast(plan.max_levels + 1);
+        plan.max_levels = std::min(plan.max_levels, plan.rule.max_rows - 1);
+    }
+    const int nodes = std::min(DeviceTreePlan::kMaxNodes, plan.width * plan.max_levels);
+    plan.max_nodes = static_cast<int>(std::min(static_cast<std::size_t>(nodes), room_.in_all - text_.size()));
+    if (plan.shape != DeviceTreePlan::Shape::gain || !task_->gain) return plan;
+    const GainModel& costs = *task_->gain;
+    const double needed = costs.tokens_per_second();
+    if (needed <= 0) plan.max_levels = 0; // level by level until it is known
+    plan.of_target_row = needed * row_seconds(n_proposed_);
+    plan.of_row = needed * (costs.draft_seconds(1, 1) - costs.draft_seconds(1));
+    for (int k = 0; k < DeviceTreePlan::kLevels; ++k) // whose first row comes with the pass
+        plan.of_passes[k] = needed * (costs.draft_seconds(k + 2, -k - 1) - costs.draft_seconds(1));
+    return plan;
+}
+
+} // namespace entrodraft::spec

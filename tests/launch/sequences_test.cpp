@@ -1,0 +1,81 @@
+// Several texts of a line from outside: beams and samples.
+#include "tests/launch/command_line.h"
+
+#include <gtest/gtest.h>
+
+namespace sequences_test {
+
+using namespace test;
+
+Strings generate(const std::string& input, const Strings& more) {
+    return Strings{"generate", "--target", kTarget, "--input", input, "--max-new-tokens", "12", "--quiet"} + more;
+}
+
+Json without_stats(Json line) {
+    line.erase("stats");
+    return line;
+}
+
+std::vector<Json> served(const Ended& ended) {
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    std::vector<Json> lines;
+    for (const Json& line : lines_of(ended.out))
+        lines.push_back(without_stats(line));
+    return lines;
+}
+
+TEST(CliBeams, ALineHasTheBestTextsAndADraftChangesNothing) {
+    const ScratchFile input(R"({"prompt_token_ids": [5, 9, 30], "num_return_sequences": 3}
+{"prompt_token_ids": [7, 7], "num_beams": 2, "length_penalty": 0, "early_stopping": "never"})");
+    const Strings plain = generate(input.path(), {"--num-beams", "4"});
+    const std::vector<Json> lines = served(run(plain));
+    ASSERT_EQ(lines.size(), 2U);
+    ASSERT_EQ(lines[0]["sequences"].size(), 3U);
+    EXPECT_EQ(lines[1]["sequences"].size(), 1U);
+    EXPECT_EQ(lines[0]["token_ids"], lines[0]["sequences"][0]["token_ids"]);
+    EXPECT_EQ(lines[0]["text"], lines[0]["sequences"][0]["text"]);
+    EXPECT_GE(lines[0]["sequences"][0]["score"], lines[0]["sequences"][1]["score"]);
+    EXPECT_NE(lines[0]["sequences"][0]["token_ids"], lines[0]["sequences"][1]["token_ids"]);
+    const Strings drafted = plain + Strings{"--draft", kDraft};
+    EXPECT_EQ(served(run(drafted + Strings{"--batch-size", "2", "--check"})), lines);
+    const std::vector<Json> of_two = served(run_ranks(2, plain));
+    for (const Strings& placement : {Strings{}, {"--draft-placement", "sharded"}})
+        EXPECT_EQ(served(run_ranks(2, drafted + placement)), of_two);
+    EXPECT_EQ(served(run_ranks(2, drafted + Strings{"--draft-placement", "dedicated"})), lines);
+}
+
+TEST(CliBeams, LinesThatAskForOthersAreErrorLines) {
+    const ScratchFile input(R"({"prompt_token_ids": [5], "num_beams": 5}
+{"prompt_token_ids": [5], "temperature": 1}
+{"prompt_token_ids": [5], "num_return_sequences": 5}
+{"prompt_token_ids": [5], "early_stopping": 1}
+{"prompt_token_ids": [5], "num_samples": 2}
+{"prompt_token_ids": [5], "stop": "x"})");
+    const Ended ended = run(generate(input.path(), {"--num-beams", "4"}));
+    const std::vector<Json> lines = lines_of(ended.out);
+    ASSERT_EQ(lines.size(), 6U);
+    const char* parts[] = {
+        "use --num-beams 5",      "temperature must be 0",        "num_return_sequences must be 1 to num_beams",
+        "early_stopping must be", "num_samples does not go with", "stop strings do not go with"};
+    for (std::size_t i = 0; i < lines.size(); ++i)
+        EXPECT_NE(lines[i].value("error", "").find(parts[i]), std::string::npos) << lines[i];
+}
+
+TEST(CliSamples, AreTheTextsOfTheLineWithTheSeedsFromItsOwnOn) {
+    const ScratchFile input(R"({"id": "a", "prompt_token_ids": [5, 9, 30], "seed": 7})");
+    const Strings sampled = generate(input.path(), {"--temperature", "1"});
+    const std::vector<Json> lines = served(run(sampled + Strings{"--num-samples", "3"}));
+    ASSERT_EQ(lines.size(), 1U);
+    ASSERT_EQ(lines[0]["sequences"].size(), 3U);
+    for (int i = 0; i < 3; ++i) {
+        const ScratchFile one(R"({"id": "a", "prompt_token_ids": [5, 9, 30], "seed": )" + std::to_string(7 + i) + "}");
+        const std::vector<Json> alone = served(run(generate(one.path(), {"--temperature", "1"})));
+        EXPECT_EQ(lines[0]["sequences"][static_cast<std::size_t>(i)]["token_ids"], alone.at(0)["token_ids"]);
+        EXPECT_FALSE(alone.at(0).contains("sequences"));
+    }
+    EXPECT_EQ(lines[0]["token_ids"], lines[0]["sequences"][0]["token_ids"]);
+    for (const Strings& more : {Strings{"--batch-size", "2"}, {"--draft", kDraft}})
+        EXPECT_EQ(served(run(sampled + Strings{"--num-samples", "3"} + more)), lines);
+}
+
+} // namespace sequences_test
