@@ -20,6 +20,7 @@ import statistics
 import sys
 import tempfile
 import time
+import typing
 
 import synthetic_texts
 import theory
@@ -35,12 +36,18 @@ SOLVING_STEPS = 16
 # The paper's alphas and costs; its draft's operations are 0.05 of the target's.
 LEVIATHAN = theory.Plan([number / 10 for number in range(1, 10)], [0.01, 0.02, 0.05, 0.1, 0.2, 0.5], [0.05] * 6, 127)
 REPETITIONS = 20  # of each pass that is timed: a cap of 100 tokens has 101 kinds of passes
+TPU_V4_GB_PER_S = 1200  # Jouppi et al. 2023
 
 
 # ---- data ----
 
 def load():
-    return {preset["name"]: preset for preset in json.loads(DATA.read_text(encoding="utf-8"))}
+    presets = {preset["name"]: preset for preset in json.loads(DATA.read_text(encoding="utf-8"))}
+    for preset in presets.values():
+        for case in preset.get("cases", []):
+            if "shapes" in case:
+                case.update(shape_costs(*case["shapes"]))
+    return presets
 
 
 def rows_of(case):
@@ -75,6 +82,36 @@ def published_ms(case, rule):
 
 def over(base, value):
     return base / value if base and value else None
+
+
+# ---- costs of shapes ----
+
+class T5(typing.NamedTuple):
+    """The decoder of a T5 v1.1."""
+
+    layers: int
+    hidden: int
+    inner: int  # heads * d_kv
+    intermediate: int
+    vocab: int = 32128
+
+    @property
+    def weights_of_a_pass(self):
+        """Self-attention, queries and outputs of cross-attention (its keys and values are made once a source), a gated MLP,
+        and the head."""
+        return self.layers * self.hidden * (6 * self.inner + 3 * self.intermediate) + self.hidden * self.vocab
+
+
+T5_SHAPES = {"T5-small": T5(8, 512, 384, 1024), "T5-base": T5(12, 768, 768, 2048), "T5-large": T5(24, 1024, 1024, 2816),
+             "T5-XXL": T5(24, 4096, 4096, 10240)}
+
+
+def shape_costs(target, draft):
+    """Fields of a case whose passes take as long as reading their weights."""
+    t_target, t_draft = (2 * T5_SHAPES[name].weights_of_a_pass / (TPU_V4_GB_PER_S * 1e6) for name in (target, draft))
+    return {"t_target_ms": t_target, "t_draft_ms": t_draft,
+            "costs_origin": f"computed: bfloat16 weights that the decoders of {target} and {draft} read in a pass, at the "
+                            f"{TPU_V4_GB_PER_S:,} GB/s of a TPU v4"}
 
 
 # ---- the i.i.d. model of Leviathan et al. ----
@@ -232,8 +269,9 @@ def cost_options(costs):
 def costs_text(case):
     if "c" in case:
         return f"c {case['c']:.4f} ({case['costs_origin']})"
-    text = (f"t_draft {case['t_draft_ms']:g} ms, t_target {case['t_target_ms']:g} ms for any number of rows "
+    text = (f"t_draft {case['t_draft_ms']:.4g} ms, t_target {case['t_target_ms']:.4g} ms for any number of rows "
             f"({case['costs_origin']})")
+    text += f"; c {cost_ratio(case):.4f}, published {case['published_c']:g}" if "published_c" in case else ""
     simulated = case.get("simulation_costs")
     return text + (f"; rows of its simulation at {simulated['t_draft_ms']:g} and {simulated['t_target_ms']:g} ms, as there"
                    if simulated else "")
@@ -504,6 +542,11 @@ def iid_of(alpha):
     return value
 
 
+def iid_at_published_c(case, row):
+    k, c = constant_of(row), case.get("published_c")
+    return walltime_factor(row["alpha"], k, c) if k and c and "alpha" in row else None
+
+
 def published_alpha_of(case, row):
     return row["alpha"] if "alpha" in row else share_alpha(case, row)
 
@@ -538,6 +581,7 @@ IID_COLUMNS = [
     ("published accepted/drafted put in for alpha", "iid_speedup_of_published_share", 3, iid_of(field("accepted_share"))),
     ("alpha of that share", "iid_alpha_of_published_share", 3, share_alpha),
     ("speed-up at published alpha", "iid_speedup_of_published_alpha", 3, iid_of(published_alpha_of)),
+    ("and at published c", "iid_speedup_of_published_alpha_and_c", 3, iid_at_published_c),
     ("speed-up at our alpha", "iid_speedup", 3, ours("iid_speedup")),
     ("tokens/pass at published alpha, k 3", "iid_tokens_per_pass_of_published_alpha_k_3", 2, tokens_at(3)),
     ("k 7", "iid_tokens_per_pass_of_published_alpha_k_7", 2, tokens_at(7))]

@@ -46,7 +46,9 @@ DRAFT_SETTINGS = ("num_assistant_tokens", "num_assistant_tokens_schedule", "assi
 
 
 def load(directory, dtype, device="cpu"):
-    model = transformers.AutoModelForCausalLM.from_pretrained(directory, dtype=getattr(torch, dtype)).eval().to(device)
+    has_encoder = transformers.AutoConfig.from_pretrained(directory).is_encoder_decoder
+    kind = transformers.AutoModelForSeq2SeqLM if has_encoder else transformers.AutoModelForCausalLM
+    model = kind.from_pretrained(directory, dtype=getattr(torch, dtype)).eval().to(device)
     model.generation_config.eos_token_id = None  # both sides ignore EOS: equal lengths
     return model
 
@@ -57,13 +59,17 @@ def generate(model, prompt, n, **options):
     began = time.perf_counter()
     out = model.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=n,
                          pad_token_id=0, **options)
-    tokens = out[0, ids.shape[1]:].tolist()  # a GPU has done them all when they are here
+    before = 1 if model.config.is_encoder_decoder else len(prompt)
+    tokens = out[0, before:].tolist()  # a GPU has done them all when they are here
     return tokens, time.perf_counter() - began
 
 
 def margins(model, prompt, tokens):
     """Best less second-best logit over the largest magnitude, at each new token, from one pass over the text."""
-    logits = model(torch.tensor([prompt + tokens[:-1]], device=model.device)).logits[0, len(prompt) - 1:]
+    read, more = (prompt, {}) if not model.config.is_encoder_decoder else ([model.config.decoder_start_token_id], {
+        "input_ids": torch.tensor([prompt], device=model.device)})
+    ids = torch.tensor([read + tokens[:-1]], device=model.device)
+    logits = (model(**more, decoder_input_ids=ids) if more else model(ids)).logits[0, len(read) - 1:]
     best = logits.topk(2, dim=-1).values
     return ((best[:, 0] - best[:, 1]) / logits.abs().amax(-1)).tolist()
 

@@ -28,7 +28,7 @@ FIELDS = {"name", "kind", "source", "about", "setting", "cases", "facts", "notes
 SETTING = {"prompt", "prompt_tokens", "max_new_tokens", "mean_new_tokens", "max_draft_tokens", "no_repeat_ngram_size",
            "top_p", "dtype", "drafter", "ngram_min", "ngram_max", "ngram_match", "ngram_full"}
 CASE = {"name", "temperature", "t_draft_ms", "t_target_ms", "c", "costs_origin", "simulation_costs", "alpha", "alpha_from",
-        "matching_share", "cascade", "rows"}
+        "matching_share", "cascade", "rows", "shapes", "published_c"}
 DEMO = ["--target", str(ROOT / "model/demo/target"), "--draft", str(ROOT / "model/demo/draft")]
 
 
@@ -126,6 +126,26 @@ class Formulas(unittest.TestCase):
 
     def test_the_spread_of_texts(self):
         self.assertEqual(presets.spread_of([3, 1]), {"mean": 2, "deviation": math.sqrt(2), "p90": 3, "p99": 3})
+
+
+    def test_a_pass_of_t5_reads_the_matrices_of_its_decoder_that_the_source_has_no_part_in(self):
+        path = ROOT / "tests/model/encoder_decoders/t5-untied/target"
+        config = json.loads((path / "config.json").read_text())
+        with open(path / "model.safetensors", "rb") as file:
+            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        read = sum(math.prod(tensor["shape"]) for name, tensor in header.items() if len(tensor.get("shape", [])) == 2
+                   and (name.startswith("decoder.block") and "EncDecAttention.k" not in name and "EncDecAttention.v" not in name
+                        and "bias" not in name or name == "lm_head.weight"))
+        shape = presets.T5(config["num_decoder_layers"], config["d_model"], config["num_heads"] * config["d_kv"],
+                           config["d_ff"], config["vocab_size"])
+        self.assertEqual(shape.weights_of_a_pass, read)
+
+    def test_table_2_is_replayed_at_the_costs_of_its_shapes(self):
+        for case in DATA["leviathan-table-2"]["cases"]:
+            self.assertAlmostEqual(case["t_target_ms"], 9.28, delta=0.01)
+            c, row = presets.cost_ratio(case), case["rows"][0]
+            self.assertTrue(0.3 * case["published_c"] < c < 0.65 * case["published_c"], case["name"])
+            self.assertGreater(presets.iid_of(presets.published_alpha_of)(case, row), presets.iid_at_published_c(case, row))
 
 
 class SyntheticTexts(unittest.TestCase):

@@ -42,6 +42,35 @@ TEST(CliEncoderDecoders, TokensAreThoseOfTransformersWithAndWithoutADraft) {
     }
 }
 
+TEST(CliEncoderDecoders, TheDemoPairRestoresTheTextThatItsTargetRestoresAlone) {
+    const std::string demo = ENTRODRAFT_SOURCE_DIR "/model/demo/t5/";
+    std::ifstream prompts(demo + "prompts.jsonl");
+    std::string first, second;
+    std::getline(prompts, first);
+    std::getline(prompts, second);
+    const ScratchFile input(first + "\n" + second + "\n");
+    const Strings plain = {"generate",   "--target", demo + "target", "--input",
+                           input.path(), "--quiet",  "--threads",     "1"};
+    for (const char* temperature : {"0", "1"}) {
+        SCOPED_TRACE(temperature);
+        const Strings sampled = plain + Strings{"--temperature", temperature, "--seed", "1"};
+        const Ended alone = run(sampled);
+        ASSERT_EQ(alone.code, 0) << alone.err;
+        const Strings drafted = sampled + Strings{"--draft", demo + "draft"};
+        for (const Ended& ended : {run(drafted), run_ranks(2, drafted), run(sampled + Strings{"--drafter", "ngram"})}) {
+            ASSERT_EQ(ended.code, 0) << ended.err;
+            const auto lines = lines_of(ended.out), wanted = lines_of(alone.out);
+            ASSERT_EQ(lines.size(), 2u);
+            for (std::size_t i = 0; i < 2; ++i) {
+                EXPECT_EQ(lines[i]["text"], wanted[i]["text"]);
+                EXPECT_EQ(lines[i]["finish_reason"], "stop");
+            }
+        }
+        const auto lines = lines_of(run(drafted).out);
+        EXPECT_GT(lines[0]["stats"]["accepted"], lines[0]["stats"]["rounds"]);
+    }
+}
+
 TEST(CliEncoderDecoders, TextIsTheSourceAndTheDecodersTextMayBeginWithMore) {
     const ScratchFile input(R"({"prompt": "a fox, and ten  bees."}
 {"prompt": "a fox, and ten  bees.", "decoder_prompt": "ten"})");
