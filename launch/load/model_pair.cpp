@@ -160,20 +160,6 @@ int max_source_of(const OpenedPair& opened, int positions) {
     return positions;
 }
 
-// Models with an encoder run on CPUs alone: a device that was left to the program becomes one, in a line that says so.
-// Throws OrderlyFailure.
-void require_cpu_for_encoders(const OpenedPair& opened, const ModelOptions& options, ModelPair& pair) {
-    for (const OpenedModel* model : models_of(opened)) {
-        if (!model->config.has_encoder() || pair.device.is_native_cpu()) continue;
-        if (options.device != DeviceChoice::automatic || options.backend != Backend::native)
-            throw OrderlyFailure(kBadOptions, model->name + " has an encoder, and only our CPU kernels run such models "
-                                                            "so far: give --device cpu, without --backend torch");
-        pair.device = {};
-        if (pair.layout.is_writer() && !options.quiet)
-            log_line("note: --device auto: " + model->name + " has an encoder, which runs on CPUs alone; cpu is used");
-    }
-}
-
 // How the models of the first replica compute, where there is something to say.
 void log_notes(const ModelPair& pair) {
     if (pair.layout.replica != 0) return;
@@ -286,7 +272,6 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
     if (target.tokenizer) pair->vocab_size = std::min(pair->vocab_size, target.tokenizer->size());
     pair->replica = session.split(pair->layout.replica);
     pair->device = choose_device(session, options.device, options.backend);
-    require_cpu_for_encoders(opened, options, *pair);
     if (pair->layout.is_writer() && !options.quiet && options.backend == Backend::native)
         if (const std::string note = idle_gpu_note(options.device, pair->device, n_gpus(), has_gpu_file());
             !note.empty())

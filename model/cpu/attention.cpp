@@ -19,23 +19,13 @@ Attention::Attention(const ModelConfig& config, const RankShard& shard, KvCache&
     const std::size_t row = index(cache.shape().capacity) * sizeof(float);
     scores_ = Buffer(index(n_threads) * kernels::kMaxQueries * row);
     if (texts_) return; // a source's positions are its encoder's
-    if (!reads.relative_bias.empty()) make_relative_biases(reads.relative_bias);
+    relative_ = reads.relative_biases;
+    if (!relative_.empty()) biases_ = Buffer(scores_.bytes());
     if (config.positions == Positions::rotary) rotary_.emplace(config.rope);
     if (config.positions != Positions::alibi) return;
     const std::vector<float> all = alibi_slopes(config.n_heads);
     slopes_.assign(all.begin() + queries.begin, all.begin() + queries.end);
     biases_ = Buffer(slopes_.size() * row);
-}
-
-void Attention::make_relative_biases(std::span<const float> by_bucket) {
-    const int reach = config_->relative.max_distance;
-    for (int head = 0; head < n_query_heads_; ++head) {
-        for (int distance = -reach; distance <= reach; ++distance) {
-            const int bucket = relative_bucket(config_->relative, distance, config_->is_encoder);
-            relative_.push_back(by_bucket[index(bucket) * index(n_query_heads_) + index(head)]);
-        }
-    }
-    biases_ = Buffer(scores_.bytes());
 }
 
 void Attention::cover(int position) {
