@@ -3,6 +3,7 @@
 #include "model/families/names.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 #include <stdexcept>
 
 namespace entrodraft::model {
@@ -12,11 +13,8 @@ dist::Slice vocab_slice(const ModelConfig& config, int tp_rank, int tp_size) {
 }
 
 std::string what_needs_cpu(const ModelConfig& config, OtherDevice device) {
-    if (config.has_encoder()) return "an encoder";
     if (config.is_latent()) return "latent attention";
-    if (config.embedding_norm) return "a norm of its embeddings";
     if (device == OtherDevice::torch) return "";
-    if (config.output_scale != 1) return "scaled logits";
     if (config.positions == Positions::alibi && !config.scaled_alibi) return "ALiBi as BLOOM has it";
     if (config.n_expert_layers() > 0) return "experts";
     if (config.norm == Norm::layer && !config.norm_bias) return "LayerNorm without biases";
@@ -45,8 +43,27 @@ DecoderSetup prepare_decoder(const Checkpoint& checkpoint, const ModelConfig& co
     return setup;
 }
 
-void Decoder::encode(int, std::span<const TokenId>) {
-    throw std::invalid_argument("the model has no encoder to read a source");
+void Decoder::encode(int slot, std::span<const TokenId> source) {
+    if (max_source_ == 0) throw std::invalid_argument("the model has no encoder to read a source");
+    if (cache_->length(slot) > 0) throw std::invalid_argument("a source goes before the text of its slot");
+    if (source.empty() || source.size() > index(max_source_))
+        throw std::invalid_argument(fmt::format("a source has 1 to {} tokens, not {}", max_source_, source.size()));
+    const int n_known = config_.encoder.vocab_size;
+    for (const TokenId token : source)
+        if (token < 0 || token >= n_known)
+            throw std::invalid_argument(
+                fmt::format("token id {} is outside the encoder's vocabulary of {}", token, n_known));
+    read_source(cache_->new_source(slot), source);
+}
+
+void Decoder::read_source(int, std::span<const TokenId>) {
+    throw std::logic_error("a decoder that does not read sources itself");
+}
+
+void Decoder::require_sources(std::span<const Row> rows) const {
+    for (const Row& row : rows)
+        if (max_source_ > 0 && cache_->source(row.slot) < 0)
+            throw std::invalid_argument(fmt::format("slot {} of the cache has no source", row.slot));
 }
 
 } // namespace entrodraft::model

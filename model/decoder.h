@@ -153,6 +153,11 @@ class Decoder {
     virtual void keep(int slot, int length, std::span<const int> path) { cache_->keep(slot, length, path); }
 
   protected:
+    // Keeps the keys and values of a source that encode() has checked as number `number` of KvCache::source().
+    virtual void read_source(int number, std::span<const TokenId> source);
+    // Of a pass over a model with an encoder: throws std::invalid_argument where a row's slot has no source. Local.
+    void require_sources(std::span<const Row> rows) const;
+
     Decoder(const DecoderSetup& setup, std::shared_ptr<KvCache> cache)
         : config_(setup.config), shard_(setup.shard), cache_(std::move(cache)), max_source_(setup.sources.capacity) {}
     Decoder(const Decoder&) = default; // of a decoder that adds something to another, over the same cache

@@ -85,11 +85,14 @@ std::uint64_t cache_bytes(const ModelConfig& config, const RunShape& run, const 
 // Keys and values of sources, as long as the texts, of all layers of the decoder, and the encoder's of one layer.
 std::uint64_t source_bytes(const ModelConfig& config, const RunShape& run, const RankShard& shard) {
     if (!config.has_encoder()) return 0;
-    const std::int64_t length = in_units(std::min(run.length, config.encoder.max_positions), KvCache::kBlock);
-    const std::int64_t of_layer =
-        std::int64_t{shard_of(encoder_of(config), 0, run.ranks).n_kv_heads()} * config.encoder.head_dim;
-    const std::int64_t of_sources = std::int64_t{config.n_layers} * run.batch * shard.n_kv_heads() * config.head_dim;
-    return product({2, of_sources + of_layer, length, sizeof(float)});
+    RunShape of_source = run;
+    of_source.length = std::min(run.length, config.encoder.max_positions);
+    ModelConfig layer = encoder_of(config);
+    layer.n_layers = 1;
+    const RankShard of_encoder = shard_of(layer, 0, run.ranks);
+    const std::uint64_t of_texts = cache_bytes(config, of_source, shard);
+    of_source.batch = 1;
+    return of_texts + cache_bytes(layer, of_source, of_encoder);
 }
 
 // Of a draft head: features as they come and as its layers take them, and what they are joined to.
@@ -102,14 +105,15 @@ std::int64_t fusion_numbers(const ModelConfig& config) {
 // As gpu/decoder makes them, all numbers taken for float32.
 std::uint64_t gpu_activation_bytes(const ModelConfig& config, const RunShape& run, const RankShard& shard) {
     const ShardShapes shapes = shapes_of(config, shard);
-    // What an extension keeps beside the rows of logits: as many, put together from all ranks.
+    // Rows of logits, and what an extension keeps beside them: as many, put together from all ranks.
     const std::int64_t beside = run.ranks > 1 ? config.n_outputs() : shard.outputs.size();
+    const std::int64_t logits = config.is_encoder ? 0 : shard.outputs.size() + beside;
     const std::int64_t row = 4 * std::int64_t{config.hidden_size} + shapes.layer.qkv.outputs +
                              shapes.layer.output.inputs + (config.gated_mlp ? 3 : 2) * shard.mlp.size() +
                              config.embedding_size + fusion_numbers(config);
     const auto head_stride = static_cast<int>(in_units(config.head_dim, gpu::kHeadAlign));
     std::uint64_t floats =
-        product({gpu::max_prompt_rows(config, run.type), row}) + product({kMaxRows, shard.outputs.size() + beside}) +
+        product({gpu::max_prompt_rows(config, run.type), row}) + product({kMaxRows, logits}) +
         gpu::attend_workspace_floats(shard.n_query_heads(), head_stride, static_cast<int>(run.length));
     if (config.positions == Positions::rotary) floats += product({run.length, config.rope.dims});
     return floats * kFloat;
@@ -122,8 +126,8 @@ std::uint64_t activation_bytes(const ModelConfig& config, const RunShape& run, c
     const std::int64_t inner = in_units(
         std::max(config.n_expert_layers() < config.n_layers ? shard.mlp.size() : 0, shard.shared_expert.size()), kUnit);
     std::int64_t row = hidden + in_units(shapes.layer.qkv.outputs, kUnit) + shapes.layer.output.inputs +
-                       (config.gated_mlp ? 2 : 1) * inner + in_units(shard.outputs.size(), kUnit) +
-                       fusion_numbers(config);
+                       (config.gated_mlp ? 2 : 1) * inner + fusion_numbers(config);
+    if (!config.is_encoder) row += in_units(shard.outputs.size(), kUnit);
     if (config.block == Block::sandwich || config.block == Block::inner_norm || config.n_expert_layers() > 0)
         row += hidden;
     if (config.is_latent())

@@ -41,6 +41,12 @@ int first_layer(const ModelConfig& config) {
 }
 
 void read_context(Decoder& decoder, int context) {
+    if (decoder.max_source() > 0) {
+        std::vector<TokenId> source;
+        for (int i = 0; i < std::min(kCheckedRows, decoder.max_source()); ++i)
+            source.push_back((i * 53 + 7) % decoder.config().encoder.vocab_size);
+        decoder.encode(0, source);
+    }
     for (int done = 0; done < context;) {
         const std::vector<Row> rows = rows_at(decoder, done, std::min(context - done, decoder.max_rows()));
         const std::vector<float> features = features_of(decoder, rows.size());
@@ -67,6 +73,8 @@ Results compute(Decoder& decoder, int context, bool with_hidden) {
         const auto row = pass.logits.subspan(i * pass.logits_stride, width);
         results.logits.insert(results.logits.end(), row.begin(), row.end());
     }
+    for (float& logit : results.logits) // beside them all others would be nothing
+        if (logit <= ModelConfig::kBannedLogit) logit = 0;
     results.hidden.assign(pass.hidden.begin(), pass.hidden.end());
     return results;
 }

@@ -20,7 +20,8 @@ double self_check_bound(WeightType tested);
 // What differs, in a few words: "logits of row 2 differ by 0.81 (bound 0.03), layer 5 first"; empty: nothing beyond the
 // bound, on this rank's slice of the vocabulary. `tested` computes its rows three times, as GPUs do it at once, when
 // they record it, and when they repeat the recording: bits must be equal. Both have an empty slot 0 of `context` +
-// kCheckedRows positions, and leave it so; `context` tokens are read before. Collective over the groups of both.
+// kCheckedRows positions, and leave it so; `context` tokens are read before, and of models with an encoder a source of
+// at most kCheckedRows tokens. Collective over the groups of both.
 std::string difference_of(Decoder& tested, Decoder& other, double bound, int context = 0);
 
 } // namespace entrodraft::model

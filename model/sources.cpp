@@ -1,6 +1,7 @@
 #include "model/sources.h"
 
 #include "model/cpu/packing.h"
+#include "model/positions.h"
 
 #include <algorithm>
 
@@ -168,12 +169,47 @@ std::vector<float> read_biases(const Checkpoint& checkpoint, const std::vector<S
     return values;
 }
 
-std::vector<float> read_norm_weight(const Checkpoint& checkpoint, const TensorNames& names, float offset) {
-    if (names.weight.empty()) return {};
-    std::vector<float> weight = read_vector(checkpoint, names.weight);
-    for (float& value : weight)
-        value += offset;
-    return weight;
+NormWeights read_norm(const Checkpoint& checkpoint, const TensorNames& names, float offset, float scale) {
+    NormWeights norm;
+    if (!names.weight.empty()) norm.weight = read_vector(checkpoint, names.weight);
+    if (!names.bias.empty()) norm.bias = read_vector(checkpoint, names.bias);
+    for (float& weight : norm.weight)
+        weight = (weight + offset) * scale;
+    for (float& bias : norm.bias)
+        bias *= scale;
+    return norm;
+}
+
+std::vector<float> read_positions(const Checkpoint& checkpoint, const ModelConfig& config, const ModelNames& names) {
+    if (!names.positions.weight.empty()) return read_vector(checkpoint, names.positions.weight);
+    if (config.positions != Positions::sinusoidal) return {};
+    return sinusoidal_table(config.max_positions, config.hidden_size);
+}
+
+std::vector<float> read_relative_biases(const Checkpoint& checkpoint, const ModelConfig& config,
+                                        const ModelNames& names, const RankShard& shard) {
+    std::vector<float> by_distance;
+    if (names.relative_bias.weight.empty()) return by_distance;
+    const std::vector<float> by_bucket = read_vector(checkpoint, names.relative_bias.weight); // [n_buckets][n_heads]
+    const int reach = config.relative.max_distance;
+    const dist::Slice heads = shard.heads.query_heads;
+    for (std::int64_t head = heads.begin; head < heads.end; ++head)
+        for (int distance = -reach; distance <= reach; ++distance) {
+            const int bucket = relative_bucket(config.relative, distance, config.is_encoder);
+            by_distance.push_back(by_bucket[static_cast<std::size_t>(std::int64_t{bucket} * config.n_heads + head)]);
+        }
+    return by_distance;
+}
+
+std::vector<float> read_head_bias(const Checkpoint& checkpoint, const ModelConfig& config, const ModelNames& names,
+                                  const RankShard& shard) {
+    if (config.is_encoder || (names.head.bias.empty() && config.banned_token_ids.empty())) return {};
+    std::vector<float> biases = read_biases(checkpoint, {{&names.head, shard.outputs}});
+    biases.resize(static_cast<std::size_t>(shard.outputs.size()));
+    for (const std::int64_t token : config.banned_token_ids)
+        if (shard.outputs.contains(token))
+            biases[static_cast<std::size_t>(token - shard.outputs.begin)] = ModelConfig::kBannedLogit;
+    return biases;
 }
 
 } // namespace entrodraft::model

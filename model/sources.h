@@ -68,11 +68,27 @@ struct OuterSources {
 // `names` must outlive the result. Local.
 OuterSources outer_sources(const ModelConfig& config, const ModelNames& names, const RankShard& shard);
 
+// Of a norm over `weight.size()` elements; no weight: no norm. RMSNorm has no bias.
+struct NormWeights {
+    std::vector<float> weight;
+    std::vector<float> bias;
+};
+
 // The small tensors, in float32.
 std::vector<float> read_vector(const Checkpoint& checkpoint, const std::string& name);
 // The biases of stored rows, one after another; none where the layer has no bias. Local.
 std::vector<float> read_biases(const Checkpoint& checkpoint, const std::vector<StoredSlice>& rows);
-// A norm's weights, the offset added that its family stores them without; none for a name that is empty. Local.
-std::vector<float> read_norm_weight(const Checkpoint& checkpoint, const TensorNames& names, float offset);
+// A norm's weights, the offset added that its family stores them without, and all times `scale`; none for a name that
+// is empty. Local.
+NormWeights read_norm(const Checkpoint& checkpoint, const TensorNames& names, float offset, float scale = 1);
+// Learned positions, or sinusoidal ones, [max_positions + position_offset][hidden_size]; else none. Local.
+std::vector<float> read_positions(const Checkpoint& checkpoint, const ModelConfig& config, const ModelNames& names);
+// Of Positions::relative, [own query heads][2 max_distance + 1]: what a head's scores gain by how far a key is behind
+// the row, from -max_distance on; distances beyond are as these. Else none. Local.
+std::vector<float> read_relative_biases(const Checkpoint& checkpoint, const ModelConfig& config,
+                                        const ModelNames& names, const RankShard& shard);
+// What is added to logits, [own outputs], kBannedLogit for banned tokens; none where nothing is. Local.
+std::vector<float> read_head_bias(const Checkpoint& checkpoint, const ModelConfig& config, const ModelNames& names,
+                                  const RankShard& shard);
 
 } // namespace entrodraft::model

@@ -104,11 +104,7 @@ template <class Ops> void run_fusion(const ModelConfig& config, Ops& ops) {
         ops.add_activated(block);
 }
 
-// Devices that run models with an encoder, and so on; others refuse them when they are loaded (why_not_on()).
-template <class Ops>
-concept ReadsSources = requires(Ops& ops) {
-    ops.attend_source(0, ops.residual());
-};
+// Devices that run such models; others refuse them when they are loaded (what_needs_cpu()).
 template <class Ops>
 concept NormsRows = requires(Ops& ops) {
     ops.norm_queries_and_keys(ops.weights().layers[0], ops.residual());
@@ -153,15 +149,13 @@ template <class Ops> void add_mlp(const ModelConfig& config, Ops& ops, int numbe
 
 // Between attention and MLP of a layer: nothing in a model without an encoder.
 template <class Ops> void run_cross_attention(const ModelConfig& config, Ops& ops, int number) {
-    if constexpr (ReadsSources<Ops>) {
-        if (!config.has_encoder()) return;
-        const auto& layer = ops.weights().layers[static_cast<std::size_t>(number)];
-        const bool is_pre_norm = config.block == Block::pre_norm; // else post_norm
-        const auto from = is_pre_norm ? ops.norm(layer.cross_norm) : ops.residual();
-        const auto query = ops.column_linear(layer.cross_query, from, ops.qkv());
-        ops.add({{layer.cross_output, ops.attend_source(number, query)}});
-        if (!is_pre_norm) ops.norm_residual(layer.cross_norm);
-    }
+    if (!config.has_encoder()) return;
+    const auto& layer = ops.weights().layers[static_cast<std::size_t>(number)];
+    const bool is_pre_norm = config.block == Block::pre_norm; // else post_norm
+    const auto from = is_pre_norm ? ops.norm(layer.cross_norm) : ops.residual();
+    const auto query = ops.column_linear(layer.cross_query, from, ops.qkv());
+    ops.add({{layer.cross_output, ops.attend_source(number, query)}});
+    if (!is_pre_norm) ops.norm_residual(layer.cross_norm);
 }
 
 template <class Ops> void run_layer(const ModelConfig& config, Ops& ops, int number) {
@@ -219,8 +213,7 @@ template <class Ops> void append_features(const ModelConfig& config, Ops& ops) {
 template <class Ops> void run_transformer(const ModelConfig& config, Ops& ops) {
     if (config.fusion.kind == Fusion::context && ops.has_features()) return append_features(config, ops);
     ops.embed();
-    if constexpr (ReadsSources<Ops>)
-        if (config.embedding_norm) ops.norm_residual(ops.weights().embedding_norm);
+    if (config.embedding_norm) ops.norm_residual(ops.weights().embedding_norm);
     ops.keep_hidden(0);
     if (ops.has_features()) run_fusion(config, ops);
     for (int layer = 0; layer < config.n_layers; ++layer) {

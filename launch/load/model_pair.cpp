@@ -60,7 +60,9 @@ void warn_of_models(const OpenedPair& opened) {
 PromptLimits ModelPair::prompt_limits() const {
     PromptLimits limits;
     if (tokenizer) {
-        limits.encode = [this](std::string_view text) { return tokenizer->encode(text, true); };
+        limits.encode = [this](std::string_view text) {
+            return (source_tokenizer ? *source_tokenizer : *tokenizer).encode(text, true);
+        };
         limits.encode_chat = [this](const model::Conversation& conversation) {
             return tokenizer->encode(chat.render(conversation), false);
         };
@@ -70,8 +72,9 @@ PromptLimits ModelPair::prompt_limits() const {
     limits.banned_tokens = banned_tokens;
     if (!target_config.has_encoder()) return limits;
     limits.source = {max_source, target_config.encoder.vocab_size};
-    if (tokenizer && !target_config.encoder.own_embedding)
-        limits.source.vocab_size = std::min(limits.source.vocab_size, tokenizer->size());
+    if (source_tokenizer || (tokenizer && !target_config.encoder.own_embedding))
+        limits.source.vocab_size =
+            std::min(limits.source.vocab_size, (source_tokenizer ? *source_tokenizer : *tokenizer).size());
     for (const std::int64_t id : target_config.decoder_start_ids)
         limits.decoder_start.push_back(static_cast<spec::TokenId>(id));
     if (tokenizer)
@@ -322,6 +325,7 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
     loader.load();
     pair->load_seconds = pair->clock.now_seconds() - begin;
     pair->tokenizer = std::move(opened.target.tokenizer);
+    pair->source_tokenizer = std::move(opened.target.source_tokenizer);
     if (opened.head) pair->head = std::move(opened.head->head);
     pair->target_config = target.config;
     pair->target_config.max_positions = loader.positions();

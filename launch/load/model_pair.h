@@ -33,8 +33,8 @@ struct ModelPair {
     dist::SteadyClock clock;
     dist::StepWatch* watch = nullptr; // the session's
     std::unique_ptr<model::ThreadTeam> team;
-    std::optional<model::Tokenizer> tokenizer;
-    Chat chat; // the target's
+    std::optional<model::Tokenizer> tokenizer, source_tokenizer; // source_tokenizer: none: as texts
+    Chat chat;                                                   // the target's
     model::ModelConfig target_config;
     double target_pass_bytes = 0;                          // of weights that a pass reads, of a rank with a shard
     int max_prompt_rows = 0;                               // of the ranks with a shard, on all ranks

@@ -22,6 +22,7 @@ Vocabulary vocabulary_of(const OpenedModel& opened) {
     if (opened.tokenizer) {
         vocabulary.fingerprint = opened.tokenizer->fingerprint();
         vocabulary.n_tokens = opened.tokenizer->size();
+        if (opened.source_tokenizer) *vocabulary.fingerprint ^= 31 * opened.source_tokenizer->fingerprint();
     }
     return vocabulary;
 }
@@ -70,7 +71,10 @@ OpenedModel open_model(const std::string& option, const std::string& name,
     opened.checkpoint =
         random_weights ? model::random_checkpoint(opened.config, *random_weights) : model::Checkpoint::open(directory);
     opened.was_untied = model::untie_stored_head(opened.config, *opened.checkpoint);
-    if (has_tokenizer_files(directory)) opened.tokenizer = model::Tokenizer::open(directory);
+    if (has_tokenizer_files(directory)) {
+        opened.tokenizer = model::Tokenizer::open(directory);
+        opened.source_tokenizer = model::Tokenizer::open_source(directory);
+    }
     return opened;
 }
 

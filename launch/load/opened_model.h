@@ -39,7 +39,8 @@ struct OpenedModel {
     model::ModelConfig config;
     bool was_untied = false; // by model::untie_stored_head
     std::optional<model::Checkpoint> checkpoint;
-    std::optional<model::Tokenizer> tokenizer; // none: the directory has no file of one
+    std::optional<model::Tokenizer> tokenizer;        // none: the directory has no file of one
+    std::optional<model::Tokenizer> source_tokenizer; // none: sources are encoded as texts are
 };
 
 struct OpenedHead {

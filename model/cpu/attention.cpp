@@ -19,7 +19,7 @@ Attention::Attention(const ModelConfig& config, const RankShard& shard, KvCache&
     scores_ = Buffer(index(n_threads) * kernels::kMaxQueries * row);
     if (texts_) return; // a source's positions are its encoder's
     row_biases_ = Buffer(scores_.bytes());
-    if (!reads.relative_bias.empty()) make_relative_biases(reads.relative_bias);
+    relative_ = reads.relative_biases;
     if (config.positions == Positions::rotary) rotary_.emplace(config.rope);
     if (std::ranges::find(config.layer_ropes, LayerRope::local) != config.layer_ropes.end())
         local_rotary_.emplace(config.local_rope);
@@ -27,16 +27,6 @@ Attention::Attention(const ModelConfig& config, const RankShard& shard, KvCache&
     const std::vector<float> all = alibi_slopes(config.n_heads, config.scaled_alibi);
     slopes_.assign(all.begin() + queries.begin, all.begin() + queries.end);
     biases_ = Buffer(slopes_.size() * row);
-}
-
-void Attention::make_relative_biases(std::span<const float> by_bucket) {
-    const int reach = config_->relative.max_distance;
-    for (int head = 0; head < n_query_heads_; ++head) {
-        for (int distance = -reach; distance <= reach; ++distance) {
-            const int bucket = relative_bucket(config_->relative, distance, config_->is_encoder);
-            relative_.push_back(by_bucket[index(bucket) * index(n_query_heads_) + index(head)]);
-        }
-    }
 }
 
 void Attention::cover(int position) {

@@ -24,7 +24,7 @@ class Attention {
     struct Reads {
         bool all = false; // to all that the cache holds: an encoder's rows, or a decoder's, which read a source
         const KvCache* texts = nullptr; // of a decoder's: their own cache, which numbers the sources of `cache`
-        std::span<const float> relative_bias = {}; // [n_buckets][own query heads], of Positions::relative
+        std::span<const float> relative_biases = {}; // read_relative_biases()'s
     };
     // The caches outlive it.
     Attention(const ModelConfig& config, const RankShard& shard, KvCache& cache, int n_threads, const Reads& reads);
@@ -69,7 +69,6 @@ class Attention {
     // relative positions, and of trees ALiBi's and, behind a `window` (0: none), minus infinity.
     const float* row_biases(int i, int thread, const Task& task, int row, int query_head, int n_keys, int window);
     int memory_slot(int slot) const { return texts_ ? texts_->source(slot) : slot; }
-    void make_relative_biases(std::span<const float> by_bucket);
     bool own_heads() const { return static_cast<int>(groups_.size()) % n_threads_ == 0; }
 
     const ModelConfig* config_;
@@ -80,12 +79,12 @@ class Attention {
     int n_query_heads_;
     std::vector<Group> groups_; // [own key heads]
     std::optional<RotaryTable> rotary_, local_rotary_;
-    std::vector<float> slopes_;   // ALiBi, [own query heads]
-    std::vector<float> relative_; // [own query heads][2 max_distance + 1], by distance, from -max_distance on
-    Buffer biases_;               // ALiBi: [own query heads][capacity], scaled as scores are
-    Buffer row_biases_;           // as scores_
-    int covered_ = 0;             // positions of biases_
-    Buffer scores_;               // [threads][kMaxQueries][capacity]
+    std::vector<float> slopes_;       // ALiBi, [own query heads]
+    std::span<const float> relative_; // [own query heads][2 max_distance + 1], by distance, from -max_distance on
+    Buffer biases_;                   // ALiBi: [own query heads][capacity], scaled as scores are
+    Buffer row_biases_;               // as scores_
+    int covered_ = 0;                 // positions of biases_
+    Buffer scores_;                   // [threads][kMaxQueries][capacity]
 };
 
 } // namespace entrodraft::model

@@ -4,7 +4,6 @@
 #include "model/cpu/ops.h"
 #include "model/transformer.h"
 
-#include <fmt/format.h>
 #include <stdexcept>
 
 namespace entrodraft::model {
@@ -30,7 +29,7 @@ class CpuDecoder final : public Decoder {
     PassResult forward(const Pass& pass) override {
         if (pass.needs.extension != nullptr) throw std::invalid_argument("a pass on a CPU has no extension on a GPU");
         workspace_.begin_pass(pass, *cache_);
-        if (sources_) check_sources();
+        require_sources(pass.rows);
         std::exception_ptr failure;
         const auto deadline = dist::Deadline::after_seconds(timeout_seconds_);
         team_.run([&](int thread) {
@@ -49,19 +48,10 @@ class CpuDecoder final : public Decoder {
                 workspace_.hidden};
     }
 
-    void encode(int slot, std::span<const TokenId> source) override {
-        if (!sources_) return Decoder::encode(slot, source);
-        if (cache_->length(slot) > 0) throw std::invalid_argument("a source goes before the text of its slot");
-        encoder_->check(source);
-        encoder_->run(source, cache_->new_source(slot),
-                      {&kernels_, &team_, &tp_, dist::Deadline::after_seconds(timeout_seconds_)}, workspace_);
-    }
-
   private:
-    void check_sources() const {
-        for (const Segment& segment : workspace_.layout.segments)
-            if (cache_->source(segment.slot) < 0)
-                throw std::invalid_argument(fmt::format("slot {} of the cache has no source", segment.slot));
+    void read_source(int number, std::span<const TokenId> source) override {
+        encoder_->run(source, number, {&kernels_, &team_, &tp_, dist::Deadline::after_seconds(timeout_seconds_)},
+                      workspace_);
     }
 
     dist::Communicator& tp_;

@@ -3,8 +3,8 @@
 #include "model/cpu/ops.h"
 #include "model/transformer.h"
 
-#include <fmt/format.h>
-#include <stdexcept>
+#include <algorithm>
+#include <exception>
 
 namespace entrodraft::model {
 namespace {
@@ -68,21 +68,12 @@ KvCache::Shape layer_shape(const DecoderSetup& setup, const ModelConfig& encoder
 
 CpuEncoder::CpuEncoder(const Checkpoint& checkpoint, const DecoderSetup& setup, const DecoderOptions& options,
                        ThreadTeam& team, const ModelWeights& decoder, KvCache& sources)
-    : config_(encoder_of(setup.config)), max_tokens_(setup.sources.capacity), shard_(setup.encoder_shard),
+    : config_(encoder_of(setup.config)), shard_(setup.encoder_shard),
       weights_(checkpoint, config_, shard_, options.weight_type, team), decoder_(decoder), sources_(sources),
       cache_(layer_shape(setup, config_)),
       workspace_(
           config_, shard_, weights_, cache_, team.size(),
           {.n_rows = setup.sources.capacity, .embedding = config_.has_embedding() ? nullptr : &decoder.embedding}) {}
-
-void CpuEncoder::check(std::span<const TokenId> source) const {
-    if (source.empty() || source.size() > index(max_tokens_))
-        throw std::invalid_argument(fmt::format("a source has 1 to {} tokens, not {}", max_tokens_, source.size()));
-    for (const TokenId token : source)
-        if (token < 0 || token >= config_.vocab_size)
-            throw std::invalid_argument(
-                fmt::format("token id {} is outside the encoder's vocabulary of {}", token, config_.vocab_size));
-}
 
 void CpuEncoder::run(std::span<const TokenId> source, int to, PassContext context, CpuWorkspace& decoder) {
     const int n_tokens = static_cast<int>(source.size());

@@ -18,15 +18,12 @@ class CpuEncoder {
     CpuEncoder(const Checkpoint& checkpoint, const DecoderSetup& setup, const DecoderOptions& options, ThreadTeam& team,
                const ModelWeights& decoder, KvCache& sources);
 
-    // Throws std::invalid_argument where run() could not take the source. Local.
-    void check(std::span<const TokenId> source) const;
     // Keeps the source's keys and values as number `to`. `decoder` lends its buffers. Collective over the ranks that
     // hold the model.
     void run(std::span<const TokenId> source, int to, PassContext context, CpuWorkspace& decoder);
 
   private:
     ModelConfig config_;
-    int max_tokens_; // of a source
     RankShard shard_;
     ModelWeights weights_;
     const ModelWeights& decoder_;

@@ -1,22 +1,9 @@
 #include "model/cpu/weights.h"
 
-#include "model/positions.h"
-#include "model/sources.h"
-
 #include <algorithm>
 #include <exception>
 
 namespace entrodraft::model {
-namespace {
-
-NormWeights read_norm(const Checkpoint& checkpoint, const ModelConfig& config, const TensorNames& names) {
-    NormWeights norm;
-    norm.weight = read_norm_weight(checkpoint, names, config.norm_offset);
-    if (!names.bias.empty()) norm.bias = read_vector(checkpoint, names.bias);
-    return norm;
-}
-
-} // namespace
 
 // What is read where: one list of matrices and the stored parts that fill them.
 class ModelWeights::Loader {
@@ -75,33 +62,27 @@ class ModelWeights::Loader {
 
     // The small tensors, all float32.
     void read_vectors() {
-        if (!names_.positions.weight.empty()) to_.positions = read_vector(checkpoint_, names_.positions.weight);
-        if (config_.positions == Positions::sinusoidal && to_.positions.empty())
-            to_.positions = sinusoidal_table(config_.max_positions, config_.hidden_size);
-        to_.embedding_norm = read_norm(checkpoint_, config_, names_.embedding_norm);
-        read_relative_bias();
-        to_.final_norm = read_norm(checkpoint_, config_, names_.final_norm);
-        for (float& weight : to_.final_norm.weight)
-            weight *= config_.output_scale;
-        for (float& bias : to_.final_norm.bias)
-            bias *= config_.output_scale;
-        if (!config_.is_encoder) read_head_bias();
+        to_.positions = read_positions(checkpoint_, config_, names_);
+        to_.embedding_norm = norm_of(names_.embedding_norm);
+        to_.relative_biases = read_relative_biases(checkpoint_, config_, names_, shard_);
+        to_.final_norm = norm_of(names_.final_norm, config_.output_scale);
+        to_.head_bias = read_head_bias(checkpoint_, config_, names_, shard_);
+        if (!to_.head_bias.empty()) to_.head_bias.resize(static_cast<std::size_t>(to_.head().n_padded()));
         read_fusion_vectors();
         for (int i = 0; i < config_.n_layers; ++i) {
             const LayerNames names = names_.layer(i);
             LayerWeights& layer = to_.layers[static_cast<std::size_t>(i)];
-            layer.attention_norm = read_norm(checkpoint_, config_, names.attention_norm);
-            layer.mlp_norm = read_norm(checkpoint_, config_, names.mlp_norm);
-            layer.after_attention_norm = read_norm(checkpoint_, config_, names.after_attention_norm);
-            layer.after_mlp_norm = read_norm(checkpoint_, config_, names.after_mlp_norm);
-            layer.query_norm =
-                own_heads_of(read_norm(checkpoint_, config_, names.query_norm), shard_.heads.query_heads);
-            layer.key_norm = own_heads_of(read_norm(checkpoint_, config_, names.key_norm), shard_.heads.kv_heads);
-            layer.query_down_norm = read_norm(checkpoint_, config_, names.query_down_norm);
-            layer.key_value_down_norm = read_norm(checkpoint_, config_, names.key_value_down_norm);
+            layer.attention_norm = norm_of(names.attention_norm);
+            layer.mlp_norm = norm_of(names.mlp_norm);
+            layer.after_attention_norm = norm_of(names.after_attention_norm);
+            layer.after_mlp_norm = norm_of(names.after_mlp_norm);
+            layer.query_norm = own_heads_of(norm_of(names.query_norm), shard_.heads.query_heads);
+            layer.key_norm = own_heads_of(norm_of(names.key_norm), shard_.heads.kv_heads);
+            layer.query_down_norm = norm_of(names.query_down_norm);
+            layer.key_value_down_norm = norm_of(names.key_value_down_norm);
             if (!names.router_correction.weight.empty())
                 layer.router_correction = read_vector(checkpoint_, names.router_correction.weight);
-            layer.cross_norm = read_norm(checkpoint_, config_, names.cross_norm);
+            layer.cross_norm = norm_of(names.cross_norm);
             const LayerSources sources = layer_sources(config_, names_, names, i, shard_);
             const auto linears = layer.linears();
             for (std::size_t m = 0; m < linears.size(); ++m) {
@@ -124,39 +105,18 @@ class ModelWeights::Loader {
         return {{begin + heads.begin * config_.head_dim, begin + heads.end * config_.head_dim}, {}};
     }
 
-    // Of the rank's heads, which are columns of what is stored.
-    void read_relative_bias() {
-        if (names_.relative_bias.weight.empty()) return;
-        const std::vector<float> all = read_vector(checkpoint_, names_.relative_bias.weight);
-        const dist::Slice heads = shard_.heads.query_heads;
-        for (auto row = all.begin(); row != all.end(); row += config_.n_heads)
-            to_.relative_bias.insert(to_.relative_bias.end(), row + heads.begin, row + heads.end);
-    }
-
-    // Banned tokens go with it.
-    void read_head_bias() {
-        if (names_.head.bias.empty() && config_.banned_token_ids.empty()) return;
-        if (!names_.head.bias.empty()) to_.head_bias = read_biases(checkpoint_, {{&names_.head, shard_.outputs}});
-        to_.head_bias.resize(static_cast<std::size_t>(to_.head().n_padded()));
-        for (const std::int64_t token : config_.banned_token_ids)
-            if (shard_.outputs.contains(token))
-                to_.head_bias[static_cast<std::size_t>(token - shard_.outputs.begin)] = ModelConfig::kBannedLogit;
-    }
-
     void read_fusion_vectors() {
         const FusionNames& names = names_.fusion;
         FusionWeights& fusion = to_.fusion;
-        ModelConfig of_target = config_; // whose norm it is, where a head has the target's
-        of_target.norm_offset = config_.fusion.feature_norm_offset;
         for (const TensorNames& each : names.feature_norms)
-            fusion.feature_norms.push_back(read_norm(checkpoint_, of_target, each));
-        fusion.embedding_norm = read_norm(checkpoint_, config_, names.embedding_norm);
-        fusion.state_norm = read_norm(checkpoint_, config_, names.state_norm);
+            fusion.feature_norms.push_back(read_norm(checkpoint_, each, config_.fusion.feature_norm_offset));
+        fusion.embedding_norm = norm_of(names.embedding_norm);
+        fusion.state_norm = norm_of(names.state_norm);
         const dist::Slice hidden = {0, config_.hidden_size};
         fusion.linear.set_bias(read_biases(checkpoint_, {{&names.linear, hidden}}));
         fusion.skip.set_bias(read_biases(checkpoint_, {{&names.skip, hidden}}));
-        fusion.sum_norm = read_norm(checkpoint_, config_, names.sum_norm);
-        fusion.cell_norm = read_norm(checkpoint_, config_, names.cell_norm);
+        fusion.sum_norm = norm_of(names.sum_norm);
+        fusion.cell_norm = norm_of(names.cell_norm);
         for (std::size_t i = 0; i < fusion.residual_blocks.size(); ++i)
             fusion.residual_blocks[i].set_bias(read_biases(checkpoint_, {{&names.residual_blocks[i], hidden}}));
     }
@@ -261,6 +221,10 @@ class ModelWeights::Loader {
     }
 
   private:
+    NormWeights norm_of(const TensorNames& names, float scale = 1) const {
+        return read_norm(checkpoint_, names, config_.norm_offset, scale);
+    }
+
     bool are_cross_keys(const PackedMatrix& matrix) const {
         return std::ranges::any_of(
             to_.layers, [&](const LayerWeights& layer) { return &layer.cross_key_value.matrix() == &matrix; });

@@ -7,6 +7,7 @@
 #include "model/config.h"
 #include "model/cpu/parallel_linear.h"
 #include "model/rank_shard.h"
+#include "model/sources.h"
 #include "model/thread_team.h"
 
 #include <array>
@@ -15,12 +16,6 @@
 #include <vector>
 
 namespace entrodraft::model {
-
-// Of a norm over `weight.size()` elements; no weight: no norm. RMSNorm has no bias.
-struct NormWeights {
-    std::vector<float> weight;
-    std::vector<float> bias;
-};
 
 struct ExpertWeights {
     ColumnLinear gate, up;
@@ -77,8 +72,8 @@ class ModelWeights {
     VocabEmbedding embedding;
     std::vector<float> positions; // learned or sinusoidal, [max_positions + position_offset][hidden_size]
     NormWeights embedding_norm;
-    std::vector<float> relative_bias; // [n_buckets][own query heads]
-    ColumnLinear project_in;          // where embeddings are narrower than the layers
+    std::vector<float> relative_biases; // [own query heads][2 max_distance + 1], by distance
+    ColumnLinear project_in;            // where embeddings are narrower than the layers
     FusionWeights fusion;
     std::vector<LayerWeights> layers;
     NormWeights final_norm;

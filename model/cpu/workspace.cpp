@@ -5,7 +5,7 @@ namespace entrodraft::model {
 CpuWorkspace::CpuWorkspace(const ModelConfig& model, const RankShard& held, const ModelWeights& packed, KvCache& cache,
                            int threads, const CpuTextShape& text)
     : config(model), shard(held), weights(packed), embedding(text.embedding ? *text.embedding : packed.embedding),
-      attention(model, held, cache, threads, {model.is_encoder, nullptr, packed.relative_bias}) {
+      attention(model, held, cache, threads, {model.is_encoder, nullptr, packed.relative_biases}) {
     if (text.sources) cross_attention.emplace(model, held, *text.sources, threads, Attention::Reads{true, &cache, {}});
     const auto rows_of = [](std::size_t width) { return Buffer(kMaxRows * width * sizeof(float)); };
     const auto text_rows_of = [&](std::size_t width) { return Buffer(index(text.n_rows) * width * sizeof(float)); };

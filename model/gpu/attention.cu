@@ -101,6 +101,7 @@ __device__ void attend_block(const RowTable& table, const AttendCall& call, cons
                              int row, int head, int block) {
     const int lane = lane_of_thread(), dims = call.cache.head_stride, first_key = block * kKeyBlock;
     const RowPlaces places = row_places(table, call, row, call.kv_head_of[head]);
+    const int position = position_of(table, call, row);
     int place[kKeysOfLane] = {};
     float weights[kKeysOfLane];
     float largest = -INFINITY;
@@ -111,7 +112,7 @@ __device__ void attend_block(const RowTable& table, const AttendCall& call, cons
         if (key < reach.begin || key >= reach.end) continue;
         place[j] = place_of(table, row, key);
         const float product = product_of(query, static_cast<const float*>(call.cache.keys) + places.at(place[j]), dims);
-        weights[j] = score_of(call, product, key, head);
+        weights[j] = score_of(call, product, key, head, position);
         if (weights[j] > largest) largest = weights[j];
     }
     largest = warp_max(largest);
@@ -178,10 +179,12 @@ __global__ void attend_blocks(RowTable table, AttendCall call) {
 // Rows from `begin` on.
 RowTable rows_from(const RowTable& table, int begin, int rows) {
     RowTable part = table;
-    for (const std::int32_t** column : {&part.tokens, &part.slots, &part.positions, &part.places, &part.n_keys,
-                                        &part.prefix_slots, &part.prefix_lengths, &part.mask_begins})
-        *column += begin;
-    part.masks += begin * kMaskWords;
+    const auto skip = [begin](auto& column, int width) { column += column == nullptr ? 0 : begin * width; };
+    for (const std::int32_t** column :
+         {&part.tokens, &part.slots, &part.positions, &part.places, &part.n_keys, &part.prefix_slots,
+          &part.prefix_lengths, &part.mask_begins, &part.source_slots, &part.source_lengths})
+        skip(*column, 1);
+    skip(part.masks, kMaskWords);
     part.rows = rows;
     return part;
 }

@@ -136,14 +136,24 @@ __device__ inline int place_of(const RowTable& table, int row, int key) {
     return mask_begin + nth_bit(table.masks + static_cast<std::size_t>(row) * kMaskWords, key - mask_begin);
 }
 
-// A score from the product q . key, with the family's cap and bias.
-__device__ inline float score_of(const AttendCall& call, float product, int key, int head) {
+// Of a row, where scores ask for it.
+__device__ inline int position_of(const RowTable& table, const AttendCall& call, int row) {
+    return call.relative_biases != nullptr ? table.positions[row] : 0;
+}
+
+// A score from the product q . key, with the family's cap and bias, of a row at that position.
+__device__ inline float score_of(const AttendCall& call, float product, int key, int head, int position) {
     float score = product * call.scale;
     if (call.soft_cap > 0) score = call.soft_cap * tanhf(score * __fdividef(1.0f, call.soft_cap));
     if (call.slopes != nullptr) {
         // Falcon rounds slope times place to bfloat16, and scales it as the product is scaled.
         const float bias = to_float(from_float<__nv_bfloat16>(call.slopes[head] * static_cast<float>(key)));
         score += bias * call.scale;
+    }
+    if (call.relative_biases != nullptr) {
+        const int reach = call.max_distance, behind = position - key;
+        const int distance = behind < -reach ? -reach : behind > reach ? reach : behind;
+        score += call.relative_biases[head * (2 * reach + 1) + reach + distance];
     }
     return score;
 }

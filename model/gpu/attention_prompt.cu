@@ -20,7 +20,7 @@ constexpr int kStepKeys = 32;       // 4 steps of 8 keys for scores, 2 of 16 for
 
 // The lane's two queries.
 struct QueryPair {
-    int heads[2];
+    int heads[2], positions[2];
     Reach reaches[2];
     float largest[2] = {-INFINITY, -INFINITY};
     float sums[2] = {}; // of this lane's weights
@@ -40,7 +40,9 @@ __device__ StepWeights weigh_step(const AttendCall& call, int first_key, float (
             for (int b = 0; b < 2; ++b) {
                 const int key = 8 * n + 2 * lane_t() + b;
                 float& score = scores[n][2 * i + b];
-                score = (seen >> key & 1) != 0 ? score_of(call, score, first_key + key, pair.heads[i]) : -INFINITY;
+                score = (seen >> key & 1) != 0
+                            ? score_of(call, score, first_key + key, pair.heads[i], pair.positions[i])
+                            : -INFINITY;
                 largest = score > largest ? score : largest;
             }
         for (int step = 1; step < 4; step *= 2) {
@@ -106,12 +108,13 @@ __global__ void __launch_bounds__(kPromptWarps* kWarp, kChunks <= 2 ? 3 : 2)
     const int query =
         (static_cast<int>(blockIdx.x) * kPromptWarps + warp) * kTileQueries + lane_of_thread() % kTileQueries;
 
-    int row = -1, head = 0; // of lane % kTileQueries
+    int row = -1, head = 0, position = 0; // of lane % kTileQueries
     Reach reach = {call.cache.capacity, 0};
     if (query < table.rows * heads.count && table.slots[query / heads.count] >= 0) {
         row = query / heads.count;
         head = heads.begin + query % heads.count;
         reach = reach_of(table, row, call.window);
+        position = position_of(table, call, row);
     }
     const int begin = __reduce_min_sync(kAllLanes, reach.begin), end = __reduce_max_sync(kAllLanes, reach.end);
     if (end == 0) return; // padding
@@ -122,6 +125,7 @@ __global__ void __launch_bounds__(kPromptWarps* kWarp, kChunks <= 2 ? 3 : 2)
     for (int i = 0; i < 2; ++i) {
         const int lane = lane_g() + 8 * i;
         pair.heads[i] = of_lane(head, lane);
+        pair.positions[i] = of_lane(position, lane);
         pair.reaches[i] = {of_lane(reach.begin, lane), of_lane(reach.end, lane)};
     }
 

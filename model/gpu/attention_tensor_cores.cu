@@ -69,6 +69,7 @@ __device__ Tile find_tile(const RowTable& table, int block, Tile tile) {
 struct Query {
     int row; // negative: none
     int head;
+    int position;
     bool meets_block; // some key of it
 };
 
@@ -100,7 +101,8 @@ __device__ void finish_scores(const AttendCall& call, TileMemory<T, kChunks>& me
 #pragma unroll
         for (int c = 0; c < 4; ++c) {
             const int i = c / 2, key = 8 * n + 2 * lane_t() + c % 2;
-            const float score = score_of(call, scores[n][c], first_key + key, memory.queries[lane_g() + 8 * i].head);
+            const Query& query = memory.queries[lane_g() + 8 * i];
+            const float score = score_of(call, scores[n][c], first_key + key, query.head, query.position);
             scores[n][c] = (seen[i] >> key & 1) != 0 ? score : -INFINITY;
             largest[i] = scores[n][c] > largest[i] ? scores[n][c] : largest[i];
         }
@@ -196,11 +198,12 @@ __device__ void attend_tile(const RowTable& table, const AttendCall& call, int b
     const int first_key = block * kKeyBlock + warp * kWarpKeys;
 
     const int first_row = tile.first_row();
-    Query mine = {-1, 0, false}; // of lane % kTileQueries
+    Query mine = {-1, 0, 0, false}; // of lane % kTileQueries
     Reach reach = {call.cache.capacity, 0};
     if (const int query = tile.first_query() + lane_of_thread() % kTileQueries; query < tile.queries_together()) {
         mine.row = first_row + query / tile.heads.count;
         mine.head = tile.heads.begin + query % tile.heads.count;
+        mine.position = position_of(table, call, mine.row);
         reach = reach_of(table, mine.row, call.window);
         mine.meets_block = reach.meets(block);
     }

@@ -1,6 +1,8 @@
 #include "model/gpu/decoder.h"
 
 #include "model/device_extension.h"
+#include "model/gpu/device_cache.h"
+#include "model/gpu/encoder.h"
 #include "model/gpu/logit_outputs.h"
 #include "model/gpu/ops.h"
 #include "model/gpu/prompt_products.h"
@@ -27,57 +29,24 @@ NumberType number_type(WeightType type, WeightType stored) {
     }
 }
 
-// Keys and values of all slots in device memory. The books are KvCache's.
-class DeviceCache final : public KvMemory {
-  public:
-    DeviceCache(NumberType type, const KvCache::Shape& shape, const Stream& stream)
-        : stream_(stream), n_layers_(shape.n_layers) {
-        const int positions = KvCache::whole_blocks(shape.capacity);
-        const int stride = (shape.head_dim + kHeadAlign - 1) / kHeadAlign * kHeadAlign;
-        const std::size_t bytes = index(shape.n_layers) * index(shape.n_slots) * index(shape.n_kv_heads) *
-                                  index(positions) * index(stride) * bytes_of(type);
-        keys_ = DeviceBytes(bytes);
-        values_ = DeviceBytes(bytes);
-        view_ = {type,      keys_.data(),   values_.data(), shape.n_slots, shape.n_kv_heads,
-                 positions, shape.head_dim, stride};
-    }
-
-    const CacheView& view() const { return view_; }
-    void copy(int from_slot, int from, int to_slot, int to, int count) override {
-        copy_positions(stream_.handle(), {view_, n_layers_, from_slot, from, to_slot, to, count});
-    }
-    void move(int slot, std::span<const int> from, int to) override {
-        for (; !from.empty(); to += MoveCall::kMaxCount) {
-            const auto some = from.first(std::min(from.size(), index(MoveCall::kMaxCount)));
-            MoveCall call = {view_, n_layers_, slot, to, static_cast<int>(some.size())};
-            std::ranges::copy(some, call.from);
-            move_positions(stream_.handle(), call);
-            from = from.subspan(some.size());
-        }
-    }
-
-  private:
-    const Stream& stream_;
-    int n_layers_;
-    CacheView view_;
-    DeviceBytes keys_, values_;
-};
-
 class GpuDecoder final : public Decoder {
   public:
     GpuDecoder(const Checkpoint& checkpoint, const DecoderSetup& setup, const DecoderOptions& options,
-               dist::Communicator& tp, std::unique_ptr<Stream> stream, const CacheView& view,
-               std::shared_ptr<KvCache> cache)
-        : Decoder(setup, std::move(cache)), tp_(tp), stream_(std::move(stream)),
-          timeout_seconds_(options.timeout_seconds),
-          weights_(checkpoint, config_, shard_, view.type, options.weight_type, options.progress),
-          workspace_(config_, shard_, weights_, view, tp, *stream_, options), outputs_(workspace_), host_table_(1),
-          table_(1), loop_(1), host_loop_(1) {
+               dist::Communicator& tp, std::unique_ptr<Stream> stream, const BookedCache& texts)
+        : Decoder(setup, texts.books), tp_(tp), stream_(std::move(stream)), timeout_seconds_(options.timeout_seconds),
+          weights_(checkpoint, config_, shard_, texts.view.type, options.weight_type, options.progress),
+          sources_(config_.has_encoder() ? BookedCache(texts.view.type, setup.sources, *stream_) : BookedCache()),
+          workspace_(config_, shard_, weights_, texts.view, tp, *stream_, options, {.sources = sources_.view}),
+          outputs_(workspace_), host_table_(1), table_(1), loop_(1), host_loop_(1) {
         host_features_ = PinnedArray<float>(workspace_.features.size());
-        if (max_prompt_rows() == kMaxRows) return; // by the same kernels as other passes
-        prompt_products_.emplace(weights_, config_.hidden_size, *stream_, timeout_seconds_);
-        host_prompt_table_ = PinnedArray<PromptTable>(1);
-        prompt_table_ = DeviceArray<PromptTable>(1);
+        if (max_prompt_rows() > kMaxRows) { // not by the same kernels as other passes
+            prompt_products_.emplace(weights_, config_.hidden_size, *stream_, timeout_seconds_);
+            host_prompt_table_ = PinnedArray<PromptTable>(1);
+            prompt_table_ = DeviceArray<PromptTable>(1);
+        }
+        if (config_.has_encoder())
+            encoder_ = std::make_unique<GpuEncoder>(checkpoint, setup, options, workspace_, sources_,
+                                                    prompt_products_ ? &*prompt_products_ : nullptr);
     }
 
     std::size_t weight_bytes() const override { return weights_.bytes_per_pass; }
@@ -87,6 +56,10 @@ class GpuDecoder final : public Decoder {
     PassResult forward(const Pass& pass) override;
 
   private:
+    void read_source(int number, std::span<const TokenId> source) override {
+        encoder_->enqueue(source, number, deadline());
+        await();
+    }
     // What makes one graph unlike another.
     struct Form {
         bool is_prompt = false; // through prompt_products_
@@ -124,6 +97,7 @@ class GpuDecoder final : public Decoder {
     std::unique_ptr<Stream> stream_;
     double timeout_seconds_;
     DeviceWeights weights_;
+    BookedCache sources_; // of a model with an encoder, as encoder_
     GpuWorkspace workspace_;
     LogitOutputs outputs_;
     PassLayout layout_;
@@ -139,15 +113,18 @@ class GpuDecoder final : public Decoder {
     DeviceArray<float> hidden_; // [hidden_layers][rows, padded][hidden_size]
     PinnedArray<float> host_hidden_;
     PinnedArray<float> host_features_; // of a draft head, as Pass has them
+    std::unique_ptr<GpuEncoder> encoder_;
 };
 
 PassResult GpuDecoder::forward(const Pass& pass) {
     layout_.set(pass, config_, *cache_, {.max_prompt_rows = max_prompt_rows()});
+    require_sources(pass.rows);
     const Form form = form_of(pass);
+    const SlotBooks books = {*cache_, sources_.books.get()};
     workspace_.make_summed(deadline());
     if (form.extension != nullptr) form.extension->prepare(outputs_.logits(form.logits), deadline());
-    form.is_prompt ? host_prompt_table_.data()->fill(layout_, *cache_, form.rows)
-                   : host_table_.data()->fill(layout_, *cache_, form.rows);
+    form.is_prompt ? host_prompt_table_.data()->fill(layout_, books, form.rows)
+                   : host_table_.data()->fill(layout_, books, form.rows);
     prepare_hidden(form);
     std::ranges::copy(pass.features, host_features_.data());
     run(form);
@@ -304,11 +281,8 @@ std::unique_ptr<Decoder> load_decoder(const Checkpoint& checkpoint, const ModelC
     if (const std::string what = what_needs_cpu(config, OtherDevice::gpu); !what.empty())
         throw std::invalid_argument("our kernels for GPUs cannot run a model with " + what);
     auto stream = std::make_unique<Stream>();
-    auto memory =
-        std::make_unique<DeviceCache>(number_type(options.weight_type, setup.config.stored_type), setup.cache, *stream);
-    const CacheView view = memory->view();
-    return std::make_unique<GpuDecoder>(checkpoint, setup, options, tp, std::move(stream), view,
-                                        std::make_shared<KvCache>(setup.cache, std::move(memory)));
+    const BookedCache texts(number_type(options.weight_type, setup.config.stored_type), setup.cache, *stream);
+    return std::make_unique<GpuDecoder>(checkpoint, setup, options, tp, std::move(stream), texts);
 }
 
 } // namespace entrodraft::model::gpu

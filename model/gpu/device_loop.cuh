@@ -47,6 +47,8 @@ __device__ inline bool make_next_row(const DeviceLoop& loop, std::int32_t token,
     table.prefix_slots[0] = table.prefix_slots[from];
     table.prefix_lengths[0] = table.prefix_lengths[from];
     table.mask_begins[0] = -1;
+    table.source_slots[0] = table.source_slots[from];
+    table.source_lengths[0] = table.source_lengths[from];
     table.logit_rows[0] = 0;
     if (loop.noisy != nullptr) ++table.noises[0].position;
     return true;

@@ -35,7 +35,10 @@ struct RowTable {
     // at mask_begin + b for each bit b that is set in its mask. A negative begin: no tree.
     const std::int32_t* mask_begins = nullptr;
     const std::uint64_t* masks = nullptr; // [rows][kMaskWords]
-    int rows = 0;                         // with padding
+    // Of a model with an encoder: the slot that the row's source has in the cache of sources, and how long it is.
+    const std::int32_t* source_slots = nullptr; // negative: none
+    const std::int32_t* source_lengths = nullptr;
+    int rows = 0; // with padding
 };
 inline constexpr int kMaskWords = 2;
 
@@ -193,16 +196,20 @@ struct PlaceCall : HeadRows {
 void place_keys(void* stream, const RowTable& table, const PlaceCall& call);
 
 // attended[r][query head] = softmax(scale q . keys) values over the keys that the row sees, in blocks of kKeyBlock keys
-// at fixed places, merged in order. qkv is as place_keys has left it.
+// at fixed places, merged in order. qkv is as place_keys has left it; of sources it has query heads alone.
 struct AttendCall : HeadRows {
     const std::int32_t* kv_head_of = nullptr; // [n_query_heads], own key head of each
     float scale = 1;
     float soft_cap = 0;
     const float* slopes = nullptr; // ALiBi, [n_query_heads]: a key's score gains slope * scale * its place
-    int window = 0;                // of this layer: a row sees its last `window` keys; 0: all
-    float* parts = nullptr;        // workspace, attend_workspace_floats() of the cache
-    int* arrived = nullptr;        // workspace, [attend_rows()][n_query_heads], zeros before and after
-    void* attended = nullptr;      // [rows][out_stride] of the cache's type
+    // [n_query_heads][2 max_distance + 1] or none: a key's score gains the number of its distance behind the row's
+    // position, from -max_distance on; those beyond are as these.
+    const float* relative_biases = nullptr;
+    int max_distance = 0;
+    int window = 0;           // of this layer: a row sees its last `window` keys; 0: all
+    float* parts = nullptr;   // workspace, attend_workspace_floats() of the cache
+    int* arrived = nullptr;   // workspace, [attend_rows()][n_query_heads], zeros before and after
+    void* attended = nullptr; // [rows][out_stride] of the cache's type
     int out_stride = 0;
 };
 inline constexpr int kKeyBlock = 256;

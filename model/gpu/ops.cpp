@@ -11,24 +11,32 @@ namespace entrodraft::model::gpu {
 
 GpuWorkspace::GpuWorkspace(const ModelConfig& model, const RankShard& held, const DeviceWeights& read,
                            const CacheView& memory, dist::Communicator& ranks, const Stream& queue,
-                           const DecoderOptions& options)
-    : config(model), shard(held), weights(read), cache(memory), tp(ranks), stream(queue),
-      max_rows(max_prompt_rows(config, options.weight_type)),
+                           const DecoderOptions& options, const GpuTextShape& text)
+    : config(model), shard(held), weights(read), embedding(text.embedding ? *text.embedding : read.embedding),
+      cache(memory), sources(text.sources), tp(ranks), stream(queue),
+      max_rows(max_prompt_rows(config, options.weight_type)), n_text_rows(std::max(text.n_rows, max_rows)),
       adds_parts(tp.size() > 1 && (options.sum == TensorParallelSum::ordered ||
                                    (options.sum == TensorParallelSum::automatic && !tp.enqueued_sums_are_ordered()))) {
-    const auto rows_of = [&](int width) {
-        return DeviceBytes(index(max_rows) * index(aligned(width)) * bytes_of(weights.type));
+    const auto text_rows_of = [&](int rows, int width) {
+        return DeviceBytes(index(rows) * index(aligned(width)) * bytes_of(weights.type));
     };
+    const auto rows_of = [&](int width) { return text_rows_of(max_rows, width); };
     if (config.block == Block::sandwich) normed_delta = DeviceArray<float>(index(max_rows) * index(config.hidden_size));
-    logits = DeviceArray<float>(index(kMaxRows) * index(outputs()));
+    if (!config.is_encoder) logits = DeviceArray<float>(index(kMaxRows) * index(outputs()));
     const int n_heads = shard.n_query_heads();
-    parts_of_keys = DeviceArray<float>(attend_workspace_floats(n_heads, cache.head_stride, cache.capacity));
-    arrived = DeviceArray<int>(index(attend_rows(n_heads, cache.head_stride, cache.capacity) * n_heads));
+    std::size_t floats = 0;
+    int rows = 0;
+    for (const CacheView& attended_to : {cache, sources}) {
+        floats = std::max(floats, attend_workspace_floats(n_heads, cache.head_stride, attended_to.capacity));
+        rows = std::max(rows, attend_rows(n_heads, cache.head_stride, attended_to.capacity));
+    }
+    parts_of_keys = DeviceArray<float>(floats);
+    arrived = DeviceArray<int>(index(rows * n_heads));
     normed = rows_of(config.hidden_size);
     if (weights.project_in.n > 0) embedded = rows_of(config.embedding_size);
     if (!weights.layers.empty()) {
         const DeviceLayer& layer = weights.layers.front();
-        qkv = rows_of(layer.qkv.n);
+        qkv = text_rows_of(n_text_rows, layer.qkv.n);
         attended = rows_of(layer.output.k);
         wide = rows_of(layer.wide.n);
         inner = rows_of(layer.down.k);
@@ -55,6 +63,10 @@ GpuWorkspace::GpuWorkspace(const ModelConfig& model, const RankShard& held, cons
     for (std::int64_t head = heads.query_heads.begin; head < heads.query_heads.end; ++head)
         kv_head_of.push_back(static_cast<std::int32_t>(head / group - heads.kv_heads.begin));
     kv_heads = upload(kv_head_of);
+    if (sources.capacity > 0) {
+        no_prefix_lengths = upload(std::vector<std::int32_t>(index(max_rows), 0));
+        no_mask_begins = upload(std::vector<std::int32_t>(index(max_rows), -1));
+    }
     if (config.positions == Positions::rotary) {
         RotaryTable angles(config.rope);
         angles.cover(config.max_positions - 1);
@@ -70,7 +82,7 @@ GpuWorkspace::GpuWorkspace(const ModelConfig& model, const RankShard& held, cons
 
 void GpuWorkspace::make_summed(dist::Deadline deadline) {
     if (x.size() > 0) return;
-    x = SummedArray(tp, index(max_rows) * index(config.hidden_size), deadline);
+    x = SummedArray(tp, index(n_text_rows) * index(config.hidden_size), deadline);
     delta = SummedArray(tp, index(max_rows) * index(std::max(config.hidden_size, config.embedding_size)), deadline);
     if (adds_parts) parts = SummedArray(tp, index(tp.size()) * index(kMaxRows) * index(config.hidden_size), deadline);
 }
@@ -89,19 +101,19 @@ void GpuOps::embed() {
     const bool projects = config.embedding_size != config.hidden_size;
     Embed tokens;
     tokens.type = weights.type;
-    tokens.table = weights.embedding.numbers.data();
-    tokens.stride = weights.embedding.stride;
+    tokens.table = w_.embedding.numbers.data();
+    tokens.stride = w_.embedding.stride;
     tokens.first_token = static_cast<int>(w_.shard.vocab.begin);
     tokens.n_tokens = static_cast<int>(w_.shard.vocab.size());
     tokens.width = config.embedding_size;
     tokens.scale = config.embedding_scale;
     tokens.position_offset = config.position_offset;
-    tokens.x = projects ? w_.delta.data() : w_.x.data();
+    tokens.x = projects ? w_.delta.data() : x();
     Embed positions = tokens; // no token is its own
     positions.n_tokens = 0;
     positions.width = config.hidden_size;
     positions.positions = weights.positions.data();
-    positions.x = w_.x.data();
+    positions.x = x();
     if (!projects && w_.shard.is_first) tokens.positions = positions.positions; // once in the sum over ranks
     gpu::embed(handle(), rows_, tokens);
     w_.sum_over_ranks(tokens.x, rows_.rows, tokens.width);
@@ -159,7 +171,7 @@ void GpuOps::add_normed(Product product, const DeviceNorm& norm) {
 }
 
 void GpuOps::add_pending() {
-    if (pending_ != nullptr) add_and_norm(handle(), norm_call(w_.x.data(), {}));
+    if (pending_ != nullptr) add_and_norm(handle(), norm_call(x(), {}));
 }
 
 // norm(x) is the hidden states of that layer.
@@ -167,7 +179,7 @@ void GpuOps::keep_hidden(int layer, const DeviceNorm& norm) {
     const int hidden = w_.config.hidden_size;
     for (std::size_t i = 0; i < pass_.hidden_layers.size(); ++i) {
         if (pass_.hidden_layers[i] != layer) continue;
-        NormCall call = norm_call(w_.x.data(), norm);
+        NormCall call = norm_call(x(), norm);
         call.out = hidden_ + i * index(rows_.rows) * index(hidden);
         call.out_stride = hidden;
         add_and_norm(handle(), call);
@@ -211,7 +223,7 @@ GpuOps::Operand GpuOps::join(Features features) {
         call.out_stride = aligned(config.fusion.joined_size(config.hidden_size));
         add_and_norm(handle(), call);
     };
-    write(norm_call(w_.x.data(), weights.embedding_norm), features_first ? features.width : 0);
+    write(norm_call(x(), weights.embedding_norm), features_first ? features.width : 0);
     write(rows_call(features.data, features.width, weights.state_norm), features_first ? 0 : config.hidden_size);
     return joined();
 }
@@ -219,7 +231,7 @@ GpuOps::Operand GpuOps::join(Features features) {
 // A product that becomes x.
 Linear GpuOps::into_x(const Product& product) const {
     Linear call = linear_call(product.matrix, product.from);
-    call.y = w_.x.data();
+    call.y = x();
     call.y_stride = w_.config.hidden_size;
     return call;
 }
@@ -240,7 +252,7 @@ void GpuOps::fuse_activated(Operand joined) {
 void GpuOps::add_features(Features features) {
     const int hidden = w_.config.hidden_size;
     add_pending();
-    NormCall call = norm_call(w_.x.data(), w_.weights.fusion.sum_norm);
+    NormCall call = norm_call(x(), w_.weights.fusion.sum_norm);
     call.delta = features.data;
     call.out = call.x;
     call.out_stride = hidden;
@@ -252,14 +264,14 @@ void GpuOps::add_features(Features features) {
 LstmCall GpuOps::lstm_call(Features gates) const {
     const FusionConfig& fusion = w_.config.fusion;
     const float* cell = fusion.cell_size > 0 ? w_.features.data() + fusion.feature_numbers() : nullptr;
-    return {w_.config.activation, gates.data, w_.x.data(), cell, fusion.width(), w_.config.hidden_size, rows_.rows};
+    return {w_.config.activation, gates.data, x(), cell, fusion.width(), w_.config.hidden_size, rows_.rows};
 }
 
 void GpuOps::lstm_cell(Features gates) {
     const int hidden = w_.config.hidden_size;
     add_pending();
     NormCall candidate = rows_call(gates.data + 3 * index(hidden), hidden, w_.weights.fusion.cell_norm);
-    candidate.delta = w_.x.data();
+    candidate.delta = x();
     candidate.out = candidate.x;
     candidate.x_stride = candidate.out_stride = gates.width;
     add_and_norm(handle(), candidate);
@@ -274,7 +286,7 @@ void GpuOps::lstm_output(Features gates) {
 void GpuOps::replace_residual(Features features) {
     NormCall call = rows_call(features.data, features.width, w_.weights.fusion.state_norm);
     if (!w_.config.fusion.normed_residual) call.weight = nullptr;
-    call.out = w_.x.data();
+    call.out = x();
     call.out_stride = w_.config.hidden_size;
     add_and_norm(handle(), call);
 }
@@ -313,7 +325,7 @@ GpuOps::Operand GpuOps::rounded(NormCall call, const DeviceBytes& to) {
 }
 
 void GpuOps::norm_residual(const DeviceNorm& norm) {
-    NormCall call = norm_call(w_.x.data(), norm);
+    NormCall call = norm_call(x(), norm);
     call.out = call.x;
     call.out_stride = call.width;
     add_and_norm(handle(), call);
@@ -323,7 +335,7 @@ GpuOps::Operand GpuOps::final_norm() {
     if (extent_.logit_rows == 0) return {};
     add_pending();
     keep_hidden(w_.config.n_layers + 1, w_.weights.final_norm);
-    NormCall call = norm_call(w_.x.data(), w_.weights.final_norm);
+    NormCall call = norm_call(x(), w_.weights.final_norm);
     call.rows = extent_.logit_rows;
     call.from_rows = logit_rows_;
     return rounded(call, w_.normed);
@@ -353,7 +365,8 @@ GpuOps::Operand GpuOps::column_linear(const DeviceMatrix& matrix, Operand from, 
 }
 
 HeadRows GpuOps::heads(int layer, Operand qkv) const {
-    return {w_.cache, layer, qkv.data, aligned(w_.weights.layers[index(layer)].qkv.n), w_.shard.n_query_heads()};
+    const int of_cache = w_.config.is_encoder ? 0 : layer; // its keys and values serve one layer after another
+    return {w_.cache, of_cache, qkv.data, aligned(w_.weights.layers[index(layer)].qkv.n), w_.shard.n_query_heads()};
 }
 
 void GpuOps::rotate_and_append(int layer, Operand qkv) {
@@ -370,17 +383,34 @@ void GpuOps::rotate_and_append(int layer, Operand qkv) {
 
 GpuOps::Operand GpuOps::attend(int layer, Operand qkv) {
     AttendCall call{heads(layer, qkv)};
+    call.slopes = w_.slopes.data();
+    call.relative_biases = w_.weights.relative_biases.data();
+    call.max_distance = w_.config.relative.max_distance;
+    call.window = w_.config.window(layer);
+    return attend(call, rows_);
+}
+
+// Sources are texts of a cache of their own, of which a row sees all.
+GpuOps::Operand GpuOps::attend_source(int layer, Operand query) {
+    RowTable rows = rows_;
+    rows.slots = rows.prefix_slots = rows_.source_slots;
+    rows.n_keys = rows_.source_lengths;
+    rows.prefix_lengths = w_.no_prefix_lengths.data();
+    rows.mask_begins = w_.no_mask_begins.data();
+    const int stride = aligned(w_.weights.layers[index(layer)].cross_query.n);
+    return attend({{w_.sources, layer, query.data, stride, w_.shard.n_query_heads()}}, rows);
+}
+
+GpuOps::Operand GpuOps::attend(AttendCall call, const RowTable& rows) {
     call.kv_head_of = w_.kv_heads.data();
     call.scale = w_.config.attention_scale;
     call.soft_cap = w_.config.attention_soft_cap;
-    call.slopes = w_.slopes.data();
-    call.window = w_.config.window(layer);
     call.parts = w_.parts_of_keys.data();
     call.arrived = w_.arrived.data();
     call.attended = w_.attended.data();
-    call.out_stride = aligned(w_.weights.layers[index(layer)].output.k);
-    (extent_.prompt_products != nullptr ? attend_prompt : gpu::attend)(handle(), rows_, call);
-    return {w_.attended.data(), rows_.rows};
+    call.out_stride = aligned(w_.weights.layers.front().output.k);
+    (extent_.prompt_products != nullptr ? attend_prompt : gpu::attend)(handle(), rows, call);
+    return {w_.attended.data(), rows.rows};
 }
 
 // Activated in the product itself, but for a library's.

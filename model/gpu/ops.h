@@ -20,11 +20,19 @@
 
 namespace entrodraft::model::gpu {
 
-// What the passes of a decoder share on the device: its model, and activations.
+// Where it is not a decoder's without an encoder.
+struct GpuTextShape {
+    int n_rows = 0;                          // of x and qkv: an encoder's, of its longest source; 0: max_rows
+    const DeviceMatrix* embedding = nullptr; // null: the weights' own
+    CacheView sources = {};                  // what a decoder's rows attend to beside their text
+};
+
+// What the passes of a decoder, or an encoder, share on the device: its model, and activations.
 struct GpuWorkspace {
     // All that is handed over outlives it. Throws dist::Error, dist::Timeout. Local.
     GpuWorkspace(const ModelConfig& config, const RankShard& shard, const DeviceWeights& weights,
-                 const CacheView& cache, dist::Communicator& tp, const Stream& stream, const DecoderOptions& options);
+                 const CacheView& cache, dist::Communicator& tp, const Stream& stream, const DecoderOptions& options,
+                 const GpuTextShape& text = {});
 
     // What ranks make together, before the first pass. Collective over tp.
     void make_summed(dist::Deadline deadline);
@@ -36,17 +44,21 @@ struct GpuWorkspace {
     const ModelConfig& config;
     const RankShard& shard;
     const DeviceWeights& weights;
-    CacheView cache;
+    const DeviceMatrix& embedding;
+    CacheView cache, sources;
     dist::Communicator& tp;
     const Stream& stream;
     int max_rows;    // of any pass
+    int n_text_rows; // of x and qkv
     bool adds_parts; // sums of delta are gathered, and added up in rank order by the kernel that adds them to x
 
     DeviceArray<float> cosines, sines;  // [max_positions][rotary dims / 2] or empty
     DeviceArray<float> slopes;          // ALiBi, [own query heads] or empty
     DeviceArray<std::int32_t> kv_heads; // [own query heads]: the own key head of each
+    // [max_rows], of a decoder that reads sources, which begin in no other slot, and have no trees.
+    DeviceArray<std::int32_t> no_prefix_lengths, no_mask_begins;
     // float32, [max_rows][...]
-    SummedArray x;                    // the residual stream, [hidden_size]
+    SummedArray x;                    // the residual stream, [hidden_size], of n_text_rows
     SummedArray delta;                // [hidden_size]: what is to be added to it; or [embedding_size]
     SummedArray parts;                // [ranks][kMaxRows][hidden_size]: the delta of each
     DeviceArray<float> normed_delta;  // [hidden_size], of Block::sandwich
@@ -58,7 +70,7 @@ struct GpuWorkspace {
     // In the weights' number type, [max_rows][width rounded up to kLinearAlign]
     DeviceBytes normed;                // hidden_size
     DeviceBytes embedded;              // embedding_size, of a narrower embedding
-    DeviceBytes qkv;                   // own query heads, key heads, value heads
+    DeviceBytes qkv;                   // own query heads, key heads, value heads, of n_text_rows
     DeviceBytes attended;              // own query heads * head_dim
     DeviceBytes wide, inner;           // own part of the MLP's width: a prompt's gate and up, and what comes of them
     DeviceBytes wide_features, joined; // of a draft head: feature_numbers(), and joined_size()
@@ -91,15 +103,16 @@ class GpuOps {
 
     // See transformer.h. embed, add and add_normed are collective over tp.
     const DeviceWeights& weights() const { return w_.weights; }
-    Operand qkv() const { return {w_.qkv.data(), rows_.rows}; }
+    Operand qkv() const { return {w_.qkv.data() + index(first_row_) * qkv_row_bytes(), rows_.rows}; }
     Operand embedded() const { return {w_.embedded.data(), rows_.rows}; }
     void embed();
-    Operand norm(const DeviceNorm& norm) { return rounded(norm_call(w_.x.data(), norm), w_.normed); }
+    Operand norm(const DeviceNorm& norm) { return rounded(norm_call(x(), norm), w_.normed); }
     Operand residual() { return norm({}); } // in the number type
     void norm_residual(const DeviceNorm& norm);
     Operand column_linear(const DeviceMatrix& matrix, Operand from, Operand to);
     void rotate_and_append(int layer, Operand qkv);
     Operand attend(int layer, Operand qkv);
+    Operand attend_source(int layer, Operand query);
     Operand gate_up(const DeviceLayer& layer, Operand from);
     Operand activate(const DeviceLayer& layer, Operand wide);
     void add(std::initializer_list<Product> products);
@@ -119,7 +132,23 @@ class GpuOps {
     Operand final_norm();
     void head(Operand from);
 
+  protected:
+    // The rows are a chunk of a text from now on, whose first row is `first_row` of x and qkv.
+    void select(const RowTable& rows, int first_row) {
+        rows_ = rows;
+        first_row_ = first_row;
+    }
+    void add_pending();
+    const RowTable& rows() const { return rows_; }
+    GpuWorkspace& workspace() const { return w_; }
+    void* handle() const { return w_.stream.handle(); }
+
   private:
+    float* x() const { return w_.x.data() + index(first_row_) * index(w_.config.hidden_size); }
+    std::size_t qkv_row_bytes() const {
+        return index(aligned(w_.weights.layers.front().qkv.n)) * bytes_of(w_.weights.type);
+    }
+    Operand attend(AttendCall call, const RowTable& rows);
     Linear linear_call(const DeviceMatrix& matrix, Operand from) const;
     void multiply(const Linear& call) const;
     HeadRows heads(int layer, Operand qkv) const;
@@ -132,11 +161,10 @@ class GpuOps {
     NormCall rows_call(float* x, int width, const DeviceNorm& norm) const;
     void keep_hidden(int layer, const DeviceNorm& norm);
     Operand rounded(NormCall call, const DeviceBytes& to);
-    void add_pending();
-    void* handle() const { return w_.stream.handle(); }
 
     GpuWorkspace& w_;
     RowTable rows_;
+    int first_row_ = 0; // of x and qkv
     const std::int32_t* logit_rows_;
     Extent extent_;
     const Pass& pass_;

@@ -5,21 +5,40 @@
 
 namespace entrodraft::model::gpu {
 
-template <int kRows> void RowColumns<kRows>::fill(const PassLayout& layout, const KvCache& cache, int padded) {
+template <int kRows> void RowColumns<kRows>::fill(const PassLayout& layout, const SlotBooks& books, int padded) {
     for (int r = 0; r < layout.rows(); ++r)
-        fill_row(layout, cache, r);
-    for (int r = layout.rows(); r < padded; ++r) {
-        for (auto* column : {tokens, positions, places, n_keys, prefix_slots, prefix_lengths})
+        fill_row(layout, books, r);
+    pad(layout.rows(), padded);
+}
+
+template <int kRows>
+void RowColumns<kRows>::fill_source(std::span<const TokenId> chunk, int first, int length, int source_slot,
+                                    int padded) {
+    const int rows = static_cast<int>(chunk.size());
+    for (int r = 0; r < rows; ++r) {
+        tokens[r] = chunk[index(r)];
+        slots[r] = prefix_slots[r] = prefix_lengths[r] = 0;
+        positions[r] = places[r] = first + r;
+        n_keys[r] = source_lengths[r] = length;
+        mask_begins[r] = -1;
+        source_slots[r] = source_slot;
+    }
+    pad(rows, padded);
+}
+
+template <int kRows> void RowColumns<kRows>::pad(int rows, int padded) {
+    for (int r = rows; r < padded; ++r) {
+        for (auto* column : {tokens, positions, places, n_keys, prefix_slots, prefix_lengths, source_lengths})
             column[r] = 0;
-        slots[r] = mask_begins[r] = -1;
+        slots[r] = mask_begins[r] = source_slots[r] = -1;
     }
 }
 
-template <int kRows> void RowColumns<kRows>::fill_row(const PassLayout& layout, const KvCache& cache, int r) {
+template <int kRows> void RowColumns<kRows>::fill_row(const PassLayout& layout, const SlotBooks& books, int r) {
     const Pass& pass = layout.pass;
     const Row& row = pass.rows[index(r)];
     const Segment& segment = layout.segments[index(layout.segment_of[index(r)])];
-    const KvCache::Prefix prefix = cache.prefix(row.slot);
+    const KvCache::Prefix prefix = books.texts.prefix(row.slot);
     const bool is_tree = pass.mask == Mask::by_parent;
     tokens[r] = row.token;
     slots[r] = row.slot;
@@ -34,13 +53,15 @@ template <int kRows> void RowColumns<kRows>::fill_row(const PassLayout& layout, 
     prefix_slots[r] = prefix.slot;
     prefix_lengths[r] = prefix.length;
     mask_begins[r] = is_tree ? segment.tree_begin : -1;
+    source_slots[r] = books.sources ? books.texts.source(row.slot) : -1;
+    source_lengths[r] = books.sources ? books.sources->length(source_slots[r]) : 0;
 }
 
 template struct RowColumns<kMaxRows>;
 template struct RowColumns<kMaxPromptRows>;
 
-void PassTable::fill(const PassLayout& layout, const KvCache& cache, int padded) {
-    RowColumns::fill(layout, cache, padded);
+void PassTable::fill(const PassLayout& layout, const SlotBooks& books, int padded) {
+    RowColumns::fill(layout, books, padded);
     if (layout.pass.mask == Mask::by_parent)
         std::copy_n(layout.ancestors.data(), index(layout.rows()) * kMaskWords, masks[0]);
     fill_needs(layout.pass);

@@ -7,23 +7,34 @@
 #include "model/pass_layout.h"
 
 #include <cstdint>
+#include <span>
 
 namespace entrodraft::model::gpu {
+
+struct SlotBooks {
+    const KvCache& texts;
+    const KvCache* sources = nullptr; // of a model with an encoder
+};
 
 // The columns of RowTable but for masks, of up to kRows rows.
 template <int kRows> struct RowColumns {
     std::int32_t tokens[kRows], slots[kRows], positions[kRows], places[kRows], n_keys[kRows], prefix_slots[kRows],
-        prefix_lengths[kRows], mask_begins[kRows];
+        prefix_lengths[kRows], mask_begins[kRows], source_slots[kRows], source_lengths[kRows];
 
     // The pass's rows, and padding up to `padded`, which belongs to no slot. On the host.
-    void fill(const PassLayout& layout, const KvCache& cache, int padded);
+    void fill(const PassLayout& layout, const SlotBooks& books, int padded);
+    // Of an encoder: tokens from number `first` on of a source of `length`, which see all of it, and padding. On the
+    // host.
+    void fill_source(std::span<const TokenId> chunk, int first, int length, int source_slot, int padded);
     // Of columns that lie on the device.
     RowTable table(int rows, const std::uint64_t* masks) const {
-        return {tokens, slots, positions, places, n_keys, prefix_slots, prefix_lengths, mask_begins, masks, rows};
+        return {tokens,         slots,       positions, places,       n_keys,         prefix_slots,
+                prefix_lengths, mask_begins, masks,     source_slots, source_lengths, rows};
     }
 
   private:
-    void fill_row(const PassLayout& layout, const KvCache& cache, int r);
+    void fill_row(const PassLayout& layout, const SlotBooks& books, int r);
+    void pad(int rows, int padded);
 };
 
 // Of a prompt's chunk.
@@ -35,7 +46,7 @@ struct PassTable : RowColumns<kMaxRows> {
     DeviceNoise noises[kMaxRows]; // of logit rows
 
     // Padding's logit rows are row 0's. Of what is not asked for nothing is written. On the host.
-    void fill(const PassLayout& layout, const KvCache& cache, int padded);
+    void fill(const PassLayout& layout, const SlotBooks& books, int padded);
     // Of one that lies on the device.
     RowTable table(int rows) const { return RowColumns::table(rows, masks[0]); }
 

@@ -128,6 +128,7 @@ struct PromptProducts::Impl {
         NumberType type, y_type;
     };
 
+    int hidden_size;
     const Stream& stream;
     double timeout_seconds;
     std::unique_ptr<cublasLtContext, Destroy> library;
@@ -199,10 +200,15 @@ std::optional<cublasLtMatmulAlgo_t> PromptProducts::Impl::find(Linear call) cons
 
 PromptProducts::PromptProducts(const DeviceWeights& weights, int hidden_size, const Stream& stream,
                                double timeout_seconds)
-    : impl_(new Impl{stream, timeout_seconds, nullptr, {}}) {
+    : impl_(new Impl{hidden_size, stream, timeout_seconds, nullptr, {}}) {
     cublasLtHandle_t made = nullptr;
     check(cublasLtCreate(&made), "cublasLtCreate");
     impl_->library.reset(made);
+    add(weights);
+}
+PromptProducts::~PromptProducts() = default;
+
+void PromptProducts::add(const DeviceWeights& weights) {
     const auto fix = [&](const DeviceMatrix& matrix, NumberType y_type, int y_stride) {
         if (matrix.n == 0 || matrix.k == 0) return;
         Linear call = matrix.product(weights.type);
@@ -212,16 +218,18 @@ PromptProducts::PromptProducts(const DeviceWeights& weights, int hidden_size, co
         if (is_new) found->second = impl_->find(call);
     };
     const auto fix_column = [&](const DeviceMatrix& matrix) { fix(matrix, weights.type, aligned(matrix.n)); };
-    const auto fix_row = [&](const DeviceMatrix& matrix) { fix(matrix, NumberType::float32, hidden_size); };
+    const auto fix_row = [&](const DeviceMatrix& matrix) { fix(matrix, NumberType::float32, impl_->hidden_size); };
     fix_row(weights.project_in);
     for (const DeviceLayer& layer : weights.layers) {
         fix_column(layer.qkv);
         fix_column(layer.wide);
         fix_row(layer.output);
         fix_row(layer.down);
+        fix_column(layer.cross_query);
+        fix_column(layer.cross_key_value);
+        fix_row(layer.cross_output);
     }
 }
-PromptProducts::~PromptProducts() = default;
 
 void PromptProducts::multiply(const Linear& call) const {
     const auto found = impl_->algorithms.find(Impl::Shape(call));

@@ -34,6 +34,8 @@ class PromptProducts {
     PromptProducts(const PromptProducts&) = delete;
     PromptProducts& operator=(const PromptProducts&) = delete;
     ~PromptProducts();
+    // Of another model's layers as well, which are as wide: an encoder's. As the constructor.
+    void add(const DeviceWeights& weights);
 
     // What linear() does, for kMinRows to kMaxPromptRows rows, a power of two, on the stream; by linear() itself where
     // no algorithm was found.

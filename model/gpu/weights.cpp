@@ -298,13 +298,11 @@ class PartReader {
     PartReader(const Checkpoint& checkpoint, const ModelConfig& config, WeightType multiplied, Uploader& uploader)
         : checkpoint_(checkpoint), config_(config), multiplied_(multiplied), uploader_(uploader) {}
 
-    DeviceNorm norm(const TensorNames& of, Norm kind, float epsilon, float offset) const {
-        DeviceNorm norm = {uploader_.vector(read_norm_weight(checkpoint_, of, offset)), {}, kind, epsilon};
-        if (!of.bias.empty()) norm.bias = uploader_.vector(read_vector(checkpoint_, of.bias));
-        return norm;
+    DeviceNorm upload(const NormWeights& norm, Norm kind, float epsilon) const {
+        return {uploader_.vector(norm.weight), uploader_.vector(norm.bias), kind, epsilon};
     }
-    DeviceNorm norm(const TensorNames& of) const {
-        return norm(of, config_.norm, config_.norm_epsilon, config_.norm_offset);
+    DeviceNorm norm(const TensorNames& of, float scale = 1) const {
+        return upload(read_norm(checkpoint_, of, config_.norm_offset, scale), config_.norm, config_.norm_epsilon);
     }
     DeviceArray<float> bias(const MatrixSource& source) const {
         return uploader_.vector(read_biases(checkpoint_, source.rows));
@@ -316,6 +314,7 @@ class PartReader {
     }
     // `is_first`: this rank's part of what is summed over ranks has the biases.
     DeviceLayer layer(const LayerNames& names, const LayerSources& sources, bool is_first);
+    void read_cross(const LayerNames& names, const CrossSources& sources, bool is_first, DeviceLayer& layer);
     DeviceFusion fusion(const FusionNames& names, const OuterSources& sources);
 
   private:
@@ -347,12 +346,20 @@ DeviceLayer PartReader::layer(const LayerNames& names, const LayerSources& sourc
     return layer;
 }
 
+void PartReader::read_cross(const LayerNames& names, const CrossSources& sources, bool is_first, DeviceLayer& layer) {
+    layer.cross_norm = norm(names.cross_norm);
+    layer.cross_query = matrix(sources.query);
+    layer.cross_key_value = matrix(sources.key_value);
+    layer.cross_output = uploader_.matrix(sources.output, multiplied_);
+    if (is_first) layer.cross_output.bias = bias(sources.output);
+}
+
 DeviceFusion PartReader::fusion(const FusionNames& names, const OuterSources& sources) {
     const FusionConfig& config = config_.fusion;
     DeviceFusion fusion;
     for (const TensorNames& each : names.feature_norms)
-        fusion.feature_norms.push_back(
-            norm(each, config.feature_norm, config.feature_norm_epsilon, config.feature_norm_offset));
+        fusion.feature_norms.push_back(upload(read_norm(checkpoint_, each, config.feature_norm_offset),
+                                              config.feature_norm, config.feature_norm_epsilon));
     if (config.features_scale != 0) {
         const auto width = static_cast<std::size_t>(config.feature_numbers());
         fusion.feature_scale.weight = uploader_.vector(std::vector<float>(width, config.features_scale));
@@ -382,6 +389,8 @@ DeviceWeights::DeviceWeights(const Checkpoint& checkpoint, const ModelConfig& co
     for (int i = 0; i < config.n_layers; ++i) {
         const LayerNames layer_names = names.layer(i);
         layers.push_back(parts.layer(layer_names, layer_sources(config, names, layer_names, i, shard), shard.is_first));
+        if (config.has_encoder())
+            parts.read_cross(layer_names, cross_sources(config, layer_names, shard), shard.is_first, layers.back());
         const auto done = static_cast<std::size_t>(i + 1), all = static_cast<std::size_t>(config.n_layers) + 1;
         if (progress) progress(checkpoint.total_bytes() * done / all, checkpoint.total_bytes());
     }
@@ -391,10 +400,12 @@ DeviceWeights::DeviceWeights(const Checkpoint& checkpoint, const ModelConfig& co
     own_head = uploader.matrix(is_tied && is_scaled(multiplied) ? sources.embedding : sources.head, multiplied);
     project_in = uploader.matrix(sources.project_in, multiplied);
     project_out = uploader.matrix(sources.project_out, multiplied);
-    final_norm = parts.norm(names.final_norm);
+    embedding_norm = parts.norm(names.embedding_norm);
+    final_norm = parts.norm(names.final_norm, config.output_scale);
     fusion = parts.fusion(names.fusion, sources);
-    if (!names.positions.weight.empty()) positions = uploader.vector(read_vector(checkpoint, names.positions.weight));
-    if (!names.head.bias.empty()) head_bias = uploader.vector(read_biases(checkpoint, {{&names.head, shard.outputs}}));
+    positions = uploader.vector(read_positions(checkpoint, config, names));
+    relative_biases = uploader.vector(read_relative_biases(checkpoint, config, names, shard));
+    head_bias = uploader.vector(read_head_bias(checkpoint, config, names, shard));
     if (progress) progress(checkpoint.total_bytes(), checkpoint.total_bytes());
     const auto count = [&](const DeviceMatrix& matrix, int outputs) { // without padding
         bytes_per_pass += matrix.numbers.size();
@@ -407,7 +418,8 @@ DeviceWeights::DeviceWeights(const Checkpoint& checkpoint, const ModelConfig& co
     for (const DeviceMatrix& block : fusion.residual_blocks)
         count(block, block.n);
     for (const DeviceLayer& layer : layers) {
-        for (const DeviceMatrix* matrix : {&layer.qkv, &layer.output, &layer.down})
+        for (const DeviceMatrix* matrix :
+             {&layer.qkv, &layer.output, &layer.down, &layer.cross_query, &layer.cross_output})
             count(*matrix, matrix->n);
         count(layer.wide, (config.gated_mlp ? 2 : 1) * layer.down.k);
     }

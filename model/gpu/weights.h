@@ -40,6 +40,9 @@ struct DeviceNorm {
 struct DeviceLayer {
     DeviceNorm attention_norm, mlp_norm, after_attention_norm, after_mlp_norm, query_norm, key_norm;
     DeviceMatrix qkv, output, wide, down; // wide: gates and ups by turns (Epilogue), or ups alone
+    // Of a layer that attends to a source; cross_key_value: own key heads, then own value heads
+    DeviceNorm cross_norm;
+    DeviceMatrix cross_query, cross_key_value, cross_output;
 };
 
 // Of a draft head (ModelConfig::fusion).
@@ -62,8 +65,10 @@ struct DeviceWeights {
 
     NumberType type;
     DeviceMatrix embedding, own_head, project_in, project_out;
-    DeviceArray<float> positions; // learned, [max_positions + position_offset][hidden_size]
-    DeviceArray<float> head_bias; // [own outputs] or empty
+    DeviceArray<float> positions;       // learned or sinusoidal, [max_positions + position_offset][hidden_size]
+    DeviceArray<float> relative_biases; // [own query heads][2 max_distance + 1], by distance, or empty
+    DeviceArray<float> head_bias;       // [own outputs] or empty
+    DeviceNorm embedding_norm;
     DeviceFusion fusion;
     std::vector<DeviceLayer> layers;
     DeviceNorm final_norm;

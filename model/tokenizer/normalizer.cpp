@@ -98,7 +98,7 @@ NormalizerStep normalizer_step(const ComponentStep& step, const std::shared_ptr<
             replace_matches(text, pattern, content);
         };
     if (type == "Precompiled")
-        return on_text([map = PrecompiledMap(string_field(fields, "precompiled_charsmap", what))](
+        return on_text([map = PrecompiledMap::from_base64(string_field(fields, "precompiled_charsmap", what))](
                            const std::string& text) { return map.apply(text); });
     throw_unsupported("normalizer", type);
 }
@@ -143,6 +143,12 @@ Normalizer Normalizer::from_json(const nlohmann::json& normalizer, const std::sh
     Normalizer result;
     for (const ComponentStep& step : steps_of(normalizer, "normalizer", "normalizers"))
         result.steps_.push_back(normalizer_step(step, classes));
+    return result;
+}
+
+Normalizer Normalizer::of_step(NormalizerStep step) {
+    Normalizer result;
+    result.steps_.push_back(std::move(step));
     return result;
 }
 

@@ -36,6 +36,7 @@ class Normalizer {
   public:
     // From the file's "normalizer" (null: none). Throws BadFile naming what is not supported. Local.
     static Normalizer from_json(const nlohmann::json& normalizer, const std::shared_ptr<const CharClasses>& classes);
+    static Normalizer of_step(NormalizerStep step);
 
     bool changes_nothing() const { return steps_.empty(); }
     // Of valid UTF-8. Linear but for the regular expressions of the file and n log n for normal forms. Local.

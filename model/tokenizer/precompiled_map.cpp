@@ -33,7 +33,7 @@ std::uint32_t offset_of(std::uint32_t unit) {
     throw BadFile("normalizer Precompiled: precompiled_charsmap " + reason);
 }
 
-std::string from_base64(std::string_view text) {
+std::string bytes_of_base64(std::string_view text) {
     const auto value_of_digit = [](char c) -> int {
         if (c >= 'A' && c <= 'Z') return c - 'A';
         if (c >= 'a' && c <= 'z') return c - 'a' + 26;
@@ -87,8 +87,11 @@ std::size_t grapheme_end(std::string_view text, std::size_t position) {
 
 } // namespace
 
-PrecompiledMap::PrecompiledMap(std::string_view base64) {
-    const std::string bytes = from_base64(base64);
+PrecompiledMap PrecompiledMap::from_base64(std::string_view base64) {
+    return PrecompiledMap(bytes_of_base64(base64));
+}
+
+PrecompiledMap::PrecompiledMap(std::string_view bytes) {
     if (bytes.size() < 4) throw_bad("is cut off");
     const std::size_t n_trie_bytes = little_endian(bytes, 0);
     if (n_trie_bytes == 0 || n_trie_bytes % 4 != 0 || n_trie_bytes > bytes.size() - 4) {
@@ -97,7 +100,7 @@ PrecompiledMap::PrecompiledMap(std::string_view base64) {
     units_.reserve(n_trie_bytes / 4);
     for (std::size_t at = 4; at < 4 + n_trie_bytes; at += 4)
         units_.push_back(little_endian(bytes, at));
-    texts_ = bytes.substr(4 + n_trie_bytes);
+    texts_ = std::string(bytes.substr(4 + n_trie_bytes));
     if (first_invalid_utf8(texts_) != std::string_view::npos) throw_bad("holds text that is not UTF-8");
     if (!texts_.empty() && texts_.back() != '\0') throw_bad("is cut off: its last text has no end");
     check();
@@ -144,6 +147,20 @@ std::optional<std::string_view> PrecompiledMap::replacement(std::string_view chu
         if (has_value(unit)) return text_at(value_of(units_[node]));
     }
     return std::nullopt;
+}
+
+std::optional<PrecompiledMap::Replacement> PrecompiledMap::longest(std::string_view text) const {
+    std::optional<Replacement> found;
+    std::uint32_t node = offset_of(units_[0]);
+    for (std::size_t i = 0; i < text.size() && text[i] != '\0'; ++i) {
+        const auto byte = static_cast<unsigned char>(text[i]);
+        node ^= byte;
+        if (node >= units_.size() || label_of(units_[node]) != byte) break;
+        const std::uint32_t unit = units_[node];
+        node ^= offset_of(unit);
+        if (has_value(unit)) found = {text_at(value_of(units_[node])), i + 1};
+    }
+    return found;
 }
 
 std::string PrecompiledMap::apply(std::string_view text) const {

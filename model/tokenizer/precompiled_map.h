@@ -1,5 +1,5 @@
 // The precompiled_charsmap of a SentencePiece model: a double-array trie of byte strings and what each is replaced
-// by. Read here as the reference reads it, its oddities included. Called by normalizer.
+// by. Called by normalizer, for tokenizer.json, and by sentencepiece_file.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,22 @@ namespace entrodraft::model {
 
 class PrecompiledMap {
   public:
-    // From base64 as in tokenizer.json. Throws BadFile with the reason; afterwards no look-up leaves the data. Local.
-    explicit PrecompiledMap(std::string_view base64);
+    // Throws BadFile with the reason; afterwards no look-up leaves the data. Local.
+    explicit PrecompiledMap(std::string_view bytes);
+    // As tokenizer.json has it.
+    static PrecompiledMap from_base64(std::string_view base64);
 
-    // Replaces in valid UTF-8, grapheme by grapheme. A grapheme below 6 bytes of which any beginning is in the map
-    // becomes what the shortest such beginning maps to; else each of its characters is looked up. Linear. Local.
+    // Replaces in valid UTF-8 as PyPI's tokenizers does, grapheme by grapheme. A grapheme below 6 bytes of which any
+    // beginning is in the map becomes what the shortest such beginning maps to; else each of its characters is looked
+    // up. Linear. Local.
     std::string apply(std::string_view text) const;
+
+    struct Replacement {
+        std::string_view text; // of the map, or of what was looked up
+        std::size_t n_bytes = 0;
+    };
+    // Of the longest beginning of the text that is in the map, as SentencePiece itself looks it up. Local.
+    std::optional<Replacement> longest(std::string_view text) const;
 
   private:
     std::optional<std::string_view> replacement(std::string_view chunk) const;

@@ -17,6 +17,7 @@
 #include "model/checkpoint/json_file.h"
 #include "model/tokenizer/added_tokens.h"
 #include "model/tokenizer/bpe.h"
+#include "model/tokenizer/marian_files.h"
 #include "model/tokenizer/normalizer.h"
 #include "model/tokenizer/post_processor.h"
 #include "model/tokenizer/pre_tokenizer.h"
@@ -134,8 +135,11 @@ std::uint64_t fingerprint_of(const Entries& entries, const ModelFile& model) {
         return hash.value();
     }
     hash.add("Unigram");
-    for (const double score : std::get<UnigramModel>(model).scores)
+    const auto& unigram = std::get<UnigramModel>(model);
+    for (const double score : unigram.scores)
         hash.add(std::bit_cast<std::uint64_t>(score));
+    for (const UnigramModel::Piece& piece : unigram.without_id)
+        hash.add(piece.text);
     return hash.value();
 }
 
@@ -154,8 +158,13 @@ struct Tokenizer::Impl {
     PostProcessor post_processor;
     TokenDecoder decoder;
     std::uint64_t fingerprint = 0;
+    bool has_language_codes = false; // a part of a text may begin with >>code<<, one token
 
     static std::shared_ptr<const Impl> from_json(const nlohmann::json& file);
+    static std::shared_ptr<const Impl> of_marian(const std::filesystem::path& directory, bool of_source);
+    // `file` without its normalizer and model. No normalizer: the file's.
+    static std::shared_ptr<Impl> assemble(const nlohmann::json& file, ModelFile model,
+                                          std::optional<Normalizer> normalizer);
     Encoder encoder() const;
     void encode_part(std::string_view text, bool at_begin, Encoder& words, std::vector<TokenId>& ids) const;
     const Entry& entry(TokenId id) const;
@@ -165,13 +174,25 @@ std::shared_ptr<const Tokenizer::Impl> Tokenizer::Impl::from_json(const nlohmann
     if (!file.is_object()) throw BadFile("not an object");
     const nlohmann::json& version = field(file, "version");
     if (!version.is_null() && version != "1.0") throw BadFile("'version' is not \"1.0\"");
-    ModelFile model = model_from_json(field(file, "model"));
+    return assemble(file, model_from_json(field(file, "model")), std::nullopt);
+}
+
+std::shared_ptr<const Tokenizer::Impl> Tokenizer::Impl::of_marian(const std::filesystem::path& directory,
+                                                                  bool of_source) {
+    MarianFiles files = read_marian_files(directory, of_source);
+    auto impl = assemble(files.others, std::move(files.model), Normalizer::of_step(std::move(files.normalizer)));
+    impl->has_language_codes = true;
+    return impl;
+}
+
+std::shared_ptr<Tokenizer::Impl> Tokenizer::Impl::assemble(const nlohmann::json& file, ModelFile model,
+                                                           std::optional<Normalizer> given) {
     const Tokens& tokens = std::visit([](const auto& m) -> const Tokens& { return m.tokens; }, model);
     const std::vector<AddedToken> added = added_tokens_from_json(field(file, "added_tokens"));
 
     const auto classes = std::make_shared<const CharClasses>();
     TokenDecoder decoder = TokenDecoder::from_json(field(file, "decoder"));
-    Normalizer normalizer = Normalizer::from_json(field(file, "normalizer"), classes);
+    Normalizer normalizer = given ? std::move(*given) : Normalizer::from_json(field(file, "normalizer"), classes);
     PreTokenizer pre_tokenizer = PreTokenizer::from_json(field(file, "pre_tokenizer"), classes);
     Entries entries = entries_of(tokens, added, normalizer, decoder);
     AddedTokenFinder raw_added = finder_of(added, false, normalizer, classes);
@@ -189,9 +210,9 @@ std::shared_ptr<const Tokenizer::Impl> Tokenizer::Impl::from_json(const nlohmann
         return Unigram(std::get<UnigramModel>(model));
     };
     Model ready = made();
-    return std::make_shared<const Impl>(Impl{std::move(entries), std::move(normalizer), std::move(raw_added),
-                                             std::move(normalized_added), std::move(pre_tokenizer), std::move(ready),
-                                             std::move(post_processor), std::move(decoder), fingerprint});
+    return std::make_shared<Impl>(Impl{std::move(entries), std::move(normalizer), std::move(raw_added),
+                                       std::move(normalized_added), std::move(pre_tokenizer), std::move(ready),
+                                       std::move(post_processor), std::move(decoder), fingerprint});
 }
 
 Tokenizer::Impl::Encoder Tokenizer::Impl::encoder() const {
@@ -202,6 +223,11 @@ Tokenizer::Impl::Encoder Tokenizer::Impl::encoder() const {
 // What lies between added tokens. `at_begin`: it is the beginning of the whole text.
 void Tokenizer::Impl::encode_part(std::string_view text, bool at_begin, Encoder& words,
                                   std::vector<TokenId>& ids) const {
+    if (const std::size_t end = text.find("<<");
+        has_language_codes && text.starts_with(">>") && end != std::string_view::npos) {
+        std::get<UnigramEncoder>(words).append_token(text.substr(0, end + 2), ids);
+        text.remove_prefix(end + 2);
+    }
     NormalizedText normalized;
     if (!normalizer.changes_nothing()) {
         normalized = normalizer.normalize(text);
@@ -236,12 +262,18 @@ Tokenizer Tokenizer::open(const std::filesystem::path& directory) {
     const std::filesystem::path path = directory / "tokenizer.json";
     std::error_code ignored; // what cannot be looked at cannot be opened either, and that has a message
     const bool has_file = std::filesystem::exists(path, ignored);
+    if (!has_file && has_marian_files(directory)) return Tokenizer(Impl::of_marian(directory, false));
     const nlohmann::json file = has_file ? read_json_file(path, kMaxFileBytes) : tokenizer_from_vocabulary(directory);
     try {
         return Tokenizer(Impl::from_json(file));
     } catch (const BadFile& error) {
         throw BadFile((has_file ? path : directory / "vocab.json").string() + ": " + error.what());
     }
+}
+
+std::optional<Tokenizer> Tokenizer::open_source(const std::filesystem::path& directory) {
+    if (file_exists(directory / "tokenizer.json") || !has_marian_files(directory)) return std::nullopt;
+    return Tokenizer(Impl::of_marian(directory, true));
 }
 
 std::vector<TokenId> Tokenizer::encode(std::string_view text, bool add_special_tokens) const {

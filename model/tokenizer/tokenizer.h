@@ -1,5 +1,5 @@
 // Text to token ids and back, as the checkpoint's tokenizer.json says, or where it has none, its vocab.json and
-// merges.txt. BPE over bytes or characters, and Unigram.
+// merges.txt, or source.spm, target.spm and vocab.json. BPE over bytes or characters, and Unigram.
 //
 // The file's components are taken in order: added_tokens, normalizer, pre_tokenizer, model, post_processor, decoder.
 // An unknown component is an error that names it. Equal to the reference (PyPI tokenizers) in ids and text.
@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20,8 +21,11 @@ namespace entrodraft::model {
 
 class Tokenizer {
   public:
-    // Reads directory/tokenizer.json, else the files that vocabulary_files.cpp names. Throws BadFile. Local.
+    // Reads directory/tokenizer.json, else Marian's files, else those that vocabulary_files.cpp names. Throws BadFile.
+    // Local.
     static Tokenizer open(const std::filesystem::path& directory);
+    // Of a model with an encoder, what its sources are encoded with; none: what open() gives. Throws BadFile. Local.
+    static std::optional<Tokenizer> open_source(const std::filesystem::path& directory);
 
     // Ids of UTF-8 text; invalid UTF-8 throws std::invalid_argument with the byte offset. With
     // `add_special_tokens` the post-processor's template is applied. Time n log n in the length of the text, whose

@@ -84,14 +84,20 @@ UnigramModel unigram_model_from_json(const nlohmann::json& model) {
 }
 
 Unigram::Unigram(const UnigramModel& model)
-    : scores_(model.scores), unk_id_(model.unk_id), byte_fallback_(model.byte_fallback) {
+    : scores_(model.scores), unk_id_(model.unk_id), n_ids_(static_cast<TokenId>(model.tokens.size())),
+      has_float_sums_(model.has_float_sums), byte_fallback_(model.byte_fallback) {
     double lowest = std::numeric_limits<double>::infinity();
-    for (std::size_t id = 0; id < model.tokens.size(); ++id) {
-        const std::string& piece = *model.tokens[id];
+    const auto add = [&](const std::string& piece, std::size_t id) {
         if (!piece.empty()) pieces_.at(piece) = static_cast<TokenId>(id); // of two that are equal the last counts
-        lowest = std::min(lowest, scores_[id]);
+        if (scores_[id] < lowest) lowest = scores_[id];                   // NaN is not
+    };
+    for (std::size_t id = 0; id < model.tokens.size(); ++id)
+        if (model.tokens[id]) add(*model.tokens[id], id);
+    for (const UnigramModel::Piece& piece : model.without_id) {
+        scores_.push_back(piece.score);
+        add(piece.text, scores_.size() - 1);
     }
-    unk_score_ = lowest - kUnknownPenalty;
+    unk_score_ = model.unk_score.value_or(lowest - kUnknownPenalty);
     for (unsigned byte = 0; byte < 256; ++byte)
         byte_tokens_[byte] = pieces_.find(byte_token(static_cast<unsigned char>(byte)));
 }
@@ -111,11 +117,11 @@ void UnigramEncoder::encode(std::string_view word, std::vector<TokenId>& ids) {
             if (unknown == std::string_view::npos) unknown = begin;
             continue;
         }
-        if (unknown != std::string_view::npos) append_unknown(word.substr(unknown, begin - unknown), ids);
+        if (unknown != std::string_view::npos) append_token(word.substr(unknown, begin - unknown), ids);
         unknown = std::string_view::npos;
-        ids.push_back(node.id);
+        ids.push_back(node.id < unigram_->n_ids_ ? node.id : unigram_->unk_id_);
     }
-    if (unknown != std::string_view::npos) append_unknown(word.substr(unknown), ids);
+    if (unknown != std::string_view::npos) append_token(word.substr(unknown), ids);
     words_.remember(word, ids, first);
 }
 
@@ -132,7 +138,7 @@ void UnigramEncoder::find_best(std::string_view word) {
             if (node == ByteTrie::kNone) break;
             ++end;
             const TokenId id = unigram_->pieces_.value(node);
-            if (id < 0) continue;
+            if (id < 0 || std::isnan(unigram_->scores_[static_cast<std::size_t>(id)])) continue;
             offer(begin, end, unigram_->scores_[static_cast<std::size_t>(id)] + score, id);
             has_character = has_character || end == character_end;
         }
@@ -147,12 +153,14 @@ void UnigramEncoder::find_best(std::string_view word) {
 
 void UnigramEncoder::offer(std::size_t begin, std::size_t end, double score, TokenId id) {
     Node& node = best_[end];
+    if (unigram_->has_float_sums_) score = static_cast<double>(static_cast<float>(score));
     if (node.begin < 0 || score > node.score) node = {score, id, static_cast<std::int32_t>(begin)};
 }
 
-// A run of unknown text: a piece after all, or its bytes, or the unknown token.
-void UnigramEncoder::append_unknown(std::string_view text, std::vector<TokenId>& ids) const {
-    if (const TokenId id = unigram_->pieces_.find(text); id >= 0) return ids.push_back(id);
+// A run of unknown text may be a token after all; else it is its bytes, or the unknown token.
+void UnigramEncoder::append_token(std::string_view text, std::vector<TokenId>& ids) const {
+    const TokenId known = unigram_->pieces_.find(text);
+    if (known >= 0 && known < unigram_->n_ids_) return ids.push_back(known);
     const auto token_of = [&](char byte) { return unigram_->byte_tokens_[static_cast<unsigned char>(byte)]; };
     const bool has_bytes = unigram_->byte_fallback_ &&
                            std::none_of(text.begin(), text.end(), [&](char byte) { return token_of(byte) < 0; });

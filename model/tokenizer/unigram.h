@@ -17,12 +17,20 @@
 
 namespace entrodraft::model {
 
-// The "model" of a tokenizer.json as it is there.
+// The "model" of a tokenizer.json as it is there; or pieces of SentencePiece's own file with other ids.
 struct UnigramModel {
-    std::vector<std::optional<std::string>> tokens; // by id; all are there
-    std::vector<double> scores;                     // by id
+    std::vector<std::optional<std::string>> tokens; // by id; of a tokenizer.json all are there
+    std::vector<double> scores;                     // by id; NaN: text is not cut into these
     TokenId unk_id = -1;                            // of characters that no piece has; -1: none
     bool byte_fallback = false;                     // unknown text becomes tokens <0xNN> of its bytes
+
+    struct Piece {
+        std::string text;
+        double score = 0;
+    };
+    std::vector<Piece> without_id;   // text is cut into them, and they become unk_id
+    std::optional<double> unk_score; // of a character that no piece has; none: 10 below the lowest
+    bool has_float_sums = false;     // scores are added up as SentencePiece does, else as PyPI's tokenizers
 };
 
 // Checks everything and throws BadFile with the reason. Local.
@@ -43,6 +51,8 @@ class Unigram {
     std::vector<double> scores_;
     double unk_score_ = 0;
     TokenId unk_id_ = -1;
+    TokenId n_ids_ = 0; // those from here on are of pieces without one
+    bool has_float_sums_ = false;
     bool byte_fallback_ = false;
     std::array<TokenId, 256> byte_tokens_{};
 };
@@ -54,6 +64,8 @@ class UnigramEncoder {
     // Appends the ids of the word: valid UTF-8. Linear in its length for a given vocabulary. Throws std::runtime_error
     // on unknown text where the model has no unk_id. Local.
     void encode(std::string_view word, std::vector<TokenId>& ids);
+    // Appends the id of the token that is spelled so, or what unknown text becomes. Local.
+    void append_token(std::string_view text, std::vector<TokenId>& ids) const;
 
   private:
     struct Node { // the best cut of the word up to a place
@@ -64,7 +76,6 @@ class UnigramEncoder {
 
     void find_best(std::string_view word);
     void offer(std::size_t begin, std::size_t end, double score, TokenId id);
-    void append_unknown(std::string_view text, std::vector<TokenId>& ids) const;
 
     const Unigram* unigram_;
     WordCache words_;

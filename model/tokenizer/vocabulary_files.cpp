@@ -1,6 +1,12 @@
-// A tokenizer.json out of vocab.json and merges.txt: tokenizer_from_vocabulary() of tokenizer_json.h.
+// A tokenizer.json out of vocab.json and merges.txt: tokenizer_from_vocabulary() of tokenizer_json.h; and Marian's
+// files: marian_files.h.
+#include "model/tokenizer/marian_files.h"
+
 #include <algorithm>
+#include <cfloat>
 #include <fmt/format.h>
+#include <initializer_list>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -11,6 +17,7 @@
 #include <vector>
 
 #include "model/checkpoint/json_file.h"
+#include "model/tokenizer/sentencepiece_file.h"
 #include "model/tokenizer/tokenizer_json.h"
 
 namespace entrodraft::model {
@@ -73,10 +80,12 @@ bool is_special(const SpecialTokens& tokens, const json& content) {
            std::any_of(tokens.extra.begin(), tokens.extra.end(), has);
 }
 
-SpecialTokens read_special_tokens(const path& directory) {
+// `defaults`: those that no file has to name.
+SpecialTokens read_special_tokens(const path& directory,
+                                  std::initializer_list<std::pair<const char*, const char*>> defaults) {
     SpecialTokens tokens;
-    for (const char* name : {"bos_token", "eos_token", "unk_token"})
-        tokens.named[name] = added_token("<|endoftext|>", true, name);
+    for (const auto& [name, content] : defaults)
+        tokens.named[name] = added_token(content, true, name);
     const path config_path = directory / "tokenizer_config.json";
     const json config = read_optional_object(config_path);
     take_named(config, config_path, tokens);
@@ -210,7 +219,9 @@ json tokenizer_from_vocabulary(const path& directory) {
     check_kind(directory);
     json vocab = read_json_file(vocab_path, kMaxVocabularyBytes);
     if (!vocab.is_object()) throw BadFile(vocab_path.string() + ": not an object");
-    const SpecialTokens tokens = read_special_tokens(directory);
+    constexpr const char* kEnd = "<|endoftext|>";
+    const SpecialTokens tokens =
+        read_special_tokens(directory, {{"bos_token", kEnd}, {"eos_token", kEnd}, {"unk_token", kEnd}});
     json file = {{"added_tokens", added_tokens_of(tokens, vocab)},
                  {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", tokens.add_prefix_space}}},
                  {"decoder", {{"type", "ByteLevel"}}}};
@@ -218,6 +229,83 @@ json tokenizer_from_vocabulary(const path& directory) {
     file["model"] = {{"type", "BPE"}, {"merges", read_merges(merges_path)}};
     file["model"]["vocab"] = std::move(vocab);
     return file;
+}
+
+namespace {
+
+// The numbered tokens, and the scores of those that text is cut into; the others of these are without_id.
+UnigramModel model_of(const SentencePieceFile& file, const json& vocab, const std::string& what) {
+    UnigramModel model;
+    model.has_float_sums = true;
+    for (const auto& [token, number] : vocab.items()) {
+        const auto id = static_cast<std::size_t>(token_id(number, what + ": " + in_quotes(token)));
+        check_token_length(token, what);
+        if (model.tokens.size() <= id) model.tokens.resize(id + 1);
+        if (model.tokens[id]) throw BadFile(fmt::format("{}: two tokens have the id {}", what, id));
+        model.tokens[id] = token;
+    }
+    model.scores.assign(model.tokens.size(), std::numeric_limits<double>::quiet_NaN());
+    using Type = SentencePieceFile::PieceType;
+    float lowest = FLT_MAX, highest = FLT_MIN; // as SentencePiece begins
+    for (const SentencePieceFile::Piece& piece : file.pieces) {
+        if (piece.type != Type::normal) continue;
+        lowest = std::min(lowest, piece.score);
+        highest = std::max(highest, piece.score);
+    }
+    for (const SentencePieceFile::Piece& piece : file.pieces) {
+        if ((piece.type != Type::normal && piece.type != Type::user_defined) || piece.text.empty()) continue;
+        const bool is_normal = piece.type == Type::normal;
+        const double score = is_normal ? piece.score : static_cast<float>(piece.text.size()) * highest - 0.1;
+        if (const auto numbered = vocab.find(piece.text); numbered != vocab.end())
+            model.scores[numbered->get<std::size_t>()] = score;
+        else
+            model.without_id.push_back({piece.text, score});
+    }
+    model.unk_score = lowest - 10.0F;
+    return model;
+}
+
+} // namespace
+
+bool has_marian_files(const path& directory) {
+    return file_exists(directory / "source.spm") && file_exists(directory / "target.spm");
+}
+
+MarianFiles read_marian_files(const path& directory, bool of_source) {
+    const path config_path = directory / "tokenizer_config.json";
+    const bool is_separate =
+        bool_field(read_optional_object(config_path), "separate_vocabs", false, config_path.string());
+    const path vocab_path = directory / (is_separate && !of_source ? "target_vocab.json" : "vocab.json");
+    const json vocab = read_json_file(vocab_path, kMaxVocabularyBytes);
+    if (!vocab.is_object()) throw BadFile(vocab_path.string() + ": not an object");
+    SpecialTokens tokens =
+        read_special_tokens(directory, {{"unk_token", "<unk>"}, {"eos_token", "</s>"}, {"pad_token", "<pad>"}});
+    tokens.add_bos = false;
+    tokens.add_eos = true;
+    MarianFiles files;
+    const path pieces_path = directory / (of_source ? "source.spm" : "target.spm");
+    try {
+        const SentencePieceFile file = parse_sentencepiece(read_text_file(pieces_path, kMaxVocabularyBytes));
+        files.normalizer = sentencepiece_normalizer(file);
+        files.model = model_of(file, vocab, vocab_path.string());
+    } catch (const BadFile& error) {
+        throw BadFile(pieces_path.string() + ": " + error.what());
+    }
+    const auto unk = tokens.named.find("unk_token");
+    const auto unk_id = unk == tokens.named.end() ? vocab.end() : vocab.find(unk->second["content"]);
+    if (unk_id == vocab.end()) throw BadFile(vocab_path.string() + ": the unknown token is not in it");
+    files.model.unk_id = unk_id->get<TokenId>();
+    json added = added_tokens_of(tokens, vocab);
+    for (json& token : added)
+        token["normalized"] = false;
+    files.others = {{"added_tokens", added}, {"post_processor", post_processor_of(tokens, added)}};
+    constexpr unsigned kAll = 1'000'000; // spaces
+    files.others["decoder"] = {{"type", "Sequence"},
+                               {"decoders",
+                                {{{"type", "Replace"}, {"pattern", {{"String", "\u2581"}}}, {"content", " "}},
+                                 {{"type", "Fuse"}},
+                                 {{"type", "Strip"}, {"content", " "}, {"start", kAll}, {"stop", kAll}}}}};
+    return files;
 }
 
 } // namespace entrodraft::model

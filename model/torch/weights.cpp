@@ -60,13 +60,11 @@ TensorWeights::TensorWeights(const Checkpoint& checkpoint, const ModelConfig& co
                              const std::function<void(std::size_t, std::size_t)>& progress) {
     const ModelNames names = names_of(config, checkpoint);
     const at::Device device = numbers.device();
-    const auto read_norm_of = [&](const TensorNames& of, Norm kind, float epsilon, float offset) -> TensorNorm {
-        TensorNorm norm = {to_tensor(read_norm_weight(checkpoint, of, offset), device), {}, kind, epsilon};
-        if (!of.bias.empty()) norm.bias = to_tensor(read_vector(checkpoint, of.bias), device);
-        return norm;
+    const auto on_device = [&](const NormWeights& norm, Norm kind, float epsilon) -> TensorNorm {
+        return {to_tensor(norm.weight, device), to_tensor(norm.bias, device), kind, epsilon};
     };
-    const auto read_norm = [&](const TensorNames& of) {
-        return read_norm_of(of, config.norm, config.norm_epsilon, config.norm_offset);
+    const auto norm_of = [&](const TensorNames& of, float scale = 1) {
+        return on_device(read_norm(checkpoint, of, config.norm_offset, scale), config.norm, config.norm_epsilon);
     };
     const auto own_heads_of = [&](TensorNorm norm, dist::Slice heads) { // of QueryKeyNorm::row
         if (config.query_key_norm == QueryKeyNorm::row)
@@ -107,13 +105,25 @@ TensorWeights::TensorWeights(const Checkpoint& checkpoint, const ModelConfig& co
     for (int i = 0; i < config.n_layers; ++i) {
         const LayerNames layer = names.layer(i);
         const LayerSources sources = layer_sources(config, names, layer, i, shard);
-        layers.push_back({read_norm(layer.attention_norm), read_norm(layer.mlp_norm),
-                          read_norm(layer.after_attention_norm), read_norm(layer.after_mlp_norm),
-                          own_heads_of(read_norm(layer.query_norm), shard.heads.query_heads),
-                          own_heads_of(read_norm(layer.key_norm), shard.heads.kv_heads), read({&sources.qkv}, true),
+        layers.push_back({norm_of(layer.attention_norm), norm_of(layer.mlp_norm), norm_of(layer.after_attention_norm),
+                          norm_of(layer.after_mlp_norm),
+                          own_heads_of(norm_of(layer.query_norm), shard.heads.query_heads),
+                          own_heads_of(norm_of(layer.key_norm), shard.heads.kv_heads), read({&sources.qkv}, true),
                           read({&sources.output}, shard.is_first), // of what is summed over ranks, biases count once
                           read({&sources.gate, &sources.up}, true), read({&sources.down}, shard.is_first)});
         if (config.has_experts(i)) read_experts(layer, i, layers.back());
+        if (config.has_encoder()) {
+            const CrossSources cross = cross_sources(config, layer, shard);
+            TensorLayer& last = layers.back();
+            last.cross_norm = norm_of(layer.cross_norm);
+            last.cross_query = read({&cross.query}, true);
+            last.cross_output = read({&cross.output}, shard.is_first);
+            const std::size_t of_pass = bytes_per_pass; // the others are read once a source
+            const double operations = operations_per_row;
+            last.cross_key_value = read({&cross.key_value}, true);
+            bytes_per_pass = of_pass;
+            operations_per_row = operations;
+        }
         const auto done = static_cast<std::size_t>(i + 1), all = static_cast<std::size_t>(config.n_layers) + 1;
         if (progress) progress(checkpoint.total_bytes() * done / all, checkpoint.total_bytes());
     }
@@ -122,12 +132,12 @@ TensorWeights::TensorWeights(const Checkpoint& checkpoint, const ModelConfig& co
     project_in = read({&sources.project_in}, false);
     project_out = read({&sources.project_out}, false);
     for (const TensorNames& each : names.fusion.feature_norms)
-        fusion.feature_norms.push_back(read_norm_of(
-            each, config.fusion.feature_norm, config.fusion.feature_norm_epsilon, config.fusion.feature_norm_offset));
-    fusion.embedding_norm = read_norm(names.fusion.embedding_norm);
-    fusion.state_norm = read_norm(names.fusion.state_norm);
-    fusion.sum_norm = read_norm(names.fusion.sum_norm);
-    fusion.cell_norm = read_norm(names.fusion.cell_norm);
+        fusion.feature_norms.push_back(on_device(read_norm(checkpoint, each, config.fusion.feature_norm_offset),
+                                                 config.fusion.feature_norm, config.fusion.feature_norm_epsilon));
+    fusion.embedding_norm = norm_of(names.fusion.embedding_norm);
+    fusion.state_norm = norm_of(names.fusion.state_norm);
+    fusion.sum_norm = norm_of(names.fusion.sum_norm);
+    fusion.cell_norm = norm_of(names.fusion.cell_norm);
     fusion.feature_projection = read({&sources.feature_projection}, true);
     fusion.linear = read({&sources.fusion}, true);
     fusion.skip = read({&sources.skip}, true);
@@ -140,13 +150,16 @@ TensorWeights::TensorWeights(const Checkpoint& checkpoint, const ModelConfig& co
         bytes_per_pass = without_embedding;
         operations_per_row = operations_without;
     }
-    final_norm = read_norm(names.final_norm);
-    for (at::Tensor* part : {&final_norm.weight, &final_norm.bias})
-        if (part->defined()) *part = *part * config.output_scale;
-    if (!names.positions.weight.empty())
-        positions = to_tensor(read_vector(checkpoint, names.positions.weight), device).view({-1, config.hidden_size});
-    if (!names.head.bias.empty())
-        head_bias = to_tensor(read_biases(checkpoint, {{&names.head, shard.outputs}}), device);
+    embedding_norm = norm_of(names.embedding_norm);
+    final_norm = norm_of(names.final_norm, config.output_scale);
+    const auto read_table = [&](const std::vector<float>& values, std::int64_t width) {
+        const at::Tensor table = to_tensor(values, device);
+        return table.defined() ? table.view({-1, width}) : table;
+    };
+    positions = read_table(read_positions(checkpoint, config, names), config.hidden_size);
+    relative_biases = read_table(read_relative_biases(checkpoint, config, names, shard),
+                                 2 * std::int64_t{config.relative.max_distance} + 1);
+    head_bias = to_tensor(read_head_bias(checkpoint, config, names, shard), device);
     if (progress) progress(checkpoint.total_bytes(), checkpoint.total_bytes());
 }
 

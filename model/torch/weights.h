@@ -32,6 +32,9 @@ struct TensorExpert {
 struct TensorLayer {
     TensorNorm attention_norm, mlp_norm, after_attention_norm, after_mlp_norm, query_norm, key_norm;
     TensorMatrix qkv, output, wide, down; // wide: gate, then up; or up alone
+    // Of a layer that attends to a source; cross_key_value: own key heads, then own value heads
+    TensorNorm cross_norm = {};
+    TensorMatrix cross_query = {}, cross_key_value = {}, cross_output = {};
     // Of a layer with experts, whose wide and down are those of the shared one.
     TensorMatrix router = {}; // float32; behind it the shared one's scale
     std::vector<float> router_correction = {};
@@ -55,8 +58,11 @@ struct TensorWeights {
     const TensorMatrix& head() const { return own_head.weight.defined() ? own_head : embedding; }
 
     TensorMatrix embedding, own_head, project_in, project_out;
-    at::Tensor positions; // learned, [max_positions + position_offset][hidden_size], float32; or undefined
-    at::Tensor head_bias; // [own outputs], float32; or undefined
+    // float32, or undefined
+    at::Tensor positions;       // learned or sinusoidal, [max_positions + position_offset][hidden_size]
+    at::Tensor relative_biases; // [own query heads][2 max_distance + 1], by distance
+    at::Tensor head_bias;       // [own outputs]
+    TensorNorm embedding_norm;
     TensorFusion fusion;
     std::vector<TensorLayer> layers;
     TensorNorm final_norm;

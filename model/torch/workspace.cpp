@@ -32,10 +32,17 @@ void TensorCache::move(int slot, std::span<const int> from, int to) {
     positions.narrow(3, to, std::ssize(from)).copy_(positions.index_select(3, to_tensor(rows, numbers_.device())));
 }
 
+BookedTensors::BookedTensors(const KvCache::Shape& shape, const at::TensorOptions& options) {
+    auto memory = std::make_unique<TensorCache>(shape, options);
+    numbers = memory->numbers();
+    books = std::make_shared<KvCache>(shape, std::move(memory));
+}
+
 TorchWorkspace::TorchWorkspace(const ModelConfig& model, const RankShard& held, const TensorWeights& read,
-                               const KvCache& books, Tensor cache_numbers, dist::Communicator& ranks)
-    : config(model), shard(held), weights(read), cache(books), cached(std::move(cache_numbers)), tp(ranks),
-      type(cached.scalar_type()), device(cached.device()) {
+                               const TensorMatrix& embedded_by, const BookedTensors& texts,
+                               const BookedTensors& read_sources, dist::Communicator& ranks)
+    : config(model), shard(held), weights(read), embedding(embedded_by), cache(texts), sources(read_sources), tp(ranks),
+      type(cache.numbers.scalar_type()), device(cache.numbers.device()) {
     const dist::Slice queries = shard.heads.query_heads;
     std::vector<std::int64_t> kv_head_of;
     for (std::int64_t head = queries.begin; head < queries.end; ++head)
@@ -56,7 +63,7 @@ TorchWorkspace::TorchWorkspace(const ModelConfig& model, const RankShard& held, 
         const std::vector<float> slopes = alibi_slopes(config.n_heads, config.scaled_alibi);
         const Tensor own =
             to_tensor(std::vector<float>(slopes.begin() + queries.begin, slopes.begin() + queries.end), device);
-        const Tensor places = at::arange(cached.size(4), at::TensorOptions(device).dtype(at::kFloat));
+        const Tensor places = at::arange(cache.numbers.size(4), at::TensorOptions(device).dtype(at::kFloat));
         alibi = own.unsqueeze(1) * places;
         // Falcon rounds it to bfloat16, adds it to the product, and scales both.
         if (config.scaled_alibi) alibi = alibi.to(at::kBFloat16).to(at::kFloat) * config.attention_scale;
@@ -97,13 +104,34 @@ Tensor TorchWorkspace::mask_of(const Segment& segment, int window) const {
             hides = hides || !sees;
         }
     }
-    if (!hides && !alibi.defined()) return {};
+    Tensor by_head; // [own query heads][rows or 1][keys]
+    if (alibi.defined()) by_head = alibi.narrow(1, 0, keys).unsqueeze(1);
+    if (weights.relative_biases.defined()) by_head = relative_biases(segment);
+    if (!hides && !by_head.defined()) return {};
     Tensor added = to_tensor(mask, device).view({1, 1, rows, keys});
-    if (alibi.defined())
-        added = (alibi.narrow(1, 0, keys).unsqueeze(1) + added).view({1, -1, std::int64_t{group} * rows, keys});
+    if (by_head.defined())
+        added = (by_head + added).view({1, -1, std::int64_t{group} * rows, keys});
     else if (group > 1)
         added = added.repeat({1, 1, group, 1});
     return config.attention_soft_cap > 0 ? added : added.to(type);
+}
+
+// By how far each key is behind each row, [own query heads][rows][keys]. In a tree the keys of other branches do not
+// count.
+Tensor TorchWorkspace::relative_biases(const Segment& segment) const {
+    const int rows = segment.end - segment.begin, keys = segment.cached + rows, reach = config.relative.max_distance;
+    std::vector<std::int64_t> columns; // of the table
+    for (int row = segment.begin; row < segment.end; ++row) {
+        const std::uint64_t* ancestors = layout.pass.mask == Mask::by_parent ? layout.ancestors_of(row) : nullptr;
+        int key_position = 0;
+        for (int j = 0; j < keys; ++j) {
+            columns.push_back(std::clamp(layout.pass.rows[index(row)].position - key_position, -reach, reach) + reach);
+            const int bit = j - segment.tree_begin;
+            const bool is_seen = ancestors == nullptr || bit < 0 || (ancestors[bit / 64] >> (bit % 64) & 1) != 0;
+            key_position += is_seen ? 1 : 0;
+        }
+    }
+    return weights.relative_biases.index_select(1, to_tensor(columns, device)).view({-1, rows, keys});
 }
 
 } // namespace entrodraft::model::torch

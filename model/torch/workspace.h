@@ -10,6 +10,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 namespace entrodraft::model::torch {
@@ -32,13 +33,24 @@ struct TorchAngles {
     at::Tensor cosines, sines;
 };
 
-// What the passes of a decoder share. All that is handed over outlives it.
+// A TensorCache's numbers, and the books of them.
+struct BookedTensors {
+    BookedTensors() = default;
+    BookedTensors(const KvCache::Shape& shape, const at::TensorOptions& options);
+
+    std::shared_ptr<KvCache> books;
+    at::Tensor numbers;
+};
+
+// What the passes of a decoder, or an encoder, share. All that is handed over outlives it.
 struct TorchWorkspace {
-    TorchWorkspace(const ModelConfig& model, const RankShard& held, const TensorWeights& read, const KvCache& books,
-                   at::Tensor cache_numbers, dist::Communicator& ranks);
+    // `embedded_by` may be another model's; `sources`, of a decoder that reads them, else empty.
+    TorchWorkspace(const ModelConfig& model, const RankShard& held, const TensorWeights& read,
+                   const TensorMatrix& embedded_by, const BookedTensors& texts, const BookedTensors& read_sources,
+                   dist::Communicator& ranks);
 
     // What is added to the scores of a segment's rows, [1][key heads or 1][group * rows][keys]: minus infinity for keys
-    // that a row does not see, of the last `window` (0: all), and ALiBi's; undefined: nothing.
+    // that a row does not see, of the last `window` (0: all), ALiBi's, and biases by distance; undefined: nothing.
     at::Tensor mask_of(const Segment& segment, int window) const;
 
     TorchAngles angles_of(const Rope& rope) const;
@@ -46,8 +58,9 @@ struct TorchWorkspace {
     const ModelConfig& config;
     const RankShard& shard;
     const TensorWeights& weights;
-    const KvCache& cache;
-    at::Tensor cached; // TensorCache's
+    const TensorMatrix& embedding;
+    const BookedTensors& cache;
+    const BookedTensors& sources;
     dist::Communicator& tp;
     at::ScalarType type; // of activations but the residual stream, and of the cache
     at::Device device;
@@ -60,6 +73,9 @@ struct TorchWorkspace {
     dist::Deadline deadline;
     std::vector<float> hidden; // [hidden_layers][rows][hidden_size]
     at::Tensor logits;         // [logit_rows][own outputs], float32, in host memory
+
+  private:
+    at::Tensor relative_biases(const Segment& segment) const;
 };
 
 } // namespace entrodraft::model::torch

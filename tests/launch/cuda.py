@@ -96,6 +96,17 @@ class Cuda(unittest.TestCase):
                     if "expected-gain" not in more:  # which need not draft where passes are as slow as here
                         self.assertGreater(sum(line["stats"]["drafted"] for line in results), 0)
 
+    def test_models_with_an_encoder_say_what_they_say_on_a_cpu(self):
+        for kind, ranks in (("t5", 1), ("marian", 2)):
+            directory = MODELS / "encoder_decoders" / kind
+            pair = ["--target", directory / "target", "--draft", directory / "draft", "--dtype", "float32"]
+            with self.subTest(kind=kind, ranks=ranks):
+                on_cpu = token_ids(texts(*pair, *CPU, vocab=100))
+                self.assertEqual(token_ids(texts(*pair, *CUDA, vocab=100, ranks=ranks)), on_cpu)
+                line = json.dumps({"id": 0, "prompt_token_ids": [7, 8]}) + "\n"
+                checked = run("generate", *pair, "--input", "-", "--max-new-tokens", 3, lines=line, ranks=ranks)
+                self.assertNotIn("--device auto", checked.stderr)
+
     def test_heads_are_checked_with_their_target(self):
         head = ["generate", "--target", HEADS / "target", "--head", HEADS / "eagle3", "--input", "-", "--max-new-tokens", 3]
         line = json.dumps({"id": 0, "prompt_token_ids": [7, 8]}) + "\n"

@@ -1,5 +1,6 @@
 // Encoder-decoder models from outside: generate's tokens are transformers', and what lines and models they refuse.
 #include "launch/io/requests.h"
+#include "model/torch/plugin.h"
 #include "tests/launch/command_line.h"
 #include "tests/launch/prompt_limits.h"
 
@@ -68,6 +69,22 @@ TEST(CliEncoderDecoders, TheDemoPairRestoresTheTextThatItsTargetRestoresAlone) {
         }
         const auto lines = lines_of(run(drafted).out);
         EXPECT_GT(lines[0]["stats"]["accepted"], lines[0]["stats"]["rounds"]);
+    }
+}
+
+TEST(CliEncoderDecoders, TokensOnTorchAreThoseOfTransformers) {
+    if (const std::string why = model::torch::why_missing(); !why.empty()) GTEST_SKIP() << why;
+    for (const char* kind : {"t5-gated-tied", "marian-separate"}) {
+        const Json text = golden_text(kind);
+        const ScratchFile input(Json{{"prompt_token_ids", text.at("source")}}.dump());
+        const Strings drafted =
+            generate(kind, input.path()) +
+            Strings{"--max-new-tokens", std::to_string(text.at("greedy").size()), "--backend", "torch", "--draft"} +
+            Strings{kModels + kind + "/draft"};
+        for (const Ended& ended : {run(drafted), run_ranks(2, drafted)}) {
+            ASSERT_EQ(ended.code, 0) << ended.err;
+            EXPECT_EQ(lines_of(ended.out).at(0).at("token_ids"), text.at("greedy"));
+        }
     }
 }
 

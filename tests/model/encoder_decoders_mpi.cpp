@@ -29,7 +29,6 @@ class EncoderDecodersOnRanks : public testing::Test {
 };
 
 TEST_F(EncoderDecodersOnRanks, LogitsAndGreedyTokensAreThoseOfTransformers) {
-    if (const std::string why = lacking_on_torch("encoders"); !why.empty()) GTEST_SKIP() << why;
     for (const EncoderDecoderGolden& golden : encoder_decoder_goldens()) {
         SCOPED_TRACE(golden.whole.name());
         const model::ModelConfig config = model::read_config(golden.whole.directory);

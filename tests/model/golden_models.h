@@ -66,6 +66,7 @@ inline constexpr const char* kRowBits = "rows whose bits do not depend on the ro
 struct TestModelOptions {
     int threads = 1;
     int max_positions = 0;                        // 0: as the checkpoint says
+    int max_source = 0;                           // of an encoder with relative positions; 0: as the checkpoint says
     std::vector<std::int64_t> eos_token_ids = {}; // empty: as the checkpoint says
     dist::Communicator* tp = nullptr;             // null: this rank alone
     model::DecoderOptions decoder = {};
@@ -161,6 +162,7 @@ class TestModel {
   private:
     static model::ModelConfig changed(model::ModelConfig config, const TestModelOptions& options) {
         if (options.max_positions > 0) config.max_positions = options.max_positions;
+        if (options.max_source > 0) config.encoder.max_positions = options.max_source;
         if (!options.windows.empty()) config.windows = options.windows;
         if (!options.bans) config.banned_token_ids.clear();
         if (!options.eos_token_ids.empty()) config.eos_token_ids = options.eos_token_ids;

@@ -449,15 +449,19 @@ struct AttentionCase {
     bool is_prompt = false;
     float scale = 0.25f, soft_cap = 0;
     std::vector<float> slopes;
+    std::vector<float> relative_biases; // [n_query_heads][2 max_distance + 1]
+    int max_distance = 0;
     using Mask = std::array<std::uint64_t, kMaskWords>;
     struct Query {
         int slot, n_keys, prefix_slot = 0, prefix_length = 0, mask_begin = -1;
         Mask mask = {};
+        int later_keys = 0; // behind the row, which it sees as well
 
         // Of a tree behind mask_begin positions.
         static Query in_tree(int slot, int mask_begin, Mask mask) {
-            return {slot, mask_begin + std::popcount(mask[0]) + std::popcount(mask[1]), 0, 0, mask_begin, mask};
+            return {slot, mask_begin + std::popcount(mask[0]) + std::popcount(mask[1]), 0, 0, mask_begin, mask, 0};
         }
+        int position() const { return n_keys - 1 - later_keys; }
         int place_of(int key) const {
             if (mask_begin < 0 || key < mask_begin) return key;
             int bit = -1;
@@ -493,6 +497,9 @@ struct AttentionCase {
             if (soft_cap > 0) score = soft_cap * std::tanh(score / soft_cap);
             if (!slopes.empty())
                 score += rounded(NumberType::bfloat16, slopes[index(head)] * static_cast<float>(key)) * scale;
+            if (!relative_biases.empty())
+                score += relative_biases[index(head * (2 * max_distance + 1) + max_distance +
+                                               std::clamp(q.position() - key, -max_distance, max_distance))];
             if (!sees(q, key)) score = -1e30;
             largest = std::max(largest, score);
             scores.push_back(score);
@@ -513,10 +520,11 @@ struct AttentionCase {
     std::vector<float> on_device(const Stream& stream, const std::vector<float>& keys, const std::vector<float>& values,
                                  const std::vector<float>& qkv, int stride) const {
         const Numbers device_keys(type, keys), device_values(type, values), device_qkv(type, qkv);
-        std::vector<std::int32_t> slots, n_keys, prefix_slots, prefix_lengths, begins, heads;
+        std::vector<std::int32_t> slots, positions, n_keys, prefix_slots, prefix_lengths, begins, heads;
         std::vector<std::uint64_t> masks;
         for (const Query& q : queries) {
             slots.push_back(q.slot);
+            positions.push_back(q.position());
             n_keys.push_back(q.n_keys);
             prefix_slots.push_back(q.prefix_slot);
             prefix_lengths.push_back(q.prefix_length);
@@ -525,13 +533,14 @@ struct AttentionCase {
         }
         for (int head = 0; head < n_query_heads; ++head)
             heads.push_back(head * n_kv_heads / n_query_heads);
-        const auto d_slots = to_device(slots), d_keys = to_device(n_keys), d_prefix_slots = to_device(prefix_slots),
-                   d_prefix_lengths = to_device(prefix_lengths), d_begins = to_device(begins),
-                   d_heads = to_device(heads);
+        const auto d_slots = to_device(slots), d_positions = to_device(positions), d_keys = to_device(n_keys),
+                   d_prefix_slots = to_device(prefix_slots), d_prefix_lengths = to_device(prefix_lengths),
+                   d_begins = to_device(begins), d_heads = to_device(heads);
         const auto d_masks = to_device(masks);
-        const auto d_slopes = to_device(slopes);
+        const auto d_slopes = to_device(slopes), d_relative = to_device(relative_biases);
         RowTable table;
         table.slots = d_slots.data();
+        table.positions = d_positions.data();
         table.n_keys = d_keys.data();
         table.prefix_slots = d_prefix_slots.data();
         table.prefix_lengths = d_prefix_lengths.data();
@@ -549,6 +558,8 @@ struct AttentionCase {
         call.scale = scale;
         call.soft_cap = soft_cap;
         call.slopes = slopes.empty() ? nullptr : d_slopes.data();
+        call.relative_biases = relative_biases.empty() ? nullptr : d_relative.data();
+        call.max_distance = max_distance;
         call.window = window;
         const DeviceArray<float> parts(attend_workspace_floats(n_query_heads, head_stride(), capacity));
         const DeviceArray<int> arrived(index(attend_rows(n_query_heads, head_stride(), capacity) * n_query_heads));
@@ -643,6 +654,33 @@ TEST_F(GpuKernels, AttentionHasCapsBiasesAndHeadsOfManySizes) {
         of.queries = {{0, 3}, {2, 270}};
         of.check(stream, random);
     }
+}
+
+// By how far keys are behind a row, or before it where rows see what follows, up to a distance from which all are
+// alike.
+TEST_F(GpuKernels, AttentionHasBiasesByDistance) {
+    using Query = AttentionCase::Query;
+    for (const NumberType type : kTypes)
+        for (const bool is_prompt : {false, true}) {
+            AttentionCase of;
+            of.type = type;
+            of.is_prompt = is_prompt;
+            of.scale = 1;
+            of.max_distance = 40;
+            of.relative_biases = random_floats(index(of.n_query_heads * 81), random, 2);
+            for (int r = 0; r < 20; ++r) // of an encoder
+                of.queries.push_back({1, 280, 0, 0, -1, {}, 250 - r});
+            of.check(stream, random);
+            of.queries.clear();
+            for (int r = 0; r < 5; ++r)
+                of.queries.push_back({1, 290 + r});
+            of.queries.push_back({-1, 0});
+            of.check(stream, random);
+            if (is_prompt) continue;
+            of.queries = {
+                {1, 1}, Query::in_tree(0, 256, {0b10101, 0}), Query::in_tree(0, 330, {~std::uint64_t{0} << 3, 1})};
+            of.check(stream, random);
+        }
 }
 
 TEST_F(GpuKernels, AttentionHasAnyNumberOfQueryHeadsForAKeyHead) {

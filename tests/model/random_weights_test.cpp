@@ -52,7 +52,7 @@ TEST(RandomWeights, DependOnSeedAndTensorAndNormsMultiplyByOne) {
         const LayerNames first = names.layer(0), second = names.layer(1);
         EXPECT_NE(values_of(one, first.output.weight), values_of(other, first.output.weight));
         EXPECT_NE(values_of(one, first.output.weight), values_of(one, second.output.weight));
-        for (const float value : read_norm_weight(one, first.attention_norm, config.norm_offset))
+        for (const float value : read_norm(one, first.attention_norm, config.norm_offset).weight)
             EXPECT_EQ(value, 1);
         const std::vector<float> biases =
             first.down.bias.empty() ? std::vector<float>() : values_of(one, first.down.bias);

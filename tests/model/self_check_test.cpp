@@ -15,6 +15,7 @@ struct Faulty final : Decoder {
     Faulty(Decoder& of, Fault kind) : Decoder(of), inner(of), fault(kind) {}
     std::size_t weight_bytes() const override { return inner.weight_bytes(); }
     double operations_per_row() const override { return inner.operations_per_row(); }
+    void encode(int slot, std::span<const TokenId> source) override { inner.encode(slot, source); }
     PassResult forward(const Pass& pass) override {
         PassResult result = inner.forward(pass);
         logits.assign(result.logits.begin(), result.logits.end());
@@ -66,6 +67,19 @@ TEST(SelfCheck, AnotherModelIsAnotherModel) {
     const auto random = load_cpu_decoder(random_checkpoint(config, 1), config, {}, alone, tested.team);
     const std::string difference = difference_of(tested.decoder, *random, self_check_bound(WeightType::float8));
     EXPECT_NE(difference.find("the embedding first"), std::string::npos) << difference;
+}
+
+// Banned tokens have logits beside which all others are nothing.
+TEST(SelfCheck, ReadsASourceWhereThereIsAnEncoderAndLooksPastBannedTokens) {
+    const auto directory = source_directory() / "tests/model/encoder_decoders/marian/target";
+    TestModel tested(directory), other(directory);
+    ASSERT_FALSE(tested.config.banned_token_ids.empty());
+    for (const auto& [fault, message] :
+         {std::pair{Faulty::Fault::none, ""}, {Faulty::Fault::logit, "logits of row 1"}}) {
+        Faulty faulty(tested.decoder, fault);
+        const std::string difference = difference_of(faulty, other.decoder, 1e-3);
+        EXPECT_EQ(difference.substr(0, 15), message) << difference;
+    }
 }
 
 } // namespace self_check_test

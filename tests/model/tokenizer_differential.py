@@ -28,7 +28,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SOURCES = ("utf8 byte_level regex normal_form precompiled_map normalizer word_splitter pre_tokenizer added_tokens bpe "
-           "unigram post_processor token_decoder vocabulary_files tokenizer json_file").split()
+           "unigram post_processor token_decoder sentencepiece_file vocabulary_files tokenizer json_file").split()
 CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
 REST = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 LLAMA3 = CONTRACTIONS + r"\p{N}{1,3}" + REST
@@ -566,8 +566,8 @@ def write_fixtures(directory, texts):
 
 def compiled_driver(directory):
     driver = pathlib.Path(directory) / "tokenizer_driver"
-    sources = [str(ROOT / "model" / f"{name}.cpp") for name in SOURCES] + [str(ROOT / "tests/model/tokenizer_driver.cpp")]
-    subprocess.run(["g++", "-std=c++20", "-O2", f"-I{ROOT}/include", *sources, "-lonig", "-lutf8proc", "-o", str(driver)],
+    sources = [str(next((ROOT / "model").rglob(f"{name}.cpp"))) for name in SOURCES] + [str(ROOT / "tests/model/tokenizer_driver.cpp")]
+    subprocess.run(["g++", "-std=c++20", "-O2", f"-I{ROOT}", *sources, "-lonig", "-lutf8proc", "-lfmt", "-o", str(driver)],
                    check=True)
     return str(driver)
 

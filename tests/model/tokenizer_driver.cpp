@@ -1,5 +1,5 @@
 // Runs a Tokenizer over lines of JSON, for tokenizer_differential.py and by hand; not a test, not installed.
-// tokenizer_driver DIR [special]: a string gives {"ids", "text", "streamed"}; a list of ids gives the text with
+// tokenizer_driver DIR [special|source]: a string gives {"ids", "text", "streamed"}; a list of ids gives the text with
 // and without special tokens. tokenizer_driver DIR time FILE: seconds to open, MB/s to encode and decode.
 #include <chrono>
 #include <cstdio>
@@ -57,8 +57,10 @@ int main(int argc, char** argv) {
     try {
         const std::vector<std::string> arguments(argv + 1, argv + argc);
         if (arguments.size() == 3 && arguments[1] == "time") return time_file(arguments[0], arguments[2]);
-        const Tokenizer tokenizer = Tokenizer::open(arguments.at(0));
-        const bool special = arguments.size() > 1 && arguments[1] == "special";
+        const bool of_source = arguments.size() > 1 && arguments[1] == "source";
+        const Tokenizer tokenizer =
+            of_source ? Tokenizer::open_source(arguments.at(0)).value() : Tokenizer::open(arguments.at(0));
+        const bool special = of_source || (arguments.size() > 1 && arguments[1] == "special");
         for (std::string line; std::getline(std::cin, line);) {
             const json request = json::parse(line);
             json reply;

@@ -39,9 +39,6 @@ struct Case {
 
 class EncoderDecoderEngine : public testing::TestWithParam<bool> { // whether by gumbel noise
   protected:
-    void SetUp() override {
-        if (const std::string why = lacking_on_torch("encoders"); !why.empty()) GTEST_SKIP() << why;
-    }
     static RunOptions run_options(int n_slots) {
         RunOptions run;
         run.n_slots = n_slots;

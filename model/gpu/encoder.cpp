@@ -1,0 +1,103 @@
+#include "model/gpu/encoder.h"
+
+#include "model/transformer.h"
+
+#include <algorithm>
+#include <bit>
+#include <vector>
+
+namespace entrodraft::model::gpu {
+
+namespace {
+
+const Pass kNoPass = {.rows = {}, .logit_rows = {}, .hidden_layers = {}}; // no features, no hidden states
+
+// The operations of run_encoder(), over the rows of a source's chunks.
+class GpuEncoderOps : public GpuOps {
+  public:
+    // Where what is read goes.
+    struct Target {
+        GpuWorkspace& decoder;
+        CacheView sources;
+    };
+
+    GpuEncoderOps(GpuWorkspace& workspace, std::span<const RowTable> chunks, const PromptProducts* products,
+                  const Target& target)
+        : GpuOps(workspace, chunks.front(), nullptr, {.prompt_products = products}, kNoPass, nullptr), chunks_(chunks),
+          target_(target) {}
+
+    template <typename Function> void for_each_chunk(const Function& function) {
+        int chunk = 0;
+        for (const RowTable& rows : chunks_) {
+            select(rows, chunk++ * workspace().max_rows);
+            function();
+            add_pending(); // the next chunk's sums are put in its place
+        }
+    }
+
+    Operand final_rows() { return norm(workspace().weights.final_norm); }
+    const std::vector<DeviceLayer>& decoder_layers() const { return target_.decoder.weights.layers; }
+    Operand source_rows() const { return {target_.decoder.qkv.data(), rows().rows}; }
+
+    void append_source(int layer, Operand key_value) {
+        RowTable to = rows();
+        to.slots = to.source_slots;
+        const int stride = aligned(decoder_layers()[index(layer)].cross_key_value.n);
+        place_keys(handle(), to, {{target_.sources, layer, key_value.data, stride, 0}});
+    }
+
+  private:
+    std::span<const RowTable> chunks_;
+    Target target_;
+};
+
+// A layer's keys and values, of one source.
+KvCache::Shape layer_shape(const DecoderSetup& setup, const ModelConfig& encoder) {
+    return {1, setup.encoder_shard.n_kv_heads(), encoder.head_dim, 1, setup.sources.capacity};
+}
+
+} // namespace
+
+GpuEncoder::GpuEncoder(const Checkpoint& checkpoint, const DecoderSetup& setup, const DecoderOptions& options,
+                       GpuWorkspace& decoder, const BookedCache& sources, PromptProducts* products)
+    : config_(encoder_of(setup.config)), shard_(setup.encoder_shard),
+      weights_(checkpoint, config_, shard_, decoder.weights.type, options.weight_type, {}), decoder_(decoder),
+      sources_(sources), products_(products), cache_(decoder.weights.type, layer_shape(setup, config_), decoder.stream),
+      workspace_(config_, shard_, weights_, cache_.view, decoder.tp, decoder.stream, options,
+                 {.n_rows = text_rows(setup.sources.capacity),
+                  .embedding = config_.has_embedding() ? nullptr : &decoder.embedding}) {
+    const std::size_t n_chunks = index((setup.sources.capacity - 1) / workspace_.max_rows + 1);
+    host_tables_ = PinnedArray<PromptTable>(n_chunks);
+    tables_ = DeviceArray<PromptTable>(n_chunks);
+    if (products != nullptr) products->add(weights_);
+}
+
+// Of a chunk.
+int GpuEncoder::padded_rows(std::size_t tokens) const {
+    return std::max(static_cast<int>(std::bit_ceil(tokens)), products_ != nullptr ? PromptProducts::kMinRows : 1);
+}
+
+// Of a source of so many tokens, with the padding of its last chunk.
+int GpuEncoder::text_rows(int tokens) const {
+    const int max_rows = decoder_.max_rows, before = (tokens - 1) / max_rows * max_rows;
+    return before + padded_rows(index(tokens - before));
+}
+
+void GpuEncoder::enqueue(std::span<const TokenId> source, int to, dist::Deadline deadline) {
+    const int length = static_cast<int>(source.size()), max_rows = workspace_.max_rows;
+    std::vector<RowTable> chunks;
+    for (int first = 0; first < length; first += max_rows) {
+        const auto chunk = source.subspan(index(first), index(std::min(max_rows, length - first)));
+        const int padded = padded_rows(chunk.size());
+        host_tables_.data()[chunks.size()].fill_source(chunk, first, length, to, padded);
+        chunks.push_back(tables_.data()[chunks.size()].table(padded, nullptr));
+    }
+    copy(workspace_.stream, tables_.data(), host_tables_.data(), chunks.size() * sizeof(PromptTable));
+    workspace_.make_summed(deadline);
+    sources_.books->truncate(to, 0);
+    sources_.books->append(to, length);
+    GpuEncoderOps ops(workspace_, chunks, products_, {decoder_, sources_.view});
+    run_encoder(config_, ops);
+}
+
+} // namespace entrodraft::model::gpu

@@ -1,0 +1,191 @@
+// See sentencepiece_file.h. Numbers of fields are those of sentencepiece_model.proto.
+#include "model/tokenizer/sentencepiece_file.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <fmt/format.h>
+#include <memory>
+#include <optional>
+
+#include "model/tokenizer/byte_trie.h"
+#include "model/tokenizer/precompiled_map.h"
+#include "model/tokenizer/tokenizer_json.h"
+
+namespace entrodraft::model {
+namespace {
+
+constexpr std::string_view kSpaceMark = "\u2581";
+
+// A field of a message: a number, or bytes.
+struct WireField {
+    std::uint32_t number = 0;
+    std::uint64_t value = 0;
+    std::string_view bytes;
+};
+
+// The fields of a message, one after another.
+class WireReader {
+  public:
+    explicit WireReader(std::string_view bytes) : rest_(bytes) {}
+
+    std::optional<WireField> next() {
+        if (rest_.empty()) return std::nullopt;
+        const std::uint64_t key = varint();
+        WireField field;
+        field.number = static_cast<std::uint32_t>(key >> 3);
+        switch (key & 7U) {
+        case 0:
+            field.value = varint();
+            return field;
+        case 1:
+            field.bytes = take(8);
+            return field;
+        case 2:
+            field.bytes = take(varint());
+            return field;
+        case 5:
+            field.bytes = take(4);
+            for (std::size_t i = 4; i-- > 0;)
+                field.value = field.value << 8 | static_cast<unsigned char>(field.bytes[i]);
+            return field;
+        default:
+            throw BadFile("not a SentencePiece model: a field of an unknown kind");
+        }
+    }
+
+  private:
+    std::uint64_t varint() {
+        std::uint64_t value = 0;
+        for (unsigned shift = 0; shift < 64; shift += 7) {
+            const auto byte = static_cast<unsigned char>(take(1)[0]);
+            value |= static_cast<std::uint64_t>(byte & 0x7FU) << shift;
+            if (byte < 0x80) return value;
+        }
+        throw BadFile("not a SentencePiece model: a number that is too long");
+    }
+    std::string_view take(std::uint64_t n_bytes) {
+        if (n_bytes > rest_.size()) throw BadFile("not a SentencePiece model, or cut off");
+        const std::string_view taken = rest_.substr(0, static_cast<std::size_t>(n_bytes));
+        rest_.remove_prefix(taken.size());
+        return taken;
+    }
+
+    std::string_view rest_;
+};
+
+SentencePieceFile::Piece parse_piece(std::string_view message, std::size_t number) {
+    SentencePieceFile::Piece piece;
+    WireReader reader(message);
+    while (const auto field = reader.next()) {
+        if (field->number == 1) piece.text = field->bytes;
+        if (field->number == 2) piece.score = std::bit_cast<float>(static_cast<std::uint32_t>(field->value));
+        if (field->number == 3) {
+            if (field->value < 1 || field->value > 6)
+                throw BadFile(fmt::format("piece {} has an unknown type", number));
+            piece.type = static_cast<SentencePieceFile::PieceType>(field->value);
+        }
+    }
+    const std::string what = fmt::format("piece {}", number);
+    if (first_invalid_utf8(piece.text) != std::string_view::npos) throw BadFile(what + " is not UTF-8");
+    check_token_length(piece.text, what);
+    if (!std::isfinite(piece.score)) throw BadFile(what + ": the score is not finite");
+    return piece;
+}
+
+void check_trainer(std::string_view message) {
+    WireReader reader(message);
+    while (const auto field = reader.next()) {
+        if (field->number == 3 && field->value != 1)
+            throw BadFile("a SentencePiece model of another kind than Unigram is not supported");
+        if (field->number == 24 && field->value != 0) throw BadFile("treat_whitespace_as_suffix is not supported");
+        if (field->number == 35 && field->value != 0) throw BadFile("byte_fallback is not supported");
+    }
+}
+
+void parse_normalizer(std::string_view message, SentencePieceFile& file) {
+    WireReader reader(message);
+    while (const auto field = reader.next()) {
+        if (field->number == 2) file.charsmap = field->bytes;
+        if (field->number == 3) file.adds_space = field->value != 0;
+        if (field->number == 4) file.removes_extra_spaces = field->value != 0;
+        if (field->number == 5 && field->value == 0) throw BadFile("escape_whitespaces of false is not supported");
+    }
+}
+
+class SentencePieceNormalizer {
+  public:
+    explicit SentencePieceNormalizer(const SentencePieceFile& file)
+        : adds_space_(file.adds_space), removes_extra_spaces_(file.removes_extra_spaces) {
+        if (!file.charsmap.empty()) map_.emplace(file.charsmap);
+        for (const SentencePieceFile::Piece& piece : file.pieces)
+            if (piece.type == SentencePieceFile::PieceType::user_defined && !piece.text.empty())
+                kept_.at(piece.text) = 0;
+    }
+
+    std::string operator()(std::string_view text) const {
+        std::string out;
+        bool is_behind_space = removes_extra_spaces_, has_begun = false;
+        while (!text.empty()) {
+            const auto [replacement, n_bytes] = longest(text);
+            text.remove_prefix(n_bytes);
+            if (!has_begun && removes_extra_spaces_ && replacement == " ") continue;
+            if (!has_begun && adds_space_) out += kSpaceMark;
+            has_begun = true;
+            std::string_view added = replacement;
+            while (is_behind_space && added.starts_with(' '))
+                added.remove_prefix(1);
+            for (const char byte : added)
+                byte == ' ' ? out += kSpaceMark : out += byte;
+            if (!added.empty()) is_behind_space = added.ends_with(' ');
+            if (!removes_extra_spaces_) is_behind_space = false;
+        }
+        while (removes_extra_spaces_ && out.ends_with(kSpaceMark))
+            out.resize(out.size() - kSpaceMark.size());
+        return out;
+    }
+
+  private:
+    // What becomes of the text's beginning, and how long that is.
+    PrecompiledMap::Replacement longest(std::string_view text) const {
+        std::size_t kept = 0;
+        std::int32_t node = ByteTrie::kRoot;
+        for (std::size_t i = 0; i < text.size() && node != ByteTrie::kNone; ++i) {
+            node = kept_.next(node, text[i]);
+            if (node != ByteTrie::kNone && kept_.value(node) >= 0) kept = i + 1;
+        }
+        if (kept > 0) return {text.substr(0, kept), kept};
+        if (map_)
+            if (const auto found = map_->longest(text)) return *found;
+        const std::size_t n_bytes = code_point_at(text, 0).n_bytes;
+        return {text.substr(0, n_bytes), n_bytes};
+    }
+
+    std::optional<PrecompiledMap> map_;
+    ByteTrie kept_; // user-defined pieces
+    bool adds_space_, removes_extra_spaces_;
+};
+
+} // namespace
+
+SentencePieceFile parse_sentencepiece(std::string_view bytes) {
+    SentencePieceFile file;
+    WireReader reader(bytes);
+    while (const auto field = reader.next()) {
+        if (field->number == 1) file.pieces.push_back(parse_piece(field->bytes, file.pieces.size()));
+        if (field->number == 2) check_trainer(field->bytes);
+        if (field->number == 3) parse_normalizer(field->bytes, file);
+        if (file.pieces.size() > static_cast<std::size_t>(kMaxTokenId)) throw BadFile("the vocabulary is too large");
+    }
+    if (file.pieces.empty()) throw BadFile("not a SentencePiece model: it has no pieces");
+    return file;
+}
+
+NormalizerStep sentencepiece_normalizer(const SentencePieceFile& file) {
+    return [normalize = std::make_shared<const SentencePieceNormalizer>(file)](NormalizedText& text) {
+        text.text = (*normalize)(text.text);
+    };
+}
+
+} // namespace entrodraft::model

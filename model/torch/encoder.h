@@ -1,0 +1,34 @@
+// The encoder of an encoder-decoder model on ATen: reads a source at once, and leaves the keys and values that the
+// decoder's layers attend to. Called by torch/decoder.
+#pragma once
+
+#include "model/decoder.h"
+#include "model/torch/workspace.h"
+
+#include <span>
+
+namespace entrodraft::model::torch {
+
+class TorchEncoder {
+  public:
+    // Reads the rank's slice of the encoder's weights, as tensors of `numbers`. What is handed over outlives it:
+    // `decoder`, whose embedding it may share and whose layers make the keys and values, and `sources`, which keeps
+    // them. Throws BadFile, c10::Error. Local.
+    TorchEncoder(const Checkpoint& checkpoint, const DecoderSetup& setup, const at::TensorOptions& numbers,
+                 const TensorWeights& decoder, const BookedTensors& sources, dist::Communicator& tp);
+
+    // Keeps the source's keys and values as number `to`. Collective over the ranks that hold the model.
+    void run(std::span<const TokenId> source, int to, dist::Deadline deadline);
+
+  private:
+    ModelConfig config_;
+    RankShard shard_;
+    TensorWeights weights_;
+    const TensorWeights& decoder_;
+    BookedTensors cache_; // keys and values of the layer at hand
+    const BookedTensors& sources_;
+    BookedTensors none_;
+    TorchWorkspace workspace_;
+};
+
+} // namespace entrodraft::model::torch
