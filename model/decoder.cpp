@@ -16,6 +16,7 @@ std::string what_needs_cpu(const ModelConfig& config, OtherDevice device) {
     if (config.is_latent()) return "latent attention";
     if (config.embedding_norm) return "a norm of its embeddings";
     if (device == OtherDevice::torch) return "";
+    if (config.output_scale != 1) return "scaled logits";
     if (config.positions == Positions::alibi && !config.scaled_alibi) return "ALiBi as BLOOM has it";
     if (config.n_expert_layers() > 0) return "experts";
     if (config.norm == Norm::layer && !config.norm_bias) return "LayerNorm without biases";

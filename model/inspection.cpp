@@ -182,9 +182,11 @@ AllReduces all_reduces_of(const ModelConfig& config, int ranks) {
     constexpr std::int64_t kUnit = kernels::kLanes;
     const int of_layer = config.has_encoder() ? 3 : config.block == Block::parallel ? 1 : 2;
     const std::int64_t of_layers = std::int64_t{config.n_layers} * of_layer;
+    // Of queries and keys that are normed row by row, two sums of squares.
+    const std::int64_t of_squares = config.query_key_norm == QueryKeyNorm::row ? config.n_layers : 0;
     const std::int64_t floats =
-        in_units(config.embedding_size, kUnit) + of_layers * in_units(config.hidden_size, kUnit);
-    return {of_layers + 1, floats * std::int64_t{sizeof(float)}};
+        in_units(config.embedding_size, kUnit) + of_layers * in_units(config.hidden_size, kUnit) + 2 * of_squares;
+    return {of_layers + of_squares + 1, floats * std::int64_t{sizeof(float)}};
 }
 
 int longest_that_fits(const ModelConfig& config, const std::function<std::uint64_t(int length)>& bytes_of,

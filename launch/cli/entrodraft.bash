@@ -54,12 +54,12 @@ _entrodraft() {
         --random-weights|--threads|--max-context|--collective-timeout|--prompts|--max-new-tokens|--stop|--max-draft-tokens|--tree|--entropy-of|--temperature|--top-k|--top-p|--min-p|--seed|--repetition-penalty|--presence-penalty|--frequency-penalty|--no-repeat-ngram-size|--logit-bias|--banned-tokens|--min-new-tokens|--system|--chat-date) return ;;
         esac ;;
     'simulate')
-        options='--help --config --recording --rules --tree --best --draft --max-draft-tokens --min-draft-tokens --drop-stop-token --entropy-of --threads --output --trace --json --costs --t-draft --t-first-draft --t-target --t-round --draft-placement --draft-ahead'
+        options='--help --config --recording --rules --tree --best --draft --max-draft-tokens --min-draft-tokens --drop-stop-token --entropy-of --threads --output --trace --json --costs --t-draft --t-first-draft --t-draft-row --t-target --t-round --draft-placement --draft-ahead'
         case $previous in
         --config|--recording|--output|--trace|--costs) kind=-f ;;
         --rules) kind=-W separators=',' values='all none oracle grid static moving-average cumulative constant heuristic adaptive confidence svip adaedl expected-gain' ;;
         --draft-placement) kind=-W separators='' values='colocated dedicated' ;;
-        --tree|--draft|--max-draft-tokens|--min-draft-tokens|--entropy-of|--threads|--t-draft|--t-first-draft|--t-target|--t-round|--draft-ahead) return ;;
+        --tree|--draft|--max-draft-tokens|--min-draft-tokens|--entropy-of|--threads|--t-draft|--t-first-draft|--t-draft-row|--t-target|--t-round|--draft-ahead) return ;;
         esac ;;
     'tune')
         options='--help --config --target --draft --random-weights --device --backend --tensor-parallel-sum --dtype --draft-dtype --threads --max-context --collective-timeout --head --input --recording --output --report --prompts --repetitions --max-new-tokens --ignore-eos --stop --max-draft-tokens --tree --entropy-of --costs --quiet --temperature --top-k --top-p --min-p --seed --repetition-penalty --presence-penalty --frequency-penalty --no-repeat-ngram-size --logit-bias --banned-tokens --min-new-tokens'

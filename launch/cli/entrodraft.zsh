@@ -113,7 +113,7 @@ _entrodraft() {
             '--draft-ahead=[with dedicated, outcomes of a round that are drafted for during its verification, up to 32; 0: none; of --batch-size 1 and one model that drafts last \[as many as fit\]]:F: ' \
             '--draft-ahead-passes=[hidden draft passes of a round, exactly, however long the target takes: for study \[as many as fit\]]:N: ' \
             '--replicas=[groups of equal size that share the prompts; divides the ranks \[1\]]:R: ' \
-            '--batch-size=[sequences decoded together, up to 128; each text is the one that it is alone \[1; with --num-samples N\]]:N: ' \
+            '--batch-size=[sequences decoded together, up to 128; each text is the one that it is alone \[1; with --num-samples as many\]]:N: ' \
             '--max-context=[positions kept for a sequence, prompt and text \[all that the target has\]; also --max-model-len]:N: ' \
             '--collective-timeout=[how long a rank waits for the others, or works on one step, before the job ends \[300\]]:SECONDS: ' ;;
     'record')
@@ -180,6 +180,7 @@ _entrodraft() {
             '--costs=[other costs than the recording'\''s, as bench latency writes them]:FILE:_files' \
             '--t-draft=[of a draft pass]:MS: ' \
             '--t-first-draft=[of a round'\''s first \[with --t-draft: the same\]]:MS: ' \
+            '--t-draft-row=[of a further row of a draft pass, in trees]:MS: ' \
             '--t-target=[of target passes of 1, 2, ... rows; wider ones as the last]:MS,MS: ' \
             '--t-round=[of a round beside its passes: messages, verification]:MS: ' \
             '--draft-placement=[colocated, dedicated: with dedicated the draft drafts ahead on a rank of its own, an estimate \[colocated\]]:WHERE:(colocated dedicated)' \
@@ -291,7 +292,7 @@ _entrodraft() {
             '--rows=[time passes of 1 to R rows, up to 128; several numbers: of these rows alone, 1 among them \[16\]]:R,R: ' \
             '--context=[tokens in the cache before each pass; all passes are timed behind each, and the costs that simulate and tune take are those of the first \[1000 on GPUs, 64 on CPUs, or as many as fit\]]:N,N: ' \
             '--repetitions=[passes of each kind; collectives are timed five times as often \[200\]]:N: ' \
-            '--tree=[of the target: time passes of a tree'\''s first rows as well, beside chains of as many: medusa-63, eagle-25, N,N,... (children by level) or a JSON file of paths]:SHAPE: ' \
+            '--tree=[time target passes of a tree'\''s first rows as well, beside chains of as many, and a further row of the draft'\''s: medusa-63, eagle-25, N,N,... (children by level) or a JSON file of paths]:SHAPE: ' \
             '--shards=[on one rank: time a shard of each N ranks by itself too, for bench/scaling_model.py \[none\]]:N,N: ' \
             '--output=[write the costs file]:FILE:_files' \
             '--json[results as JSON on stdout, not as tables]' ;;

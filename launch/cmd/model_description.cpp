@@ -145,7 +145,9 @@ std::string positions_line(const ModelConfig& config) {
     const model::Rope& rope = config.rope;
     if (config.positions != model::Positions::rotary) return text;
     text += ", theta " + shortest(rope.theta);
-    if (rope.dims != config.head_dim) text += fmt::format(", the first {} of a head's {}", rope.dims, config.head_dim);
+    if (rope.dims != config.head_dim)
+        text += fmt::format(", the {} {} of a head's {}", config.is_latent() ? "last" : "first", rope.dims,
+                            config.head_dim);
     if (rope.scaling != model::RopeScaling::none)
         text += fmt::format(", stretched {} times ({}) from {}", shortest(rope.factor), scaling_name(rope.scaling),
                             shortest(rope.original_positions));

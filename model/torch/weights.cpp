@@ -2,6 +2,7 @@
 
 #include "model/cpu/packing.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <algorithm>
 
@@ -140,6 +141,8 @@ TensorWeights::TensorWeights(const Checkpoint& checkpoint, const ModelConfig& co
         operations_per_row = operations_without;
     }
     final_norm = read_norm(names.final_norm);
+    for (at::Tensor* part : {&final_norm.weight, &final_norm.bias})
+        if (part->defined()) *part = *part * config.output_scale;
     if (!names.positions.weight.empty())
         positions = to_tensor(read_vector(checkpoint, names.positions.weight), device).view({-1, config.hidden_size});
     if (!names.head.bias.empty())

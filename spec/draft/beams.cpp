@@ -83,8 +83,9 @@ class BeamDrafter final : public Drafter {
         task.draft->further_rows += tree.n_rows() - 1;
     }
     DraftedToken seen(const Level& level, std::size_t width, std::size_t n_beams) const;
-    std::size_t choose_width(const DraftTask& task, const Level& level, double reach) const;
-    double row_seconds(const DraftTask& task, std::size_t rows, std::size_t more) const;
+    std::size_t choose_width(const DraftTask& task, const Level& level, double reach, double expected) const;
+    static double rate(const DraftTask& task, double expected);
+    static double row_seconds(const DraftTask& task, std::size_t rows, std::size_t more);
 
     model::Decoder& model_;
     DraftSetting setting_;
@@ -111,15 +112,25 @@ void BeamDrafter::learn(const BeamSearch& search, Slot& slot) {
     slot.length = search.length();
 }
 
-double BeamDrafter::row_seconds(const DraftTask& task, std::size_t rows, std::size_t more) const {
+// Levels a second that drafting on has to beat: the run's, or, while that is not known, this round's own, of which
+// `expected` drafted levels are accepted.
+double BeamDrafter::rate(const DraftTask& task, double expected) {
+    if (const double known = task.gain->tokens_per_second(); known > 0) return known;
+    const Draft& draft = *task.draft;
+    const int rows = static_cast<int>(task.beams->running().size() + draft.tokens.size());
+    return (1 + expected) /
+           (task.gain->draft_seconds(draft.passes, draft.further_rows) + task.gain->target_seconds(rows));
+}
+
+double BeamDrafter::row_seconds(const DraftTask& task, std::size_t rows, std::size_t more) {
     return task.gain->target_seconds(static_cast<int>(rows + more)) - task.gain->target_seconds(static_cast<int>(rows));
 }
 
 // Whether a first level is worth a pass of the draft and twice the target's beams as rows; now and then one is tried.
 bool BeamDrafter::begins(const DraftTask& task, Slot& slot) const {
-    const double rate = task.gain->tokens_per_second();
     const std::size_t n = task.beams->n_beams();
-    if (mean_chance_ >= rate * (task.gain->draft_seconds(1, static_cast<double>(n) - 1) + row_seconds(task, n, 2 * n)))
+    if (mean_chance_ >=
+        rate(task, 0) * (task.gain->draft_seconds(1, static_cast<double>(n) - 1) + row_seconds(task, n, 2 * n)))
         return true;
     if (++slot.rounds_without < slot.gap) return false;
     slot.rounds_without = 0;
@@ -133,16 +144,17 @@ DraftedToken BeamDrafter::seen(const Level& level, std::size_t width, std::size_
 }
 
 // Tokens of the level, behind a path of levels that is accepted with the chance `reach`; 0: none is worth its rows.
-std::size_t BeamDrafter::choose_width(const DraftTask& task, const Level& level, double reach) const {
+std::size_t BeamDrafter::choose_width(const DraftTask& task, const Level& level, double reach, double expected) const {
     const std::size_t n_beams = task.beams->n_beams(), rows = task.beams->running().size() + task.draft->tokens.size();
     const std::size_t room = static_cast<std::size_t>(std::max(task.max_tokens, 0)) - task.draft->tokens.size();
-    const double rate = task.gain->tokens_per_second();
+    const double needed = rate(task, expected);
     std::size_t best = 0;
     double best_gain = 0;
     for (std::size_t half = 2; half <= 2 * kMaxWidth; ++half) {
         const std::size_t width = std::min(half * n_beams / 2, level.tokens.size());
         if (width == 0 || width > room) break;
-        const double gain = reach * chance_.of(seen(level, width, n_beams), 0) - rate * row_seconds(task, rows, width);
+        const double gain =
+            reach * chance_.of(seen(level, width, n_beams), 0) - needed * row_seconds(task, rows, width);
         if (gain > best_gain) {
             best_gain = gain;
             best = width;
@@ -261,16 +273,17 @@ void BeamDrafter::draft(const DraftTask& task, Slot& slot) {
         slot.tree.emplace(task.slot, static_cast<int>(task.tokens.size()) - 1, model_.cache().shape().capacity);
     }
     Level level = first_level(task, slot);
-    double reach = 1;
+    double reach = 1, expected = 0;
     task.draft->end = DraftEnd::cap;
     for (int depth = 1; depth <= most; ++depth) {
-        const std::size_t width = choose_width(task, level, reach);
+        const std::size_t width = choose_width(task, level, reach, expected);
         task.draft->end = DraftEnd::rule;
         if (width == 0) return;
         const DraftedToken token = seen(level, width, search.n_beams());
         slot.levels.push_back(token);
         const double chance = chance_.of(token, 0);
         reach *= chance;
+        expected += reach;
         level.tokens.resize(width);
         for (const LevelToken& each : level.tokens) {
             task.draft->tokens.push_back(each.token);
@@ -286,7 +299,7 @@ void BeamDrafter::draft(const DraftTask& task, Slot& slot) {
             task.gain->draft_seconds(draft.passes, draft.further_rows) + row_seconds(task, rows, search.n_beams());
         task.draft->end = depth == most ? DraftEnd::budget : DraftEnd::rule;
         const bool has_room = task.draft->tokens.size() + search.n_beams() <= static_cast<std::size_t>(task.max_tokens);
-        if (depth == most || !has_room || reach * chance <= task.gain->tokens_per_second() * seconds) return;
+        if (depth == most || !has_room || reach * chance <= rate(task, expected) * seconds) return;
         level = next_level(task, slot, level.tokens);
     }
 }

@@ -179,7 +179,7 @@ SourceLogits ModelTexts::rows_after(std::span<const TextEnd> texts, model::Logit
                                                      .summary_vocab = vocab_});
     if (needs.extension != nullptr) {
         keep_chain(texts[0], needs, result);
-        keep_tree(texts[0].slot);
+        if (device_ != nullptr) keep_tree(texts[0].slot);
     }
     return {result.logits,    result.logits_stride, static_cast<std::size_t>(vocab_),
             result.summaries, result.noisy,         ranked_};

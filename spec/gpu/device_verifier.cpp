@@ -65,8 +65,9 @@ class TreeLoop final : public model::DeviceExtension {
     void set(const DeviceTreePlan& plan) {
         const auto& [key, position, temperature] = plan.noise;
         *host_start_.data() = {plan, {{key[0], key[1]}, position, temperature}};
-        host_tree_.data()->n_rows = 0;
+        forget();
     }
+    void forget() { host_tree_.data()->n_rows = 0; }
     std::span<const GrownRow> grown() const {
         return {host_tree_.data()->rows, static_cast<std::size_t>(host_tree_.data()->n_rows)};
     }
@@ -178,6 +179,7 @@ class GpuVerifier final : public DeviceVerifier {
         DeviceStopRule bounded = rule;
         if (first_kept >= 0) bounded.max_rows = std::min(rule.max_rows, kMaxKept - first_kept);
         loop_.set(bounded, first_kept);
+        tree_.forget();
         return &loop_;
     }
     model::DeviceExtension* grow(const DeviceTreePlan& plan) override {

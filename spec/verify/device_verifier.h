@@ -124,7 +124,7 @@ class DeviceVerifier {
     // Of a pass over a single text, of a whole model: children of its last row are read as the plan says, theirs, and
     // so on. Until the next call. Local.
     virtual model::DeviceExtension* grow(const DeviceTreePlan& plan) = 0;
-    // What that pass read. Until the next pass.
+    // What that pass read; nothing where the last was draft()'s. Until the next pass.
     virtual std::span<const GrownRow> grown() const = 0;
 
     // Of a pass of the target: verifies its rows of logits by those that draft() kept on this rank. Until the next
