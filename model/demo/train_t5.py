@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Trains the demo T5 pair, which restores punctuation and case: a Unigram tokenizer, a target of 5.5 M and a draft of 0.8 M parameters.
+"""Trains the demo T5 pair, which restores punctuation and case: a tokenizer, a target of 5.5 M, a draft of 0.8 M parameters.
 
 Not part of the product: it runs once, its output is committed under model/demo/t5. A source is some sentences in lower
 case without punctuation, and what the decoder writes the sentences themselves. Both models are trained in one loop: the
