@@ -291,7 +291,7 @@ class HeadTimer final : public DraftTimer {
 
   private:
     static constexpr int kSlot = 0;
-    static constexpr std::size_t kMostDrafted = 4;
+    static constexpr std::size_t kMostDrafted = 2 + DraftSamples::kLevelRows; // or read of a level
 
     void begin_text() {
         source_->begin_sequence(kSlot);
