@@ -98,6 +98,14 @@ void refuse_absurd_size(const Fields& fields, const ModelConfig& config) {
         fields.refuse(fmt::format(
             "'num_attention_heads' and twice 'num_key_value_heads', times 'head_dim', is more than {}", kMaxSize));
     }
+    const LatentConfig& latent = config.latent;
+    const std::int64_t of_head = std::int64_t{latent.rank} + latent.plain_dim + latent.rotated_dim + latent.value_dim;
+    if (config.n_heads * of_head > kMaxSize || std::int64_t{latent.query_rank} + latent.rank > kMaxSize)
+        fields.refuse(
+            fmt::format("'kv_lora_rank', 'q_lora_rank' and the sizes of heads make rows of more than {}", kMaxSize));
+    constexpr std::int64_t kMaxExperts = 1'000'000; // of all layers
+    if (std::int64_t{config.n_layers} * config.experts.n_experts > kMaxExperts)
+        fields.refuse(fmt::format("the layers have more than {} experts together", kMaxExperts));
     const double hidden = config.hidden_size;
     const double heads = static_cast<double>(config.n_heads) * config.head_dim;
     const double experts = static_cast<double>(config.experts.n_experts) * config.experts.intermediate_size;

@@ -137,8 +137,10 @@ std::uint64_t activation_bytes(const ModelConfig& config, const RunShape& run, c
                config.experts.n_chosen * 2 * (in_units(shard.expert.size(), kUnit) + std::int64_t{1}) +
                std::int64_t{run.threads} * config.hidden_size;
     if (config.embedding_size != config.hidden_size) row += in_units(config.embedding_size, kUnit);
+    const LatentConfig& latent = config.latent;
     const int widest =
-        std::max({config.hidden_size, config.embedding_size, shapes.layer.output.inputs, shapes.layer.down.inputs});
+        std::max({config.hidden_size, config.embedding_size, shapes.layer.output.inputs, shapes.layer.down.inputs,
+                  static_cast<int>(shard.expert.size()), latent.query_rank, latent.rank, latent.plain_dim});
     const std::int64_t scores = kernels::kMaxQueries * in_units(run.length, KvCache::kBlock);
     const std::int64_t of_thread = std::int64_t{kMaxRows} * config.hidden_size + scores +
                                    static_cast<std::int64_t>(kernels::linear_scratch_floats(kMaxRows, widest));

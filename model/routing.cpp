@@ -65,7 +65,7 @@ void choose_experts(const ExpertsConfig& experts, std::span<const float> logits,
     mask_groups(experts, values);
     std::vector<int> best = best_of(values, experts.n_chosen);
     std::ranges::sort(best);
-    float sum = experts.normalizes ? 0.0f : 1.0f;
+    float sum = experts.normalizes ? 1e-20f : 1.0f; // of scores that may all be 0
     for (std::size_t i = 0; i < best.size(); ++i) {
         chosen[i] = {best[i], scores[static_cast<std::size_t>(best[i])]};
         if (experts.normalizes) sum += chosen[i].weight;

@@ -60,11 +60,10 @@ void warn_of_models(const OpenedPair& opened) {
 PromptLimits ModelPair::prompt_limits() const {
     PromptLimits limits;
     if (tokenizer) {
-        limits.encode = [this](std::string_view text) {
-            return (source_tokenizer ? *source_tokenizer : *tokenizer).encode(text, true);
-        };
-        limits.encode_chat = [this](const model::Conversation& conversation) {
-            return tokenizer->encode(chat.render(conversation), false);
+        const model::Tokenizer& of_prompts = source_tokenizer ? *source_tokenizer : *tokenizer;
+        limits.encode = [&of_prompts](std::string_view text) { return of_prompts.encode(text, true); };
+        limits.encode_chat = [this, &of_prompts](const model::Conversation& conversation) {
+            return of_prompts.encode(chat.render(conversation), false);
         };
     }
     limits.vocab_size = vocab_size;

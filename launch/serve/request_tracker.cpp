@@ -72,7 +72,8 @@ std::optional<spec::Request> RequestTracker::next_request() {
     Assignment next = std::move(assigned_.front());
     assigned_.pop_front();
     const int n_samples = next.request->plain ? 1 : next.request->num_samples;
-    if (next.request->sample == 0) under_way_.try_emplace(next.request->id, UnderWay{next.order, {}, {}, n_samples});
+    if (next.request->sample == 0)
+        under_way_.try_emplace(next.request->id, UnderWay{next.order, {}, {}, n_samples, clock_->now_seconds()});
     if (next.request->sample + 1 < n_samples) { // the next one, which decodes like a line with the next seed
         Assignment& more = assigned_.emplace_front(next);
         ++more.request->sample;
@@ -91,18 +92,16 @@ std::optional<spec::Completion> RequestTracker::all_samples(UnderWay& line, cons
     if (--line.n_open > 0) return std::nullopt;
     spec::Completion all = line.samples.front();
     const spec::Stats first = all.stats;
-    double total = 0; // they are decoded together
     for (std::size_t i = 0; i < line.samples.size(); ++i) {
         spec::Completion& one = line.samples[i];
         if (i > 0) all.stats += one.stats;
-        total = std::max(total, one.stats.seconds.total);
         if (all.failure.empty()) all.failure = one.failure;
         all.found.push_back({std::move(one.tokens), std::move(one.text), one.finish_reason, 0});
     }
     all.stats.sequences = first.sequences;
     all.stats.prompt_tokens = first.prompt_tokens;
     all.stats.seconds.first_token = first.seconds.first_token;
-    all.stats.seconds.total = total;
+    all.stats.seconds.total = clock_->now_seconds() - line.begun;
     return all;
 }
 
@@ -127,6 +126,8 @@ void RequestTracker::on_complete(const spec::Request& request, spec::Completion 
             text->second.drafted = std::move(completion.tokens);
             Assignment again = {state_, report.order, request}; // before others, so that little is kept for comparison
             again.request->plain = true;
+            again.request->sampling.seed -= static_cast<std::uint64_t>(request.sample); // of the first one
+            again.request->sample = 0;
             assigned_.push_front(std::move(again));
         }
     }

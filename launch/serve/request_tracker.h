@@ -36,14 +36,15 @@ class RequestTracker {
         std::vector<spec::TokenId> drafted;    // its tokens, while they are decoded again
         std::vector<spec::Completion> samples; // that have come, by number
         int n_open = 1;                        // samples that have not
+        double begun = 0;
     };
 
     // Whether the text is the same whatever is drafted.
     bool is_checkable(const spec::Request& request) const;
     std::optional<spec::Request> next_request();
     void on_complete(const spec::Request& request, spec::Completion completed);
-    static std::optional<spec::Completion> all_samples(UnderWay& line, const spec::Request& request,
-                                                       spec::Completion completion);
+    std::optional<spec::Completion> all_samples(UnderWay& line, const spec::Request& request,
+                                                spec::Completion completion);
     void send(Report report);
     void receive(double wait_seconds);
 

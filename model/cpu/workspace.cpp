@@ -31,7 +31,7 @@ CpuWorkspace::CpuWorkspace(const ModelConfig& model, const RankShard& held, cons
         queries = rows_of(padded(shard.n_query_heads() * config.head_dim));
         latent_queries = rows_of(heads * index(config.key_dim()));
         latent_attended = rows_of(heads * index(config.value_dim()));
-        widest = std::max({widest, config.latent.query_rank, config.latent.rank});
+        widest = std::max({widest, config.latent.query_rank, config.latent.rank, config.latent.plain_dim});
     }
     if (config.n_expert_layers() > 0) {
         const ExpertsConfig& experts = config.experts;

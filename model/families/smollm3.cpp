@@ -1,6 +1,7 @@
 // SmolLM3: Llama with layers that rotate nothing.
 #include "model/families/families.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 
 namespace entrodraft::model {
@@ -16,9 +17,12 @@ void read_smollm3(const Fields& fields, ModelConfig& config) {
     const auto n_layers = static_cast<std::size_t>(config.n_layers);
     if (rotates != nullptr && (!rotates->is_array() || rotates->size() != n_layers))
         fields.refuse(fmt::format("field 'no_rope_layers' is not a list of {} numbers", n_layers));
+    const auto is_switch = [](const nlohmann::json& one) { return one.is_boolean() || one == 0 || one == 1; };
+    if (rotates != nullptr && !std::ranges::all_of(*rotates, is_switch))
+        fields.refuse("field 'no_rope_layers' has values other than 0 and 1");
     for (std::size_t layer = 0; layer < n_layers; ++layer) {
         const bool by_interval = (layer + 1) % static_cast<std::size_t>(interval) != 0;
-        const bool is_rotated = rotates != nullptr ? (*rotates)[layer] != 0 : by_interval;
+        const bool is_rotated = rotates != nullptr ? (*rotates)[layer] == 1 || (*rotates)[layer] == true : by_interval;
         config.layer_ropes.push_back(is_rotated ? LayerRope::common : LayerRope::none);
     }
     const int window = fields.size("sliding_window", 0);

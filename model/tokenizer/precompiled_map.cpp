@@ -158,7 +158,9 @@ std::optional<PrecompiledMap::Replacement> PrecompiledMap::longest(std::string_v
         if (node >= units_.size() || label_of(units_[node]) != byte) break;
         const std::uint32_t unit = units_[node];
         node ^= offset_of(unit);
-        if (has_value(unit)) found = {text_at(value_of(units_[node])), i + 1};
+        // A key that ends within a character would leave a text that begins within one.
+        const bool ends_character = i + 1 == text.size() || (static_cast<unsigned char>(text[i + 1]) & 0xC0U) != 0x80U;
+        if (has_value(unit) && ends_character) found = {text_at(value_of(units_[node])), i + 1};
     }
     return found;
 }

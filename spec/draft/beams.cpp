@@ -60,6 +60,7 @@ class BeamDrafter final : public Drafter {
   private:
     struct Slot {
         std::optional<BeamTree> tree;
+        std::vector<int> ends;            // of the tree: last tokens of the target's beams
         std::vector<DraftedToken> levels; // that were drafted in the last round
         int length = 0;                   // of the beams then
         int rounds_without = 0, gap = kFirstGap;
@@ -207,18 +208,26 @@ BeamDrafter::Level BeamDrafter::first_level(const DraftTask& task, Slot& slot) {
         if (!is_read) pass(tree, {});
     }
     std::vector<int> rows;
-    for (std::size_t i = 0; i < ends.size(); ++i)
+    slot.ends.clear();
+    for (std::size_t i = 0; i < ends.size(); ++i) {
         rows.push_back(static_cast<int>(i));
+        slot.ends.push_back(ends[i].node);
+    }
     return level_behind(task, ends, rows, tree);
 }
 
 // `above` are drafted, the last of the draft's tokens.
 BeamDrafter::Level BeamDrafter::next_level(const DraftTask& task, Slot& slot, std::vector<LevelToken>& above) {
     BeamTree& tree = *slot.tree;
-    std::vector<int> parents;
+    // The target's beams are needed as well, whatever the level follows: what they have in common is text, what is
+    // drafted may be rejected.
+    std::vector<int> parents = slot.ends;
     for (const LevelToken& token : above)
         parents.push_back(token.node);
     parents = tree.begin_pass(std::move(parents), static_cast<int>(above.size()), &model_);
+    const auto first_parent = parents.begin() + static_cast<std::ptrdiff_t>(slot.ends.size());
+    slot.ends.assign(parents.begin(), first_parent);
+    parents.erase(parents.begin(), first_parent);
     std::vector<int> rows;
     const std::size_t first = task.beams->running().size() + task.draft->tokens.size() - above.size();
     for (std::size_t i = 0; i < above.size(); ++i) {

@@ -44,6 +44,25 @@ TEST(CliBeams, ALineHasTheBestTextsAndADraftChangesNothing) {
     EXPECT_EQ(served(run_ranks(2, drafted + Strings{"--draft-placement", "dedicated"})), lines);
 }
 
+// What a draft's tree takes for text is what the target's beams have in common, never what was drafted.
+TEST(CliBeams, LongTextsOfADraftThatCostsNothingStayWithinTheContext) {
+    const std::string demo = ENTRODRAFT_SOURCE_DIR "/model/demo/";
+    const ScratchFile input(R"({"prompt_token_ids": [41, 1069, 498, 263], "num_beams": 1}
+{"prompt_token_ids": [82, 1084, 277, 3337]})");
+    Json costs = {{"schema_version", 1}, {"t_draft_ms", 1e-4}, {"t_target_ms", std::vector<double>(128, 1)}};
+    const ScratchFile free(costs.dump());
+    const Strings plain = {"generate",         "--target",      demo + "target", "--input",   input.path(),
+                           "--max-new-tokens", "100",           "--num-beams",   "4",         "--ignore-eos",
+                           "--quiet",          "--max-context", "112",           "--threads", "1"};
+    const std::vector<Json> lines = served(run(plain));
+    const Ended drafted = run(plain + Strings{"--draft", demo + "draft", "--costs", free.path()});
+    EXPECT_EQ(served(drafted), lines);
+    for (const Json& line : lines_of(drafted.out)) {
+        EXPECT_GT(line["stats"]["accepted"], 20) << line;
+        EXPECT_LT(line["stats"]["further_draft_rows"], 100 * 128) << line;
+    }
+}
+
 TEST(CliBeams, LinesThatAskForOthersAreErrorLines) {
     const ScratchFile input(R"({"prompt_token_ids": [5], "num_beams": 5}
 {"prompt_token_ids": [5], "temperature": 1}
@@ -74,6 +93,8 @@ TEST(CliSamples, AreTheTextsOfTheLineWithTheSeedsFromItsOwnOn) {
         EXPECT_FALSE(alone.at(0).contains("sequences"));
     }
     EXPECT_EQ(lines[0]["token_ids"], lines[0]["sequences"][0]["token_ids"]);
+    const ScratchFile of_line(R"({"prompt_token_ids": [5, 9, 30], "num_samples": 2})");
+    EXPECT_EQ(run(generate(of_line.path(), {"--temperature", "1", "--draft", kDraft, "--check"})).code, 0);
     for (const Strings& more : {Strings{"--batch-size", "2"}, {"--draft", kDraft}})
         EXPECT_EQ(served(run(sampled + Strings{"--num-samples", "3"} + more)), lines);
 }

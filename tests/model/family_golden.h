@@ -99,6 +99,12 @@ inline std::vector<FamilyGolden> family_goldens() {
 }
 
 // Those that a device can run.
+inline std::vector<std::filesystem::path> family_pairs_on(model::OtherDevice device) {
+    std::vector<std::filesystem::path> pairs;
+    for (const auto& pair : family_pairs())
+        if (model::what_needs_cpu(model::read_config(pair / "target"), device).empty()) pairs.push_back(pair);
+    return pairs;
+}
 inline std::vector<FamilyGolden> family_goldens_on(model::OtherDevice device) {
     std::vector<FamilyGolden> goldens;
     for (const FamilyGolden& golden : family_goldens())

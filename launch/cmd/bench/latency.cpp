@@ -436,12 +436,13 @@ int default_context(dist::Session& session, const ModelPair& models, int rows) {
 
 Latency measure_latency(dist::Session& session, ModelPair& models, const LatencyPlan& plan, ModelPair* native) {
     const int rows = plan.max_rows();
+    const int n_read = plan.draft_levels ? std::max(rows, 2 + DraftSamples::kLevelRows) : rows; // behind a context
     std::vector<int> contexts = plan.contexts;
-    if (contexts.empty()) contexts.push_back(default_context(session, models, rows));
+    if (contexts.empty()) contexts.push_back(default_context(session, models, n_read));
     in_agreement(session, [&] {
         if (rows > model::Decoder::kMaxRows)
             throw BadOption(fmt::format("--rows {}: a pass has at most {} rows", rows, model::Decoder::kMaxRows));
-        const int room = room_for_context(models, rows);
+        const int room = room_for_context(models, n_read);
         for (const int context : contexts)
             if (context > room)
                 throw BadOption(fmt::format("--context {}: the models have {} positions, so at most {} beside the rows",
