@@ -79,7 +79,7 @@ std::string why_unservable(const Request& request, int vocab_size, int max_posit
     for (const std::string& stop : request.stop_strings)
         if (const std::string why = why_no_stop_string(stop); !why.empty()) return "stop " + why;
     if (const char* reason = why_invalid(request.sampling); *reason != '\0') return reason;
-    if (const std::string why = why_invalid(request.beams); !why.empty()) return why;
+    if (std::string why = why_invalid(request.beams); !why.empty()) return why;
     if (request.beams.is_on() && !request.sampling.greedy())
         return "beam search takes the most probable tokens: temperature must be 0";
     if (request.beams.is_on() && !request.stop_strings.empty()) return "stop strings do not go with beam search";
