@@ -75,6 +75,7 @@ ModelConfig small_falcon() { // ALiBi, one key head, attention and MLP side by s
     config.shared_norm = true;
     config.norm = model::Norm::layer;
     config.positions = model::Positions::alibi;
+    config.scaled_alibi = true;
     config.activation = model::Activation::gelu;
     config.gated_mlp = false;
     config.tied_embeddings = true;
