@@ -40,6 +40,7 @@ DecoderSetup prepare_decoder(const Checkpoint& checkpoint, const ModelConfig& co
     setup.sources = setup.cache;
     setup.sources.capacity =
         options.source_capacity > 0 ? std::min(options.source_capacity, encoder.max_positions) : encoder.max_positions;
+    setup.encoder_layer = {1, setup.encoder_shard.n_kv_heads(), encoder.head_dim, 1, setup.sources.capacity};
     return setup;
 }
 

@@ -109,7 +109,8 @@ struct DecoderSetup {
     KvCache::Shape cache;
     // Of a model with an encoder, else empty.
     RankShard encoder_shard = {};
-    KvCache::Shape sources = {}; // keys and values of all layers of the decoder
+    KvCache::Shape sources = {};       // keys and values of all layers of the decoder
+    KvCache::Shape encoder_layer = {}; // of a layer of the encoder, of one source
 };
 // Checks the checkpoint's shapes. A head that is stored beside the embedding, with other values, is used even where
 // `config` ties the two: the setup's does not. Throws BadFile, std::invalid_argument (sizes that would work). Local.

@@ -80,7 +80,7 @@ class TargetRows {
   public:
     RowFormat format() const;
     // Arg max or Gumbel-max sample of a row; its runner_up where margins are recorded, else no number. Throws
-    // NothingToSay where no token is left, std::runtime_error where a logit is no number.
+    // NothingToSay where no token is left, std::runtime_error where a logit is not a number.
     BestToken best(std::size_t row) const;
     // Of a beam search: the first tokens that may follow a row, as many as BeamSearch wants of it, and their processed
     // logarithmic probabilities. Throws as best() does.

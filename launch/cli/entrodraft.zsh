@@ -180,7 +180,7 @@ _entrodraft() {
             '--costs=[other costs than the recording'\''s, as bench latency writes them]:FILE:_files' \
             '--t-draft=[of a draft pass]:MS: ' \
             '--t-first-draft=[of a round'\''s first \[with --t-draft: the same\]]:MS: ' \
-            '--t-draft-row=[of a further row of a draft pass, in trees]:MS: ' \
+            '--t-draft-row=[of a further row of a draft pass, in trees \[with --t-draft: 0\]]:MS: ' \
             '--t-target=[of target passes of 1, 2, ... rows; wider ones as the last]:MS,MS: ' \
             '--t-round=[of a round beside its passes: messages, verification]:MS: ' \
             '--draft-placement=[colocated, dedicated: with dedicated the draft drafts ahead on a rank of its own, an estimate \[colocated\]]:WHERE:(colocated dedicated)' \

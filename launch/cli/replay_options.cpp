@@ -85,7 +85,8 @@ void declare_what_if(OptionSet& set, SimulateOptions& options) {
     set.add("t-draft", "MS", costs.t_draft_ms, {0, kMaxMs}, "of a draft pass");
     set.add("t-first-draft", "MS", costs.t_first_draft_ms, {0, kMaxMs},
             "of a round's first [with --t-draft: the same]");
-    set.add("t-draft-row", "MS", costs.t_draft_row_ms, {0, kMaxMs}, "of a further row of a draft pass, in trees");
+    set.add("t-draft-row", "MS", costs.t_draft_row_ms, {0, kMaxMs},
+            "of a further row of a draft pass, in trees [with --t-draft: 0]");
     set.add("t-target", "MS,MS", costs.t_target_ms, at_least(0),
             "of target passes of 1, 2, ... rows; wider ones as the last");
     set.add("t-round", "MS", costs.t_round_ms, {0, kMaxMs}, "of a round beside its passes: messages, verification");

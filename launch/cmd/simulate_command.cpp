@@ -60,11 +60,12 @@ spec::Costs costs_of(const CostsInstead& instead, const spec::Costs& recorded) {
     spec::Costs costs = instead.file.empty() ? recorded : spec::read_costs(instead.file);
     say_if_disturbed(costs, instead.file);
     constexpr double kSecondsPerMs = 1e-3;
-    if (instead.t_draft_row_ms) costs.t_draft_row = *instead.t_draft_row_ms * kSecondsPerMs;
     if (instead.t_draft_ms) {
         costs.t_draft = *instead.t_draft_ms * kSecondsPerMs;
         costs.t_first_draft.reset();
+        costs.t_draft_row = 0; // another draft's
     }
+    if (instead.t_draft_row_ms) costs.t_draft_row = *instead.t_draft_row_ms * kSecondsPerMs;
     if (instead.t_first_draft_ms) costs.t_first_draft = *instead.t_first_draft_ms * kSecondsPerMs;
     if (instead.t_round_ms) costs.t_round = *instead.t_round_ms * kSecondsPerMs;
     if (instead.t_target_ms.empty()) return costs;

@@ -59,21 +59,15 @@ class CpuEncoderOps : public CpuOps {
     Target target_;
 };
 
-// A layer's keys and values, of one source.
-KvCache::Shape layer_shape(const DecoderSetup& setup, const ModelConfig& encoder) {
-    return {1, setup.encoder_shard.n_kv_heads(), encoder.head_dim, 1, setup.sources.capacity};
-}
-
 } // namespace
 
 CpuEncoder::CpuEncoder(const Checkpoint& checkpoint, const DecoderSetup& setup, const DecoderOptions& options,
                        ThreadTeam& team, const ModelWeights& decoder, KvCache& sources)
     : config_(encoder_of(setup.config)), shard_(setup.encoder_shard),
       weights_(checkpoint, config_, shard_, options.weight_type, team), decoder_(decoder), sources_(sources),
-      cache_(layer_shape(setup, config_)),
-      workspace_(
-          config_, shard_, weights_, cache_, team.size(),
-          {.n_rows = setup.sources.capacity, .embedding = config_.has_embedding() ? nullptr : &decoder.embedding}) {}
+      cache_(setup.encoder_layer), workspace_(config_, shard_, weights_, cache_, team.size(),
+                                              {.n_rows = setup.sources.capacity,
+                                               .embedding = config_.has_embedding() ? nullptr : &decoder.embedding}) {}
 
 void CpuEncoder::run(std::span<const TokenId> source, int to, PassContext context, CpuWorkspace& decoder) {
     const int n_tokens = static_cast<int>(source.size());

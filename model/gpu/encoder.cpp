@@ -51,18 +51,13 @@ class GpuEncoderOps : public GpuOps {
     Target target_;
 };
 
-// A layer's keys and values, of one source.
-KvCache::Shape layer_shape(const DecoderSetup& setup, const ModelConfig& encoder) {
-    return {1, setup.encoder_shard.n_kv_heads(), encoder.head_dim, 1, setup.sources.capacity};
-}
-
 } // namespace
 
 GpuEncoder::GpuEncoder(const Checkpoint& checkpoint, const DecoderSetup& setup, const DecoderOptions& options,
                        GpuWorkspace& decoder, const BookedCache& sources, PromptProducts* products)
     : config_(encoder_of(setup.config)), shard_(setup.encoder_shard),
       weights_(checkpoint, config_, shard_, decoder.weights.type, options.weight_type, {}), decoder_(decoder),
-      sources_(sources), products_(products), cache_(decoder.weights.type, layer_shape(setup, config_), decoder.stream),
+      sources_(sources), products_(products), cache_(decoder.weights.type, setup.encoder_layer, decoder.stream),
       workspace_(config_, shard_, weights_, cache_.view, decoder.tp, decoder.stream, options,
                  {.n_rows = text_rows(setup.sources.capacity),
                   .embedding = config_.has_embedding() ? nullptr : &decoder.embedding}) {

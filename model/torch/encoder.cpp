@@ -37,17 +37,13 @@ class TorchEncoderOps : public TorchOps {
     Target target_;
 };
 
-KvCache::Shape layer_shape(const DecoderSetup& setup, const ModelConfig& encoder) {
-    return {1, setup.encoder_shard.n_kv_heads(), encoder.head_dim, 1, setup.sources.capacity};
-}
-
 } // namespace
 
 TorchEncoder::TorchEncoder(const Checkpoint& checkpoint, const DecoderSetup& setup, const at::TensorOptions& numbers,
                            const TensorWeights& decoder, const BookedTensors& sources, dist::Communicator& tp)
     : config_(encoder_of(setup.config)), shard_(setup.encoder_shard),
-      weights_(checkpoint, config_, shard_, numbers, {}), decoder_(decoder),
-      cache_(layer_shape(setup, config_), numbers), sources_(sources),
+      weights_(checkpoint, config_, shard_, numbers, {}), decoder_(decoder), cache_(setup.encoder_layer, numbers),
+      sources_(sources),
       workspace_(config_, shard_, weights_, config_.has_embedding() ? weights_.embedding : decoder.embedding, cache_,
                  none_, tp) {}
 

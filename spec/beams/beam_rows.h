@@ -19,11 +19,11 @@ std::size_t beam_row_bytes(std::size_t n);
 // of these. Token ids count from `first_token`. Local.
 void encode_beam_row(std::span<const float> all, std::span<const float> allowed, TokenId first_token, std::size_t n,
                      std::span<std::byte> to);
-// Of what all ranks made of a row, in their order: the first n. Throws std::runtime_error where a logit is no number.
-// Local.
+// Of what all ranks made of a row, in their order: the first n. Throws std::runtime_error where a logit is not a
+// number. Local.
 std::vector<BeamCandidate> decode_beam_row(std::span<const std::span<const std::byte>> parts, std::size_t n);
 
-// log_softmax of a row, in place. Throws std::runtime_error where a logit is no number. Local.
+// log_softmax of a row, in place. Throws std::runtime_error where a logit is not a number. Local.
 void to_log_probs(std::span<float> row);
 
 } // namespace entrodraft::spec

@@ -45,6 +45,28 @@ inline std::vector<EncoderDecoderGolden> encoder_decoder_goldens() {
     return goldens;
 }
 
+class EncoderDecoderTest : public testing::TestWithParam<EncoderDecoderGolden> {
+  protected:
+    const FamilyGolden& golden() const { return GetParam().whole; }
+    const std::vector<SourceText>& texts() const { return GetParam().texts; }
+};
+
+inline std::string encoder_decoder_name(const testing::TestParamInfo<EncoderDecoderGolden>& info) {
+    std::string name = info.param.whole.name();
+    std::replace_if(
+        name.begin(), name.end(), [](unsigned char c) { return !std::isalnum(c); }, '_');
+    return name;
+}
+
+// A target and its draft, and what the target says.
+struct EncoderDecoderPair {
+    std::filesystem::path directory;
+    EncoderDecoderGolden golden;
+    explicit EncoderDecoderPair(const std::string& name)
+        : directory(source_directory() / "tests/model/encoder_decoders" / name),
+          golden(read_encoder_decoder(directory, "target")) {}
+};
+
 // Where the CPU's kernels promise equal bits of a row, and ATen does not.
 inline bool same_rows(std::span<const float> a, std::span<const float> b) {
     return on_torch() ? relative_difference(a, b) <= kRowBound : same_bits(a, b);

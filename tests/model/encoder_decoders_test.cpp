@@ -12,19 +12,8 @@ using namespace entrodraft;
 using model::TokenId;
 using model::WeightType;
 
-class EncoderDecoders : public testing::TestWithParam<EncoderDecoderGolden> {
-  protected:
-    const FamilyGolden& golden() const { return GetParam().whole; }
-    const std::vector<SourceText>& texts() const { return GetParam().texts; }
-};
-
-std::string test_name(const testing::TestParamInfo<EncoderDecoderGolden>& info) {
-    std::string name = info.param.whole.name();
-    std::replace_if(
-        name.begin(), name.end(), [](unsigned char c) { return !std::isalnum(c); }, '_');
-    return name;
-}
-INSTANTIATE_TEST_SUITE_P(All, EncoderDecoders, testing::ValuesIn(encoder_decoder_goldens()), test_name);
+class EncoderDecoders : public EncoderDecoderTest {};
+INSTANTIATE_TEST_SUITE_P(All, EncoderDecoders, testing::ValuesIn(encoder_decoder_goldens()), encoder_decoder_name);
 
 TEST_P(EncoderDecoders, AreReadAsWhatTheyAreWithAllTheirParameters) {
     const model::ModelConfig config = model::read_config(golden().directory);

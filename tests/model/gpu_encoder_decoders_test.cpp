@@ -12,19 +12,8 @@ using namespace entrodraft;
 using model::TokenId;
 using model::WeightType;
 
-class GpuEncoderDecoders : public testing::TestWithParam<EncoderDecoderGolden> {
-  protected:
-    const FamilyGolden& golden() const { return GetParam().whole; }
-    const std::vector<SourceText>& texts() const { return GetParam().texts; }
-};
-
-std::string test_name(const testing::TestParamInfo<EncoderDecoderGolden>& info) {
-    std::string name = info.param.whole.name();
-    std::replace_if(
-        name.begin(), name.end(), [](unsigned char c) { return !std::isalnum(c); }, '_');
-    return name;
-}
-INSTANTIATE_TEST_SUITE_P(All, GpuEncoderDecoders, testing::ValuesIn(encoder_decoder_goldens()), test_name);
+class GpuEncoderDecoders : public EncoderDecoderTest {};
+INSTANTIATE_TEST_SUITE_P(All, GpuEncoderDecoders, testing::ValuesIn(encoder_decoder_goldens()), encoder_decoder_name);
 
 std::vector<float> read_after(TestModel& model, std::span<const TokenId> source, std::span<const TokenId> tokens,
                               int chunk = 128, int slot = 0) {

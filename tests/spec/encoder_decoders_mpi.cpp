@@ -16,12 +16,8 @@ using spec::Acceptance;
 using spec::Completion;
 using spec::Request;
 
-struct Case {
-    std::filesystem::path directory; // of target and draft
-    EncoderDecoderGolden golden;     // of the target
-    explicit Case(const std::string& name)
-        : directory(source_directory() / "tests/model/encoder_decoders" / name),
-          golden(read_encoder_decoder(directory, "target")) {}
+struct Case : EncoderDecoderPair {
+    using EncoderDecoderPair::EncoderDecoderPair;
 
     // What the golden's texts say, each at the first tokens of its decoder's text.
     std::vector<Request> requests(bool gumbel) const {

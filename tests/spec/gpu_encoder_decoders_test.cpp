@@ -15,12 +15,8 @@ using spec::Request;
 
 constexpr int kTokens = 8;
 
-struct Case {
-    std::filesystem::path directory; // of target and draft
-    EncoderDecoderGolden golden;     // of the target
-    explicit Case(const std::string& name)
-        : directory(source_directory() / "tests/model/encoder_decoders" / name),
-          golden(read_encoder_decoder(directory, "target")) {}
+struct Case : EncoderDecoderPair {
+    using EncoderDecoderPair::EncoderDecoderPair;
 
     // What the two shorter sources give.
     std::vector<Request> requests(double temperature) const {

@@ -269,7 +269,7 @@ class HeadTimer final : public DraftTimer {
     }
 
     double first() override {
-        if (text_.size() + kMostDrafted >= source_->context()) begin_text();
+        if (text_.size() + kMaxRead >= source_->context()) begin_text();
         text_.resize(n_known_ + 1); // without what was drafted
         add_known();
         return time();
@@ -291,7 +291,7 @@ class HeadTimer final : public DraftTimer {
 
   private:
     static constexpr int kSlot = 0;
-    static constexpr std::size_t kMostDrafted = 2 + DraftSamples::kLevelRows; // or read of a level
+    static constexpr std::size_t kMaxRead = 2 + DraftSamples::kLevelRows; // behind a text
 
     void begin_text() {
         source_->begin_sequence(kSlot);
