@@ -66,7 +66,8 @@ struct RequestDefaults {
     spec::LogitProcessing processing;
     spec::BeamOptions beams; // num_beams is the most that a line may ask for
     int num_samples = 1;
-    bool takes_samples = false; // whether a line may ask for several
+    std::optional<int> logprobs;
+    bool has_results = false; // whether a line may ask for several samples, and for log-probabilities
     bool ignore_eos = false;
     std::vector<std::string> stop_strings;
     bool chat = false;                 // a prompt is one message of the user

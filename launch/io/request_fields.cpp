@@ -59,6 +59,12 @@ std::vector<std::string> stop_field(const Json& value, const std::vector<std::st
     return strings;
 }
 
+// None where it is null or false.
+std::optional<int> logprobs_field(const Json& value, const std::string& field) {
+    if (value.is_null() || value == false) return std::nullopt;
+    return count_field(value, field, 0, spec::Request::kMaxLogprobs);
+}
+
 spec::EarlyStopping early_stopping_field(const Json& value) {
     if (value == "never") return spec::EarlyStopping::never;
     if (!value.is_boolean()) throw std::runtime_error("early_stopping must be true, false or \"never\"");
@@ -94,6 +100,7 @@ constexpr LineField kLineFields[] = {
     {"logit_bias", [](auto& v, auto&, auto& r) { r.processing.logit_bias = bias_field(v); }},
     {"banned_tokens", [](auto& v, auto& n, auto& r) { r.processing.banned_tokens = tokens_field(v, n); }},
     {"num_samples", [](auto& v, auto& n, auto& r) { r.num_samples = count_field(v, n, 1, spec::kMaxSlots); }},
+    {"logprobs", [](auto& v, auto& n, auto& r) { r.logprobs = logprobs_field(v, n); }, "n_probs output_scores"},
     {"num_beams", [](auto& v, auto& n, auto& r) { r.beams.num_beams = count_field(v, n, 1); }},
     {"length_penalty", [](auto& v, auto& n, auto& r) { r.beams.length_penalty = model::number_of(v, n); }},
     {"early_stopping", [](auto& v, auto&, auto& r) { r.beams.early_stopping = early_stopping_field(v); }},
@@ -112,8 +119,8 @@ struct ForeignField {
 
 constexpr ForeignField kForeignFields[] = {
     {"n best_of", "[1]", "give num_samples, or with beam search num_return_sequences"},
-    {"logprobs prompt_logprobs output_scores", "[false]", "log-probabilities are not in the results; leave it out"},
-    {"top_logprobs n_probs", "[0, false]", "log-probabilities are not in the results; leave it out"},
+    {"prompt_logprobs", "[false]", "log-probabilities are of new tokens alone; leave it out"},
+    {"top_logprobs", "[0, false]", "give logprobs, a number"},
     {"functions", "[[]]", "give tools, a list of objects"},
     {"tool_choice function_call", R"(["none", "auto"])", "texts are not held to a tool; leave it out"},
     {"parallel_tool_calls", "[true, false]", "texts are not held to tools; leave it out"},
@@ -294,8 +301,9 @@ void apply_fields(const Json& object, const RequestDefaults& defaults, spec::Req
         for (const LineField& field : kLineFields)
             if (name == field.name) field.set(value, name, request);
     check_beams(object, defaults, request.beams);
-    if (request.num_samples > 1 && !defaults.takes_samples)
+    if (request.num_samples > 1 && !defaults.has_results)
         throw std::runtime_error("num_samples is for generate; leave it out");
+    if (request.logprobs && !defaults.has_results) throw std::runtime_error("logprobs is for generate; leave it out");
     if (request.num_samples > 1 && request.beams.is_on())
         throw std::runtime_error("num_samples does not go with beam search; give num_return_sequences");
     if (request.num_samples > 1 && request.sampling.greedy())
@@ -378,6 +386,7 @@ spec::Request request_like(const RequestDefaults& defaults) {
     request.processing = defaults.processing;
     request.beams = defaults.beams;
     request.num_samples = defaults.num_samples;
+    request.logprobs = defaults.logprobs;
     request.ignore_eos = defaults.ignore_eos;
     request.stop_strings = defaults.stop_strings;
     return request;

@@ -96,7 +96,7 @@ std::optional<spec::Completion> RequestTracker::all_samples(UnderWay& line, cons
         spec::Completion& one = line.samples[i];
         if (i > 0) all.stats += one.stats;
         if (all.failure.empty()) all.failure = one.failure;
-        all.found.push_back({std::move(one.tokens), std::move(one.text), one.finish_reason, 0});
+        all.found.push_back({std::move(one.tokens), std::move(one.text), one.finish_reason, 0, std::move(one.logprobs)});
     }
     all.stats.sequences = first.sequences;
     all.stats.prompt_tokens = first.prompt_tokens;

@@ -131,8 +131,10 @@ TEST(Requests, WhatOtherServersServeAndThisOneDoesNotIsRefusedByName) {
     const std::vector<std::pair<std::string, std::string>> cases = {
         {R"("n": 2)", "field n: give num_samples"},
         {R"("best_of": 3)", "field best_of: give num_samples"},
-        {R"("logprobs": 5)", "field logprobs: log-probabilities are not in the results"},
-        {R"("logprobs": true)", "field logprobs"},
+        {R"("logprobs": 5)", "logprobs is for generate"},
+        {R"("logprobs": 21)", "logprobs must be a whole number from 0 to 20"},
+        {R"("logprobs": true)", "logprobs must be a whole number"},
+        {R"("n_probs": 2)", "field n_probs is unknown; did you mean logprobs?"},
         {R"("top_logprobs": 2)", "field top_logprobs"},
         {R"("prompt_logprobs": 0)", "field prompt_logprobs"},
         {R"("tools": [{}])", "field tools has no effect without messages"},
