@@ -42,6 +42,9 @@ struct TokenLogProbs {
     std::vector<TokenLogProb> top; // the most likely ones, of equal ones the lower token first
 };
 
+// What the line of a result looks like, for whoever writes it: our own, or a response of OpenAI's API.
+enum class ResponseFormat : std::uint8_t { line, text_completion, chat_completion };
+
 struct Request {
     std::string id = "null";        // compact JSON
     std::uint64_t sequence_key = 0; // hash of id; 0 for a prompt from the command line
@@ -58,8 +61,10 @@ struct Request {
     std::vector<std::string> stop_strings;
     static constexpr int kMaxLogprobs = 20;
     std::optional<int> logprobs; // most likely tokens beside each new one; none: no log-probabilities
-    std::string metadata; // of the user's own, a compact JSON object; empty: none. For the result line alone
-    bool plain = false;   // decode without drafting: what --check replays with
+    std::string metadata;        // of the user's own, a compact JSON object; empty: none. For the result line alone
+    ResponseFormat response = ResponseFormat::line;
+    std::string model;  // that a request of OpenAI's API names, for its response alone
+    bool plain = false; // decode without drafting: what --check replays with
 };
 
 enum class FinishReason { length, eos, stop };

@@ -27,7 +27,16 @@ void declare_text(OptionSet& set, GenerateOptions& options) {
     set.group("Text");
     set.add("prompt", "TEXT", options.prompt, "one prompt, its continuation streamed to stdout").also("p");
     set.add("input", "FILE|-", options.input,
-            "JSON lines with \"id\" and \"prompt\", \"messages\" or \"prompt_token_ids\"; -: stdin");
+            "JSON lines with \"id\" and \"prompt\", \"messages\" or \"prompt_token_ids\", or a batch file of OpenAI's "
+            "API; -: stdin");
+    const Names formats = {"auto", "lines", "openai"};
+    set.add("format", "NAME",
+            "of input and output: our own lines, or requests and responses of OpenAI's batch files: {}. auto: openai, "
+            "if the first line has \"custom_id\" and \"body\"",
+            [&options, formats](const GivenValue& given) {
+                options.requests.format = static_cast<InputFormat>(index_among(formats, given));
+            })
+        .choosing(formats);
     set.add("output", "FILE|-", options.output, "JSON lines, in input order [-: stdout]").is_written = true;
     set.add("shard", "I/N", "only the I-th, from 0, of N contiguous chunks of --input: for job arrays",
             [&options](const GivenValue& given) { options.shard = input_shard(given); })
@@ -208,6 +217,9 @@ void declare_ranks(OptionSet& set, GenerateOptions& options) {
 
 void check_generate(const ParsedOptions& given, GenerateOptions& options) {
     options.given = given;
+    if (given.given("temperature")) options.requests.body_temperature = options.requests.sampling.temperature;
+    if (given.given("max-new-tokens")) options.requests.body_new_tokens = options.requests.max_new_tokens;
+    refuse_if(options.prompt && given.given("format"), "--format goes with --input; a --prompt streams its text");
     refuse_if(options.quiet && options.verbose, "--quiet and --verbose exclude each other; give one");
     refuse_if(options.shard && (!given.given("input") || options.input == "-"),
               "--shard needs --input FILE: what to take a chunk of");

@@ -2,6 +2,7 @@
 #include "launch/io/results.h"
 
 #include "launch/failure.h"
+#include "launch/io/openai_batch.h"
 #include "launch/signals.h"
 
 #include <cerrno>
@@ -176,6 +177,7 @@ std::string trace_line(const spec::Request& request, const spec::RoundTrace& tra
 }
 
 std::string error_line(const BadLine& bad) {
+    if (bad.is_openai) return openai_error_line(bad);
     Json rest;
     if (bad.line) rest["line"] = *bad.line;
     rest["error"] = bad.error;
@@ -238,8 +240,9 @@ void ResultWriter::read_existing() {
         }
         if (!line->terminated || !is_result(object))
             throw std::runtime_error(place + " is not a result; " + kNeedsOurs);
-        if (object.contains("error")) ++served_with_error_;
-        served_.push_back(hash_of_id(compact_field(line->text, object, "id")));
+        const bool is_openai = object.contains("custom_id");
+        if (object.contains("error") && !object["error"].is_null()) ++served_with_error_;
+        served_.push_back(hash_of_id(compact_field(line->text, object, is_openai ? "custom_id" : "id")));
         whole_bytes = lines.bytes_read();
     }
     if (lines.interrupted()) throw std::runtime_error(file_ + ": reading was interrupted");

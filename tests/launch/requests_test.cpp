@@ -248,7 +248,7 @@ TEST(Requests, EveryBadLineSaysWhatIsWrong) {
         {R"({"prompt": "p", "chat": true})", "cannot be set by line; use --chat"},
         {R"({"prompt": "p", "system": "s"})", "cannot be set by line; use --system"},
         {R"({"prompt": "p", "costs": "f"})", "cannot be set by line; use --costs"},
-        {R"({"prompt": "p", "ignore-eos": true})", "field ignore-eos cannot be set by line; use --ignore-eos"},
+        {R"({"prompt": "p", "ignore-eos": true})", "field ignore-eos is unknown; did you mean ignore_eos?"},
         {R"({"prompt": "p", "max_tokens": 5})", "did you mean max_new_tokens?"},
         {R"({"prompt": "p", "max-new-tokens": 5})", "field max-new-tokens is unknown; did you mean max_new_tokens?"},
         {R"({"prompt": "p", "top-k": 5})", "did you mean top_k?"},
