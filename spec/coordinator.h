@@ -71,6 +71,8 @@ class Coordinator {
     int left_tokens(const Sequence& sequence) const;
     void verify(Sequence& sequence, const Draft& draft, const TargetRows& rows, double target_seconds,
                 const BatchLoad& load);
+    static void note_logprobs(Sequence& sequence, const TargetRows& rows, std::span<const int> path,
+                              std::span<const TokenId> emitted);
     void verify_beams(Sequence& sequence, const Draft& draft, const TargetRows& rows, double target_seconds,
                       const BatchLoad& load);
     void hand_hidden(int slot, int first_position, std::span<const int> rows, const model::PassResult& scores);

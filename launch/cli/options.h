@@ -59,6 +59,9 @@ struct ModelOptions {
     std::vector<std::string> draft_directories() const { return head.empty() ? drafts : std::vector{head}; }
 };
 
+// What lines of input are: found by the first of them, our own, or those of OpenAI's batch files.
+enum class InputFormat { found, lines, openai };
+
 // What a request asks for where its line says nothing.
 struct RequestDefaults {
     int max_new_tokens = spec::Request::kDefaultNewTokens;
@@ -66,7 +69,12 @@ struct RequestDefaults {
     spec::LogitProcessing processing;
     spec::BeamOptions beams; // num_beams is the most that a line may ask for
     int num_samples = 1;
-    bool takes_samples = false; // whether a line may ask for several
+    std::optional<int> logprobs;
+    // Bodies of OpenAI's API that say nothing have that API's defaults, but for options that were given.
+    double body_temperature = 1;
+    std::optional<int> body_new_tokens; // none: of a completion 16, of a chat what the context leaves
+    InputFormat format = InputFormat::found;
+    bool has_results = false; // whether a line may ask for several samples, for log-probabilities, and be OpenAI's
     bool ignore_eos = false;
     std::vector<std::string> stop_strings;
     bool chat = false;                 // a prompt is one message of the user

@@ -11,6 +11,7 @@
 #include "launch/model_directory.h"
 #include "launch/phase.h"
 #include "model/self_check.h"
+#include "spec/beams/beam_tree.h"
 
 #include <algorithm>
 #include <fmt/format.h>

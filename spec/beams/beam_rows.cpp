@@ -70,10 +70,12 @@ std::vector<BeamCandidate> decode_beam_row(std::span<const std::span<const std::
     return all;
 }
 
-void to_log_probs(std::span<float> row) {
+std::vector<float> log_probs_of(std::span<const float> row) {
     const double log_sum = log_sum_of(stats_of(row));
-    for (float& value : row)
-        value = log_prob_of(value, log_sum);
+    std::vector<float> log_probs(row.size());
+    for (std::size_t i = 0; i < row.size(); ++i)
+        log_probs[i] = log_prob_of(row[i], log_sum);
+    return log_probs;
 }
 
 } // namespace entrodraft::spec

@@ -23,7 +23,7 @@ void encode_beam_row(std::span<const float> all, std::span<const float> allowed,
 // number. Local.
 std::vector<BeamCandidate> decode_beam_row(std::span<const std::span<const std::byte>> parts, std::size_t n);
 
-// log_softmax of a row, in place. Throws std::runtime_error where a logit is not a number. Local.
-void to_log_probs(std::span<float> row);
+// log_softmax of a row. Throws std::runtime_error where a logit is not a number. Local.
+std::vector<float> log_probs_of(std::span<const float> row);
 
 } // namespace entrodraft::spec

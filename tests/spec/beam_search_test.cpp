@@ -105,8 +105,7 @@ TEST(BeamRows, OfSeveralRanksAreThoseOfOne) {
     std::vector<float> row;
     for (int i = 0; i < 40; ++i)
         row.push_back(std::sin(static_cast<float>(3 * i)) * 4);
-    std::vector<float> log_probs = row;
-    to_log_probs(log_probs);
+    const std::vector<float> log_probs = log_probs_of(row);
     const auto parts_of = [&](const std::vector<std::size_t>& ends) {
         std::vector<std::vector<std::byte>> parts;
         for (std::size_t begin = 0; const std::size_t end : ends) {
