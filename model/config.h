@@ -41,6 +41,7 @@ enum class Fusion {
     attention, // x = f, and the first layer's queries, keys and values are made of [norm e; norm f]
     sum,       // x = activation(norm(f + e))
     lstm,      // x = the output of an LSTM whose gates are f + e, norms before its activations
+    cells,     // x = the output of LSTM cells one upon another, the first over [e; f], each behind a state of zeros
     concat,    // x = U [f; e] + activation(W [f; e])
     context,   // x = e; rows of f stand in front, of which layers have keys and values alone, all made of norm f
 };
@@ -51,8 +52,9 @@ struct FusionConfig {
     int n_features = 1;             // hidden states of the target that a row has
     int feature_size = 0;           // of each: the target's hidden_size
     int cell_size = 0;              // lstm: its cell's numbers, behind the features; 0: the cell is 0
+    int n_cells = 0;                // cells
     bool projects_features = false; // those of the target, to projected_size()
-    bool has_bias = false;          // linear, concat
+    bool has_bias = false;          // linear, concat, cells
     // linear, attention, context: e and f are normed first
     bool norms_embedding = false, norms_state = false;
     bool features_first = false;      // linear: W [f; e]
@@ -60,6 +62,7 @@ struct FusionConfig {
     bool first_attention_norm = true; // linear: whether the first layer norms what it attends with
     int n_residual_blocks = 0;        // features, concat: then x += activation(W x + b), so often
     bool residual_bias = true;        // of these, the b
+    int residual_size = 0;            // where it is not 0: x += V activation(W x + b) + c, so many numbers between
     // Norms of the features, the first over the first so many numbers, and so on; what is behind them stays as it is.
     int n_feature_norms = 0;
     int feature_norm_size = 0;
@@ -71,7 +74,9 @@ struct FusionConfig {
 
     int feature_numbers() const { return n_features * feature_size; }
     int width() const { return feature_numbers() + cell_size; } // of what a row has
-    int projected_size(int hidden_size) const { return kind == Fusion::lstm ? 4 * hidden_size : hidden_size; }
+    int projected_size(int hidden_size) const {
+        return kind == Fusion::lstm ? 4 * hidden_size : kind == Fusion::cells ? 3 * hidden_size : hidden_size;
+    }
     int joined_size(int hidden_size) const { return kind == Fusion::concat ? width() + hidden_size : 2 * hidden_size; }
 };
 

@@ -35,7 +35,6 @@ struct Row {
 // Which keys a row attends to.
 enum class Mask {
     causal,    // the cached prefix and all rows of its slot up to itself: a chain
-    block,     // the cached prefix and all rows of its slot in this pass
     by_parent, // the cached prefix and its ancestors, in this pass or in Pass::cached_nodes: a tree
 };
 
@@ -46,6 +45,8 @@ struct Pass {
     // after the final norm, of rows with logits.
     std::span<const int> hidden_layers;
     Mask mask = Mask::causal;
+    // Rows of a slot lie in blocks of so many, counted from its first one here; each attends as the last of its block.
+    int block_rows = 1;
     LogitNeeds needs = {};
     int summary_vocab = 0; // tokens that count in it, from the first of the vocabulary; 0: all
     // A chunk of a prompt: causal rows of one slot, in order, without logits. It begins at a multiple of

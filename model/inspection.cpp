@@ -47,10 +47,12 @@ void add_weights(const ModelConfig& config, const RunShape& run, RankNeeds& need
     };
     add(shapes.embedding, 1, run.on_gpu ? cache_type(config, run) : run.type);
     if (run.on_gpu && config.tied_embeddings && bytes_of(run.type) == 1) add(shapes.embedding, 1, run.type);
-    for (const MatrixShape& shape :
-         {shapes.head, shapes.project_in, shapes.project_out, shapes.feature_projection, shapes.fusion, shapes.skip})
+    for (const MatrixShape& shape : {shapes.head, shapes.project_in, shapes.project_out, shapes.feature_projection,
+                                     shapes.fusion, shapes.skip, shapes.first_cell})
         add(shape, 1, run.type);
+    add(shapes.cell, config.fusion.n_cells - 1, run.type);
     add(shapes.residual_block, config.fusion.n_residual_blocks, run.type);
+    add(shapes.residual_output, config.fusion.n_residual_blocks, run.type);
     if (config.n_layers > 0) {
         add(shapes.first_qkv, 1, run.type);
         add(shapes.layer.qkv, config.n_layers - 1, run.type);
@@ -99,7 +101,8 @@ std::uint64_t source_bytes(const ModelConfig& config, const RunShape& run, const
 std::int64_t fusion_numbers(const ModelConfig& config) {
     if (!config.is_draft_head()) return 0;
     const FusionConfig& fusion = config.fusion;
-    return 2 * fusion.width() + fusion.projected_size(config.hidden_size) + fusion.joined_size(config.hidden_size);
+    return 2 * fusion.width() + fusion.projected_size(config.hidden_size) + fusion.joined_size(config.hidden_size) +
+           fusion.residual_size;
 }
 
 // As gpu/decoder makes them, all numbers taken for float32.

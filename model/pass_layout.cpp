@@ -36,7 +36,8 @@ void PassLayout::set(const Pass& next, const ModelConfig& config, const KvCache&
 }
 
 void PassLayout::set_source(std::span<const Row> chunk) {
-    pass = {.rows = chunk, .logit_rows = {}, .hidden_layers = {}, .mask = Mask::block};
+    pass = {.rows = chunk, .logit_rows = {}, .hidden_layers = {}, .mask = Mask::causal};
+    pass.block_rows = rows();
     const int n = rows(), begin = chunk.front().position;
     segments = {{0, 0, n, begin, begin}};
     segment_of.assign(chunk.size(), 0);
@@ -118,11 +119,13 @@ std::string why_no_trees(const ModelConfig& config) {
 
 void PassLayout::check_wishes(const ModelConfig& config, const PassLimits& limits) const {
     const bool is_tree = pass.mask == Mask::by_parent;
-    require(!pass.is_prompt || (pass.mask == Mask::causal && segments.size() == 1 && pass.logit_rows.empty()),
+    require(pass.block_rows > 0, "blocks of {} rows", pass.block_rows);
+    require(!pass.is_prompt ||
+                (pass.mask == Mask::causal && pass.block_rows == 1 && segments.size() == 1 && pass.logit_rows.empty()),
             "a prompt's chunk is of one sequence, causal, and has no logits");
     if (is_tree && !limits.any_tree) require(why_no_trees(config).empty(), "{}", why_no_trees(config));
     for (const int window : config.windows)
-        require(pass.mask != Mask::block || window == 0, "rows that see their whole block need all positions");
+        require(pass.block_rows == 1 || window == 0, "rows that see their whole block need all positions");
     const bool is_context = config.fusion.kind == Fusion::context && !pass.features.empty();
     const bool has_features = config.is_draft_head() && (config.fusion.kind != Fusion::context || is_context);
     const int width = pass.features_are_own ? config.hidden_size : config.fusion.width();
@@ -170,6 +173,9 @@ void PassLayout::trace_ancestors() {
             if (pass.cached_nodes[node].slot == segment.slot) trace(node, pass.cached_nodes[node]);
         for (int r = segment.begin; r < segment.end; ++r)
             trace(n_cached + index(r), pass.rows[index(r)]);
+        for (int r = segment.begin; r < segment.end; ++r)
+            std::copy_n(&ancestors[(n_cached + index(seen_end(r)) - 1) * ancestor_words], ancestor_words,
+                        &ancestors[(n_cached + index(r)) * ancestor_words]);
     }
     ancestors.erase(ancestors.begin(), ancestors.begin() + static_cast<std::ptrdiff_t>(n_cached * ancestor_words));
 }

@@ -4,6 +4,7 @@
 
 #include "model/decoder.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -52,6 +53,11 @@ struct PassLayout {
     std::vector<std::uint64_t> ancestors; // [rows][ancestor_words], of Mask::by_parent; bit i: position tree_begin + i
     int last_position = 0;
 
+    // Behind the last row of its segment that this row may see.
+    int seen_end(int row) const {
+        const Segment& segment = segments[index(segment_of[index(row)])];
+        return std::min(segment.end, row + pass.block_rows - (row - segment.begin) % pass.block_rows);
+    }
     const std::uint64_t* ancestors_of(int row) const { return &ancestors[index(row) * ancestor_words]; }
     int rows() const { return static_cast<int>(pass.rows.size()); }
     // Throws std::invalid_argument on rows that break decoder.h's contract. Local.

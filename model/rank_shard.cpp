@@ -1,5 +1,7 @@
 #include "model/rank_shard.h"
 
+#include <algorithm>
+
 #include "model/cpu/kernels.h"
 
 namespace entrodraft::model {
@@ -26,8 +28,12 @@ std::int64_t fusion_floats(const ModelConfig& config) {
     const FusionConfig& fusion = config.fusion;
     const std::int64_t hidden = config.hidden_size, norm = norm_floats(config);
     const bool attends = fusion.kind == Fusion::attention;
-    std::int64_t floats = fusion.residual_bias ? fusion.n_residual_blocks * hidden : 0;
-    if (fusion.has_bias) floats += (fusion.kind == Fusion::concat ? 2 : 1) * hidden;
+    const std::int64_t of_block = fusion.residual_size > 0 ? fusion.residual_size + hidden : hidden;
+    std::int64_t floats = fusion.residual_bias ? fusion.n_residual_blocks * of_block : 0;
+    if (fusion.kind == Fusion::cells)
+        floats += fusion.has_bias ? fusion.n_cells * 3 * hidden : 0;
+    else if (fusion.has_bias)
+        floats += (fusion.kind == Fusion::concat ? 2 : 1) * hidden;
     if (fusion.kind == Fusion::sum) floats += 2 * hidden;
     if (fusion.kind == Fusion::lstm) floats += 4 * hidden;
     floats +=
@@ -99,9 +105,10 @@ std::int64_t count_parameters(const ModelConfig& config, int experts_of_layer) {
                               config.n_heads * count(layer.absorb, layer.expand)) +
            (config.n_layers - n_expert_layers) * count(layer.gate, layer.up, layer.down) +
            n_expert_layers * of_experts + wider + of_encoder +
-           config.fusion.n_residual_blocks * count(shapes.residual_block) +
+           config.fusion.n_residual_blocks * count(shapes.residual_block, shapes.residual_output) +
+           std::max(config.fusion.n_cells - 1, 0) * count(shapes.cell) +
            count(shapes.embedding, shapes.head, shapes.project_in, shapes.project_out, shapes.feature_projection,
-                 shapes.fusion, shapes.skip) +
+                 shapes.fusion, shapes.skip, shapes.first_cell) +
            shapes.floats;
 }
 
@@ -123,7 +130,13 @@ ShardShapes shapes_of(const ModelConfig& config, const RankShard& shard) {
     const bool is_concat = fusion.kind == Fusion::concat;
     if (fusion.kind == Fusion::linear || is_concat) shapes.fusion = {hidden, fusion.joined_size(hidden)};
     if (is_concat) shapes.skip = shapes.fusion;
-    if (fusion.n_residual_blocks > 0) shapes.residual_block = {hidden, hidden};
+    if (fusion.kind == Fusion::cells) {
+        shapes.first_cell = {3 * hidden, fusion.joined_size(hidden)};
+        shapes.cell = {3 * hidden, hidden};
+    }
+    if (fusion.n_residual_blocks > 0)
+        shapes.residual_block = {fusion.residual_size > 0 ? fusion.residual_size : hidden, hidden};
+    if (fusion.residual_size > 0) shapes.residual_output = {hidden, fusion.residual_size};
     if (embedding != hidden) {
         shapes.project_in = {hidden, embedding};
         shapes.project_out = {embedding, hidden};

@@ -52,7 +52,7 @@ struct ShardShapes {
     MatrixShape project_in, project_out;
     LayerShapes layer;     // of every layer, but for
     MatrixShape first_qkv; // the first layer's, which a draft head may make of rows twice as wide
-    MatrixShape feature_projection, fusion, skip, residual_block; // of a draft head
+    MatrixShape feature_projection, fusion, skip, first_cell, cell, residual_block, residual_output; // of a draft head
     MatrixShape head;
     std::int64_t floats = 0; // norms, biases and learned positions, kept in float32
 };

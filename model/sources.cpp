@@ -139,8 +139,15 @@ OuterSources outer_sources(const ModelConfig& config, const ModelNames& names, c
     const dist::Slice joined = {0, fusion.joined_size(config.hidden_size)};
     if (!names.fusion.linear.weight.empty()) sources.fusion = {{{&names.fusion.linear, hidden}}, joined};
     if (!names.fusion.skip.weight.empty()) sources.skip = {{{&names.fusion.skip, hidden}}, joined};
+    const int width = config.hidden_size;
+    for (const TensorNames& cell : names.fusion.cells) // a forget gate has nothing to forget
+        sources.cells.push_back(
+            {{{&cell, {0, width}}, {&cell, {2 * width, 4 * width}}}, sources.cells.empty() ? joined : hidden});
+    const dist::Slice inner = {0, fusion.residual_size};
     for (const TensorNames& block : names.fusion.residual_blocks)
-        sources.residual_blocks.push_back({{{&block, hidden}}, hidden});
+        sources.residual_blocks.push_back({{{&block, inner.size() > 0 ? inner : hidden}}, hidden});
+    for (const TensorNames& output : names.fusion.residual_outputs)
+        sources.residual_outputs.push_back({{{&output, hidden}}, inner});
     if (config.embedding_size != config.hidden_size) {
         sources.project_in = {{{&names.project_in, hidden}}, embedded};
         sources.project_out = {{{&names.project_out, embedded}}, hidden};
@@ -165,6 +172,11 @@ std::vector<float> read_biases(const Checkpoint& checkpoint, const std::vector<S
         const std::size_t at = values.size();
         values.resize(at + static_cast<std::size_t>(part.rows.size()));
         read_floats(checkpoint.tensor(part.tensor->bias), part.rows, values.data() + at);
+        if (part.tensor->second_bias.empty()) continue;
+        std::vector<float> more(values.size() - at);
+        read_floats(checkpoint.tensor(part.tensor->second_bias), part.rows, more.data());
+        for (std::size_t i = 0; i < more.size(); ++i)
+            values[at + i] += more[i];
     }
     return values;
 }

@@ -63,7 +63,8 @@ struct OuterSources {
     MatrixSource head;                             // no rows where it is the embedding
     MatrixSource project_in, project_out;          // no rows where embeddings are as wide as layers
     MatrixSource feature_projection, fusion, skip; // of a draft head
-    std::vector<MatrixSource> residual_blocks;
+    std::vector<MatrixSource> cells;               // input gate, candidate, output gate
+    std::vector<MatrixSource> residual_blocks, residual_outputs;
 };
 // `names` must outlive the result. Local.
 OuterSources outer_sources(const ModelConfig& config, const ModelNames& names, const RankShard& shard);

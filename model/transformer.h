@@ -55,9 +55,11 @@
 //   fuse(joined)                   x = W joined
 //   replace_residual(features)     x = features, normed if the config says so
 //   add_activated(w)               x += activation(x * w)
+//   add_feed_forward(w, v)         x += activation(x * w) * v
 //   add_features(features)         x = activation(norm(features + x))
 //   lstm_cell(gates)               gates += x, and x = the cell that they make of the one behind the features
 //   lstm_output(gates)             x = sigmoid(the output gate) * activation(norm(x))
+//   run_cell(w, from)              x = the output of an LSTM cell whose input and output gate and candidate are w from
 //   fuse_activated(joined)         x = U joined + activation(W joined)
 //
 // Operations return Ops::Operand: activations that are overwritten when the operation runs again. Barriers, all-reduces
@@ -70,6 +72,13 @@
 #include <cstddef>
 
 namespace entrodraft::model {
+
+template <class Ops> void run_cells(Ops& ops, typename Ops::Operand from) {
+    for (const auto& cell : ops.weights().fusion.cells) {
+        ops.run_cell(cell, from);
+        from = ops.residual();
+    }
+}
 
 // How a draft head joins what it reads of the target with the tokens' embeddings.
 template <class Ops> void run_fusion(const ModelConfig& config, Ops& ops) {
@@ -96,12 +105,17 @@ template <class Ops> void run_fusion(const ModelConfig& config, Ops& ops) {
         ops.keep_hidden(0); // in place of the embedding
         ops.lstm_output(features);
         break;
+    case Fusion::cells:
+        run_cells(ops, ops.join(features));
+        break;
     case Fusion::concat:
         ops.fuse_activated(ops.join(features));
         break;
     }
-    for (const auto& block : ops.weights().fusion.residual_blocks)
-        ops.add_activated(block);
+    const auto& fusion = ops.weights().fusion;
+    for (std::size_t i = 0; i < fusion.residual_blocks.size(); ++i)
+        fusion.residual_outputs.empty() ? ops.add_activated(fusion.residual_blocks[i])
+                                        : ops.add_feed_forward(fusion.residual_blocks[i], fusion.residual_outputs[i]);
 }
 
 // Devices that run such models; others refuse them when they are loaded (what_needs_cpu()).

@@ -302,7 +302,8 @@ Columns columns_of(const OpenedHead& opened) {
             {"target_layers", "reads", head.target_layers,
              fmt::format("the model's states behind layers {}", fmt::join(head.target_layers, ", "))},
             {"max_tokens", "drafts", head.max_tokens,
-             head.max_tokens == 0 ? "any number of tokens" : "at most " + format_count(head.max_tokens, "token")},
+             (head.max_tokens == 0 ? "any number of tokens" : "at most " + format_count(head.max_tokens, "token")) +
+                 (head.block > 1 ? fmt::format(", {} a pass", head.block) : "")},
             {"tokens", "vocabulary", head.tokens.empty() ? config.vocab_size : static_cast<int>(head.tokens.size()),
              vocabulary},
             {"trained_for", head.trained_for.empty() ? "" : "trained for", head.trained_for},

@@ -219,7 +219,7 @@ int run_record(dist::Session& session, const Arguments& arguments) {
     if (!options) return kAllServed;
     install_signal_handlers(session.world_rank() == 0);
     session.set_timeout(options->models.collective_timeout_seconds);
-    const auto models = open_models(session, options->models, {.ahead = RecordingRun::kChains});
+    const auto models = open_models(session, options->models, {.ahead = RecordingRun::kChains, .records = true});
     const bool coordinates = models->layout.is_coordinator();
     const Drafters drafters(session, *models, {}, session.timeout_seconds());
     const double start = models->clock.now_seconds();

@@ -299,6 +299,11 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
                                         options.needs_text, options.target));
         pair->chat = open_chat(resolve_model_directory(options.target, "--target"), options.chat_template);
         if (options.needs_trees) require_trees(opened);
+        if (placement.records && opened.head && opened.head->head.block > 1)
+            throw BadOption(
+                fmt::format("{}: what a head of the format {} drafts depends on where rounds begin, so that "
+                            "no recording can say it",
+                            opened.head->name, opened.head->head.format));
         require_heads_for_all(opened, pair->layout);
     });
     if (pair->layout.is_writer() && !options.quiet) warn_of_models(opened);

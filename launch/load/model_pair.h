@@ -70,8 +70,9 @@ struct Placement {
     int replicas = 1;
     dist::DraftPlacement draft = dist::DraftPlacement::colocated;
     int batch_size = 1;
-    int ahead = 0;     // continuations of a text that the draft holds beside it
-    int num_beams = 0; // of a sequence; 0: no beam search
+    int ahead = 0;        // continuations of a text that the draft holds beside it
+    int num_beams = 0;    // of a sequence; 0: no beam search
+    bool records = false; // drafts behind every place of a text
 };
 
 // Throws std::invalid_argument where the ranks do not fit it. Local.

@@ -168,7 +168,7 @@ void Attention::set_query(kernels::AttentionArgs& args, int i, int thread, const
         if (!relative_.empty()) args.bias[i] = row_biases(i, thread, task, row, query_head, args.n_keys[i], 0);
         return;
     }
-    args.n_keys[i] = segment.cached + (pass.mask == Mask::block ? segment.end : row + 1) - segment.begin;
+    args.n_keys[i] = segment.cached + layout.seen_end(row) - segment.begin;
     const bool is_tree = pass.mask == Mask::by_parent;
     const int end = is_tree ? pass.rows[index(row)].position + 1 : args.n_keys[i];
     if (window > 0) args.first_key[i] = std::max(0, end - window);

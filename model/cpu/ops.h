@@ -185,6 +185,22 @@ class CpuOps {
         context_.barrier();
     }
 
+    void run_cell(const ColumnLinear& cell, Operand from) {
+        const int hidden = config_.hidden_size;
+        const Operand x = residual(), gates = rows_of(w_.features, w_.features_stride);
+        column_linear(cell, from, gates);
+        context_.barrier();
+        const dist::Slice mine = own_rows();
+        for (auto r = static_cast<int>(mine.begin); r < mine.end; ++r) {
+            float *input = gates.row(r), *candidate = input + hidden, *output = candidate + hidden;
+            apply_sigmoid(input, hidden);
+            apply_sigmoid(output, hidden);
+            for (int i = 0; i < hidden; ++i)
+                x.row(r)[i] = output[i] * std::tanh(input[i] * std::tanh(candidate[i]));
+        }
+        context_.barrier();
+    }
+
     void replace_residual(Operand features) {
         const dist::Slice mine = own_rows();
         static const NormWeights none;
@@ -198,6 +214,18 @@ class CpuOps {
         const Operand x = residual(), inner = rows_of(w_.features, w_.features_stride);
         column_linear(block, x, inner);
         add_activated(x, inner);
+    }
+
+    void add_feed_forward(const ColumnLinear& in, const RowLinear& out) {
+        const Operand x = residual(), inner = rows_of(w_.features, w_.features_stride);
+        column_linear(in, x, inner);
+        context_.barrier();
+        const dist::Slice mine = own_rows();
+        for (auto r = static_cast<int>(mine.begin); r < mine.end; ++r)
+            kernels_.activate(config_.activation, inner.row(r), nullptr, config_.fusion.residual_size);
+        context_.barrier();
+        out.apply(context_, inner, x, true);
+        context_.barrier();
     }
 
     void add_activated(Operand x, Operand inner) {

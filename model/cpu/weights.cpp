@@ -52,8 +52,12 @@ class ModelWeights::Loader {
         if (shapes.feature_projection.outputs > 0) fusion.feature_projection = column(shapes.feature_projection);
         if (shapes.fusion.outputs > 0) fusion.linear = column(shapes.fusion);
         if (shapes.skip.outputs > 0) fusion.skip = column(shapes.skip);
-        for (int i = 0; i < config_.fusion.n_residual_blocks; ++i)
+        for (int i = 0; i < config_.fusion.n_cells; ++i)
+            fusion.cells.push_back(column(i == 0 ? shapes.first_cell : shapes.cell));
+        for (int i = 0; i < config_.fusion.n_residual_blocks; ++i) {
             fusion.residual_blocks.push_back(column(shapes.residual_block));
+            if (shapes.residual_output.outputs > 0) fusion.residual_outputs.push_back(row(shapes.residual_output));
+        }
         if (config_.embedding_size != config_.hidden_size) {
             to_.project_in = column(shapes.project_in);
             to_.project_out = column(shapes.project_out);
@@ -117,8 +121,14 @@ class ModelWeights::Loader {
         fusion.skip.set_bias(read_biases(checkpoint_, {{&names.skip, hidden}}));
         fusion.sum_norm = norm_of(names.sum_norm);
         fusion.cell_norm = norm_of(names.cell_norm);
-        for (std::size_t i = 0; i < fusion.residual_blocks.size(); ++i)
-            fusion.residual_blocks[i].set_bias(read_biases(checkpoint_, {{&names.residual_blocks[i], hidden}}));
+        const OuterSources sources = outer_sources(config_, names_, shard_);
+        const auto set_biases = [&](auto& linears, const std::vector<MatrixSource>& from) {
+            for (std::size_t i = 0; i < linears.size(); ++i)
+                linears[i].set_bias(read_biases(checkpoint_, from[i].rows));
+        };
+        set_biases(fusion.cells, sources.cells);
+        set_biases(fusion.residual_blocks, sources.residual_blocks);
+        set_biases(fusion.residual_outputs, sources.residual_outputs);
     }
 
     // This thread's part of every matrix.
@@ -157,8 +167,13 @@ class ModelWeights::Loader {
         fill(fusion.feature_projection.matrix(), sources.feature_projection);
         fill(fusion.linear.matrix(), sources.fusion);
         fill(fusion.skip.matrix(), sources.skip);
-        for (std::size_t i = 0; i < fusion.residual_blocks.size(); ++i)
-            fill(fusion.residual_blocks[i].matrix(), sources.residual_blocks[i]);
+        const auto fill_all = [&](auto& linears, const std::vector<MatrixSource>& from) {
+            for (std::size_t i = 0; i < linears.size(); ++i)
+                fill(linears[i].matrix(), from[i]);
+        };
+        fill_all(fusion.cells, sources.cells);
+        fill_all(fusion.residual_blocks, sources.residual_blocks);
+        fill_all(fusion.residual_outputs, sources.residual_outputs);
     }
 
     void fill_experts(const LayerNames& names, int number, const auto& fill) {
@@ -215,8 +230,11 @@ class ModelWeights::Loader {
              {&to_.project_out.matrix(), &to_.embedding.table(), &to_.own_head.matrix(), &to_.project_in.matrix(),
               &to_.fusion.feature_projection.matrix(), &to_.fusion.linear.matrix(), &to_.fusion.skip.matrix()})
             place(*matrix);
-        for (ColumnLinear& block : to_.fusion.residual_blocks)
-            place(block.matrix());
+        for (std::vector<ColumnLinear>* linears : {&to_.fusion.cells, &to_.fusion.residual_blocks})
+            for (ColumnLinear& linear : *linears)
+                place(linear.matrix());
+        for (RowLinear& output : to_.fusion.residual_outputs)
+            place(output.matrix());
         arena.allocate();
     }
 

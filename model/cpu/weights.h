@@ -55,7 +55,8 @@ struct FusionWeights {
     ColumnLinear feature_projection;
     ColumnLinear linear, skip;
     NormWeights embedding_norm, state_norm, sum_norm, cell_norm;
-    std::vector<ColumnLinear> residual_blocks;
+    std::vector<ColumnLinear> cells, residual_blocks;
+    std::vector<RowLinear> residual_outputs;
 };
 
 // How far loading has come, in bytes as they will lie in memory. Called by one thread.

@@ -46,10 +46,11 @@ CpuWorkspace::CpuWorkspace(const ModelConfig& model, const RankShard& held, cons
     }
     if (config.is_draft_head()) {
         const FusionConfig& fusion = config.fusion;
-        features_stride = padded(std::max(fusion.projected_size(config.hidden_size), fusion.width()));
+        features_stride =
+            padded(std::max({fusion.projected_size(config.hidden_size), fusion.width(), fusion.residual_size}));
         features = rows_of(features_stride);
         wide = rows_of(joined_width(config));
-        widest = std::max(widest, static_cast<int>(joined_width(config)));
+        widest = std::max({widest, static_cast<int>(joined_width(config)), fusion.residual_size});
     }
     if (!config.is_encoder) logits = rows_of(index(weights.head().n_padded()));
     normed = rows_of(index(threads) * index(config.hidden_size));

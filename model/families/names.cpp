@@ -59,6 +59,7 @@ class TensorVisit {
     void matrix(const TensorNames& names, std::int64_t out, std::int64_t in) const {
         one(names.weight, names_.transposed ? Shape{in, out} : Shape{out, in}, TensorRole::matrix);
         one(names.bias, {out}, TensorRole::bias);
+        one(names.second_bias, {out}, TensorRole::bias);
     }
     void fusion() const {
         const FusionNames& names = names_.fusion;
@@ -73,8 +74,13 @@ class TensorVisit {
         norm(names.cell_norm, hidden);
         norm(names.embedding_norm, hidden);
         norm(names.state_norm, hidden);
+        for (std::size_t i = 0; i < names.cells.size(); ++i)
+            matrix(names.cells[i], 4 * hidden, i == 0 ? config_.fusion.joined_size(config_.hidden_size) : hidden);
+        const std::int64_t inner = config_.fusion.residual_size > 0 ? config_.fusion.residual_size : hidden;
         for (const TensorNames& each : names.residual_blocks)
-            matrix(each, hidden, hidden);
+            matrix(each, inner, hidden);
+        for (const TensorNames& each : names.residual_outputs)
+            matrix(each, hidden, inner);
     }
     void layer(const LayerNames& names, std::int64_t attention_input) const {
         const std::int64_t hidden = config_.hidden_size, inner = config_.intermediate_size, dim = config_.head_dim;
@@ -248,9 +254,17 @@ FusionNames fusion_names(const ModelConfig& config, const std::string& prefix) {
     if (is_lstm) names.cell_norm = tensor_names(prefix, "cell_norm", true);
     names.embedding_norm = norm("embedding_norm", fusion.norms_embedding);
     names.state_norm = norm("state_norm", fusion.norms_state);
-    for (int i = 0; i < fusion.n_residual_blocks; ++i)
+    for (int i = 0; i < fusion.n_cells; ++i) {
+        names.cells.push_back(tensor_names(prefix, fmt::format("cells.{}", i), fusion.has_bias));
+        if (fusion.has_bias) names.cells.back().second_bias = prefix + fmt::format("cells.{}.state_bias", i);
+    }
+    for (int i = 0; i < fusion.n_residual_blocks; ++i) {
         names.residual_blocks.push_back(
             tensor_names(prefix, fmt::format("residual_blocks.{}", i), fusion.residual_bias));
+        if (fusion.residual_size > 0)
+            names.residual_outputs.push_back(
+                tensor_names(prefix, fmt::format("residual_outputs.{}", i), fusion.residual_bias));
+    }
     return names;
 }
 

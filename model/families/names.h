@@ -18,6 +18,7 @@ namespace entrodraft::model {
 struct TensorNames {
     std::string weight;
     std::string bias;
+    std::string second_bias = {}; // added to it
 };
 
 // How the rows of a fused query-key-value matrix lie.
@@ -69,10 +70,12 @@ struct FusionNames {
     std::vector<TensorNames> feature_norms; // [feature_norm_size] each
     // [hidden_size, n_features * feature_size]; of an LSTM four: forget, input, output, cell
     std::vector<TensorNames> feature_projections;
-    TensorNames linear, skip;                 // [hidden_size, FusionConfig::joined_size()]: W and U
-    TensorNames embedding_norm, state_norm;   // [hidden_size], of e and f
-    TensorNames sum_norm, cell_norm;          // [hidden_size], with a bias: of the sum or the cell, of the cell's gate
-    std::vector<TensorNames> residual_blocks; // [hidden_size, hidden_size]
+    TensorNames linear, skip;               // [hidden_size, FusionConfig::joined_size()]: W and U
+    TensorNames embedding_norm, state_norm; // [hidden_size], of e and f
+    TensorNames sum_norm, cell_norm;        // [hidden_size], with a bias: of the sum or the cell, of the cell's gate
+    std::vector<TensorNames> cells; // [4 hidden_size, its inputs]: input, forget and output gate around the candidate
+    std::vector<TensorNames> residual_blocks;  // [hidden_size or residual_size, hidden_size]
+    std::vector<TensorNames> residual_outputs; // [hidden_size, residual_size], or none
 };
 
 struct ModelNames {

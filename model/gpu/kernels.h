@@ -137,6 +137,16 @@ void lstm_cell(void* stream, const LstmCall& call);
 // x = output activation(x).
 void lstm_output(void* stream, const LstmCall& call);
 
+// An LSTM cell behind a state of zeros.
+struct CellCall {
+    const float* gates = nullptr; // [rows][3][width]: input, candidate, output
+    float* x = nullptr;           // [rows][width]
+    int width = 0;
+    int rows = 0;
+};
+// x = sigmoid(output) tanh(sigmoid(input) tanh(candidate)).
+void run_cell(void* stream, const CellCall& call);
+
 // The cache of a rank, in device memory: [layer][slot][kv_head][capacity][head_stride], keys and values apart; zeros
 // behind head_dim.
 struct CacheView {

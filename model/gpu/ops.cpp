@@ -44,11 +44,10 @@ GpuWorkspace::GpuWorkspace(const ModelConfig& model, const RankShard& held, cons
     if (config.is_draft_head()) {
         const FusionConfig& fusion = config.fusion;
         features = DeviceArray<float>(index(max_rows) * index(std::max(fusion.width(), config.hidden_size)));
-        if (fusion.projects_features) {
+        if (fusion.projects_features || fusion.kind == Fusion::cells)
             projected = DeviceArray<float>(index(max_rows) * index(fusion.projected_size(config.hidden_size)));
-            wide_features = rows_of(fusion.feature_numbers());
-        }
-        joined = rows_of(fusion.joined_size(config.hidden_size));
+        if (fusion.projects_features) wide_features = rows_of(fusion.feature_numbers());
+        joined = rows_of(std::max(fusion.joined_size(config.hidden_size), fusion.residual_size));
     }
 
     const auto upload = [&]<typename T>(const std::vector<T>& values) {
@@ -242,6 +241,28 @@ void GpuOps::add_activated(const Product& product) {
     call.epilogue = Epilogue::activation;
     call.activation = w_.config.activation;
     multiply(call);
+}
+
+void GpuOps::add_feed_forward(const DeviceMatrix& in, const DeviceMatrix& out) {
+    Linear call = linear_call(in, residual());
+    call.y = w_.joined.data();
+    call.y_stride = aligned(out.k);
+    call.y_type = w_.weights.type;
+    call.epilogue = Epilogue::activation;
+    call.activation = w_.config.activation;
+    multiply(call);
+    call = into_x({out, joined()});
+    call.add = true;
+    multiply(call);
+}
+
+void GpuOps::run_cell(const DeviceMatrix& cell, Operand from) {
+    const int hidden = w_.config.hidden_size;
+    Linear call = linear_call(cell, from);
+    call.y = w_.projected.data();
+    call.y_stride = 3 * hidden;
+    multiply(call);
+    gpu::run_cell(handle(), {w_.projected.data(), x(), hidden, rows_.rows});
 }
 
 void GpuOps::fuse_activated(Operand joined) {

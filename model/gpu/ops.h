@@ -64,7 +64,7 @@ struct GpuWorkspace {
     DeviceArray<float> normed_delta;  // [hidden_size], of Block::sandwich
     DeviceArray<float> logits;        // [kMaxRows][own outputs]
     DeviceArray<float> features;      // of a draft head, as a pass has them: fusion.width() or [hidden_size]
-    DeviceArray<float> projected;     // what it projects them to, [projected_size()]
+    DeviceArray<float> projected;     // what it projects them to, or makes a cell's gates of: [projected_size()]
     DeviceArray<float> parts_of_keys; // attend's workspace
     DeviceArray<int> arrived;         // also
     // In the weights' number type, [max_rows][width rounded up to kLinearAlign]
@@ -73,7 +73,7 @@ struct GpuWorkspace {
     DeviceBytes qkv;                   // own query heads, key heads, value heads, of n_text_rows
     DeviceBytes attended;              // own query heads * head_dim
     DeviceBytes wide, inner;           // own part of the MLP's width: a prompt's gate and up, and what comes of them
-    DeviceBytes wide_features, joined; // of a draft head: feature_numbers(), and joined_size()
+    DeviceBytes wide_features, joined; // of a draft head: feature_numbers(), and joined_size() or residual_size
 };
 
 class GpuOps {
@@ -128,6 +128,8 @@ class GpuOps {
     void replace_residual(Features features);
     void lstm_cell(Features gates);
     void lstm_output(Features gates);
+    void run_cell(const DeviceMatrix& cell, Operand from);
+    void add_feed_forward(const DeviceMatrix& in, const DeviceMatrix& out);
     void add_activated(const DeviceMatrix& block) { add_activated({block, residual()}); }
     Operand final_norm();
     void head(Operand from);

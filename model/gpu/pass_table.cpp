@@ -44,7 +44,7 @@ template <int kRows> void RowColumns<kRows>::fill_row(const PassLayout& layout, 
     slots[r] = row.slot;
     positions[r] = row.position;
     places[r] = segment.cached + r - segment.begin;
-    n_keys[r] = pass.mask == Mask::block ? segment.cached + segment.end - segment.begin : places[r] + 1;
+    n_keys[r] = segment.cached + layout.seen_end(r) - segment.begin;
     if (is_tree) {
         n_keys[r] = segment.tree_begin;
         for (std::size_t word = 0; word < kMaskWords; ++word)

@@ -187,6 +187,16 @@ __global__ void make_lstm_outputs(LstmCall call) {
     *x = activated(call.activation, *x) * call.gates[place(row, 4 * call.width, 2 * call.width + i)];
 }
 
+__global__ void run_cells(CellCall call) {
+    begin_kernel();
+    const int row = static_cast<int>(blockIdx.y), width = call.width;
+    const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+    if (i >= width) return;
+    const float* gates = call.gates + place(row, 3 * width, i);
+    const float cell = sigmoid(gates[0]) * tanhf(gates[width]);
+    call.x[place(row, width, i)] = sigmoid(gates[2 * width]) * tanhf(cell);
+}
+
 __global__ void cap_numbers(float* x, std::size_t count, float cap) {
     begin_kernel();
     const std::size_t i = static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -228,19 +238,23 @@ void activate(void* stream, const ActivateCall& call) {
 
 namespace {
 
-Grid grid_of(const LstmCall& call) {
-    return {dim3(blocks_for(static_cast<std::size_t>(call.width), kThreads), static_cast<unsigned>(call.rows)),
-            kThreads};
+// A thread a number.
+Grid grid_of(int width, int rows) {
+    return {dim3(blocks_for(static_cast<std::size_t>(width), kThreads), static_cast<unsigned>(rows)), kThreads};
 }
 
 } // namespace
 
 void lstm_cell(void* stream, const LstmCall& call) {
-    launch(stream, grid_of(call), make_lstm_cells, call);
+    launch(stream, grid_of(call.width, call.rows), make_lstm_cells, call);
 }
 
 void lstm_output(void* stream, const LstmCall& call) {
-    launch(stream, grid_of(call), make_lstm_outputs, call);
+    launch(stream, grid_of(call.width, call.rows), make_lstm_outputs, call);
+}
+
+void run_cell(void* stream, const CellCall& call) {
+    launch(stream, grid_of(call.width, call.rows), run_cells, call);
 }
 
 void soft_cap(void* stream, float* x, std::size_t count, float cap) {

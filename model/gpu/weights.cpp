@@ -372,8 +372,13 @@ DeviceFusion PartReader::fusion(const FusionNames& names, const OuterSources& so
     fusion.state_norm = norm(names.state_norm);
     fusion.sum_norm = norm(names.sum_norm);
     fusion.cell_norm = norm(names.cell_norm);
-    for (const MatrixSource& block : sources.residual_blocks)
-        fusion.residual_blocks.push_back(matrix(block));
+    const auto read_all = [&](const std::vector<MatrixSource>& matrices, std::vector<DeviceMatrix>& to) {
+        for (const MatrixSource& each : matrices)
+            to.push_back(matrix(each));
+    };
+    read_all(sources.cells, fusion.cells);
+    read_all(sources.residual_blocks, fusion.residual_blocks);
+    read_all(sources.residual_outputs, fusion.residual_outputs);
     return fusion;
 }
 
@@ -415,8 +420,9 @@ DeviceWeights::DeviceWeights(const Checkpoint& checkpoint, const ModelConfig& co
          {&project_in, &project_out, &fusion.feature_projection, &fusion.linear, &fusion.skip})
         count(*matrix, matrix->n);
     count(head(), head().n);
-    for (const DeviceMatrix& block : fusion.residual_blocks)
-        count(block, block.n);
+    for (const std::vector<DeviceMatrix>* list : fusion.lists())
+        for (const DeviceMatrix& each : *list)
+            count(each, each.n);
     for (const DeviceLayer& layer : layers) {
         for (const DeviceMatrix* matrix :
              {&layer.qkv, &layer.output, &layer.down, &layer.cross_query, &layer.cross_output})

@@ -10,6 +10,7 @@
 #include "model/gpu/memory.h"
 #include "model/sources.h"
 
+#include <array>
 #include <functional>
 #include <vector>
 
@@ -51,7 +52,10 @@ struct DeviceFusion {
     DeviceNorm feature_scale; // FusionConfig::features_scale, as a norm over all of a row
     DeviceMatrix feature_projection, linear, skip;
     DeviceNorm embedding_norm, state_norm, sum_norm, cell_norm;
-    std::vector<DeviceMatrix> residual_blocks;
+    std::vector<DeviceMatrix> cells, residual_blocks, residual_outputs;
+    std::array<const std::vector<DeviceMatrix>*, 3> lists() const {
+        return {&cells, &residual_blocks, &residual_outputs};
+    }
 };
 
 struct DeviceWeights {

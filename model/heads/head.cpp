@@ -139,6 +139,15 @@ ModelConfig head_without_layers(const HeadTarget& target) {
     return config;
 }
 
+HeadModule module_of_last_state(const HeadFiles& files, const HeadTarget& target,
+                                const std::function<void(ModelConfig& config, HeadTensors& tensors)>& add) {
+    ModelConfig config = head_without_layers(target);
+    HeadTensors tensors(files, target);
+    tensors.norm_features_as_target(config);
+    add(config, tensors);
+    return {config, tensors.composed()};
+}
+
 std::vector<TokenId> read_tokens(const HeadFiles& files, const HeadTarget& target, const char* name, bool are_offsets) {
     if (!files.weights.has(name)) return {};
     const TensorView& list = files.weights.tensor(name);

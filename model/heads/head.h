@@ -13,6 +13,7 @@
 #include "model/token_id.h"
 
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,7 @@ struct DraftHead {
     HeadState state = HeadState::before_norm;
     std::vector<TokenId> tokens; // [n_outputs] that logits are of; empty: token i is i
     int max_tokens = 0;          // that it can draft; 0: any number
+    int block = 1;               // tokens that a pass drafts behind as many, whose rows see one another
     // The first module makes the features of the others: its states after its layers, of the target's features alone.
     bool has_prefix = false;
     // Of masked rows: their token, and what they have in place of the target's states.
@@ -112,6 +114,9 @@ class HeadTensors {
 ModelConfig head_layers_config(nlohmann::json json, const HeadFiles& files, const HeadTarget& target);
 // That of a head without layers, of the target's width.
 ModelConfig head_without_layers(const HeadTarget& target);
+// A module without layers over the target's last state, behind the target's final norm: `add` says what it does with it.
+HeadModule module_of_last_state(const HeadFiles& files, const HeadTarget& target,
+                                const std::function<void(ModelConfig& config, HeadTensors& tensors)>& add);
 // The tensor `name`: the head's tokens, or how far each lies from its place among them. Throws BadFile. Empty where
 // there is none.
 std::vector<TokenId> read_tokens(const HeadFiles& files, const HeadTarget& target, const char* name, bool are_offsets);

@@ -51,16 +51,16 @@ DraftHead read_medusa(const HeadFiles& files, const HeadTarget& target) {
     head.tokens = read_tokens(files, target, "token_map", false);
     // Published configs say another number than there are.
     for (int i = 0; files.weights.has(names.block(i, 0) + ".weight"); ++i) {
-        ModelConfig config = head_without_layers(target);
-        config.fusion.n_residual_blocks = names.n_blocks;
-        config.fusion.residual_bias = files.weights.has(names.block(i, 0) + ".bias");
-        if (!head.tokens.empty()) config.head_size = static_cast<int>(head.tokens.size());
-        HeadTensors module(files, target);
-        module.norm_features_as_target(config);
-        module.add_output(is_shared && module.has("lm_head.weight") ? "lm_head.weight" : names.output(i, is_shared));
-        for (int block = 0; block < names.n_blocks; ++block)
-            module.add_both(fmt::format("model.residual_blocks.{}", block), names.block(i, block));
-        head.modules.push_back({config, module.composed()});
+        const auto add = [&](ModelConfig& config, HeadTensors& tensors) {
+            config.fusion.n_residual_blocks = names.n_blocks;
+            config.fusion.residual_bias = tensors.has(names.block(i, 0) + ".bias");
+            if (!head.tokens.empty()) config.head_size = static_cast<int>(head.tokens.size());
+            tensors.add_output(is_shared && tensors.has("lm_head.weight") ? "lm_head.weight"
+                                                                          : names.output(i, is_shared));
+            for (int block = 0; block < names.n_blocks; ++block)
+                tensors.add_both(fmt::format("model.residual_blocks.{}", block), names.block(i, block));
+        };
+        head.modules.push_back(module_of_last_state(files, target, add));
     }
     head.max_tokens = static_cast<int>(head.modules.size());
     if (head.modules.empty())

@@ -128,6 +128,13 @@ class TorchOps {
     void replace_residual(const at::Tensor& features) {
         x_ = config_.fusion.normed_residual ? apply(w_.weights.fusion.state_norm, features) : features;
     }
+    void run_cell(const TensorMatrix& cell, const Operand& from) {
+        const std::vector<at::Tensor> gates = product({cell, from}).chunk(3, 1); // input, candidate, output
+        x_ = at::sigmoid(gates[2]) * at::tanh(at::sigmoid(gates[0]) * at::tanh(gates[1]));
+    }
+    void add_feed_forward(const TensorMatrix& in, const TensorMatrix& out) {
+        x_ = x_ + product({out, rounded(activation(product({in, residual()})))});
+    }
     void add_activated(const TensorMatrix& block) { x_ = x_ + activation(product({block, residual()})); }
 
     // ---- norms ----

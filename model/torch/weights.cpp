@@ -141,8 +141,13 @@ TensorWeights::TensorWeights(const Checkpoint& checkpoint, const ModelConfig& co
     fusion.feature_projection = read({&sources.feature_projection}, true);
     fusion.linear = read({&sources.fusion}, true);
     fusion.skip = read({&sources.skip}, true);
-    for (const MatrixSource& block : sources.residual_blocks)
-        fusion.residual_blocks.push_back(read({&block}, true));
+    const auto read_all = [&](const std::vector<MatrixSource>& matrices, std::vector<TensorMatrix>& to) {
+        for (const MatrixSource& matrix : matrices)
+            to.push_back(read({&matrix}, true));
+    };
+    read_all(sources.cells, fusion.cells);
+    read_all(sources.residual_blocks, fusion.residual_blocks);
+    read_all(sources.residual_outputs, fusion.residual_outputs);
     const std::size_t without_embedding = bytes_per_pass;
     const double operations_without = operations_per_row;
     embedding = read({&sources.embedding}, false);

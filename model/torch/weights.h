@@ -46,7 +46,7 @@ struct TensorFusion {
     std::vector<TensorNorm> feature_norms;
     TensorMatrix feature_projection, linear, skip;
     TensorNorm embedding_norm, state_norm, sum_norm, cell_norm;
-    std::vector<TensorMatrix> residual_blocks;
+    std::vector<TensorMatrix> cells, residual_blocks, residual_outputs;
 };
 
 struct TensorWeights {

@@ -89,7 +89,7 @@ Tensor TorchWorkspace::mask_of(const Segment& segment, int window) const {
     for (int i = 0; i < rows; ++i) {
         const int row = segment.begin + i;
         const bool in_tree = pass.mask == Mask::by_parent;
-        const int n_keys = pass.mask == Mask::block ? keys : segment.cached + i + 1;
+        const int n_keys = segment.cached + layout.seen_end(row) - segment.begin;
         // In a tree, the cached keys within reach; the tree itself is narrower than any window.
         const int end = in_tree ? pass.rows[index(row)].position + 1 : n_keys;
         int first = window > 0 ? std::max(0, end - window) : 0;

@@ -15,7 +15,7 @@ class HeadTexts final : public TreeSource {
   public:
     HeadTexts(const HeadModules& head, int vocab, int n_slots)
         : head_(*head.head), modules_(head.modules), vocab_(vocab), texts_(static_cast<std::size_t>(n_slots)),
-          nodes_(texts_.size()) {
+          nodes_(texts_.size()), drafted_(texts_.size()) {
         const int n_layers = head_.config().n_layers;
         switch (head_.state) {
         case HeadState::before_norm:
@@ -45,6 +45,9 @@ class HeadTexts final : public TreeSource {
     std::size_t context_of(int slot) const override;
     std::size_t max_rows() const override { return static_cast<std::size_t>(modules_.front()->max_rows()); }
     bool shares_passes() const override { return true; }
+    std::size_t nodes_behind(std::size_t text) const override {
+        return std::min(context() - text, max_rows()) / block(); // so that the rows of their blocks fit
+    }
     std::vector<int> hidden_layers() const override { return head_.target_layers; }
     void begin_sequence(int slot) override;
     void take_hidden(int slot, int first_position, std::span<const float> states) override;
@@ -56,16 +59,20 @@ class HeadTexts final : public TreeSource {
     struct Text {
         std::size_t n_read = 0;      // positions whose rows the cache holds
         std::vector<float> features; // [positions from n_read on][fusion.width()]: the target's, not yet read
-        std::vector<float> last;     // [fusion.width()]: of the last position that was read with a draft
-        // What the row behind has in place of the target's states, of the text and of each of its nodes.
-        std::vector<std::vector<float>> states;
-        std::vector<float> masked; // [max_tokens][vocab]: logits of one pass over masked rows
+        std::vector<float> last;     // [rows][fusion.width()]: the last blocks' of a pass that drafted
+        // Of the text, and of each of its nodes that a pass has drafted behind:
+        std::vector<std::vector<float>> states; // [block rows]: what the next block's have in place of the target's
+        std::vector<std::vector<float>> ahead;  // [n_ahead() - 1][vocab]: logits of what follows later
+        std::vector<int> last_rows;             // of its block, in drafted_; of the text -1
     };
 
     bool is_masked() const { return head_.state == HeadState::masked; }
-    // Noise is of the target's tokens; masked rows are looked at again.
+    std::size_t block() const { return static_cast<std::size_t>(head_.block); }
+    // Tokens that a pass drafts behind a text or node.
+    std::size_t n_ahead() const { return is_masked() ? static_cast<std::size_t>(head_.max_tokens) : block(); }
+    // Noise is of the target's tokens; rows of tokens ahead are looked at again.
     model::LogitNeeds needs_of_pass(const model::LogitNeeds& needs) const {
-        return is_masked() || (!needs.noises.empty() && !head_.tokens.empty()) ? needs.with_rows() : needs;
+        return n_ahead() > 1 || (!needs.noises.empty() && !head_.tokens.empty()) ? needs.with_rows() : needs;
     }
     // Its rows of drafted tokens stand behind the last token's, else in its place.
     bool has_context() const { return head_.config().fusion.kind == model::Fusion::context; }
@@ -81,6 +88,12 @@ class HeadTexts final : public TreeSource {
         return text.n_read + text.features.size() / width;
     }
     std::size_t n_known(int slot) { return n_known(text(slot), width()); }
+    std::size_t n_unread(int slot) { return n_known(slot) - text(slot).n_read; }
+    // Of these all but what a draft's pass reads: whole blocks, so that blocks lie as if one pass read them all.
+    std::size_t n_early(std::size_t n_unread) const {
+        const std::size_t blocks = n_unread / block();
+        return blocks < 2 ? 0 : std::min(blocks - 1, max_rows() / block()) * block();
+    }
 
     void drop_nodes(int slot);
     void read_last_again(int slot);
@@ -90,15 +103,20 @@ class HeadTexts final : public TreeSource {
     void begin_pass();
     void read_early(std::span<const TextEnd> texts);
     void run_prefix();
-    SourceLogits rows_after_texts(std::span<const TextEnd> texts, const model::LogitNeeds& needs);
-    std::vector<float> next_features(const model::PassResult& result, std::size_t n_rows, std::size_t row) const;
+    std::vector<float> next_features(const model::PassResult& result, std::size_t n_rows, std::size_t first) const;
     std::size_t rows_of_draft(int slot);
     void mark_read(int slot);
     void add_masked_rows(int slot);
     void run_context(std::span<const TextEnd> texts);
-    void run_masked(std::span<const TextEnd> texts, const model::LogitNeeds& needs);
-    SourceLogits masked_rows_after_texts(std::span<const TextEnd> texts, const model::LogitNeeds& needs);
-    SourceLogits masked_rows_after(std::span<const NewNodes> trees, const model::LogitNeeds& needs);
+    SourceLogits run_texts(std::span<const TextEnd> texts, const model::LogitNeeds& needs);
+    SourceLogits rows_after_texts(std::span<const TextEnd> texts, const model::LogitNeeds& needs);
+    void add_block(int slot, const TreeNode& node, std::vector<TreeNode>& blocks);
+    SourceLogits run_nodes(std::span<const NewNodes> trees, const model::LogitNeeds& needs);
+    SourceLogits rows_ahead(std::span<const NewNodes> trees, const model::LogitNeeds& needs);
+    void keep_ahead(Text& text, const SourceLogits& rows, std::size_t first, std::size_t n);
+    SourceLogits first_rows() const {
+        return {first_, static_cast<std::size_t>(vocab_), static_cast<std::size_t>(vocab_), first_summaries_};
+    }
     SourceLogits logits_of(const model::PassResult& result, const model::LogitNeeds& needs);
     int summary_vocab() const { return head_.tokens.empty() ? vocab_ : 0; } // 0: all that the head knows
 
@@ -108,25 +126,26 @@ class HeadTexts final : public TreeSource {
     std::vector<int> state_layers_;            // whose states are handed on
     std::vector<Text> texts_;                  // [slot]
     std::vector<std::vector<TreeNode>> nodes_; // [slot]: drafted so far
+    // [slot]: rows of these that the cache holds; of blocks, which see one another, each node's with a block of its own
+    std::vector<std::vector<TreeNode>> drafted_;
     TreeRows tree_rows_;
     std::vector<model::Row> rows_;
     std::vector<int> logit_rows_;
     std::vector<float> features_; // of a pass
     std::vector<float> logits_;   // [rows][vocab], of a head that knows fewer tokens
     std::vector<model::kernels::LogitStats> summaries_;
-    std::vector<float> first_; // [rows][vocab], of masked rows those that are asked for
+    std::vector<float> first_; // [rows][vocab], those that are asked for of more
     std::vector<model::kernels::LogitStats> first_summaries_;
 };
 
 std::size_t HeadTexts::context_of(int slot) const {
-    return head_context(n_known(texts_[static_cast<std::size_t>(slot)], width()), head_.max_tokens, context());
+    const std::size_t known = n_known(texts_[static_cast<std::size_t>(slot)], width());
+    return head_context(known < block() ? 0 : known, head_.max_tokens, context());
 }
 
 void HeadTexts::begin_sequence(int slot) {
-    for (model::Decoder* module : modules_)
-        module->cache().truncate(slot, 0);
     text(slot) = {};
-    nodes(slot).clear();
+    drop_nodes(slot);
 }
 
 void HeadTexts::take_hidden(int slot, int first_position, std::span<const float> states) {
@@ -141,14 +160,19 @@ void HeadTexts::drop_nodes(int slot) {
     for (model::Decoder* module : modules_)
         module->cache().truncate(slot, module->config().n_layers > 0 ? static_cast<int>(text(slot).n_read) : 0);
     nodes(slot).clear();
+    drafted_[static_cast<std::size_t>(slot)].clear();
+    text(slot).last_rows.assign(1, -1);
 }
 
-// The text is asked about again as it is: its last row is made once more.
+// The text is asked about again as it is, or is but a part of a block longer: its last rows are made once more.
 void HeadTexts::read_last_again(int slot) {
     Text& own = text(slot);
-    if (n_known(slot) > own.n_read) return;
-    --own.n_read;
-    own.features = own.last;
+    const std::size_t n_new = n_unread(slot);
+    if (n_new >= block()) return;
+    const std::size_t n = n_new > 0 ? block() - 1 : own.last.size() / width();
+    own.n_read -= n;
+    own.features.insert(own.features.begin(), own.last.end() - static_cast<std::ptrdiff_t>(n * width()),
+                        own.last.end());
 }
 
 void HeadTexts::begin_pass() {
@@ -174,8 +198,12 @@ void HeadTexts::read(int slot, std::span<const TokenId> tokens, std::size_t n) {
     if (attends()) {
         begin_pass();
         add_rows(slot, tokens, n);
-        modules_.front()->forward(
-            {.rows = rows_, .logit_rows = {}, .hidden_layers = {}, .mask = model::Mask::causal, .features = features_});
+        modules_.front()->forward({.rows = rows_,
+                                   .logit_rows = {},
+                                   .hidden_layers = {},
+                                   .mask = model::Mask::causal,
+                                   .block_rows = head_.block,
+                                   .features = features_});
     }
     std::vector<float>& features = text(slot).features;
     features.erase(features.begin(), features.begin() + static_cast<std::ptrdiff_t>(n * width()));
@@ -186,9 +214,9 @@ void HeadTexts::prefill(int slot, std::span<const TokenId> prompt) {
     if (prompt.empty()) return;
     drop_nodes(slot);
     const std::size_t end = std::min({n_known(slot), prompt.size() - 1, context()});
-    // The last row is read with the first draft, which wants what follows it.
-    while (text(slot).n_read + 1 < end)
-        read(slot, prompt, std::min(end - 1 - text(slot).n_read, max_rows()));
+    // The last rows are read with the first draft, which wants what follows them.
+    while (const std::size_t n = end > text(slot).n_read ? n_early(end - text(slot).n_read) : 0)
+        read(slot, prompt, n);
 }
 
 // In place of the pass's rows those with logits, of the prefix's states.
@@ -218,48 +246,92 @@ void HeadTexts::read_early(std::span<const TextEnd> texts) {
     for (const TextEnd& end : texts) {
         read_last_again(end.slot);
         drop_nodes(end.slot);
-        rows += (attends() ? n_known(end.slot) - text(end.slot).n_read : 1) + rows_of_draft(end.slot) - 1;
+        rows += (attends() ? n_unread(end.slot) : 1) + rows_of_draft(end.slot) - 1;
     }
     for (const TextEnd& end : texts)
-        while (n_known(end.slot) - text(end.slot).n_read > 1 && (rows > max_rows() || !attends())) {
-            const std::size_t n = std::min(n_known(end.slot) - text(end.slot).n_read - 1, max_rows());
+        while (rows > max_rows() || !attends()) {
+            const std::size_t n = n_early(n_unread(end.slot));
+            if (n == 0) break;
             read(end.slot, end.tokens, n);
             if (attends()) rows -= n;
         }
 }
 
-SourceLogits HeadTexts::rows_after_texts(std::span<const TextEnd> texts, const model::LogitNeeds& needs) {
-    if (is_masked()) return masked_rows_after_texts(texts, needs);
+// One pass, over the unread rows of these texts and those that their drafts are made of.
+SourceLogits HeadTexts::run_texts(std::span<const TextEnd> texts, const model::LogitNeeds& needs) {
     read_early(texts);
     begin_pass();
     for (const TextEnd& end : texts) {
-        add_rows(end.slot, end.tokens, n_known(end.slot) - text(end.slot).n_read);
-        logit_rows_.push_back(static_cast<int>(rows_.size()) - 1);
+        add_rows(end.slot, end.tokens, n_unread(end.slot));
+        if (has_context()) continue;
+        for (int back = head_.block; back > 0; --back)
+            logit_rows_.push_back(static_cast<int>(rows_.size()) - back);
+        add_masked_rows(end.slot);
     }
+    if (has_context()) run_context(texts);
     if (head_.has_prefix) run_prefix();
-    const model::PassResult result = module_at(0).forward({.rows = rows_,
-                                                           .logit_rows = logit_rows_,
-                                                           .hidden_layers = state_layers_,
-                                                           .mask = model::Mask::causal,
-                                                           .needs = needs_of_pass(needs),
-                                                           .summary_vocab = summary_vocab(),
-                                                           .features = features_});
+    const model::PassResult result =
+        module_at(0).forward({.rows = rows_,
+                              .logit_rows = logit_rows_,
+                              .hidden_layers = state_layers_,
+                              .mask = model::Mask::causal,
+                              .block_rows = has_context() ? model::Decoder::kMaxRows : head_.block,
+                              .needs = needs_of_pass(needs),
+                              .summary_vocab = summary_vocab(),
+                              .features = features_});
     for (std::size_t i = 0; i < texts.size(); ++i) {
-        const auto row = static_cast<std::size_t>(logit_rows_[i]);
-        text(texts[i].slot).states.assign(1, next_features(result, rows_.size(), row));
+        Text& own = text(texts[i].slot);
+        own.states.clear();
+        if (!is_masked())
+            own.states.push_back(
+                next_features(result, rows_.size(), static_cast<std::size_t>(logit_rows_[i * block()])));
         mark_read(texts[i].slot);
     }
     return logits_of(result, needs);
 }
 
+SourceLogits HeadTexts::rows_after_texts(std::span<const TextEnd> texts, const model::LogitNeeds& needs) {
+    if (n_ahead() == 1) return run_texts(texts, needs);
+    first_.clear();
+    first_summaries_.clear();
+    for (std::size_t begin = 0, end = 0; begin < texts.size(); begin = end) {
+        for (std::size_t rows = 0; end < texts.size(); ++end) {
+            rows += is_masked() ? rows_of_draft(texts[end].slot) + (has_context() ? 1 : 0) : 2 * block() - 1;
+            if (end > begin && rows > max_rows()) break;
+        }
+        const SourceLogits rows = run_texts(texts.subspan(begin, end - begin), needs);
+        std::size_t at = 0;
+        for (const TextEnd& each : texts.subspan(begin, end - begin)) {
+            const std::size_t n = is_masked() ? rows_of_draft(each.slot) : block();
+            text(each.slot).ahead.clear();
+            keep_ahead(text(each.slot), rows, at, n);
+            at += n;
+        }
+    }
+    return first_rows();
+}
+
+// Of so many rows what is asked for, the first, and what will be.
+void HeadTexts::keep_ahead(Text& own, const SourceLogits& rows, std::size_t first, std::size_t n) {
+    const std::span<const float> now = rows.row(first);
+    first_.insert(first_.end(), now.begin(), now.end());
+    if (!rows.summaries.empty()) first_summaries_.push_back(rows.summaries[first]);
+    std::vector<float>& ahead = own.ahead.emplace_back();
+    for (std::size_t i = 1; i < n; ++i) {
+        const std::span<const float> row = rows.row(first + i);
+        ahead.insert(ahead.end(), row.begin(), row.end());
+    }
+}
+
 void HeadTexts::mark_read(int slot) {
     Text& own = text(slot);
+    const std::size_t n_kept = block() + n_unread(slot) % block(); // from a block's first row on
     own.n_read = n_known(slot);
-    own.last.assign(own.features.end() - static_cast<std::ptrdiff_t>(width()), own.features.end());
+    own.last.assign(own.features.end() - static_cast<std::ptrdiff_t>(n_kept * width()), own.features.end());
     own.features.clear();
 }
 
-// ---- masked rows: all that is drafted behind a text comes of its first pass ----
+// ---- masked rows: all that is drafted behind a text comes of its pass ----
 
 // Of a text's first pass, those whose logits are drafts.
 std::size_t HeadTexts::rows_of_draft(int slot) {
@@ -270,6 +342,7 @@ std::size_t HeadTexts::rows_of_draft(int slot) {
 // Behind the text's last row those of its draft but for the first, which is that row's or, behind a context, masked
 // too.
 void HeadTexts::add_masked_rows(int slot) {
+    if (!is_masked()) return;
     for (std::size_t i = has_context() ? 0 : 1; i < rows_of_draft(slot); ++i) {
         logit_rows_.push_back(static_cast<int>(rows_.size()));
         rows_.push_back({head_.mask_token, slot, rows_.back().position + 1, static_cast<int>(rows_.size()) - 1});
@@ -287,76 +360,6 @@ void HeadTexts::run_context(std::span<const TextEnd> texts) {
         rows_.push_back({end.tokens[position], end.slot, static_cast<int>(position), -1});
         add_masked_rows(end.slot);
     }
-}
-
-// Of these texts, one pass over whose masked rows has room.
-void HeadTexts::run_masked(std::span<const TextEnd> texts, const model::LogitNeeds& needs) {
-    read_early(texts);
-    begin_pass();
-    for (const TextEnd& end : texts) {
-        add_rows(end.slot, end.tokens, n_known(end.slot) - text(end.slot).n_read);
-        if (has_context()) continue;
-        logit_rows_.push_back(static_cast<int>(rows_.size()) - 1);
-        add_masked_rows(end.slot);
-    }
-    if (has_context()) run_context(texts);
-    const model::PassResult result =
-        modules_.front()->forward({.rows = rows_,
-                                   .logit_rows = logit_rows_,
-                                   .hidden_layers = {},
-                                   .mask = has_context() ? model::Mask::block : model::Mask::causal,
-                                   .needs = needs_of_pass(needs),
-                                   .summary_vocab = summary_vocab(),
-                                   .features = features_});
-    const SourceLogits rows = logits_of(result, needs);
-    std::size_t at = 0;
-    for (const TextEnd& end : texts) {
-        std::vector<float>& masked = text(end.slot).masked;
-        masked.clear();
-        const std::size_t n = rows_of_draft(end.slot);
-        for (std::size_t depth = 0; depth < n; ++depth) {
-            const std::span<const float> row = rows.row(at + depth);
-            masked.insert(masked.end(), row.begin(), row.end());
-        }
-        first_.insert(first_.end(), masked.begin(), masked.begin() + static_cast<std::ptrdiff_t>(rows.vocab));
-        if (!rows.summaries.empty()) first_summaries_.push_back(rows.summaries[at]);
-        mark_read(end.slot);
-        at += n;
-    }
-}
-
-// Keeps the rows of all depths, and returns what follows each text.
-SourceLogits HeadTexts::masked_rows_after_texts(std::span<const TextEnd> texts, const model::LogitNeeds& needs) {
-    first_.clear();
-    first_summaries_.clear();
-    for (std::size_t begin = 0; begin < texts.size();) {
-        std::size_t end = begin;
-        for (std::size_t rows = 0; end < texts.size(); ++end) {
-            rows += rows_of_draft(texts[end].slot) + (has_context() ? 1 : 0);
-            if (end > begin && rows > max_rows()) break;
-        }
-        run_masked(texts.subspan(begin, end - begin), needs);
-        begin = end;
-    }
-    const auto vocab = static_cast<std::size_t>(vocab_);
-    return {first_, vocab, vocab, first_summaries_};
-}
-
-// The same row for all nodes of a depth.
-SourceLogits HeadTexts::masked_rows_after(std::span<const NewNodes> trees, const model::LogitNeeds& needs) {
-    const auto vocab = static_cast<std::size_t>(vocab_);
-    first_.clear();
-    first_summaries_.clear();
-    for (const NewNodes& tree : trees)
-        for (const TreeNode& node : tree.nodes) {
-            const int depth = 1 + depth_of(tree.slot, node.parent);
-            const auto row = std::span(text(tree.slot).masked).subspan(static_cast<std::size_t>(depth) * vocab, vocab);
-            first_.insert(first_.end(), row.begin(), row.end());
-            if (needs.summary != model::LogitSummary::none)
-                first_summaries_.push_back(model::kernels::best_kernels().logit_stats(row.data(), vocab_, 0));
-            nodes(tree.slot).push_back(node);
-        }
-    return {first_, vocab, vocab, first_summaries_};
 }
 
 // ---- drafted rows ----
@@ -382,30 +385,51 @@ int HeadTexts::depth_of(int slot, int node) const {
     return depth;
 }
 
-// What a row behind this one of the pass gets in place of the target's states.
+// What the rows behind a block of the pass get in place of the target's states.
 std::vector<float> HeadTexts::next_features(const model::PassResult& result, std::size_t n_rows,
-                                            std::size_t row) const {
+                                            std::size_t first) const {
     std::vector<float> next;
-    const auto add = [&](std::span<const float> rows) {
+    const auto add = [&](std::span<const float> rows, std::size_t row) {
         const std::size_t width = rows.size() / n_rows;
         const std::span<const float> own = rows.subspan(row * width, width);
         next.insert(next.end(), own.begin(), own.end());
     };
-    if (head_.state == HeadState::features || head_.state == HeadState::grown) add(features_);
     const std::size_t of_layer = result.hidden.size() / std::max<std::size_t>(state_layers_.size(), 1);
-    for (std::size_t layer = 0; layer < state_layers_.size(); ++layer)
-        add(result.hidden.subspan(layer * of_layer, of_layer));
+    for (std::size_t row = first; row < first + block(); ++row) {
+        if (head_.state == HeadState::features || head_.state == HeadState::grown) add(features_, row);
+        for (std::size_t layer = 0; layer < state_layers_.size(); ++layer)
+            add(result.hidden.subspan(layer * of_layer, of_layer), row);
+    }
     return next;
 }
 
-SourceLogits HeadTexts::rows_after_nodes(std::span<const NewNodes> trees, model::LogitNeeds needs) {
-    if (is_masked()) return masked_rows_after(trees, needs);
+// The rows of the block that ends with this node, behind those that the cache holds and `blocks`.
+void HeadTexts::add_block(int slot, const TreeNode& node, std::vector<TreeNode>& blocks) {
+    std::vector<TokenId> tokens = {node.token};
+    int behind = node.parent;
+    for (; tokens.size() < block(); behind = nodes(slot)[static_cast<std::size_t>(behind)].parent)
+        tokens.insert(tokens.begin(), nodes(slot)[static_cast<std::size_t>(behind)].token);
+    const auto place = static_cast<std::size_t>(behind + 1);
+    const std::vector<float>& states = text(slot).states[place];
+    features_.insert(features_.end(), states.begin(), states.end());
+    int parent = text(slot).last_rows[place];
+    auto row = static_cast<int>(drafted_[static_cast<std::size_t>(slot)].size() + blocks.size());
+    for (const TokenId token : tokens) {
+        blocks.push_back({token, parent});
+        parent = row++;
+    }
+}
+
+// One pass, over the blocks that end with these nodes.
+SourceLogits HeadTexts::run_nodes(std::span<const NewNodes> trees, const model::LogitNeeds& needs) {
     features_.clear();
-    for (const NewNodes& tree : trees)
-        for (const TreeNode& node : tree.nodes) {
-            const std::vector<float>& state = text(tree.slot).states[static_cast<std::size_t>(node.parent + 1)];
-            features_.insert(features_.end(), state.begin(), state.end());
-        }
+    std::vector<std::vector<TreeNode>> blocks(trees.size());
+    std::vector<NewNodes> rows;
+    for (std::size_t i = 0; i < trees.size(); ++i) {
+        for (const TreeNode& node : trees[i].nodes)
+            add_block(trees[i].slot, node, blocks[i]);
+        rows.push_back({trees[i].slot, blocks[i]});
+    }
     // Nodes of a pass lie equally deep.
     const NewNodes& first = trees.front();
     const int depth = 1 + depth_of(first.slot, first.nodes.front().parent);
@@ -414,8 +438,9 @@ SourceLogits HeadTexts::rows_after_nodes(std::span<const NewNodes> trees, model:
     if (is_apart)
         for (const NewNodes& tree : trees)
             module.cache().truncate(tree.slot, 0);
-    tree_rows_.set(trees, nodes_, [&](int slot) { return static_cast<int>(text(slot).n_read); });
+    tree_rows_.set(rows, drafted_, [&](int slot) { return static_cast<int>(text(slot).n_read); });
     model::Pass pass = tree_rows_.pass(needs_of_pass(needs), summary_vocab());
+    pass.block_rows = head_.block;
     pass.hidden_layers = state_layers_;
     pass.features = features_;
     pass.features_are_own = head_.state == HeadState::before_norm || head_.state == HeadState::after_norm;
@@ -428,10 +453,62 @@ SourceLogits HeadTexts::rows_after_nodes(std::span<const NewNodes> trees, model:
     }
     const model::PassResult result = module.forward(pass);
     std::size_t row = 0;
-    for (const NewNodes& tree : trees)
-        for (std::size_t i = 0; i < tree.nodes.size(); ++i, ++row)
-            text(tree.slot).states.push_back(next_features(result, pass.rows.size(), row));
+    for (std::size_t i = 0; i < trees.size(); ++i) {
+        Text& own = text(trees[i].slot);
+        auto last = static_cast<int>(drafted_[static_cast<std::size_t>(trees[i].slot)].size() - blocks[i].size()) - 1;
+        for (const TreeNode& node : trees[i].nodes) {
+            own.states.push_back(next_features(result, pass.rows.size(), row));
+            own.last_rows.push_back(last += head_.block);
+            nodes(trees[i].slot).push_back(node);
+            row += block();
+        }
+    }
     return logits_of(result, needs);
+}
+
+SourceLogits HeadTexts::rows_after_nodes(std::span<const NewNodes> trees, model::LogitNeeds needs) {
+    const NewNodes& front = trees.front();
+    const auto depth = static_cast<std::size_t>(1 + depth_of(front.slot, front.nodes.front().parent));
+    if (depth % n_ahead() != 0) return rows_ahead(trees, needs);
+    if (n_ahead() == 1) return run_nodes(trees, needs);
+    first_.clear();
+    first_summaries_.clear();
+    for (std::size_t begin = 0, end = 0; begin < trees.size(); begin = end) {
+        for (std::size_t rows = 0; end < trees.size(); ++end) {
+            rows += trees[end].nodes.size() * block();
+            if (end > begin && rows > max_rows()) break;
+        }
+        const SourceLogits rows = run_nodes(trees.subspan(begin, end - begin), needs);
+        std::size_t at = 0;
+        for (const NewNodes& tree : trees.subspan(begin, end - begin))
+            for (std::size_t i = 0; i < tree.nodes.size(); ++i, at += block())
+                keep_ahead(text(tree.slot), rows, at, block());
+    }
+    return first_rows();
+}
+
+// Without a pass: the one of the text or node above has drafted this deep, alike for all nodes behind it.
+SourceLogits HeadTexts::rows_ahead(std::span<const NewNodes> trees, const model::LogitNeeds& needs) {
+    const auto vocab = static_cast<std::size_t>(vocab_);
+    first_.clear();
+    first_summaries_.clear();
+    for (const NewNodes& tree : trees)
+        for (const TreeNode& node : tree.nodes) {
+            Text& own = text(tree.slot);
+            const std::size_t n = static_cast<std::size_t>(1 + depth_of(tree.slot, node.parent)) % n_ahead();
+            int behind = node.parent;
+            for (std::size_t i = 1; i < n; ++i)
+                behind = nodes(tree.slot)[static_cast<std::size_t>(behind)].parent;
+            const auto row = std::span(own.ahead[static_cast<std::size_t>(behind + 1)]).subspan((n - 1) * vocab, vocab);
+            first_.insert(first_.end(), row.begin(), row.end());
+            if (needs.summary != model::LogitSummary::none)
+                first_summaries_.push_back(model::kernels::best_kernels().logit_stats(row.data(), vocab_, 0));
+            nodes(tree.slot).push_back(node);
+            own.states.emplace_back();
+            own.ahead.emplace_back();
+            own.last_rows.push_back(-1);
+        }
+    return first_rows();
 }
 
 // Of the target's tokens: those that the head does not know cannot come.

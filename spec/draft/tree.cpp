@@ -79,7 +79,8 @@ void TreeDrafter::propose(std::span<const DraftTask> tasks) {
     for (const DraftTask& task : tasks) {
         Slot& slot = of(task);
         slot.text.assign(task.tokens.begin(), task.tokens.end());
-        slot.growth.begin(task, {source_->context_of(task.slot), source_->context()},
+        const std::size_t text = task.tokens.size();
+        slot.growth.begin(task, {source_->context_of(task.slot), text + source_->nodes_behind(text)},
                           {rows - slot.growth.n_proposed() - 1, static_cast<int>(tasks.size())});
         if (!slot.growth.frontier().empty()) growing.push_back(&slot);
     }

@@ -87,6 +87,19 @@ TEST(Trees, AreRefusedBeforePassesWhereAModelHasNone) {
     EXPECT_NE(ended.err.find("--tree: --target " + falcon + "target: token trees"), std::string::npos) << ended.err;
 }
 
+TEST(Heads, WhoseDraftsDependOnRoundsAreNotRecorded) {
+    const std::string heads = std::string(ENTRODRAFT_SOURCE_DIR) + "/tests/model/heads/";
+    const test::ScratchFile input(R"({"prompt_token_ids": [1, 2, 3, 4]})");
+    const entrodraft::TemporaryDirectory work;
+    for (const std::string command : {"record", "tune"}) {
+        const test::Ended ended =
+            test::run({command, "--target", heads + "target", "--head", heads + "falcon", "--input", input.path(),
+                       "--output", (work.path() / "out").string(), "--threads", "1"});
+        EXPECT_EQ(ended.code, 2);
+        EXPECT_NE(ended.err.find("depends on where rounds begin"), std::string::npos) << ended.err;
+    }
+}
+
 // ---- heads in the tools ----
 
 const Strings kModels = {"--target", kHeads + "/target", "--threads", "1", "--quiet"};

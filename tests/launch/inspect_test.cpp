@@ -207,6 +207,12 @@ TEST(Inspect, SaysWhatAHeadReadsAndHolds) {
               alone["ranks"][0]["total_bytes"].get<int>());
     const Json medusa = Json::parse(inspect(target + "--head " + demo + "medusa").out);
     EXPECT_EQ(medusa["head"]["modules"], medusa["head"]["max_tokens"]);
+    const std::string heads = ENTRODRAFT_SOURCE_DIR "/tests/model/heads/";
+    const auto of_small = [&](const std::string& name) {
+        return inspect("--model " + heads + "target --head " + heads + name).out;
+    };
+    EXPECT_NE(of_small("falcon").find("any number of tokens, 2 a pass"), std::string::npos) << of_small("falcon");
+    EXPECT_NE(of_small("blockwise").find("at most 4 tokens"), std::string::npos) << of_small("blockwise");
     const Json none = Json::parse(inspect(target + "--head " + kGolden + "/../heads/eagle3").out);
     EXPECT_EQ(none["pair"]["possible"], false);
     EXPECT_EQ(inspect(target + "--head " + demo + "eagle3 --draft " + demo + "draft").code, 2);

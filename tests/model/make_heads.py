@@ -18,6 +18,7 @@ vllm/model_executor/models/medusa.py of github.com/vllm-project/vllm, 01dbb08:
     Hydra            github.com/zankner/Hydra                           3f39fbd
     ArcticInference  github.com/snowflakedb/ArcticInference             9d46438
     dflash           github.com/z-lab/dflash                            44947fb
+    Falcon           github.com/Bestpay-inc/Falcon                      367030e
 
 heads/target, heads/mimo   targets: config.json, model.safetensors, tokenizer.json; mimo has its MTP layer inside
 heads/NAME/                config.json, weights, and for all (heads/mimo too)
@@ -178,6 +179,7 @@ class Head:
     """
 
     MISTAKES = ()
+    TREE, ACCEPTED = TREE, ACCEPTED
     MAX_DEPTH = 3  # of a node with logits
     DTYPE = torch.float16
 
@@ -1319,6 +1321,182 @@ class DflashSpeculators(Dflash):
             yield [full[1 + depth] for depth in [0, *DEPTH[:len(tokens)]]]
 
 
+class Blockwise(Head):
+    """Blockwise parallel decoding: heads.i maps the feature of the last token that the target has read to the token i
+    positions behind it. Nobody has published one, and the paper's code is not torch's: the reference is the paper's
+    layer, of torch's modules."""
+
+    MISTAKES = ("unnormed", "next head", "no residual", "activated output")
+    BLOCK, INNER = 5, 40
+    MAX_DEPTH = BLOCK - 2
+
+    def build(self):
+        self.config = {"model_type": "blockwise", "base_model_name_or_path": "../target", "block_size": self.BLOCK,
+                       "hidden_size": HIDDEN, "intermediate_size": self.INNER, "hidden_act": "relu"}
+        for i in range(2, self.BLOCK + 1):
+            for name, rows, columns in ("hidden", self.INNER, HIDDEN), ("output", HIDDEN, self.INNER):
+                self.files[f"heads.{i}.{name}.weight"] = self.normal(rows, columns)
+                self.files[f"heads.{i}.{name}.bias"] = self.normal(rows, scale=0.5)
+
+    def logits(self, text, path, mistake=None, accepted=0):
+        inputs, normed = self.target.features(text[:-1])
+        x = (inputs[-1] if mistake == "unnormed" else normed)[-1]
+        i = min(2 + len(path) + (mistake == "next head"), self.BLOCK)
+        y = linear(self.weights, f"heads.{i}.output", linear(self.weights, f"heads.{i}.hidden", x).relu())
+        y = y.relu() if mistake == "activated output" else y
+        return self.target.head @ (y if mistake == "no residual" else x + y)
+
+    def reference(self, rounds):
+        heads = torch.nn.ModuleDict({
+            str(i): torch.nn.ModuleDict({"hidden": torch.nn.Linear(HIDDEN, self.INNER),
+                                         "output": torch.nn.Linear(self.INNER, HIDDEN)})
+            for i in range(2, self.BLOCK + 1)})
+        heads.load_state_dict({name.removeprefix("heads."): weight for name, weight in self.float32().items()})
+        for text, tokens in rounds:
+            feature = self.target.model.model(input_ids=torch.tensor([text[:-1]])).last_hidden_state[0, -1]
+            modules = [heads[str(2 + depth)] for depth in [0, *DEPTH[:len(tokens)]]]
+            yield [self.target.model.lm_head(feature + each["output"](torch.relu(each["hidden"](feature))))
+                   for each in modules]
+
+
+class Falcon(Head):
+    """Falcon: rows of K see one another, the last K draft as many tokens, and behind these K rows with the states of
+    the K before them as many again. Blocks begin at the first row of each round's pass, which reads K - 1 rows again
+    where fewer than K are new. The reference is the repository's class with its cache and masks; it passes on all that
+    torch's LSTM returns, of which its layers can take the output alone."""
+
+    MISTAKES = ("causal", "blocks of the text", "hidden first", "unnormed", "final norm", "input norm", "swapped",
+                "one state", "carried state", "order of gates", "one bias")
+    TREE = [-1, -1, 0, 0, 1, 2, 4, 5, 5, 6, 7]
+    ACCEPTED = [[0, 2], [1, 4, 6], [], [1]]
+    MAX_DEPTH, K = 5, 2
+
+    def build(self):
+        self.shape, self.lengths = HEAD_SHAPE, []
+        self.config = llama_config(num_hidden_layers=2, k_mask=self.K, qkv_bias=True)
+        self.files["embed_tokens.weight"] = self.target.model.model.embed_tokens.weight.detach().clone()
+        for i, inputs in enumerate([2 * HIDDEN, HIDDEN]):
+            self.files[f"lstm.weight_ih_l{i}"] = self.normal(4 * HIDDEN, inputs, scale=2 / math.sqrt(inputs))
+            self.files[f"lstm.weight_hh_l{i}"] = self.normal(4 * HIDDEN, HIDDEN)
+            self.files[f"lstm.bias_ih_l{i}"] = self.normal(4 * HIDDEN, scale=0.5)
+            self.files[f"lstm.bias_hh_l{i}"] = self.normal(4 * HIDDEN, scale=0.5)
+            self.layer(f"layers.{i}", self.shape, bias=True)
+        self.files["layers.1.input_layernorm.weight"] = self.norm_weight()
+
+    def save(self, directory):
+        torch.save(self.files, directory / "pytorch_model.bin")
+
+    def ends(self, n, mistake):
+        """Behind the last row that each of the n of a text sees, by the rounds so far."""
+        if n not in self.lengths:
+            self.lengths.append(n)
+        ends, before = [], 0
+        for length in self.lengths[:self.lengths.index(n) + 1]:
+            first = before if length - before >= self.K else before - (self.K - 1)
+            ends[first:] = [min(length, first + ((row - first) // self.K + 1) * self.K) for row in range(first, length)]
+            before = length
+        if mistake == "blocks of the text":
+            ends = [min(n, (row // self.K + 1) * self.K) for row in range(n)]
+        return list(range(1, n + 1)) if mistake == "causal" else ends
+
+    def cell(self, number, x, mistake):
+        w, h, c, outputs = self.weights, torch.zeros(HIDDEN).double(), torch.zeros(HIDDEN).double(), []
+        for row in x:
+            gates = w[f"lstm.weight_ih_l{number}"] @ row + w[f"lstm.bias_ih_l{number}"]
+            if mistake != "one bias":
+                gates = gates + w[f"lstm.bias_hh_l{number}"]
+            if mistake == "carried state":
+                gates = gates + w[f"lstm.weight_hh_l{number}"] @ h
+            i, f, g, o = gates.chunk(4)
+            if mistake == "order of gates":
+                g, o = o, g
+            c = i.sigmoid() * g.tanh() + (f.sigmoid() * c if mistake == "carried state" else 0)
+            h = o.sigmoid() * c.tanh()
+            outputs.append(h)
+        return torch.stack(outputs)
+
+    def forward(self, h, tokens, ends, mistake):
+        w, e = self.weights, self.target.embeddings[torch.tensor(tokens)]
+        x = torch.cat([h, e] if mistake == "hidden first" else [e, h], -1)
+        x = self.cell(1, self.cell(0, x, mistake), mistake)
+        positions = torch.arange(len(x))
+        hidden_keys = positions[None] >= torch.tensor(ends)[:, None]
+        for i in range(2):
+            name, y = f"layers.{i}", x
+            if i > 0:
+                y = rms(x, w[f"{name}.input_layernorm.weight"], self.shape.eps)
+            elif mistake == "input norm":
+                y = rms(x)
+            q, k, v = (split_heads(linear(w, f"{name}.self_attn.{each}_proj", y), heads)
+                       for each, heads in (("q", self.shape.heads), ("k", self.shape.kv_heads),
+                                           ("v", self.shape.kv_heads)))
+            q, k = rotate(q, positions, self.shape.theta), rotate(k, positions, self.shape.theta)
+            x = x + linear(w, f"{name}.self_attn.o_proj", attend(q, k, v, hidden_keys))
+            x = x + gated_mlp(w, f"{name}.mlp", rms(x, w[f"{name}.post_attention_layernorm.weight"], self.shape.eps))
+        return x
+
+    def logits(self, text, path, mistake=None, accepted=0):
+        inputs, normed = self.target.features(text[:-1])
+        h, tokens = inputs[-1] if mistake == "unnormed" else normed, list(text[1:])
+        ends = self.ends(len(h), mistake)
+        x = self.forward(h, tokens, ends, mistake)
+        for first in range(0, len(path) - self.K + 1, self.K):
+            states = x[-1:].expand(self.K, -1) if mistake == "one state" else x[-self.K:]
+            h, tokens = torch.cat([h, states]), tokens + path[first:first + self.K]
+            n = len(tokens)
+            ends = ends + (list(range(n - self.K + 1, n + 1)) if mistake == "causal" else [n] * self.K)
+            x = self.forward(h, tokens, ends, mistake)
+        row = len(path) % self.K
+        state = x[-self.K + (self.K - 1 - row if mistake == "swapped" else row)]
+        return self.target.head @ (rms(state) if mistake == "final norm" else state)
+
+    def reference(self, rounds):
+        nets = importlib.import_module("models.cnets")
+        config = nets.FConfig(**self.config)
+        config.rope_scaling = None
+        model = nets.Model(config)
+        model.load_state_dict(self.float32())
+        model.eval()
+        lstm = model._modules.pop("lstm")
+        model.lstm = lambda x: lstm(x)[0]
+        head, k, cache, before = self.target.head.float(), self.K, None, 0
+        for text, tokens in rounds:
+            model.reset()
+            n = len(text) - 1
+            hidden = self.target.model.model(input_ids=torch.tensor([text[:-1]])).last_hidden_state
+            if cache is not None and n - before < k:
+                cache = [[each[:, :, :1 - k] for each in layer] for layer in cache]
+                before -= k - 1
+            out, cache = model(hidden[:, before:], torch.tensor([text[1 + before:]]), past_key_values=cache,
+                               use_cache=True)
+            before, past = n, cache
+            rows = [head @ out[0, -k]]
+            states = {-1: out[0, -k:]}  # by the node that a block ends with
+            seen = {-1: []}  # rows of the tree that a block sees
+            for depth in range(1, self.MAX_DEPTH + 1):
+                level = [node for node in range(len(tokens)) if len(ancestry(node, self.TREE)) == depth]
+                if depth % k == 0:
+                    base, first = past[0][0].shape[2] - n, {}
+                    for i, node in enumerate(level):
+                        behind = ([-1] + ancestry(node, self.TREE))[-1 - k]
+                        seen[node] = seen[behind] + list(range(base + i * k, base + i * k + k))
+                        first[node] = states[behind]
+                    mask = torch.zeros(1, 1, len(level) * k, base + len(level) * k)
+                    for i, node in enumerate(level):
+                        mask[0, 0, i * k:i * k + k, seen[node]] = 1
+                    model.tree_mask = mask
+                    ids = [tokens[each] for node in level for each in ancestry(node, self.TREE)[-k:]]
+                    positions = [n + depth - k + j for _ in level for j in range(k)]
+                    out, past = model(torch.cat([first[node] for node in level])[None], torch.tensor([ids]),
+                                      position_ids=torch.tensor([positions]), past_key_values=past, use_cache=True)
+                    for i, node in enumerate(level):
+                        states[node] = out[0, i * k:i * k + k]
+                for node in level:
+                    behind = ([-1] + ancestry(node, self.TREE))[-1 - depth % k]
+                    rows.append(head @ states[behind][depth % k])
+            yield rows
+
+
 def source_class(file, name, **names):
     """A class of a checkout without its module, which asks for older packages."""
     source = (SOURCES / file).read_text()
@@ -1342,6 +1520,7 @@ CLASSES = {
     "arctic-mlp": ArcticMlp, "arctic-lstm": ArcticLstm, "arctic-rnn": ArcticRnn,
     "hydra": Hydra, "hydra-prefix": HydraPrefix, "dflash": Dflash, "peagle-two-layers": PeagleTwoLayers,
     "hydra-offset": HydraOffset, "dflash-speculators": DflashSpeculators,
+    "blockwise": Blockwise, "falcon": Falcon,
 }
 
 
@@ -1437,31 +1616,31 @@ def write_json(file, value):
     file.write_text(json.dumps(value, indent=1, sort_keys=True) + "\n")
 
 
-def ancestry(node):
+def ancestry(node, tree=TREE):
     """The node and its parents, the root left out."""
-    return [] if node < 0 else [*ancestry(TREE[node]), node]
+    return [] if node < 0 else [*ancestry(tree[node], tree), node]
 
 
 def make_rounds(head, generator):
     """[(text, tokens of the tree's nodes), ...]; siblings differ; one token in three is the head's best."""
-    count = sum(depth <= head.MAX_DEPTH for depth in DEPTH)
+    count = sum(len(ancestry(node, head.TREE)) <= head.MAX_DEPTH for node in range(len(head.TREE)))
     known = torch.tensor(head.known())
     draw = lambda choices: choices[torch.randint(len(choices), (1,), generator=generator).item()]  # noqa: E731
     text = torch.randint(1, VOCAB, (PROMPT,), generator=generator).tolist()
     prompt, rounds = list(text), []
     text.append(target_best(head.target, text))
-    for accepted in ACCEPTED:
+    for accepted in head.ACCEPTED:
         tokens = []
         for node in range(count):
-            path = [tokens[i] for i in ancestry(TREE[node])]
+            path = [tokens[i] for i in ancestry(head.TREE[node], head.TREE)]
             row = head.logits(text, path)[known]
-            taken = {tokens[i] for i in range(node) if TREE[i] == TREE[node]}
+            taken = {tokens[i] for i in range(node) if head.TREE[i] == head.TREE[node]}
             best = known[row.argmax()].item()
             tokens.append(best if node % 3 == 0 and best not in taken
                           else draw([token for token in known.tolist() if token not in taken]))
         rounds.append((list(text), tokens))
         accepted = [node for node in accepted if node < count]
-        taken = {tokens[i] for i in range(count) if TREE[i] == (accepted[-1] if accepted else -1)}
+        taken = {tokens[i] for i in range(count) if head.TREE[i] == (accepted[-1] if accepted else -1)}
         text = text + [tokens[node] for node in accepted]
         text.append(draw([token for token in range(1, VOCAB) if token not in taken]))
     return prompt, rounds
@@ -1477,9 +1656,9 @@ def check_mistakes(head, rounds, rows):
     for mistake in head.MISTAKES:
         effect = 0.0
         for i, (text, tokens) in enumerate(rounds):
-            accepted = len([node for node in ACCEPTED[i - 1] if node < len(tokens)]) if i else 0
+            accepted = len([node for node in head.ACCEPTED[i - 1] if node < len(tokens)]) if i else 0
             for node in range(-1, len(tokens)):
-                wrong = head.logits(text, [tokens[j] for j in ancestry(node)], mistake, accepted)
+                wrong = head.logits(text, [tokens[j] for j in ancestry(node, head.TREE)], mistake, accepted)
                 right = rows[i][node + 1]
                 if not torch.equal(wrong.isnan(), right.isnan()):
                     effect = math.inf
@@ -1496,7 +1675,7 @@ def numbers(row):
 
 def write_head(head, generator, directory):
     prompt, rounds = make_rounds(head, generator)
-    rows = [[head.logits(text, [tokens[i] for i in ancestry(node)]) for node in range(-1, len(tokens))]
+    rows = [[head.logits(text, [tokens[i] for i in ancestry(node, head.TREE)]) for node in range(-1, len(tokens))]
             for text, tokens in rounds]
     worst = 0.0
     for ours, theirs in zip(rows, head.reference(rounds), strict=True):
@@ -1511,7 +1690,7 @@ def write_head(head, generator, directory):
         write_json(directory / "config.json", head.config)
     head.save(directory)
     lines = [json.dumps({"n": len(text), "text": text, "root": numbers(row[0]),
-                         "nodes": [{"parent": TREE[i], "token": token, "logits": numbers(row[i + 1])}
+                         "nodes": [{"parent": head.TREE[i], "token": token, "logits": numbers(row[i + 1])}
                                    for i, token in enumerate(tokens)]}, allow_nan=False)
              for (text, tokens), row in zip(rounds, rows)]
     (directory / "expected.json").write_text(
@@ -1529,7 +1708,7 @@ def main():
     args = parser.parse_args()
     global SOURCES
     SOURCES = args.sources
-    for name in ("EAGLE", "dflash"):
+    for name in ("EAGLE", "dflash", "Falcon"):
         sys.path.insert(0, str(args.sources / name))
     torch.set_num_threads(1)
     targets = {"target": make_target(transformers.LlamaForCausalLM, transformers.LlamaConfig, "target", 1,

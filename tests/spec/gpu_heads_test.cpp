@@ -71,7 +71,7 @@ struct GpuTexts {
 
 // In 16 bits prompts are rounded otherwise than the rows behind them.
 TEST(GpuHeads, DraftForThePlainText) {
-    for (const char* name : {"eagle3", "mlp-speculator"}) {
+    for (const char* name : {"eagle3", "mlp-speculator", "falcon"}) {
         GpuTexts texts(name, WeightType::bfloat16);
         for (const auto& [temperature, tree] :
              {std::pair{0.0, "expected-gain:2:3"}, {1.0, static_cast<const char*>(nullptr)}}) {
@@ -112,7 +112,7 @@ std::vector<float> row_of(const std::string& name, WeightType type) {
 }
 
 TEST(GpuHeads, OfFewerBitsStayNearFloat32) {
-    for (const char* name : {"eagle", "eagle31-fc-norm", "hydra", "medusa", "mlp-speculator"}) {
+    for (const char* name : {"eagle", "eagle31-fc-norm", "hydra", "medusa", "mlp-speculator", "falcon", "blockwise"}) {
         const std::vector<float> reference = row_of(name, WeightType::float32);
         for (const auto& [type, bound] :
              {std::pair{WeightType::bfloat16, 0.1}, {WeightType::float16, 0.02}, {WeightType::int8, 0.2}}) {

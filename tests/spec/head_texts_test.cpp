@@ -66,7 +66,7 @@ struct ChangedHead {
 };
 
 TEST(BadHead, OfFormatsThatAreNotReadIsNamed) {
-    EXPECT_NE(refusal(head_directory("target")).find("not a draft head of a known format (dflash, eagle, eagle3,"),
+    EXPECT_NE(refusal(head_directory("target")).find("not a draft head of a known format (blockwise, dflash, eagle,"),
               std::string::npos);
 }
 
@@ -168,6 +168,26 @@ TEST(BadHead, LackingTensorsIsNamed) {
     EXPECT_NE(refusal(vllms.directory.path()).find("blocks.0.layers.2.weight"), std::string::npos);
     const ChangedHead scaled("medusa-vllm", [](json& config) { config["logit_scale"] = 0.5; });
     EXPECT_NE(refusal(scaled.directory.path()).find("'logit_scale'"), std::string::npos);
+}
+
+TEST(BadHead, OfOddWidthsAndMissingBlocksIsNamed) {
+    const std::tuple<const char*, const char*, std::function<void(json&)>> odd[] = {
+        {"blockwise", "'heads.6.hidden.weight' is missing", [](json& config) { config["block_size"] = 6; }},
+        {"blockwise", "'block_size' must be from 2", [](json& config) { config["block_size"] = 1; }},
+        {"blockwise", "of another target", [](json& config) { config["hidden_size"] = 64; }},
+        {"blockwise", "has shape", [](json& config) { config["intermediate_size"] = 64; }},
+        {"blockwise", "supported: relu", [](json& config) { config["hidden_act"] = "gelu"; }},
+        {"falcon", "k_mask", [](json& config) { config.erase("k_mask"); }},
+        {"falcon", "'k_mask' must be from 1", [](json& config) { config["k_mask"] = 17; }},
+        {"falcon", "of another target", [](json& config) { config["hidden_size"] = 64; }},
+        {"falcon", "has shape", [](json& config) { config["intermediate_size"] = 64; }},
+        {"falcon", "layers.2.", [](json& config) { config["num_hidden_layers"] = 3; }},
+    };
+    for (const auto& [name, named, change] : odd) {
+        const ChangedHead head(name, change);
+        const std::string message = refusal(head.directory.path());
+        EXPECT_NE(message.find(named), std::string::npos) << named << ": " << message;
+    }
 }
 
 } // namespace head_texts_test
