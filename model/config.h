@@ -18,7 +18,8 @@ enum class Activation { silu, gelu, gelu_tanh, relu };
 enum class Norm { rms, layer };
 // sinusoidal: a table like a learned one, computed. relative: scores gain a bias by distance (Raffel et al. 2020).
 enum class Positions { rotary, learned, alibi, sinusoidal, relative };
-enum class WeightType { float32, bfloat16, float16, int8, float8 }; // float8: e4m3, on GPUs only
+// int4: on CPUs only; float8: e4m3, on GPUs only.
+enum class WeightType { float32, bfloat16, float16, int8, int4, float8 };
 
 // How attention and MLP of a layer join the residual stream x.
 enum class Block {
@@ -80,8 +81,8 @@ struct FusionConfig {
     int joined_size(int hidden_size) const { return kind == Fusion::concat ? width() + hidden_size : 2 * hidden_size; }
 };
 
-std::string to_string(WeightType type); // "float32", "bfloat16", "float16", "int8", "float8"
-std::size_t bytes_of(WeightType type);  // of a weight in memory; int8's scales not counted
+std::string to_string(WeightType type); // "float32", "bfloat16", "float16", "int8", "int4", "float8"
+std::size_t bytes_of(WeightType type);  // of a weight in memory, but for int4; int8's scales not counted
 // Of activations and cache where these are of the weights' type (GPUs): of 8-bit weights what the checkpoint was made
 // for, or the wider range.
 WeightType activation_type(WeightType weights, WeightType stored);

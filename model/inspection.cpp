@@ -41,8 +41,9 @@ void add_weights(const ModelConfig& config, const RunShape& run, RankNeeds& need
     const ShardShapes shapes = shapes_of(config, needs.shard);
     const auto add = [&](MatrixShape shape, int times, WeightType type) {
         if (shape.outputs == 0 || shape.inputs == 0) return;
-        const std::uint64_t bytes =
-            run.on_gpu ? gpu_matrix_bytes(shape, type) : PackedMatrix(shape.outputs, shape.inputs, type, 1).bytes();
+        const std::uint64_t bytes = run.on_gpu
+                                        ? gpu_matrix_bytes(shape, type)
+                                        : PackedMatrix(shape.outputs, shape.inputs, type, 1, shape.first_input).bytes();
         needs.weight_bytes += static_cast<std::uint64_t>(times) * bytes;
     };
     add(shapes.embedding, 1, run.on_gpu ? cache_type(config, run) : run.type);
@@ -145,8 +146,9 @@ std::uint64_t activation_bytes(const ModelConfig& config, const RunShape& run, c
         std::max({config.hidden_size, config.embedding_size, shapes.layer.output.inputs, shapes.layer.down.inputs,
                   static_cast<int>(shard.expert.size()), latent.query_rank, latent.rank, latent.plain_dim});
     const std::int64_t scores = kernels::kMaxQueries * in_units(run.length, KvCache::kBlock);
-    const std::int64_t of_thread = std::int64_t{kMaxRows} * config.hidden_size + scores +
-                                   static_cast<std::int64_t>(kernels::linear_scratch_floats(kMaxRows, widest));
+    const std::int64_t of_thread =
+        std::int64_t{kMaxRows} * config.hidden_size + scores +
+        static_cast<std::int64_t>(kernels::linear_scratch_floats(kMaxRows, scratch_inputs(widest)));
     std::uint64_t floats = product({kMaxRows, row}) + product({run.threads, of_thread});
     if (config.positions == Positions::rotary) floats += product({run.length, config.rope.dims});
     if (config.positions == Positions::alibi) floats += product({run.length, shard.n_query_heads()});

@@ -86,10 +86,10 @@ void add_expert_shapes(const ModelConfig& config, const RankShard& shard, LayerS
     const int shared = static_cast<int>(shard.shared_expert.size());
     layer.router = {config.experts.n_experts + (config.experts.gated_shared ? 1 : 0), hidden};
     layer.expert_gate = layer.expert_up = {inner, hidden};
-    layer.expert_down = {hidden, inner};
+    layer.expert_down = {hidden, inner, shard.expert.begin};
     if (config.experts.shared_size == 0) return;
     layer.shared_gate = layer.shared_up = {shared, hidden};
-    layer.shared_down = {hidden, shared};
+    layer.shared_down = {hidden, shared, shard.shared_expert.begin};
 }
 
 std::int64_t count_parameters(const ModelConfig& config, int experts_of_layer) {
@@ -142,14 +142,16 @@ ShardShapes shapes_of(const ModelConfig& config, const RankShard& shard) {
         shapes.project_out = {embedding, hidden};
     }
     const int qkv = queries + 2 * shard.n_kv_heads() * dim;
-    shapes.layer = {{qkv, hidden}, {hidden, attended}, {}, {mlp, hidden}, {hidden, mlp}};
+    const std::int64_t first_attended = shard.heads.query_heads.begin * config.attended_dim();
+    shapes.layer = {
+        {qkv, hidden}, {hidden, attended, first_attended}, {}, {mlp, hidden}, {hidden, mlp, shard.mlp.begin}};
     if (config.gated_mlp) shapes.layer.gate = {mlp, hidden};
     if (config.is_latent()) add_latent_shapes(config, shard, shapes.layer);
     if (config.experts.n_experts > 0) add_expert_shapes(config, shard, shapes.layer);
     if (config.has_encoder()) {
         shapes.layer.cross_query = {attended, hidden};
         shapes.layer.cross_key_value = {2 * shard.n_kv_heads() * dim, hidden};
-        shapes.layer.cross_output = {hidden, attended};
+        shapes.layer.cross_output = {hidden, attended, first_attended};
     }
     shapes.first_qkv = {shapes.layer.qkv.outputs, attention_input_size(config, 0)};
 

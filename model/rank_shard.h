@@ -29,6 +29,7 @@ RankShard shard_of(const ModelConfig& config, int rank, int ranks);
 struct MatrixShape {
     int outputs = 0;
     int inputs = 0;
+    std::int64_t first_input = 0; // where they begin in a stored row, of a matrix whose inputs are sharded
 };
 struct LayerShapes {
     // Own query heads, then own key heads, then own value heads; of latent attention the vector of queries, or own

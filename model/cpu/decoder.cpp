@@ -69,7 +69,7 @@ class CpuDecoder final : public Decoder {
 std::unique_ptr<Decoder> load_cpu_decoder(const Checkpoint& checkpoint, const ModelConfig& config,
                                           const DecoderOptions& options, dist::Communicator& tp, ThreadTeam& team) {
     if (options.weight_type == WeightType::float8)
-        throw std::invalid_argument("float8 weights are for GPUs; CPUs have int8");
+        throw std::invalid_argument("float8 weights are for GPUs; CPUs have int8 and int4");
     return std::make_unique<CpuDecoder>(checkpoint, prepare_decoder(checkpoint, config, options, tp), options, tp,
                                         team);
 }

@@ -15,8 +15,8 @@ class ModelWeights::Loader {
     // Shapes, in the order in which a pass reads them.
     void make_matrices(WeightType type, int threads) {
         const ShardShapes shapes = shapes_of(config_, shard_);
-        const auto column = [&](MatrixShape shape) { return ColumnLinear(shape.outputs, shape.inputs, type, threads); };
-        const auto row = [&](MatrixShape shape) { return RowLinear(shape.outputs, shape.inputs, type, threads); };
+        const auto column = [&](MatrixShape shape) { return ColumnLinear(shape, type, threads); };
+        const auto row = [&](MatrixShape shape) { return RowLinear(shape, type, threads); };
         to_.layers.resize(static_cast<std::size_t>(config_.n_layers));
         for (int i = 0; i < config_.n_layers; ++i) {
             LayerWeights& layer = to_.layers[static_cast<std::size_t>(i)];
@@ -27,8 +27,7 @@ class ModelWeights::Loader {
             layer.up = column(has_experts ? shapes.layer.shared_up : shapes.layer.up);
             layer.down = row(has_experts ? shapes.layer.shared_down : shapes.layer.down);
             if (has_experts) {
-                const MatrixShape router = shapes.layer.router;
-                layer.router = ColumnLinear(router.outputs, router.inputs, WeightType::float32, threads);
+                layer.router = ColumnLinear(shapes.layer.router, WeightType::float32, threads);
                 for (int expert = 0; expert < config_.experts.n_experts; ++expert)
                     layer.experts.push_back({column(shapes.layer.expert_gate), column(shapes.layer.expert_up),
                                              row(shapes.layer.expert_down)});

@@ -54,7 +54,7 @@ CpuWorkspace::CpuWorkspace(const ModelConfig& model, const RankShard& held, cons
     }
     if (!config.is_encoder) logits = rows_of(index(weights.head().n_padded()));
     normed = rows_of(index(threads) * index(config.hidden_size));
-    scratch_floats = kernels::linear_scratch_floats(kMaxRows, widest);
+    scratch_floats = kernels::linear_scratch_floats(kMaxRows, scratch_inputs(widest));
     scratch = Buffer(index(threads) * scratch_floats * sizeof(float));
     lane_stats.resize(index(threads) * kMaxRows);
     summary_parts.resize(index(threads) * kMaxRows);

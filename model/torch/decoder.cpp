@@ -30,6 +30,7 @@ at::ScalarType scalar_type(WeightType type) {
     case WeightType::float16:
         return at::kHalf;
     case WeightType::int8:
+    case WeightType::int4:
     case WeightType::float8:
         break;
     }

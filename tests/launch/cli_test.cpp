@@ -62,7 +62,6 @@ TEST(Cli, UnknownCommandsAndOptionsExitTwoWithASuggestion) {
     expect_refusal(run(kPair + Strings{"--prompt", "p", "--max-new-token", "5"}), 2,
                    {"did you mean --max-new-tokens?"});
     expect_refusal(run(kPair + Strings{"--prompt", "p", "--stop-rule", "nonsense"}), 2, {"--stop-rule nonsense"});
-    expect_refusal(run(kPair + Strings{"--prompt", "p", "--dtype", "int4"}), 2, {"--dtype int4 is not supported yet"});
 }
 
 TEST(Cli, AConflictWithAConfigNamesItsLine) {

@@ -77,7 +77,7 @@ TEST(RandomWeights, MakeTheModelOfAFileThatHoldsThem) {
         const TemporaryDirectory directory;
         const Checkpoint file = written(random, directory);
         for (const WeightType type :
-             {WeightType::float32, WeightType::bfloat16, WeightType::float16, WeightType::int8}) {
+             {WeightType::float32, WeightType::bfloat16, WeightType::float16, WeightType::int8, WeightType::int4}) {
             SCOPED_TRACE(pair.filename().string() + " in " + to_string(type));
             dist::SelfComm alone;
             ThreadTeam team(2);
@@ -124,7 +124,7 @@ TEST(RandomWeights, OfEveryShardAreThoseOfTheFilesShard) {
         const Checkpoint file = written(random, directory);
         for (const int ranks : {1, 2, 4})
             for (int rank = 0; rank < ranks && ranks <= config.n_heads; ++rank)
-                for (const WeightType type : {WeightType::bfloat16, WeightType::int8}) {
+                for (const WeightType type : {WeightType::bfloat16, WeightType::int8, WeightType::int4}) {
                     SCOPED_TRACE(
                         fmt::format("{}, rank {} of {}, {}", pair.filename().string(), rank, ranks, to_string(type)));
                     EXPECT_TRUE(same_bits(matrices_of(random, config, rank, ranks, type),
