@@ -160,9 +160,11 @@ std::string trace_line(const spec::Request& request, const spec::RoundTrace& tra
         return list;
     };
     Json rest;
+    if (request.num_samples > 1) rest["sample"] = request.sample;
     rest["round"] = trace.number;
     rest["position"] = trace.position;
     rest["drafted"] = draft.tokens;
+    if (!spec::is_chain(draft.parents)) rest["parents"] = draft.parents;
     rest["entropies_nats"] = numbers(draft.entropies_nats);
     rest["probabilities"] = numbers(draft.probabilities);
     rest["draft_end"] = spec::to_string(draft.end);

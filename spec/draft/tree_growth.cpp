@@ -297,8 +297,9 @@ std::vector<int> TreeGrowth::finish() {
         if (draft.end == DraftEnd::none) draft.end = DraftEnd::no_match;
         return {};
     }
-    std::vector<int> nodes;
-    add_below(-1, proposed(), nodes);
+    std::vector<int> by_rank = proposed(), nodes;
+    std::ranges::sort(by_rank);
+    add_below(-1, by_rank, nodes);
     std::vector<int> place(nodes_.size(), -1); // in the draft
     for (const int i : nodes) {
         const int parent = node(i).parent < 0 ? -1 : place[static_cast<std::size_t>(node(i).parent)];
