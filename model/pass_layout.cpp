@@ -126,6 +126,8 @@ void PassLayout::check_wishes(const ModelConfig& config, const PassLimits& limit
     if (is_tree && !limits.any_tree) require(why_no_trees(config).empty(), "{}", why_no_trees(config));
     for (const int window : config.windows)
         require(pass.block_rows == 1 || window == 0, "rows that see their whole block need all positions");
+    require(pass.block_rows == 1 || config.n_linear_layers() == 0,
+            "linear attention has no rows that see their whole block");
     const bool is_context = config.fusion.kind == Fusion::context && !pass.features.empty();
     const bool has_features = config.is_draft_head() && (config.fusion.kind != Fusion::context || is_context);
     const int width = pass.features_are_own ? config.hidden_size : config.fusion.width();

@@ -72,10 +72,16 @@ std::optional<int> Coordinator::twin_of(int slot, const ReplicaState& state) con
         !hidden_layers_.empty())
         return std::nullopt;
     for (int other = 0; other < n_slots(); ++other)
-        if (other != slot && sequence(other) && state.is_read(other) &&
+        if (other != slot && sequence(other) && state.is_read(other) && !is_past_sharing(other) &&
             sequence(other)->request().id == sequence(slot)->request().id)
             return other;
     return std::nullopt;
+}
+
+// Whether a text has grown so long that a target's states may not go back to the end of its prompt.
+bool Coordinator::is_past_sharing(int slot) const {
+    const auto grown = static_cast<int>(sequence(slot)->tokens().size() - sequence(slot)->request().prompt.size());
+    return parts_.target_config->n_linear_layers() > 0 && grown > model::RecurrentStates::kReach;
 }
 
 bool Coordinator::admits_another(const EngineCallbacks& callbacks, int slot) {

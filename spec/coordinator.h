@@ -65,6 +65,7 @@ class Coordinator {
   private:
     bool admits_another(const EngineCallbacks& callbacks, int slot);
     std::optional<int> twin_of(int slot, const ReplicaState& state) const;
+    bool is_past_sharing(int slot) const;
     int first_position(int slot, const ReplicaState& state) const;
     void hand_out(int slot, const EngineCallbacks& callbacks);
     bool can_verify_on_device(const Request& request) const;

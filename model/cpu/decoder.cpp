@@ -39,7 +39,7 @@ class CpuDecoder final : public Decoder {
         if (failure) std::rethrow_exception(failure);
         for (const Segment& segment : workspace_.layout.segments)
             cache_->append(segment.slot, segment.end - segment.begin);
-        workspace_.merge_summaries(team_.size());
+        workspace_.merge_summaries();
         const std::size_t stride = index(weights_.head().n_padded());
         return {{workspace_.logits.as<float>(), pass.logit_rows.size() * stride},
                 stride,

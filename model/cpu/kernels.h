@@ -125,6 +125,18 @@ struct LogitStats {
 };
 LogitStats merge(const LogitStats& left, const LogitStats& right); // left holds the lower indices
 
+// A row of gated DeltaNet changes a state, [key_dim][value_dim], and reads it:
+//   delta = step (value - decay key state), state = decay state + key delta, out = query state.
+struct DeltaStepArgs {
+    float* state = nullptr;
+    const float* query = nullptr; // [key_dim]
+    const float* key = nullptr;   // [key_dim]
+    const float* value = nullptr; // [value_dim]
+    float decay = 1, step = 1;
+    int key_dim = 0, value_dim = 0; // the second a multiple of kLanes
+    float* out = nullptr;           // [value_dim]
+};
+
 struct Kernels {
     const char* name; // "amx", "avx512bf16", "avx512vnni", "avx512", "avx2", "portable"
     void (*linear)(const LinearArgs& args);
@@ -141,6 +153,9 @@ struct Kernels {
     void (*rotate_half)(float* head, const float* cosines, const float* sines, int half);
     // The same of pairs (2 i, 2 i + 1).
     void (*rotate_pairs)(float* head, const float* cosines, const float* sines, int half);
+    // out[i] = sum over j of weights[j][i] * rows[j][i], of n numbers each; a row may be null, as of zeros.
+    void (*convolve)(const float* const* rows, const float* weights, int n_rows, int n, float* out);
+    void (*delta_step)(const DeltaStepArgs& args);
     // Largest value alone, and everything.
     LogitStats (*logit_max)(const float* logits, int n, int first_index);
     LogitStats (*logit_stats)(const float* logits, int n, int first_index);

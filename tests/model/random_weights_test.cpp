@@ -50,8 +50,14 @@ TEST(RandomWeights, DependOnSeedAndTensorAndNormsMultiplyByOne) {
         EXPECT_NO_THROW(check_shapes(config, one));
         const ModelNames names = names_of(config, one);
         const LayerNames first = names.layer(0), second = names.layer(1);
-        EXPECT_NE(values_of(one, first.output.weight), values_of(other, first.output.weight));
-        EXPECT_NE(values_of(one, first.output.weight), values_of(one, second.output.weight));
+        const std::string output = (config.is_linear(0) ? first.linear_output : first.output).weight;
+        EXPECT_NE(values_of(one, output), values_of(other, output));
+        EXPECT_NE(values_of(one, output),
+                  values_of(one, (config.is_linear(1) ? second.linear_output : second.output).weight));
+        if (!first.linear_norm.weight.empty()) {
+            for (const float value : values_of(one, first.linear_norm.weight))
+                EXPECT_EQ(value, 1);
+        }
         for (const float value : read_norm(one, first.attention_norm, config.norm_offset).weight)
             EXPECT_EQ(value, 1);
         const std::vector<float> biases =
