@@ -126,6 +126,7 @@ class RowEncoder {
 
   private:
     friend class TargetRows;
+    friend class TargetGather;
     struct Slice { // of this rank's vocabulary, processed
         std::span<const float> logits;
         std::size_t stride = 0;
@@ -137,6 +138,7 @@ class RowEncoder {
 
     std::size_t n_known() const;
     Slice processed(const ScoredSequence& sequence, const model::PassResult& scores);
+    bool selects_on_device() const;
     std::size_t n_candidates() const;
     void encode_beams(const ScoredSequence& sequence, const model::PassResult& scores, std::span<std::byte> to);
     // As the row's own prefix asks.
@@ -162,7 +164,8 @@ class TargetGather {
     TargetGather(const GatherSetting& setting, dist::Communicator& replica, int n_slots);
     TargetGather(const TargetGather&) = delete; // encoders know where its setting is
 
-    int vocab_size() const { return setting_.options.vocab_size; }
+    // Tokens that count in the summaries of a pass; 0: all, to a beam search.
+    int summary_vocab(std::span<const ScoredSequence> sequences) const;
 
     // Of what is sent of the slot from now on. Whether it is verified on the device, the coordinator has broadcast.
     void begin_sequence(int slot, const Request& request, bool verified_on_device = false);

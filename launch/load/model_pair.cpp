@@ -165,14 +165,9 @@ int max_source_of(const OpenedPair& opened, int positions) {
     return positions;
 }
 
-// Some models, and beam search, run on CPUs alone: a device that was left to the program becomes one, in a line that
-// says so. Throws OrderlyFailure.
+// Some models run on CPUs alone: a device that was left to the program becomes one, in a line that says so. Throws
+// OrderlyFailure.
 void require_cpu(const OpenedPair& opened, const ModelOptions& options, ModelPair& pair) {
-    if (!options.needs_cpu.empty() && !pair.device.is_native_cpu()) { // --device auto, by the options' own check
-        pair.device = {};
-        if (pair.layout.is_writer() && !options.quiet)
-            log_line("note: --device auto: " + options.needs_cpu + " runs on CPUs alone; cpu is used");
-    }
     for (const OpenedModel* model : models_of(opened)) {
         if (pair.device.is_native_cpu()) return;
         const std::string what = model::what_needs_cpu(
@@ -297,7 +292,6 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
                                         "with merges.txt); lines of --input may give prompt_token_ids",
                                         options.needs_text, options.target));
         pair->chat = open_chat(resolve_model_directory(options.target, "--target"), options.chat_template);
-        if (options.needs_trees) require_trees(opened);
         require_heads_for_all(opened, pair->layout);
     });
     if (pair->layout.is_writer() && !options.quiet) warn_of_models(opened);

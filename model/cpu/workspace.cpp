@@ -60,7 +60,7 @@ CpuWorkspace::CpuWorkspace(const ModelConfig& model, const RankShard& held, cons
 }
 
 void CpuWorkspace::begin_pass(const Pass& pass, const KvCache& cache) {
-    layout.set(pass, config, cache, {.any_tree = true});
+    layout.set(pass, config, cache);
     attention.cover(layout.last_position);
     hidden.resize(pass.hidden_layers.size() * pass.rows.size() * index(config.hidden_size));
 }
