@@ -24,6 +24,7 @@ struct BeamOptions {
     EarlyStopping early_stopping = EarlyStopping::no;
     int num_return_sequences = 1;
 
+    int forced_tokens = 0; // last ones of the prompt that count in the length penalty: a forced BOS
     bool is_on() const { return num_beams > 0; }
 };
 // Empty when usable; else what is wrong, naming the option. Local.

@@ -90,6 +90,7 @@ std::size_t RowEncoder::row_bytes() const {
 
 model::LogitNeeds RowEncoder::needs() const {
     if (format_ == RowFormat::verified_on_device) return {model::LogitSummary::none, false};
+    if (selects_on_device()) return {model::LogitSummary::entropy, false};
     const bool is_best = format_ == RowFormat::arg_max || format_ == RowFormat::gumbel_max;
     if (!is_best || processor_) return {};
     return {format_ == RowFormat::arg_max ? model::LogitSummary::max : model::LogitSummary::none,
@@ -171,6 +172,12 @@ void RowEncoder::encode(const ScoredSequence& sequence, const model::PassResult&
     }
 }
 
+// Whether the GPU selects a beam row's first tokens, so that its logits stay there.
+bool RowEncoder::selects_on_device() const {
+    return format_ == RowFormat::beams && setting_->device && !processor_ &&
+           n_candidates() <= DeviceTreePlan::kMaxChildren && setting_->max_slice() <= DeviceTreePlan::kMaxVocab;
+}
+
 // Of a beam search, which takes as many of a row at most (BeamSearch::candidates_per_row).
 std::size_t RowEncoder::n_candidates() const {
     return static_cast<std::size_t>(num_beams_) + setting_->config->eos_token_ids.size();
@@ -192,12 +199,16 @@ void RowEncoder::encode_beams(const ScoredSequence& sequence, const model::PassR
                               std::span<std::byte> to) {
     const LogitRows slice = sent(sequence, scores);
     const auto first_token = static_cast<TokenId>(setting_->target->local_vocab().begin);
-    for (std::size_t row = 0; row < sequence.n_rows(); ++row) {
+    const auto part_of = [&](std::size_t row) -> BeamRowPart {
+        if (selects_on_device())
+            return beam_row_part(setting_->device->grown()[sequence.first_row + row].row, first_token);
         const std::span<const float> logits = slice.row(row);
         processed_.assign(logits.begin(), logits.begin() + static_cast<std::ptrdiff_t>(n_known()));
         process_beam_row(sequence, row, processed_, first_token);
-        encode_beam_row(logits, processed_, first_token, n_candidates(), to.subspan(row * row_bytes(), row_bytes()));
-    }
+        return beam_row_part(logits, processed_, first_token, n_candidates());
+    };
+    for (std::size_t row = 0; row < sequence.n_rows(); ++row)
+        encode_beam_row(part_of(row), n_candidates(), to.subspan(row * row_bytes(), row_bytes()));
 }
 
 // `logits` is empty where the pass was not asked for them.
@@ -345,9 +356,11 @@ model::LogitNeeds TargetGather::needs(std::span<const ScoredSequence> sequences)
     noises_.clear();
     drafted_rows_.clear();
     bool any_noise = false, any_verified = false;
+    std::size_t n_selected = 0;
     for (const ScoredSequence& sequence : sequences) {
         const RowEncoder& encoder = encoder_of(sequence);
         all = all.and_those_of(encoder.needs());
+        if (encoder.selects_on_device()) n_selected = std::max(n_selected, encoder.n_candidates());
         for (std::size_t i = 0; i < sequence.n_rows(); ++i) {
             noises_.push_back(encoder.noise(sequence.position(i)));
             any_noise = any_noise || noises_.back().temperature > 0;
@@ -357,7 +370,14 @@ model::LogitNeeds TargetGather::needs(std::span<const ScoredSequence> sequences)
     }
     if (any_noise) all.noises = noises_;
     if (any_verified) all.extension = setting_.device->verify(drafted_rows_);
+    if (n_selected > 0)
+        all.extension = setting_.device->select(static_cast<int>(drafted_rows_.size()), static_cast<int>(n_selected),
+                                                setting_.options.vocab_size);
     return all;
+}
+
+int TargetGather::summary_vocab(std::span<const ScoredSequence> sequences) const {
+    return !sequences.empty() && sequences.front().beams ? 0 : setting_.options.vocab_size;
 }
 
 void TargetGather::start(std::uint64_t status, std::span<const ScoredSequence> sequences,

@@ -140,12 +140,14 @@ class RowEncoder {
 
   private:
     friend class TargetRows;
+    friend class TargetGather;
     std::size_t n_known() const;
     // Of this rank's vocabulary: as the pass has them, empty where its own summaries serve; and as they are sent.
     LogitRows raw(const ScoredSequence& sequence, const model::PassResult& scores) const;
     LogitRows sent(const ScoredSequence& sequence, const model::PassResult& scores);
     LogitRows processed(const LogitRows& raw, const ScoredSequence& sequence, TokenId first_token);
     TargetRows whole_rows(const LogitRows& sent, const ScoredSequence& sequence);
+    bool selects_on_device() const;
     std::size_t n_candidates() const;
     void encode_beams(const ScoredSequence& sequence, const model::PassResult& scores, std::span<std::byte> to);
     // As the row's own prefix asks.
@@ -172,7 +174,8 @@ class TargetGather {
     TargetGather(const GatherSetting& setting, dist::Communicator& replica, int n_slots);
     TargetGather(const TargetGather&) = delete; // encoders know where its setting is
 
-    int vocab_size() const { return setting_.options.vocab_size; }
+    // Tokens that count in the summaries of a pass; 0: all, to a beam search.
+    int summary_vocab(std::span<const ScoredSequence> sequences) const;
 
     // Of what is sent of the slot from now on. Whether it is verified on the device, the coordinator has broadcast.
     void begin_sequence(int slot, const Request& request, bool verified_on_device = false);

@@ -106,7 +106,7 @@ void declare_beams(OptionSet& set, GenerateOptions& options) {
     spec::BeamOptions& beams = options.requests.beams;
     set.group("Beam search");
     set.add("num-beams", "K",
-            fmt::format("beam search as transformers has it, with so many beams, up to {}; on CPUs [1: none]",
+            fmt::format("beam search as transformers has it, with so many beams, up to {} [1: none]",
                         spec::BeamOptions::kMaxBeams),
             [&beams](const GivenValue& given) {
                 read_value(given, {1, spec::BeamOptions::kMaxBeams}, beams.num_beams);
@@ -179,9 +179,6 @@ void check_beams(const ParsedOptions& given, GenerateOptions& options) {
                           options.batch_size * beams.num_beams));
     refuse_if(options.prompt && beams.num_return_sequences > 1,
               "--num-return-sequences goes with --input; a --prompt streams one text");
-    refuse_if(options.models.device == DeviceChoice::cuda || options.models.backend == Backend::torch,
-              "--num-beams runs on our CPU kernels alone so far: give --device cpu, without --backend torch");
-    options.models.needs_cpu = "--num-beams";
     options.speculation.drafter.ahead.reset();
 }
 

@@ -51,10 +51,9 @@ struct ModelOptions {
     int max_context = 0; // positions of a sequence; 0: all that the target has
     double collective_timeout_seconds = dist::kDefaultTimeoutSeconds;
     ChatTemplateOptions chat_template;
-    std::string needs_text;   // the option that a model without a tokenizer cannot honour; empty: none
-    std::string needs_cpu;    // the option that our CPU kernels alone can honour; empty: none
-    bool needs_trees = false; // --tree: positions of all models have to allow it
-    bool quiet = false;       // no bar while weights are read
+    std::string needs_text; // the option that a model without a tokenizer cannot honour; empty: none
+    std::string needs_cpu;  // the option that our CPU kernels alone can honour; empty: none
+    bool quiet = false;     // no bar while weights are read
 
     std::vector<std::string> draft_directories() const { return head.empty() ? drafts : std::vector{head}; }
 };

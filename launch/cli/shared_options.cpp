@@ -83,7 +83,6 @@ void declare_models(OptionSet& set, ModelOptions& models, const char* draft_help
     set.check([&models](const ParsedOptions& given) {
         for (const char* option : {"prompt", "chat", "stop", "lookup-corpus", "draft-table"})
             if (given.given(option)) models.needs_text = std::string("--") + option;
-        models.needs_trees = given.given("tree");
         models.quiet = given.given("quiet");
     });
     set.add("random-weights", "SEED", models.random_weights, {},

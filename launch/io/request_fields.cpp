@@ -373,7 +373,11 @@ void set_prompt(spec::Request& request, std::vector<spec::TokenId> given, const 
     const bool has_encoder = limits.source.max_tokens > 0;
     (has_encoder ? request.source : request.prompt) = std::move(given);
     if (has_encoder) request.prompt = limits.decoder_start;
-    if (decoder_prompt.is_null()) return;
+    if (decoder_prompt.is_null()) {
+        // What follows the first token is forced_bos_token_id: to transformers a part of the text.
+        request.beams.forced_tokens = has_encoder ? static_cast<int>(limits.decoder_start.size()) - 1 : 0;
+        return;
+    }
     if (!has_encoder)
         throw std::runtime_error("decoder_prompt is for models with an encoder, and the target has none; join it to "
                                  "the prompt");

@@ -65,7 +65,7 @@ CpuWorkspace::CpuWorkspace(const ModelConfig& model, const RankShard& held, cons
 }
 
 void CpuWorkspace::begin_pass(const Pass& pass, KvCache& cache) {
-    layout.set(pass, config, cache, {.any_tree = true});
+    layout.set(pass, config, cache);
     if (config.n_linear_layers() > 0) plan_delta_nets(cache.recurrent());
     attention.cover(layout.last_position);
     hidden.resize(pass.hidden_layers.size() * pass.rows.size() * index(config.hidden_size));

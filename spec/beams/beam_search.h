@@ -58,6 +58,7 @@ class BeamSearch {
     };
     void add_finished(const Extended& extended);
     bool can_improve() const;
+    float penalized(float score, int length) const;
 
     BeamOptions options_;
     int max_new_tokens_;

@@ -111,7 +111,7 @@ TEST(BeamRows, OfSeveralRanksAreThoseOfOne) {
         for (std::size_t begin = 0; const std::size_t end : ends) {
             const auto slice = std::span(row).subspan(begin, end - begin);
             parts.emplace_back(beam_row_bytes(5));
-            encode_beam_row(slice, slice, static_cast<TokenId>(begin), 5, parts.back());
+            encode_beam_row(beam_row_part(slice, slice, static_cast<TokenId>(begin), 5), 5, parts.back());
             begin = end;
         }
         return parts;
