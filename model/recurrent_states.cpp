@@ -49,13 +49,11 @@ float* RecurrentStates::input(int layer, int slot, int key_head, int position) {
 
 void RecurrentStates::cut(int slot, int position) {
     int& base = base_[index(slot)];
-    int& front = front_[index(slot)];
     if (reach(slot, position) < position)
         throw std::logic_error(fmt::format(
             "slot {} of the cache has states of linear attention from position {} on alone: it cannot be cut to {}",
             slot, base, position));
-    if (position < base) base = 0;
-    if (front > position) front = -1;
+    if (position < base) base = 0; // a front further on is noticed by the next pass, which begins before it
 }
 
 void RecurrentStates::move(int slot, int from, int to) {

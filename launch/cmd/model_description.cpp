@@ -108,6 +108,7 @@ std::string attention_line(const ModelConfig& config) {
     text += config.is_latent() ? fmt::format("keys and values out of {} numbers", config.latent.rank)
                                : format_count(config.n_kv_heads, "KV head");
     if (config.query_key_norm != model::QueryKeyNorm::none) text += ", queries and keys normed";
+    if (config.gated_attention) text += ", a gate on what is attended";
     if (config.attention_soft_cap > 0) text += ", scores capped at " + shortest(config.attention_soft_cap);
     const WindowFacts windows = windows_of(config);
     if (windows.n_layers > 0)
@@ -115,6 +116,19 @@ std::string attention_line(const ModelConfig& config) {
                             windows.n_layers == config.n_layers ? "all" : std::to_string(windows.n_layers),
                             windows.positions);
     return text;
+}
+
+std::string linear_line(const ModelConfig& config) {
+    const model::LinearAttentionConfig& linear = config.linear;
+    return fmt::format("{}: {} of {}, {} of {}, a convolution over {}", format_count(config.n_linear_layers(), "layer"),
+                       format_count(linear.n_key_heads, "key head"), linear.key_dim,
+                       format_count(linear.n_value_heads, "value head"), linear.value_dim,
+                       format_count(linear.n_convolved, "position"));
+}
+
+Json linear_json(const model::LinearAttentionConfig& linear) {
+    return {{"layers", linear.layers},   {"key_heads", linear.n_key_heads}, {"value_heads", linear.n_value_heads},
+            {"key_dim", linear.key_dim}, {"value_dim", linear.value_dim},   {"convolved", linear.n_convolved}};
 }
 
 // Of a layer that has them.
@@ -222,6 +236,9 @@ Columns description_of(const ModelConfig& config) {
         {"eos_token_ids", "", config.eos_token_ids},
         {"dtype", "", to_string(config.stored_type)},
     };
+    if (config.n_linear_layers() > 0)
+        columns.emplace(std::ranges::find(columns, std::string("kv_heads"), &Column::key), "linear_attention", "linear",
+                        linear_json(config.linear), linear_line(config));
     if (config.n_expert_layers() > 0)
         columns.emplace(std::ranges::find(columns, std::string("heads"), &Column::key), "experts", "experts",
                         experts_json(config.experts), experts_line(config));

@@ -45,7 +45,8 @@ class Texts {
     explicit Texts(int threads, int tree_positions = 0)
         : team_(threads),
           decoder_(model::load_cpu_decoder(model::random_checkpoint(small_config(), 5), small_config(),
-                                           {.n_slots = kSlots, .tree_positions = tree_positions}, alone_, team_)) {}
+                                           {.n_slots = kSlots, .tree_positions = tree_positions, .progress = {}},
+                                           alone_, team_)) {}
 
     std::vector<TokenId>& text(int slot) { return texts_[static_cast<std::size_t>(slot)]; }
     model::KvCache& cache() { return decoder_->cache(); }
@@ -117,7 +118,7 @@ class DeltaNet : public testing::TestWithParam<int> {
     Texts reference_{1};
 };
 
-INSTANTIATE_TEST_SUITE_P(Threads, DeltaNet, testing::Values(1, 3));
+INSTANTIATE_TEST_SUITE_P(Threads, DeltaNet, testing::Values(1, 2));
 
 TEST_P(DeltaNet, HasTheBitsOfAFreshTextAfterWhateverHasBeenCutKeptAndShared) {
     if (const std::string why = lacking_on_torch("linear attention"); !why.empty()) GTEST_SKIP() << why;

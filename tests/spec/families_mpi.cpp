@@ -1,7 +1,8 @@
 // Speculation with a pair of every family: the text is the plain text, and transformers' text.
 #include "tests/dist/session_of_tests.h"
 #include "tests/model/family_golden.h"
-#include "tests/spec/engine_support.h"
+#include "tests/spec/every_drafter.h"
+#include "tests/spec/ranks.h"
 
 #include <gtest/gtest.h>
 
@@ -74,6 +75,55 @@ TEST(FamilyPairs, GreedySpeculativeTextIsPlainTextAndTransformersText) {
     }
     if (replica->rank() == 0 && served > 1) { // a single pair may agree throughout
         EXPECT_LT(all.accepted, all.drafted) << "nothing was ever refused";
+    }
+}
+
+// Texts whose drafts are trees of the draft model, against those without drafts.
+void check_trees(TestPair& pair, std::vector<Request> requests, const char* tree) {
+    RunOptions run;
+    run.n_slots = 2;
+    run.acceptance = spec::Acceptance::gumbel;
+    run.rule = constant_rule(12, 12);
+    spec::DrafterParts parts{{pair.limits(), pair.clock, run.n_slots}};
+    parts.models = {&pair.draft.decoder};
+    if (pair.sharded_draft) parts.models = {&*pair.sharded_draft};
+    parts.tree = spec::parse_tree(tree);
+    const auto drafter = spec::drafter_type("model").make(parts);
+    const std::vector<Completion> drafted = pair.run(requests, run, drafter.get());
+    for (Request& request : requests)
+        request.plain = true;
+    const std::vector<Completion> plain = pair.run(requests, run);
+    EXPECT_EQ(drafted.size(), plain.size());
+    Accepted sum;
+    for (std::size_t i = 0; i < drafted.size(); ++i) {
+        EXPECT_EQ(drafted[i].tokens, plain[i].tokens) << "text " << i;
+        sum.drafted += drafted[i].stats.drafted;
+        sum.accepted += drafted[i].stats.accepted;
+    }
+    if (drafted.empty()) return; // of another rank
+    EXPECT_GT(sum.accepted, 0);
+    EXPECT_GT(sum.drafted, sum.accepted);
+}
+
+TEST(FamilyPairs, TreesOverLinearAttentionChangeNothing) {
+    if (on_torch()) GTEST_SKIP() << lacking_on_torch("linear attention");
+    using enum dist::DraftPlacement;
+    const auto directory = source_directory() / "tests/model/families/qwen3-next";
+    const FamilyGolden golden = read_family_golden(directory, "target");
+    for (const dist::DraftPlacement placement : {colocated, sharded}) {
+        Ranks ranks{placement};
+        if (placement == sharded && ranks.replica->size() > 3) continue; // the draft has three heads
+        TestModelOptions options = ranks.options();
+        options.decoder.n_slots = 2;
+        TestPair pair(golden.directory, directory / "draft", options, ranks.replica.get(), placement);
+        for (const double temperature : {0.0, 1.0})
+            for (const char* tree : {"3,2,1", "eagle2:4:4"}) {
+                SCOPED_TRACE(std::string(tree) + " at " + std::to_string(temperature));
+                std::vector<Request> requests = requests_of(golden, false);
+                for (Request& request : requests)
+                    request.sampling.temperature = temperature;
+                check_trees(pair, requests, tree);
+            }
     }
 }
 
