@@ -1,8 +1,8 @@
 #include "model/rank_shard.h"
 
-#include <algorithm>
-
 #include "model/cpu/kernels.h"
+
+#include <algorithm>
 
 namespace entrodraft::model {
 

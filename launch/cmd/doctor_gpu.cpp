@@ -115,6 +115,12 @@ ModelConfig small_head(model::Fusion kind) {
         fusion.projects_features = true;
         fusion.cell_size = config.hidden_size;
         break;
+    case model::Fusion::cells: // Falcon's
+        config.n_layers = 1;
+        fusion.n_cells = 2;
+        fusion.has_bias = true;
+        fusion.first_attention_norm = false;
+        break;
     case model::Fusion::concat: // Hydra
         fusion.n_features = 2;
         fusion.has_bias = true;
@@ -125,6 +131,13 @@ ModelConfig small_head(model::Fusion kind) {
         fusion.n_residual_blocks = 2;
         break;
     }
+    return config;
+}
+
+ModelConfig small_blockwise_head() {
+    ModelConfig config = small_head(model::Fusion::features);
+    config.activation = model::Activation::relu;
+    config.fusion.residual_size = 192;
     return config;
 }
 
@@ -144,7 +157,9 @@ std::vector<SmallModel> small_models() {
             {"an MLP speculator", small_head(Fusion::sum)},
             {"an LSTM speculator", small_head(Fusion::lstm)},
             {"a Hydra head", small_head(Fusion::concat)},
-            {"a Medusa head", small_head(Fusion::features)}};
+            {"a Medusa head", small_head(Fusion::features)},
+            {"Falcon's head", small_head(Fusion::cells)},
+            {"blockwise heads", small_blockwise_head()}};
 }
 
 // What this rank's GPU computes otherwise than its CPU, the first of it; empty: nothing. Local.
