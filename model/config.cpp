@@ -142,6 +142,8 @@ std::string to_string(WeightType type) {
         return "float16";
     case WeightType::int8:
         return "int8";
+    case WeightType::int4:
+        return "int4";
     case WeightType::float8:
         return "float8";
     }
@@ -149,7 +151,19 @@ std::string to_string(WeightType type) {
 }
 
 std::size_t bytes_of(WeightType type) {
-    return type == WeightType::float32 ? 4 : type == WeightType::int8 || type == WeightType::float8 ? 1 : 2;
+    switch (type) {
+    case WeightType::float32:
+        return 4;
+    case WeightType::bfloat16:
+    case WeightType::float16:
+        return 2;
+    case WeightType::int8:
+    case WeightType::float8:
+        return 1;
+    case WeightType::int4:
+        break;
+    }
+    throw std::logic_error("a weight of 4 bits is no whole byte");
 }
 
 WeightType activation_type(WeightType weights, WeightType stored) {

@@ -18,7 +18,8 @@ enum class Activation { silu, gelu, gelu_tanh, relu };
 enum class Norm { rms, layer };
 // sinusoidal: a table like a learned one, computed. relative: scores gain a bias by distance (Raffel et al. 2020).
 enum class Positions { rotary, learned, alibi, sinusoidal, relative };
-enum class WeightType { float32, bfloat16, float16, int8, float8 }; // float8: e4m3, on GPUs only
+// int4: on CPUs only; float8: e4m3, on GPUs only.
+enum class WeightType { float32, bfloat16, float16, int8, int4, float8 };
 
 // How attention and MLP of a layer join the residual stream x.
 enum class Block {
@@ -80,8 +81,8 @@ struct FusionConfig {
     int joined_size(int hidden_size) const { return kind == Fusion::concat ? width() + hidden_size : 2 * hidden_size; }
 };
 
-std::string to_string(WeightType type); // "float32", "bfloat16", "float16", "int8", "float8"
-std::size_t bytes_of(WeightType type);  // of a weight in memory; int8's scales not counted
+std::string to_string(WeightType type); // "float32", "bfloat16", "float16", "int8", "int4", "float8"
+std::size_t bytes_of(WeightType type);  // of a weight in memory, but for int4; int8's scales not counted
 // Of activations and cache where these are of the weights' type (GPUs): of 8-bit weights what the checkpoint was made
 // for, or the wider range.
 WeightType activation_type(WeightType weights, WeightType stored);
@@ -137,6 +138,21 @@ struct LatentConfig {
     static constexpr float kNormEpsilon = 1e-6f;       // of both vectors' norms
 };
 
+// Gated DeltaNet (Yang et al. 2024), in the place of attention: each value head has a state [key_dim][value_dim], which
+// every row changes, and rows read nothing else of those before them but a short convolution's inputs.
+struct LinearAttentionConfig {
+    std::vector<int> layers = {}; // which have it, in order; empty: none
+    int n_key_heads = 0, n_value_heads = 0;
+    int key_dim = 0, value_dim = 0; // of a head
+    int n_convolved = 0; // rows, the last one's own among them, that a row's queries, keys and values are made of
+    static constexpr int kUnit = 16; // value_dim is a multiple of it
+    static constexpr int kMaxConvolved = 16;
+    static constexpr float kLengthEpsilon = 1e-6f; // added to the square of a key's length
+
+    int group() const { return n_value_heads / n_key_heads; }                // value heads of a key head
+    int convolved_size() const { return 2 * key_dim + group() * value_dim; } // of a key head: query, key, values
+};
+
 // Buckets of distances between a row and a key, each with a bias for each head.
 struct RelativePositions {
     int n_buckets = 32;
@@ -179,6 +195,8 @@ struct ModelConfig {
     QueryKeyNorm query_key_norm = QueryKeyNorm::none;
     ExpertsConfig experts;
     LatentConfig latent;
+    LinearAttentionConfig linear;
+    bool gated_attention = false; // what is attended is multiplied by the sigmoid of a product of the row
 
     Positions positions = Positions::rotary;
     Rope rope, local_rope;
@@ -216,6 +234,14 @@ struct ModelConfig {
     }
     int n_expert_layers() const {
         return experts.n_experts > 0 ? n_layers - static_cast<int>(experts.dense_layers.size()) : 0;
+    }
+    bool is_linear(int layer) const { return std::ranges::binary_search(linear.layers, layer); }
+    int n_linear_layers() const { return static_cast<int>(linear.layers.size()); }
+    int n_attention_layers() const { return n_layers - n_linear_layers(); }
+    // Of a layer, how many before it are of its kind: its place in the cache.
+    int cache_layer(int layer) const {
+        const auto before = static_cast<int>(std::ranges::lower_bound(linear.layers, layer) - linear.layers.begin());
+        return is_linear(layer) ? before : layer - before;
     }
     // What a head's query is multiplied with and what is added up then, as the cache holds them; and what of it the
     // output projection reads.

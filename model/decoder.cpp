@@ -14,6 +14,8 @@ dist::Slice vocab_slice(const ModelConfig& config, int tp_rank, int tp_size) {
 
 std::string what_needs_cpu(const ModelConfig& config, OtherDevice device) {
     if (config.is_latent()) return "latent attention";
+    if (config.n_linear_layers() > 0) return "linear attention";
+    if (config.gated_attention) return "a gate on what is attended";
     if (device == OtherDevice::torch) return "";
     if (config.positions == Positions::alibi && !config.scaled_alibi) return "ALiBi as BLOOM has it";
     if (config.n_expert_layers() > 0) return "experts";
@@ -24,6 +26,18 @@ std::string what_needs_cpu(const ModelConfig& config, OtherDevice device) {
     return "";
 }
 
+RecurrentStates::Shape recurrent_shape(const ModelConfig& config, const RankShard& shard, int tree_positions) {
+    if (config.n_linear_layers() == 0) return {};
+    const LinearAttentionConfig& linear = config.linear;
+    return {config.n_linear_layers(),
+            static_cast<int>(shard.linear_keys.size()),
+            linear.group(),
+            linear.key_dim,
+            linear.value_dim,
+            linear.n_convolved,
+            tree_positions};
+}
+
 DecoderSetup prepare_decoder(const Checkpoint& checkpoint, const ModelConfig& config, const DecoderOptions& options,
                              const dist::Communicator& tp) {
     DecoderSetup setup = {config, {}, {}};
@@ -32,8 +46,13 @@ DecoderSetup prepare_decoder(const Checkpoint& checkpoint, const ModelConfig& co
     setup.shard = shard_of(config, tp.rank(), tp.size());
     const int capacity = options.capacity > 0 ? options.capacity : config.max_positions;
     setup.config.max_positions = std::min(config.max_positions, capacity);
-    setup.cache = {config.n_layers, setup.shard.n_kv_heads(),          config.key_dim(),
-                   options.n_slots, capacity + options.tree_positions, config.value_dim()};
+    setup.cache = {config.n_attention_layers(),
+                   setup.shard.n_kv_heads(),
+                   config.key_dim(),
+                   options.n_slots,
+                   capacity + options.tree_positions,
+                   config.value_dim(),
+                   recurrent_shape(config, setup.shard, options.tree_positions)};
     if (!config.has_encoder()) return setup;
     const ModelConfig encoder = encoder_of(setup.config);
     setup.encoder_shard = shard_of(encoder, tp.rank(), tp.size());

@@ -103,6 +103,9 @@ dist::Slice vocab_slice(const ModelConfig& config, int tp_rank, int tp_size);
 enum class OtherDevice { gpu, torch };
 std::string what_needs_cpu(const ModelConfig& config, OtherDevice device);
 
+// Of linear attention, what a rank keeps of each slot; no layers: the model has none. Local.
+RecurrentStates::Shape recurrent_shape(const ModelConfig& config, const RankShard& shard, int tree_positions);
+
 // What a decoder of any device is made of, before its weights are read.
 struct DecoderSetup {
     ModelConfig config; // of the weights as they are stored; no longer a context than the cache holds

@@ -41,8 +41,9 @@ void add_weights(const ModelConfig& config, const RunShape& run, RankNeeds& need
     const ShardShapes shapes = shapes_of(config, needs.shard);
     const auto add = [&](MatrixShape shape, int times, WeightType type) {
         if (shape.outputs == 0 || shape.inputs == 0) return;
-        const std::uint64_t bytes =
-            run.on_gpu ? gpu_matrix_bytes(shape, type) : PackedMatrix(shape.outputs, shape.inputs, type, 1).bytes();
+        const std::uint64_t bytes = run.on_gpu
+                                        ? gpu_matrix_bytes(shape, type)
+                                        : PackedMatrix(shape.outputs, shape.inputs, type, 1, shape.first_input).bytes();
         needs.weight_bytes += static_cast<std::uint64_t>(times) * bytes;
     };
     add(shapes.embedding, 1, run.on_gpu ? cache_type(config, run) : run.type);
@@ -53,13 +54,16 @@ void add_weights(const ModelConfig& config, const RunShape& run, RankNeeds& need
     add(shapes.cell, config.fusion.n_cells - 1, run.type);
     add(shapes.residual_block, config.fusion.n_residual_blocks, run.type);
     add(shapes.residual_output, config.fusion.n_residual_blocks, run.type);
-    if (config.n_layers > 0) {
+    const int n_attention_layers = config.n_attention_layers();
+    if (n_attention_layers > 0) {
         add(shapes.first_qkv, 1, run.type);
-        add(shapes.layer.qkv, config.n_layers - 1, run.type);
+        add(shapes.layer.qkv, n_attention_layers - 1, run.type);
     }
+    for (const MatrixShape& shape : {shapes.layer.linear_in, shapes.layer.linear_output})
+        add(shape, config.n_linear_layers(), run.type);
     for (const MatrixShape& shape : {shapes.layer.output, shapes.layer.query_up, shapes.layer.cross_query,
                                      shapes.layer.cross_key_value, shapes.layer.cross_output})
-        add(shape, config.n_layers, run.type);
+        add(shape, n_attention_layers, run.type);
     for (const MatrixShape& shape : {shapes.layer.absorb, shapes.layer.expand})
         add(shape, config.n_layers * needs.shard.n_query_heads(), run.type);
     const int n_expert_layers = config.n_expert_layers(), n_mlp_layers = config.n_layers - n_expert_layers;
@@ -81,7 +85,10 @@ std::uint64_t cache_bytes(const ModelConfig& config, const RunShape& run, const 
     const std::int64_t both = run.on_gpu ? 2 * in_units(config.head_dim, gpu::kHeadAlign)
                                          : std::int64_t{config.key_dim()} + config.value_dim();
     const auto number = static_cast<std::int64_t>(bytes_of(cache_type(config, run)));
-    return product({config.n_layers, run.batch, shard.n_kv_heads(), capacity, both, number});
+    const std::size_t of_states = RecurrentStates::floats_per_slot(recurrent_shape(config, shard, run.tree_positions),
+                                                                   static_cast<int>(capacity));
+    return product({config.n_attention_layers(), run.batch, shard.n_kv_heads(), capacity, both, number}) +
+           product({run.batch, static_cast<std::int64_t>(of_states * kFloat)});
 }
 
 // Keys and values of sources, as long as the texts, of all layers of the decoder, and the encoder's of one layer.
@@ -128,8 +135,10 @@ std::uint64_t activation_bytes(const ModelConfig& config, const RunShape& run, c
     const std::int64_t hidden = in_units(config.hidden_size, kUnit);
     const std::int64_t inner = in_units(
         std::max(config.n_expert_layers() < config.n_layers ? shard.mlp.size() : 0, shard.shared_expert.size()), kUnit);
-    std::int64_t row = hidden + in_units(shapes.layer.qkv.outputs, kUnit) + shapes.layer.output.inputs +
-                       (config.gated_mlp ? 2 : 1) * inner + fusion_numbers(config);
+    const int qkv = std::max(shapes.layer.qkv.outputs, shapes.layer.linear_in.outputs);
+    const int attended = std::max(shapes.layer.output.inputs, shapes.layer.linear_output.inputs);
+    std::int64_t row =
+        hidden + in_units(qkv, kUnit) + attended + (config.gated_mlp ? 2 : 1) * inner + fusion_numbers(config);
     if (!config.is_encoder) row += in_units(shard.outputs.size(), kUnit);
     if (config.block == Block::sandwich || config.block == Block::inner_norm || config.n_expert_layers() > 0)
         row += hidden;
@@ -142,11 +151,12 @@ std::uint64_t activation_bytes(const ModelConfig& config, const RunShape& run, c
     if (config.embedding_size != config.hidden_size) row += in_units(config.embedding_size, kUnit);
     const LatentConfig& latent = config.latent;
     const int widest =
-        std::max({config.hidden_size, config.embedding_size, shapes.layer.output.inputs, shapes.layer.down.inputs,
+        std::max({config.hidden_size, config.embedding_size, attended, shapes.layer.down.inputs,
                   static_cast<int>(shard.expert.size()), latent.query_rank, latent.rank, latent.plain_dim});
     const std::int64_t scores = kernels::kMaxQueries * in_units(run.length, KvCache::kBlock);
-    const std::int64_t of_thread = std::int64_t{kMaxRows} * config.hidden_size + scores +
-                                   static_cast<std::int64_t>(kernels::linear_scratch_floats(kMaxRows, widest));
+    const std::int64_t of_thread =
+        std::int64_t{kMaxRows} * config.hidden_size + scores +
+        static_cast<std::int64_t>(kernels::linear_scratch_floats(kMaxRows, scratch_inputs(widest)));
     std::uint64_t floats = product({kMaxRows, row}) + product({run.threads, of_thread});
     if (config.positions == Positions::rotary) floats += product({run.length, config.rope.dims});
     if (config.positions == Positions::alibi) floats += product({run.length, shard.n_query_heads()});

@@ -13,6 +13,8 @@ KvCache::KvCache(const Shape& shape, std::unique_ptr<KvMemory> elsewhere)
     : shape_(shape), elsewhere_(std::move(elsewhere)), lengths_(index(shape.n_slots), 0),
       sources_(index(shape.n_slots), -1) {
     shape_.capacity = whole_blocks(shape.capacity);
+    if (shape.recurrent.n_layers > 0)
+        recurrent_ = std::make_unique<RecurrentStates>(shape.recurrent, shape.n_slots, shape_.capacity);
     if (shape_.value_dim == 0) shape_.value_dim = shape_.head_dim;
     for (int slot = 0; slot < shape_.n_slots; ++slot)
         prefixes_.push_back({slot, 0});
@@ -66,6 +68,7 @@ void KvCache::truncate(int slot, int length) {
     if (length < 0 || length > lengths_[index(slot)])
         throw std::out_of_range(fmt::format("cannot cut a cache of {} positions to {}", lengths_[index(slot)], length));
     check_unread(slot, length);
+    if (recurrent_) recurrent_->cut(slot, length);
     own_from(slot, length, length);
     lengths_[index(slot)] = length;
 }
@@ -108,6 +111,7 @@ void KvCache::check_unread(int slot, int position) const {
 // `to` reads `in_place` (which may be its own) where it lies, and holds copies of the other positions of `from`.
 void KvCache::become(int from, int to, Prefix in_place, int length) {
     check_unread(to, in_place.slot == to ? in_place.length : 0);
+    if (recurrent_) recurrent_->become(from, to, length);
     const Prefix source = prefix(from);
     copy_range(source.slot, to, in_place.length, std::min(source.length, length));
     copy_range(from, to, std::max(source.length, in_place.length), length);
@@ -151,6 +155,7 @@ void KvCache::move(int slot, std::span<const int> from, int to) {
 }
 
 void KvCache::move_position(int slot, int from, int to) {
+    if (recurrent_) recurrent_->move(slot, from, to);
     const std::size_t dim = index(shape_.head_dim), value_dim = index(shape_.value_dim);
     auto key_offset = [&](int position) { return index(position / kBlock) * dim * kBlock + index(position % kBlock); };
     for (int layer = 0; layer < shape_.n_layers; ++layer) {
@@ -180,6 +185,7 @@ void KvCache::keep(int slot, int length, std::span<const int> path) {
             moved.push_back(length + step);
     }
     check_unread(slot, stays);
+    if (recurrent_) recurrent_->cut(slot, stays);
     if (!moved.empty()) own_from(slot, stays, prefix(slot).length);
     move(slot, moved, stays);
     truncate(slot, length + static_cast<int>(path.size()));

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "model/buffer.h"
+#include "model/recurrent_states.h"
 
 #include <cstdint>
 #include <memory>
@@ -15,11 +16,6 @@
 #include <vector>
 
 namespace entrodraft::model {
-
-// A count or position, never negative, as what containers and pointers take.
-constexpr std::size_t index(int value) {
-    return static_cast<std::size_t>(value);
-}
 
 // Keys and values that KvCache keeps the books of and cannot reach itself.
 class KvMemory {
@@ -40,8 +36,9 @@ class KvCache {
         int n_kv_heads = 0; // held by this rank
         int head_dim = 0;
         int n_slots = 1;
-        int capacity = 0;  // positions a slot
-        int value_dim = 0; // 0: head_dim, as of keys
+        int capacity = 0;                      // positions a slot
+        int value_dim = 0;                     // 0: head_dim, as of keys
+        RecurrentStates::Shape recurrent = {}; // of linear attention's layers, which n_layers does not count
     };
 
     // Throws std::bad_alloc.
@@ -55,8 +52,11 @@ class KvCache {
 
     // The slot grew by `rows` positions that the forward pass has written. Throws std::out_of_range past capacity.
     void append(int slot, int rows);
+    // The most positions, up to `length`, that the slot can be cut to: all of them, or, where linear attention's states
+    // are further on, none.
+    int reach(int slot, int length) const { return recurrent_ ? recurrent_->reach(slot, length) : length; }
     // Only the first `length` positions are kept. Throws std::out_of_range when the slot holds fewer, std::logic_error
-    // where another slot reads some of the rest.
+    // where another slot reads some of the rest, or what reach() says is less.
     void truncate(int slot, int length);
     // Slot `to` becomes a copy of slot `from`. Throws std::logic_error where another slot reads what `to` held.
     void fork(int from, int to);
@@ -90,6 +90,8 @@ class KvCache {
     // A number below n_slots that no other slot has: for a source to come.
     int new_source(int slot);
 
+    RecurrentStates& recurrent() { return *recurrent_; } // of a model that has linear attention
+
     std::size_t bytes_per_position() const;
 
   private:
@@ -102,7 +104,8 @@ class KvCache {
     void check_unread(int slot, int position) const;
 
     Shape shape_;
-    std::unique_ptr<KvMemory> elsewhere_; // or the next two
+    std::unique_ptr<RecurrentStates> recurrent_; // or none
+    std::unique_ptr<KvMemory> elsewhere_;        // or the next two
     Buffer keys_;
     Buffer values_;
     std::vector<int> lengths_, sources_;

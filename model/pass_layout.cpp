@@ -16,9 +16,9 @@ template <typename... Values> void require(bool holds, fmt::format_string<Values
 
 } // namespace
 
-void PassLayout::set(const Pass& next, const ModelConfig& config, const KvCache& cache, const PassLimits& limits) {
+void PassLayout::set(const Pass& next, const ModelConfig& config, const KvCache& cache, int max_prompt_rows) {
     pass = next;
-    const int max_rows = pass.is_prompt ? limits.max_prompt_rows : kMaxRows;
+    const int max_rows = pass.is_prompt ? max_prompt_rows : kMaxRows;
     require(!pass.rows.empty() && rows() <= max_rows, "a pass takes 1 to {} rows, not {}", max_rows, rows());
     segments.clear();
     segment_of.clear();
@@ -29,8 +29,8 @@ void PassLayout::set(const Pass& next, const ModelConfig& config, const KvCache&
     for (const Segment& segment : segments)
         require(segment.cached + segment.end - segment.begin <= cache.shape().capacity, "the cache holds {} positions",
                 cache.shape().capacity);
-    add_cached_nodes(limits);
-    check_wishes(config, limits);
+    add_cached_nodes();
+    check_wishes(config);
     bundle_segments(cache);
     if (pass.mask == Mask::by_parent) trace_ancestors();
 }
@@ -109,23 +109,15 @@ void PassLayout::bundle_segments(const KvCache& cache) {
     }
 }
 
-std::string why_no_trees(const ModelConfig& config) {
-    if (config.positions == Positions::alibi) return "token trees need positions of their own, which ALiBi has not";
-    for (const int window : config.windows)
-        if (window > 0 && window < kMaxRows)
-            return fmt::format("token trees need a sliding window of at least {}", kMaxRows);
-    return "";
-}
-
-void PassLayout::check_wishes(const ModelConfig& config, const PassLimits& limits) const {
-    const bool is_tree = pass.mask == Mask::by_parent;
+void PassLayout::check_wishes(const ModelConfig& config) const {
     require(pass.block_rows > 0, "blocks of {} rows", pass.block_rows);
     require(!pass.is_prompt ||
                 (pass.mask == Mask::causal && pass.block_rows == 1 && segments.size() == 1 && pass.logit_rows.empty()),
             "a prompt's chunk is of one sequence, causal, and has no logits");
-    if (is_tree && !limits.any_tree) require(why_no_trees(config).empty(), "{}", why_no_trees(config));
     for (const int window : config.windows)
         require(pass.block_rows == 1 || window == 0, "rows that see their whole block need all positions");
+    require(pass.block_rows == 1 || config.n_linear_layers() == 0,
+            "linear attention has no rows that see their whole block");
     const bool is_context = config.fusion.kind == Fusion::context && !pass.features.empty();
     const bool has_features = config.is_draft_head() && (config.fusion.kind != Fusion::context || is_context);
     const int width = pass.features_are_own ? config.hidden_size : config.fusion.width();
@@ -142,7 +134,7 @@ void PassLayout::check_wishes(const ModelConfig& config, const PassLimits& limit
                 "no hidden states after layer {} of {}", layer, config.n_layers);
 }
 
-void PassLayout::add_cached_nodes(const PassLimits& limits) {
+void PassLayout::add_cached_nodes() {
     require(pass.cached_nodes.empty() || pass.mask == Mask::by_parent, "only the pass of a tree has cached nodes");
     for (const Row& node : pass.cached_nodes) {
         const auto segment = std::ranges::find(segments, node.slot, &Segment::slot);
@@ -152,8 +144,6 @@ void PassLayout::add_cached_nodes(const PassLimits& limits) {
     int most = 0;
     for (const Segment& segment : segments)
         most = std::max(most, segment.cached - segment.tree_begin + segment.end - segment.begin);
-    require(pass.mask != Mask::by_parent || limits.any_tree || most <= kMaxRows, "a tree has at most {} nodes",
-            kMaxRows);
     ancestor_words = std::max(kAncestorWords, (index(most) + 63) / 64);
 }
 

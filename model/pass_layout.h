@@ -29,18 +29,8 @@ struct Bundle {
     int end = 0;
 };
 
-// What a device takes.
-struct PassLimits {
-    int max_prompt_rows = kMaxRows;
-    // Trees of any number of nodes over any model; else of at most kMaxRows, and why_no_trees() says over which models.
-    bool any_tree = false;
-};
-
-// Why passes of Mask::by_parent over a model cannot be on devices that do not take any tree; empty: they can. Local.
-std::string why_no_trees(const ModelConfig& config);
-
 struct PassLayout {
-    static constexpr std::size_t kAncestorWords = kMaxRows / 64; // of trees of at most kMaxRows nodes
+    static constexpr std::size_t kAncestorWords = kMaxRows / 64; // at least
 
     Pass pass;
     std::vector<Segment> segments;
@@ -61,7 +51,7 @@ struct PassLayout {
     const std::uint64_t* ancestors_of(int row) const { return &ancestors[index(row) * ancestor_words]; }
     int rows() const { return static_cast<int>(pass.rows.size()); }
     // Throws std::invalid_argument on rows that break decoder.h's contract. Local.
-    void set(const Pass& next, const ModelConfig& config, const KvCache& cache, const PassLimits& limits);
+    void set(const Pass& next, const ModelConfig& config, const KvCache& cache, int max_prompt_rows = kMaxRows);
 
     // Of an encoder: rows of a chunk of a source, in slot 0, whatever pass they are of. Local.
     void set_source(std::span<const Row> chunk);
@@ -69,8 +59,8 @@ struct PassLayout {
   private:
     void add_row(int row, const ModelConfig& config, const KvCache& cache);
     void bundle_segments(const KvCache& cache);
-    void check_wishes(const ModelConfig& config, const PassLimits& limits) const;
-    void add_cached_nodes(const PassLimits& limits);
+    void check_wishes(const ModelConfig& config) const;
+    void add_cached_nodes();
     void trace_ancestors();
 };
 

@@ -3,18 +3,25 @@
 #include "model/cpu/kernels.h"
 
 #include <algorithm>
+#include <fmt/format.h>
+#include <stdexcept>
 
 namespace entrodraft::model {
 
 RankShard shard_of(const ModelConfig& config, int rank, int ranks) {
     constexpr int kVocabUnit = 64;
+    const int n_linear_keys = config.linear.n_key_heads;
+    if (config.n_linear_layers() > 0 && ranks > n_linear_keys)
+        throw std::invalid_argument(fmt::format(
+            "{0} key heads of linear attention cannot be sharded across {1} ranks: at most {0}", n_linear_keys, ranks));
     return {dist::head_shard(config.n_heads, config.n_kv_heads, rank, ranks),
             dist::even_slice(config.intermediate_size, rank, ranks, kernels::kLanes),
             dist::even_slice(config.vocab_size, rank, ranks, kVocabUnit),
             dist::even_slice(config.n_outputs(), rank, ranks, kVocabUnit),
             rank == 0,
             dist::even_slice(config.experts.intermediate_size, rank, ranks, kernels::kLanes),
-            dist::even_slice(config.experts.shared_size, rank, ranks, kernels::kLanes)};
+            dist::even_slice(config.experts.shared_size, rank, ranks, kernels::kLanes),
+            dist::even_slice(n_linear_keys, rank, ranks)};
 }
 
 namespace {
@@ -51,7 +58,7 @@ std::int64_t count(auto... matrices) {
 std::int64_t layer_floats(const ModelConfig& config, const RankShard& shard, int qkv) {
     const std::int64_t hidden = config.hidden_size, norm = norm_floats(config), dim = config.head_dim;
     const std::int64_t mlp = shard.mlp.size(), heads = shard.n_query_heads() + shard.n_kv_heads();
-    std::int64_t layer = norm * (config.block == Block::sandwich ? 4 : config.shared_norm ? 1 : 2);
+    std::int64_t layer = 0; // of one with attention
     if (config.query_key_norm == QueryKeyNorm::head) layer += 2 * dim;
     if (config.query_key_norm == QueryKeyNorm::row) layer += heads * dim;
     if (config.is_latent()) layer += config.latent.query_rank + config.latent.rank;
@@ -64,7 +71,13 @@ std::int64_t layer_floats(const ModelConfig& config, const RankShard& shard, int
     if (shard.is_first && config.output_bias) layer += hidden;
     const std::int64_t of_mlp = (config.gated_mlp ? 2 : 1) * mlp + (shard.is_first ? hidden : 0);
     const int n_expert_layers = config.n_expert_layers();
-    std::int64_t floats = config.n_layers * layer;
+    const std::int64_t of_linear =
+        shard.linear_keys.size() *
+            (std::int64_t{config.linear.n_convolved} * config.linear.convolved_size() + 2 * config.linear.group()) +
+        config.linear.value_dim;
+    std::int64_t floats = config.n_layers * norm * (config.block == Block::sandwich ? 4 : config.shared_norm ? 1 : 2);
+    floats += config.n_attention_layers() * layer;
+    if (config.n_linear_layers() > 0) floats += config.n_linear_layers() * of_linear;
     if (config.mlp_bias) floats += (config.n_layers - n_expert_layers) * of_mlp;
     if (config.experts.has_correction) floats += std::int64_t{n_expert_layers} * config.experts.n_experts;
     return floats;
@@ -86,10 +99,10 @@ void add_expert_shapes(const ModelConfig& config, const RankShard& shard, LayerS
     const int shared = static_cast<int>(shard.shared_expert.size());
     layer.router = {config.experts.n_experts + (config.experts.gated_shared ? 1 : 0), hidden};
     layer.expert_gate = layer.expert_up = {inner, hidden};
-    layer.expert_down = {hidden, inner};
+    layer.expert_down = {hidden, inner, shard.expert.begin};
     if (config.experts.shared_size == 0) return;
     layer.shared_gate = layer.shared_up = {shared, hidden};
-    layer.shared_down = {hidden, shared};
+    layer.shared_down = {hidden, shared, shard.shared_expert.begin};
 }
 
 std::int64_t count_parameters(const ModelConfig& config, int experts_of_layer) {
@@ -100,9 +113,10 @@ std::int64_t count_parameters(const ModelConfig& config, int experts_of_layer) {
     const int n_expert_layers = config.n_expert_layers();
     const std::int64_t of_experts = experts_of_layer * count(layer.expert_gate, layer.expert_up, layer.expert_down) +
                                     count(layer.router, layer.shared_gate, layer.shared_up, layer.shared_down);
-    return config.n_layers * (count(layer.qkv, layer.output, layer.query_up, layer.cross_query, layer.cross_key_value,
-                                    layer.cross_output) +
-                              config.n_heads * count(layer.absorb, layer.expand)) +
+    return config.n_attention_layers() * (count(layer.qkv, layer.output, layer.query_up, layer.cross_query,
+                                                layer.cross_key_value, layer.cross_output) +
+                                          config.n_heads * count(layer.absorb, layer.expand)) +
+           config.n_linear_layers() * count(layer.linear_in, layer.linear_output) +
            (config.n_layers - n_expert_layers) * count(layer.gate, layer.up, layer.down) +
            n_expert_layers * of_experts + wider + of_encoder +
            config.fusion.n_residual_blocks * count(shapes.residual_block, shapes.residual_output) +
@@ -141,15 +155,23 @@ ShardShapes shapes_of(const ModelConfig& config, const RankShard& shard) {
         shapes.project_in = {hidden, embedding};
         shapes.project_out = {embedding, hidden};
     }
-    const int qkv = queries + 2 * shard.n_kv_heads() * dim;
-    shapes.layer = {{qkv, hidden}, {hidden, attended}, {}, {mlp, hidden}, {hidden, mlp}};
+    const int qkv = queries + 2 * shard.n_kv_heads() * dim + (config.gated_attention ? queries : 0);
+    const std::int64_t first_attended = shard.heads.query_heads.begin * config.attended_dim();
+    shapes.layer = {
+        {qkv, hidden}, {hidden, attended, first_attended}, {}, {mlp, hidden}, {hidden, mlp, shard.mlp.begin}};
     if (config.gated_mlp) shapes.layer.gate = {mlp, hidden};
     if (config.is_latent()) add_latent_shapes(config, shard, shapes.layer);
+    if (config.n_linear_layers() > 0) {
+        const LinearAttentionConfig& linear = config.linear;
+        const int keys = static_cast<int>(shard.linear_keys.size()), values = linear.group() * linear.value_dim;
+        shapes.layer.linear_in = {keys * (linear.convolved_size() + values + 2 * linear.group()), hidden};
+        shapes.layer.linear_output = {hidden, keys * values, shard.linear_keys.begin * values};
+    }
     if (config.experts.n_experts > 0) add_expert_shapes(config, shard, shapes.layer);
     if (config.has_encoder()) {
         shapes.layer.cross_query = {attended, hidden};
         shapes.layer.cross_key_value = {2 * shard.n_kv_heads() * dim, hidden};
-        shapes.layer.cross_output = {hidden, attended};
+        shapes.layer.cross_output = {hidden, attended, first_attended};
     }
     shapes.first_qkv = {shapes.layer.qkv.outputs, attention_input_size(config, 0)};
 

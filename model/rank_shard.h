@@ -17,6 +17,7 @@ struct RankShard {
     dist::Slice outputs;                         // of the logits: the same, but of a draft head that knows fewer tokens
     bool is_first = true;                        // carries the residual and the biases of what is summed over ranks
     dist::Slice expert = {}, shared_expert = {}; // of each expert's width, and of the shared one's: as `mlp`
+    dist::Slice linear_keys = {};                // of linear attention's key heads, with their value heads
 
     int n_query_heads() const { return static_cast<int>(heads.query_heads.size()); }
     int n_kv_heads() const { return static_cast<int>(heads.kv_heads.size()); }
@@ -29,10 +30,11 @@ RankShard shard_of(const ModelConfig& config, int rank, int ranks);
 struct MatrixShape {
     int outputs = 0;
     int inputs = 0;
+    std::int64_t first_input = 0; // where they begin in a stored row, of a matrix whose inputs are sharded
 };
 struct LayerShapes {
-    // Own query heads, then own key heads, then own value heads; of latent attention the vector of queries, or own
-    // query heads, then that of keys and values with the rotated key.
+    // Own query heads, then own key heads, then own value heads, then the gates of own query heads, if any; of latent
+    // attention the vector of queries, or own query heads, then that of keys and values with the rotated key.
     MatrixShape qkv;
     MatrixShape output;
     MatrixShape gate;
@@ -41,6 +43,9 @@ struct LayerShapes {
     MatrixShape cross_query = {}, cross_key_value = {}, cross_output = {}; // of layers that attend to a source
     // Of latent attention: queries of their vector, and of each own head a query as keys are cached, and a value.
     MatrixShape query_up = {}, absorb = {}, expand = {};
+    // Of linear attention, in the place of qkv and output. The first: of each own key head its query, key, values and
+    // their gates; then of each the steps and the decays of its value heads.
+    MatrixShape linear_in = {}, linear_output = {};
     // Of layers with experts, in the place of gate, up and down: the router with the shared expert's scale, each
     // expert's, and the shared one's.
     MatrixShape router = {};

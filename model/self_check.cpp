@@ -119,6 +119,7 @@ double self_check_bound(WeightType tested) {
         return 1e-2;
     case WeightType::bfloat16:
     case WeightType::int8: // the activations' type is what differs
+    case WeightType::int4:
         return 5e-2;
     case WeightType::float8:
         return 2e-1;

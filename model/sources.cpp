@@ -15,6 +15,17 @@ std::vector<StoredSlice> qkv_rows(const ModelConfig& config, QkvForm form, const
     const auto rows = [dim](dist::Slice of_heads, std::int64_t behind) {
         return dist::Slice{(behind + of_heads.begin) * dim, (behind + of_heads.end) * dim};
     };
+    if (config.gated_attention) { // each head's queries, then its gate
+        std::vector<StoredSlice> parts, gates;
+        for (std::int64_t q = heads.query_heads.begin; q < heads.query_heads.end; ++q) {
+            parts.push_back({&layer.query, rows({0, 1}, 2 * q)});
+            gates.push_back({&layer.query, rows({0, 1}, 2 * q + 1)});
+        }
+        parts.push_back({&layer.key, rows(heads.kv_heads, 0)});
+        parts.push_back({&layer.value, rows(heads.kv_heads, 0)});
+        parts.insert(parts.end(), gates.begin(), gates.end());
+        return parts;
+    }
     if (form == QkvForm::separate)
         return {{&layer.query, rows(heads.query_heads, 0)},
                 {&layer.key, rows(heads.kv_heads, 0)},
@@ -69,6 +80,16 @@ LayerSources layer_sources(const ModelConfig& config, const ModelNames& names, c
                    {0, attention_input_size(config, number)},
                    turned};
     sources.output = {{{&layer.output, hidden}}, attended, turned};
+    if (config.is_linear(number)) {
+        const LinearAttentionConfig& linear = config.linear;
+        const dist::Slice keys = shard.linear_keys;
+        const std::int64_t values = std::int64_t{linear.group()} * linear.value_dim, gates = 2 * linear.group();
+        const std::int64_t of_head = linear.convolved_size() + values;
+        sources.qkv = {{{&layer.linear_in, {keys.begin * of_head, keys.end * of_head}},
+                        {&layer.linear_gates, {keys.begin * gates, keys.end * gates}}},
+                       hidden};
+        sources.output = {{{&layer.linear_output, hidden}}, {keys.begin * values, keys.end * values}};
+    }
     if (config.has_experts(number)) {
         if (config.experts.shared_size == 0) return sources;
         sources.gate = {{{&layer.shared_gate, shard.shared_expert}}, hidden};
@@ -153,6 +174,30 @@ OuterSources outer_sources(const ModelConfig& config, const ModelNames& names, c
         sources.project_out = {{{&names.project_out, embedded}}, hidden};
     }
     return sources;
+}
+
+std::vector<float> read_convolution(const Checkpoint& checkpoint, const ModelConfig& config, const LayerNames& layer,
+                                    const RankShard& shard) {
+    const LinearAttentionConfig& linear = config.linear;
+    const std::int64_t keys = std::int64_t{linear.n_key_heads} * linear.key_dim, n = linear.n_convolved;
+    const std::int64_t values = std::int64_t{linear.group()} * linear.value_dim, channels = linear.convolved_size();
+    std::vector<float> all(static_cast<std::size_t>(shard.linear_keys.size() * n * channels)), stored;
+    float* to = all.data();
+    for (std::int64_t head = shard.linear_keys.begin; head < shard.linear_keys.end; ++head, to += n * channels) {
+        const dist::Slice of_key = {head * linear.key_dim, (head + 1) * linear.key_dim};
+        std::int64_t channel = 0;
+        for (const dist::Slice part : {of_key, dist::Slice{keys + of_key.begin, keys + of_key.end},
+                                       dist::Slice{2 * keys + head * values, 2 * keys + (head + 1) * values}}) {
+            stored.resize(static_cast<std::size_t>(part.size() * n));
+            read_floats(checkpoint.tensor(layer.linear_convolution.weight), {part.begin * n, part.end * n},
+                        stored.data());
+            for (std::size_t i = 0; i < stored.size(); ++i)
+                to[static_cast<std::int64_t>(i) % n * channels + channel + static_cast<std::int64_t>(i) / n] =
+                    stored[i];
+            channel += part.size();
+        }
+    }
+    return all;
 }
 
 std::vector<float> read_vector(const Checkpoint& checkpoint, const std::string& name) {

@@ -75,6 +75,10 @@ struct NormWeights {
     std::vector<float> bias;
 };
 
+// Of linear attention's convolution, [own key heads][n_convolved][convolved_size()]. Local.
+std::vector<float> read_convolution(const Checkpoint& checkpoint, const ModelConfig& config, const LayerNames& layer,
+                                    const RankShard& shard);
+
 // The small tensors, in float32.
 std::vector<float> read_vector(const Checkpoint& checkpoint, const std::string& name);
 // The biases of stored rows, one after another; none where the layer has no bias. Local.

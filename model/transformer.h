@@ -30,6 +30,14 @@
 //   absorb(i, queries)             queries for keys as they are cached; the rotated part is rotated
 //   expand(i, attended)            the heads' values, of what attend() makes of cached vectors
 //
+// of linear attention, where qkv are queries, keys, values and gates before the convolution:
+//
+//   delta_net(i, qkv)              what the rows read of layer i's states, which they change
+//
+// of attention with a gate, which lies behind the values:
+//
+//   gate_attended(attended, qkv)   attended * sigmoid(gate)
+//
 // of layers with experts:
 //
 //   choose_experts(layer, from)    each row's experts and their weights
@@ -128,6 +136,10 @@ concept AttendsToLatents = requires(Ops& ops) {
     ops.absorb(0, ops.residual());
 };
 template <class Ops>
+concept HasLinearAttention = requires(Ops& ops) {
+    ops.gate_attended(ops.delta_net(0, ops.residual()), ops.residual());
+};
+template <class Ops>
 concept HasExperts = requires(Ops& ops) {
     ops.add_experts(ops.weights().layers[0], ops.residual());
 };
@@ -142,10 +154,15 @@ template <class Ops> auto run_attention(const ModelConfig& config, Ops& ops, int
             return ops.expand(number, ops.attend(number, ops.absorb(number, queries)));
         }
     }
+    if constexpr (HasLinearAttention<Ops>)
+        if (config.is_linear(number)) return ops.delta_net(number, qkv);
     if constexpr (NormsRows<Ops>)
         if (config.query_key_norm == QueryKeyNorm::row) ops.norm_queries_and_keys(layer, qkv);
     ops.rotate_and_append(number, qkv);
-    return ops.attend(number, qkv);
+    const auto attended = ops.attend(number, qkv);
+    if constexpr (HasLinearAttention<Ops>)
+        if (config.gated_attention) return ops.gate_attended(attended, qkv);
+    return attended;
 }
 
 // x += what MLP or experts of a layer make of `from`.

@@ -72,10 +72,16 @@ std::optional<int> Coordinator::twin_of(int slot, const ReplicaState& state) con
         !hidden_layers_.empty())
         return std::nullopt;
     for (int other = 0; other < n_slots(); ++other)
-        if (other != slot && sequence(other) && state.is_read(other) &&
+        if (other != slot && sequence(other) && state.is_read(other) && !is_past_sharing(other) &&
             sequence(other)->request().id == sequence(slot)->request().id)
             return other;
     return std::nullopt;
+}
+
+// Whether a text has grown so long that a target's states may not go back to the end of its prompt.
+bool Coordinator::is_past_sharing(int slot) const {
+    const auto grown = static_cast<int>(sequence(slot)->tokens().size() - sequence(slot)->request().prompt.size());
+    return parts_.target_config->n_linear_layers() > 0 && grown > model::RecurrentStates::kReach;
 }
 
 bool Coordinator::admits_another(const EngineCallbacks& callbacks, int slot) {
@@ -95,7 +101,8 @@ bool Coordinator::admits_another(const EngineCallbacks& callbacks, int slot) {
 // Where this rank's GPU holds the rows of the target, or can get them, and of whatever drafts.
 bool Coordinator::can_verify_on_device(const Request& request) const {
     return parts_.target && parts_.device_verifier && (!parts_.drafter || parts_.drafter->keeps_logits_on_device()) &&
-           request.processing.is_off() && spec::can_verify_on_device(options_.acceptance.kind, request.sampling) &&
+           request.processing.is_off() && !request.logprobs &&
+           spec::can_verify_on_device(options_.acceptance.kind, request.sampling) &&
            options_.stop_rule.max_tokens <= DeviceVerifier::kMaxKept &&
            options_.stop_rule.entropy_of == EntropyOf::raw; // what rules look at has to come to the host
 }
@@ -241,8 +248,18 @@ void Coordinator::verify(Sequence& own, const Draft& draft, const TargetRows& ro
     for (const int node : path)
         emitted.push_back(draft.tokens[static_cast<std::size_t>(node)]);
     emitted.push_back(verified.verification.next_token);
+    note_logprobs(own, rows, path, emitted);
     own.emit(emitted, parts_.target_config->eos_token_ids, parts_.target_config->max_positions);
     if (is_first) own.stats.seconds.first_token = parts_.clock->now_seconds() - own.admitted_at;
+}
+
+// Each token's row is that of the token in front of it.
+void Coordinator::note_logprobs(Sequence& own, const TargetRows& rows, std::span<const int> path,
+                                std::span<const TokenId> emitted) {
+    if (!own.request().logprobs) return;
+    for (std::size_t i = 0; i < emitted.size(); ++i)
+        own.logprobs.push_back(
+            rows.logprobs(i == 0 ? 0 : static_cast<std::size_t>(path[i - 1]) + 1, emitted[i], *own.request().logprobs));
 }
 
 void Coordinator::verify_beams(Sequence& own, const Draft& draft, const TargetRows& rows, double target_seconds,

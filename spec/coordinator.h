@@ -65,12 +65,15 @@ class Coordinator {
   private:
     bool admits_another(const EngineCallbacks& callbacks, int slot);
     std::optional<int> twin_of(int slot, const ReplicaState& state) const;
+    bool is_past_sharing(int slot) const;
     int first_position(int slot, const ReplicaState& state) const;
     void hand_out(int slot, const EngineCallbacks& callbacks);
     bool can_verify_on_device(const Request& request) const;
     int left_tokens(const Sequence& sequence) const;
     void verify(Sequence& sequence, const Draft& draft, const TargetRows& rows, double target_seconds,
                 const BatchLoad& load);
+    static void note_logprobs(Sequence& sequence, const TargetRows& rows, std::span<const int> path,
+                              std::span<const TokenId> emitted);
     void verify_beams(Sequence& sequence, const Draft& draft, const TargetRows& rows, double target_seconds,
                       const BatchLoad& load);
     void hand_hidden(int slot, int first_position, std::span<const int> rows, const model::PassResult& scores);

@@ -41,7 +41,8 @@ struct AdmissionHeader {
     std::uint32_t n_tokens = 0;
     std::uint32_t verified_on_device = 0;
     std::uint32_t n_source = 0;
-    std::uint64_t num_beams = 0;
+    std::int32_t num_beams = 0;
+    std::int32_t logprobs = -1;
 };
 
 struct Bias {
@@ -206,7 +207,8 @@ std::vector<std::byte> pack_admission(const Request& request, bool verified_on_d
                                   static_cast<std::uint32_t>(request.prompt.size()),
                                   verified_on_device ? 1U : 0U,
                                   static_cast<std::uint32_t>(request.source.size()),
-                                  static_cast<std::uint64_t>(request.beams.num_beams)};
+                                  request.beams.num_beams,
+                                  request.logprobs.value_or(-1)};
     std::vector<Bias> biases;
     for (const auto& [token, bias] : processing.logit_bias)
         biases.push_back({token, bias});
@@ -237,7 +239,8 @@ Admission unpack_admission(std::span<const std::byte> bytes) {
     processing.banned_tokens = take_values<TokenId>(bytes, head.n_banned);
     request.prompt = take_values<TokenId>(bytes, head.n_tokens);
     request.source = take_values<TokenId>(bytes, head.n_source);
-    request.beams.num_beams = static_cast<int>(head.num_beams);
+    request.beams.num_beams = head.num_beams;
+    if (head.logprobs >= 0) request.logprobs = head.logprobs;
     if (!bytes.empty()) throw std::runtime_error("an admission is longer than it says");
     return admission;
 }

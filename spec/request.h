@@ -6,6 +6,7 @@
 #include "spec/verify/sampling.h"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,10 +24,27 @@ struct BeamOptions {
     EarlyStopping early_stopping = EarlyStopping::no;
     int num_return_sequences = 1;
 
+    int forced_tokens = 0; // last ones of the prompt that count in the length penalty: a forced BOS
     bool is_on() const { return num_beams > 0; }
 };
 // Empty when usable; else what is wrong, naming the option. Local.
 std::string why_invalid(const BeamOptions& options);
+
+// A token, and the logarithm of its probability.
+struct TokenLogProb {
+    TokenId token = -1;
+    float log_prob = 0;
+};
+
+// Of a new token: what the target's own distribution in front of it has, before penalties, bans, temperature and
+// filters: the log-softmax of its logits.
+struct TokenLogProbs {
+    TokenLogProb emitted;
+    std::vector<TokenLogProb> top; // the most likely ones, of equal ones the lower token first
+};
+
+// What the line of a result looks like, for whoever writes it: our own, or a response of OpenAI's API.
+enum class ResponseFormat : std::uint8_t { line, text_completion, chat_completion };
 
 struct Request {
     std::string id = "null";        // compact JSON
@@ -42,8 +60,12 @@ struct Request {
     int sample = 0;      // its number among them
     bool ignore_eos = false;
     std::vector<std::string> stop_strings;
-    std::string metadata; // of the user's own, a compact JSON object; empty: none. For the result line alone
-    bool plain = false;   // decode without drafting: what --check replays with
+    static constexpr int kMaxLogprobs = 20;
+    std::optional<int> logprobs; // most likely tokens beside each new one; none: no log-probabilities
+    std::string metadata;        // of the user's own, a compact JSON object; empty: none. For the result line alone
+    ResponseFormat response = ResponseFormat::line;
+    std::string model;  // that a request of OpenAI's API names, for its response alone
+    bool plain = false; // decode without drafting: what --check replays with
 };
 
 enum class FinishReason { length, eos, stop };
@@ -55,6 +77,7 @@ struct FoundText {
     std::string text; // without special tokens
     FinishReason finish_reason = FinishReason::length;
     float score = 0; // with the length penalty
+    std::vector<TokenLogProbs> logprobs = {};
 };
 
 struct Completion {
@@ -66,6 +89,7 @@ struct Completion {
     std::string failure;          // why the text could not go on; empty: it ended
     std::vector<double>
         logit_margins; // best less second-best target logit (gumbel: noisy) of each token, where recorded
+    std::vector<TokenLogProbs> logprobs; // of each token, where the request asks for them
     Stats stats;
 };
 

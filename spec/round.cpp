@@ -168,7 +168,7 @@ RoundResult run_round(const RankContext& rank, ReplicaState& state, TargetGather
                                             .hidden_layers = rank.hidden_layers,
                                             .mask = batch.mask,
                                             .needs = gather.needs(batch.sequences),
-                                            .summary_vocab = gather.vocab_size(),
+                                            .summary_vocab = gather.summary_vocab(batch.sequences),
                                             .cached_nodes = batch.cached_nodes});
 
     // 4. One gather sends the coordinator what acceptance needs of each row. A rank without a shard waits here for the

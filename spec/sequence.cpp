@@ -118,6 +118,8 @@ Completion Sequence::finish() {
     completion.found = std::move(found_);
     logit_margins.resize(std::min(logit_margins.size(), completion.tokens.size()));
     completion.logit_margins = std::move(logit_margins);
+    logprobs.resize(std::min(logprobs.size(), completion.tokens.size()));
+    completion.logprobs = std::move(logprobs);
     completion.stats = std::move(stats);
     return completion;
 }

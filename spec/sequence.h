@@ -50,6 +50,7 @@ class Sequence {
     Verification verification; // of the last round
     int last_accepted = -1;    // of its drafted tokens; rides in the next broadcast
     std::vector<double> logit_margins;
+    std::vector<TokenLogProbs> logprobs;
     Stats stats;
     double admitted_at = 0;          // seconds on the round's clock
     bool verified_on_device = false; // see packet.h

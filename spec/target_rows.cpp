@@ -20,6 +20,16 @@ constexpr double kNoValue = -std::numeric_limits<double>::infinity();
 constexpr std::size_t kStatusBytes = sizeof(std::uint64_t);
 constexpr int kRoot = dist::RankLayout::kCoordinatorReplicaRank;
 
+BestToken arg_max_of(const model::kernels::LogitStats& stats, std::span<const float> logits, TokenId first_token,
+                     bool with_runner_up) {
+    BestToken best{static_cast<double>(stats.max), stats.arg_max, kNoValue};
+    if (with_runner_up)
+        for (std::size_t i = 0; i < logits.size(); ++i)
+            if (first_token + static_cast<TokenId>(i) != best.token)
+                best.runner_up = std::max(best.runner_up, static_cast<double>(logits[i]));
+    return best;
+}
+
 // Weights are applied to logarithmic probabilities, which a rank alone does not know.
 RowFormat beam_format(const Request& request) {
     return request.processing.weighs() ? RowFormat::logits : RowFormat::beams;
@@ -48,8 +58,10 @@ std::size_t GatherSetting::max_slice() const {
 
 RowEncoder::RowEncoder(const GatherSetting& setting, const Request& request, bool verified_on_device)
     : setting_(&setting), sampling_(request.sampling), num_beams_(request.beams.num_beams),
-      noise_(sampling_.seed, request.sequence_key), resample_(sampling_.seed, request.sequence_key, Purpose::resample),
+      has_logprobs_(request.logprobs.has_value()), noise_(sampling_.seed, request.sequence_key),
+      resample_(sampling_.seed, request.sequence_key, Purpose::resample),
       format_(verified_on_device      ? RowFormat::verified_on_device
+              : has_logprobs_         ? RowFormat::logits
               : request.beams.is_on() ? beam_format(request)
                                       : row_format(setting.options, sampling_)) {
     if (request.processing.is_off()) return;
@@ -78,6 +90,7 @@ std::size_t RowEncoder::row_bytes() const {
 
 model::LogitNeeds RowEncoder::needs() const {
     if (format_ == RowFormat::verified_on_device) return {model::LogitSummary::none, false};
+    if (selects_on_device()) return {model::LogitSummary::entropy, false};
     const bool is_best = format_ == RowFormat::arg_max || format_ == RowFormat::gumbel_max;
     if (!is_best || processor_) return {};
     return {format_ == RowFormat::arg_max ? model::LogitSummary::max : model::LogitSummary::none,
@@ -111,20 +124,26 @@ std::size_t RowEncoder::n_known() const {
     return static_cast<std::size_t>(std::clamp<std::int64_t>(vocab - local.begin, 0, local.size()));
 }
 
-RowEncoder::Slice RowEncoder::processed(const ScoredSequence& sequence, const model::PassResult& scores) {
-    if (scores.logits.empty()) return {}; // the pass's own summaries serve
-    const dist::Slice vocab = setting_->target->local_vocab();
-    const auto size = static_cast<std::size_t>(vocab.size());
-    const std::span<const float> logits = scores.logits.subspan(sequence.first_row * scores.logits_stride);
-    if (!processor_ || num_beams_ > 0) return {logits, scores.logits_stride, size}; // beams' rows: see below
+LogitRows RowEncoder::raw(const ScoredSequence& sequence, const model::PassResult& scores) const {
+    if (scores.logits.empty()) return {};
+    return {scores.logits.subspan(sequence.first_row * scores.logits_stride), scores.logits_stride,
+            static_cast<std::size_t>(setting_->target->local_vocab().size())};
+}
+
+LogitRows RowEncoder::sent(const ScoredSequence& sequence, const model::PassResult& scores) {
+    const LogitRows rows = raw(sequence, scores);
+    if (has_logprobs_ || num_beams_ > 0) return rows; // beams' rows: see below
+    return processed(rows, sequence, static_cast<TokenId>(setting_->target->local_vocab().begin));
+}
+
+LogitRows RowEncoder::processed(const LogitRows& raw, const ScoredSequence& sequence, TokenId first_token) {
+    if (!processor_ || raw.logits.empty()) return raw;
     processed_.clear();
-    for (std::size_t row = 0; row < sequence.n_rows(); ++row) {
-        const auto from = logits.subspan(row * scores.logits_stride, size);
-        processed_.insert(processed_.end(), from.begin(), from.end());
-    }
+    for (std::size_t row = 0; row < sequence.n_rows(); ++row)
+        processed_.insert(processed_.end(), raw.row(row).begin(), raw.row(row).end());
     processor_->follow(sequence.tokens);
-    processor_->apply_to_rows(sequence.drafted, sequence.parents, processed_, static_cast<TokenId>(vocab.begin));
-    return {processed_, size, size};
+    processor_->apply_to_rows(sequence.drafted, sequence.parents, processed_, first_token);
+    return {processed_, raw.size, raw.size};
 }
 
 void RowEncoder::encode(const ScoredSequence& sequence, const model::PassResult& scores, std::span<std::byte> to) {
@@ -136,7 +155,7 @@ void RowEncoder::encode(const ScoredSequence& sequence, const model::PassResult&
         return;
     }
     if (format_ == RowFormat::beams) return encode_beams(sequence, scores, to);
-    const Slice slice = processed(sequence, scores);
+    const LogitRows slice = sent(sequence, scores);
     const auto first_token = static_cast<TokenId>(setting_->target->local_vocab().begin);
     for (std::size_t row = 0; row < sequence.n_rows(); ++row) {
         const std::span<const float> logits = slice.row(row);
@@ -151,6 +170,12 @@ void RowEncoder::encode(const ScoredSequence& sequence, const model::PassResult&
             std::memcpy(encoded.data(), &best, sizeof best);
         }
     }
+}
+
+// Whether the GPU selects a beam row's first tokens, so that its logits stay there.
+bool RowEncoder::selects_on_device() const {
+    return format_ == RowFormat::beams && setting_->device && !processor_ &&
+           n_candidates() <= DeviceTreePlan::kMaxChildren && setting_->max_slice() <= DeviceTreePlan::kMaxVocab;
 }
 
 // Of a beam search, which takes as many of a row at most (BeamSearch::candidates_per_row).
@@ -172,14 +197,18 @@ void RowEncoder::process_beam_row(const ScoredSequence& sequence, std::size_t ro
 // Banned tokens count in the sum of probabilities, as in transformers.
 void RowEncoder::encode_beams(const ScoredSequence& sequence, const model::PassResult& scores,
                               std::span<std::byte> to) {
-    const Slice slice = processed(sequence, scores);
+    const LogitRows slice = sent(sequence, scores);
     const auto first_token = static_cast<TokenId>(setting_->target->local_vocab().begin);
-    for (std::size_t row = 0; row < sequence.n_rows(); ++row) {
+    const auto part_of = [&](std::size_t row) -> BeamRowPart {
+        if (selects_on_device())
+            return beam_row_part(setting_->device->grown()[sequence.first_row + row].row, first_token);
         const std::span<const float> logits = slice.row(row);
         processed_.assign(logits.begin(), logits.begin() + static_cast<std::ptrdiff_t>(n_known()));
         process_beam_row(sequence, row, processed_, first_token);
-        encode_beam_row(logits, processed_, first_token, n_candidates(), to.subspan(row * row_bytes(), row_bytes()));
-    }
+        return beam_row_part(logits, processed_, first_token, n_candidates());
+    };
+    for (std::size_t row = 0; row < sequence.n_rows(); ++row)
+        encode_beam_row(part_of(row), n_candidates(), to.subspan(row * row_bytes(), row_bytes()));
 }
 
 // `logits` is empty where the pass was not asked for them.
@@ -198,12 +227,7 @@ BestToken RowEncoder::best_of_slice(std::span<const float> logits, const ScoredS
         processor_
             ? model::kernels::best_kernels().logit_max(logits.data(), static_cast<int>(logits.size()), first_token)
             : scores.summaries[pass_row];
-    BestToken best{static_cast<double>(stats.max), stats.arg_max, kNoValue};
-    if (setting_->options.record_margins)
-        for (std::size_t i = 0; i < logits.size(); ++i)
-            if (first_token + static_cast<TokenId>(i) != best.token)
-                best.runner_up = std::max(best.runner_up, static_cast<double>(logits[i]));
-    return best;
+    return arg_max_of(stats, logits, first_token, setting_->options.record_margins);
 }
 
 // ---- what all ranks sent ----
@@ -215,25 +239,27 @@ TargetRows RowEncoder::decode(std::span<const std::byte> parts, std::size_t stri
     rows.parts_ = parts;
     rows.part_stride_ = stride;
     if (format_ != RowFormat::logits) return rows;
-    rows.stride_ = static_cast<std::size_t>(setting_->config->vocab_size);
-    whole_.resize(sequence.n_rows() * rows.stride_);
+    const auto vocab = static_cast<std::size_t>(setting_->config->vocab_size);
+    whole_.resize(sequence.n_rows() * vocab);
     for (int tp_rank = 0; tp_rank < setting_->tp_size; ++tp_rank) {
         const dist::Slice slice = model::vocab_slice(*setting_->config, tp_rank, setting_->tp_size);
         for (std::size_t row = 0; row < sequence.n_rows(); ++row)
-            std::memcpy(whole_.data() + row * rows.stride_ + slice.begin, rows.part(tp_rank, row).data(),
+            std::memcpy(whole_.data() + row * vocab + slice.begin, rows.part(tp_rank, row).data(),
                         static_cast<std::size_t>(slice.size()) * sizeof(float));
     }
-    rows.logits_ = whole_;
-    return rows;
+    return whole_rows({whole_, vocab, vocab}, sequence);
 }
 
 TargetRows RowEncoder::rows_of(const ScoredSequence& sequence, const model::PassResult& scores) {
-    const Slice slice = processed(sequence, scores);
+    return whole_rows(sent(sequence, scores), sequence);
+}
+
+TargetRows RowEncoder::whole_rows(const LogitRows& sent, const ScoredSequence& sequence) {
     TargetRows rows;
     rows.encoder_ = this;
     rows.sequence_ = sequence;
-    rows.logits_ = slice.logits;
-    rows.stride_ = slice.stride;
+    rows.raw_ = sent;
+    rows.rows_ = has_logprobs_ ? processed(sent, sequence, 0) : sent;
     return rows;
 }
 
@@ -248,8 +274,6 @@ std::span<const std::byte> TargetRows::part(int tp_rank, std::size_t row) const 
 
 BestToken TargetRows::best(std::size_t row) const {
     const int tp_size = encoder_->setting_->tp_size;
-    if (format() == RowFormat::logits)
-        return gumbel_max_adjusted({logits(row), 0, sequence_.position(row)}, encoder_->sampling_, encoder_->noise_);
     if (format() == RowFormat::shortlist) {
         std::vector<std::byte> shortlists;
         for (int tp_rank = 0; tp_rank < tp_size; ++tp_rank) {
@@ -259,7 +283,8 @@ BestToken TargetRows::best(std::size_t row) const {
         return best_of_shortlists(shortlists, encoder_->sampling_);
     }
     BestToken best;
-    for (int tp_rank = 0; tp_rank < tp_size; ++tp_rank) {
+    if (format() == RowFormat::logits) best = best_of_whole(row);
+    for (int tp_rank = 0; format() != RowFormat::logits && tp_rank < tp_size; ++tp_rank) {
         BestToken of_rank;
         std::memcpy(&of_rank, part(tp_rank, row).data(), sizeof of_rank);
         best = better(best, of_rank);
@@ -270,13 +295,18 @@ BestToken TargetRows::best(std::size_t row) const {
     return best;
 }
 
+BestToken TargetRows::best_of_whole(std::size_t row) const {
+    const std::span<const float> values = logits(row);
+    if (!encoder_->sampling_.greedy())
+        return gumbel_max_adjusted({values, 0, sequence_.position(row)}, encoder_->sampling_, encoder_->noise_);
+    const auto stats = model::kernels::best_kernels().logit_max(values.data(), static_cast<int>(values.size()), 0);
+    return arg_max_of(stats, values, 0, encoder_->setting_->options.record_margins);
+}
+
 std::vector<BeamCandidate> TargetRows::candidates(std::size_t row) const {
     const std::size_t n = encoder_->n_candidates();
     if (format() == RowFormat::logits) {
-        const std::span<const float> whole =
-            logits_.subspan(row * stride_, static_cast<std::size_t>(encoder_->setting_->config->vocab_size));
-        std::vector<float> log_probs(whole.begin(), whole.end());
-        to_log_probs(log_probs);
+        std::vector<float> log_probs = log_probs_of(raw_.row(row));
         log_probs.resize(static_cast<std::size_t>(encoder_->setting_->options.vocab_size));
         encoder_->process_beam_row(sequence_, row, log_probs, 0);
         return best_candidates(log_probs, n);
@@ -294,7 +324,13 @@ VerifiedRow TargetRows::verified(std::size_t row) const {
 }
 
 std::span<const float> TargetRows::logits(std::size_t row) const {
-    return logits_.subspan(row * stride_, static_cast<std::size_t>(encoder_->setting_->options.vocab_size));
+    return rows_.row(row).first(static_cast<std::size_t>(encoder_->setting_->options.vocab_size));
+}
+
+TokenLogProbs TargetRows::logprobs(std::size_t row, TokenId emitted, int n) const {
+    const std::vector<float> log_probs = log_probs_of(raw_.row(row));
+    return {{emitted, log_probs[static_cast<std::size_t>(emitted)]},
+            n > 0 ? best_candidates(log_probs, static_cast<std::size_t>(n)) : std::vector<TokenLogProb>{}};
 }
 
 // ---- the gather ----
@@ -320,9 +356,11 @@ model::LogitNeeds TargetGather::needs(std::span<const ScoredSequence> sequences)
     noises_.clear();
     drafted_rows_.clear();
     bool any_noise = false, any_verified = false;
+    std::size_t n_selected = 0;
     for (const ScoredSequence& sequence : sequences) {
         const RowEncoder& encoder = encoder_of(sequence);
         all = all.and_those_of(encoder.needs());
+        if (encoder.selects_on_device()) n_selected = std::max(n_selected, encoder.n_candidates());
         for (std::size_t i = 0; i < sequence.n_rows(); ++i) {
             noises_.push_back(encoder.noise(sequence.position(i)));
             any_noise = any_noise || noises_.back().temperature > 0;
@@ -332,7 +370,14 @@ model::LogitNeeds TargetGather::needs(std::span<const ScoredSequence> sequences)
     }
     if (any_noise) all.noises = noises_;
     if (any_verified) all.extension = setting_.device->verify(drafted_rows_);
+    if (n_selected > 0)
+        all.extension = setting_.device->select(static_cast<int>(drafted_rows_.size()), static_cast<int>(n_selected),
+                                                setting_.options.vocab_size);
     return all;
+}
+
+int TargetGather::summary_vocab(std::span<const ScoredSequence> sequences) const {
+    return !sequences.empty() && sequences.front().beams ? 0 : setting_.options.vocab_size;
 }
 
 void TargetGather::start(std::uint64_t status, std::span<const ScoredSequence> sequences,

@@ -73,6 +73,16 @@ struct ScoredSequence {
     }
 };
 
+// Rows of logits.
+struct LogitRows {
+    std::span<const float> logits;
+    std::size_t stride = 0;
+    std::size_t size = 0; // of a row
+    std::span<const float> row(std::size_t i) const {
+        return logits.empty() ? logits : logits.subspan(i * stride, size);
+    }
+};
+
 class RowEncoder;
 
 // One sequence's rows, whole, on the coordinator. Valid until the next gather.
@@ -89,17 +99,21 @@ class TargetRows {
     VerifiedRow verified(std::size_t row) const;
     // [vocab_size], of format logits.
     std::span<const float> logits(std::size_t row) const;
+    // Of a request that asks for them: what the row has of the token that it emits, and of the first `n`, over the
+    // target's whole vocabulary. Throws std::runtime_error where a logit is not a number.
+    TokenLogProbs logprobs(std::size_t row, TokenId emitted, int n) const;
 
   private:
     friend class RowEncoder;
     std::span<const std::byte> part(int tp_rank, std::size_t row) const;
+    BestToken best_of_whole(std::size_t row) const;
 
     RowEncoder* encoder_ = nullptr;
     ScoredSequence sequence_;
     std::span<const std::byte> parts_; // of replica rank r: from r * part_stride_ on
     std::size_t part_stride_ = 0;
-    std::span<const float> logits_; // [rows][stride_], of format logits
-    std::size_t stride_ = 0;
+    LogitRows raw_;  // of format logits
+    LogitRows rows_; // the same, processed
 };
 
 // How one sequence's rows travel, the same on every rank.
@@ -126,17 +140,14 @@ class RowEncoder {
 
   private:
     friend class TargetRows;
-    struct Slice { // of this rank's vocabulary, processed
-        std::span<const float> logits;
-        std::size_t stride = 0;
-        std::size_t size = 0; // tokens
-        std::span<const float> row(std::size_t i) const {
-            return logits.empty() ? logits : logits.subspan(i * stride, size);
-        }
-    };
-
+    friend class TargetGather;
     std::size_t n_known() const;
-    Slice processed(const ScoredSequence& sequence, const model::PassResult& scores);
+    // Of this rank's vocabulary: as the pass has them, empty where its own summaries serve; and as they are sent.
+    LogitRows raw(const ScoredSequence& sequence, const model::PassResult& scores) const;
+    LogitRows sent(const ScoredSequence& sequence, const model::PassResult& scores);
+    LogitRows processed(const LogitRows& raw, const ScoredSequence& sequence, TokenId first_token);
+    TargetRows whole_rows(const LogitRows& sent, const ScoredSequence& sequence);
+    bool selects_on_device() const;
     std::size_t n_candidates() const;
     void encode_beams(const ScoredSequence& sequence, const model::PassResult& scores, std::span<std::byte> to);
     // As the row's own prefix asks.
@@ -147,6 +158,7 @@ class RowEncoder {
     const GatherSetting* setting_;
     SamplingOptions sampling_;
     int num_beams_ = 0;
+    bool has_logprobs_; // rows travel whole and as they are; the coordinator processes them
     GumbelNoise noise_;
     RandomStream resample_; // of format verified_on_device
     std::optional<LogitProcessor> processor_;
@@ -162,7 +174,8 @@ class TargetGather {
     TargetGather(const GatherSetting& setting, dist::Communicator& replica, int n_slots);
     TargetGather(const TargetGather&) = delete; // encoders know where its setting is
 
-    int vocab_size() const { return setting_.options.vocab_size; }
+    // Tokens that count in the summaries of a pass; 0: all, to a beam search.
+    int summary_vocab(std::span<const ScoredSequence> sequences) const;
 
     // Of what is sent of the slot from now on. Whether it is verified on the device, the coordinator has broadcast.
     void begin_sequence(int slot, const Request& request, bool verified_on_device = false);

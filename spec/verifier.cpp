@@ -35,7 +35,7 @@ class ExactVerifier final : public Verifier {
                          std::uint64_t position) override;
 
   private:
-    VerifiedRound verify_best(const TargetRows& rows, const Draft& draft) const;
+    VerifiedRound verify_best(const TargetRows& rows, const Draft& draft, bool is_greedy) const;
     VerifiedRound verify_tree(const Draft& draft, const Request& request, std::uint64_t position) const;
     VerifiedRound verify_on_device(const TargetRows& rows, std::size_t n_drafted, const Request& request,
                                    std::uint64_t position);
@@ -52,10 +52,12 @@ VerifiedRound ExactVerifier::verify(const TargetRows& rows, const Draft& draft, 
                                     std::uint64_t position) {
     const std::span<const TokenId> drafted(draft.tokens);
     const SamplingOptions& sampling = request.sampling;
-    const bool noisy = options_.acceptance.kind == Acceptance::gumbel && !sampling.greedy();
+    const Acceptance kind = options_.acceptance.kind;
+    const bool is_best = sampling.greedy() ? kind != Acceptance::typical && options_.acceptance.lenience == 1
+                                           : kind == Acceptance::gumbel;
     if (rows.format() == RowFormat::verified_on_device)
         return of_chain(verify_on_device(rows, drafted.size(), request, position));
-    if (noisy || rows.format() == RowFormat::arg_max) return verify_best(rows, draft);
+    if (is_best) return verify_best(rows, draft, sampling.greedy());
 
     read_rows(rows, drafted.size() + 1, request);
     if (!is_chain(draft.parents)) {
@@ -85,7 +87,7 @@ VerifiedRound ExactVerifier::verify(const TargetRows& rows, const Draft& draft, 
 }
 
 // Greedy and gumbel: a drafted token is accepted while the target would have emitted it.
-VerifiedRound ExactVerifier::verify_best(const TargetRows& rows, const Draft& draft) const {
+VerifiedRound ExactVerifier::verify_best(const TargetRows& rows, const Draft& draft, bool is_greedy) const {
     VerifiedRound verified;
     for (int node = -1;; ++verified.verification.accepted) { // rows of other branches follow tokens that nobody emits
         const BestToken best = rows.best(static_cast<std::size_t>(node + 1));
@@ -95,7 +97,7 @@ VerifiedRound ExactVerifier::verify_best(const TargetRows& rows, const Draft& dr
         const std::vector<int> children = children_of(draft.parents, node);
         const auto child = std::ranges::find(children, best.token,
                                              [&](int each) { return draft.tokens[static_cast<std::size_t>(each)]; });
-        if (rows.format() == RowFormat::arg_max) { // p and q are one-hot
+        if (is_greedy) { // p and q are one-hot
             verified.overlap += child != children.end() ? 1 : 0;
             verified.overlaps += children.empty() ? 0 : 1;
         }

@@ -55,7 +55,8 @@ _entrodraft() {
             '--lookup-corpus=[UTF-8 text in which suffix looks as well]:FILE:_files' \
             '--draft-table=[of bigram and unigram, made by build-table with the target'\''s tokenizer]:FILE:_files' \
             '--prompt=[one prompt, its continuation streamed to stdout; also -p]:TEXT: ' \
-            '--input=[JSON lines with "id" and "prompt", "messages" or "prompt_token_ids"; -: stdin]:FILE|-:_files' \
+            '--input=[JSON lines with "id" and "prompt", "messages" or "prompt_token_ids", or a batch file of OpenAI'\''s API; -: stdin]:FILE|-:_files' \
+            '--format=[of input and output: our own lines, or requests and responses of OpenAI'\''s batch files: auto, lines, openai. auto: openai, if the first line has "custom_id" and "body"]:NAME:(auto lines openai)' \
             '--output=[JSON lines, in input order \[-: stdout\]]:FILE|-:_files' \
             '--shard=[only the I-th, from 0, of N contiguous chunks of --input: for job arrays; also --share]:I/N: ' \
             '--resume[go on where --output FILE ends, with the same input; a file that does not exist is begun]' \
@@ -63,6 +64,7 @@ _entrodraft() {
             '--ignore-eos[do not stop at the end-of-text token]' \
             '*--stop=[end the text before this string, token_ids after the token that completed it; repeatable]:STRING: ' \
             '--num-samples=[texts of a line, in "sequences": those of the line with the seeds from --seed on; its prompt is read once \[1\]]:N: ' \
+            '--logprobs=[log-probabilities of each new token and of the N most likely ones, up to 20, by the target'\''s own distribution, before penalties, temperature and filters \[none\]]:N: ' \
             '--check[decode every greedy or gumbel text again without drafting, and compare; a difference: exit code 1]' \
             '--trace=[a JSON line for each round: tokens drafted, with what probabilities, number accepted]:FILE:_files' \
             '--timeline=[when each rank began each step, for trace viewers such as Perfetto]:FILE:_files' \

@@ -27,7 +27,16 @@ void declare_text(OptionSet& set, GenerateOptions& options) {
     set.group("Text");
     set.add("prompt", "TEXT", options.prompt, "one prompt, its continuation streamed to stdout").also("p");
     set.add("input", "FILE|-", options.input,
-            "JSON lines with \"id\" and \"prompt\", \"messages\" or \"prompt_token_ids\"; -: stdin");
+            "JSON lines with \"id\" and \"prompt\", \"messages\" or \"prompt_token_ids\", or a batch file of OpenAI's "
+            "API; -: stdin");
+    const Names formats = {"auto", "lines", "openai"};
+    set.add("format", "NAME",
+            "of input and output: our own lines, or requests and responses of OpenAI's batch files: {}. auto: openai, "
+            "if the first line has \"custom_id\" and \"body\"",
+            [&options, formats](const GivenValue& given) {
+                options.requests.format = static_cast<InputFormat>(index_among(formats, given));
+            })
+        .choosing(formats);
     set.add("output", "FILE|-", options.output, "JSON lines, in input order [-: stdout]").is_written = true;
     set.add("shard", "I/N", "only the I-th, from 0, of N contiguous chunks of --input: for job arrays",
             [&options](const GivenValue& given) { options.shard = input_shard(given); })
@@ -38,6 +47,12 @@ void declare_text(OptionSet& set, GenerateOptions& options) {
     set.add(
         "num-samples", "N", options.requests.num_samples, {1, spec::kMaxSlots},
         "texts of a line, in \"sequences\": those of the line with the seeds from --seed on; its prompt is read once");
+    set.add("logprobs", "N",
+            "log-probabilities of each new token and of the N most likely ones, up to 20, by the target's "
+            "own distribution, before penalties, temperature and filters [none]",
+            [&options](const GivenValue& given) {
+                read_value(given, {0, spec::Request::kMaxLogprobs}, options.requests.logprobs.emplace());
+            });
     set.add("check", options.check,
             "decode every greedy or gumbel text again without drafting, and compare; a difference: exit code 1");
     set.add_output("trace", options.trace,
@@ -91,7 +106,7 @@ void declare_beams(OptionSet& set, GenerateOptions& options) {
     spec::BeamOptions& beams = options.requests.beams;
     set.group("Beam search");
     set.add("num-beams", "K",
-            fmt::format("beam search as transformers has it, with so many beams, up to {}; on CPUs [1: none]",
+            fmt::format("beam search as transformers has it, with so many beams, up to {} [1: none]",
                         spec::BeamOptions::kMaxBeams),
             [&beams](const GivenValue& given) {
                 read_value(given, {1, spec::BeamOptions::kMaxBeams}, beams.num_beams);
@@ -146,7 +161,7 @@ void check_beams(const ParsedOptions& given, GenerateOptions& options) {
     if (const std::string why = spec::why_invalid(beams); !why.empty()) throw BadOption(why);
     refuse_if(!options.requests.sampling.greedy(),
               "--num-beams takes the most probable tokens, and --temperature above 0 samples; give one of them");
-    for (const char* option : {"acceptance", "lenience", "tree", "head", "stop", "trace", "num-samples"})
+    for (const char* option : {"acceptance", "lenience", "tree", "head", "stop", "trace", "num-samples", "logprobs"})
         refuse_if(given.given(option), fmt::format("--num-beams does not go with --{}; leave one out", option));
     const DrafterChoice& drafter = options.speculation.drafter;
     refuse_if(!drafter.kinds.empty() && !drafter.is_one_model(),
@@ -164,9 +179,6 @@ void check_beams(const ParsedOptions& given, GenerateOptions& options) {
                           options.batch_size * beams.num_beams));
     refuse_if(options.prompt && beams.num_return_sequences > 1,
               "--num-return-sequences goes with --input; a --prompt streams one text");
-    refuse_if(options.models.device == DeviceChoice::cuda || options.models.backend == Backend::torch,
-              "--num-beams runs on our CPU kernels alone so far: give --device cpu, without --backend torch");
-    options.models.needs_cpu = "--num-beams";
     options.speculation.drafter.ahead.reset();
 }
 
@@ -202,6 +214,9 @@ void declare_ranks(OptionSet& set, GenerateOptions& options) {
 
 void check_generate(const ParsedOptions& given, GenerateOptions& options) {
     options.given = given;
+    if (given.given("temperature")) options.requests.body_temperature = options.requests.sampling.temperature;
+    if (given.given("max-new-tokens")) options.requests.body_new_tokens = options.requests.max_new_tokens;
+    refuse_if(options.prompt && given.given("format"), "--format goes with --input; a --prompt streams its text");
     refuse_if(options.quiet && options.verbose, "--quiet and --verbose exclude each other; give one");
     refuse_if(options.shard && (!given.given("input") || options.input == "-"),
               "--shard needs --input FILE: what to take a chunk of");
@@ -212,6 +227,7 @@ void check_generate(const ParsedOptions& given, GenerateOptions& options) {
     refuse_if(options.prompt && given.given("output"), "--output goes with --input; a --prompt streams to stdout");
     refuse_if(options.prompt && options.requests.num_samples > 1,
               "--num-samples goes with --input; a --prompt streams one text");
+    refuse_if(options.prompt && options.requests.logprobs, "--logprobs goes with --input; a --prompt streams its text");
     refuse_if(options.requests.num_samples > 1 && options.requests.sampling.greedy(),
               "--num-samples needs --temperature above 0: greedy texts are all the same");
     refuse_if(options.requests.num_samples > 1 && options.check,
@@ -236,7 +252,7 @@ void check_generate(const ParsedOptions& given, GenerateOptions& options) {
 } // namespace
 
 void declare(OptionSet& set, GenerateOptions& options) {
-    options.requests.takes_samples = true;
+    options.requests.has_results = true;
     declare_models(set, options.models,
                    "smaller checkpoint with the same vocabulary that proposes; several, the largest first: a cascade, "
                    "each drafts for the one before it; none: plain decoding");

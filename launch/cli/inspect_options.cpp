@@ -102,9 +102,9 @@ void declare(OptionSet& set, InspectOptions& options) {
         options.on_gpu = index_among(devices, given.meant({{"gpu", "cuda"}})) == 1;
     };
     set.add("device", "DEVICE", "whose memory: {}; gpu is cuda [cpu]", read_device).choosing(devices);
-    declare_weight_types(set, options.dtype, options.draft_dtype, "in memory: {} (GPUs) [auto: the file's]");
+    declare_weight_types(set, options.dtype, options.draft_dtype, "in memory: {} [auto: the file's]");
     set.check([&options](const ParsedOptions&) {
-        refuse_float8_without_gpu(options.dtype, options.draft_dtype, options.on_gpu);
+        refuse_weight_types_of_others(options.dtype, options.draft_dtype, options.on_gpu);
     });
     set.add("batch-size", "B", options.batch, at_least(1), "sequences decoded together");
     set.add("length", "L", options.length, at_least(1),

@@ -51,13 +51,15 @@ struct ModelOptions {
     int max_context = 0; // positions of a sequence; 0: all that the target has
     double collective_timeout_seconds = dist::kDefaultTimeoutSeconds;
     ChatTemplateOptions chat_template;
-    std::string needs_text;   // the option that a model without a tokenizer cannot honour; empty: none
-    std::string needs_cpu;    // the option that our CPU kernels alone can honour; empty: none
-    bool needs_trees = false; // --tree: positions of all models have to allow it
-    bool quiet = false;       // no bar while weights are read
+    std::string needs_text; // the option that a model without a tokenizer cannot honour; empty: none
+    std::string needs_cpu;  // the option that our CPU kernels alone can honour; empty: none
+    bool quiet = false;     // no bar while weights are read
 
     std::vector<std::string> draft_directories() const { return head.empty() ? drafts : std::vector{head}; }
 };
+
+// What lines of input are: found by the first of them, our own, or those of OpenAI's batch files.
+enum class InputFormat { found, lines, openai };
 
 // What a request asks for where its line says nothing.
 struct RequestDefaults {
@@ -66,7 +68,12 @@ struct RequestDefaults {
     spec::LogitProcessing processing;
     spec::BeamOptions beams; // num_beams is the most that a line may ask for
     int num_samples = 1;
-    bool takes_samples = false; // whether a line may ask for several
+    std::optional<int> logprobs;
+    // Bodies of OpenAI's API that say nothing have that API's defaults, but for options that were given.
+    double body_temperature = 1;
+    std::optional<int> body_new_tokens; // none: of a completion 16, of a chat what the context leaves
+    InputFormat format = InputFormat::found;
+    bool has_results = false; // whether a line may ask for several samples, for log-probabilities, and be OpenAI's
     bool ignore_eos = false;
     std::vector<std::string> stop_strings;
     bool chat = false;                 // a prompt is one message of the user

@@ -21,10 +21,6 @@ void declare_weight_type(OptionSet& set, const char* name, std::optional<WeightT
                                               {"fp16", "float16"},
                                               {"half", "float16"},
                                               {"fp8", "float8"}});
-        refuse_if(given.text == "int4",
-                  fmt::format("--{} int4 is not supported yet: this version has float32, bfloat16, float16, int8 and "
-                              "float8",
-                              given.name));
         const std::size_t index = index_among(names, usual);
         field = index == 0 ? std::nullopt : std::optional(static_cast<WeightType>(index - 1));
     };
@@ -71,9 +67,10 @@ std::string default_drafter(const ModelOptions& models) {
     return !models.head.empty() ? "head" : !models.drafts.empty() ? "model" : "";
 }
 
-void refuse_float8_without_gpu(std::optional<WeightType> target, std::optional<WeightType> draft, bool on_gpu) {
-    refuse_if((target == WeightType::float8 || draft == WeightType::float8) && !on_gpu,
-              "float8 weights are for --device cuda; CPUs have int8");
+void refuse_weight_types_of_others(std::optional<WeightType> target, std::optional<WeightType> draft, bool on_gpu) {
+    const auto any = [&](WeightType type) { return target == type || draft == type; };
+    refuse_if(any(WeightType::float8) && !on_gpu, "float8 weights are for --device cuda; CPUs have int8 and int4");
+    refuse_if(any(WeightType::int4) && on_gpu, "int4 weights are for CPUs; --device cuda has int8 and float8");
 }
 
 void declare_models(OptionSet& set, ModelOptions& models, const char* draft_help) {
@@ -86,7 +83,6 @@ void declare_models(OptionSet& set, ModelOptions& models, const char* draft_help
     set.check([&models](const ParsedOptions& given) {
         for (const char* option : {"prompt", "chat", "stop", "lookup-corpus", "draft-table"})
             if (given.given(option)) models.needs_text = std::string("--") + option;
-        models.needs_trees = given.given("tree");
         models.quiet = given.given("quiet");
     });
     set.add("random-weights", "SEED", models.random_weights, {},
@@ -114,14 +110,17 @@ void declare_models(OptionSet& set, ModelOptions& models, const char* draft_help
         given.refuse_without_effect("tensor-parallel-sum", sums_on_gpus, "without --device cuda and our own kernels");
     });
     declare_weight_types(set, models.dtype, models.draft_dtype,
-                         "the weights' type in memory: {} (GPUs); also fp32, bf16, fp16, half, fp8 [auto: the file's]");
+                         "the weights' type in memory: {}; int4 on CPUs, float8 on GPUs alone; also fp32, bf16, fp16, "
+                         "half, fp8 [auto: the file's]");
     set.check([&models](const ParsedOptions&) {
         const auto any = [&](WeightType type) { return models.dtype == type || models.draft_dtype == type; };
         const bool is_torch = models.backend == Backend::torch;
-        refuse_if(is_torch && (any(WeightType::int8) || any(WeightType::float8)),
-                  "--backend torch has weights in float32, bfloat16 and float16; 8-bit ones are for --backend native");
+        refuse_if(is_torch && (any(WeightType::int8) || any(WeightType::int4) || any(WeightType::float8)),
+                  "--backend torch has weights in float32, bfloat16 and float16; others are for --backend native");
         refuse_if(models.device == DeviceChoice::xpu && !is_torch, "--device xpu is for --backend torch");
-        refuse_float8_without_gpu(models.dtype, models.draft_dtype, models.device == DeviceChoice::cuda);
+        const bool may_be_gpu = models.device == DeviceChoice::automatic && !is_torch;
+        if (any(WeightType::int4) && may_be_gpu) models.needs_cpu = "--dtype int4";
+        refuse_weight_types_of_others(models.dtype, models.draft_dtype, models.device == DeviceChoice::cuda);
     });
     set.add("threads", "N", models.threads, kThreads, kThreadsHelp);
 }

@@ -37,8 +37,8 @@ void declare_measured_models(OptionSet& set, ModelOptions& models, const char* d
 void declare_weight_types(OptionSet& set, std::optional<model::WeightType>& target,
                           std::optional<model::WeightType>& draft, const char* help);
 // Throws BadOption where one of them is float8 and no GPU computes.
-void refuse_float8_without_gpu(std::optional<model::WeightType> target, std::optional<model::WeightType> draft,
-                               bool on_gpu);
+void refuse_weight_types_of_others(std::optional<model::WeightType> target, std::optional<model::WeightType> draft,
+                                   bool on_gpu);
 OptionSpec& declare_max_context(OptionSet& set, int& positions);
 void declare_timeout(OptionSet& set, double& seconds);
 void declare_placement(OptionSet& set, dist::DraftPlacement& placement);

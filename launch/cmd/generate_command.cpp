@@ -111,7 +111,8 @@ int run_generate(dist::Session& session, const Arguments& arguments) {
     if (dispatcher) dispatcher->start(channel.get());
     std::optional<RequestTracker> tracker;
     if (models->layout.is_coordinator())
-        tracker.emplace(dispatcher ? &*dispatcher : nullptr, channel.get(), *options, models->clock);
+        tracker.emplace(dispatcher ? &*dispatcher : nullptr, channel.get(), *options, models->clock,
+                        models->tokenizer ? &*models->tokenizer : nullptr);
     const MachineWatch machine(session);
     const double start = models->clock.now_seconds();
     const bool interrupted = decode(session, engine.engine(), tracker ? &*tracker : nullptr);

@@ -3,6 +3,7 @@
 #include "launch/cli/option_set.h"
 #include "launch/cli/options.h"
 #include "launch/io/chat.h"
+#include "launch/io/openai_batch.h"
 #include "launch/io/requests.h"
 #include "model/checkpoint/json_object.h"
 
@@ -59,6 +60,12 @@ std::vector<std::string> stop_field(const Json& value, const std::vector<std::st
     return strings;
 }
 
+// None where it is null or false.
+std::optional<int> logprobs_field(const Json& value, const std::string& field) {
+    if (value.is_null() || value == false) return std::nullopt;
+    return count_field(value, field, 0, spec::Request::kMaxLogprobs);
+}
+
 spec::EarlyStopping early_stopping_field(const Json& value) {
     if (value == "never") return spec::EarlyStopping::never;
     if (!value.is_boolean()) throw std::runtime_error("early_stopping must be true, false or \"never\"");
@@ -94,10 +101,12 @@ constexpr LineField kLineFields[] = {
     {"logit_bias", [](auto& v, auto&, auto& r) { r.processing.logit_bias = bias_field(v); }},
     {"banned_tokens", [](auto& v, auto& n, auto& r) { r.processing.banned_tokens = tokens_field(v, n); }},
     {"num_samples", [](auto& v, auto& n, auto& r) { r.num_samples = count_field(v, n, 1, spec::kMaxSlots); }},
+    {"logprobs", [](auto& v, auto& n, auto& r) { r.logprobs = logprobs_field(v, n); }, "n_probs output_scores"},
     {"num_beams", [](auto& v, auto& n, auto& r) { r.beams.num_beams = count_field(v, n, 1); }},
     {"length_penalty", [](auto& v, auto& n, auto& r) { r.beams.length_penalty = model::number_of(v, n); }},
     {"early_stopping", [](auto& v, auto&, auto& r) { r.beams.early_stopping = early_stopping_field(v); }},
     {"num_return_sequences", [](auto& v, auto& n, auto& r) { r.beams.num_return_sequences = count_field(v, n, 1); }},
+    {"ignore_eos", [](auto& v, auto& n, auto& r) { r.ignore_eos = model::truth_of(v, n); }},
     {"stop", [](auto& v, auto&, auto& r) { r.stop_strings = stop_field(v, r.stop_strings); },
      "stop_strings stop_sequences"},
 };
@@ -112,8 +121,8 @@ struct ForeignField {
 
 constexpr ForeignField kForeignFields[] = {
     {"n best_of", "[1]", "give num_samples, or with beam search num_return_sequences"},
-    {"logprobs prompt_logprobs output_scores", "[false]", "log-probabilities are not in the results; leave it out"},
-    {"top_logprobs n_probs", "[0, false]", "log-probabilities are not in the results; leave it out"},
+    {"prompt_logprobs", "[false]", "log-probabilities are of new tokens alone; leave it out"},
+    {"top_logprobs", "[0, false]", "give logprobs, a number"},
     {"functions", "[[]]", "give tools, a list of objects"},
     {"tool_choice function_call", R"(["none", "auto"])", "texts are not held to a tool; leave it out"},
     {"parallel_tool_calls", "[true, false]", "texts are not held to tools; leave it out"},
@@ -188,7 +197,7 @@ std::optional<std::string> option_of_the_run(const std::string& name) {
     static const ByName<std::string> options = [] {
         ByName<std::string> all;
         Names names = stop_rule_parameter_names();
-        for (const char* option : {"ignore-eos", "stop-rule", "entropy-unit", "max-draft-tokens", "min-draft-tokens",
+        for (const char* option : {"stop-rule", "entropy-unit", "max-draft-tokens", "min-draft-tokens",
                                    "drop-stop-token", "entropy-of", "ngram-full", "costs", "acceptance", "lenience",
                                    "typical-epsilon", "typical-delta", "drafter", "chat", "system"})
             names.emplace_back(option);
@@ -294,8 +303,9 @@ void apply_fields(const Json& object, const RequestDefaults& defaults, spec::Req
         for (const LineField& field : kLineFields)
             if (name == field.name) field.set(value, name, request);
     check_beams(object, defaults, request.beams);
-    if (request.num_samples > 1 && !defaults.takes_samples)
+    if (request.num_samples > 1 && !defaults.has_results)
         throw std::runtime_error("num_samples is for generate; leave it out");
+    if (request.logprobs && !defaults.has_results) throw std::runtime_error("logprobs is for generate; leave it out");
     if (request.num_samples > 1 && request.beams.is_on())
         throw std::runtime_error("num_samples does not go with beam search; give num_return_sequences");
     if (request.num_samples > 1 && request.sampling.greedy())
@@ -330,7 +340,8 @@ std::string source_of(const Json& object) {
     }
     if (source.empty() && object.contains("body"))
         throw std::runtime_error("prompt, messages or prompt_token_ids is missing; a batch file of the OpenAI API has "
-                                 "them in body: jq -c '{id: .custom_id} + .body' FILE takes them out");
+                                 "them in body: generate reads it with --format openai, and jq -c '{id: .custom_id} + "
+                                 ".body' FILE takes them out");
     if (source.empty()) throw std::runtime_error("prompt, messages or prompt_token_ids is missing");
     return source;
 }
@@ -362,7 +373,11 @@ void set_prompt(spec::Request& request, std::vector<spec::TokenId> given, const 
     const bool has_encoder = limits.source.max_tokens > 0;
     (has_encoder ? request.source : request.prompt) = std::move(given);
     if (has_encoder) request.prompt = limits.decoder_start;
-    if (decoder_prompt.is_null()) return;
+    if (decoder_prompt.is_null()) {
+        // What follows the first token is forced_bos_token_id: to transformers a part of the text.
+        request.beams.forced_tokens = has_encoder ? static_cast<int>(limits.decoder_start.size()) - 1 : 0;
+        return;
+    }
     if (!has_encoder)
         throw std::runtime_error("decoder_prompt is for models with an encoder, and the target has none; join it to "
                                  "the prompt");
@@ -378,6 +393,7 @@ spec::Request request_like(const RequestDefaults& defaults) {
     request.processing = defaults.processing;
     request.beams = defaults.beams;
     request.num_samples = defaults.num_samples;
+    request.logprobs = defaults.logprobs;
     request.ignore_eos = defaults.ignore_eos;
     request.stop_strings = defaults.stop_strings;
     return request;
@@ -420,23 +436,61 @@ InputItem checked(spec::Request request, const PromptLimits& limits, const std::
             !why.empty())
             throw std::runtime_error(why);
     } catch (const std::exception& error) {
-        return BadLine{request.id, std::nullopt, error.what()};
+        if (request.response == spec::ResponseFormat::line) return BadLine{request.id, std::nullopt, error.what()};
+        return BadLine{request.id, std::nullopt, in_openai_names(error.what()), true};
     }
     return request;
+}
+
+// A request of OpenAI's API, whose fields are those of lines once they are renamed.
+void fill_openai(const Json& object, const RequestDefaults& defaults, const PromptLimits& limits,
+                 spec::Request& request) {
+    const OpenAiRequest given = read_openai_request(object);
+    const bool is_chat = given.response == spec::ResponseFormat::chat_completion;
+    request.response = given.response;
+    request.model = given.model;
+    request.sampling.temperature = defaults.body_temperature;
+    constexpr int kCompletionTokens = 16; // of a completion, by that API
+    request.max_new_tokens = defaults.body_new_tokens.value_or(is_chat ? limits.max_positions : kCompletionTokens);
+    if (defaults.chat && !is_chat)
+        throw std::runtime_error("--chat makes no chat of a completion; leave it out, or give messages to "
+                                 "/v1/chat/completions");
+    require_text(limits, "a response");
+    for (const std::string& name : own_fields(given.fields, is_chat))
+        throw std::runtime_error(shown_field(name) + " is unknown; leave it out");
+    apply_fields(given.fields, defaults, request, limits.vocab_size);
+    set_prompt(request, prompt_of(given.fields, defaults, limits), limits,
+               given.fields.value("decoder_prompt", Json()));
+}
+
+InputItem parse_openai_request(const Json& object, std::int64_t number, const RequestDefaults& defaults,
+                               const PromptLimits& limits) {
+    if (!object.contains("custom_id") || !object["custom_id"].is_string() || object["custom_id"] == "")
+        return BadLine{"null", number, "custom_id must be a string", true};
+    spec::Request request = request_like(defaults);
+    request.response = spec::ResponseFormat::chat_completion; // of its error, whatever the url
+    request.id = compact(object["custom_id"]);
+    request.sequence_key = hash_of_id(request.id);
+    return checked(std::move(request), limits,
+                   [&](spec::Request& filled) { fill_openai(object, defaults, limits, filled); });
 }
 
 } // namespace
 
 InputItem parse_request(const Line& line, std::int64_t number, const RequestDefaults& defaults,
                         const PromptLimits& limits) {
+    const bool is_openai = defaults.format == InputFormat::openai;
     if (line.too_long)
-        return BadLine{"null", number, fmt::format("line is longer than {} MiB", LineReader::kLongestLine >> 20)};
+        return BadLine{"null", number, fmt::format("line is longer than {} MiB", LineReader::kLongestLine >> 20),
+                       is_openai};
     Json object;
     try {
         object = parse_json_line(line.text);
     } catch (const std::exception& error) {
-        return BadLine{"null", number, error.what() + remedy_for_no_json(line.text)};
+        return BadLine{"null", number, error.what() + (is_openai ? "" : remedy_for_no_json(line.text)), is_openai};
     }
+    if (is_openai || (defaults.format == InputFormat::found && defaults.has_results && is_openai_request(object)))
+        return parse_openai_request(object, number, defaults, limits);
     spec::Request request = request_like(defaults);
     request.id = id_in(line.text, object, number);
     request.sequence_key = hash_of_id(request.id);

@@ -2,6 +2,7 @@
 #include "launch/io/requests.h"
 
 #include "launch/io/json_line.h"
+#include "launch/io/openai_batch.h"
 #include "spec/verify/random.h"
 
 #include <algorithm>
@@ -17,10 +18,12 @@ bool is_blank(const Line& line) {
 }
 
 // The id that parse_request() would give the line; nothing where it finds none.
-std::optional<std::string> id_of_line(const Line& line, std::int64_t number) {
+std::optional<std::string> id_of_line(const Line& line, std::int64_t number, InputFormat format) {
     if (line.too_long || is_blank(line)) return std::nullopt;
     try {
-        return id_in(line.text, parse_json_line(line.text), number);
+        const Json object = parse_json_line(line.text);
+        if (format == InputFormat::openai) return compact(object.at("custom_id"));
+        return id_in(line.text, object, number);
     } catch (const std::exception&) {
         return std::nullopt;
     }
@@ -58,14 +61,27 @@ std::optional<InputItem> RequestReader::next() {
         if (!line) return std::nullopt;
         ++number_;
         if (is_blank(*line)) continue;
+        find_format(*line);
         InputItem item = parse_request(*line, number_, defaults_, limits_);
         const auto* bad = std::get_if<BadLine>(&item);
         if (bad != nullptr && bad->line) return item; // it has no id that could be a repeated one
         const std::string& id = id_of(item);
-        if (!note_id(id)) return BadLine{id, std::nullopt, "id " + id.substr(0, 200) + " was used by an earlier line"};
+        if (!note_id(id))
+            return BadLine{id, std::nullopt, "id " + id.substr(0, 200) + " was used by an earlier line",
+                           defaults_.format == InputFormat::openai};
         return item;
     }
     return std::nullopt;
+}
+
+// The first line that is an object tells.
+void RequestReader::find_format(const Line& line) {
+    if (defaults_.format != InputFormat::found || line.too_long) return;
+    try {
+        const bool is_openai = defaults_.has_results && is_openai_request(parse_json_line(line.text));
+        defaults_.format = is_openai ? InputFormat::openai : InputFormat::lines;
+    } catch (const std::runtime_error&) { // the line's own error is told where it is read
+    }
 }
 
 // Whether the id is a new one.
@@ -83,7 +99,8 @@ void RequestReader::keep(const InputShard& shard) {
         const std::optional<Line> line = lines_.next();
         if (!line) throw std::runtime_error(lines_.file() + ": became shorter, or reading was interrupted");
         ++number_;
-        if (const auto id = id_of_line(*line, number_)) note_id(*id);
+        find_format(*line);
+        if (const auto id = id_of_line(*line, number_, defaults_.format)) note_id(*id);
     }
 }
 

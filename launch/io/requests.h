@@ -3,8 +3,8 @@
 // A line is {"id": any, "prompt": "text"}, {"id": any, "messages": [{"role", "content"}..]} (with tools and
 // chat_template_kwargs) or {"id": any, "prompt_token_ids": [..]}, and may override max_new_tokens, stop, the options of
 // sampling, penalties and banned tokens. Lines count from 1; blank lines count but ask for nothing. Other fields are
-// the user's own and go to the result, but for those that ask for what a line cannot have (request_fields.cpp). Called
-// by all commands that read prompts, on the coordinator.
+// the user's own and go to the result, but for those that ask for what a line cannot have (request_fields.cpp). Or all
+// lines are requests of OpenAI's API (openai_batch.h). Called by all commands that read prompts, on the coordinator.
 #pragma once
 
 #include "launch/cli/options.h"
@@ -28,6 +28,7 @@ struct BadLine {
     std::string id = "null";          // compact JSON
     std::optional<std::int64_t> line; // from 1 as missing ids are; only where no id could be read
     std::string error;
+    bool is_openai = false; // of a batch file of OpenAI's API
 };
 
 using InputItem = std::variant<spec::Request, BadLine>;
@@ -53,7 +54,7 @@ struct PromptLimits {
     std::function<std::vector<spec::TokenId>(std::string_view)> encode_decoder_prompt;
 };
 
-// One line, the `number`-th from 1. Never throws on bad content. Local.
+// One line, the `number`-th from 1; of format `found` what it is alone. Never throws on bad content. Local.
 InputItem parse_request(const Line& line, std::int64_t number, const RequestDefaults& defaults,
                         const PromptLimits& limits);
 
@@ -80,6 +81,7 @@ class RequestReader {
     std::int64_t last_number() const { return number_; } // of the last item's line
 
   private:
+    void find_format(const Line& line);
     bool note_id(const std::string& id);
 
     LineReader lines_;

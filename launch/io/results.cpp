@@ -2,6 +2,7 @@
 #include "launch/io/results.h"
 
 #include "launch/failure.h"
+#include "launch/io/openai_batch.h"
 #include "launch/signals.h"
 
 #include <cerrno>
@@ -100,6 +101,22 @@ std::vector<std::pair<const char*, double>> phase_seconds(const spec::StepSecond
 
 namespace {
 
+Json token_json(const spec::TokenLogProb& token) {
+    return {{"token_id", token.token}, {"logprob", rounded(static_cast<double>(token.log_prob))}};
+}
+
+Json logprobs_json(const std::vector<spec::TokenLogProbs>& logprobs) {
+    Json tokens = Json::array();
+    for (const spec::TokenLogProbs& of_token : logprobs) {
+        Json top = Json::array();
+        for (const spec::TokenLogProb& token : of_token.top)
+            top.push_back(token_json(token));
+        tokens.push_back(token_json(of_token.emitted));
+        tokens.back()["top_logprobs"] = std::move(top);
+    }
+    return tokens;
+}
+
 // Of a beam search, the best first; samples in the order of their seeds.
 Json sequences_json(const spec::Request& request, const spec::Completion& completion) {
     Json sequences = Json::array();
@@ -108,6 +125,7 @@ Json sequences_json(const spec::Request& request, const spec::Completion& comple
         if (completion.has_text) one["text"] = found.text;
         one["token_ids"] = found.tokens;
         one["finish_reason"] = spec::to_string(found.finish_reason);
+        if (request.logprobs) one["logprobs"] = logprobs_json(found.logprobs);
         if (request.beams.is_on()) one["score"] = rounded(static_cast<double>(found.score));
     }
     return sequences;
@@ -122,6 +140,7 @@ std::string result_line(const spec::Request& request, const spec::Completion& co
     if (completion.has_text) rest["text"] = completion.text;
     rest["token_ids"] = completion.tokens;
     rest["finish_reason"] = spec::to_string(completion.finish_reason);
+    if (request.logprobs) rest["logprobs"] = logprobs_json(completion.logprobs);
     if (!completion.found.empty()) rest["sequences"] = sequences_json(request, completion);
     rest["stats"] = {{"prompt_tokens", stats.prompt_tokens}};
     rest["stats"].update(counts_json(stats));
@@ -141,9 +160,11 @@ std::string trace_line(const spec::Request& request, const spec::RoundTrace& tra
         return list;
     };
     Json rest;
+    if (request.num_samples > 1) rest["sample"] = request.sample;
     rest["round"] = trace.number;
     rest["position"] = trace.position;
     rest["drafted"] = draft.tokens;
+    if (!spec::is_chain(draft.parents)) rest["parents"] = draft.parents;
     rest["entropies_nats"] = numbers(draft.entropies_nats);
     rest["probabilities"] = numbers(draft.probabilities);
     rest["draft_end"] = spec::to_string(draft.end);
@@ -158,6 +179,7 @@ std::string trace_line(const spec::Request& request, const spec::RoundTrace& tra
 }
 
 std::string error_line(const BadLine& bad) {
+    if (bad.is_openai) return openai_error_line(bad);
     Json rest;
     if (bad.line) rest["line"] = *bad.line;
     rest["error"] = bad.error;
@@ -220,8 +242,9 @@ void ResultWriter::read_existing() {
         }
         if (!line->terminated || !is_result(object))
             throw std::runtime_error(place + " is not a result; " + kNeedsOurs);
-        if (object.contains("error")) ++served_with_error_;
-        served_.push_back(hash_of_id(compact_field(line->text, object, "id")));
+        const bool is_openai = object.contains("custom_id");
+        if (object.contains("error") && !object["error"].is_null()) ++served_with_error_;
+        served_.push_back(hash_of_id(compact_field(line->text, object, is_openai ? "custom_id" : "id")));
         whole_bytes = lines.bytes_read();
     }
     if (lines.interrupted()) throw std::runtime_error(file_ + ": reading was interrupted");

@@ -38,12 +38,14 @@ Drafters::Drafters(dist::Session& session, ModelPair& models, const DrafterSourc
 std::unique_ptr<spec::Drafter> Drafters::make(const DrafterChoice& choice, std::span<const spec::StopRuleOptions> rules,
                                               std::span<const std::optional<spec::Costs>> costs) const {
     if (choice.kinds.empty() || !models_.layout.is_coordinator()) return nullptr;
+    spec::DeviceVerifier* const device = models_.sharded_draft ? nullptr : models_.device_verifier.get();
     if (models_.num_beams > 0)
-        return spec::make_beam_drafter(draft_model(0), {models_.draft_limits(), models_.clock, models_.batch_size});
+        return spec::make_beam_drafter(draft_model(0), {models_.draft_limits(), models_.clock, models_.batch_size},
+                                       device);
     spec::DrafterParts parts{{models_.draft_limits(), models_.clock, models_.batch_size}};
     for (const std::size_t draft : choice.drafts)
         parts.models.push_back(&draft_model(draft));
-    parts.device = models_.sharded_draft ? nullptr : models_.device_verifier.get();
+    parts.device = device;
     if (choice.has("head")) parts.head = head();
     parts.tree = choice.tree;
     parts.rules.assign(rules.begin(), rules.end());

@@ -138,8 +138,9 @@ RankMemory memory_of(std::span<const HeldModel> held, int threads, const CacheSh
     RankMemory memory;
     for (const HeldModel& part : held) {
         int positions = std::min(cache.positions, part.config->max_positions);
-        if (cache.num_beams > 0) positions += spec::tree_positions(cache.num_beams, positions);
-        model::RunShape run = {part.ranks, threads, cache.sequences + part.beside, positions, part.type, part.on_gpu};
+        const int in_trees = cache.num_beams > 0 ? spec::tree_positions(cache.num_beams, positions) : 0;
+        model::RunShape run = {part.ranks, threads,    cache.sequences + part.beside, positions + in_trees, part.type,
+                               in_trees,   part.on_gpu};
         const model::RankNeeds needs = needs_of(*part.config, run, part.rank);
         run.length = 1;
         memory.weight_bytes += needs.weight_bytes;

@@ -11,6 +11,7 @@
 #include "launch/model_directory.h"
 #include "launch/phase.h"
 #include "model/self_check.h"
+#include "spec/beams/beam_tree.h"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -165,7 +166,7 @@ int max_source_of(const OpenedPair& opened, int positions) {
     return positions;
 }
 
-// Some models, and beam search, run on CPUs alone: a device that was left to the program becomes one, in a line that
+// Some models and types of weights run on CPUs alone: a device that was left to the program becomes one, in a line that
 // says so. Throws OrderlyFailure.
 void require_cpu(const OpenedPair& opened, const ModelOptions& options, ModelPair& pair) {
     if (!options.needs_cpu.empty() && !pair.device.is_native_cpu()) { // --device auto, by the options' own check
@@ -297,7 +298,6 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
                                         "with merges.txt); lines of --input may give prompt_token_ids",
                                         options.needs_text, options.target));
         pair->chat = open_chat(resolve_model_directory(options.target, "--target"), options.chat_template);
-        if (options.needs_trees) require_trees(opened);
         if (placement.records && opened.head && opened.head->head.block > 1)
             throw BadOption(
                 fmt::format("{}: what a head of the format {} drafts depends on where rounds begin, so that "

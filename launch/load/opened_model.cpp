@@ -129,12 +129,6 @@ OpenedPair open_pair(const std::string& target, const std::vector<std::string>& 
     return pair;
 }
 
-void require_trees(const OpenedPair& pair) {
-    for (const OpenedModel* model : models_of(pair))
-        if (const std::string why = model::why_no_trees(model->config); !why.empty())
-            throw BadOption(fmt::format("--tree: {}: {}", model->name, why));
-}
-
 void require_heads_for_all(const OpenedPair& pair, const dist::RankLayout& layout) {
     for (const OpenedModel* model : models_of(pair)) {
         if (model != &pair.target && layout.placement != dist::DraftPlacement::sharded) return;

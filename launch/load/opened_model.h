@@ -79,9 +79,6 @@ OpenedPair open_pair(const std::string& target, const std::vector<std::string>& 
 // That model::untie_stored_head() has untied `model`, "--target DIR".
 std::string stored_head_warning(const std::string& model);
 
-// Throws BadOption where a model of the pair cannot have passes over token trees. Local.
-void require_trees(const OpenedPair& pair);
-
 // Throws BadOption where the heads of the target, or of a draft that is sharded too, cannot be sharded across the ranks
 // of the layout.
 void require_heads_for_all(const OpenedPair& pair, const dist::RankLayout& layout);

@@ -24,7 +24,7 @@ using Bias = decltype(spec::LogitProcessing::logit_bias)::value_type;
 MEMBERS(Bias, token, bias)
 MEMBERS(spec::LogitProcessing, repetition, presence, frequency, ngram_size, min_new_tokens, logit_bias, banned_tokens)
 MEMBERS(spec::Request, id, sequence_key, prompt, source, max_new_tokens, sampling, processing, beams, num_samples,
-        sample, ignore_eos, stop_strings, metadata, plain)
+        sample, ignore_eos, stop_strings, logprobs, metadata, response, model, plain)
 MEMBERS(Report, result, order, stats, checked, ends_request, text, trace, note, busy_seconds, interrupted)
 MEMBERS(Assignment, state, order, request)
 #undef MEMBERS

@@ -1,10 +1,12 @@
 // Requests out, results in: see request_tracker.h.
 #include "launch/serve/request_tracker.h"
 
+#include "launch/io/openai_batch.h"
 #include "launch/io/results.h"
 
 #include <algorithm>
 #include <cmath>
+#include <ctime>
 #include <fmt/format.h>
 #include <utility>
 
@@ -34,8 +36,8 @@ double idle_wait_seconds(double collective_timeout_seconds) {
 } // namespace
 
 RequestTracker::RequestTracker(Dispatcher* dispatcher, dist::Channel* channel, const GenerateOptions& options,
-                               const dist::Clock& clock)
-    : dispatcher_(dispatcher), channel_(channel), options_(&options), clock_(&clock) {}
+                               const dist::Clock& clock, const model::Tokenizer* tokenizer)
+    : dispatcher_(dispatcher), channel_(channel), options_(&options), clock_(&clock), tokenizer_(tokenizer) {}
 
 bool RequestTracker::is_checkable(const spec::Request& request) const {
     return options_->check &&
@@ -96,7 +98,8 @@ std::optional<spec::Completion> RequestTracker::all_samples(UnderWay& line, cons
         spec::Completion& one = line.samples[i];
         if (i > 0) all.stats += one.stats;
         if (all.failure.empty()) all.failure = one.failure;
-        all.found.push_back({std::move(one.tokens), std::move(one.text), one.finish_reason, 0});
+        all.found.push_back(
+            {std::move(one.tokens), std::move(one.text), one.finish_reason, 0, std::move(one.logprobs)});
     }
     all.stats.sequences = first.sequences;
     all.stats.prompt_tokens = first.prompt_tokens;
@@ -116,10 +119,11 @@ void RequestTracker::on_complete(const spec::Request& request, spec::Completion 
         if (text->second.drafted != completion.tokens)
             report.note = difference(request, text->second.drafted, completion);
     } else if (!completion.failure.empty()) { // a text that could not go on
-        report.result = error_line({request.id, std::nullopt, completion.failure});
+        report.result =
+            error_line({request.id, std::nullopt, completion.failure, request.response != spec::ResponseFormat::line});
         if (options_->prompt) report.note = "--prompt: " + completion.failure;
     } else {
-        report.result = result_line(request, completion);
+        report.result = result_of(request, completion);
         report.stats = std::move(completion.stats);
         if (is_checkable(request)) {
             report.ends_request = false;
@@ -134,6 +138,11 @@ void RequestTracker::on_complete(const spec::Request& request, spec::Completion 
     if (report.ends_request) under_way_.erase(text);
     if (under_way_.empty()) busy_seconds_ += clock_->now_seconds() - busy_since_;
     send(std::move(report));
+}
+
+std::string RequestTracker::result_of(const spec::Request& request, const spec::Completion& completion) const {
+    if (request.response == spec::ResponseFormat::line) return result_line(request, completion);
+    return openai_result_line(request, completion, *tokenizer_, options_->models.target, std::time(nullptr));
 }
 
 void RequestTracker::send(Report report) {

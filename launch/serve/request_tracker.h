@@ -21,9 +21,10 @@ namespace entrodraft::launch {
 
 class RequestTracker {
   public:
-    // `dispatcher` is null but on the writer, where it is used in place of `channel`. All outlive this.
+    // `dispatcher` is null but on the writer, where it is used in place of `channel`; `tokenizer` is the target's,
+    // null: it has none. All outlive this.
     RequestTracker(Dispatcher* dispatcher, dist::Channel* channel, const GenerateOptions& options,
-                   const dist::Clock& clock);
+                   const dist::Clock& clock, const model::Tokenizer* tokenizer = nullptr);
 
     // For the engine of this replica; this outlives them. They throw what the dispatcher and the channel throw.
     spec::EngineCallbacks callbacks();
@@ -43,6 +44,7 @@ class RequestTracker {
     bool is_checkable(const spec::Request& request) const;
     std::optional<spec::Request> next_request();
     void on_complete(const spec::Request& request, spec::Completion completed);
+    std::string result_of(const spec::Request& request, const spec::Completion& completion) const;
     std::optional<spec::Completion> all_samples(UnderWay& line, const spec::Request& request,
                                                 spec::Completion completion);
     void send(Report report);
@@ -52,6 +54,7 @@ class RequestTracker {
     dist::Channel* channel_;
     const GenerateOptions* options_;
     const dist::Clock* clock_;
+    const model::Tokenizer* tokenizer_;
     RunState state_ = RunState::serving;
     std::deque<Assignment> assigned_;           // not begun; first what is to be decoded again without drafting
     std::map<std::string, UnderWay> under_way_; // by id

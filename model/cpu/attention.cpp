@@ -82,7 +82,7 @@ void Attention::place(const PassContext& context, const Task& task, const Segmen
     const float* value = base + (n_query_heads_ + n_kv_heads + kv_head) * dim;
     prepare(key, task.weights->key_norm);
     const int at = segment.cached + row - segment.begin;
-    cache_->put(task.layer, segment.slot, kv_head, at, key, value);
+    cache_->put(task.cache_layer, segment.slot, kv_head, at, key, value);
 }
 
 void Attention::rotate(const kernels::Kernels& kernels, int layer, int position, float* head) const {
@@ -104,7 +104,7 @@ void Attention::append_latent(const PassContext& context, const Task& task, Acti
             context.kernels->rms_norm(vector, task.weights->key_value_down_norm.weight.data(), config.rank,
                                       config.kNormEpsilon, vector);
             rotate(*context.kernels, task.layer, layout.pass.rows[index(r)].position, vector + config.rank);
-            cache_->put(task.layer, segment.slot, 0, segment.cached + r - segment.begin, vector, vector);
+            cache_->put(task.cache_layer, segment.slot, 0, segment.cached + r - segment.begin, vector, vector);
         }
     }
 }
@@ -142,14 +142,14 @@ void Attention::attend_some(const PassContext& context, const Task& task, const 
     args.scratch = scores_.as<float>() + index(context.thread) * kernels::kMaxQueries * args.scratch_stride;
     if (!texts_) {
         args.n_prefix = bundle.prefix.length;
-        args.prefix_keys = cache_->keys(task.layer, bundle.prefix.slot, kv_head);
-        args.prefix_values = cache_->values(task.layer, bundle.prefix.slot, kv_head);
+        args.prefix_keys = cache_->keys(task.cache_layer, bundle.prefix.slot, kv_head);
+        args.prefix_values = cache_->values(task.cache_layer, bundle.prefix.slot, kv_head);
     }
     for (int i = 0; i < count; ++i) {
         const int row = layout.bundled[index(bundle.begin + (first + i) / group.n_queries)];
         const int slot = memory_slot(layout.pass.rows[index(row)].slot);
-        args.keys[i] = cache_->keys(task.layer, slot, kv_head);
-        args.values[i] = cache_->values(task.layer, slot, kv_head);
+        args.keys[i] = cache_->keys(task.cache_layer, slot, kv_head);
+        args.values[i] = cache_->values(task.cache_layer, slot, kv_head);
         args.apart = args.apart || args.keys[i] != args.keys[0];
         set_query(args, i, context.thread, task, row, group.first_query + (first + i) % group.n_queries);
     }

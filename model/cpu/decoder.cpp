@@ -39,7 +39,7 @@ class CpuDecoder final : public Decoder {
         if (failure) std::rethrow_exception(failure);
         for (const Segment& segment : workspace_.layout.segments)
             cache_->append(segment.slot, segment.end - segment.begin);
-        workspace_.merge_summaries(team_.size());
+        workspace_.merge_summaries();
         const std::size_t stride = index(weights_.head().n_padded());
         return {{workspace_.logits.as<float>(), pass.logit_rows.size() * stride},
                 stride,
@@ -69,7 +69,7 @@ class CpuDecoder final : public Decoder {
 std::unique_ptr<Decoder> load_cpu_decoder(const Checkpoint& checkpoint, const ModelConfig& config,
                                           const DecoderOptions& options, dist::Communicator& tp, ThreadTeam& team) {
     if (options.weight_type == WeightType::float8)
-        throw std::invalid_argument("float8 weights are for GPUs; CPUs have int8");
+        throw std::invalid_argument("float8 weights are for GPUs; CPUs have int8 and int4");
     return std::make_unique<CpuDecoder>(checkpoint, prepare_decoder(checkpoint, config, options, tp), options, tp,
                                         team);
 }

@@ -16,10 +16,31 @@ inline constexpr int kLanes = 16;              // outputs of a unit; outputs are
 inline constexpr int kMaxQueries = 6;          // queries of one attention call
 inline constexpr int kMaxInt8Inputs = 1 << 17; // of 8-bit weights: 127 * 128 * inputs stays below 2^31
 
+// Weights whose scales are those of an output and some inputs: w = scale * code.
+struct WeightGroups {
+    int size = 0; // inputs that share a scale: a power of two from 16 to kLinearPiece; 0: no groups
+    int lead = 0; // inputs of the first group that lie before the first of k; below size
+};
+
+// What a unit of grouped weights of k inputs consists of.
+struct GroupedUnit {
+    constexpr GroupedUnit(WeightGroups of, int k, int inputs_of_line)
+        : groups((of.lead + k + of.size - 1) / of.size), group_lines(of.size / inputs_of_line) {}
+    constexpr std::size_t scale_bytes() const { // bfloat16 [groups][16], in whole lines
+        return static_cast<std::size_t>((groups + 1) / 2) * 4 * kLanes;
+    }
+    constexpr std::size_t bytes() const {
+        return scale_bytes() + static_cast<std::size_t>(groups) * static_cast<std::size_t>(group_lines) * 4 * kLanes;
+    }
+    int groups;
+    int group_lines; // of codes, of each
+};
+
 // How linear lays out activations for itself (see LinearArgs::scratch).
 inline constexpr int kLinearPiece = 512;
 inline constexpr int kLinearPieceStride = 528; // not a multiple of a page: rows must not share cache sets
 
+// Of grouped weights k counts the lead too.
 constexpr std::size_t linear_scratch_floats(int rows, int k) {
     return static_cast<std::size_t>(rows) * static_cast<std::size_t>((k + kLinearPiece - 1) / kLinearPiece) *
            kLinearPieceStride;
@@ -40,10 +61,15 @@ struct LaneStats {
 // A line of 64 bytes holds the weights of 16 outputs for as many inputs as fit, a unit is ceil(k / inputs) lines, and
 // the last line is filled up with weights of zero: float32 [k][16], bfloat16 [k / 2][16][2], float16 [k / 2][2][16] and
 // int8 [k / 4][16][4], where a weight w is stored as w + 128.
+//
+// A unit of int4 (GroupedUnit) begins with its groups' scales; then come their lines, [inputs / 8][16][4], where byte i
+// of an output holds the code of input i in its lower half and that of input i + 4 in its upper, each with its sign.
+// Inputs are the groups' lead, k, and what fills the last group; x is 0 before and behind k.
 struct LinearArgs {
     const void* w = nullptr; // [units][lines], 64-byte aligned
     WeightType type = WeightType::float32;
     const float* scales = nullptr; // [16 * units], int8 only
+    WeightGroups groups = {};      // int4 only
     int k = 0;
     int units = 0;
     const float* x = nullptr;
@@ -99,6 +125,18 @@ struct LogitStats {
 };
 LogitStats merge(const LogitStats& left, const LogitStats& right); // left holds the lower indices
 
+// A row of gated DeltaNet changes a state, [key_dim][value_dim], and reads it:
+//   delta = step (value - decay key state), state = decay state + key delta, out = query state.
+struct DeltaStepArgs {
+    float* state = nullptr;
+    const float* query = nullptr; // [key_dim]
+    const float* key = nullptr;   // [key_dim]
+    const float* value = nullptr; // [value_dim]
+    float decay = 1, step = 1;
+    int key_dim = 0, value_dim = 0; // the second a multiple of kLanes
+    float* out = nullptr;           // [value_dim]
+};
+
 struct Kernels {
     const char* name; // "amx", "avx512bf16", "avx512vnni", "avx512", "avx2", "portable"
     void (*linear)(const LinearArgs& args);
@@ -115,6 +153,9 @@ struct Kernels {
     void (*rotate_half)(float* head, const float* cosines, const float* sines, int half);
     // The same of pairs (2 i, 2 i + 1).
     void (*rotate_pairs)(float* head, const float* cosines, const float* sines, int half);
+    // out[i] = sum over j of weights[j][i] * rows[j][i], of n numbers each; a row may be null, as of zeros.
+    void (*convolve)(const float* const* rows, const float* weights, int n_rows, int n, float* out);
+    void (*delta_step)(const DeltaStepArgs& args);
     // Largest value alone, and everything.
     LogitStats (*logit_max)(const float* logits, int n, int first_index);
     LogitStats (*logit_stats)(const float* logits, int n, int first_index);

@@ -126,6 +126,7 @@ ALWAYS_INLINE float max_lanes(Vec v) {
 
 // Attention needs the elementwise kernels.
 // clang-format off
+#include "model/cpu/delta_net.inl"
 #include "model/cpu/elementwise.inl"
 #include "model/cpu/attention.inl"
 #include "model/cpu/linear.inl"
@@ -192,6 +193,8 @@ constexpr Kernels table_of(const char* name, void (*multiply)(const LinearArgs& 
             .soft_cap = soft_cap,
             .rotate_half = rotate_half,
             .rotate_pairs = rotate_pairs,
+            .convolve = convolve,
+            .delta_step = delta_step,
             .logit_max = logit_max,
             .logit_stats = logit_stats,
             .finish_stats = finish_stats,

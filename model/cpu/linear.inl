@@ -61,7 +61,8 @@ struct Int8 {
 };
 
 // Activations are laid out anew in pieces of kPiece inputs, every row of a piece a fixed distance apart, so that the
-// inner loop reaches all rows from one pointer: [k / kPiece][rows][kPieceStride]. The last line's missing inputs are 0.
+// inner loop reaches all rows from one pointer: [k / kPiece][rows][kPieceStride]. The last line's missing inputs are 0,
+// and so are the lead and the last group's missing inputs of grouped weights.
 constexpr int kPiece = kLinearPiece;
 constexpr int kPieceStride = kLinearPieceStride;
 constexpr int kMaxInputs = 4; // of a line
@@ -73,17 +74,20 @@ ALWAYS_INLINE float* laid_out(const LinearArgs& a, int piece, int row) {
 }
 
 void lay_out(const LinearArgs& a) {
-    for (int piece = 0, k = 0; k < a.k; ++piece, k += kPiece) {
-        const int count = a.k - k < kPiece ? a.k - k : kPiece;
+    const int end = a.groups.lead + a.k, unit = a.groups.size > 0 ? a.groups.size : kMaxInputs;
+    for (int piece = 0, k = 0; k < end; ++piece, k += kPiece) {
+        const int count = end - k < kPiece ? end - k : kPiece, lead = k < a.groups.lead ? a.groups.lead - k : 0;
         for (int r = 0; r < a.rows; ++r) {
-            const float* from = a.x + static_cast<std::size_t>(r) * a.x_stride + k;
+            const float* from = a.x + static_cast<std::size_t>(r) * a.x_stride + (k - a.groups.lead);
             float* to = laid_out(a, piece, r);
             int i = 0;
+            for (; i < lead; ++i)
+                to[i] = 0;
             for (; i + kWidth <= count; i += kWidth)
                 *reinterpret_cast<Vec*>(to + i) = *reinterpret_cast<const Vec*>(from + i);
             for (; i < count; ++i)
                 to[i] = from[i];
-            for (; i % kMaxInputs != 0; ++i)
+            for (; i % unit != 0; ++i)
                 to[i] = 0;
         }
     }
@@ -271,9 +275,12 @@ template <typename Weight> void linear_typed(const LinearArgs& a) {
 } // namespace
 } // namespace entrodraft::model::kernels::KERNEL_SET
 
+// clang-format off
 #if defined(__AVX512VNNI__)
 #include "model/cpu/linear_int8.inl"
 #endif
+#include "model/cpu/linear_groups.inl"
+// clang-format on
 
 namespace entrodraft::model::kernels::KERNEL_SET {
 namespace {
@@ -292,6 +299,8 @@ void linear(const LinearArgs& a) {
 #else
         return linear_typed<Int8>(a);
 #endif
+    case WeightType::int4:
+        return linear_int4(a);
     case WeightType::float8:
         return; // of GPUs alone: load_cpu_decoder refuses it
     }

@@ -20,9 +20,12 @@ template <int kTile> ALWAYS_INLINE void tile_load(const void* from) {
 template <int kTile> ALWAYS_INLINE void tile_store(void* to) {
     __asm__ volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(to), "r"(kLineBytes), "i"(kTile) : "memory");
 }
-// sums += digits (signed) times weights (without sign).
+// sums += digits (signed) times weights (without sign, or signed).
 template <int kSums, int kDigitTile, int kWeightTile> ALWAYS_INLINE void tile_multiply() {
     __asm__ volatile("tdpbsud %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kSums), "i"(kDigitTile), "i"(kWeightTile));
+}
+template <int kSums, int kDigitTile, int kWeightTile> ALWAYS_INLINE void tile_multiply_signed() {
+    __asm__ volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kSums), "i"(kDigitTile), "i"(kWeightTile));
 }
 
 // The call's tiles: 0 to 3 sums, 4 and 5 digits, 6 and 7 weights.
@@ -56,7 +59,8 @@ Tiling tiling_of(const LinearArgs& a) {
     Tiling t;
     t.tiles = (a.rows + kTileRows - 1) / kTileRows;
     t.rows = (a.rows + t.tiles - 1) / t.tiles;
-    t.blocks = (a.k + kTileInputs - 1) / kTileInputs;
+    const int inputs = a.groups.size > 0 ? unit_of(a).groups * a.groups.size : a.k;
+    t.blocks = (inputs + kTileInputs - 1) / kTileInputs;
     t.facts = a.scratch;
     const auto behind = reinterpret_cast<std::uintptr_t>(a.scratch + a.rows * (kDigits + 1));
     t.digits = reinterpret_cast<char*>((behind + kLineBytes - 1) / kLineBytes * kLineBytes);
@@ -71,7 +75,8 @@ void lay_out_tiles(const LinearArgs& a, const Tiling& t) {
         const Int8Scale scale = scale_of_row(x, a.k);
         __m512i digit_sums = _mm512_setzero_si512();
         for (int k = 0; k < t.blocks * kTileInputs; k += kWidth) {
-            const __m512i words = digits_of(x + k, a.k - k, scale.there);
+            const int at = k - a.groups.lead; // of x
+            const __m512i words = digits_of(x + at, lanes_between(-at, a.k - at), scale.there);
             digit_sums = _mm512_dpbusd_epi32(digit_sums, ones, words);
             alignas(64) char planes[kLineBytes];
             _mm512_store_si512(planes, _mm512_maskz_permutexvar_epi32(0xffff, order, words));
@@ -165,23 +170,134 @@ int multiply_units(const LinearArgs& a, const Tiling& t, int unit) {
     return two ? 2 : 1;
 }
 
-void linear_int8_amx(const LinearArgs& a) {
+// ---- 4 bits: what the rows' digits sum up over a group is scaled, and added up in vectors ----
+
+// Tiles of weights hold as many inputs as a group, up to 64.
+int tile_inputs(const LinearArgs& a) {
+    return a.groups.size > 0 && a.groups.size < kTileInputs ? a.groups.size : kTileInputs;
+}
+
+// The codes of a tile of a unit, from its lines on: 4 inputs of 16 outputs in each row.
+ALWAYS_INLINE void unpack_codes(const char* lines, int count, char* out) {
+    for (int line = 0; line < count; ++line, lines += kLineBytes, out += 2 * kLineBytes) {
+        const CodeBytes codes = codes_of<true>(lines);
+        _mm512_store_si512(out, codes.low);
+        _mm512_store_si512(out + kLineBytes, codes.high);
+    }
+}
+
+using TileSums = std::int32_t[16][kLanes];
+using TileWeights = char[kTileLines * kLineBytes];
+
+// Clears the first kTiles tiles of sums, and stores them.
+template <int kTiles> ALWAYS_INLINE void zero_sums() {
+    tile_zero<kTiles - 1>();
+    if constexpr (kTiles > 1) zero_sums<kTiles - 1>();
+}
+template <int kTiles> ALWAYS_INLINE void store_sums(TileSums* sums) {
+    if constexpr (kTiles > 1) store_sums<kTiles - 1>(sums);
+    tile_store<kTiles - 1>(sums[kTiles - 1]);
+}
+
+// Adds products to sums kTile and those before it: of one tile of rows and several units, or the other way round.
+template <int kTiles, int kUnits, int kTile>
+ALWAYS_INLINE void multiply_codes(const Tiling& t, int tile, int k, const TileWeights* weights) {
+    if constexpr (kTile > 0) multiply_codes<kTiles, kUnits, kTile - 1>(t, tile, k, weights);
+    constexpr int kDigitTile = 4 + (kUnits > 1 ? 0 : kTile % 2), kWeightTile = 6 + (kUnits > 1 ? kTile % 2 : 0);
+    if constexpr (kUnits == 1 || kTile == 0)
+        tile_load<kDigitTile>(t.digits_at(tile + kTile, k / kTileInputs) + k % kTileInputs);
+    if constexpr (kUnits > 1 || kTile == 0) tile_load<kWeightTile>(weights[kTile]);
+    tile_multiply_signed<kTile, kDigitTile, kWeightTile>();
+}
+
+// As tiles_block: kTiles tiles of rows, kUnits units, one of the two by one. A step is a tile's inputs; the codes of
+// the next are unpacked before, and the sums of the group before it scaled behind, so that what is stored has time to
+// get to where tiles and vectors are loaded from.
+template <int kTiles, int kUnits> void group_tiles_block(const LinearArgs& a, const Tiling& t, int unit, int tile) {
+    constexpr int kSums = kTiles * kUnits;
+    static_assert(kSums <= 4 && (kTiles == 1 || kUnits == 1));
+    const GroupedUnit of = unit_of(a);
+    const std::size_t unit_bytes = of.bytes();
+    const int inputs = tile_inputs(a), lines = inputs / 8, group_steps = a.groups.size / inputs;
+    const int steps = of.groups * group_steps;
+    const char* begin = static_cast<const char*>(a.w) + static_cast<std::size_t>(unit) * unit_bytes;
+    const char* codes = begin + of.scale_bytes();
+    alignas(64) TileWeights weights[2][kUnits];
+    alignas(64) TileSums parts[2][kSums] = {};
+    Vec sums[kSums][kTileRows] = {};
+    const auto unpack = [&](int step) {
+        const char* from = codes + static_cast<std::size_t>(step * lines) * kLineBytes;
+        const char* ahead = ahead_of(from, (steps - step) * lines, (kUnits - 1) * unit_bytes);
+        for (std::size_t u = 0; u < kUnits; ++u) {
+            for (int line = 0; line < lines; ++line)
+                __builtin_prefetch(ahead + u * unit_bytes + line * kLineBytes);
+            unpack_codes(from + u * unit_bytes, lines, weights[step % 2][u]);
+        }
+    };
+    const auto add = [&](int group) {
+#pragma GCC unroll 4
+        for (int s = 0; s < kSums; ++s) {
+            const Vec scale = group_scales(begin + static_cast<std::size_t>(s % kUnits) * unit_bytes, group, 0);
+#pragma GCC unroll 8
+            for (int r = 0; r < kTileRows; ++r) {
+                const auto sum = [&](int d) { return _mm512_load_si512(parts[group % 2][s][r * kDigits + d]); };
+                sums[s][r] += group_value(sum(0), sum(1), sum(2)) * scale;
+            }
+        }
+    };
+    unpack(0);
+    for (int step = 0; step < steps; ++step) {
+        if (step + 1 < steps) unpack(step + 1);
+        const int group = step / group_steps;
+        if (step % group_steps == 0) zero_sums<kSums>();
+        multiply_codes<kTiles, kUnits, kSums - 1>(t, tile, step * inputs, weights[step % 2]);
+        if ((step + 1) % group_steps != 0) continue;
+        store_sums<kSums>(parts[group % 2]);
+        if (group > 0) add(group - 1);
+    }
+    add(of.groups - 1);
+    for (int s = 0; s < kSums; ++s) {
+        const int first = (tile + s / kUnits) * t.rows, count = a.rows - first < t.rows ? a.rows - first : t.rows;
+        for (int r = 0; r < count; ++r) {
+            Vec whole[1][1] = {{rounded(sums[s][r] * t.facts[(first + r) * (kDigits + 1) + kDigits] / 16)}};
+            put_outputs<false, 1, 1>(a, unit + s % kUnits, first + r, whole);
+        }
+    }
+}
+
+int multiply_grouped_units(const LinearArgs& a, const Tiling& t, int unit) {
+    if (t.tiles == 1 && a.units - unit >= 4) return group_tiles_block<1, 4>(a, t, unit, 0), 4;
+    for (int tile = 0; tile < t.tiles; tile += 4) {
+        const int left = t.tiles - tile;
+        left >= 4   ? group_tiles_block<4, 1>(a, t, unit, tile)
+        : left == 3 ? group_tiles_block<3, 1>(a, t, unit, tile)
+        : left == 2 ? group_tiles_block<2, 1>(a, t, unit, tile)
+                    : group_tiles_block<1, 1>(a, t, unit, tile);
+    }
+    return 1;
+}
+
+// ---- both ----
+
+void linear_in_tiles(const LinearArgs& a) {
     const Tiling t = tiling_of(a);
     lay_out_tiles(a, t);
+    const int inputs = tile_inputs(a);
     TileConfig config;
     for (int tile = 0; tile < 8; ++tile) {
-        config.row_bytes[tile] = kLineBytes;
-        config.rows[tile] = static_cast<std::uint8_t>(tile < 6 ? t.rows * kDigits : kTileLines);
+        const bool is_weights = tile >= 6, is_digits = tile >= 4 && !is_weights;
+        config.row_bytes[tile] = static_cast<std::uint16_t>(is_digits ? inputs : kLineBytes);
+        config.rows[tile] = static_cast<std::uint8_t>(is_weights ? inputs / kGroup : t.rows * kDigits);
     }
     __asm__ volatile("ldtilecfg %0" : : "m"(config));
     for (int unit = 0; unit < a.units;)
-        unit += multiply_units(a, t, unit);
+        unit += a.type == WeightType::int4 ? multiply_grouped_units(a, t, unit) : multiply_units(a, t, unit);
     __asm__ volatile("tilerelease");
 }
 
 // As linear, with tiles where there are rows to fill them.
 void linear_amx(const LinearArgs& a) {
-    if (a.type == WeightType::int8 && a.rows > 2) return linear_int8_amx(a);
+    if ((a.type == WeightType::int8 || a.type == WeightType::int4) && a.rows > 2) return linear_in_tiles(a);
     linear(a);
 }
 

@@ -3,6 +3,7 @@
 // encoder.
 #pragma once
 
+#include "model/cpu/delta_net.h"
 #include "model/cpu/experts.h"
 #include "model/cpu/latent.h"
 #include "model/cpu/parallel_linear.h"
@@ -32,7 +33,7 @@ class CpuOps {
 
     const ModelWeights& weights() const { return w_.weights; }
     Operand residual() const { return text_rows_of(w_.x, padded(config_.hidden_size)); }
-    Operand qkv() const { return text_rows_of(w_.qkv, w_.weights.layers[0].qkv.y_stride()); }
+    Operand qkv() const { return text_rows_of(w_.qkv, w_.qkv_stride); }
     Operand embedded() const { return rows_of(w_.embedded, padded(config_.embedding_size)); }
 
     // ---- the residual stream ----
@@ -344,6 +345,24 @@ class CpuOps {
     Operand absorb(int layer, Operand queries) { return model::absorb(w_, context_, *layout_, layer, queries); }
     Operand expand(int layer, Operand vectors) { return model::expand(w_, context_, layer, vectors); }
 
+    // ---- linear attention ----
+
+    Operand delta_net(int layer, Operand projected) { return model::delta_net(w_, context_, layer, projected); }
+
+    Operand gate_attended(Operand attended, Operand qkv) {
+        context_.barrier();
+        const int n = w_.shard.n_query_heads() * config_.head_dim;
+        const int before = n + 2 * w_.shard.n_kv_heads() * config_.head_dim;
+        const dist::Slice mine = own_rows();
+        for (auto r = static_cast<int>(mine.begin); r < mine.end; ++r) {
+            float* gate = qkv.row(r) + before;
+            apply_sigmoid(gate, n);
+            for (int i = 0; i < n; ++i)
+                attended.row(r)[i] *= gate[i];
+        }
+        return attended;
+    }
+
     // ---- experts ----
 
     void choose_experts(const LayerWeights& layer, Operand from) { model::choose_experts(w_, context_, layer, from); }
@@ -494,10 +513,11 @@ class CpuOps {
     }
 
     Attention::Task attention_of(int layer, Operand qkv) const {
-        const int of_cache = config_.is_encoder ? 0 : layer; // its keys and values serve one layer after another
+        const int of_cache = config_.is_encoder ? 0 : config_.cache_layer(layer); // one layer after another
         Buffer& to = config_.is_latent() ? w_.latent_attended : w_.attended;
-        return {layout_, &w_.weights.layers[index(layer)], of_cache, qkv,
-                rows_of(to, index(w_.shard.n_query_heads() * config_.value_dim()))};
+        return {layout_, &w_.weights.layers[index(layer)],
+                layer,   of_cache,
+                qkv,     rows_of(to, index(w_.shard.n_query_heads() * config_.value_dim()))};
     }
 
     // What the family does to logits, to this thread's.

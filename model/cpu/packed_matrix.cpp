@@ -9,9 +9,10 @@ namespace entrodraft::model {
 
 using kernels::kLanes;
 
-PackedMatrix::PackedMatrix(int n, int k, WeightType type, int n_threads)
+PackedMatrix::PackedMatrix(int n, int k, WeightType type, int n_threads, std::int64_t first_input)
     : n_(n), n_padded_((n + kLanes - 1) / kLanes * kLanes), k_(k), type_(type),
       parts_(static_cast<std::size_t>(n_threads)) {
+    if (type == WeightType::int4) groups_ = {kInt4Group, static_cast<int>(first_input % kInt4Group)};
     if (type == WeightType::int8 && k > kernels::kMaxInt8Inputs)
         throw std::invalid_argument(fmt::format("8-bit weights take up to {} inputs, not {}; choose a 16-bit type",
                                                 kernels::kMaxInt8Inputs, k));
@@ -28,7 +29,7 @@ std::size_t PackedMatrix::scale_bytes(const ThreadPart& part) const {
 }
 
 std::size_t PackedMatrix::unit_bytes() const {
-    return lines_of(type_, k_) * kLanes * sizeof(float);
+    return unit_bytes_of(type_, groups_, k_);
 }
 
 std::size_t PackedMatrix::bytes() const {
@@ -65,7 +66,7 @@ void PackedMatrix::load(std::span<const MatrixPart> stacked, int thread) {
         StoredWeights rows[kLanes];
         for (int lane = 0; lane < kLanes; ++lane)
             rows[lane] = stored_row(stacked, first + lane);
-        pack_unit(type_, rows, k_, scales, unit);
+        pack_unit(type_, groups_, rows, k_, scales, unit);
         scales += kLanes;
         unit += unit_bytes();
     }
@@ -77,6 +78,7 @@ kernels::LinearArgs PackedMatrix::arguments(const ThreadPart& part, const float*
     args.w = part.data + scale_bytes(part);
     args.type = type_;
     args.scales = reinterpret_cast<const float*>(part.data);
+    args.groups = groups_;
     args.k = k_;
     args.units = static_cast<int>(part.outputs.size() / kLanes);
     args.x = x;
@@ -116,8 +118,8 @@ void PackedMatrix::read_output(int output, dist::Slice range, float* out) const 
         if (!part.outputs.contains(output)) continue;
         const auto at = static_cast<std::size_t>(output - part.outputs.begin);
         const float scale = type_ == WeightType::int8 ? reinterpret_cast<const float*>(part.data)[at] : 0.0f;
-        unpack_row(type_, part.data + scale_bytes(part) + at / kLanes * unit_bytes(), static_cast<int>(at % kLanes),
-                   scale, range, out + range.begin);
+        const std::byte* unit = part.data + scale_bytes(part) + at / kLanes * unit_bytes();
+        unpack_row({type_, groups_, k_, unit}, static_cast<int>(at % kLanes), scale, range, out + range.begin);
         return;
     }
 }

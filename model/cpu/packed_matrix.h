@@ -19,6 +19,13 @@
 
 namespace entrodraft::model {
 
+inline constexpr int kInt4Group = 64; // inputs that share a scale
+
+// What a thread's scratch is to be as large as, for matrices of up to k inputs.
+constexpr int scratch_inputs(int k) {
+    return k + kInt4Group - 1; // with a lead
+}
+
 // Rows `outputs` and columns `inputs` of a stored [out][in] matrix. Without a tensor: as many rows of zeros.
 struct MatrixPart {
     const TensorView* tensor = nullptr;
@@ -30,9 +37,10 @@ struct MatrixPart {
 class PackedMatrix {
   public:
     PackedMatrix() = default;
-    // n outputs of k inputs, shared out among `n_threads`. Memory comes from WeightArena::place. Throws
-    // std::invalid_argument where int8 cannot take so many inputs.
-    PackedMatrix(int n, int k, WeightType type, int n_threads);
+    // n outputs of k inputs, shared out among `n_threads`. Memory comes from WeightArena::place. `first_input` is where
+    // k begin in a stored row whose scales are those of groups of inputs. Throws std::invalid_argument where int8
+    // cannot take so many inputs.
+    PackedMatrix(int n, int k, WeightType type, int n_threads, std::int64_t first_input = 0);
 
     int n() const { return n_; }
     int n_padded() const { return n_padded_; } // what a row of results must have room for
@@ -45,7 +53,8 @@ class PackedMatrix {
     // BadFile on a stored type that holds no weights. Local, one call a thread.
     void load(std::span<const MatrixPart> stacked, int thread);
     // y[r][this thread's outputs] = or += x[r] . w, for every row. `scratch` is the thread's own, of
-    // kernels::linear_scratch_floats(rows, k); `is_prompt` as LinearArgs has it. Local, one call a thread.
+    // kernels::linear_scratch_floats(rows, scratch_inputs(k)); `is_prompt` as LinearArgs has it. Local, one call a
+    // thread.
     void multiply(const kernels::Kernels& kernels, int thread, const float* x, std::size_t x_stride, int rows, float* y,
                   std::size_t y_stride, bool add, float* scratch, bool is_prompt = false) const;
     // The same as logits, y = x . w, whose running sums go to stats[r], cleared first, as far as they are of the first
@@ -72,6 +81,7 @@ class PackedMatrix {
     int n_padded_ = 0;
     int k_ = 0;
     WeightType type_ = WeightType::float32;
+    kernels::WeightGroups groups_;
     std::vector<ThreadPart> parts_;
 };
 

@@ -11,10 +11,13 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <vector>
 
 namespace entrodraft::model {
 
+using kernels::GroupedUnit;
 using kernels::kLanes;
+using kernels::WeightGroups;
 
 namespace {
 
@@ -174,6 +177,30 @@ void quantise(const float* values, int count, float scale, std::uint8_t* out) {
         out[i] = static_cast<std::uint8_t>(std::bit_cast<std::uint32_t>(values[i] * inverse + kRound) & 0xffu);
 }
 
+// ---- 4 bits ----
+
+// The scale of a group and its codes, 4 bits with a sign, rounded to the nearest with ties to even. As scale_of() has
+// it, a group that holds no number has no scale, and a tiny one has scale 0.
+std::uint16_t quantise_group(const float* values, int count, std::uint8_t* codes) {
+    constexpr float kRound = 12582912.0f;
+    using Limits = std::numeric_limits<float>;
+    float largest = 0;
+    bool is_number = true;
+    for (int i = 0; i < count; ++i) {
+        if (std::abs(values[i]) > std::abs(largest)) largest = values[i];
+        is_number = is_number && std::abs(values[i]) <= Limits::max();
+    }
+    const std::uint16_t stored = to_bfloat16(is_number ? largest / -8 : Limits::quiet_NaN());
+    const float scale = from_bfloat16(stored);
+    const bool is_tiny = std::abs(scale) < Limits::min();
+    const float inverse = is_number && !is_tiny ? 1 / scale : 0;
+    for (int i = 0; i < count; ++i) {
+        const float code = std::clamp(is_number ? values[i] * inverse : 0, -8.0f, 7.0f);
+        codes[i] = static_cast<std::uint8_t>(std::bit_cast<std::uint32_t>(code + kRound) & 15u);
+    }
+    return is_tiny ? std::uint16_t{0} : stored;
+}
+
 // ---- turning ----
 
 typedef std::uint32_t Quad __attribute__((vector_size(16), aligned(1), may_alias));
@@ -254,24 +281,71 @@ const std::byte* fetch(WeightType type, const StoredWeights& row, int input, int
                                     reinterpret_cast<std::byte*>(staging.floats));
         quantise(staging.floats, count, scale, reinterpret_cast<std::uint8_t*>(to));
         break;
+    case WeightType::int4:
     case WeightType::float8:
-        throw std::logic_error("float8 weights are for GPUs");
+        throw std::logic_error("not a type of single weights on CPUs");
     }
     return to;
+}
+
+int lines_of(WeightType type, int k) {
+    return (k + inputs_of_line(type) - 1) / inputs_of_line(type);
+}
+
+// The groups of one output: their scales go to scales[groups], kLanes apart, and their codes, two to a byte as a line
+// has them, to `codes`.
+void pack_groups(WeightGroups groups, const StoredWeights& row, int k, std::uint16_t* scales, std::uint8_t* codes) {
+    const GroupedUnit unit(groups, k, 8);
+    const std::int64_t origin = row.wanted.begin - groups.lead; // of the first group in the stored row
+    float values[kChunk];
+    std::uint8_t of_group[kChunk];
+    for (int group = 0; group < unit.groups; ++group, scales += kLanes) {
+        const std::int64_t begin = origin + std::int64_t{group} * groups.size;
+        const int stored =
+            row.tensor ? static_cast<int>(std::clamp<std::int64_t>(row.inputs - begin, 0, groups.size)) : 0;
+        const int wanted =
+            row.tensor ? static_cast<int>(std::clamp<std::int64_t>(row.wanted.end - begin, 0, stored)) : 0;
+        *scales = 0;
+        if (wanted > 0) {
+            convert_from<Float32Format>(*row.tensor, row.first + begin * row.stride, row.stride, stored,
+                                        reinterpret_cast<std::byte*>(values));
+            *scales = quantise_group(values, stored, of_group);
+        }
+        std::fill(of_group + wanted, of_group + groups.size, std::uint8_t{0});
+        for (int i = 0; i < groups.size; i += 8)
+            for (int half = 0; half < 4; ++half)
+                *codes++ = static_cast<std::uint8_t>(of_group[i + half] | of_group[i + half + 4] << 4);
+    }
+}
+
+void pack_grouped_unit(WeightGroups groups, const StoredWeights (&rows)[kLanes], int k, std::byte* out) {
+    const GroupedUnit unit(groups, k, 8);
+    const int lines = unit.groups * unit.group_lines;
+    std::vector<std::uint8_t> codes(static_cast<std::size_t>(lines) * kLineBytes);
+    const std::byte* sources[kLanes];
+    auto* scales = reinterpret_cast<std::uint16_t*>(out);
+    for (std::size_t lane = 0; lane < kLanes; ++lane) {
+        std::uint8_t* to = codes.data() + lane * static_cast<std::size_t>(lines) * kWordBytes;
+        pack_groups(groups, rows[lane], k, scales + lane, to);
+        sources[lane] = reinterpret_cast<const std::byte*>(to);
+    }
+    turn(sources, lines, out + unit.scale_bytes());
 }
 
 } // namespace
 
 int inputs_of_line(WeightType type) {
-    return static_cast<int>(kWordBytes / bytes_of(type));
+    return type == WeightType::int4 ? 8 : static_cast<int>(kWordBytes / bytes_of(type));
 }
 
-std::size_t lines_of(WeightType type, int k) {
-    const auto inputs = static_cast<std::size_t>(inputs_of_line(type));
-    return (static_cast<std::size_t>(k) + inputs - 1) / inputs;
+std::size_t unit_bytes_of(WeightType type, WeightGroups groups, int k) {
+    if (groups.size > 0) return GroupedUnit(groups, k, inputs_of_line(type)).bytes();
+    return static_cast<std::size_t>(lines_of(type, k)) * kLineBytes;
 }
 
-void pack_unit(WeightType type, const StoredWeights (&rows)[kLanes], int k, float* scales, std::byte* out) {
+void pack_unit(WeightType type, WeightGroups groups, const StoredWeights (&rows)[kLanes], int k, float* scales,
+               std::byte* out) {
+    if (groups.size > 0) return pack_grouped_unit(groups, rows, k, out);
     Staging staging;
     float scale[kLanes] = {};
     if (type == WeightType::int8) {
@@ -279,7 +353,7 @@ void pack_unit(WeightType type, const StoredWeights (&rows)[kLanes], int k, floa
             scales[lane] = scale[lane] = scale_of(rows[lane]);
     }
     for (int input = 0; input < k; input += kChunk) {
-        const int count = std::min(kChunk, k - input), lines = static_cast<int>(lines_of(type, count));
+        const int count = std::min(kChunk, k - input), lines = lines_of(type, count);
         const std::byte* sources[kLanes];
         for (int lane = 0; lane < kLanes; ++lane)
             sources[lane] = fetch(type, rows[lane], input, count, scale[lane], staging, lane);
@@ -289,13 +363,22 @@ void pack_unit(WeightType type, const StoredWeights (&rows)[kLanes], int k, floa
     }
 }
 
-void unpack_row(WeightType type, const std::byte* unit, int lane, float scale, dist::Slice inputs, float* out) {
-    const auto n = static_cast<std::size_t>(inputs_of_line(type)), at = static_cast<std::size_t>(lane);
+void unpack_row(const PackedUnit& unit, int lane, float scale, dist::Slice inputs, float* out) {
+    const auto n = static_cast<std::size_t>(inputs_of_line(unit.type)), at = static_cast<std::size_t>(lane);
+    const bool is_grouped = unit.groups.size > 0;
+    const std::byte* lines = unit.bytes;
+    if (is_grouped) lines += GroupedUnit(unit.groups, unit.k, static_cast<int>(n)).scale_bytes();
     for (std::int64_t each = inputs.begin; each < inputs.end; ++each, ++out) {
-        const auto input = static_cast<std::size_t>(each);
-        const std::byte* line = unit + input / n * kLineBytes;
+        const auto input = static_cast<std::size_t>(each + unit.groups.lead);
+        const std::byte* line = lines + input / n * kLineBytes;
         std::uint16_t bits = 0;
-        switch (type) {
+        int code = 0;
+        if (is_grouped) {
+            const std::size_t group = input / static_cast<std::size_t>(unit.groups.size);
+            std::memcpy(&bits, unit.bytes + (group * kLanes + at) * 2, 2);
+            scale = from_bfloat16(bits);
+        }
+        switch (unit.type) {
         case WeightType::float32:
             std::memcpy(out, line + at * 4, 4);
             break;
@@ -309,6 +392,10 @@ void unpack_row(WeightType type, const std::byte* unit, int lane, float scale, d
             break;
         case WeightType::int8:
             *out = scale * static_cast<float>(static_cast<int>(line[at * 4 + input % 4]) - 128);
+            break;
+        case WeightType::int4:
+            code = static_cast<int>(line[at * 4 + input % 4]) >> (input % 8 / 4 * 4) & 15;
+            *out = scale * static_cast<float>(code < 8 ? code : code - 16);
             break;
         case WeightType::float8:
             throw std::logic_error("float8 weights are for GPUs");

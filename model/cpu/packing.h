@@ -13,9 +13,10 @@
 
 namespace entrodraft::model {
 
-// How many inputs of 16 outputs a line of 64 bytes holds, and how many lines k inputs take (kernels::LinearArgs).
+// How many inputs of 16 outputs a line of 64 bytes holds.
 int inputs_of_line(WeightType type);
-std::size_t lines_of(WeightType type, int k);
+// What k inputs of 16 outputs take (kernels::LinearArgs).
+std::size_t unit_bytes_of(WeightType type, kernels::WeightGroups groups, int k);
 
 // The stored weights of one output. Input i lies at element first + i * stride of the tensor.
 struct StoredWeights {
@@ -26,12 +27,21 @@ struct StoredWeights {
     dist::Slice wanted;      // the inputs to be packed; zeros behind them
 };
 
-// Packs k inputs of 16 outputs: lines_of(type, k) lines to `out`. int8: each row's scale, the largest magnitude of the
-// WHOLE stored row / 127, goes to scales[16]. Throws BadFile on a stored type that holds no weights. Local.
-void pack_unit(WeightType type, const StoredWeights (&rows)[kernels::kLanes], int k, float* scales, std::byte* out);
+// Packs k inputs of 16 outputs: a unit to `out`. int8: each row's scale, the largest magnitude of the WHOLE stored row
+// / 127, goes to scales[16]. int4: the scale of a group of the stored row is its number of the largest magnitude / -8,
+// in bfloat16; so any slice of inputs is rounded alike. Throws BadFile on a stored type that holds no weights. Local.
+void pack_unit(WeightType type, kernels::WeightGroups groups, const StoredWeights (&rows)[kernels::kLanes], int k,
+               float* scales, std::byte* out);
 
-// out[i - inputs.begin] = weight of (lane, input i) of a packed unit, `scale` being that of the lane. Local.
-void unpack_row(WeightType type, const std::byte* unit, int lane, float scale, dist::Slice inputs, float* out);
+// A packed unit.
+struct PackedUnit {
+    WeightType type;
+    kernels::WeightGroups groups;
+    int k;
+    const std::byte* bytes;
+};
+// out[i - inputs.begin] = weight of (lane, input i), int8's with the lane's `scale`. Local.
+void unpack_row(const PackedUnit& unit, int lane, float scale, dist::Slice inputs, float* out);
 
 // Elements [begin, end) of a stored tensor, as float32. Throws BadFile on a type that holds no weights. Local.
 void read_floats(const TensorView& tensor, dist::Slice range, float* out);

@@ -9,6 +9,7 @@
 
 #include "dist/comm/communicator.h"
 #include "model/cpu/packed_matrix.h"
+#include "model/rank_shard.h"
 #include "model/thread_team.h"
 
 #include <exception>
@@ -44,7 +45,8 @@ struct Activations {
 class ShardedLinear {
   public:
     ShardedLinear() = default;
-    ShardedLinear(int n, int k, WeightType type, int n_threads) : matrix_(n, k, type, n_threads) {}
+    ShardedLinear(MatrixShape shape, WeightType type, int n_threads)
+        : matrix_(shape.outputs, shape.inputs, type, n_threads, shape.first_input) {}
     PackedMatrix& matrix() { return matrix_; }
     const PackedMatrix& matrix() const { return matrix_; }
     std::size_t y_stride() const { return static_cast<std::size_t>(matrix_.n_padded()); } // at least

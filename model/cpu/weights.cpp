@@ -1,6 +1,7 @@
 #include "model/cpu/weights.h"
 
 #include <algorithm>
+#include <cmath>
 #include <exception>
 
 namespace entrodraft::model {
@@ -15,20 +16,21 @@ class ModelWeights::Loader {
     // Shapes, in the order in which a pass reads them.
     void make_matrices(WeightType type, int threads) {
         const ShardShapes shapes = shapes_of(config_, shard_);
-        const auto column = [&](MatrixShape shape) { return ColumnLinear(shape.outputs, shape.inputs, type, threads); };
-        const auto row = [&](MatrixShape shape) { return RowLinear(shape.outputs, shape.inputs, type, threads); };
+        const auto column = [&](MatrixShape shape) { return ColumnLinear(shape, type, threads); };
+        const auto row = [&](MatrixShape shape) { return RowLinear(shape, type, threads); };
         to_.layers.resize(static_cast<std::size_t>(config_.n_layers));
         for (int i = 0; i < config_.n_layers; ++i) {
             LayerWeights& layer = to_.layers[static_cast<std::size_t>(i)];
             const bool has_experts = config_.has_experts(i);
-            layer.qkv = column(i == 0 ? shapes.first_qkv : shapes.layer.qkv);
-            layer.output = row(shapes.layer.output);
+            layer.qkv = column(config_.is_linear(i) ? shapes.layer.linear_in
+                               : i == 0             ? shapes.first_qkv
+                                                    : shapes.layer.qkv);
+            layer.output = row(config_.is_linear(i) ? shapes.layer.linear_output : shapes.layer.output);
             if (config_.gated_mlp) layer.gate = column(has_experts ? shapes.layer.shared_gate : shapes.layer.gate);
             layer.up = column(has_experts ? shapes.layer.shared_up : shapes.layer.up);
             layer.down = row(has_experts ? shapes.layer.shared_down : shapes.layer.down);
             if (has_experts) {
-                const MatrixShape router = shapes.layer.router;
-                layer.router = ColumnLinear(router.outputs, router.inputs, WeightType::float32, threads);
+                layer.router = ColumnLinear(shapes.layer.router, WeightType::float32, threads);
                 for (int expert = 0; expert < config_.experts.n_experts; ++expert)
                     layer.experts.push_back({column(shapes.layer.expert_gate), column(shapes.layer.expert_up),
                                              row(shapes.layer.expert_down)});
@@ -86,6 +88,7 @@ class ModelWeights::Loader {
             layer.key_value_down_norm = norm_of(names.key_value_down_norm);
             if (!names.router_correction.weight.empty())
                 layer.router_correction = read_vector(checkpoint_, names.router_correction.weight);
+            if (config_.is_linear(i)) read_delta_net(names, layer.delta_net);
             layer.cross_norm = norm_of(names.cross_norm);
             const LayerSources sources = layer_sources(config_, names_, names, i, shard_);
             const auto linears = layer.linears();
@@ -100,6 +103,26 @@ class ModelWeights::Loader {
             layer.cross_key_value.set_bias(read_biases(checkpoint_, cross.key_value.rows));
             if (shard_.is_first) layer.cross_output.set_bias(read_biases(checkpoint_, cross.output.rows));
         }
+    }
+
+    void read_delta_net(const LayerNames& names, DeltaNetWeights& to) const {
+        const LinearAttentionConfig& linear = config_.linear;
+        to.convolution = read_convolution(checkpoint_, config_, names, shard_);
+        const auto of_heads = [&](const TensorNames& stored) {
+            const dist::Slice keys = shard_.linear_keys;
+            const dist::Slice heads = {keys.begin * linear.group(), keys.end * linear.group()};
+            std::vector<float> values(static_cast<std::size_t>(heads.size()));
+            read_floats(checkpoint_.tensor(stored.weight), heads, values.data());
+            return values;
+        };
+        to.decay_rates = of_heads(names.linear_decay);
+        for (float& rate : to.decay_rates)
+            rate = -std::exp(rate);
+        to.decay_bias = of_heads(names.linear_decay_bias);
+        const auto dim = static_cast<float>(linear.key_dim);
+        to.key_scale.assign(static_cast<std::size_t>(linear.key_dim), 1 / std::sqrt(dim));
+        to.query_scale.assign(static_cast<std::size_t>(linear.key_dim), 1 / dim);
+        to.norm = read_norm(checkpoint_, names.linear_norm, 0);
     }
 
     // Of QueryKeyNorm::row.

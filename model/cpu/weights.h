@@ -23,12 +23,22 @@ struct ExpertWeights {
     std::array<ShardedLinear*, 3> linears() { return {&gate, &up, &down}; } // as ExpertSources has them
 };
 
+// Of a layer with linear attention, beside its matrices.
+struct DeltaNetWeights {
+    std::vector<float> convolution;             // read_convolution()'s
+    std::vector<float> decay_rates, decay_bias; // [own value heads]; rates are below 0
+    std::vector<float> query_scale, key_scale;  // [key_dim], all alike: RMSNorm of them makes vectors of length 1,
+                                                // queries scaled as scores are
+    NormWeights norm;                           // [value_dim]
+};
+
 struct LayerWeights {
     NormWeights attention_norm, mlp_norm;             // before or after their half: see Block
     NormWeights after_attention_norm, after_mlp_norm; // Block::sandwich
     NormWeights query_norm, key_norm;                 // [head_dim], or of own heads
-    ColumnLinear qkv;                                 // see LayerShapes
+    ColumnLinear qkv;                                 // see LayerShapes: of linear attention linear_in
     RowLinear output;
+    DeltaNetWeights delta_net;
     ColumnLinear gate; // of a gated MLP
     ColumnLinear up;
     RowLinear down;

@@ -4,7 +4,8 @@ namespace entrodraft::model {
 
 CpuWorkspace::CpuWorkspace(const ModelConfig& model, const RankShard& held, const ModelWeights& packed, KvCache& cache,
                            int threads, const CpuTextShape& text)
-    : config(model), shard(held), weights(packed), embedding(text.embedding ? *text.embedding : packed.embedding),
+    : n_threads(threads), config(model), shard(held), weights(packed), texts(cache),
+      embedding(text.embedding ? *text.embedding : packed.embedding),
       attention(model, held, cache, threads, {model.is_encoder, nullptr, packed.relative_biases}) {
     if (text.sources) cross_attention.emplace(model, held, *text.sources, threads, Attention::Reads{true, &cache, {}});
     const auto rows_of = [](std::size_t width) { return Buffer(kMaxRows * width * sizeof(float)); };
@@ -15,13 +16,16 @@ CpuWorkspace::CpuWorkspace(const ModelConfig& model, const RankShard& held, cons
     if (config.embedding_size != config.hidden_size) embedded = rows_of(padded(config.embedding_size));
     int widest = std::max(config.hidden_size, config.embedding_size);
     std::size_t mlp_stride = 0; // layers with experts have others than those without
+    int attended_numbers = shard.n_query_heads() * config.attended_dim();
     for (const LayerWeights& layer : weights.layers) {
+        qkv_stride = std::max(qkv_stride, layer.qkv.y_stride());
+        attended_numbers = std::max(attended_numbers, layer.output.matrix().k());
         mlp_stride = std::max(mlp_stride, layer.up.y_stride());
         widest = std::max({widest, layer.output.matrix().k(), layer.down.matrix().k()});
     }
     if (!weights.layers.empty()) {
-        qkv = text_rows_of(weights.layers[0].qkv.y_stride());
-        attended = rows_of(index(shard.n_query_heads() * config.attended_dim()));
+        qkv = text_rows_of(qkv_stride);
+        attended = rows_of(index(attended_numbers));
         up = rows_of(mlp_stride);
         if (config.gated_mlp) gate = rows_of(mlp_stride);
     }
@@ -54,20 +58,35 @@ CpuWorkspace::CpuWorkspace(const ModelConfig& model, const RankShard& held, cons
     }
     if (!config.is_encoder) logits = rows_of(index(weights.head().n_padded()));
     normed = rows_of(index(threads) * index(config.hidden_size));
-    scratch_floats = kernels::linear_scratch_floats(kMaxRows, widest);
+    scratch_floats = kernels::linear_scratch_floats(kMaxRows, scratch_inputs(widest));
     scratch = Buffer(index(threads) * scratch_floats * sizeof(float));
     lane_stats.resize(index(threads) * kMaxRows);
     summary_parts.resize(index(threads) * kMaxRows);
 }
 
-void CpuWorkspace::begin_pass(const Pass& pass, const KvCache& cache) {
-    layout.set(pass, config, cache, {.any_tree = true});
+void CpuWorkspace::begin_pass(const Pass& pass, KvCache& cache) {
+    layout.set(pass, config, cache);
+    if (config.n_linear_layers() > 0) plan_delta_nets(cache.recurrent());
     attention.cover(layout.last_position);
     hidden.resize(pass.hidden_layers.size() * pass.rows.size() * index(config.hidden_size));
 }
 
+void CpuWorkspace::plan_delta_nets(RecurrentStates& states) {
+    delta_plans.clear();
+    int n_states = 0;
+    for (const Segment& segment : layout.segments) {
+        delta_plans.push_back(delta_plan(layout, segment, states));
+        n_states = std::max(n_states, delta_plans.back().n_states);
+    }
+    const LinearAttentionConfig& linear = config.linear;
+    const std::size_t floats = index(n_states * linear.group()) * index(linear.key_dim) * index(linear.value_dim);
+    if (floats <= delta_state_floats) return;
+    delta_state_floats = floats;
+    delta_states = Buffer(index(n_threads) * floats * sizeof(float));
+}
+
 // Puts the threads' parts of each row together.
-void CpuWorkspace::merge_summaries(int n_threads) {
+void CpuWorkspace::merge_summaries() {
     summaries.clear();
     if (layout.pass.needs.summary == LogitSummary::none) return;
     for (std::size_t r = 0; r < layout.pass.logit_rows.size(); ++r) {

@@ -4,6 +4,7 @@
 
 #include "model/buffer.h"
 #include "model/cpu/attention.h"
+#include "model/cpu/delta_plan.h"
 #include "model/cpu/weights.h"
 #include "model/pass_layout.h"
 #include "model/routing.h"
@@ -36,12 +37,15 @@ struct CpuWorkspace {
                  int threads, const CpuTextShape& text = {});
 
     // Throws std::invalid_argument on rows that break decoder.h's contract.
-    void begin_pass(const Pass& pass, const KvCache& cache);
-    void merge_summaries(int n_threads);
+    void begin_pass(const Pass& pass, KvCache& cache);
+    void merge_summaries();
+    void plan_delta_nets(RecurrentStates& states);
 
+    const int n_threads;
     const ModelConfig& config;
     const RankShard& shard;
     const ModelWeights& weights;
+    KvCache& texts; // the decoder's cache
     const VocabEmbedding& embedding;
     Attention attention;
     std::optional<Attention> cross_attention; // of a decoder that reads sources
@@ -50,10 +54,16 @@ struct CpuWorkspace {
     Buffer x;        // [hidden_size, padded], of n_text_rows: the residual stream
     Buffer delta;    // as x: what add_normed() norms before it adds it, or an expert's rows
     Buffer embedded; // [embedding_size, padded], of a narrower embedding
+    std::size_t qkv_stride = 0;
     Buffer qkv;      // own query heads, key heads, value heads, of n_text_rows
-    Buffer attended; // [own query heads][attended_dim()]
+    Buffer attended; // [own query heads][attended_dim()]; of linear attention [own value heads][value_dim]
     Buffer gate, up; // own part of the MLP's width; of a layer with experts, of the shared one's
     Buffer squares;  // [2], of QueryKeyNorm::row: sums over own query heads and key heads
+
+    // Of linear attention.
+    std::vector<DeltaPlan> delta_plans; // [segments] of the pass
+    Buffer delta_states;                // [threads][DeltaPlan::n_states][group][key_dim][value_dim]
+    std::size_t delta_state_floats = 0; // of a thread
 
     // Of latent attention.
     Buffer queries;                         // [own query heads][head_dim], made of their vector

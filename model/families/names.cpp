@@ -19,7 +19,7 @@ namespace {
 
 using Shape = std::vector<std::int64_t>;
 
-enum class TensorRole { matrix, norm, bias };
+enum class TensorRole { matrix, norm, plain_norm, bias }; // a plain norm is stored without the offset
 
 // Of all tensors that the config calls for, one by one.
 class TensorVisit {
@@ -93,7 +93,8 @@ class TensorVisit {
             matrix(*each, query, hidden);
         matrix(names.cross_output, hidden, query);
         const LatentConfig& latent = config_.latent;
-        matrix(names.query, query, latent.query_rank > 0 ? latent.query_rank : attention_input);
+        matrix(names.query, config_.gated_attention ? 2 * query : query,
+               latent.query_rank > 0 ? latent.query_rank : attention_input);
         matrix(names.key, key, attention_input);
         matrix(names.value, key, attention_input);
         matrix(names.qkv, query + 2 * key, attention_input);
@@ -106,10 +107,24 @@ class TensorVisit {
         norm(names.key_value_down_norm, latent.rank);
         matrix(names.key_value_up, config_.n_heads * (latent.plain_dim + latent.value_dim), latent.rank);
         matrix(names.output, hidden, attended);
+        linear_attention(names);
         matrix(names.gate, inner, hidden);
         matrix(names.up, inner, hidden);
         matrix(names.gate_up, 2 * inner, hidden);
         matrix(names.down, hidden, inner);
+    }
+    void linear_attention(const LayerNames& names) const {
+        const LinearAttentionConfig& linear = config_.linear;
+        const std::int64_t hidden = config_.hidden_size, keys = linear.n_key_heads, heads = linear.n_value_heads;
+        const std::int64_t values = heads * linear.value_dim;
+        matrix(names.linear_in, 2 * (keys * linear.key_dim + values), hidden);
+        matrix(names.linear_gates, 2 * heads, hidden);
+        one(names.linear_convolution.weight, {2 * keys * linear.key_dim + values, 1, linear.n_convolved},
+            TensorRole::matrix);
+        one(names.linear_decay.weight, {heads}, TensorRole::bias);
+        one(names.linear_decay_bias.weight, {heads}, TensorRole::bias);
+        one(names.linear_norm.weight, {linear.value_dim}, TensorRole::plain_norm);
+        matrix(names.linear_output, hidden, values);
     }
     void experts(const LayerNames& names, int number) const {
         const ExpertsConfig& of = config_.experts;
@@ -211,6 +226,13 @@ LayerNames layer_names(const ModelConfig& config, const LayerStems& stems, const
             .key_value_down = plain(stems.key_value_down),
             .key_value_down_norm = plain(stems.key_value_down_norm),
             .key_value_up = plain(stems.key_value_up),
+            .linear_in = plain(stems.linear_in),
+            .linear_gates = plain(stems.linear_gates),
+            .linear_convolution = plain(stems.linear_convolution),
+            .linear_decay = whole(stems.linear_decay),
+            .linear_decay_bias = whole(stems.linear_decay_bias),
+            .linear_norm = plain(stems.linear_norm),
+            .linear_output = plain(stems.linear_output),
             .router = plain(stems.router),
             .router_correction = whole(stems.router_correction),
             .shared_gate = plain(stems.shared_gate),
@@ -221,8 +243,13 @@ LayerNames layer_names(const ModelConfig& config, const LayerStems& stems, const
             .expert_down = whole(stems.expert_down)};
 }
 
-// A layer has experts or an MLP.
-void drop_what_is_elsewhere(bool has_experts, LayerNames& layer) {
+// A layer has linear attention or another, experts or an MLP.
+void drop_what_is_elsewhere(bool is_linear, bool has_experts, LayerNames& layer) {
+    if (is_linear)
+        layer.query = layer.key = layer.value = layer.query_norm = layer.key_norm = layer.output = {};
+    else
+        layer.linear_in = layer.linear_gates = layer.linear_convolution = layer.linear_decay = layer.linear_decay_bias =
+            layer.linear_norm = layer.linear_output = {};
     if (has_experts) {
         layer.gate = layer.up = layer.gate_up = layer.down = {};
         return;
@@ -285,7 +312,7 @@ ModelNames names_with_prefix(const ModelConfig& config, const TensorStems& stems
     names.fusion = fusion_names(config, prefix);
     names.layer = [config, prefix, stems](int index) {
         LayerNames layer = layer_names(config, stems.layer, fmt::format("{}{}.{}.", prefix, stems.layers, index));
-        drop_what_is_elsewhere(config.has_experts(index), layer);
+        drop_what_is_elsewhere(config.is_linear(index), config.has_experts(index), layer);
         if (index == 0 && (config.fusion.kind == Fusion::attention || !config.fusion.first_attention_norm))
             layer.attention_norm = {};
         return layer;
@@ -423,6 +450,7 @@ Checkpoint random_checkpoint(const ModelConfig& config, std::uint64_t seed) {
         tensor.type = DiskType::generated;
         tensor.shape = shape;
         if (role == TensorRole::matrix) tensor.generated = {true, key_of(seed, name), 0};
+        if (role == TensorRole::plain_norm) tensor.generated.value = 1;
         if (role == TensorRole::norm) tensor.generated.value = 1 - config.norm_offset;
         tensors.push_back(std::move(tensor));
     });

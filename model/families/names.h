@@ -34,7 +34,8 @@ template <typename T> struct LayerParts {
     T attention_norm = {};                            // before the attention, or after it (post_norm)
     T mlp_norm = {};                                  // before the MLP, or after it (post_norm); empty where shared
     T after_attention_norm = {}, after_mlp_norm = {}; // sandwich
-    T query = {};                                     // [n_heads * head_dim, attention_input_size()]
+    T query = {};                                     // [n_heads * head_dim, attention_input_size()], twice the rows
+                                                      // of gated attention: each head's queries, then its gate
     T key = {}, value = {};                           // [n_kv_heads * head_dim, attention_input_size()]
     T qkv = {};                       // [(n_heads + 2 n_kv_heads) * head_dim, hidden_size], instead of the three
     T query_norm = {}, key_norm = {}; // [head_dim], or of all heads
@@ -49,6 +50,13 @@ template <typename T> struct LayerParts {
     T query_down = {}, query_down_norm = {};         // [query_rank, hidden_size]
     T key_value_down = {}, key_value_down_norm = {}; // [rank + rotated_dim, hidden_size]; the norm is of `rank`
     T key_value_up = {};                             // [n_heads * (plain_dim + value_dim), rank], head after head
+    // Of linear attention, in the place of query, key, value and output: in groups by key head, see LayerShapes
+    T linear_in = {};                            // [n_key_heads * (convolved_size() + group() * value_dim), ...]
+    T linear_gates = {};                         // [2 * n_value_heads, hidden_size]
+    T linear_convolution = {};                   // [n_key_heads * convolved_size(), 1, n_convolved], queries first
+    T linear_decay = {}, linear_decay_bias = {}; // [n_value_heads]: whole names
+    T linear_norm = {};                          // [value_dim], its weights as they are
+    T linear_output = {};                        // [hidden_size, n_value_heads * value_dim]
     // Of a layer with experts, in the place of gate, up and down
     T router = {};                                        // [n_experts, hidden_size]
     T router_correction = {};                             // [n_experts]: the whole name

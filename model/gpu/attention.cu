@@ -184,7 +184,7 @@ RowTable rows_from(const RowTable& table, int begin, int rows) {
          {&part.tokens, &part.slots, &part.positions, &part.places, &part.n_keys, &part.prefix_slots,
           &part.prefix_lengths, &part.mask_begins, &part.source_slots, &part.source_lengths})
         skip(*column, 1);
-    skip(part.masks, kMaskWords);
+    skip(part.masks, part.mask_words);
     part.rows = rows;
     return part;
 }

@@ -111,12 +111,15 @@ __device__ inline Reach reach_of(const RowTable& table, int row, int window) {
     return {window > 0 && n_keys > window ? n_keys - window : 0, n_keys};
 }
 
-// Which of 128 bits is the n-th that is set, from 0 on; there are more than n.
+// Which bit is the n-th that is set, from 0 on; there are more than n.
 __device__ inline int nth_bit(const std::uint64_t* words, int n) {
-    const int in_first = __popcll(words[0]);
-    std::uint64_t word = n < in_first ? words[0] : words[1];
-    int bit = n < in_first ? 0 : 64;
-    n -= n < in_first ? 0 : in_first;
+    std::uint64_t word = *words;
+    int bit = 0;
+    for (int in_word = __popcll(word); n >= in_word; in_word = __popcll(word)) {
+        n -= in_word;
+        bit += 64;
+        word = *++words;
+    }
 #pragma unroll
     for (int width = 32; width > 0; width /= 2) {
         const int below = __popcll(word & ((std::uint64_t{1} << width) - 1));
@@ -133,7 +136,8 @@ __device__ inline int nth_bit(const std::uint64_t* words, int n) {
 __device__ inline int place_of(const RowTable& table, int row, int key) {
     const int mask_begin = table.mask_begins[row];
     if (mask_begin < 0 || key < mask_begin) return key;
-    return mask_begin + nth_bit(table.masks + static_cast<std::size_t>(row) * kMaskWords, key - mask_begin);
+    const std::size_t first = static_cast<std::size_t>(row) * static_cast<std::size_t>(table.mask_words);
+    return mask_begin + nth_bit(table.masks + first, key - mask_begin);
 }
 
 // Of a row, where scores ask for it.

@@ -62,8 +62,9 @@ class GpuDecoder final : public Decoder {
     }
     // What makes one graph unlike another.
     struct Form {
-        bool is_prompt = false; // through prompt_products_
-        int rows = 0;           // padded
+        bool is_prompt = false;      // through prompt_products_
+        int rows = 0;                // padded
+        int mask_words = kMaskWords; // of more, masks_ has them
         LogitForm logits;
         DeviceExtension* extension = nullptr;
         int extension_form = 0;
@@ -80,6 +81,10 @@ class GpuDecoder final : public Decoder {
 
     Form form_of(const Pass& pass) const;
     void prepare_hidden(const Form& form);
+    void prepare_masks(const Form& form);
+    std::size_t wide_masks(const Form& form) const {
+        return form.mask_words > kMaskWords ? index(form.rows) * index(form.mask_words) : 0;
+    }
     std::span<const float> hidden_of(const Form& form, const Pass& pass);
     std::size_t hidden_numbers(const Form& form) const {
         return form.hidden_layers.size() * index(form.rows) * index(config_.hidden_size);
@@ -110,6 +115,8 @@ class GpuDecoder final : public Decoder {
     std::map<Form, Graph> loops_; // by the form of their further rows
     DeviceArray<LoopState> loop_;
     PinnedArray<LoopState> host_loop_;
+    PinnedArray<std::uint64_t> host_masks_; // of large trees, [rows][Form::mask_words]
+    DeviceArray<std::uint64_t> masks_;
     DeviceArray<float> hidden_; // [hidden_layers][rows, padded][hidden_size]
     PinnedArray<float> host_hidden_;
     PinnedArray<float> host_features_; // of a draft head, as Pass has them
@@ -117,7 +124,7 @@ class GpuDecoder final : public Decoder {
 };
 
 PassResult GpuDecoder::forward(const Pass& pass) {
-    layout_.set(pass, config_, *cache_, {.max_prompt_rows = max_prompt_rows()});
+    layout_.set(pass, config_, *cache_, max_prompt_rows());
     require_sources(pass.rows);
     const Form form = form_of(pass);
     const SlotBooks books = {*cache_, sources_.books.get()};
@@ -126,6 +133,7 @@ PassResult GpuDecoder::forward(const Pass& pass) {
     form.is_prompt ? host_prompt_table_.data()->fill(layout_, books, form.rows)
                    : host_table_.data()->fill(layout_, books, form.rows);
     prepare_hidden(form);
+    prepare_masks(form);
     std::ranges::copy(pass.features, host_features_.data());
     run(form);
     const int max_rows = loop_rows(pass, form);
@@ -146,6 +154,18 @@ void GpuDecoder::prepare_hidden(const Form& form) {
     host_hidden_ = PinnedArray<float>(hidden_numbers(form));
 }
 
+// The same, and what they hold.
+void GpuDecoder::prepare_masks(const Form& form) {
+    const std::size_t n = wide_masks(form);
+    if (masks_.size() < n) {
+        forms_.clear();
+        masks_ = DeviceArray<std::uint64_t>(n);
+        host_masks_ = PinnedArray<std::uint64_t>(n);
+    }
+    for (int r = 0; r < layout_.rows() && n > 0; ++r)
+        std::copy_n(layout_.ancestors_of(r), layout_.ancestor_words, &host_masks_.data()[r * form.mask_words]);
+}
+
 // Without the padding between layers.
 std::span<const float> GpuDecoder::hidden_of(const Form& form, const Pass& pass) {
     const std::size_t padded = index(form.rows) * index(config_.hidden_size),
@@ -161,6 +181,7 @@ GpuDecoder::Form GpuDecoder::form_of(const Pass& pass) const {
     form.is_prompt = pass.is_prompt && prompt_products_;
     form.rows =
         std::max(static_cast<int>(std::bit_ceil(pass.rows.size())), form.is_prompt ? PromptProducts::kMinRows : 1);
+    if (pass.mask == Mask::by_parent) form.mask_words = static_cast<int>(std::bit_ceil(layout_.ancestor_words));
     form.logits = outputs_.form_of(pass);
     if (pass.needs.extension != nullptr && !pass.logit_rows.empty()) {
         form.extension = pass.needs.extension;
@@ -197,6 +218,8 @@ void GpuDecoder::record(const Form& form) {
         copy_by_kernel(*stream_, workspace_.features.data(), host_features_.data(),
                        index(form.rows) * index(width) * sizeof(float));
     }
+    if (wide_masks(form) > 0)
+        copy_by_kernel(*stream_, masks_.data(), host_masks_.data(), wide_masks(form) * sizeof(std::uint64_t));
     if (form.extension != nullptr) form.extension->copy_in(logits);
     compute(form);
     outputs_.copy_out(form.logits);
@@ -207,8 +230,9 @@ void GpuDecoder::record(const Form& form) {
 // From the rows on the device to their logits and what is made of them, there.
 void GpuDecoder::compute(const Form& form) {
     const PassTable& table = *table_.data();
-    const RowTable rows =
-        form.is_prompt ? prompt_table_.data()->table(form.rows, table.masks[0]) : table.table(form.rows);
+    const std::uint64_t* masks = wide_masks(form) > 0 ? masks_.data() : table.masks[0];
+    const RowTable rows = form.is_prompt ? prompt_table_.data()->table(form.rows, masks, form.mask_words)
+                                         : table.table(form.rows, masks, form.mask_words);
     GpuOps ops(workspace_, rows, table.logit_rows, {form.logits.n_rows, form.is_prompt ? &*prompt_products_ : nullptr},
                layout_.pass, hidden_.data());
     run_transformer(config_, ops);
@@ -280,6 +304,8 @@ std::unique_ptr<Decoder> load_decoder(const Checkpoint& checkpoint, const ModelC
     const DecoderSetup setup = prepare_decoder(checkpoint, config, options, tp);
     if (const std::string what = what_needs_cpu(config, OtherDevice::gpu); !what.empty())
         throw std::invalid_argument("our kernels for GPUs cannot run a model with " + what);
+    if (options.weight_type == WeightType::int4)
+        throw std::invalid_argument("int4 weights are for CPUs; GPUs have int8 and float8");
     auto stream = std::make_unique<Stream>();
     const BookedCache texts(number_type(options.weight_type, setup.config.stored_type), setup.cache, *stream);
     return std::make_unique<GpuDecoder>(checkpoint, setup, options, tp, std::move(stream), texts);

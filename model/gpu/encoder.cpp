@@ -85,7 +85,7 @@ void GpuEncoder::enqueue(std::span<const TokenId> source, int to, dist::Deadline
         const auto chunk = source.subspan(index(first), index(std::min(max_rows, length - first)));
         const int padded = padded_rows(chunk.size());
         host_tables_.data()[chunks.size()].fill_source(chunk, first, length, to, padded);
-        chunks.push_back(tables_.data()[chunks.size()].table(padded, nullptr));
+        chunks.push_back(tables_.data()[chunks.size()].table(padded, nullptr, 0));
     }
     copy(workspace_.stream, tables_.data(), host_tables_.data(), chunks.size() * sizeof(PromptTable));
     workspace_.make_summed(deadline);

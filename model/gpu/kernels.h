@@ -34,13 +34,14 @@ struct RowTable {
     // Key i is at place i. Of a tree only below mask_begin: behind it come the row's ancestors and the row, in order,
     // at mask_begin + b for each bit b that is set in its mask. A negative begin: no tree.
     const std::int32_t* mask_begins = nullptr;
-    const std::uint64_t* masks = nullptr; // [rows][kMaskWords]
+    const std::uint64_t* masks = nullptr; // [rows][mask_words]
     // Of a model with an encoder: the slot that the row's source has in the cache of sources, and how long it is.
     const std::int32_t* source_slots = nullptr; // negative: none
     const std::int32_t* source_lengths = nullptr;
     int rows = 0; // with padding
+    int mask_words = 0;
 };
-inline constexpr int kMaskWords = 2;
+inline constexpr int kMaskWords = 2; // of trees of up to 128 nodes
 
 // What becomes of a product before it is stored: nothing; activation(y); or, where w's rows are gates and ups by turns,
 // kGateGroup of each, n / 2 numbers y[r][i] = activation(gate i) * up i.

@@ -47,8 +47,8 @@ template <int kRows> void RowColumns<kRows>::fill_row(const PassLayout& layout, 
     n_keys[r] = segment.cached + layout.seen_end(r) - segment.begin;
     if (is_tree) {
         n_keys[r] = segment.tree_begin;
-        for (std::size_t word = 0; word < kMaskWords; ++word)
-            n_keys[r] += std::popcount(layout.ancestors[index(r) * kMaskWords + word]);
+        for (std::size_t word = 0; word < layout.ancestor_words; ++word)
+            n_keys[r] += std::popcount(layout.ancestors_of(r)[word]);
     }
     prefix_slots[r] = prefix.slot;
     prefix_lengths[r] = prefix.length;
@@ -62,7 +62,7 @@ template struct RowColumns<kMaxPromptRows>;
 
 void PassTable::fill(const PassLayout& layout, const SlotBooks& books, int padded) {
     RowColumns::fill(layout, books, padded);
-    if (layout.pass.mask == Mask::by_parent)
+    if (layout.pass.mask == Mask::by_parent && layout.ancestor_words == kMaskWords)
         std::copy_n(layout.ancestors.data(), index(layout.rows()) * kMaskWords, masks[0]);
     fill_needs(layout.pass);
 }

@@ -27,9 +27,9 @@ template <int kRows> struct RowColumns {
     // host.
     void fill_source(std::span<const TokenId> chunk, int first, int length, int source_slot, int padded);
     // Of columns that lie on the device.
-    RowTable table(int rows, const std::uint64_t* masks) const {
-        return {tokens,         slots,       positions, places,       n_keys,         prefix_slots,
-                prefix_lengths, mask_begins, masks,     source_slots, source_lengths, rows};
+    RowTable table(int rows, const std::uint64_t* masks, int mask_words) const {
+        return {tokens,      slots, positions,    places,         n_keys, prefix_slots, prefix_lengths,
+                mask_begins, masks, source_slots, source_lengths, rows,   mask_words};
     }
 
   private:
@@ -41,14 +41,12 @@ template <int kRows> struct RowColumns {
 using PromptTable = RowColumns<kMaxPromptRows>;
 
 struct PassTable : RowColumns<kMaxRows> {
-    std::int32_t logit_rows[kMaxRows]; // which rows need logits
-    std::uint64_t masks[kMaxRows][kMaskWords];
-    DeviceNoise noises[kMaxRows]; // of logit rows
+    std::int32_t logit_rows[kMaxRows];         // which rows need logits
+    std::uint64_t masks[kMaxRows][kMaskWords]; // of trees that need no more words
+    DeviceNoise noises[kMaxRows];              // of logit rows
 
     // Padding's logit rows are row 0's. Of what is not asked for nothing is written. On the host.
     void fill(const PassLayout& layout, const SlotBooks& books, int padded);
-    // Of one that lies on the device.
-    RowTable table(int rows) const { return RowColumns::table(rows, masks[0]); }
 
   private:
     void fill_needs(const Pass& pass);

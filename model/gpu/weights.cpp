@@ -73,6 +73,8 @@ void store(std::span<const float> row, WeightType held, float scale, std::byte* 
         case WeightType::float8:
             to[i] = static_cast<std::byte>(to_float8(row[i] * inverse));
             break;
+        case WeightType::int4:
+            throw std::logic_error("int4 weights are for CPUs");
         }
     }
 }

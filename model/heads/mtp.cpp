@@ -1,5 +1,5 @@
-// Layers for multi-token prediction in a target's own checkpoint: MiMo's (Xiaomi 2025), and the layer behind the last
-// one of DeepSeek-V3 and GLM-4.5. --head names the target's directory.
+// Layers for multi-token prediction in a target's own checkpoint: MiMo's (Xiaomi 2025), Qwen3-Next's, and the layer
+// behind the last one of DeepSeek-V3 and GLM-4.5. --head names the target's directory.
 #include "model/heads/head.h"
 
 #include <algorithm>
@@ -11,32 +11,41 @@ namespace {
 
 // How a family calls what is beside the layer itself.
 struct MtpNames {
-    std::string layer; // before every name
+    std::string layer;  // before the layer's names
+    std::string beside; // before all others
     std::string fusion, embedding_norm, state_norm, final_norm;
     bool features_first = false;
     std::string embedding, head; // copies of the target's
 };
 
-const MtpNames kMimo = {
-    "model.mtp_layers.0.", "input_proj", "token_layernorm", "hidden_layernorm", "final_layernorm", true, {}, {}};
+const MtpNames kMimo = {"model.mtp_layers.0.",
+                        "model.mtp_layers.0.",
+                        "input_proj",
+                        "token_layernorm",
+                        "hidden_layernorm",
+                        "final_layernorm",
+                        true,
+                        {},
+                        {}};
+const MtpNames kQwen = {"mtp.layers.0.", "mtp.", "fc", "pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm",
+                        false,           {},     {}};
 constexpr std::string_view kFusion = ".eh_proj.weight"; // of DeepSeek and GLM
+
+bool has(const HeadFiles& files, const MtpNames& names) {
+    return files.weights.has(names.beside + names.fusion + ".weight");
+}
 
 bool is_mtp(const HeadFiles& files) {
     const auto& tensors = files.weights.tensors();
-    return files.weights.has(kMimo.layer + kMimo.fusion + ".weight") ||
+    return has(files, kMimo) || has(files, kQwen) ||
            std::ranges::any_of(tensors, [](const auto& tensor) { return tensor.first.ends_with(kFusion); });
 }
 
 MtpNames names_in(const HeadFiles& files, const HeadTarget& target) {
-    if (files.weights.has(kMimo.layer + kMimo.fusion + ".weight")) return kMimo;
-    return {fmt::format("model.layers.{}.", target.config.n_layers),
-            "eh_proj",
-            "enorm",
-            "hnorm",
-            "shared_head.norm",
-            false,
-            "embed_tokens",
-            "shared_head.head"};
+    for (const MtpNames& names : {kMimo, kQwen})
+        if (has(files, names)) return names;
+    const std::string behind = fmt::format("model.layers.{}.", target.config.n_layers);
+    return {behind, behind, "eh_proj", "enorm", "hnorm", "shared_head.norm", false, "embed_tokens", "shared_head.head"};
 }
 
 DraftHead read_mtp(const HeadFiles& files, const HeadTarget& target) {
@@ -47,7 +56,9 @@ DraftHead read_mtp(const HeadFiles& files, const HeadTarget& target) {
     nlohmann::json json = files.json;
     json["num_hidden_layers"] = 1U;
     json["first_k_dense_replace"] = 0U; // the layer has experts where later ones have
-    json.erase("layer_types");
+    json["full_attention_interval"] = 1U;
+    for (const char* by_layer : {"layer_types", "mlp_only_layers", "decoder_sparse_step"})
+        json.erase(by_layer);
     ModelConfig config = head_layers_config(json, files, target);
     head.target_layers = {target.config.n_layers};
     head.state = HeadState::after_norm;
@@ -58,12 +69,12 @@ DraftHead read_mtp(const HeadFiles& files, const HeadTarget& target) {
 
     HeadTensors tensors(files, target);
     tensors.norm_features_as_target(config);
-    tensors.add_embedding(names.layer + names.embedding + ".weight");
-    tensors.add_output(names.layer + names.head + ".weight");
-    tensors.add("model.fusion.weight", names.layer + names.fusion + ".weight");
-    tensors.add("model.embedding_norm.weight", names.layer + names.embedding_norm + ".weight");
-    tensors.add("model.state_norm.weight", names.layer + names.state_norm + ".weight");
-    tensors.add("model.norm.weight", names.layer + names.final_norm + ".weight");
+    tensors.add_embedding(names.beside + names.embedding + ".weight");
+    tensors.add_output(names.beside + names.head + ".weight");
+    tensors.add("model.fusion.weight", names.beside + names.fusion + ".weight");
+    tensors.add("model.embedding_norm.weight", names.beside + names.embedding_norm + ".weight");
+    tensors.add("model.state_norm.weight", names.beside + names.state_norm + ".weight");
+    tensors.add("model.norm.weight", names.beside + names.final_norm + ".weight");
     for (const char* part : {"self_attn.", "mlp.", "input_layernorm.", "post_attention_layernorm."})
         tensors.add_layer(0, names.layer, part);
     head.modules.push_back({config, tensors.composed()});

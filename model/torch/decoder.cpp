@@ -30,6 +30,7 @@ at::ScalarType scalar_type(WeightType type) {
     case WeightType::float16:
         return at::kHalf;
     case WeightType::int8:
+    case WeightType::int4:
     case WeightType::float8:
         break;
     }
@@ -65,7 +66,7 @@ class TorchDecoder final : public Decoder {
             throw std::invalid_argument("a pass of the torch backend has no extension on a GPU");
         const c10::InferenceMode mode;
         TorchWorkspace& w = workspace_;
-        w.layout.set(pass, config_, *cache_, {.max_prompt_rows = max_prompt_rows()});
+        w.layout.set(pass, config_, *cache_, max_prompt_rows());
         require_sources(pass.rows);
         w.deadline = deadline();
         w.hidden.resize(pass.hidden_layers.size() * pass.rows.size() * index(config_.hidden_size));

@@ -81,32 +81,58 @@ TorchAngles TorchWorkspace::angles_of(const Rope& rope) const {
     return {all(table.cosines(0)), all(table.sines(0))};
 }
 
+// Whether the key is of the row's branch, or before all branches.
+bool TorchWorkspace::is_of_branch(const Segment& segment, int row, int key) const {
+    const int bit = key - segment.tree_begin;
+    if (layout.pass.mask != Mask::by_parent || bit < 0) return true;
+    return (layout.ancestors_of(row)[bit / 64] >> (bit % 64) & 1) != 0;
+}
+
+// [rows][keys]: how many keys of the row's branch lie before each.
+std::vector<std::int64_t> TorchWorkspace::key_numbers(const Segment& segment) const {
+    const int keys = segment.cached + segment.end - segment.begin;
+    std::vector<std::int64_t> numbers;
+    for (int row = segment.begin; row < segment.end; ++row) {
+        std::int64_t number = 0;
+        for (int key = 0; key < keys; ++key) {
+            numbers.push_back(number);
+            number += is_of_branch(segment, row, key) ? 1 : 0;
+        }
+    }
+    return numbers;
+}
+
 Tensor TorchWorkspace::mask_of(const Segment& segment, int window) const {
     const Pass& pass = layout.pass;
     const int rows = segment.end - segment.begin, keys = segment.cached + rows;
-    std::vector<float> mask(index(rows) * index(keys), -std::numeric_limits<float>::infinity());
+    std::vector<std::int64_t> numbers = key_numbers(segment);
+    std::vector<float> mask(numbers.size(), -std::numeric_limits<float>::infinity());
     bool hides = false;
     for (int i = 0; i < rows; ++i) {
-        const int row = segment.begin + i;
-        const bool in_tree = pass.mask == Mask::by_parent;
-        const int n_keys = segment.cached + layout.seen_end(row) - segment.begin;
-        // In a tree, the cached keys within reach; the tree itself is narrower than any window.
-        const int end = in_tree ? pass.rows[index(row)].position + 1 : n_keys;
-        int first = window > 0 ? std::max(0, end - window) : 0;
-        if (in_tree) first = std::min(first, segment.tree_begin);
-        const std::uint64_t* ancestors = in_tree ? layout.ancestors_of(row) : nullptr;
-        for (int j = 0; j < keys; ++j) {
-            const int in_tree_at = j - segment.tree_begin;
+        const int row = segment.begin + i, n_places = segment.cached + layout.seen_end(row) - segment.begin;
+        const int n_keys = pass.mask == Mask::by_parent ? pass.rows[index(row)].position + 1 : n_places;
+        for (int key = 0; key < keys; ++key) {
+            const std::size_t at = index(i) * index(keys) + index(key);
             const bool sees =
-                j >= first && j < n_keys &&
-                (!in_tree || in_tree_at < 0 || (ancestors[in_tree_at / 64] >> (in_tree_at % 64) & 1) != 0);
-            if (sees) mask[index(i) * index(keys) + index(j)] = 0;
+                key < n_places && is_of_branch(segment, row, key) && (window == 0 || numbers[at] >= n_keys - window);
+            if (sees) mask[at] = 0;
             hides = hides || !sees;
         }
     }
-    Tensor by_head; // [own query heads][rows or 1][keys]
-    if (alibi.defined()) by_head = alibi.narrow(1, 0, keys).unsqueeze(1);
-    if (weights.relative_biases.defined()) by_head = relative_biases(segment);
+    Tensor by_head; // [own query heads][rows][keys]
+    const auto columns_of = [&](const Tensor& table) {
+        return table.index_select(1, to_tensor(numbers, device)).view({-1, rows, keys});
+    };
+    if (alibi.defined()) by_head = columns_of(alibi);
+    if (weights.relative_biases.defined()) {
+        const int reach = config.relative.max_distance;
+        for (std::size_t i = 0; i < numbers.size(); ++i) { // by how far each key is behind each row
+            const std::size_t row = index(segment.begin) + i / index(keys);
+            const int distance = pass.rows[row].position - static_cast<int>(numbers[i]);
+            numbers[i] = std::clamp(distance, -reach, reach) + reach;
+        }
+        by_head = columns_of(weights.relative_biases);
+    }
     if (!hides && !by_head.defined()) return {};
     Tensor added = to_tensor(mask, device).view({1, 1, rows, keys});
     if (by_head.defined())
@@ -114,24 +140,6 @@ Tensor TorchWorkspace::mask_of(const Segment& segment, int window) const {
     else if (group > 1)
         added = added.repeat({1, 1, group, 1});
     return config.attention_soft_cap > 0 ? added : added.to(type);
-}
-
-// By how far each key is behind each row, [own query heads][rows][keys]. In a tree the keys of other branches do not
-// count.
-Tensor TorchWorkspace::relative_biases(const Segment& segment) const {
-    const int rows = segment.end - segment.begin, keys = segment.cached + rows, reach = config.relative.max_distance;
-    std::vector<std::int64_t> columns; // of the table
-    for (int row = segment.begin; row < segment.end; ++row) {
-        const std::uint64_t* ancestors = layout.pass.mask == Mask::by_parent ? layout.ancestors_of(row) : nullptr;
-        int key_position = 0;
-        for (int j = 0; j < keys; ++j) {
-            columns.push_back(std::clamp(layout.pass.rows[index(row)].position - key_position, -reach, reach) + reach);
-            const int bit = j - segment.tree_begin;
-            const bool is_seen = ancestors == nullptr || bit < 0 || (ancestors[bit / 64] >> (bit % 64) & 1) != 0;
-            key_position += is_seen ? 1 : 0;
-        }
-    }
-    return weights.relative_biases.index_select(1, to_tensor(columns, device)).view({-1, rows, keys});
 }
 
 } // namespace entrodraft::model::torch

@@ -75,7 +75,8 @@ struct TorchWorkspace {
     at::Tensor logits;         // [logit_rows][own outputs], float32, in host memory
 
   private:
-    at::Tensor relative_biases(const Segment& segment) const;
+    bool is_of_branch(const Segment& segment, int row, int key) const;
+    std::vector<std::int64_t> key_numbers(const Segment& segment) const;
 };
 
 } // namespace entrodraft::model::torch

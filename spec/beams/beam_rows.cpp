@@ -37,16 +37,26 @@ std::size_t beam_row_bytes(std::size_t n) {
     return sizeof(BeamRowHeader) + n * sizeof(BeamCandidate);
 }
 
-void encode_beam_row(std::span<const float> all, std::span<const float> allowed, TokenId first_token, std::size_t n,
-                     std::span<std::byte> to) {
-    const model::kernels::LogitStats stats = stats_of(all);
-    const BeamRowHeader header = {static_cast<double>(stats.max), stats.sum_exp};
-    std::vector<BeamCandidate> best = best_candidates(allowed, n);
-    for (BeamCandidate& each : best)
+BeamRowPart beam_row_part(std::span<const float> all, std::span<const float> allowed, TokenId first_token,
+                          std::size_t n) {
+    BeamRowPart part = {stats_of(all), best_candidates(allowed, n)};
+    for (BeamCandidate& each : part.best)
         each.token += first_token;
-    best.resize(n);
+    return part;
+}
+
+BeamRowPart beam_row_part(const RankedRow& selected, TokenId first_token) {
+    BeamRowPart part = {selected.raw, {}};
+    for (std::int32_t i = 0; i < selected.n; ++i)
+        part.best.push_back({selected.best[i].token + first_token, selected.best[i].logit});
+    return part;
+}
+
+void encode_beam_row(BeamRowPart part, std::size_t n, std::span<std::byte> to) {
+    const BeamRowHeader header = {static_cast<double>(part.stats.max), part.stats.sum_exp};
+    part.best.resize(n);
     std::memcpy(to.data(), &header, sizeof header);
-    std::memcpy(to.data() + sizeof header, best.data(), n * sizeof(BeamCandidate));
+    std::memcpy(to.data() + sizeof header, part.best.data(), n * sizeof(BeamCandidate));
 }
 
 std::vector<BeamCandidate> decode_beam_row(std::span<const std::span<const std::byte>> parts, std::size_t n) {
@@ -70,10 +80,12 @@ std::vector<BeamCandidate> decode_beam_row(std::span<const std::span<const std::
     return all;
 }
 
-void to_log_probs(std::span<float> row) {
+std::vector<float> log_probs_of(std::span<const float> row) {
     const double log_sum = log_sum_of(stats_of(row));
-    for (float& value : row)
-        value = log_prob_of(value, log_sum);
+    std::vector<float> log_probs(row.size());
+    for (std::size_t i = 0; i < row.size(); ++i)
+        log_probs[i] = log_prob_of(row[i], log_sum);
+    return log_probs;
 }
 
 } // namespace entrodraft::spec

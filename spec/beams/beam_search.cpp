@@ -66,8 +66,7 @@ void BeamSearch::add_finished(const Extended& extended) {
     Finished finished;
     finished.tokens = running_[static_cast<std::size_t>(extended.beam)].tokens;
     finished.tokens.push_back(extended.token);
-    finished.score =
-        extended.score / static_cast<float>(std::pow(static_cast<double>(length_), options_.length_penalty));
+    finished.score = penalized(extended.score, length_);
     finished.ended = ends_text(extended.token);
     const auto place = std::ranges::upper_bound(finished_, finished.score, std::greater<>(), &Finished::score);
     finished_.insert(place, std::move(finished));
@@ -79,9 +78,12 @@ void BeamSearch::add_finished(const Extended& extended) {
 bool BeamSearch::can_improve() const {
     if (running_.empty() || finished_.size() < n_beams()) return true;
     const bool at_longest = options_.early_stopping == EarlyStopping::never && options_.length_penalty > 0;
-    const double length = at_longest ? max_new_tokens_ : length_;
-    const float best = running_.front().score / static_cast<float>(std::pow(length, options_.length_penalty));
-    return best > finished_.back().score;
+    return penalized(running_.front().score, at_longest ? max_new_tokens_ : length_) > finished_.back().score;
+}
+
+float BeamSearch::penalized(float score, int length) const {
+    const double counted = length + options_.forced_tokens;
+    return score / static_cast<float>(std::pow(counted, options_.length_penalty));
 }
 
 } // namespace entrodraft::spec

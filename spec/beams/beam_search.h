@@ -12,11 +12,8 @@
 
 namespace entrodraft::spec {
 
-// A token that may follow a beam, and its logarithmic probability behind it (processed, if the request asks for that).
-struct BeamCandidate {
-    TokenId token = -1;
-    float log_prob = 0;
-};
+// A token that may follow a beam (of probabilities that are processed, if the request asks for that).
+using BeamCandidate = TokenLogProb;
 
 // The first `n` by log_prob, of equal ones those of the lower token; tokens without probability are left out. `row` is
 // of all tokens from 0 on. Local.
@@ -61,6 +58,7 @@ class BeamSearch {
     };
     void add_finished(const Extended& extended);
     bool can_improve() const;
+    float penalized(float score, int length) const;
 
     BeamOptions options_;
     int max_new_tokens_;

@@ -36,8 +36,8 @@ struct LevelToken {
 
 class BeamDrafter final : public Drafter {
   public:
-    BeamDrafter(model::Decoder& model, const DraftSetting& setting)
-        : model_(model), setting_(setting), texts_(model, setting.n_slots, setting.limits.vocab_size),
+    BeamDrafter(model::Decoder& model, const DraftSetting& setting, DeviceVerifier* device)
+        : model_(model), setting_(setting), device_(device), texts_(model, setting.n_slots, setting.limits.vocab_size),
           slots_(static_cast<std::size_t>(setting.n_slots)) {}
 
     std::string name() const override { return "model"; }
@@ -78,7 +78,10 @@ class BeamDrafter final : public Drafter {
     Level next_level(const DraftTask& task, Slot& slot, std::vector<LevelToken>& above);
     Level level_behind(const DraftTask& task, std::span<const LevelToken> above, std::span<const int> first_rows,
                        BeamTree& tree);
-    model::PassResult pass(BeamTree& tree, std::span<const int> logit_rows);
+    model::PassResult pass(BeamTree& tree, std::span<const int> logit_rows, std::size_t n);
+    std::vector<BeamCandidate> first_tokens(const model::PassResult& result, std::size_t row, std::size_t n) const;
+    // Whether the GPU selects them. It has no room for more of a row.
+    bool selects_on_device() const { return device_ && setting_.limits.vocab_size <= DeviceTreePlan::kMaxVocab; }
     static void count_pass(const DraftTask& task, const BeamTree& tree) {
         ++task.draft->passes;
         task.draft->further_rows += tree.n_rows() - 1;
@@ -90,6 +93,7 @@ class BeamDrafter final : public Drafter {
 
     model::Decoder& model_;
     DraftSetting setting_;
+    DeviceVerifier* device_;
     ModelTexts texts_;
     std::vector<Slot> slots_;
     TokenChance chance_{kFirstWeights};
@@ -166,13 +170,27 @@ std::size_t BeamDrafter::choose_width(const DraftTask& task, const Level& level,
 
 // ---- passes ----
 
-model::PassResult BeamDrafter::pass(BeamTree& tree, std::span<const int> logit_rows) {
+// With the first `n` tokens of each of these rows.
+model::PassResult BeamDrafter::pass(BeamTree& tree, std::span<const int> logit_rows, std::size_t n) {
     BeamTree* const trees[] = {&tree};
     pass_.set(trees);
     model::Pass pass = pass_.pass(model::LogitSummary::entropy);
     pass.logit_rows = logit_rows;
     pass.summary_vocab = setting_.limits.vocab_size;
+    if (selects_on_device() && !logit_rows.empty()) {
+        pass.needs.rows = false;
+        pass.needs.extension =
+            device_->select(static_cast<int>(logit_rows.size()),
+                            std::min(static_cast<int>(n), DeviceTreePlan::kMaxChildren), setting_.limits.vocab_size);
+    }
     return model_.forward(pass);
+}
+
+std::vector<BeamCandidate> BeamDrafter::first_tokens(const model::PassResult& result, std::size_t row,
+                                                     std::size_t n) const {
+    if (selects_on_device()) return beam_row_part(device_->grown()[row].row, 0).best;
+    return best_candidates(
+        result.logits.subspan(row * result.logits_stride, static_cast<std::size_t>(setting_.limits.vocab_size)), n);
 }
 
 // Reads what of the target's beams the model has not read, their last tokens in the last pass.
@@ -205,7 +223,7 @@ BeamDrafter::Level BeamDrafter::first_level(const DraftTask& task, Slot& slot) {
         for (std::size_t i = 0; i < paths.size() && is_read; ++i)
             ends[i].node = tree.add(paths[i].back(), nodes[i]);
         count_pass(task, tree);
-        if (!is_read) pass(tree, {});
+        if (!is_read) pass(tree, {}, 0);
     }
     std::vector<int> rows;
     slot.ends.clear();
@@ -244,14 +262,12 @@ BeamDrafter::Level BeamDrafter::level_behind(const DraftTask& task, std::span<co
     std::vector<int> rows;
     for (const LevelToken& token : above)
         rows.push_back(token.node - tree.first_of_pass());
-    const model::PassResult result = pass(tree, rows);
-    const std::size_t n = kMaxWidth * task.beams->n_beams();
+    const std::size_t n = kMaxWidth * task.beams->n_beams(), n_of_row = n + setting_.limits.eos_tokens.size();
+    const model::PassResult result = pass(tree, rows, n_of_row);
     Level level;
     for (std::size_t i = 0; i < above.size(); ++i) {
         const model::kernels::LogitStats& stats = result.summaries[i];
-        const auto logits =
-            result.logits.subspan(i * result.logits_stride, static_cast<std::size_t>(setting_.limits.vocab_size));
-        for (const BeamCandidate& each : best_candidates(logits, n + setting_.limits.eos_tokens.size())) {
+        for (const BeamCandidate& each : first_tokens(result, i, n_of_row)) {
             if (task.beams->ends_text(each.token)) continue; // a beam ends there, and none goes on
             const auto log_prob = static_cast<float>(static_cast<double>(each.log_prob) - stats.log_sum_exp());
             level.tokens.push_back({each.token, first_rows[i], above[i].score + log_prob, above[i].node});
@@ -315,8 +331,8 @@ void BeamDrafter::draft(const DraftTask& task, Slot& slot) {
 
 } // namespace
 
-std::unique_ptr<Drafter> make_beam_drafter(model::Decoder& model, const DraftSetting& setting) {
-    return std::make_unique<BeamDrafter>(model, setting);
+std::unique_ptr<Drafter> make_beam_drafter(model::Decoder& model, const DraftSetting& setting, DeviceVerifier* device) {
+    return std::make_unique<BeamDrafter>(model, setting, device);
 }
 
 } // namespace entrodraft::spec

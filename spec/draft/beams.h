@@ -2,13 +2,15 @@
 #pragma once
 
 #include "spec/draft/drafter.h"
+#include "spec/verify/device_verifier.h"
 
 #include <memory>
 
 namespace entrodraft::spec {
 
 // Of one model, whose cache has tree_positions() beside a text; it outlives the drafter. For tasks of beam searches
-// alone.
-std::unique_ptr<Drafter> make_beam_drafter(model::Decoder& model, const DraftSetting& setting);
+// alone. `device`: of the GPU that has the whole model, null elsewhere.
+std::unique_ptr<Drafter> make_beam_drafter(model::Decoder& model, const DraftSetting& setting,
+                                           DeviceVerifier* device = nullptr);
 
 } // namespace entrodraft::spec

@@ -49,6 +49,7 @@ void ModelTexts::prefill(int slot, std::span<const TokenId> prompt) {
 void ModelTexts::share(int from, int to, std::size_t length) {
     encode(from);
     ahead_[static_cast<std::size_t>(to)] = {};
+    length = static_cast<std::size_t>(model_.cache().reach(from, static_cast<int>(length)));
     model_.cache().share(from, to, static_cast<int>(length));
     const std::vector<TokenId>& source = cached(from);
     cached(to).assign(source.begin(), source.begin() + static_cast<std::ptrdiff_t>(length));
@@ -90,6 +91,8 @@ void ModelTexts::forget(const TextEnd& text) {
     if (!std::equal(held.begin(), held.end(),
                     text.tokens.begin())) // compares as bytes: quick where nothing was rejected
         held.erase(std::mismatch(held.begin(), held.end(), text.tokens.begin()).first, held.end());
+    if (held.size() < before)
+        held.resize(static_cast<std::size_t>(model_.cache().reach(text.slot, static_cast<int>(held.size()))));
     if (held.size() < before) model_.cache().truncate(text.slot, static_cast<int>(held.size()));
 }
 

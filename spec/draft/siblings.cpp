@@ -13,20 +13,6 @@ namespace {
 
 constexpr float kFiltered = -std::numeric_limits<float>::infinity();
 
-// The `n` largest, the largest first.
-std::vector<std::size_t> best_tokens(std::span<const float> values, int n) {
-    SamplingOptions first_ones;
-    first_ones.temperature = 1;
-    first_ones.top_k = n;
-    const float border = top_k_border(values, first_ones);
-    std::vector<std::size_t> best;
-    row_kernels().collect(values.data(), values.size(), std::max(border, std::numeric_limits<float>::lowest()),
-                          -kFiltered, best);
-    std::ranges::stable_sort(best, std::ranges::greater{}, [&](std::size_t token) { return values[token]; });
-    best.resize(std::min(best.size(), static_cast<std::size_t>(n)));
-    return best;
-}
-
 } // namespace
 
 void Siblings::begin_sequence(const Request& request, std::span<const TokenId> eos_tokens) {
@@ -44,9 +30,10 @@ std::vector<TreeChild> Siblings::best(const RowOfText& of, int n, Acceptance acc
         is_raw ? row.stats
                : model::kernels::best_kernels().logit_stats(values.data(), static_cast<int>(values.size()), 0);
     std::vector<TreeChild> children;
-    for (const std::size_t token : best_tokens(values, n))
-        children.push_back({static_cast<TokenId>(token), drafted_token(row.stats, row.logits[token]),
-                            drafted_token(stats, values[token])});
+    for (const TokenId token : best_tokens(values, static_cast<std::size_t>(n))) {
+        const auto at = static_cast<std::size_t>(token);
+        children.push_back({token, drafted_token(row.stats, row.logits[at]), drafted_token(stats, values[at])});
+    }
     return children;
 }
 

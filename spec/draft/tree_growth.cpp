@@ -256,7 +256,7 @@ std::vector<int> TreeGrowth::level_that_pays(std::vector<int> level) const {
 
 // ---- what is proposed ----
 
-// Nodes, parents before children.
+// The likeliest nodes first; each with its parent, since values fall along a path.
 std::vector<int> TreeGrowth::proposed() const {
     std::vector<int> nodes(nodes_.size());
     std::iota(nodes.begin(), nodes.end(), 0);
@@ -278,8 +278,16 @@ std::vector<int> TreeGrowth::proposed() const {
         }
         nodes.resize(best);
     }
-    std::ranges::sort(nodes);
     return nodes;
+}
+
+// Depth first: where the likeliest path is accepted, its rows already lie where the target's cache is to have them.
+void TreeGrowth::add_below(int parent, std::span<const int> nodes, std::vector<int>& ordered) const {
+    for (const int i : nodes) {
+        if (node(i).parent != parent) continue;
+        ordered.push_back(i);
+        add_below(i, nodes, ordered);
+    }
 }
 
 std::vector<int> TreeGrowth::finish() {
@@ -289,9 +297,11 @@ std::vector<int> TreeGrowth::finish() {
         if (draft.end == DraftEnd::none) draft.end = DraftEnd::no_match;
         return {};
     }
-    std::vector<int> nodes = proposed();
+    std::vector<int> by_rank = proposed(), nodes;
+    std::ranges::sort(by_rank);
+    add_below(-1, by_rank, nodes);
     std::vector<int> place(nodes_.size(), -1); // in the draft
-    for (const int i : nodes) {                // values fall along a path, so that parents are there
+    for (const int i : nodes) {
         const int parent = node(i).parent < 0 ? -1 : place[static_cast<std::size_t>(node(i).parent)];
         place[static_cast<std::size_t>(i)] = static_cast<int>(draft.tokens.size());
         draft.add(node(i).token, node(i).seen, parent);

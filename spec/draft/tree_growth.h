@@ -111,6 +111,7 @@ class TreeGrowth {
     void follow_best_path();
     bool goes_on(int i) const;
     std::vector<int> proposed() const;
+    void add_below(int parent, std::span<const int> nodes, std::vector<int>& ordered) const;
     double rate() const;
     double row_seconds(int n_proposed) const;
     std::vector<int> level_that_pays(std::vector<int> level) const;

@@ -59,12 +59,20 @@ class DraftLoop final : public model::DeviceExtension {
     std::size_t stride_ = 0;                         // of the rows kept last
 };
 
-// A tree that the device grows by itself.
+// A tree that the device grows by itself, or one level of any number of rows.
 class TreeLoop final : public model::DeviceExtension {
   public:
     void set(const DeviceTreePlan& plan) {
         const auto& [key, position, temperature] = plan.noise;
         *host_start_.data() = {plan, {{key[0], key[1]}, position, temperature}};
+        vocab_size_ = 0;
+        forget();
+    }
+    void set(int n_rows, int n, int vocab_size) {
+        DeviceTreePlan plan;
+        plan.n_children = n;
+        *host_start_.data() = {plan, {}, n_rows};
+        vocab_size_ = vocab_size;
         forget();
     }
     void forget() { host_tree_.data()->n_rows = 0; }
@@ -82,11 +90,14 @@ class TreeLoop final : public model::DeviceExtension {
         copy_by_kernel(logits.stream, static_cast<TreeStart*>(state_.data()), host_start_.data(), sizeof(TreeStart));
     }
     void enqueue(const DeviceLogits& logits) override {
-        rank_rows(logits.stream.handle(), {logits.logits, logits.stride(), logits.rows, logits.counted, logits.stats,
-                                           state_.data(), parts_.data(), part_stats_.data(), tree_.data()});
+        const dist::Slice own = logits.local_vocab;
+        const auto known = static_cast<int>(std::clamp<std::int64_t>(vocab_size_ - own.begin, 0, own.size()));
+        rank_rows(logits.stream.handle(),
+                  {logits.logits, logits.stride(), logits.rows, vocab_size_ > 0 ? known : logits.counted, logits.stats,
+                   state_.data(), parts_.data(), part_stats_.data(), tree_.data()});
     }
     void copy_out(const DeviceLogits& logits) override {
-        copy_by_kernel(logits.stream, host_tree_.data(), tree_.data(), DeviceTree::bytes_of_rows(1));
+        copy_by_kernel(logits.stream, host_tree_.data(), tree_.data(), DeviceTree::bytes_of_rows(logits.rows));
     }
     int max_rows() const override { return plan().max_levels > 0 ? 1 + plan().max_nodes : 1; }
     int tree_width() const override { return static_cast<int>(std::bit_ceil(static_cast<unsigned>(plan().width))); }
@@ -100,6 +111,7 @@ class TreeLoop final : public model::DeviceExtension {
   private:
     const DeviceTreePlan& plan() const { return host_start_.data()->plan; }
 
+    int vocab_size_ = 0; // of a level: tokens that may be selected
     DeviceArray<TreeState> state_{1};
     PinnedArray<TreeStart> host_start_{1};
     DeviceArray<DeviceTree> tree_{1};
@@ -187,6 +199,10 @@ class GpuVerifier final : public DeviceVerifier {
         return &tree_;
     }
     std::span<const GrownRow> grown() const override { return tree_.grown(); }
+    model::DeviceExtension* select(int n_rows, int n, int vocab_size) override {
+        tree_.set(n_rows, n, vocab_size);
+        return &tree_;
+    }
     model::DeviceExtension* verify(std::span<const DraftedRow> rows) override {
         verification_.set(rows, loop_);
         return &verification_;

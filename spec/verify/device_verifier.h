@@ -127,6 +127,10 @@ class DeviceVerifier {
     // What that pass read; nothing where the last was draft()'s. Until the next pass.
     virtual std::span<const GrownRow> grown() const = 0;
 
+    // Of a pass of `n_rows` rows of logits, summarized: the first `n` <= kMaxChildren of each row's tokens below
+    // `vocab_size`, as grown() has them, numbered from this rank's first. Until the next call. Local.
+    virtual model::DeviceExtension* select(int n_rows, int n, int vocab_size) = 0;
+
     // Of a pass of the target: verifies its rows of logits by those that draft() kept on this rank. Until the next
     // call. Local.
     virtual model::DeviceExtension* verify(std::span<const DraftedRow> rows) = 0;

@@ -64,8 +64,8 @@ struct SamplingKernels {
     std::size_t (*gumbel_candidates)(const float* values, std::size_t n, const GumbelScan& scan, std::uint32_t* words,
                                      float* bounds);
     // Fills `words` with the noise words of the group that begins with scan.first_block, and `noise` with its noise:
-    // absolute error below 4e-6, for words of 2^20 and more (random.h refines the others).
-    void (*gumbel_noise)(const GumbelScan& scan, std::uint32_t* words, float* noise);
+    // absolute error below 4e-6, for words of 2^20 and more (random.h refines the others). Returns the least word.
+    std::uint32_t (*gumbel_noise)(const GumbelScan& scan, std::uint32_t* words, float* noise);
 };
 
 // The ones for this processor. Local.

@@ -328,13 +328,19 @@ inline Floats exponential_of(const Bits& word) {
     return word < kQuarter ? atanh * 2.0F : -natural_log(rest);
 }
 
-void gumbel_noise(const GumbelScan& scan, std::uint32_t* words, float* noise) {
+std::uint32_t gumbel_noise(const GumbelScan& scan, std::uint32_t* words, float* noise) {
     gumbel_words(scan, scan.first_block, words);
+    Bits least = ~Bits{};
     for (std::size_t i = 0; i < kGumbelGroup; i += kWidth) {
         Bits word;
         std::memcpy(&word, words + i, sizeof word);
+        least = word < least ? word : least;
         store(noise + i, -natural_log(exponential_of(word)));
     }
+    std::uint32_t result = least[0];
+    for (std::size_t i = 1; i < kWidth; ++i)
+        result = least[i] < result ? least[i] : result;
+    return result;
 }
 
 constexpr SamplingKernels kKernels = {scan,          lane_maxima,    collect,           exponentials,

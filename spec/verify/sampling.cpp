@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <limits>
 #include <numbers>
+#include <numeric>
 #include <stdexcept>
 
 namespace entrodraft::spec {
@@ -46,31 +47,31 @@ float min_with_same_quotient(float logit, double temperature) {
     return value_of(high);
 }
 
-// The k-th largest of values, 0 < k < values.size(). NaN-free.
-float kth_largest(std::span<const float> values, std::size_t k) {
+// The k-th largest of values, 0 < k <= values.size().
+float nth_largest(std::vector<float> values, std::size_t k) {
+    std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(k - 1), values.end(),
+                     std::greater<>());
+    return values[k - 1];
+}
+
+// Ids, ascending, of the k largest values, of those that equal the least of these, and of few more. NaN-free.
+std::vector<std::size_t> about_largest(std::span<const float> values, std::size_t k) {
     constexpr std::size_t kLanes = 16;
-    const auto nth = [k](std::vector<float>& from) {
-        std::nth_element(from.begin(), from.begin() + static_cast<std::ptrdiff_t>(k - 1), from.end(), std::greater<>());
-        return from[k - 1];
-    };
-    std::vector<float> candidates;
-    const std::size_t wanted = std::max<std::size_t>(8 * k, 512); // lanes whose maxima are compared
+    std::vector<std::size_t> ids;
+    const std::size_t wanted = std::max<std::size_t>(8 * k, 64); // lanes whose maxima are compared
     const std::size_t stride = values.size() / wanted;
     if (stride < 2) {
-        candidates.assign(values.begin(), values.end());
-        return nth(candidates);
+        ids.resize(values.size());
+        std::iota(ids.begin(), ids.end(), std::size_t{0});
+        return ids;
     }
-    // k lanes have a largest value of at least `bound`, so the k-th largest value is no less.
-    candidates.reserve(2 * wanted + kLanes);
-    row_kernels().lane_maxima(values.data(), values.size(), stride, candidates);
-    const float bound = nth(candidates);
-    std::vector<std::size_t> ids;
+    // k lanes have a largest value of at least this, so the k-th largest value is no less.
+    std::vector<float> maxima;
+    maxima.reserve(2 * wanted + kLanes);
+    row_kernels().lane_maxima(values.data(), values.size(), stride, maxima);
     ids.reserve(4 * k);
-    row_kernels().collect(values.data(), values.size(), bound, kInfinity, ids);
-    candidates.clear();
-    for (const std::size_t id : ids)
-        candidates.push_back(values[id]);
-    return nth(candidates);
+    row_kernels().collect(values.data(), values.size(), nth_largest(std::move(maxima), k), kInfinity, ids);
+    return ids;
 }
 
 struct Nucleus {
@@ -237,7 +238,10 @@ float quotient(float logit, double temperature) {
 float top_k_border(std::span<const float> logits, const SamplingOptions& options) {
     const auto top_k = static_cast<std::size_t>(options.top_k);
     if (top_k >= logits.size()) return -kInfinity;
-    return min_with_same_quotient(kth_largest(logits, top_k), options.temperature);
+    std::vector<float> largest;
+    for (const std::size_t id : about_largest(logits, top_k))
+        largest.push_back(logits[id]);
+    return min_with_same_quotient(nth_largest(std::move(largest), top_k), options.temperature);
 }
 
 float min_p_border(float max, const SamplingOptions& options) {
@@ -271,6 +275,16 @@ void adjust(std::span<const float> logits, const SamplingOptions& options, std::
     std::fill(probabilities.begin(), probabilities.end(), 0.0F);
     for (std::size_t i = 0; i < ids.size(); ++i)
         probabilities[ids[i]] = kept[i];
+}
+
+std::vector<TokenId> best_tokens(std::span<const float> values, std::size_t k) {
+    std::vector<TokenId> best;
+    const auto value = [&](TokenId token) { return values[static_cast<std::size_t>(token)]; };
+    for (const std::size_t id : about_largest(values, std::min(k, values.size())))
+        if (values[id] > -kInfinity) best.push_back(static_cast<TokenId>(id));
+    std::ranges::stable_sort(best, std::ranges::greater{}, value);
+    best.resize(std::min(best.size(), k));
+    return best;
 }
 
 TokenId arg_max(std::span<const float> values) {

@@ -47,6 +47,10 @@ void adjust(std::span<const float> logits, const SamplingOptions& options, std::
 // The lowest id of the largest value. NaN never wins; throws std::runtime_error where there is nothing else. Local.
 TokenId arg_max(std::span<const float> values);
 
+// The k largest values' ids, the largest first, the lower id first of equal ones; fewer where others are -inf.
+// NaN-free. Local.
+std::vector<TokenId> best_tokens(std::span<const float> values, std::size_t k);
+
 // The token at quantile u in [0, 1) of a distribution whose sum may differ from 1 by rounding. Never a token
 // of probability 0. Throws NothingToSay where the sum is 0, std::runtime_error where it is not a number. Local.
 TokenId sample(std::span<const float> probabilities, double u);

@@ -62,7 +62,6 @@ TEST(Cli, UnknownCommandsAndOptionsExitTwoWithASuggestion) {
     expect_refusal(run(kPair + Strings{"--prompt", "p", "--max-new-token", "5"}), 2,
                    {"did you mean --max-new-tokens?"});
     expect_refusal(run(kPair + Strings{"--prompt", "p", "--stop-rule", "nonsense"}), 2, {"--stop-rule nonsense"});
-    expect_refusal(run(kPair + Strings{"--prompt", "p", "--dtype", "int4"}), 2, {"--dtype int4 is not supported yet"});
 }
 
 TEST(Cli, AConflictWithAConfigNamesItsLine) {
@@ -326,6 +325,30 @@ TEST(Cli, ATraceHoldsALineForEachRound) {
     }
     EXPECT_EQ(n_rounds, rounds.size());
     expect_refusal(run(kPair + Strings{"--prompt", "p", "--trace", trace}), 2, {"--trace " + trace, "remove it"});
+}
+
+// Trees with the parent of each token, siblings of one behind another; samples with their numbers.
+TEST(Cli, ATraceShowsTreesAndSamples) {
+    const ScratchFile input("{\"prompt\": \"The ferry left\", \"num_samples\": 2}\n");
+    const TemporaryDirectory directory;
+    const std::string trace = (directory.path() / "trace.jsonl").string();
+    const Ended ended = run(kPair + Strings{"--input", input.path(), "--max-new-tokens", "12", "--tree", "2,1",
+                                            "--temperature", "1", "--batch-size", "2", "--trace", trace});
+    ASSERT_EQ(ended.code, 0) << ended.err;
+    std::ifstream file(trace);
+    std::vector<int> rounds_of(2, 0);
+    bool has_tree = false;
+    for (const Json& round : lines_of({std::istreambuf_iterator<char>(file), {}})) {
+        ++rounds_of.at(round.at("sample").get<std::size_t>());
+        if (!round.contains("parents")) continue;
+        has_tree = true;
+        ASSERT_EQ(round["parents"].size(), round["drafted"].size());
+        for (std::size_t i = 0; i < round["parents"].size(); ++i)
+            EXPECT_LT(round["parents"][i].get<int>(), static_cast<int>(i));
+    }
+    EXPECT_TRUE(has_tree);
+    EXPECT_GT(rounds_of[0], 0);
+    EXPECT_GT(rounds_of[1], 0);
 }
 
 // All but three tokens banned and none twice: after these nothing can be said. That is the end of this text alone.

@@ -63,6 +63,15 @@ class Cuda(unittest.TestCase):
                 drafted = texts(*PAIR, *CUDA, "--dtype", "bfloat16", *sampling, "--batch-size", 2)
                 self.assertEqual(token_ids(drafted), token_ids(plain))
 
+    def test_log_probabilities_are_the_cpus_whatever_drafts(self):
+        def logprobs(*arguments):
+            return [[token["logprob"] for token in line["logprobs"]]
+                    for line in texts(*arguments, "--dtype", "float32", "--logprobs", 2)]
+        plain = logprobs(*PAIR[:2], *CUDA)
+        for ours, theirs in zip(sum(plain, []), sum(logprobs(*PAIR[:2], *CPU), [])):
+            self.assertAlmostEqual(ours, theirs, places=4)
+        self.assertEqual(logprobs(*PAIR, *CUDA), plain)
+
     def test_trees_change_nothing(self):
         gumbel = ["--temperature", 1, "--seed", 3, "--acceptance", "gumbel"]
         for dtype, sampling in (("float32", []), ("bfloat16", gumbel), ("int8", [])):

@@ -143,6 +143,10 @@ TEST(CliEncoderDecoders, RequestsKeepSourceAndDecoderPromptApart) {
     const auto& request = std::get<spec::Request>(item);
     EXPECT_EQ(request.source, (std::vector<spec::TokenId>{'a', 'b'}));
     EXPECT_EQ(request.prompt, (std::vector<spec::TokenId>{2, 3, 'c'}));
+    EXPECT_EQ(request.beams.forced_tokens, 0);
+    line.text = R"({"prompt": "ab"})";
+    const InputItem forced = parse_request(line, 1, RequestDefaults{}, limits);
+    EXPECT_EQ(std::get<spec::Request>(forced).beams.forced_tokens, 1) << "a forced BOS";
 }
 
 } // namespace encoder_decoders_launch_test

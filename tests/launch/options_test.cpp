@@ -84,10 +84,12 @@ TEST(Options, DraftTypeFollowsTheTargetsUnlessGiven) {
     EXPECT_FALSE(parse_more({"--dtype", "float32", "--draft-dtype", "auto"}).models.draft_dtype.has_value());
 }
 
-TEST(Options, EveryOptionOfLaterWorkIsRefusedByName) {
-    const std::vector<std::pair<std::string, std::string>> later = {{"dtype", "int4"}, {"draft-dtype", "int4"}};
-    for (const auto& [name, value] : later)
-        expect_refused({"--" + name, value}, "--" + name + " " + value + " is not supported yet: this version ");
+TEST(Options, Int4IsForCpus) {
+    EXPECT_EQ(parse_more({"--dtype", "int4"}).models.dtype, model::WeightType::int4);
+    EXPECT_EQ(parse_more({"--dtype", "int4"}).models.needs_cpu, "--dtype int4");
+    EXPECT_EQ(parse_more({"--dtype", "int4", "--device", "cpu"}).models.needs_cpu, "");
+    expect_refused({"--dtype", "int4", "--device", "cuda"}, "int4 weights are for CPUs");
+    expect_refused({"--draft", "d", "--draft-dtype", "int4", "--device", "cuda"}, "int4 weights are for CPUs");
 }
 
 TEST(Options, Float8IsForGpus) {
@@ -109,7 +111,7 @@ TEST(Options, Float8IsForGpus) {
         EXPECT_EQ(refusal([&] {
                       inspect({option, "wide"});
                   }),
-                  std::string(option) + " wide: must be one of auto, float32, bfloat16, float16, int8, float8");
+                  std::string(option) + " wide: must be one of auto, float32, bfloat16, float16, int8, int4, float8");
 }
 
 TEST(Options, TheOracleIsForSimulateAlone) {
@@ -348,8 +350,7 @@ TEST(Options, ValuesOfOtherProgramsAreUnderstood) {
     expect_refused({"--dtype", "fp8"}, "float8 weights are for --device cuda");
     EXPECT_EQ(parse_more({"--backend", "torch", "--device", "xpu"}).models.backend, Backend::torch);
     expect_refused({"--device", "xpu"}, "--device xpu is for --backend torch");
-    expect_refused({"--backend", "torch", "--draft", "d", "--draft-dtype", "int8"},
-                   "8-bit ones are for --backend native");
+    expect_refused({"--backend", "torch", "--draft", "d", "--draft-dtype", "int8"}, "others are for --backend native");
     EXPECT_NE(
         refusal([] {
             options_of<InspectOptions>(parse_options(groups_of<InspectOptions>(), {"--model", "m", "--dtype", "fp8"}));
@@ -690,7 +691,7 @@ TEST(Options, ConfigFileErrorsNameFileAndLine) {
     EXPECT_NE(message("quiet = maybe\n").find("it takes true or false"), std::string::npos);
     EXPECT_NE(message("stop = \"open\n").find("must be a JSON string"), std::string::npos);
     EXPECT_NE(message("\n\nmax-new-tokens = x\n").find("line 3): must be a whole number"), std::string::npos);
-    EXPECT_NE(message("dtype = int4\n").find("--dtype int4 is not supported yet"), std::string::npos);
+    EXPECT_NE(message("dtype = int3\n").find("--dtype int3"), std::string::npos);
     EXPECT_NE(message("seed = 1\nseed = 2\n").find("--seed is given 2 times"), std::string::npos);
     EXPECT_NE(message("config = other\n").find("line 1: config belongs on the command line"), std::string::npos);
     EXPECT_NE(message("\xef\xbb\xbfseed = x\r\n").find("--seed x ("), std::string::npos); // as some editors write

@@ -99,4 +99,43 @@ TEST(CliSamples, AreTheTextsOfTheLineWithTheSeedsFromItsOwnOn) {
         EXPECT_EQ(served(run(sampled + Strings{"--num-samples", "3"} + more)), lines);
 }
 
+TEST(CliLogprobs, AreOfEachTokenBySampleAndByLineAndTheSameWithADraftOnRanks) {
+    const ScratchFile input(R"({"id": 1, "prompt_token_ids": [5, 9, 30]}
+{"id": 2, "prompt_token_ids": [7, 7], "logprobs": null}
+{"id": 3, "prompt_token_ids": [7, 7], "logprobs": 0, "temperature": 1, "num_samples": 2}
+{"id": 4, "prompt_token_ids": [7, 7], "logprobs": 21})");
+    const Strings plain = generate(input.path(), {"--logprobs", "3"});
+    const Ended ended = run(plain);
+    EXPECT_EQ(ended.code, 3) << ended.err;
+    std::vector<Json> lines;
+    for (const Json& line : lines_of(ended.out))
+        lines.push_back(without_stats(line));
+    ASSERT_EQ(lines.size(), 4U);
+    ASSERT_EQ(lines[0]["logprobs"].size(), lines[0]["token_ids"].size());
+    const Json& first = lines[0]["logprobs"][0];
+    EXPECT_EQ(first["token_id"], lines[0]["token_ids"][0]);
+    ASSERT_EQ(first["top_logprobs"].size(), 3U);
+    EXPECT_EQ(first["top_logprobs"][0], Json({{"token_id", first["token_id"]}, {"logprob", first["logprob"]}}))
+        << "greedy text takes the most likely token";
+    EXPECT_FALSE(lines[1].contains("logprobs"));
+    ASSERT_EQ(lines[2]["sequences"].size(), 2U);
+    for (const Json& sample : lines[2]["sequences"]) {
+        EXPECT_EQ(sample["logprobs"].size(), sample["token_ids"].size());
+        EXPECT_EQ(sample["logprobs"][0]["token_id"], sample["token_ids"][0]);
+        EXPECT_TRUE(sample["logprobs"][0]["top_logprobs"].empty());
+    }
+    EXPECT_NE(lines[3].value("error", "").find("logprobs must be a whole number from 0 to 20"), std::string::npos);
+    const auto lines_with = [&](const Ended& other) {
+        std::vector<Json> found;
+        for (const Json& line : lines_of(other.out))
+            found.push_back(without_stats(line));
+        return found;
+    };
+    EXPECT_EQ(lines_with(run(plain + Strings{"--draft", kDraft, "--tree", "3,2,1", "--batch-size", "2"})), lines);
+    EXPECT_EQ(lines_with(run_ranks(2, plain + Strings{"--draft", kDraft, "--draft-placement", "dedicated"})), lines);
+    const std::vector<Json> of_two = lines_with(run_ranks(2, plain));
+    EXPECT_EQ(lines_with(run_ranks(2, plain + Strings{"--draft", kDraft})), of_two);
+    EXPECT_EQ(run({"generate", "--target", kTarget, "--prompt", "a", "--logprobs", "1"}).code, 2);
+}
+
 } // namespace sequences_test

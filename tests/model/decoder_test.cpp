@@ -467,7 +467,7 @@ TEST_P(DecoderBits, OfATreeThatGrowsOverSeveralPassesAreThoseOfOnePass) {
 }
 
 TEST_P(DecoderBits, OfATreeOfMoreNodesThanAPassAreThoseOfItsBranchesAlone) {
-    if (const std::string why = lacking_on_torch("trees of any size"); !why.empty()) GTEST_SKIP() << why;
+    if (const std::string why = lacking_on_torch(kRowBits); !why.empty()) GTEST_SKIP() << why;
     TestModelOptions wide = options();
     wide.decoder.tree_positions = 400;
     TestModel model(directory(), wide);

@@ -36,11 +36,12 @@ inline EncoderDecoderGolden read_encoder_decoder(const std::filesystem::path& pa
     return golden;
 }
 
-// Targets and drafts.
-inline std::vector<EncoderDecoderGolden> encoder_decoder_goldens() {
+// Of every pair.
+inline std::vector<EncoderDecoderGolden> encoder_decoder_goldens(std::initializer_list<const char*> models = {
+                                                                     "target", "draft"}) {
     std::vector<EncoderDecoderGolden> goldens;
     for (const auto& pair : encoder_decoder_pairs())
-        for (const char* which : {"target", "draft"})
+        for (const char* which : models)
             goldens.push_back(read_encoder_decoder(pair, which));
     return goldens;
 }

@@ -86,7 +86,7 @@ TEST_P(Families, ContinueTokenByTokenAsTransformersDoes) {
 
 TEST_P(Families, BitsOfARowDoNotDependOnTheRowsOfItsPass) {
     if (const std::string why = lacking_on_torch(kRowBits); !why.empty()) GTEST_SKIP() << why;
-    for (const WeightType type : {WeightType::float32, WeightType::int8}) {
+    for (const WeightType type : {WeightType::float32, WeightType::int8, WeightType::int4}) {
         TestModelOptions options{.threads = 2};
         options.decoder.weight_type = type;
         TestModel model(golden().directory, options);

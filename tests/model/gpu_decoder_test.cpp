@@ -45,8 +45,39 @@ TEST_P(GpuFamilies, BitsOfARowDoNotDependOnTheRowsOfItsPass) {
         model.forget();
         EXPECT_TRUE(same_bits(model.read(tokens, chunk), together)) << "chunks of " << chunk;
     }
-    if (model::why_no_trees(model.config).empty())
-        expect_bits_of_branches(model, random_tree(13, 19, model.config.vocab_size));
+    expect_bits_of_branches(model, random_tree(13, 19, model.config.vocab_size));
+}
+
+TEST(GpuDecoder, BitsOfATreeOfMoreNodesThanAPassAreThoseOfItsBranchesAlone) {
+    constexpr int kPass = 70, kPasses = 2;
+    for (const WeightType type : {WeightType::float32, WeightType::bfloat16}) {
+        TestModelOptions wide = on_gpu(type);
+        wide.decoder.tree_positions = kPass * kPasses;
+        TestModel model(golden_directory("llama-target"), wide);
+        const std::vector<TokenId> prompt = varied_tokens(19, 512);
+        model.read(prompt);
+        const std::vector<Row> rows = random_tree(kPass * kPasses, 19, 512);
+        const std::vector<int> wanted = TestModel::all_of(kPass);
+        std::vector<float> last; // logits of the last pass
+        for (std::size_t begin = 0; begin < rows.size(); begin += kPass) {
+            const model::PassResult result = model.decoder.forward({.rows = std::span(rows).subspan(begin, kPass),
+                                                                    .logit_rows = wanted,
+                                                                    .hidden_layers = {},
+                                                                    .mask = Mask::by_parent,
+                                                                    .cached_nodes = std::span(rows).first(begin)});
+            last.assign(result.logits.begin(), result.logits.end());
+        }
+        for (int node = kPass * kPasses - 1; node >= kPass * (kPasses - 1); node -= 31) {
+            std::vector<TokenId> branch;
+            for (const int each : branch_to(rows, node))
+                branch.push_back(rows[model::index(each)].token);
+            model.decoder.cache().truncate(0, 19);
+            const std::vector<float> alone = model.read(branch);
+            const std::size_t row = model::index(node - kPass * (kPasses - 1));
+            EXPECT_TRUE(same_bits(std::span(last).subspan(row * 512, 512), std::span(alone).last(512)))
+                << "node " << node;
+        }
+    }
 }
 
 TEST(GpuDecoder, SixteenBitWeightsStayNearTheCpus) {

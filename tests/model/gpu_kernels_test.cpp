@@ -546,6 +546,7 @@ struct AttentionCase {
         table.prefix_lengths = d_prefix_lengths.data();
         table.mask_begins = d_begins.data();
         table.masks = d_masks.data();
+        table.mask_words = kMaskWords;
         table.rows = static_cast<int>(queries.size());
         AttendCall call;
         call.cache = {type,     device_keys.data(), device_values.data(), n_slots, n_kv_heads,

@@ -81,7 +81,12 @@ struct Units {
     std::vector<float> values; // [outputs][k], before the scale
     std::vector<float> scales; // [outputs]
 
-    Units(WeightType type, int n_inputs, int units) {
+    // The scales of int4 are of groups, and in the values.
+    Units(WeightType type, int n_inputs, int units, WeightGroups groups = {}) {
+        if (groups.size > 0) {
+            make_grouped(n_inputs, units, groups);
+            return;
+        }
         const auto k = static_cast<std::size_t>(n_inputs), outputs = static_cast<std::size_t>(units) * kLanes;
         values = random_floats(k * outputs, 7U + static_cast<unsigned>(n_inputs * units));
         scales = random_floats(outputs, 8);
@@ -93,6 +98,31 @@ struct Units {
         for (std::size_t output = 0; output < outputs; ++output)
             for (std::size_t input = 0; input < k; ++input)
                 put(type, place_of(type, k, output, input), values[output * k + input]);
+    }
+    void make_grouped(int n_inputs, int units, WeightGroups groups) {
+        const GroupedUnit of(groups, n_inputs, 8);
+        const auto k = static_cast<std::size_t>(n_inputs), size = static_cast<std::size_t>(groups.size);
+        const std::size_t outputs = static_cast<std::size_t>(units) * kLanes;
+        const std::vector<float> random = random_floats(k * outputs + outputs * static_cast<std::size_t>(of.groups),
+                                                        7U + static_cast<unsigned>(n_inputs * units));
+        memory = Buffer(static_cast<std::size_t>(units) * of.bytes());
+        std::memset(memory.data(), 0x5a, memory.bytes()); // codes that no input has
+        scales.assign(outputs, 1.0F);
+        for (std::size_t output = 0; output < outputs; ++output) {
+            std::byte* unit = memory.as<std::byte>() + output / kLanes * of.bytes();
+            for (std::size_t input = 0; input < k; ++input) {
+                const std::size_t at = input + static_cast<std::size_t>(groups.lead), group = at / size;
+                const auto stored =
+                    to_bfloat16(random[k * outputs + output * static_cast<std::size_t>(of.groups) + group]);
+                const std::size_t scale_at = (group * kLanes + output % kLanes) * 2;
+                std::memcpy(unit + scale_at, &stored, 2);
+                const float code = std::clamp(std::nearbyint(random[output * k + input] * 4), -8.0F, 7.0F);
+                values.push_back(code * from_bfloat16(stored));
+                std::byte& pair = unit[of.scale_bytes() + at / 8 * kLanes * 4 + output % kLanes * 4 + at % 4];
+                const auto bits = static_cast<std::byte>(static_cast<int>(code) & 15);
+                pair = at % 8 < 4 ? (pair & std::byte{0xf0}) | bits : (pair & std::byte{0x0f}) | bits << 4;
+            }
+        }
     }
     void put(WeightType type, std::size_t place, float& value) {
         switch (type) {
@@ -111,15 +141,16 @@ struct Units {
             value = std::clamp(std::nearbyint(value * 60), -127.0F, 127.0F);
             memory.as<std::uint8_t>()[place] = static_cast<std::uint8_t>(static_cast<int>(value) + 128);
             return;
+        case WeightType::int4:
         case WeightType::float8:
-            throw std::invalid_argument("float8 is for GPUs");
+            throw std::invalid_argument("not a type of single weights on CPUs");
         }
     }
 };
 
 // One call over `rows` rows of `x`, on results that hold `before`; the floats between the rows must stay.
 std::vector<float> run_linear(const Kernels& table, LinearArgs args, int rows, const std::vector<float>& before) {
-    std::vector<float> y = before, scratch(linear_scratch_floats(rows, args.k) + 1, -5.0F);
+    std::vector<float> y = before, scratch(linear_scratch_floats(rows, args.groups.lead + args.k) + 1, -5.0F);
     args.rows = rows;
     args.scratch = scratch.data();
     args.y = y.data();
@@ -129,14 +160,16 @@ std::vector<float> run_linear(const Kernels& table, LinearArgs args, int rows, c
 }
 
 // Of a prompt's chunk activations are rounded as bfloat16 weights are, by those kernels that gain by it.
-void check_linear(const Kernels& table, WeightType type, int k, int units, bool add, bool is_prompt) {
+void check_linear(const Kernels& table, WeightType type, int k, int units, bool add, bool is_prompt,
+                  WeightGroups groups = {}) {
     constexpr int kRows = 20;
-    const Units weights(type, k, units);
+    const Units weights(type, k, units, groups);
     const int width = units * kLanes;
     LinearArgs args;
     args.w = weights.memory.data();
     args.type = type;
     args.scales = type == WeightType::int8 ? weights.scales.data() : nullptr;
+    args.groups = groups;
     args.k = k;
     args.units = units;
     args.x_stride = static_cast<std::size_t>(k) + 3;
@@ -171,8 +204,9 @@ void check_linear(const Kernels& table, WeightType type, int k, int units, bool 
                                     static_cast<double>(weights.scales[out]));
                 largest = std::max(largest, static_cast<double>(std::fabs(x[r * args.x_stride + i])));
             }
-            // int8 may round a row's values to 2^-23 of the largest.
-            const double rounding = type == WeightType::int8 ? 1.2e-7 * largest * weight : 0;
+            // int8 and int4 may round a row's values to 2^-23 of the largest.
+            const bool has_digits = type == WeightType::int8 || type == WeightType::int4;
+            const double rounding = has_digits ? 1.2e-7 * largest * weight : 0;
             if (add) want += before[at], size += std::fabs(before[at]);
             ASSERT_NEAR(all[at], want, size * (k + 2) * 6e-8 + rounding + 1e-30) << "row " << r << ", output " << out;
         }
@@ -198,6 +232,17 @@ TEST_P(KernelTable, LinearEqualsDoubleSumsAndARowsBitsDoNotDependOnTheNumberOfRo
                     check_linear(table(), type, k, units, add, is_prompt);
                     if (HasFatalFailure()) return;
                 }
+}
+
+TEST_P(KernelTable, LinearOfGroupsEqualsDoubleSumsAndARowsBitsDoNotDependOnTheNumberOfRows) {
+    for (const WeightGroups groups : {WeightGroups{16}, {32, 5}, {64}, {64, 63}, {128, 16}, {512, 300}})
+        for (const int units : {1, 3, 5})
+            for (const int k : {1, 72, 129, kLinearPiece + 1}) {
+                SCOPED_TRACE(std::to_string(units) + " units, k " + std::to_string(k) + ", groups of " +
+                             std::to_string(groups.size) + " behind " + std::to_string(groups.lead));
+                check_linear(table(), WeightType::int4, k, units, k == 72, false, groups);
+                if (HasFatalFailure()) return;
+            }
 }
 
 TEST_P(KernelTable, APromptsRowThatHoldsNoNumberSpoilsNoOther) {
@@ -253,9 +298,12 @@ TEST_P(KernelTable, LinearReadsSubnormalAndSpecialHalves) {
 TEST_P(KernelTable, TheSumsThatAMultiplicationKeepsDoNotDependOnTheRowsBesideThem) {
     constexpr int kRows = 20, kInputs = 150, kUnits = 7, kCounted = kUnits * kLanes - 21;
     const std::vector<float> x = random_floats(static_cast<std::size_t>(kRows) * kInputs, 9);
-    for (const WeightType type : {WeightType::float32, WeightType::bfloat16, WeightType::float16, WeightType::int8}) {
-        const Units weights(type, kInputs, kUnits);
+    for (const WeightType type :
+         {WeightType::float32, WeightType::bfloat16, WeightType::float16, WeightType::int8, WeightType::int4}) {
+        const WeightGroups groups = {type == WeightType::int4 ? 64 : 0};
+        const Units weights(type, kInputs, kUnits, groups);
         LinearArgs args;
+        args.groups = groups;
         args.w = weights.memory.data();
         args.type = type;
         args.scales = weights.scales.data();
@@ -333,15 +381,16 @@ TEST_P(KernelTable, TheSumsThatAMultiplicationKeepsAreThoseOfDoublesHoweverManyT
     }
 }
 
-TEST(Kernels, EightBitSumsAreTheSameInTilesAndInVectors) {
+void expect_the_same_in_tiles(WeightType type, WeightGroups groups) {
     const Kernels *tiles = kernels_named("amx"), *vectors = kernels_named("avx512vnni");
     if (tiles == nullptr) GTEST_SKIP() << "this processor or system has no tiles";
     for (const int k : {1, 60, 64, 65, 700})
         for (const int units : {1, 3, 4, 6, 9}) {
-            const Units weights(WeightType::int8, k, units);
+            const Units weights(type, k, units, groups);
             LinearArgs args;
             args.w = weights.memory.data();
-            args.type = WeightType::int8;
+            args.type = type;
+            args.groups = groups;
             args.scales = weights.scales.data();
             args.k = k;
             args.units = units;
@@ -356,6 +405,15 @@ TEST(Kernels, EightBitSumsAreTheSameInTilesAndInVectors) {
                 ASSERT_TRUE(same_bits(a.data(), b.data(), a.size())) << k << " inputs, " << units << " units, " << rows;
             }
         }
+}
+
+TEST(Kernels, EightBitSumsAreTheSameInTilesAndInVectors) {
+    expect_the_same_in_tiles(WeightType::int8, {});
+}
+
+TEST(Kernels, SumsOfGroupsAreTheSameInTilesAndInVectors) {
+    for (const WeightGroups groups : {WeightGroups{32, 7}, {64}, {128, 64}})
+        expect_the_same_in_tiles(WeightType::int4, groups);
 }
 
 // One row of k equal values x against one unit of equal weights and scales.

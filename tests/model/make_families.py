@@ -86,6 +86,7 @@ def falcon(layers, width, heads, inner, vocab=103, **more):
 
 
 LATENT = dict(kv_lora_rank=16, qk_nope_head_dim=12, qk_rope_head_dim=8, v_head_dim=16)
+DELTA_NET = dict(linear_key_head_dim=12, linear_value_head_dim=16)
 SHORT = {"max_position_embeddings": 32}  # dynamic: what is not stretched
 PAIRS = {
     "gpt2": Pair("gpt2", Model(gpt2(2, 50, 5, 60)), Model(gpt2(1, 30, 3, None), old=True), draft_steps=80),
@@ -271,6 +272,19 @@ PAIRS = {
                 shows=[rope("default", partial_rotary_factor=0.8)]),
     "phi3": Pair("phi3", Model(common(2, 44, 6, 52, 103, kv=2, head_dim=12)),
                  Model(common(1, 36, 3, 52, 103, sliding_window=21), old=True)),
+    "qwen3-next": Pair(
+        "qwen3_next", Model(common(4, 40, 4, 36, 107, kv=2, head_dim=16, num_experts=6, num_experts_per_tok=3,
+                                   moe_intermediate_size=20, shared_expert_intermediate_size=28, mlp_only_layers=[1],
+                                   **DELTA_NET, linear_num_key_heads=4, linear_num_value_heads=8,
+                                   layer_types=["linear_attention", "linear_attention", "full_attention",
+                                                "linear_attention"],
+                                   **rope("default", partial_rotary_factor=0.25))),
+        Model(common(2, 36, 3, 40, 107, kv=3, head_dim=8, num_experts=4, num_experts_per_tok=2,
+                     moe_intermediate_size=16, shared_expert_intermediate_size=20, norm_topk_prob=False,
+                     **DELTA_NET, linear_num_key_heads=3, linear_num_value_heads=3, linear_conv_kernel_dim=3,
+                     full_attention_interval=2, tie_word_embeddings=True,
+                     **rope("default", partial_rotary_factor=0.5)), old=True, fused=True),
+        shows=[{"num_experts_per_tok": 2}, {"norm_topk_prob": False}, rope("default", partial_rotary_factor=0.5)]),
 }
 
 
@@ -299,13 +313,18 @@ def corrections(model):
     return [(name, weight) for name, weight in model.named_buffers() if name.endswith("e_score_correction_bias")]
 
 
+def norms_around_0(family, name):
+    """Whether a norm's weights are stored less 1."""
+    return family.startswith("gemma") or (family == "qwen3_next" and "linear_attn.norm" not in name)
+
+
 @torch.no_grad()
 def randomise(model, generator):
     """Every tensor random, none at the value where it would have no effect."""
-    offset = 1.0 if model.config.model_type.startswith("gemma") else 0.0
     for name, weight in corrections(model):
         weight.uniform_(-0.3, 0.3, generator=generator)
     for name, weight in model.named_parameters():
+        offset = 1.0 if norms_around_0(model.config.model_type, name) else 0.0
         if weight.dim() >= 2:
             weight.normal_(0, 1 / math.sqrt(model.config.hidden_size), generator=generator)
         elif name.endswith("bias"):
@@ -369,6 +388,8 @@ def old_config(config):
         turning, local = dict(turning["full_attention"]), turning["sliding_attention"]
         fields["rope_local_base_freq"] = local["rope_theta"]
         fields["sliding_window_pattern"] = config._sliding_window_pattern
+    if family == "qwen3_next":
+        fields["full_attention_interval"] = 1 + config.layer_types.index("full_attention")
     if family == "cohere2":
         fields["sliding_window_pattern"] = 1 + config.layer_types.index("full_attention")
     theta, share = turning.pop("rope_theta", None), turning.pop("partial_rotary_factor", None)
@@ -378,9 +399,9 @@ def old_config(config):
             fields["rotary_pct"] = share
         if theta not in (None, 10000.0):
             fields["rotary_emb_base"] = theta
-    elif family in ("phi", "glm4", "glm4_moe", "stablelm"):
+    elif family in ("phi", "glm4", "glm4_moe", "stablelm", "qwen3_next"):
         fields["rope_theta"] = theta
-        if share != (0.25 if family == "stablelm" else 0.5):
+        if share != (0.25 if family in ("stablelm", "qwen3_next") else 0.5):
             fields["partial_rotary_factor"] = share
     elif family not in ("gpt2", "opt", "falcon", "bloom", "mpt"):
         fields["rope_theta"] = theta
@@ -537,12 +558,11 @@ def expectations(directory, name, language, seed, lengths, stride):
 def check_effects(pair, model, text):
     """A tensor or a setting that could be left out unnoticed would make the tests blind."""
     whole = forward(model, text["tokens"])
-    gemma = pair.family.startswith("gemma")
     smallest = math.inf
     for name, weight in [*model.named_parameters(), *corrections(model)]:
         before = weight.clone()
         is_norm_weight = weight.dim() == 1 and name.endswith("weight")
-        weight.fill_(1.0 if is_norm_weight and not gemma else 0.0)
+        weight.fill_(1.0 if is_norm_weight and not norms_around_0(pair.family, name) else 0.0)
         effect = distance(forward(model, text["tokens"]), whole)
         weight.copy_(before)
         # Without rotation a key's bias adds the same to all scores of a row, which softmax takes away again.

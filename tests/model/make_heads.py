@@ -50,7 +50,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 from torch.nn.functional import gelu, silu
 
-from make_families import write_tokenizer
+from make_families import norms_around_0, write_tokenizer
 
 HEADS = pathlib.Path(__file__).parent / "heads"
 VOCAB, HIDDEN, LAYERS = 109, 32, 7
@@ -691,6 +691,70 @@ class DeepseekMtp(Eagle):
                                                  input_ids=torch.tensor([(text + path)[1:n + 1]]))
                     hidden = torch.cat([hidden, out[:, -1:]], 1)
                 rows.append(model.lm_head(out[0, -1]))
+            yield rows
+
+
+class QwenMtp(DeepseekMtp):
+    """The MTP layer of Qwen3-Next: as DeepSeek's, but that all norms multiply by 1 + weight, and the layer has attention
+    with a gate on its output and experts beside a gated one. The layer is transformers' own; it has no code for what is
+    around it, so that the reference is this formula in float32, path by path over a growing text."""
+
+    MISTAKES = (*DeepseekMtp.MISTAKES, "no offset")
+
+    def build(self):
+        module = importlib.import_module("transformers.models.qwen3_next.modeling_qwen3_next")
+        self.shape = self.target.shape
+        config = copy.deepcopy(self.target.config)
+        config.layer_types, config.mlp_only_layers = ["full_attention"], []
+        layer = module.Qwen3NextDecoderLayer(config, 0)
+        layer.mlp.experts.config._experts_implementation = "eager"
+        self.layers = torch.nn.ModuleDict({
+            "block": randomised(layer, self.generator), "fc": torch.nn.Linear(2 * HIDDEN, HIDDEN, bias=False),
+            **{name: module.Qwen3NextRMSNorm(HIDDEN, config.rms_norm_eps)
+               for name in ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm")}}).eval()
+        self.layers["fc"].weight.data.copy_(self.normal(HIDDEN, 2 * HIDDEN))
+        for name, weight in self.layers.named_parameters():
+            if "norm" in name:
+                weight.data.copy_(torch.rand(weight.shape, generator=self.generator) * 0.9 - 0.4)
+            if name.startswith("block."):
+                continue
+            self.files[f"mtp.{name}"] = weight.data.clone()
+        for name, weight in stored_layer(self.layers["block"].state_dict()).items():
+            self.files[f"mtp.layers.0.{name}"] = weight.clone()
+        self.layers64 = copy.deepcopy(self.layers).double()
+
+    def save(self, directory):
+        self.target.write(directory, tensors=self.files)
+
+    def forward(self, h, e, shape, mistake):
+        if not len(h):
+            return h, h
+        return self.run(self.layers64, self.target.model64, h, e, mistake)
+
+    def run(self, layers, model, h, e, mistake=None):
+        norm = (lambda name, x: layers[name](x))
+        if mistake == "no offset":
+            norm = (lambda name, x: rms(x, layers[name].weight, layers[name].eps))
+        parts = [norm("pre_fc_norm_embedding", e), norm("pre_fc_norm_hidden", h)]
+        x = layers["fc"](torch.cat(parts[::-1] if mistake == "reversed" else parts, -1))[None]
+        positions = torch.arange(len(h))[None]
+        future = torch.full((len(h), len(h)), -math.inf, dtype=x.dtype).triu(1)[None, None]
+        x = layers["block"](x, position_embeddings=model.model.rotary_emb(x, positions), attention_mask=future)[0]
+        normed = norm("norm", x)
+        return model.lm_head(normed), x if mistake == "before the norm" else normed
+
+    def reference(self, rounds):
+        model = self.target.model
+        for text, tokens in rounds:
+            start = model.model(input_ids=torch.tensor([text[:-1]])).last_hidden_state[0]
+            rows = []
+            for node in range(-1, len(tokens)):
+                hidden, path = start, [tokens[i] for i in ancestry(node)]
+                for n in range(len(text) - 1, len(text) + len(path)):
+                    embedded = model.model.embed_tokens(torch.tensor((text + path)[1:n + 1]))
+                    logits, normed = self.run(self.layers, model, hidden, embedded)
+                    hidden = torch.cat([hidden, normed[-1:]])
+                rows.append(logits[-1])
             yield rows
 
 
@@ -1519,12 +1583,13 @@ CLASSES = {
     "mlp-speculator-tied-twice": MlpSpeculatorTiedTwice,
     "arctic-mlp": ArcticMlp, "arctic-lstm": ArcticLstm, "arctic-rnn": ArcticRnn,
     "hydra": Hydra, "hydra-prefix": HydraPrefix, "dflash": Dflash, "peagle-two-layers": PeagleTwoLayers,
-    "hydra-offset": HydraOffset, "dflash-speculators": DflashSpeculators,
+    "hydra-offset": HydraOffset, "dflash-speculators": DflashSpeculators, "qwen3-next-mtp": QwenMtp,
     "blockwise": Blockwise, "falcon": Falcon,
 }
 
 
 def randomised(model, generator):
+    family = model.config.model_type if hasattr(model, "config") else ""
     with torch.no_grad():
         for key, weight in [*model.named_parameters(), *model.named_buffers()]:
             if weight.dim() >= 2:
@@ -1532,7 +1597,7 @@ def randomised(model, generator):
             elif key.endswith("bias"):
                 weight.normal_(0, 0.3, generator=generator)
             elif key.endswith("weight"):
-                weight.uniform_(0.6, 1.5, generator=generator)
+                weight.uniform_(0.6, 1.5, generator=generator).sub_(1.0 if norms_around_0(family, key) else 0.0)
     return model
 
 
@@ -1584,8 +1649,7 @@ def make_experts_target(family, name, seed, **shapes):
     config = transformers.AutoConfig.for_model(
         family, vocab_size=VOCAB, hidden_size=HIDDEN, num_attention_heads=4, intermediate_size=52,
         max_position_embeddings=256, rms_norm_eps=1e-6, bos_token_id=0, eos_token_id=0, pad_token_id=0, dtype="float32",
-        num_hidden_layers=2, first_k_dense_replace=1, n_routed_experts=6, num_experts_per_tok=2,
-        moe_intermediate_size=20, n_shared_experts=1, routed_scaling_factor=1.5, tie_word_embeddings=False, **shapes)
+        num_hidden_layers=2, num_experts_per_tok=2, moe_intermediate_size=20, tie_word_embeddings=False, **shapes)
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
     model.set_experts_implementation("eager")
     return ExpertsTarget(randomised(model, torch.Generator().manual_seed(seed)), name)
@@ -1717,13 +1781,20 @@ def main():
     targets["mimo"] = make_target(transformers.Qwen2ForCausalLM, transformers.Qwen2Config, "mimo", 3,
                                   num_hidden_layers=3, tie_word_embeddings=False,
                                   rope_parameters={"rope_type": "default", "rope_theta": 2000.0})
+    late_experts = dict(first_k_dense_replace=1, n_routed_experts=6, n_shared_experts=1, routed_scaling_factor=1.5)
     targets["deepseek-mtp"] = make_experts_target(
         "deepseek_v3", "deepseek-mtp", 5, num_key_value_heads=4, q_lora_rank=12, kv_lora_rank=16, qk_nope_head_dim=12,
-        qk_rope_head_dim=8, v_head_dim=16, n_group=2, topk_group=1,
+        qk_rope_head_dim=8, v_head_dim=16, n_group=2, topk_group=1, **late_experts,
         rope_parameters={"rope_type": "default", "rope_theta": 2000.0})
     targets["glm-mtp"] = make_experts_target(
         "glm4_moe", "glm-mtp", 6, num_key_value_heads=2, head_dim=8, attention_bias=True, n_group=1, topk_group=1,
+        **late_experts,
         rope_parameters={"rope_type": "default", "rope_theta": 2000.0, "partial_rotary_factor": 0.5})
+    targets["qwen3-next-mtp"] = make_experts_target(
+        "qwen3_next", "qwen3-next-mtp", 7, num_key_value_heads=2, head_dim=16, linear_num_key_heads=4,
+        linear_num_value_heads=8, linear_key_head_dim=12, linear_value_head_dim=16, num_experts=6,
+        shared_expert_intermediate_size=28, layer_types=["linear_attention", "full_attention"],
+        rope_parameters={"rope_type": "default", "rope_theta": 2000.0, "partial_rotary_factor": 0.25})
     for target in targets.values():
         target.check(torch.randint(1, VOCAB, (40,), generator=torch.Generator().manual_seed(2)).tolist())
     targets["target"].write(HEADS / "target")

@@ -63,11 +63,21 @@ struct Stored {
             largest = std::max(largest, std::fabs(at(output, input)));
         return largest / 127;
     }
+    // Of groups that begin with the stored row.
+    float four_bits(std::int64_t output, std::int64_t input) const {
+        const std::int64_t begin = input / kInt4Group * kInt4Group;
+        float largest = 0;
+        for (std::int64_t i = begin; i < std::min(begin + kInt4Group, inputs()); ++i)
+            if (std::fabs(at(output, i)) > std::fabs(largest)) largest = at(output, i);
+        const float scale = from_bfloat16(to_bfloat16(largest / -8));
+        return scale * std::clamp(std::nearbyint(at(output, input) * (1 / scale)), -8.0F, 7.0F);
+    }
     float packed_as(WeightType type, std::int64_t output, std::int64_t input) const {
         const float value = at(output, input);
         if (type == WeightType::bfloat16) return from_bfloat16(to_bfloat16(value));
         if (type == WeightType::float16) return from_float16(to_float16(value));
         if (type == WeightType::float32) return value;
+        if (type == WeightType::int4) return four_bits(output, input);
         const float scale = scale_of(output);
         return scale * std::nearbyint(value * (1 / scale));
     }
@@ -150,8 +160,9 @@ TEST(PackedMatrix, GivesBackWhatWasPackedForEveryTypeAndThreadCount) {
 }
 
 // All weights of a matrix of one thread, [n][k].
-std::vector<float> packed(WeightType type, int n, int k, const std::vector<MatrixPart>& parts) {
-    PackedMatrix matrix(n, k, type, 1);
+std::vector<float> packed(WeightType type, int n, int k, const std::vector<MatrixPart>& parts,
+                          std::int64_t first_input = 0) {
+    PackedMatrix matrix(n, k, type, 1, first_input);
     WeightArena arena(1);
     arena.place(matrix);
     arena.allocate();
@@ -207,6 +218,56 @@ TEST(PackedMatrix, EightBitWeightsAreTheSameWhateverSliceOfInputsARankHolds) {
         const float step = stored.scale_of(static_cast<std::int64_t>(output));
         for (std::size_t input = 0; input < 600; ++input)
             ASSERT_NEAR(whole[output * 600 + input], stored.values[output * 600 + input], step * 0.50001F);
+    }
+}
+
+TEST(PackedMatrix, FourBitWeightsAreTheSameWhateverSliceOfInputsARankHolds) {
+    for (const bool transposed : {false, true}) {
+        const Stored stored(DiskType::bfloat16, 20, 600, 8, transposed);
+        for (const Slice slice : {Slice{0, 600}, {0, 96}, {96, 600}, {37, 38}, {64, 130}, {500, 600}}) {
+            const int k = static_cast<int>(slice.size());
+            const MatrixPart part = {&stored.view, {0, 20}, slice, transposed};
+            const std::vector<float> weights = packed(WeightType::int4, 20, k, {part}, slice.begin);
+            for (int output = 0; output < 20; ++output)
+                for (int i = 0; i < k; ++i)
+                    ASSERT_EQ(weights[static_cast<std::size_t>(output * k + i)],
+                              stored.four_bits(output, slice.begin + i))
+                        << output << ", " << slice.begin + i;
+        }
+    }
+}
+
+TEST(PackedMatrix, FourBitWeightsAreMultipliedBehindTheirLead) {
+    const Stored stored(DiskType::float32, 20, 300, 8);
+    const MatrixPart part = {&stored.view, {0, 20}, {100, 300}};
+    PackedMatrix matrix(20, 200, WeightType::int4, 1, 100);
+    WeightArena arena(1);
+    arena.place(matrix);
+    arena.allocate();
+    matrix.load({&part, 1}, 0);
+    std::vector<float> x, y(32), scratch(kernels::linear_scratch_floats(1, scratch_inputs(200)));
+    for (int i = 0; i < 200; ++i)
+        x.push_back(std::sin(static_cast<float>(i)));
+    matrix.multiply(kernels::best_kernels(), 0, x.data(), 200, 1, y.data(), 32, false, scratch.data());
+    for (int output = 0; output < 32; ++output) {
+        double want = 0;
+        for (int i = 0; i < 200 && output < 20; ++i)
+            want += static_cast<double>(stored.four_bits(output, 100 + i)) * std::sin(static_cast<double>(i));
+        EXPECT_NEAR(y[static_cast<std::size_t>(output)], want, 2e-5) << output;
+    }
+}
+
+TEST(PackedMatrix, FourBitGroupsOfZerosAreZerosAndInfinitiesAreNotHidden) {
+    Stored stored(DiskType::float32, 3, 128, 9);
+    std::vector<float> values(384, 0.0F); // an output of zeros, one with an infinity, one too small for a scale
+    values[131] = std::numeric_limits<float>::infinity();
+    values[256] = 1e-39F;
+    stored.view.bytes = std::as_bytes(std::span(values));
+    const std::vector<float> weights = packed(WeightType::int4, 3, 128, {{&stored.view, {0, 3}, {0, 128}}});
+    for (std::size_t input = 0; input < 128; ++input) {
+        EXPECT_EQ(weights[input], 0.0F);
+        EXPECT_EQ(std::isnan(weights[128 + input]), input < 64);
+        EXPECT_EQ(weights[256 + input], 0.0F);
     }
 }
 

@@ -50,8 +50,14 @@ TEST(RandomWeights, DependOnSeedAndTensorAndNormsMultiplyByOne) {
         EXPECT_NO_THROW(check_shapes(config, one));
         const ModelNames names = names_of(config, one);
         const LayerNames first = names.layer(0), second = names.layer(1);
-        EXPECT_NE(values_of(one, first.output.weight), values_of(other, first.output.weight));
-        EXPECT_NE(values_of(one, first.output.weight), values_of(one, second.output.weight));
+        const std::string output = (config.is_linear(0) ? first.linear_output : first.output).weight;
+        EXPECT_NE(values_of(one, output), values_of(other, output));
+        EXPECT_NE(values_of(one, output),
+                  values_of(one, (config.is_linear(1) ? second.linear_output : second.output).weight));
+        if (!first.linear_norm.weight.empty()) {
+            for (const float value : values_of(one, first.linear_norm.weight))
+                EXPECT_EQ(value, 1);
+        }
         for (const float value : read_norm(one, first.attention_norm, config.norm_offset).weight)
             EXPECT_EQ(value, 1);
         const std::vector<float> biases =
@@ -77,7 +83,7 @@ TEST(RandomWeights, MakeTheModelOfAFileThatHoldsThem) {
         const TemporaryDirectory directory;
         const Checkpoint file = written(random, directory);
         for (const WeightType type :
-             {WeightType::float32, WeightType::bfloat16, WeightType::float16, WeightType::int8}) {
+             {WeightType::float32, WeightType::bfloat16, WeightType::float16, WeightType::int8, WeightType::int4}) {
             SCOPED_TRACE(pair.filename().string() + " in " + to_string(type));
             dist::SelfComm alone;
             ThreadTeam team(2);
@@ -124,7 +130,7 @@ TEST(RandomWeights, OfEveryShardAreThoseOfTheFilesShard) {
         const Checkpoint file = written(random, directory);
         for (const int ranks : {1, 2, 4})
             for (int rank = 0; rank < ranks && ranks <= config.n_heads; ++rank)
-                for (const WeightType type : {WeightType::bfloat16, WeightType::int8}) {
+                for (const WeightType type : {WeightType::bfloat16, WeightType::int8, WeightType::int4}) {
                     SCOPED_TRACE(
                         fmt::format("{}, rank {} of {}, {}", pair.filename().string(), rank, ranks, to_string(type)));
                     EXPECT_TRUE(same_bits(matrices_of(random, config, rank, ranks, type),

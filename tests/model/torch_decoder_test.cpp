@@ -98,11 +98,10 @@ std::vector<Row> random_rows(SameWork& work, Mask mask, std::mt19937& random) {
 TEST_P(TorchDecoder, PassesAndCachesAreTheCpus) {
     SameWork work(GetParam());
     std::mt19937 random(7);
-    const bool in_trees = model::why_no_trees(work.config()).empty();
     const std::vector<int> layers = {0, work.config().n_layers};
     int passes = 0, shared = 0, kept = 0;
     for (int step = 0; step < 60; ++step) {
-        const Mask mask = in_trees && step % 4 == 3 ? Mask::by_parent : Mask::causal;
+        const Mask mask = step % 4 == 3 ? Mask::by_parent : Mask::causal;
         const std::vector<Row> rows = random_rows(work, mask, random);
         if (rows.empty()) continue;
         const std::vector<int> wanted = {static_cast<int>(rows.size()) - 1, 0};
@@ -132,7 +131,6 @@ TEST_P(TorchDecoder, PassesAndCachesAreTheCpus) {
 
 TEST_P(TorchDecoder, ATreeThatGrowsOverSeveralPassesIsTheCpus) {
     SameWork work(GetParam());
-    if (!model::why_no_trees(work.config()).empty()) GTEST_SKIP() << "no trees with ALiBi or short windows";
     const std::vector<Row> tree = random_tree(12, 0, work.config().vocab_size);
     for (std::size_t begin = 0; const std::size_t end : {3, 4, 9, 12}) {
         const std::vector<int> wanted = TestModel::all_of(end - begin);

@@ -105,14 +105,13 @@ TEST(BeamRows, OfSeveralRanksAreThoseOfOne) {
     std::vector<float> row;
     for (int i = 0; i < 40; ++i)
         row.push_back(std::sin(static_cast<float>(3 * i)) * 4);
-    std::vector<float> log_probs = row;
-    to_log_probs(log_probs);
+    const std::vector<float> log_probs = log_probs_of(row);
     const auto parts_of = [&](const std::vector<std::size_t>& ends) {
         std::vector<std::vector<std::byte>> parts;
         for (std::size_t begin = 0; const std::size_t end : ends) {
             const auto slice = std::span(row).subspan(begin, end - begin);
             parts.emplace_back(beam_row_bytes(5));
-            encode_beam_row(slice, slice, static_cast<TokenId>(begin), 5, parts.back());
+            encode_beam_row(beam_row_part(slice, slice, static_cast<TokenId>(begin), 5), 5, parts.back());
             begin = end;
         }
         return parts;

@@ -9,15 +9,12 @@ namespace beams_mpi {
 using namespace entrodraft;
 using spec::Completion;
 
-constexpr float kTolerance = 2e-4F; // of a score: a sum of up to 12 logarithmic probabilities
-
 bool fits(const GoldenBeamModel& model, int ranks) {
     const model::ModelConfig config = model::read_config(model.directory / "target");
     return ranks <= config.n_heads && (!config.has_encoder() || ranks <= config.encoder.n_heads);
 }
 
 TEST(Beams, AreThoseOfTransformersForEveryFamily) {
-    if (const std::string why = lacking_on_torch("beam search"); !why.empty()) GTEST_SKIP() << why;
     Ranks ranks;
     const int n_ranks = ranks.replica->size();
     int n_models = 0;
@@ -31,7 +28,7 @@ TEST(Beams, AreThoseOfTransformersForEveryFamily) {
             const std::vector<Completion> found = pair.run(plainly(requests_of(expected)), beam_run(3));
             EXPECT_EQ(found.size(), ranks.coordinates() ? expected.size() : 0U);
             for (std::size_t i = 0; i < found.size(); ++i) {
-                expect_found(found[i].found, expected[i].found, kTolerance, expected[i].name);
+                expect_found(found[i].found, expected[i].found, kScoreTolerance, expected[i].name);
                 EXPECT_EQ(found[i].tokens, expected[i].found.front().tokens);
             }
             if (testing::Test::HasFailure()) return; // one case says enough
@@ -40,35 +37,10 @@ TEST(Beams, AreThoseOfTransformersForEveryFamily) {
     EXPECT_GT(n_models, 0);
 }
 
-// Passes that cost next to nothing, so that drafts are long, or what passes cost on a CPU.
-spec::Costs costs_of_rows(double draft, double row) {
-    spec::Costs costs{draft, {}};
-    for (int rows = 1; rows <= model::Decoder::kMaxRows; ++rows)
-        costs.t_target.push_back(1 + row * (rows - 1));
-    return costs;
-}
-
-struct Counts {
-    std::int64_t rounds = 0, plain_rounds = 0, drafted = 0, accepted = 0;
-};
-
-// The same texts, scores and order, to the bit.
-void expect_same(const std::vector<Completion>& drafted, const std::vector<Completion>& plain,
-                 const std::vector<GoldenBeams>& cases, Counts& counts) {
-    EXPECT_EQ(drafted.size(), plain.size());
-    for (std::size_t i = 0; i < std::min(drafted.size(), plain.size()); ++i) {
-        expect_found(drafted[i].found, plain[i].found, 0, cases[i].name);
-        counts.rounds += drafted[i].stats.rounds;
-        counts.plain_rounds += plain[i].stats.rounds;
-        counts.drafted += drafted[i].stats.drafted_levels;
-        counts.accepted += drafted[i].stats.accepted;
-    }
-}
-
 TEST(Beams, WithADraftAreThoseWithoutForEveryFamily) {
-    if (const std::string why = lacking_on_torch("beam search"); !why.empty()) GTEST_SKIP() << why;
+    if (const std::string why = lacking_on_torch(kRowBits); !why.empty()) GTEST_SKIP() << why;
     Ranks ranks;
-    Counts counts;
+    BeamCounts counts;
     for (const GoldenBeamModel& model : golden_beam_models(ranks.replica->size() == 1 ? 7 : 11)) {
         SCOPED_TRACE(model.directory.filename());
         if (!fits(model, ranks.replica->size())) continue;
@@ -80,15 +52,12 @@ TEST(Beams, WithADraftAreThoseWithoutForEveryFamily) {
             const std::vector<Completion> plain = pair.run(plainly(requests_of(cases)), run, drafter.get());
             for (const auto& [draft, row] : {std::pair{0.001, 0.0}, {0.1, 0.02}}) {
                 run.costs = costs_of_rows(draft, row);
-                expect_same(pair.run(requests_of(cases), run, drafter.get()), plain, cases, counts);
+                expect_same_beams(pair.run(requests_of(cases), run, drafter.get()), plain, cases, counts);
             }
             if (testing::Test::HasFailure()) return; // one case says enough
         }
     }
-    if (!ranks.coordinates()) return;
-    EXPECT_GT(counts.accepted, 0);
-    EXPECT_LT(counts.accepted, counts.drafted);
-    EXPECT_EQ(counts.rounds + counts.accepted, counts.plain_rounds) << "an accepted level saves a round";
+    if (ranks.coordinates()) expect_saved_rounds(counts);
 }
 
 } // namespace beams_mpi

@@ -10,6 +10,7 @@
 namespace entrodraft {
 
 inline constexpr int kMostBeams = 8;
+inline constexpr float kScoreTolerance = 2e-4F; // a sum of up to 12 logarithmic probabilities
 
 struct GoldenBeams {
     spec::Request request;
@@ -37,6 +38,8 @@ inline GoldenBeams golden_beams(const nlohmann::json& golden, const nlohmann::js
     const nlohmann::json& numbers = one.at("found").at(i); // text, score, text, score, ...
     made.request.beams = {one.at("num_beams"), one.at("length_penalty"), early_stopping_of(one.at("early_stopping")),
                           static_cast<int>(numbers.size() / 2)};
+    if (one.value("forced_bos", false))
+        made.request.beams.forced_tokens = static_cast<int>(made.request.prompt.size()) - 1;
     made.request.processing.repetition_penalty = one.value("repetition_penalty", 1.0);
     made.request.processing.no_repeat_ngram_size = one.value("no_repeat_ngram_size", 0);
     made.request.processing.min_new_tokens = one.value("min_new_tokens", 0);
@@ -100,6 +103,37 @@ inline void expect_found(const std::vector<spec::FoundText>& found, const std::v
         EXPECT_EQ(found[k].tokens, expected[k].tokens) << what << ", text " << k;
         EXPECT_NEAR(found[k].score, expected[k].score, tolerance) << what << ", text " << k;
     }
+}
+
+// Passes that cost next to nothing, so that drafts are long, or what passes cost on a CPU.
+inline spec::Costs costs_of_rows(double draft, double row) {
+    spec::Costs costs{draft, {}};
+    for (int rows = 1; rows <= model::Decoder::kMaxRows; ++rows)
+        costs.t_target.push_back(1 + row * (rows - 1));
+    return costs;
+}
+
+struct BeamCounts {
+    std::int64_t rounds = 0, plain_rounds = 0, drafted = 0, accepted = 0;
+};
+
+// The same texts, scores and order, to the bit.
+inline void expect_same_beams(const std::vector<spec::Completion>& drafted, const std::vector<spec::Completion>& plain,
+                              const std::vector<GoldenBeams>& cases, BeamCounts& counts) {
+    EXPECT_EQ(drafted.size(), plain.size());
+    for (std::size_t i = 0; i < std::min(drafted.size(), plain.size()); ++i) {
+        expect_found(drafted[i].found, plain[i].found, 0, cases[i].name);
+        counts.rounds += drafted[i].stats.rounds;
+        counts.plain_rounds += plain[i].stats.rounds;
+        counts.drafted += drafted[i].stats.drafted_levels;
+        counts.accepted += drafted[i].stats.accepted;
+    }
+}
+
+inline void expect_saved_rounds(const BeamCounts& counts) {
+    EXPECT_GT(counts.accepted, 0);
+    EXPECT_LT(counts.accepted, counts.drafted);
+    EXPECT_EQ(counts.rounds + counts.accepted, counts.plain_rounds) << "an accepted level saves a round";
 }
 
 } // namespace entrodraft

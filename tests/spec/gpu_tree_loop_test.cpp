@@ -130,6 +130,9 @@ class ChangedPlans final : public spec::DeviceVerifier {
         return inner_->grow(changed);
     }
     std::span<const spec::GrownRow> grown() const override { return inner_->grown(); }
+    model::DeviceExtension* select(int n_rows, int n, int vocab_size) override {
+        return inner_->select(n_rows, n, vocab_size);
+    }
     model::DeviceExtension* verify(std::span<const spec::DraftedRow> rows) override { return inner_->verify(rows); }
     std::span<const spec::VerifiedRow> verified() const override { return inner_->verified(); }
 

@@ -31,6 +31,10 @@ PROCESSED = [{"repetition_penalty": 1.3}, {"no_repeat_ngram_size": 2}, {"min_new
              {"logit_bias": [[5, 2.0], [17, -3.0]]},
              {"repetition_penalty": 0.8, "no_repeat_ngram_size": 3, "min_new_tokens": 4}]
 PROCESSED_OF = ("gpt2", "llama", "t5")
+# Of some models: the second token of prompts that have one is forced_bos_token_id.
+FORCED = [({"num_beams": 4, "length_penalty": penalty, "early_stopping": early}, {"forced_bos": True})
+          for penalty, early in ((2.0, False), (2.0, "never"), (-1.0, False))]
+FORCED_OF = ("mbart",)
 
 
 def load(directory, encoder, dtype):
@@ -54,6 +58,10 @@ def search(model, encoder, prompts, settings, eos, suppressed, case):
     if suppressed:
         arguments["suppress_tokens"] = suppressed
     ids = torch.tensor([prompt["tokens"] for prompt in prompts])
+    start, new_tokens = ids.shape[1], NEW_TOKENS
+    if case.get("forced_bos") and start > 1:
+        arguments["forced_bos_token_id"] = prompts[0]["tokens"][1]
+        ids, new_tokens = ids[:, :1], NEW_TOKENS + 1
     if encoder:
         sources = torch.tensor([prompt["source"] for prompt in prompts])
         arguments |= {"decoder_input_ids": ids, "attention_mask": torch.ones_like(sources),
@@ -61,10 +69,10 @@ def search(model, encoder, prompts, settings, eos, suppressed, case):
     else:
         sources = ids
         arguments["attention_mask"] = torch.ones_like(ids)
-    made = model.generate(sources, do_sample=False, max_new_tokens=NEW_TOKENS, eos_token_id=eos, pad_token_id=eos[0],
+    made = model.generate(sources, do_sample=False, max_new_tokens=new_tokens, eos_token_id=eos, pad_token_id=eos[0],
                           num_return_sequences=min(KEPT, settings["num_beams"]), return_dict_in_generate=True,
                           output_scores=True, **settings, **arguments)
-    start, n = ids.shape[1], min(KEPT, settings["num_beams"])
+    n = min(KEPT, settings["num_beams"])
     found = []
     for row, score in zip(made.sequences.tolist(), made.sequences_scores.tolist()):
         tokens = row[start:]
@@ -106,7 +114,8 @@ def expectations(directory, name, encoder):
         group = [prompt_of(i, length) for i in range(POOL // len(LENGTHS))]
         by_shape = {}
         for prompt in group:
-            by_shape.setdefault((len(prompt["tokens"]), len(prompt.get("source", []))), []).append(prompt)
+            shape = (tuple(prompt["tokens"]), len(prompt["source"])) if encoder else len(prompt["tokens"])
+            by_shape.setdefault(shape, []).append(prompt)
         groups += by_shape.values()
     plain = {"num_beams": 4, "length_penalty": 1.0, "early_stopping": False}
     free = [text for group in groups for found in search(model32, encoder, group, plain, [width - 1], suppressed, {})
@@ -115,6 +124,8 @@ def expectations(directory, name, encoder):
     cases = [(settings, {}) for settings in CASES]
     if name in PROCESSED_OF:
         cases += [(plain, case) for case in PROCESSED]
+    if name in FORCED_OF:
+        cases += FORCED
     prompts, table, numbers, results = [], [], {}, [[] for _ in cases]
     for group in groups:
         agreed = [True] * len(group)

@@ -24,10 +24,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         return limits.encode(chat.render(conversation));
     };
     const auto path = fuzz::directory().write("input.jsonl", fuzz::text_of(data, size));
-    launch::RequestReader reader(path.string(), {}, limits);
+    launch::RequestDefaults defaults;
+    defaults.has_results = true;
+    launch::RequestReader reader(path.string(), defaults, limits);
     while (const auto item = reader.next()) {
         if (const auto* bad = std::get_if<launch::BadLine>(&*item)) {
-            fuzz::require(!bad->error.empty());
+            fuzz::require(!bad->error.empty() && launch::Json::accept(launch::error_line(*bad)));
             continue;
         }
         const auto& request = std::get<spec::Request>(*item);

@@ -1,0 +1,263 @@
+// Requests and responses of OpenAI's API: see openai_batch.h.
+#include "launch/io/openai_batch.h"
+
+#include "model/checkpoint/json_object.h"
+#include "model/utf8.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <fmt/format.h>
+#include <stdexcept>
+
+namespace entrodraft::launch {
+
+namespace {
+
+using spec::ResponseFormat;
+
+constexpr const char* kChatUrl = "/v1/chat/completions";
+constexpr const char* kTextUrl = "/v1/completions";
+
+// What input lines call otherwise.
+struct Renamed {
+    const char* ours;
+    const char* theirs;
+};
+constexpr Renamed kRenamed[] = {{"max_new_tokens", "max_tokens"},
+                                {"max_new_tokens", "max_completion_tokens"},
+                                {"min_new_tokens", "min_tokens"},
+                                {"num_samples", "n"}};
+
+// They change no text, and name nothing that a response has.
+constexpr const char* kLabels[] = {"user", "metadata", "service_tier", "safety_identifier", "prompt_cache_key"};
+
+ResponseFormat response_of(const Json& object) {
+    for (const auto& [name, value] : object.items())
+        if (name != "custom_id" && name != "method" && name != "url" && name != "body")
+            throw std::runtime_error("field " + name.substr(0, 40) + " is unknown beside body; put it into body");
+    if (!object.contains("method") || object["method"] != "POST") throw std::runtime_error("method must be \"POST\"");
+    if (object.contains("url") && object["url"] == kChatUrl) return ResponseFormat::chat_completion;
+    if (object.contains("url") && object["url"] == kTextUrl) return ResponseFormat::text_completion;
+    throw std::runtime_error(fmt::format("url must be {} or {}", kChatUrl, kTextUrl));
+}
+
+// A list of token ids is prompt_token_ids; a list of one text is that text.
+void read_prompt(Json& fields) {
+    if (!fields.contains("prompt")) return;
+    Json prompt = fields["prompt"];
+    if (prompt.is_array() && prompt.size() == 1 && !prompt[0].is_number()) prompt = Json(prompt[0]);
+    const bool is_ids = prompt.is_array() && std::ranges::all_of(prompt, [](const Json& id) { return id.is_number(); });
+    if (!prompt.is_string() && !is_ids)
+        throw std::runtime_error("prompt must be one text or one list of token ids; give each a line of its own");
+    fields.erase("prompt");
+    fields[is_ids ? "prompt_token_ids" : "prompt"] = std::move(prompt);
+}
+
+// Of a chat, where logprobs is true or false, and top_logprobs the number.
+void read_chat_logprobs(Json& fields) {
+    const bool wanted = fields.contains("logprobs") && model::truth_of(fields["logprobs"], "logprobs");
+    std::int64_t n = 0;
+    if (fields.contains("top_logprobs"))
+        n = model::integer_of(fields["top_logprobs"], "top_logprobs", 0, spec::Request::kMaxLogprobs);
+    if (n > 0 && !wanted) throw std::runtime_error("top_logprobs has no effect without logprobs true");
+    fields.erase("top_logprobs");
+    if (fields.contains("logprobs")) fields["logprobs"] = wanted ? Json(n) : Json(false);
+}
+
+// Arguments of earlier calls are JSON in a string; templates read objects.
+void read_tool_calls(Json& fields) {
+    if (!fields.contains("messages") || !fields["messages"].is_array()) return;
+    for (Json& message : fields["messages"]) {
+        if (!message.is_object() || !message.contains("tool_calls") || !message["tool_calls"].is_array()) continue;
+        for (Json& call : message["tool_calls"]) {
+            if (!call.is_object() || !call.contains("function") || !call["function"].is_object()) continue;
+            Json& function = call["function"];
+            if (!function.contains("arguments") || !function["arguments"].is_string()) continue;
+            try {
+                function["arguments"] = parse_json_line(function["arguments"].get<std::string>());
+            } catch (const std::exception& error) {
+                throw std::runtime_error(std::string("arguments of a call in tool_calls: ") + error.what());
+            }
+        }
+    }
+}
+
+// ---- responses ----
+
+std::string hex(std::uint64_t number) {
+    return fmt::format("{:016x}", number);
+}
+
+// The beginning that all responses have, and how they end.
+Json response_line(const std::string& id, int status, Json body) {
+    Json line;
+    line["id"] = "batch_req_" + hex(hash_of_id(id));
+    line["custom_id"] = Json::parse(id);
+    line["response"] = {{"status_code", status}, {"request_id", hex(hash_of_id(id, 1))}, {"body", std::move(body)}};
+    line["error"] = nullptr;
+    return line;
+}
+
+struct TokenText {
+    std::string text;
+    Json bytes; // of the token, which may hold a part of a character; null of tokens that have no text
+};
+
+TokenText text_of_token(const model::Tokenizer& tokenizer, spec::TokenId token) {
+    if (token >= tokenizer.size()) return {};
+    const std::string bytes = tokenizer.token_bytes(token);
+    TokenText found;
+    model::append_lossy(bytes, true, found.text);
+    found.bytes = Json::array();
+    for (const char byte : bytes)
+        found.bytes.push_back(static_cast<unsigned char>(byte));
+    return found;
+}
+
+// As JSON has no infinity, and servers write this in its place.
+double finite(float log_prob) {
+    constexpr float kLeast = -9999;
+    return std::round(static_cast<double>(std::max(log_prob, kLeast)) * 1e6) / 1e6;
+}
+
+Json chat_token_json(const model::Tokenizer& tokenizer, const spec::TokenLogProb& token) {
+    TokenText text = text_of_token(tokenizer, token.token);
+    return {{"token", text.text}, {"logprob", finite(token.log_prob)}, {"bytes", std::move(text.bytes)}};
+}
+
+Json chat_logprobs(const model::Tokenizer& tokenizer, const std::vector<spec::TokenLogProbs>& logprobs) {
+    Json content = Json::array();
+    for (const spec::TokenLogProbs& of_token : logprobs) {
+        content.push_back(chat_token_json(tokenizer, of_token.emitted));
+        Json& top = content.back()["top_logprobs"] = Json::array();
+        for (const spec::TokenLogProb& token : of_token.top)
+            top.push_back(chat_token_json(tokenizer, token));
+    }
+    return {{"content", std::move(content)}};
+}
+
+std::int64_t n_code_points(std::string_view text) {
+    return std::ranges::count_if(text, [](char byte) { return (static_cast<unsigned char>(byte) & 0xC0U) != 0x80U; });
+}
+
+// Of tokens that have the same text, the more likely one is in top_logprobs; the token emitted always is.
+Json text_logprobs(const model::Tokenizer& tokenizer, const std::vector<spec::TokenLogProbs>& logprobs) {
+    Json tokens = Json::array(), values = Json::array(), tops = Json::array(), offsets = Json::array();
+    std::int64_t offset = 0;
+    for (const spec::TokenLogProbs& of_token : logprobs) {
+        const std::string text = text_of_token(tokenizer, of_token.emitted.token).text;
+        Json top = Json::object();
+        for (const spec::TokenLogProb& token : of_token.top)
+            if (const std::string name = text_of_token(tokenizer, token.token).text; !top.contains(name))
+                top[name] = finite(token.log_prob);
+        if (!top.contains(text)) top[text] = finite(of_token.emitted.log_prob);
+        tokens.push_back(text);
+        values.push_back(finite(of_token.emitted.log_prob));
+        tops.push_back(std::move(top));
+        offsets.push_back(offset);
+        offset += n_code_points(text);
+    }
+    return {{"tokens", std::move(tokens)},
+            {"token_logprobs", std::move(values)},
+            {"top_logprobs", std::move(tops)},
+            {"text_offset", std::move(offsets)}};
+}
+
+Json choice_json(const spec::Request& request, const spec::FoundText& found, const model::Tokenizer& tokenizer,
+                 std::size_t index) {
+    const bool is_chat = request.response == ResponseFormat::chat_completion;
+    Json choice = {{"index", index}};
+    if (is_chat)
+        choice["message"] = {{"role", "assistant"}, {"content", found.text}, {"refusal", nullptr}};
+    else
+        choice["text"] = found.text;
+    choice["logprobs"] = nullptr;
+    if (request.logprobs)
+        choice["logprobs"] =
+            is_chat ? chat_logprobs(tokenizer, found.logprobs) : text_logprobs(tokenizer, found.logprobs);
+    choice["finish_reason"] = found.finish_reason == spec::FinishReason::length ? "length" : "stop";
+    return choice;
+}
+
+} // namespace
+
+bool is_openai_request(const Json& object) {
+    return object.contains("custom_id") && object.contains("body");
+}
+
+OpenAiRequest read_openai_request(const Json& object) {
+    OpenAiRequest request;
+    request.response = response_of(object);
+    if (!object.contains("body") || !object["body"].is_object()) throw std::runtime_error("body must be an object");
+    const bool is_chat = request.response == ResponseFormat::chat_completion;
+    for (const auto& [name, value] : object["body"].items()) {
+        const auto renamed = std::ranges::find(kRenamed, name, &Renamed::theirs);
+        const std::string ours = renamed == std::end(kRenamed) ? name : renamed->ours;
+        if (value.is_null()) continue;
+        if (request.fields.contains(ours))
+            throw std::runtime_error(fmt::format("{} is given twice, by two names; give one", name.substr(0, 40)));
+        request.fields[ours] = value;
+    }
+    if (request.fields.is_null()) request.fields = Json::object();
+    if (request.fields.contains("model")) request.model = model::text_of(request.fields["model"], "model");
+    request.fields.erase("model");
+    for (const char* label : kLabels)
+        request.fields.erase(label);
+    if (request.fields.value("store", Json(false)) == false) request.fields.erase("store");
+    const char* const of_other = is_chat ? "prompt" : "messages";
+    if (request.fields.contains(of_other))
+        throw std::runtime_error(fmt::format("{} is for {}", of_other, is_chat ? kTextUrl : kChatUrl));
+    read_prompt(request.fields);
+    if (is_chat) read_chat_logprobs(request.fields);
+    read_tool_calls(request.fields);
+    return request;
+}
+
+std::string in_openai_names(std::string message) {
+    const auto is_letter = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; };
+    for (const auto& [ours, theirs] : kRenamed) {
+        const std::string_view name(ours);
+        for (std::size_t at = message.find(name); at != std::string::npos; at = message.find(name, at + 1)) {
+            const std::size_t end = at + name.size();
+            if ((at == 0 || !is_letter(message[at - 1])) && (end == message.size() || !is_letter(message[end])))
+                message.replace(at, name.size(), theirs);
+        }
+    }
+    return message;
+}
+
+std::string openai_result_line(const spec::Request& request, const spec::Completion& completion,
+                               const model::Tokenizer& tokenizer, const std::string& target, std::int64_t created) {
+    const bool is_chat = request.response == ResponseFormat::chat_completion;
+    std::vector<spec::FoundText> texts = completion.found;
+    if (texts.empty())
+        texts.push_back({completion.tokens, completion.text, completion.finish_reason, 0, completion.logprobs});
+    Json choices = Json::array();
+    std::size_t n_new = 0;
+    for (const spec::FoundText& text : texts) {
+        choices.push_back(choice_json(request, text, tokenizer, choices.size()));
+        n_new += text.tokens.size();
+    }
+    const std::size_t n_prompt = request.source.empty() ? request.prompt.size() : request.source.size();
+    const Json usage = {{"prompt_tokens", n_prompt}, {"completion_tokens", n_new}, {"total_tokens", n_prompt + n_new}};
+    Json body = {{"id", (is_chat ? "chatcmpl-" : "cmpl-") + hex(hash_of_id(request.id))},
+                 {"object", is_chat ? "chat.completion" : "text_completion"},
+                 {"created", created},
+                 {"model", request.model.empty() ? target : request.model},
+                 {"choices", std::move(choices)},
+                 {"usage", usage}};
+    return compact(response_line(request.id, 200, std::move(body)));
+}
+
+std::string openai_error_line(const BadLine& bad) {
+    constexpr int kBadRequest = 400;
+    const std::string message = bad.line ? fmt::format("line {}: {}", *bad.line, bad.error) : bad.error;
+    const Json error = {
+        {"message", message}, {"type", "invalid_request_error"}, {"param", nullptr}, {"code", "invalid_request"}};
+    Json line = response_line(bad.id, kBadRequest, {{"error", error}});
+    line["error"] = {{"code", "invalid_request"}, {"message", message}};
+    return compact(line);
+}
+
+} // namespace entrodraft::launch
