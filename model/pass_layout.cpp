@@ -147,7 +147,7 @@ void PassLayout::add_cached_nodes() {
     ancestor_words = std::max(kAncestorWords, (index(most) + 63) / 64);
 }
 
-// Bits of every node's ancestors and its own, the cached nodes' first.
+// Bits of every node's ancestors and its own, the cached nodes' first; of blocks those of the last row.
 void PassLayout::trace_ancestors() {
     const std::size_t n_cached = pass.cached_nodes.size();
     ancestors.assign((n_cached + pass.rows.size()) * ancestor_words, 0);
@@ -163,7 +163,7 @@ void PassLayout::trace_ancestors() {
             if (pass.cached_nodes[node].slot == segment.slot) trace(node, pass.cached_nodes[node]);
         for (int r = segment.begin; r < segment.end; ++r)
             trace(n_cached + index(r), pass.rows[index(r)]);
-        for (int r = segment.begin; r < segment.end; ++r)
+        for (int r = segment.begin; pass.block_rows > 1 && r < segment.end; ++r)
             std::copy_n(&ancestors[(n_cached + index(seen_end(r)) - 1) * ancestor_words], ancestor_words,
                         &ancestors[(n_cached + index(r)) * ancestor_words]);
     }

@@ -1,9 +1,8 @@
 #include "model/rank_shard.h"
 
-#include <algorithm>
-
 #include "model/cpu/kernels.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <stdexcept>
 

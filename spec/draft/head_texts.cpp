@@ -1,6 +1,8 @@
 // See head_texts.h.
 #include "spec/draft/head_texts.h"
 
+#include "spec/draft/target_states.h"
+
 #include <algorithm>
 #include <limits>
 #include <stdexcept>
@@ -57,9 +59,7 @@ class HeadTexts final : public TreeSource {
 
   private:
     struct Text {
-        std::size_t n_read = 0;      // positions whose rows the cache holds
-        std::vector<float> features; // [positions from n_read on][fusion.width()]: the target's, not yet read
-        std::vector<float> last;     // [rows][fusion.width()]: the last blocks' of a pass that drafted
+        TargetStates target; // of rows that are read the cache holds keys and values
         // Of the text, and of each of its nodes that a pass has drafted behind:
         std::vector<std::vector<float>> states; // [block rows]: what the next block's have in place of the target's
         std::vector<std::vector<float>> ahead;  // [n_ahead() - 1][vocab]: logits of what follows later
@@ -83,20 +83,9 @@ class HeadTexts final : public TreeSource {
     std::size_t width() const { return static_cast<std::size_t>(head_.config().fusion.width()); }
     Text& text(int slot) { return texts_[static_cast<std::size_t>(slot)]; }
     std::vector<TreeNode>& nodes(int slot) { return nodes_[static_cast<std::size_t>(slot)]; }
-    // Positions of the text whose hidden states are known.
-    static std::size_t n_known(const Text& text, std::size_t width) {
-        return text.n_read + text.features.size() / width;
-    }
-    std::size_t n_known(int slot) { return n_known(text(slot), width()); }
-    std::size_t n_unread(int slot) { return n_known(slot) - text(slot).n_read; }
-    // Of these all but what a draft's pass reads: whole blocks, so that blocks lie as if one pass read them all.
-    std::size_t n_early(std::size_t n_unread) const {
-        const std::size_t blocks = n_unread / block();
-        return blocks < 2 ? 0 : std::min(blocks - 1, max_rows() / block()) * block();
-    }
+    TargetStates& target(int slot) { return text(slot).target; }
 
     void drop_nodes(int slot);
-    void read_last_again(int slot);
     void read(int slot, std::span<const TokenId> tokens, std::size_t n);
     void add_rows(int slot, std::span<const TokenId> tokens, std::size_t n);
     int depth_of(int slot, int node) const;
@@ -105,7 +94,6 @@ class HeadTexts final : public TreeSource {
     void run_prefix();
     std::vector<float> next_features(const model::PassResult& result, std::size_t n_rows, std::size_t first) const;
     std::size_t rows_of_draft(int slot);
-    void mark_read(int slot);
     void add_masked_rows(int slot);
     void run_context(std::span<const TextEnd> texts);
     SourceLogits run_texts(std::span<const TextEnd> texts, const model::LogitNeeds& needs);
@@ -139,40 +127,28 @@ class HeadTexts final : public TreeSource {
 };
 
 std::size_t HeadTexts::context_of(int slot) const {
-    const std::size_t known = n_known(texts_[static_cast<std::size_t>(slot)], width());
+    const std::size_t known = texts_[static_cast<std::size_t>(slot)].target.n_known();
     return head_context(known < block() ? 0 : known, head_.max_tokens, context());
 }
 
 void HeadTexts::begin_sequence(int slot) {
     text(slot) = {};
+    target(slot) = {width(), block()};
     drop_nodes(slot);
 }
 
 void HeadTexts::take_hidden(int slot, int first_position, std::span<const float> states) {
-    if (static_cast<std::size_t>(first_position) != n_known(slot))
-        throw std::logic_error("take_hidden: hidden states must follow those that are known");
-    text(slot).features.insert(text(slot).features.end(), states.begin(), states.end());
+    target(slot).take(static_cast<std::size_t>(first_position), states);
 }
 
 // ---- true rows ----
 
 void HeadTexts::drop_nodes(int slot) {
     for (model::Decoder* module : modules_)
-        module->cache().truncate(slot, module->config().n_layers > 0 ? static_cast<int>(text(slot).n_read) : 0);
+        module->cache().truncate(slot, module->config().n_layers > 0 ? static_cast<int>(target(slot).n_read()) : 0);
     nodes(slot).clear();
     drafted_[static_cast<std::size_t>(slot)].clear();
     text(slot).last_rows.assign(1, -1);
-}
-
-// The text is asked about again as it is, or is but a part of a block longer: its last rows are made once more.
-void HeadTexts::read_last_again(int slot) {
-    Text& own = text(slot);
-    const std::size_t n_new = n_unread(slot);
-    if (n_new >= block()) return;
-    const std::size_t n = n_new > 0 ? block() - 1 : own.last.size() / width();
-    own.n_read -= n;
-    own.features.insert(own.features.begin(), own.last.end() - static_cast<std::ptrdiff_t>(n * width()),
-                        own.last.end());
 }
 
 void HeadTexts::begin_pass() {
@@ -183,14 +159,13 @@ void HeadTexts::begin_pass() {
 
 // The next n rows of the text, whose features are known.
 void HeadTexts::add_rows(int slot, std::span<const TokenId> tokens, std::size_t n) {
-    const Text& own = text(slot);
     for (std::size_t i = 0; i < n; ++i) {
-        const std::size_t position = own.n_read + i;
+        const std::size_t position = target(slot).n_read() + i;
         rows_.push_back(
             {tokens[position + 1], slot, static_cast<int>(position), i == 0 ? -1 : static_cast<int>(rows_.size()) - 1});
     }
-    features_.insert(features_.end(), own.features.begin(),
-                     own.features.begin() + static_cast<std::ptrdiff_t>(n * width()));
+    const std::span<const float> features = target(slot).unread(n);
+    features_.insert(features_.end(), features.begin(), features.end());
 }
 
 // The next n rows, of which nothing is wanted but their keys and values.
@@ -205,17 +180,14 @@ void HeadTexts::read(int slot, std::span<const TokenId> tokens, std::size_t n) {
                                    .block_rows = head_.block,
                                    .features = features_});
     }
-    std::vector<float>& features = text(slot).features;
-    features.erase(features.begin(), features.begin() + static_cast<std::ptrdiff_t>(n * width()));
-    text(slot).n_read += n;
+    target(slot).mark_early(n);
 }
 
 void HeadTexts::prefill(int slot, std::span<const TokenId> prompt) {
     if (prompt.empty()) return;
     drop_nodes(slot);
-    const std::size_t end = std::min({n_known(slot), prompt.size() - 1, context()});
     // The last rows are read with the first draft, which wants what follows them.
-    while (const std::size_t n = end > text(slot).n_read ? n_early(end - text(slot).n_read) : 0)
+    while (const std::size_t n = target(slot).n_early(std::min(prompt.size() - 1, context()), max_rows()))
         read(slot, prompt, n);
 }
 
@@ -244,13 +216,13 @@ void HeadTexts::run_prefix() {
 void HeadTexts::read_early(std::span<const TextEnd> texts) {
     std::size_t rows = 0;
     for (const TextEnd& end : texts) {
-        read_last_again(end.slot);
+        target(end.slot).read_again();
         drop_nodes(end.slot);
-        rows += (attends() ? n_unread(end.slot) : 1) + rows_of_draft(end.slot) - 1;
+        rows += (attends() ? target(end.slot).n_unread() : 1) + rows_of_draft(end.slot) - 1;
     }
     for (const TextEnd& end : texts)
         while (rows > max_rows() || !attends()) {
-            const std::size_t n = n_early(n_unread(end.slot));
+            const std::size_t n = target(end.slot).n_early(end.tokens.size(), max_rows());
             if (n == 0) break;
             read(end.slot, end.tokens, n);
             if (attends()) rows -= n;
@@ -262,7 +234,7 @@ SourceLogits HeadTexts::run_texts(std::span<const TextEnd> texts, const model::L
     read_early(texts);
     begin_pass();
     for (const TextEnd& end : texts) {
-        add_rows(end.slot, end.tokens, n_unread(end.slot));
+        add_rows(end.slot, end.tokens, target(end.slot).n_unread());
         if (has_context()) continue;
         for (int back = head_.block; back > 0; --back)
             logit_rows_.push_back(static_cast<int>(rows_.size()) - back);
@@ -285,7 +257,7 @@ SourceLogits HeadTexts::run_texts(std::span<const TextEnd> texts, const model::L
         if (!is_masked())
             own.states.push_back(
                 next_features(result, rows_.size(), static_cast<std::size_t>(logit_rows_[i * block()])));
-        mark_read(texts[i].slot);
+        own.target.mark_drafted();
     }
     return logits_of(result, needs);
 }
@@ -323,20 +295,12 @@ void HeadTexts::keep_ahead(Text& own, const SourceLogits& rows, std::size_t firs
     }
 }
 
-void HeadTexts::mark_read(int slot) {
-    Text& own = text(slot);
-    const std::size_t n_kept = block() + n_unread(slot) % block(); // from a block's first row on
-    own.n_read = n_known(slot);
-    own.last.assign(own.features.end() - static_cast<std::ptrdiff_t>(n_kept * width()), own.features.end());
-    own.features.clear();
-}
-
 // ---- masked rows: all that is drafted behind a text comes of its pass ----
 
 // Of a text's first pass, those whose logits are drafts.
 std::size_t HeadTexts::rows_of_draft(int slot) {
     if (!is_masked()) return 1;
-    return std::min(static_cast<std::size_t>(head_.max_tokens), context() - n_known(slot));
+    return std::min(static_cast<std::size_t>(head_.max_tokens), context() - target(slot).n_known());
 }
 
 // Behind the text's last row those of its draft but for the first, which is that row's or, behind a context, masked
@@ -356,7 +320,7 @@ void HeadTexts::run_context(std::span<const TextEnd> texts) {
         {.rows = rows_, .logit_rows = {}, .hidden_layers = {}, .mask = model::Mask::causal, .features = features_});
     begin_pass();
     for (const TextEnd& end : texts) {
-        const std::size_t position = n_known(end.slot);
+        const std::size_t position = target(end.slot).n_known();
         rows_.push_back({end.tokens[position], end.slot, static_cast<int>(position), -1});
         add_masked_rows(end.slot);
     }
@@ -366,7 +330,7 @@ void HeadTexts::run_context(std::span<const TextEnd> texts) {
 
 // The text as the target has read it, or that with a chain of drafted tokens behind it.
 SourceLogits HeadTexts::rows_after(std::span<const TextEnd> texts, model::LogitNeeds needs) {
-    const auto is_drafted = [&](const TextEnd& end) { return end.tokens.size() > n_known(end.slot) + 1; };
+    const auto is_drafted = [&](const TextEnd& end) { return end.tokens.size() > target(end.slot).n_known() + 1; };
     if (std::ranges::none_of(texts, is_drafted)) return rows_after_texts(texts, needs);
     if (!std::ranges::all_of(texts, is_drafted)) throw std::logic_error("a head's texts begin their drafts together");
     std::vector<TreeNode> last;
@@ -438,7 +402,7 @@ SourceLogits HeadTexts::run_nodes(std::span<const NewNodes> trees, const model::
     if (is_apart)
         for (const NewNodes& tree : trees)
             module.cache().truncate(tree.slot, 0);
-    tree_rows_.set(rows, drafted_, [&](int slot) { return static_cast<int>(text(slot).n_read); });
+    tree_rows_.set(rows, drafted_, [&](int slot) { return static_cast<int>(target(slot).n_read()); });
     model::Pass pass = tree_rows_.pass(needs_of_pass(needs), summary_vocab());
     pass.block_rows = head_.block;
     pass.hidden_layers = state_layers_;

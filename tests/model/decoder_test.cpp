@@ -513,6 +513,35 @@ TEST(DecoderContract, RefusesCachedNodesThatCannotBe) {
     EXPECT_NO_THROW(forward({{3, 0, 2, 0}}, {{2, 0, 1, -1}}, Mask::by_parent));
 }
 
+// Of rows in blocks, which see one another: a tree of blocks gives each the logits of its branch alone, and the rows of
+// a block those that they have under any later row.
+TEST(DecoderBlocks, OfATreeHaveTheRowsOfTheirBranch) {
+    TestModel model(golden_directory("llama-target"));
+    const std::vector<TokenId> text = varied_tokens(9, 512);
+    const std::vector<Row> blocks[] = {{{11, 0, 9, -1}, {12, 0, 10, 0}}, {{21, 0, 9, -1}, {22, 0, 10, 0}}};
+    const auto logits_of = [&](const std::vector<Row>& rows, Mask mask, int block_rows) {
+        model.decoder.cache().truncate(0, 0);
+        model.read(text);
+        std::vector<int> all;
+        for (int i = 0; i < static_cast<int>(rows.size()); ++i)
+            all.push_back(i);
+        const model::PassResult result = model.decoder.forward(
+            {.rows = rows, .logit_rows = all, .hidden_layers = {}, .mask = mask, .block_rows = block_rows});
+        return std::vector<float>(result.logits.begin(), result.logits.end());
+    };
+    std::vector<float> alone;
+    for (const auto& block : blocks) {
+        const std::vector<float> own = logits_of(block, Mask::causal, 2);
+        alone.insert(alone.end(), own.begin(), own.end());
+        const std::vector<float> closed = logits_of(block, Mask::causal, 1);
+        EXPECT_GT(relative_difference(own, closed), 1e-3) << "the first row sees the second";
+    }
+    const std::vector<Row> tree = {blocks[0][0], blocks[0][1], {21, 0, 9, -1}, {22, 0, 10, 2}};
+    EXPECT_LT(relative_difference(logits_of(tree, Mask::by_parent, 2), alone), 1e-5);
+    EXPECT_GT(relative_difference(logits_of(tree, Mask::causal, 2), alone), 1e-3);
+    EXPECT_THROW(logits_of(tree, Mask::causal, 0), std::invalid_argument);
+}
+
 TEST_P(DecoderBits, AfterKeepingTheBeginningOfAChainAreThoseOfAFreshPass) {
     if (const std::string why = lacking_on_torch(kRowBits); !why.empty()) GTEST_SKIP() << why;
     TestModel model(directory(), options());
