@@ -38,7 +38,6 @@ TEST(Beams, AreThoseOfTransformersForEveryFamily) {
 }
 
 TEST(Beams, WithADraftAreThoseWithoutForEveryFamily) {
-    if (const std::string why = lacking_on_torch(kRowBits); !why.empty()) GTEST_SKIP() << why;
     Ranks ranks;
     BeamCounts counts;
     for (const GoldenBeamModel& model : golden_beam_models(ranks.replica->size() == 1 ? 7 : 11)) {
