@@ -87,7 +87,7 @@ _entrodraft() {
             '*--logit-bias=[added to a token'\''s logit; repeatable]:TOKEN\:BIAS: ' \
             '--banned-tokens=[tokens that are never emitted]:ID,ID: ' \
             '--min-new-tokens=[no end of text before so many new tokens \[0\]]:N: ' \
-            '--num-beams=[beam search as transformers has it, with so many beams, up to 32; on CPUs \[1: none\]]:K: ' \
+            '--num-beams=[beam search as transformers has it, with so many beams, up to 32 \[1: none\]]:K: ' \
             '--length-penalty=[a finished text'\''s score is its log-probability / length^P \[1\]]:P: ' \
             '--early-stopping=[false, true, never: with K finished texts, end where no beam beats them at its present length; end at once; or where none can at any length \[false\]]:WHEN:(false true never)' \
             '--num-return-sequences=[texts of a line, the best first, in "sequences" \[1\]]:N: ' \

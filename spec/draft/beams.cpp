@@ -23,6 +23,7 @@ namespace {
 constexpr int kMaxLevels = 8;
 constexpr std::size_t kMaxWidth = 4;          // of a level, in beams of the target
 constexpr int kFirstGap = 8, kLastGap = 2048; // rounds without drafting, before one is tried
+constexpr double kFirstChance = 0.5;          // of a first level
 
 // Of a level: DraftedToken::probability is exp(-(how far its last score is below the num_beams-th)).
 constexpr TokenChance::Weights kFirstWeights = {0, -0.5, -0.8, 0};
@@ -60,10 +61,13 @@ class BeamDrafter final : public Drafter {
   private:
     struct Slot {
         std::optional<BeamTree> tree;
-        std::vector<int> ends;            // of the tree: last tokens of the target's beams
-        std::vector<DraftedToken> levels; // that were drafted in the last round
-        int length = 0;                   // of the beams then
-        int rounds_without = 0, gap = kFirstGap;
+        std::vector<int> ends; // of the tree: last tokens of the target's beams
+        // Of the last round: the length of the beams, what was drafted, and what of the draft's passes reading the
+        // tokens of rounds without drafting took, which a round behind another that drafts has not.
+        int length = 0;
+        std::vector<DraftedToken> levels;
+        std::size_t n_drafted = 0;
+        int passes = 0, further_rows = 0;
     };
 
     struct Level {
@@ -72,8 +76,9 @@ class BeamDrafter final : public Drafter {
     };
 
     void draft(const DraftTask& task, Slot& slot);
-    void learn(const BeamSearch& search, Slot& slot);
-    bool begins(const DraftTask& task, Slot& slot) const;
+    void learn(const DraftTask& task, Slot& slot);
+    bool begins(const DraftTask& task);
+    void draft_levels(const DraftTask& task, Slot& slot, Level level, int most);
     Level first_level(const DraftTask& task, Slot& slot);
     Level next_level(const DraftTask& task, Slot& slot, std::vector<LevelToken>& above);
     Level level_behind(const DraftTask& task, std::span<const LevelToken> above, std::span<const int> first_rows,
@@ -97,24 +102,33 @@ class BeamDrafter final : public Drafter {
     ModelTexts texts_;
     std::vector<Slot> slots_;
     TokenChance chance_{kFirstWeights};
-    double mean_chance_ = 0.5; // of first levels
+    std::optional<double> mean_gain_; // of rounds that drafted, see learn()
+    double n_rounds_ = 0;             // of these
+    int rounds_without_ = 0, gap_ = kFirstGap;
     BeamPass pass_;
 };
 
 // ---- what pays ----
 
-// The levels of the last round that were verified.
-void BeamDrafter::learn(const BeamSearch& search, Slot& slot) {
-    constexpr double kStep = 0.05;
-    const int accepted = search.length() - slot.length - 1;
+// What came of the last round: of its levels those that were verified, and what drafting brought in levels, those that
+// its seconds would have brought without it taken off. That counts first passes behind which nothing was worth
+// drafting.
+void BeamDrafter::learn(const DraftTask& task, Slot& slot) {
+    constexpr double kMinStep = 0.005, kPriorRounds = 10;
+    const int accepted = task.beams->length() - slot.length - 1;
     for (int i = 0; i < std::min(accepted + 1, static_cast<int>(slot.levels.size())); ++i)
         chance_.learn(slot.levels[static_cast<std::size_t>(i)], 0, i < accepted);
-    if (!slot.levels.empty()) {
-        mean_chance_ += kStep * ((accepted > 0 ? 1 : 0) - mean_chance_);
-        slot.gap = accepted > 0 ? kFirstGap : slot.gap;
+    if (slot.passes > 0) {
+        const double seconds = task.gain->draft_seconds(slot.passes, slot.further_rows) +
+                               row_seconds(task, task.beams->n_beams(), slot.n_drafted);
+        const double gain = accepted - rate(task, 0) * seconds;
+        *mean_gain_ += std::max(kMinStep, 1 / (++n_rounds_ + kPriorRounds)) * (gain - *mean_gain_);
+        gap_ = *mean_gain_ >= 0 ? kFirstGap : std::clamp(gain > 0 ? gap_ / 2 : 2 * gap_, kFirstGap, kLastGap);
     }
     slot.levels.clear();
-    slot.length = search.length();
+    slot.n_drafted = 0;
+    slot.passes = slot.further_rows = 0;
+    slot.length = task.beams->length();
 }
 
 // Levels a second that drafting on has to beat: the run's, or, while that is not known, this round's own, of which
@@ -131,15 +145,16 @@ double BeamDrafter::row_seconds(const DraftTask& task, std::size_t rows, std::si
     return task.gain->target_seconds(static_cast<int>(rows + more)) - task.gain->target_seconds(static_cast<int>(rows));
 }
 
-// Whether a first level is worth a pass of the draft and twice the target's beams as rows; now and then one is tried.
-bool BeamDrafter::begins(const DraftTask& task, Slot& slot) const {
+// Whether rounds that draft have paid of late; now and then one is tried. Before any has, a first level is taken to be
+// twice the target's beams wide.
+bool BeamDrafter::begins(const DraftTask& task) {
     const std::size_t n = task.beams->n_beams();
-    if (mean_chance_ >=
-        rate(task, 0) * (task.gain->draft_seconds(1, static_cast<double>(n) - 1) + row_seconds(task, n, 2 * n)))
-        return true;
-    if (++slot.rounds_without < slot.gap) return false;
-    slot.rounds_without = 0;
-    slot.gap = std::min(2 * slot.gap, kLastGap);
+    if (!mean_gain_)
+        mean_gain_ = kFirstChance - rate(task, 0) * (task.gain->draft_seconds(1, static_cast<double>(n) - 1) +
+                                                     row_seconds(task, n, 2 * n));
+    if (*mean_gain_ >= 0) return true;
+    if (++rounds_without_ < gap_) return false;
+    rounds_without_ = 0;
     return true;
 }
 
@@ -281,7 +296,7 @@ BeamDrafter::Level BeamDrafter::level_behind(const DraftTask& task, std::span<co
 
 void BeamDrafter::draft(const DraftTask& task, Slot& slot) {
     const BeamSearch& search = *task.beams;
-    learn(search, slot);
+    learn(task, slot);
     // The target's own token ends each round, and the last one is never drafted.
     const int context = model_.config().max_positions - static_cast<int>(task.tokens.size()) - search.length() + 1;
     const int most = std::min({kMaxLevels, search.max_new_tokens() - search.length() - 1, context});
@@ -289,7 +304,7 @@ void BeamDrafter::draft(const DraftTask& task, Slot& slot) {
         task.draft->end = DraftEnd::budget;
         return;
     }
-    if (!begins(task, slot)) {
+    if (!begins(task)) {
         task.draft->end = DraftEnd::rule;
         return;
     }
@@ -298,6 +313,16 @@ void BeamDrafter::draft(const DraftTask& task, Slot& slot) {
         slot.tree.emplace(task.slot, static_cast<int>(task.tokens.size()) - 1, model_.cache().shape().capacity);
     }
     Level level = first_level(task, slot);
+    slot.passes = 1 - task.draft->passes; // and what is added below
+    slot.further_rows = static_cast<int>(search.running().size()) - 1 - task.draft->further_rows;
+    draft_levels(task, slot, std::move(level), most);
+    slot.passes += task.draft->passes;
+    slot.further_rows += task.draft->further_rows;
+    slot.n_drafted = task.draft->tokens.size();
+}
+
+void BeamDrafter::draft_levels(const DraftTask& task, Slot& slot, Level level, int most) {
+    const BeamSearch& search = *task.beams;
     double reach = 1, expected = 0;
     task.draft->end = DraftEnd::cap;
     for (int depth = 1; depth <= most; ++depth) {

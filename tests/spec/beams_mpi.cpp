@@ -38,7 +38,6 @@ TEST(Beams, AreThoseOfTransformersForEveryFamily) {
 }
 
 TEST(Beams, WithADraftAreThoseWithoutForEveryFamily) {
-    if (const std::string why = lacking_on_torch(kRowBits); !why.empty()) GTEST_SKIP() << why;
     Ranks ranks;
     BeamCounts counts;
     for (const GoldenBeamModel& model : golden_beam_models(ranks.replica->size() == 1 ? 7 : 11)) {
@@ -58,6 +57,27 @@ TEST(Beams, WithADraftAreThoseWithoutForEveryFamily) {
         }
     }
     if (ranks.coordinates()) expect_saved_rounds(counts);
+}
+
+// Tries get rarer across texts, and what they cost does not depend on the texts' number.
+TEST(Beams, WhereRowsAreDearNextToNothingIsDrafted) {
+    Ranks ranks;
+    const GoldenBeamModel model = golden_beam_models(27).at(0);
+    if (!fits(model, ranks.replica->size())) GTEST_SKIP() << "fewer heads than ranks";
+    TestPair pair(model.directory / "target", model.directory / "draft", beam_options(ranks.options(), model, 1),
+                  ranks.replica.get());
+    const auto drafter = spec::make_beam_drafter(pair.draft.decoder, {pair.limits(), pair.clock, 1});
+    RunOptions run = beam_run(1);
+    run.costs = costs_of_rows(0.5, 0.5);
+    std::int64_t rounds = 0, passes = 0;
+    for (const Completion& each : pair.run(requests_of(model.cases.at(0)), run, drafter.get())) {
+        rounds += each.stats.rounds;
+        passes += each.stats.draft_passes;
+    }
+    if (!ranks.coordinates()) return;
+    EXPECT_GT(rounds, 60);
+    EXPECT_GT(passes, 0);
+    EXPECT_LE(passes, 6) << "after 8 rounds, 16, 32, ...";
 }
 
 } // namespace beams_mpi

@@ -117,12 +117,12 @@ struct BeamCounts {
     std::int64_t rounds = 0, plain_rounds = 0, drafted = 0, accepted = 0;
 };
 
-// The same texts, scores and order, to the bit.
+// The same texts, scores and order, to the bit but of torch, whose rows depend on those beside them.
 inline void expect_same_beams(const std::vector<spec::Completion>& drafted, const std::vector<spec::Completion>& plain,
                               const std::vector<GoldenBeams>& cases, BeamCounts& counts) {
     EXPECT_EQ(drafted.size(), plain.size());
     for (std::size_t i = 0; i < std::min(drafted.size(), plain.size()); ++i) {
-        expect_found(drafted[i].found, plain[i].found, 0, cases[i].name);
+        expect_found(drafted[i].found, plain[i].found, on_torch() ? kScoreTolerance : 0, cases[i].name);
         counts.rounds += drafted[i].stats.rounds;
         counts.plain_rounds += plain[i].stats.rounds;
         counts.drafted += drafted[i].stats.drafted_levels;
