@@ -14,6 +14,7 @@ dist::Slice vocab_slice(const ModelConfig& config, int tp_rank, int tp_size) {
 
 std::string what_needs_cpu(const ModelConfig& config, OtherDevice device) {
     if (config.is_latent()) return "latent attention";
+    if (config.quantization) return "quantised weights";
     if (device == OtherDevice::torch) return "";
     if (config.positions == Positions::alibi && !config.scaled_alibi) return "ALiBi as BLOOM has it";
     if (config.n_expert_layers() > 0) return "experts";
