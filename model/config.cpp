@@ -40,9 +40,9 @@ void refuse_unsupported(const Fields& fields) {
          {"partial_rotary_factor", "rotary_pct", "logit_scale", "logits_scaling", "embedding_multiplier",
           "residual_multiplier", "scale_emb"}},
         {nullptr,
-         {"sliding_window", "layer_types", "attention_chunk_size", "rotary_dim", "rope_scaling", "quantization_config",
-          "compression_config", "final_logit_softcapping", "attn_logit_softcapping", "query_pre_attn_scalar",
-          "attention_multiplier", "scale_depth", "dim_model_base", "no_rope_layers"}},
+         {"sliding_window", "layer_types", "attention_chunk_size", "rotary_dim", "rope_scaling", "compression_config",
+          "final_logit_softcapping", "attn_logit_softcapping", "query_pre_attn_scalar", "attention_multiplier",
+          "scale_depth", "dim_model_base", "no_rope_layers"}},
     };
     for (const auto& [neutral, names] : by_neutral_value) {
         for (const std::string& name : names) {
@@ -183,6 +183,7 @@ ModelConfig read_config(const Json& json, const std::string& file) {
     refuse_unsupported(fields);
     refuse_absurd_size(fields, config);
     config.stored_type = read_weight_type(fields);
+    config.quantization = read_quantization(json, file);
     return config;
 }
 

@@ -6,9 +6,12 @@
 // nothing there, and nothing here.
 #pragma once
 
+#include "model/checkpoint/quantized.h"
+
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -220,6 +223,7 @@ struct ModelConfig {
     int head_size = 0; // outputs of a draft head that knows fewer tokens than it reads; 0: vocab_size
     bool tied_embeddings = false;
     WeightType stored_type = WeightType::float32; // what the config says the file holds
+    std::optional<Quantization> quantization;     // of matrices of the layers, all or some
     std::int64_t bos_token_id = -1;               // -1: none
     std::vector<std::int64_t> eos_token_ids;
     // Of an encoder-decoder model: what its decoder's text begins with, where a request says nothing else.

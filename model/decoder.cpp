@@ -16,6 +16,7 @@ std::string what_needs_cpu(const ModelConfig& config, OtherDevice device) {
     if (config.is_latent()) return "latent attention";
     if (config.n_linear_layers() > 0) return "linear attention";
     if (config.gated_attention) return "a gate on what is attended";
+    if (config.quantization) return "quantised weights";
     if (device == OtherDevice::torch) return "";
     if (config.positions == Positions::alibi && !config.scaled_alibi) return "ALiBi as BLOOM has it";
     if (config.n_expert_layers() > 0) return "experts";

@@ -10,6 +10,7 @@
 #include <initializer_list>
 #include <limits>
 #include <stdexcept>
+#include <utility>
 
 namespace entrodraft::model {
 namespace {
@@ -37,14 +38,25 @@ std::uint64_t gpu_matrix_bytes(MatrixShape shape, WeightType type) {
            (has_8_bits ? product({shape.outputs, sizeof(float)}) : 0);
 }
 
+std::uint64_t packed_bytes(MatrixShape shape, PackedFormat format) {
+    PackedMatrix matrix(shape.outputs, shape.inputs, WeightType::float32, 1);
+    matrix.hold_as(std::move(format));
+    return matrix.bytes();
+}
+
 void add_weights(const ModelConfig& config, const RunShape& run, RankNeeds& needs) {
     const ShardShapes shapes = shapes_of(config, needs.shard);
     const auto add = [&](MatrixShape shape, int times, WeightType type) {
         if (shape.outputs == 0 || shape.inputs == 0) return;
-        const std::uint64_t bytes = run.on_gpu
-                                        ? gpu_matrix_bytes(shape, type)
-                                        : PackedMatrix(shape.outputs, shape.inputs, type, 1, shape.first_input).bytes();
+        const std::uint64_t bytes =
+            run.on_gpu ? gpu_matrix_bytes(shape, type) : packed_bytes(shape, format_of(type, shape.first_input));
         needs.weight_bytes += static_cast<std::uint64_t>(times) * bytes;
+    };
+    // Of a layer: quantised, where the file is.
+    const auto add_layer = [&](MatrixShape shape, int times) {
+        if (!config.quantization || shape.outputs == 0 || shape.inputs == 0) return add(shape, times, run.type);
+        needs.weight_bytes +=
+            static_cast<std::uint64_t>(times) * packed_bytes(shape, format_of(*config.quantization, shape.first_input));
     };
     add(shapes.embedding, 1, run.on_gpu ? cache_type(config, run) : run.type);
     if (run.on_gpu && config.tied_embeddings && bytes_of(run.type) == 1) add(shapes.embedding, 1, run.type);
@@ -56,27 +68,28 @@ void add_weights(const ModelConfig& config, const RunShape& run, RankNeeds& need
     add(shapes.residual_output, config.fusion.n_residual_blocks, run.type);
     const int n_attention_layers = config.n_attention_layers();
     if (n_attention_layers > 0) {
-        add(shapes.first_qkv, 1, run.type);
-        add(shapes.layer.qkv, n_attention_layers - 1, run.type);
+        add_layer(shapes.first_qkv, 1);
+        add_layer(shapes.layer.qkv, n_attention_layers - 1);
     }
     for (const MatrixShape& shape : {shapes.layer.linear_in, shapes.layer.linear_output})
-        add(shape, config.n_linear_layers(), run.type);
+        add_layer(shape, config.n_linear_layers());
     for (const MatrixShape& shape : {shapes.layer.output, shapes.layer.query_up, shapes.layer.cross_query,
                                      shapes.layer.cross_key_value, shapes.layer.cross_output})
-        add(shape, n_attention_layers, run.type);
-    for (const MatrixShape& shape : {shapes.layer.absorb, shapes.layer.expand})
-        add(shape, config.n_layers * needs.shard.n_query_heads(), run.type);
+        add_layer(shape, n_attention_layers);
+    const int n_heads = config.n_layers * needs.shard.n_query_heads();
+    add(shapes.layer.absorb, n_heads, config.quantization ? WeightType::float32 : run.type);
+    add_layer(shapes.layer.expand, n_heads);
     const int n_expert_layers = config.n_expert_layers(), n_mlp_layers = config.n_layers - n_expert_layers;
-    add(shapes.layer.down, n_mlp_layers, run.type);
+    add_layer(shapes.layer.down, n_mlp_layers);
     for (MatrixShape shape : {shapes.layer.gate, shapes.layer.up}) {
         if (run.on_gpu && config.gated_mlp) shape.outputs = static_cast<int>(in_units(shape.outputs, gpu::kGateGroup));
-        add(shape, n_mlp_layers, run.type);
+        add_layer(shape, n_mlp_layers);
     }
     add(shapes.layer.router, n_expert_layers, WeightType::float32);
     for (const MatrixShape& shape : {shapes.layer.shared_gate, shapes.layer.shared_up, shapes.layer.shared_down})
-        add(shape, n_expert_layers, run.type);
+        add_layer(shape, n_expert_layers);
     for (const MatrixShape& shape : {shapes.layer.expert_gate, shapes.layer.expert_up, shapes.layer.expert_down})
-        add(shape, n_expert_layers * config.experts.n_experts, run.type);
+        add_layer(shape, n_expert_layers * config.experts.n_experts);
     needs.weight_bytes += product({shapes.floats, sizeof(float)});
 }
 

@@ -4,6 +4,7 @@
 #include "model/checkpoint/bad_file.h"
 #include "model/checkpoint/json_file.h"
 #include "model/checkpoint/mapped_file.h"
+#include "model/checkpoint/quantized.h"
 
 #include <algorithm>
 #include <array>
@@ -113,17 +114,20 @@ Checkpoint Checkpoint::open(const std::filesystem::path& directory) {
     }
     Checkpoint checkpoint;
     checkpoint.where_ = directory;
+    checkpoint.add_directory(directory);
+    const auto config = directory / "config.json";
+    if (!file_exists(config)) return checkpoint;
+    if (const auto quantization = read_quantization(read_object(config), config.string()))
+        join_quantized(*quantization, checkpoint.tensors_);
+    return checkpoint;
+}
+
+void Checkpoint::add_directory(const std::filesystem::path& directory) {
     for (const char* single : {"model.safetensors", "pytorch_model.bin"}) {
         const auto file = directory / single;
         const auto index = directory / (std::string(single) + ".index.json");
-        if (file_exists(file)) {
-            checkpoint.add(file);
-            return checkpoint;
-        }
-        if (file_exists(index)) {
-            checkpoint.add_shards(directory, index);
-            return checkpoint;
-        }
+        if (file_exists(file)) return add(file);
+        if (file_exists(index)) return add_shards(directory, index);
     }
     throw BadFile(directory.string() + ": neither model.safetensors nor pytorch_model.bin nor an index of either is " +
                   "there" + other_weights(directory));

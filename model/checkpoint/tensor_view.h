@@ -16,8 +16,10 @@
 namespace entrodraft::model {
 
 class MappedFile;
+struct QuantizedMatrix;
 
-enum class DiskType { float32, float16, bfloat16, generated, other }; // generated: in no file
+// generated: in no file; quantized: made up of several tensors (quantized.h).
+enum class DiskType { float32, float16, bfloat16, generated, quantized, other };
 
 // By the names that safetensors uses; in safetensors.cpp.
 DiskType disk_type(std::string_view dtype);
@@ -31,7 +33,9 @@ struct TensorView {
     std::vector<std::int64_t> shape;  // [] is one element; row-major
     std::span<const std::byte> bytes; // not necessarily aligned; none of a generated one
     const std::string* file = nullptr;
-    GeneratedValues generated = {}; // of DiskType::generated
+    GeneratedValues generated = {};                        // of DiskType::generated
+    std::shared_ptr<const QuantizedMatrix> quantized = {}; // of DiskType::quantized, whose codes `bytes` are
+    bool is_part = false;                                  // of such a tensor, by which it is read
 };
 
 // What one file holds. The names are distinct.

@@ -70,6 +70,9 @@ std::unique_ptr<Decoder> load_cpu_decoder(const Checkpoint& checkpoint, const Mo
                                           const DecoderOptions& options, dist::Communicator& tp, ThreadTeam& team) {
     if (options.weight_type == WeightType::float8)
         throw std::invalid_argument("float8 weights are for GPUs; CPUs have int8 and int4");
+    if (config.quantization && (options.weight_type == WeightType::int8 || options.weight_type == WeightType::int4))
+        throw std::invalid_argument("the checkpoint is quantised already: leave --dtype " +
+                                    to_string(options.weight_type) + " out; its other matrices have auto's type");
     return std::make_unique<CpuDecoder>(checkpoint, prepare_decoder(checkpoint, config, options, tp), options, tp,
                                         team);
 }

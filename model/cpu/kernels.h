@@ -16,24 +16,28 @@ inline constexpr int kLanes = 16;              // outputs of a unit; outputs are
 inline constexpr int kMaxQueries = 6;          // queries of one attention call
 inline constexpr int kMaxInt8Inputs = 1 << 17; // of 8-bit weights: 127 * 128 * inputs stays below 2^31
 
-// Weights whose scales are those of an output and some inputs: w = scale * code.
+// Weights whose scales are those of an output and some inputs: w = scale * (code - zero).
 struct WeightGroups {
-    int size = 0; // inputs that share a scale: a power of two from 16 to kLinearPiece; 0: no groups
-    int lead = 0; // inputs of the first group that lie before the first of k; below size
+    int size = 0;             // inputs that share a scale: a power of two from 16 to kLinearPiece; 0: no groups
+    int lead = 0;             // inputs of the first group that lie before the first of k; below size
+    bool wide_scales = false; // float32; else bfloat16
+    bool has_zeros = false;   // as the scales are; else all are 0
+    friend bool operator==(const WeightGroups&, const WeightGroups&) = default;
 };
 
-// What a unit of grouped weights of k inputs consists of.
+// What a unit of grouped weights of k inputs consists of: scales [groups][16], filled up to whole lines, as many zeros,
+// where there are any, and lines of codes.
 struct GroupedUnit {
     constexpr GroupedUnit(WeightGroups of, int k, int inputs_of_line)
-        : groups((of.lead + k + of.size - 1) / of.size), group_lines(of.size / inputs_of_line) {}
-    constexpr std::size_t scale_bytes() const { // bfloat16 [groups][16], in whole lines
-        return static_cast<std::size_t>((groups + 1) / 2) * 4 * kLanes;
-    }
-    constexpr std::size_t bytes() const {
-        return scale_bytes() + static_cast<std::size_t>(groups) * static_cast<std::size_t>(group_lines) * 4 * kLanes;
-    }
+        : groups((of.lead + k + of.size - 1) / of.size), group_lines(of.size / inputs_of_line),
+          scale_lines(of.wide_scales ? groups : (groups + 1) / 2), zero_lines(of.has_zeros ? scale_lines : 0) {}
+    constexpr std::size_t zeros() const { return bytes_of_lines(scale_lines); } // where they begin
+    constexpr std::size_t codes() const { return bytes_of_lines(scale_lines + zero_lines); }
+    constexpr std::size_t bytes() const { return codes() + bytes_of_lines(groups * group_lines); }
+    static constexpr std::size_t bytes_of_lines(int lines) { return static_cast<std::size_t>(lines) * 4 * kLanes; }
     int groups;
     int group_lines; // of codes, of each
+    int scale_lines, zero_lines;
 };
 
 // How linear lays out activations for itself (see LinearArgs::scratch).
@@ -62,14 +66,16 @@ struct LaneStats {
 // the last line is filled up with weights of zero: float32 [k][16], bfloat16 [k / 2][16][2], float16 [k / 2][2][16] and
 // int8 [k / 4][16][4], where a weight w is stored as w + 128.
 //
-// A unit of int4 (GroupedUnit) begins with its groups' scales; then come their lines, [inputs / 8][16][4], where byte i
-// of an output holds the code of input i in its lower half and that of input i + 4 in its upper, each with its sign.
-// Inputs are the groups' lead, k, and what fills the last group; x is 0 before and behind k.
+// Of grouped weights a unit is a GroupedUnit, whose inputs are the groups' lead, k, and what fills the last group; x is
+// 0 before and behind k. Lines are for int4 [inputs / 8][16][4], where byte i of an output holds the code of input i in
+// its lower half and that of input i + 4 in its upper, each with its sign, for int8 as above, and for float8 (e4m3)
+// [inputs / 4][4][16].
 struct LinearArgs {
     const void* w = nullptr; // [units][lines], 64-byte aligned
     WeightType type = WeightType::float32;
-    const float* scales = nullptr; // [16 * units], int8 only
-    WeightGroups groups = {};      // int4 only
+    const float* scales = nullptr;       // [16 * units], of int8 without groups
+    WeightGroups groups = {};            // int4, int8, float8
+    const std::int32_t* order = nullptr; // [k], of groups without a lead: input i is multiplied with x[order[i]]
     int k = 0;
     int units = 0;
     const float* x = nullptr;

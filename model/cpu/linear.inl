@@ -83,6 +83,8 @@ void lay_out(const LinearArgs& a) {
             int i = 0;
             for (; i < lead; ++i)
                 to[i] = 0;
+            for (; a.order && i < count; ++i)
+                to[i] = from[a.order[k + i] - k];
             for (; i + kWidth <= count; i += kWidth)
                 *reinterpret_cast<Vec*>(to + i) = *reinterpret_cast<const Vec*>(from + i);
             for (; i < count; ++i)
@@ -294,6 +296,7 @@ void linear(const LinearArgs& a) {
     case WeightType::float16:
         return linear_typed<Float16>(a);
     case WeightType::int8:
+        if (a.groups.size > 0) return linear_int8_groups(a);
 #if defined(__AVX512VNNI__)
         return linear_int8(a);
 #else
@@ -302,7 +305,7 @@ void linear(const LinearArgs& a) {
     case WeightType::int4:
         return linear_int4(a);
     case WeightType::float8:
-        return; // of GPUs alone: load_cpu_decoder refuses it
+        return linear_float8(a);
     }
 }
 

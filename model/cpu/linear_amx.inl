@@ -43,7 +43,9 @@ struct Tiling {
     int rows = 0;   // of a tile; the last may hold less
     int blocks = 0; // of 64 inputs
     char* digits = nullptr;
-    float* facts = nullptr; // [rows][4]
+    float* facts = nullptr;      // [rows][4]
+    float* group_sums = nullptr; // [rows][n_groups], of groups that have zeros
+    int n_groups = 0;
 
     std::size_t tile_bytes() const { return static_cast<std::size_t>(rows) * kDigits * kPlaneBytes; }
     char* digits_at(int tile, int block) const {
@@ -59,15 +61,17 @@ Tiling tiling_of(const LinearArgs& a) {
     Tiling t;
     t.tiles = (a.rows + kTileRows - 1) / kTileRows;
     t.rows = (a.rows + t.tiles - 1) / t.tiles;
-    const int inputs = a.groups.size > 0 ? unit_of(a).groups * a.groups.size : a.k;
+    const int size = a.groups.size, inputs = size > 0 ? (a.groups.lead + a.k + size - 1) / size * size : a.k;
     t.blocks = (inputs + kTileInputs - 1) / kTileInputs;
     t.facts = a.scratch;
-    const auto behind = reinterpret_cast<std::uintptr_t>(a.scratch + a.rows * (kDigits + 1));
+    t.group_sums = a.scratch + a.rows * (kDigits + 1);
+    t.n_groups = a.groups.has_zeros ? inputs / size : 0;
+    const auto behind = reinterpret_cast<std::uintptr_t>(t.group_sums + a.rows * t.n_groups);
     t.digits = reinterpret_cast<char*>((behind + kLineBytes - 1) / kLineBytes * kLineBytes);
     return t;
 }
 
-void lay_out_tiles(const LinearArgs& a, const Tiling& t) {
+void lay_out_tiles(const LinearArgs& a, const Tiling& t, float times) {
     const __m512i ones = _mm512_set1_epi8(1);
     const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     for (int r = 0; r < a.rows; ++r) {
@@ -75,9 +79,13 @@ void lay_out_tiles(const LinearArgs& a, const Tiling& t) {
         const Int8Scale scale = scale_of_row(x, a.k);
         __m512i digit_sums = _mm512_setzero_si512();
         for (int k = 0; k < t.blocks * kTileInputs; k += kWidth) {
-            const int at = k - a.groups.lead; // of x
-            const __m512i words = digits_of(x + at, lanes_between(-at, a.k - at), scale.there);
+            const __m512i words = digits_of(inputs_of(a, x, k - a.groups.lead), scale.there);
             digit_sums = _mm512_dpbusd_epi32(digit_sums, ones, words);
+            if (t.n_groups > 0 && (k + kWidth) % a.groups.size == 0) {
+                if (k < t.n_groups * a.groups.size)
+                    t.group_sums[r * t.n_groups + k / a.groups.size] = DigitSums(digit_sums).value() * times;
+                digit_sums = _mm512_setzero_si512();
+            }
             alignas(64) char planes[kLineBytes];
             _mm512_store_si512(planes, _mm512_maskz_permutexvar_epi32(0xffff, order, words));
             char* to = t.digits_at(r / t.rows, k / kTileInputs) +
@@ -85,7 +93,7 @@ void lay_out_tiles(const LinearArgs& a, const Tiling& t) {
             for (std::size_t d = 0; d < kDigits; ++d)
                 __builtin_memcpy(to + d * kPlaneBytes, planes + d * kWidth, kWidth);
         }
-        put_facts(t.facts + r * (kDigits + 1), digit_sums, scale.back);
+        put_facts(t.facts + r * (kDigits + 1), digit_sums, scale.back / times);
     }
 }
 
@@ -170,7 +178,7 @@ int multiply_units(const LinearArgs& a, const Tiling& t, int unit) {
     return two ? 2 : 1;
 }
 
-// ---- 4 bits: what the rows' digits sum up over a group is scaled, and added up in vectors ----
+// ---- groups: what the rows' digits sum up over a group is scaled, and added up in vectors ----
 
 // Tiles of weights hold as many inputs as a group, up to 64.
 int tile_inputs(const LinearArgs& a) {
@@ -178,11 +186,12 @@ int tile_inputs(const LinearArgs& a) {
 }
 
 // The codes of a tile of a unit, from its lines on: 4 inputs of 16 outputs in each row.
-ALWAYS_INLINE void unpack_codes(const char* lines, int count, char* out) {
-    for (int line = 0; line < count; ++line, lines += kLineBytes, out += 2 * kLineBytes) {
-        const CodeBytes codes = codes_of<true>(lines);
-        _mm512_store_si512(out, codes.low);
-        _mm512_store_si512(out + kLineBytes, codes.high);
+template <typename Bytes> ALWAYS_INLINE void unpack_codes(const char* lines, int count, char* out) {
+    for (int line = 0; line < count; ++line, lines += kLineBytes) {
+        __m512i codes[Bytes::kWords];
+        Bytes::template load<true>(lines, codes);
+        for (int word = 0; word < Bytes::kWords; ++word, out += kLineBytes)
+            _mm512_store_si512(out, codes[word]);
     }
 }
 
@@ -213,15 +222,16 @@ ALWAYS_INLINE void multiply_codes(const Tiling& t, int tile, int k, const TileWe
 // As tiles_block: kTiles tiles of rows, kUnits units, one of the two by one. A step is a tile's inputs; the codes of
 // the next are unpacked before, and the sums of the group before it scaled behind, so that what is stored has time to
 // get to where tiles and vectors are loaded from.
-template <int kTiles, int kUnits> void group_tiles_block(const LinearArgs& a, const Tiling& t, int unit, int tile) {
+template <typename Bytes, int kTiles, int kUnits>
+void group_tiles_block(const LinearArgs& a, const Tiling& t, int unit, int tile) {
     constexpr int kSums = kTiles * kUnits;
     static_assert(kSums <= 4 && (kTiles == 1 || kUnits == 1));
-    const GroupedUnit of = unit_of(a);
+    const GroupedUnit of(a.groups, a.k, Bytes::kInputs);
     const std::size_t unit_bytes = of.bytes();
-    const int inputs = tile_inputs(a), lines = inputs / 8, group_steps = a.groups.size / inputs;
+    const int inputs = tile_inputs(a), lines = inputs / Bytes::kInputs, group_steps = a.groups.size / inputs;
     const int steps = of.groups * group_steps;
     const char* begin = static_cast<const char*>(a.w) + static_cast<std::size_t>(unit) * unit_bytes;
-    const char* codes = begin + of.scale_bytes();
+    const char* codes = begin + of.codes();
     alignas(64) TileWeights weights[2][kUnits];
     alignas(64) TileSums parts[2][kSums] = {};
     Vec sums[kSums][kTileRows] = {};
@@ -231,17 +241,23 @@ template <int kTiles, int kUnits> void group_tiles_block(const LinearArgs& a, co
         for (std::size_t u = 0; u < kUnits; ++u) {
             for (int line = 0; line < lines; ++line)
                 __builtin_prefetch(ahead + u * unit_bytes + line * kLineBytes);
-            unpack_codes(from + u * unit_bytes, lines, weights[step % 2][u]);
+            unpack_codes<Bytes>(from + u * unit_bytes, lines, weights[step % 2][u]);
         }
     };
     const auto add = [&](int group) {
 #pragma GCC unroll 4
         for (int s = 0; s < kSums; ++s) {
-            const Vec scale = group_scales(begin + static_cast<std::size_t>(s % kUnits) * unit_bytes, group, 0);
+            const char* facts = begin + static_cast<std::size_t>(s % kUnits) * unit_bytes;
+            const Vec scale = group_facts(a, facts, group, 0);
+            Vec zero = {};
+            if (a.groups.has_zeros) zero = group_facts(a, facts + of.zeros(), group, 0);
+            const int first = (tile + s / kUnits) * t.rows;
 #pragma GCC unroll 8
             for (int r = 0; r < kTileRows; ++r) {
                 const auto sum = [&](int d) { return _mm512_load_si512(parts[group % 2][s][r * kDigits + d]); };
-                sums[s][r] += group_value(sum(0), sum(1), sum(2)) * scale;
+                const bool has_sum = a.groups.has_zeros && r < t.rows && first + r < a.rows;
+                const float x_sum = has_sum ? t.group_sums[(first + r) * t.n_groups + group] : 0.0f;
+                add_group(sums[s][r], group_value(sum(0), sum(1), sum(2)), zero, x_sum, scale);
             }
         }
     };
@@ -259,20 +275,20 @@ template <int kTiles, int kUnits> void group_tiles_block(const LinearArgs& a, co
     for (int s = 0; s < kSums; ++s) {
         const int first = (tile + s / kUnits) * t.rows, count = a.rows - first < t.rows ? a.rows - first : t.rows;
         for (int r = 0; r < count; ++r) {
-            Vec whole[1][1] = {{rounded(sums[s][r] * t.facts[(first + r) * (kDigits + 1) + kDigits] / 16)}};
+            Vec whole[1][1] = {{rounded(sums[s][r] * t.facts[(first + r) * (kDigits + 1) + kDigits])}};
             put_outputs<false, 1, 1>(a, unit + s % kUnits, first + r, whole);
         }
     }
 }
 
-int multiply_grouped_units(const LinearArgs& a, const Tiling& t, int unit) {
-    if (t.tiles == 1 && a.units - unit >= 4) return group_tiles_block<1, 4>(a, t, unit, 0), 4;
+template <typename Bytes> int multiply_grouped_units(const LinearArgs& a, const Tiling& t, int unit) {
+    if (t.tiles == 1 && a.units - unit >= 4) return group_tiles_block<Bytes, 1, 4>(a, t, unit, 0), 4;
     for (int tile = 0; tile < t.tiles; tile += 4) {
         const int left = t.tiles - tile;
-        left >= 4   ? group_tiles_block<4, 1>(a, t, unit, tile)
-        : left == 3 ? group_tiles_block<3, 1>(a, t, unit, tile)
-        : left == 2 ? group_tiles_block<2, 1>(a, t, unit, tile)
-                    : group_tiles_block<1, 1>(a, t, unit, tile);
+        left >= 4   ? group_tiles_block<Bytes, 4, 1>(a, t, unit, tile)
+        : left == 3 ? group_tiles_block<Bytes, 3, 1>(a, t, unit, tile)
+        : left == 2 ? group_tiles_block<Bytes, 2, 1>(a, t, unit, tile)
+                    : group_tiles_block<Bytes, 1, 1>(a, t, unit, tile);
     }
     return 1;
 }
@@ -281,7 +297,7 @@ int multiply_grouped_units(const LinearArgs& a, const Tiling& t, int unit) {
 
 void linear_in_tiles(const LinearArgs& a) {
     const Tiling t = tiling_of(a);
-    lay_out_tiles(a, t);
+    lay_out_tiles(a, t, a.type == WeightType::int4 ? Int4Bytes::kTimes : 1);
     const int inputs = tile_inputs(a);
     TileConfig config;
     for (int tile = 0; tile < 8; ++tile) {
@@ -291,7 +307,9 @@ void linear_in_tiles(const LinearArgs& a) {
     }
     __asm__ volatile("ldtilecfg %0" : : "m"(config));
     for (int unit = 0; unit < a.units;)
-        unit += a.type == WeightType::int4 ? multiply_grouped_units(a, t, unit) : multiply_units(a, t, unit);
+        unit += a.type == WeightType::int4 ? multiply_grouped_units<Int4Bytes>(a, t, unit)
+                : a.groups.size > 0        ? multiply_grouped_units<Int8Bytes>(a, t, unit)
+                                           : multiply_units(a, t, unit);
     __asm__ volatile("tilerelease");
 }
 

@@ -54,13 +54,20 @@ Int8Scale scale_of_row(const float* x, int n) {
     return {power_of_two(power), largest < 0x7f800000u ? power_of_two(-power) : __builtin_nanf("")};
 }
 
-// The digits of 16 values, of which those of `lanes` are read and the others are 0: for every 4 a word of low, of
-// middle and of high digits, and a word of zeros.
-ALWAYS_INLINE __m512i digits_of(const float* x, __mmask16 lanes, float there) {
+// Inputs [at, at + 16) of a row, of which those below 0 and from k on are 0.
+ALWAYS_INLINE __m512 inputs_of(const LinearArgs& a, const float* x, int at) {
+    const auto lanes = static_cast<__mmask16>(first_lanes(a.k - at) & ~first_lanes(-at));
+    if (!a.order) return _mm512_maskz_loadu_ps(lanes, x + at);
+    const __m512i from = _mm512_maskz_loadu_epi32(lanes, a.order + at);
+    return _mm512_mask_i32gather_ps(_mm512_setzero_ps(), lanes, from, x, 4);
+}
+
+// The digits of 16 values: for every 4 a word of low, of middle and of high digits, and a word of zeros.
+ALWAYS_INLINE __m512i digits_of(__m512 x, float there) {
     const __m512i bias = _mm512_set1_epi32(0x00808080);
     // Bytes 0 of four words, bytes 1, bytes 2, zeros.
     const __m512i by_digit = _mm512_set4_epi32(-1, 0x0e0a0602, 0x0d090501, 0x0c080400);
-    const __m512 scaled = _mm512_maskz_loadu_ps(lanes, x) * _mm512_set1_ps(there);
+    const __m512 scaled = x * _mm512_set1_ps(there);
     const __m512i whole = _mm512_maskz_cvtps_epi32(0xffff, scaled); // to nearest
     return _mm512_shuffle_epi8(_mm512_xor_si512(_mm512_add_epi32(whole, bias), bias), by_digit);
 }
@@ -85,7 +92,7 @@ void lay_out_digits(const LinearArgs& a) {
         const Int8Scale scale = scale_of_row(x, a.k);
         __m512i digit_sums = _mm512_setzero_si512();
         for (int k = 0; k < a.k; k += kWidth) {
-            const __m512i words = digits_of(x + k, first_lanes(a.k - k), scale.there);
+            const __m512i words = digits_of(inputs_of(a, x, k), scale.there);
             digit_sums = _mm512_dpbusd_epi32(digit_sums, ones, words);
             _mm512_storeu_si512(laid_out(a, k / kPiece, r) + k % kPiece, words);
         }

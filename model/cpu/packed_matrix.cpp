@@ -4,20 +4,24 @@
 #include <fmt/format.h>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 namespace entrodraft::model {
 
 using kernels::kLanes;
 
 PackedMatrix::PackedMatrix(int n, int k, WeightType type, int n_threads, std::int64_t first_input)
-    : n_(n), n_padded_((n + kLanes - 1) / kLanes * kLanes), k_(k), type_(type),
-      parts_(static_cast<std::size_t>(n_threads)) {
-    if (type == WeightType::int4) groups_ = {kInt4Group, static_cast<int>(first_input % kInt4Group)};
-    if (type == WeightType::int8 && k > kernels::kMaxInt8Inputs)
-        throw std::invalid_argument(fmt::format("8-bit weights take up to {} inputs, not {}; choose a 16-bit type",
-                                                kernels::kMaxInt8Inputs, k));
+    : n_(n), n_padded_((n + kLanes - 1) / kLanes * kLanes), k_(k), parts_(static_cast<std::size_t>(n_threads)) {
+    hold_as(format_of(type, first_input));
     for (int thread = 0; thread < n_threads; ++thread)
         parts_[static_cast<std::size_t>(thread)].outputs = dist::even_slice(n_padded_, thread, n_threads, kLanes);
+}
+
+void PackedMatrix::hold_as(PackedFormat format) {
+    format_ = std::move(format);
+    if (has_row_scales() && k_ > kernels::kMaxInt8Inputs)
+        throw std::invalid_argument(fmt::format("8-bit weights take up to {} inputs, not {}; choose a 16-bit type",
+                                                kernels::kMaxInt8Inputs, k_));
 }
 
 std::size_t PackedMatrix::part_bytes(const ThreadPart& part) const {
@@ -25,11 +29,11 @@ std::size_t PackedMatrix::part_bytes(const ThreadPart& part) const {
 }
 
 std::size_t PackedMatrix::scale_bytes(const ThreadPart& part) const {
-    return type_ == WeightType::int8 ? static_cast<std::size_t>(part.outputs.size()) * sizeof(float) : 0;
+    return has_row_scales() ? static_cast<std::size_t>(part.outputs.size()) * sizeof(float) : 0;
 }
 
 std::size_t PackedMatrix::unit_bytes() const {
-    return unit_bytes_of(type_, groups_, k_);
+    return unit_bytes_of(format_, k_);
 }
 
 std::size_t PackedMatrix::bytes() const {
@@ -66,7 +70,7 @@ void PackedMatrix::load(std::span<const MatrixPart> stacked, int thread) {
         StoredWeights rows[kLanes];
         for (int lane = 0; lane < kLanes; ++lane)
             rows[lane] = stored_row(stacked, first + lane);
-        pack_unit(type_, groups_, rows, k_, scales, unit);
+        pack_unit(format_, rows, k_, scales, unit);
         scales += kLanes;
         unit += unit_bytes();
     }
@@ -76,9 +80,10 @@ kernels::LinearArgs PackedMatrix::arguments(const ThreadPart& part, const float*
                                             float* y, std::size_t y_stride, float* scratch) const {
     kernels::LinearArgs args;
     args.w = part.data + scale_bytes(part);
-    args.type = type_;
+    args.type = format_.type;
     args.scales = reinterpret_cast<const float*>(part.data);
-    args.groups = groups_;
+    args.groups = format_.groups;
+    args.order = format_.order.empty() ? nullptr : format_.order.data();
     args.k = k_;
     args.units = static_cast<int>(part.outputs.size() / kLanes);
     args.x = x;
@@ -117,9 +122,9 @@ void PackedMatrix::read_output(int output, dist::Slice range, float* out) const 
     for (const ThreadPart& part : parts_) {
         if (!part.outputs.contains(output)) continue;
         const auto at = static_cast<std::size_t>(output - part.outputs.begin);
-        const float scale = type_ == WeightType::int8 ? reinterpret_cast<const float*>(part.data)[at] : 0.0f;
+        const float scale = has_row_scales() ? reinterpret_cast<const float*>(part.data)[at] : 0.0f;
         const std::byte* unit = part.data + scale_bytes(part) + at / kLanes * unit_bytes();
-        unpack_row({type_, groups_, k_, unit}, static_cast<int>(at % kLanes), scale, range, out + range.begin);
+        unpack_row({format_, k_, unit}, static_cast<int>(at % kLanes), scale, range, out + range.begin);
         return;
     }
 }

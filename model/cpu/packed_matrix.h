@@ -19,11 +19,9 @@
 
 namespace entrodraft::model {
 
-inline constexpr int kInt4Group = 64; // inputs that share a scale
-
 // What a thread's scratch is to be as large as, for matrices of up to k inputs.
 constexpr int scratch_inputs(int k) {
-    return k + kInt4Group - 1; // with a lead
+    return k + kernels::kLinearPiece - 1; // with a lead
 }
 
 // Rows `outputs` and columns `inputs` of a stored [out][in] matrix. Without a tensor: as many rows of zeros.
@@ -41,6 +39,9 @@ class PackedMatrix {
     // k begin in a stored row whose scales are those of groups of inputs. Throws std::invalid_argument where int8
     // cannot take so many inputs.
     PackedMatrix(int n, int k, WeightType type, int n_threads, std::int64_t first_input = 0);
+
+    // In place of what the type calls for; before a WeightArena takes it. Throws as above.
+    void hold_as(PackedFormat format);
 
     int n() const { return n_; }
     int n_padded() const { return n_padded_; } // what a row of results must have room for
@@ -69,8 +70,9 @@ class PackedMatrix {
     friend class WeightArena;
     struct ThreadPart {
         dist::Slice outputs;
-        std::byte* data = nullptr; // int8: a float's scale an output, then the units; else the units alone
+        std::byte* data = nullptr; // ungrouped int8: a float's scale an output, then the units; else the units alone
     };
+    bool has_row_scales() const { return format_.type == WeightType::int8 && format_.groups.size == 0; }
     std::size_t scale_bytes(const ThreadPart& part) const;
     std::size_t unit_bytes() const;
     std::size_t part_bytes(const ThreadPart& part) const;
@@ -80,8 +82,7 @@ class PackedMatrix {
     int n_ = 0;
     int n_padded_ = 0;
     int k_ = 0;
-    WeightType type_ = WeightType::float32;
-    kernels::WeightGroups groups_;
+    PackedFormat format_;
     std::vector<ThreadPart> parts_;
 };
 

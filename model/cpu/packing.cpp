@@ -5,6 +5,7 @@
 
 #include "model/checkpoint/bad_file.h"
 #include "model/checkpoint/half.h"
+#include "model/checkpoint/quantized.h"
 
 #include <algorithm>
 #include <bit>
@@ -84,6 +85,9 @@ void convert_from(const TensorView& tensor, std::int64_t first, std::int64_t str
     case DiskType::generated:
         read_generated(tensor.generated, first, stride, count, values);
         return convert<Float32Format, To>(reinterpret_cast<const std::byte*>(values), 4, count, out);
+    case DiskType::quantized:
+        read_quantized(tensor, first, stride, count, values);
+        return convert<Float32Format, To>(reinterpret_cast<const std::byte*>(values), 4, count, out);
     case DiskType::other:
         break;
     }
@@ -100,6 +104,7 @@ bool lies_as(const StoredWeights& row, WeightType type) {
     case DiskType::bfloat16:
         return type == WeightType::bfloat16;
     case DiskType::generated:
+    case DiskType::quantized:
     case DiskType::other:
         break;
     }
@@ -153,6 +158,7 @@ float largest_magnitude(const StoredWeights& row) {
     case DiskType::bfloat16:
         return largest_of<BFloat16Format, std::uint16_t>(from, step * 2, row.inputs);
     case DiskType::generated:
+    case DiskType::quantized:
     case DiskType::other:
         break;
     }
@@ -164,6 +170,8 @@ float largest_magnitude(const StoredWeights& row) {
 float scale_of(const StoredWeights& row) {
     constexpr float kMax = 127;
     using Limits = std::numeric_limits<float>;
+    if (row.tensor && row.tensor->type == DiskType::quantized)
+        return row.tensor->quantized->scale(row.first / row.tensor->quantized->inputs, 0);
     const float scale = row.tensor ? largest_magnitude(row) / kMax : 0;
     if (!(scale <= Limits::max())) return Limits::quiet_NaN();
     return scale >= Limits::min() ? scale : 0;
@@ -277,6 +285,12 @@ const std::byte* fetch(WeightType type, const StoredWeights& row, int input, int
         convert_from<Float16Format>(*row.tensor, first, row.stride, count, to);
         break;
     case WeightType::int8:
+        if (row.tensor->type == DiskType::quantized) {
+            const QuantizedMatrix& matrix = *row.tensor->quantized;
+            for (int i = 0; i < count; ++i)
+                to[i] = static_cast<std::byte>(matrix.code(first / matrix.inputs, first % matrix.inputs + i) + 128);
+            break;
+        }
         convert_from<Float32Format>(*row.tensor, first, row.stride, count,
                                     reinterpret_cast<std::byte*>(staging.floats));
         quantise(staging.floats, count, scale, reinterpret_cast<std::uint8_t*>(to));
@@ -292,44 +306,109 @@ int lines_of(WeightType type, int k) {
     return (k + inputs_of_line(type) - 1) / inputs_of_line(type);
 }
 
-// The groups of one output: their scales go to scales[groups], kLanes apart, and their codes, two to a byte as a line
-// has them, to `codes`.
-void pack_groups(WeightGroups groups, const StoredWeights& row, int k, std::uint16_t* scales, std::uint8_t* codes) {
-    const GroupedUnit unit(groups, k, 8);
-    const std::int64_t origin = row.wanted.begin - groups.lead; // of the first group in the stored row
-    float values[kChunk];
-    std::uint8_t of_group[kChunk];
-    for (int group = 0; group < unit.groups; ++group, scales += kLanes) {
-        const std::int64_t begin = origin + std::int64_t{group} * groups.size;
-        const int stored =
-            row.tensor ? static_cast<int>(std::clamp<std::int64_t>(row.inputs - begin, 0, groups.size)) : 0;
-        const int wanted =
-            row.tensor ? static_cast<int>(std::clamp<std::int64_t>(row.wanted.end - begin, 0, stored)) : 0;
-        *scales = 0;
-        if (wanted > 0) {
-            convert_from<Float32Format>(*row.tensor, row.first + begin * row.stride, row.stride, stored,
-                                        reinterpret_cast<std::byte*>(values));
-            *scales = quantise_group(values, stored, of_group);
-        }
-        std::fill(of_group + wanted, of_group + groups.size, std::uint8_t{0});
-        for (int i = 0; i < groups.size; i += 8)
-            for (int half = 0; half < 4; ++half)
-                *codes++ = static_cast<std::uint8_t>(of_group[i + half] | of_group[i + half + 4] << 4);
+// What pack_groups makes of one output, group after group.
+struct PackedGroups {
+    std::vector<float> scales, zeros;
+    std::vector<std::uint8_t> codes; // of int4 with its sign, of int8 + 128
+};
+
+// Group `group` of a quantised row; inputs that are not wanted have codes of their own kind's zero.
+void take_group(const PackedFormat& format, const StoredWeights& row, int k, int group, PackedGroups& out) {
+    const QuantizedMatrix& matrix = *row.tensor->quantized;
+    const std::int64_t output = row.first / matrix.inputs, origin = row.wanted.begin - format.groups.lead;
+    const int first = group * format.groups.size;
+    const auto input_at = [&](int place) {
+        return format.order.empty() ? origin + place : row.wanted.begin + format.order[static_cast<std::size_t>(place)];
+    };
+    const std::int64_t of_group = matrix.group_at(std::min(input_at(first), matrix.inputs - 1));
+    out.scales.push_back(matrix.scale(output, of_group));
+    out.zeros.push_back(matrix.zero(output, of_group));
+    const int offset = format.type == WeightType::int8 ? 128 : 0;
+    for (int place = first; place < first + format.groups.size; ++place) {
+        const bool is_there =
+            place < format.groups.lead + k && place >= format.groups.lead && input_at(place) < row.wanted.end;
+        out.codes.push_back(static_cast<std::uint8_t>((is_there ? matrix.code(output, input_at(place)) : 0) + offset));
     }
 }
 
-void pack_grouped_unit(WeightGroups groups, const StoredWeights (&rows)[kLanes], int k, std::byte* out) {
-    const GroupedUnit unit(groups, k, 8);
-    const int lines = unit.groups * unit.group_lines;
-    std::vector<std::uint8_t> codes(static_cast<std::size_t>(lines) * kLineBytes);
-    const std::byte* sources[kLanes];
-    auto* scales = reinterpret_cast<std::uint16_t*>(out);
-    for (std::size_t lane = 0; lane < kLanes; ++lane) {
-        std::uint8_t* to = codes.data() + lane * static_cast<std::size_t>(lines) * kWordBytes;
-        pack_groups(groups, rows[lane], k, scales + lane, to);
-        sources[lane] = reinterpret_cast<const std::byte*>(to);
+// A group of numbers, rounded to 4 bits: of the stored row, whatever of it is wanted.
+void round_group(const PackedFormat& format, const StoredWeights& row, int group, PackedGroups& out) {
+    const int size = format.groups.size;
+    const std::int64_t begin = row.wanted.begin - format.groups.lead + std::int64_t{group} * size;
+    const int stored = static_cast<int>(std::clamp<std::int64_t>(row.inputs - begin, 0, size));
+    const int wanted = static_cast<int>(std::clamp<std::int64_t>(row.wanted.end - begin, 0, stored));
+    float values[kChunk];
+    std::uint8_t codes[kChunk] = {};
+    std::uint16_t scale = 0;
+    if (wanted > 0) {
+        convert_from<Float32Format>(*row.tensor, row.first + begin * row.stride, row.stride, stored,
+                                    reinterpret_cast<std::byte*>(values));
+        scale = quantise_group(values, stored, codes);
     }
-    turn(sources, lines, out + unit.scale_bytes());
+    std::fill(codes + wanted, codes + size, std::uint8_t{0});
+    out.scales.push_back(from_bfloat16(scale));
+    out.codes.insert(out.codes.end(), codes, codes + size);
+}
+
+PackedGroups pack_groups(const PackedFormat& format, const StoredWeights& row, int k) {
+    PackedGroups out;
+    const int n_groups = GroupedUnit(format.groups, k, inputs_of_line(format.type)).groups;
+    for (int group = 0; group < n_groups && row.tensor; ++group) {
+        if (row.tensor->type == DiskType::quantized)
+            take_group(format, row, k, group, out);
+        else
+            round_group(format, row, group, out);
+    }
+    const auto n = static_cast<std::size_t>(n_groups);
+    out.scales.resize(n);
+    out.zeros.resize(n);
+    out.codes.resize(n * static_cast<std::size_t>(format.groups.size),
+                     static_cast<std::uint8_t>(format.type == WeightType::int8 ? 128 : 0));
+    return out;
+}
+
+void put_facts(const std::vector<float>& facts, bool wide, std::size_t lane, std::byte* out) {
+    for (std::size_t group = 0; group < facts.size(); ++group) {
+        const std::uint16_t brief = to_bfloat16(facts[group]);
+        const std::size_t at = group * kLanes + lane;
+        wide ? std::memcpy(out + at * 4, &facts[group], 4) : std::memcpy(out + at * 2, &brief, 2);
+    }
+}
+
+// As a line has them: two codes of int4 to a byte.
+void pair_codes(std::vector<std::uint8_t>& codes) {
+    std::size_t to = 0;
+    for (std::size_t i = 0; i < codes.size(); i += 8)
+        for (std::size_t half = 0; half < 4; ++half)
+            codes[to++] = static_cast<std::uint8_t>((codes[i + half] & 15) | codes[i + half + 4] << 4);
+    codes.resize(to);
+}
+
+// Lines of quads, [16][4], become four runs of 16 outputs, [4][16].
+void part_quads(std::byte* out, int lines) {
+    for (int line = 0; line < lines; ++line, out += kLineBytes) {
+        std::byte quads[kLineBytes];
+        std::memcpy(quads, out, kLineBytes);
+        for (std::size_t i = 0; i < kLineBytes; ++i)
+            out[i % 4 * kLanes + i / 4] = quads[i];
+    }
+}
+
+void pack_grouped_unit(const PackedFormat& format, const StoredWeights (&rows)[kLanes], int k, std::byte* out) {
+    const GroupedUnit unit(format.groups, k, inputs_of_line(format.type));
+    const int lines = unit.groups * unit.group_lines;
+    std::memset(out, 0, unit.codes()); // what fills the scales' last line
+    PackedGroups packed[kLanes];
+    const std::byte* sources[kLanes];
+    for (std::size_t lane = 0; lane < kLanes; ++lane) {
+        PackedGroups& of_lane = packed[lane] = pack_groups(format, rows[lane], k);
+        put_facts(of_lane.scales, format.groups.wide_scales, lane, out);
+        if (format.groups.has_zeros) put_facts(of_lane.zeros, format.groups.wide_scales, lane, out + unit.zeros());
+        if (format.type == WeightType::int4) pair_codes(of_lane.codes);
+        sources[lane] = reinterpret_cast<const std::byte*>(of_lane.codes.data());
+    }
+    turn(sources, lines, out + unit.codes());
+    if (format.type == WeightType::float8) part_quads(out + unit.codes(), lines);
 }
 
 } // namespace
@@ -338,14 +417,48 @@ int inputs_of_line(WeightType type) {
     return type == WeightType::int4 ? 8 : static_cast<int>(kWordBytes / bytes_of(type));
 }
 
-std::size_t unit_bytes_of(WeightType type, WeightGroups groups, int k) {
-    if (groups.size > 0) return GroupedUnit(groups, k, inputs_of_line(type)).bytes();
-    return static_cast<std::size_t>(lines_of(type, k)) * kLineBytes;
+std::size_t unit_bytes_of(const PackedFormat& format, int k) {
+    if (format.groups.size > 0) return GroupedUnit(format.groups, k, inputs_of_line(format.type)).bytes();
+    return static_cast<std::size_t>(lines_of(format.type, k)) * kLineBytes;
 }
 
-void pack_unit(WeightType type, WeightGroups groups, const StoredWeights (&rows)[kLanes], int k, float* scales,
-               std::byte* out) {
-    if (groups.size > 0) return pack_grouped_unit(groups, rows, k, out);
+PackedFormat format_of(WeightType type, std::int64_t first_input) {
+    if (type != WeightType::int4) return {type};
+    return {type, {kInt4Group, static_cast<int>(first_input % kInt4Group)}};
+}
+
+PackedFormat format_of(const Quantization& of, std::int64_t first_input) {
+    const bool is_float = of.form == QuantizedForm::float8;
+    const WeightType type = is_float ? WeightType::float8 : of.bits == 4 ? WeightType::int4 : WeightType::int8;
+    if (type == WeightType::int8 && of.group == 0 && !of.has_zeros) return {type};
+    constexpr int kOfWholeRows = 128; // the scale is the same for all
+    const int lead = of.group > 0 ? static_cast<int>(first_input % of.group) : 0;
+    return {type, {of.group > 0 ? of.group : kOfWholeRows, lead, true, of.has_zeros}};
+}
+
+PackedFormat format_of(const TensorView& quantized, dist::Slice slice) {
+    const QuantizedMatrix& matrix = *quantized.quantized;
+    PackedFormat format = format_of(matrix.of, slice.begin);
+    if (format.groups.size == 0) return format;
+    format.groups.wide_scales = matrix.scales.type != DiskType::bfloat16;
+    if (matrix.group_of_input.empty()) return format;
+    const auto refuse = [&](const std::string& why) {
+        throw BadFile(*quantized.file + ": tensor '" + quantized.name +
+                      "' has inputs in an order of its own (act-order), " + why);
+    };
+    if (slice.size() != matrix.inputs) refuse("and its inputs cannot be sharded: run it on one rank");
+    for (std::int32_t input = 0; input < static_cast<std::int32_t>(matrix.inputs); ++input)
+        format.order.push_back(input);
+    std::ranges::stable_sort(format.order, {}, [&](std::int32_t input) { return matrix.group_at(input); });
+    for (std::size_t place = 0; place < format.order.size(); ++place)
+        if (matrix.group_at(format.order[place]) != static_cast<std::int64_t>(place) / matrix.of.group)
+            refuse("whose groups are not all as large");
+    return format;
+}
+
+void pack_unit(const PackedFormat& format, const StoredWeights (&rows)[kLanes], int k, float* scales, std::byte* out) {
+    if (format.groups.size > 0) return pack_grouped_unit(format, rows, k, out);
+    const WeightType type = format.type;
     Staging staging;
     float scale[kLanes] = {};
     if (type == WeightType::int8) {
@@ -363,22 +476,58 @@ void pack_unit(WeightType type, WeightGroups groups, const StoredWeights (&rows)
     }
 }
 
+namespace {
+
+float fact_at(const std::byte* facts, bool wide, std::size_t at) {
+    float value = 0;
+    std::uint16_t brief = 0;
+    if (wide)
+        std::memcpy(&value, facts + at * 4, 4);
+    else
+        std::memcpy(&brief, facts + at * 2, 2);
+    return wide ? value : from_bfloat16(brief);
+}
+
+// The weight of (lane, place) of a grouped unit.
+float grouped_weight(const PackedUnit& unit, std::size_t lane, std::size_t place) {
+    const WeightGroups& groups = unit.format.groups;
+    const GroupedUnit of(groups, unit.k, inputs_of_line(unit.format.type));
+    const std::size_t group = place / static_cast<std::size_t>(groups.size) * kLanes + lane;
+    const float scale = fact_at(unit.bytes, groups.wide_scales, group);
+    const float zero = groups.has_zeros ? fact_at(unit.bytes + of.zeros(), groups.wide_scales, group) : 0;
+    const std::byte* codes = unit.bytes + of.codes();
+    if (unit.format.type == WeightType::float8) {
+        const std::byte* line = codes + place / 4 * kLineBytes;
+        return scale * from_float8(static_cast<std::uint8_t>(line[place % 4 * kLanes + lane]));
+    }
+    if (unit.format.type == WeightType::int8) {
+        const std::byte* line = codes + place / 4 * kLineBytes;
+        return scale * (static_cast<float>(static_cast<int>(line[lane * 4 + place % 4]) - 128) - zero);
+    }
+    const std::byte* line = codes + place / 8 * kLineBytes;
+    const int code = static_cast<int>(line[lane * 4 + place % 4]) >> (place % 8 / 4 * 4) & 15;
+    return scale * (static_cast<float>(code < 8 ? code : code - 16) - zero);
+}
+
+} // namespace
+
 void unpack_row(const PackedUnit& unit, int lane, float scale, dist::Slice inputs, float* out) {
-    const auto n = static_cast<std::size_t>(inputs_of_line(unit.type)), at = static_cast<std::size_t>(lane);
-    const bool is_grouped = unit.groups.size > 0;
-    const std::byte* lines = unit.bytes;
-    if (is_grouped) lines += GroupedUnit(unit.groups, unit.k, static_cast<int>(n)).scale_bytes();
-    for (std::int64_t each = inputs.begin; each < inputs.end; ++each, ++out) {
-        const auto input = static_cast<std::size_t>(each + unit.groups.lead);
-        const std::byte* line = lines + input / n * kLineBytes;
-        std::uint16_t bits = 0;
-        int code = 0;
-        if (is_grouped) {
-            const std::size_t group = input / static_cast<std::size_t>(unit.groups.size);
-            std::memcpy(&bits, unit.bytes + (group * kLanes + at) * 2, 2);
-            scale = from_bfloat16(bits);
+    const auto n = static_cast<std::size_t>(inputs_of_line(unit.format.type)), at = static_cast<std::size_t>(lane);
+    if (unit.format.groups.size > 0) {
+        for (std::int64_t place = 0; place < unit.k; ++place) {
+            const std::int64_t input =
+                unit.format.order.empty() ? place : unit.format.order[static_cast<std::size_t>(place)];
+            if (inputs.contains(input))
+                out[input - inputs.begin] =
+                    grouped_weight(unit, at, static_cast<std::size_t>(place + unit.format.groups.lead));
         }
-        switch (unit.type) {
+        return;
+    }
+    for (std::int64_t each = inputs.begin; each < inputs.end; ++each, ++out) {
+        const auto input = static_cast<std::size_t>(each);
+        const std::byte* line = unit.bytes + input / n * kLineBytes;
+        std::uint16_t bits = 0;
+        switch (unit.format.type) {
         case WeightType::float32:
             std::memcpy(out, line + at * 4, 4);
             break;
@@ -394,11 +543,8 @@ void unpack_row(const PackedUnit& unit, int lane, float scale, dist::Slice input
             *out = scale * static_cast<float>(static_cast<int>(line[at * 4 + input % 4]) - 128);
             break;
         case WeightType::int4:
-            code = static_cast<int>(line[at * 4 + input % 4]) >> (input % 8 / 4 * 4) & 15;
-            *out = scale * static_cast<float>(code < 8 ? code : code - 16);
-            break;
         case WeightType::float8:
-            throw std::logic_error("float8 weights are for GPUs");
+            throw std::logic_error("not a type of single weights on CPUs");
         }
     }
 }

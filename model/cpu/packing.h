@@ -4,19 +4,38 @@
 #pragma once
 
 #include "dist/shard.h"
+#include "model/checkpoint/quantized.h"
 #include "model/checkpoint/tensor_view.h"
 #include "model/config.h"
 #include "model/cpu/kernels.h"
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace entrodraft::model {
 
+inline constexpr int kInt4Group = 64; // inputs that share a scale where weights are rounded when they are loaded
+
+// How the kernels find weights (kernels::LinearArgs).
+struct PackedFormat {
+    WeightType type = WeightType::float32;
+    kernels::WeightGroups groups = {};
+    std::vector<std::int32_t> order = {}; // of inputs as they are packed; empty: as they are stored
+    friend bool operator==(const PackedFormat&, const PackedFormat&) = default;
+};
+// Of weights that are rounded when they are loaded, of a stored row from `first_input` on.
+PackedFormat format_of(WeightType type, std::int64_t first_input);
+// Of quantised ones, as they are: of [outputs][inputs] the inputs in `slice`. Throws BadFile where a row's groups
+// cannot be sliced so. Local.
+PackedFormat format_of(const TensorView& quantized, dist::Slice slice);
+// As this, of what config.json says alone: in what order, and whether with the shorter scales, a file may say.
+PackedFormat format_of(const Quantization& quantization, std::int64_t first_input);
+
 // How many inputs of 16 outputs a line of 64 bytes holds.
 int inputs_of_line(WeightType type);
-// What k inputs of 16 outputs take (kernels::LinearArgs).
-std::size_t unit_bytes_of(WeightType type, kernels::WeightGroups groups, int k);
+// What k inputs of 16 outputs take.
+std::size_t unit_bytes_of(const PackedFormat& format, int k);
 
 // The stored weights of one output. Input i lies at element first + i * stride of the tensor.
 struct StoredWeights {
@@ -27,16 +46,16 @@ struct StoredWeights {
     dist::Slice wanted;      // the inputs to be packed; zeros behind them
 };
 
-// Packs k inputs of 16 outputs: a unit to `out`. int8: each row's scale, the largest magnitude of the WHOLE stored row
-// / 127, goes to scales[16]. int4: the scale of a group of the stored row is its number of the largest magnitude / -8,
-// in bfloat16; so any slice of inputs is rounded alike. Throws BadFile on a stored type that holds no weights. Local.
-void pack_unit(WeightType type, kernels::WeightGroups groups, const StoredWeights (&rows)[kernels::kLanes], int k,
-               float* scales, std::byte* out);
+// Packs k inputs of 16 outputs: a unit to `out`. Ungrouped int8: each row's scale, the largest magnitude of the WHOLE
+// stored row / 127, goes to scales[16]. int4: the scale of a group of the stored row is its number of the largest
+// magnitude / -8, in bfloat16; so any slice of inputs is rounded alike. What is quantised already keeps codes and
+// scales. Throws BadFile on a stored type that holds no weights. Local.
+void pack_unit(const PackedFormat& format, const StoredWeights (&rows)[kernels::kLanes], int k, float* scales,
+               std::byte* out);
 
-// A packed unit.
+// A packed unit of k inputs.
 struct PackedUnit {
-    WeightType type;
-    kernels::WeightGroups groups;
+    const PackedFormat& format;
     int k;
     const std::byte* bytes;
 };

@@ -1,8 +1,13 @@
 #include "model/cpu/weights.h"
 
+#include "model/checkpoint/bad_file.h"
+
 #include <algorithm>
 #include <cmath>
 #include <exception>
+#include <fmt/format.h>
+#include <optional>
+#include <utility>
 
 namespace entrodraft::model {
 
@@ -154,11 +159,33 @@ class ModelWeights::Loader {
         set_biases(fusion.residual_outputs, sources.residual_outputs);
     }
 
+    // What is stored quantised is held so, but for what is read the other way round.
+    void choose_formats() {
+        if (!config_.quantization) return;
+        for_each_matrix([&](PackedMatrix& matrix, const MatrixSource& source) {
+            const TensorView* first = nullptr;
+            std::optional<PackedFormat> format;
+            for (const StoredSlice& part : source.rows) {
+                const TensorView& tensor = checkpoint_.tensor(part.tensor->weight);
+                std::optional<PackedFormat> of_part;
+                if (tensor.type == DiskType::quantized)
+                    of_part = source.transposed ? PackedFormat{WeightType::float32} : format_of(tensor, source.inputs);
+                if (first && of_part != format)
+                    throw BadFile(
+                        fmt::format("{}: tensors '{}' and '{}' are quantised in different ways, but one matrix "
+                                    "is made of them",
+                                    *tensor.file, first->name, tensor.name));
+                first = &tensor;
+                format = of_part;
+            }
+            if (format) matrix.hold_as(*std::move(format));
+        });
+    }
+
     // This thread's part of every matrix.
     void read_matrices(int thread, const LoadProgress& progress) {
         std::size_t done = 0;
-        const auto fill = [&](PackedMatrix& matrix, const MatrixSource& source) {
-            if (source.rows.empty()) return;
+        for_each_matrix([&](PackedMatrix& matrix, const MatrixSource& source) {
             std::vector<MatrixPart> parts;
             for (const StoredSlice& part : source.rows)
                 parts.push_back(
@@ -166,6 +193,13 @@ class ModelWeights::Loader {
             matrix.load(parts, thread);
             done += matrix.bytes();
             if (thread == 0 && progress) progress(done, to_.arena_.bytes());
+        });
+    }
+
+    // Calls visit(matrix, source) for all that the file has, in the order in which they are read.
+    void for_each_matrix(const auto& visit) {
+        const auto fill = [&](PackedMatrix& matrix, const MatrixSource& source) {
+            if (!source.rows.empty()) visit(matrix, source);
         };
         for (int i = 0; i < config_.n_layers; ++i) {
             const LayerNames names = names_.layer(i);
@@ -284,6 +318,7 @@ ModelWeights::ModelWeights(const Checkpoint& checkpoint, const ModelConfig& conf
     const ModelNames names = names_of(config, checkpoint);
     Loader loader(*this, checkpoint, config, shard, names);
     loader.make_matrices(type, team.size());
+    loader.choose_formats();
     loader.place(arena_);
     loader.read_vectors();
     std::vector<std::exception_ptr> failures(static_cast<std::size_t>(team.size()));

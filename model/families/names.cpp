@@ -435,7 +435,7 @@ void check_shapes(const ModelConfig& config, const Checkpoint& checkpoint) {
         known.insert(name);
     });
     for (const auto& [name, tensor] : checkpoint.tensors()) {
-        if (known.contains(name) || names.ignores(name)) continue;
+        if (known.contains(name) || tensor.is_part || names.ignores(name)) continue;
         throw BadFile(fmt::format("{}: tensor {} has no place in the {} model of {} layers that config.json describes",
                                   *tensor.file, in_quotes(name), config.family, config.n_layers));
     }

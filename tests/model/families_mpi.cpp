@@ -1,5 +1,6 @@
 // Every family sharded across the ranks, however many there are: transformers' logits and greedy tokens, or a refusal
 // that says how many ranks would do.
+#include "model/checkpoint/bad_file.h"
 #include "tests/dist/session_of_tests.h"
 #include "tests/model/family_golden.h"
 
@@ -55,6 +56,25 @@ TEST_F(FamiliesOnRanks, LogitsAndGreedyTokensAreThoseOfTransformers) {
         }
     }
     EXPECT_EQ(served > 0, tp_->size() <= max_heads);
+}
+
+// Groups of inputs that straddle a cut are held by both ranks.
+TEST_F(FamiliesOnRanks, LogitsOfQuantisedCheckpointsAreThoseOfTheirDequantisedWeights) {
+    if (const std::string why = lacking_on_torch("quantised weights"); !why.empty()) GTEST_SKIP() << why;
+    for (const FamilyGolden& golden : quantized_goldens()) {
+        SCOPED_TRACE(golden.name());
+        if (!fits(model::read_config(golden.directory))) continue;
+        if (golden.directory.string().find("act-order") != std::string::npos && tp_->size() > 1) {
+            EXPECT_THROW(TestModel(golden.directory, options()), model::BadFile);
+            continue;
+        }
+        TestModel cut(golden.directory, options());
+        for (const FamilyText& text : golden.texts) {
+            const std::vector<float> logits = read_whole(cut, whole_text(text), 33);
+            EXPECT_LE(worst_kept_row(logits, text), kRowBound);
+            EXPECT_EQ(said_of(logits, text, golden.known), text.greedy);
+        }
+    }
 }
 
 TEST_F(FamiliesOnRanks, WeightsAreCutAndNotCopied) {

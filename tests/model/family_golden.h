@@ -98,6 +98,15 @@ inline std::vector<FamilyGolden> family_goldens() {
     return goldens;
 }
 
+// Of quantised checkpoints (make_quantized.py).
+inline std::vector<FamilyGolden> quantized_goldens() {
+    std::vector<FamilyGolden> goldens;
+    for (const auto& entry : std::filesystem::directory_iterator(source_directory() / "tests/model/quantized"))
+        goldens.push_back(read_family_golden(entry.path(), "target"));
+    std::ranges::sort(goldens, {}, &FamilyGolden::directory);
+    return goldens;
+}
+
 // Those that a device can run.
 inline std::vector<std::filesystem::path> family_pairs_on(model::OtherDevice device) {
     std::vector<std::filesystem::path> pairs;

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <random>
 #include <stdexcept>
@@ -84,7 +85,7 @@ struct Units {
     // The scales of int4 are of groups, and in the values.
     Units(WeightType type, int n_inputs, int units, WeightGroups groups = {}) {
         if (groups.size > 0) {
-            make_grouped(n_inputs, units, groups);
+            make_grouped(type, n_inputs, units, groups);
             return;
         }
         const auto k = static_cast<std::size_t>(n_inputs), outputs = static_cast<std::size_t>(units) * kLanes;
@@ -99,30 +100,54 @@ struct Units {
             for (std::size_t input = 0; input < k; ++input)
                 put(type, place_of(type, k, output, input), values[output * k + input]);
     }
-    void make_grouped(int n_inputs, int units, WeightGroups groups) {
-        const GroupedUnit of(groups, n_inputs, 8);
+    void make_grouped(WeightType type, int n_inputs, int units, WeightGroups groups) {
+        const int n = type == WeightType::int4 ? 8 : 4; // inputs of a line
+        const GroupedUnit of(groups, n_inputs, n);
         const auto k = static_cast<std::size_t>(n_inputs), size = static_cast<std::size_t>(groups.size);
         const std::size_t outputs = static_cast<std::size_t>(units) * kLanes;
-        const std::vector<float> random = random_floats(k * outputs + outputs * static_cast<std::size_t>(of.groups),
-                                                        7U + static_cast<unsigned>(n_inputs * units));
+        std::mt19937 generator(7U + static_cast<unsigned>(n_inputs * units));
+        std::normal_distribution<float> normal;
         memory = Buffer(static_cast<std::size_t>(units) * of.bytes());
         std::memset(memory.data(), 0x5a, memory.bytes()); // codes that no input has
         scales.assign(outputs, 1.0F);
         for (std::size_t output = 0; output < outputs; ++output) {
             std::byte* unit = memory.as<std::byte>() + output / kLanes * of.bytes();
+            std::vector<float> scale_of, zero_of;
+            const auto put_fact = [&](std::size_t group, std::byte* to, float value) {
+                const std::size_t at = group * kLanes + output % kLanes;
+                const std::uint16_t brief = to_bfloat16(value);
+                groups.wide_scales ? std::memcpy(to + at * 4, &value, 4) : std::memcpy(to + at * 2, &brief, 2);
+                return groups.wide_scales ? value : from_bfloat16(brief);
+            };
+            for (std::size_t group = 0; group < static_cast<std::size_t>(of.groups); ++group) {
+                scale_of.push_back(put_fact(group, unit, normal(generator)));
+                const float zero = groups.has_zeros ? std::nearbyint(normal(generator) * 4) : 0;
+                zero_of.push_back(groups.has_zeros ? put_fact(group, unit + of.zeros(), zero) : 0);
+            }
             for (std::size_t input = 0; input < k; ++input) {
                 const std::size_t at = input + static_cast<std::size_t>(groups.lead), group = at / size;
-                const auto stored =
-                    to_bfloat16(random[k * outputs + output * static_cast<std::size_t>(of.groups) + group]);
-                const std::size_t scale_at = (group * kLanes + output % kLanes) * 2;
-                std::memcpy(unit + scale_at, &stored, 2);
-                const float code = std::clamp(std::nearbyint(random[output * k + input] * 4), -8.0F, 7.0F);
-                values.push_back(code * from_bfloat16(stored));
-                std::byte& pair = unit[of.scale_bytes() + at / 8 * kLanes * 4 + output % kLanes * 4 + at % 4];
-                const auto bits = static_cast<std::byte>(static_cast<int>(code) & 15);
-                pair = at % 8 < 4 ? (pair & std::byte{0xf0}) | bits : (pair & std::byte{0x0f}) | bits << 4;
+                const float code = put_code(type, unit + of.codes(), output % kLanes, at, normal(generator));
+                values.push_back((code - zero_of[group]) * scale_of[group]);
             }
         }
+    }
+    // Of a unit's lines; returns what the code is.
+    static float put_code(WeightType type, std::byte* lines, std::size_t lane, std::size_t at, float random) {
+        if (type == WeightType::float8) {
+            const std::uint8_t bits = to_float8(random * 0.1F); // subnormal ones among them
+            lines[at / 4 * kLanes * 4 + at % 4 * kLanes + lane] = static_cast<std::byte>(bits);
+            return from_float8(bits);
+        }
+        const float most = type == WeightType::int4 ? 7 : 127;
+        const float code = std::clamp(std::nearbyint(random * most / 2), -most - 1, most);
+        if (type == WeightType::int8) {
+            lines[at / 4 * kLanes * 4 + lane * 4 + at % 4] = static_cast<std::byte>(static_cast<int>(code) + 128);
+            return code;
+        }
+        std::byte& pair = lines[at / 8 * kLanes * 4 + lane * 4 + at % 4];
+        const auto bits = static_cast<std::byte>(static_cast<int>(code) & 15);
+        pair = at % 8 < 4 ? (pair & std::byte{0xf0}) | bits : (pair & std::byte{0x0f}) | bits << 4;
+        return code;
     }
     void put(WeightType type, std::size_t place, float& value) {
         switch (type) {
@@ -168,7 +193,7 @@ void check_linear(const Kernels& table, WeightType type, int k, int units, bool 
     LinearArgs args;
     args.w = weights.memory.data();
     args.type = type;
-    args.scales = type == WeightType::int8 ? weights.scales.data() : nullptr;
+    args.scales = type == WeightType::int8 ? weights.scales.data() : nullptr; // of ungrouped ones
     args.groups = groups;
     args.k = k;
     args.units = units;
@@ -208,7 +233,9 @@ void check_linear(const Kernels& table, WeightType type, int k, int units, bool 
             const bool has_digits = type == WeightType::int8 || type == WeightType::int4;
             const double rounding = has_digits ? 1.2e-7 * largest * weight : 0;
             if (add) want += before[at], size += std::fabs(before[at]);
-            ASSERT_NEAR(all[at], want, size * (k + 2) * 6e-8 + rounding + 1e-30) << "row " << r << ", output " << out;
+            // Of groups with zeros what is taken off again rounds too.
+            const int terms = k + 2 + (groups.has_zeros ? 20 : 0);
+            ASSERT_NEAR(all[at], want, size * terms * 6e-8 + rounding + 1e-30) << "row " << r << ", output " << out;
         }
     }
     x = as_given;
@@ -235,14 +262,59 @@ TEST_P(KernelTable, LinearEqualsDoubleSumsAndARowsBitsDoNotDependOnTheNumberOfRo
 }
 
 TEST_P(KernelTable, LinearOfGroupsEqualsDoubleSumsAndARowsBitsDoNotDependOnTheNumberOfRows) {
-    for (const WeightGroups groups : {WeightGroups{16}, {32, 5}, {64}, {64, 63}, {128, 16}, {512, 300}})
+    const std::vector<std::pair<WeightType, WeightGroups>> cases = {
+        {WeightType::int4, {16}},
+        {WeightType::int4, {32, 5, true}},
+        {WeightType::int4, {64}},
+        {WeightType::int4, {64, 63, true, true}},
+        {WeightType::int4, {128, 16, false, true}},
+        {WeightType::int4, {512, 300}},
+        {WeightType::int8, {32, 0, true, true}},
+        {WeightType::int8, {128, 7}},
+        {WeightType::float8, {128, 32, true}},
+        {WeightType::float8, {512, 0, false}},
+    };
+    for (const auto& [type, groups] : cases)
         for (const int units : {1, 3, 5})
             for (const int k : {1, 72, 129, kLinearPiece + 1}) {
-                SCOPED_TRACE(std::to_string(units) + " units, k " + std::to_string(k) + ", groups of " +
-                             std::to_string(groups.size) + " behind " + std::to_string(groups.lead));
-                check_linear(table(), WeightType::int4, k, units, k == 72, false, groups);
+                SCOPED_TRACE(to_string(type) + ", " + std::to_string(units) + " units, k " + std::to_string(k) +
+                             ", groups of " + std::to_string(groups.size) + " behind " + std::to_string(groups.lead));
+                check_linear(table(), type, k, units, k == 72, false, groups);
                 if (HasFatalFailure()) return;
             }
+}
+
+TEST_P(KernelTable, LinearOfGroupsTakesInputsInAnyOrder) {
+    constexpr int k = 200, kRows = 7;
+    for (const WeightType type : {WeightType::int4, WeightType::float8}) {
+        const Units weights(type, k, 3, {32});
+        std::vector<std::int32_t> order(k);
+        std::iota(order.begin(), order.end(), 0);
+        std::shuffle(order.begin(), order.end(), std::mt19937(3));
+        const std::vector<float> x = random_floats(std::size_t{kRows} * k, 9);
+        std::vector<float> ordered(x.size());
+        for (std::size_t i = 0; i < x.size(); ++i)
+            ordered[i] = x[i / k * k + static_cast<std::size_t>(order[i % k])];
+        LinearArgs args;
+        args.w = weights.memory.data();
+        args.type = type;
+        args.groups = {32};
+        args.k = k;
+        args.units = 3;
+        args.x = ordered.data();
+        args.x_stride = k;
+        args.y_stride = 3 * kLanes;
+        for (const int rows : {1, kRows}) {
+            const std::vector<float> before(static_cast<std::size_t>(rows) * args.y_stride);
+            args.x = ordered.data();
+            args.order = nullptr;
+            const std::vector<float> want = run_linear(table(), args, rows, before);
+            args.x = x.data();
+            args.order = order.data();
+            const std::vector<float> got = run_linear(table(), args, rows, before);
+            EXPECT_TRUE(same_bits(got.data(), want.data(), got.size())) << to_string(type) << ", " << rows;
+        }
+    }
 }
 
 TEST_P(KernelTable, APromptsRowThatHoldsNoNumberSpoilsNoOther) {
@@ -412,8 +484,9 @@ TEST(Kernels, EightBitSumsAreTheSameInTilesAndInVectors) {
 }
 
 TEST(Kernels, SumsOfGroupsAreTheSameInTilesAndInVectors) {
-    for (const WeightGroups groups : {WeightGroups{32, 7}, {64}, {128, 64}})
-        expect_the_same_in_tiles(WeightType::int4, groups);
+    for (const WeightGroups groups : {WeightGroups{32, 7}, {64}, {128, 64, true, true}, {16, 3, false, true}})
+        for (const WeightType type : {WeightType::int4, WeightType::int8})
+            expect_the_same_in_tiles(type, groups);
 }
 
 // One row of k equal values x against one unit of equal weights and scales.

@@ -1,0 +1,419 @@
+// See quantized.h. The forms are those that the programs of their names write; tests/model/make_quantized.py has them
+// in numpy.
+#include "model/checkpoint/quantized.h"
+
+#include "model/checkpoint/bad_file.h"
+#include "model/checkpoint/half.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace entrodraft::model {
+namespace {
+
+using Json = nlohmann::json;
+
+// ---- config.json ----
+
+class QuantizationReader {
+  public:
+    QuantizationReader(const Json& object, std::string file) : object_(object), file_(std::move(file)) {}
+
+    [[noreturn]] void refuse(const std::string& what) const { throw BadFile(file_ + ": quantization_config: " + what); }
+    Quantization read() const {
+        if (!object_.is_object()) refuse("must be an object");
+        const std::string method = text(object_, "quant_method", "");
+        if (method == "gptq") return gptq();
+        if (method == "awq") return awq();
+        if (method == "fp8") return fp8();
+        if (method == "compressed-tensors") return compressed();
+        refuse("method " + in_quotes(method) + " is not supported; supported: gptq, awq, fp8, compressed-tensors");
+    }
+
+  private:
+    std::string text(const Json& from, const char* name, const char* default_value) const {
+        const auto at = from.find(name);
+        if (at == from.end() || at->is_null()) return default_value;
+        if (!at->is_string()) refuse(std::string(name) + " must be a string");
+        return at->get<std::string>();
+    }
+    bool truth(const Json& from, const char* name, bool default_value) const {
+        const auto at = from.find(name);
+        if (at == from.end() || at->is_null()) return default_value;
+        if (!at->is_boolean()) refuse(std::string(name) + " must be true or false");
+        return at->get<bool>();
+    }
+    int whole(const Json& from, const char* name, int default_value) const {
+        const auto at = from.find(name);
+        if (at == from.end() || at->is_null()) return default_value;
+        if (!at->is_number_integer()) refuse(std::string(name) + " must be a whole number");
+        return static_cast<int>(std::clamp<std::int64_t>(at->get<std::int64_t>(), -1, 1 << 20));
+    }
+    void require(bool is_met, const std::string& what) const {
+        if (!is_met) refuse(what);
+    }
+    // -1: whole rows.
+    int group(const Json& from, int default_value) const {
+        const int size = whole(from, "group_size", default_value);
+        const bool is_power = size >= 16 && size <= 512 && (size & (size - 1)) == 0;
+        require(size == -1 || is_power, fmt::format("group_size {} is not supported; supported: powers of two from 16 "
+                                                    "to 512, and -1",
+                                                    size));
+        return std::max(size, 0);
+    }
+
+    Quantization gptq() const {
+        const int bits = whole(object_, "bits", 4);
+        require(bits == 4 || bits == 8, fmt::format("GPTQ of {} bits is not supported; supported: 4, 8", bits));
+        const std::string form = text(object_, "checkpoint_format", "gptq");
+        require(form == "gptq" || form == "gptq_v2",
+                "checkpoint_format " + in_quotes(form) + " is not supported; supported: gptq, gptq_v2");
+        return {QuantizedForm::gptq, bits, group(object_, 128), true, form == "gptq"};
+    }
+    Quantization awq() const {
+        const int bits = whole(object_, "bits", whole(object_, "w_bit", 4));
+        require(bits == 4, fmt::format("AWQ of {} bits is not supported; supported: 4", bits));
+        const std::string version = text(object_, "version", "gemm");
+        require(version == "gemm" || version == "GEMM",
+                "AWQ's version " + in_quotes(version) + " is not supported; supported: gemm");
+        return {QuantizedForm::awq, bits, group(object_, 128), truth(object_, "zero_point", true)};
+    }
+    Quantization fp8() const {
+        Quantization found = {QuantizedForm::float8, 8, 0, false};
+        const std::string format = text(object_, "fmt", "e4m3");
+        require(format == "e4m3", "fmt " + in_quotes(format) + " is not supported; supported: e4m3");
+        const auto block = object_.find("weight_block_size");
+        if (block == object_.end() || block->is_null()) return found;
+        require(block->is_array() && block->size() == 2 && *block == Json({128, 128}),
+                "weight_block_size must be [128, 128]");
+        found.group = 128;
+        return found;
+    }
+    Quantization compressed() const {
+        const auto groups = object_.find("config_groups");
+        require(groups != object_.end() && groups->is_object() && groups->size() == 1,
+                "config_groups must have one group");
+        const Json& of = groups->front();
+        require(of.is_object() && of.contains("weights") && of["weights"].is_object(), "config_groups lack weights");
+        const Json& weights = of["weights"];
+        const std::string format = text(object_, "format", text(of, "format", "").c_str());
+        const std::string type = text(weights, "type", "int"), strategy = text(weights, "strategy", "tensor");
+        const int bits = whole(weights, "num_bits", 8);
+        Quantization found;
+        found.bits = bits;
+        found.has_zeros = !truth(weights, "symmetric", true);
+        if (strategy == "group")
+            found.group = group(weights, 128);
+        else if (strategy == "block") {
+            require(weights.contains("block_structure") && weights["block_structure"] == Json({128, 128}),
+                    "block_structure must be [128, 128]");
+            found.group = 128;
+        } else
+            require(strategy == "channel" || strategy == "tensor",
+                    "strategy " + in_quotes(strategy) + " is not supported; supported: tensor, channel, group, block");
+        if (format == "pack-quantized" && type == "int" && (bits == 4 || bits == 8))
+            found.form = QuantizedForm::packed;
+        else if ((format == "int-quantized" || format == "naive-quantized") && type == "int" && bits == 8)
+            found.form = QuantizedForm::int8;
+        else if ((format == "float-quantized" || format == "naive-quantized") && type == "float" && bits == 8)
+            found.form = QuantizedForm::float8;
+        else
+            refuse(
+                fmt::format("format '{}' of {}s of {} bits is not supported; supported: pack-quantized (int, 4 and 8 "
+                            "bits), int-quantized, float-quantized (8 bits)",
+                            format, type, bits));
+        require(found.form == QuantizedForm::packed || !found.has_zeros,
+                "weights that are not symmetric are supported with pack-quantized alone");
+        return found;
+    }
+
+    const Json& object_;
+    std::string file_;
+};
+
+// ---- elements ----
+
+std::uint32_t word_at(const TensorView& tensor, std::int64_t element) {
+    std::uint32_t word;
+    std::memcpy(&word, tensor.bytes.data() + element * 4, 4);
+    return word;
+}
+
+int field_of(std::uint32_t word, std::int64_t place, int bits) {
+    return static_cast<int>(word >> (place * bits) & ((1u << bits) - 1));
+}
+
+// Where AWQ has an output of eight.
+constexpr std::array<int, 8> kAwqPlaces = {0, 4, 1, 5, 2, 6, 3, 7};
+
+float number_at(const TensorView& tensor, std::int64_t element) {
+    const std::byte* at = tensor.bytes.data() + element * (tensor.type == DiskType::float32 ? 4 : 2);
+    if (tensor.type == DiskType::float32) {
+        float value;
+        std::memcpy(&value, at, 4);
+        return value;
+    }
+    std::uint16_t bits;
+    std::memcpy(&bits, at, 2);
+    return tensor.type == DiskType::float16 ? from_float16(bits) : from_bfloat16(bits);
+}
+
+} // namespace
+
+std::optional<Quantization> read_quantization(const Json& config, const std::string& file) {
+    const auto at = config.find("quantization_config");
+    if (at == config.end() || at->is_null()) return std::nullopt;
+    return QuantizationReader(*at, file).read();
+}
+
+float QuantizedMatrix::scale(std::int64_t output, std::int64_t group) const {
+    return number_at(scales, output / scale_outputs * scale_stride + group * group_stride);
+}
+
+float QuantizedMatrix::zero(std::int64_t output, std::int64_t group) const {
+    if (!of.has_zeros) return 0;
+    const int fields = 32 / of.bits, middle = 1 << (of.bits - 1);
+    const std::int64_t place = output % fields;
+    if (of.form == QuantizedForm::packed) {
+        const std::int64_t groups = zeros.shape.back();
+        if (zeros.dtype == "I8")
+            return static_cast<float>(
+                static_cast<std::int8_t>(zeros.bytes[static_cast<std::size_t>(output * groups + group)]));
+        return static_cast<float>(field_of(word_at(zeros, output / fields * groups + group), place, of.bits) - middle);
+    }
+    const std::uint32_t word = word_at(zeros, group * (outputs / fields) + output / fields);
+    if (of.form == QuantizedForm::awq)
+        return static_cast<float>(field_of(word, kAwqPlaces[static_cast<std::size_t>(place)], of.bits) - middle);
+    const int stored = field_of(word, place, of.bits) + (of.zeros_are_one_less ? 1 : 0);
+    return static_cast<float>((stored & ((1 << of.bits) - 1)) - middle);
+}
+
+int QuantizedMatrix::code(std::int64_t output, std::int64_t input) const {
+    const int fields = 32 / of.bits, middle = 1 << (of.bits - 1);
+    switch (of.form) {
+    case QuantizedForm::gptq:
+        return field_of(word_at(codes, input / fields * outputs + output), input % fields, of.bits) - middle;
+    case QuantizedForm::awq:
+        return field_of(word_at(codes, input * (outputs / fields) + output / fields),
+                        kAwqPlaces[static_cast<std::size_t>(output % fields)], of.bits) -
+               middle;
+    case QuantizedForm::packed:
+        return field_of(word_at(codes, output * codes.shape.back() + input / fields), input % fields, of.bits) - middle;
+    case QuantizedForm::int8:
+        return static_cast<std::int8_t>(codes.bytes[static_cast<std::size_t>(output * inputs + input)]);
+    case QuantizedForm::float8:
+        return static_cast<int>(codes.bytes[static_cast<std::size_t>(output * inputs + input)]);
+    }
+    return 0;
+}
+
+float QuantizedMatrix::value(std::int64_t output, std::int64_t input) const {
+    const std::int64_t group = group_at(input);
+    const int stored = code(output, input);
+    const float number = of.form == QuantizedForm::float8 ? from_float8(static_cast<std::uint8_t>(stored))
+                                                          : static_cast<float>(stored) - zero(output, group);
+    return scale(output, group) * number;
+}
+
+void read_quantized(const TensorView& tensor, std::int64_t first, std::int64_t stride, int count, float* out) {
+    const QuantizedMatrix& matrix = *tensor.quantized;
+    for (int i = 0; i < count; ++i, first += stride)
+        out[i] = matrix.value(first / matrix.inputs, first % matrix.inputs);
+}
+
+// ---- parts ----
+
+namespace {
+
+using Tensors = std::map<std::string, TensorView>;
+
+class MatrixJoiner {
+  public:
+    MatrixJoiner(const Quantization& of, const std::string& stem, const TensorView& codes, Tensors& tensors)
+        : stem_(stem), tensors_(tensors) {
+        matrix_.of = of;
+        matrix_.codes = codes;
+    }
+
+    TensorView joined() {
+        take_sizes();
+        take_scales();
+        take_zeros();
+        take_order();
+        TensorView whole = matrix_.codes;
+        whole.name = stem_ + ".weight";
+        whole.type = DiskType::quantized;
+        whole.is_part = false;
+        whole.shape = {matrix_.outputs, matrix_.inputs};
+        whole.quantized = std::make_shared<const QuantizedMatrix>(std::move(matrix_));
+        return whole;
+    }
+
+  private:
+    [[noreturn]] void refuse(const TensorView& tensor, const std::string& what) const {
+        throw BadFile(fmt::format("{}: tensor {}: {}", *tensor.file, in_quotes(tensor.name), what));
+    }
+    TensorView* find(const std::string& ending) {
+        const auto at = tensors_.find(stem_ + ending);
+        if (at == tensors_.end()) return nullptr;
+        at->second.is_part = true;
+        return &at->second;
+    }
+    TensorView& part(const std::string& ending) {
+        if (TensorView* found = find(ending)) return *found;
+        refuse(matrix_.codes, "there is no " + in_quotes(stem_ + ending) + " beside it");
+    }
+    void require(const TensorView& tensor, const char* dtype, const std::vector<std::int64_t>& shape) const {
+        if (tensor.dtype != dtype || tensor.shape != shape)
+            refuse(tensor, fmt::format("has type {} and shape [{}], but [{}] of {} belong to {}", tensor.dtype,
+                                       fmt::join(tensor.shape, ", "), fmt::join(shape, ", "), dtype,
+                                       in_quotes(matrix_.codes.name)));
+    }
+
+    void take_sizes() {
+        TensorView& codes = matrix_.codes;
+        if (codes.shape.size() != 2) refuse(codes, "must have two dimensions");
+        const std::int64_t fields = 32 / matrix_.of.bits, rows = codes.shape[0], columns = codes.shape[1];
+        switch (matrix_.of.form) {
+        case QuantizedForm::gptq:
+            matrix_.outputs = columns, matrix_.inputs = rows * fields;
+            require(codes, "I32", codes.shape);
+            break;
+        case QuantizedForm::awq:
+            matrix_.outputs = columns * fields, matrix_.inputs = rows;
+            require(codes, "I32", codes.shape);
+            break;
+        case QuantizedForm::packed: {
+            const TensorView& shape = part(".weight_shape");
+            if ((shape.dtype != "I64" && shape.dtype != "I32") || shape.shape != std::vector<std::int64_t>{2})
+                refuse(shape, "must be two whole numbers");
+            std::int64_t sizes[2] = {};
+            for (std::size_t i = 0; i < 2; ++i) // little-endian, and small
+                std::memcpy(&sizes[i], shape.bytes.data() + i * shape.bytes.size() / 2, shape.bytes.size() / 2);
+            matrix_.outputs = rows, matrix_.inputs = sizes[1];
+            if (sizes[0] != rows || sizes[1] <= 0 || (sizes[1] + fields - 1) / fields != columns)
+                refuse(shape, "does not fit " + in_quotes(codes.name));
+            require(codes, "I32", codes.shape);
+            break;
+        }
+        case QuantizedForm::int8:
+        case QuantizedForm::float8:
+            matrix_.outputs = rows, matrix_.inputs = columns;
+            break;
+        }
+        if (matrix_.of.form == QuantizedForm::gptq && matrix_.outputs % fields != 0)
+            refuse(codes, fmt::format("must have a multiple of {} outputs", fields));
+    }
+    std::int64_t n_groups() const {
+        return matrix_.of.group > 0 ? (matrix_.inputs + matrix_.of.group - 1) / matrix_.of.group : 1;
+    }
+    bool inputs_first() const {
+        return matrix_.of.form == QuantizedForm::gptq || matrix_.of.form == QuantizedForm::awq;
+    }
+
+    void take_scales() {
+        TensorView* found = inputs_first() ? &part(".scales") : find(".weight_scale");
+        if (!found) found = &part(".weight_scale_inv");
+        const TensorView& scales = matrix_.scales = *found;
+        if (scales.type != DiskType::float32 && scales.type != DiskType::float16 && scales.type != DiskType::bfloat16)
+            refuse(scales, "has type " + scales.dtype + "; scales must be F32, F16 or BF16");
+        const std::int64_t groups = n_groups(), outputs = matrix_.outputs;
+        const std::vector<std::int64_t>& shape = scales.shape;
+        std::int64_t count = 1;
+        for (const std::int64_t dim : shape)
+            count *= dim;
+        if (inputs_first()) {
+            require(scales, scales.dtype.c_str(), {groups, outputs});
+            matrix_.scale_stride = 1, matrix_.group_stride = outputs;
+        } else if (count == 1 && matrix_.of.group == 0) {
+            matrix_.scale_stride = 0;
+        } else if (count == outputs && matrix_.of.group == 0) {
+            matrix_.scale_stride = 1;
+        } else {
+            if (matrix_.of.form == QuantizedForm::float8 && matrix_.of.group == 128) matrix_.scale_outputs = 128;
+            const std::int64_t rows = (outputs + matrix_.scale_outputs - 1) / matrix_.scale_outputs;
+            require(scales, scales.dtype.c_str(), {rows, groups});
+            matrix_.scale_stride = groups, matrix_.group_stride = 1;
+        }
+    }
+    void take_zeros() {
+        const std::int64_t fields = 32 / matrix_.of.bits, groups = n_groups();
+        if (inputs_first()) {
+            if (!matrix_.of.has_zeros) {
+                find(".qzeros");
+                return;
+            }
+            require(part(".qzeros"), "I32", {groups, matrix_.outputs / fields});
+            matrix_.zeros = part(".qzeros");
+        } else if (matrix_.of.has_zeros) {
+            TensorView& zeros = part(".weight_zero_point");
+            if (zeros.dtype == "I8")
+                require(zeros, "I8", {matrix_.outputs, groups});
+            else
+                require(zeros, "I32", {(matrix_.outputs + fields - 1) / fields, groups});
+            matrix_.zeros = zeros;
+        } else {
+            find(".weight_zero_point");
+        }
+        for (const char* other : {".input_scale", ".input_zero_point", ".activation_scale"})
+            find(other); // of activations, which are not rounded here
+    }
+    void take_order() {
+        const TensorView* found = matrix_.of.form == QuantizedForm::gptq ? find(".g_idx") : find(".weight_g_idx");
+        if (!found || found->shape.empty() || found->shape[0] == 0) return;
+        require(*found, "I32", {matrix_.inputs});
+        std::vector<std::int32_t> groups(static_cast<std::size_t>(matrix_.inputs));
+        std::memcpy(groups.data(), found->bytes.data(), groups.size() * 4);
+        if (std::ranges::any_of(groups, [&](std::int32_t group) { return group < 0 || group >= n_groups(); }))
+            refuse(*found, "names a group that is not there");
+        std::int64_t input = 0;
+        const bool is_plain = matrix_.of.group == 0 || std::ranges::all_of(groups, [&](std::int32_t group) {
+                                  return group == input++ / matrix_.of.group;
+                              });
+        if (!is_plain) matrix_.group_of_input = std::move(groups);
+    }
+
+    const std::string& stem_;
+    Tensors& tensors_;
+    QuantizedMatrix matrix_;
+};
+
+bool are_codes(const Quantization& of, const TensorView& tensor) {
+    switch (of.form) {
+    case QuantizedForm::gptq:
+    case QuantizedForm::awq:
+        return tensor.name.ends_with(".qweight");
+    case QuantizedForm::packed:
+        return tensor.name.ends_with(".weight_packed");
+    case QuantizedForm::int8:
+        return tensor.name.ends_with(".weight") && tensor.dtype == "I8";
+    case QuantizedForm::float8:
+        return tensor.name.ends_with(".weight") && tensor.dtype == "F8_E4M3";
+    }
+    return false;
+}
+
+} // namespace
+
+void join_quantized(const Quantization& quantization, Tensors& tensors) {
+    std::vector<std::string> names;
+    for (const auto& [name, tensor] : tensors)
+        if (are_codes(quantization, tensor)) names.push_back(name);
+    for (const std::string& name : names) {
+        const std::string stem = name.substr(0, name.rfind('.'));
+        const TensorView codes = tensors.at(name);
+        TensorView whole = MatrixJoiner(quantization, stem, codes, tensors).joined();
+        tensors.at(name).is_part = true;
+        // Some programs write a bias of zeros beside every matrix.
+        const auto bias = tensors.find(stem + ".bias");
+        if (bias != tensors.end())
+            bias->second.is_part =
+                std::ranges::all_of(bias->second.bytes, [](std::byte each) { return each == std::byte{}; });
+        tensors.insert_or_assign(whole.name, std::move(whole));
+    }
+}
+
+} // namespace entrodraft::model

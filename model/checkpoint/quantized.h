@@ -1,0 +1,63 @@
+// Matrices that a checkpoint holds as codes with scales: which stored tensors make one up, and what its elements are.
+//
+// An element is scale * (code - zero), where code and zero are whole numbers with a sign, or code a float8 and zero 0.
+// Called by checkpoint, which shows such a matrix as one tensor, and by those who read weights.
+#pragma once
+
+#include "model/checkpoint/tensor_view.h"
+
+#include <cstdint>
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+
+namespace entrodraft::model {
+
+enum class QuantizedForm {
+    gptq,   // X.qweight, words of 32 bits along the inputs, [inputs][outputs]
+    awq,    // X.qweight, words along the outputs in an order of its own, [inputs][outputs]
+    packed, // X.weight_packed, words along the inputs, [outputs][inputs] (compressed-tensors)
+    int8,   // X.weight, whole numbers (compressed-tensors)
+    float8  // X.weight, e4m3 (compressed-tensors, and with X.weight_scale_inv DeepSeek's)
+};
+
+// What a config.json says of all of them (quantization_config).
+struct Quantization {
+    QuantizedForm form = QuantizedForm::gptq;
+    int bits = 4;
+    int group = 0;         // inputs that share a scale; 0: all
+    bool has_zeros = true; // stored ones
+    bool zeros_are_one_less = false;
+    friend bool operator==(const Quantization&, const Quantization&) = default;
+};
+
+// None where the object has no such field. Throws BadFile that names what is not supported. Local.
+std::optional<Quantization> read_quantization(const nlohmann::json& config, const std::string& file);
+
+struct QuantizedMatrix {
+    Quantization of;
+    std::int64_t outputs = 0, inputs = 0;
+    TensorView codes, scales, zeros;
+    std::int64_t scale_outputs = 1;                  // that share a row of scales
+    std::int64_t scale_stride = 0, group_stride = 0; // of outputs' and groups' scales, counted in elements
+    std::vector<std::int32_t> group_of_input;        // of GPTQ with act-order; empty: one group behind the other
+
+    std::int64_t group_at(std::int64_t input) const {
+        if (!group_of_input.empty()) return group_of_input[static_cast<std::size_t>(input)];
+        return of.group > 0 ? input / of.group : 0;
+    }
+    float scale(std::int64_t output, std::int64_t group) const;
+    float zero(std::int64_t output, std::int64_t group) const;
+    int code(std::int64_t output, std::int64_t input) const; // of float8 its bits
+    float value(std::int64_t output, std::int64_t input) const;
+};
+
+// Shows the parts of each quantised matrix, `tensors` by name, as one tensor X.weight of DiskType::quantized, beside
+// which they stay, as TensorView::is_part. Throws BadFile. Local.
+void join_quantized(const Quantization& quantization, std::map<std::string, TensorView>& tensors);
+
+// out[i] = element first + i * stride of such a tensor, row-major. Local.
+void read_quantized(const TensorView& tensor, std::int64_t first, std::int64_t stride, int count, float* out);
+
+} // namespace entrodraft::model

@@ -1,0 +1,300 @@
+"""Writes quantized/: tiny checkpoints as programs for quantisation leave them, and what transformers says that their
+dequantised weights compute.
+
+Codes are packed here in numpy, after the layout that each format documents; weights are random, and rounded to each
+group's range. Run by hand when the goldens must change; the tests read its output only.
+
+    python tests/model/make_quantized.py [--only NAME ...]        (torch, transformers, safetensors)
+
+quantized/NAME/target                config.json and model.safetensors
+quantized/NAME/expected.json, target.logits   as families/ has them
+"""
+
+import argparse
+import copy
+import json
+import pathlib
+import shutil
+
+import numpy as np
+import torch
+import transformers
+from safetensors.torch import save_file
+
+HERE = pathlib.Path(__file__).parent
+TEXT_LENGTHS = (40, 23)
+GREEDY_TOKENS = 16
+SMALLEST_MARGIN = 2e-3  # of a greedy step's two best logits, as a share of the largest
+VOCAB = 101
+AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]
+
+
+def words(codes, bits, axis, order=None):
+    """Codes of `bits` bits along `axis` as int32, the first in the lowest bits."""
+    codes = np.moveaxis(codes.astype(np.uint32), axis, -1)
+    fields = 32 // bits
+    missing = -codes.shape[-1] % fields
+    codes = np.pad(codes, [(0, 0)] * (codes.ndim - 1) + [(0, missing)]).reshape(*codes.shape[:-1], -1, fields)
+    if order:
+        codes = codes[..., order]
+    packed = np.zeros(codes.shape[:-1], np.uint32)
+    for place in range(fields):
+        packed |= codes[..., place] << np.uint32(bits * place)
+    return torch.from_numpy(np.ascontiguousarray(np.moveaxis(packed, -1, axis)).view(np.int32))
+
+
+def rounded(weight, bits, group_of_input, symmetric, scale_type):
+    """Codes without a sign [out, in], scales and zeros [out, groups]."""
+    groups = int(group_of_input.max()) + 1
+    scales, zeros = np.zeros((weight.shape[0], groups), np.float32), np.zeros((weight.shape[0], groups), np.int64)
+    top = 2 ** bits - 1
+    for group in range(groups):
+        part = weight[:, group_of_input == group]
+        if symmetric:
+            scale = np.abs(part).max(1) / (2 ** (bits - 1) - 1)
+        else:
+            low, high = np.minimum(part.min(1), 0), np.maximum(part.max(1), 0)
+            scale = (high - low) / top
+        scales[:, group] = torch.from_numpy(scale).to(scale_type).float().numpy()
+        zeros[:, group] = 2 ** (bits - 1) if symmetric else np.clip(np.rint(-low / scales[:, group]), 1, top)
+    codes = np.rint(weight / scales[:, group_of_input]) + zeros[:, group_of_input]
+    return np.clip(codes, 0, top).astype(np.int64), scales, zeros
+
+
+class Format:
+    """Tensors and dequantised weights of one matrix, by quantise(stem, weight [out, in])."""
+
+    def __init__(self, config, bits=4, group=32, symmetric=True, scale_type=torch.float16):
+        self.config, self.bits, self.group, self.symmetric = config, bits, group, symmetric
+        self.scale_type = scale_type
+
+    def group_of_input(self, inputs):
+        return np.arange(inputs) // (self.group if self.group > 0 else inputs)
+
+    def parts(self, weight):
+        groups = self.group_of_input(weight.shape[1])
+        codes, scales, zeros = rounded(weight, self.bits, groups, self.symmetric, self.scale_type)
+        return codes, scales, zeros, (codes - zeros[:, groups]).astype(np.float32) * scales[:, groups]
+
+
+class Gptq(Format):
+    def __init__(self, act_order=False, one_less=True, **more):
+        super().__init__({"quant_method": "gptq", "desc_act": act_order}, **more)
+        self.act_order, self.one_less = act_order, one_less
+        self.config |= {"bits": self.bits, "group_size": self.group, "sym": self.symmetric,
+                        "checkpoint_format": "gptq" if one_less else "gptq_v2"}
+
+    def group_of_input(self, inputs):
+        plain = super().group_of_input(inputs)
+        return np.random.default_rng(inputs).permutation(plain) if self.act_order else plain
+
+    def quantise(self, stem, weight):
+        codes, scales, zeros, whole = self.parts(weight)
+        return {stem + ".qweight": words(codes.T, self.bits, 0),
+                stem + ".qzeros": words(zeros.T - self.one_less, self.bits, 1),
+                stem + ".scales": torch.from_numpy(scales.T.copy()).to(self.scale_type),
+                stem + ".g_idx": torch.from_numpy(self.group_of_input(weight.shape[1]).astype(np.int32)),
+                stem + ".bias": torch.zeros(weight.shape[0], dtype=torch.float16)}, whole
+
+
+class Awq(Format):
+    def __init__(self, **more):
+        super().__init__({"quant_method": "awq", "version": "gemm"}, symmetric=False, **more)
+        self.config |= {"bits": self.bits, "group_size": self.group, "zero_point": True, "modules_to_not_convert": None}
+
+    def quantise(self, stem, weight):
+        codes, scales, zeros, whole = self.parts(weight)
+        return {stem + ".qweight": words(codes.T, 4, 1, AWQ_ORDER), stem + ".qzeros": words(zeros.T, 4, 1, AWQ_ORDER),
+                stem + ".scales": torch.from_numpy(scales.T.copy()).to(self.scale_type)}, whole
+
+
+def compressed(form, bits, kind, strategy, symmetric, group=None, **more):
+    weights = {"num_bits": bits, "type": kind, "strategy": strategy, "symmetric": symmetric, "group_size": group} | more
+    return {"quant_method": "compressed-tensors", "format": form, "ignore": ["lm_head"],
+            "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights}}}
+
+
+class Packed(Format):
+    def __init__(self, bits=4, group=32, symmetric=True):
+        strategy = "group" if group > 0 else "channel"
+        super().__init__(compressed("pack-quantized", bits, "int", strategy, symmetric, group if group > 0 else None),
+                         bits, group, symmetric, torch.bfloat16)
+
+    def quantise(self, stem, weight):
+        codes, scales, zeros, whole = self.parts(weight)
+        tensors = {stem + ".weight_packed": words(codes, self.bits, 1),
+                   stem + ".weight_scale": torch.from_numpy(scales).to(torch.bfloat16),
+                   stem + ".weight_shape": torch.tensor(weight.shape)}
+        if not self.symmetric:
+            tensors[stem + ".weight_zero_point"] = words(zeros, self.bits, 0)
+        return tensors, whole
+
+
+class Int8(Format):
+    def __init__(self, group=-1):
+        strategy = "group" if group > 0 else "channel"
+        super().__init__(compressed("int-quantized", 8, "int", strategy, True, group if group > 0 else None), 8, group)
+
+    def quantise(self, stem, weight):
+        codes, scales, zeros, whole = self.parts(weight)
+        return {stem + ".weight": torch.from_numpy((codes - 128).astype(np.int8)),
+                stem + ".weight_scale": torch.from_numpy(scales)}, whole
+
+
+class Float8(Format):
+    def __init__(self, config, scale_name, block=None, per_tensor=False):
+        super().__init__(config)
+        self.scale_name, self.block, self.per_tensor = scale_name, block, per_tensor
+
+    def quantise(self, stem, weight):
+        rows, columns = self.block or ((weight.shape[0], weight.shape[1]) if self.per_tensor else (1, weight.shape[1]))
+        n_rows, n_columns = -(-weight.shape[0] // rows), -(-weight.shape[1] // columns)
+        scales = np.zeros((n_rows, n_columns), np.float32)
+        for r in range(n_rows):
+            for c in range(n_columns):
+                scales[r, c] = np.abs(weight[r * rows:(r + 1) * rows, c * columns:(c + 1) * columns]).max() / 448
+        whole = scales.repeat(rows, 0)[:weight.shape[0]].repeat(columns, 1)[:, :weight.shape[1]]
+        codes = torch.from_numpy(weight / whole).to(torch.float8_e4m3fn)
+        stored = torch.from_numpy(scales.reshape(1) if self.per_tensor else scales)
+        return {stem + ".weight": codes, stem + "." + self.scale_name: stored}, codes.float().numpy() * whole
+
+
+def llama(**more):
+    return ("llama", dict(hidden_size=128, intermediate_size=192, num_hidden_layers=2, num_attention_heads=4,
+                          num_key_value_heads=2, vocab_size=VOCAB, max_position_embeddings=96,
+                          tie_word_embeddings=False, bos_token_id=0, eos_token_id=0, pad_token_id=0) | more)
+
+
+CHECKPOINTS = {
+    "gptq": (Gptq(group=32), llama()),
+    "gptq-zeros": (Gptq(group=64, symmetric=False), llama()),
+    "gptq-v2-rows": (Gptq(group=-1, one_less=False, symmetric=False), llama()),
+    "gptq-8bit": (Gptq(bits=8, group=32), llama()),
+    "gptq-act-order": (Gptq(act_order=True, group=32), llama(num_attention_heads=4)),
+    "awq": (Awq(group=64), llama()),
+    "awq-qwen2": (Awq(group=32), ("qwen2", llama()[1] | {"tie_word_embeddings": True})),
+    "packed-int4": (Packed(), llama(intermediate_size=200)),
+    "packed-int4-zeros": (Packed(group=16, symmetric=False), llama()),
+    "packed-int8": (Packed(bits=8, group=64), llama()),
+    "int8-channel": (Int8(), llama()),
+    "int8-group": (Int8(group=64), llama()),
+    "float8-channel": (Float8(compressed("float-quantized", 8, "float", "channel", True), "weight_scale"), llama()),
+    "float8-tensor": (Float8(compressed("float-quantized", 8, "float", "tensor", True), "weight_scale",
+                             per_tensor=True), llama()),
+    "float8-block": (Float8({"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128],
+                             "activation_scheme": "dynamic"}, "weight_scale_inv", (128, 128)),
+                     ("qwen3", llama(hidden_size=160, intermediate_size=288)[1] | {"head_dim": 48})),
+    "float8-block-latent": (Float8({"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128]},
+                                   "weight_scale_inv", (128, 128)),
+                            ("deepseek_v3", dict(
+                                hidden_size=128, intermediate_size=160, moe_intermediate_size=144, num_hidden_layers=2,
+                                num_attention_heads=4, num_key_value_heads=4, n_routed_experts=4, n_shared_experts=1,
+                                num_experts_per_tok=2, n_group=1, topk_group=1, first_k_dense_replace=1,
+                                q_lora_rank=None, kv_lora_rank=64, qk_nope_head_dim=32, qk_rope_head_dim=16,
+                                v_head_dim=32, vocab_size=VOCAB, max_position_embeddings=96, routed_scaling_factor=1.0,
+                                tie_word_embeddings=False, bos_token_id=0, eos_token_id=0, pad_token_id=0))),
+}
+
+
+def randomise(model, seed):
+    generator = torch.Generator().manual_seed(seed)
+    for name, value in model.named_parameters():
+        noise = torch.randn(value.shape, generator=generator)
+        if value.dim() == 1:
+            value.data = (noise * 0.2 + (0 if name.endswith("bias") else 1)).to(torch.float16).float()
+        else:
+            value.data = (noise * (1 if "embed" in name else 1.5 * value.shape[-1] ** -0.5)).to(torch.float16).float()
+
+
+def linears(model):
+    """Stems of the matrices to quantise, as files name them."""
+    return [name for name, module in model.named_modules()
+            if isinstance(module, torch.nn.Linear) and name != "lm_head" and not name.endswith("mlp.gate")]
+
+
+def make(name, form, family, shapes):
+    directory = HERE / "quantized" / name
+    shutil.rmtree(directory, ignore_errors=True)
+    (directory / "target").mkdir(parents=True)
+    seed = sum(name.encode())
+    config = transformers.AutoConfig.for_model(family, **shapes)
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").float().eval()
+    randomise(model, seed)
+    copy.deepcopy(model).half().save_pretrained(directory / "target")  # all of it: tables of positions would be rounded
+    stored = transformers.modeling_utils.load_state_dict(directory / "target" / "model.safetensors")
+    stored = {key: value.clone() for key, value in stored.items()}
+    weights = dict(model.named_parameters())
+    for stem in sorted({key[:-len(".weight")] for key in stored if is_linear(key, stored)}):
+        tensors, whole = form.quantise(stem, stored.pop(stem + ".weight").float().numpy())
+        for key, value in tensors.items():
+            stored.setdefault(key, value)
+        put(weights, stem, torch.from_numpy(whole))
+    fields = json.loads((directory / "target" / "config.json").read_text())
+    fields |= {"quantization_config": form.config, "dtype": "float16"}
+    (directory / "target" / "generation_config.json").unlink(missing_ok=True)
+    (directory / "target" / "config.json").write_text(json.dumps(fields, indent=1, sort_keys=True) + "\n")
+    save_file({key: value.contiguous() for key, value in stored.items()}, directory / "target" / "model.safetensors",
+              metadata={"format": "pt"})
+    expect(model, directory, seed)
+
+
+def is_linear(key, stored):
+    return (key.endswith(".weight") and stored[key].dim() == 2 and "embed" not in key and "lm_head" not in key
+            and not key.endswith("mlp.gate.weight"))
+
+
+def put(weights, stem, whole):
+    """Into the module of a stored matrix, which may hold those of all experts."""
+    if stem + ".weight" in weights:
+        weights[stem + ".weight"].data = whole
+        return
+    body, _, expert = stem.partition(".experts.")
+    number, which = expert.split(".")
+    if which == "down_proj":
+        weights[body + ".experts.down_proj"].data[int(number)] = whole
+        return
+    both = weights[body + ".experts.gate_up_proj"].data[int(number)]
+    half = both.shape[0] // 2
+    both[:half if which == "gate_proj" else None][0 if which == "gate_proj" else half:] = whole
+
+
+def expect(model, directory, seed):
+    texts, rows = [], []
+    for number, length in enumerate(TEXT_LENGTHS):
+        for attempt in range(200):
+            generator = torch.Generator().manual_seed(seed + 1000 * number + attempt)
+            tokens = torch.randint(1, VOCAB, (1, length), generator=generator)
+            with torch.no_grad():
+                logits, text, greedy, margins = None, tokens, [], []
+                for _ in range(GREEDY_TOKENS):
+                    logits = model(text, use_cache=False).logits[0]
+                    best = logits[-1].topk(2).values
+                    margins.append(float((best[0] - best[1]) / logits[-1].abs().max()))
+                    greedy.append(int(logits[-1].argmax()))
+                    text = torch.cat([text, logits[-1].argmax().view(1, 1)], 1)
+            if min(margins) > SMALLEST_MARGIN:
+                break
+        else:
+            raise SystemExit(f"{directory.name}: no text with clear margins")
+        positions = list(range(0, length, 6)) + [length - 1]
+        rows += [logits[position].numpy().astype("<f4").tobytes() for position in positions]
+        texts.append({"tokens": tokens[0].tolist(), "greedy": greedy, "positions": positions})
+    parameters = sum(value.numel() for value in model.parameters())
+    (directory / "target.logits").write_bytes(b"".join(rows))
+    (directory / "expected.json").write_text(json.dumps(
+        {"tokenizer_size": VOCAB, "target": {"parameters": parameters, "texts": texts}}) + "\n")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="*", default=list(CHECKPOINTS), metavar="NAME")
+    torch.set_num_threads(1)
+    transformers.logging.set_verbosity_error()
+    for name in parser.parse_args().only:
+        form, (family, shapes) = CHECKPOINTS[name]
+        make(name, form, family, shapes)
+        print(name)
+
+
+if __name__ == "__main__":
+    main()
