@@ -451,7 +451,9 @@ void fill_openai(const Json& object, const RequestDefaults& defaults, const Prom
     if (defaults.chat && !is_chat)
         throw std::runtime_error("--chat makes no chat of a completion; leave it out, or give messages to "
                                  "/v1/chat/completions");
-    require_text(limits, "a response");
+    if (!limits.encode)
+        throw std::runtime_error("responses are text, and the target has no tokenizer; give input lines with "
+                                 "prompt_token_ids");
     for (const std::string& name : own_fields(given.fields, is_chat))
         throw std::runtime_error(shown_field(name) + " is unknown; leave it out");
     apply_fields(given.fields, defaults, request, limits.vocab_size);
