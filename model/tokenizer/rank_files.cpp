@@ -33,7 +33,8 @@ std::string bytes_of_base64(std::string_view text, const std::string& what) {
         const std::size_t value = kDigits.find(digit);
         if (value == std::string_view::npos) throw BadFile(what + ": " + in_quotes(text) + " is not base64");
         bits = bits << 6 | static_cast<unsigned>(value);
-        if ((n_bits += 6) < 8) continue;
+        n_bits += 6;
+        if (n_bits < 8) continue;
         n_bits -= 8;
         bytes += static_cast<char>(bits >> n_bits & 0xFFU);
     }
