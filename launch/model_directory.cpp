@@ -65,7 +65,8 @@ std::string resolve_model_directory(const std::string& name, const std::string& 
 }
 
 bool has_tokenizer_files(const std::filesystem::path& directory) {
-    const auto names = {"tokenizer.json", "vocab.json", "merges.txt", "tokenizer.model"};
+    const auto names = {"tokenizer.json",  "vocab.json",  "merges.txt",
+                        "tokenizer.model", "tekken.json", "qwen.tiktoken"};
     return std::any_of(names.begin(), names.end(),
                        [&](const char* name) { return model::file_exists(directory / name); });
 }

@@ -12,10 +12,10 @@
 namespace entrodraft::launch {
 
 // Names of the files that config, tokenizer and chat template are read from; not all are there.
-inline constexpr std::array<const char*, 12> kSmallFiles = {
+inline constexpr std::array<const char*, 15> kSmallFiles = {
     "config.json", "generation_config.json",  "tokenizer.json",    "tokenizer_config.json", "vocab.json",
     "merges.txt",  "special_tokens_map.json", "added_tokens.json", "chat_template.jinja",   "source.spm",
-    "target.spm",  "target_vocab.json"};
+    "target.spm",  "target_vocab.json",       "tokenizer.model",   "tekken.json",           "qwen.tiktoken"};
 
 // The directory `name` itself where there is one; else the snapshot of the model of that name. Throws BadOption
 // with the option and, where a download would help, its command. Local.

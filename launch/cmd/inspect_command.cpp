@@ -130,12 +130,13 @@ ModelFacts look_at(const std::string& name, const std::string& option, std::stri
         {"model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json"},
         [&] { return weights_json(model, directory, facts.config); });
     facts.vocabulary = {model, std::nullopt, 0, facts.config.vocab_size};
-    facts.tokenizer = attempt({"tokenizer.json", "vocab.json"}, [&]() -> Json {
-        const model::Tokenizer tokenizer = model::Tokenizer::open(directory);
-        facts.vocabulary.fingerprint = tokenizer.fingerprint();
-        facts.vocabulary.n_tokens = tokenizer.size();
-        return {{"kind", tokenizer.kind()}, {"tokens", tokenizer.size()}};
-    });
+    facts.tokenizer =
+        attempt({"tokenizer.json", "vocab.json", "tokenizer.model", "tekken.json", "qwen.tiktoken"}, [&]() -> Json {
+            const model::Tokenizer tokenizer = model::Tokenizer::open(directory);
+            facts.vocabulary.fingerprint = tokenizer.fingerprint();
+            facts.vocabulary.n_tokens = tokenizer.size();
+            return {{"kind", tokenizer.kind()}, {"tokens", tokenizer.size()}};
+        });
     return facts;
 }
 

@@ -1,18 +1,15 @@
-// The fields of an input line: a request's, what other programs serve and this one does not, options of the run, slips
-// of the pen, or data of the user's own. The parsing half of requests.h.
-#include "launch/cli/option_set.h"
+// What the fields of an input line make of a request. The parsing half of requests.h.
 #include "launch/cli/options.h"
 #include "launch/io/chat.h"
+#include "launch/io/field_names.h"
 #include "launch/io/openai_batch.h"
 #include "launch/io/requests.h"
 #include "model/checkpoint/json_object.h"
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <climits>
 #include <fmt/format.h>
-#include <map>
 #include <optional>
 #include <stdexcept>
 #include <string_view>
@@ -72,12 +69,6 @@ spec::EarlyStopping early_stopping_field(const Json& value) {
     return value.get<bool>() ? spec::EarlyStopping::yes : spec::EarlyStopping::no;
 }
 
-struct LineField {
-    const char* name;
-    void (*set)(const Json& value, const std::string& name, spec::Request& request);
-    const char* elsewhere = ""; // what other programs call it, separated by blanks
-};
-
 // What a line may set.
 constexpr LineField kLineFields[] = {
     {"max_new_tokens", [](auto& v, auto& n, auto& r) { r.max_new_tokens = count_field(v, n, 1); },
@@ -111,155 +102,13 @@ constexpr LineField kLineFields[] = {
      "stop_strings stop_sequences"},
 };
 
-// Request fields of OpenAI's API, vLLM, llama.cpp's server, TGI and transformers that are not served here.
-struct ForeignField {
-    const char* names;    // separated by blanks
-    const char* harmless; // JSON list of values that ask for nothing else than what is served; null always is one
-    const char* remedy;   // what there is instead
-    bool of_conversations = false; // it changes the prompt's text where a template writes it, and nothing elsewhere
-};
+} // namespace
 
-constexpr ForeignField kForeignFields[] = {
-    {"n best_of", "[1]", "give num_samples, or with beam search num_return_sequences"},
-    {"prompt_logprobs", "[false]", "log-probabilities are of new tokens alone; leave it out"},
-    {"top_logprobs", "[0, false]", "give logprobs, a number"},
-    {"functions", "[[]]", "give tools, a list of objects"},
-    {"tool_choice function_call", R"(["none", "auto"])", "texts are not held to a tool; leave it out"},
-    {"parallel_tool_calls", "[true, false]", "texts are not held to tools; leave it out"},
-    {"response_format", R"([{"type": "text"}])", "texts are not held to a format; leave it out"},
-    {"guided_json guided_regex guided_choice guided_grammar guided_decoding guided_decoding_backend "
-     "guided_whitespace_pattern structured_outputs grammar json_schema",
-     R"([""])", "texts are not held to a format; leave it out"},
-    {"stream", "[false]", "a result is written once its text is complete; leave it out"},
-    {"stream_options", "[]", "a result is written once its text is complete; leave it out"},
-    {"suffix", R"([""])", "text is not filled in before a suffix; leave it out"},
-    {"echo return_full_text", "[false]", "text is what follows the prompt; leave it out, and join them yourself"},
-    {"num_beam_groups", "[1]", "beams are not in groups; leave it out"},
-    {"use_beam_search", "[false]", "give num_beams"},
-    {"diversity_penalty penalty_alpha", "[0]", "there is no diverse or contrastive search; leave it out"},
-    {"stop_token_ids eos_token_id", "[[]]", "a text ends at the model's own end tokens; leave it out, or give stop"},
-    {"include_stop_str_in_output", "[false]", "text ends before the stop string; leave it out"},
-    {"skip_special_tokens spaces_between_special_tokens detokenize", "[true]",
-     "text leaves special tokens out; leave it out, and take token_ids"},
-    {"add_special_tokens", "[]",
-     "a prompt gets the tokenizer's special tokens, messages those of the template; leave it out, or give "
-     "prompt_token_ids"},
-    {"truncate_prompt_tokens truncate", "[]", "prompts are not truncated; shorten the prompt"},
-    {"bad_words bad_words_ids suppress_tokens begin_suppress_tokens", "[[]]",
-     "give banned_tokens, a list of token ids"},
-    {"allowed_token_ids force_words_ids sequence_bias forced_bos_token_id forced_eos_token_id", "[[]]",
-     "not supported; leave it out, or give logit_bias or banned_tokens"},
-    {"typical_p guidance_scale tfs_z encoder_repetition_penalty", "[1]", "not supported; leave it out"},
-    {"epsilon_cutoff eta_cutoff encoder_no_repeat_ngram_size mirostat xtc_probability dry_multiplier dynatemp_range",
-     "[0]", "not supported; leave it out"},
-    {"max_time t_max_predict_ms", "[]", "a text has no time limit; leave it out, or give max_new_tokens"},
-    {"lora_request lora", "[[]]", "adapters are not supported; merge them into the checkpoint"},
-    {"prompt_embeds image_data multi_modal_data", "[[]]", "prompts are text or token ids; leave it out"},
-    {"documents enable_thinking reasoning_effort", R"([[], {}])", "give it in chat_template_kwargs", true},
-    {"chat_template", R"([""])", "use --chat-template, or leave it out", true},
-    {"add_generation_prompt continue_final_message", "[]",
-     "leave it out: a last message of the assistant is continued, after any other its answer begins", true},
-};
-
-// The beginning of a field's name, for messages.
-std::string shown_field(const std::string& name) {
-    constexpr std::size_t kMaxShown = 40; // bytes
-    return "field " + name.substr(0, kMaxShown);
+std::span<const LineField> line_fields() {
+    return kLineFields;
 }
 
-// Names that differ only in case, dashes and underscores are one: "topK", "top-k". Very short ones are what they are.
-std::string folded_field(std::string_view name) {
-    constexpr std::size_t kShortest = 3;
-    if (name.size() < kShortest) return std::string(name);
-    std::string letters;
-    for (const char c : name)
-        if (std::isalnum(static_cast<unsigned char>(c)))
-            letters += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    return letters;
-}
-
-// Entries by their names, folded.
-template <typename Entry> using ByName = std::map<std::string, Entry>;
-template <typename Entry> void add_names(ByName<Entry>& all, const std::string& names, const Entry& entry) {
-    for (const std::string& name : split_list(names, ' '))
-        all.emplace(folded_field(name), entry);
-}
-
-bool is_our_field(const std::string& name) {
-    for (const char* of_every_line : {"id", "prompt", "messages", "prompt_token_ids", "decoder_prompt", "metadata",
-                                      "do_sample", "tools", "chat_template_kwargs"})
-        if (name == of_every_line) return true;
-    return std::ranges::any_of(kLineFields, [&](const LineField& field) { return name == field.name; });
-}
-
-// The option that sets for the whole run what the name asks for.
-std::optional<std::string> option_of_the_run(const std::string& name) {
-    static const ByName<std::string> options = [] {
-        ByName<std::string> all;
-        Names names = stop_rule_parameter_names();
-        for (const char* option : {"stop-rule", "entropy-unit", "max-draft-tokens", "min-draft-tokens",
-                                   "drop-stop-token", "entropy-of", "ngram-full", "costs", "acceptance", "lenience",
-                                   "typical-epsilon", "typical-delta", "drafter", "chat", "system"})
-            names.emplace_back(option);
-        for (const std::string& option : names)
-            add_names(all, option, option);
-        return all;
-    }();
-    const auto found = options.find(folded_field(name));
-    return found == options.end() ? std::nullopt : std::optional(found->second);
-}
-
-// The field of a line that a name like this one means, as far as can be seen.
-std::optional<std::string> meant_field(const std::string& name) {
-    static const ByName<const LineField*> fields = [] {
-        ByName<const LineField*> all;
-        for (const LineField& field : kLineFields)
-            add_names(all, fmt::format("{} {}", field.name, field.elsewhere), &field);
-        return all;
-    }();
-    const std::string letters = folded_field(name);
-    if (const auto same = fields.find(letters); same != fields.end()) return same->second->name;
-    constexpr std::size_t kMaxSlips = 2, kShortest = 9; // shorter words are near each other by chance
-    for (const LineField& field : kLineFields)
-        if (const std::string known = folded_field(field.name); known.size() >= kShortest &&
-                                                                letters.size() <= known.size() + kMaxSlips &&
-                                                                edit_distance(letters, known) <= kMaxSlips)
-            return field.name;
-    return std::nullopt;
-}
-
-// Whether it is a request of another program. Throws where its value asks for something.
-bool is_foreign_field(const std::string& name, const Json& value, bool is_conversation) {
-    static const ByName<const ForeignField*> fields = [] {
-        ByName<const ForeignField*> all;
-        for (const ForeignField& field : kForeignFields)
-            add_names(all, field.names, &field);
-        return all;
-    }();
-    const auto found = fields.find(folded_field(name));
-    if (found == fields.end()) return false;
-    const ForeignField& foreign = *found->second;
-    if (foreign.of_conversations && !is_conversation) return false;
-    const Json harmless = Json::parse(foreign.harmless);
-    if (value.is_null() || std::ranges::find(harmless, value) != harmless.end()) return true;
-    throw std::runtime_error(shown_field(name) + ": " + foreign.remedy);
-}
-
-// The names of the fields that are the user's own data, in the order written. Throws, naming the field and the remedy,
-// where the line asks for what would be served wrongly; a value that asks for nothing else than what is served (n 1,
-// stream false, null) does not. `is_conversation`: the prompt goes through a chat template.
-std::vector<std::string> own_fields(const Json& object, bool is_conversation) {
-    std::vector<std::string> own;
-    for (const auto& [name, value] : object.items()) {
-        if (is_our_field(name) || is_foreign_field(name, value, is_conversation)) continue;
-        if (const auto option = option_of_the_run(name))
-            throw std::runtime_error(fmt::format("{} cannot be set by line; use --{}", shown_field(name), *option));
-        if (const auto field = meant_field(name); field && !object.contains(*field))
-            throw std::runtime_error(fmt::format("{} is unknown; did you mean {}?", shown_field(name), *field));
-        own.push_back(name);
-    }
-    return own;
-}
+namespace {
 
 // "--top-p must be ..." in terms of a line: "top_p must be ...".
 std::string as_field(std::string why) {
@@ -455,7 +304,9 @@ void fill_openai(const Json& object, const RequestDefaults& defaults, const Prom
     if (defaults.chat && !is_chat)
         throw std::runtime_error("--chat makes no chat of a completion; leave it out, or give messages to "
                                  "/v1/chat/completions");
-    require_text(limits, "a response");
+    if (!limits.encode)
+        throw std::runtime_error("responses are text, and the target has no tokenizer; give input lines with "
+                                 "prompt_token_ids");
     for (const std::string& name : own_fields(given.fields, is_chat))
         throw std::runtime_error(shown_field(name) + " is unknown; leave it out");
     apply_fields(given.fields, defaults, request, limits.vocab_size);

@@ -3,7 +3,7 @@
 // A line is {"id": any, "prompt": "text"}, {"id": any, "messages": [{"role", "content"}..]} (with tools and
 // chat_template_kwargs) or {"id": any, "prompt_token_ids": [..]}, and may override max_new_tokens, stop, the options of
 // sampling, penalties and banned tokens. Lines count from 1; blank lines count but ask for nothing. Other fields are
-// the user's own and go to the result, but for those that ask for what a line cannot have (request_fields.cpp). Or all
+// the user's own and go to the result, but for those that ask for what a line cannot have (field_names.cpp). Or all
 // lines are requests of OpenAI's API (openai_batch.h). Called by all commands that read prompts, on the coordinator.
 #pragma once
 

@@ -294,8 +294,8 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
             for (const std::int64_t token : std::exchange(opened.target.config.banned_token_ids, {}))
                 pair->banned_tokens.push_back(static_cast<spec::TokenId>(token));
         if (!options.needs_text.empty() && !opened.target.tokenizer)
-            throw BadOption(fmt::format("{} needs a tokenizer, and --target {} has none (tokenizer.json, or vocab.json "
-                                        "with merges.txt); lines of --input may give prompt_token_ids",
+            throw BadOption(fmt::format("{} needs a tokenizer, and --target {} has none (tokenizer.json, or "
+                                        "other files of one); lines of --input may give prompt_token_ids",
                                         options.needs_text, options.target));
         pair->chat = open_chat(resolve_model_directory(options.target, "--target"), options.chat_template);
         if (placement.records && opened.head && opened.head->head.block > 1)

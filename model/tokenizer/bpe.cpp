@@ -102,17 +102,35 @@ BpeModel bpe_model_from_json(const nlohmann::json& model) {
     return result;
 }
 
+void add_all_merges(BpeModel& model, const std::vector<std::optional<std::uint32_t>>& ranks) {
+    std::unordered_map<std::string_view, TokenId> ids;
+    for (std::size_t id = 0; id < model.tokens.size(); ++id)
+        if (model.tokens[id]) ids.emplace(*model.tokens[id], static_cast<TokenId>(id));
+    for (std::size_t id = 0; id < model.tokens.size(); ++id) {
+        if (!model.tokens[id] || !ranks[id]) continue;
+        const std::string_view token = *model.tokens[id];
+        for (std::size_t at = token.empty() ? 0 : code_point_at(token, 0).n_bytes; at < token.size();
+             at += code_point_at(token, at).n_bytes) {
+            const auto left = ids.find(token.substr(0, at)), right = ids.find(token.substr(at));
+            if (left == ids.end() || right == ids.end()) continue;
+            model.merges.push_back({left->second, right->second, static_cast<TokenId>(id)});
+            model.ranks.push_back(*ranks[id]);
+        }
+    }
+}
+
 Bpe::Bpe(BpeModel model, bool takes_bytes)
     : takes_bytes_(takes_bytes), ignore_merges_(model.ignore_merges), byte_fallback_(model.byte_fallback),
       fuse_unk_(model.fuse_unk), prefix_(std::move(model.continuing_subword_prefix)),
       suffix_(std::move(model.end_of_word_suffix)), unk_token_(std::move(model.unk_token)),
       rules_(std::bit_ceil(2 * model.merges.size() + 2)), joints_(rules_.size()),
-      direct_(takes_bytes ? 256 : kDirectCharacters, -1) {
+      direct_(takes_bytes ? 256 : kDirectCharacters, -1), uncut_(std::move(model.uncut)) {
     // A token of "" cannot be part of a merge's joint; it makes nothing but itself.
     for (std::size_t rank = 0; rank < model.merges.size(); ++rank) {
         const Merge& merge = model.merges[rank];
         add_rule(rules_, {pair_key(static_cast<std::uint32_t>(merge.left), static_cast<std::uint32_t>(merge.right)),
-                          static_cast<std::uint32_t>(rank), merge.result}); // of two, the last counts
+                          model.ranks.empty() ? static_cast<std::uint32_t>(rank) : model.ranks[rank],
+                          merge.result}); // of two, the last counts
         const std::string& left = *model.tokens[static_cast<std::size_t>(merge.left)];
         const std::string& right = *model.tokens[static_cast<std::size_t>(merge.right)];
         if (left.empty() || right.empty()) continue;
@@ -180,9 +198,9 @@ TokenId Bpe::id_of_character(char32_t character) const {
 void BpeEncoder::encode(std::string_view word, std::vector<TokenId>& ids) {
     if (word.empty() || words_.append(word, ids)) return;
     const std::size_t first = ids.size();
-    if (bpe_->ignore_merges_) {
+    if (bpe_->ignore_merges_ || !bpe_->uncut_.empty()) {
         const TokenId whole = bpe_->id_of(bpe_->takes_bytes_ ? to_byte_level(word) : std::string(word));
-        if (whole >= 0) {
+        if (whole >= 0 && (bpe_->ignore_merges_ || bpe_->uncut_.contains(whole))) {
             ids.push_back(whole);
             words_.remember(word, ids, first);
             return;

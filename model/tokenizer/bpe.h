@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "model/tokenizer/tokenizer.h"
@@ -33,10 +34,16 @@ struct BpeModel {
     std::optional<std::string> unk_token;  // of unknown characters; without it they vanish
     std::string continuing_subword_prefix; // of every character but a word's first
     std::string end_of_word_suffix;        // of a word's last character
+    std::vector<std::uint32_t> ranks;      // of the merges; empty: their places
+    std::unordered_set<TokenId> uncut;     // a word that is one of these becomes that token
 };
 
 // Checks everything and throws BadFile with the reason. Local.
 BpeModel bpe_model_from_json(const nlohmann::json& model);
+
+// Adds a merge for each way to cut a token that has a rank into two tokens: it has that token's rank, and of equal ones
+// the leftmost comes first. `ranks` by id. Local.
+void add_all_merges(BpeModel& model, const std::vector<std::optional<std::uint32_t>>& ranks);
 
 class Bpe {
   public:
@@ -73,6 +80,7 @@ class Bpe {
     std::vector<TokenId> direct_;                  // tokens of single characters below kDirectCharacters
     std::unordered_map<std::string, TokenId> ids_; // all tokens
     std::array<TokenId, 256> byte_tokens_{};       // of <0x00> to <0xFF>
+    std::unordered_set<TokenId> uncut_;
 };
 
 // Encodes the words of one text with one Bpe.

@@ -152,8 +152,8 @@ Normalizer Normalizer::of_step(NormalizerStep step) {
     return result;
 }
 
-NormalizedText Normalizer::normalize(std::string_view text) const {
-    NormalizedText result{std::string(text), true};
+NormalizedText Normalizer::normalize(std::string_view text, bool at_begin) const {
+    NormalizedText result{std::string(text), true, at_begin};
     for (const NormalizerStep& step : steps_)
         step(result);
     return result;

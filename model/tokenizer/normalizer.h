@@ -28,6 +28,7 @@ std::string replaced(std::string_view text, const std::vector<Span>& matches, st
 struct NormalizedText {
     std::string text;
     bool keeps_begin = true; // its first character comes from the first one of the text that was given
+    bool at_begin = true;    // of the whole text, not of what follows a special token
 };
 
 using NormalizerStep = std::function<void(NormalizedText&)>;
@@ -40,7 +41,7 @@ class Normalizer {
 
     bool changes_nothing() const { return steps_.empty(); }
     // Of valid UTF-8. Linear but for the regular expressions of the file and n log n for normal forms. Local.
-    NormalizedText normalize(std::string_view text) const;
+    NormalizedText normalize(std::string_view text, bool at_begin = true) const;
 
   private:
     std::vector<NormalizerStep> steps_;

@@ -270,6 +270,12 @@ PreTokenizer PreTokenizer::from_json(const nlohmann::json& pre_tokenizer,
     return result;
 }
 
+PreTokenizer PreTokenizer::of_step(PreTokenizerStep step) {
+    PreTokenizer result;
+    result.steps_.push_back(std::move(step));
+    return result;
+}
+
 Pieces PreTokenizer::split(std::string_view text, bool at_begin) const {
     Pieces pieces{std::string(text), {}, at_begin};
     if (!text.empty()) pieces.spans.push_back({0, text.size()});

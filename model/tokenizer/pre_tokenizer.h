@@ -35,6 +35,8 @@ class PreTokenizer {
     static PreTokenizer from_json(const nlohmann::json& pre_tokenizer,
                                   const std::shared_ptr<const CharClasses>& classes);
 
+    static PreTokenizer of_step(PreTokenizerStep step);
+
     // Whether the words are plain bytes, to be read in the byte-level alphabet: where ByteLevel is the last step.
     bool gives_bytes() const { return gives_bytes_; }
     // The words of valid UTF-8. `at_begin`: it begins where the whole text, as it was given, begins. Local.

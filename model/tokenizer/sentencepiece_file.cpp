@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <bit>
+#include <cfloat>
 #include <cmath>
 #include <cstdint>
 #include <fmt/format.h>
+#include <limits>
 #include <memory>
 #include <optional>
 
@@ -94,14 +96,23 @@ SentencePieceFile::Piece parse_piece(std::string_view message, std::size_t numbe
     return piece;
 }
 
-void check_trainer(std::string_view message) {
+void parse_trainer(std::string_view message, SentencePieceFile& file) {
     WireReader reader(message);
     while (const auto field = reader.next()) {
-        if (field->number == 3 && field->value != 1)
-            throw BadFile("a SentencePiece model of another kind than Unigram is not supported");
+        if (field->number == 3 && field->value != 1 && field->value != 2)
+            throw BadFile("a SentencePiece model of another kind than Unigram and BPE is not supported");
+        if (field->number == 3) file.kind = static_cast<SentencePieceFile::Kind>(field->value);
         if (field->number == 24 && field->value != 0) throw BadFile("treat_whitespace_as_suffix is not supported");
-        if (field->number == 35 && field->value != 0) throw BadFile("byte_fallback is not supported");
+        if (field->number == 35) file.byte_fallback = field->value != 0;
+        if (field->number == 46) file.bos_piece = field->bytes;
+        if (field->number == 47) file.eos_piece = field->bytes;
     }
+}
+
+void check_denormalizer(std::string_view message) {
+    WireReader reader(message);
+    while (const auto field = reader.next())
+        if (field->number == 2 && !field->bytes.empty()) throw BadFile("a denormalizer is not supported");
 }
 
 void parse_normalizer(std::string_view message, SentencePieceFile& file) {
@@ -124,14 +135,14 @@ class SentencePieceNormalizer {
                 kept_.at(piece.text) = 0;
     }
 
-    std::string operator()(std::string_view text) const {
+    std::string operator()(std::string_view text, bool may_add_space) const {
         std::string out;
         bool is_behind_space = removes_extra_spaces_, has_begun = false;
         while (!text.empty()) {
             const auto [replacement, n_bytes] = longest(text);
             text.remove_prefix(n_bytes);
             if (!has_begun && removes_extra_spaces_ && replacement == " ") continue;
-            if (!has_begun && adds_space_) out += kSpaceMark;
+            if (!has_begun && adds_space_ && may_add_space) out += kSpaceMark;
             has_begun = true;
             std::string_view added = replacement;
             while (is_behind_space && added.starts_with(' '))
@@ -171,21 +182,61 @@ class SentencePieceNormalizer {
 
 SentencePieceFile parse_sentencepiece(std::string_view bytes) {
     SentencePieceFile file;
+    bool has_trainer = false; // which says of what kind it is, behind the pieces
     WireReader reader(bytes);
     while (const auto field = reader.next()) {
         if (field->number == 1) file.pieces.push_back(parse_piece(field->bytes, file.pieces.size()));
-        if (field->number == 2) check_trainer(field->bytes);
+        if (field->number == 2) parse_trainer(field->bytes, file);
+        has_trainer = has_trainer || field->number == 2;
+        if (field->number == 5) check_denormalizer(field->bytes);
         if (field->number == 3) parse_normalizer(field->bytes, file);
         if (file.pieces.size() > static_cast<std::size_t>(kMaxTokenId)) throw BadFile("the vocabulary is too large");
     }
     if (file.pieces.empty()) throw BadFile("not a SentencePiece model: it has no pieces");
+    if (!has_trainer) throw BadFile("not a SentencePiece model, or cut off");
     return file;
 }
 
-NormalizerStep sentencepiece_normalizer(const SentencePieceFile& file) {
-    return [normalize = std::make_shared<const SentencePieceNormalizer>(file)](NormalizedText& text) {
-        text.text = (*normalize)(text.text);
+NormalizerStep sentencepiece_normalizer(const SentencePieceFile& file, bool each_part) {
+    return [normalize = std::make_shared<const SentencePieceNormalizer>(file), each_part](NormalizedText& text) {
+        text.text = (*normalize)(text.text, each_part || text.at_begin);
     };
+}
+
+namespace {
+
+struct ScoreRange {
+    float lowest = FLT_MAX, highest = FLT_MIN; // as SentencePiece begins
+};
+
+ScoreRange range_of(const SentencePieceFile& file) {
+    ScoreRange range;
+    for (const SentencePieceFile::Piece& piece : file.pieces) {
+        if (piece.type != SentencePieceFile::PieceType::normal) continue;
+        range.lowest = std::min(range.lowest, piece.score);
+        range.highest = std::max(range.highest, piece.score);
+    }
+    return range;
+}
+
+} // namespace
+
+std::vector<double> piece_scores(const SentencePieceFile& file) {
+    using Type = SentencePieceFile::PieceType;
+    const float highest = range_of(file).highest;
+    std::vector<double> scores;
+    for (const SentencePieceFile::Piece& piece : file.pieces) {
+        double score = std::numeric_limits<double>::quiet_NaN();
+        if (piece.type == Type::normal) score = piece.score;
+        if (piece.type == Type::user_defined) score = static_cast<float>(piece.text.size()) * highest - 0.1;
+        scores.push_back(piece.text.empty() ? std::numeric_limits<double>::quiet_NaN() : score);
+    }
+    return scores;
+}
+
+double unknown_score(const SentencePieceFile& file) {
+    constexpr float kPenalty = 10;
+    return range_of(file).lowest - kPenalty;
 }
 
 } // namespace entrodraft::model

@@ -17,11 +17,11 @@
 #include "model/checkpoint/json_file.h"
 #include "model/tokenizer/added_tokens.h"
 #include "model/tokenizer/bpe.h"
-#include "model/tokenizer/marian_files.h"
 #include "model/tokenizer/normalizer.h"
 #include "model/tokenizer/post_processor.h"
 #include "model/tokenizer/pre_tokenizer.h"
 #include "model/tokenizer/token_decoder.h"
+#include "model/tokenizer/tokenizer_files.h"
 #include "model/tokenizer/tokenizer_json.h"
 #include "model/tokenizer/unigram.h"
 #include "model/utf8.h"
@@ -162,9 +162,7 @@ struct Tokenizer::Impl {
 
     static std::shared_ptr<const Impl> from_json(const nlohmann::json& file);
     static std::shared_ptr<const Impl> of_marian(const std::filesystem::path& directory, bool of_source);
-    // `file` without its normalizer and model. No normalizer: the file's.
-    static std::shared_ptr<Impl> assemble(const nlohmann::json& file, ModelFile model,
-                                          std::optional<Normalizer> normalizer);
+    static std::shared_ptr<Impl> assemble(TokenizerFiles files);
     Encoder encoder() const;
     void encode_part(std::string_view text, bool at_begin, Encoder& words, std::vector<TokenId>& ids) const;
     const Entry& entry(TokenId id) const;
@@ -174,26 +172,28 @@ std::shared_ptr<const Tokenizer::Impl> Tokenizer::Impl::from_json(const nlohmann
     if (!file.is_object()) throw BadFile("not an object");
     const nlohmann::json& version = field(file, "version");
     if (!version.is_null() && version != "1.0") throw BadFile("'version' is not \"1.0\"");
-    return assemble(file, model_from_json(field(file, "model")), std::nullopt);
+    return assemble({model_from_json(field(file, "model")), {}, {}, file});
 }
 
 std::shared_ptr<const Tokenizer::Impl> Tokenizer::Impl::of_marian(const std::filesystem::path& directory,
                                                                   bool of_source) {
-    MarianFiles files = read_marian_files(directory, of_source);
-    auto impl = assemble(files.others, std::move(files.model), Normalizer::of_step(std::move(files.normalizer)));
+    auto impl = assemble(read_marian_files(directory, of_source));
     impl->has_language_codes = true;
     return impl;
 }
 
-std::shared_ptr<Tokenizer::Impl> Tokenizer::Impl::assemble(const nlohmann::json& file, ModelFile model,
-                                                           std::optional<Normalizer> given) {
+std::shared_ptr<Tokenizer::Impl> Tokenizer::Impl::assemble(TokenizerFiles files) {
+    ModelFile& model = files.model;
+    const nlohmann::json& file = files.others;
     const Tokens& tokens = std::visit([](const auto& m) -> const Tokens& { return m.tokens; }, model);
     const std::vector<AddedToken> added = added_tokens_from_json(field(file, "added_tokens"));
 
     const auto classes = std::make_shared<const CharClasses>();
     TokenDecoder decoder = TokenDecoder::from_json(field(file, "decoder"));
-    Normalizer normalizer = given ? std::move(*given) : Normalizer::from_json(field(file, "normalizer"), classes);
-    PreTokenizer pre_tokenizer = PreTokenizer::from_json(field(file, "pre_tokenizer"), classes);
+    Normalizer normalizer = files.normalizer ? Normalizer::of_step(std::move(files.normalizer))
+                                             : Normalizer::from_json(field(file, "normalizer"), classes);
+    PreTokenizer pre_tokenizer = files.pre_tokenizer ? PreTokenizer::of_step(std::move(files.pre_tokenizer))
+                                                     : PreTokenizer::from_json(field(file, "pre_tokenizer"), classes);
     Entries entries = entries_of(tokens, added, normalizer, decoder);
     AddedTokenFinder raw_added = finder_of(added, false, normalizer, classes);
     AddedTokenFinder normalized_added = finder_of(added, true, normalizer, classes);
@@ -230,7 +230,7 @@ void Tokenizer::Impl::encode_part(std::string_view text, bool at_begin, Encoder&
     }
     NormalizedText normalized;
     if (!normalizer.changes_nothing()) {
-        normalized = normalizer.normalize(text);
+        normalized = normalizer.normalize(text, at_begin);
         text = normalized.text;
     }
     for (const TextPart& segment : normalized_added.split(text)) {
@@ -263,6 +263,12 @@ Tokenizer Tokenizer::open(const std::filesystem::path& directory) {
     std::error_code ignored; // what cannot be looked at cannot be opened either, and that has a message
     const bool has_file = std::filesystem::exists(path, ignored);
     if (!has_file && has_marian_files(directory)) return Tokenizer(Impl::of_marian(directory, false));
+    if (!has_file && !file_exists(directory / "vocab.json") && !file_exists(directory / "merges.txt"))
+        if (const auto other = other_tokenizer_file(directory)) try {
+                return Tokenizer(Impl::assemble(read_other_tokenizer(*other)));
+            } catch (const BadFile& error) {
+                throw BadFile(other->string() + ": " + error.what());
+            }
     const nlohmann::json file = has_file ? read_json_file(path, kMaxFileBytes) : tokenizer_from_vocabulary(directory);
     try {
         return Tokenizer(Impl::from_json(file));

@@ -1,5 +1,5 @@
 // Text to token ids and back, as the checkpoint's tokenizer.json says, or where it has none, its vocab.json and
-// merges.txt, or source.spm, target.spm and vocab.json. BPE over bytes or characters, and Unigram.
+// merges.txt, or other files (tokenizer_files.h). BPE over bytes or characters, and Unigram.
 //
 // The file's components are taken in order: added_tokens, normalizer, pre_tokenizer, model, post_processor, decoder.
 // An unknown component is an error that names it. Equal to the reference (PyPI tokenizers) in ids and text.
@@ -21,8 +21,8 @@ namespace entrodraft::model {
 
 class Tokenizer {
   public:
-    // Reads directory/tokenizer.json, else Marian's files, else those that vocabulary_files.cpp names. Throws BadFile.
-    // Local.
+    // Reads directory/tokenizer.json, else Marian's files, vocab.json and merges.txt, tekken.json, tokenizer.model or
+    // qwen.tiktoken. Throws BadFile. Local.
     static Tokenizer open(const std::filesystem::path& directory);
     // Of a model with an encoder, what its sources are encoded with; none: what open() gives. Throws BadFile. Local.
     static std::optional<Tokenizer> open_source(const std::filesystem::path& directory);

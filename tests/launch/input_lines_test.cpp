@@ -101,6 +101,52 @@ TEST(InputLines, AModelWithoutATokenizerServesTokenIds) {
     EXPECT_EQ(without_stats(half.text()), without_stats(whole));
 }
 
+TEST(InputLines, CommandsServeTokenIdsWithoutATokenizer) {
+    const WithoutTokenizer target(kTarget), draft(kDraft);
+    std::string lines;
+    for (const int token : {282, 283, 284})
+        lines += Json{{"prompt_token_ids", {token, 369, 276}}}.dump() + "\n";
+    const ScratchFile input(lines), recording(""), settings("");
+    const Strings pair = {"--target", target.path(), "--draft", draft.path(), "--input", input.path(), "--quiet"};
+    fs::remove(recording.path());
+    fs::remove(settings.path());
+    const Ended recorded =
+        run(Strings{"record"} + pair + Strings{"--output", recording.path(), "--max-new-tokens", "8"});
+    EXPECT_EQ(recorded.code, 0) << recorded.err;
+    EXPECT_EQ(run({"simulate", "--recording", recording.path(), "--rules", "constant"}).code, 0);
+    const Ended tuned = run(Strings{"tune"} + pair + Strings{"--output", settings.path(), "--max-new-tokens", "8"});
+    EXPECT_EQ(tuned.code, 0) << tuned.err;
+    const ScratchFile batch(
+        R"({"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": {"prompt": [5]}})");
+    const Ended refused = run({"generate", "--target", target.path(), "--input", batch.path(), "--quiet"});
+    EXPECT_NE(refused.out.find("responses are text, and the target has no tokenizer"), std::string::npos)
+        << refused.out;
+    const ScratchFile text("{\"prompt\": \"text\"}\n");
+    const Ended no_text = run(Strings{"record", "--target", target.path(), "--draft", draft.path(), "--input",
+                                      text.path(), "--output", recording.path() + "x"});
+    EXPECT_NE(no_text.code, 0);
+    EXPECT_NE(no_text.err.find("the target has no tokenizer"), std::string::npos) << no_text.err;
+}
+
+TEST(InputLines, TokenizerModelAloneIsEnoughForText) {
+    const WithoutTokenizer target(kTarget), draft(kDraft);
+    const fs::path file =
+        fs::path(ENTRODRAFT_SOURCE_DIR) / "tests/model/tokenizers/sentencepiece-llama/tokenizer.model";
+    for (const WithoutTokenizer* model : {&target, &draft})
+        fs::copy_file(file, fs::path(model->path()) / "tokenizer.model");
+    const ScratchFile input("{\"prompt\": \"the old\"}\n");
+    const Strings command = {"generate", "--target",   target.path(), "--draft",          draft.path(),
+                             "--input",  input.path(), "--quiet",     "--max-new-tokens", "12"};
+    const Ended ended = run(command);
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    const Json line = lines_of(ended.out).at(0);
+    const ScratchFile ids(Json{{"token_ids", line["token_ids"]}}.dump() + "\n");
+    const Ended text =
+        run({"tokenize", "--model", target.path(), "--input", ids.path(), "--decode", "--skip-special-tokens"});
+    EXPECT_EQ(line["text"], lines_of(text.out).at(0)["text"]);
+    EXPECT_EQ(run_ranks(2, command).code, 0) << "all ranks have the same file";
+}
+
 TEST(InputLines, AnOptionThatNeedsTextIsRefusedForAModelWithoutATokenizer) {
     const WithoutTokenizer target(kTarget);
     const ScratchFile input("{\"prompt_token_ids\": [282]}\n");

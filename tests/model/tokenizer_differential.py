@@ -28,7 +28,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SOURCES = ("utf8 byte_level regex normal_form precompiled_map normalizer word_splitter pre_tokenizer added_tokens bpe "
-           "unigram post_processor token_decoder sentencepiece_file vocabulary_files tokenizer json_file").split()
+           "unigram post_processor token_decoder sentencepiece_file sentencepiece_tokenizer rank_files special_tokens vocabulary_files tokenizer json_file").split()
 CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
 REST = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 LLAMA3 = CONTRACTIONS + r"\p{N}{1,3}" + REST

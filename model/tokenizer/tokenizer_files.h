@@ -1,0 +1,41 @@
+// Tokenizers of directories without tokenizer.json, as the parts that one is made of, out of: Marian's source.spm,
+// target.spm and vocab.json; SentencePiece's tokenizer.model; tiktoken's files of ranks; Mistral's tekken.json. Called
+// by tokenizer.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "model/tokenizer/bpe.h"
+#include "model/tokenizer/normalizer.h"
+#include "model/tokenizer/pre_tokenizer.h"
+#include "model/tokenizer/unigram.h"
+
+namespace entrodraft::model {
+
+struct TokenizerFiles {
+    std::variant<BpeModel, UnigramModel> model;
+    NormalizerStep normalizer;      // none: that of `others`
+    PreTokenizerStep pre_tokenizer; // likewise
+    nlohmann::json others;          // "added_tokens", "post_processor", "decoder" and so on, as in a tokenizer.json
+};
+
+bool has_marian_files(const std::filesystem::path& directory);
+// What transformers' MarianTokenizer reads, less what changes no id: the ids of target_vocab.json count for texts where
+// tokenizer_config.json says separate_vocabs. Throws BadFile. In vocabulary_files.cpp. Local.
+TokenizerFiles read_marian_files(const std::filesystem::path& directory, bool of_source);
+
+// The file of a directory that has none of those before, nor vocab.json: tekken.json, tokenizer.model or qwen.tiktoken.
+std::optional<std::filesystem::path> other_tokenizer_file(const std::filesystem::path& directory);
+// Reads it: ids and text are those of mistral-common, sentencepiece and tiktoken; special tokens of the text, which
+// these do not look for, those of transformers. Throws BadFile without the file's name. In rank_files.cpp. Local.
+TokenizerFiles read_other_tokenizer(const std::filesystem::path& file);
+// SentencePiece's, of kind BPE or Unigram: tokenizers of classes Llama and Gemma, or of no class. In
+// sentencepiece_tokenizer.cpp. Local.
+TokenizerFiles read_sentencepiece(const std::string& bytes, const std::filesystem::path& directory);
+
+} // namespace entrodraft::model
