@@ -72,9 +72,12 @@ class Entrodraft:
 
 def our_contenders(options, dtype):
     """Plain decoding, the default rule with the draft model and the look-up, which are compared; and each --rule."""
-    if options.plain_only:
-        return [Entrodraft("plain", PLAIN, options, dtype)]
     with_draft = ["--draft", options.draft]
+    beams = ["--num-beams", str(options.num_beams)] if options.num_beams > 1 else []
+    if options.plain_only or beams:
+        modes = [Entrodraft("plain", PLAIN, options, dtype, *beams),
+                 Entrodraft("with a draft", DRAFT, options, dtype, *with_draft, *beams)]
+        return modes[:1] if options.plain_only else modes
     return [Entrodraft("plain", PLAIN, options, dtype),
             Entrodraft("default rule", DRAFT, options, dtype, *with_draft),
             Entrodraft("ngram", LOOKUP, options, dtype, "--drafter", "ngram"),
@@ -97,8 +100,9 @@ def add_options(parser, dtypes, dtype):
     parser.add_argument("--repetitions", type=int, default=5, choices=[1, *PAIRS])
     parser.add_argument("--keep", type=float, default=1.3, help="see above [1.3]")
     parser.add_argument("--plain-only", action="store_true", help="plain decoding alone: no draft is looked at")
-    # Options of some peers: --resident of those whose modes do not stay, --device of those that know several.
-    parser.set_defaults(resident=None, device="cpu")
+    # Options of some peers: --resident of those whose modes do not stay, --device of those that know several,
+    # --num-beams of those that search as we do.
+    parser.set_defaults(resident=None, device="cpu", num_beams=1)
     parser.add_argument("--rule", action="append", default=[],
                         help="one more of our stop rules, with its options; repeatable")
     parser.add_argument("--modes", action="append", default=[],
@@ -123,11 +127,13 @@ def check_options(parser, options, dtypes):
     for dtype in options.dtypes:
         if dtype not in dtypes:
             parser.error(f"--dtypes: {dtype} is not one of {', '.join(dtypes)}")
-    check_counts(parser, options, "limit", "new_tokens", "threads", "block")
+    check_counts(parser, options, "limit", "new_tokens", "threads", "block", "num_beams")
     if options.plain_only:
         for name in ("draft", "rule", "modes"):
             if getattr(options, name) != parser.get_default(name):
                 parser.error(f"--{name} has no effect with --plain-only")
+    if options.num_beams > 1 and options.rule:
+        parser.error("--rule has no effect with --num-beams")
     if options.keep < 1:
         parser.error("--keep: at least 1")
     check_models(parser, options, "target", *([] if options.plain_only else ["draft"]))

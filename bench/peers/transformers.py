@@ -3,7 +3,7 @@
 
     python3 bench/peers/transformers.py [--binary build/entrodraft] [--dtypes float32,bfloat16,float16]
         [--repetitions 5] [--limit 64] [--rule "static --entropy-threshold 2.25"] [--modes constant] [--json FILE]
-        [--device cuda] [--plain-only]
+        [--device cuda] [--plain-only] [--num-beams 4]
     python3 bench/peers/transformers.py --golden tests/spec/demo_greedy.json
 
 Both decode the same prompts greedily on the same threads, or the same GPU, in turns (side_by_side.py says how). Time is that of a
@@ -42,6 +42,7 @@ from side_by_side import DRAFT, LOOKUP, PLAIN, Answer  # noqa: E402
 TIE = 1e-4  # of a row's largest logit: below it, float32 rounding may choose the other token
 DTYPES = ("float32", "bfloat16", "float16")
 ROUNDING = "transformers rounds activations to {0} too, ours are float32"
+NEAR_BEAMS = "of beams whose scores are as good as equal rounding chooses"
 DRAFT_SETTINGS = ("num_assistant_tokens", "num_assistant_tokens_schedule", "assistant_confidence_threshold")
 
 
@@ -144,7 +145,7 @@ def write_golden(options, prompts):
 
 def refuse_with_golden(parser, options):
     for name in ("draft", "binary", "dtypes", "block", "repetitions", "keep", "rule", "modes", "json", "device",
-                 "plain_only"):
+                 "plain_only", "num_beams"):
         if getattr(options, name) != parser.get_default(name):
             parser.error(f"--{name.replace('_', '-')} has no effect with --golden")
 
@@ -152,8 +153,9 @@ def refuse_with_golden(parser, options):
 def compare(parser, options, prompts, dtype):
     """One dtype's table."""
     target = load(options.target, dtype, options.device)
-    modes = [Transformers("plain", PLAIN, target)]
-    if not options.plain_only:
+    beams = options.num_beams > 1
+    modes = [Transformers("plain", PLAIN, target, **({"num_beams": options.num_beams} if beams else {}))]
+    if not options.plain_only and not beams:  # with beams transformers leaves its assistant out
         modes += [*assisted_modes(target, load(options.draft, dtype, options.device)), *lookup_modes(target)]
     contenders = side_by_side.chosen(parser, options, modes) + side_by_side.our_contenders(options, dtype)
     learns = importlib.util.find_spec("sklearn") is not None
@@ -170,7 +172,7 @@ def compare(parser, options, prompts, dtype):
         return margin < TIE
 
     def check(results):
-        reason = None if dtype == "float32" else ROUNDING.format(dtype)
+        reason = ROUNDING.format(dtype) if dtype != "float32" else NEAR_BEAMS if beams else None
         equal.update(side_by_side.check_texts(contenders, results, is_tie, lambda name: reason))
 
     return {"environment": setting,
@@ -182,6 +184,7 @@ def main():
     side_by_side.add_options(parser, DTYPES, ["float32"])
     parser.add_argument("--golden", type=pathlib.Path,
                         help="write transformers' greedy continuations here, and time nothing")
+    parser.add_argument("--num-beams", type=int, default=1, help="beams of both [1]")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="of both [cpu]")
     options = parser.parse_args()
     if options.golden:

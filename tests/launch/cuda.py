@@ -90,6 +90,15 @@ class Cuda(unittest.TestCase):
                         self.assertGreater(accepted, 0)
                         self.assertGreater(drafted, accepted)
 
+    def test_beams_are_those_of_a_cpu_and_drafting_changes_nothing(self):
+        beams = ["--num-beams", 3, "--num-return-sequences", 2, "--dtype", "float32"]
+        found = [[text["token_ids"] for text in line["sequences"]] for line in texts(*PAIR[:2], *CPU, *beams, tokens=5)]
+        for ranks in (1, 2):
+            for drafting in ([], PAIR[2:]):
+                with self.subTest(ranks=ranks, drafting=bool(drafting)):
+                    results = texts(*PAIR[:2], *drafting, *CUDA, *beams, ranks=ranks, tokens=5)
+                    self.assertEqual([[text["token_ids"] for text in line["sequences"]] for line in results], found)
+
     def test_heads_change_nothing(self):
         gumbel = ["--temperature", 1, "--seed", 3, "--acceptance", "gumbel"]
         for dtype, sampling in (("float32", []), ("bfloat16", gumbel), ("int8", [])):

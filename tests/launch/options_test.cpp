@@ -292,7 +292,6 @@ TEST(Options, WhatBeamSearchDoesNotGoWithIsRefusedByName) {
     expect({"--stop-rule", "static"}, "drafts end by expected gain");
     expect({"--stop", "x"}, "does not go with --stop");
     expect({"--drafter", "ngram,model"}, "drafted for by one --draft");
-    expect({"--device", "cuda"}, "CPU kernels alone");
     expect_refused({"--num-samples", "2"}, "--num-samples goes with --input");
 }
 
