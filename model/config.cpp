@@ -110,10 +110,14 @@ void refuse_absurd_size(const Fields& fields, const ModelConfig& config) {
     const double heads = static_cast<double>(config.n_heads) * config.head_dim;
     const double experts = static_cast<double>(config.experts.n_experts) * config.experts.intermediate_size;
     const double layer = hidden * (4 * heads + 3.0 * (config.intermediate_size + experts + config.experts.shared_size));
+    const LinearAttentionConfig& linear = config.linear;
+    const double values = static_cast<double>(linear.n_value_heads) * linear.value_dim;
+    const double of_linear =
+        hidden * (2.0 * linear.n_key_heads * linear.key_dim + 3 * values) + values * linear.key_dim;
     const EncoderConfig& encoder = config.encoder;
     const double of_encoder = hidden * (4.0 * encoder.n_heads * encoder.head_dim + 3.0 * encoder.intermediate_size);
-    if (encoder.n_layers * of_encoder + config.n_layers * (layer + 4 * heads * hidden) +
-            2.0 * config.vocab_size * hidden >
+    if (config.n_linear_layers() * of_linear + encoder.n_layers * of_encoder +
+            config.n_layers * (layer + 4 * heads * hidden) + 2.0 * config.vocab_size * hidden >
         kMaxParameters) {
         fields.refuse("the sizes make a model of more than 1e14 parameters");
     }

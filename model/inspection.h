@@ -17,8 +17,8 @@ struct RunShape {
     int batch = 1;   // sequences
     int length = 0;  // positions of each
     WeightType type = WeightType::float32;
-    int tree_positions = 0; // of length, those of trees that stay in the cache
     bool on_gpu = false;    // the bytes are then those of its memory; or of torch's device
+    int tree_positions = 0; // of length, those of trees that stay in the cache
 };
 
 struct RankNeeds {

@@ -139,8 +139,8 @@ RankMemory memory_of(std::span<const HeldModel> held, int threads, const CacheSh
     for (const HeldModel& part : held) {
         int positions = std::min(cache.positions, part.config->max_positions);
         const int in_trees = cache.num_beams > 0 ? spec::tree_positions(cache.num_beams, positions) : 0;
-        model::RunShape run = {part.ranks, threads,    cache.sequences + part.beside, positions + in_trees, part.type,
-                               in_trees,   part.on_gpu};
+        model::RunShape run = {part.ranks,  threads, cache.sequences + part.beside, positions + in_trees, part.type,
+                               part.on_gpu, in_trees};
         const model::RankNeeds needs = needs_of(*part.config, run, part.rank);
         run.length = 1;
         memory.weight_bytes += needs.weight_bytes;

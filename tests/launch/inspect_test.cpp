@@ -252,6 +252,37 @@ TEST(Needs, WeightsAndCacheAreThoseThatADecoderHolds) {
         }
 }
 
+TEST(Needs, LinearAttentionsWeightsAndStatesAreThoseThatADecoderHolds) {
+    const std::string directory = ENTRODRAFT_SOURCE_DIR "/tests/model/families/qwen3-next/target";
+    const model::ModelConfig config = model::read_config(directory);
+    const model::Checkpoint checkpoint = model::Checkpoint::open(directory);
+    model::ThreadTeam team(1);
+    for (const int rank : {0, 2}) {
+        model::RunShape run;
+        run.ranks = 3;
+        run.batch = 2;
+        run.length = 48;
+        const model::RankNeeds needs = needs_of(config, run, rank);
+        model::ModelWeights weights(checkpoint, config, needs.shard, run.type, team);
+        std::uint64_t bytes = weights.embedding.table().bytes() + weights.own_head.matrix().bytes();
+        for (model::LayerWeights& layer : weights.layers) {
+            for (const model::ShardedLinear* linear : layer.linears())
+                bytes += linear->matrix().bytes();
+            bytes += layer.router.matrix().bytes();
+            for (model::ExpertWeights& expert : layer.experts)
+                for (const model::ShardedLinear* linear : expert.linears())
+                    bytes += linear->matrix().bytes();
+        }
+        bytes += static_cast<std::uint64_t>(shapes_of(config, needs.shard).floats) * sizeof(float);
+        EXPECT_EQ(needs.weight_bytes, bytes);
+        const int keys = rank == 0 ? 2 : 1, values = 2 * keys; // three layers, one of attention
+        const int states = 2 * values * 12 * 16, inputs = 48 * (keys * 2 * 12 + values * (16 + 2));
+        EXPECT_EQ(needs.cache_bytes, 2U * sizeof(float) *
+                                         (3U * static_cast<unsigned>(states + inputs) +
+                                          48U * static_cast<unsigned>(needs.shard.n_kv_heads()) * 32U));
+    }
+}
+
 TEST(Needs, TheLongestThatFitsIsTheLast) {
     const model::ModelConfig config = model::read_config(kGolden + "/llama-target");
     const auto bytes_of = [](int length) { return std::uint64_t{1000} * static_cast<std::uint64_t>(length); };

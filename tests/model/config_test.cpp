@@ -278,6 +278,27 @@ TEST(Config, RefusesOtherRotationsByName) {
                 "differ");
 }
 
+TEST(Config, RefusesLinearAttentionThatCannotBe) {
+    const auto with = [](const json& changes) {
+        json config = {{"model_type", "qwen3_next"}, {"vocab_size", 64U},
+                       {"hidden_size", 32U},         {"intermediate_size", 32U},
+                       {"num_hidden_layers", 4U},    {"num_attention_heads", 2U},
+                       {"num_key_value_heads", 1U},  {"max_position_embeddings", 64U}};
+        config.update(changes);
+        return config_error(config);
+    };
+    expect_part(with({{"linear_value_head_dim", 24U}}), "supported: multiples of 16");
+    expect_part(with({{"linear_num_value_heads", 24U}}), "not a multiple of 'linear_num_key_heads'");
+    expect_part(with({{"linear_conv_kernel_dim", 17U}}), "supported: up to 16");
+    expect_part(with({{"layer_types", {"linear_attention", "full_attention", "full_attention"}}}),
+                "the 4 layers' types");
+    expect_part(
+        with({{"layer_types", {"linear_attention", "full_attention", "linear_attention", "sliding_attention"}}}),
+        "'sliding_attention'");
+    expect_part(with({{"linear_num_key_heads", 1U << 30}, {"linear_num_value_heads", 1U << 30}}), "rows or states");
+    expect_part(with({{"linear_key_head_dim", 1U << 30}}), "rows or states");
+}
+
 TEST(Config, RefusesOtherModels) {
     expect_part(config_error(config_with({{"model_type", "mamba"}})),
                 "model type 'mamba' is not supported; supported: bart, bloom, cohere2, deepseek_v2");

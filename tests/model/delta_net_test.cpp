@@ -1,5 +1,6 @@
 // Linear attention's states: whatever is read, cut back, kept of trees and shared, what comes next has the bits of a
 // text that was read from the beginning, token by token.
+#include "model/families/families.h"
 #include "model/recurrent_states.h"
 #include "tests/model/golden_models.h"
 #include "tests/model/tree_bits.h"

@@ -76,4 +76,33 @@ TEST(Samples, AreTheTextsOfTheirSeedsAndShareThePrompt) {
     }
 }
 
+// A sample that begins when another's text has grown too long for its states to go back to the prompt's end.
+TEST(Samples, OfATargetWithLinearAttentionReadThePromptWhereItsStatesAreGone) {
+    if (const std::string why = lacking_on_torch("linear attention"); !why.empty()) GTEST_SKIP() << why;
+    Ranks ranks;
+    TestModelOptions options = ranks.options();
+    options.decoder.n_slots = 2;
+    const auto target = source_directory() / "tests/model/heads/qwen3-next-mtp";
+    TestPair pair(target, target, options, ranks.replica.get());
+    RunOptions run;
+    run.acceptance = spec::Acceptance::gumbel;
+    run.rule = constant_rule(3);
+    run.n_slots = 2;
+    std::vector<Request> requests;
+    std::map<int, std::vector<TokenId>> alone;
+    for (const int n_tokens : {220, 170, 30}) {
+        const int sample = static_cast<int>(requests.size());
+        std::vector<TokenId> prompt = varied_tokens(20, 109, 3);
+        Request request = request_of(prompt, n_tokens);
+        request.sampling = {.temperature = 1, .seed = static_cast<std::uint64_t>(sample)};
+        request.ignore_eos = true;
+        request.sample = sample;
+        request.id = "1";
+        alone.merge(serve(pair, run, {request}).tokens);
+        request.num_samples = 3;
+        requests.push_back(std::move(request));
+    }
+    EXPECT_EQ(serve(pair, run, requests).tokens, alone);
+}
+
 } // namespace samples_mpi
