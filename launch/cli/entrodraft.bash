@@ -29,8 +29,8 @@ _entrodraft() {
         --device) kind=-W separators='' values='auto cpu cuda xpu' ;;
         --backend) kind=-W separators='' values='native torch' ;;
         --tensor-parallel-sum) kind=-W separators='' values='auto all-reduce ordered' ;;
-        --dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 float8' ;;
-        --draft-dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 float8' ;;
+        --dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 int4 float8' ;;
+        --draft-dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 int4 float8' ;;
         --drafter) kind=-W separators=',' values='model head ngram suffix bigram unigram random' ;;
         --ngram-match) kind=-W separators='' values='latest first' ;;
         --format) kind=-W separators='' values='auto lines openai' ;;
@@ -50,8 +50,8 @@ _entrodraft() {
         --device) kind=-W separators='' values='auto cpu cuda xpu' ;;
         --backend) kind=-W separators='' values='native torch' ;;
         --tensor-parallel-sum) kind=-W separators='' values='auto all-reduce ordered' ;;
-        --dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 float8' ;;
-        --draft-dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 float8' ;;
+        --dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 int4 float8' ;;
+        --draft-dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 int4 float8' ;;
         --random-weights|--threads|--max-context|--collective-timeout|--prompts|--max-new-tokens|--stop|--max-draft-tokens|--tree|--entropy-of|--temperature|--top-k|--top-p|--min-p|--seed|--repetition-penalty|--presence-penalty|--frequency-penalty|--no-repeat-ngram-size|--logit-bias|--banned-tokens|--min-new-tokens|--system|--chat-date) return ;;
         esac ;;
     'simulate')
@@ -70,8 +70,8 @@ _entrodraft() {
         --device) kind=-W separators='' values='auto cpu cuda xpu' ;;
         --backend) kind=-W separators='' values='native torch' ;;
         --tensor-parallel-sum) kind=-W separators='' values='auto all-reduce ordered' ;;
-        --dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 float8' ;;
-        --draft-dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 float8' ;;
+        --dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 int4 float8' ;;
+        --draft-dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 int4 float8' ;;
         --random-weights|--threads|--max-context|--collective-timeout|--prompts|--repetitions|--max-new-tokens|--stop|--max-draft-tokens|--tree|--entropy-of|--temperature|--top-k|--top-p|--min-p|--seed|--repetition-penalty|--presence-penalty|--frequency-penalty|--no-repeat-ngram-size|--logit-bias|--banned-tokens|--min-new-tokens) return ;;
         esac ;;
     'tokenize')
@@ -93,8 +93,8 @@ _entrodraft() {
         --config) kind=-f ;;
         --model|--draft|--head) kind=-d ;;
         --device) kind=-W separators='' values='cpu cuda' ;;
-        --dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 float8' ;;
-        --draft-dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 float8' ;;
+        --dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 int4 float8' ;;
+        --draft-dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 int4 float8' ;;
         --tensor-parallel|--batch-size|--length|--threads|--memory) return ;;
         esac ;;
     'doctor')
@@ -112,8 +112,8 @@ _entrodraft() {
         --device) kind=-W separators='' values='auto cpu cuda xpu' ;;
         --backend) kind=-W separators='' values='native torch' ;;
         --tensor-parallel-sum) kind=-W separators='' values='auto all-reduce ordered' ;;
-        --dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 float8' ;;
-        --draft-dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 float8' ;;
+        --dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 int4 float8' ;;
+        --draft-dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 int4 float8' ;;
         --draft-placement) kind=-W separators='' values='colocated dedicated sharded' ;;
         --random-weights|--threads|--max-context|--collective-timeout|--rows|--context|--repetitions|--tree|--shards) return ;;
         esac ;;
@@ -125,8 +125,8 @@ _entrodraft() {
         --device) kind=-W separators='' values='auto cpu cuda xpu' ;;
         --backend) kind=-W separators='' values='native torch' ;;
         --tensor-parallel-sum) kind=-W separators='' values='auto all-reduce ordered' ;;
-        --dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 float8' ;;
-        --draft-dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 float8' ;;
+        --dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 int4 float8' ;;
+        --draft-dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 int4 float8' ;;
         --draft-placement) kind=-W separators='' values='colocated dedicated sharded' ;;
         --drafters) kind=-W separators=',+' values='model head ngram suffix bigram unigram random' ;;
         --rules) kind=-W separators=',/' values='all none static moving-average cumulative constant heuristic adaptive confidence svip adaedl expected-gain' ;;

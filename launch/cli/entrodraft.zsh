@@ -43,8 +43,8 @@ _entrodraft() {
             '--device=[what computes: auto, cpu, cuda, xpu (with --backend torch); gpu is cuda. auto: GPUs, where every rank sees one, which hold the models and compute three rows as another implementation does; else, and with --backend torch, the CPU]:DEVICE:(auto cpu cuda xpu)' \
             '--backend=[native, torch: this program'\''s kernels, or libtorch (builds with -DENTRODRAFT_TORCH=ON), with which a text may depend on what is batched with it \[native\]]:NAME:(native torch)' \
             '--tensor-parallel-sum=[how GPUs sum over the ranks of the target: auto, all-reduce, ordered. auto: ordered (by rank) beyond two ranks; all-reduce is NCCL'\''s order, in which text depends on batch and draft sizes beyond two ranks \[auto\]]:HOW:(auto all-reduce ordered)' \
-            '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, float8 (GPUs); also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 float8)' \
-            '--draft-dtype=[the same for the draft \[as --dtype\]]:TYPE:(auto float32 bfloat16 float16 int8 float8)' \
+            '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, int4, float8; int4 on CPUs, float8 on GPUs alone; also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
+            '--draft-dtype=[the same for the draft \[as --dtype\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
             '--threads=[threads of each rank \[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks\]]:N: ' \
             '--head=[draft head of the target, which reads its hidden states: EAGLE 1 to 3, HASS, Medusa, ...; see docs/models.md]:DIR:_path_files -/' \
             '--drafter=[model: --draft; head: --head; without a model ngram, suffix: what followed the text'\''s end before; bigram, unigram: a table of counts; random; of several, separated by commas, the first with anything to propose \[model with --draft, head with --head\]]:LIST:_values -s , value model head ngram suffix bigram unigram random' \
@@ -128,8 +128,8 @@ _entrodraft() {
             '--device=[what computes: auto, cpu, cuda, xpu (with --backend torch); gpu is cuda. auto: GPUs, where every rank sees one, which hold the models and compute three rows as another implementation does; else, and with --backend torch, the CPU]:DEVICE:(auto cpu cuda xpu)' \
             '--backend=[native, torch: this program'\''s kernels, or libtorch (builds with -DENTRODRAFT_TORCH=ON), with which a text may depend on what is batched with it \[native\]]:NAME:(native torch)' \
             '--tensor-parallel-sum=[how GPUs sum over the ranks of the target: auto, all-reduce, ordered. auto: ordered (by rank) beyond two ranks; all-reduce is NCCL'\''s order, in which text depends on batch and draft sizes beyond two ranks \[auto\]]:HOW:(auto all-reduce ordered)' \
-            '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, float8 (GPUs); also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 float8)' \
-            '--draft-dtype=[the same for the draft \[as --dtype\]]:TYPE:(auto float32 bfloat16 float16 int8 float8)' \
+            '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, int4, float8; int4 on CPUs, float8 on GPUs alone; also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
+            '--draft-dtype=[the same for the draft \[as --dtype\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
             '--threads=[threads of each rank \[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks\]]:N: ' \
             '--max-context=[positions kept for a sequence, prompt and text \[all that the target has\]]:N: ' \
             '--collective-timeout=[how long a rank waits for the others, or works on one step, before the job ends \[300\]]:SECONDS: ' \
@@ -197,8 +197,8 @@ _entrodraft() {
             '--device=[what computes: auto, cpu, cuda, xpu (with --backend torch); gpu is cuda. auto: GPUs, where every rank sees one, which hold the models and compute three rows as another implementation does; else, and with --backend torch, the CPU]:DEVICE:(auto cpu cuda xpu)' \
             '--backend=[native, torch: this program'\''s kernels, or libtorch (builds with -DENTRODRAFT_TORCH=ON), with which a text may depend on what is batched with it \[native\]]:NAME:(native torch)' \
             '--tensor-parallel-sum=[how GPUs sum over the ranks of the target: auto, all-reduce, ordered. auto: ordered (by rank) beyond two ranks; all-reduce is NCCL'\''s order, in which text depends on batch and draft sizes beyond two ranks \[auto\]]:HOW:(auto all-reduce ordered)' \
-            '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, float8 (GPUs); also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 float8)' \
-            '--draft-dtype=[the same for the draft \[as --dtype\]]:TYPE:(auto float32 bfloat16 float16 int8 float8)' \
+            '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, int4, float8; int4 on CPUs, float8 on GPUs alone; also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
+            '--draft-dtype=[the same for the draft \[as --dtype\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
             '--threads=[threads of each rank \[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks\]]:N: ' \
             '--max-context=[positions kept for a sequence, prompt and text \[all that the target has\]]:N: ' \
             '--collective-timeout=[how long a rank waits for the others, or works on one step, before the job ends \[300\]]:SECONDS: ' \
@@ -257,8 +257,8 @@ _entrodraft() {
             '--json[all of it as JSON on stdout]' \
             '--tensor-parallel=[ranks that the model is sharded across \[1\]; also -tp, --tensor-parallel-size]:N: ' \
             '--device=[whose memory: cpu, cuda; gpu is cuda \[cpu\]]:DEVICE:(cpu cuda)' \
-            '--dtype=[in memory: auto, float32, bfloat16, float16, int8, float8 (GPUs) \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 float8)' \
-            '--draft-dtype=[the same for the draft \[as --dtype\]]:TYPE:(auto float32 bfloat16 float16 int8 float8)' \
+            '--dtype=[in memory: auto, float32, bfloat16, float16, int8, int4, float8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
+            '--draft-dtype=[the same for the draft \[as --dtype\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
             '--batch-size=[sequences decoded together \[1\]]:B: ' \
             '--length=[positions of each sequence, prompt included \[the model'\''s context\]]:L: ' \
             '--threads=[threads of each rank; each has buffers of its own \[1\]]:N: ' \
@@ -284,8 +284,8 @@ _entrodraft() {
             '--device=[what computes: auto, cpu, cuda, xpu (with --backend torch); gpu is cuda. auto: GPUs, where every rank sees one, which hold the models and compute three rows as another implementation does; else, and with --backend torch, the CPU]:DEVICE:(auto cpu cuda xpu)' \
             '--backend=[native, torch: this program'\''s kernels, or libtorch (builds with -DENTRODRAFT_TORCH=ON), with which a text may depend on what is batched with it \[native\]]:NAME:(native torch)' \
             '--tensor-parallel-sum=[how GPUs sum over the ranks of the target: auto, all-reduce, ordered. auto: ordered (by rank) beyond two ranks; all-reduce is NCCL'\''s order, in which text depends on batch and draft sizes beyond two ranks \[auto\]]:HOW:(auto all-reduce ordered)' \
-            '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, float8 (GPUs); also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 float8)' \
-            '--draft-dtype=[the same for the draft \[as --dtype\]]:TYPE:(auto float32 bfloat16 float16 int8 float8)' \
+            '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, int4, float8; int4 on CPUs, float8 on GPUs alone; also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
+            '--draft-dtype=[the same for the draft \[as --dtype\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
             '--threads=[threads of each rank \[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks\]]:N: ' \
             '--max-context=[positions kept for a sequence, prompt and text \[all that the target has\]]:N: ' \
             '--collective-timeout=[how long a rank waits for the others, or works on one step, before the job ends \[300\]]:SECONDS: ' \
@@ -308,8 +308,8 @@ _entrodraft() {
             '--device=[what computes: auto, cpu, cuda, xpu (with --backend torch); gpu is cuda. auto: GPUs, where every rank sees one, which hold the models and compute three rows as another implementation does; else, and with --backend torch, the CPU]:DEVICE:(auto cpu cuda xpu)' \
             '--backend=[native, torch: this program'\''s kernels, or libtorch (builds with -DENTRODRAFT_TORCH=ON), with which a text may depend on what is batched with it \[native\]]:NAME:(native torch)' \
             '--tensor-parallel-sum=[how GPUs sum over the ranks of the target: auto, all-reduce, ordered. auto: ordered (by rank) beyond two ranks; all-reduce is NCCL'\''s order, in which text depends on batch and draft sizes beyond two ranks \[auto\]]:HOW:(auto all-reduce ordered)' \
-            '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, float8 (GPUs); also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 float8)' \
-            '--draft-dtype=[the same for the draft \[as --dtype\]]:TYPE:(auto float32 bfloat16 float16 int8 float8)' \
+            '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, int4, float8; int4 on CPUs, float8 on GPUs alone; also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
+            '--draft-dtype=[the same for the draft \[as --dtype\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
             '--threads=[threads of each rank \[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks\]]:N: ' \
             '--max-context=[positions kept for a sequence, prompt and text \[all that the target has\]]:N: ' \
             '--collective-timeout=[how long a rank waits for the others, or works on one step, before the job ends \[300\]]:SECONDS: ' \

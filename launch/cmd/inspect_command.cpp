@@ -270,7 +270,10 @@ Columns columns_of(const ModelFacts& facts) {
         columns.emplace_back("", column.heading, Json(), column.text);
     columns.emplace_back("tokenizer", "tokenizer", facts.tokenizer, tokenizer_line(facts.tokenizer));
     columns.emplace_back("weights", "files", facts.weights, files_line(facts.weights));
-    columns.emplace_back("", "in memory", Json(), to_string(config.stored_type) + ", where --dtype says nothing");
+    const std::string quantized =
+        config.quantization ? "layers as the file has them, " + to_string(*config.quantization) + "; else " : "";
+    columns.emplace_back("", "in memory", Json(),
+                         quantized + to_string(config.stored_type) + ", where --dtype says nothing");
     return columns;
 }
 

@@ -68,6 +68,7 @@ OpenedModel open_model(const std::string& option, const std::string& name,
     opened.name = option + " " + name;
     opened.path = directory;
     opened.config = model::read_config(directory);
+    if (random_weights) opened.config.quantization.reset();
     opened.checkpoint =
         random_weights ? model::random_checkpoint(opened.config, *random_weights) : model::Checkpoint::open(directory);
     opened.was_untied = model::untie_stored_head(opened.config, *opened.checkpoint);

@@ -22,7 +22,9 @@ class QuantizationReader {
   public:
     QuantizationReader(const Json& object, std::string file) : object_(object), file_(std::move(file)) {}
 
-    [[noreturn]] void refuse(const std::string& what) const { throw BadFile(file_ + ": quantization_config: " + what); }
+    [[noreturn]] void refuse(const std::string& what) const {
+        throw BadFile(file_ + ": field 'quantization_config': " + what);
+    }
     Quantization read() const {
         if (!object_.is_object()) refuse("must be an object");
         const std::string method = text(object_, "quant_method", "");
@@ -162,6 +164,13 @@ float number_at(const TensorView& tensor, std::int64_t element) {
 }
 
 } // namespace
+
+std::string to_string(const Quantization& quantization) {
+    constexpr std::array<const char*, 5> kNames = {"gptq", "awq", "pack-quantized", "int-quantized", "float8"};
+    const std::string groups = quantization.group > 0 ? fmt::format("groups of {}", quantization.group) : "whole rows";
+    return fmt::format("{} of {} bits in {}", kNames[static_cast<std::size_t>(quantization.form)], quantization.bits,
+                       groups);
+}
 
 std::optional<Quantization> read_quantization(const Json& config, const std::string& file) {
     const auto at = config.find("quantization_config");
@@ -406,7 +415,7 @@ void join_quantized(const Quantization& quantization, Tensors& tensors) {
         const std::string stem = name.substr(0, name.rfind('.'));
         const TensorView codes = tensors.at(name);
         TensorView whole = MatrixJoiner(quantization, stem, codes, tensors).joined();
-        tensors.at(name).is_part = true;
+        tensors.erase(name);
         // Some programs write a bias of zeros beside every matrix.
         const auto bias = tensors.find(stem + ".bias");
         if (bias != tensors.end())

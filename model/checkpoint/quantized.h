@@ -32,6 +32,7 @@ struct Quantization {
     friend bool operator==(const Quantization&, const Quantization&) = default;
 };
 
+std::string to_string(const Quantization& quantization); // "gptq of 4 bits in groups of 128"
 // None where the object has no such field. Throws BadFile that names what is not supported. Local.
 std::optional<Quantization> read_quantization(const nlohmann::json& config, const std::string& file);
 
@@ -53,8 +54,8 @@ struct QuantizedMatrix {
     float value(std::int64_t output, std::int64_t input) const;
 };
 
-// Shows the parts of each quantised matrix, `tensors` by name, as one tensor X.weight of DiskType::quantized, beside
-// which they stay, as TensorView::is_part. Throws BadFile. Local.
+// Puts one tensor X.weight of DiskType::quantized in the place of each quantised matrix's codes, `tensors` by name; its
+// other parts stay, as TensorView::is_part. Throws BadFile. Local.
 void join_quantized(const Quantization& quantization, std::map<std::string, TensorView>& tensors);
 
 // out[i] = element first + i * stride of such a tensor, row-major. Local.

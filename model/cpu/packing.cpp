@@ -327,7 +327,10 @@ void take_group(const PackedFormat& format, const StoredWeights& row, int k, int
     for (int place = first; place < first + format.groups.size; ++place) {
         const bool is_there =
             place < format.groups.lead + k && place >= format.groups.lead && input_at(place) < row.wanted.end;
-        out.codes.push_back(static_cast<std::uint8_t>((is_there ? matrix.code(output, input_at(place)) : 0) + offset));
+        const int code = is_there ? matrix.code(output, input_at(place)) : 0;
+        if (format.type == WeightType::float8 && (code & 0x7f) == 0x7f) // is no number, which the kernels do not see
+            out.scales.back() = std::numeric_limits<float>::quiet_NaN();
+        out.codes.push_back(static_cast<std::uint8_t>(code + offset));
     }
 }
 

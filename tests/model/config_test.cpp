@@ -218,7 +218,7 @@ TEST(Config, RefusesByNameWhatWouldChangeTheArithmetic) {
     const std::pair<const char*, json> changes[] = {
         {"sliding_window", 4096},
         {"partial_rotary_factor", 0.5},
-        {"quantization_config", {{"quant_method", "gptq"}}},
+        {"quantization_config", {{"quant_method", "exl2"}}},
         {"logit_scale", 0.5},
         {"final_logit_softcapping", 30.0},
         {"attn_logit_softcapping", 50.0},
