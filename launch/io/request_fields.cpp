@@ -316,8 +316,8 @@ void fill_openai(const Json& object, const RequestDefaults& defaults, const Prom
 
 InputItem parse_openai_request(const Json& object, std::int64_t number, const RequestDefaults& defaults,
                                const PromptLimits& limits) {
-    if (!object.contains("custom_id") || !object["custom_id"].is_string() || object["custom_id"] == "")
-        return BadLine{"null", number, "custom_id must be a string", true};
+    const auto* const id = object.contains("custom_id") ? object["custom_id"].get_ptr<const std::string*>() : nullptr;
+    if (id == nullptr || id->empty()) return BadLine{"null", number, "custom_id must be a string", true};
     spec::Request request = request_like(defaults);
     request.response = spec::ResponseFormat::chat_completion; // of its error, whatever the url
     request.id = compact(object["custom_id"]);
