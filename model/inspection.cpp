@@ -166,12 +166,14 @@ std::uint64_t activation_bytes(const ModelConfig& config, const RunShape& run, c
     const int widest =
         std::max({config.hidden_size, config.embedding_size, attended, shapes.layer.down.inputs,
                   static_cast<int>(shard.expert.size()), latent.query_rank, latent.rank, latent.plain_dim});
-    const std::int64_t scores = kernels::kMaxQueries * in_units(run.length, KvCache::kBlock);
+    const std::int64_t scores = 2 * kernels::kMaxQueries * in_units(run.length, KvCache::kBlock); // and their biases
     const std::int64_t of_thread =
         std::int64_t{kMaxRows} * config.hidden_size + scores +
         static_cast<std::int64_t>(kernels::linear_scratch_floats(kMaxRows, scratch_inputs(widest)));
     std::uint64_t floats = product({kMaxRows, row}) + product({run.threads, of_thread});
     if (config.positions == Positions::rotary) floats += product({run.length, config.rope.dims});
+    if (std::ranges::find(config.layer_ropes, LayerRope::local) != config.layer_ropes.end())
+        floats += product({run.length, config.local_rope.dims});
     if (config.positions == Positions::alibi) floats += product({run.length, shard.n_query_heads()});
     return floats * kFloat;
 }
