@@ -114,7 +114,8 @@ class HeadTensors {
 ModelConfig head_layers_config(nlohmann::json json, const HeadFiles& files, const HeadTarget& target);
 // That of a head without layers, of the target's width.
 ModelConfig head_without_layers(const HeadTarget& target);
-// A module without layers over the target's last state, behind the target's final norm: `add` says what it does with it.
+// A module without layers over the target's last state, behind the target's final norm: `add` says what it does with
+// it.
 HeadModule module_of_last_state(const HeadFiles& files, const HeadTarget& target,
                                 const std::function<void(ModelConfig& config, HeadTensors& tensors)>& add);
 // The tensor `name`: the head's tokens, or how far each lies from its place among them. Throws BadFile. Empty where
