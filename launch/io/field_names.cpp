@@ -36,6 +36,7 @@ constexpr ForeignField kForeignFields[] = {
      "guided_whitespace_pattern structured_outputs grammar json_schema",
      R"([""])", "texts are not held to a format; leave it out"},
     {"stream", "[false]", "a result is written once its text is complete; leave it out"},
+    {"store", "[false]", "results are in the output alone; leave it out"},
     {"stream_options", "[]", "a result is written once its text is complete; leave it out"},
     {"suffix", R"([""])", "text is not filled in before a suffix; leave it out"},
     {"echo return_full_text", "[false]", "text is what follows the prompt; leave it out, and join them yourself"},

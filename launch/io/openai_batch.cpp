@@ -89,12 +89,13 @@ std::string hex(std::uint64_t number) {
     return fmt::format("{:016x}", number);
 }
 
-// The beginning that all responses have, and how they end.
-Json response_line(const std::string& id, int status, Json body) {
+// The beginning that all responses have, and how they end. Those of lines that share an id differ by `number`.
+Json response_line(const std::string& id, std::uint64_t number, int status, Json body) {
     Json line;
-    line["id"] = "batch_req_" + hex(hash_of_id(id));
+    line["id"] = "batch_req_" + hex(hash_of_id(id, 2 * number));
     line["custom_id"] = Json::parse(id);
-    line["response"] = {{"status_code", status}, {"request_id", hex(hash_of_id(id, 1))}, {"body", std::move(body)}};
+    line["response"] = {
+        {"status_code", status}, {"request_id", hex(hash_of_id(id, 2 * number + 1))}, {"body", std::move(body)}};
     line["error"] = nullptr;
     return line;
 }
@@ -204,7 +205,6 @@ OpenAiRequest read_openai_request(const Json& object) {
     request.fields.erase("model");
     for (const char* label : kLabels)
         request.fields.erase(label);
-    if (request.fields.value("store", Json(false)) == false) request.fields.erase("store");
     const char* const of_other = is_chat ? "prompt" : "messages";
     if (request.fields.contains(of_other))
         throw std::runtime_error(fmt::format("{} is for {}", of_other, is_chat ? kTextUrl : kChatUrl));
@@ -247,7 +247,7 @@ std::string openai_result_line(const spec::Request& request, const spec::Complet
                  {"model", request.model.empty() ? target : request.model},
                  {"choices", std::move(choices)},
                  {"usage", usage}};
-    return compact(response_line(request.id, 200, std::move(body)));
+    return compact(response_line(request.id, 0, 200, std::move(body)));
 }
 
 std::string openai_error_line(const BadLine& bad) {
@@ -255,7 +255,8 @@ std::string openai_error_line(const BadLine& bad) {
     const std::string message = bad.line ? fmt::format("line {}: {}", *bad.line, bad.error) : bad.error;
     const Json error = {
         {"message", message}, {"type", "invalid_request_error"}, {"param", nullptr}, {"code", "invalid_request"}};
-    Json line = response_line(bad.id, kBadRequest, {{"error", error}});
+    const auto number = static_cast<std::uint64_t>(bad.line.value_or(1));
+    Json line = response_line(bad.id, number, kBadRequest, {{"error", error}});
     line["error"] = {{"code", "invalid_request"}, {"message", message}};
     return compact(line);
 }

@@ -52,7 +52,8 @@ class QuantizationReader {
         const auto at = from.find(name);
         if (at == from.end() || at->is_null()) return default_value;
         if (!at->is_number_integer()) refuse(std::string(name) + " must be a whole number");
-        return static_cast<int>(std::clamp<std::int64_t>(at->get<std::int64_t>(), -1, 1 << 20));
+        constexpr double kMany = 1 << 20; // more than anything that is supported
+        return static_cast<int>(std::clamp(at->get<double>(), -2.0, kMany));
     }
     void require(bool is_met, const std::string& what) const {
         if (!is_met) refuse(what);
@@ -94,7 +95,20 @@ class QuantizationReader {
         found.group = 128;
         return found;
     }
+    // What a file does to its weights beside rounding them.
+    void refuse_transforms() const {
+        const auto transform = object_.find("transform_config");
+        require(transform == object_.end() || transform->is_null() || transform->empty() ||
+                    (transform->contains("config_groups") && transform->at("config_groups").empty()),
+                "transform_config is not supported");
+        const auto sparsity = object_.find("sparsity_config");
+        if (sparsity == object_.end() || sparsity->is_null() || sparsity->empty()) return;
+        require(sparsity->is_object(), "sparsity_config must be an object");
+        const std::string format = text(*sparsity, "format", "dense");
+        require(format == "dense", "sparsity_config's format " + in_quotes(format) + " is not supported");
+    }
     Quantization compressed() const {
+        refuse_transforms();
         const auto groups = object_.find("config_groups");
         require(groups != object_.end() && groups->is_object() && groups->size() == 1,
                 "config_groups must have one group");
@@ -284,7 +298,9 @@ class MatrixJoiner {
 
     void take_sizes() {
         TensorView& codes = matrix_.codes;
-        if (codes.shape.size() != 2) refuse(codes, "must have two dimensions");
+        constexpr std::int64_t kMost = std::int64_t{1} << 32;
+        if (codes.shape.size() != 2 || codes.shape[0] > kMost || codes.shape[1] > kMost)
+            refuse(codes, "must have two dimensions of usual sizes");
         const std::int64_t fields = 32 / matrix_.of.bits, rows = codes.shape[0], columns = codes.shape[1];
         switch (matrix_.of.form) {
         case QuantizedForm::gptq:
@@ -303,7 +319,7 @@ class MatrixJoiner {
             for (std::size_t i = 0; i < 2; ++i) // little-endian, and small
                 std::memcpy(&sizes[i], shape.bytes.data() + i * shape.bytes.size() / 2, shape.bytes.size() / 2);
             matrix_.outputs = rows, matrix_.inputs = sizes[1];
-            if (sizes[0] != rows || sizes[1] <= 0 || (sizes[1] + fields - 1) / fields != columns)
+            if (sizes[0] != rows || sizes[1] <= 0 || sizes[1] > columns * fields || sizes[1] <= (columns - 1) * fields)
                 refuse(shape, "does not fit " + in_quotes(codes.name));
             require(codes, "I32", codes.shape);
             break;

@@ -167,7 +167,7 @@ TEST(OpenAiBatch, MistakesAreNamed) {
         {R"("prompt": "x", "max_tokens": 3, "max_completion_tokens": 4)", "is given twice, by two names"},
         {R"("prompt": ["a", "b"])", "prompt must be one text or one list of token ids"},
         {R"("messages": [])", "messages is for /v1/chat/completions"},
-        {R"("prompt": "x", "store": true)", "field store is unknown"},
+        {R"("prompt": "x", "store": true)", "field store: results are in the output alone"},
     };
     using namespace entrodraft;
     launch::RequestDefaults defaults;

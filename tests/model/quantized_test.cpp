@@ -85,6 +85,12 @@ TEST(Quantization, RefusesWhatItDoesNotKnowByName) {
     for (const auto& [config, word] : std::vector<std::pair<nlohmann::json, std::string>>{
              {{{"quant_method", "exl2"}}, "method 'exl2'"},
              {{{"quant_method", "gptq"}, {"bits", 3}}, "3 bits"},
+             {{{"quant_method", "gptq"}, {"group_size", 18446744073709551615U}}, "group_size 1048576"},
+             {{{"quant_method", "compressed-tensors"},
+               {"transform_config", {{"config_groups", {{"v", {{"type", "hadamard"}}}}}}}},
+              "transform_config"},
+             {{{"quant_method", "compressed-tensors"}, {"sparsity_config", {{"format", "sparse-24-bitmask"}}}},
+              "sparse-24-bitmask"},
              {{{"quant_method", "gptq"}, {"group_size", 96}}, "group_size 96"},
              {{{"quant_method", "gptq"}, {"checkpoint_format", "marlin"}}, "'marlin'"},
              {{{"quant_method", "awq"}, {"version", "gemv"}}, "'gemv'"},
@@ -140,6 +146,9 @@ TEST(Quantization, RefusesPartsThatAreMissingOrDoNotFit) {
     std::vector<std::int32_t> groups(64, 2);
     beyond.tensors["m.g_idx"].bytes = std::as_bytes(std::span(groups));
     EXPECT_NE(beyond.refusal().find("a group that is not there"), std::string::npos);
+    GptqTensors vast;
+    vast.add("m.qweight", "I32", {std::int64_t{1} << 62, 0});
+    EXPECT_NE(vast.refusal().find("usual sizes"), std::string::npos);
 }
 
 } // namespace quantized_test
