@@ -152,8 +152,8 @@ struct LinearAttentionConfig {
     static constexpr int kMaxConvolved = 16;
     static constexpr float kLengthEpsilon = 1e-6f; // added to the square of a key's length
 
-    int group() const { return n_value_heads / n_key_heads; }                // value heads of a key head
-    int convolved_size() const { return 2 * key_dim + group() * value_dim; } // of a key head: query, key, values
+    int group() const { return n_key_heads > 0 ? n_value_heads / n_key_heads : 0; } // value heads of a key head
+    int convolved_size() const { return 2 * key_dim + group() * value_dim; }        // of a key head: query, key, values
 };
 
 // Buckets of distances between a row and a key, each with a bias for each head.
