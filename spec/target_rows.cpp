@@ -329,8 +329,10 @@ std::span<const float> TargetRows::logits(std::size_t row) const {
 
 TokenLogProbs TargetRows::logprobs(std::size_t row, TokenId emitted, int n) const {
     const std::vector<float> log_probs = log_probs_of(raw_.row(row));
-    return {{emitted, log_probs[static_cast<std::size_t>(emitted)]},
-            n > 0 ? best_candidates(log_probs, static_cast<std::size_t>(n)) : std::vector<TokenLogProb>{}};
+    TokenLogProbs found{{emitted, log_probs[static_cast<std::size_t>(emitted)]}, {}};
+    const auto known = static_cast<std::size_t>(encoder_->setting_->options.vocab_size); // the others have no text
+    if (n > 0) found.top = best_candidates(std::span(log_probs).first(known), static_cast<std::size_t>(n));
+    return found;
 }
 
 // ---- the gather ----

@@ -7,7 +7,9 @@
 namespace entrodraft::spec {
 
 int tree_positions(int num_beams, int max_positions) {
-    return (num_beams - 1) * max_positions + model::Decoder::kMaxRows;
+    constexpr std::int64_t kMost = (std::int64_t{1} << 30) - 1; // no memory holds as many
+    const std::int64_t wanted = (num_beams - std::int64_t{1}) * max_positions + model::Decoder::kMaxRows;
+    return static_cast<int>(std::min(wanted, kMost));
 }
 
 std::vector<int> BeamTree::begin_pass(std::vector<int> ends, int n_rows, model::Decoder* cache) {

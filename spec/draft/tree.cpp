@@ -38,6 +38,7 @@ class TreeDrafter final : public Drafter {
     };
 
     Slot& of(const DraftTask& task) { return slots_[static_cast<std::size_t>(task.slot)]; }
+    std::span<Slot* const> fitting(std::span<Slot* const> growing) const;
     SourceLogits pass(std::span<Slot* const> growing);
     model::LogitNeeds needs_of(const Slot& slot) const;
     bool draws(const Slot& slot) const {
@@ -84,19 +85,23 @@ void TreeDrafter::propose(std::span<const DraftTask> tasks) {
                           {rows - slot.growth.n_proposed() - 1, static_cast<int>(tasks.size())});
         if (!slot.growth.frontier().empty()) growing.push_back(&slot);
     }
-    for (; !growing.empty(); ++passes) {
-        const SourceLogits logits = pass(growing);
-        std::size_t row = 0;
-        for (Slot* slot : growing)
-            for (const int node : slot->growth.frontier()) {
-                slot->growth.add_children(node, children(*slot, node, logits, row));
-                ++row;
-            }
-        const double before = setting_.clock.now_seconds();
-        for (Slot* slot : growing)
-            slot->growth.end_level(static_cast<int>(growing.size()));
+    while (!growing.empty()) {
+        for (std::size_t begin = 0; begin < growing.size(); ++passes) {
+            const std::span<Slot* const> together = fitting(std::span(growing).subspan(begin));
+            begin += together.size();
+            const SourceLogits logits = pass(together);
+            std::size_t row = 0;
+            for (Slot* slot : together)
+                for (const int node : slot->growth.frontier()) {
+                    slot->growth.add_children(node, children(*slot, node, logits, row));
+                    ++row;
+                }
+            const double before = setting_.clock.now_seconds();
+            for (Slot* slot : together)
+                slot->growth.end_level(static_cast<int>(together.size()));
+            deciding += setting_.clock.now_seconds() - before;
+        }
         std::erase_if(growing, [](const Slot* slot) { return slot->growth.frontier().empty(); });
-        deciding += setting_.clock.now_seconds() - before;
     }
     finish(tasks);
     const auto n = static_cast<double>(tasks.size());
@@ -105,6 +110,16 @@ void TreeDrafter::propose(std::span<const DraftTask> tasks) {
         task.draft->entropy_seconds = deciding / n;
         task.draft->seconds = seconds * (passes > 0 ? of(task).growth.passes() / passes : 1 / n);
     }
+}
+
+// Those, from the first on, whose frontiers one pass has room for.
+std::span<TreeDrafter::Slot* const> TreeDrafter::fitting(std::span<Slot* const> growing) const {
+    std::size_t n = 0;
+    for (std::size_t rows = 0; n < growing.size(); ++n) {
+        rows += growing[n]->growth.frontier().size();
+        if (n > 0 && rows > source_->max_rows()) break;
+    }
+    return growing.first(n);
 }
 
 // Over the frontiers of all, which begin at the same time: at first each is the text itself.

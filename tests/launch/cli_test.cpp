@@ -327,6 +327,23 @@ TEST(Cli, ATraceHoldsALineForEachRound) {
     expect_refusal(run(kPair + Strings{"--prompt", "p", "--trace", trace}), 2, {"--trace " + trace, "remove it"});
 }
 
+// A level of the trees of 32 sequences has more rows than a pass of the draft.
+TEST(Cli, TreesOfManySequencesAreReadInPassesThatHaveRoom) {
+    std::string lines;
+    for (int i = 0; i < 32; ++i)
+        lines += "{\"id\": " + std::to_string(i) + ", \"prompt_token_ids\": [" + std::to_string(10 + 3 * i) + ", " +
+                 std::to_string(200 + i) + "]}\n";
+    const ScratchFile input(lines);
+    const Strings options = {"--input", input.path(), "--max-new-tokens", "24", "--ignore-eos", "--batch-size", "32"};
+    const Ended plain = run(Strings{"generate", "--target", kTarget} + options);
+    const Ended drafted = run(kPair + options + Strings{"--tree", "eagle2:4:8", "--check"});
+    ASSERT_EQ(drafted.code, 0) << drafted.err;
+    const std::vector<Json> expected = lines_of(plain.out), found = lines_of(drafted.out);
+    ASSERT_EQ(found.size(), expected.size());
+    for (std::size_t i = 0; i < found.size(); ++i)
+        EXPECT_EQ(found[i]["token_ids"], expected[i]["token_ids"]);
+}
+
 // Trees with the parent of each token, siblings of one behind another; samples with their numbers.
 TEST(Cli, ATraceShowsTreesAndSamples) {
     const ScratchFile input("{\"prompt\": \"The ferry left\", \"num_samples\": 2}\n");
