@@ -74,12 +74,13 @@ def our_contenders(options, dtype):
     """Plain decoding, the default rule with the draft model and the look-up, which are compared; and each --rule."""
     with_draft = ["--draft", options.draft]
     beams = ["--num-beams", str(options.num_beams)] if options.num_beams > 1 else []
-    if options.plain_only or beams:
-        modes = [Entrodraft("plain", PLAIN, options, dtype, *beams),
-                 Entrodraft("with a draft", DRAFT, options, dtype, *with_draft, *beams)]
-        return modes[:1] if options.plain_only else modes
-    return [Entrodraft("plain", PLAIN, options, dtype),
-            Entrodraft("default rule", DRAFT, options, dtype, *with_draft),
+    plain = Entrodraft("plain", PLAIN, options, dtype, *beams)
+    if options.plain_only:
+        return [plain]
+    default = Entrodraft("default rule", DRAFT, options, dtype, *with_draft, *beams)
+    if beams:
+        return [plain, default]
+    return [plain, default,
             Entrodraft("ngram", LOOKUP, options, dtype, "--drafter", "ngram"),
             *(Entrodraft(f"rule {rule}", DRAFT, options, dtype, *with_draft, "--stop-rule", *shlex.split(rule))
               for rule in options.rule)]
