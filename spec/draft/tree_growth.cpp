@@ -256,7 +256,7 @@ std::vector<int> TreeGrowth::level_that_pays(std::vector<int> level) const {
 
 // ---- what is proposed ----
 
-// The likeliest nodes first; each with its parent, since values fall along a path.
+// The most likely nodes first; each with its parent, since values fall along a path.
 std::vector<int> TreeGrowth::proposed() const {
     std::vector<int> nodes(nodes_.size());
     std::iota(nodes.begin(), nodes.end(), 0);
@@ -281,7 +281,7 @@ std::vector<int> TreeGrowth::proposed() const {
     return nodes;
 }
 
-// Depth first: where the likeliest path is accepted, its rows already lie where the target's cache is to have them.
+// Depth first: where the most likely path is accepted, its rows already lie where the target's cache is to have them.
 void TreeGrowth::add_below(int parent, std::span<const int> nodes, std::vector<int>& ordered) const {
     for (const int i : nodes) {
         if (node(i).parent != parent) continue;

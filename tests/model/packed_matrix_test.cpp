@@ -257,32 +257,28 @@ TEST(PackedMatrix, FourBitWeightsAreMultipliedBehindTheirLead) {
     }
 }
 
-TEST(PackedMatrix, FourBitGroupsOfZerosAreZerosAndInfinitiesAreNotHidden) {
-    Stored stored(DiskType::float32, 3, 128, 9);
-    std::vector<float> values(384, 0.0F); // an output of zeros, one with an infinity, one too small for a scale
-    values[131] = std::numeric_limits<float>::infinity();
-    values[256] = 1e-39F;
+// Of weights whose scale is that of so many inputs.
+void expect_zeros_and_infinities(WeightType type, int inputs, int scaled_together, float too_small_for_a_scale) {
+    Stored stored(DiskType::float32, 3, inputs, 9);
+    const auto n = static_cast<std::size_t>(inputs);
+    std::vector<float> values(3 * n, 0.0F); // an output of zeros, one with an infinity, one of a tiny weight
+    values[n + 3] = std::numeric_limits<float>::infinity();
+    values[2 * n] = too_small_for_a_scale;
     stored.view.bytes = std::as_bytes(std::span(values));
-    const std::vector<float> weights = packed(WeightType::int4, 3, 128, {{&stored.view, {0, 3}, {0, 128}}});
-    for (std::size_t input = 0; input < 128; ++input) {
+    const std::vector<float> weights = packed(type, 3, inputs, {{&stored.view, {0, 3}, {0, inputs}}});
+    for (std::size_t input = 0; input < n; ++input) {
         EXPECT_EQ(weights[input], 0.0F);
-        EXPECT_EQ(std::isnan(weights[128 + input]), input < 64);
-        EXPECT_EQ(weights[256 + input], 0.0F);
+        EXPECT_EQ(std::isnan(weights[n + input]), input < static_cast<std::size_t>(scaled_together));
+        EXPECT_EQ(weights[2 * n + input], 0.0F);
     }
 }
 
+TEST(PackedMatrix, FourBitGroupsOfZerosAreZerosAndInfinitiesAreNotHidden) {
+    expect_zeros_and_infinities(WeightType::int4, 128, 64, 1e-39F);
+}
+
 TEST(PackedMatrix, EightBitRowsOfZerosAreZerosAndInfinitiesAreNotHidden) {
-    Stored stored(DiskType::float32, 3, 8, 9);
-    std::vector<float> values(24, 0.0F); // an output of zeros, one with an infinity, one too small for a scale
-    values[11] = std::numeric_limits<float>::infinity();
-    values[16] = 1e-40F;
-    stored.view.bytes = std::as_bytes(std::span(values));
-    const std::vector<float> weights = packed(WeightType::int8, 3, 8, {{&stored.view, {0, 3}, {0, 8}}});
-    for (std::size_t input = 0; input < 8; ++input) {
-        EXPECT_EQ(weights[input], 0.0F);
-        EXPECT_TRUE(std::isnan(weights[8 + input]));
-        EXPECT_EQ(weights[16 + input], 0.0F);
-    }
+    expect_zeros_and_infinities(WeightType::int8, 8, 8, 1e-40F);
 }
 
 TEST(PackedMatrix, RefusesMoreInputsThanEightBitSumsCanTake) {
