@@ -282,16 +282,20 @@ BestToken TargetRows::best(std::size_t row) const {
         }
         return best_of_shortlists(shortlists, encoder_->sampling_);
     }
+    const BestToken best = format() == RowFormat::logits ? best_of_whole(row) : best_of_slices(row);
+    if (best.value == kNoValue && encoder_->processor_) throw NothingToSay();
+    if (!std::isfinite(best.value))
+        throw std::runtime_error(fmt::format("the largest logit of row {} is infinite or no number", row));
+    return best;
+}
+
+BestToken TargetRows::best_of_slices(std::size_t row) const {
     BestToken best;
-    if (format() == RowFormat::logits) best = best_of_whole(row);
-    for (int tp_rank = 0; format() != RowFormat::logits && tp_rank < tp_size; ++tp_rank) {
+    for (int tp_rank = 0; tp_rank < encoder_->setting_->tp_size; ++tp_rank) {
         BestToken of_rank;
         std::memcpy(&of_rank, part(tp_rank, row).data(), sizeof of_rank);
         best = better(best, of_rank);
     }
-    if (best.value == kNoValue && encoder_->processor_) throw NothingToSay();
-    if (!std::isfinite(best.value))
-        throw std::runtime_error(fmt::format("the largest logit of row {} is infinite or no number", row));
     return best;
 }
 

@@ -106,6 +106,7 @@ class TargetRows {
   private:
     friend class RowEncoder;
     std::span<const std::byte> part(int tp_rank, std::size_t row) const;
+    BestToken best_of_slices(std::size_t row) const;
     BestToken best_of_whole(std::size_t row) const;
 
     RowEncoder* encoder_ = nullptr;
