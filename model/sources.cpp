@@ -237,6 +237,12 @@ NormWeights read_norm(const Checkpoint& checkpoint, const TensorNames& names, fl
     return norm;
 }
 
+NormWeights own_heads_of(const ModelConfig& config, NormWeights norm, const dist::Slice& heads) {
+    if (config.query_key_norm != QueryKeyNorm::row) return norm;
+    const auto begin = norm.weight.begin();
+    return {{begin + heads.begin * config.head_dim, begin + heads.end * config.head_dim}, {}};
+}
+
 std::vector<float> read_positions(const Checkpoint& checkpoint, const ModelConfig& config, const ModelNames& names) {
     if (!names.positions.weight.empty()) return read_vector(checkpoint, names.positions.weight);
     if (config.positions != Positions::sinusoidal) return {};

@@ -86,6 +86,8 @@ std::vector<float> read_biases(const Checkpoint& checkpoint, const std::vector<S
 // A norm's weights, the offset added that its family stores them without, and all times `scale`; none for a name that
 // is empty. Local.
 NormWeights read_norm(const Checkpoint& checkpoint, const TensorNames& names, float offset, float scale = 1);
+// A norm of queries or keys: of QueryKeyNorm::row the part of `heads`, which the rank has. Local.
+NormWeights own_heads_of(const ModelConfig& config, NormWeights norm, const dist::Slice& heads);
 // Learned positions, or sinusoidal ones, [max_positions + position_offset][hidden_size]; else none. Local.
 std::vector<float> read_positions(const Checkpoint& checkpoint, const ModelConfig& config, const ModelNames& names);
 // Of Positions::relative, [own query heads][2 max_distance + 1]: what a head's scores gain by how far a key is behind

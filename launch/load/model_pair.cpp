@@ -176,8 +176,7 @@ void require_cpu(const OpenedPair& opened, const ModelOptions& options, ModelPai
     }
     for (const OpenedModel* model : models_of(opened)) {
         if (pair.device.is_native_cpu()) return;
-        const std::string what = model::what_needs_cpu(
-            model->config, pair.device.torch.empty() ? model::OtherDevice::gpu : model::OtherDevice::torch);
+        const std::string what = model::what_needs_cpu(model->config);
         if (what.empty()) continue;
         if (options.device != DeviceChoice::automatic || options.backend != Backend::native)
             throw OrderlyFailure(kBadOptions,

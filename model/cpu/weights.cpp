@@ -87,8 +87,8 @@ class ModelWeights::Loader {
             layer.mlp_norm = norm_of(names.mlp_norm);
             layer.after_attention_norm = norm_of(names.after_attention_norm);
             layer.after_mlp_norm = norm_of(names.after_mlp_norm);
-            layer.query_norm = own_heads_of(norm_of(names.query_norm), shard_.heads.query_heads);
-            layer.key_norm = own_heads_of(norm_of(names.key_norm), shard_.heads.kv_heads);
+            layer.query_norm = own_heads_of(config_, norm_of(names.query_norm), shard_.heads.query_heads);
+            layer.key_norm = own_heads_of(config_, norm_of(names.key_norm), shard_.heads.kv_heads);
             layer.query_down_norm = norm_of(names.query_down_norm);
             layer.key_value_down_norm = norm_of(names.key_value_down_norm);
             if (!names.router_correction.weight.empty())
@@ -128,13 +128,6 @@ class ModelWeights::Loader {
         to.key_scale.assign(static_cast<std::size_t>(linear.key_dim), 1 / std::sqrt(dim));
         to.query_scale.assign(static_cast<std::size_t>(linear.key_dim), 1 / dim);
         to.norm = read_norm(checkpoint_, names.linear_norm, 0);
-    }
-
-    // Of QueryKeyNorm::row.
-    NormWeights own_heads_of(NormWeights norm, dist::Slice heads) const {
-        if (config_.query_key_norm != QueryKeyNorm::row) return norm;
-        const auto begin = norm.weight.begin();
-        return {{begin + heads.begin * config_.head_dim, begin + heads.end * config_.head_dim}, {}};
     }
 
     void read_fusion_vectors() {
