@@ -90,7 +90,8 @@ std::size_t bytes_of(WeightType type);  // of a weight in memory, but for int4; 
 // for, or the wider range.
 WeightType activation_type(WeightType weights, WeightType stored);
 
-enum class RopeScaling { none, linear, dynamic, llama3, yarn };
+// by_pair: LongRoPE, as far as its short factors hold.
+enum class RopeScaling { none, linear, dynamic, llama3, yarn, by_pair };
 
 // Rotary positions, with the ways to stretch them (transformers' modeling_rope_utils).
 struct Rope {
@@ -105,6 +106,7 @@ struct Rope {
     bool truncate = true;                 // yarn
     double attention_factor = 1;          // of cosines and sines
     double score_factor = 1;              // yarn, of latent attention: of scores
+    std::vector<float> pair_factors = {}; // by_pair, [dims / 2]: each frequency is divided by its own
     bool interleaved = false;             // numbers 2 i and 2 i + 1 of a head are a pair; else i and i + dims / 2
     friend bool operator==(const Rope&, const Rope&) = default;
 };
