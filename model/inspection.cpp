@@ -53,8 +53,9 @@ void add_weights(const ModelConfig& config, const RunShape& run, RankNeeds& need
         needs.weight_bytes += static_cast<std::uint64_t>(times) * bytes;
     };
     // Of a layer: quantised, where the file is.
-    const auto add_layer = [&](MatrixShape shape, int times) {
-        if (!config.quantization || shape.outputs == 0 || shape.inputs == 0) return add(shape, times, run.type);
+    const auto add_layer = [&](MatrixShape shape, int times, bool of_experts = false) {
+        const bool is_quantised = config.quantization && (of_experts || !config.quantization->of_experts);
+        if (!is_quantised || shape.outputs == 0 || shape.inputs == 0) return add(shape, times, run.type);
         needs.weight_bytes +=
             static_cast<std::uint64_t>(times) * packed_bytes(shape, format_of(*config.quantization, shape.first_input));
     };
@@ -89,7 +90,7 @@ void add_weights(const ModelConfig& config, const RunShape& run, RankNeeds& need
     for (const MatrixShape& shape : {shapes.layer.shared_gate, shapes.layer.shared_up, shapes.layer.shared_down})
         add_layer(shape, n_expert_layers);
     for (const MatrixShape& shape : {shapes.layer.expert_gate, shapes.layer.expert_up, shapes.layer.expert_down})
-        add_layer(shape, n_expert_layers * config.experts.n_experts);
+        add_layer(shape, n_expert_layers * config.experts.n_experts, true);
     needs.weight_bytes += product({shapes.floats, sizeof(float)});
 }
 
