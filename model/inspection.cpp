@@ -53,8 +53,9 @@ void add_weights(const ModelConfig& config, const RunShape& run, RankNeeds& need
         needs.weight_bytes += static_cast<std::uint64_t>(times) * bytes;
     };
     // Of a layer: quantised, where the file is.
-    const auto add_layer = [&](MatrixShape shape, int times) {
-        if (!config.quantization || shape.outputs == 0 || shape.inputs == 0) return add(shape, times, run.type);
+    const auto add_layer = [&](MatrixShape shape, int times, bool of_experts = false) {
+        const bool is_quantised = config.quantization && (of_experts || !config.quantization->of_experts);
+        if (!is_quantised || shape.outputs == 0 || shape.inputs == 0) return add(shape, times, run.type);
         needs.weight_bytes +=
             static_cast<std::uint64_t>(times) * packed_bytes(shape, format_of(*config.quantization, shape.first_input));
     };
@@ -81,9 +82,9 @@ void add_weights(const ModelConfig& config, const RunShape& run, RankNeeds& need
     add_layer(shapes.layer.expand, n_heads);
     const int n_expert_layers = config.n_expert_layers(), n_mlp_layers = config.n_layers - n_expert_layers;
     add_layer(shapes.layer.down, n_mlp_layers);
-    const auto add_wide = [&](MatrixShape shape, int times) { // gates and ups
+    const auto add_wide = [&](MatrixShape shape, int times, bool is_expert = false) { // gates and ups
         if (run.on_gpu && config.gated_mlp) shape.outputs = static_cast<int>(in_units(shape.outputs, gpu::kGateGroup));
-        add_layer(shape, times);
+        add_layer(shape, times, is_expert);
     };
     add_wide(shapes.layer.gate, n_mlp_layers);
     add_wide(shapes.layer.up, n_mlp_layers);
@@ -92,9 +93,9 @@ void add_weights(const ModelConfig& config, const RunShape& run, RankNeeds& need
     add_wide(shapes.layer.shared_up, n_expert_layers);
     add_layer(shapes.layer.shared_down, n_expert_layers);
     const int n_experts = n_expert_layers * config.experts.n_experts;
-    add_wide(shapes.layer.expert_gate, n_experts);
-    add_wide(shapes.layer.expert_up, n_experts);
-    add_layer(shapes.layer.expert_down, n_experts);
+    add_wide(shapes.layer.expert_gate, n_experts, true);
+    add_wide(shapes.layer.expert_up, n_experts, true);
+    add_layer(shapes.layer.expert_down, n_experts, true);
     needs.weight_bytes += product({shapes.floats, sizeof(float)});
 }
 

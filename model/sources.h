@@ -14,6 +14,7 @@ namespace entrodraft::model {
 struct StoredSlice {
     const TensorNames* tensor = nullptr;
     dist::Slice rows;
+    std::int64_t step = 1; // from row to row: of rows.size() of them, from rows.begin on
 };
 
 struct MatrixSource {
@@ -32,13 +33,13 @@ struct LayerSources {
 LayerSources layer_sources(const ModelConfig& config, const ModelNames& names, const LayerNames& layer, int number,
                            const RankShard& shard);
 
-// Of expert `expert` of layer `number`; `names` are expert()'s and must outlive the result. Local.
+// Of expert `expert` of a layer; `of_expert` are expert()'s and must outlive the result. Local.
 struct ExpertSources {
     MatrixSource gate, up, down;
     std::array<const MatrixSource*, 3> all() const { return {&gate, &up, &down}; }
 };
-ExpertSources expert_sources(const ModelConfig& config, const LayerNames& layer, const ExpertNames& names, int expert,
-                             const RankShard& shard);
+ExpertSources expert_sources(const ModelConfig& config, const ModelNames& names, const LayerNames& layer,
+                             const ExpertNames& of_expert, int expert, const RankShard& shard);
 // Of a layer with experts: the router, and behind it the shared expert's scale, where there is one. Every rank has all
 // of it. Local.
 MatrixSource router_source(const ModelConfig& config, const LayerNames& layer);

@@ -43,6 +43,7 @@ const std::map<std::string, std::int64_t> kPublished = {
     {"gpt2", 124439808},          {"gpt2-medium", 354823168},     {"gpt2-large", 774030080},
     {"gpt2-xl", 1557611200},      {"mistral-7b", 7241732096},     {"qwen3-8b", 8190735360},
     {"gemma-2b", 2506172416},     {"gemma-2-9b", 9241705984},     {"phi-2", 2779683840},
+    {"phi-4-mini", 3836021760},   {"gpt-oss-20b", 20914757184},   {"gpt-oss-120b", 116829156672},
 };
 
 Json read_json(const fs::path& file) {
