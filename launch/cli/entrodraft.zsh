@@ -65,6 +65,9 @@ _entrodraft() {
             '*--stop=[end the text before this string, token_ids after the token that completed it; repeatable]:STRING: ' \
             '--num-samples=[texts of a line, in "sequences": those of the line with the seeds from --seed on; its prompt is read once \[1\]]:N: ' \
             '--logprobs=[log-probabilities of each new token and of the N most likely ones, up to 20, by the target'\''s own distribution, before penalties, temperature and filters \[none\]]:N: ' \
+            '--json-schema=[texts are JSON that is valid by the schema in this file]:FILE:_files' \
+            '--regex=[texts match this regular expression as a whole]:REGEX: ' \
+            '--grammar=[texts are as the rule root of this file says, a grammar as llama.cpp writes it (GBNF)]:FILE:_files' \
             '--check[decode every greedy or gumbel text again without drafting, and compare; a difference: exit code 1]' \
             '--trace=[a JSON line for each round: tokens drafted, with what probabilities, number accepted]:FILE:_files' \
             '--timeline=[when each rank began each step, for trace viewers such as Perfetto]:FILE:_files' \

@@ -209,6 +209,17 @@ def main():
     write("tree_packet", "never-drafted", tree([-1, 0], last_accepted=63))
     write("tree_packet", "no-token", tree([-1, 0], token=-1))
 
+    for name, language, text in [
+            ("sums", 2, 'root ::= term ("+" term)* # sums\nterm ::= [0-9]{1,3} | "(" root ")"\n'),
+            ("left", 2, 'root ::= a? root "b" | "\\u00e9"\na ::= "a"\n'), ("ambiguous", 2, 'root ::= "a" root "b" | "a" root "c" | .*'),
+            ("words", 1, "^(?:the|a(b{2,3}|[^x-z\\d])+)\\s\\u00e9.*?$"), ("nested", 1, "((a{9}){9}|(b*)*){0,9}"),
+            ("person", 0, '{"type": "object", "properties": {"name": {"type": "string", "maxLength": 3}, "age": {"type": "integer", '
+             '"minimum": -3, "exclusiveMaximum": 120}}, "required": ["name"], "additionalProperties": {"format": "date"}}'),
+            ("list", 0, '{"$ref": "#/$defs/l", "$defs": {"l": {"oneOf": [{"const": null}, {"prefixItems": [{"type": "number", "maximum": 2.5}], '
+             '"items": {"$ref": "#/$defs/l"}, "minItems": 1}]}}}'),
+            ("strings", 0, '{"anyOf": [{"type": "string", "pattern": "[\\"a]+$"}, {"enum": ["x", 1, {"y": []}]}, true]}')]:
+        write("grammar", name, bytes([language]) + text.encode())
+
     write("costs", "good", b'{"schema_version": 1, "t_draft_ms": 0.1, "t_first_draft_ms": 0.2, "t_target_ms": [1, 1.5], '
           b'"t_round_ms": 0.01}')
     write("costs", "least", b'{"t_draft_ms": 0, "t_target_ms": [1]}')
