@@ -42,9 +42,9 @@ enum class DraftVocabulary { automatic, same, intersection, retokenize };
 
 // Which models, on what.
 struct ModelOptions {
-    std::string target;                     // directory
-    std::vector<std::string> drafts;        // directories, the largest first; several: a cascade
-    std::string head;                       // directory of a draft head; empty: none
+    std::string target;              // directory
+    std::vector<std::string> drafts; // directories, the largest first; several: a cascade
+    std::string head;                // directory of a draft head; empty: none
     DraftVocabulary draft_vocabulary = DraftVocabulary::same;
     std::optional<model::WeightType> dtype; // empty: the file's
     std::optional<model::WeightType> draft_dtype;
@@ -56,10 +56,10 @@ struct ModelOptions {
     int max_context = 0; // positions of a sequence; 0: all that the target has
     double collective_timeout_seconds = dist::kDefaultTimeoutSeconds;
     ChatTemplateOptions chat_template;
-    std::string needs_text; // the option that a model without a tokenizer cannot honour; empty: none
-    std::string needs_cpu;  // the option that our CPU kernels alone can honour; empty: none
+    std::string needs_text;            // the option that a model without a tokenizer cannot honour; empty: none
+    std::string needs_cpu;             // the option that our CPU kernels alone can honour; empty: none
     std::string needs_same_vocabulary; // the option that a draft of another one cannot honour; empty: none
-    bool quiet = false;     // no bar while weights are read
+    bool quiet = false;                // no bar while weights are read
 
     std::vector<std::string> draft_directories() const { return head.empty() ? drafts : std::vector{head}; }
 };

@@ -47,8 +47,8 @@ void warn_of_models(const OpenedPair& opened) {
     for (const OpenedModel* model : models_of(opened))
         if (model->was_untied) log_line(stored_head_warning(model->name));
     if (opened.vocabularies)
-        log_line(fmt::format("note: {} has a vocabulary of its own, with {} of {}; drafts by {}", opened.drafts.back().name,
-                             describe_shared(*opened.vocabularies), opened.target.name,
+        log_line(fmt::format("note: {} has a vocabulary of its own, with {} of {}; drafts by {}",
+                             opened.drafts.back().name, describe_shared(*opened.vocabularies), opened.target.name,
                              opened.draft_vocabulary == DraftVocabulary::retokenize ? "retokenize" : "intersection"));
     for (const std::string& line : opened.doubts)
         log_line("warning: " + line);
@@ -292,8 +292,8 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
         pair->batch_size = placement.batch_size;
         pair->num_beams = placement.num_beams;
         pair->random_weights = options.random_weights;
-        opened = open_pair(options.target, options.drafts, options.random_weights, options.head,
-                           options.draft_vocabulary);
+        opened =
+            open_pair(options.target, options.drafts, options.random_weights, options.head, options.draft_vocabulary);
         if (opened.vocabularies && !options.needs_same_vocabulary.empty())
             throw BadOption(fmt::format("{} needs a draft of the target's vocabulary, and that of {} is another",
                                         options.needs_same_vocabulary, opened.drafts.back().name));

@@ -132,12 +132,12 @@ void map_vocabularies(const OpenedModel& draft, DraftVocabulary how, OpenedPair&
                                         model->name));
     for (const OpenedModel* model : {&draft, &target})
         if (model->config.has_encoder())
-            throw BadOption(fmt::format("{} has an encoder, and {} and {} have different vocabularies; a source is read "
-                                        "by models of one vocabulary alone",
-                                        model->name, draft.name, target.name));
-    pair.vocabularies =
-        std::make_shared<const model::VocabularyMap>(model_vocabulary(*target.tokenizer, target.config),
-                                                     model_vocabulary(*draft.tokenizer, draft.config));
+            throw BadOption(
+                fmt::format("{} has an encoder, and {} and {} have different vocabularies; a source is read "
+                            "by models of one vocabulary alone",
+                            model->name, draft.name, target.name));
+    pair.vocabularies = std::make_shared<const model::VocabularyMap>(model_vocabulary(*target.tokenizer, target.config),
+                                                                     model_vocabulary(*draft.tokenizer, draft.config));
     pair.draft_vocabulary = how == DraftVocabulary::retokenize ? how : DraftVocabulary::intersection;
     if (pair.draft_vocabulary == DraftVocabulary::retokenize) return;
     const model::VocabularyMap& map = *pair.vocabularies;
@@ -146,8 +146,9 @@ void map_vocabularies(const OpenedModel& draft, DraftVocabulary how, OpenedPair&
                                     "draft",
                                     draft.name, target.name));
     if (map.target_share() < kSmallShare)
-        pair.doubts.push_back(fmt::format("{} has few tokens of {}, {}: drafts of the others are rejected and cost time",
-                                          draft.name, target.name, describe_shared(map)));
+        pair.doubts.push_back(
+            fmt::format("{} has few tokens of {}, {}: drafts of the others are rejected and cost time", draft.name,
+                        target.name, describe_shared(map)));
 }
 
 } // namespace

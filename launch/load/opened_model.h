@@ -54,10 +54,10 @@ struct OpenedHead {
 struct OpenedPair {
     OpenedModel target;
     std::optional<OpenedHead> head;
-    std::vector<OpenedModel> drafts; // the largest first
+    std::vector<OpenedModel> drafts;                          // the largest first
     std::shared_ptr<const model::VocabularyMap> vocabularies; // of target and last draft; null: they have the same
     DraftVocabulary draft_vocabulary = DraftVocabulary::same; // what is done then: intersection or retokenize
-    std::vector<std::string> doubts; // a line for each draft that may be none of this target
+    std::vector<std::string> doubts;                          // a line for each draft that may be none of this target
 };
 
 // The target, then the drafts.

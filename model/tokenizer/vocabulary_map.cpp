@@ -24,10 +24,6 @@ bool continues_character(char byte) {
     return (static_cast<unsigned char>(byte) & 0xC0U) == 0x80U;
 }
 
-int n_known(const ModelVocabulary& vocabulary) {
-    return std::min(vocabulary.tokenizer.size(), vocabulary.n_rows);
-}
-
 // A key for each text: texts of special tokens are those of no other.
 std::string text_of(const Tokenizer& tokenizer, TokenId id) {
     return tokenizer.is_special(id) ? "\xFF" + tokenizer.token(id) : tokenizer.token_bytes(id);
@@ -35,10 +31,9 @@ std::string text_of(const Tokenizer& tokenizer, TokenId id) {
 
 // The token of each text that text is encoded with: where bytes have a token of their own beside that of the same
 // character, the character's.
-std::unordered_map<std::string, TokenId> ids_by_text(const ModelVocabulary& vocabulary) {
+std::unordered_map<std::string, TokenId> ids_by_text(const Tokenizer& tokenizer, int n_known) {
     std::unordered_map<std::string, TokenId> ids;
-    const Tokenizer& tokenizer = vocabulary.tokenizer;
-    for (TokenId id = 0; id < n_known(vocabulary); ++id) {
+    for (TokenId id = 0; id < n_known; ++id) {
         if (!tokenizer.has_token(id)) continue;
         std::string text = text_of(tokenizer, id);
         if (text.empty()) continue;
@@ -72,23 +67,28 @@ VocabularyMap::VocabularyMap(ModelVocabulary target, ModelVocabulary draft)
     match_texts();
     match_ends();
     for (std::size_t id = 0; id < facts_.size(); ++id)
-        if (const TokenId other = facts_[id].draft;
-            other >= 0 && target_token(other) == static_cast<TokenId>(id))
+        if (const TokenId other = facts_[id].draft; other >= 0 && target_token(other) == static_cast<TokenId>(id))
             shared_.push_back({static_cast<TokenId>(id), other});
-    context_ids_ = encode(draft_.tokenizer, kContext, false);
-    target_begin_ = begin_of(target_.tokenizer);
-    draft_begin_ = begin_of(draft_.tokenizer);
-    std::erase_if(draft_begin_, [&](TokenId id) { return id >= n_known(draft_); });
+}
+
+VocabularyMap::Side::Side(ModelVocabulary of)
+    : vocabulary(std::move(of)), begin(begin_of(vocabulary.tokenizer)),
+      context(model::encode(vocabulary.tokenizer, kContext, false)) {
+    std::erase_if(begin, [&](TokenId id) { return id >= n_known(); });
+    byte_tokens.fill(-1);
+    for (const auto& [text, id] : ids_by_text(vocabulary.tokenizer, n_known()))
+        if (text.size() == 1) byte_tokens[static_cast<unsigned char>(text.front())] = id;
 }
 
 void VocabularyMap::match_texts() {
-    const auto target_ids = ids_by_text(target_), draft_ids = ids_by_text(draft_);
-    const Tokenizer& target = target_.tokenizer;
+    const auto target_ids = ids_by_text(this->target(), target_.n_known());
+    const auto draft_ids = ids_by_text(draft(), draft_.n_known());
+    const Tokenizer& target = this->target();
     facts_.resize(static_cast<std::size_t>(target.size()));
-    target_ids_.assign(static_cast<std::size_t>(n_known(draft_)), -1);
+    target_ids_.assign(static_cast<std::size_t>(draft_.n_known()), -1);
     n_draft_tokens_ = 0;
-    for (TokenId id = 0; id < n_known(draft_); ++id)
-        n_draft_tokens_ += draft_.tokenizer.has_token(id) ? 1 : 0;
+    for (TokenId id = 0; id < draft_.n_known(); ++id)
+        n_draft_tokens_ += draft().has_token(id) ? 1 : 0;
     for (TokenId id = 0; id < target.size(); ++id) {
         if (!target.has_token(id)) continue;
         Facts& facts = facts_[static_cast<std::size_t>(id)];
@@ -100,28 +100,24 @@ void VocabularyMap::match_texts() {
             facts.ends_with_space = is_space(text.back());
             facts.continues_character = continues_character(text.front());
         }
-        if (id >= n_known(target_)) continue;
+        if (id >= target_.n_known()) continue;
         ++n_target_tokens_;
         const auto found = draft_ids.find(text);
         if (found == draft_ids.end()) continue;
         facts.draft = found->second;
         if (target_ids.at(text) == id) target_ids_[static_cast<std::size_t>(found->second)] = id;
     }
-    for (std::size_t byte = 0; byte < byte_tokens_.size(); ++byte) {
-        const auto found = draft_ids.find(std::string(1, static_cast<char>(byte)));
-        byte_tokens_[byte] = found == draft_ids.end() ? -1 : found->second;
-    }
 }
 
 // The first ends of text that are not the same text are the same all the same.
 void VocabularyMap::match_ends() {
-    for (const std::int64_t of_target : target_.eos_tokens) {
-        if (of_target < 0 || of_target >= n_known(target_)) continue;
+    for (const std::int64_t of_target : target_.vocabulary.eos_tokens) {
+        if (of_target < 0 || of_target >= target_.n_known()) continue;
         Facts& facts = facts_[static_cast<std::size_t>(of_target)];
         if (facts.draft >= 0) continue;
-        for (const std::int64_t of_draft : draft_.eos_tokens) {
+        for (const std::int64_t of_draft : draft_.vocabulary.eos_tokens) {
             const auto id = static_cast<TokenId>(of_draft);
-            if (of_draft < 0 || of_draft >= n_known(draft_) || target_token(id) >= 0) continue;
+            if (of_draft < 0 || of_draft >= draft_.n_known() || target_token(id) >= 0) continue;
             facts.draft = id;
             target_ids_[static_cast<std::size_t>(id)] = static_cast<TokenId>(of_target);
             break;
@@ -137,29 +133,30 @@ TokenId VocabularyMap::target_token(TokenId draft) const {
     return target_ids_.at(static_cast<std::size_t>(draft));
 }
 
-// Of bytes in the midst of a text. Those that make no character are tokens of their own, where the draft has these.
-void VocabularyMap::encode_for_draft(std::string_view bytes, std::vector<TokenId>& ids) const {
+// Bytes that make no character are tokens of their own, where the vocabulary has these.
+void VocabularyMap::Side::encode(std::string_view bytes, std::vector<TokenId>& ids) const {
     while (!bytes.empty()) {
         const std::size_t n_valid = std::min(first_invalid_utf8(bytes), bytes.size());
         if (n_valid > 0) encode_valid(bytes.substr(0, n_valid), ids);
         bytes.remove_prefix(n_valid);
         if (bytes.empty()) return;
-        const TokenId id = byte_tokens_[static_cast<unsigned char>(bytes.front())];
+        const TokenId id = byte_tokens[static_cast<unsigned char>(bytes.front())];
         if (id >= 0) ids.push_back(id);
         bytes.remove_prefix(1);
     }
 }
 
 // A tokenizer may treat the beginning of a text as it does no other place; so a word is put in front, where its tokens
-// can be told from those that follow. What the draft has no tokens for it does not read.
-void VocabularyMap::encode_valid(std::string_view text, std::vector<TokenId>& ids) const {
-    std::vector<TokenId> encoded = encode(draft_.tokenizer, std::string(kContext) + std::string(text), false);
-    if (!context_ids_.empty() && std::ranges::mismatch(encoded, context_ids_).in2 == context_ids_.end())
-        encoded.erase(encoded.begin(), encoded.begin() + static_cast<std::ptrdiff_t>(context_ids_.size()));
+// can be told from those that follow.
+void VocabularyMap::Side::encode_valid(std::string_view text, std::vector<TokenId>& ids) const {
+    std::vector<TokenId> encoded =
+        model::encode(vocabulary.tokenizer, std::string(kContext) + std::string(text), false);
+    if (!context.empty() && std::ranges::mismatch(encoded, context).in2 == context.end())
+        encoded.erase(encoded.begin(), encoded.begin() + static_cast<std::ptrdiff_t>(context.size()));
     else
-        encoded = encode(draft_.tokenizer, text, false);
+        encoded = model::encode(vocabulary.tokenizer, text, false);
     for (const TokenId id : encoded)
-        if (id < n_known(draft_)) ids.push_back(id);
+        if (id < n_known()) ids.push_back(id);
 }
 
 // ---- a text ----
@@ -180,7 +177,7 @@ void TranslatedText::follow(std::span<const TokenId> target) {
         draft_.resize(last.draft);
         if (!words_.empty()) words_.pop_back();
     }
-    if (target_.empty()) draft_ = map_->draft_begin_;
+    if (target_.empty()) draft_ = map_->draft_.begin;
     for (const TokenId token : target.subspan(target_.size())) {
         if (begins_word(token)) {
             end_word();
@@ -208,25 +205,38 @@ void TranslatedText::end_word() {
     if (words_.empty() || map_->facts_of(target_.back()).is_special) return;
     const Word word = words_.back();
     draft_.resize(word.draft);
-    map_->encode_for_draft(bytes_from(word.target), draft_);
+    map_->draft_.encode(bytes_from(word.target), draft_);
 }
 
 void TranslatedText::append(TokenId token) {
     const std::size_t at = target_.size();
     target_.push_back(token);
-    const auto& begin = map_->target_begin_;
+    const auto& begin = map_->target_.begin;
     const bool is_of_begin =
         at < begin.size() && std::equal(target_.begin(), target_.end(), begin.begin(), begin.begin() + at + 1);
     const TokenId same = map_->draft_token(token);
-    if (is_of_begin && (same < 0 || !map_->draft_begin_.empty())) return;
+    if (is_of_begin && (same < 0 || !map_->draft_.begin.empty())) return;
     if (same >= 0) {
         draft_.push_back(same);
     } else if (map_->facts_of(token).is_special) {
-        map_->encode_for_draft(map_->target().token(token), draft_);
+        map_->draft_.encode(map_->target().token(token), draft_);
     } else {
         draft_.resize(words_.back().draft);
-        map_->encode_for_draft(bytes_from(words_.back().target), draft_);
+        map_->draft_.encode(bytes_from(words_.back().target), draft_);
     }
+}
+
+std::vector<TokenId> TranslatedText::target_tokens_behind(std::string_view bytes) const {
+    const bool in_word = !words_.empty() && !map_->facts_of(target_.back()).is_special;
+    const std::size_t first = in_word ? words_.back().target : target_.size();
+    const std::span<const TokenId> word = std::span(target_).subspan(first);
+    std::vector<TokenId> tokens;
+    map_->target_.encode(bytes_from(first) + std::string(bytes), tokens);
+    if (std::ranges::mismatch(word, tokens).in1 == word.end())
+        return {tokens.begin() + static_cast<std::ptrdiff_t>(word.size()), tokens.end()};
+    tokens.clear();
+    map_->target_.encode(bytes, tokens);
+    return tokens;
 }
 
 std::string TranslatedText::bytes_from(std::size_t first) const {

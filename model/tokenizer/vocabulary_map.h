@@ -6,6 +6,7 @@
 
 #include "model/tokenizer/tokenizer.h"
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -45,12 +46,25 @@ class VocabularyMap {
     TokenId draft_token(TokenId target) const;
     // The same text in one token of the target; -1: there is none.
     TokenId target_token(TokenId draft) const;
-    const Tokenizer& target() const { return target_.tokenizer; }
-    const Tokenizer& draft() const { return draft_.tokenizer; }
+    const Tokenizer& target() const { return target_.vocabulary.tokenizer; }
+    const Tokenizer& draft() const { return draft_.vocabulary.tokenizer; }
 
   private:
     friend class TranslatedText;
 
+    struct Side {
+        ModelVocabulary vocabulary;
+        std::vector<TokenId> begin;                // what its template puts in front of a text
+        std::vector<TokenId> context;              // of the word in front of what encode() is given
+        std::array<TokenId, 256> byte_tokens = {}; // -1: none
+
+        explicit Side(ModelVocabulary of);
+        // Tokens that the model may emit are below.
+        int n_known() const { return std::min(vocabulary.tokenizer.size(), vocabulary.n_rows); }
+        // Appends the tokens of bytes in the midst of a text. What the vocabulary has no tokens for is left out.
+        void encode(std::string_view bytes, std::vector<TokenId>& ids) const;
+        void encode_valid(std::string_view text, std::vector<TokenId>& ids) const;
+    };
     // What is known of a token of the target.
     struct Facts {
         TokenId draft = -1;
@@ -61,19 +75,13 @@ class VocabularyMap {
 
     void match_texts();
     void match_ends();
-    void find_begins();
     const Facts& facts_of(TokenId target) const { return facts_.at(static_cast<std::size_t>(target)); }
-    void encode_for_draft(std::string_view bytes, std::vector<TokenId>& ids) const;
-    void encode_valid(std::string_view text, std::vector<TokenId>& ids) const;
 
-    ModelVocabulary target_, draft_;
-    std::vector<Facts> facts_;            // [target's tokens]
-    std::vector<TokenId> target_ids_;     // [draft's tokens]: target_token()
-    std::array<TokenId, 256> byte_tokens_ = {}; // of the draft; -1: none
-    std::vector<TokenId> context_ids_;    // of kContext
+    Side target_, draft_;
+    std::vector<Facts> facts_;        // [target's tokens]
+    std::vector<TokenId> target_ids_; // [draft's tokens]: target_token()
     std::vector<SharedToken> shared_;
     int n_target_tokens_ = 0, n_draft_tokens_ = 0;
-    std::vector<TokenId> target_begin_, draft_begin_; // what the tokenizers' templates put in front of a text
 };
 
 // A growing text of the target's tokens in those of the draft, which reads complete words as its own tokenizer writes
@@ -91,6 +99,9 @@ class TranslatedText {
     // Those that stay, whatever follows the text.
     std::span<const TokenId> settled() const;
     std::size_t n_target() const { return target_.size(); }
+    // The target's tokens of bytes that follow the text: as its tokenizer writes them behind the last word, or, where
+    // that word would have other tokens with them, by themselves. Local.
+    std::vector<TokenId> target_tokens_behind(std::string_view bytes) const;
     void clear();
 
   private:

@@ -2,6 +2,7 @@
 // smallest drafts for the one above it, and so on up to the first, which drafts for the target.
 #include "spec/draft/model_drafter.h"
 
+#include "spec/draft/retokenized_drafts.h"
 #include "spec/draft/translated_texts.h"
 
 #include <algorithm>
@@ -254,12 +255,17 @@ namespace {
 
 std::unique_ptr<Drafter> make_model_drafter(const DrafterParts& parts) {
     const std::size_t last = parts.models.size() - 1;
+    // The last in tokens of its own.
+    const auto own_source = [&] {
+        model::Decoder& model = *parts.models.at(last);
+        return std::make_unique<ModelTexts>(model, parts.n_slots, model.config().vocab_size);
+    };
+    if (parts.vocabulary && parts.vocabulary->use == OtherVocabulary::Use::retokenize)
+        return make_retokenizing_drafter(own_source(), *parts.vocabulary, parts);
     const auto source = [&](std::size_t of) -> std::unique_ptr<TreeSource> {
         model::Decoder& model = *parts.models.at(of);
         if (of == last && parts.vocabulary)
-            return make_translated_source(
-                std::make_unique<ModelTexts>(model, parts.n_slots, model.config().vocab_size), *parts.vocabulary,
-                parts.limits.vocab_size, parts.n_slots);
+            return make_translated_source(own_source(), *parts.vocabulary, parts.limits.vocab_size, parts.n_slots);
         return std::make_unique<ModelTexts>(model, parts.n_slots, parts.limits.vocab_size, parts.device);
     };
     if (parts.tree) return make_tree_drafter(source(0), *parts.tree, parts);

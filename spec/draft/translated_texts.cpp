@@ -48,10 +48,10 @@ class TranslatedTexts final : public TreeSource {
     std::size_t context_; // in the draft's tokens
     std::size_t vocab_;
     std::vector<Slot> slots_;
-    std::vector<TextEnd> ends_;                     // of texts that the draft can read
-    std::vector<std::vector<TreeNode>> nodes_;      // in the draft's tokens
+    std::vector<TextEnd> ends_;                // of texts that the draft can read
+    std::vector<std::vector<TreeNode>> nodes_; // in the draft's tokens
     std::vector<NewNodes> trees_;
-    std::vector<float> logits_;                     // [rows][vocab]
+    std::vector<float> logits_; // [rows][vocab]
     std::vector<model::kernels::LogitStats> summaries_;
 };
 

@@ -1,0 +1,157 @@
+// Drafts of a model with another vocabulary than the target's: texts and their distribution are the target's.
+#include "spec/draft/drafter.h"
+
+#include "tests/model/temporary_directory.h"
+#include "tests/spec/exactness_support.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+namespace other_vocabulary_test {
+
+using namespace entrodraft;
+using spec::Acceptance;
+using spec::OtherVocabulary;
+using spec::Tokens;
+
+constexpr int kShift = 77; // of the draft's ids
+constexpr int kTokens = 512;
+
+// The golden tokenizer with other ids, in which these tokens are other texts.
+model::Tokenizer other_tokenizer(const std::vector<TokenId>& lost) {
+    std::ifstream file(golden_directory("llama-draft") / "tokenizer.json");
+    nlohmann::json json = nlohmann::json::parse(file);
+    const auto id_of = [](int id) { return (id + kShift) % kTokens; };
+    nlohmann::json vocab = nlohmann::json::object();
+    std::vector<std::string> lost_texts;
+    for (const auto& [token, id] : json["model"]["vocab"].items()) {
+        const bool is_lost = std::ranges::find(lost, id.get<TokenId>()) != lost.end();
+        if (is_lost) lost_texts.push_back(token);
+        vocab[is_lost ? token + "\u0178" : token] = id_of(id.get<int>());
+    }
+    json["model"]["vocab"] = vocab;
+    std::erase_if(json["model"]["merges"].get_ref<nlohmann::json::array_t&>(), [&](const nlohmann::json& merge) {
+        const auto left = merge[0].get<std::string>(), right = merge[1].get<std::string>();
+        return std::ranges::any_of(
+            lost_texts, [&](const std::string& text) { return text == left || text == right || text == left + right; });
+    });
+    for (nlohmann::json& token : json["added_tokens"]) {
+        const int id = token["id"].get<int>();
+        if (std::ranges::find(lost, id) != lost.end())
+            token["content"] = token["content"].get<std::string>() + "\u0178";
+        token["id"] = id_of(id);
+    }
+    const TemporaryDirectory directory;
+    directory.write("tokenizer.json", json.dump());
+    return model::Tokenizer::open(directory.path());
+}
+
+class OtherVocabularies : public testing::Test {
+  protected:
+    OtherVocabularies() : pair_(golden_directory("llama-draft"), golden_directory("llama-target")) {
+        sampling_.temperature = 4; // first tokens become about equally likely
+        sampling_.seed = 5;
+    }
+
+    // Of the first kVocab tokens the draft lacks these.
+    model::VocabularyMap map_without(const std::vector<TokenId>& lost) const {
+        return {{pair_.tokenizer, kTokens, {}}, {other_tokenizer(lost), kTokens, {}}};
+    }
+    std::unique_ptr<spec::Drafter> drafter(const model::VocabularyMap& map, OtherVocabulary::Use use,
+                                           const char* tree = nullptr, int context = 64) {
+        spec::DrafterParts parts{{{static_cast<int>(kVocab), {}}, clock_}};
+        parts.models = {&pair_.draft.decoder};
+        parts.vocabulary = {&map, use, context};
+        if (tree) parts.tree = spec::parse_tree(tree);
+        return spec::drafter_type("model").make(parts);
+    }
+    RunOptions options(Acceptance acceptance, const std::string& rule, int most = 4) const {
+        RunOptions run;
+        run.acceptance = acceptance;
+        run.rule = rule_of(rule, 1, most);
+        run.vocab_size = static_cast<int>(kVocab);
+        run.costs = spec::Costs{0.1, {1, 1.1, 1.2, 1.3, 1.4, 1.5}, std::nullopt};
+        return run;
+    }
+
+    static constexpr std::size_t kLength = 4;
+    TestPair pair_;
+    dist::ManualClock clock_;
+    spec::SamplingOptions sampling_;
+};
+
+TEST_F(OtherVocabularies, TextsFollowTheTargetWhateverIsShared) {
+    const std::map<Tokens, double> probabilities = target_probabilities(pair_.target, sampling_, kLength);
+    const int n = 6000;
+    for (const std::vector<TokenId>& lost : {std::vector<TokenId>{}, {1}, {1, 2}}) {
+        const model::VocabularyMap map = map_without(lost);
+        ASSERT_EQ(map.shared().size(), kTokens - lost.size());
+        for (const auto use : {OtherVocabulary::Use::intersection, OtherVocabulary::Use::retokenize})
+            for (const Acceptance acceptance : {Acceptance::rejection, Acceptance::block, Acceptance::gumbel})
+                for (const char* rule : {"constant", "expected-gain"}) {
+                    const auto made = drafter(map, use);
+                    const Sampled sampled =
+                        sample_texts(pair_, *made, options(acceptance, rule), sampling_, n, kLength);
+                    const double z = chi_square_z(sampled.counts, probabilities, n);
+                    std::cout << (use == OtherVocabulary::Use::intersection ? "intersection, " : "retokenize, ")
+                              << lost.size() << " of 3 lost, " << to_string(acceptance) << ", " << rule << ": z " << z
+                              << ", accepted " << sampled.stats.draft_acceptance_rate() << "\n";
+                    EXPECT_LT(z, kMaxZ);
+                    if (use == OtherVocabulary::Use::intersection) EXPECT_GT(sampled.stats.accepted, n / 20);
+                }
+    }
+}
+
+TEST_F(OtherVocabularies, TreesFollowTheTarget) {
+    const std::map<Tokens, double> probabilities = target_probabilities(pair_.target, sampling_, kLength);
+    const int n = 6000;
+    const model::VocabularyMap map = map_without({1});
+    for (const char* shape : {"2,2", "expected-gain:3:2"}) {
+        const auto made = drafter(map, OtherVocabulary::Use::intersection, shape);
+        const Sampled sampled =
+            sample_texts(pair_, *made, options(Acceptance::rejection, "expected-gain", 12), sampling_, n, kLength);
+        EXPECT_LT(chi_square_z(sampled.counts, probabilities, n), kMaxZ) << shape;
+        EXPECT_GT(sampled.stats.accepted, n / 20) << shape;
+    }
+}
+
+TEST_F(OtherVocabularies, NothingIsDraftedWhereNoSharedTokenCanCome) {
+    const model::VocabularyMap map = map_without({0, 1, 2});
+    for (const char* tree : {static_cast<const char*>(nullptr), "2,2"}) {
+        const auto made = drafter(map, OtherVocabulary::Use::intersection, tree);
+        for (const Acceptance acceptance : {Acceptance::rejection, Acceptance::gumbel}) {
+            const Sampled sampled =
+                sample_texts(pair_, *made, options(acceptance, "expected-gain", 12), sampling_, 20, kLength);
+            EXPECT_EQ(sampled.stats.drafted, 0);
+            EXPECT_EQ(sampled.stats.new_tokens, 20 * static_cast<int>(kLength));
+        }
+    }
+}
+
+TEST_F(OtherVocabularies, ADraftEndsWithTheDraftsContext) {
+    const model::VocabularyMap map = map_without({});
+    spec::Request request = request_of(kPrompt, 12);
+    request.ignore_eos = true;
+    spec::GainModel gain({16, 0, spec::Costs{0, {1}}});
+    for (const auto use : {OtherVocabulary::Use::intersection, OtherVocabulary::Use::retokenize})
+        for (const char* tree : {static_cast<const char*>(nullptr), "1,1,1,1,1,1"}) {
+            if (tree && use == OtherVocabulary::Use::retokenize) continue;
+            const auto made = drafter(map, use, tree, 8);
+            spec::StopRule rule(tree ? rule_of("expected-gain", 1, 10) : rule_of("constant", 1, 10), &gain);
+            spec::Draft draft;
+            made->begin_sequence(0, request);
+            made->prefill(0, request.prompt);
+            Tokens text = request.prompt;
+            for (std::size_t longest : {4U, 2U, 0U}) { // beyond 8 tokens of the draft, fewer and fewer
+                made->propose({0, text, 10, &request, choice_of(request), &rule, &draft});
+                EXPECT_LE(draft.tokens.size(), longest) << text.size();
+                text.insert(text.end(), {1, 2});
+            }
+        }
+}
+
+} // namespace other_vocabulary_test
