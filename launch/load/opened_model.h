@@ -77,8 +77,8 @@ std::string name_doubt(const OpenedHead& head, const std::string& target, const 
 
 // How many of the target's tokens the draft has: "31,000 of 32,000 tokens (96.9 %)". Local.
 std::string describe_shared(const model::VocabularyMap& map);
-// Below this share drafting seldom pays.
-inline constexpr double kSmallShare = 0.9;
+// Of such pairs about a tenth of a text's tokens are not shared (bench/NOTES.md).
+inline constexpr double kSmallShare = 0.5;
 model::ModelVocabulary model_vocabulary(const model::Tokenizer& tokenizer, const model::ModelConfig& config);
 
 // The same of both; throws BadOption where a draft has another vocabulary than the target, and `draft_vocabulary` does

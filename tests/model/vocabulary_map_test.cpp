@@ -49,8 +49,8 @@ TEST(VocabularyMap, TokensAreTheSameWhereTheirBytesAre) {
             EXPECT_EQ(map.target_token(token.draft), token.target);
             of_draft.push_back(token.draft);
             EXPECT_EQ(map.target().is_special(token.target), map.draft().is_special(token.draft));
-            if (!map.target().is_special(token.target))
-                EXPECT_EQ(map.target().token_bytes(token.target), map.draft().token_bytes(token.draft));
+            if (map.target().is_special(token.target)) continue;
+            EXPECT_EQ(map.target().token_bytes(token.target), map.draft().token_bytes(token.draft));
         }
         std::ranges::sort(of_draft);
         EXPECT_TRUE(std::ranges::adjacent_find(of_draft) == of_draft.end()) << "a token of the draft twice";
@@ -104,7 +104,11 @@ TEST(TranslatedText, SaysTheSame) {
              {"the hat  and \n\n the 12 cats", "na\u00efve \u4f60\u597d \U0001F600, he said."}) {
             const std::vector<TokenId> ids = map.target().encode(text, true);
             const std::vector<TokenId> translation = translated(map, ids);
-            EXPECT_EQ(text_of(map.draft(), translation), text_of(map.target(), ids)) << target << ", " << draft;
+            // Some tokenizers begin a text with a space of their own.
+            std::string said = text_of(map.draft(), translation), meant = text_of(map.target(), ids);
+            for (std::string* each : {&said, &meant})
+                if (each->starts_with(' ')) each->erase(0, 1);
+            EXPECT_EQ(said, meant) << target << ", " << draft;
         }
     }
 }

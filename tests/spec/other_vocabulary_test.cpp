@@ -1,5 +1,5 @@
 // Drafts of a model with another vocabulary than the target's: texts and their distribution are the target's.
-#include "spec/draft/drafter.h"
+#include "spec/draft/retokenized_drafts.h"
 
 #include "tests/model/temporary_directory.h"
 #include "tests/spec/exactness_support.h"
@@ -18,6 +18,8 @@ using spec::Acceptance;
 using spec::OtherVocabulary;
 using spec::Tokens;
 
+constexpr auto kIntersection = OtherVocabulary::Use::intersection, kRetokenize = OtherVocabulary::Use::retokenize;
+constexpr int kTexts = 10000;
 constexpr int kShift = 77; // of the draft's ids
 constexpr int kTokens = 512;
 
@@ -50,12 +52,23 @@ model::Tokenizer other_tokenizer(const std::vector<TokenId>& lost) {
     return model::Tokenizer::open(directory.path());
 }
 
+// Of a draft that writes one of the first kVocab tokens, by the last two before it.
+void fill_row(std::span<const TokenId> text, std::span<float> row) {
+    std::ranges::fill(row, -30.0F);
+    for (std::size_t token = 0; token < kVocab; ++token)
+        row[token + kShift] = static_cast<float>((text.size() * 7 + static_cast<std::size_t>(text.back()) + token) % 3);
+}
+
 class OtherVocabularies : public testing::Test {
   protected:
     OtherVocabularies() : pair_(golden_directory("llama-draft"), golden_directory("llama-target")) {
         sampling_.temperature = 4; // first tokens become about equally likely
         sampling_.seed = 5;
+        probabilities_ = target_probabilities(pair_.target, sampling_, kLength);
     }
+
+    void expect_the_target(const std::vector<TokenId>& lost, OtherVocabulary::Use use, Acceptance acceptance,
+                           const char* rule);
 
     // Of the first kVocab tokens the draft lacks these.
     model::VocabularyMap map_without(const std::vector<TokenId>& lost) const {
@@ -63,7 +76,11 @@ class OtherVocabularies : public testing::Test {
     }
     std::unique_ptr<spec::Drafter> drafter(const model::VocabularyMap& map, OtherVocabulary::Use use,
                                            const char* tree = nullptr, int context = 64) {
-        spec::DrafterParts parts{{{static_cast<int>(kVocab), {}}, clock_}};
+        const spec::DraftLimits limits = {static_cast<int>(kVocab), {}};
+        if (use == kRetokenize) // whose draft writes these tokens alone
+            return spec::make_retokenizing_drafter(spec::make_function_source("toy", kTokens, fill_row),
+                                                   {&map, use, context}, {limits, clock_});
+        spec::DrafterParts parts{{limits, clock_}};
         parts.models = {&pair_.draft.decoder};
         parts.vocabulary = {&map, use, context};
         if (tree) parts.tree = spec::parse_tree(tree);
@@ -82,47 +99,53 @@ class OtherVocabularies : public testing::Test {
     TestPair pair_;
     dist::ManualClock clock_;
     spec::SamplingOptions sampling_;
+    std::map<Tokens, double> probabilities_;
 };
 
-TEST_F(OtherVocabularies, TextsFollowTheTargetWhateverIsShared) {
-    const std::map<Tokens, double> probabilities = target_probabilities(pair_.target, sampling_, kLength);
-    const int n = 6000;
+// Drafts of the first kVocab tokens without these, counted.
+void OtherVocabularies::expect_the_target(const std::vector<TokenId>& lost, OtherVocabulary::Use use,
+                                          Acceptance acceptance, const char* rule) {
+    const model::VocabularyMap map = map_without(lost);
+    ASSERT_EQ(map.shared().size(), kTokens - lost.size());
+    const auto made = drafter(map, use);
+    const Sampled sampled = sample_texts(pair_, *made, options(acceptance, rule), sampling_, kTexts, kLength);
+    const double z = chi_square_z(sampled.counts, probabilities_, kTexts);
+    std::cout << (use == kIntersection ? "intersection" : "retokenize") << " without " << lost.size() << ", "
+              << to_string(acceptance) << ", " << rule << ": z " << z << ", accepted "
+              << sampled.stats.draft_acceptance_rate() << "\n";
+    EXPECT_LT(z, kMaxZ);
+    EXPECT_GT(sampled.stats.accepted, kTexts / 20);
+}
+
+TEST_F(OtherVocabularies, IntersectionFollowsTheTargetWhateverIsShared) {
     for (const std::vector<TokenId>& lost : {std::vector<TokenId>{}, {1}, {1, 2}}) {
-        const model::VocabularyMap map = map_without(lost);
-        ASSERT_EQ(map.shared().size(), kTokens - lost.size());
-        for (const auto use : {OtherVocabulary::Use::intersection, OtherVocabulary::Use::retokenize})
-            for (const Acceptance acceptance : {Acceptance::rejection, Acceptance::block, Acceptance::gumbel})
-                for (const char* rule : {"constant", "expected-gain"}) {
-                    const auto made = drafter(map, use);
-                    const Sampled sampled =
-                        sample_texts(pair_, *made, options(acceptance, rule), sampling_, n, kLength);
-                    const double z = chi_square_z(sampled.counts, probabilities, n);
-                    std::cout << (use == OtherVocabulary::Use::intersection ? "intersection, " : "retokenize, ")
-                              << lost.size() << " of 3 lost, " << to_string(acceptance) << ", " << rule << ": z " << z
-                              << ", accepted " << sampled.stats.draft_acceptance_rate() << "\n";
-                    EXPECT_LT(z, kMaxZ);
-                    if (use == OtherVocabulary::Use::intersection) EXPECT_GT(sampled.stats.accepted, n / 20);
-                }
+        expect_the_target(lost, kIntersection, Acceptance::rejection, "expected-gain");
+        expect_the_target(lost, kIntersection, Acceptance::block, "constant");
     }
+    expect_the_target({1}, kIntersection, Acceptance::gumbel, "constant");
+}
+
+TEST_F(OtherVocabularies, RetokenizedTextFollowsTheTarget) {
+    expect_the_target({}, kRetokenize, Acceptance::rejection, "expected-gain");
+    expect_the_target({1}, kRetokenize, Acceptance::block, "constant");
+    expect_the_target({1}, kRetokenize, Acceptance::gumbel, "expected-gain");
 }
 
 TEST_F(OtherVocabularies, TreesFollowTheTarget) {
-    const std::map<Tokens, double> probabilities = target_probabilities(pair_.target, sampling_, kLength);
-    const int n = 6000;
     const model::VocabularyMap map = map_without({1});
     for (const char* shape : {"2,2", "expected-gain:3:2"}) {
-        const auto made = drafter(map, OtherVocabulary::Use::intersection, shape);
+        const auto made = drafter(map, kIntersection, shape);
         const Sampled sampled =
-            sample_texts(pair_, *made, options(Acceptance::rejection, "expected-gain", 12), sampling_, n, kLength);
-        EXPECT_LT(chi_square_z(sampled.counts, probabilities, n), kMaxZ) << shape;
-        EXPECT_GT(sampled.stats.accepted, n / 20) << shape;
+            sample_texts(pair_, *made, options(Acceptance::rejection, "expected-gain", 12), sampling_, kTexts, kLength);
+        EXPECT_LT(chi_square_z(sampled.counts, probabilities_, kTexts), kMaxZ) << shape;
+        EXPECT_GT(sampled.stats.accepted, kTexts / 20) << shape;
     }
 }
 
 TEST_F(OtherVocabularies, NothingIsDraftedWhereNoSharedTokenCanCome) {
     const model::VocabularyMap map = map_without({0, 1, 2});
     for (const char* tree : {static_cast<const char*>(nullptr), "2,2"}) {
-        const auto made = drafter(map, OtherVocabulary::Use::intersection, tree);
+        const auto made = drafter(map, kIntersection, tree);
         for (const Acceptance acceptance : {Acceptance::rejection, Acceptance::gumbel}) {
             const Sampled sampled =
                 sample_texts(pair_, *made, options(acceptance, "expected-gain", 12), sampling_, 20, kLength);
@@ -137,9 +160,9 @@ TEST_F(OtherVocabularies, ADraftEndsWithTheDraftsContext) {
     spec::Request request = request_of(kPrompt, 12);
     request.ignore_eos = true;
     spec::GainModel gain({16, 0, spec::Costs{0, {1}}});
-    for (const auto use : {OtherVocabulary::Use::intersection, OtherVocabulary::Use::retokenize})
+    for (const auto use : {kIntersection, kRetokenize})
         for (const char* tree : {static_cast<const char*>(nullptr), "1,1,1,1,1,1"}) {
-            if (tree && use == OtherVocabulary::Use::retokenize) continue;
+            if (tree && use == kRetokenize) continue;
             const auto made = drafter(map, use, tree, 8);
             spec::StopRule rule(tree ? rule_of("expected-gain", 1, 10) : rule_of("constant", 1, 10), &gain);
             spec::Draft draft;
