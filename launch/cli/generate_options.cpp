@@ -216,6 +216,26 @@ void check_beams(const ParsedOptions& given, GenerateOptions& options) {
     options.speculation.drafter.ahead.reset();
 }
 
+void declare_draft_vocabulary(OptionSet& set, GenerateOptions& options) {
+    ModelOptions& models = options.models;
+    models.draft_vocabulary = DraftVocabulary::automatic;
+    set.add("draft-vocabulary", "HOW", models.draft_vocabulary, {"auto", "same", "intersection", "retokenize"},
+            "a draft of another vocabulary: {}. intersection drafts tokens that both know; retokenize what the draft "
+            "writes, in the target's tokens; same refuses it; auto: intersection");
+    set.check([&](const ParsedOptions& given) {
+        given.refuse_without_effect("draft-vocabulary", !models.drafts.empty(), "without --draft DIR");
+        const bool retokenizes = models.draft_vocabulary == DraftVocabulary::retokenize;
+        refuse_if(retokenizes && options.speculation.drafter.tree,
+                  "--draft-vocabulary retokenize drafts chains; leave out --tree");
+        refuse_if(retokenizes && models.drafts.size() > 1,
+                  "--draft-vocabulary retokenize is for one --draft; leave out the others");
+        if (options.requests.beams.num_beams > 0) models.needs_same_vocabulary = "--num-beams";
+        const auto is_on = [](int outcomes) { return outcomes > 0; };
+        if (std::ranges::any_of(options.ahead.outcomes, is_on) || given.given("draft-ahead-passes"))
+            models.needs_same_vocabulary = "--draft-ahead";
+    });
+}
+
 void declare_ranks(OptionSet& set, GenerateOptions& options) {
     constexpr Range kOutcomes = {0, spec::AheadOptions::kMaxOutcomes};
     DrafterChoice& drafter = options.speculation.drafter;
@@ -288,8 +308,9 @@ void check_generate(const ParsedOptions& given, GenerateOptions& options) {
 void declare(OptionSet& set, GenerateOptions& options) {
     options.requests.has_results = true;
     declare_models(set, options.models,
-                   "smaller checkpoint with the same vocabulary that proposes; several, the largest first: a cascade, "
-                   "each drafts for the one before it; none: plain decoding");
+                   "smaller checkpoint that proposes; several, the largest first: a cascade, each drafts for the one "
+                   "before it; none: plain decoding");
+    declare_draft_vocabulary(set, options);
     declare_head(set, options.models);
     declare_drafters(set, options);
     declare_text(set, options);

@@ -309,6 +309,10 @@ std::string Tokenizer::decode(std::span<const TokenId> ids, bool skip_special_to
     return text;
 }
 
+bool Tokenizer::has_token(TokenId id) const {
+    return id >= 0 && id < size() && impl_->entries[static_cast<std::size_t>(id)];
+}
+
 const std::string& Tokenizer::token(TokenId id) const {
     return impl_->entry(id).content;
 }

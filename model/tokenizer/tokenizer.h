@@ -37,7 +37,9 @@ class Tokenizer {
     // together. Local.
     std::string decode(std::span<const TokenId> ids, bool skip_special_tokens) const;
 
-    // The token as the file spells it, and the bytes that it stands for in the midst of a text. For showing. Local.
+    // Whether a token has the id; between those of tokens there may be others. Local.
+    bool has_token(TokenId id) const;
+    // The token as the file spells it, and the bytes that it stands for in the midst of a text. Local.
     const std::string& token(TokenId id) const;
     std::string token_bytes(TokenId id) const;
     // Whether decode leaves the token out when it skips special tokens. Local.

@@ -100,7 +100,7 @@ std::optional<TokenId> TokenChooser::only_token(std::span<const TokenId> prefix)
 
 SeenLogits TokenChooser::see(std::span<const float> logits, const LogitStats& head, std::span<const TokenId> prefix,
                              bool whole_distribution) {
-    if (!processor_) return {logits, head, false};
+    if (!processor_) return {logits, head, head.max == -std::numeric_limits<float>::infinity()};
     processor_->follow(prefix);
     processed_.assign(logits.begin(), logits.end());
     processor_->ban(processed_);

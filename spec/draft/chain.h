@@ -99,7 +99,7 @@ std::unique_ptr<LogitSource> make_random_source(int vocab);
 struct SeenLogits {
     std::span<const float> logits;    // [vocab], penalties and banned tokens applied
     model::kernels::LogitStats stats; // of the row with bans alone; what was asked for of it
-    bool is_dead = false;             // every token is banned
+    bool is_dead = false;             // no token can come: all are banned, or the source knows none
 };
 
 // What rules see of a token of a row: `logit` is its own, with bans alone. Local.

@@ -190,8 +190,16 @@ TEST(Inspect, SaysWhetherADraftFits) {
     EXPECT_EQ(pair["pair"]["possible"], true);
     EXPECT_GT(pair["ranks"][0]["draft_bytes"].get<int>(), 0);
     const Json none = Json::parse(inspect(target + ENTRODRAFT_SOURCE_DIR "/model/demo/draft").out);
-    EXPECT_EQ(none["pair"]["possible"], false);
-    EXPECT_NE(none["pair"]["why_not"].get<std::string>().find("different vocabularies"), std::string::npos);
+    EXPECT_EQ(none["pair"]["possible"], true);
+    EXPECT_EQ(none["pair"]["target_tokens"], 512);
+    EXPECT_EQ(none["pair"]["draft_tokens"], 4096);
+    EXPECT_GT(none["pair"]["shared_tokens"], 256);
+    EXPECT_LE(none["pair"]["shared_tokens"], 512);
+    const Json source = Json::parse(
+        inspect("--model " ENTRODRAFT_SOURCE_DIR "/model/demo/t5/target --json --draft " + kGolden + "/llama-draft")
+            .out);
+    EXPECT_EQ(source["pair"]["possible"], false);
+    EXPECT_NE(source["pair"]["why_not"].get<std::string>().find("different vocabularies"), std::string::npos);
 }
 
 TEST(Inspect, SaysWhatAHeadReadsAndHolds) {
