@@ -258,7 +258,8 @@ std::unique_ptr<Drafter> make_model_drafter(const DrafterParts& parts) {
     // The last in tokens of its own.
     const auto own_source = [&] {
         model::Decoder& model = *parts.models.at(last);
-        return std::make_unique<ModelTexts>(model, parts.n_slots, model.config().vocab_size);
+        const int n_tokens = std::min(model.config().vocab_size, parts.vocabulary->map->draft().size());
+        return std::make_unique<ModelTexts>(model, parts.n_slots, n_tokens);
     };
     if (parts.vocabulary && parts.vocabulary->use == OtherVocabulary::Use::retokenize)
         return make_retokenizing_drafter(own_source(), *parts.vocabulary, parts);
