@@ -52,9 +52,10 @@ struct GpuWorkspace {
     int n_text_rows; // of x and qkv
     bool adds_parts; // sums of delta are gathered, and added up in rank order by the kernel that adds them to x
 
-    DeviceArray<float> cosines, sines;  // [max_positions][rotary dims / 2] or empty
-    DeviceArray<float> slopes;          // ALiBi, [own query heads] or empty
-    DeviceArray<std::int32_t> kv_heads; // [own query heads]: the own key head of each
+    DeviceArray<float> cosines, sines;       // [max_positions][rotary dims / 2] or empty
+    DeviceArray<float> slopes;               // ALiBi, [own query heads] or empty
+    DeviceArray<std::int32_t> kv_heads;      // [own query heads]: the own key head of each
+    DeviceArray<std::int32_t> output_tokens; // ModelConfig::output_tokens, this rank's
     // [max_rows], of a decoder that reads sources, which begin in no other slot, and have no trees.
     DeviceArray<std::int32_t> no_prefix_lengths, no_mask_begins;
     // float32, [max_rows][...]
