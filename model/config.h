@@ -91,7 +91,7 @@ std::size_t bytes_of(WeightType type);  // of a weight in memory, but for int4; 
 // for, or the wider range.
 WeightType activation_type(WeightType weights, WeightType stored);
 
-// by_pair: LongRoPE, as far as its short factors hold.
+// by_pair: LongRoPE's short factors, and what files of GGUF have of llama3.
 enum class RopeScaling { none, linear, dynamic, llama3, yarn, by_pair };
 
 // Rotary positions, with the ways to stretch them (transformers' modeling_rope_utils).

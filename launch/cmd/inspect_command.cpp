@@ -102,7 +102,10 @@ Json weights_json(const std::string& option, const fs::path& directory, model::M
     std::uint64_t file_bytes = 0;
     for (const std::string& file : files)
         file_bytes += fs::file_size(file);
-    return {{"format", !files.empty() && files.begin()->ends_with(".safetensors") ? "safetensors" : "torch"},
+    const auto is_all = [&](const char* ending) { return !files.empty() && files.begin()->ends_with(ending); };
+    return {{"format", is_all(".safetensors") ? "safetensors"
+                       : is_all(".gguf")      ? "gguf"
+                                              : "torch"},
             {"files", files.size()},
             {"file_bytes", file_bytes},
             {"tensors", n_tensors},
