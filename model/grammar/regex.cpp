@@ -10,9 +10,9 @@ namespace entrodraft::model::grammar {
 
 namespace {
 
-const Characters kDigits = {{'0', '9'}};
+const Characters kDigitRanges = {{'0', '9'}};
 const Characters kWord = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
-const Characters kSpace = {{'\t', '\r'}, {' ', ' '}};
+const Characters kSpaceRanges = {{'\t', '\r'}, {' ', ' '}};
 const Characters kAscii = {{0, 0x7F}};
 const Characters kLineEnds = {{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}};
 
@@ -124,17 +124,17 @@ class RegexParser {
         const auto one = [](char32_t character) { return Characters{{character, character}}; };
         switch (letter) {
         case 'd':
-            return kDigits;
+            return kDigitRanges;
         case 'D':
-            return others_in_ascii(kDigits);
+            return others_in_ascii(kDigitRanges);
         case 'w':
             return kWord;
         case 'W':
             return others_in_ascii(kWord);
         case 's':
-            return kSpace;
+            return kSpaceRanges;
         case 'S':
-            return others_in_ascii(kSpace);
+            return others_in_ascii(kSpaceRanges);
         case 'n':
             return one('\n');
         case 'r':
