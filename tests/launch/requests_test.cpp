@@ -143,14 +143,6 @@ TEST(Requests, WhatOtherServersServeAndThisOneDoesNotIsRefusedByName) {
         {R"("response_format": {"type": "json_object"})",
          "field response_format: it is of OpenAI's API; give json_schema"},
         {R"("guided_json": {})", "field guided_json: give json_schema"},
-        {R"("json_schema": "x")", "json_schema must be a schema"},
-        {R"("json_schema": {"properties": {"a": {"not": {}}}})",
-         "json_schema: #/properties/a: keyword 'not' is not supported"},
-        {R"("regex": "a(")", "regex: line 1, byte 3: ) is missing"},
-        {R"("regex": 3)", "regex must be a string"},
-        {R"("grammar": "root ::= x")", "grammar: there is no rule 'x'"},
-        {R"("grammar": "root ::= [a]", "regex": "a")", "both regex and grammar are given; give one"},
-        {R"("regex": "a", "ignore_eos": true)", "regex does not go with ignore_eos"},
         {R"("stream": true)", "field stream: a result is written once"},
         {R"("suffix": "x")", "field suffix"},
         {R"("echo": true)", "field echo: text is what follows the prompt"},
@@ -203,6 +195,20 @@ TEST(Requests, ALineSaysWhatItsTextIsHeldTo) {
     EXPECT_EQ(constraint_of(R"(, "json_schema": {"type": "object", "properties": {"z": true, "a": true}})"),
               (Source{Language::json_schema, R"({"type":"object","properties":{"z":true,"a":true}})"}))
         << "in the order given";
+    const std::pair<const char*, const char*> cases[] = {
+        {R"("json_schema": "x")", "json_schema must be a schema"},
+        {R"("json_schema": {"properties": {"a": {"not": {}}}})",
+         "json_schema: #/properties/a: keyword 'not' is not supported"},
+        {R"("regex": "a(")", "regex: line 1, byte 3: ) is missing"},
+        {R"("regex": 3)", "regex must be a string"},
+        {R"("grammar": "root ::= x")", "grammar: there is no rule 'x'"},
+        {R"("grammar": "root ::= [a]", "regex": "a")", "both regex and grammar are given; give one"},
+        {R"("regex": "a", "ignore_eos": true)", "regex does not go with ignore_eos"},
+    };
+    for (const auto& [field, part] : cases) {
+        const std::string error = error_of(std::string(R"({"prompt": "p", )") + field + "}", defaults);
+        EXPECT_NE(error.find(part), std::string::npos) << field << " gave: " << error;
+    }
     defaults.has_results = false;
     EXPECT_EQ(error_of(R"({"prompt": "p", "regex": "b"})", defaults), "regex is for generate; leave it out");
 }

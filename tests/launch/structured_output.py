@@ -130,14 +130,14 @@ def main():
             valid += 1
         except (ValueError, jsonschema.ValidationError) as error:
             print(f"invalid: {line['json_schema']}: {result['text']!r}: {error}")
-    print(f"{valid} of {len(lines)} texts are valid, {cut} were cut short by --max-new-tokens")
+    print(f"{valid} of {len(lines)} texts are valid, {cut} were cut short by --max-new-tokens", flush=True)
     failed = valid + cut < len(lines) or cut > len(lines) / 20
     for ranks in (1, 2):
         for more in DRAFTERS:
             found = generate(options, ranks, lines, more)
             same = sum(a["token_ids"] == b["token_ids"] for a, b in zip(found, plain, strict=True))
             counts = {key: sum(result["stats"][key] for result in found) for key in ("drafted", "accepted", "draft_passes")}
-            print(f"{same} of {len(lines)} texts are the plain ones, {ranks} ranks, {' '.join(more)}: {counts}")
+            print(f"{same} of {len(lines)} texts are the plain ones, {ranks} ranks, {' '.join(more)}: {counts}", flush=True)
             failed |= same < len(lines) * (1 if ranks == 1 else 0.98)  # near ties across ranks
     sys.exit(failed)
 
