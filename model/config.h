@@ -91,7 +91,8 @@ std::size_t bytes_of(WeightType type);  // of a weight in memory, but for int4; 
 // for, or the wider range.
 WeightType activation_type(WeightType weights, WeightType stored);
 
-enum class RopeScaling { none, linear, dynamic, llama3, yarn };
+// by_pair: LongRoPE's short factors, and what files of GGUF have of llama3.
+enum class RopeScaling { none, linear, dynamic, llama3, yarn, by_pair };
 
 // Rotary positions, with the ways to stretch them (transformers' modeling_rope_utils).
 struct Rope {
@@ -106,6 +107,7 @@ struct Rope {
     bool truncate = true;                 // yarn
     double attention_factor = 1;          // of cosines and sines
     double score_factor = 1;              // yarn, of latent attention: of scores
+    std::vector<float> pair_factors = {}; // by_pair, [dims / 2]: each frequency is divided by its own
     bool interleaved = false;             // numbers 2 i and 2 i + 1 of a head are a pair; else i and i + dims / 2
     friend bool operator==(const Rope&, const Rope&) = default;
 };
@@ -130,6 +132,11 @@ struct ExpertsConfig {
     int shared_size = 0;                // intermediate_size of one more, which all rows go through; 0: there is none
     bool gated_shared = false;          // its output is multiplied by the sigmoid of a product of the row
     std::vector<int> dense_layers = {}; // which have an MLP instead, in order
+    bool has_router_bias = false, has_biases = false; // the second: of all matrices of experts
+    bool alternates = false; // rows of a tensor of gate and up: of gate and of up in turn; else one behind the other
+    // Where the limit is not 0, an expert makes of gate g, at most limit, and up u, within +-limit:
+    // (u + 1) g sigmoid(slope g).
+    float swiglu_limit = 0, swiglu_slope = 1;
 };
 
 // Latent attention (DeepSeek-V2): keys and values of all heads are made of one vector, of which alone the cache
@@ -201,6 +208,7 @@ struct ModelConfig {
     LatentConfig latent;
     LinearAttentionConfig linear;
     bool gated_attention = false; // what is attended is multiplied by the sigmoid of a product of the row
+    bool has_sinks = false;       // each head's softmax has one more score, a weight of the layer, without a value
 
     Positions positions = Positions::rotary;
     Rope rope, local_rope;

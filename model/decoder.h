@@ -103,8 +103,7 @@ dist::Slice vocab_slice(const ModelConfig& config, int tp_rank, int tp_size);
 
 // What a model has that only our CPU kernels compute so far, and neither GPU kernels nor torch, as "an encoder"; empty:
 // nothing. Local.
-enum class OtherDevice { gpu, torch };
-std::string what_needs_cpu(const ModelConfig& config, OtherDevice device);
+std::string what_needs_cpu(const ModelConfig& config);
 
 // Of linear attention, what a rank keeps of each slot; no layers: the model has none. Local.
 RecurrentStates::Shape recurrent_shape(const ModelConfig& config, const RankShard& shard, int tree_positions);

@@ -45,6 +45,12 @@ std::unique_ptr<spec::Drafter> Drafters::make(const DrafterChoice& choice, std::
     spec::DrafterParts parts{{models_.draft_limits(), models_.clock, models_.batch_size}};
     for (const std::size_t draft : choice.drafts)
         parts.models.push_back(&draft_model(draft));
+    if (models_.vocabularies && choice.has("model"))
+        parts.vocabulary = {models_.vocabularies.get(),
+                            models_.draft_vocabulary == DraftVocabulary::retokenize
+                                ? spec::OtherVocabulary::Use::retokenize
+                                : spec::OtherVocabulary::Use::intersection,
+                            models_.target_config.max_positions};
     parts.device = device;
     if (choice.has("head")) parts.head = head();
     parts.tree = choice.tree;
@@ -53,7 +59,7 @@ std::unique_ptr<spec::Drafter> Drafters::make(const DrafterChoice& choice, std::
     parts.ngram = sources_.ngram;
     parts.corpus = corpus_;
     parts.table = table_ ? &*table_ : nullptr;
-    return spec::make_drafter(choice.kinds, parts, choice.ahead);
+    return spec::make_drafter(choice.kinds, parts, parts.vocabulary ? std::nullopt : choice.ahead);
 }
 
 model::Decoder& Drafters::draft_model(std::size_t draft) const {

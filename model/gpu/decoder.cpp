@@ -346,7 +346,7 @@ void GpuDecoder::carry_states_on(const Form& form, bool of_loop) const {
 std::unique_ptr<Decoder> load_decoder(const Checkpoint& checkpoint, const ModelConfig& config,
                                       const DecoderOptions& options, dist::Communicator& tp) {
     const DecoderSetup setup = prepare_decoder(checkpoint, config, options, tp);
-    if (const std::string what = what_needs_cpu(config, OtherDevice::gpu); !what.empty())
+    if (const std::string what = what_needs_cpu(config); !what.empty())
         throw std::invalid_argument("our kernels for GPUs cannot run a model with " + what);
     if (options.weight_type == WeightType::int4)
         throw std::invalid_argument("int4 weights are for CPUs; GPUs have int8 and float8");

@@ -149,7 +149,7 @@ std::unique_ptr<Decoder> load(const Checkpoint& checkpoint, const ModelConfig& c
                               dist::Communicator& tp, const Place& place) {
     const c10::InferenceMode mode;
     const DecoderSetup setup = prepare_decoder(checkpoint, config, options, tp);
-    if (const std::string what = what_needs_cpu(config, OtherDevice::torch); !what.empty())
+    if (const std::string what = what_needs_cpu(config); !what.empty())
         throw std::invalid_argument("the torch backend cannot run a model with " + what);
     if (const std::string why = load_device_code(place.device.substr(0, place.device.find(':'))); !why.empty())
         throw std::invalid_argument("device " + place.device + ": " + why);

@@ -48,6 +48,7 @@ class HeadTexts final : public TreeSource {
         return static_cast<std::size_t>(modules_.front()->config().max_positions - (has_context() ? 1 : 0));
     }
     std::size_t context_of(int slot) const override;
+    bool needs_each_row() const override { return true; } // for the states of drafted tokens
     std::size_t max_rows() const override { return static_cast<std::size_t>(modules_.front()->max_rows()); }
     bool shares_passes() const override { return true; }
     DeviceVerifier* device() const override { return device_; }

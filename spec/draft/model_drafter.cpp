@@ -2,6 +2,9 @@
 // smallest drafts for the one above it, and so on up to the first, which drafts for the target.
 #include "spec/draft/model_drafter.h"
 
+#include "spec/draft/retokenized_drafts.h"
+#include "spec/draft/translated_texts.h"
+
 #include <algorithm>
 
 namespace entrodraft::spec {
@@ -186,15 +189,23 @@ std::unique_ptr<LogitSource> make_model_source(model::Decoder& decoder, int voca
 namespace {
 
 std::unique_ptr<Drafter> make_model_drafter(const DrafterParts& parts) {
-    if (parts.tree)
-        return make_tree_drafter(
-            std::make_unique<ModelTexts>(*parts.models.at(0), parts.n_slots, parts.limits.vocab_size, parts.device),
-            *parts.tree, parts);
-    const auto source = [&](std::size_t level) {
-        return std::make_unique<ModelTexts>(*parts.models.at(level), parts.n_slots, parts.limits.vocab_size,
-                                            parts.device);
+    const std::size_t last = parts.models.size() - 1;
+    // The last in tokens of its own.
+    const auto own_source = [&] {
+        model::Decoder& model = *parts.models.at(last);
+        const int n_tokens = std::min(model.config().vocab_size, parts.vocabulary->map->draft().size());
+        return std::make_unique<ModelTexts>(model, parts.n_slots, n_tokens);
     };
-    std::size_t level = parts.models.size() - 1;
+    if (parts.vocabulary && parts.vocabulary->use == OtherVocabulary::Use::retokenize)
+        return make_retokenizing_drafter(own_source(), *parts.vocabulary, parts);
+    const auto source = [&](std::size_t of) -> std::unique_ptr<TreeSource> {
+        model::Decoder& model = *parts.models.at(of);
+        if (of == last && parts.vocabulary)
+            return make_translated_source(own_source(), *parts.vocabulary, parts.limits.vocab_size, parts.n_slots);
+        return std::make_unique<ModelTexts>(model, parts.n_slots, parts.limits.vocab_size, parts.device);
+    };
+    if (parts.tree) return make_tree_drafter(source(0), *parts.tree, parts);
+    std::size_t level = last;
     auto of_smallest = static_cast<const DraftSetting&>(parts);
     of_smallest.takes_turns = parts.takes_turns || level > 0;
     std::unique_ptr<Drafter> drafter = make_chain_drafter(source(level), of_smallest);
