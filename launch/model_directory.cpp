@@ -69,9 +69,10 @@ std::string resolve_model_directory(const std::string& name, const std::string& 
 bool has_tokenizer_files(const std::filesystem::path& directory) {
     const auto names = {"tokenizer.json",  "vocab.json",  "merges.txt",
                         "tokenizer.model", "tekken.json", "qwen.tiktoken"};
-    return model::gguf_file_of(directory) || std::any_of(names.begin(), names.end(), [&](const char* name) {
-               return model::file_exists(directory / name);
-           });
+    if (const auto gguf = model::gguf_file_of(directory))
+        return model::open_gguf(*gguf).metadata.contains("tokenizer.ggml.model");
+    return std::any_of(names.begin(), names.end(),
+                       [&](const char* name) { return model::file_exists(directory / name); });
 }
 
 std::vector<std::string> files_of_model(const std::string& name) {

@@ -133,8 +133,9 @@ TokenizerFiles byte_level(const Values& values) {
 } // namespace
 
 TokenizerFiles read_gguf_tokenizer(const json& metadata) {
+    const json& kind = field(metadata, "tokenizer.ggml.model");
+    if (kind.is_null()) throw BadFile("holds no tokenizer");
     const Values values(metadata);
-    const json& kind = values.value("model");
     if (kind == "llama") return sentencepiece(values);
     if (kind == "gpt2") return byte_level(values);
     throw BadFile(fmt::format("'tokenizer.ggml.model' is {}; supported: gpt2, llama",
