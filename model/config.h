@@ -7,6 +7,7 @@
 #pragma once
 
 #include "model/checkpoint/quantized.h"
+#include "model/token_id.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -90,7 +91,7 @@ std::size_t bytes_of(WeightType type);  // of a weight in memory, but for int4; 
 // for, or the wider range.
 WeightType activation_type(WeightType weights, WeightType stored);
 
-// by_pair: LongRoPE, as far as its short factors hold.
+// by_pair: LongRoPE's short factors, and what files of GGUF have of llama3.
 enum class RopeScaling { none, linear, dynamic, llama3, yarn, by_pair };
 
 // Rotary positions, with the ways to stretch them (transformers' modeling_rope_utils).
@@ -228,7 +229,7 @@ struct ModelConfig {
     EncoderConfig encoder;
     bool is_encoder = false; // encoder_of() a model: rows see all of their source, and there are no logits
     FusionConfig fusion;
-    int head_size = 0; // outputs of a draft head that knows fewer tokens than it reads; 0: vocab_size
+    std::vector<TokenId> output_tokens; // of a draft head that knows fewer than it reads: those; empty: all
     bool tied_embeddings = false;
     WeightType stored_type = WeightType::float32; // what the config says the file holds
     std::optional<Quantization> quantization;     // of matrices of the layers, all or some
@@ -267,7 +268,7 @@ struct ModelConfig {
     bool has_embedding() const { return fusion.kind != Fusion::features && (!is_encoder || encoder.own_embedding); }
     bool has_head() const { return !is_encoder && !tied_embeddings; } // a matrix of its own
     bool is_draft_head() const { return fusion.kind != Fusion::none; }
-    int n_outputs() const { return head_size > 0 ? head_size : vocab_size; }
+    int n_outputs() const { return output_tokens.empty() ? vocab_size : static_cast<int>(output_tokens.size()); }
     int window(int layer) const { return windows.empty() ? 0 : windows[static_cast<std::size_t>(layer)]; }
 };
 

@@ -46,15 +46,23 @@ std::uint64_t packed_bytes(MatrixShape shape, PackedFormat format) {
 
 void add_weights(const ModelConfig& config, const RunShape& run, RankNeeds& needs) {
     const ShardShapes shapes = shapes_of(config, needs.shard);
+    const double mixed_bits = config.quantization ? config.quantization->memory_bits : 0;
     const auto add = [&](MatrixShape shape, int times, WeightType type) {
         if (shape.outputs == 0 || shape.inputs == 0) return;
+        if (mixed_bits > 0) {
+            const double weights =
+                static_cast<double>(in_units(shape.outputs, kernels::kLanes)) * static_cast<double>(shape.inputs);
+            needs.weight_bytes += static_cast<std::uint64_t>(times * weights * mixed_bits / 8);
+            return;
+        }
         const std::uint64_t bytes =
             run.on_gpu ? gpu_matrix_bytes(shape, type) : packed_bytes(shape, format_of(type, shape.first_input));
         needs.weight_bytes += static_cast<std::uint64_t>(times) * bytes;
     };
     // Of a layer: quantised, where the file is.
     const auto add_layer = [&](MatrixShape shape, int times, bool of_experts = false) {
-        const bool is_quantised = config.quantization && (of_experts || !config.quantization->of_experts);
+        const bool is_quantised =
+            config.quantization && mixed_bits == 0 && (of_experts || !config.quantization->of_experts);
         if (!is_quantised || shape.outputs == 0 || shape.inputs == 0) return add(shape, times, run.type);
         needs.weight_bytes +=
             static_cast<std::uint64_t>(times) * packed_bytes(shape, format_of(*config.quantization, shape.first_input));

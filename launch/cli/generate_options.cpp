@@ -222,18 +222,20 @@ void declare_draft_vocabulary(OptionSet& set, GenerateOptions& options) {
     set.add("draft-vocabulary", "HOW", models.draft_vocabulary, {"auto", "same", "intersection", "retokenize"},
             "a draft of another vocabulary: {}. intersection drafts tokens that both know; retokenize what the draft "
             "writes, in the target's tokens; same refuses it; auto: intersection");
-    set.check([&](const ParsedOptions& given) {
-        given.refuse_without_effect("draft-vocabulary", !models.drafts.empty(), "without --draft DIR");
-        const bool retokenizes = models.draft_vocabulary == DraftVocabulary::retokenize;
-        refuse_if(retokenizes && options.speculation.drafter.tree,
-                  "--draft-vocabulary retokenize drafts chains; leave out --tree");
-        refuse_if(retokenizes && models.drafts.size() > 1,
-                  "--draft-vocabulary retokenize is for one --draft; leave out the others");
-        if (options.requests.beams.num_beams > 0) models.needs_same_vocabulary = "--num-beams";
-        const auto is_on = [](int outcomes) { return outcomes > 0; };
-        if (std::ranges::any_of(options.ahead.outcomes, is_on) || given.given("draft-ahead-passes"))
-            models.needs_same_vocabulary = "--draft-ahead";
-    });
+}
+
+void check_draft_vocabulary(const ParsedOptions& given, GenerateOptions& options) {
+    ModelOptions& models = options.models;
+    given.refuse_without_effect("draft-vocabulary", !models.drafts.empty(), "without --draft DIR");
+    const bool retokenizes = models.draft_vocabulary == DraftVocabulary::retokenize;
+    refuse_if(retokenizes && options.speculation.drafter.tree,
+              "--draft-vocabulary retokenize drafts chains; leave out --tree");
+    refuse_if(retokenizes && models.drafts.size() > 1,
+              "--draft-vocabulary retokenize is for one --draft; leave out the others");
+    if (options.requests.beams.num_beams > 0) models.needs_same_vocabulary = "--num-beams";
+    const auto is_on = [](int outcomes) { return outcomes > 0; };
+    if (std::ranges::any_of(options.ahead.outcomes, is_on) || given.given("draft-ahead-passes"))
+        models.needs_same_vocabulary = "--draft-ahead";
 }
 
 void declare_ranks(OptionSet& set, GenerateOptions& options) {
@@ -320,6 +322,7 @@ void declare(OptionSet& set, GenerateOptions& options) {
     declare_speculation(set, options);
     declare_ranks(set, options);
     set.check([&options](const ParsedOptions& given) {
+        check_draft_vocabulary(given, options);
         check_beams(given, options);
         check_generate(given, options);
     });

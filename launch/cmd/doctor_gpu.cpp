@@ -122,7 +122,8 @@ ModelConfig small_head(model::Fusion kind) {
         config.final_norm = true;
         fusion.n_features = 3;
         fusion.projects_features = true;
-        config.head_size = 192;
+        for (model::TokenId token = 0; token < 192; ++token) // of some, all over the vocabulary
+            config.output_tokens.push_back(token * config.vocab_size / 192);
         break;
     case model::Fusion::linear: // EAGLE
         config.n_layers = 1;

@@ -102,7 +102,10 @@ Json weights_json(const std::string& option, const fs::path& directory, model::M
     std::uint64_t file_bytes = 0;
     for (const std::string& file : files)
         file_bytes += fs::file_size(file);
-    return {{"format", !files.empty() && files.begin()->ends_with(".safetensors") ? "safetensors" : "torch"},
+    const auto is_all = [&](const char* ending) { return !files.empty() && files.begin()->ends_with(ending); };
+    return {{"format", is_all(".safetensors") ? "safetensors"
+                       : is_all(".gguf")      ? "gguf"
+                                              : "torch"},
             {"files", files.size()},
             {"file_bytes", file_bytes},
             {"tensors", n_tensors},
@@ -313,8 +316,9 @@ Columns columns_of(const OpenedHead& opened) {
     const model::DraftHead& head = opened.head;
     const model::ModelConfig& config = head.config();
     const std::string vocabulary =
-        head.tokens.empty() ? "the model's"
-                            : fmt::format("{} of {} tokens", format_count(head.tokens.size()), config.vocab_size);
+        config.output_tokens.empty()
+            ? "the model's"
+            : fmt::format("{} of {} tokens", format_count(config.n_outputs()), config.vocab_size);
     return {{"name", "", opened.name},
             {"directory", "", opened.path.string()},
             {"format", "", head.format},
@@ -326,8 +330,7 @@ Columns columns_of(const OpenedHead& opened) {
             {"max_tokens", "drafts", head.max_tokens,
              (head.max_tokens == 0 ? "any number of tokens" : "at most " + format_count(head.max_tokens, "token")) +
                  (head.block > 1 ? fmt::format(", {} a pass", head.block) : "")},
-            {"tokens", "vocabulary", head.tokens.empty() ? config.vocab_size : static_cast<int>(head.tokens.size()),
-             vocabulary},
+            {"tokens", "vocabulary", config.n_outputs(), vocabulary},
             {"trained_for", head.trained_for.empty() ? "" : "trained for", head.trained_for},
             {"dtype", "in memory", to_string(config.stored_type),
              to_string(config.stored_type) + ", where --draft-dtype says nothing"}};

@@ -141,7 +141,8 @@ void map_vocabularies(const OpenedModel& draft, DraftVocabulary how, OpenedPair&
     pair.draft_vocabulary = how == DraftVocabulary::retokenize ? how : DraftVocabulary::intersection;
     if (pair.draft_vocabulary == DraftVocabulary::retokenize) return;
     const model::VocabularyMap& map = *pair.vocabularies;
-    if (map.shared().empty())
+    const auto is_mark = [&](const auto& token) { return target.tokenizer->is_special(token.target); };
+    if (std::ranges::all_of(map.shared(), is_mark))
         throw BadOption(fmt::format("{} and {} have no token in common; give --draft-vocabulary retokenize, or another "
                                     "draft",
                                     draft.name, target.name));

@@ -3,6 +3,7 @@
 #include "model/checkpoint/quantized.h"
 
 #include "model/checkpoint/bad_file.h"
+#include "model/checkpoint/gguf_blocks.h"
 #include "model/checkpoint/half.h"
 #include "model/checkpoint/json_file.h"
 
@@ -14,6 +15,7 @@
 #include <fmt/format.h>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 
 namespace entrodraft::model {
 namespace {
@@ -200,8 +202,10 @@ float number_at(const TensorView& tensor, std::int64_t element) {
 } // namespace
 
 std::string to_string(const Quantization& quantization) {
-    constexpr std::array<const char*, 7> kNames = {"gptq",   "awq",   "pack-quantized", "int-quantized",
-                                                   "float8", "mxfp4", "bitsandbytes"};
+    if (quantization.memory_bits > 0) return fmt::format("GGUF, {:.1f} bits a weight", quantization.memory_bits);
+    constexpr std::array<const char*, 11> kNames = {
+        "gptq",         "awq",  "pack-quantized", "int-quantized", "float8", "mxfp4",
+        "bitsandbytes", "Q8_0", "Q4_0",           "Q4_K",          "Q6_K"};
     const std::string groups = quantization.group > 0 ? fmt::format("groups of {}", quantization.group) : "whole rows";
     return fmt::format("{} of {} bits in {}", kNames[static_cast<std::size_t>(quantization.form)], quantization.bits,
                        groups);
@@ -248,7 +252,15 @@ const float* table_of(CodeValues values) {
     return nullptr;
 }
 
+const std::byte* QuantizedMatrix::block_of(std::int64_t output, std::int64_t input) const {
+    const BlockShape shape = block_shape(of.form);
+    return codes.bytes.data() + (output * inputs + input) / shape.inputs * shape.bytes;
+}
+
 float QuantizedMatrix::scale(std::int64_t output, std::int64_t group) const {
+    if (const BlockShape shape = block_shape(of.form); shape.inputs > 0)
+        return block_scale(of.form, block_of(output, group * shape.group),
+                           static_cast<int>(group % (shape.inputs / shape.group)));
     const std::int64_t at = output / scale_outputs * scale_stride + group * group_stride;
     if (of.form == QuantizedForm::mxfp4) { // a power of two
         const auto exponent = static_cast<std::uint32_t>(scales.bytes[static_cast<std::size_t>(at)]);
@@ -264,6 +276,9 @@ float QuantizedMatrix::scale(std::int64_t output, std::int64_t group) const {
 
 float QuantizedMatrix::zero(std::int64_t output, std::int64_t group) const {
     if (!of.has_zeros) return 0;
+    if (const BlockShape shape = block_shape(of.form); shape.inputs > 0)
+        return block_zero(of.form, block_of(output, group * shape.group),
+                          static_cast<int>(group % (shape.inputs / shape.group)));
     const int fields = 32 / of.bits, middle = 1 << (of.bits - 1);
     const std::int64_t place = output % fields;
     if (of.form == QuantizedForm::packed) {
@@ -304,6 +319,16 @@ void QuantizedMatrix::read_codes(std::int64_t output, std::int64_t input, int co
     case QuantizedForm::float8:
         std::memcpy(out, bytes + output * inputs + input, static_cast<std::size_t>(count));
         return;
+    case QuantizedForm::q8_0:
+    case QuantizedForm::q4_0:
+    case QuantizedForm::q4_k:
+    case QuantizedForm::q6_k: {
+        const BlockShape shape = block_shape(of.form);
+        for (int i = 0; i < count; ++i, ++input)
+            out[i] = static_cast<std::uint8_t>(
+                block_code(of.form, block_of(output, input), static_cast<int>(input % shape.inputs)));
+        return;
+    }
     case QuantizedForm::mxfp4:
     case QuantizedForm::pairs: {
         const int of_odd = of.form == QuantizedForm::mxfp4 ? 4 : 0; // where the second of a pair lies
@@ -441,6 +466,8 @@ class MatrixJoiner {
         case QuantizedForm::pairs:
             take_state();
             break;
+        default: // whole tensors of files of GGUF
+            refuse(codes, "is in blocks");
         }
         if (matrix_.of.form == QuantizedForm::gptq && matrix_.outputs % fields != 0)
             refuse(codes, fmt::format("must have a multiple of {} outputs", fields));
@@ -598,8 +625,9 @@ CodesName codes_name(QuantizedForm form) {
         return {"_blocks"};
     case QuantizedForm::pairs:
         return {".weight", "U8"};
+    default:
+        throw std::logic_error("such matrices are in one part");
     }
-    return {};
 }
 
 } // namespace

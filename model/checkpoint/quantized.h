@@ -23,6 +23,10 @@ enum class QuantizedForm {
     float8, // X.weight, e4m3 (compressed-tensors, and with X.weight_scale_inv DeepSeek's)
     mxfp4,  // X_blocks, pairs of float4 along the inputs, [experts][outputs][inputs / 32][16] (gpt-oss)
     pairs,  // X.weight, pairs of codes along the inputs, the first above the second (bitsandbytes)
+    q8_0,
+    q4_0,
+    q4_k,
+    q6_k // blocks of inputs with their scales (GGUF; gguf_blocks.h)
 };
 
 // What codes of 4 bits stand for, where not for themselves.
@@ -43,6 +47,8 @@ struct Quantization {
     bool zeros_are_one_less = false;
     CodeValues values = CodeValues::none;
     bool of_experts = false; // alone; else of all matrices of the layers
+    // Not 0: matrices of all kinds have forms of their own, and this many bits a weight in memory on average.
+    double memory_bits = 0;
     friend bool operator==(const Quantization&, const Quantization&) = default;
 };
 
@@ -71,6 +77,8 @@ struct QuantizedMatrix {
     float scale(std::int64_t output, std::int64_t group) const;
     float zero(std::int64_t output, std::int64_t group) const;
     // Of inputs [input, input + count): whole numbers with a sign, of float8 its bits, else places in a table.
+    // Where the block of an input lies, of forms that have blocks.
+    const std::byte* block_of(std::int64_t output, std::int64_t input) const;
     void read_codes(std::int64_t output, std::int64_t input, int count, std::uint8_t* out) const;
     void read_values(std::int64_t output, std::int64_t input, int count, float* out) const;
 };

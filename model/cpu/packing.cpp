@@ -469,6 +469,18 @@ PackedFormat format_of(const TensorView& quantized, dist::Slice slice) {
     return format;
 }
 
+std::optional<PackedFormat> joint_format(const PackedFormat& a, const PackedFormat& b) {
+    if (a == b) return a;
+    for (const PackedFormat* each : {&a, &b})
+        if (each->groups.size == 0 || each->groups.values || !each->order.empty() || each->type == WeightType::float8)
+            return std::nullopt;
+    PackedFormat joint = a.groups.size <= b.groups.size ? a : b; // sizes are powers of two
+    if (a.type == WeightType::int8 || b.type == WeightType::int8) joint.type = WeightType::int8;
+    joint.groups.wide_scales = a.groups.wide_scales || b.groups.wide_scales;
+    joint.groups.has_zeros = a.groups.has_zeros || b.groups.has_zeros;
+    return joint;
+}
+
 void pack_unit(const PackedFormat& format, const StoredWeights (&rows)[kLanes], int k, float* scales, std::byte* out) {
     if (format.groups.size > 0) return pack_grouped_unit(format, rows, k, out);
     const WeightType type = format.type;

@@ -180,13 +180,15 @@ class ModelWeights::Loader {
                 std::optional<PackedFormat> of_part;
                 if (tensor.type == DiskType::quantized)
                     of_part = source.transposed ? PackedFormat{WeightType::float32} : format_of(tensor, source.inputs);
-                if (first && of_part != format)
+                std::optional<PackedFormat> joint = of_part;
+                if (first) joint = of_part && format ? joint_format(*format, *of_part) : std::nullopt;
+                if (first && !joint && (of_part || format))
                     throw BadFile(
                         fmt::format("{}: tensors '{}' and '{}' are quantised in different ways, but one matrix "
                                     "is made of them",
                                     *tensor.file, first->name, tensor.name));
                 first = &tensor;
-                format = of_part;
+                format = std::move(joint);
             }
             if (format) matrix.hold_as(*std::move(format));
         });

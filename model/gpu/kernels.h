@@ -192,6 +192,20 @@ struct CellCall {
 // x = sigmoid(output) tanh(sigmoid(input) tanh(candidate)).
 void run_cell(void* stream, const CellCall& call);
 
+// Between two passes of a draft head's loop: features[r] = hidden[parents[r]], and what the pass before made of its own
+// rows is kept, states[*first - 1 + r] = hidden[r].
+struct CarryStatesCall {
+    const float* hidden = nullptr;         // [rows of the pass before][width]
+    const std::int32_t* parents = nullptr; // [rows]
+    float* features = nullptr;             // [rows][width]
+    int width = 0;
+    int rows = 0;
+    const std::int32_t* first = nullptr; // in the loop, row 0 being the text's
+    float* states = nullptr;             // [n_states][width]; null: they are not kept
+    int n_states = 0;
+};
+void carry_states(void* stream, const CarryStatesCall& call);
+
 // The cache of a rank, in device memory: [layer][slot][kv_head][capacity][head_stride], keys and values apart; zeros
 // behind head_dim.
 struct CacheView {
@@ -336,6 +350,7 @@ struct SummarizeCall {
     const DeviceNoise* noises = nullptr;  // [rows], or none
     DeviceNoisy* noisy_partial = nullptr; // workspace, [rows][kStatsBlocks]
     DeviceNoisy* noisy = nullptr;         // [rows]
+    const std::int32_t* tokens = nullptr; // [count], in place of first_token, first_token + 1, ...; or null
 };
 inline constexpr int kStatsBlocks = 32; // a lane of a warp each when they are merged
 void summarize_logits(void* stream, const SummarizeCall& call);

@@ -77,6 +77,10 @@ GpuWorkspace::GpuWorkspace(const ModelConfig& model, const RankShard& held, cons
     for (std::int64_t head = heads.query_heads.begin; head < heads.query_heads.end; ++head)
         kv_head_of.push_back(static_cast<std::int32_t>(head / group - heads.kv_heads.begin));
     kv_heads = upload(kv_head_of);
+    if (!config.output_tokens.empty()) {
+        const auto all = config.output_tokens.begin();
+        output_tokens = upload(std::vector<std::int32_t>(all + shard.outputs.begin, all + shard.outputs.end));
+    }
     if (sources.capacity > 0) {
         no_prefix_lengths = upload(std::vector<std::int32_t>(index(max_rows), 0));
         no_mask_begins = upload(std::vector<std::int32_t>(index(max_rows), -1));

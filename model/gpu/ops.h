@@ -55,9 +55,10 @@ struct GpuWorkspace {
     struct Angles {
         DeviceArray<float> cosines, sines; // [max_positions][rotary dims / 2] or empty
     };
-    Angles angles, local_angles;        // of Rope, by LayerRope
-    DeviceArray<float> slopes;          // ALiBi, [own query heads] or empty
-    DeviceArray<std::int32_t> kv_heads; // [own query heads]: the own key head of each
+    Angles angles, local_angles;             // of Rope, by LayerRope
+    DeviceArray<float> slopes;               // ALiBi, [own query heads] or empty
+    DeviceArray<std::int32_t> kv_heads;      // [own query heads]: the own key head of each
+    DeviceArray<std::int32_t> output_tokens; // ModelConfig::output_tokens, this rank's
     // Of QueryKeyNorm::row: SquaresCall's.
     DeviceArray<std::int32_t> counts_head; // [own key heads]
     SummedArray squares;                   // [max_rows][2]

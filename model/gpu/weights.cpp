@@ -393,7 +393,7 @@ void PartReader::read_experts(const ModelNames& all, int number, const RankShard
     for (std::size_t i = 0; i < n; ++i) {
         const int expert = static_cast<int>(i);
         of_experts[i] = all.expert(number, expert);
-        sources.push_back(expert_sources(config_, names, of_experts[i], expert, shard));
+        sources.push_back(expert_sources(config_, all, names, of_experts[i], expert, shard));
     }
     layer.experts_wide = uploader_.wide_matrix(sources, multiplied_);
     layer.experts_down = uploader_.down_matrix(sources, multiplied_);

@@ -14,6 +14,7 @@
 #include <utility>
 #include <variant>
 
+#include "model/checkpoint/gguf_file.h"
 #include "model/checkpoint/json_file.h"
 #include "model/tokenizer/added_tokens.h"
 #include "model/tokenizer/bpe.h"
@@ -259,6 +260,14 @@ const Entry& Tokenizer::Impl::entry(TokenId id) const {
 }
 
 Tokenizer Tokenizer::open(const std::filesystem::path& directory) {
+    if (const auto gguf = gguf_file_of(directory)) {
+        const GgufFile file = open_gguf(*gguf);
+        try {
+            return Tokenizer(Impl::assemble(read_gguf_tokenizer(file.metadata)));
+        } catch (const BadFile& error) {
+            throw BadFile(gguf->string() + ": " + error.what());
+        }
+    }
     const std::filesystem::path path = directory / "tokenizer.json";
     std::error_code ignored; // what cannot be looked at cannot be opened either, and that has a message
     const bool has_file = std::filesystem::exists(path, ignored);

@@ -21,8 +21,8 @@ namespace entrodraft::model {
 
 class Tokenizer {
   public:
-    // Reads directory/tokenizer.json, else Marian's files, vocab.json and merges.txt, tekken.json, tokenizer.model or
-    // qwen.tiktoken. Throws BadFile. Local.
+    // Of a GGUF file, or reads directory/tokenizer.json, else Marian's files, vocab.json and merges.txt, tekken.json,
+    // tokenizer.model or qwen.tiktoken. Throws BadFile. Local.
     static Tokenizer open(const std::filesystem::path& directory);
     // Of a model with an encoder, what its sources are encoded with; none: what open() gives. Throws BadFile. Local.
     static std::optional<Tokenizer> open_source(const std::filesystem::path& directory);

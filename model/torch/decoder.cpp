@@ -105,6 +105,9 @@ class TorchDecoder final : public Decoder {
                 summaries_[static_cast<std::size_t>(r)] =
                     summary(logits + r * own.size(), n, static_cast<int>(own.begin));
         });
+        for (kernels::LogitStats& made : summaries_)
+            if (!config_.output_tokens.empty() && made.arg_max >= 0)
+                made.arg_max = config_.output_tokens[static_cast<std::size_t>(made.arg_max)];
     }
 
     double timeout_seconds_;

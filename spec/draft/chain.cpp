@@ -271,7 +271,9 @@ class ChainDrafter final : public Drafter {
 
     std::string name() const override { return source_->name(); }
     std::size_t weight_bytes() const override { return source_->weight_bytes(); }
-    bool keeps_logits_on_device() const override { return slots_.size() == 1 && source_->device() != nullptr; }
+    bool keeps_logits_on_device() const override { // not of a head, whose rows may be of fewer tokens
+        return slots_.size() == 1 && source_->device() != nullptr && source_->hidden_layers().empty();
+    }
     void begin_sequence(int slot, const Request& request) override {
         source_->begin_sequence(slot);
         source_->take_source(slot, request.source);

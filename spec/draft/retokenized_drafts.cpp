@@ -179,6 +179,9 @@ void RetokenizingDrafter::propose_written(const DraftTask& task, const Slot& slo
         draft.add(token, in->seen);
     }
     draft.end = draft.tokens.empty() ? DraftEnd::no_match : setting_.limits.why_end(task, most, why);
+    if (draft.end != DraftEnd::none) return;
+    // As many tokens were written as may be drafted, and they are fewer of the target's; or a mark that ends no text.
+    draft.end = mark_ >= 0 ? DraftEnd::no_match : task.max_tokens < task.left_tokens ? DraftEnd::cap : DraftEnd::budget;
 }
 
 void RetokenizingDrafter::fill_q(const DraftTask& task, Slot& slot) const {

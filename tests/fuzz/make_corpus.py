@@ -69,6 +69,52 @@ def quantized_files():
         ("m.weight_format", "U8", [], b"\0")])
 
 
+def gguf_text(text):
+    return struct.pack("<Q", len(text.encode())) + text.encode()
+
+
+def gguf_value(value):
+    """Its kind, and its bytes."""
+    if isinstance(value, str):
+        return 8, gguf_text(value)
+    if isinstance(value, float):
+        return 6, struct.pack("<f", value)
+    if isinstance(value, list):
+        parts = [gguf_value(each) for each in value]
+        return 9, struct.pack("<IQ", parts[0][0], len(parts)) + b"".join(part for _, part in parts)
+    return 4, struct.pack("<I", value)
+
+
+def gguf(metadata, tensors):
+    """Tensors are (name, dimensions, type, bytes)."""
+    out, data = struct.pack("<4sIQQ", b"GGUF", 3, len(tensors), len(metadata)), b""
+    for key, value in metadata.items():
+        kind, part = gguf_value(value)
+        out += gguf_text(key) + struct.pack("<I", kind) + part
+    for name, dims, kind, part in tensors:
+        out += gguf_text(name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, kind, len(data))
+        data += part + bytes(-len(part) % 32)
+    return out + bytes(-len(out) % 32) + data
+
+
+def gguf_files():
+    tokens = ["<s>", "</s>", *"abc", "ab"]
+    bpe = {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "llama-bpe", "tokenizer.ggml.tokens": tokens,
+           "tokenizer.ggml.token_type": [3, 3, 1, 1, 1, 1], "tokenizer.ggml.merges": ["a b"],
+           "tokenizer.ggml.bos_token_id": 0, "tokenizer.ggml.eos_token_id": 1}
+    pieces = {"tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": ["<unk>", *tokens, "<0x00>"],
+              "tokenizer.ggml.token_type": [2, 3, 3, 1, 1, 1, 1, 6],
+              "tokenizer.ggml.scores": [0.0, 0.0, 0.0, -1.0, -2.0, -3.0, -0.5, 0.0], "tokenizer.ggml.bos_token_id": 1}
+    llama = {"general.architecture": "llama", "llama.embedding_length": 256, "llama.feed_forward_length": 32,
+             "llama.block_count": 1, "llama.attention.head_count": 2, "llama.context_length": 64,
+             "llama.attention.layer_norm_rms_epsilon": 1e-5}
+    yield "bpe", gguf(llama | bpe, [("token_embd.weight", [256, 1], 12, random.randbytes(144)),
+                                    ("blk.0.attn_q.weight", [256, 1], 14, random.randbytes(210))])
+    yield "pieces", gguf(llama | pieces, [("token_embd.weight", [32, 2], 8, random.randbytes(68)),
+                                          ("output.weight", [32, 1], 2, random.randbytes(18)),
+                                          ("output_norm.weight", [4], 0, bytes(16))])
+
+
 def shortened_vocabulary(path, most=300):
     """A tokenizer.json small enough to mutate: the first tokens, and the merges that make them."""
     tokenizer = json.loads(path.read_text())
@@ -129,6 +175,8 @@ def main():
 
     for name, data in quantized_files():
         write("quantized", name, data)
+    for name, data in gguf_files():
+        write("gguf", name, data)
 
     shard = "model-00001-of-00001.safetensors"
     write("index", "good", json.dumps({"metadata": {"total_size": 8}, "weight_map": {"w": shard}}).encode())

@@ -161,8 +161,8 @@ TEST(Cli, WhatADraftOfAnotherVocabularyCannotDoIsRefused) {
         expect_refusal(
             run({"generate", "--target", kTarget, "--draft", bare.path(), "--draft-vocabulary", how, "--prompt", "p"}),
             2, {"--draft-vocabulary " + how + " needs the tokenizers of both models", bare.path()});
-    const Ended warned = run(pair + Strings{"--max-new-tokens", "4"});
-    EXPECT_EQ(warned.code, 0) << warned.err;
+    const Ended mapped = run(pair + Strings{"--max-new-tokens", "4"});
+    EXPECT_EQ(mapped.code, 0) << mapped.err;
     const ModelCopy strange(kDraft); // no token of which is one of the target's
     Json tokenizer = Json::parse(std::ifstream(strange.file("tokenizer.json"))), vocab = Json::object();
     for (const auto& [token, id] : tokenizer["model"]["vocab"].items())

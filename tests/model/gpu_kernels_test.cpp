@@ -1087,6 +1087,39 @@ TEST_F(GpuKernels, TheBestTokenWithNoiseIsTheCpus) {
     EXPECT_GT(refined, 0) << "no token had noise of 64 bits";
 }
 
+// What a head that knows few tokens says is what one says that has all the others banned.
+TEST_F(GpuKernels, LogitsOfFewTokensAreOfThese) {
+    constexpr int kCount = 700, kStep = 3, kWide = kCount * kStep;
+    const std::vector<float> known = random_numbers(NumberType::float32, kCount, random, 3);
+    std::vector<float> all(kWide, -INFINITY);
+    std::vector<std::int32_t> tokens;
+    for (int i = 0; i < kCount; ++i) {
+        tokens.push_back(kStep * i + 1);
+        all[index(tokens.back())] = known[index(i)];
+    }
+    const auto key = spec::GumbelNoise(1, 2).key();
+    const DeviceArray<std::int32_t> tokens_there = to_device(tokens);
+    const DeviceArray<DeviceNoise> noise = to_device(std::vector<DeviceNoise>{{{key[0], key[1]}, 9, 1.5}});
+    const DeviceArray<DeviceLogitStats> partial(kStatsBlocks), stats(1);
+    const DeviceArray<DeviceNoisy> noisy_partial(kStatsBlocks), noisy(1);
+    const auto summary_of = [&](const std::vector<float>& logits, const std::int32_t* of) {
+        const DeviceArray<float> there = to_device(logits);
+        const int count = static_cast<int>(logits.size());
+        summarize_logits(stream.handle(), {there.data(), logits.size(), 1, count, 0, partial.data(), stats.data(),
+                                           noise.data(), noisy_partial.data(), noisy.data(), of});
+        finish();
+        return std::pair(to_host(stats)[0], to_host(noisy)[0]);
+    };
+    const auto [got, got_noisy] = summary_of(known, tokens_there.data());
+    const auto [want, want_noisy] = summary_of(all, nullptr);
+    EXPECT_EQ(got.arg_max, want.arg_max);
+    EXPECT_NEAR(got.sum_exp, want.sum_exp, 1e-5 * want.sum_exp);
+    EXPECT_EQ(got_noisy.token, want_noisy.token);
+    EXPECT_NE(got_noisy.token, got.arg_max);
+    EXPECT_EQ(got_noisy.value, want_noisy.value);
+    EXPECT_EQ(got_noisy.logit, want_noisy.logit);
+}
+
 TEST_F(GpuKernels, LogitsAreCapped) {
     const std::vector<float> x = random_numbers(NumberType::float32, 1000, random, 20);
     DeviceArray<float> capped = to_device(x);

@@ -32,6 +32,7 @@ INSTANTIATE_TEST_SUITE_P(All, GpuHead, testing::ValuesIn(portable_heads()), name
 std::vector<Completion> draft(TestPair& pair, LoadedHead& head, double temperature, const char* tree, int n_slots) {
     spec::DrafterParts parts{{pair.limits(), pair.clock, n_slots}};
     parts.head = &head.modules;
+    parts.device = pair.device.get();
     if (tree) parts.tree = spec::parse_tree(tree);
     const auto drafter = spec::drafter_type("head").make(parts);
     RunOptions options;

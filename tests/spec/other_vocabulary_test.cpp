@@ -23,16 +23,18 @@ constexpr int kTexts = 10000;
 constexpr int kShift = 77; // of the draft's ids
 constexpr int kTokens = 512;
 
-// The golden tokenizer with other ids, in which these tokens are other texts.
-model::Tokenizer other_tokenizer(const std::vector<TokenId>& lost) {
+// The golden tokenizer with other ids, in which these tokens are other texts, cut off at so many tokens.
+model::Tokenizer other_tokenizer(const std::vector<TokenId>& lost, int n_tokens = kTokens) {
     std::ifstream file(golden_directory("llama-draft") / "tokenizer.json");
     nlohmann::json json = nlohmann::json::parse(file);
     const auto id_of = [](int id) { return (id + kShift) % kTokens; };
     nlohmann::json vocab = nlohmann::json::object();
     std::vector<std::string> lost_texts;
     for (const auto& [token, id] : json["model"]["vocab"].items()) {
-        const bool is_lost = std::ranges::find(lost, id.get<TokenId>()) != lost.end();
+        const bool is_cut_off = id_of(id.get<int>()) >= n_tokens;
+        const bool is_lost = is_cut_off || std::ranges::find(lost, id.get<TokenId>()) != lost.end();
         if (is_lost) lost_texts.push_back(token);
+        if (is_cut_off) continue;
         vocab[is_lost ? token + "\u0178" : token] = id_of(id.get<int>());
     }
     json["model"]["vocab"] = vocab;
@@ -153,6 +155,30 @@ TEST_F(OtherVocabularies, NothingIsDraftedWhereNoSharedTokenCanCome) {
             EXPECT_EQ(sampled.stats.new_tokens, 20 * static_cast<int>(kLength));
         }
     }
+}
+
+TEST_F(OtherVocabularies, TheDraftsLogitsMayBeWiderThanItsTokenizer) {
+    const model::VocabularyMap map({pair_.tokenizer, kTokens, {}}, {other_tokenizer({}, 500), kTokens, {}});
+    EXPECT_EQ(map.shared().size(), 500U);
+    spec::GainModel gain({16, 0, spec::Costs{0, {1}}});
+    for (const auto use : {kIntersection, kRetokenize})
+        for (const double temperature : {0.0, 9.0}) { // at which any token may come
+            spec::DrafterParts parts{{{kTokens, {}}, clock_}};
+            parts.models = {&pair_.draft.decoder};
+            parts.vocabulary = {&map, use, 64};
+            const auto made = spec::drafter_type("model").make(parts);
+            spec::Request request = request_of(kPrompt, 12);
+            request.sampling.temperature = temperature;
+            spec::StopRule rule(rule_of("constant", 10, 10), &gain);
+            spec::Draft draft;
+            for (std::uint64_t seed = 0; seed < 20; ++seed) {
+                request.sampling.seed = seed;
+                made->begin_sequence(0, request);
+                made->propose({0, request.prompt, 10, &request, choice_of(request, Acceptance::gumbel), &rule, &draft});
+                EXPECT_NE(draft.end, spec::DraftEnd::none);
+                EXPECT_LE(draft.tokens.size(), 10U);
+            }
+        }
 }
 
 TEST_F(OtherVocabularies, ADraftEndsWithTheDraftsContext) {
