@@ -114,21 +114,22 @@ function adaedl(gamma) {
     };
 }
 
-// `option`: of the program, with _ for -. `value` is its default; `min`, `max` and `step` are the slider's, no max is the cap.
-const window7 = {option: "entropy_window", label: "window, tokens", value: 7, min: 1, max: 20, step: 1};
-const tokens = (value, label) => ({option: "num_draft_tokens", label, value, min: 1, max: null, step: 1});
+// `option`: the program's, with _ for -. `value` is its default; `min`, `max` and `step` are the slider's; without max, the cap.
+const lookBack = {option: "entropy_window", label: "window", unit: "tokens", value: 7, min: 1, max: 20, step: 1};
+const nTokens = (value, label) => ({option: "num_draft_tokens", label, unit: "tokens", value, min: 1, max: null, step: 1});
+const threshold = (kind, value, max, step, unit) => ({option: `${kind}_threshold`, label: "threshold", unit, value, min: 0, max, step});
 const stateless = (fires) => ({beginText() {}, fires, endRound() {}});
 
-// By name, as the program has them. `make` takes the parameters' values and the cap. `drops`: whether --drop-stop-token may be set.
+// By name, as the program has them. `make` takes the parameters' values and the cap. `drops`: --drop-stop-token has a meaning.
 const RULES = {
     "static": {
         formula: "entropy ≥ threshold", drops: true,
-        parameters: [{option: "entropy_threshold", label: "threshold, nats", value: 2.25, min: 0, max: 8, step: 0.05}],
+        parameters: [threshold("entropy", 2.25, 8, 0.05, "nats")],
         make: ([tau]) => stateless((seen) => Math.abs(lastOf(seen).entropy) >= tau),
     },
     "moving-average": {
         formula: "entropy² ≥ factor × mean of entropy² over the window before, from the second token", drops: true,
-        parameters: [{option: "entropy_factor", label: "factor", value: 0.5, min: 0.05, max: 4, step: 0.05}, window7],
+        parameters: [{option: "entropy_factor", label: "factor", value: 0.5, min: 0.05, max: 4, step: 0.05}, lookBack],
         make: ([factor, n]) => stateless((seen) => {
             const {latest, earlier, before} = squares(seen, n);
             return before > 0 && latest >= (factor * earlier) / before;
@@ -136,7 +137,7 @@ const RULES = {
     },
     "cumulative": {
         formula: "sum of entropy² over the token and the window before ≥ threshold", drops: true,
-        parameters: [{option: "entropy_threshold", label: "threshold, nats²", value: 10, min: 0, max: 60, step: 0.5}, window7],
+        parameters: [threshold("entropy", 10, 60, 0.5, "nats²"), lookBack],
         make: ([tau, n]) => stateless((seen) => {
             const {latest, earlier} = squares(seen, n);
             return earlier + latest >= tau;
@@ -144,28 +145,28 @@ const RULES = {
     },
     "constant": {
         formula: "K tokens", drops: false,
-        parameters: [tokens(5, "tokens K")],
+        parameters: [nTokens(5, "K")],
         make: ([k], cap) => draftLength(k, cap, 0),
     },
     "heuristic": {
         formula: "K tokens; K + 2 after full acceptance, else K - 1", drops: false,
-        parameters: [tokens(5, "first K"),
-                     {option: "heuristic_persistent", label: "persistent: K goes on from text to text", value: 0, isSwitch: true}],
+        parameters: [nTokens(5, "first K"),
+                     {option: "heuristic_persistent", label: "K goes on from text to text", value: 0, isSwitch: true}],
         make: ([k, persistent], cap) => draftLength(k, cap, 2, persistent !== 0),
     },
     "adaptive": {
         formula: "K tokens; K + 1 after full acceptance, else K - 1", drops: false,
-        parameters: [tokens(3, "first K")],
+        parameters: [nTokens(3, "first K")],
         make: ([k], cap) => draftLength(k, cap, 1),
     },
     "confidence": {
         formula: "probability of the token < threshold", drops: false,
-        parameters: [{option: "confidence_threshold", label: "threshold", value: 0.4, min: 0, max: 1, step: 0.01}],
+        parameters: [threshold("confidence", 0.4, 1, 0.01)],
         make: ([least]) => stateless((seen) => lastOf(seen).probability < least),
     },
     "svip": {
         formula: "√(0.15 × entropy) > threshold", drops: true,
-        parameters: [{option: "svip_threshold", label: "threshold", value: 0.3, min: 0, max: 1.5, step: 0.01}],
+        parameters: [threshold("svip", 0.3, 1.5, 0.01)],
         make: ([h]) => stateless((seen) => Math.sqrt(0.15 * lastOf(seen).entropy) > h),
     },
     "adaedl": {
@@ -194,7 +195,8 @@ function proposed(draft, text, last, at) {
     }
     const step = at - last - 1, i = draft.chainBegin[last] + step;
     if (step >= draft.chainLength[last]) throw new Error(`the continuation of place ${last} is too short`);
-    return [{token: draft.astray.token[i], entropy: draft.astray.entropy[i], probability: draft.astray.probability[i]}, last];
+    const {token, entropy, probability} = draft.astray;
+    return [{token: token[i], entropy: entropy[i], probability: probability[i]}, last];
 }
 
 function draftRound(head, text, setting, rule, place) {
@@ -210,20 +212,19 @@ function draftRound(head, text, setting, rule, place) {
         if (drafted < most) return null;
         return drafted < budget ? "context" : drafted < left ? "cap" : "budget";
     };
-    const drops = setting.dropStopToken && setting.kind === "rule" && RULES[setting.rule].drops;
+    const isOracle = setting.kind === "oracle", drops = !isOracle && setting.dropStopToken && RULES[setting.rule].drops;
     const seen = [];
     let last = null, next;
     for (let at = place; round.end === null; ++at) {
-        if (setting.kind === "oracle" && at >= draft.token.length) break;
+        if (isOracle && at >= draft.token.length) break;
         [next, last] = proposed(draft, text, last, at);
-        if (setting.kind === "oracle") {
-            if (next.token !== text.token[at]) break;
-            ++round.passes;
+        if (isOracle && next.token !== text.token[at]) break;
+        ++round.passes;
+        if (isOracle) {
             round.tokens.push(next);
             round.end = whyEnd();
             continue;
         }
-        ++round.passes;
         if (next.token < 0) {
             round.end = "no_match";
             break;
@@ -240,8 +241,7 @@ function replayText(head, text, setting, rule) {
     const rounds = [];
     rule?.beginText();
     for (let place = 0; place < text.new_tokens;) {
-        const round = setting.kind === "plain" ? {place, tokens: [], passes: 0, end: null, accepted: 0}
-                                               : draftRound(head, text, setting, rule, place);
+        const round = setting.kind === "plain" ? {place, tokens: [], passes: 0, accepted: 0} : draftRound(head, text, setting, rule, place);
         const {tokens} = round;
         while (round.accepted < tokens.length && tokens[round.accepted].token === text.token[place + round.accepted])
             ++round.accepted;
@@ -256,7 +256,8 @@ function replayText(head, text, setting, rule) {
 // Rounds of each text, in their order, and the counts of all of them.
 function replay({head, texts}, setting) {
     const rule = setting.kind === "rule" ? RULES[setting.rule].make(setting.values, setting.maxTokens) : null;
-    const counts = {new_tokens: 0, target_passes: 0, drafted: 0, accepted: 0, draft_passes: 0, drafting_rounds: 0, passes_of_rows: []};
+    const counts = {new_tokens: 0, target_passes: 0, drafted: 0, accepted: 0, draft_passes: 0, drafting_rounds: 0,
+                    passes_of_rows: []};
     const rounds = texts.map((text) => replayText(head, text, setting, rule));
     texts.forEach((text, i) => {
         counts.new_tokens += text.new_tokens;
@@ -310,13 +311,13 @@ const shape = (name, attributes, children) => element(name, attributes, children
 const hidden = (text) => element("span", {class: "hidden"}, text);
 
 function fillTable(table, heads, rows) {
-    const cells = (row, first) => row.map((cell, i) => element(i === 0 ? "th" : "td", i === 0 ? {scope: first} : {}, String(cell)));
-    table.replaceChildren(element("caption", {}, table.dataset.caption),
-                          element("thead", {}, element("tr", {}, heads.map((head) => element("th", {scope: "col"}, head)))),
-                          element("tbody", {}, rows.map((row) => element("tr", {}, cells(row, "row")))));
+    const line = ([first, ...others], scope, name) => element("tr", {}, [
+        element("th", {scope}, String(first)), ...others.map((each) => element(name, name === "th" ? {scope} : {}, String(each)))]);
+    table.replaceChildren(element("caption", {}, table.dataset.caption), element("thead", {}, line(heads, "col", "th")),
+                          element("tbody", {}, rows.map((row) => line(row, "row", "td"))));
 }
 
-// Lines over an x axis. `lines`: {name, points: [[x, y]], class}; `steps`: of the axes' numbers.
+// `lines`: {points: [[x, y]], class}, a single point as a dot; `rules`: upright lines; `below`: squares under the x axis.
 function drawChart(into, {label, width, height, x, y, lines, rules = [], below = []}) {
     const left = 40, right = width - 12, top = 10, bottom = height - 44;
     const xOf = (value) => left + ((value - x.from) / (x.to - x.from || 1)) * (right - left);
@@ -335,9 +336,9 @@ function drawChart(into, {label, width, height, x, y, lines, rules = [], below =
     for (const each of below)
         parts.push(shape("rect", {class: each.class, x: xOf(each.x) - 2, y: bottom + 5, width: 4, height: 5}));
     for (const line of lines) {
-        const points = line.points.map(([px, py]) => `${xOf(px).toFixed(1)},${yOf(py).toFixed(1)}`);
-        if (points.length === 1) parts.push(shape("circle", {class: line.class, cx: points[0].split(",")[0], cy: points[0].split(",")[1], r: 4}));
-        else parts.push(shape("polyline", {class: line.class, points: points.join(" ")}));
+        const points = line.points.map(([px, py]) => [xOf(px).toFixed(1), yOf(py).toFixed(1)]);
+        parts.push(points.length === 1 ? shape("circle", {class: line.class, cx: points[0][0], cy: points[0][1], r: 4})
+                                       : shape("polyline", {class: line.class, points: points.join(" ")}));
     }
     into.replaceChildren(shape("svg", {role: "img", "aria-label": label, width, height, viewBox: `0 0 ${width} ${height}`}, parts));
 }
@@ -347,7 +348,8 @@ function ticks(from, to, n) {
     const rough = (to - from) / n || 1, power = 10 ** Math.floor(Math.log10(rough));
     const step = power * [1, 2, 5, 10].find((each) => each * power >= rough * 0.999);
     const values = [];
-    for (let i = Math.ceil(from / step - 1e-9); i * step <= to + 1e-9 * step; ++i) values.push(Number((i * step).toPrecision(6)));
+    for (let i = Math.ceil(from / step - 1e-9); i * step <= to + 1e-9 * step; ++i)
+        values.push(Number((i * step).toPrecision(6)));
     return values;
 }
 
@@ -355,7 +357,8 @@ class View {
     constructor(recording) {
         this.recording = recording;
         this.page = recording.head.page;
-        this.values = Object.fromEntries(Object.entries(RULES).map(([name, rule]) => [name, rule.parameters.map((each) => each.value)]));
+        this.values = {}; // of each rule's parameters
+        for (const [name, rule] of Object.entries(RULES)) this.values[name] = rule.parameters.map((each) => each.value);
         this.maxEntropy = recording.texts.reduce((most, text) => {
             for (const list of [text.target_entropy, ...text.drafts.map((draft) => draft.entropy)])
                 for (const value of list) if (value > most) most = value;
@@ -382,8 +385,8 @@ class View {
         byId("text").append(...texts.map((text, i) => option(i, `${JSON.stringify(text.id)}, ${text.new_tokens} tokens`)));
         byId("draft").append(...head.drafts.map((draft, i) => option(i, `${this.page.draft_numbers[i]}: ${draft.model}`)));
         byId("draft").parentElement.hidden = head.drafts.length === 1;
-        for (const id of ["max-tokens", "min-tokens"]) byId(id).max = this.page.max_draft_tokens;
-        byId("max-tokens").value = Math.min(15, this.page.max_draft_tokens);
+        for (const id of ["max-tokens", "min-tokens"]) byId(id).max = this.recording.head.max_draft_tokens;
+        byId("max-tokens").value = Math.min(15, this.recording.head.max_draft_tokens);
     }
 
     get text() {
@@ -391,10 +394,11 @@ class View {
     }
     get setting() {
         const rule = byId("rule").value;
-        const whole = (id) => clamp(Math.round(Number(byId(id).value)) || 1, 1, this.page.max_draft_tokens);
+        const whole = (id) => clamp(Math.round(Number(byId(id).value)) || 1, 1, this.recording.head.max_draft_tokens);
         const maxTokens = whole("max-tokens");
         return {kind: "rule", draft: Number(byId("draft").value), rule, values: this.values[rule], maxTokens,
-                minTokens: Math.min(whole("min-tokens"), maxTokens), dropStopToken: byId("drop").checked && RULES[rule].drops};
+                minTokens: Math.min(whole("min-tokens"), maxTokens),
+                dropStopToken: byId("drop").checked && RULES[rule].drops};
     }
 
     onInput(control) {
@@ -413,27 +417,31 @@ class View {
         this.update();
     }
 
-    // Sliders of the rule's parameters, each with a field for exact numbers.
     onRule() {
-        const name = byId("rule").value, rule = RULES[name], {maxTokens} = this.setting;
-        byId("formula").textContent = rule.formula;
-        byId("drop").disabled = !rule.drops;
-        byId("parameters").replaceChildren(...rule.parameters.map((each, i) => {
-            const value = this.values[name][i] = each.max === null ? Math.min(this.values[name][i], maxTokens) : this.values[name][i];
-            if (each.isSwitch) {
-                const box = element("input", {type: "checkbox", "data-parameter": i});
-                box.checked = value !== 0;
-                return element("label", {class: "switch"}, [box, ` ${each.label}`]);
-            }
-            const limits = {min: each.min, max: each.max ?? maxTokens, "data-parameter": i, value};
-            return element("div", {}, [
-                element("label", {for: `parameter-${i}`}, each.label),
-                element("div", {class: "pair"}, [
-                    element("input", {type: "range", id: `parameter-${i}`, step: each.step, ...limits}),
-                    element("input", {type: "number", "aria-label": `${each.label}, as a number`, step: each.step === 1 ? 1 : "any", ...limits}),
-                ]),
-            ]);
+        const {rule, values, maxTokens} = this.setting;
+        byId("formula").textContent = RULES[rule].formula;
+        byId("drop").disabled = !RULES[rule].drops;
+        byId("parameters").replaceChildren(...RULES[rule].parameters.map((parameter, i) => {
+            if (parameter.max === null) values[i] = Math.min(values[i], maxTokens);
+            return this.controlOf(parameter, i, values[i], maxTokens);
         }));
+    }
+
+    // A slider with a field for exact numbers.
+    controlOf({label, unit, min, max, step, isSwitch}, i, value, maxTokens) {
+        if (isSwitch) {
+            const box = element("input", {type: "checkbox", "data-parameter": i});
+            box.checked = value !== 0;
+            return element("label", {class: "switch"}, [box, ` ${label}`]);
+        }
+        const name = unit ? `${label}, ${unit}` : label, common = {"data-parameter": i, min, max: max ?? maxTokens, value};
+        return element("div", {}, [
+            element("label", {for: `parameter-${i}`}, name),
+            element("div", {class: "pair"}, [
+                element("input", {...common, type: "range", id: `parameter-${i}`, step}),
+                element("input", {...common, type: "number", "aria-label": `${name}, as a number`, step: step === 1 ? 1 : "any"}),
+            ]),
+        ]);
     }
 
     onText() {
@@ -466,11 +474,14 @@ class View {
 
     showFigures() {
         const {setting, chosen, oracle, plain} = this, {counts} = chosen;
-        const name = [setting.rule, ...RULES[setting.rule].parameters.map((each, i) => `${each.label} ${setting.values[i]}`)].join(", ");
+        const described = RULES[setting.rule].parameters.map(({label, unit = "", isSwitch}, i) =>
+            isSwitch ? (setting.values[i] ? label : "") : `${label} ${setting.values[i]} ${unit}`.trim());
+        const name = [setting.rule, ...described].filter(Boolean).join(", ");
         const row = (label, {counts, msPerToken, speedup}) => [
             label, figure(speedup, 3), figure(msPerToken, 4), figure(counts.new_tokens / counts.target_passes), counts.drafted,
             counts.accepted, figure(counts.accepted / counts.drafted, 3), counts.target_passes, counts.draft_passes];
-        fillTable(byId("figures"), ["", "speed-up", "ms/token", "tokens/pass", "drafted", "accepted", "accepted/drafted", "target passes", "draft passes"],
+        fillTable(byId("figures"), ["decoding", "speed-up", "ms/token", "tokens/pass", "drafted", "accepted", "accepted/drafted",
+                                    "target passes", "draft passes"],
                   [row("this rule", chosen), row("oracle", oracle), row("plain", plain)]);
         byId("command").textContent = this.commandOf(setting);
         clearTimeout(this.telling); // while a slider is dragged nothing is read out
@@ -483,13 +494,15 @@ class View {
 
     // What gives the same counts over the whole recording.
     commandOf({draft, rule, values, maxTokens, minTokens, dropStopToken}) {
-        const numbers = values.map((value, i) => (RULES[rule].parameters[i].isSwitch ? (value ? ":persistent" : "") : `:${value}`));
-        const words = ["entrodraft", "simulate", this.page.recording, "--rules", `${rule}${numbers.join("")},oracle`, "--max-draft-tokens", maxTokens];
+        const numbers = values.map((value, i) => (!RULES[rule].parameters[i].isSwitch ? `:${value}` : value ? ":persistent" : ""));
+        const words = ["entrodraft", "simulate", this.page.recording, "--rules", `${rule}${numbers.join("")},oracle`,
+                       "--max-draft-tokens", maxTokens];
         if (minTokens > 1) words.push("--min-draft-tokens", minTokens);
         if (dropStopToken) words.push("--drop-stop-token");
         if (this.page.n_drafts > 1) words.push("--draft", this.page.draft_numbers[draft]);
         if (this.page.costs) words.push("--costs", this.page.costs);
-        return words.map((word) => (/^[\w.,:\/=+-]+$/.test(word) ? word : `'${String(word).replaceAll("'", "'\\''")}'`)).join(" ");
+        const quoted = (word) => (/^[\w.,:/=+-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`);
+        return words.map(String).map(quoted).join(" ");
     }
 
     roundsOfText() {
@@ -498,37 +511,34 @@ class View {
     pieceOf(token) {
         return this.page.token_texts[token] ?? `#${token}`;
     }
-
-    // A token, filled from below as high as its entropy.
-    tokenElement(tag, words, entropy, attributes) {
-        const share = clamp((Number.isFinite(entropy) ? entropy : 0) / this.maxEntropy, 0, 1);
-        return element(tag, {style: `--share:${share.toFixed(3)}`, ...attributes}, words);
+    pieceAt(place) {
+        return this.text.pieces[place] ?? this.pieceOf(this.text.token[place]);
     }
 
     showText() {
-        const {text} = this, draft = text.drafts[this.setting.draft], showsRejected = byId("rejected").checked;
-        const ofTarget = byId("shade").value === "target";
-        const shown = (piece) => piece.replaceAll("\n", "↵\n");
-        const at = (place) => (ofTarget ? text.target_entropy[place] : draft.entropy[place]);
-        const pieceAt = (place) => shown(text.pieces[place] ?? this.pieceOf(text.token[place]));
-        byId("prompt").textContent = text.prompt ?? "";
-        byId("rounds").replaceChildren(...this.roundsOfText().map((round, number) => {
-            const {place, tokens, accepted} = round;
-            const parts = [hidden(`Round ${number + 1}, ${accepted} of ${tokens.length} drafted tokens accepted: `)];
-            for (let i = 0; i < accepted && place + i < text.new_tokens; ++i)
-                parts.push(this.tokenElement("span", pieceAt(place + i), ofTarget ? at(place + i) : tokens[i].entropy,
-                                             {class: "token accepted", "data-place": place + i}));
-            if (showsRejected && accepted < tokens.length) {
-                parts.push(hidden(" rejected: "));
-                for (const each of tokens.slice(accepted)) // nothing is known of the target behind another text
-                    parts.push(this.tokenElement("s", shown(this.pieceOf(each.token)), ofTarget ? 0 : each.entropy, {class: "token rejected"}));
-            }
-            if (place + accepted < text.new_tokens) {
-                parts.push(hidden(" the target's own: "));
-                parts.push(this.tokenElement("b", pieceAt(place + accepted), at(place + accepted), {class: "token own", "data-place": place + accepted}));
-            }
-            return element("li", {"data-round": number + 1}, parts);
-        }));
+        byId("prompt").textContent = this.text.prompt;
+        byId("rounds").replaceChildren(...this.roundsOfText().map((round, i) => this.roundElement(round, i + 1)));
+    }
+
+    // Accepted, rejected and the target's own tokens, each filled from below as high as its entropy.
+    roundElement({place, tokens, accepted}, number) {
+        const {text} = this, end = Math.min(place + accepted, text.new_tokens), ofTarget = byId("shade").value === "target";
+        const token = (tag, kind, piece, entropy, more = {}) => {
+            const share = clamp((Number.isFinite(entropy) ? entropy : 0) / this.maxEntropy, 0, 1).toFixed(3);
+            return element(tag, {class: `token ${kind}`, style: `--share:${share}`, ...more}, piece.replaceAll("\n", "↵\n"));
+        };
+        const at = (tag, kind, place, entropy) =>
+            token(tag, kind, this.pieceAt(place), ofTarget ? text.target_entropy[place] : entropy, {"data-place": place});
+        const parts = [hidden(`Round ${number}, ${accepted} of ${tokens.length} drafted tokens accepted: `)];
+        for (let i = place; i < end; ++i) parts.push(at("span", "accepted", i, tokens[i - place].entropy));
+        if (byId("rejected").checked && accepted < tokens.length) {
+            parts.push(hidden(" rejected: "));
+            for (const each of tokens.slice(accepted)) // behind another text the target's entropy is not known
+                parts.push(token("s", "rejected", this.pieceOf(each.token), ofTarget ? NaN : each.entropy));
+        }
+        if (end < text.new_tokens)
+            parts.push(hidden(" the target's own: "), at("b", "own", end, text.drafts[this.setting.draft].entropy[end]));
+        return element("li", {"data-round": number}, parts);
     }
 
     choosePlace(place) {
@@ -540,7 +550,7 @@ class View {
 
     roundAt(place) {
         const rounds = this.roundsOfText(), number = rounds.findLastIndex((round) => round.place <= place);
-        return {number: number + 1, round: rounds[number], isAccepted: place - rounds[number].place < rounds[number].accepted};
+        return {number: number + 1, isAccepted: place - rounds[number].place < rounds[number].accepted};
     }
 
     showPlace() {
@@ -549,12 +559,12 @@ class View {
         if (text.new_tokens === 0) return;
         const {number, isAccepted} = this.roundAt(place);
         byId("rounds").querySelector(`[data-place="${place}"]`)?.classList.add("chosen");
-        const ofDraft = place < draft.token.length
-            ? `the draft has entropy ${figure(draft.entropy[place])} and ${JSON.stringify(this.pieceOf(draft.token[place]))} at ${figure(draft.probability[place])}`
-            : "beyond the draft's context";
-        byId("place-facts").textContent =
-            `Token ${place + 1} of ${text.new_tokens}, ${JSON.stringify(text.pieces[place] ?? this.pieceOf(text.token[place]))}, ` +
-            `round ${number}, ${isAccepted ? "drafted and accepted" : "the target's own"}: target entropy ${figure(text.target_entropy[place])}; ${ofDraft}.`;
+        const ofDraft = place >= draft.token.length ? "it is beyond the draft's context" :
+            `draft entropy ${figure(draft.entropy[place])}, whose first choice ${JSON.stringify(this.pieceOf(draft.token[place]))} ` +
+            `has probability ${figure(draft.probability[place])}`;
+        const facts = `Token ${place + 1} of ${text.new_tokens}, ${JSON.stringify(this.pieceAt(place))}, round ${number}, ` +
+            `${isAccepted ? "drafted and accepted" : "the target's own"}: target entropy ${figure(text.target_entropy[place])}; ${ofDraft}.`;
+        if (byId("place-facts").textContent !== facts) byId("place-facts").textContent = facts; // or it would be read out again
     }
 
     showCharts() {
@@ -567,15 +577,18 @@ class View {
     showEntropies() {
         const {text, setting} = this, draft = text.drafts[setting.draft], into = byId("entropies"), n = text.new_tokens;
         const rounds = this.roundsOfText();
-        const points = (list) => Array.from(list.slice(0, n), (value, i) => [i + 1, value]).filter(([, value]) => Number.isFinite(value));
+        const points = (list) =>
+            Array.from(list.slice(0, n), (value, i) => [i + 1, value]).filter(([, value]) => Number.isFinite(value));
         const range = (name, list) => {
-            const values = points(list).map(([, value]) => value), mean = values.reduce((sum, value) => sum + value, 0) / values.length;
-            return values.length ? `${name} ${figure(values.reduce((a, b) => Math.min(a, b)))} to ${figure(values.reduce((a, b) => Math.max(a, b)))}, mean ${figure(mean)} nats` : "";
+            const values = points(list).map(([, value]) => value).sort((a, b) => a - b);
+            const mean = values.reduce((sum, value) => sum + value, 0) / values.length;
+            return `${name} ${figure(values[0])} to ${figure(lastOf(values))}, mean ${figure(mean)} nats`;
         };
         const isAccepted = new Array(n).fill(false);
         for (const round of rounds) isAccepted.fill(true, round.place, Math.min(round.place + round.accepted, n));
         drawChart(into, {
-            label: `Entropy along the text, ${n} tokens in ${rounds.length} rounds: ${range("draft", draft.entropy)}; ${range("target", text.target_entropy)}. The table below has each token.`,
+            label: `Entropy along the text, ${n} tokens in ${rounds.length} rounds: ${range("draft", draft.entropy)}; ` +
+                `${range("target", text.target_entropy)}. The table below has each token.`,
             width: Math.max(into.clientWidth, n * 7 + 60), height: 240,
             x: {from: 1, to: Math.max(n, 2), name: "token"}, y: {from: 0, to: this.maxEntropy},
             rules: [...rounds.map((round) => ({x: round.place + 0.5, class: "round"})), {x: this.place + 1, class: "chosen"}],
@@ -587,7 +600,7 @@ class View {
     // The speed-up at values of the rule's first parameter, some at a time, so that dragging stays fluent.
     sweep() {
         const {setting, recording} = this, [parameter] = RULES[setting.rule].parameters;
-        const key = JSON.stringify([setting.draft, setting.rule, setting.values.slice(1), setting.maxTokens, setting.minTokens, setting.dropStopToken]);
+        const others = setting.values.slice(1), key = JSON.stringify({...setting, values: others});
         if (this.sweepKey === key) return;
         this.sweepKey = key;
         this.swept = [];
@@ -599,7 +612,7 @@ class View {
             if (this.sweepKey !== key) return;
             const until = performance.now() + 15;
             while (values.length > 0 && performance.now() < until) {
-                const value = values.shift(), {counts} = replay(recording, {...setting, values: [value, ...setting.values.slice(1)]});
+                const value = values.shift(), {counts} = replay(recording, {...setting, values: [value, ...others]});
                 this.swept.push([value, timesOf(counts, costs).speedup]);
             }
             if (values.length > 0) setTimeout(some);
@@ -613,17 +626,18 @@ class View {
 
     showSweep() {
         const {setting, chosen, oracle, swept} = this, [parameter] = RULES[setting.rule].parameters, into = byId("sweep");
-        if (swept.length === 0) return;
+        if (swept.length === 0 || !Number.isFinite(chosen.speedup)) return;
         const speedups = swept.map(([, speedup]) => speedup), best = swept[speedups.indexOf(Math.max(...speedups))];
         const from = parameter.min, to = parameter.max ?? setting.maxTokens;
         const all = [...speedups, oracle.speedup, chosen.speedup, 1];
         const across = (value) => [[from, value], [to, value]];
         drawChart(into, {
-            label: `Speed-up by ${parameter.label}: best ${figure(best[1], 3)} at ${best[0]}; now ${figure(chosen.speedup, 3)} at ${setting.values[0]}; the oracle's is ${figure(oracle.speedup, 3)}. The table below has each value.`,
+            label: `Speed-up by ${parameter.label}: best ${figure(best[1], 3)} at ${best[0]}; now ${figure(chosen.speedup, 3)} at ` +
+                `${setting.values[0]}; the oracle's is ${figure(oracle.speedup, 3)}. The table below has each value.`,
             width: Math.max(into.clientWidth, 280), height: 260, x: {from, to, name: `${setting.rule}: ${parameter.label}`},
             y: {from: Math.floor(Math.min(...all) * 10) / 10, to: Math.ceil(Math.max(...all) * 10) / 10},
-            lines: [{points: across(1), class: "plain"}, {points: across(oracle.speedup), class: "oracle"}, {points: swept, class: "draft"},
-                    {points: [[clamp(setting.values[0], from, to), chosen.speedup]], class: "now"}],
+            lines: [{points: across(1), class: "plain"}, {points: across(oracle.speedup), class: "oracle"},
+                    {points: swept, class: "draft"}, {points: [[clamp(setting.values[0], from, to), chosen.speedup]], class: "now"}],
         });
     }
 
@@ -633,13 +647,14 @@ class View {
             const {text} = this, draft = text.drafts[this.setting.draft];
             const rows = Array.from({length: text.new_tokens}, (_, i) => {
                 const {number, isAccepted} = this.roundAt(i);
-                return [i + 1, JSON.stringify(text.pieces[i] ?? this.pieceOf(text.token[i])), number, isAccepted ? "accepted" : "the target's own",
+                return [i + 1, JSON.stringify(this.pieceAt(i)), number, isAccepted ? "the draft" : "the target",
                         figure(draft.entropy[i]), figure(text.target_entropy[i])];
             });
             fillTable(byId("tokens"), ["token", "text", "round", "from", "draft's entropy", "target's entropy"], rows);
         }
         if (byId("sweep-shown").open)
-            fillTable(byId("speedups"), [RULES[this.setting.rule].parameters[0].label, "speed-up"], this.swept.map(([value, speedup]) => [value, figure(speedup, 3)]));
+            fillTable(byId("speedups"), [RULES[this.setting.rule].parameters[0].label, "speed-up"],
+                      this.swept.map(([value, speedup]) => [value, figure(speedup, 3)]));
     }
 }
 

@@ -22,7 +22,7 @@ from runs import Parser, counted, file_name, number, refuse_overwriting
 
 HERE = pathlib.Path(__file__).resolve().parent
 USUAL_POSITIONS = 100_000
-HEAD_FIELDS = ["max_draft_tokens", "vocab_size", "max_positions", "eos_token_ids"]
+HEAD_FIELDS = ["max_draft_tokens", "max_positions", "eos_token_ids"]
 TEXT_FIELDS = ["id", "prompt_tokens", "new_tokens", "max_new_tokens", "ignore_eos", "pieces"]
 DRAFT_COLUMNS = ["token", "entropy", "probability", "astray_length", "astray_token", "astray_entropy", "astray_probability"]
 
@@ -66,6 +66,13 @@ def prompt_of(text, known):
     return "".join(known.get(str(token), f"#{token}") for token in text.columns["prompt_token"].tolist())
 
 
+def chosen(fields, names, where):
+    missing = [name for name in names if name not in fields]
+    if missing:
+        raise RecordingError(f"{where}: field {missing[0]} is missing")
+    return {name: fields[name] for name in names}
+
+
 def columns_of(text, drafts):
     """Those that the page reads; the drafts chosen count from 0."""
     columns = {name: text.columns[name] for name in ("token", "target_entropy")}
@@ -76,16 +83,13 @@ def columns_of(text, drafts):
 
 def embedded(recording, texts, drafts, costs, costs_file):
     """The page's own recording (docs/formats.md): what the page reads, and `page`, what it says."""
-    header, known = recording.header, token_texts(recording.texts)
-    head = {"kind": "recording", **{name: header[name] for name in HEAD_FIELDS}, "drafts": [header["drafts"][draft] for draft in drafts],
+    header, known = chosen(recording.header, [*HEAD_FIELDS, "drafts", "costs"], recording.path), token_texts(texts)
+    head = {**header, "drafts": [header["drafts"][draft] for draft in drafts],
             "costs": [costs or header["costs"][draft] for draft in drafts],
             "page": {"recording": recording.path, "costs": costs_file, "n_drafts": recording.n_drafts,
-                     "draft_numbers": [draft + 1 for draft in drafts], "max_draft_tokens": header["max_draft_tokens"], "token_texts": known}}
-    blocks = [pack(head, {})]
-    for text in texts:
-        fields = {name: text.fields[name] for name in TEXT_FIELDS}
-        blocks.append(pack({"kind": "text", **fields, "prompt": prompt_of(text, known)}, columns_of(text, drafts)))
-    return b"".join(blocks)
+                     "draft_numbers": [draft + 1 for draft in drafts], "token_texts": known}}
+    of_texts = [{**chosen(text.fields, TEXT_FIELDS, f"{recording.path}: a text"), "prompt": prompt_of(text, known)} for text in texts]
+    return pack(head, {}) + b"".join(pack(fields, columns_of(text, drafts)) for fields, text in zip(of_texts, texts))
 
 
 def facts_of(recording, texts, drafts):

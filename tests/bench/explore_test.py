@@ -24,9 +24,9 @@ BINARY = pathlib.Path(sys.argv[sys.argv.index("--binary") + 1]).resolve()
 DEMO = ROOT / "model/demo"
 NODE = shutil.which("node") or shutil.which("nodejs")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-RULES = ("static:0..6..0.75,moving-average:0.2..2..0.6:1..7..3,cumulative:0..30..6:1..7..3,constant:1..9..4,heuristic:1..9..4,"
-         "heuristic:5:persistent,adaptive:1..9..4,svip:0.1..0.9..0.2,adaedl:0.05..0.3..0.05")
-WITH_CONFIDENCE = RULES + ",confidence:0..1..0.2"
+ENTROPY_RULES = ("static:0..6..0.75,moving-average:0.2..2..0.6:1..7..3,cumulative:0..30..6:1..7..3,svip:0.1..0.9..0.2,"
+                 "adaedl:0.05..0.3..0.05")
+RULES = (ENTROPY_RULES + ",confidence:0..1..0.2,constant:1..9..4,heuristic:1..9..4,heuristic:5:persistent,adaptive:1..9..4,oracle")
 COSTS = {"schema_version": 1, "t_draft_ms": 0.11, "t_first_draft_ms": 0.17, "t_round_ms": 0.03,
          "t_target_ms": [1, 1.05, None, None, 1.3, 1.31] + [None] * 9 + [2.9]}
 COUNTS = ["drafted", "accepted", "target_passes", "draft_passes", "new_tokens"]
@@ -157,24 +157,25 @@ class Explore(unittest.TestCase):
         self.assertEqual(by_page, by_program)
 
     def test_counts_of_two_drafts_are_those_of_simulate(self):
-        self.compare(self.drafts, simulated(self.drafts, "--rules", WITH_CONFIDENCE + ",oracle"))
+        self.compare(self.drafts, simulated(self.drafts, "--rules", RULES))
 
     def test_caps_and_dropped_tokens_count_as_in_simulate(self):
         page = page_of(self.drafts)
-        for most, least in ((4, 1), (15, 3), (1, 1)):
-            options = ["--max-draft-tokens", most, "--min-draft-tokens", least]
-            self.compare(self.drafts, simulated(self.drafts, "--rules", WITH_CONFIDENCE + ",oracle", *options), most, page)
-        self.compare(self.drafts, simulated(self.drafts, "--rules", RULES, "--drop-stop-token", "--min-draft-tokens", 2), page=page)
+        for most, least, more in ((4, 1, "constant:4,heuristic:1:persistent,adaptive:2"), (15, 3, "confidence:0.5,constant:2"),
+                                  (1, 1, "heuristic:1,adaptive:1")):
+            settings = simulated(self.drafts, "--rules", f"{ENTROPY_RULES},{more},oracle", "--max-draft-tokens", most, "--min-draft-tokens", least)
+            self.compare(self.drafts, settings, most, page)
+        self.compare(self.drafts, simulated(self.drafts, "--rules", ENTROPY_RULES, "--drop-stop-token", "--min-draft-tokens", 2), page=page)
 
     def test_sampled_texts_and_long_caps(self):
         recording = record(self.directory, "sampled.edr", "--draft", DEMO / "draft", "--temperature", 1, "--max-draft-tokens", 15,
                            "--stop", ".", prompts=12, new_tokens=64)
-        self.compare(recording, simulated(recording, "--rules", WITH_CONFIDENCE + ",oracle"))
+        self.compare(recording, simulated(recording, "--rules", RULES))
 
     def test_heads(self):
         for head in ("eagle3", "medusa"):
             recording = record(self.directory, f"{head}.edr", "--head", DEMO / head)
-            self.compare(recording, simulated(recording, "--rules", WITH_CONFIDENCE + ",oracle"))
+            self.compare(recording, simulated(recording, "--rules", RULES))
 
     def test_other_costs_and_one_draft(self):
         costs = self.directory / "other.json"
