@@ -26,7 +26,7 @@ LogitForm LogitOutputs::form_of(const Pass& pass) const {
 }
 
 DeviceLogits LogitOutputs::logits(const LogitForm& form) const {
-    return {w_.stream,   w_.tp,      w_.config.n_outputs(), w_.shard.outputs, w_.logits.data(),
+    return {w_.stream,   w_.tp,      w_.config.n_outputs(),   w_.shard.outputs, w_.logits.data(),
             form.n_rows, form.known, w_.output_tokens.data(), stats_.data()};
 }
 
