@@ -31,6 +31,7 @@ _entrodraft() {
         --tensor-parallel-sum) kind=-W separators='' values='auto all-reduce ordered' ;;
         --dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 int4 float8' ;;
         --draft-dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 int4 float8' ;;
+        --draft-vocabulary) kind=-W separators='' values='auto same intersection retokenize' ;;
         --drafter) kind=-W separators=',' values='model head ngram suffix bigram unigram random' ;;
         --ngram-match) kind=-W separators='' values='latest first' ;;
         --format) kind=-W separators='' values='auto lines openai' ;;
