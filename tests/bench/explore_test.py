@@ -177,6 +177,17 @@ class Explore(unittest.TestCase):
                            "--stop", ".", prompts=12, new_tokens=64)
         self.compare(recording, simulated(recording, "--rules", RULES))
 
+    def test_drafted_ends_of_text_and_full_contexts(self):
+        from recording import read_recording
+
+        for name, more in (("ends.edr", []), ("ignored.edr", ["--ignore-eos"])):
+            recording = record(self.directory, name, "--draft", DEMO / "draft", "--temperature", 1, "--logit-bias", "0:14",
+                               "--max-context", 70, *more, prompts=12, new_tokens=60)
+            texts = read_recording(recording).texts
+            self.assertTrue(any(0 in text.of_draft(0, "token") for text in texts))
+            self.assertTrue(any(text.fields["prompt_tokens"] + text.fields["new_tokens"] == 70 for text in texts))
+            self.compare(recording, simulated(recording, "--rules", RULES))
+
     def test_heads(self):
         for head in ("eagle3", "medusa"):
             recording = record(self.directory, f"{head}.edr", "--head", DEMO / head)
