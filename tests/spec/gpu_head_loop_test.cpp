@@ -58,7 +58,7 @@ TEST_P(GpuHeadLoops, ChainsAreThoseDraftedTokenByTokenAndOfTheCpu) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, GpuHeadLoops, testing::Values("eagle", "eagle3", "mimo"), name_of_head);
+INSTANTIATE_TEST_SUITE_P(All, GpuHeadLoops, testing::Values("eagle", "eagle3", "mimo", "glm-mtp"), name_of_head);
 
 // What the device has not read, passes over states that it has handed on read from there on.
 TEST(GpuHeadLoop, WhatADeviceReadsOtherwiseChangesNoDraft) {
