@@ -18,7 +18,7 @@ struct OpenedPlugin {
 OpenedPlugin open_plugin() {
     constexpr const char* kFile = "libentrodraft_torch.so";
     constexpr const char* kRemedy = "build with -DENTRODRAFT_TORCH=ON over a torch that stays in its place "
-                                    "(pip install torch), or leave --backend torch out";
+                                    "(pip install torch)";
     void* library = dlopen(kFile, RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) return {nullptr, fmt::format("{}; {}", dlerror(), kRemedy)};
     const auto* plugin = static_cast<const Plugin*>(dlsym(library, "entrodraft_torch"));

@@ -192,7 +192,7 @@ class TorchTrainer final : public Trainer {
         workspace.layout.set({.rows = rows, .logit_rows = wanted, .hidden_layers = {}}, setup_.config, *cache_.books);
         TorchOps ops(workspace);
         run_transformer(setup_.config, ops);
-        return workspace.logits;
+        return options_.vocab_size > 0 ? workspace.logits.narrow(1, 0, options_.vocab_size) : workspace.logits;
     }
 
     static Tensor gradient_of(const Tensor& parameter) {

@@ -54,6 +54,7 @@ struct TrainerOptions {
     DistillLoss loss = DistillLoss::forward_kl;
     int max_texts = 1;  // of a pass
     int max_tokens = 0; // of a text
+    int vocab_size = 0; // tokens whose logits count, from the first of the vocabulary; 0: all
     double weight_decay = 0;
     double max_gradient_norm = 1;
     double timeout_seconds = dist::kDefaultTimeoutSeconds; // of sums over ranks

@@ -1,0 +1,409 @@
+// entrodraft distill: trains a draft on the target's distributions. The engine continues the prompts, the target reads
+// the texts again (spec/distill/target_scorer.h), and a trainer on libtorch learns them (spec/distill/training.h).
+#include "launch/cli/command_options.h"
+#include "launch/cli/options.h"
+#include "launch/cmd/distill_files.h"
+#include "launch/cmd/round_costs.h"
+#include "launch/commands.h"
+#include "launch/counted.h"
+#include "launch/failure.h"
+#include "launch/io/progress.h"
+#include "launch/load/launch_check.h"
+#include "launch/pair_engine.h"
+#include "launch/replaced_file.h"
+#include "launch/signals.h"
+#include "spec/distill/target_scorer.h"
+#include "spec/verify/random.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <stdexcept>
+
+namespace entrodraft::launch {
+
+namespace {
+
+using model::torch::Trainer;
+using model::torch::TrainerOptions;
+using spec::Evaluation;
+using spec::ScoredText;
+using spec::ScoredTexts;
+using spec::TrainingProgress;
+
+constexpr const char* kProgress = "progress"; // of the training, in its state
+
+Json to_json(const Evaluation& made) {
+    return {{"step", made.step},
+            {"training_loss", made.training_loss},
+            {"loss", made.loss},
+            {"overlap", made.overlap},
+            {"greedy_agreement", made.agreement}};
+}
+Evaluation evaluation_of(const Json& json) {
+    return {json.at("step"), json.at("training_loss"), json.at("loss"), json.at("overlap"),
+            json.at("greedy_agreement")};
+}
+
+// The speed-up over plain decoding that drafts of the best length give where each token is accepted with probability
+// alpha.
+struct ExpectedSpeedup {
+    int drafted = 0;
+    double speedup = 1;
+};
+ExpectedSpeedup expected_speedup(double alpha, const spec::Costs& costs) {
+    ExpectedSpeedup best;
+    for (int k = 1; k < static_cast<int>(costs.t_target.size()); ++k) {
+        const double round = costs.draft_seconds(k) + costs.target_seconds(k + 1) + costs.t_round.value_or(0);
+        const double tokens = spec::expected_tokens(std::clamp(alpha, 0.0, 1.0), k);
+        const double speedup = tokens * spec::predicted_plain_seconds(1, costs) / round;
+        if (speedup > best.speedup) best = {k, speedup};
+    }
+    return best;
+}
+
+class Distillation {
+  public:
+    Distillation(dist::Session& session, const DistillOptions& options)
+        : session_(session), options_(options), files_(options.output) {
+        in_agreement(session, [&] {
+            if (const std::string why = model::torch::why_missing(); !why.empty())
+                throw BadOption("distill trains with libtorch: " + why);
+            if (writes()) files_.prepare(options.resume);
+            const bool is_target = options.layers > 0;
+            begun_ = is_target ? open_model("target", options.models.target)
+                               : open_model("draft", options.models.drafts.front());
+            config_ = is_target ? first_layers(begun_.config, options.layers) : begun_.config;
+            refuse_if(config_.has_encoder() || config_.is_draft_head(),
+                      begun_.name + ": models with encoders and draft heads are not distilled");
+            refuse_if(config_.quantization || !std::filesystem::is_regular_file(begun_.path / "config.json"),
+                      begun_.name + " holds quantised weights or GGUF; name the checkpoint that they were made of");
+            if (const std::string what = model::what_needs_cpu(config_); !what.empty())
+                throw BadOption(begun_.name + ": a model with " + what + " cannot be trained");
+        });
+    }
+
+    // Texts of an earlier run, or those that this run's target makes.
+    void find_texts() {
+        const std::string file = texts_file();
+        vocab_size_ = static_cast<int>(from_writer(session_, file.empty() ? 0 : begun_.config.vocab_size));
+        if (vocab_size_ == 0) return make_texts();
+        in_agreement(session_, [&] {
+            if (!writes()) return;
+            texts_ = spec::scored_texts(model::Checkpoint::open_file(file), file, vocab_size_);
+            require_both(file);
+            const Json description = Json::parse(texts_.description);
+            vocab_size_ = description.at("vocab_size");
+        });
+        vocab_size_ = static_cast<int>(from_writer(session_, vocab_size_));
+        for (std::vector<ScoredText>* texts : {&texts_.learned, &texts_.held_out}) {
+            texts->resize(static_cast<std::size_t>(from_writer(session_, std::ssize(*texts))));
+            for (ScoredText& text : *texts)
+                spec::broadcast(text, session_.world(), session_.deadline());
+        }
+        require_models();
+    }
+
+    // False where a signal came first: the run can be resumed.
+    bool train() {
+        const RankDevice device = choose_device(session_, options_.models.device, options_.models.backend);
+        const int threads = check_launch(session_, options_.models.threads, true);
+        in_agreement(session_, [&] { load_trainer(device, threads); });
+        broadcast_progress();
+        in_agreement(session_, [&] {
+            if (writes()) files_.write_model_files(begun_, config_, options_.layers);
+        });
+        StatusLine line(options_.quiet || !writes());
+        spec::TrainingCallbacks callbacks;
+        callbacks.on_step = [&](const TrainingProgress& progress) {
+            line.update(static_cast<double>(progress.step) / options_.plan.steps,
+                        [&](double) { return fmt::format("step {} of {}", progress.step, options_.plan.steps); });
+        };
+        callbacks.on_evaluation = [&](const TrainingProgress& progress, bool is_best) {
+            if (!writes()) return;
+            line.clear();
+            save(progress, is_best);
+        };
+        spec::TrainingPlan plan = options_.plan;
+        plan.timeout_seconds = session_.timeout_seconds();
+        const spec::TrainingEnd end = spec::train(*trainer_, plan, texts_.learned, texts_.held_out, session_.world(),
+                                                  progress_, callbacks, stop_signal());
+        trainer_.reset();
+        return end != spec::TrainingEnd::interrupted;
+    }
+
+    // What the draft is worth, at the costs of its passes beside the target's.
+    void report() {
+        ModelOptions pair = options_.models;
+        pair.drafts = {options_.output};
+        const auto models = open_models(session_, pair, {});
+        const Drafters drafters(session_, *models, {}, session_.timeout_seconds());
+        std::vector<spec::Request> prompts;
+        for (std::size_t i = 0; i < texts_.held_out.size() && i < kMaxCostPrompts; ++i) {
+            const std::vector<spec::TokenId>& tokens = texts_.held_out[i].tokens;
+            spec::Request& request = prompts.emplace_back();
+            request.prompt.assign(tokens.begin(), tokens.begin() + texts_.held_out[i].n_prompt);
+            request.ignore_eos = true;
+        }
+        const auto costs = measure_round_costs(session_, *models, drafters, prompts, kMaxDrafted, false, kNoSignal);
+        in_agreement(session_, [&] {
+            if (writes()) write_report(costs->front());
+        });
+    }
+
+  private:
+    static constexpr int kMaxDrafted = 8; // of drafts whose costs are measured
+
+    bool writes() const { return session_.world_rank() == 0; }
+    void say(const std::string& line) const {
+        if (writes() && !options_.quiet) log_line(line);
+    }
+
+    // On the first rank; empty: they are made.
+    std::string texts_file() const {
+        std::error_code ignored;
+        if (!writes()) return "";
+        if (options_.resume && std::filesystem::exists(files_.texts(), ignored)) return files_.texts();
+        return options_.texts;
+    }
+
+    void require_both(const std::string& file) const {
+        if (texts_.learned.empty() || texts_.held_out.empty())
+            throw std::runtime_error(
+                fmt::format("{}: there must be texts to learn from and held-out ones; there are {} and {}", file,
+                            texts_.learned.size(), texts_.held_out.size()));
+    }
+
+    // That the texts are of this target, as far as that is known.
+    void require_models() const {
+        in_agreement(session_, [&] {
+            if (!writes()) return;
+            const std::string made_by = Json::parse(texts_.description).at("target");
+            if (made_by != options_.models.target)
+                throw std::runtime_error(fmt::format("the texts were made by --target {}; name that target", made_by));
+        });
+    }
+
+    void make_texts() {
+        const auto models = open_models(session_, options_.models, {.batch_size = options_.batch_size});
+        vocab_size_ = std::min(models->vocab_size, config_.vocab_size);
+        const Drafters drafters(session_, *models, {}, session_.timeout_seconds());
+        continue_prompts(*models, drafters);
+        spec::ScorerOptions options;
+        options.vocab_size = vocab_size_;
+        options.n_top = std::min(options_.top_tokens, vocab_size_);
+        options.seed = options_.plan.seed;
+        options.timeout_seconds = session_.timeout_seconds();
+        spec::TargetScorer scorer(options, models->target.get(), *models->replica);
+        StatusLine line(options_.quiet || !writes());
+        std::uint64_t number = 0;
+        const auto n_learned = from_writer(session_, std::ssize(texts_.learned));
+        const auto n_all = n_learned + from_writer(session_, std::ssize(texts_.held_out));
+        for (std::vector<ScoredText>* texts : {&texts_.learned, &texts_.held_out}) {
+            texts->resize(static_cast<std::size_t>(from_writer(session_, std::ssize(*texts))));
+            for (ScoredText& text : *texts) {
+                spec::broadcast(text, session_.world(), session_.deadline());
+                scorer.score(text, number++);
+                line.update(static_cast<double>(number) / static_cast<double>(n_all),
+                            [&](double) { return fmt::format("{} of {} texts read again", number, n_all); });
+            }
+        }
+        line.clear();
+        in_agreement(session_, [&] {
+            if (!writes()) return;
+            texts_.description = compact(Json{{"target", options_.models.target},
+                                              {"input", options_.input},
+                                              {"vocab_size", vocab_size_},
+                                              {"temperatures", options_.temperatures},
+                                              {"max_new_tokens", options_.requests.max_new_tokens},
+                                              {"seed", options_.plan.seed}});
+            write_tensors(files_.texts(), spec::to_tensors(texts_));
+            std::int64_t places = 0;
+            for (const ScoredText& text : texts_.learned)
+                places += text.places();
+            say(fmt::format("{} of the target, {} to learn, {} held out", counted(n_all, "text"),
+                            counted(places, "token"), counted(texts_.held_out.size(), "text")));
+        });
+    }
+
+    // On the coordinator: the prompts with the target's texts behind them, not scored yet.
+    void continue_prompts(ModelPair& models, const Drafters& drafters) {
+        std::vector<spec::Request> requests;
+        std::vector<bool> is_held_out;
+        in_agreement(session_, [&] {
+            if (!models.layout.is_coordinator()) return;
+            const std::vector<spec::Request> prompts =
+                read_all_prompts(options_.input, options_.requests, options_.max_prompts, models.prompt_limits());
+            for (std::size_t i = 0; i < prompts.size(); ++i)
+                for (const double temperature : options_.temperatures) {
+                    requests.push_back(prompts[i]);
+                    requests.back().sampling.temperature = temperature;
+                    requests.back().sampling.seed = options_.plan.seed;
+                    is_held_out.push_back(i % static_cast<std::size_t>(options_.held_out_one_in) == 0);
+                }
+        });
+        const bool drafts = !options_.models.drafts.empty();
+        PairEngine::Setting setting;
+        if (drafts) setting.drafter = draft_alone(models, 0);
+        setting.rules = {spec::StopRuleOptions(kDefaultStopRule)};
+        setting.costs = {std::nullopt};
+        PairEngine engine(session_, models, drafters, setting);
+        std::vector<std::vector<spec::TokenId>> continued(requests.size());
+        std::int64_t next = 0, done = 0, new_tokens = 0;
+        Progress progress(options_.quiet || !models.layout.is_coordinator());
+        spec::EngineCallbacks callbacks;
+        callbacks.next_request = [&]() -> std::optional<spec::Request> {
+            if (next == std::ssize(requests)) return std::nullopt;
+            spec::Request request = requests[static_cast<std::size_t>(next)];
+            request.id = std::to_string(next++); // by which on_complete() finds it
+            return request;
+        };
+        callbacks.on_complete = [&](const spec::Request& request, spec::Completion completion) {
+            new_tokens += std::ssize(completion.tokens);
+            continued[std::stoull(request.id)] = std::move(completion.tokens);
+            ++done;
+            progress.update(static_cast<double>(done) / static_cast<double>(requests.size()), done, new_tokens);
+        };
+        if (engine.engine().run(callbacks, stop_signal()) == spec::RunEnd::interrupted)
+            throw OrderlyFailure(kStopped, "stopped before all prompts were continued; begin anew with --resume");
+        progress.clear();
+        in_agreement(session_, [&] {
+            for (std::size_t i = 0; i < requests.size(); ++i) {
+                if (continued[i].empty() || requests[i].prompt.empty()) continue; // nothing to learn
+                ScoredText text;
+                text.tokens = requests[i].prompt;
+                text.n_prompt = static_cast<int>(text.tokens.size());
+                text.tokens.insert(text.tokens.end(), continued[i].begin(), continued[i].end());
+                (is_held_out[i] ? texts_.held_out : texts_.learned).push_back(std::move(text));
+            }
+            if (models.layout.is_coordinator()) require_both(options_.input);
+        });
+    }
+
+    void load_trainer(const RankDevice& device, int threads) {
+        TrainerOptions options;
+        options.weight_type = options_.half ? model::WeightType::bfloat16 : model::WeightType::float32;
+        options.loss = options_.loss;
+        options.max_texts = options_.plan.texts_a_pass;
+        options.vocab_size = vocab_size_;
+        options.weight_decay = options_.weight_decay;
+        options.max_gradient_norm = options_.max_gradient_norm;
+        options.timeout_seconds = session_.timeout_seconds();
+        for (const auto* texts : {&texts_.learned, &texts_.held_out})
+            for (const ScoredText& text : *texts)
+                options.max_tokens = std::max(options.max_tokens, static_cast<int>(text.tokens.size()));
+        refuse_if(options.max_tokens > config_.max_positions,
+                  fmt::format("{}: its context of {} is shorter than the texts' {}; give a smaller --max-context",
+                              begun_.name, counted(config_.max_positions, "position"), options.max_tokens));
+        const std::string place = !device.torch.empty() ? device.torch
+                                  : device.is_gpu       ? fmt::format("cuda:{}", device.number)
+                                                        : "cpu";
+        trainer_ = model::torch::load_trainer(*begun_.checkpoint, config_, options, session_.world(), {place, threads});
+    }
+
+    // The state of an earlier run, where this one goes on.
+    void broadcast_progress() {
+        std::error_code ignored;
+        const bool goes_on =
+            from_writer(session_, options_.resume && std::filesystem::exists(files_.state(), ignored)) == 1;
+        if (!goes_on) return;
+        in_agreement(session_, [&] { // ranks of other hosts see the same directory
+            const model::Checkpoint state = model::Checkpoint::open_file(files_.state());
+            const Json json = Json::parse(spec::text_of(state, kProgress));
+            if (json.at("settings") != settings())
+                throw BadOption(fmt::format("--resume: {} was begun with other options ({}); give those",
+                                            options_.output, compact(json.at("settings"))));
+            progress_.step = json.at("step");
+            for (const Json& each : json.at("evaluations"))
+                progress_.evaluations.push_back(evaluation_of(each));
+            trainer_->restore(state);
+        });
+    }
+
+    // What must stay as it is for a run to go on.
+    Json settings() const {
+        const spec::TrainingPlan& plan = options_.plan;
+        return {{"draft", options_.layers > 0 ? fmt::format("{} layers of {}", options_.layers, options_.models.target)
+                                              : options_.models.drafts.front()},
+                {"loss", to_string(options_.loss)},
+                {"steps", plan.steps},
+                {"warmup_steps", plan.warmup_steps},
+                {"texts_a_step", plan.texts_a_step},
+                {"texts_a_pass", plan.texts_a_pass},
+                {"learning_rate", plan.learning_rate},
+                {"weight_decay", options_.weight_decay},
+                {"max_gradient_norm", options_.max_gradient_norm},
+                {"bfloat16", options_.half},
+                {"evaluate_every", plan.evaluate_every},
+                {"patience", plan.patience},
+                {"seed", plan.seed}};
+    }
+
+    // The draft before what says that it was saved, so that no measurement is lost.
+    void save(const TrainingProgress& progress, bool is_best) const {
+        const Evaluation& last = progress.evaluations.back();
+        say(fmt::format("step {}: held-out loss {:.4f}, sum min(p, q) {:.4f}, greedy agreement {:.4f}{}", last.step,
+                        last.loss, last.overlap, last.agreement, is_best ? "" : " (an earlier one was better)"));
+        if (is_best) files_.write_weights(trainer_->parameters(stored_type()));
+        Json json = {{"settings", settings()}, {"step", progress.step}, {"evaluations", Json::array()}};
+        for (const Evaluation& each : progress.evaluations)
+            json["evaluations"].push_back(to_json(each));
+        std::vector<model::TensorBytes> state = trainer_->state();
+        state.push_back(spec::text_tensor(kProgress, compact(json)));
+        write_tensors(files_.state(), state);
+    }
+    model::WeightType stored_type() const {
+        return config_.stored_type == model::WeightType::float32 || config_.stored_type == model::WeightType::float16
+                   ? config_.stored_type
+                   : model::WeightType::bfloat16;
+    }
+
+    void write_report(const spec::Costs& costs) const {
+        const Evaluation &before = progress_.evaluations.front(), &after = *progress_.best();
+        const auto figures = [&](const Evaluation& made) {
+            Json json = to_json(made);
+            const ExpectedSpeedup sampled = expected_speedup(made.overlap, costs),
+                                  greedy = expected_speedup(made.agreement, costs);
+            json["expected_speedup"] = {{"temperature_1", sampled.speedup}, {"greedy", greedy.speedup}};
+            say(fmt::format(
+                "{}: sum min(p, q) {:.4f}, greedy agreement {:.4f}; expected speed-up {:.2f} at temperature "
+                "1 (drafts of {}), {:.2f} greedily (of {})",
+                &made == &after ? "after" : "before", made.overlap, made.agreement, sampled.speedup, sampled.drafted,
+                greedy.speedup, greedy.drafted));
+            return json;
+        };
+        Json json = {{"command", "distill"}, {"settings", settings()}, {"texts", Json::parse(texts_.description)}};
+        json["before"] = figures(before);
+        json["after"] = figures(after);
+        json["costs"] = Json::parse(spec::to_json(costs));
+        for (const Evaluation& each : progress_.evaluations)
+            json["evaluations"].push_back(to_json(each));
+        replace_file(files_.report(), indented(json));
+    }
+
+    dist::Session& session_;
+    const DistillOptions& options_;
+    DistillFiles files_;
+    OpenedModel begun_; // what the draft is made of
+    model::ModelConfig config_;
+    int vocab_size_ = 0;
+    ScoredTexts texts_; // on all ranks
+    std::unique_ptr<Trainer> trainer_;
+    TrainingProgress progress_;
+};
+
+} // namespace
+
+int run_distill(dist::Session& session, const Arguments& arguments) {
+    const auto options = read_options<DistillOptions>(session, arguments, page_of("distill"));
+    if (!options) return kAllServed;
+    install_signal_handlers(session.world_rank() == 0);
+    session.set_timeout(options->models.collective_timeout_seconds);
+    Distillation distillation(session, *options);
+    distillation.find_texts();
+    if (!distillation.train()) return kStopped;
+    cancel_abort_timer();
+    distillation.report();
+    return kAllServed;
+}
+
+} // namespace entrodraft::launch

@@ -1,0 +1,78 @@
+// See distill_files.h.
+#include "launch/cmd/distill_files.h"
+
+#include "launch/counted.h"
+#include "launch/failure.h"
+#include "launch/io/json_line.h"
+#include "launch/model_directory.h"
+#include "launch/replaced_file.h"
+#include "model/checkpoint/json_file.h"
+
+#include <fmt/format.h>
+#include <stdexcept>
+
+namespace entrodraft::launch {
+
+namespace fs = std::filesystem;
+
+void write_tensors(const fs::path& file, std::span<const model::TensorBytes> tensors) {
+    ReplacedFile replaced(file);
+    const std::string beginning = model::safetensors_beginning(tensors);
+    replaced.write(std::as_bytes(std::span(beginning)));
+    for (const model::TensorBytes& tensor : tensors)
+        replaced.write(tensor.bytes);
+    replaced.commit();
+}
+
+model::ModelConfig first_layers(model::ModelConfig config, int layers) {
+    refuse_if(layers > config.n_layers,
+              fmt::format("--layers {}: the target has {}", layers, counted(config.n_layers, "layer")));
+    config.n_layers = layers;
+    const auto cut = [&](auto& by_layer) {
+        by_layer.resize(std::min(by_layer.size(), static_cast<std::size_t>(layers)));
+    };
+    cut(config.windows);
+    cut(config.layer_ropes);
+    std::erase_if(config.experts.dense_layers, [&](int layer) { return layer >= layers; });
+    return config;
+}
+
+void DistillFiles::prepare(bool resume) const {
+    std::error_code ignored;
+    if (fs::exists(directory_, ignored) && !fs::is_directory(directory_, ignored))
+        throw BadOption("--output " + directory_.string() + " is a file; name a directory");
+    if (!resume && fs::exists(directory_, ignored) && !fs::is_empty(directory_, ignored))
+        throw BadOption("--output " + directory_.string() +
+                        " holds something; name a new directory, or go on with it by --resume");
+    fs::create_directories(directory_ / "training");
+}
+
+void DistillFiles::write_model_files(const OpenedModel& begun, const model::ModelConfig& config, int layers) const {
+    for (const char* name : kSmallFiles)
+        if (fs::exists(begun.path / name) && std::string(name) != "config.json")
+            fs::copy_file(begun.path / name, directory_ / name, fs::copy_options::overwrite_existing);
+    nlohmann::json fields = model::read_object(begun.path / "config.json");
+    bool has_number = false;
+    for (const char* name : {"num_hidden_layers", "n_layer", "num_layers", "n_layers"})
+        if (layers > 0 && fields.contains(name)) {
+            fields[name] = layers;
+            has_number = true;
+        }
+    for (const char* name : {"layer_types", "mlp_layer_types", "no_rope_layers"}) // by layer
+        if (layers > 0 && fields.contains(name) && fields[name].is_array() &&
+            fields[name].size() > static_cast<std::size_t>(layers))
+            fields[name].erase(fields[name].begin() + layers, fields[name].end());
+    replace_file(directory_ / "config.json", fields.dump(2) + "\n");
+    const model::ModelConfig written = model::read_config(directory_);
+    if (written.n_layers != config.n_layers || written.windows != config.windows ||
+        written.layer_ropes != config.layer_ropes || written.experts.dense_layers != config.experts.dense_layers ||
+        (layers > 0 && !has_number))
+        throw std::runtime_error(fmt::format("{}: a config of {} cannot be made of this one; give a --draft",
+                                             begun.name, counted(layers, "layer")));
+}
+
+void DistillFiles::write_weights(std::span<const model::TensorBytes> tensors) const {
+    write_tensors(directory_ / "model.safetensors", tensors);
+}
+
+} // namespace entrodraft::launch

@@ -1,0 +1,43 @@
+// The directory that distill writes: the draft, as a checkpoint, its report, and in training/ what a run goes on from.
+//
+// Called by distill, on the first rank.
+#pragma once
+
+#include "launch/load/opened_model.h"
+#include "model/torch/trainer.h"
+#include "spec/distill/scored_texts.h"
+
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace entrodraft::launch {
+
+class DistillFiles {
+  public:
+    explicit DistillFiles(std::filesystem::path directory) : directory_(std::move(directory)) {}
+
+    // Makes the directory. Throws BadOption where it holds anything, unless that is to be resumed.
+    void prepare(bool resume) const;
+
+    std::filesystem::path texts() const { return directory_ / "training/texts.safetensors"; }
+    std::filesystem::path state() const { return directory_ / "training/state.safetensors"; }
+    std::string report() const { return directory_ / "distill.json"; }
+
+    // The small files of the checkpoint that the draft began with; `layers` of them, 0: all. Throws
+    // std::runtime_error where the config of such a draft cannot be read again as `config`.
+    void write_model_files(const OpenedModel& begun, const model::ModelConfig& config, int layers) const;
+    void write_weights(std::span<const model::TensorBytes> tensors) const;
+
+  private:
+    std::filesystem::path directory_;
+};
+
+// Whole, or not at all. Throws std::runtime_error. Local.
+void write_tensors(const std::filesystem::path& file, std::span<const model::TensorBytes> tensors);
+
+// The first `layers` of a model, as a model. Throws BadOption where it has fewer. Pure.
+model::ModelConfig first_layers(model::ModelConfig config, int layers);
+
+} // namespace entrodraft::launch
