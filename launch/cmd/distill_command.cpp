@@ -72,12 +72,13 @@ class Distillation {
             const bool is_target = options.layers > 0;
             begun_ = is_target ? open_model("target", options.models.target)
                                : open_model("draft", options.models.drafts.front());
-            config_ = is_target ? first_layers(begun_.config, options.layers) : begun_.config;
-            refuse_if(config_.has_encoder() || config_.is_draft_head(),
+            if (is_target) keep_first_layers(begun_, options.layers);
+            const model::ModelConfig& config = begun_.config;
+            refuse_if(config.has_encoder() || config.is_draft_head(),
                       begun_.name + ": models with encoders and draft heads are not distilled");
-            refuse_if(config_.quantization || !std::filesystem::is_regular_file(begun_.path / "config.json"),
+            refuse_if(config.quantization || !std::filesystem::is_regular_file(begun_.path / "config.json"),
                       begun_.name + " holds quantised weights or GGUF; name the checkpoint that they were made of");
-            if (const std::string what = model::what_needs_cpu(config_); !what.empty())
+            if (const std::string what = model::what_needs_cpu(config); !what.empty())
                 throw BadOption(begun_.name + ": a model with " + what + " cannot be trained");
         });
     }
@@ -110,7 +111,7 @@ class Distillation {
         in_agreement(session_, [&] { load_trainer(device, threads); });
         broadcast_progress();
         in_agreement(session_, [&] {
-            if (writes()) files_.write_model_files(begun_, config_, options_.layers);
+            if (writes()) files_.write_model_files(begun_, options_.layers);
         });
         StatusLine line(options_.quiet || !writes());
         spec::TrainingCallbacks callbacks;
@@ -185,7 +186,7 @@ class Distillation {
 
     void make_texts() {
         const auto models = open_models(session_, options_.models, {.batch_size = options_.batch_size});
-        vocab_size_ = std::min(models->vocab_size, config_.vocab_size);
+        vocab_size_ = std::min(models->vocab_size, begun_.config.vocab_size);
         const Drafters drafters(session_, *models, {}, session_.timeout_seconds());
         continue_prompts(*models, drafters);
         spec::ScorerOptions options;
@@ -291,13 +292,14 @@ class Distillation {
         for (const auto* texts : {&texts_.learned, &texts_.held_out})
             for (const ScoredText& text : *texts)
                 options.max_tokens = std::max(options.max_tokens, static_cast<int>(text.tokens.size()));
-        refuse_if(options.max_tokens > config_.max_positions,
+        refuse_if(options.max_tokens > begun_.config.max_positions,
                   fmt::format("{}: its context of {} is shorter than the texts' {}; give a smaller --max-context",
-                              begun_.name, counted(config_.max_positions, "position"), options.max_tokens));
+                              begun_.name, counted(begun_.config.max_positions, "position"), options.max_tokens));
         const std::string place = !device.torch.empty() ? device.torch
                                   : device.is_gpu       ? fmt::format("cuda:{}", device.number)
                                                         : "cpu";
-        trainer_ = model::torch::load_trainer(*begun_.checkpoint, config_, options, session_.world(), {place, threads});
+        trainer_ =
+            model::torch::load_trainer(*begun_.checkpoint, begun_.config, options, session_.world(), {place, threads});
     }
 
     // The state of an earlier run, where this one goes on.
@@ -352,8 +354,9 @@ class Distillation {
         write_tensors(files_.state(), state);
     }
     model::WeightType stored_type() const {
-        return config_.stored_type == model::WeightType::float32 || config_.stored_type == model::WeightType::float16
-                   ? config_.stored_type
+        return begun_.config.stored_type == model::WeightType::float32 ||
+                       begun_.config.stored_type == model::WeightType::float16
+                   ? begun_.config.stored_type
                    : model::WeightType::bfloat16;
     }
 
@@ -384,7 +387,6 @@ class Distillation {
     const DistillOptions& options_;
     DistillFiles files_;
     OpenedModel begun_; // what the draft is made of
-    model::ModelConfig config_;
     int vocab_size_ = 0;
     ScoredTexts texts_; // on all ranks
     std::unique_ptr<Trainer> trainer_;

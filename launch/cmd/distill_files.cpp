@@ -8,6 +8,7 @@
 #include "launch/replaced_file.h"
 #include "model/checkpoint/json_file.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <stdexcept>
 
@@ -24,17 +25,38 @@ void write_tensors(const fs::path& file, std::span<const model::TensorBytes> ten
     replaced.commit();
 }
 
-model::ModelConfig first_layers(model::ModelConfig config, int layers) {
+namespace {
+
+// Of a tensor's name the first number, which is its layer's; -1: there is none.
+int layer_in(const std::string& name) {
+    for (std::size_t begin = 0; begin < name.size();) {
+        const std::size_t end = std::min(name.find('.', begin), name.size());
+        const std::string part = name.substr(begin, end - begin);
+        if (!part.empty() && part.size() < 6 && std::ranges::all_of(part, [](char c) { return c >= '0' && c <= '9'; }))
+            return std::stoi(part);
+        begin = end + 1;
+    }
+    return -1;
+}
+
+} // namespace
+
+void keep_first_layers(OpenedModel& opened, int layers) {
+    model::ModelConfig& config = opened.config;
     refuse_if(layers > config.n_layers,
               fmt::format("--layers {}: the target has {}", layers, counted(config.n_layers, "layer")));
     config.n_layers = layers;
-    const auto cut = [&](auto& by_layer) {
-        by_layer.resize(std::min(by_layer.size(), static_cast<std::size_t>(layers)));
+    const auto cut = [&](auto& of_layers) {
+        of_layers.resize(std::min(of_layers.size(), static_cast<std::size_t>(layers)));
     };
     cut(config.windows);
     cut(config.layer_ropes);
     std::erase_if(config.experts.dense_layers, [&](int layer) { return layer >= layers; });
-    return config;
+    const model::Checkpoint whole = *opened.checkpoint;
+    std::vector<model::Checkpoint::Part> parts;
+    for (const auto& [name, tensor] : whole.tensors())
+        if (layer_in(name) < layers) parts.push_back({name, &whole, name});
+    opened.checkpoint = model::Checkpoint::composed(opened.path, parts);
 }
 
 void DistillFiles::prepare(bool resume) const {
@@ -47,7 +69,7 @@ void DistillFiles::prepare(bool resume) const {
     fs::create_directories(directory_ / "training");
 }
 
-void DistillFiles::write_model_files(const OpenedModel& begun, const model::ModelConfig& config, int layers) const {
+void DistillFiles::write_model_files(const OpenedModel& begun, int layers) const {
     for (const char* name : kSmallFiles)
         if (fs::exists(begun.path / name) && std::string(name) != "config.json")
             fs::copy_file(begun.path / name, directory_ / name, fs::copy_options::overwrite_existing);
@@ -63,7 +85,7 @@ void DistillFiles::write_model_files(const OpenedModel& begun, const model::Mode
             fields[name].size() > static_cast<std::size_t>(layers))
             fields[name].erase(fields[name].begin() + layers, fields[name].end());
     replace_file(directory_ / "config.json", fields.dump(2) + "\n");
-    const model::ModelConfig written = model::read_config(directory_);
+    const model::ModelConfig written = model::read_config(directory_), &config = begun.config;
     if (written.n_layers != config.n_layers || written.windows != config.windows ||
         written.layer_ropes != config.layer_ropes || written.experts.dense_layers != config.experts.dense_layers ||
         (layers > 0 && !has_number))

@@ -25,9 +25,9 @@ class DistillFiles {
     std::filesystem::path state() const { return directory_ / "training/state.safetensors"; }
     std::string report() const { return directory_ / "distill.json"; }
 
-    // The small files of the checkpoint that the draft began with; `layers` of them, 0: all. Throws
-    // std::runtime_error where the config of such a draft cannot be read again as `config`.
-    void write_model_files(const OpenedModel& begun, const model::ModelConfig& config, int layers) const;
+    // The small files of the checkpoint that the draft began with, which has so many layers, 0: all. Throws
+    // std::runtime_error where the config of such a draft is not read again as that of `begun`.
+    void write_model_files(const OpenedModel& begun, int layers) const;
     void write_weights(std::span<const model::TensorBytes> tensors) const;
 
   private:
@@ -37,7 +37,7 @@ class DistillFiles {
 // Whole, or not at all. Throws std::runtime_error. Local.
 void write_tensors(const std::filesystem::path& file, std::span<const model::TensorBytes> tensors);
 
-// The first `layers` of a model, as a model. Throws BadOption where it has fewer. Pure.
-model::ModelConfig first_layers(model::ModelConfig config, int layers);
+// Makes of a model its first layers. Throws BadOption where it has fewer. Local.
+void keep_first_layers(OpenedModel& opened, int layers);
 
 } // namespace entrodraft::launch
