@@ -38,6 +38,13 @@ void declare_training(OptionSet& set, DistillOptions& options) {
     set.add("loss", "NAME", options.loss, names_up_to(model::torch::DistillLoss::log_alpha),
             "distance of the target's distribution p from the draft's q: {}");
     set.add("steps", "N", plan.steps, at_least(1), "steps of AdamW, at most");
+    set.add(
+        "own-texts", "N", options.own_texts, at_least(0),
+        "so many times, evenly over the steps, the draft as it is by then samples texts of its own at temperature 1, "
+        "which the target reads and which are learned beside the target's");
+    set.check([&options](const ParsedOptions&) {
+        refuse_if(options.own_texts >= options.plan.steps, "--own-texts wants more --steps than times");
+    });
     set.add("texts-a-step", "N", plan.texts_a_step, at_least(1), "texts that a step learns from, of all ranks");
     set.add("texts-a-pass", "N", plan.texts_a_pass, at_least(1),
             "of these, how many a rank passes through the draft at once: fewer take less memory, for the same step");

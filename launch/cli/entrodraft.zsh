@@ -263,6 +263,7 @@ _entrodraft() {
             '--held-out=[one in N prompts is not learned: on these the draft is measured \[10\]]:N: ' \
             '--loss=[distance of the target'\''s distribution p from the draft'\''s q: forward-kl, reverse-kl, jsd, tvd, log-alpha \[forward-kl\]]:NAME:(forward-kl reverse-kl jsd tvd log-alpha)' \
             '--steps=[steps of AdamW, at most \[1000\]]:N: ' \
+            '--own-texts=[so many times, evenly over the steps, the draft as it is by then samples texts of its own at temperature 1, which the target reads and which are learned beside the target'\''s \[0\]]:N: ' \
             '--texts-a-step=[texts that a step learns from, of all ranks \[16\]]:N: ' \
             '--texts-a-pass=[of these, how many a rank passes through the draft at once: fewer take less memory, for the same step \[16\]]:N: ' \
             '--learning-rate=[at its highest; it falls to a tenth of it \[0.0003\]]:RATE: ' \

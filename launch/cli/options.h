@@ -284,6 +284,7 @@ struct DistillOptions {
     int batch_size = 8;                        // texts decoded together
     int top_tokens = 64;                       // of a place, whose probabilities are kept
     int held_out_one_in = 10;                  // prompts
+    int own_texts = 0;                         // how often, in training, texts of the draft's own join the target's
     model::torch::DistillLoss loss = model::torch::DistillLoss::forward_kl;
     bool half = false; // passes in training compute in bfloat16
     double weight_decay = 0;

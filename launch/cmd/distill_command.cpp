@@ -3,17 +3,15 @@
 #include "launch/cli/command_options.h"
 #include "launch/cli/options.h"
 #include "launch/cmd/distill_files.h"
+#include "launch/cmd/distill_texts.h"
 #include "launch/cmd/round_costs.h"
 #include "launch/commands.h"
 #include "launch/counted.h"
 #include "launch/failure.h"
 #include "launch/io/progress.h"
 #include "launch/load/launch_check.h"
-#include "launch/pair_engine.h"
 #include "launch/replaced_file.h"
 #include "launch/signals.h"
-#include "spec/distill/target_scorer.h"
-#include "spec/verify/random.h"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -61,6 +59,13 @@ ExpectedSpeedup expected_speedup(double alpha, const spec::Costs& costs) {
     return best;
 }
 
+// The first rank's text on all. Collective over the world.
+std::string shared(dist::Session& session, std::string text) {
+    text.resize(static_cast<std::size_t>(from_writer(session, std::ssize(text))));
+    if (!text.empty()) session.world().broadcast(text.data(), text.size(), 0, session.deadline());
+    return text;
+}
+
 class Distillation {
   public:
     Distillation(dist::Session& session, const DistillOptions& options)
@@ -86,22 +91,14 @@ class Distillation {
     // Texts of an earlier run, or those that this run's target makes.
     void find_texts() {
         const std::string file = texts_file();
-        vocab_size_ = static_cast<int>(from_writer(session_, file.empty() ? 0 : begun_.config.vocab_size));
-        if (vocab_size_ == 0) return make_texts();
-        in_agreement(session_, [&] {
-            if (!writes()) return;
-            texts_ = spec::scored_texts(model::Checkpoint::open_file(file), file, vocab_size_);
-            require_both(file);
-            const Json description = Json::parse(texts_.description);
-            vocab_size_ = description.at("vocab_size");
-        });
-        vocab_size_ = static_cast<int>(from_writer(session_, vocab_size_));
-        for (std::vector<ScoredText>* texts : {&texts_.learned, &texts_.held_out}) {
-            texts->resize(static_cast<std::size_t>(from_writer(session_, std::ssize(*texts))));
-            for (ScoredText& text : *texts)
-                spec::broadcast(text, session_.world(), session_.deadline());
+        if (from_writer(session_, file.empty()) == 1) {
+            make_texts();
+        } else {
+            read_texts(file, texts_);
         }
-        require_models();
+        require_same_target();
+        description_ = Json::parse(shared(session_, texts_.description));
+        vocab_size_ = description_.at("vocab_size");
     }
 
     // False where a signal came first: the run can be resumed.
@@ -109,7 +106,7 @@ class Distillation {
         const RankDevice device = choose_device(session_, options_.models.device, options_.models.backend);
         const int threads = check_launch(session_, options_.models.threads, true);
         in_agreement(session_, [&] { load_trainer(device, threads); });
-        broadcast_progress();
+        restore();
         in_agreement(session_, [&] {
             if (writes()) files_.write_model_files(begun_, options_.layers);
         });
@@ -120,14 +117,22 @@ class Distillation {
                         [&](double) { return fmt::format("step {} of {}", progress.step, options_.plan.steps); });
         };
         callbacks.on_evaluation = [&](const TrainingProgress& progress, bool is_best) {
-            if (!writes()) return;
             line.clear();
-            save(progress, is_best);
+            if (writes()) save(progress, is_best);
         };
         spec::TrainingPlan plan = options_.plan;
         plan.timeout_seconds = session_.timeout_seconds();
-        const spec::TrainingEnd end = spec::train(*trainer_, plan, texts_.learned, texts_.held_out, session_.world(),
-                                                  progress_, callbacks, stop_signal());
+        spec::TrainingEnd end = spec::TrainingEnd::finished;
+        for (int phase = phase_of(progress_.step); phase <= options_.own_texts && end == spec::TrainingEnd::finished;
+             ++phase) {
+            std::vector<ScoredText> learned = texts_.learned;
+            if (phase > 0) {
+                const std::vector<ScoredText> own = own_texts(phase);
+                learned.insert(learned.end(), own.begin(), own.end());
+            }
+            end = spec::train(*trainer_, plan, {learned, texts_.held_out, begin_of(phase + 1)}, session_.world(),
+                              progress_, callbacks, stop_signal());
+        }
         trainer_.reset();
         return end != spec::TrainingEnd::interrupted;
     }
@@ -175,7 +180,7 @@ class Distillation {
     }
 
     // That the texts are of this target, as far as that is known.
-    void require_models() const {
+    void require_same_target() const {
         in_agreement(session_, [&] {
             if (!writes()) return;
             const std::string made_by = Json::parse(texts_.description).at("target");
@@ -184,56 +189,34 @@ class Distillation {
         });
     }
 
-    void make_texts() {
-        const auto models = open_models(session_, options_.models, {.batch_size = options_.batch_size});
-        vocab_size_ = std::min(models->vocab_size, begun_.config.vocab_size);
-        const Drafters drafters(session_, *models, {}, session_.timeout_seconds());
-        continue_prompts(*models, drafters);
-        spec::ScorerOptions options;
-        options.vocab_size = vocab_size_;
-        options.n_top = std::min(options_.top_tokens, vocab_size_);
-        options.seed = options_.plan.seed;
-        options.timeout_seconds = session_.timeout_seconds();
-        spec::TargetScorer scorer(options, models->target.get(), *models->replica);
-        StatusLine line(options_.quiet || !writes());
-        std::uint64_t number = 0;
-        const auto n_learned = from_writer(session_, std::ssize(texts_.learned));
-        const auto n_all = n_learned + from_writer(session_, std::ssize(texts_.held_out));
-        for (std::vector<ScoredText>* texts : {&texts_.learned, &texts_.held_out}) {
-            texts->resize(static_cast<std::size_t>(from_writer(session_, std::ssize(*texts))));
-            for (ScoredText& text : *texts) {
-                spec::broadcast(text, session_.world(), session_.deadline());
-                scorer.score(text, number++);
-                line.update(static_cast<double>(number) / static_cast<double>(n_all),
-                            [&](double) { return fmt::format("{} of {} texts read again", number, n_all); });
-            }
-        }
-        line.clear();
+    void read_texts(const std::string& file, ScoredTexts& texts) {
         in_agreement(session_, [&] {
             if (!writes()) return;
-            texts_.description = compact(Json{{"target", options_.models.target},
-                                              {"input", options_.input},
-                                              {"vocab_size", vocab_size_},
-                                              {"temperatures", options_.temperatures},
-                                              {"max_new_tokens", options_.requests.max_new_tokens},
-                                              {"seed", options_.plan.seed}});
-            write_tensors(files_.texts(), spec::to_tensors(texts_));
-            std::int64_t places = 0;
-            for (const ScoredText& text : texts_.learned)
-                places += text.places();
-            say(fmt::format("{} of the target, {} to learn, {} held out", counted(n_all, "text"),
-                            counted(places, "token"), counted(texts_.held_out.size(), "text")));
+            texts = spec::scored_texts(model::Checkpoint::open_file(file), file, begun_.config.vocab_size);
         });
+        share_all(session_, texts.learned);
+        share_all(session_, texts.held_out);
+        in_agreement(session_, [&] { require_both(file); });
     }
 
-    // On the coordinator: the prompts with the target's texts behind them, not scored yet.
-    void continue_prompts(ModelPair& models, const Drafters& drafters) {
+    spec::ScorerOptions scorer_options(int vocab_size) const {
+        spec::ScorerOptions options;
+        options.vocab_size = vocab_size;
+        options.n_top = std::min(options_.top_tokens, vocab_size);
+        options.seed = options_.plan.seed;
+        options.timeout_seconds = session_.timeout_seconds();
+        return options;
+    }
+
+    void make_texts() {
+        const auto models = open_models(session_, options_.models, {.batch_size = options_.batch_size});
+        const int vocab_size = std::min(models->vocab_size, begun_.config.vocab_size);
         std::vector<spec::Request> requests;
         std::vector<bool> is_held_out;
         in_agreement(session_, [&] {
-            if (!models.layout.is_coordinator()) return;
+            if (!models->layout.is_coordinator()) return;
             const std::vector<spec::Request> prompts =
-                read_all_prompts(options_.input, options_.requests, options_.max_prompts, models.prompt_limits());
+                read_all_prompts(options_.input, options_.requests, options_.max_prompts, models->prompt_limits());
             for (std::size_t i = 0; i < prompts.size(); ++i)
                 for (const double temperature : options_.temperatures) {
                     requests.push_back(prompts[i]);
@@ -242,43 +225,115 @@ class Distillation {
                     is_held_out.push_back(i % static_cast<std::size_t>(options_.held_out_one_in) == 0);
                 }
         });
-        const bool drafts = !options_.models.drafts.empty();
-        PairEngine::Setting setting;
-        if (drafts) setting.drafter = draft_alone(models, 0);
-        setting.rules = {spec::StopRuleOptions(kDefaultStopRule)};
-        setting.costs = {std::nullopt};
-        PairEngine engine(session_, models, drafters, setting);
-        std::vector<std::vector<spec::TokenId>> continued(requests.size());
-        std::int64_t next = 0, done = 0, new_tokens = 0;
-        Progress progress(options_.quiet || !models.layout.is_coordinator());
-        spec::EngineCallbacks callbacks;
-        callbacks.next_request = [&]() -> std::optional<spec::Request> {
-            if (next == std::ssize(requests)) return std::nullopt;
-            spec::Request request = requests[static_cast<std::size_t>(next)];
-            request.id = std::to_string(next++); // by which on_complete() finds it
-            return request;
-        };
-        callbacks.on_complete = [&](const spec::Request& request, spec::Completion completion) {
-            new_tokens += std::ssize(completion.tokens);
-            continued[std::stoull(request.id)] = std::move(completion.tokens);
-            ++done;
-            progress.update(static_cast<double>(done) / static_cast<double>(requests.size()), done, new_tokens);
-        };
-        if (engine.engine().run(callbacks, stop_signal()) == spec::RunEnd::interrupted)
-            throw OrderlyFailure(kStopped, "stopped before all prompts were continued; begin anew with --resume");
-        progress.clear();
+        const auto continued = continue_all(session_, *models, requests, options_.quiet);
         in_agreement(session_, [&] {
-            for (std::size_t i = 0; i < requests.size(); ++i) {
-                if (continued[i].empty() || requests[i].prompt.empty()) continue; // nothing to learn
-                ScoredText text;
-                text.tokens = requests[i].prompt;
-                text.n_prompt = static_cast<int>(text.tokens.size());
-                text.tokens.insert(text.tokens.end(), continued[i].begin(), continued[i].end());
-                (is_held_out[i] ? texts_.held_out : texts_.learned).push_back(std::move(text));
-            }
-            if (models.layout.is_coordinator()) require_both(options_.input);
+            for (std::size_t i = 0; i < requests.size(); ++i)
+                add_text(requests[i].prompt, continued[i], is_held_out[i] ? texts_.held_out : texts_.learned);
+            if (writes()) require_both(options_.input);
+        });
+        score_all(session_, *models, scorer_options(vocab_size), texts_.learned, options_.quiet);
+        score_all(session_, *models, scorer_options(vocab_size), texts_.held_out, options_.quiet);
+        in_agreement(session_, [&] {
+            if (!writes()) return;
+            texts_.description = compact(Json{{"target", options_.models.target},
+                                              {"input", options_.input},
+                                              {"vocab_size", vocab_size},
+                                              {"temperatures", options_.temperatures},
+                                              {"max_new_tokens", options_.requests.max_new_tokens},
+                                              {"seed", options_.plan.seed}});
+            write_tensors(files_.texts(), spec::to_tensors(texts_));
+            std::int64_t places = 0;
+            for (const ScoredText& text : texts_.learned)
+                places += text.places();
+            say(fmt::format("{} of the target, {} to learn, {} held out",
+                            counted(texts_.learned.size() + texts_.held_out.size(), "text"), counted(places, "token"),
+                            counted(texts_.held_out.size(), "text")));
         });
     }
+
+    static void add_text(const std::vector<spec::TokenId>& prompt, const std::vector<spec::TokenId>& continued,
+                         std::vector<ScoredText>& texts) {
+        if (prompt.empty() || continued.empty()) return; // nothing to learn
+        ScoredText& text = texts.emplace_back();
+        text.tokens = prompt;
+        text.n_prompt = static_cast<int>(prompt.size());
+        text.tokens.insert(text.tokens.end(), continued.begin(), continued.end());
+    }
+
+    // ---- texts of the draft's own: phase 0 has none, and the others begin evenly over the steps ----
+
+    int begin_of(int phase) const {
+        return static_cast<int>(std::int64_t{options_.plan.steps} * phase / (options_.own_texts + 1));
+    }
+    int phase_of(int step) const {
+        int phase = 0;
+        while (phase < options_.own_texts && begin_of(phase + 1) <= step)
+            ++phase;
+        return phase;
+    }
+
+    // Those of a phase that has begun, as a run that was killed left them, or made by the draft as it is.
+    std::vector<ScoredText> own_texts(int phase) {
+        const auto is_there = [&] {
+            std::error_code ignored;
+            if (!std::filesystem::exists(files_.own_texts(), ignored)) return false;
+            const model::Checkpoint file = model::Checkpoint::open_file(files_.own_texts());
+            return spec::text_of(file, "description") == std::to_string(phase);
+        };
+        ScoredTexts own;
+        if (from_writer(session_, writes() && is_there()) == 1) {
+            in_agreement(session_, [&] {
+                if (writes())
+                    own = spec::scored_texts(model::Checkpoint::open_file(files_.own_texts()),
+                                             files_.own_texts().string(), begun_.config.vocab_size);
+            });
+            share_all(session_, own.learned);
+            return own.learned;
+        }
+        in_agreement(session_, [&] {
+            if (writes()) files_.write_current_draft(begun_, options_.layers, trainer_->parameters(stored_type()));
+        });
+        sample_own_texts(phase, own.learned);
+        const auto models = open_models(session_, target_alone(options_.models.target), {});
+        score_all(session_, *models, scorer_options(vocab_size_), own.learned, options_.quiet);
+        in_agreement(session_, [&] {
+            own.description = std::to_string(phase);
+            if (writes()) write_tensors(files_.own_texts(), spec::to_tensors(own));
+        });
+        return own.learned;
+    }
+
+    ModelOptions target_alone(const std::string& directory) const {
+        ModelOptions alone = options_.models;
+        alone.target = directory;
+        alone.drafts.clear();
+        alone.quiet = true;
+        return alone;
+    }
+
+    // At temperature 1, behind the prompts that are learned.
+    void sample_own_texts(int phase, std::vector<ScoredText>& own) {
+        const auto models =
+            open_models(session_, target_alone(files_.current_draft()), {.batch_size = options_.batch_size});
+        std::vector<spec::Request> requests;
+        for (std::size_t i = 0; writes() && i < texts_.learned.size(); ++i) {
+            const ScoredText& text = texts_.learned[i];
+            spec::Request& request = requests.emplace_back();
+            request.prompt.assign(text.tokens.begin(), text.tokens.begin() + text.n_prompt);
+            request.max_new_tokens = description_.at("max_new_tokens");
+            request.sequence_key = i;
+            request.sampling.temperature = 1;
+            request.sampling.seed = options_.plan.seed + static_cast<std::uint64_t>(phase);
+        }
+        const auto continued = continue_all(session_, *models, requests, options_.quiet);
+        in_agreement(session_, [&] {
+            for (std::size_t i = 0; i < requests.size(); ++i)
+                add_text(requests[i].prompt, continued[i], own);
+        });
+        say(fmt::format("{} of the draft's own, at step {}", counted(own.size(), "text"), progress_.step));
+    }
+
+    // ---- the trainer and its state ----
 
     void load_trainer(const RankDevice& device, int threads) {
         TrainerOptions options;
@@ -289,9 +344,11 @@ class Distillation {
         options.weight_decay = options_.weight_decay;
         options.max_gradient_norm = options_.max_gradient_norm;
         options.timeout_seconds = session_.timeout_seconds();
+        const int max_new_tokens = description_.at("max_new_tokens"); // of texts of the draft's own, too
         for (const auto* texts : {&texts_.learned, &texts_.held_out})
             for (const ScoredText& text : *texts)
-                options.max_tokens = std::max(options.max_tokens, static_cast<int>(text.tokens.size()));
+                options.max_tokens = std::max({options.max_tokens, static_cast<int>(text.tokens.size()),
+                                               options_.own_texts > 0 ? text.n_prompt + max_new_tokens : 0});
         refuse_if(options.max_tokens > begun_.config.max_positions,
                   fmt::format("{}: its context of {} is shorter than the texts' {}; give a smaller --max-context",
                               begun_.name, counted(begun_.config.max_positions, "position"), options.max_tokens));
@@ -303,7 +360,7 @@ class Distillation {
     }
 
     // The state of an earlier run, where this one goes on.
-    void broadcast_progress() {
+    void restore() {
         std::error_code ignored;
         const bool goes_on =
             from_writer(session_, options_.resume && std::filesystem::exists(files_.state(), ignored)) == 1;
@@ -337,6 +394,7 @@ class Distillation {
                 {"bfloat16", options_.half},
                 {"evaluate_every", plan.evaluate_every},
                 {"patience", plan.patience},
+                {"own_texts", options_.own_texts},
                 {"seed", plan.seed}};
     }
 
@@ -374,7 +432,7 @@ class Distillation {
                 greedy.speedup, greedy.drafted));
             return json;
         };
-        Json json = {{"command", "distill"}, {"settings", settings()}, {"texts", Json::parse(texts_.description)}};
+        Json json = {{"command", "distill"}, {"settings", settings()}, {"texts", description_}};
         json["before"] = figures(before);
         json["after"] = figures(after);
         json["costs"] = Json::parse(spec::to_json(costs));
@@ -388,7 +446,8 @@ class Distillation {
     DistillFiles files_;
     OpenedModel begun_; // what the draft is made of
     int vocab_size_ = 0;
-    ScoredTexts texts_; // on all ranks
+    ScoredTexts texts_; // on all ranks, but for the description
+    Json description_;  // of them, on all ranks
     std::unique_ptr<Trainer> trainer_;
     TrainingProgress progress_;
 };

@@ -69,10 +69,10 @@ void DistillFiles::prepare(bool resume) const {
     fs::create_directories(directory_ / "training");
 }
 
-void DistillFiles::write_model_files(const OpenedModel& begun, int layers) const {
+void DistillFiles::write_small_files(const OpenedModel& begun, int layers, const fs::path& to) {
     for (const char* name : kSmallFiles)
         if (fs::exists(begun.path / name) && std::string(name) != "config.json")
-            fs::copy_file(begun.path / name, directory_ / name, fs::copy_options::overwrite_existing);
+            fs::copy_file(begun.path / name, to / name, fs::copy_options::overwrite_existing);
     nlohmann::json fields = model::read_object(begun.path / "config.json");
     bool has_number = false;
     for (const char* name : {"num_hidden_layers", "n_layer", "num_layers", "n_layers"})
@@ -84,8 +84,8 @@ void DistillFiles::write_model_files(const OpenedModel& begun, int layers) const
         if (layers > 0 && fields.contains(name) && fields[name].is_array() &&
             fields[name].size() > static_cast<std::size_t>(layers))
             fields[name].erase(fields[name].begin() + layers, fields[name].end());
-    replace_file(directory_ / "config.json", fields.dump(2) + "\n");
-    const model::ModelConfig written = model::read_config(directory_), &config = begun.config;
+    replace_file(to / "config.json", fields.dump(2) + "\n");
+    const model::ModelConfig written = model::read_config(to), &config = begun.config;
     if (written.n_layers != config.n_layers || written.windows != config.windows ||
         written.layer_ropes != config.layer_ropes || written.experts.dense_layers != config.experts.dense_layers ||
         (layers > 0 && !has_number))
@@ -93,8 +93,19 @@ void DistillFiles::write_model_files(const OpenedModel& begun, int layers) const
                                              begun.name, counted(layers, "layer")));
 }
 
+void DistillFiles::write_model_files(const OpenedModel& begun, int layers) const {
+    write_small_files(begun, layers, directory_);
+}
+
 void DistillFiles::write_weights(std::span<const model::TensorBytes> tensors) const {
     write_tensors(directory_ / "model.safetensors", tensors);
+}
+
+void DistillFiles::write_current_draft(const OpenedModel& begun, int layers,
+                                       std::span<const model::TensorBytes> tensors) const {
+    fs::create_directories(current_draft());
+    write_small_files(begun, layers, current_draft());
+    write_tensors(current_draft() / "model.safetensors", tensors);
 }
 
 } // namespace entrodraft::launch

@@ -22,6 +22,8 @@ class DistillFiles {
     void prepare(bool resume) const;
 
     std::filesystem::path texts() const { return directory_ / "training/texts.safetensors"; }
+    std::filesystem::path own_texts() const { return directory_ / "training/own_texts.safetensors"; }
+    std::filesystem::path current_draft() const { return directory_ / "training/draft"; }
     std::filesystem::path state() const { return directory_ / "training/state.safetensors"; }
     std::string report() const { return directory_ / "distill.json"; }
 
@@ -29,8 +31,12 @@ class DistillFiles {
     // std::runtime_error where the config of such a draft is not read again as that of `begun`.
     void write_model_files(const OpenedModel& begun, int layers) const;
     void write_weights(std::span<const model::TensorBytes> tensors) const;
+    // A checkpoint of its own, of a draft in training.
+    void write_current_draft(const OpenedModel& begun, int layers, std::span<const model::TensorBytes> tensors) const;
 
   private:
+    static void write_small_files(const OpenedModel& begun, int layers, const std::filesystem::path& to);
+
     std::filesystem::path directory_;
 };
 

@@ -116,14 +116,13 @@ int TrainingProgress::since_best() const {
     return evaluations.empty() ? 0 : static_cast<int>(&evaluations.back() - best());
 }
 
-TrainingEnd train(Trainer& trainer, const TrainingPlan& plan, std::span<const ScoredText> learned,
-                  std::span<const ScoredText> held_out, dist::Communicator& ranks, TrainingProgress& progress,
-                  const TrainingCallbacks& callbacks, const volatile int& stop_signal) {
+TrainingEnd train(Trainer& trainer, const TrainingPlan& plan, const TrainingPhase& phase, dist::Communicator& ranks,
+                  TrainingProgress& progress, const TrainingCallbacks& callbacks, const volatile int& stop_signal) {
     TrainingRun run(trainer, plan, ranks);
     double loss = 0;
     int steps = 0; // since the last evaluation
     const auto evaluate = [&] {
-        Evaluation made = run.evaluate(held_out);
+        Evaluation made = run.evaluate(phase.held_out);
         made.step = progress.step;
         made.training_loss = steps > 0 ? loss / steps : 0;
         loss = steps = 0;
@@ -131,13 +130,13 @@ TrainingEnd train(Trainer& trainer, const TrainingPlan& plan, std::span<const Sc
         callbacks.on_evaluation(progress, progress.since_best() == 0);
     };
     if (progress.evaluations.empty()) evaluate();
-    while (progress.step < plan.steps) {
+    while (progress.step < phase.end) {
         if (progress.since_best() >= plan.patience) return TrainingEnd::converged;
         if (run.is_any(stop_signal != 0)) return TrainingEnd::interrupted;
-        loss += run.step(learned, progress.step++);
+        loss += run.step(phase.learned, progress.step++);
         ++steps;
         callbacks.on_step(progress);
-        if (progress.step % plan.evaluate_every == 0 || progress.step == plan.steps) evaluate();
+        if (progress.step % plan.evaluate_every == 0 || progress.step == phase.end) evaluate();
     }
     return TrainingEnd::finished;
 }

@@ -61,10 +61,16 @@ struct TrainingCallbacks {
 
 enum class TrainingEnd { finished, converged, interrupted };
 
-// From `progress` on, which it keeps up to date. Ends where `stop_signal` is set on any rank. Collective over the
-// ranks.
-TrainingEnd train(model::torch::Trainer& trainer, const TrainingPlan& plan, std::span<const ScoredText> learned,
-                  std::span<const ScoredText> held_out, dist::Communicator& ranks, TrainingProgress& progress,
-                  const TrainingCallbacks& callbacks, const volatile int& stop_signal);
+// What texts there are to learn and to measure on, the same on all ranks, and up to which step of the plan.
+struct TrainingPhase {
+    std::span<const ScoredText> learned, held_out;
+    int end = 0;
+};
+
+// From `progress` on, which it keeps up to date, to the end of the phase, where it evaluates. Ends where `stop_signal`
+// is set on any rank. Collective over the ranks.
+TrainingEnd train(model::torch::Trainer& trainer, const TrainingPlan& plan, const TrainingPhase& phase,
+                  dist::Communicator& ranks, TrainingProgress& progress, const TrainingCallbacks& callbacks,
+                  const volatile int& stop_signal);
 
 } // namespace entrodraft::spec

@@ -45,21 +45,24 @@ def report(output):
     return json.loads((output / "distill.json").read_text(encoding="utf-8"))
 
 
-def kill_and_resume(whole, scratch, rng):
-    """As many deaths as it takes, each at a moment of its own."""
-    output, deaths = scratch / "killed", 0
-    command = [BINARY, "distill", *OPTIONS, *DRAFT, *TRAINING, "--output", str(output)]
+def kill_and_resume(scratch, rng):
+    """Each death at a moment of its own, of a run that learns texts of the draft's own as well."""
+    whole, output, deaths = scratch / "undisturbed", scratch / "killed", 0
+    options = ["distill", *OPTIONS, *DRAFT, *TRAINING, "--own-texts", "2", "--patience", "9", "--output"]
+    must(*options, whole)
+    command = [BINARY, *options, str(output)]
     while True:
         process = subprocess.Popen(command + ["--resume"] * output.exists(), stderr=subprocess.PIPE, text=True)
         time.sleep(rng.uniform(0.2, 4))
-        if deaths == 4 or process.poll() is not None:
+        if deaths == 6 or process.poll() is not None:
             _, messages = process.communicate()
             assert process.returncode == 0, messages
             break
         process.send_signal(signal.SIGKILL)
         process.communicate()
         deaths += 1
-    for file in ("model.safetensors", "config.json", "training/texts.safetensors", "training/state.safetensors"):
+    for file in ("model.safetensors", "config.json", "training/texts.safetensors", "training/own_texts.safetensors",
+                 "training/state.safetensors"):
         assert (output / file).read_bytes() == (whole / file).read_bytes(), f"{file} differs after {deaths} deaths"
     assert report(output)["evaluations"] == report(whole)["evaluations"]
     return deaths
@@ -127,7 +130,7 @@ def main():
 
     seed = int(os.environ.get("SEED", random.randrange(1 << 30)))
     print("seed", seed)
-    print("deaths:", kill_and_resume(whole, scratch, random.Random(seed)))
+    print("deaths:", kill_and_resume(scratch, random.Random(seed)))
     subprocess.run(["rm", "-r", scratch], check=True)
 
 

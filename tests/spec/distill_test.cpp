@@ -233,7 +233,7 @@ ScriptedRun run_script(const TrainingPlan& plan, std::vector<double> overlaps, c
     run.progress = std::move(progress);
     dist::SelfComm self;
     const volatile int signal = stop_signal;
-    run.end = train(trainer, plan, texts.learned, texts.held_out, self, run.progress,
+    run.end = train(trainer, plan, {texts.learned, texts.held_out, plan.steps}, self, run.progress,
                     {[](const TrainingProgress&) {},
                      [&](const TrainingProgress&, bool is_best) { run.were_best.push_back(is_best); }},
                     signal);
