@@ -10,6 +10,7 @@
 #include "launch/failure.h"
 #include "launch/io/progress.h"
 #include "launch/load/launch_check.h"
+#include "launch/pair_engine.h"
 #include "launch/replaced_file.h"
 #include "launch/signals.h"
 
