@@ -118,6 +118,8 @@ TensorWeights::TensorWeights(StoredTensors& stored, const ModelConfig& config, c
     const auto read_experts = [&](const LayerNames& of_layer, int number, TensorLayer& to) {
         const MatrixSource router = router_source(config, of_layer);
         to.router = {make_matrix(stored, {&router}, numbers.dtype(at::kFloat)), {}};
+        bytes_per_pass += to.router.weight.nbytes();
+        operations_per_row += 2.0 * static_cast<double>(to.router.weight.numel());
         if (!of_layer.router_correction.weight.empty()) {
             const at::Tensor correction = stored.vector(of_layer.router_correction.weight, at::kCPU).contiguous();
             const float* first = correction.const_data_ptr<float>();
