@@ -63,12 +63,15 @@ void declare_training(OptionSet& set, DistillOptions& options) {
 
 void declare(OptionSet& set, DistillOptions& options) {
     declare_measured_models(set, options.models, "checkpoint of the draft to train further");
-    set.add("layers", "N", options.layers, at_least(1),
-            "in place of --draft: begin with the target's own first N layers");
+    set.add("layers", "N", options.layers, at_least(1), "in place of --draft: begin with the target's first N layers");
+    set.add(
+        "hidden", "H", options.hidden_size, at_least(8),
+        "with --layers: begin with random weights, in the target's family, so wide; other sizes follow in proportion");
     set.check([&options](const ParsedOptions& given) {
         refuse_if(options.models.drafts.size() > 1, "--draft is given more than once; distil one draft at a time");
         refuse_if(options.models.drafts.empty() != given.given("layers"),
                   "name --draft DIR, the draft to train, or --layers N of the target");
+        given.refuse_without_effect("hidden", given.given("layers"), "without --layers");
         given.refuse_without_effect("random-weights", false, "here: a target of random weights has nothing to teach");
         options.models.needs_same_vocabulary = "distill";
     });

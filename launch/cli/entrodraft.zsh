@@ -249,7 +249,8 @@ _entrodraft() {
             '--threads=[threads of each rank \[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks\]]:N: ' \
             '--max-context=[positions kept for a sequence, prompt and text \[all that the target has\]]:N: ' \
             '--collective-timeout=[how long a rank waits for the others, or works on one step, before the job ends \[300\]]:SECONDS: ' \
-            '--layers=[in place of --draft: begin with the target'\''s own first N layers \[0\]]:N: ' \
+            '--layers=[in place of --draft: begin with the target'\''s first N layers \[0\]]:N: ' \
+            '--hidden=[with --layers: begin with random weights, in the target'\''s family, so wide; other sizes follow in proportion \[0\]]:H: ' \
             '--output=[the trained draft, as transformers and this program load it]:DIR:_path_files -/' \
             '--resume[go on with the run that --output holds, with the same options]' \
             '--input=[JSON lines of prompts, as for generate: the target continues each, and the draft learns what it had there]:FILE|-:_files' \

@@ -274,7 +274,8 @@ struct TuneOptions {
 
 struct DistillOptions {
     ModelOptions models; // of drafts the one that is trained, or none
-    int layers = 0;      // of the target, which the draft is made of; 0: it is a checkpoint of its own
+    int layers = 0;      // of the draft, which is made of the target's first ones; 0: it is a checkpoint of its own
+    int hidden_size = 0; // of a draft of so many layers whose weights begin random; 0: they are the target's
     std::string input;   // prompts; empty: of `texts`, or resumed
     std::string output;  // directory
     std::string texts;   // scored texts of an earlier run; empty: made of the input

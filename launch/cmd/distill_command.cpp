@@ -13,6 +13,7 @@
 #include "launch/pair_engine.h"
 #include "launch/replaced_file.h"
 #include "launch/signals.h"
+#include "model/families/names.h"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -74,18 +75,32 @@ class Distillation {
         in_agreement(session, [&] {
             if (const std::string why = model::torch::why_missing(); !why.empty())
                 throw BadOption("distill trains with libtorch: " + why);
-            if (writes()) files_.prepare(options.resume);
             const bool is_target = options.layers > 0;
             begun_ = is_target ? open_model("target", options.models.target)
                                : open_model("draft", options.models.drafts.front());
-            if (is_target) keep_first_layers(begun_, options.layers);
             const model::ModelConfig& config = begun_.config;
+            refuse_if(
+                options.layers > config.n_layers && options.hidden_size == 0,
+                fmt::format("--layers {}: {} has {}", options.layers, begun_.name, counted(config.n_layers, "layer")));
             refuse_if(config.has_encoder() || config.is_draft_head(),
                       begun_.name + ": models with encoders and draft heads are not distilled");
+            refuse_if(options.hidden_size > 0 && config.experts.n_experts > 0,
+                      "--hidden: " + begun_.name +
+                          " has experts, whose shape the draft is not to have; give a --draft");
             refuse_if(config.quantization || !std::filesystem::is_regular_file(begun_.path / "config.json"),
                       begun_.name + " holds quantised weights or GGUF; name the checkpoint that they were made of");
             if (const std::string what = model::what_needs_cpu(config); !what.empty())
                 throw BadOption(begun_.name + ": a model with " + what + " cannot be trained");
+            if (!writes()) return;
+            files_.prepare(options.resume);
+            files_.write_model_files(begun_, shape());
+        });
+        in_agreement(session, [&] {
+            begun_.config = files_.draft_config(shape());
+            if (options.hidden_size > 0)
+                begun_.checkpoint = model::random_checkpoint(begun_.config, options.plan.seed);
+            else if (options.layers > 0)
+                begun_.checkpoint = first_layers(begun_, options.layers);
         });
     }
 
@@ -108,9 +123,6 @@ class Distillation {
         const int threads = check_launch(session_, options_.models.threads, true);
         in_agreement(session_, [&] { load_trainer(device, threads); });
         restore();
-        in_agreement(session_, [&] {
-            if (writes()) files_.write_model_files(begun_, options_.layers);
-        });
         StatusLine line(options_.quiet || !writes());
         spec::TrainingCallbacks callbacks;
         callbacks.on_step = [&](const TrainingProgress& progress) {
@@ -160,6 +172,7 @@ class Distillation {
   private:
     static constexpr int kMaxDrafted = 8; // of drafts whose costs are measured
 
+    DraftShape shape() const { return {options_.layers, options_.hidden_size}; }
     bool writes() const { return session_.world_rank() == 0; }
     void say(const std::string& line) const {
         if (writes() && !options_.quiet) log_line(line);
@@ -292,7 +305,7 @@ class Distillation {
             return own.learned;
         }
         in_agreement(session_, [&] {
-            if (writes()) files_.write_current_draft(begun_, options_.layers, trainer_->parameters(stored_type()));
+            if (writes()) files_.write_current_draft(trainer_->parameters(stored_type()));
         });
         sample_own_texts(phase, own.learned);
         const auto models = open_models(session_, target_alone(options_.models.target), {});
@@ -382,8 +395,9 @@ class Distillation {
     // What must stay as it is for a run to go on.
     Json settings() const {
         const spec::TrainingPlan& plan = options_.plan;
-        return {{"draft", options_.layers > 0 ? fmt::format("{} layers of {}", options_.layers, options_.models.target)
-                                              : options_.models.drafts.front()},
+        return {{"draft", options_.layers > 0 ? options_.models.target : options_.models.drafts.front()},
+                {"layers", options_.layers},
+                {"hidden", options_.hidden_size},
                 {"loss", to_string(options_.loss)},
                 {"steps", plan.steps},
                 {"warmup_steps", plan.warmup_steps},
@@ -421,7 +435,7 @@ class Distillation {
 
     void write_report(const spec::Costs& costs) const {
         const Evaluation &before = progress_.evaluations.front(), &after = *progress_.best();
-        const auto figures = [&](const Evaluation& made) {
+        const auto figures = [&](const char* when, const Evaluation& made) {
             Json json = to_json(made);
             const ExpectedSpeedup sampled = expected_speedup(made.overlap, costs),
                                   greedy = expected_speedup(made.agreement, costs);
@@ -429,13 +443,12 @@ class Distillation {
             say(fmt::format(
                 "{}: sum min(p, q) {:.4f}, greedy agreement {:.4f}; expected speed-up {:.2f} at temperature "
                 "1 (drafts of {}), {:.2f} greedily (of {})",
-                &made == &after ? "after" : "before", made.overlap, made.agreement, sampled.speedup, sampled.drafted,
-                greedy.speedup, greedy.drafted));
+                when, made.overlap, made.agreement, sampled.speedup, sampled.drafted, greedy.speedup, greedy.drafted));
             return json;
         };
         Json json = {{"command", "distill"}, {"settings", settings()}, {"texts", description_}};
-        json["before"] = figures(before);
-        json["after"] = figures(after);
+        json["before"] = figures("before", before);
+        json["after"] = figures("after", after);
         json["costs"] = Json::parse(spec::to_json(costs));
         for (const Evaluation& each : progress_.evaluations)
             json["evaluations"].push_back(to_json(each));

@@ -3,14 +3,15 @@
 
 #include "launch/counted.h"
 #include "launch/failure.h"
-#include "launch/io/json_line.h"
 #include "launch/model_directory.h"
 #include "launch/replaced_file.h"
 #include "model/checkpoint/json_file.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdlib>
 #include <fmt/format.h>
-#include <stdexcept>
+#include <initializer_list>
 
 namespace entrodraft::launch {
 
@@ -27,6 +28,8 @@ void write_tensors(const fs::path& file, std::span<const model::TensorBytes> ten
 
 namespace {
 
+using Fields = nlohmann::json;
+
 // Of a tensor's name the first number, which is its layer's; -1: there is none.
 int layer_in(const std::string& name) {
     for (std::size_t begin = 0; begin < name.size();) {
@@ -39,24 +42,50 @@ int layer_in(const std::string& name) {
     return -1;
 }
 
+// Those of the names that the config has, whatever a family calls it.
+void set_fields(Fields& fields, std::initializer_list<const char*> names, int value) {
+    for (const char* name : names)
+        if (fields.contains(name) && fields[name].is_number()) fields[name] = value;
+}
+
+void set_layers(Fields& fields, int layers) {
+    set_fields(fields, {"num_hidden_layers", "n_layer", "num_layers", "n_layers"}, layers);
+    for (const char* name : {"layer_types", "mlp_layer_types", "no_rope_layers"}) // one for each layer
+        if (fields.contains(name) && fields[name].is_array() && fields[name].size() > static_cast<std::size_t>(layers))
+            fields[name].erase(fields[name].begin() + layers, fields[name].end());
+}
+
+// Heads are as wide as they were, or, where their width follows from the model's, about so; as many share a KV head.
+void set_hidden_size(Fields& fields, const model::ModelConfig& config, int hidden_size) {
+    int head_dim = config.head_dim;
+    if (!fields.contains("head_dim") || !fields["head_dim"].is_number()) {
+        const int wanted = head_dim;
+        head_dim = hidden_size;
+        for (int dim = 2; dim <= hidden_size; dim += 2)
+            if (hidden_size % dim == 0 && std::abs(dim - wanted) < std::abs(head_dim - wanted)) head_dim = dim;
+    }
+    const int n_heads = std::max(1, hidden_size / head_dim), group = config.n_heads / config.n_kv_heads;
+    const int n_kv_heads = n_heads % group == 0 ? n_heads / group : n_heads;
+    const double ratio = static_cast<double>(hidden_size) / config.hidden_size;
+    const int inner = std::max(8, static_cast<int>(std::lround(config.intermediate_size * ratio / 8)) * 8);
+    set_fields(fields, {"hidden_size", "n_embd", "d_model", "word_embed_proj_dim"}, hidden_size);
+    set_fields(fields, {"num_attention_heads", "n_head", "n_heads"}, n_heads);
+    set_fields(fields, {"num_key_value_heads"}, n_kv_heads);
+    set_fields(fields, {"intermediate_size", "ffn_dim", "n_inner"}, inner);
+}
+
+void copy_small_files(const fs::path& from, const fs::path& to) {
+    for (const char* name : kSmallFiles)
+        if (fs::exists(from / name)) fs::copy_file(from / name, to / name, fs::copy_options::overwrite_existing);
+}
+
 } // namespace
 
-void keep_first_layers(OpenedModel& opened, int layers) {
-    model::ModelConfig& config = opened.config;
-    refuse_if(layers > config.n_layers,
-              fmt::format("--layers {}: the target has {}", layers, counted(config.n_layers, "layer")));
-    config.n_layers = layers;
-    const auto cut = [&](auto& of_layers) {
-        of_layers.resize(std::min(of_layers.size(), static_cast<std::size_t>(layers)));
-    };
-    cut(config.windows);
-    cut(config.layer_ropes);
-    std::erase_if(config.experts.dense_layers, [&](int layer) { return layer >= layers; });
-    const model::Checkpoint whole = *opened.checkpoint;
+model::Checkpoint first_layers(const OpenedModel& opened, int layers) {
     std::vector<model::Checkpoint::Part> parts;
-    for (const auto& [name, tensor] : whole.tensors())
-        if (layer_in(name) < layers) parts.push_back({name, &whole, name});
-    opened.checkpoint = model::Checkpoint::composed(opened.path, parts);
+    for (const auto& [name, tensor] : opened.checkpoint->tensors())
+        if (layer_in(name) < layers) parts.push_back({name, &*opened.checkpoint, name});
+    return model::Checkpoint::composed(opened.path, parts);
 }
 
 void DistillFiles::prepare(bool resume) const {
@@ -69,42 +98,30 @@ void DistillFiles::prepare(bool resume) const {
     fs::create_directories(directory_ / "training");
 }
 
-void DistillFiles::write_small_files(const OpenedModel& begun, int layers, const fs::path& to) {
-    for (const char* name : kSmallFiles)
-        if (fs::exists(begun.path / name) && std::string(name) != "config.json")
-            fs::copy_file(begun.path / name, to / name, fs::copy_options::overwrite_existing);
-    nlohmann::json fields = model::read_object(begun.path / "config.json");
-    bool has_number = false;
-    for (const char* name : {"num_hidden_layers", "n_layer", "num_layers", "n_layers"})
-        if (layers > 0 && fields.contains(name)) {
-            fields[name] = layers;
-            has_number = true;
-        }
-    for (const char* name : {"layer_types", "mlp_layer_types", "no_rope_layers"}) // by layer
-        if (layers > 0 && fields.contains(name) && fields[name].is_array() &&
-            fields[name].size() > static_cast<std::size_t>(layers))
-            fields[name].erase(fields[name].begin() + layers, fields[name].end());
-    replace_file(to / "config.json", fields.dump(2) + "\n");
-    const model::ModelConfig written = model::read_config(to), &config = begun.config;
-    if (written.n_layers != config.n_layers || written.windows != config.windows ||
-        written.layer_ropes != config.layer_ropes || written.experts.dense_layers != config.experts.dense_layers ||
-        (layers > 0 && !has_number))
-        throw std::runtime_error(fmt::format("{}: a config of {} cannot be made of this one; give a --draft",
-                                             begun.name, counted(layers, "layer")));
+void DistillFiles::write_model_files(const OpenedModel& source, const DraftShape& shape) const {
+    Fields fields = model::read_object(source.path / "config.json");
+    if (shape.layers > 0) set_layers(fields, shape.layers);
+    if (shape.hidden_size > 0) set_hidden_size(fields, source.config, shape.hidden_size);
+    copy_small_files(source.path, directory_);
+    replace_file(directory_ / "config.json", fields.dump(2) + "\n");
 }
 
-void DistillFiles::write_model_files(const OpenedModel& begun, int layers) const {
-    write_small_files(begun, layers, directory_);
+model::ModelConfig DistillFiles::draft_config(const DraftShape& shape) const {
+    model::ModelConfig config = model::read_config(directory_);
+    if ((shape.layers > 0 && config.n_layers != shape.layers) ||
+        (shape.hidden_size > 0 && config.hidden_size != shape.hidden_size))
+        throw BadOption(fmt::format("a config of {} cannot be made of the target's, of the family {}; give a --draft",
+                                    counted(shape.layers, "layer"), config.family));
+    return config;
 }
 
 void DistillFiles::write_weights(std::span<const model::TensorBytes> tensors) const {
     write_tensors(directory_ / "model.safetensors", tensors);
 }
 
-void DistillFiles::write_current_draft(const OpenedModel& begun, int layers,
-                                       std::span<const model::TensorBytes> tensors) const {
+void DistillFiles::write_current_draft(std::span<const model::TensorBytes> tensors) const {
     fs::create_directories(current_draft());
-    write_small_files(begun, layers, current_draft());
+    copy_small_files(directory_, current_draft());
     write_tensors(current_draft() / "model.safetensors", tensors);
 }
 

@@ -14,6 +14,11 @@
 
 namespace entrodraft::launch {
 
+// As --layers and --hidden say; 0: as in the source.
+struct DraftShape {
+    int layers = 0, hidden_size = 0;
+};
+
 class DistillFiles {
   public:
     explicit DistillFiles(std::filesystem::path directory) : directory_(std::move(directory)) {}
@@ -27,23 +32,22 @@ class DistillFiles {
     std::filesystem::path state() const { return directory_ / "training/state.safetensors"; }
     std::string report() const { return directory_ / "distill.json"; }
 
-    // The small files of the checkpoint that the draft began with, which has so many layers, 0: all. Throws
-    // std::runtime_error where the config of such a draft is not read again as that of `begun`.
-    void write_model_files(const OpenedModel& begun, int layers) const;
+    // The small files of the checkpoint that the draft is made of, its config for a draft of that shape.
+    void write_model_files(const OpenedModel& source, const DraftShape& shape) const;
+    // Of a draft that was written so. Throws BadFile, BadOption where its config does not say that shape. Local.
+    model::ModelConfig draft_config(const DraftShape& shape) const;
     void write_weights(std::span<const model::TensorBytes> tensors) const;
     // A checkpoint of its own, of a draft in training.
-    void write_current_draft(const OpenedModel& begun, int layers, std::span<const model::TensorBytes> tensors) const;
+    void write_current_draft(std::span<const model::TensorBytes> tensors) const;
 
   private:
-    static void write_small_files(const OpenedModel& begun, int layers, const std::filesystem::path& to);
-
     std::filesystem::path directory_;
 };
 
 // Whole, or not at all. Throws std::runtime_error. Local.
 void write_tensors(const std::filesystem::path& file, std::span<const model::TensorBytes> tensors);
 
-// Makes of a model its first layers. Throws BadOption where it has fewer. Local.
-void keep_first_layers(OpenedModel& opened, int layers);
+// The tensors of the first layers. Local.
+model::Checkpoint first_layers(const OpenedModel& opened, int layers);
 
 } // namespace entrodraft::launch

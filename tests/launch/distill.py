@@ -128,6 +128,13 @@ def main():
     plain, drafted = first_greedy_mismatch(layers)
     assert plain == drafted
 
+    fresh = scratch / "fresh"
+    must("distill", *OPTIONS[:2], "--layers", "1", "--hidden", "64", *TRAINING, "--learning-rate", "3e-3", "--threads", "1",
+         "--texts", texts, "--output", fresh)
+    figures = report(fresh)
+    assert figures["after"]["overlap"] > figures["before"]["overlap"] + 0.03, figures
+    print("transformers, of a fresh draft:", transformers_loads(fresh))
+
     seed = int(os.environ.get("SEED", random.randrange(1 << 30)))
     print("seed", seed)
     print("deaths:", kill_and_resume(scratch, random.Random(seed)))
