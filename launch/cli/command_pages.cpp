@@ -98,9 +98,9 @@ itself is not in the file.
          "train a draft on what the target has at each place of its texts",
          {"entrodraft distill --target DIR (--draft DIR | --layers N) --input FILE|- --output DIR [options]"},
          R"(The target continues the prompts, reads its texts again and keeps its most likely tokens of each
-place. The draft learns these by AdamW, on all ranks; on held-out prompts its loss, its
-sum min(p, q) (the share of drafted tokens that is accepted at temperature 1) and its greedy
-agreement are measured. --output holds the best draft so far, a report (distill.json), and in
+place. The draft learns these by AdamW, on all ranks; what share of drafted tokens is accepted is
+measured on held-out prompts: in sampled texts sum min(p, q), in greedy ones the agreement of the
+most likely tokens. --output holds the best draft so far, a report (distill.json), and in
 training/ the texts and what --resume goes on from: on one rank to the same weights bit for bit.
 Needs a build with -DENTRODRAFT_TORCH=ON.
 )",

@@ -33,15 +33,12 @@ using spec::TrainingProgress;
 constexpr const char* kProgress = "progress"; // of the training, in its state
 
 Json to_json(const Evaluation& made) {
-    return {{"step", made.step},
-            {"training_loss", made.training_loss},
-            {"loss", made.loss},
-            {"overlap", made.overlap},
-            {"greedy_agreement", made.agreement}};
+    return {{"step", made.step},       {"training_loss", made.training_loss}, {"loss", made.loss},
+            {"overlap", made.overlap}, {"greedy_agreement", made.agreement},  {"acceptance", made.acceptance}};
 }
 Evaluation evaluation_of(const Json& json) {
-    return {json.at("step"), json.at("training_loss"), json.at("loss"), json.at("overlap"),
-            json.at("greedy_agreement")};
+    return {json.at("step"),    json.at("training_loss"),    json.at("loss"),
+            json.at("overlap"), json.at("greedy_agreement"), json.at("acceptance")};
 }
 
 // The speed-up over plain decoding that drafts of the best length give where each token is accepted with probability
@@ -242,7 +239,7 @@ class Distillation {
         const auto continued = continue_all(session_, *models, requests, options_.quiet);
         in_agreement(session_, [&] {
             for (std::size_t i = 0; i < requests.size(); ++i)
-                add_text(requests[i].prompt, continued[i], is_held_out[i] ? texts_.held_out : texts_.learned);
+                add_text(requests[i], continued[i], is_held_out[i] ? texts_.held_out : texts_.learned);
             if (writes()) require_both(options_.input);
         });
         score_all(session_, *models, scorer_options(vocab_size), texts_.learned, options_.quiet);
@@ -265,12 +262,13 @@ class Distillation {
         });
     }
 
-    static void add_text(const std::vector<spec::TokenId>& prompt, const std::vector<spec::TokenId>& continued,
+    static void add_text(const spec::Request& request, const std::vector<spec::TokenId>& continued,
                          std::vector<ScoredText>& texts) {
-        if (prompt.empty() || continued.empty()) return; // nothing to learn
+        if (request.prompt.empty() || continued.empty()) return; // nothing to learn
         ScoredText& text = texts.emplace_back();
-        text.tokens = prompt;
-        text.n_prompt = static_cast<int>(prompt.size());
+        text.tokens = request.prompt;
+        text.n_prompt = static_cast<int>(text.tokens.size());
+        text.temperature = static_cast<float>(request.sampling.temperature);
         text.tokens.insert(text.tokens.end(), continued.begin(), continued.end());
     }
 
@@ -342,7 +340,7 @@ class Distillation {
         const auto continued = continue_all(session_, *models, requests, options_.quiet);
         in_agreement(session_, [&] {
             for (std::size_t i = 0; i < requests.size(); ++i)
-                add_text(requests[i].prompt, continued[i], own);
+                add_text(requests[i], continued[i], own);
         });
         say(fmt::format("{} of the draft's own, at step {}", counted(own.size(), "text"), progress_.step));
     }

@@ -31,6 +31,7 @@ std::string to_string(DistillLoss loss); // "forward-kl", ...
 struct ScoredText {
     std::vector<TokenId> tokens;
     int n_prompt = 1;                 // tokens, at least one; the others are learned
+    float temperature = 0;            // that the others were sampled at
     int n_top = 0;                    // most likely tokens of each place
     std::vector<TokenId> top_tokens;  // [places()][n_top], the most likely first
     std::vector<float> top_log_probs; // [places()][n_top]

@@ -17,7 +17,8 @@ using model::TokenId;
 namespace {
 
 // Names of tensors. head: of each text its tokens, those of the prompt, n_top, and whether it is held out.
-constexpr const char *kHead = "texts", *kDescription = "description", *kTokens = "tokens";
+constexpr const char *kHead = "texts", *kDescription = "description", *kTokens = "tokens",
+                     *kTemperatures = "temperatures";
 constexpr std::int64_t kHeadNumbers = 4;
 
 template <typename T> constexpr const char* kType = "I32";
@@ -76,6 +77,7 @@ void check(const ScoredText& text, const std::string& name, int vocab_size) {
     for (const auto* numbers : {&text.top_log_probs, &text.rest_log_prob})
         for (const float number : *numbers)
             if (!(number <= 1e-3F)) throw BadFile(name + ": a logarithm of a probability is above 0");
+    if (!(text.temperature >= 0)) throw BadFile(name + ": a temperature is below 0");
     for (const float mass : text.rest_mass)
         if (!(mass >= 0 && mass <= 1)) throw BadFile(name + ": a mass is outside 0 to 1");
 }
@@ -96,14 +98,17 @@ std::string text_of(const model::Checkpoint& file, const std::string& name) {
 
 std::vector<TensorBytes> to_tensors(const ScoredTexts& texts) {
     std::vector<std::int32_t> heads;
+    std::vector<float> temperatures;
     std::vector<const ScoredText*> all;
     for (const bool is_held_out : {false, true})
         for (const ScoredText& text : is_held_out ? texts.held_out : texts.learned) {
             all.push_back(&text);
+            temperatures.push_back(text.temperature);
             for (const int number : {static_cast<int>(text.tokens.size()), text.n_prompt, text.n_top, int{is_held_out}})
                 heads.push_back(number);
         }
-    std::vector<TensorBytes> tensors = {text_tensor(kDescription, texts.description), tensor(kHead, heads)};
+    std::vector<TensorBytes> tensors = {text_tensor(kDescription, texts.description), tensor(kHead, heads),
+                                        tensor(kTemperatures, temperatures)};
     const auto add = [&](const std::string& name, auto member) {
         auto column = all.front()->*member;
         column.clear();
@@ -123,8 +128,8 @@ ScoredTexts scored_texts(const model::Checkpoint& file, const std::string& name,
     Column<std::int32_t> heads(file, name, kHead);
     Column<TokenId> tokens(file, name, kTokens), top_tokens(file, name, "top_tokens"),
         rest_token(file, name, "rest_token");
-    Column<float> top_log_probs(file, name, "top_log_probs"), rest_mass(file, name, "rest_mass"),
-        rest_log_prob(file, name, "rest_log_prob");
+    Column<float> temperatures(file, name, kTemperatures), top_log_probs(file, name, "top_log_probs"),
+        rest_mass(file, name, "rest_mass"), rest_log_prob(file, name, "rest_log_prob");
     while (heads.left() > 0) {
         const std::vector<std::int32_t> head = heads.take(kHeadNumbers);
         if (head[1] < 1 || head[1] >= head[0] || head[2] < 1 || head[2] > vocab_size || head[3] < 0 || head[3] > 1)
@@ -133,6 +138,7 @@ ScoredTexts scored_texts(const model::Checkpoint& file, const std::string& name,
         ScoredText& text = (head[3] != 0 ? texts.held_out : texts.learned).emplace_back();
         text.n_prompt = head[1];
         text.n_top = head[2];
+        text.temperature = temperatures.take(1).front();
         text.tokens = tokens.take(static_cast<std::size_t>(head[0]));
         const auto places = static_cast<std::size_t>(text.places()), n_top = static_cast<std::size_t>(text.n_top);
         text.top_tokens = top_tokens.take(places * n_top);

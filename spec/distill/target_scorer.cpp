@@ -120,6 +120,7 @@ void broadcast(ScoredText& text, dist::Communicator& ranks, dist::Deadline deadl
     ranks.broadcast(sizes, sizeof sizes, 0, deadline);
     text.n_prompt = static_cast<int>(sizes[1]);
     text.n_top = static_cast<int>(sizes[2]);
+    ranks.broadcast(&text.temperature, sizeof text.temperature, 0, deadline);
     broadcast_column(text.tokens, static_cast<std::size_t>(sizes[0]), ranks, deadline);
     const std::size_t places = text.n_top == 0 ? 0 : static_cast<std::size_t>(text.places()); // 0: not scored yet
     broadcast_column(text.top_tokens, places * static_cast<std::size_t>(text.n_top), ranks, deadline);

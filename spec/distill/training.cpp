@@ -7,7 +7,6 @@
 #include <array>
 #include <cmath>
 #include <numbers>
-#include <numeric>
 
 namespace entrodraft::spec {
 
@@ -22,9 +21,23 @@ class TrainingRun {
         : trainer_(trainer), plan_(plan), ranks_(ranks) {}
 
     Evaluation evaluate(std::span<const ScoredText> held_out) {
-        const TrainingSums sums = summed(trainer_.measure(own(held_out, all_of(held_out.size()))));
-        const auto places = static_cast<double>(sums.places);
-        return {0, 0, sums.loss / places, sums.overlap / places, sums.agreement / places};
+        const auto measure = [&](bool is_greedy) {
+            std::vector<std::size_t> numbers;
+            for (std::size_t i = 0; i < held_out.size(); ++i)
+                if ((held_out[i].temperature == 0) == is_greedy) numbers.push_back(i);
+            return summed(trainer_.measure(own(held_out, numbers)));
+        };
+        const TrainingSums greedy = measure(true), sampled = measure(false);
+        const auto places = static_cast<double>(greedy.places + sampled.places);
+        const auto share = [&](double TrainingSums::*of, const TrainingSums& some) {
+            return some.places > 0 ? some.*of / static_cast<double>(some.places) : (greedy.*of + sampled.*of) / places;
+        };
+        Evaluation made;
+        made.loss = (greedy.loss + sampled.loss) / places;
+        made.overlap = share(&TrainingSums::overlap, sampled);
+        made.agreement = share(&TrainingSums::agreement, greedy);
+        made.acceptance = (greedy.agreement + sampled.overlap) / places;
+        return made;
     }
 
     // The mean loss before the step.
@@ -47,12 +60,6 @@ class TrainingRun {
     bool is_any(bool mine) { return sum_of(mine ? 1 : 0) > 0; }
 
   private:
-    static std::vector<std::size_t> all_of(std::size_t n) {
-        std::vector<std::size_t> all(n);
-        std::iota(all.begin(), all.end(), std::size_t{0});
-        return all;
-    }
-
     // This rank's of these texts.
     std::vector<const ScoredText*> own(std::span<const ScoredText> texts, const std::vector<std::size_t>& numbers) {
         std::vector<const ScoredText*> mine;
@@ -108,7 +115,7 @@ std::vector<std::size_t> texts_of_step(const TrainingPlan& plan, std::size_t n_t
 }
 
 const Evaluation* TrainingProgress::best() const {
-    const auto found = std::ranges::max_element(evaluations, {}, &Evaluation::overlap);
+    const auto found = std::ranges::max_element(evaluations, {}, &Evaluation::acceptance);
     return found == evaluations.end() ? nullptr : &*found;
 }
 

@@ -39,8 +39,9 @@ struct Evaluation {
     int step = 0;
     double training_loss = 0; // of the steps since the one before
     double loss = 0;
-    double overlap = 0;   // sum min(p, q)
-    double agreement = 0; // greedy
+    double overlap = 0;    // sum min(p, q), of sampled texts, or of all where none is
+    double agreement = 0;  // of the most likely tokens, of greedy texts, or of all where none is
+    double acceptance = 0; // of drafted tokens: the first in sampled texts, the second in greedy ones
 };
 
 // What a training goes on from, beside the trainer's own state.
@@ -48,7 +49,7 @@ struct TrainingProgress {
     int step = 0; // done
     std::vector<Evaluation> evaluations;
 
-    // The evaluation with the greatest overlap, the first of equal ones; none before the first.
+    // The evaluation with the greatest acceptance, the first of equal ones; none before the first.
     const Evaluation* best() const;
     int since_best() const; // evaluations
 };

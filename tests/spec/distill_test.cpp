@@ -125,6 +125,7 @@ ScoredTexts some_texts() {
         text.tokens = varied_tokens(4 + i, 50, i);
         text.n_prompt = 1 + i % 3;
         text.n_top = 2;
+        text.temperature = 0.5F * static_cast<float>(i);
         for (int place = 0; place < text.places(); ++place) {
             for (int k = 0; k < 2; ++k) {
                 text.top_tokens.push_back((i + place + k) % 50);
@@ -194,7 +195,9 @@ class ScriptedTrainer final : public model::torch::Trainer {
     explicit ScriptedTrainer(std::vector<double> overlaps) : overlaps_(std::move(overlaps)) {}
     TrainingSums measure(std::span<const ScoredText* const> texts) override {
         const auto n = static_cast<std::int64_t>(texts.size());
-        return {n, 0, overlaps_.at(measured_++) * static_cast<double>(n), 0};
+        if (n == 0) return {};
+        const double overlap = overlaps_.at(measured_++) * static_cast<double>(n);
+        return {n, 0, overlap, overlap + static_cast<double>(n)};
     }
     TrainingSums add_gradients(std::span<const ScoredText* const> texts, double weight) override {
         for (const ScoredText* text : texts) {
@@ -262,12 +265,23 @@ TEST(DistillTraining, EndsWhereNothingGetsBetterAndGoesOnWhereItWas) {
 
     TrainingProgress half;
     half.step = 20;
-    half.evaluations = {{0, 0, 0, 0.5, 0}, {10, 0, 0, 0.6, 0}, {20, 0, 0, 0.55, 0}};
+    half.evaluations = {{0, 0, 0, 0, 0, 0.5}, {10, 0, 0, 0, 0, 0.6}, {20, 0, 0, 0, 0, 0.55}};
     const ScriptedRun resumed = run_script(plan, {0.7, 0.65}, texts, half);
     EXPECT_EQ(resumed.end, TrainingEnd::finished);
     EXPECT_TRUE(std::equal(resumed.learned.begin(), resumed.learned.end(), whole.learned.begin() + 60));
     EXPECT_EQ(resumed.progress.evaluations.size(), 5U);
     EXPECT_EQ(run_script(plan, {}, texts, half, 15).end, TrainingEnd::interrupted);
+}
+
+TEST(DistillTraining, GreedyTextsAreMeasuredByAgreementAndSampledOnesByOverlap) {
+    ScoredTexts texts = some_texts();
+    texts.held_out = {texts.learned[0], texts.learned[1], texts.learned[1]}; // of which the first is greedy
+    TrainingPlan plan;
+    plan.steps = 1;
+    const Evaluation first = run_script(plan, {0.25, 0.5, 0.25, 0.5}, texts).progress.evaluations.front();
+    EXPECT_DOUBLE_EQ(first.agreement, 1.25);
+    EXPECT_DOUBLE_EQ(first.overlap, 0.5);
+    EXPECT_DOUBLE_EQ(first.acceptance, (1.25 + 2 * 0.5) / 3);
 }
 
 } // namespace distill_test
