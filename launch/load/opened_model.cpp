@@ -1,6 +1,7 @@
 // Opening checkpoint directories: see opened_model.h.
 #include "launch/load/opened_model.h"
 
+#include "launch/cli/options.h"
 #include "launch/counted.h"
 #include "launch/failure.h"
 #include "launch/model_directory.h"
@@ -110,6 +111,16 @@ std::string why_no_source(const OpenedModel& target, const OpenedModel& draft) {
                        draft.name, draft.config.encoder.vocab_size, target.name, target.config.encoder.vocab_size);
 }
 
+// Those of the target, all (0) or the first.
+model::ModelConfig layers_that_draft(const OpenedModel& target, const std::string& draft, int n_layers) {
+    if (target.config.has_encoder())
+        throw BadOption(fmt::format("--draft {}: {} has an encoder, and such models do not draft for themselves", draft,
+                                    target.name));
+    if (n_layers > target.config.n_layers)
+        throw BadOption(fmt::format("--draft {}: {} has {} layers", draft, target.name, target.config.n_layers));
+    return n_layers > 0 ? model::first_layers(target.config, n_layers) : target.config;
+}
+
 OpenedPair open_pair(const std::string& target, const std::vector<std::string>& drafts,
                      std::optional<std::uint64_t> random_weights, const std::string& head) {
     OpenedPair pair;
@@ -121,6 +132,10 @@ OpenedPair open_pair(const std::string& target, const std::vector<std::string>& 
     }
     const Vocabulary of_target = vocabulary_of(pair.target);
     for (const std::string& name : drafts) {
+        if (const auto self = self_draft_of(name)) {
+            pair.self_draft = layers_that_draft(pair.target, name, self->n_layers);
+            continue;
+        }
         const Vocabulary of_draft =
             vocabulary_of(pair.drafts.emplace_back(open_model("--draft", name, random_weights)));
         if (const auto why = why_no_pair(of_target, of_draft)) throw BadOption(*why);

@@ -52,8 +52,9 @@ struct OpenedHead {
 struct OpenedPair {
     OpenedModel target;
     std::optional<OpenedHead> head;
-    std::vector<OpenedModel> drafts; // the largest first
-    std::vector<std::string> doubts; // a line for each draft that may be none of this target
+    std::vector<OpenedModel> drafts;              // the largest first
+    std::optional<model::ModelConfig> self_draft; // in place of them: of the target's layers that draft
+    std::vector<std::string> doubts;              // a line for each draft that may be none of this target
 };
 
 // The target, then the drafts.

@@ -245,7 +245,7 @@ class ChainDrafter final : public Drafter {
     bool keeps_logits_on_device() const override { return slots_.size() == 1 && source_->device() != nullptr; }
     void begin_sequence(int slot, const Request& request) override {
         source_->begin_sequence(slot);
-        source_->take_source(slot, request.source);
+        source_->take_request(slot, request);
         of(slot).chooser.begin_sequence(request, setting_.limits.eos_tokens);
     }
     std::vector<int> hidden_layers() const override { return source_->hidden_layers(); }
@@ -285,6 +285,7 @@ void ChainDrafter::propose_together(std::span<const DraftTask> tasks) {
     going_.clear();
     for (const DraftTask& task : tasks) {
         Slot& slot = of(task.slot);
+        source_->begin_round(task.slot, task.tokens.size());
         slot.phase.begin(task, source_->context_of(task.slot), setting_.limits, slot.chooser);
         slot.share = 0;
         going_.push_back(&task);

@@ -139,6 +139,19 @@ inline constexpr std::size_t kNoContext = std::size_t{1} << 40; // of what reads
 // Local.
 int begin_draft(const DraftTask& task, std::size_t context);
 
+// What of a text the cache of a draft model keeps, and so what its passes read: the first `sinks` positions and the
+// last `positions` (Xiao et al. 2023: StreamingLLM), which drop old ones some at a time, between rounds. Keys stay
+// rotated by their own positions.
+struct DraftWindow {
+    int positions = 0; // 0: all of the text
+    int sinks = 4;
+    static constexpr int kMaxSinks = 64;
+
+    bool is_on() const { return positions > 0; }
+    int slack() const { return positions / 8; } // by which it grows before it drops any
+    int max_kept() const { return sinks + positions + slack() + model::Decoder::kMaxRows; } // with what is drafted
+};
+
 // ---- drafters made of sources and of other drafters ----
 
 // What all of them need. The clock outlives them.
@@ -212,6 +225,7 @@ inline constexpr const char* kTreeNames = "expected-gain[:DEPTH:TOP_K], eagle2[:
 // What drafters are made of, whichever need it. All that it points to outlives them.
 struct DrafterParts : DraftSetting {
     std::vector<model::Decoder*> models = {};           // of `model`: several are a cascade, the largest first
+    DraftWindow window = {};                            // of `model` with one model
     DeviceVerifier* device = nullptr;                   // of the GPU that the models are on; null: of CPUs
     const HeadModules* head = nullptr;                  // of `head`
     std::optional<TreeOptions> tree = {};               // of `head`, or of `model` with one model; none: chains

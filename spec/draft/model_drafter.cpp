@@ -3,6 +3,7 @@
 #include "spec/draft/model_drafter.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace entrodraft::spec {
 
@@ -16,8 +17,9 @@ bool is_further(const model::RowNoise& noise, const model::RowNoise& of_row, std
 
 } // namespace
 
-ModelTexts::ModelTexts(model::Decoder& model, int n_slots, int vocab, DeviceVerifier* device)
-    : model_(model), device_(device), vocab_(vocab), cached_(static_cast<std::size_t>(n_slots)),
+ModelTexts::ModelTexts(model::Decoder& model, int n_slots, int vocab, DeviceVerifier* device, const DraftWindow& window)
+    : model_(model), device_(device), vocab_(vocab), window_(window), cached_(static_cast<std::size_t>(n_slots)),
+      dropped_(cached_.size()), settled_(cached_.size()), prompt_sizes_(cached_.size()),
       unread_sources_(cached_.size()), ahead_(cached_.size()), nodes_(cached_.size()) {}
 
 void ModelTexts::begin_sequence(int slot) {
@@ -25,10 +27,12 @@ void ModelTexts::begin_sequence(int slot) {
     nodes_[static_cast<std::size_t>(slot)].clear();
     model_.cache().truncate(slot, 0);
     cached(slot).clear();
+    dropped_[static_cast<std::size_t>(slot)] = settled_[static_cast<std::size_t>(slot)] = 0;
 }
 
-void ModelTexts::take_source(int slot, std::span<const TokenId> source) {
-    if (model_.max_source() > 0) unread_sources_[static_cast<std::size_t>(slot)] = source;
+void ModelTexts::take_request(int slot, const Request& request) {
+    prompt_sizes_[static_cast<std::size_t>(slot)] = request.prompt.size();
+    if (model_.max_source() > 0) unread_sources_[static_cast<std::size_t>(slot)] = request.source;
 }
 
 void ModelTexts::encode(int slot) {
@@ -39,11 +43,12 @@ void ModelTexts::encode(int slot) {
 
 void ModelTexts::prefill(int slot, std::span<const TokenId> prompt) {
     encode(slot);
-    if (prompt.empty()) return;
+    if (prompt.empty() || (window_.is_on() && prompt.size() < prompt_sizes_[static_cast<std::size_t>(slot)])) return;
+    slide(slot, prompt);
     const std::size_t end = std::min(prompt.size() - 1, context());
     const auto chunk = static_cast<std::size_t>(model_.max_prompt_rows());
     while (cached(slot).size() < end)
-        read(slot, prompt.first(std::min(end, (cached(slot).size() / chunk + 1) * chunk)), true);
+        read(slot, prompt.first(std::min(end, (cached(slot).size() / chunk + 1) * chunk)), !window_.is_on());
 }
 
 void ModelTexts::share(int from, int to, std::size_t length) {
@@ -68,7 +73,7 @@ void ModelTexts::keep_branch(const TextEnd& text) {
     std::vector<TokenId>& held = cached(text.slot);
     std::vector<TreeNode>& nodes = nodes_[static_cast<std::size_t>(text.slot)];
     if (nodes.empty()) return;
-    const auto length = static_cast<int>(held.size());
+    const int length = n_kept(text.slot);
     std::vector<int> path;
     if (text.tokens.size() >= held.size() && std::equal(held.begin(), held.end(), text.tokens.begin()))
         for (int i = 0, parent = -1; i < static_cast<int>(nodes.size()) && held.size() < text.tokens.size(); ++i) {
@@ -91,9 +96,37 @@ void ModelTexts::forget(const TextEnd& text) {
     if (!std::equal(held.begin(), held.end(),
                     text.tokens.begin())) // compares as bytes: quick where nothing was rejected
         held.erase(std::mismatch(held.begin(), held.end(), text.tokens.begin()).first, held.end());
-    if (held.size() < before)
+    if (held.size() == before) return;
+    std::size_t& dropped = dropped_[static_cast<std::size_t>(text.slot)];
+    if (dropped > 0 && held.size() < static_cast<std::size_t>(window_.sinks) + dropped) { // it never is, in a run
+        held.resize(std::min(held.size(), static_cast<std::size_t>(window_.sinks)));
+        dropped = 0;
+    }
+    if (dropped == 0)
         held.resize(static_cast<std::size_t>(model_.cache().reach(text.slot, static_cast<int>(held.size()))));
-    if (held.size() < before) model_.cache().truncate(text.slot, static_cast<int>(held.size()));
+    model_.cache().truncate(text.slot, n_kept(text.slot));
+}
+
+// Drops what is older than the window behind this text, if that is more than its slack. Where it has all passed the
+// cache's end, only the sinks stay, or are read, and the text goes on at the window.
+void ModelTexts::slide(int slot, std::span<const TokenId> text) {
+    const auto sinks = static_cast<std::size_t>(window_.sinks), size = static_cast<std::size_t>(window_.positions);
+    std::size_t& dropped = dropped_[static_cast<std::size_t>(slot)];
+    if (!window_.is_on() || text.size() <= sinks + dropped + size + static_cast<std::size_t>(window_.slack())) return;
+    std::vector<TokenId>& held = cached(slot);
+    const std::size_t first = text.size() - size; // of the window
+    if (held.size() > first) {
+        std::vector<int> path(held.size() - first);
+        std::iota(path.begin(), path.end(), static_cast<int>(first - dropped - sinks));
+        model_.keep(slot, window_.sinks, path);
+    } else {
+        held.resize(std::min(held.size(), sinks));
+        dropped = 0;
+        model_.cache().truncate(slot, n_kept(slot));
+        if (held.size() < sinks) read(slot, text.first(sinks), false);
+        held.assign(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(first));
+    }
+    dropped = first - sinks;
 }
 
 // Rows of the pass: tokens from the end of the slot's cache to the last.
@@ -165,6 +198,8 @@ SourceLogits ModelTexts::rows_after(std::span<const TextEnd> texts, model::Logit
     for (const TextEnd& text : texts) {
         encode(text.slot);
         forget(text);
+        slide(text.slot,
+              text.tokens.first(std::min(text.tokens.size(), settled_[static_cast<std::size_t>(text.slot)])));
     }
     make_room(texts);
     rows_.clear();
@@ -230,7 +265,7 @@ void ModelTexts::drop_tree_ahead() {
         const auto parent = std::ranges::find(tree_ahead_.asked, node.parent);
         asked.push_back({node.token, node.parent < 0 ? -1 : static_cast<int>(parent - tree_ahead_.asked.begin())});
     }
-    model_.keep(tree_ahead_.slot, static_cast<int>(cached(tree_ahead_.slot).size()), tree_ahead_.asked);
+    model_.keep(tree_ahead_.slot, n_kept(tree_ahead_.slot), tree_ahead_.asked);
     nodes = std::move(asked);
     tree_ahead_ = {};
 }
@@ -251,14 +286,11 @@ std::unique_ptr<LogitSource> make_model_source(model::Decoder& decoder, int voca
 namespace {
 
 std::unique_ptr<Drafter> make_model_drafter(const DrafterParts& parts) {
-    if (parts.tree)
-        return make_tree_drafter(
-            std::make_unique<ModelTexts>(*parts.models.at(0), parts.n_slots, parts.limits.vocab_size, parts.device),
-            *parts.tree, parts);
     const auto source = [&](std::size_t level) {
         return std::make_unique<ModelTexts>(*parts.models.at(level), parts.n_slots, parts.limits.vocab_size,
-                                            parts.device);
+                                            parts.device, parts.window);
     };
+    if (parts.tree) return make_tree_drafter(source(0), *parts.tree, parts);
     std::size_t level = parts.models.size() - 1;
     auto of_smallest = static_cast<const DraftSetting&>(parts);
     of_smallest.takes_turns = parts.takes_turns || level > 0;
