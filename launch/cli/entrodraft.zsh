@@ -38,7 +38,7 @@ _entrodraft() {
             '--help[show this and exit; -h likewise]' \
             '--config=[read '\''option = value'\'' lines; the command line goes first]:FILE:_files' \
             '--target=[checkpoint whose text is wanted: a directory, or the name of a model in the Hugging Face cache; also -m, --model]:DIR:_path_files -/' \
-            '*--draft=[smaller checkpoint with the same vocabulary that proposes; several, the largest first: a cascade, each drafts for the one before it; none: plain decoding; also -md, --draft-model, --model-draft]:DIR:_path_files -/' \
+            '*--draft=[smaller checkpoint with the same vocabulary that proposes; several, the largest first: a cascade, each drafts for the one before it; self, with a --draft-window, or self:layers=N: the target, or its first N layers; none: plain decoding; also -md, --draft-model, --model-draft]:DIR:_path_files -/' \
             '--random-weights=[weights made up where they are used, the same on any number of any devices: the directories of target and draft need hold config.json alone. For measurements: the text means nothing]:SEED: ' \
             '--device=[what computes: auto, cpu, cuda, xpu (with --backend torch); gpu is cuda. auto: GPUs, where every rank sees one, which hold the models and compute three rows as another implementation does; else, and with --backend torch, the CPU]:DEVICE:(auto cpu cuda xpu)' \
             '--backend=[native, torch: this program'\''s kernels, or libtorch (builds with -DENTRODRAFT_TORCH=ON), with which a text may depend on what is batched with it \[native\]]:NAME:(native torch)' \

@@ -39,12 +39,14 @@ struct Draft {
     std::vector<float> probabilities;  // of each token in the raw distribution; NaN where not computed
     std::span<const float> q;          // [tokens.size()][vocab] adjusted distributions; empty where none is drawn from
     DraftEnd end = DraftEnd::none;
-    int passes = 0;             // of the model that drafts for the target, but for those hidden behind its passes
-    int further_rows = 0;       // of these passes, beyond one each
-    DraftedAhead ahead;         // for this phase
-    double seconds = 0;         // of the phase, but for entropy_seconds
-    double entropy_seconds = 0; // on entropy and stop decision, beyond the sums that the head's pass keeps
-    std::vector<Stats> levels;  // of a cascade: what its models did among themselves, the largest first
+    int passes = 0;              // of the model that drafts for the target, but for those hidden behind its passes
+    int further_rows = 0;        // of these passes, beyond one each
+    DraftedAhead ahead;          // for this phase
+    double seconds = 0;          // of the phase, but for entropy_seconds
+    int caught_up = 0;           // tokens of the text that were read before the first pass, ...
+    double catch_up_seconds = 0; // ... which are not among `seconds`
+    double entropy_seconds = 0;  // on entropy and stop decision, beyond the sums that the head's pass keeps
+    std::vector<Stats> levels;   // of a cascade: what its models did among themselves, the largest first
 
     void clear();
     // One more token, behind those there are, or after `parent`.
@@ -100,6 +102,8 @@ class Drafter {
     // The prompt, or as much of it as the target reads next: reads all but the last of these tokens that it has not
     // read yet, so that the first round does not pay for them. Nothing by default.
     virtual void prefill(int /*slot*/, std::span<const TokenId> /*prompt*/) {}
+    // Whether the prompt may be left to the first round that drafts, which says whether that is worth its time.
+    virtual bool reads_late() const { return false; }
     // The sequence in the slot has ended. Nothing by default.
     virtual void end_sequence(int /*slot*/) {}
 

@@ -44,11 +44,31 @@ void ModelTexts::encode(int slot) {
 void ModelTexts::prefill(int slot, std::span<const TokenId> prompt) {
     encode(slot);
     if (prompt.empty() || (window_.is_on() && prompt.size() < prompt_sizes_[static_cast<std::size_t>(slot)])) return;
+    forget({slot, prompt, 1});
     slide(slot, prompt);
     const std::size_t end = std::min(prompt.size() - 1, context());
     const auto chunk = static_cast<std::size_t>(model_.max_prompt_rows());
-    while (cached(slot).size() < end)
-        read(slot, prompt.first(std::min(end, (cached(slot).size() / chunk + 1) * chunk)), !window_.is_on());
+    const auto max_rows = static_cast<std::size_t>(model_.max_rows());
+    for (std::size_t from = cached(slot).size(); from < end; from = cached(slot).size()) {
+        const bool is_chunk =
+            from % chunk == 0 && !window_.is_on(); // where a text goes on elsewhere, up to the next one
+        const std::size_t to = std::min(end, (from / chunk + 1) * chunk);
+        read(slot, prompt.first(is_chunk ? to : std::min(to, from + max_rows)), is_chunk);
+    }
+}
+
+bool ModelTexts::catch_up(int slot, std::span<const TokenId> tokens) {
+    constexpr std::size_t kAtOnce = 2048;
+    const std::size_t left = unread(slot, tokens);
+    const bool is_all = window_.is_on() || left <= kAtOnce;
+    prefill(slot, is_all ? tokens : tokens.first(tokens.size() - left + kAtOnce));
+    return is_all;
+}
+
+std::size_t ModelTexts::unread(int slot, std::span<const TokenId> tokens) const {
+    const std::size_t held = cached_[static_cast<std::size_t>(slot)].size();
+    const std::size_t unread = tokens.size() - 1 - std::min(held, tokens.size() - 1);
+    return window_.is_on() ? std::min(unread, static_cast<std::size_t>(window_.sinks + window_.positions)) : unread;
 }
 
 void ModelTexts::share(int from, int to, std::size_t length) {

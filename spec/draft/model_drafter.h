@@ -32,6 +32,9 @@ class ModelTexts final : public TreeSource {
     void take_request(int slot, const Request& request) override;
     // With a window the prompt is read when all of it is there, what the window has of it.
     void prefill(int slot, std::span<const TokenId> prompt) override;
+    bool reads_late() const override { return true; }
+    bool catch_up(int slot, std::span<const TokenId> tokens) override;
+    std::size_t unread(int slot, std::span<const TokenId> tokens) const override;
     void begin_round(int slot, std::size_t n_tokens) override { settled_[static_cast<std::size_t>(slot)] = n_tokens; }
     // Slot `to` becomes the first `length` tokens of slot `from`, which must have read them; see KvCache::share.
     void share(int from, int to, std::size_t length);

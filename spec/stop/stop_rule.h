@@ -150,6 +150,8 @@ struct RoundFeedback {
     BatchLoad batch_load = {}; // of the target's pass
     int rows = 0;              // of this sequence in it; 0: drafted + 1
     int emitted = 0;           // tokens, also off a tree's best path; 0: accepted + 1
+    int caught_up = 0;         // tokens of the text that the draft read before its passes, and how long that took
+    double catch_up_seconds = 0;
 };
 
 // The drafting phase so far.
@@ -158,6 +160,8 @@ struct Drafting {
     double passes = 0;       // draft passes
     double further_rows = 0; // of these, beyond one each
     bool asked = false;      // whether there was anything to draft in this round
+    int unread = 0;          // tokens of the text that the draft would have to read first, beyond the last ones
+    int left = 0;            // tokens that the text may still have
     BatchLoad batch_load;    // of the target's pass to come
 
     int drafted() const { return static_cast<int>(tokens.size()); }                    // t
@@ -231,6 +235,11 @@ class StopRule {
     void begin_round();
     // Of the pass to come, as far as is known; it holds until it is set again. Local.
     void set_batch_load(const BatchLoad& batch_load) { drafting_.batch_load = batch_load; }
+    // Before a round's first pass: what the draft has not read of the text, and how long that may still grow. Local.
+    void set_text(int unread, int left) {
+        drafting_.unread = unread;
+        drafting_.left = left;
+    }
     // Whether another draft pass is worth its time; to be asked before each. Only rules that weigh costs ever say no.
     // Local.
     bool wants_another(const PassCost& cost = {});

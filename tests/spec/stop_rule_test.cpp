@@ -464,6 +464,76 @@ TEST(ExpectedGain, TimesADraftPassBeforeItJudgesIt) {
     EXPECT_GT(drafted, 5);
 }
 
+// A replica whose rule learns costs: a draft pass takes 0.1 seconds, one of the target 1, and 0.1 more a further row.
+struct MeasuredGain {
+    GainModel model{{.max_rows = 16, .draft_to_target_cost = 0.1, .costs = {}}};
+    StopRule rule{options_of("expected-gain"), &model};
+
+    // Seconds that the draft takes in a round of a text with so much left and unread, where all is accepted or nothing.
+    double round(bool accepted, int unread = 0, int left = 1000) {
+        rule.begin_round();
+        rule.set_text(unread, left);
+        int drafted = 0;
+        while (rule.end() == DraftEnd::none && rule.wants_another())
+            if (++drafted; rule.decide({1, 0.5F}) != StopDecision::go_on) break;
+        const double reading = drafted > 0 ? 0.01 * unread : 0;
+        rule.end_round({.drafted = drafted,
+                        .accepted = accepted ? drafted : 0,
+                        .draft_seconds = 0.1 * drafted,
+                        .target_seconds = 1 + 0.1 * drafted,
+                        .caught_up = drafted > 0 ? unread : 0,
+                        .catch_up_seconds = reading});
+        return reading + 0.1 * drafted;
+    }
+};
+
+TEST(ExpectedGain, ReadsAPromptWhereTheRestOfTheTextPaysForIt) {
+    MeasuredGain gain;
+    for (int i = 0; i < 200; ++i)
+        gain.round(true, i == 0 ? 100 : 0);
+    EXPECT_EQ(gain.round(true, 3000, 25), 0) << "30 seconds of reading for 25 of decoding";
+    EXPECT_GT(gain.round(true, 3000, 200), 30);
+    for (int i = 0; i < 100; ++i)
+        gain.model.learn_length(20, 200);
+    EXPECT_EQ(gain.round(true, 3000, 200), 0) << "texts end long before they must";
+}
+
+TEST(ExpectedGain, SpendsAHundredthOfTheRunOnDraftsThatBringNothing) {
+    for (const int prompt : {10, 1000}) {
+        MeasuredGain gain;
+        for (int i = 0; i < 100; ++i)
+            gain.round(false);
+        double drafting = 0;
+        constexpr int kTexts = 400, kRounds = 25;
+        for (int text = 0; text < kTexts; ++text) {
+            gain.rule.begin_sequence();
+            for (int i = 0; i < kRounds; ++i)
+                drafting += gain.round(false, prompt + i, kRounds - i);
+        }
+        EXPECT_LT(drafting, 0.012 * kTexts * kRounds) << prompt;
+        if (prompt == 10) {
+            EXPECT_GT(drafting, 0.002 * kTexts * kRounds) << "it is to notice when drafts become good";
+        }
+    }
+}
+
+TEST(ExpectedGain, OneSequenceOfABatchDraftsWhileNothingIsKnown) {
+    MeasuredGain gain;
+    StopRule other(options_of("expected-gain"), &gain.model);
+    const auto both_begin = [&] {
+        for (StopRule* rule : {&gain.rule, &other}) {
+            rule->begin_round();
+            rule->set_batch_load({1, 2});
+        }
+        const bool first = gain.rule.wants_another();
+        return std::pair(first, other.wants_another());
+    };
+    EXPECT_EQ(both_begin(), std::pair(true, false));
+    for (int i = 0; i < 8; ++i)
+        gain.round(true);
+    EXPECT_EQ(both_begin(), std::pair(true, true));
+}
+
 TEST(ExpectedGain, ComesBackWhenTokensStandAgain) {
     GainRule gain(0.05, {1, 1.02});
     for (int i = 0; i < 300; ++i)
