@@ -2,6 +2,7 @@
 #include "launch/model_directory.h"
 
 #include "launch/failure.h"
+#include "model/checkpoint/gguf_file.h"
 #include "model/checkpoint/json_file.h"
 
 #include <algorithm>
@@ -21,7 +22,7 @@ std::string variable(const char* name) {
 // Whether model/ opens files of this name.
 bool is_of_a_model(const std::string& file) {
     return std::count(kSmallFiles.begin(), kSmallFiles.end(), file) > 0 || file == "model.safetensors.index.json" ||
-           file.ends_with(".safetensors") || file.starts_with("pytorch_model");
+           file.ends_with(".safetensors") || file.ends_with(".gguf") || file.starts_with("pytorch_model");
 }
 
 } // namespace
@@ -30,7 +31,7 @@ std::string resolve_model_directory(const std::string& name, const std::string& 
                                     const model::HubEnvironment& environment) {
     std::error_code ignored; // what cannot be looked at is not there
     const std::string what = option + " " + name + ": ";
-    if (std::filesystem::is_directory(name, ignored)) return name;
+    if (std::filesystem::is_directory(name, ignored) || model::gguf_file_of(name)) return name;
     if (std::filesystem::exists(name, ignored))
         throw BadOption(what + "is not a directory; name the one that holds config.json, tokenizer and weights");
     if (!model::is_hub_name(name))
@@ -50,6 +51,7 @@ std::string resolve_model_directory(const std::string& name, const std::string& 
 
 std::string resolve_checkpoint_directory(const std::string& name, const std::string& option) {
     std::string directory = resolve_model_directory(name, option);
+    if (model::gguf_file_of(directory)) return directory;
     std::error_code ignored; // what is there and cannot be read is said by who reads it
     if (std::filesystem::status(std::filesystem::path(directory) / "config.json", ignored).type() ==
         std::filesystem::file_type::not_found)
@@ -67,6 +69,8 @@ std::string resolve_model_directory(const std::string& name, const std::string& 
 bool has_tokenizer_files(const std::filesystem::path& directory) {
     const auto names = {"tokenizer.json",  "vocab.json",  "merges.txt",
                         "tokenizer.model", "tekken.json", "qwen.tiktoken"};
+    if (const auto gguf = model::gguf_file_of(directory))
+        return model::open_gguf(*gguf).metadata.contains("tokenizer.ggml.model");
     return std::any_of(names.begin(), names.end(),
                        [&](const char* name) { return model::file_exists(directory / name); });
 }
@@ -78,6 +82,7 @@ std::vector<std::string> files_of_model(const std::string& name) {
     } catch (const BadOption&) { // said by who opens it
         return {};
     }
+    if (const auto gguf = model::gguf_file_of(directory)) return {gguf->string()};
     std::vector<std::string> files;
     std::error_code ignored;
     for (const auto& entry : std::filesystem::directory_iterator(directory, ignored))

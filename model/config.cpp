@@ -2,6 +2,7 @@
 #include "model/config.h"
 
 #include "model/checkpoint/bad_file.h"
+#include "model/checkpoint/gguf_model.h"
 #include "model/families/families.h"
 
 #include <algorithm>
@@ -191,7 +192,29 @@ ModelConfig read_config(const Json& json, const std::string& file) {
     return config;
 }
 
+namespace {
+
+ModelConfig read_gguf_config(const std::filesystem::path& path) {
+    const GgufFile file = open_gguf(path);
+    ModelConfig config = read_config(gguf_config(file), path.string());
+    GgufDifferences differences = gguf_differences(file);
+    config.rope.interleaved = differences.pairs_neighbours;
+    if (differences.norms_are_whole) config.norm_offset = 0;
+    if (differences.memory_bits > 0)
+        config.quantization = Quantization{.form = QuantizedForm::q8_0, .memory_bits = differences.memory_bits};
+    if (differences.pair_factors.empty()) return config;
+    const bool fits = differences.pair_factors.size() == static_cast<std::size_t>(config.rope.dims / 2);
+    if (!fits || std::ranges::any_of(differences.pair_factors, [](float factor) { return !(factor > 0); }))
+        throw BadFile(path.string() + ": tensor 'rope_freqs.weight' is not a number above 0 for each pair");
+    config.rope.scaling = RopeScaling::by_pair;
+    config.rope.pair_factors = std::move(differences.pair_factors);
+    return config;
+}
+
+} // namespace
+
 ModelConfig read_config(const std::filesystem::path& directory) {
+    if (const auto file = gguf_file_of(directory)) return read_gguf_config(*file);
     const auto path = directory / "config.json";
     ModelConfig config = read_config(read_object(path), path.string());
 

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "model/checkpoint/quantized.h"
+#include "model/token_id.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -90,7 +91,8 @@ std::size_t bytes_of(WeightType type);  // of a weight in memory, but for int4; 
 // for, or the wider range.
 WeightType activation_type(WeightType weights, WeightType stored);
 
-enum class RopeScaling { none, linear, dynamic, llama3, yarn };
+// by_pair: LongRoPE's short factors, and what files of GGUF have of llama3.
+enum class RopeScaling { none, linear, dynamic, llama3, yarn, by_pair };
 
 // Rotary positions, with the ways to stretch them (transformers' modeling_rope_utils).
 struct Rope {
@@ -105,6 +107,7 @@ struct Rope {
     bool truncate = true;                 // yarn
     double attention_factor = 1;          // of cosines and sines
     double score_factor = 1;              // yarn, of latent attention: of scores
+    std::vector<float> pair_factors = {}; // by_pair, [dims / 2]: each frequency is divided by its own
     bool interleaved = false;             // numbers 2 i and 2 i + 1 of a head are a pair; else i and i + dims / 2
     friend bool operator==(const Rope&, const Rope&) = default;
 };
@@ -129,6 +132,11 @@ struct ExpertsConfig {
     int shared_size = 0;                // intermediate_size of one more, which all rows go through; 0: there is none
     bool gated_shared = false;          // its output is multiplied by the sigmoid of a product of the row
     std::vector<int> dense_layers = {}; // which have an MLP instead, in order
+    bool has_router_bias = false, has_biases = false; // the second: of all matrices of experts
+    bool alternates = false; // rows of a tensor of gate and up: of gate and of up in turn; else one behind the other
+    // Where the limit is not 0, an expert makes of gate g, at most limit, and up u, within +-limit:
+    // (u + 1) g sigmoid(slope g).
+    float swiglu_limit = 0, swiglu_slope = 1;
 };
 
 // Latent attention (DeepSeek-V2): keys and values of all heads are made of one vector, of which alone the cache
@@ -200,6 +208,7 @@ struct ModelConfig {
     LatentConfig latent;
     LinearAttentionConfig linear;
     bool gated_attention = false; // what is attended is multiplied by the sigmoid of a product of the row
+    bool has_sinks = false;       // each head's softmax has one more score, a weight of the layer, without a value
 
     Positions positions = Positions::rotary;
     Rope rope, local_rope;
@@ -220,7 +229,7 @@ struct ModelConfig {
     EncoderConfig encoder;
     bool is_encoder = false; // encoder_of() a model: rows see all of their source, and there are no logits
     FusionConfig fusion;
-    int head_size = 0; // outputs of a draft head that knows fewer tokens than it reads; 0: vocab_size
+    std::vector<TokenId> output_tokens; // of a draft head that knows fewer than it reads: those; empty: all
     bool tied_embeddings = false;
     WeightType stored_type = WeightType::float32; // what the config says the file holds
     std::optional<Quantization> quantization;     // of matrices of the layers, all or some
@@ -259,7 +268,7 @@ struct ModelConfig {
     bool has_embedding() const { return fusion.kind != Fusion::features && (!is_encoder || encoder.own_embedding); }
     bool has_head() const { return !is_encoder && !tied_embeddings; } // a matrix of its own
     bool is_draft_head() const { return fusion.kind != Fusion::none; }
-    int n_outputs() const { return head_size > 0 ? head_size : vocab_size; }
+    int n_outputs() const { return output_tokens.empty() ? vocab_size : static_cast<int>(output_tokens.size()); }
     int window(int layer) const { return windows.empty() ? 0 : windows[static_cast<std::size_t>(layer)]; }
 };
 

@@ -12,18 +12,12 @@ dist::Slice vocab_slice(const ModelConfig& config, int tp_rank, int tp_size) {
     return shard_of(config, tp_rank, tp_size).vocab;
 }
 
-std::string what_needs_cpu(const ModelConfig& config, OtherDevice device) {
+std::string what_needs_cpu(const ModelConfig& config) {
     if (config.is_latent()) return "latent attention";
     if (config.n_linear_layers() > 0) return "linear attention";
+    if (config.has_sinks) return "attention sinks";
     if (config.gated_attention) return "a gate on what is attended";
     if (config.quantization) return "quantised weights";
-    if (device == OtherDevice::torch) return "";
-    if (config.positions == Positions::alibi && !config.scaled_alibi) return "ALiBi as BLOOM has it";
-    if (config.n_expert_layers() > 0) return "experts";
-    if (config.norm == Norm::layer && !config.norm_bias) return "LayerNorm without biases";
-    if (config.query_key_norm == QueryKeyNorm::row) return "queries and keys normed row by row";
-    if (config.rope.interleaved) return "rotary positions of neighbouring pairs";
-    if (!config.layer_ropes.empty()) return "rotary positions that differ by layer";
     return "";
 }
 

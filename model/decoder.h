@@ -75,6 +75,9 @@ struct PassResult {
     std::span<const NoisyToken> noisy; // as many; empty where there was no noise, or the logits are to be looked at
     // [hidden_layers.size()][rows.size()][hidden_size]; valid until the next pass.
     std::span<const float> hidden;
+    // Of a draft head, where an extension made the device go on by itself: its one hidden layer's states of the rows
+    // that the device made, [rows][hidden_size].
+    std::span<const float> loop_hidden = {};
 };
 
 // How GPUs sum what their shards make of a row. automatic: in rank order, by all-reduce where that adds so (two ranks),
@@ -101,8 +104,7 @@ dist::Slice vocab_slice(const ModelConfig& config, int tp_rank, int tp_size);
 
 // What a model has that only our CPU kernels compute so far, and neither GPU kernels nor torch, as "an encoder"; empty:
 // nothing. Local.
-enum class OtherDevice { gpu, torch };
-std::string what_needs_cpu(const ModelConfig& config, OtherDevice device);
+std::string what_needs_cpu(const ModelConfig& config);
 
 // Of linear attention, what a rank keeps of each slot; no layers: the model has none. Local.
 RecurrentStates::Shape recurrent_shape(const ModelConfig& config, const RankShard& shard, int tree_positions);
@@ -133,7 +135,7 @@ class Decoder {
     const ModelConfig& config() const { return config_; }
     KvCache& cache() { return *cache_; }
     // This rank's token ids: logits[.][i] belongs to token local_vocab().begin + i. Of a draft head that knows fewer
-    // tokens, places in its own list of them.
+    // tokens, places in ModelConfig::output_tokens.
     dist::Slice local_vocab() const { return shard_.outputs; }
     virtual std::size_t weight_bytes() const = 0; // read by a pass of one row on this rank
     virtual double

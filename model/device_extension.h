@@ -22,7 +22,9 @@ inline constexpr int kMaxLoopRows = 128;
 // The rows that a loop has made, the pass's own first.
 struct LoopState {
     int n_rows;
-    int max_rows; // set by the host
+    int max_rows;  // set by the host
+    int first_row; // of the last pass
+    int unused;
     struct Row {
         DeviceLogitStats stats;
         DeviceNoisy noisy;
@@ -40,6 +42,7 @@ struct DeviceLoop {
     const DeviceLogitStats* stats = nullptr; // [1], of the last row
     const DeviceNoisy* noisy = nullptr;      // [1]; null: rows have no noise
     LoopState* state = nullptr;
+    std::int32_t* parents = nullptr; // [kMaxLoopRows]: of each row of the next pass the row of this one that it follows
     unsigned long long condition = 0; // of the graph's repeated part
 };
 
@@ -54,6 +57,7 @@ struct DeviceLogits {
     const float* logits = nullptr;                // [rows][local_vocab.size()]
     int rows = 0;                                 // with padding
     int counted = 0;                              // tokens that count, from the first: Pass::summary_vocab
+    const std::int32_t* tokens = nullptr;         // [local_vocab.size()], of a draft head that knows fewer; or null
     const gpu::DeviceLogitStats* stats = nullptr; // [rows], where the pass has a summary
 
     std::size_t stride() const { return static_cast<std::size_t>(local_vocab.size()); }

@@ -46,15 +46,24 @@ std::uint64_t packed_bytes(MatrixShape shape, PackedFormat format) {
 
 void add_weights(const ModelConfig& config, const RunShape& run, RankNeeds& needs) {
     const ShardShapes shapes = shapes_of(config, needs.shard);
+    const double mixed_bits = config.quantization ? config.quantization->memory_bits : 0;
     const auto add = [&](MatrixShape shape, int times, WeightType type) {
         if (shape.outputs == 0 || shape.inputs == 0) return;
+        if (mixed_bits > 0) {
+            const double weights =
+                static_cast<double>(in_units(shape.outputs, kernels::kLanes)) * static_cast<double>(shape.inputs);
+            needs.weight_bytes += static_cast<std::uint64_t>(times * weights * mixed_bits / 8);
+            return;
+        }
         const std::uint64_t bytes =
             run.on_gpu ? gpu_matrix_bytes(shape, type) : packed_bytes(shape, format_of(type, shape.first_input));
         needs.weight_bytes += static_cast<std::uint64_t>(times) * bytes;
     };
     // Of a layer: quantised, where the file is.
-    const auto add_layer = [&](MatrixShape shape, int times) {
-        if (!config.quantization || shape.outputs == 0 || shape.inputs == 0) return add(shape, times, run.type);
+    const auto add_layer = [&](MatrixShape shape, int times, bool of_experts = false) {
+        const bool is_quantised =
+            config.quantization && mixed_bits == 0 && (of_experts || !config.quantization->of_experts);
+        if (!is_quantised || shape.outputs == 0 || shape.inputs == 0) return add(shape, times, run.type);
         needs.weight_bytes +=
             static_cast<std::uint64_t>(times) * packed_bytes(shape, format_of(*config.quantization, shape.first_input));
     };
@@ -81,15 +90,20 @@ void add_weights(const ModelConfig& config, const RunShape& run, RankNeeds& need
     add_layer(shapes.layer.expand, n_heads);
     const int n_expert_layers = config.n_expert_layers(), n_mlp_layers = config.n_layers - n_expert_layers;
     add_layer(shapes.layer.down, n_mlp_layers);
-    for (MatrixShape shape : {shapes.layer.gate, shapes.layer.up}) {
+    const auto add_wide = [&](MatrixShape shape, int times, bool is_expert = false) { // gates and ups
         if (run.on_gpu && config.gated_mlp) shape.outputs = static_cast<int>(in_units(shape.outputs, gpu::kGateGroup));
-        add_layer(shape, n_mlp_layers);
-    }
-    add(shapes.layer.router, n_expert_layers, WeightType::float32);
-    for (const MatrixShape& shape : {shapes.layer.shared_gate, shapes.layer.shared_up, shapes.layer.shared_down})
-        add_layer(shape, n_expert_layers);
-    for (const MatrixShape& shape : {shapes.layer.expert_gate, shapes.layer.expert_up, shapes.layer.expert_down})
-        add_layer(shape, n_expert_layers * config.experts.n_experts);
+        add_layer(shape, times, is_expert);
+    };
+    add_wide(shapes.layer.gate, n_mlp_layers);
+    add_wide(shapes.layer.up, n_mlp_layers);
+    add(shapes.layer.router, n_expert_layers, run.on_gpu ? cache_type(config, run) : WeightType::float32);
+    add_wide(shapes.layer.shared_gate, n_expert_layers);
+    add_wide(shapes.layer.shared_up, n_expert_layers);
+    add_layer(shapes.layer.shared_down, n_expert_layers);
+    const int n_experts = n_expert_layers * config.experts.n_experts;
+    add_wide(shapes.layer.expert_gate, n_experts, true);
+    add_wide(shapes.layer.expert_up, n_experts, true);
+    add_layer(shapes.layer.expert_down, n_experts, true);
     needs.weight_bytes += product({shapes.floats, sizeof(float)});
 }
 
@@ -125,20 +139,37 @@ std::int64_t fusion_numbers(const ModelConfig& config) {
            fusion.residual_size;
 }
 
+// Of the rank's part of an MLP, or of the expert that all rows go through.
+std::int64_t inner_size(const ModelConfig& config, const RankShard& shard) {
+    const bool has_mlp = config.n_expert_layers() < config.n_layers;
+    return std::max(has_mlp ? shard.mlp.size() : 0, shard.shared_expert.size());
+}
+
+std::uint64_t rope_floats(const ModelConfig& config, const RunShape& run) {
+    std::uint64_t floats = 0;
+    if (config.positions == Positions::rotary) floats += product({run.length, config.rope.dims});
+    if (std::ranges::find(config.layer_ropes, LayerRope::local) != config.layer_ropes.end())
+        floats += product({run.length, config.local_rope.dims});
+    return floats;
+}
+
 // As gpu/decoder makes them, all numbers taken for float32.
 std::uint64_t gpu_activation_bytes(const ModelConfig& config, const RunShape& run, const RankShard& shard) {
     const ShardShapes shapes = shapes_of(config, shard);
     // Rows of logits, and what an extension keeps beside them: as many, put together from all ranks.
     const std::int64_t beside = run.ranks > 1 ? config.n_outputs() : shard.outputs.size();
     const std::int64_t logits = config.is_encoder ? 0 : shard.outputs.size() + beside;
-    const std::int64_t row = 4 * std::int64_t{config.hidden_size} + shapes.layer.qkv.outputs +
-                             shapes.layer.output.inputs + (config.gated_mlp ? 3 : 2) * shard.mlp.size() +
-                             config.embedding_size + fusion_numbers(config);
+    std::int64_t row = 4 * std::int64_t{config.hidden_size} + shapes.layer.qkv.outputs + shapes.layer.output.inputs +
+                       (config.gated_mlp ? 3 : 2) * inner_size(config, shard) + config.embedding_size +
+                       fusion_numbers(config);
+    if (config.n_expert_layers() > 0) // of pairs: output, inner numbers, and where they are
+        row += config.experts.n_experts +
+               config.experts.n_chosen * (config.hidden_size + shard.expert.size() + std::int64_t{4});
     const auto head_stride = static_cast<int>(in_units(config.head_dim, gpu::kHeadAlign));
     std::uint64_t floats =
         product({gpu::max_prompt_rows(config, run.type), row}) + product({kMaxRows, logits}) +
         gpu::attend_workspace_floats(shard.n_query_heads(), head_stride, static_cast<int>(run.length));
-    if (config.positions == Positions::rotary) floats += product({run.length, config.rope.dims});
+    floats += rope_floats(config, run);
     return floats * kFloat;
 }
 
@@ -146,8 +177,7 @@ std::uint64_t activation_bytes(const ModelConfig& config, const RunShape& run, c
     constexpr std::int64_t kUnit = kernels::kLanes;
     const ShardShapes shapes = shapes_of(config, shard);
     const std::int64_t hidden = in_units(config.hidden_size, kUnit);
-    const std::int64_t inner = in_units(
-        std::max(config.n_expert_layers() < config.n_layers ? shard.mlp.size() : 0, shard.shared_expert.size()), kUnit);
+    const std::int64_t inner = in_units(inner_size(config, shard), kUnit);
     const int qkv = std::max(shapes.layer.qkv.outputs, shapes.layer.linear_in.outputs);
     const int attended = std::max(shapes.layer.output.inputs, shapes.layer.linear_output.inputs);
     std::int64_t row =
@@ -171,9 +201,7 @@ std::uint64_t activation_bytes(const ModelConfig& config, const RunShape& run, c
         std::int64_t{kMaxRows} * config.hidden_size + scores +
         static_cast<std::int64_t>(kernels::linear_scratch_floats(kMaxRows, scratch_inputs(widest)));
     std::uint64_t floats = product({kMaxRows, row}) + product({run.threads, of_thread});
-    if (config.positions == Positions::rotary) floats += product({run.length, config.rope.dims});
-    if (std::ranges::find(config.layer_ropes, LayerRope::local) != config.layer_ropes.end())
-        floats += product({run.length, config.local_rope.dims});
+    floats += rope_floats(config, run);
     if (config.positions == Positions::alibi) floats += product({run.length, shard.n_query_heads()});
     return floats * kFloat;
 }

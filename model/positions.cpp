@@ -1,5 +1,5 @@
 // Rotary angles (Su et al. 2021, "RoFormer") and their stretched forms: linear (Chen et al. 2023), dynamic NTK,
-// llama3 (Llama 3.1) and YaRN (Peng et al. 2023).
+// llama3 (Llama 3.1), YaRN (Peng et al. 2023) and LongRoPE (Ding et al. 2024).
 #include "model/positions.h"
 
 #include "model/checkpoint/half.h"
@@ -73,6 +73,9 @@ std::vector<float> inverse_frequencies(const Rope& rope, int length) {
             frequency /= static_cast<float>(rope.factor);
     if (rope.scaling == RopeScaling::llama3) stretch_llama3(rope, frequencies);
     if (rope.scaling == RopeScaling::yarn) stretch_yarn(rope, frequencies);
+    if (rope.scaling == RopeScaling::by_pair)
+        for (std::size_t i = 0; i < frequencies.size(); ++i)
+            frequencies[i] /= rope.pair_factors[i];
     return frequencies;
 }
 

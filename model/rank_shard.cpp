@@ -54,6 +54,10 @@ std::int64_t count(auto... matrices) {
     return ((std::int64_t{matrices.outputs} * matrices.inputs) + ...);
 }
 
+std::int64_t expert_floats(const ModelConfig& config, const RankShard& shard) {
+    return config.experts.has_biases ? 2 * shard.expert.size() + (shard.is_first ? config.hidden_size : 0) : 0;
+}
+
 // Norms and biases of all layers.
 std::int64_t layer_floats(const ModelConfig& config, const RankShard& shard, int qkv) {
     const std::int64_t hidden = config.hidden_size, norm = norm_floats(config), dim = config.head_dim;
@@ -61,6 +65,7 @@ std::int64_t layer_floats(const ModelConfig& config, const RankShard& shard, int
     std::int64_t layer = 0; // of one with attention
     if (config.query_key_norm == QueryKeyNorm::head) layer += 2 * dim;
     if (config.query_key_norm == QueryKeyNorm::row) layer += heads * dim;
+    if (config.has_sinks) layer += shard.n_query_heads();
     if (config.is_latent()) layer += config.latent.query_rank + config.latent.rank;
     if (config.qkv_bias) layer += qkv;
     if (config.has_encoder()) {
@@ -79,7 +84,10 @@ std::int64_t layer_floats(const ModelConfig& config, const RankShard& shard, int
     floats += config.n_attention_layers() * layer;
     if (config.n_linear_layers() > 0) floats += config.n_linear_layers() * of_linear;
     if (config.mlp_bias) floats += (config.n_layers - n_expert_layers) * of_mlp;
-    if (config.experts.has_correction) floats += std::int64_t{n_expert_layers} * config.experts.n_experts;
+    const std::int64_t n_experts = std::int64_t{n_expert_layers} * config.experts.n_experts;
+    if (config.experts.has_correction) floats += n_experts;
+    if (config.experts.has_router_bias) floats += n_experts;
+    floats += n_experts * expert_floats(config, shard);
     return floats;
 }
 
@@ -123,7 +131,8 @@ std::int64_t count_parameters(const ModelConfig& config, int experts_of_layer) {
            std::max(config.fusion.n_cells - 1, 0) * count(shapes.cell) +
            count(shapes.embedding, shapes.head, shapes.project_in, shapes.project_out, shapes.feature_projection,
                  shapes.fusion, shapes.skip, shapes.first_cell) +
-           shapes.floats;
+           shapes.floats -
+           std::int64_t{n_expert_layers} * (config.experts.n_experts - experts_of_layer) * shapes.expert_floats;
 }
 
 } // namespace
@@ -177,6 +186,7 @@ ShardShapes shapes_of(const ModelConfig& config, const RankShard& shard) {
 
     shapes.floats = layer_floats(config, shard, qkv) + (config.final_norm ? norm_floats(config) : 0) +
                     (config.head_bias ? outputs : 0);
+    shapes.expert_floats = expert_floats(config, shard);
     if (config.is_draft_head()) shapes.floats += fusion_floats(config);
     if (config.embedding_norm) shapes.floats += norm_floats(config);
     if (config.positions == Positions::relative)

@@ -59,7 +59,8 @@ struct ShardShapes {
     MatrixShape first_qkv; // the first layer's, which a draft head may make of rows twice as wide
     MatrixShape feature_projection, fusion, skip, first_cell, cell, residual_block, residual_output; // of a draft head
     MatrixShape head;
-    std::int64_t floats = 0; // norms, biases and learned positions, kept in float32
+    std::int64_t floats = 0;        // norms, biases and learned positions, kept in float32
+    std::int64_t expert_floats = 0; // of them, those of one expert
 };
 // Of the rows that queries, keys and values of a layer are made of. Local.
 int attention_input_size(const ModelConfig& config, int layer);

@@ -103,17 +103,24 @@ LayerSources layer_sources(const ModelConfig& config, const ModelNames& names, c
     return sources;
 }
 
-ExpertSources expert_sources(const ModelConfig& config, const LayerNames& layer, const ExpertNames& names, int expert,
-                             const RankShard& shard) {
+ExpertSources expert_sources(const ModelConfig& config, const ModelNames& names, const LayerNames& layer,
+                             const ExpertNames& of_expert, int expert, const RankShard& shard) {
     const dist::Slice hidden = {0, config.hidden_size}, width = shard.expert;
     if (layer.expert_down.weight.empty())
-        return {{{{&names.gate, width}}, hidden}, {{{&names.up, width}}, hidden}, {{{&names.down, hidden}}, width}};
+        return {{{{&of_expert.gate, width}}, hidden},
+                {{{&of_expert.up, width}}, hidden},
+                {{{&of_expert.down, hidden}}, width}};
     // Rows of all experts, one after another.
-    const std::int64_t inner = config.experts.intermediate_size, gate = 2 * inner * expert, up = gate + inner;
-    const std::int64_t down = hidden.size() * expert;
-    return {{{{&layer.expert_gate_up, {gate + width.begin, gate + width.end}}}, hidden},
-            {{{&layer.expert_gate_up, {up + width.begin, up + width.end}}}, hidden},
-            {{{&layer.expert_down, {down, down + hidden.size()}}}, width}};
+    const bool turned = names.transposed_experts, alternates = config.experts.alternates;
+    const std::int64_t inner = config.experts.intermediate_size, down = hidden.size() * expert;
+    const std::int64_t step = alternates ? 2 : 1, gate = 2 * inner * expert, up = gate + (alternates ? 1 : inner);
+    const auto rows_of = [&](std::int64_t first) {
+        const std::int64_t begin = first + step * width.begin;
+        return std::vector<StoredSlice>{{&layer.expert_gate_up, {begin, begin + width.size()}, step}};
+    };
+    return {{rows_of(gate), hidden, turned},
+            {rows_of(up), hidden, turned},
+            {{{&layer.expert_down, {down, down + hidden.size()}}}, width, turned}};
 }
 
 MatrixSource router_source(const ModelConfig& config, const LayerNames& layer) {
@@ -216,7 +223,11 @@ std::vector<float> read_biases(const Checkpoint& checkpoint, const std::vector<S
         if (part.tensor->bias.empty()) return {};
         const std::size_t at = values.size();
         values.resize(at + static_cast<std::size_t>(part.rows.size()));
-        read_floats(checkpoint.tensor(part.tensor->bias), part.rows, values.data() + at);
+        for (std::int64_t i = 0; i < part.rows.size() && part.step > 1; ++i) {
+            const std::int64_t row = part.rows.begin + i * part.step;
+            read_floats(checkpoint.tensor(part.tensor->bias), {row, row + 1}, values.data() + at + i);
+        }
+        if (part.step == 1) read_floats(checkpoint.tensor(part.tensor->bias), part.rows, values.data() + at);
         if (part.tensor->second_bias.empty()) continue;
         std::vector<float> more(values.size() - at);
         read_floats(checkpoint.tensor(part.tensor->second_bias), part.rows, more.data());
@@ -235,6 +246,12 @@ NormWeights read_norm(const Checkpoint& checkpoint, const TensorNames& names, fl
     for (float& bias : norm.bias)
         bias *= scale;
     return norm;
+}
+
+NormWeights own_heads_of(const ModelConfig& config, NormWeights norm, const dist::Slice& heads) {
+    if (config.query_key_norm != QueryKeyNorm::row) return norm;
+    const auto begin = norm.weight.begin();
+    return {{begin + heads.begin * config.head_dim, begin + heads.end * config.head_dim}, {}};
 }
 
 std::vector<float> read_positions(const Checkpoint& checkpoint, const ModelConfig& config, const ModelNames& names) {

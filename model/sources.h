@@ -14,6 +14,7 @@ namespace entrodraft::model {
 struct StoredSlice {
     const TensorNames* tensor = nullptr;
     dist::Slice rows;
+    std::int64_t step = 1; // from row to row: of rows.size() of them, from rows.begin on
 };
 
 struct MatrixSource {
@@ -32,13 +33,13 @@ struct LayerSources {
 LayerSources layer_sources(const ModelConfig& config, const ModelNames& names, const LayerNames& layer, int number,
                            const RankShard& shard);
 
-// Of expert `expert` of layer `number`; `names` are expert()'s and must outlive the result. Local.
+// Of expert `expert` of a layer; `of_expert` are expert()'s and must outlive the result. Local.
 struct ExpertSources {
     MatrixSource gate, up, down;
     std::array<const MatrixSource*, 3> all() const { return {&gate, &up, &down}; }
 };
-ExpertSources expert_sources(const ModelConfig& config, const LayerNames& layer, const ExpertNames& names, int expert,
-                             const RankShard& shard);
+ExpertSources expert_sources(const ModelConfig& config, const ModelNames& names, const LayerNames& layer,
+                             const ExpertNames& of_expert, int expert, const RankShard& shard);
 // Of a layer with experts: the router, and behind it the shared expert's scale, where there is one. Every rank has all
 // of it. Local.
 MatrixSource router_source(const ModelConfig& config, const LayerNames& layer);
@@ -86,6 +87,8 @@ std::vector<float> read_biases(const Checkpoint& checkpoint, const std::vector<S
 // A norm's weights, the offset added that its family stores them without, and all times `scale`; none for a name that
 // is empty. Local.
 NormWeights read_norm(const Checkpoint& checkpoint, const TensorNames& names, float offset, float scale = 1);
+// A norm of queries or keys: of QueryKeyNorm::row the part of `heads`, which the rank has. Local.
+NormWeights own_heads_of(const ModelConfig& config, NormWeights norm, const dist::Slice& heads);
 // Learned positions, or sinusoidal ones, [max_positions + position_offset][hidden_size]; else none. Local.
 std::vector<float> read_positions(const Checkpoint& checkpoint, const ModelConfig& config, const ModelNames& names);
 // Of Positions::relative, [own query heads][2 max_distance + 1]: what a head's scores gain by how far a key is behind

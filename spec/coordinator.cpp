@@ -29,6 +29,12 @@ std::unique_ptr<Verifier> verifier_of(const EngineOptions& options) {
     return make_synthetic_verifier(std::move(verifier), *options.synthetic_acceptance);
 }
 
+std::string why_nothing(const LogitProcessing& processing) {
+    if (!processing.constraint.is_on()) return NothingToSay().what();
+    return "the text comes to a place where every token is banned, or goes against its " +
+           to_string(processing.constraint.language);
+}
+
 } // namespace
 
 VerifyOptions verify_options(const EngineOptions& options) {
@@ -84,9 +90,22 @@ bool Coordinator::is_past_sharing(int slot) const {
     return parts_.target_config->n_linear_layers() > 0 && grown > model::RecurrentStates::kReach;
 }
 
+// Requests come with the text of what they are held to.
+void Coordinator::compile_constraint(Request& request) {
+    LogitProcessing& processing = request.processing;
+    if (!processing.constraint.is_on() || processing.grammar) return;
+    if (!parts_.tokenizer) throw std::invalid_argument("a constraint is on text, and there is no tokenizer");
+    if (!grammars_) {
+        const std::vector<TokenId> ends = draft_limits_of(*parts_.target_config, options_.vocab_size).eos_tokens;
+        grammars_.emplace(std::make_shared<model::grammar::Vocabulary>(*parts_.tokenizer, options_.vocab_size, ends));
+    }
+    processing.grammar = grammars_->get(processing.constraint);
+}
+
 bool Coordinator::admits_another(const EngineCallbacks& callbacks, int slot) {
     std::optional<Request> request = callbacks.next_request();
     if (!request) return false;
+    compile_constraint(*request);
     sequence(slot).emplace(std::move(*request), options_.stop_rule, &gain_, parts_.tokenizer, callbacks.on_text);
     if (sequence(slot)->request().beams.is_on() != (options_.num_beams > 0) ||
         sequence(slot)->request().beams.num_beams > options_.num_beams)
@@ -227,10 +246,10 @@ void Coordinator::verify(Sequence& own, const Draft& draft, const TargetRows& ro
     VerifiedRound verified;
     try {
         verified = verifier_->verify(rows, draft, own.request(), own.tokens().size());
-    } catch (const NothingToSay& nothing) { // of this text alone: the others go on
+    } catch (const NothingToSay&) { // of this text alone: the others go on
         own.verification = {};
         own.last_accepted = -1;
-        return own.fail(nothing.what());
+        return own.fail(why_nothing(own.request().processing));
     }
     const int accepted = verified.verification.accepted;
     own.verification = verified.verification;

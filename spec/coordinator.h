@@ -60,9 +60,15 @@ class Coordinator {
     void finish(const Plan& plan, const DraftsBySlot& drafts, const ReplicaState& state, std::uint64_t round,
                 const StepSeconds& seconds, const EngineCallbacks& callbacks);
 
+    // That the slot's text is held to; null: none. Local.
+    std::shared_ptr<model::grammar::TokenGrammar> grammar(int slot) const {
+        return sequence(slot)->request().processing.grammar;
+    }
+
     void note_signal() { signal_seen_ = true; }
 
   private:
+    void compile_constraint(Request& request);
     bool admits_another(const EngineCallbacks& callbacks, int slot);
     std::optional<int> twin_of(int slot, const ReplicaState& state) const;
     bool is_past_sharing(int slot) const;
@@ -86,9 +92,10 @@ class Coordinator {
     EngineOptions options_;
     EngineParts parts_;
     std::unique_ptr<Verifier> verifier_;
-    GainModel gain_;                                 // what is learnt from one sequence to the next
-    std::vector<std::optional<Sequence>> sequences_; // [slot]
-    std::vector<DraftTask> tasks_;                   // of this round
+    std::optional<model::grammar::TokenGrammars> grammars_; // made for the first constraint
+    GainModel gain_;                                        // what is learnt from one sequence to the next
+    std::vector<std::optional<Sequence>> sequences_;        // [slot]
+    std::vector<DraftTask> tasks_;                          // of this round
     std::vector<int> hidden_layers_;
     bool prefilled_ = false;   // whether the last step read a part of a prompt
     bool signal_seen_ = false; // by any rank

@@ -43,6 +43,8 @@ struct AdmissionHeader {
     std::uint32_t n_source = 0;
     std::int32_t num_beams = 0;
     std::int32_t logprobs = -1;
+    std::uint32_t language = 0; // of the constraint
+    std::uint32_t unused = 0;
 };
 
 struct Bias {
@@ -208,7 +210,8 @@ std::vector<std::byte> pack_admission(const Request& request, bool verified_on_d
                                   verified_on_device ? 1U : 0U,
                                   static_cast<std::uint32_t>(request.source.size()),
                                   request.beams.num_beams,
-                                  request.logprobs.value_or(-1)};
+                                  request.logprobs.value_or(-1),
+                                  static_cast<std::uint32_t>(processing.constraint.language)};
     std::vector<Bias> biases;
     for (const auto& [token, bias] : processing.logit_bias)
         biases.push_back({token, bias});
@@ -240,6 +243,9 @@ Admission unpack_admission(std::span<const std::byte> bytes) {
     request.prompt = take_values<TokenId>(bytes, head.n_tokens);
     request.source = take_values<TokenId>(bytes, head.n_source);
     request.beams.num_beams = head.num_beams;
+    if (head.language > static_cast<std::uint32_t>(model::grammar::Language::grammar))
+        throw std::runtime_error("an admission has an unknown constraint");
+    processing.constraint.language = static_cast<model::grammar::Language>(head.language);
     if (head.logprobs >= 0) request.logprobs = head.logprobs;
     if (!bytes.empty()) throw std::runtime_error("an admission is longer than it says");
     return admission;

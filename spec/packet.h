@@ -143,7 +143,8 @@ struct Admission {
 std::vector<std::byte> pack_admission(const Request& request, bool verified_on_device);
 
 // The request with sequence key, prompt, source, sampling, processing, num_beams and logprobs as they were packed, and
-// nothing else. Throws std::runtime_error where the bytes are not those of an admission.
+// nothing else; of a constraint the language alone, for only the coordinator holds rows to it. Throws
+// std::runtime_error where the bytes are not those of an admission.
 Admission unpack_admission(std::span<const std::byte> bytes);
 
 } // namespace entrodraft::spec

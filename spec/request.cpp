@@ -83,6 +83,10 @@ std::string why_unservable(const Request& request, int vocab_size, int max_posit
     if (request.beams.is_on() && !request.sampling.greedy())
         return "beam search takes the most probable tokens: temperature must be 0";
     if (request.beams.is_on() && !request.stop_strings.empty()) return "stop strings do not go with beam search";
+    if (const auto& constraint = request.processing.constraint; constraint.is_on()) {
+        if (request.beams.is_on()) return to_string(constraint.language) + " does not go with beam search";
+        if (request.ignore_eos) return to_string(constraint.language) + " does not go with ignore_eos";
+    }
     if (request.logprobs && (*request.logprobs < 0 || *request.logprobs > Request::kMaxLogprobs))
         return fmt::format("logprobs must be 0 to {}, not {}", Request::kMaxLogprobs, *request.logprobs);
     if (request.logprobs && request.beams.is_on()) return "logprobs do not go with beam search";

@@ -37,11 +37,12 @@ std::vector<TargetRows> gather_rows(const RankContext& rank, TargetGather& gathe
 }
 
 // Broadcasts a new sequence's prompt, source and options; the packet has said how many bytes these are.
-void admit(const RankContext& rank, ReplicaState& state, TargetGather& gather, std::vector<std::byte> bytes,
-           const PacketHeader& header) {
+void admit(const RankContext& rank, ReplicaState& state, TargetGather& gather, const Coordinator* coordinator,
+           std::vector<std::byte> bytes, const PacketHeader& header) {
     bytes.resize(header.admission_bytes);
     rank.replica.broadcast(bytes.data(), bytes.size(), kRoot, rank.deadline());
-    const auto [request, verified_on_device] = unpack_admission(bytes);
+    auto [request, verified_on_device] = unpack_admission(bytes);
+    if (coordinator) request.processing.grammar = coordinator->grammar(header.slot);
     gather.begin_sequence(header.slot, request, verified_on_device);
     state.admit(header.slot, request, bytes);
     if (request.source.empty()) return;
@@ -87,7 +88,7 @@ void run_command(const RankContext& rank, ReplicaState& state, TargetGather& gat
     switch (header.command) {
     case Command::admit:
         rank.observer.enter("admit");
-        return admit(rank, state, gather, plan.admission, header);
+        return admit(rank, state, gather, coordinator, plan.admission, header);
     case Command::prefill:
         rank.observer.enter("prefill", &StepSeconds::prefill);
         prefill(rank, state, gather, coordinator, header);

@@ -58,13 +58,13 @@ std::size_t GatherSetting::max_slice() const {
 
 RowEncoder::RowEncoder(const GatherSetting& setting, const Request& request, bool verified_on_device)
     : setting_(&setting), sampling_(request.sampling), num_beams_(request.beams.num_beams),
-      has_logprobs_(request.logprobs.has_value()), noise_(sampling_.seed, request.sequence_key),
-      resample_(sampling_.seed, request.sequence_key, Purpose::resample),
+      sends_raw_(request.logprobs.has_value() || request.processing.constraint.is_on()),
+      noise_(sampling_.seed, request.sequence_key), resample_(sampling_.seed, request.sequence_key, Purpose::resample),
       format_(verified_on_device      ? RowFormat::verified_on_device
-              : has_logprobs_         ? RowFormat::logits
+              : sends_raw_            ? RowFormat::logits
               : request.beams.is_on() ? beam_format(request)
                                       : row_format(setting.options, sampling_)) {
-    if (request.processing.is_off()) return;
+    if (request.processing.is_off() || (request.processing.constraint.is_on() && !request.processing.grammar)) return;
     const std::vector<std::int64_t>& eos = setting.config->eos_token_ids;
     processor_.emplace(request.processing, request.prompt, std::vector<TokenId>(eos.begin(), eos.end()));
 }
@@ -132,7 +132,7 @@ LogitRows RowEncoder::raw(const ScoredSequence& sequence, const model::PassResul
 
 LogitRows RowEncoder::sent(const ScoredSequence& sequence, const model::PassResult& scores) {
     const LogitRows rows = raw(sequence, scores);
-    if (has_logprobs_ || num_beams_ > 0) return rows; // beams' rows: see below
+    if (sends_raw_ || num_beams_ > 0) return rows; // beams' rows: see below
     return processed(rows, sequence, static_cast<TokenId>(setting_->target->local_vocab().begin));
 }
 
@@ -259,7 +259,7 @@ TargetRows RowEncoder::whole_rows(const LogitRows& sent, const ScoredSequence& s
     rows.encoder_ = this;
     rows.sequence_ = sequence;
     rows.raw_ = sent;
-    rows.rows_ = has_logprobs_ ? processed(sent, sequence, 0) : sent;
+    rows.rows_ = sends_raw_ ? processed(sent, sequence, 0) : sent;
     return rows;
 }
 

@@ -3,7 +3,8 @@
 //
 // The format of a row is fixed by the options of run and request, never by values, so that every rank sends the same
 // number of bytes. Penalties and banned tokens are applied before, by each rank to its slice, each row with its own
-// prefix. Verifies nothing (verifier.h does). Called by the round.
+// prefix; where there are log-probabilities or a constraint, behind, by the coordinator. Verifies nothing (verifier.h
+// does). Called by the round.
 #pragma once
 
 #include "dist/comm/communicator.h"
@@ -159,7 +160,7 @@ class RowEncoder {
     const GatherSetting* setting_;
     SamplingOptions sampling_;
     int num_beams_ = 0;
-    bool has_logprobs_; // rows travel whole and as they are; the coordinator processes them
+    bool sends_raw_; // rows travel whole and as they are; the coordinator processes them
     GumbelNoise noise_;
     RandomStream resample_; // of format verified_on_device
     std::optional<LogitProcessor> processor_;

@@ -38,7 +38,7 @@ _entrodraft() {
             '--help[show this and exit; -h likewise]' \
             '--config=[read '\''option = value'\'' lines; the command line goes first]:FILE:_files' \
             '--target=[checkpoint whose text is wanted: a directory, or the name of a model in the Hugging Face cache; also -m, --model]:DIR:_path_files -/' \
-            '*--draft=[smaller checkpoint with the same vocabulary that proposes; several, the largest first: a cascade, each drafts for the one before it; self, with a --draft-window, or self:layers=N: the target, or its first N layers; none: plain decoding; also -md, --draft-model, --model-draft]:DIR:_path_files -/' \
+            '*--draft=[smaller checkpoint that proposes; several, the largest first: a cascade, each drafts for the one before it; self, with a --draft-window, or self:layers=N: the target, or its first N layers; none: plain decoding; also -md, --draft-model, --model-draft]:DIR:_path_files -/' \
             '--random-weights=[weights made up where they are used, the same on any number of any devices: the directories of target and draft need hold config.json alone. For measurements: the text means nothing]:SEED: ' \
             '--device=[what computes: auto, cpu, cuda, xpu (with --backend torch); gpu is cuda. auto: GPUs, where every rank sees one, which hold the models and compute three rows as another implementation does; else, and with --backend torch, the CPU]:DEVICE:(auto cpu cuda xpu)' \
             '--backend=[native, torch: this program'\''s kernels, or libtorch (builds with -DENTRODRAFT_TORCH=ON), with which a text may depend on what is batched with it \[native\]]:NAME:(native torch)' \
@@ -46,6 +46,7 @@ _entrodraft() {
             '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, int4, float8; int4 on CPUs, float8 on GPUs alone; also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
             '--draft-dtype=[the same for the draft \[as --dtype\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
             '--threads=[threads of each rank \[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks\]]:N: ' \
+            '--draft-vocabulary=[a draft of another vocabulary: auto, same, intersection, retokenize. intersection drafts tokens that both know; retokenize what the draft writes, in the target'\''s tokens; same refuses it; auto: intersection \[auto\]]:HOW:(auto same intersection retokenize)' \
             '--head=[draft head of the target, which reads its hidden states: EAGLE 1 to 3, HASS, Medusa, ...; see docs/models.md]:DIR:_path_files -/' \
             '--draft-window=[the draft'\''s cache keeps, and its passes read, no more of a text than its last W tokens, or up to W / 8 more, and its first ones; on CPUs, of one --draft \[all of it\]]:W: ' \
             '--draft-sinks=[first tokens that a --draft-window keeps beside them \[4\]]:S: ' \
@@ -67,6 +68,9 @@ _entrodraft() {
             '*--stop=[end the text before this string, token_ids after the token that completed it; repeatable]:STRING: ' \
             '--num-samples=[texts of a line, in "sequences": those of the line with the seeds from --seed on; its prompt is read once \[1\]]:N: ' \
             '--logprobs=[log-probabilities of each new token and of the N most likely ones, up to 20, by the target'\''s own distribution, before penalties, temperature and filters \[none\]]:N: ' \
+            '--json-schema=[texts are JSON that is valid by the schema in this file]:FILE:_files' \
+            '--regex=[texts match this regular expression as a whole]:REGEX: ' \
+            '--grammar=[texts are as the rule root of this file says, a grammar as llama.cpp writes it (GBNF)]:FILE:_files' \
             '--check[decode every greedy or gumbel text again without drafting, and compare; a difference: exit code 1]' \
             '--trace=[a JSON line for each round: tokens drafted, with what probabilities, number accepted]:FILE:_files' \
             '--timeline=[when each rank began each step, for trace viewers such as Perfetto]:FILE:_files' \

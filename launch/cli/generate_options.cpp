@@ -23,6 +23,38 @@ InputShard input_shard(const GivenValue& shard) {
     return {index, of};
 }
 
+// What all texts are held to, where their lines ask for nothing else.
+void declare_constraint(OptionSet& set, GenerateOptions& options) {
+    using model::grammar::Language;
+    model::grammar::Source& constraint = options.requests.processing.constraint;
+    set.add("json-schema", "FILE", "texts are JSON that is valid by the schema in this file",
+            [&](const GivenValue& given) {
+                constraint = {Language::json_schema, read_named_file(given)};
+            });
+    set.add("regex", "REGEX", "texts match this regular expression as a whole", [&](const GivenValue& given) {
+        constraint = {Language::regex, given.text};
+    });
+    set.add("grammar", "FILE", "texts are as the rule root of this file says, a grammar as llama.cpp writes it (GBNF)",
+            [&](const GivenValue& given) {
+                constraint = {Language::grammar, read_named_file(given)};
+            });
+    set.check([&](const ParsedOptions& parsed) {
+        const Names names = {"json-schema", "regex", "grammar"};
+        refuse_if(std::ranges::count_if(names, [&](const std::string& name) { return parsed.given(name); }) > 1,
+                  "--json-schema, --regex and --grammar do not go together; give one");
+        if (!constraint.is_on()) return;
+        for (const std::string& name : names)
+            if (parsed.given(name)) options.models.needs_text = "--" + name;
+        refuse_if(options.requests.ignore_eos,
+                  options.models.needs_text + " does not go with --ignore-eos; leave one out");
+        try {
+            (void)model::grammar::compile(constraint);
+        } catch (const model::grammar::BadGrammar& error) {
+            throw BadOption(fmt::format("{}: {}", options.models.needs_text, error.what()));
+        }
+    });
+}
+
 void declare_text(OptionSet& set, GenerateOptions& options) {
     set.group("Text");
     set.add("prompt", "TEXT", options.prompt, "one prompt, its continuation streamed to stdout").also("p");
@@ -53,6 +85,7 @@ void declare_text(OptionSet& set, GenerateOptions& options) {
             [&options](const GivenValue& given) {
                 read_value(given, {0, spec::Request::kMaxLogprobs}, options.requests.logprobs.emplace());
             });
+    declare_constraint(set, options);
     set.add("check", options.check,
             "decode every greedy or gumbel text again without drafting, and compare; a difference: exit code 1");
     set.add_output("trace", options.trace,
@@ -161,8 +194,8 @@ void check_beams(const ParsedOptions& given, GenerateOptions& options) {
     if (const std::string why = spec::why_invalid(beams); !why.empty()) throw BadOption(why);
     refuse_if(!options.requests.sampling.greedy(),
               "--num-beams takes the most probable tokens, and --temperature above 0 samples; give one of them");
-    for (const char* option :
-         {"acceptance", "lenience", "tree", "head", "stop", "trace", "num-samples", "logprobs", "draft-window"})
+    for (const char* option : {"acceptance", "lenience", "tree", "head", "stop", "trace", "num-samples", "logprobs",
+                               "json-schema", "regex", "grammar", "draft-window"})
         refuse_if(given.given(option), fmt::format("--num-beams does not go with --{}; leave one out", option));
     const DrafterChoice& drafter = options.speculation.drafter;
     refuse_if(!drafter.kinds.empty() && !drafter.is_one_model(),
@@ -181,6 +214,28 @@ void check_beams(const ParsedOptions& given, GenerateOptions& options) {
     refuse_if(options.prompt && beams.num_return_sequences > 1,
               "--num-return-sequences goes with --input; a --prompt streams one text");
     options.speculation.drafter.ahead.reset();
+}
+
+void declare_draft_vocabulary(OptionSet& set, GenerateOptions& options) {
+    ModelOptions& models = options.models;
+    models.draft_vocabulary = DraftVocabulary::automatic;
+    set.add("draft-vocabulary", "HOW", models.draft_vocabulary, {"auto", "same", "intersection", "retokenize"},
+            "a draft of another vocabulary: {}. intersection drafts tokens that both know; retokenize what the draft "
+            "writes, in the target's tokens; same refuses it; auto: intersection");
+}
+
+void check_draft_vocabulary(const ParsedOptions& given, GenerateOptions& options) {
+    ModelOptions& models = options.models;
+    given.refuse_without_effect("draft-vocabulary", !models.drafts.empty(), "without --draft DIR");
+    const bool retokenizes = models.draft_vocabulary == DraftVocabulary::retokenize;
+    refuse_if(retokenizes && options.speculation.drafter.tree,
+              "--draft-vocabulary retokenize drafts chains; leave out --tree");
+    refuse_if(retokenizes && models.drafts.size() > 1,
+              "--draft-vocabulary retokenize is for one --draft; leave out the others");
+    if (options.requests.beams.num_beams > 0) models.needs_same_vocabulary = "--num-beams";
+    const auto is_on = [](int outcomes) { return outcomes > 0; };
+    if (std::ranges::any_of(options.ahead.outcomes, is_on) || given.given("draft-ahead-passes"))
+        models.needs_same_vocabulary = "--draft-ahead";
 }
 
 void declare_ranks(OptionSet& set, GenerateOptions& options) {
@@ -254,11 +309,11 @@ void check_generate(const ParsedOptions& given, GenerateOptions& options) {
 
 void declare(OptionSet& set, GenerateOptions& options) {
     options.requests.has_results = true;
-    declare_models(
-        set, options.models,
-        "smaller checkpoint with the same vocabulary that proposes; several, the largest first: a cascade, "
-        "each drafts for the one before it; self, with a --draft-window, or self:layers=N: the target, or its first "
-        "N layers; none: plain decoding");
+    declare_models(set, options.models,
+                   "smaller checkpoint that proposes; several, the largest first: a cascade, each drafts for the one "
+                   "before it; self, with a --draft-window, or self:layers=N: the target, or its first N layers; none: "
+                   "plain decoding");
+    declare_draft_vocabulary(set, options);
     declare_head(set, options.models);
     declare_draft_window(set, options.models);
     declare_drafters(set, options);
@@ -269,6 +324,7 @@ void declare(OptionSet& set, GenerateOptions& options) {
     declare_speculation(set, options);
     declare_ranks(set, options);
     set.check([&options](const ParsedOptions& given) {
+        check_draft_vocabulary(given, options);
         check_beams(given, options);
         check_generate(given, options);
     });

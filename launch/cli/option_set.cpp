@@ -314,20 +314,21 @@ ParsedOptions parse_arguments(const std::vector<OptionGroup>& groups, const Name
     return parsed;
 }
 
+} // namespace
+
 // It may be a pipe, or a device that never ends.
-std::string read_config_text(const std::string& file) {
+std::string read_named_file(const GivenValue& given) {
     constexpr std::size_t kMaxBytes = std::size_t{1} << 20;
-    std::ifstream stream(file, std::ios::binary);
-    refuse_if(!stream, "--config " + file + ": cannot be read; check the path");
+    const std::string name = "--" + given.name + " " + given.text;
+    std::ifstream stream(given.text, std::ios::binary);
+    refuse_if(!stream, name + ": cannot be read; check the path");
     std::string text(kMaxBytes + 1, '\0');
     stream.read(text.data(), static_cast<std::streamsize>(text.size()));
-    refuse_if(stream.bad(), "--config " + file + ": cannot be read; it must be a file");
+    refuse_if(stream.bad(), name + ": cannot be read; it must be a file");
     text.resize(static_cast<std::size_t>(stream.gcount()));
-    refuse_if(text.size() > kMaxBytes, "--config " + file + ": is larger than 1 MiB; name a file of options");
+    refuse_if(text.size() > kMaxBytes, name + ": is larger than 1 MiB; name a smaller file");
     return text;
 }
-
-} // namespace
 
 ParsedOptions parse_options(const std::vector<OptionGroup>& groups, const Names& arguments) {
     ParsedOptions parsed;
@@ -344,7 +345,7 @@ ParsedOptions parse_options(const std::vector<OptionGroup>& groups, const Names&
 
 ParsedOptions parse_config(const std::vector<OptionGroup>& groups, const std::string& file) {
     refuse_if(file.empty(), "--config is empty; name a file");
-    std::istringstream stream(read_config_text(file));
+    std::istringstream stream(read_named_file({"config", file}));
     ParsedOptions parsed;
     std::string line;
     for (int number = 1; std::getline(stream, line); ++number) {

@@ -70,6 +70,9 @@ constexpr Range at_least(double min) {
     return {min, kNoLimit};
 }
 
+// The text of the file that the option names, at most 1 MiB. Throws BadOption. Local.
+std::string read_named_file(const GivenValue& given);
+
 // Throw BadOption, which names option and place. Lists are separated by commas and hold at least one number.
 void read_value(const GivenValue& value, Range range, int& field);
 void read_value(const GivenValue& value, Range range, double& field);

@@ -43,12 +43,17 @@ struct SelfDraft {
 // None: the name is of a checkpoint. Throws BadOption. Local.
 std::optional<SelfDraft> self_draft_of(const std::string& draft);
 
+// What a draft with another vocabulary than the target's does: automatic: intersection; same: it is refused. See
+// spec::OtherVocabulary.
+enum class DraftVocabulary { automatic, same, intersection, retokenize };
+
 // Which models, on what.
 struct ModelOptions {
-    std::string target;                     // directory
-    std::vector<std::string> drafts;        // directories, the largest first; several: a cascade
-    spec::DraftWindow draft_window;         // of one draft
-    std::string head;                       // directory of a draft head; empty: none
+    std::string target;              // directory
+    std::vector<std::string> drafts; // directories, the largest first; several: a cascade
+    spec::DraftWindow draft_window;  // of one draft
+    std::string head;                // directory of a draft head; empty: none
+    DraftVocabulary draft_vocabulary = DraftVocabulary::same;
     std::optional<model::WeightType> dtype; // empty: the file's
     std::optional<model::WeightType> draft_dtype;
     std::optional<std::uint64_t> random_weights; // seed of weights that are made up; empty: the files'
@@ -59,9 +64,10 @@ struct ModelOptions {
     int max_context = 0; // positions of a sequence; 0: all that the target has
     double collective_timeout_seconds = dist::kDefaultTimeoutSeconds;
     ChatTemplateOptions chat_template;
-    std::string needs_text; // the option that a model without a tokenizer cannot honour; empty: none
-    std::string needs_cpu;  // the option that our CPU kernels alone can honour; empty: none
-    bool quiet = false;     // no bar while weights are read
+    std::string needs_text;            // the option that a model without a tokenizer cannot honour; empty: none
+    std::string needs_cpu;             // the option that our CPU kernels alone can honour; empty: none
+    std::string needs_same_vocabulary; // the option that a draft of another one cannot honour; empty: none
+    bool quiet = false;                // no bar while weights are read
 
     std::vector<std::string> draft_directories() const { return head.empty() ? drafts : std::vector{head}; }
 };

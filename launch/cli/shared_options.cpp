@@ -151,6 +151,7 @@ void declare_draft_window(OptionSet& set, ModelOptions& models) {
         refuse_if(has_self && models.drafts.size() > 1, "--draft self is the only --draft; leave the others out");
         refuse_if(has_self && !window.is_on() && self_draft_of(models.drafts[0])->n_layers == 0,
                   "--draft self drafts at the target's own cost: add --draft-window W, or name --draft self:layers=N");
+        given.refuse_without_effect("draft-vocabulary", !has_self, "with --draft self, which has the target's");
         refuse_if(has_self && given.given("draft-dtype"), "--draft self has the target's weights, so no --draft-dtype");
         refuse_if(has_self && given.text("draft-placement") == "dedicated",
                   "--draft self reads the target's weights, and the rank of a dedicated draft has none: use colocated "

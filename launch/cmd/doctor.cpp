@@ -79,7 +79,8 @@ std::size_t look_at_files(dist::Session& session, const DoctorOptions& options, 
     if (options.target.empty()) return kHiddenSize;
     OpenedPair opened;
     try {
-        in_agreement(session, [&] { opened = open_pair(options.target, options.drafts); });
+        in_agreement(session,
+                     [&] { opened = open_pair(options.target, options.drafts, {}, "", DraftVocabulary::automatic); });
         const WeightComparison compared =
             require_same_models(session, opened, {.threads = threads, .trusts_shared_files = false});
         report.good(describe_files(options, compared, session.world_size()));

@@ -82,6 +82,30 @@ ModelConfig small_falcon() { // ALiBi, one key head, attention and MLP side by s
     return config;
 }
 
+ModelConfig small_olmoe() { // experts, queries and keys normed row by row
+    ModelConfig config = small_llama();
+    config.family = "olmoe";
+    config.query_key_norm = model::QueryKeyNorm::row;
+    config.experts.n_experts = 8;
+    config.experts.n_chosen = 2;
+    config.experts.intermediate_size = 96;
+    config.experts.normalizes = true;
+    return config;
+}
+
+ModelConfig small_cohere2() { // LayerNorm without biases, rotated pairs side by side, layers that rotate nothing
+    ModelConfig config = small_llama();
+    config.family = "cohere2";
+    config.block = model::Block::parallel;
+    config.shared_norm = true;
+    config.norm = model::Norm::layer;
+    config.norm_bias = false;
+    config.rope.interleaved = true;
+    config.layer_ropes = {model::LayerRope::common, model::LayerRope::none};
+    config.tied_embeddings = true;
+    return config;
+}
+
 // Draft heads of a target of small_llama's width: each way to read its states.
 ModelConfig small_head(model::Fusion kind) {
     ModelConfig config = small_llama();
@@ -98,7 +122,8 @@ ModelConfig small_head(model::Fusion kind) {
         config.final_norm = true;
         fusion.n_features = 3;
         fusion.projects_features = true;
-        config.head_size = 192;
+        for (model::TokenId token = 0; token < 192; ++token) // of some, all over the vocabulary
+            config.output_tokens.push_back(token * config.vocab_size / 192);
         break;
     case model::Fusion::linear: // EAGLE
         config.n_layers = 1;
@@ -152,6 +177,8 @@ std::vector<SmallModel> small_models() {
             {"opt", small_opt()},
             {"gemma2", small_gemma2()},
             {"falcon", small_falcon()},
+            {"olmoe", small_olmoe()},
+            {"cohere2", small_cohere2()},
             {"an EAGLE-3 head", small_head(Fusion::attention)},
             {"an EAGLE head", small_head(Fusion::linear)},
             {"an MLP speculator", small_head(Fusion::sum)},

@@ -41,6 +41,7 @@ struct ModelFacts {
     std::string directory;
     model::ModelConfig config;
     Vocabulary vocabulary;
+    std::optional<model::Tokenizer> opened_tokenizer;
     Json weights, tokenizer; // as docs/formats.md has them: where something is missing or cannot be read, its "error"
     model::RunShape run;
 };
@@ -101,7 +102,10 @@ Json weights_json(const std::string& option, const fs::path& directory, model::M
     std::uint64_t file_bytes = 0;
     for (const std::string& file : files)
         file_bytes += fs::file_size(file);
-    return {{"format", !files.empty() && files.begin()->ends_with(".safetensors") ? "safetensors" : "torch"},
+    const auto is_all = [&](const char* ending) { return !files.empty() && files.begin()->ends_with(ending); };
+    return {{"format", is_all(".safetensors") ? "safetensors"
+                       : is_all(".gguf")      ? "gguf"
+                                              : "torch"},
             {"files", files.size()},
             {"file_bytes", file_bytes},
             {"tensors", n_tensors},
@@ -132,7 +136,7 @@ ModelFacts look_at(const std::string& name, const std::string& option, std::stri
     facts.vocabulary = {model, std::nullopt, 0, facts.config.vocab_size};
     facts.tokenizer =
         attempt({"tokenizer.json", "vocab.json", "tokenizer.model", "tekken.json", "qwen.tiktoken"}, [&]() -> Json {
-            const model::Tokenizer tokenizer = model::Tokenizer::open(directory);
+            const model::Tokenizer& tokenizer = facts.opened_tokenizer.emplace(model::Tokenizer::open(directory));
             facts.vocabulary.fingerprint = tokenizer.fingerprint();
             facts.vocabulary.n_tokens = tokenizer.size();
             return {{"kind", tokenizer.kind()}, {"tokens", tokenizer.size()}};
@@ -140,12 +144,29 @@ ModelFacts look_at(const std::string& name, const std::string& option, std::stri
     return facts;
 }
 
+bool can_differ(const ModelFacts& target, const ModelFacts& draft) {
+    return target.opened_tokenizer && draft.opened_tokenizer && !target.config.has_encoder() &&
+           !draft.config.has_encoder();
+}
+
+// A pair of different vocabularies.
+Json other_vocabulary_json(const ModelFacts& target, const ModelFacts& draft) {
+    const model::VocabularyMap map(model_vocabulary(*target.opened_tokenizer, target.config),
+                                   model_vocabulary(*draft.opened_tokenizer, draft.config));
+    return {{"possible", true},
+            {"shared_tokens", map.shared().size()},
+            {"target_tokens", map.n_target_tokens()},
+            {"draft_tokens", map.n_draft_tokens()},
+            {"doubt", fmt::format("It has a vocabulary of its own, with {} of the target's", describe_shared(map))}};
+}
+
 Json pair_json(const ModelFacts& target, const ModelFacts& draft) {
     for (const ModelFacts* facts : {&draft, &target})
         if (facts->tokenizer.contains("error") && has_tokenizer_files(facts->directory))
             return {{"possible", false}, {"why_not", facts->tokenizer["error"]}};
     if (const auto why_not = why_no_pair(target.vocabulary, draft.vocabulary))
-        return {{"possible", false}, {"why_not", *why_not}};
+        return can_differ(target, draft) ? other_vocabulary_json(target, draft)
+                                         : Json{{"possible", false}, {"why_not", *why_not}};
     Json json = {{"possible", true}};
     const std::string not_looked_at = not_compared(target.vocabulary, draft.vocabulary);
     if (!not_looked_at.empty()) json["not_compared"] = not_looked_at;
@@ -295,8 +316,9 @@ Columns columns_of(const OpenedHead& opened) {
     const model::DraftHead& head = opened.head;
     const model::ModelConfig& config = head.config();
     const std::string vocabulary =
-        head.tokens.empty() ? "the model's"
-                            : fmt::format("{} of {} tokens", format_count(head.tokens.size()), config.vocab_size);
+        config.output_tokens.empty()
+            ? "the model's"
+            : fmt::format("{} of {} tokens", format_count(config.n_outputs()), config.vocab_size);
     return {{"name", "", opened.name},
             {"directory", "", opened.path.string()},
             {"format", "", head.format},
@@ -308,8 +330,7 @@ Columns columns_of(const OpenedHead& opened) {
             {"max_tokens", "drafts", head.max_tokens,
              (head.max_tokens == 0 ? "any number of tokens" : "at most " + format_count(head.max_tokens, "token")) +
                  (head.block > 1 ? fmt::format(", {} a pass", head.block) : "")},
-            {"tokens", "vocabulary", head.tokens.empty() ? config.vocab_size : static_cast<int>(head.tokens.size()),
-             vocabulary},
+            {"tokens", "vocabulary", config.n_outputs(), vocabulary},
             {"trained_for", head.trained_for.empty() ? "" : "trained for", head.trained_for},
             {"dtype", "in memory", to_string(config.stored_type),
              to_string(config.stored_type) + ", where --draft-dtype says nothing"}};

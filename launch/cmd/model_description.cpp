@@ -72,6 +72,8 @@ std::string scaling_name(model::RopeScaling scaling) {
         return "llama3";
     case model::RopeScaling::yarn:
         return "yarn";
+    case model::RopeScaling::by_pair:
+        return "longrope";
     }
     return "?";
 }

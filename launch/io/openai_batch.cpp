@@ -65,6 +65,28 @@ void read_chat_logprobs(Json& fields) {
     if (fields.contains("logprobs")) fields["logprobs"] = wanted ? Json(n) : Json(false);
 }
 
+// {"type": "json_schema", "json_schema": {"schema": ...}}, or "json_object".
+void read_response_format(Json& fields) {
+    if (!fields.contains("response_format")) return;
+    const Json format = fields["response_format"];
+    fields.erase("response_format");
+    const std::string type =
+        format.is_object() && format.contains("type") ? model::text_of(format["type"], "type") : "";
+    if (type == "text") return;
+    if (fields.contains("json_schema"))
+        throw std::runtime_error("both response_format and json_schema are given; give one");
+    if (type == "json_object") {
+        fields["json_schema"] = {{"type", "object"}};
+        return;
+    }
+    if (type != "json_schema")
+        throw std::runtime_error("response_format must be an object of type text, json_object or json_schema");
+    if (!format.contains("json_schema") || !format["json_schema"].is_object() ||
+        !format["json_schema"].contains("schema"))
+        throw std::runtime_error("json_schema of response_format must be an object with schema");
+    fields["json_schema"] = format["json_schema"]["schema"];
+}
+
 // Arguments of earlier calls are JSON in a string; templates read objects.
 void read_tool_calls(Json& fields) {
     if (!fields.contains("messages") || !fields["messages"].is_array()) return;
@@ -209,6 +231,7 @@ OpenAiRequest read_openai_request(const Json& object) {
     if (request.fields.contains(of_other))
         throw std::runtime_error(fmt::format("{} is for {}", of_other, is_chat ? kTextUrl : kChatUrl));
     read_prompt(request.fields);
+    read_response_format(request.fields);
     if (is_chat) read_chat_logprobs(request.fields);
     read_tool_calls(request.fields);
     return request;

@@ -63,6 +63,17 @@ std::optional<int> logprobs_field(const Json& value, const std::string& field) {
     return count_field(value, field, 0, spec::Request::kMaxLogprobs);
 }
 
+using model::grammar::Language;
+
+// Null says nothing.
+void constraint_field(const Json& value, const std::string& field, Language language, spec::Request& request) {
+    if (value.is_null()) return;
+    if (language == Language::json_schema && !value.is_object() && !value.is_boolean())
+        throw std::runtime_error(field + " must be a schema: an object, or true for any JSON");
+    const bool is_schema = language == Language::json_schema;
+    request.processing.constraint = {language, is_schema ? compact(value) : model::text_of(value, field)};
+}
+
 spec::EarlyStopping early_stopping_field(const Json& value) {
     if (value == "never") return spec::EarlyStopping::never;
     if (!value.is_boolean()) throw std::runtime_error("early_stopping must be true, false or \"never\"");
@@ -91,6 +102,9 @@ constexpr LineField kLineFields[] = {
      "min_tokens min_length"},
     {"logit_bias", [](auto& v, auto&, auto& r) { r.processing.logit_bias = bias_field(v); }},
     {"banned_tokens", [](auto& v, auto& n, auto& r) { r.processing.banned_tokens = tokens_field(v, n); }},
+    {"json_schema", [](auto& v, auto& n, auto& r) { constraint_field(v, n, Language::json_schema, r); }},
+    {"regex", [](auto& v, auto& n, auto& r) { constraint_field(v, n, Language::regex, r); }},
+    {"grammar", [](auto& v, auto& n, auto& r) { constraint_field(v, n, Language::grammar, r); }},
     {"num_samples", [](auto& v, auto& n, auto& r) { r.num_samples = count_field(v, n, 1, spec::kMaxSlots); }},
     {"logprobs", [](auto& v, auto& n, auto& r) { r.logprobs = logprobs_field(v, n); }, "n_probs output_scores"},
     {"num_beams", [](auto& v, auto& n, auto& r) { r.beams.num_beams = count_field(v, n, 1); }},
@@ -130,6 +144,34 @@ void check_do_sample(const Json& value, const spec::SamplingOptions& sampling) {
                                          : "do_sample is false at a temperature above 0; give temperature 0");
 }
 
+// What needs text cannot be served by a model without a tokenizer.
+void require_text(const PromptLimits& limits, const char* field) {
+    if (!limits.encode)
+        throw std::runtime_error(std::string(field) + " cannot be served: the target has no tokenizer; give "
+                                                      "prompt_token_ids, or add the tokenizer.json of the model");
+}
+
+// A text is held to one thing, which must make sense, by texts that can be held to it.
+void check_constraint(const Json& object, const RequestDefaults& defaults, const PromptLimits& limits,
+                      const spec::LogitProcessing& processing) {
+    std::string given;
+    for (const char* field : {"json_schema", "regex", "grammar"}) {
+        if (!object.contains(field) || object[field].is_null()) continue;
+        if (!given.empty()) throw std::runtime_error("both " + given + " and " + field + " are given; give one");
+        given = field;
+    }
+    if (!processing.constraint.is_on()) return;
+    const std::string name = to_string(processing.constraint.language);
+    if (!defaults.has_results) throw std::runtime_error(name + " is for generate; leave it out");
+    require_text(limits, name.c_str());
+    if (given.empty()) return; // options have been checked
+    try {
+        (void)model::grammar::compile(processing.constraint);
+    } catch (const model::grammar::BadGrammar& error) {
+        throw std::runtime_error(name + ": " + error.what());
+    }
+}
+
 // A run holds beams or it does not; a line may take fewer.
 void check_beams(const Json& object, const RequestDefaults& defaults, spec::BeamOptions& beams) {
     const int most = std::max(defaults.beams.num_beams, 1);
@@ -147,11 +189,13 @@ void check_beams(const Json& object, const RequestDefaults& defaults, spec::Beam
     if (const std::string why = spec::why_invalid(beams); !why.empty()) throw std::runtime_error(as_field(why));
 }
 
-void apply_fields(const Json& object, const RequestDefaults& defaults, spec::Request& request, int vocab_size) {
+void apply_fields(const Json& object, const RequestDefaults& defaults, const PromptLimits& limits,
+                  spec::Request& request) {
     for (const auto& [name, value] : object.items())
         for (const LineField& field : kLineFields)
             if (name == field.name) field.set(value, name, request);
     check_beams(object, defaults, request.beams);
+    check_constraint(object, defaults, limits, request.processing);
     if (request.num_samples > 1 && !defaults.has_results)
         throw std::runtime_error("num_samples is for generate; leave it out");
     if (request.logprobs && !defaults.has_results) throw std::runtime_error("logprobs is for generate; leave it out");
@@ -161,15 +205,8 @@ void apply_fields(const Json& object, const RequestDefaults& defaults, spec::Req
         throw std::runtime_error("num_samples needs a temperature above 0: greedy texts are all the same");
     if (object.contains("do_sample")) check_do_sample(object["do_sample"], request.sampling);
     if (const char* why = spec::why_invalid(request.sampling); *why != '\0') throw std::runtime_error(as_field(why));
-    if (const std::string why = spec::why_invalid(request.processing, vocab_size); !why.empty())
+    if (const std::string why = spec::why_invalid(request.processing, limits.vocab_size); !why.empty())
         throw std::runtime_error(as_field(why));
-}
-
-// What needs text cannot be served by a model without a tokenizer.
-void require_text(const PromptLimits& limits, const char* field) {
-    if (!limits.encode)
-        throw std::runtime_error(std::string(field) + " cannot be served: the target has no tokenizer; give "
-                                                      "prompt_token_ids, or add the tokenizer.json of the model");
 }
 
 std::vector<spec::TokenId> encode_text(const std::string& text, const RequestDefaults& defaults,
@@ -309,7 +346,7 @@ void fill_openai(const Json& object, const RequestDefaults& defaults, const Prom
                                  "prompt_token_ids");
     for (const std::string& name : own_fields(given.fields, is_chat))
         throw std::runtime_error(shown_field(name) + " is unknown; leave it out");
-    apply_fields(given.fields, defaults, request, limits.vocab_size);
+    apply_fields(given.fields, defaults, limits, request);
     set_prompt(request, prompt_of(given.fields, defaults, limits), limits,
                given.fields.value("decoder_prompt", Json()));
 }
@@ -348,15 +385,17 @@ InputItem parse_request(const Line& line, std::int64_t number, const RequestDefa
     return checked(std::move(request), limits, [&](spec::Request& filled) {
         const bool is_conversation = defaults.chat || object.contains("messages");
         filled.metadata = metadata_of(line.text, object, own_fields(object, is_conversation));
-        apply_fields(object, defaults, filled, limits.vocab_size);
+        apply_fields(object, defaults, limits, filled);
         if (!filled.stop_strings.empty()) require_text(limits, "stop");
         set_prompt(filled, prompt_of(object, defaults, limits), limits, object.value("decoder_prompt", Json()));
     });
 }
 
 InputItem request_of_prompt(const std::string& prompt, const RequestDefaults& defaults, const PromptLimits& limits) {
-    return checked(request_like(defaults), limits,
-                   [&](spec::Request& filled) { set_prompt(filled, encode_text(prompt, defaults, limits), limits); });
+    return checked(request_like(defaults), limits, [&](spec::Request& filled) {
+        check_constraint(Json::object(), defaults, limits, filled.processing);
+        set_prompt(filled, encode_text(prompt, defaults, limits), limits);
+    });
 }
 
 } // namespace entrodraft::launch

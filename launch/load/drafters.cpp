@@ -46,6 +46,12 @@ std::unique_ptr<spec::Drafter> Drafters::make(const DrafterChoice& choice, std::
     for (const std::size_t draft : choice.drafts)
         parts.models.push_back(&draft_model(draft));
     parts.window = models_.draft_window;
+    if (models_.vocabularies && choice.has("model"))
+        parts.vocabulary = {models_.vocabularies.get(),
+                            models_.draft_vocabulary == DraftVocabulary::retokenize
+                                ? spec::OtherVocabulary::Use::retokenize
+                                : spec::OtherVocabulary::Use::intersection,
+                            models_.target_config.max_positions};
     parts.device = device;
     if (choice.has("head")) parts.head = head();
     parts.tree = choice.tree;
@@ -54,7 +60,7 @@ std::unique_ptr<spec::Drafter> Drafters::make(const DrafterChoice& choice, std::
     parts.ngram = sources_.ngram;
     parts.corpus = corpus_;
     parts.table = table_ ? &*table_ : nullptr;
-    return spec::make_drafter(choice.kinds, parts, choice.ahead);
+    return spec::make_drafter(choice.kinds, parts, parts.vocabulary ? std::nullopt : choice.ahead);
 }
 
 model::Decoder& Drafters::draft_model(std::size_t draft) const {

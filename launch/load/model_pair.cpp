@@ -50,6 +50,10 @@ std::vector<HeldModel> held_models(const OpenedPair& opened, const ModelOptions&
 void warn_of_models(const OpenedPair& opened) {
     for (const OpenedModel* model : models_of(opened))
         if (model->was_untied) log_line(stored_head_warning(model->name));
+    if (opened.vocabularies)
+        log_line(fmt::format("note: {} has a vocabulary of its own, with {} of {}; drafts by {}",
+                             opened.drafts.back().name, describe_shared(*opened.vocabularies), opened.target.name,
+                             opened.draft_vocabulary == DraftVocabulary::retokenize ? "retokenize" : "intersection"));
     for (const std::string& line : opened.doubts)
         log_line("warning: " + line);
     const std::int64_t of_target = parameter_count(opened.target.config);
@@ -189,8 +193,7 @@ void require_cpu(const OpenedPair& opened, const ModelOptions& options, ModelPai
     }
     for (const OpenedModel* model : models_of(opened)) {
         if (pair.device.is_native_cpu()) return;
-        const std::string what = model::what_needs_cpu(
-            model->config, pair.device.torch.empty() ? model::OtherDevice::gpu : model::OtherDevice::torch);
+        const std::string what = model::what_needs_cpu(model->config);
         if (what.empty()) continue;
         if (options.device != DeviceChoice::automatic || options.backend != Backend::native)
             throw OrderlyFailure(kBadOptions,
@@ -220,8 +223,12 @@ void require_window_fits(const OpenedPair& opened, const ModelOptions& options, 
     if (opened.self_draft && layout.tp_size > 1 && layout.placement != dist::DraftPlacement::sharded)
         throw BadOption(fmt::format(
             "--draft self: the target is sharded across {} ranks; add --draft-placement sharded", layout.tp_size));
+    if (!options.draft_window.is_on()) return;
     const OpenedModel& draft = opened.drafts.empty() ? opened.target : opened.drafts.front();
-    if (options.draft_window.is_on() && draft.config.n_linear_layers() > 0)
+    if (opened.vocabularies)
+        throw BadOption(fmt::format("--draft-window: {} has another vocabulary than {}; leave it out", draft.name,
+                                    opened.target.name));
+    if (draft.config.n_linear_layers() > 0)
         throw BadOption(
             fmt::format("--draft-window: {} has linear attention, whose states no position can leave", draft.name));
 }
@@ -313,7 +320,11 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
         pair->draft_window = options.draft_window;
         pair->num_beams = placement.num_beams;
         pair->random_weights = options.random_weights;
-        opened = open_pair(options.target, options.drafts, options.random_weights, options.head);
+        opened =
+            open_pair(options.target, options.drafts, options.random_weights, options.head, options.draft_vocabulary);
+        if (opened.vocabularies && !options.needs_same_vocabulary.empty())
+            throw BadOption(fmt::format("{} needs a draft of the target's vocabulary, and that of {} is another",
+                                        options.needs_same_vocabulary, opened.drafts.back().name));
         // To a beam search banned tokens have a probability, so they are not banned in the head's bias.
         if (placement.num_beams > 0)
             for (const std::int64_t token : std::exchange(opened.target.config.banned_token_ids, {}))
@@ -343,7 +354,9 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
         if (const std::string note = idle_gpu_note(options.device, pair->device, n_gpus(), has_gpu_file());
             !note.empty())
             log_line(note);
-    PairLoader loader(session, opened, options, placement, *pair);
+    Placement loaded = placement;
+    if (opened.vocabularies) loaded.ahead = 0;
+    PairLoader loader(session, opened, options, loaded, *pair);
     loader.connect();
     const int threads = check_launch(session, options.threads, options.quiet);
     require_same_models(session, opened, {.threads = threads, .quiet = options.quiet});
@@ -356,6 +369,8 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
     pair->load_seconds = pair->clock.now_seconds() - begin;
     pair->tokenizer = std::move(opened.target.tokenizer);
     pair->source_tokenizer = std::move(opened.target.source_tokenizer);
+    pair->vocabularies = opened.vocabularies;
+    pair->draft_vocabulary = opened.draft_vocabulary;
     if (opened.head) pair->head = std::move(opened.head->head);
     pair->target_config = target.config;
     pair->target_config.max_positions = loader.positions();

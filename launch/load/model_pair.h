@@ -35,6 +35,8 @@ struct ModelPair {
     dist::StepWatch* watch = nullptr; // the session's
     std::unique_ptr<model::ThreadTeam> team;
     std::optional<model::Tokenizer> tokenizer, source_tokenizer; // source_tokenizer: none: as texts
+    std::shared_ptr<const model::VocabularyMap> vocabularies;    // of target and last draft; null: they have the same
+    DraftVocabulary draft_vocabulary = DraftVocabulary::same;    // as OpenedPair has it
     Chat chat;                                                   // the target's
     model::ModelConfig target_config;
     double target_pass_bytes = 0;                          // of weights that a pass reads, of a rank with a shard

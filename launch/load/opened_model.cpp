@@ -4,6 +4,7 @@
 #include "launch/cli/options.h"
 #include "launch/counted.h"
 #include "launch/failure.h"
+#include "launch/io/report.h"
 #include "launch/model_directory.h"
 #include "model/families/names.h"
 #include "model/pass_layout.h"
@@ -121,8 +122,52 @@ model::ModelConfig layers_that_draft(const OpenedModel& target, const std::strin
     return n_layers > 0 ? model::first_layers(target.config, n_layers) : target.config;
 }
 
+std::string describe_shared(const model::VocabularyMap& map) {
+    return fmt::format("{} of {} tokens ({:.1f} %)", format_count(map.shared().size()),
+                       format_count(map.n_target_tokens()), 100 * map.target_share());
+}
+
+model::ModelVocabulary model_vocabulary(const model::Tokenizer& tokenizer, const model::ModelConfig& config) {
+    return {tokenizer, config.vocab_size, config.eos_token_ids};
+}
+
+namespace {
+
+// The draft reads and writes tokens of its own. Throws BadOption where it cannot.
+void map_vocabularies(const OpenedModel& draft, DraftVocabulary how, OpenedPair& pair) {
+    const OpenedModel& target = pair.target;
+    for (const OpenedModel* model : {&draft, &target})
+        if (!model->tokenizer)
+            throw BadOption(fmt::format("--draft-vocabulary {} needs the tokenizers of both models, and {} has none",
+                                        how == DraftVocabulary::retokenize ? "retokenize" : "intersection",
+                                        model->name));
+    for (const OpenedModel* model : {&draft, &target})
+        if (model->config.has_encoder())
+            throw BadOption(
+                fmt::format("{} has an encoder, and {} and {} have different vocabularies; a source is read "
+                            "by models of one vocabulary alone",
+                            model->name, draft.name, target.name));
+    pair.vocabularies = std::make_shared<const model::VocabularyMap>(model_vocabulary(*target.tokenizer, target.config),
+                                                                     model_vocabulary(*draft.tokenizer, draft.config));
+    pair.draft_vocabulary = how == DraftVocabulary::retokenize ? how : DraftVocabulary::intersection;
+    if (pair.draft_vocabulary == DraftVocabulary::retokenize) return;
+    const model::VocabularyMap& map = *pair.vocabularies;
+    const auto is_mark = [&](const auto& token) { return target.tokenizer->is_special(token.target); };
+    if (std::ranges::all_of(map.shared(), is_mark))
+        throw BadOption(fmt::format("{} and {} have no token in common; give --draft-vocabulary retokenize, or another "
+                                    "draft",
+                                    draft.name, target.name));
+    if (map.target_share() < kSmallShare)
+        pair.doubts.push_back(
+            fmt::format("{} has few tokens of {}, {}: drafts of the others are rejected and cost time", draft.name,
+                        target.name, describe_shared(map)));
+}
+
+} // namespace
+
 OpenedPair open_pair(const std::string& target, const std::vector<std::string>& drafts,
-                     std::optional<std::uint64_t> random_weights, const std::string& head) {
+                     std::optional<std::uint64_t> random_weights, const std::string& head,
+                     DraftVocabulary draft_vocabulary) {
     OpenedPair pair;
     pair.target = open_model("--target", target, random_weights);
     if (!head.empty()) {
@@ -138,7 +183,15 @@ OpenedPair open_pair(const std::string& target, const std::vector<std::string>& 
         }
         const Vocabulary of_draft =
             vocabulary_of(pair.drafts.emplace_back(open_model("--draft", name, random_weights)));
-        if (const auto why = why_no_pair(of_target, of_draft)) throw BadOption(*why);
+        const auto why_not = why_no_pair(of_target, of_draft);
+        const bool may_differ = draft_vocabulary == DraftVocabulary::automatic
+                                    ? why_not && of_target.fingerprint && of_draft.fingerprint
+                                    : draft_vocabulary != DraftVocabulary::same;
+        if (may_differ && pair.drafts.size() == drafts.size()) { // the smallest
+            map_vocabularies(pair.drafts.back(), draft_vocabulary, pair);
+            continue;
+        }
+        if (why_not) throw BadOption(*why_not + (may_differ ? ", but for the last of several" : ""));
         if (const std::string why = why_no_source(pair.target, pair.drafts.back()); !why.empty()) throw BadOption(why);
         if (std::string line = not_compared(of_target, of_draft); !line.empty()) pair.doubts.push_back(line);
     }

@@ -4,13 +4,15 @@
 #pragma once
 
 #include "dist/layout.h"
+#include "launch/cli/options.h"
 #include "model/checkpoint/checkpoint.h"
 #include "model/config.h"
 #include "model/heads/head.h"
-#include "model/tokenizer/tokenizer.h"
+#include "model/tokenizer/vocabulary_map.h"
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -52,9 +54,11 @@ struct OpenedHead {
 struct OpenedPair {
     OpenedModel target;
     std::optional<OpenedHead> head;
-    std::vector<OpenedModel> drafts;              // the largest first
-    std::optional<model::ModelConfig> self_draft; // in place of them: of the target's layers that draft
-    std::vector<std::string> doubts;              // a line for each draft that may be none of this target
+    std::vector<OpenedModel> drafts;                          // the largest first
+    std::optional<model::ModelConfig> self_draft;             // in place of them: of the target's layers that draft
+    std::shared_ptr<const model::VocabularyMap> vocabularies; // of target and last draft; null: they have the same
+    DraftVocabulary draft_vocabulary = DraftVocabulary::same; // what is done then: intersection or retokenize
+    std::vector<std::string> doubts;                          // a line for each draft that may be none of this target
 };
 
 // The target, then the drafts.
@@ -72,10 +76,17 @@ OpenedHead open_head(const std::string& name, const model::ModelConfig& target, 
 // "--target DIR", `path` what this means. Local.
 std::string name_doubt(const OpenedHead& head, const std::string& target, const std::filesystem::path& path);
 
-// The same of both; throws BadOption where a draft has another vocabulary than the target. `head`: a draft head of the
-// target; empty: none. Local.
+// How many of the target's tokens the draft has: "31,000 of 32,000 tokens (96.9 %)". Local.
+std::string describe_shared(const model::VocabularyMap& map);
+// Of such pairs about a tenth of a text's tokens are not shared (bench/NOTES.md).
+inline constexpr double kSmallShare = 0.5;
+model::ModelVocabulary model_vocabulary(const model::Tokenizer& tokenizer, const model::ModelConfig& config);
+
+// The same of both; throws BadOption where a draft has another vocabulary than the target, and `draft_vocabulary` does
+// not say what to do. `head`: a draft head of the target; empty: none. Local.
 OpenedPair open_pair(const std::string& target, const std::vector<std::string>& drafts,
-                     std::optional<std::uint64_t> random_weights = {}, const std::string& head = "");
+                     std::optional<std::uint64_t> random_weights = {}, const std::string& head = "",
+                     DraftVocabulary draft_vocabulary = DraftVocabulary::same);
 
 // That model::untie_stored_head() has untied `model`, "--target DIR".
 std::string stored_head_warning(const std::string& model);

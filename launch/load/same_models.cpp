@@ -6,6 +6,7 @@
 #include "launch/io/progress.h"
 #include "launch/model_directory.h"
 #include "launch/phase.h"
+#include "model/checkpoint/gguf_file.h"
 #include "model/cpu/kernels.h"
 #include "model/tensor_digest.h"
 
@@ -65,6 +66,9 @@ std::vector<Part> small_parts_of(const OpenedPair& pair) {
     for (const OpenedModel* model : models_of(pair)) {
         for (const char* file : kSmallFiles)
             parts.push_back({fmt::format("{} of {}", file, model->name), digest_of_file(model->path / file)});
+        const auto gguf = model::gguf_file_of(model->path);
+        parts.push_back({"what a GGUF file says of " + model->name,
+                         gguf ? digest_of_text(model::open_gguf(*gguf).metadata.dump(), 1) : 0});
         parts.push_back({"the list of tensors in " + model->name, digest_of_headers(*model->checkpoint)});
         if (model->config.n_expert_layers() > 0) // each rank chooses them
             parts.push_back({"the instruction set, on which the choice of experts depends in near ties,",

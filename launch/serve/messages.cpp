@@ -22,7 +22,9 @@ MEMBERS(spec::Stats, sequences, prompt_tokens, new_tokens, rounds, drafted, draf
         overlap, overlaps, ahead, seconds, levels)
 using Bias = decltype(spec::LogitProcessing::logit_bias)::value_type;
 MEMBERS(Bias, token, bias)
-MEMBERS(spec::LogitProcessing, repetition, presence, frequency, ngram_size, min_new_tokens, logit_bias, banned_tokens)
+MEMBERS(model::grammar::Source, language, text)
+MEMBERS(spec::LogitProcessing, repetition, presence, frequency, ngram_size, min_new_tokens, logit_bias, banned_tokens,
+        constraint, grammar)
 MEMBERS(spec::Request, id, sequence_key, prompt, source, max_new_tokens, sampling, processing, beams, num_samples,
         sample, ignore_eos, stop_strings, logprobs, metadata, response, model, plain)
 MEMBERS(Report, result, order, stats, checked, ends_request, text, trace, note, busy_seconds, interrupted)
@@ -53,6 +55,8 @@ template <typename T> void transfer(Archive& archive, T& value) {
         transfer(archive, has_value);
         if (has_value && !value) value.emplace();
         if (has_value) transfer(archive, *value);
+    } else if constexpr (std::is_same_v<T, decltype(spec::LogitProcessing::grammar)>) {
+        // Each coordinator compiles the constraint itself.
     } else if constexpr (std::is_trivially_copyable_v<T>) {
         archive.copy(&value, sizeof value);
     } else if constexpr (requires { value.size(); }) {

@@ -3,6 +3,7 @@
 
 #include "model/chat/text.h"
 #include "model/checkpoint/bad_file.h"
+#include "model/checkpoint/gguf_file.h"
 #include "model/checkpoint/json_file.h"
 #include "model/utf8.h"
 
@@ -49,6 +50,22 @@ jinja::Variables read_tokens(const fs::path& directory, const json& config) {
     if (!config.contains("bos_token") || !config.contains("eos_token"))
         add(read_optional_object(map_file), map_file, config);
     return tokens;
+}
+
+// tokenizer_config.json, or what a GGUF file says in its place.
+json read_tokenizer_config(const fs::path& directory) {
+    const auto path = gguf_file_of(directory);
+    if (!path) return read_optional_object(directory / "tokenizer_config.json");
+    const json metadata = open_gguf(*path).metadata;
+    json config = json::object();
+    const auto value = [&](const char* name) { return metadata.value(name, json()); };
+    config["chat_template"] = value("tokenizer.chat_template");
+    const json tokens = value("tokenizer.ggml.tokens");
+    for (const char* name : {"bos", "eos"})
+        if (const json id = value(("tokenizer.ggml." + std::string(name) + "_token_id").c_str());
+            id.is_number_unsigned() && id < tokens.size())
+            config[name + std::string("_token")] = tokens[id.get<std::size_t>()];
+    return config;
 }
 
 struct TemplateTexts {
@@ -212,7 +229,7 @@ std::string cut_at_tag(std::string text, const std::string& continued, const std
 } // namespace
 
 std::optional<ChatTemplate> ChatTemplate::open(const fs::path& directory) {
-    const json config = read_optional_object(directory / "tokenizer_config.json");
+    const json config = read_tokenizer_config(directory);
     const std::optional<TemplateTexts> found = read_template(directory, config);
     if (!found) return std::nullopt;
     check_size(found->file, found->text);
@@ -226,7 +243,7 @@ std::optional<ChatTemplate> ChatTemplate::open(const fs::path& directory) {
 }
 
 ChatTemplate ChatTemplate::named(std::string_view name_or_file, const fs::path& directory) {
-    const auto tokens = read_tokens(directory, read_optional_object(directory / "tokenizer_config.json"));
+    const auto tokens = read_tokens(directory, read_tokenizer_config(directory));
     const std::string name(name_or_file);
     if (const auto text = named_chat_template(name)) return ChatTemplate(name, std::string(*text), tokens);
     if (name.find('/') == std::string::npos && !name.ends_with(".jinja"))

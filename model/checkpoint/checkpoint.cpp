@@ -2,6 +2,7 @@
 #include "model/checkpoint/checkpoint.h"
 
 #include "model/checkpoint/bad_file.h"
+#include "model/checkpoint/gguf_model.h"
 #include "model/checkpoint/json_file.h"
 #include "model/checkpoint/mapped_file.h"
 #include "model/checkpoint/quantized.h"
@@ -69,7 +70,9 @@ std::string other_weights(const std::filesystem::path& directory) {
 } // namespace
 
 void Checkpoint::add(const std::filesystem::path& path) {
-    TensorFile file = is_by_torch(path) ? open_torch_file(path) : open_safetensors(path);
+    TensorFile file = path.extension() == ".gguf" ? gguf_tensors(open_gguf(path))
+                      : is_by_torch(path)         ? open_torch_file(path)
+                                                  : open_safetensors(path);
     for (TensorView& view : file.tensors) {
         const auto [at, is_new] = tensors_.try_emplace(view.name, std::move(view));
         if (!is_new) {
@@ -108,12 +111,16 @@ Checkpoint Checkpoint::open_file(const std::filesystem::path& file) {
 }
 
 Checkpoint Checkpoint::open(const std::filesystem::path& directory) {
+    Checkpoint checkpoint;
+    checkpoint.where_ = directory;
+    if (const auto file = gguf_file_of(directory)) {
+        checkpoint.add(*file);
+        return checkpoint;
+    }
     std::error_code unused;
     if (!std::filesystem::is_directory(directory, unused)) {
         throw BadFile(directory.string() + ": not a directory; name the one that holds config.json");
     }
-    Checkpoint checkpoint;
-    checkpoint.where_ = directory;
     checkpoint.add_directory(directory);
     const auto config = directory / "config.json";
     if (!file_exists(config)) return checkpoint;

@@ -20,8 +20,8 @@ namespace entrodraft::model {
 // pytorch_model.bin.index.json; an index names plain files beside it.
 class Checkpoint {
   public:
-    // Maps the files and reads their headers; where config.json there says that matrices are quantised, each is one
-    // tensor (quantized.h). Throws BadFile. Local.
+    // Maps the files and reads their headers, or that of the GGUF file that `directory` is or holds; where config.json
+    // there says that matrices are quantised, each is one tensor (quantized.h). Throws BadFile. Local.
     static Checkpoint open(const std::filesystem::path& directory);
     // One file by itself: by torch where its name ends in .bin, .pt or .pth, else safetensors. Throws BadFile. Local.
     static Checkpoint open_file(const std::filesystem::path& file);

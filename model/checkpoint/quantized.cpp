@@ -3,13 +3,19 @@
 #include "model/checkpoint/quantized.h"
 
 #include "model/checkpoint/bad_file.h"
+#include "model/checkpoint/gguf_blocks.h"
 #include "model/checkpoint/half.h"
+#include "model/checkpoint/json_file.h"
 
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <cmath>
 #include <cstring>
 #include <fmt/format.h>
+#include <limits>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 
 namespace entrodraft::model {
 namespace {
@@ -32,7 +38,10 @@ class QuantizationReader {
         if (method == "awq") return awq();
         if (method == "fp8") return fp8();
         if (method == "compressed-tensors") return compressed();
-        refuse("method " + in_quotes(method) + " is not supported; supported: gptq, awq, fp8, compressed-tensors");
+        if (method == "mxfp4") return {QuantizedForm::mxfp4, 4, 32, false, false, CodeValues::float4, true};
+        if (method == "bitsandbytes") return bitsandbytes();
+        refuse("method " + in_quotes(method) +
+               " is not supported; supported: gptq, awq, fp8, compressed-tensors, mxfp4, bitsandbytes");
     }
 
   private:
@@ -94,6 +103,19 @@ class QuantizationReader {
                 "weight_block_size must be [128, 128]");
         found.group = 128;
         return found;
+    }
+    Quantization bitsandbytes() const {
+        if (truth(object_, "load_in_8bit", false)) return {QuantizedForm::int8, 8, 0, false};
+        require(truth(object_, "load_in_4bit", false), "neither load_in_4bit nor load_in_8bit is true");
+        const std::string type = text(object_, "bnb_4bit_quant_type", "fp4");
+        require(type == "nf4" || type == "fp4",
+                "bnb_4bit_quant_type " + in_quotes(type) + " is not supported; supported: nf4, fp4");
+        const std::string storage = text(object_, "bnb_4bit_quant_storage", "uint8");
+        require(storage == "uint8",
+                "bnb_4bit_quant_storage " + in_quotes(storage) + " is not supported; supported: uint8");
+        constexpr int kGroup = 64; // transformers offers no other
+        const CodeValues values = type == "nf4" ? CodeValues::normal4 : CodeValues::bitsandbytes;
+        return {QuantizedForm::pairs, 4, kGroup, false, false, values};
     }
     // What a file does to its weights beside rounding them.
     void refuse_transforms() const {
@@ -180,7 +202,10 @@ float number_at(const TensorView& tensor, std::int64_t element) {
 } // namespace
 
 std::string to_string(const Quantization& quantization) {
-    constexpr std::array<const char*, 5> kNames = {"gptq", "awq", "pack-quantized", "int-quantized", "float8"};
+    if (quantization.memory_bits > 0) return fmt::format("GGUF, {:.1f} bits a weight", quantization.memory_bits);
+    constexpr std::array<const char*, 11> kNames = {
+        "gptq",         "awq",  "pack-quantized", "int-quantized", "float8", "mxfp4",
+        "bitsandbytes", "Q8_0", "Q4_0",           "Q4_K",          "Q6_K"};
     const std::string groups = quantization.group > 0 ? fmt::format("groups of {}", quantization.group) : "whole rows";
     return fmt::format("{} of {} bits in {}", kNames[static_cast<std::size_t>(quantization.form)], quantization.bits,
                        groups);
@@ -192,12 +217,68 @@ std::optional<Quantization> read_quantization(const Json& config, const std::str
     return QuantizationReader(*at, file).read();
 }
 
+const float* table_of(CodeValues values) {
+    static constexpr float kFloat4[16] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+    static constexpr float kNormal4[16] = {-1.0f,
+                                           -0.6961928009986877f,
+                                           -0.5250730514526367f,
+                                           -0.39491748809814453f,
+                                           -0.28444138169288635f,
+                                           -0.18477343022823334f,
+                                           -0.09105003625154495f,
+                                           0.0f,
+                                           0.07958029955625534f,
+                                           0.16093020141124725f,
+                                           0.24611230194568634f,
+                                           0.33791524171829224f,
+                                           0.44070982933044434f,
+                                           0.5626170039176941f,
+                                           0.7229568362236023f,
+                                           1.0f};
+    constexpr float kMost = 12; // of FP4 before it is scaled to 1
+    static constexpr float kBitsAndBytes[16] = {
+        0.0f,  0.0625f / kMost,  8 / kMost,  12 / kMost,  4 / kMost,  6 / kMost,  2 / kMost,  3 / kMost,
+        -0.0f, -0.0625f / kMost, -8 / kMost, -12 / kMost, -4 / kMost, -6 / kMost, -2 / kMost, -3 / kMost};
+    switch (values) {
+    case CodeValues::none:
+        return nullptr;
+    case CodeValues::float4:
+        return kFloat4;
+    case CodeValues::normal4:
+        return kNormal4;
+    case CodeValues::bitsandbytes:
+        return kBitsAndBytes;
+    }
+    return nullptr;
+}
+
+const std::byte* QuantizedMatrix::block_of(std::int64_t output, std::int64_t input) const {
+    const BlockShape shape = block_shape(of.form);
+    return codes.bytes.data() + (output * inputs + input) / shape.inputs * shape.bytes;
+}
+
 float QuantizedMatrix::scale(std::int64_t output, std::int64_t group) const {
-    return number_at(scales, output / scale_outputs * scale_stride + group * group_stride);
+    if (const BlockShape shape = block_shape(of.form); shape.inputs > 0)
+        return block_scale(of.form, block_of(output, group * shape.group),
+                           static_cast<int>(group % (shape.inputs / shape.group)));
+    const std::int64_t at = output / scale_outputs * scale_stride + group * group_stride;
+    if (of.form == QuantizedForm::mxfp4) { // a power of two
+        const auto exponent = static_cast<std::uint32_t>(scales.bytes[static_cast<std::size_t>(at)]);
+        if (exponent == 255) return std::numeric_limits<float>::quiet_NaN();
+        return std::bit_cast<float>(exponent == 0 ? 1u << 22 : exponent << 23);
+    }
+    if (!outer_values.bytes.empty()) {
+        const auto byte = static_cast<std::int64_t>(scales.bytes[static_cast<std::size_t>(at)]);
+        return number_at(outer_values, byte) * number_at(outer_scales, at / kOuterGroup) + outer_offset;
+    }
+    return number_at(scales, at) * scale_factor;
 }
 
 float QuantizedMatrix::zero(std::int64_t output, std::int64_t group) const {
     if (!of.has_zeros) return 0;
+    if (const BlockShape shape = block_shape(of.form); shape.inputs > 0)
+        return block_zero(of.form, block_of(output, group * shape.group),
+                          static_cast<int>(group % (shape.inputs / shape.group)));
     const int fields = 32 / of.bits, middle = 1 << (of.bits - 1);
     const std::int64_t place = output % fields;
     if (of.form == QuantizedForm::packed) {
@@ -214,37 +295,78 @@ float QuantizedMatrix::zero(std::int64_t output, std::int64_t group) const {
     return static_cast<float>((stored & ((1 << of.bits) - 1)) - middle);
 }
 
-int QuantizedMatrix::code(std::int64_t output, std::int64_t input) const {
+void QuantizedMatrix::read_codes(std::int64_t output, std::int64_t input, int count, std::uint8_t* out) const {
     const int fields = 32 / of.bits, middle = 1 << (of.bits - 1);
+    const auto put = [&](int i, std::uint32_t word, std::int64_t place) {
+        out[i] = static_cast<std::uint8_t>(field_of(word, place, of.bits) - middle);
+    };
+    const auto* bytes = reinterpret_cast<const std::uint8_t*>(codes.bytes.data());
     switch (of.form) {
     case QuantizedForm::gptq:
-        return field_of(word_at(codes, input / fields * outputs + output), input % fields, of.bits) - middle;
+        for (int i = 0; i < count; ++i, ++input)
+            put(i, word_at(codes, input / fields * outputs + output), input % fields);
+        return;
     case QuantizedForm::awq:
-        return field_of(word_at(codes, input * (outputs / fields) + output / fields),
-                        kAwqPlaces[static_cast<std::size_t>(output % fields)], of.bits) -
-               middle;
+        for (int i = 0; i < count; ++i, ++input)
+            put(i, word_at(codes, input * (outputs / fields) + output / fields),
+                kAwqPlaces[static_cast<std::size_t>(output % fields)]);
+        return;
     case QuantizedForm::packed:
-        return field_of(word_at(codes, output * codes.shape.back() + input / fields), input % fields, of.bits) - middle;
+        for (int i = 0; i < count; ++i, ++input)
+            put(i, word_at(codes, output * codes.shape.back() + input / fields), input % fields);
+        return;
     case QuantizedForm::int8:
-        return static_cast<std::int8_t>(codes.bytes[static_cast<std::size_t>(output * inputs + input)]);
     case QuantizedForm::float8:
-        return static_cast<int>(codes.bytes[static_cast<std::size_t>(output * inputs + input)]);
+        std::memcpy(out, bytes + output * inputs + input, static_cast<std::size_t>(count));
+        return;
+    case QuantizedForm::q8_0:
+    case QuantizedForm::q4_0:
+    case QuantizedForm::q4_k:
+    case QuantizedForm::q6_k: {
+        const BlockShape shape = block_shape(of.form);
+        for (int i = 0; i < count; ++i, ++input)
+            out[i] = static_cast<std::uint8_t>(
+                block_code(of.form, block_of(output, input), static_cast<int>(input % shape.inputs)));
+        return;
     }
-    return 0;
+    case QuantizedForm::mxfp4:
+    case QuantizedForm::pairs: {
+        const int of_odd = of.form == QuantizedForm::mxfp4 ? 4 : 0; // where the second of a pair lies
+        for (std::int64_t at = output * inputs + input, i = 0; i < count; ++i, ++at)
+            out[i] = static_cast<std::uint8_t>(bytes[at / 2] >> (at % 2 == 1 ? of_odd : 4 - of_odd) & 15);
+        return;
+    }
+    }
 }
 
-float QuantizedMatrix::value(std::int64_t output, std::int64_t input) const {
-    const std::int64_t group = group_at(input);
-    const int stored = code(output, input);
-    const float number = of.form == QuantizedForm::float8 ? from_float8(static_cast<std::uint8_t>(stored))
-                                                          : static_cast<float>(stored) - zero(output, group);
-    return scale(output, group) * number;
+void QuantizedMatrix::read_values(std::int64_t output, std::int64_t input, int count, float* out) const {
+    constexpr int kSpan = 64;
+    std::uint8_t stored[kSpan];
+    const float* table = table_of(of.values);
+    for (int done = 0; done < count; done += kSpan) {
+        const int span = std::min(kSpan, count - done);
+        read_codes(output, input + done, span, stored);
+        for (int i = 0; i < span; ++i) {
+            const std::int64_t group = group_at(input + done + i);
+            const float number = table ? table[stored[i]]
+                                 : of.form == QuantizedForm::float8
+                                     ? from_float8(stored[i])
+                                     : static_cast<std::int8_t>(stored[i]) - zero(output, group);
+            out[done + i] = scale(output, group) * number;
+        }
+    }
 }
 
 void read_quantized(const TensorView& tensor, std::int64_t first, std::int64_t stride, int count, float* out) {
     const QuantizedMatrix& matrix = *tensor.quantized;
-    for (int i = 0; i < count; ++i, first += stride)
-        out[i] = matrix.value(first / matrix.inputs, first % matrix.inputs);
+    while (count > 0) { // by stretches of one row
+        const std::int64_t input = first % matrix.inputs;
+        const int n = stride == 1 ? static_cast<int>(std::min<std::int64_t>(count, matrix.inputs - input)) : 1;
+        matrix.read_values(first / matrix.inputs, input, n, out);
+        first += n * stride;
+        count -= n;
+        out += n;
+    }
 }
 
 // ---- parts ----
@@ -263,14 +385,21 @@ class MatrixJoiner {
 
     TensorView joined() {
         take_sizes();
-        take_scales();
+        if (matrix_.of.form == QuantizedForm::mxfp4)
+            take_powers();
+        else if (matrix_.of.form == QuantizedForm::pairs)
+            take_blocks();
+        else
+            take_scales();
         take_zeros();
         take_order();
         TensorView whole = matrix_.codes;
-        whole.name = stem_ + ".weight";
+        whole.name = matrix_.of.form == QuantizedForm::mxfp4 ? stem_ : stem_ + ".weight";
         whole.type = DiskType::quantized;
         whole.is_part = false;
         whole.shape = {matrix_.outputs, matrix_.inputs};
+        if (matrix_.of.form == QuantizedForm::mxfp4)
+            whole.shape = {matrix_.codes.shape[0], matrix_.codes.shape[1], matrix_.inputs};
         whole.quantized = std::make_shared<const QuantizedMatrix>(std::move(matrix_));
         return whole;
     }
@@ -299,8 +428,10 @@ class MatrixJoiner {
     void take_sizes() {
         TensorView& codes = matrix_.codes;
         constexpr std::int64_t kMost = std::int64_t{1} << 32;
-        if (codes.shape.size() != 2 || codes.shape[0] > kMost || codes.shape[1] > kMost)
-            refuse(codes, "must have two dimensions of usual sizes");
+        const std::size_t dims = matrix_.of.form == QuantizedForm::mxfp4 ? 4 : 2;
+        if (codes.shape.size() != dims ||
+            std::ranges::any_of(codes.shape, [](std::int64_t dim) { return dim <= 0 || dim > kMost; }))
+            refuse(codes, fmt::format("must have {} dimensions of usual sizes", dims));
         const std::int64_t fields = 32 / matrix_.of.bits, rows = codes.shape[0], columns = codes.shape[1];
         switch (matrix_.of.form) {
         case QuantizedForm::gptq:
@@ -328,9 +459,50 @@ class MatrixJoiner {
         case QuantizedForm::float8:
             matrix_.outputs = rows, matrix_.inputs = columns;
             break;
+        case QuantizedForm::mxfp4:
+            require(codes, "U8", {rows, columns, codes.shape[2], 16});
+            matrix_.outputs = rows * columns, matrix_.inputs = codes.shape[2] * matrix_.of.group;
+            break;
+        case QuantizedForm::pairs:
+            take_state();
+            break;
+        default: // whole tensors of files of GGUF
+            refuse(codes, "is in blocks");
         }
         if (matrix_.of.form == QuantizedForm::gptq && matrix_.outputs % fields != 0)
             refuse(codes, fmt::format("must have a multiple of {} outputs", fields));
+    }
+    // What bitsandbytes says of a matrix as JSON, in bytes.
+    void take_state() {
+        const char* type = matrix_.of.values == CodeValues::normal4 ? "nf4" : "fp4";
+        const TensorView& stored = part(std::string(".weight.quant_state.bitsandbytes__") + type);
+        const std::string_view text(reinterpret_cast<const char*>(stored.bytes.data()), stored.bytes.size());
+        const Json state = parse_json(text, *stored.file + ": tensor " + in_quotes(stored.name));
+        const auto number = [&](const char* name) {
+            const auto at = state.find(name);
+            return at != state.end() && at->is_number() ? at->get<double>() : -1;
+        };
+        const auto shape = state.is_object() ? state.find("shape") : state.end();
+        if (shape == state.end() || !shape->is_array() || shape->size() != 2 || !(*shape)[0].is_number_unsigned() ||
+            !(*shape)[1].is_number_unsigned())
+            refuse(stored, "is not an object with the matrix's shape");
+        const auto outputs = (*shape)[0].get<std::uint64_t>(), inputs = (*shape)[1].get<std::uint64_t>();
+        const std::uint64_t n = 2 * matrix_.codes.bytes.size();
+        if (inputs == 0 || n % inputs != 0 || n / inputs != outputs)
+            refuse(stored, "names a shape that does not fit " + in_quotes(matrix_.codes.name));
+        if (number("blocksize") != matrix_.of.group || inputs % static_cast<std::uint64_t>(matrix_.of.group) != 0)
+            refuse(stored, fmt::format("has {} inputs in blocks of {}; supported: whole blocks of {}", inputs,
+                                       number("blocksize"), matrix_.of.group));
+        if (find(".weight.nested_absmax")) {
+            if (number("nested_blocksize") != QuantizedMatrix::kOuterGroup)
+                refuse(stored, fmt::format("has a nested_blocksize other than {}", QuantizedMatrix::kOuterGroup));
+            const auto offset = state.find("nested_offset");
+            if (offset == state.end() || !offset->is_number()) refuse(stored, "has no nested_offset");
+            matrix_.outer_offset = offset->get<float>();
+        }
+        require(matrix_.codes, "U8", matrix_.codes.shape);
+        matrix_.outputs = static_cast<std::int64_t>(outputs);
+        matrix_.inputs = static_cast<std::int64_t>(inputs);
     }
     std::int64_t n_groups() const {
         return matrix_.of.group > 0 ? (matrix_.inputs + matrix_.of.group - 1) / matrix_.of.group : 1;
@@ -339,8 +511,35 @@ class MatrixJoiner {
         return matrix_.of.form == QuantizedForm::gptq || matrix_.of.form == QuantizedForm::awq;
     }
 
+    void take_powers() {
+        const TensorView& scales = matrix_.scales = part("_scales");
+        require(scales, "U8", {matrix_.codes.shape[0], matrix_.codes.shape[1], n_groups()});
+        matrix_.scale_stride = n_groups(), matrix_.group_stride = 1;
+    }
+    // A scale a block, as a number or as a byte with a scale of its own.
+    void take_blocks() {
+        const TensorView& table = part(".weight.quant_map");
+        require(table, "F32", {16});
+        for (std::int64_t i = 0; i < 16; ++i)
+            if (!(std::abs(number_at(table, i) - table_of(matrix_.of.values)[i]) <= 1e-6f))
+                refuse(table, "holds other values than those of " + to_string(matrix_.of));
+        const TensorView& scales = matrix_.scales = part(".weight.absmax");
+        const std::int64_t blocks = matrix_.outputs * n_groups();
+        matrix_.scale_stride = n_groups(), matrix_.group_stride = 1;
+        const TensorView* outer = find(".weight.nested_absmax");
+        require(scales, outer ? "U8" : "F32", {blocks});
+        if (!outer) return;
+        matrix_.outer_scales = *outer;
+        matrix_.outer_values = part(".weight.nested_quant_map");
+        require(*outer, "F32", {(blocks + QuantizedMatrix::kOuterGroup - 1) / QuantizedMatrix::kOuterGroup});
+        require(matrix_.outer_values, "F32", {256});
+    }
     void take_scales() {
         TensorView* found = inputs_first() ? &part(".scales") : find(".weight_scale");
+        if (!found && (found = find(".SCB"))) { // bitsandbytes: the largest magnitude of a row
+            matrix_.scale_factor = 1.0f / 127;
+            find(".weight_format");
+        }
         if (!found) found = &part(".weight_scale_inv");
         const TensorView& scales = matrix_.scales = *found;
         if (scales.type != DiskType::float32 && scales.type != DiskType::float16 && scales.type != DiskType::bfloat16)
@@ -406,29 +605,40 @@ class MatrixJoiner {
     QuantizedMatrix matrix_;
 };
 
-bool are_codes(const Quantization& of, const TensorView& tensor) {
-    switch (of.form) {
+// How names of codes end, and of which type those of them are that are codes; nullptr: of any.
+struct CodesName {
+    std::string_view ending;
+    const char* dtype = nullptr;
+};
+CodesName codes_name(QuantizedForm form) {
+    switch (form) {
     case QuantizedForm::gptq:
     case QuantizedForm::awq:
-        return tensor.name.ends_with(".qweight");
+        return {".qweight"};
     case QuantizedForm::packed:
-        return tensor.name.ends_with(".weight_packed");
+        return {".weight_packed"};
     case QuantizedForm::int8:
-        return tensor.name.ends_with(".weight") && tensor.dtype == "I8";
+        return {".weight", "I8"};
     case QuantizedForm::float8:
-        return tensor.name.ends_with(".weight") && tensor.dtype == "F8_E4M3";
+        return {".weight", "F8_E4M3"};
+    case QuantizedForm::mxfp4:
+        return {"_blocks"};
+    case QuantizedForm::pairs:
+        return {".weight", "U8"};
+    default:
+        throw std::logic_error("such matrices are in one part");
     }
-    return false;
 }
 
 } // namespace
 
 void join_quantized(const Quantization& quantization, Tensors& tensors) {
+    const auto [ending, dtype] = codes_name(quantization.form);
     std::vector<std::string> names;
     for (const auto& [name, tensor] : tensors)
-        if (are_codes(quantization, tensor)) names.push_back(name);
+        if (name.ends_with(ending) && (!dtype || tensor.dtype == dtype)) names.push_back(name);
     for (const std::string& name : names) {
-        const std::string stem = name.substr(0, name.rfind('.'));
+        const std::string stem = name.substr(0, name.size() - ending.size());
         const TensorView codes = tensors.at(name);
         TensorView whole = MatrixJoiner(quantization, stem, codes, tensors).joined();
         tensors.erase(name);

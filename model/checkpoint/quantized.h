@@ -1,7 +1,8 @@
 // Matrices that a checkpoint holds as codes with scales: which stored tensors make one up, and what its elements are.
 //
-// An element is scale * (code - zero), where code and zero are whole numbers with a sign, or code a float8 and zero 0.
-// Called by checkpoint, which shows such a matrix as one tensor, and by those who read weights.
+// An element is scale * (code - zero), where code and zero are whole numbers with a sign, or code a float8 and zero 0,
+// or scale * values[code]. Called by checkpoint, which shows such a matrix as one tensor, and by those who read
+// weights.
 #pragma once
 
 #include "model/checkpoint/tensor_view.h"
@@ -19,8 +20,23 @@ enum class QuantizedForm {
     awq,    // X.qweight, words along the outputs in an order of its own, [inputs][outputs]
     packed, // X.weight_packed, words along the inputs, [outputs][inputs] (compressed-tensors)
     int8,   // X.weight, whole numbers (compressed-tensors)
-    float8  // X.weight, e4m3 (compressed-tensors, and with X.weight_scale_inv DeepSeek's)
+    float8, // X.weight, e4m3 (compressed-tensors, and with X.weight_scale_inv DeepSeek's)
+    mxfp4,  // X_blocks, pairs of float4 along the inputs, [experts][outputs][inputs / 32][16] (gpt-oss)
+    pairs,  // X.weight, pairs of codes along the inputs, the first above the second (bitsandbytes)
+    q8_0,
+    q4_0,
+    q4_k,
+    q6_k // blocks of inputs with their scales (GGUF; gguf_blocks.h)
 };
+
+// What codes of 4 bits stand for, where not for themselves.
+enum class CodeValues {
+    none,
+    float4,      // e2m1
+    normal4,     // quantiles of a normal distribution (NF4; Dettmers et al. 2023)
+    bitsandbytes // its FP4
+};
+const float* table_of(CodeValues values); // [16]; none: nullptr
 
 // What a config.json says of all of them (quantization_config).
 struct Quantization {
@@ -29,6 +45,10 @@ struct Quantization {
     int group = 0;         // inputs that share a scale; 0: all
     bool has_zeros = true; // stored ones
     bool zeros_are_one_less = false;
+    CodeValues values = CodeValues::none;
+    bool of_experts = false; // alone; else of all matrices of the layers
+    // Not 0: matrices of all kinds have forms of their own, and this many bits a weight in memory on average.
+    double memory_bits = 0;
     friend bool operator==(const Quantization&, const Quantization&) = default;
 };
 
@@ -43,6 +63,12 @@ struct QuantizedMatrix {
     std::int64_t scale_outputs = 1;                  // that share a row of scales
     std::int64_t scale_stride = 0, group_stride = 0; // of outputs' and groups' scales, counted in elements
     std::vector<std::int32_t> group_of_input;        // of GPTQ with act-order; empty: one group behind the other
+    float scale_factor = 1;                          // of scales as they are stored
+    // Where scales are themselves bytes: each stands for outer_values[byte] * outer_scales[place / kOuterGroup], to
+    // which an offset is added (bitsandbytes).
+    static constexpr std::int64_t kOuterGroup = 256;
+    TensorView outer_scales, outer_values;
+    float outer_offset = 0;
 
     std::int64_t group_at(std::int64_t input) const {
         if (!group_of_input.empty()) return group_of_input[static_cast<std::size_t>(input)];
@@ -50,12 +76,15 @@ struct QuantizedMatrix {
     }
     float scale(std::int64_t output, std::int64_t group) const;
     float zero(std::int64_t output, std::int64_t group) const;
-    int code(std::int64_t output, std::int64_t input) const; // of float8 its bits
-    float value(std::int64_t output, std::int64_t input) const;
+    // Of inputs [input, input + count): whole numbers with a sign, of float8 its bits, else places in a table.
+    // Where the block of an input lies, of forms that have blocks.
+    const std::byte* block_of(std::int64_t output, std::int64_t input) const;
+    void read_codes(std::int64_t output, std::int64_t input, int count, std::uint8_t* out) const;
+    void read_values(std::int64_t output, std::int64_t input, int count, float* out) const;
 };
 
-// Puts one tensor X.weight of DiskType::quantized in the place of each quantised matrix's codes, `tensors` by name; its
-// other parts stay, as TensorView::is_part. Throws BadFile. Local.
+// Puts one tensor X.weight (of MXFP4 X) of DiskType::quantized in the place of each quantised matrix's codes, `tensors`
+// by name; its other parts stay, as TensorView::is_part. Throws BadFile. Local.
 void join_quantized(const Quantization& quantization, std::map<std::string, TensorView>& tensors);
 
 // out[i] = element first + i * stride of such a tensor, row-major. Local.

@@ -163,6 +163,7 @@ void Attention::set_query(kernels::AttentionArgs& args, int i, int thread, const
     const int window = config_->window(task.layer);
     args.q[i] = task.qkv.row(row) + query_head * config_->key_dim();
     args.out[i] = task.attended.row(row) + query_head * config_->value_dim();
+    if (config_->has_sinks) args.sink[i] = &task.weights->sinks[index(query_head)];
     if (reads_all_) {
         args.n_keys[i] = cache_->length(memory_slot(pass.rows[index(row)].slot));
         if (!relative_.empty()) args.bias[i] = row_biases(i, thread, task, row, query_head, args.n_keys[i], 0);

@@ -101,6 +101,7 @@ float soften(const AttentionArgs& a, int query, const KeyRange& keys) {
         const Vec s = *reinterpret_cast<const Vec*>(scores + j);
         largest = s > largest ? s : largest;
     }
+    if (a.sink[query]) largest = larger(largest, splat(*a.sink[query]));
     const Vec top = splat(max_lanes(largest));
     Vec sum = {};
     for (int j = keys.begin; j < keys.padded; j += kWidth) {
@@ -111,7 +112,8 @@ float soften(const AttentionArgs& a, int query, const KeyRange& keys) {
         sum += e;
     }
     if (a.mask[query]) open_gaps(a, query, scores);
-    return 1.0f / sum_lanes(sum);
+    const float of_sink = a.sink[query] ? exp_nonpositive(splat(*a.sink[query]) - top)[0] : 0.0f;
+    return 1.0f / (sum_lanes(sum) + of_sink);
 }
 
 // What mix_columns has summed up so far goes on over the values that are a query's own.

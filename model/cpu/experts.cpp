@@ -17,6 +17,15 @@ Activations inner_rows(Buffer& buffer, const ExpertWeights& weights, int first, 
     return {buffer.as<float>() + index(first) * stride, stride, count};
 }
 
+// So that SiLU of the gate times the other is what ExpertsConfig says: slope g, and (u + 1) / slope.
+void clamp(const ExpertsConfig& experts, float* gate, float* up, int n) {
+    const float limit = experts.swiglu_limit, slope = experts.swiglu_slope;
+    for (int i = 0; i < n; ++i) {
+        gate[i] = slope * std::min(gate[i], limit);
+        up[i] = (std::clamp(up[i], -limit, limit) + 1) / slope;
+    }
+}
+
 } // namespace
 
 void choose_experts(CpuWorkspace& w, const PassContext& context, const LayerWeights& layer, Activations from) {
@@ -50,11 +59,10 @@ void multiply_into_experts(CpuWorkspace& w, const PassContext& context, const La
         expert.up.apply(context, gathered, up);
         const dist::Slice mine = expert.up.matrix().outputs_of(context.thread);
         for (int i = 0; i < count; ++i) {
-            float* inner = gate.row(i);
-            context.kernels->activate(w.config.activation, inner + mine.begin, up.row(i) + mine.begin,
-                                      static_cast<int>(mine.size()));
-            for (std::int64_t c = mine.begin; c < mine.end; ++c)
-                inner[c] *= rows.weights[index(first + i)];
+            float *inner = gate.row(i) + mine.begin, *factor = up.row(i) + mine.begin;
+            const int n = static_cast<int>(mine.size());
+            if (w.config.experts.swiglu_limit > 0) clamp(w.config.experts, inner, factor, n);
+            context.kernels->activate(w.config.activation, inner, factor, n);
         }
     }
 }
@@ -71,7 +79,7 @@ void add_from_experts(CpuWorkspace& w, const PassContext& context, const LayerWe
         for (int i = 0; i < count; ++i) {
             float* to = x.row(rows.rows[index(first + i)]);
             for (std::int64_t c = mine.begin; c < mine.end; ++c)
-                to[c] += outputs.row(i)[c];
+                to[c] += outputs.row(i)[c] * rows.weights[index(first + i)];
         }
     }
 }

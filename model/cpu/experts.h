@@ -9,10 +9,10 @@ namespace entrodraft::model {
 
 // Chooses each row's experts. `from` is the thread's own, or behind a barrier. A barrier comes before it ends.
 void choose_experts(CpuWorkspace& workspace, const PassContext& context, const LayerWeights& layer, Activations from);
-// What the experts' MLPs make inside of their rows, times the rows' weights. A barrier must follow.
+// What the experts' MLPs make inside of their rows. A barrier must follow.
 void multiply_into_experts(CpuWorkspace& workspace, const PassContext& context, const LayerWeights& layer,
                            Activations from);
-// Adds the experts' outputs to x. Of this thread's columns.
+// Adds the experts' outputs, times the rows' weights, to x. Of this thread's columns.
 void add_from_experts(CpuWorkspace& workspace, const PassContext& context, const LayerWeights& layer, Activations x);
 // The shared expert's part of each row, in [0, 1]: of ExpertsConfig::gated_shared.
 float shared_scale(CpuWorkspace& workspace, int row);

@@ -18,10 +18,11 @@ inline constexpr int kMaxInt8Inputs = 1 << 17; // of 8-bit weights: 127 * 128 * 
 
 // Weights whose scales are those of an output and some inputs: w = scale * (code - zero).
 struct WeightGroups {
-    int size = 0;             // inputs that share a scale: a power of two from 16 to kLinearPiece; 0: no groups
-    int lead = 0;             // inputs of the first group that lie before the first of k; below size
-    bool wide_scales = false; // float32; else bfloat16
-    bool has_zeros = false;   // as the scales are; else all are 0
+    int size = 0;                  // inputs that share a scale: a power of two from 16 to kLinearPiece; 0: no groups
+    int lead = 0;                  // inputs of the first group that lie before the first of k; below size
+    bool wide_scales = false;      // float32; else bfloat16
+    bool has_zeros = false;        // as the scales are; else all are 0
+    const float* values = nullptr; // [16] what codes of 4 bits stand for; nullptr: numbers with a sign
     friend bool operator==(const WeightGroups&, const WeightGroups&) = default;
 };
 
@@ -106,6 +107,7 @@ struct AttentionArgs {
     float soft_cap = 0; // a scaled score s becomes soft_cap tanh(s / soft_cap); 0: it stays
     // ALiBi: then the score of key j gains bias[i][j], [n_keys rounded up to 16]; nullptr: it stays.
     const float* bias[kMaxQueries] = {};
+    const float* sink[kMaxQueries] = {};   // one more score in the softmax, without a value; nullptr: none
     const float* keys[kMaxQueries] = {};   // [n_keys / 16][head_dim][16]
     const float* values[kMaxQueries] = {}; // [n_keys][value_dim]
     bool apart = false;                    // they are not the same for all queries

@@ -303,7 +303,7 @@ void linear(const LinearArgs& a) {
         return linear_typed<Int8>(a);
 #endif
     case WeightType::int4:
-        return linear_int4(a);
+        return a.groups.values ? linear_groups<TableCodes>(a) : linear_int4(a);
     case WeightType::float8:
         return linear_float8(a);
     }

@@ -315,7 +315,8 @@ void linear_in_tiles(const LinearArgs& a) {
 
 // As linear, with tiles where there are rows to fill them.
 void linear_amx(const LinearArgs& a) {
-    if ((a.type == WeightType::int8 || a.type == WeightType::int4) && a.rows > 2) return linear_in_tiles(a);
+    const bool has_digits = a.type == WeightType::int8 || (a.type == WeightType::int4 && !a.groups.values);
+    if (has_digits && a.rows > 2) return linear_in_tiles(a);
     linear(a);
 }
 

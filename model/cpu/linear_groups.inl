@@ -55,6 +55,38 @@ struct Float8Codes {
     }
 };
 
+// Codes of 4 bits that stand for WeightGroups::values.
+struct TableCodes {
+    static constexpr int kInputs = 8;
+    static ALWAYS_INLINE Vec load(const LinearArgs& a, const char* line, int input, int lane) {
+        const UintVec stored = *reinterpret_cast<const UintVec*>(line + lane * 4);
+        const UintVec codes = stored >> (8 * (input % 4) + input / 4 * 4) & 15u;
+        const float* values = a.groups.values;
+#if defined(__AVX512F__)
+        const __m512 table = _mm512_loadu_ps(values);
+        return __builtin_bit_cast(Vec, _mm512_maskz_permutexvar_ps(0xffff, __builtin_bit_cast(__m512i, codes), table));
+#elif defined(__AVX2__)
+        const __m256i places = __builtin_bit_cast(__m256i, codes);
+        const __m256 low = _mm256_permutevar8x32_ps(_mm256_loadu_ps(values), places);
+        const __m256 high = _mm256_permutevar8x32_ps(_mm256_loadu_ps(values + 8), places);
+        const __m256 is_high = _mm256_castsi256_ps(_mm256_slli_epi32(places, 28));
+        return __builtin_bit_cast(Vec, _mm256_blendv_ps(low, high, is_high));
+#else
+        Vec out;
+        for (int i = 0; i < kWidth; ++i)
+            out[i] = values[codes[i]];
+        return out;
+#endif
+    }
+};
+
+template <typename Codes> ALWAYS_INLINE Vec load_codes(const LinearArgs& a, const char* line, int input, int lane) {
+    if constexpr (requires { Codes::load(a, line, input, lane); })
+        return Codes::load(a, line, input, lane);
+    else
+        return Codes::load(line, input, lane);
+}
+
 template <typename Codes> struct Groups {
     // As linear_block.
     template <int kRows, int kUnits> static void block(const LinearArgs& a, int unit, int first_row) {
@@ -81,7 +113,7 @@ template <typename Codes> struct Groups {
                     Vec weight[kVectors];
 #pragma GCC unroll 8
                     for (int v = 0; v < kVectors; ++v)
-                        weight[v] = Codes::load(w + unit_of_vector(v), input, v * kWidth % kLanes);
+                        weight[v] = load_codes<Codes>(a, w + unit_of_vector(v), input, v * kWidth % kLanes);
 #pragma GCC unroll 16
                     for (int r = 0; r < kRows; ++r) {
                         const Vec broadcast = splat(x[r * kPieceStride + input]);

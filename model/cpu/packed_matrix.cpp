@@ -53,8 +53,12 @@ StoredWeights stored_row(std::span<const MatrixPart> stacked, std::int64_t outpu
             continue;
         }
         if (!part.tensor) return {};
-        const std::int64_t at = part.outputs.begin + output, wide = part.tensor->shape.back();
-        if (part.transposed) return {part.tensor, at, wide, part.tensor->shape[0], part.inputs};
+        const std::vector<std::int64_t>& shape = part.tensor->shape;
+        const std::int64_t at = part.outputs.begin + output * part.step, wide = shape.back();
+        if (part.transposed) {
+            const std::int64_t tall = shape[shape.size() - 2], matrix = at / wide;
+            return {part.tensor, matrix * tall * wide + at % wide, wide, tall, part.inputs};
+        }
         return {part.tensor, at * wide, 1, wide, part.inputs};
     }
     return {};

@@ -24,12 +24,14 @@ constexpr int scratch_inputs(int k) {
     return k + kernels::kLinearPiece - 1; // with a lead
 }
 
-// Rows `outputs` and columns `inputs` of a stored [out][in] matrix. Without a tensor: as many rows of zeros.
+// Rows `outputs`, each `step` behind the one before it, and columns `inputs` of a stored [out][in] matrix, or of
+// several, one behind the other. Without a tensor: as many rows of zeros.
 struct MatrixPart {
     const TensorView* tensor = nullptr;
     dist::Slice outputs;
     dist::Slice inputs;
     bool transposed = false; // stored [in][out]
+    std::int64_t step = 1;
 };
 
 class PackedMatrix {

@@ -287,8 +287,10 @@ const std::byte* fetch(WeightType type, const StoredWeights& row, int input, int
     case WeightType::int8:
         if (row.tensor->type == DiskType::quantized) {
             const QuantizedMatrix& matrix = *row.tensor->quantized;
+            auto* codes = reinterpret_cast<std::uint8_t*>(to);
+            matrix.read_codes(first / matrix.inputs, first % matrix.inputs, count, codes);
             for (int i = 0; i < count; ++i)
-                to[i] = static_cast<std::byte>(matrix.code(first / matrix.inputs, first % matrix.inputs + i) + 128);
+                codes[i] ^= 128; // with a sign, to 128 more
             break;
         }
         convert_from<Float32Format>(*row.tensor, first, row.stride, count,
@@ -323,14 +325,21 @@ void take_group(const PackedFormat& format, const StoredWeights& row, int k, int
     const std::int64_t of_group = matrix.group_at(std::min(input_at(first), matrix.inputs - 1));
     out.scales.push_back(matrix.scale(output, of_group));
     out.zeros.push_back(matrix.zero(output, of_group));
-    const int offset = format.type == WeightType::int8 ? 128 : 0;
-    for (int place = first; place < first + format.groups.size; ++place) {
-        const bool is_there =
-            place < format.groups.lead + k && place >= format.groups.lead && input_at(place) < row.wanted.end;
-        const int code = is_there ? matrix.code(output, input_at(place)) : 0;
-        if (format.type == WeightType::float8 && (code & 0x7f) == 0x7f) // is no number, which the kernels do not see
+    const std::size_t at = out.codes.size();
+    out.codes.resize(at + static_cast<std::size_t>(format.groups.size));
+    // The wanted ones among them.
+    const int begin = std::max(first, format.groups.lead);
+    const std::int64_t n_wanted = std::min<std::int64_t>(k, row.wanted.size());
+    const auto end =
+        static_cast<int>(std::min<std::int64_t>(first + format.groups.size, format.groups.lead + n_wanted));
+    std::uint8_t* to = &out.codes[at] + (begin - first);
+    if (format.order.empty() && begin < end) matrix.read_codes(output, input_at(begin), end - begin, to);
+    for (int place = begin; place < end && !format.order.empty(); ++place)
+        matrix.read_codes(output, input_at(place), 1, to + (place - begin));
+    for (std::size_t i = at; i < out.codes.size(); ++i) {
+        if (format.type == WeightType::float8 && (out.codes[i] & 0x7f) == 0x7f) // no number, which kernels do not see
             out.scales.back() = std::numeric_limits<float>::quiet_NaN();
-        out.codes.push_back(static_cast<std::uint8_t>(code + offset));
+        if (format.type == WeightType::int8) out.codes[i] ^= 128;
     }
 }
 
@@ -436,14 +445,15 @@ PackedFormat format_of(const Quantization& of, std::int64_t first_input) {
     if (type == WeightType::int8 && of.group == 0 && !of.has_zeros) return {type};
     constexpr int kOfWholeRows = 128; // the scale is the same for all
     const int lead = of.group > 0 ? static_cast<int>(first_input % of.group) : 0;
-    return {type, {of.group > 0 ? of.group : kOfWholeRows, lead, true, of.has_zeros}};
+    return {type, {of.group > 0 ? of.group : kOfWholeRows, lead, true, of.has_zeros, table_of(of.values)}};
 }
 
 PackedFormat format_of(const TensorView& quantized, dist::Slice slice) {
     const QuantizedMatrix& matrix = *quantized.quantized;
     PackedFormat format = format_of(matrix.of, slice.begin);
     if (format.groups.size == 0) return format;
-    format.groups.wide_scales = matrix.scales.type != DiskType::bfloat16;
+    // Powers of two are exact in bfloat16.
+    format.groups.wide_scales = matrix.scales.type != DiskType::bfloat16 && matrix.of.form != QuantizedForm::mxfp4;
     if (matrix.group_of_input.empty()) return format;
     const auto refuse = [&](const std::string& why) {
         throw BadFile(*quantized.file + ": tensor '" + quantized.name +
@@ -457,6 +467,18 @@ PackedFormat format_of(const TensorView& quantized, dist::Slice slice) {
         if (matrix.group_at(format.order[place]) != static_cast<std::int64_t>(place) / matrix.of.group)
             refuse("whose groups are not all as large");
     return format;
+}
+
+std::optional<PackedFormat> joint_format(const PackedFormat& a, const PackedFormat& b) {
+    if (a == b) return a;
+    for (const PackedFormat* each : {&a, &b})
+        if (each->groups.size == 0 || each->groups.values || !each->order.empty() || each->type == WeightType::float8)
+            return std::nullopt;
+    PackedFormat joint = a.groups.size <= b.groups.size ? a : b; // sizes are powers of two
+    if (a.type == WeightType::int8 || b.type == WeightType::int8) joint.type = WeightType::int8;
+    joint.groups.wide_scales = a.groups.wide_scales || b.groups.wide_scales;
+    joint.groups.has_zeros = a.groups.has_zeros || b.groups.has_zeros;
+    return joint;
 }
 
 void pack_unit(const PackedFormat& format, const StoredWeights (&rows)[kLanes], int k, float* scales, std::byte* out) {
@@ -509,6 +531,7 @@ float grouped_weight(const PackedUnit& unit, std::size_t lane, std::size_t place
     }
     const std::byte* line = codes + place / 8 * kLineBytes;
     const int code = static_cast<int>(line[lane * 4 + place % 4]) >> (place % 8 / 4 * 4) & 15;
+    if (groups.values) return scale * groups.values[code];
     return scale * (static_cast<float>(code < 8 ? code : code - 16) - zero);
 }
 

@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace entrodraft::model {
@@ -31,6 +32,9 @@ PackedFormat format_of(WeightType type, std::int64_t first_input);
 PackedFormat format_of(const TensorView& quantized, dist::Slice slice);
 // As this, of what config.json says alone: in what order, and whether with the shorter scales, a file may say.
 PackedFormat format_of(const Quantization& quantization, std::int64_t first_input);
+
+// What holds weights of both, made of whole numbers with scales of groups; none: nothing does. Local.
+std::optional<PackedFormat> joint_format(const PackedFormat& a, const PackedFormat& b);
 
 // How many inputs of 16 outputs a line of 64 bytes holds.
 int inputs_of_line(WeightType type);

@@ -87,12 +87,17 @@ class ModelWeights::Loader {
             layer.mlp_norm = norm_of(names.mlp_norm);
             layer.after_attention_norm = norm_of(names.after_attention_norm);
             layer.after_mlp_norm = norm_of(names.after_mlp_norm);
-            layer.query_norm = own_heads_of(norm_of(names.query_norm), shard_.heads.query_heads);
-            layer.key_norm = own_heads_of(norm_of(names.key_norm), shard_.heads.kv_heads);
+            layer.query_norm = own_heads_of(config_, norm_of(names.query_norm), shard_.heads.query_heads);
+            layer.key_norm = own_heads_of(config_, norm_of(names.key_norm), shard_.heads.kv_heads);
             layer.query_down_norm = norm_of(names.query_down_norm);
             layer.key_value_down_norm = norm_of(names.key_value_down_norm);
             if (!names.router_correction.weight.empty())
                 layer.router_correction = read_vector(checkpoint_, names.router_correction.weight);
+            if (!names.sinks.weight.empty()) {
+                layer.sinks.resize(static_cast<std::size_t>(shard_.n_query_heads()));
+                read_floats(checkpoint_.tensor(names.sinks.weight), shard_.heads.query_heads, layer.sinks.data());
+            }
+            if (config_.has_experts(i)) read_expert_biases(names, i, layer);
             if (config_.is_linear(i)) read_delta_net(names, layer.delta_net);
             layer.cross_norm = norm_of(names.cross_norm);
             const LayerSources sources = layer_sources(config_, names_, names, i, shard_);
@@ -107,6 +112,18 @@ class ModelWeights::Loader {
             layer.cross_query.set_bias(read_biases(checkpoint_, cross.query.rows));
             layer.cross_key_value.set_bias(read_biases(checkpoint_, cross.key_value.rows));
             if (shard_.is_first) layer.cross_output.set_bias(read_biases(checkpoint_, cross.output.rows));
+        }
+    }
+
+    void read_expert_biases(const LayerNames& names, int number, LayerWeights& layer) const {
+        layer.router.set_bias(read_biases(checkpoint_, router_source(config_, names).rows));
+        for (int i = 0; i < config_.experts.n_experts && config_.experts.has_biases; ++i) {
+            const ExpertNames of_expert = names_.expert(number, i);
+            const ExpertSources sources = expert_sources(config_, names_, names, of_expert, i, shard_);
+            ExpertWeights& expert = layer.experts[static_cast<std::size_t>(i)];
+            expert.gate.set_bias(read_biases(checkpoint_, sources.gate.rows));
+            expert.up.set_bias(read_biases(checkpoint_, sources.up.rows));
+            if (shard_.is_first) expert.down.set_bias(read_biases(checkpoint_, sources.down.rows));
         }
     }
 
@@ -128,13 +145,6 @@ class ModelWeights::Loader {
         to.key_scale.assign(static_cast<std::size_t>(linear.key_dim), 1 / std::sqrt(dim));
         to.query_scale.assign(static_cast<std::size_t>(linear.key_dim), 1 / dim);
         to.norm = read_norm(checkpoint_, names.linear_norm, 0);
-    }
-
-    // Of QueryKeyNorm::row.
-    NormWeights own_heads_of(NormWeights norm, dist::Slice heads) const {
-        if (config_.query_key_norm != QueryKeyNorm::row) return norm;
-        const auto begin = norm.weight.begin();
-        return {{begin + heads.begin * config_.head_dim, begin + heads.end * config_.head_dim}, {}};
     }
 
     void read_fusion_vectors() {
@@ -170,13 +180,15 @@ class ModelWeights::Loader {
                 std::optional<PackedFormat> of_part;
                 if (tensor.type == DiskType::quantized)
                     of_part = source.transposed ? PackedFormat{WeightType::float32} : format_of(tensor, source.inputs);
-                if (first && of_part != format)
+                std::optional<PackedFormat> joint = of_part;
+                if (first) joint = of_part && format ? joint_format(*format, *of_part) : std::nullopt;
+                if (first && !joint && (of_part || format))
                     throw BadFile(
                         fmt::format("{}: tensors '{}' and '{}' are quantised in different ways, but one matrix "
                                     "is made of them",
                                     *tensor.file, first->name, tensor.name));
                 first = &tensor;
-                format = of_part;
+                format = std::move(joint);
             }
             if (format) matrix.hold_as(*std::move(format));
         });
@@ -189,7 +201,7 @@ class ModelWeights::Loader {
             std::vector<MatrixPart> parts;
             for (const StoredSlice& part : source.rows)
                 parts.push_back(
-                    {&checkpoint_.tensor(part.tensor->weight), part.rows, source.inputs, source.transposed});
+                    {&checkpoint_.tensor(part.tensor->weight), part.rows, source.inputs, source.transposed, part.step});
             matrix.load(parts, thread);
             done += matrix.bytes();
             if (thread == 0 && progress) progress(done, to_.arena_.bytes());
@@ -238,7 +250,7 @@ class ModelWeights::Loader {
         fill(layer.router.matrix(), router_source(config_, names));
         for (int i = 0; i < config_.experts.n_experts; ++i) {
             const ExpertNames of_expert = names_.expert(number, i);
-            const ExpertSources sources = expert_sources(config_, names, of_expert, i, shard_);
+            const ExpertSources sources = expert_sources(config_, names_, names, of_expert, i, shard_);
             const auto linears = layer.experts[static_cast<std::size_t>(i)].linears();
             for (std::size_t m = 0; m < linears.size(); ++m)
                 fill(linears[m]->matrix(), *sources.all()[m]);

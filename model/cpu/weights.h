@@ -36,6 +36,7 @@ struct LayerWeights {
     NormWeights attention_norm, mlp_norm;             // before or after their half: see Block
     NormWeights after_attention_norm, after_mlp_norm; // Block::sandwich
     NormWeights query_norm, key_norm;                 // [head_dim], or of own heads
+    std::vector<float> sinks;                         // [own query heads]
     ColumnLinear qkv;                                 // see LayerShapes: of linear attention linear_in
     RowLinear output;
     DeltaNetWeights delta_net;

@@ -95,6 +95,8 @@ void CpuWorkspace::merge_summaries() {
             const kernels::LogitStats& part = summary_parts[index(thread) * kMaxRows + r];
             if (part.arg_max >= 0) whole = whole.arg_max >= 0 ? merge(whole, part) : part;
         }
+        if (!config.output_tokens.empty() && whole.arg_max >= 0)
+            whole.arg_max = config.output_tokens[index(whole.arg_max)];
         summaries.push_back(whole);
     }
 }

@@ -28,6 +28,7 @@ struct TensorStems {
     ExpertParts<std::string_view> expert = {};
     QkvForm qkv = QkvForm::separate;
     bool transposed = false;                    // matrices of the layers
+    bool transposed_experts = false;            // of all experts together, where they are not quantised
     std::vector<std::string_view> ignored = {}; // how names of tensors begin or end that nothing reads
     bool ignores_further_layers = false;        // behind n_layers: a draft head's
 };

@@ -215,8 +215,9 @@ RopeScaling to_scaling(const Fields& rope, const std::string& type) {
     if (type == "dynamic") return RopeScaling::dynamic;
     if (type == "llama3") return RopeScaling::llama3;
     if (type == "yarn") return RopeScaling::yarn;
+    if (type == "longrope" || type == "su") return RopeScaling::by_pair;
     rope.refuse("rope type " + in_quotes(type) +
-                " is not supported; supported: default, linear, dynamic, llama3, yarn");
+                " is not supported; supported: default, linear, dynamic, llama3, yarn, longrope");
 }
 
 // Of yarn: how much longer contexts sharpen the attention (Peng et al. 2023, section 3.4).
@@ -235,11 +236,30 @@ void read_yarn(const Fields& rope, Rope& to) {
     if (scale_all > 0) to.score_factor = std::pow(magnitude(to.factor, scale_all), 2);
 }
 
+std::vector<float> read_factors(const Fields& rope, const char* name) {
+    const Json& list = rope.required(name);
+    if (!list.is_array()) rope.refuse(named(name) + " is not a list");
+    std::vector<float> factors;
+    for (const Json& factor : list) {
+        if (!factor.is_number() || !(factor.get<double>() > 0)) rope.refuse(named(name) + " holds " + shown(factor));
+        factors.push_back(factor.get<float>());
+    }
+    return factors;
+}
+
+void read_longrope(const Fields& rope, Rope& to) {
+    if (to.original_positions <= 1) rope.refuse("field 'original_max_position_embeddings' is not above 1");
+    const double inferred = to.factor <= 1 ? 1 : std::sqrt(1 + std::log(to.factor) / std::log(to.original_positions));
+    to.attention_factor = rope.positive("attention_factor", inferred);
+    to.pair_factors = read_factors(rope, "short_factor");
+    read_factors(rope, "long_factor"); // of texts beyond the original positions, which are refused
+}
+
 // One of the two objects that say how positions are turned; both spellings of the type are read.
 void read_rope_object(const Fields& rope, double max_positions, double outer_original, Rope& to) {
     to.scaling = to_scaling(rope, rope.string("rope_type", rope.string("type", "default")));
     if (to.scaling != RopeScaling::none) {
-        const bool may_infer = to.scaling == RopeScaling::yarn;
+        const bool may_infer = to.scaling == RopeScaling::yarn || to.scaling == RopeScaling::by_pair;
         to.original_positions = rope.positive("original_max_position_embeddings", max_positions);
         if (outer_original > 0 && to.scaling != RopeScaling::dynamic) to.original_positions = outer_original;
         if (to.scaling == RopeScaling::dynamic) to.original_positions = max_positions;
@@ -256,6 +276,7 @@ void read_rope_object(const Fields& rope, double max_positions, double outer_ori
             rope.refuse("field 'high_freq_factor' is not above 'low_freq_factor'");
     }
     if (to.scaling == RopeScaling::yarn) read_yarn(rope, to);
+    if (to.scaling == RopeScaling::by_pair) read_longrope(rope, to);
 }
 
 } // namespace
@@ -298,6 +319,12 @@ Rope read_rope(const Fields& fields, const RopeNames& names, ModelConfig& config
         fields.refuse(fmt::format("the rotary part of 'head_dim' is {}; it must be even and above 0", to.dims));
     if (to.scaling == RopeScaling::dynamic && to.dims < 4)
         fields.refuse("rope type 'dynamic' needs a rotary part of at least 4");
+    if (to.scaling == RopeScaling::by_pair) {
+        if (to.pair_factors.size() != static_cast<std::size_t>(to.dims / 2))
+            fields.refuse(
+                fmt::format("'short_factor' has {} numbers for {} pairs", to.pair_factors.size(), to.dims / 2));
+        config.max_positions = static_cast<int>(std::min<double>(config.max_positions, to.original_positions));
+    }
     const double stretched = to.factor * to.original_positions;
     if (to.scaling == RopeScaling::dynamic || to.scaling == RopeScaling::yarn)
         config.max_positions = static_cast<int>(

@@ -101,6 +101,7 @@ class TensorVisit {
         const bool is_of_row = config_.query_key_norm == QueryKeyNorm::row;
         norm(names.query_norm, is_of_row ? query : dim);
         norm(names.key_norm, is_of_row ? key : dim);
+        one(names.sinks.weight, {config_.n_heads}, TensorRole::bias);
         matrix(names.query_down, latent.query_rank, hidden);
         norm(names.query_down_norm, latent.query_rank);
         matrix(names.key_value_down, latent.rank + latent.rotated_dim, hidden);
@@ -135,8 +136,12 @@ class TensorVisit {
         matrix(names.shared_up, of.shared_size, hidden);
         matrix(names.shared_down, hidden, of.shared_size);
         matrix(names.shared_scale, 1, hidden);
-        one(names.expert_gate_up.weight, {n, 2 * inner, hidden}, TensorRole::matrix);
-        one(names.expert_down.weight, {n, hidden, inner}, TensorRole::matrix);
+        const auto all = [&](const TensorNames& stored, std::int64_t out, std::int64_t in) {
+            one(stored.weight, names_.transposed_experts ? Shape{n, in, out} : Shape{n, out, in}, TensorRole::matrix);
+            one(stored.bias, {n, out}, TensorRole::bias);
+        };
+        all(names.expert_gate_up, 2 * inner, hidden);
+        all(names.expert_down, hidden, inner);
         if (!names.expert_down.weight.empty()) return;
         for (int i = 0; i < of.n_experts; ++i) {
             const ExpertNames expert = names_.expert(number, i);
@@ -201,6 +206,11 @@ LayerNames layer_names(const ModelConfig& config, const LayerStems& stems, const
     };
     const auto qkv = [&](std::string_view stem) { return tensor_names(prefix, stem, config.qkv_bias); };
     const auto mlp = [&](std::string_view stem) { return tensor_names(prefix, stem, config.mlp_bias); };
+    const auto experts = [&](std::string_view name) {
+        TensorNames names = whole(name);
+        if (config.experts.has_biases) names.bias = names.weight + "_bias";
+        return names;
+    };
     return {.attention_norm = norm(stems.attention_norm),
             .mlp_norm = norm(stems.mlp_norm),
             .after_attention_norm = norm(stems.after_attention_norm),
@@ -211,6 +221,7 @@ LayerNames layer_names(const ModelConfig& config, const LayerStems& stems, const
             .qkv = qkv(stems.qkv),
             .query_norm = plain(stems.query_norm),
             .key_norm = plain(stems.key_norm),
+            .sinks = config.has_sinks ? whole(stems.sinks) : TensorNames{},
             .output = tensor_names(prefix, stems.output, config.output_bias),
             .gate = mlp(stems.gate),
             .up = mlp(stems.up),
@@ -233,14 +244,14 @@ LayerNames layer_names(const ModelConfig& config, const LayerStems& stems, const
             .linear_decay_bias = whole(stems.linear_decay_bias),
             .linear_norm = plain(stems.linear_norm),
             .linear_output = plain(stems.linear_output),
-            .router = plain(stems.router),
+            .router = tensor_names(prefix, stems.router, config.experts.has_router_bias),
             .router_correction = whole(stems.router_correction),
             .shared_gate = plain(stems.shared_gate),
             .shared_up = plain(stems.shared_up),
             .shared_down = plain(stems.shared_down),
             .shared_scale = plain(stems.shared_scale),
-            .expert_gate_up = whole(stems.expert_gate_up),
-            .expert_down = whole(stems.expert_down)};
+            .expert_gate_up = experts(stems.expert_gate_up),
+            .expert_down = experts(stems.expert_down)};
 }
 
 // A layer has linear attention or another, experts or an MLP.
@@ -309,6 +320,8 @@ ModelNames names_with_prefix(const ModelConfig& config, const TensorStems& stems
     if (config.head_bias && !stems.head_bias.empty()) names.head.bias = stems.head_bias;
     names.qkv = stems.qkv;
     names.transposed = stems.transposed;
+    const bool is_mxfp4 = config.quantization && config.quantization->form == QuantizedForm::mxfp4;
+    names.transposed_experts = stems.transposed_experts && !is_mxfp4;
     names.fusion = fusion_names(config, prefix);
     names.layer = [config, prefix, stems](int index) {
         LayerNames layer = layer_names(config, stems.layer, fmt::format("{}{}.{}.", prefix, stems.layers, index));
@@ -358,6 +371,7 @@ void choose_expert_form(const ModelConfig& config, const Checkpoint& checkpoint,
     while (first < config.n_layers && !config.has_experts(first))
         ++first;
     if (first == config.n_layers || checkpoint.has(names.layer(first).expert_down.weight)) return;
+    if (names.expert(first, 0).down.weight.empty()) return; // the family knows no other
     names.layer = [of = names.layer](int index) {
         LayerNames layer = of(index);
         layer.expert_gate_up = layer.expert_down = {};

@@ -39,6 +39,7 @@ template <typename T> struct LayerParts {
     T key = {}, value = {};                           // [n_kv_heads * head_dim, attention_input_size()]
     T qkv = {};                       // [(n_heads + 2 n_kv_heads) * head_dim, hidden_size], instead of the three
     T query_norm = {}, key_norm = {}; // [head_dim], or of all heads
+    T sinks = {};                     // [n_heads]: the whole name
     T output = {};                    // [hidden_size, n_heads * attended_dim()]
     T gate = {};                      // [intermediate_size, hidden_size]
     T up = {};                        // [intermediate_size, hidden_size]
@@ -63,7 +64,7 @@ template <typename T> struct LayerParts {
     T shared_gate = {}, shared_up = {}, shared_down = {}; // as gate, up and down, of shared_size
     T shared_scale = {};                                  // [1, hidden_size]
     T expert_gate_up = {}, expert_down = {};              // whole names of [n_experts, ...] of all experts together,
-                                                          // else each has an ExpertParts
+                                                          // biases too, else each has an ExpertParts
 };
 using LayerNames = LayerParts<TensorNames>;
 
@@ -99,7 +100,8 @@ struct ModelNames {
     TensorNames head; // [n_outputs, embedding_size]; the embedding's own name where the two are tied. The bias
                       // [n_outputs] or [1, n_outputs]
     QkvForm qkv = QkvForm::separate;
-    bool transposed = false; // matrices of the layers
+    bool transposed = false;         // matrices of the layers
+    bool transposed_experts = false; // of all experts together: [n_experts, in, out]
     std::function<LayerNames(int)> layer;
     std::function<ExpertNames(int layer, int expert)> expert;
     std::function<bool(std::string_view)> ignores; // tensors that a file may hold and nothing reads

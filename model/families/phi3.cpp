@@ -1,14 +1,16 @@
-// Phi-3 with plain rotary positions: Llama with queries, keys and values in one matrix, gate and up in another.
+// Phi-3 and Phi-4: Llama with queries, keys and values in one matrix, gate and up in another. With LongRoPE texts up to
+// the original positions: of longer ones transformers rotates every token by other angles.
 #include "model/families/families.h"
 
 namespace entrodraft::model {
 namespace {
 
 void read_phi3(const Fields& fields, ModelConfig& config) {
-    read_llama_like(fields, config);
+    read_common_shapes(fields, config);
     config.norm_epsilon = read_epsilon(fields, "rms_norm_eps", 1e-5);
-    if (config.rope.scaling != RopeScaling::none)
-        fields.refuse("phi3 with stretched rotary positions (longrope) is not supported");
+    config.activation = read_activation(fields, "hidden_act", "silu");
+    config.rope = read_rope(fields, {.takes_share = true}, config);
+    config.tied_embeddings = fields.boolean("tie_word_embeddings", false);
     const int window = fields.size("sliding_window", 0);
     if (window > 0) config.windows.assign(static_cast<std::size_t>(config.n_layers), window);
     read_token_ids(fields, 1, 32000, config);

@@ -38,7 +38,16 @@ template <typename T> __global__ void place_heads(RowTable table, PlaceCall call
         squares += mine[d] * mine[d];
     }
     if (norm != nullptr) {
-        const float scale = 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(dim) + call.norm_epsilon);
+        float mean = 0;
+        if (call.row_squares == nullptr) {
+            mean = warp_sum(squares) / static_cast<float>(dim);
+        } else {
+            for (int part = 0; part < call.n_square_parts; ++part)
+                mean += call.row_squares[2 * (part * table.rows + row) + (is_query ? 0 : 1)];
+            mean /= is_query ? call.query_count : call.key_count;
+            norm += (is_query ? head : head - call.n_query_heads) * dim;
+        }
+        const float scale = 1.0f / sqrtf(mean + call.norm_epsilon);
         for (int d = lane; d < dim; d += kWarp)
             mine[d] *= scale * norm[d];
     }
@@ -49,9 +58,10 @@ template <typename T> __global__ void place_heads(RowTable table, PlaceCall call
         for (int i = lane; i < half; i += kWarp) { // each lane has both of a pair
             const float cosine = call.cosines[angles + static_cast<std::size_t>(i)];
             const float sine = call.sines[angles + static_cast<std::size_t>(i)];
-            const float a = mine[i], b = mine[i + half];
-            mine[i] = a * cosine - b * sine;
-            mine[i + half] = b * cosine + a * sine;
+            float &first = mine[call.interleaved ? 2 * i : i], &second = mine[call.interleaved ? 2 * i + 1 : i + half];
+            const float a = first, b = second;
+            first = a * cosine - b * sine;
+            second = b * cosine + a * sine;
         }
         __syncwarp();
     }
@@ -63,6 +73,29 @@ template <typename T> __global__ void place_heads(RowTable table, PlaceCall call
     }
     for (int d = lane; d < dim; d += kWarp)
         to[d] = from_float<T>(mine[d]);
+}
+
+// A warp a row.
+template <typename T> __global__ void sum_squares_of_rows(SquaresCall call) {
+    begin_kernel();
+    const int row = static_cast<int>(blockIdx.x), lane = lane_of_thread(), dim = call.cache.head_dim;
+    const T* heads =
+        static_cast<const T*>(call.qkv) + static_cast<std::size_t>(row) * static_cast<std::size_t>(call.stride);
+    float queries = 0, keys = 0;
+    for (int i = lane; i < (call.n_query_heads + call.cache.n_kv_heads) * dim; i += kWarp) {
+        const int head = i / dim - call.n_query_heads;
+        const float x = to_float(heads[i]);
+        if (head < 0)
+            queries += x * x;
+        else if (call.counts_head[head] != 0)
+            keys += x * x;
+    }
+    queries = warp_sum(queries);
+    keys = warp_sum(keys);
+    if (lane == 0) {
+        call.squares[2 * row] = queries;
+        call.squares[2 * row + 1] = keys;
+    }
 }
 
 // ---- float32: a query and a block of keys ----
@@ -209,6 +242,12 @@ void place_keys(void* stream, const RowTable& table, const PlaceCall& call) {
     const dim3 blocks(blocks_for(heads, kWarps), static_cast<unsigned>(table.rows));
     with_type(call.cache.type, [&]<typename T>(T*) {
         launch(stream, {blocks, kWarps * kWarp}, place_heads<T>, table, call);
+    });
+}
+
+void sum_squares(void* stream, const SquaresCall& call) {
+    with_type(call.cache.type, [&]<typename T>(T*) {
+        launch(stream, {static_cast<unsigned>(call.rows), kWarp}, sum_squares_of_rows<T>, call);
     });
 }
 

@@ -150,9 +150,8 @@ __device__ inline float score_of(const AttendCall& call, float product, int key,
     float score = product * call.scale;
     if (call.soft_cap > 0) score = call.soft_cap * tanhf(score * __fdividef(1.0f, call.soft_cap));
     if (call.slopes != nullptr) {
-        // Falcon rounds slope times place to bfloat16, and scales it as the product is scaled.
-        const float bias = to_float(from_float<__nv_bfloat16>(call.slopes[head] * static_cast<float>(key)));
-        score += bias * call.scale;
+        const float bias = call.slopes[head] * static_cast<float>(key);
+        score += call.scaled_alibi ? to_float(from_float<__nv_bfloat16>(bias)) * call.scale : bias;
     }
     if (call.relative_biases != nullptr) {
         const int reach = call.max_distance, behind = position - key;

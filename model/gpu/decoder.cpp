@@ -37,7 +37,7 @@ class GpuDecoder final : public Decoder {
           weights_(checkpoint, config_, shard_, texts.view.type, options.weight_type, options.progress),
           sources_(config_.has_encoder() ? BookedCache(texts.view.type, setup.sources, *stream_) : BookedCache()),
           workspace_(config_, shard_, weights_, texts.view, tp, *stream_, options, {.sources = sources_.view}),
-          outputs_(workspace_), host_table_(1), table_(1), loop_(1), host_loop_(1) {
+          outputs_(workspace_), host_table_(1), table_(1), loop_(1), host_loop_(1), parents_(kMaxLoopRows) {
         host_features_ = PinnedArray<float>(workspace_.features.size());
         if (max_prompt_rows() > kMaxRows) { // not by the same kernels as other passes
             prompt_products_.emplace(weights_, config_.hidden_size, *stream_, timeout_seconds_);
@@ -80,7 +80,7 @@ class GpuDecoder final : public Decoder {
     };
 
     Form form_of(const Pass& pass) const;
-    void prepare_hidden(const Form& form);
+    void prepare_hidden(std::size_t numbers);
     void prepare_masks(const Form& form);
     std::size_t wide_masks(const Form& form) const {
         return form.mask_words > kMaskWords ? index(form.rows) * index(form.mask_words) : 0;
@@ -93,8 +93,10 @@ class GpuDecoder final : public Decoder {
     void record(const Form& form);
     void compute(const Form& form);
     int loop_rows(const Pass& pass, const Form& form) const;
-    void run_loop(const Form& pass_form, int max_rows);
+    Form loop_form(const Form& pass_form, int max_rows) const;
+    void run_loop(const Form& form, int max_rows);
     Graph loop_graph(const Form& form);
+    void carry_states_on(const Form& form, bool of_loop) const;
     void await();
     dist::Deadline deadline() const { return dist::Deadline::after_seconds(timeout_seconds_); }
 
@@ -115,6 +117,10 @@ class GpuDecoder final : public Decoder {
     std::map<Form, Graph> loops_; // by the form of their further rows
     DeviceArray<LoopState> loop_;
     PinnedArray<LoopState> host_loop_;
+    DeviceArray<std::int32_t> parents_; // DeviceLoop::parents
+    // Of a draft head's loop, as PassResult::loop_hidden has them: [kMaxLoopRows][hidden_size], once there is one.
+    DeviceArray<float> loop_states_;
+    PinnedArray<float> host_loop_states_;
     PinnedArray<std::uint64_t> host_masks_; // of large trees, [rows][Form::mask_words]
     DeviceArray<std::uint64_t> masks_;
     DeviceArray<float> hidden_; // [hidden_layers][rows, padded][hidden_size]
@@ -132,26 +138,33 @@ PassResult GpuDecoder::forward(const Pass& pass) {
     if (form.extension != nullptr) form.extension->prepare(outputs_.logits(form.logits), deadline());
     form.is_prompt ? host_prompt_table_.data()->fill(layout_, books, form.rows)
                    : host_table_.data()->fill(layout_, books, form.rows);
-    prepare_hidden(form);
+    const int max_rows = loop_rows(pass, form);
+    const Form loop = max_rows > 1 ? loop_form(form, max_rows) : Form{};
+    prepare_hidden(std::max(hidden_numbers(form), hidden_numbers(loop)));
     prepare_masks(form);
     std::ranges::copy(pass.features, host_features_.data());
     run(form);
-    const int max_rows = loop_rows(pass, form);
-    if (max_rows > 1) run_loop(form, max_rows);
+    if (max_rows > 1) run_loop(loop, max_rows);
     await();
     for (const Segment& segment : layout_.segments)
         cache_->append(segment.slot, segment.end - segment.begin);
     if (max_rows > 1) cache_->append(pass.rows.back().slot, host_loop_.data()->n_rows - 1);
     const bool is_chain = max_rows > 1 && form.extension->tree_width() == 0;
-    return outputs_.result(form.logits, pass, is_chain ? host_loop_.data() : nullptr, hidden_of(form, pass));
+    PassResult result =
+        outputs_.result(form.logits, pass, is_chain ? host_loop_.data() : nullptr, hidden_of(form, pass));
+    if (max_rows > 1 && form.has_features)
+        result.loop_hidden = {host_loop_states_.data(),
+                              index(host_loop_.data()->n_rows - 1) * index(config_.hidden_size)};
+    return result;
 }
 
 // Room for them. Graphs write where it was.
-void GpuDecoder::prepare_hidden(const Form& form) {
-    if (hidden_.size() >= hidden_numbers(form)) return;
+void GpuDecoder::prepare_hidden(std::size_t numbers) {
+    if (hidden_.size() >= numbers) return;
     forms_.clear();
-    hidden_ = DeviceArray<float>(hidden_numbers(form));
-    host_hidden_ = PinnedArray<float>(hidden_numbers(form));
+    loops_.clear();
+    hidden_ = DeviceArray<float>(numbers);
+    host_hidden_ = PinnedArray<float>(numbers);
 }
 
 // The same, and what they hold.
@@ -233,8 +246,10 @@ void GpuDecoder::compute(const Form& form) {
     const std::uint64_t* masks = wide_masks(form) > 0 ? masks_.data() : table.masks[0];
     const RowTable rows = form.is_prompt ? prompt_table_.data()->table(form.rows, masks, form.mask_words)
                                          : table.table(form.rows, masks, form.mask_words);
+    Pass pass = layout_.pass;
+    pass.features_are_own = form.features_are_own;
     GpuOps ops(workspace_, rows, table.logit_rows, {form.logits.n_rows, form.is_prompt ? &*prompt_products_ : nullptr},
-               layout_.pass, hidden_.data());
+               pass, hidden_.data());
     run_transformer(config_, ops);
     outputs_.summarize(form.logits, table);
     if (form.extension != nullptr) form.extension->enqueue(outputs_.logits(form.logits));
@@ -255,21 +270,33 @@ void GpuDecoder::await() {
 
 // How many rows a loop behind this pass may have, the pass's own included; 1: none.
 int GpuDecoder::loop_rows(const Pass& pass, const Form& form) const {
-    if (form.extension == nullptr || tp_.size() > 1 || pass.logit_rows.size() != 1 || !pass.hidden_layers.empty() ||
-        pass.mask != Mask::causal || form.logits.summary == LogitSummary::none || form.logits.rows_too ||
+    const bool hands_states_on = pass.hidden_layers.size() == 1 && form.has_features;
+    if (form.extension == nullptr || tp_.size() > 1 || pass.logit_rows.size() != 1 ||
+        (!hands_states_on && !pass.hidden_layers.empty()) || pass.mask != Mask::causal ||
+        form.logits.summary == LogitSummary::none || form.logits.rows_too ||
         pass.logit_rows.front() != static_cast<int>(pass.rows.size()) - 1)
         return 1;
     const int room = config_.max_positions - (pass.rows.back().position + 1); // for the rows that follow
     return std::clamp(form.extension->max_rows(), 1, std::min(kMaxLoopRows, room + 1));
 }
 
-// Behind a pass that is under way: what its last row says is read as the next row, or rows, and so on.
-void GpuDecoder::run_loop(const Form& pass_form, int max_rows) {
-    host_loop_.data()->n_rows = 0;
-    host_loop_.data()->max_rows = max_rows;
+// Of the further rows of that loop. A draft head's have its own states of the rows that they follow as features.
+GpuDecoder::Form GpuDecoder::loop_form(const Form& pass_form, int max_rows) const {
     Form form = pass_form;
     form.rows = form.logits.n_rows = std::max(1, form.extension->tree_width());
     form.loop_rows = std::min(static_cast<int>(std::bit_ceil(static_cast<unsigned>(max_rows))), kMaxLoopRows);
+    form.features_are_own = form.has_features;
+    return form;
+}
+
+// Behind a pass that is under way: what its last row says is read as the next row, or rows, and so on.
+void GpuDecoder::run_loop(const Form& form, int max_rows) {
+    host_loop_.data()->n_rows = 0;
+    host_loop_.data()->max_rows = max_rows;
+    if (form.has_features && loop_states_.size() == 0) {
+        loop_states_ = DeviceArray<float>(index(kMaxLoopRows) * index(config_.hidden_size));
+        host_loop_states_ = PinnedArray<float>(loop_states_.size());
+    }
     Graph& graph = loops_[form];
     if (!graph) graph = loop_graph(form);
     graph.launch(*stream_);
@@ -277,24 +304,41 @@ void GpuDecoder::run_loop(const Form& pass_form, int max_rows) {
 
 Graph GpuDecoder::loop_graph(const Form& form) {
     DeviceLoop loop = {table_.data(), outputs_.stats(), form.logits.has_noise ? outputs_.noisy() : nullptr,
-                       loop_.data()};
+                       loop_.data(), parents_.data()};
     Graph::Repeated parts;
     parts.first = [&](unsigned long long condition) {
         loop.condition = condition;
         copy_by_kernel(*stream_, loop_.data(), host_loop_.data(), LoopState::bytes_of_rows(0));
         form.extension->decide(*stream_, loop);
+        if (form.has_features) carry_states_on(form, false);
     };
     parts.again = [&] {
         compute(form);
         form.extension->decide(*stream_, loop);
+        if (form.has_features) carry_states_on(form, true);
     };
     // No kernel: it would ask to overlap with the loop.
     parts.last = [&] {
         const bool is_chain = form.extension->tree_width() == 0;
         copy(*stream_, host_loop_.data(), loop_.data(), LoopState::bytes_of_rows(is_chain ? form.loop_rows : 0));
         form.extension->copy_loop_out(*stream_, form.loop_rows);
+        if (form.has_features)
+            copy(*stream_, host_loop_states_.data(), loop_states_.data(),
+                 index(form.loop_rows) * index(config_.hidden_size) * sizeof(float));
     };
     return Graph(*stream_, parts);
+}
+
+// From the pass before, the text's own or one of the loop, to the next.
+void GpuDecoder::carry_states_on(const Form& form, bool of_loop) const {
+    CarryStatesCall call = {hidden_.data(), parents_.data(), workspace_.features.data(), config_.hidden_size,
+                            form.rows};
+    if (of_loop) {
+        call.first = &loop_.data()->first_row;
+        call.states = loop_states_.data();
+        call.n_states = kMaxLoopRows;
+    }
+    carry_states(stream_->handle(), call);
 }
 
 } // namespace
@@ -302,7 +346,7 @@ Graph GpuDecoder::loop_graph(const Form& form) {
 std::unique_ptr<Decoder> load_decoder(const Checkpoint& checkpoint, const ModelConfig& config,
                                       const DecoderOptions& options, dist::Communicator& tp) {
     const DecoderSetup setup = prepare_decoder(checkpoint, config, options, tp);
-    if (const std::string what = what_needs_cpu(config, OtherDevice::gpu); !what.empty())
+    if (const std::string what = what_needs_cpu(config); !what.empty())
         throw std::invalid_argument("our kernels for GPUs cannot run a model with " + what);
     if (options.weight_type == WeightType::int4)
         throw std::invalid_argument("int4 weights are for CPUs; GPUs have int8 and float8");

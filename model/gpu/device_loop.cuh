@@ -18,6 +18,7 @@ struct LoopToken {
 __device__ inline LoopToken note_row(const DeviceLoop& loop) {
     LoopState& state = *loop.state;
     const DeviceNoisy noisy = loop.noisy != nullptr ? loop.noisy[0] : DeviceNoisy{0, -1, 0};
+    state.first_row = state.n_rows;
     state.rows[state.n_rows++] = {loop.stats[0], noisy};
     if (loop.noisy != nullptr && loop.table->noises[0].temperature > 0) return {noisy.token, noisy.logit};
     return {loop.stats[0].arg_max, loop.stats[0].max};
@@ -50,6 +51,7 @@ __device__ inline bool make_next_row(const DeviceLoop& loop, std::int32_t token,
     table.source_slots[0] = table.source_slots[from];
     table.source_lengths[0] = table.source_lengths[from];
     table.logit_rows[0] = 0;
+    loop.parents[0] = from;
     if (loop.noisy != nullptr) ++table.noises[0].position;
     return true;
 }

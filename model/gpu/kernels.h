@@ -49,8 +49,7 @@ enum class Epilogue { none, activation, gate };
 inline constexpr int kGateGroup = 8;
 
 // y[r][n] = x[r] . w[n] + bias[n]. Rows of w and x lie `stride` elements apart, a multiple of kLinearAlign, zeros
-// behind k. One call has 1 to 128 rows. With scales w is int8 or float8, each of its rows times its scale, and x of 16
-// bits.
+// behind k. With scales w is int8 or float8, each of its rows times its scale, and x of 16 bits.
 struct Linear {
     NumberType type = NumberType::float32; // of w, where it has no scales, and x
     const void* w = nullptr;
@@ -73,6 +72,51 @@ void linear(void* stream, const Linear& call);
 // y = bias, or y += bias where the call adds to y: before a product that is added to it. Any number of rows.
 void start_with_bias(void* stream, const Linear& call);
 inline constexpr int kLinearAlign = 64; // elements
+
+// The same of experts, whose matrices lie one behind the other, each of n rows: a pair is a row and an expert that it
+// goes through, and y[pair] = x[row of the pair] . w[n of its expert] + bias. No y +=.
+struct ExpertLinear : Linear { // rows: how many pairs there may be
+    int n_experts = 0;
+    const std::int32_t* begin = nullptr;     // [n_experts + 1]: pairs of expert e are [begin[e], begin[e + 1])
+    const std::int32_t* from_rows = nullptr; // [pairs], or none: x is by pairs
+    int weight_bytes = 0;                    // of an element of w: set by expert_linear()
+};
+void expert_linear(void* stream, ExpertLinear call);
+
+// The experts of rows, as model::choose_experts() has them, and the pairs of rows and experts, in the order of experts,
+// then of rows. Padding has no experts.
+struct ChooseExperts {
+    const float* logits = nullptr; // [rows][stride]
+    int stride = 0;
+    const float* correction = nullptr; // [n_experts] or none
+    int n_experts = 0, n_chosen = 0;
+    RouterScore score = RouterScore::softmax;
+    int n_groups = 1, n_chosen_groups = 1, n_group_best = 1;
+    bool normalizes = false;
+    float scale = 1;
+    std::int32_t* chosen = nullptr;    // workspace, [rows][n_chosen]
+    float* weights = nullptr;          // [rows][n_chosen]
+    std::int32_t* pairs = nullptr;     // [rows][n_chosen]: pairs of a row; -1: none
+    std::int32_t* begin = nullptr;     // as ExpertLinear has it
+    std::int32_t* pair_rows = nullptr; // [rows * n_chosen]: the row of each pair
+};
+inline constexpr int kMaxExperts = 512, kMaxChosen = 32;
+void choose_experts(void* stream, const RowTable& table, const ChooseExperts& call);
+
+// y[r] = y[r] * sigmoid(gate[r]) + the sum over the row's pairs, in order, of their weights times their outputs.
+struct AddExperts {
+    const float* outputs = nullptr; // [pairs][width], or none: this rank has no part of experts
+    const float* weights = nullptr; // as ChooseExperts has them
+    const std::int32_t* pairs = nullptr;
+    int n_chosen = 0;
+    const float* gates = nullptr; // [rows][gate_stride], or none: the sigmoid is 1
+    int gate_stride = 0;
+    bool keeps = false; // else y is 0 before
+    float* y = nullptr; // [rows][width]
+    int width = 0;
+    int rows = 0;
+};
+void add_experts(void* stream, const AddExperts& call);
 
 // x[r] = scale * table[token - first] (zeros where the token is another rank's) + positions[position].
 struct Embed {
@@ -148,6 +192,20 @@ struct CellCall {
 // x = sigmoid(output) tanh(sigmoid(input) tanh(candidate)).
 void run_cell(void* stream, const CellCall& call);
 
+// Between two passes of a draft head's loop: features[r] = hidden[parents[r]], and what the pass before made of its own
+// rows is kept, states[*first - 1 + r] = hidden[r].
+struct CarryStatesCall {
+    const float* hidden = nullptr;         // [rows of the pass before][width]
+    const std::int32_t* parents = nullptr; // [rows]
+    float* features = nullptr;             // [rows][width]
+    int width = 0;
+    int rows = 0;
+    const std::int32_t* first = nullptr; // in the loop, row 0 being the text's
+    float* states = nullptr;             // [n_states][width]; null: they are not kept
+    int n_states = 0;
+};
+void carry_states(void* stream, const CarryStatesCall& call);
+
 // The cache of a rank, in device memory: [layer][slot][kv_head][capacity][head_stride], keys and values apart; zeros
 // behind head_dim.
 struct CacheView {
@@ -200,11 +258,25 @@ struct PlaceCall : HeadRows {
     const float* query_norm = nullptr; // [head_dim], RMSNorm of every head; or none
     const float* key_norm = nullptr;
     float norm_epsilon = 0;
+    // Where it is there, a row's heads are normed together, and norms are [heads][head_dim]: from each rank, in order,
+    // [rows][2], the sums of squares of its queries and keys, which are query_count and key_count in all.
+    const float* row_squares = nullptr;
+    int n_square_parts = 1;
+    float query_count = 0, key_count = 0;
     const float* cosines = nullptr; // [positions][rotary_dims / 2]; none: nothing is turned
     const float* sines = nullptr;
     int rotary_dims = 0;
+    bool interleaved = false; // as Rope has it
 };
 void place_keys(void* stream, const RowTable& table, const PlaceCall& call);
+
+// Sums of squares of a row's own queries, and of its keys but for those of heads that another rank counts.
+struct SquaresCall : HeadRows {
+    const std::int32_t* counts_head = nullptr; // [n_kv_heads]: 0 or 1
+    float* squares = nullptr;                  // [rows][2]
+    int rows = 0;
+};
+void sum_squares(void* stream, const SquaresCall& call);
 
 // attended[r][query head] = softmax(scale q . keys) values over the keys that the row sees, in blocks of kKeyBlock keys
 // at fixed places, merged in order. qkv is as place_keys has left it; of sources it has query heads alone.
@@ -212,7 +284,9 @@ struct AttendCall : HeadRows {
     const std::int32_t* kv_head_of = nullptr; // [n_query_heads], own key head of each
     float scale = 1;
     float soft_cap = 0;
-    const float* slopes = nullptr; // ALiBi, [n_query_heads]: a key's score gains slope * scale * its place
+    // ALiBi, [n_query_heads]: a key's score gains slope * its place; scaled: that rounded to bfloat16, times scale
+    const float* slopes = nullptr;
+    bool scaled_alibi = false;
     // [n_query_heads][2 max_distance + 1] or none: a key's score gains the number of its distance behind the row's
     // position, from -max_distance on; those beyond are as these.
     const float* relative_biases = nullptr;
@@ -276,6 +350,7 @@ struct SummarizeCall {
     const DeviceNoise* noises = nullptr;  // [rows], or none
     DeviceNoisy* noisy_partial = nullptr; // workspace, [rows][kStatsBlocks]
     DeviceNoisy* noisy = nullptr;         // [rows]
+    const std::int32_t* tokens = nullptr; // [count], in place of first_token, first_token + 1, ...; or null
 };
 inline constexpr int kStatsBlocks = 32; // a lane of a warp each when they are merged
 void summarize_logits(void* stream, const SummarizeCall& call);

@@ -6,7 +6,8 @@
 // nor staged. Warps' sums are added in order, so that a row's bits hang neither on the rows beside it nor on how many
 // groups of rows a launch has: 1, 2, 4 or 8. int8 and float8 weights: the same in chunks of 64, a lane's 16 bytes
 // widened to the activations' type on the way, which holds each of them exactly. float32: a warp an output, lanes along
-// k.
+// k. Of experts a block has the outputs of one, and goes through its rows a launch's groups at a time: their bits are
+// those of the expert's matrix by itself.
 #include "model/gpu/activation.cuh"
 #include "model/gpu/kernels.h"
 #include "model/gpu/simt.cuh"
@@ -26,6 +27,15 @@ constexpr int kWarps = 8;     // of a block
 struct Part {
     Linear call;
     int first_row; // of this launch
+};
+
+// Where a row of x lies: in its place, or in a list.
+struct InPlace {
+    __device__ int operator()(int row) const { return row; }
+};
+struct Listed {
+    const std::int32_t* rows; // none: in its place
+    __device__ int operator()(int row) const { return rows == nullptr ? row : rows[row]; }
 };
 
 __device__ void store(const Linear& call, int row, int column, float y) {
@@ -133,11 +143,10 @@ constexpr int kChunksAhead = kGroups == kMaxGroups  ? 1
                              : kTiles* kGroups == 4 ? (kInputs == 1 ? 3 : 2)
                                                     : 4 / kInputs;
 
-// Weights of type W, T itself, int8 or Float8. Rows that are not there are read as row 0 and not stored; so are
-// outputs.
-template <typename T, typename W, int kTiles, int kGroups>
-__global__ void __launch_bounds__(kWarps* kWarp, kGroups < kMaxGroups ? 2 : 1) multiply_tensor_cores(Part part) {
-    start_next_kernel();
+// Weights of type W, T itself, int8 or Float8. Rows that are not there are read as the first and not stored; so are
+// outputs. `wait`: before what other kernels write is read.
+template <typename T, typename W, int kTiles, int kGroups, typename RowOf, typename Wait>
+__device__ void multiply_block(const Part& part, const RowOf& row_of, const Wait& wait) {
     constexpr int kOfLane = 16 / static_cast<int>(sizeof(W)); // weights that a lane reads at once
     constexpr int kSteps = kOfLane / 4;
     constexpr int kInputs = kOfLane / 8; // reads of 8 activations
@@ -157,8 +166,8 @@ __global__ void __launch_bounds__(kWarps* kWarp, kGroups < kMaxGroups ? 2 : 1) m
         }
     for (int i = 0; i < kGroups; ++i) {
         const int row = part.first_row + i * kRowGroup + g;
-        x[i] =
-            static_cast<const T*>(call.x) + static_cast<std::size_t>(row < call.rows ? row : 0) * stride + kOfLane * t;
+        x[i] = static_cast<const T*>(call.x) +
+               static_cast<std::size_t>(row_of(row < call.rows ? row : part.first_row)) * stride + kOfLane * t;
     }
 
     const int n_chunks = call.stride / kChunk;
@@ -176,7 +185,7 @@ __global__ void __launch_bounds__(kWarps* kWarp, kGroups < kMaxGroups ? 2 : 1) m
         }
     };
     load_weights(warp); // no kernel writes them
-    wait_for_inputs();
+    wait();
 
     float sums[kTiles][kGroups][4] = {};
 #pragma unroll 1
@@ -216,14 +225,68 @@ __global__ void __launch_bounds__(kWarps* kWarp, kGroups < kMaxGroups ? 2 : 1) m
     add_warps<kTiles, kGroups>(part, sums);
 }
 
-template <typename T, int kTiles, int kGroups> void launch_tiles(void* stream, const Part& part) {
+template <typename T, typename W, int kTiles, int kGroups>
+__global__ void __launch_bounds__(kWarps* kWarp, kGroups < kMaxGroups ? 2 : 1) multiply_tensor_cores(Part part) {
+    start_next_kernel();
+    multiply_block<T, W, kTiles, kGroups>(part, InPlace{}, [] { wait_for_inputs(); });
+}
+
+// Of an expert, the product of the rows that go through it.
+__device__ Linear of_expert(const ExpertLinear& call, int expert) {
+    Linear mine = call;
+    const std::size_t first = static_cast<std::size_t>(expert) * static_cast<std::size_t>(call.n);
+    mine.w = static_cast<const unsigned char*>(call.w) +
+             first * static_cast<std::size_t>(call.stride) * static_cast<std::size_t>(call.weight_bytes);
+    if (call.scales != nullptr) mine.scales += first;
+    if (call.bias != nullptr) mine.bias += first;
+    mine.rows = call.begin[expert + 1];
+    return mine;
+}
+
+template <typename T, typename W, int kTiles, int kGroups>
+__global__ void __launch_bounds__(kWarps* kWarp, kGroups < kMaxGroups ? 2 : 1) multiply_experts(ExpertLinear call) {
+    begin_kernel();
+    const int expert = static_cast<int>(blockIdx.y);
+    const Linear mine = of_expert(call, expert);
+    for (int first = call.begin[expert]; first < mine.rows; first += kRowGroup * kGroups) {
+        multiply_block<T, W, kTiles, kGroups>(Part{mine, first}, Listed{call.from_rows}, [] {});
+        __syncthreads(); // what the warps have added up has been read
+    }
+}
+
+// A block for so many outputs.
+template <int kTiles, int kGroups> Grid grid_of(int outputs, int experts) {
     constexpr std::size_t kShared = sizeof(float) * kWarps * kGroups * 4 * kWarp;
     static_assert(kShared <= 48 * 1024);
-    launch(stream, {blocks_for(static_cast<std::size_t>(part.call.n), kTile * kTiles), kWarps * kWarp, kShared},
+    const unsigned blocks = blocks_for(static_cast<std::size_t>(outputs), kTile * kTiles);
+    return {dim3(blocks, static_cast<unsigned>(experts)), kWarps * kWarp, kShared};
+}
+
+template <typename T, int kTiles, int kGroups> void launch_tiles(void* stream, const Part& part) {
+    launch(stream, grid_of<kTiles, kGroups>(part.call.n, 1),
            part.call.scales == nullptr ? multiply_tensor_cores<T, T, kTiles, kGroups>
            : part.call.is_float8       ? multiply_tensor_cores<T, Float8, kTiles, kGroups>
                                        : multiply_tensor_cores<T, signed char, kTiles, kGroups>,
            part);
+}
+
+template <typename T, int kTiles, int kGroups> void launch_experts(void* stream, const ExpertLinear& call) {
+    launch(stream, grid_of<kTiles, kGroups>(call.n, call.n_experts),
+           call.scales == nullptr ? multiply_experts<T, T, kTiles, kGroups>
+           : call.is_float8       ? multiply_experts<T, Float8, kTiles, kGroups>
+                                  : multiply_experts<T, signed char, kTiles, kGroups>,
+           call);
+}
+
+// As many groups as hold the rows of an expert, were they shared out evenly.
+template <typename T> void multiply_expert_tiles(void* stream, const ExpertLinear& call) {
+    const int of_each = blocks_for(static_cast<std::size_t>(call.rows), static_cast<std::size_t>(call.n_experts));
+    if (of_each <= kRowGroup)
+        launch_experts<T, 1, 1>(stream, call);
+    else if (of_each <= 4 * kRowGroup)
+        launch_experts<T, 1, 4>(stream, call);
+    else
+        launch_experts<T, 2, kMaxGroups>(stream, call);
 }
 
 // How k is shared out, and with it the order of a sum, follows from the matrix's shape alone, not from the rows.
@@ -248,14 +311,16 @@ constexpr int kFloatWarps = 4;
 constexpr int kFloatRows = 8;
 
 // The sums of output n on all lanes of a warp; lane l adds k = 4 l, 4 l + 128, ... in order.
-__device__ void multiply_row(const Part& part, int n, float (&sums)[kFloatRows]) {
+template <typename RowOf>
+__device__ void multiply_row(const Part& part, const RowOf& row_of, int n, float (&sums)[kFloatRows]) {
     const Linear& call = part.call;
     const auto stride = static_cast<std::size_t>(call.stride);
     const float* w = static_cast<const float*>(call.w) + static_cast<std::size_t>(n) * stride;
     for (int k = 4 * lane_of_thread(); k < call.stride; k += 4 * kWarp) {
         const float4 of_w = *reinterpret_cast<const float4*>(w + k);
         for (int i = 0; i < kFloatRows && part.first_row + i < call.rows; ++i) {
-            const float* x = static_cast<const float*>(call.x) + static_cast<std::size_t>(part.first_row + i) * stride;
+            const float* x =
+                static_cast<const float*>(call.x) + static_cast<std::size_t>(row_of(part.first_row + i)) * stride;
             const float4 of_x = *reinterpret_cast<const float4*>(x + k);
             sums[i] += of_w.x * of_x.x + of_w.y * of_x.y + of_w.z * of_x.z + of_w.w * of_x.w;
         }
@@ -265,18 +330,30 @@ __device__ void multiply_row(const Part& part, int n, float (&sums)[kFloatRows])
 }
 
 // One warp an output, or a gate and its up.
-__global__ void multiply_float(Part part) {
-    begin_kernel();
+template <typename RowOf> __device__ void multiply_float_rows(const Part& part, const RowOf& row_of) {
     const Linear& call = part.call;
     const bool is_gate = call.epilogue == Epilogue::gate;
     const int i_output = static_cast<int>(blockIdx.x) * kFloatWarps + warp_of_thread();
     const int n = is_gate ? gate_row(i_output) : i_output;
     if (n >= call.n) return; // a whole warp
     float sums[kFloatRows] = {}, ups[kFloatRows] = {};
-    multiply_row(part, n, sums);
-    if (is_gate) multiply_row(part, n + kGateGroup, ups);
+    multiply_row(part, row_of, n, sums);
+    if (is_gate) multiply_row(part, row_of, n + kGateGroup, ups);
     for (int i = 0; i < kFloatRows && part.first_row + i < call.rows; ++i)
         if (lane_of_thread() == 0) finish(call, part.first_row + i, n, sums[i], ups[i]);
+}
+
+__global__ void multiply_float(Part part) {
+    begin_kernel();
+    multiply_float_rows(part, InPlace{});
+}
+
+__global__ void multiply_float_experts(ExpertLinear call) {
+    begin_kernel();
+    const int expert = static_cast<int>(blockIdx.y);
+    const Linear mine = of_expert(call, expert);
+    for (int first = call.begin[expert]; first < mine.rows; first += kFloatRows)
+        multiply_float_rows(Part{mine, first}, Listed{call.from_rows});
 }
 
 } // namespace
@@ -285,9 +362,17 @@ std::size_t bytes_of(NumberType type) {
     return type == NumberType::float32 ? sizeof(float) : sizeof(std::uint16_t);
 }
 
-void linear(void* stream, const Linear& call) {
+namespace {
+
+void check_types(const Linear& call) {
     if (call.scales != nullptr && call.type == NumberType::float32)
         throw std::invalid_argument("8-bit weights take activations of 16 bits");
+}
+
+} // namespace
+
+void linear(void* stream, const Linear& call) {
+    check_types(call);
     switch (call.type) {
     case NumberType::float32:
         for (int first = 0; first < call.rows; first += kFloatRows)
@@ -298,6 +383,23 @@ void linear(void* stream, const Linear& call) {
         return multiply_tiles<__nv_bfloat16>(stream, call);
     case NumberType::float16:
         return multiply_tiles<__half>(stream, call);
+    }
+}
+
+void expert_linear(void* stream, ExpertLinear call) {
+    check_types(call);
+    call.weight_bytes = call.scales != nullptr ? 1 : static_cast<int>(bytes_of(call.type));
+    switch (call.type) {
+    case NumberType::float32:
+        launch(stream,
+               {dim3(blocks_for(static_cast<std::size_t>(call.n), kFloatWarps), static_cast<unsigned>(call.n_experts)),
+                kFloatWarps * kWarp},
+               multiply_float_experts, call);
+        return;
+    case NumberType::bfloat16:
+        return multiply_expert_tiles<__nv_bfloat16>(stream, call);
+    case NumberType::float16:
+        return multiply_expert_tiles<__half>(stream, call);
     }
 }
 

@@ -26,8 +26,8 @@ LogitForm LogitOutputs::form_of(const Pass& pass) const {
 }
 
 DeviceLogits LogitOutputs::logits(const LogitForm& form) const {
-    return {w_.stream,   w_.tp,      w_.config.n_outputs(), w_.shard.outputs, w_.logits.data(),
-            form.n_rows, form.known, stats_.data()};
+    return {w_.stream,   w_.tp,      w_.config.n_outputs(),   w_.shard.outputs, w_.logits.data(),
+            form.n_rows, form.known, w_.output_tokens.data(), stats_.data()};
 }
 
 void LogitOutputs::summarize(const LogitForm& form, const PassTable& table) const {
@@ -38,6 +38,7 @@ void LogitOutputs::summarize(const LogitForm& form, const PassTable& table) cons
     call.rows = form.n_rows;
     call.count = form.counted;
     call.first_token = static_cast<int>(w_.shard.outputs.begin);
+    call.tokens = w_.output_tokens.data();
     call.partial = stats_parts_.data();
     call.stats = stats_.data();
     if (form.has_noise) {

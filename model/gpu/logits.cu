@@ -12,6 +12,10 @@ __device__ const float* row_of(const SummarizeCall& call, int row) {
     return call.logits + static_cast<std::size_t>(row) * call.stride;
 }
 
+__device__ std::int32_t token_of(const SummarizeCall& call, int i) {
+    return call.tokens != nullptr ? call.tokens[i] : i + call.first_token;
+}
+
 __global__ void summarize_parts(SummarizeCall call) {
     begin_kernel();
     const auto [row, part, begin, end] = share_of_block(call.count);
@@ -29,7 +33,7 @@ __global__ void summarize_parts(SummarizeCall call) {
     sum = block_sum(sum);
     shifted = block_sum(shifted);
     if (threadIdx.x == 0)
-        call.partial[row * kStatsBlocks + part] = {best.max, best.at < 0 ? -1 : best.at + call.first_token,
+        call.partial[row * kStatsBlocks + part] = {best.max, best.at < 0 ? -1 : token_of(call, best.at),
                                                    static_cast<double>(sum), static_cast<double>(shifted)};
 }
 
@@ -50,9 +54,9 @@ __global__ void noisy_parts(SummarizeCall call) {
     if (noise.temperature > 0) { // the same on all threads
         const auto scale = static_cast<float>(1 / noise.temperature);
         best = noisiest_of_block(
-            share, call.first_token, noise, [&](int i) { return x[i] * scale; },
+            share, noise, [&](int i) { return token_of(call, i); }, [&](int i) { return x[i] * scale; },
             [&](int i) { return __ddiv_rn(x[i], noise.temperature); });
-        if (best.token >= 0) best.logit = x[best.token - call.first_token];
+        if (best.token >= 0) best = {best.value, token_of(call, best.token), x[best.token]};
     }
     if (threadIdx.x == 0) call.noisy_partial[share.row * kStatsBlocks + share.part] = best;
 }

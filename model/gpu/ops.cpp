@@ -21,7 +21,8 @@ GpuWorkspace::GpuWorkspace(const ModelConfig& model, const RankShard& held, cons
         return DeviceBytes(index(rows) * index(aligned(width)) * bytes_of(weights.type));
     };
     const auto rows_of = [&](int width) { return text_rows_of(max_rows, width); };
-    if (config.block == Block::sandwich) normed_delta = DeviceArray<float>(index(max_rows) * index(config.hidden_size));
+    if (config.block == Block::sandwich || config.block == Block::inner_norm)
+        normed_delta = DeviceArray<float>(index(max_rows) * index(config.hidden_size));
     if (!config.is_encoder) logits = DeviceArray<float>(index(kMaxRows) * index(outputs()));
     const int n_heads = shard.n_query_heads();
     std::size_t floats = 0;
@@ -38,8 +39,22 @@ GpuWorkspace::GpuWorkspace(const ModelConfig& model, const RankShard& held, cons
         const DeviceLayer& layer = weights.layers.front();
         qkv = text_rows_of(n_text_rows, layer.qkv.n);
         attended = rows_of(layer.output.k);
-        wide = rows_of(layer.wide.n);
-        inner = rows_of(layer.down.k);
+        const auto widest = [&](auto width_of) { // layers with experts have another width than those without
+            return width_of(*std::ranges::max_element(weights.layers, {}, width_of));
+        };
+        wide = rows_of(widest([](const DeviceLayer& each) { return each.wide.n; }));
+        inner = rows_of(widest([](const DeviceLayer& each) { return each.down.k; }));
+    }
+    if (config.n_expert_layers() > 0) {
+        const ExpertsConfig& experts = config.experts;
+        const int n_pairs = max_rows * experts.n_chosen;
+        router_products = DeviceArray<float>(index(max_rows) * index(experts.n_experts + 1));
+        expert_begin = DeviceArray<std::int32_t>(index(experts.n_experts + 1));
+        for (DeviceArray<std::int32_t>* each : {&chosen, &pairs, &pair_rows})
+            *each = DeviceArray<std::int32_t>(index(n_pairs));
+        expert_weights = DeviceArray<float>(index(n_pairs));
+        expert_outputs = DeviceArray<float>(index(n_pairs) * index(config.hidden_size));
+        expert_inner = text_rows_of(n_pairs, static_cast<int>(shard.expert.size()));
     }
     if (config.is_draft_head()) {
         const FusionConfig& fusion = config.fusion;
@@ -62,19 +77,32 @@ GpuWorkspace::GpuWorkspace(const ModelConfig& model, const RankShard& held, cons
     for (std::int64_t head = heads.query_heads.begin; head < heads.query_heads.end; ++head)
         kv_head_of.push_back(static_cast<std::int32_t>(head / group - heads.kv_heads.begin));
     kv_heads = upload(kv_head_of);
+    if (!config.output_tokens.empty()) {
+        const auto all = config.output_tokens.begin();
+        output_tokens = upload(std::vector<std::int32_t>(all + shard.outputs.begin, all + shard.outputs.end));
+    }
     if (sources.capacity > 0) {
         no_prefix_lengths = upload(std::vector<std::int32_t>(index(max_rows), 0));
         no_mask_begins = upload(std::vector<std::int32_t>(index(max_rows), -1));
     }
-    if (config.positions == Positions::rotary) {
-        RotaryTable angles(config.rope);
-        angles.cover(config.max_positions - 1);
-        const std::size_t numbers = index(config.max_positions) * index(config.rope.dims / 2);
-        cosines = upload(std::vector<float>(angles.cosines(0), angles.cosines(0) + numbers));
-        sines = upload(std::vector<float>(angles.sines(0), angles.sines(0) + numbers));
+    const auto angles_of = [&](const Rope& rope) {
+        RotaryTable table(rope);
+        table.cover(config.max_positions - 1);
+        const std::size_t numbers = index(config.max_positions) * index(rope.dims / 2);
+        return Angles{upload(std::vector<float>(table.cosines(0), table.cosines(0) + numbers)),
+                      upload(std::vector<float>(table.sines(0), table.sines(0) + numbers))};
+    };
+    if (config.positions == Positions::rotary) angles = angles_of(config.rope);
+    if (std::ranges::find(config.layer_ropes, LayerRope::local) != config.layer_ropes.end())
+        local_angles = angles_of(config.local_rope);
+    if (config.query_key_norm == QueryKeyNorm::row) {
+        std::vector<std::int32_t> counts;
+        for (std::int64_t head = heads.kv_heads.begin; head < heads.kv_heads.end; ++head)
+            counts.push_back(heads.query_heads.contains(head * group) ? 1 : 0);
+        counts_head = upload(counts);
     }
     if (config.positions == Positions::alibi) {
-        const std::vector<float> all = alibi_slopes(config.n_heads);
+        const std::vector<float> all = alibi_slopes(config.n_heads, config.scaled_alibi);
         slopes = upload(std::vector<float>(all.begin() + heads.query_heads.begin, all.begin() + heads.query_heads.end));
     }
 }
@@ -84,6 +112,9 @@ void GpuWorkspace::make_summed(dist::Deadline deadline) {
     x = SummedArray(tp, index(n_text_rows) * index(config.hidden_size), deadline);
     delta = SummedArray(tp, index(max_rows) * index(std::max(config.hidden_size, config.embedding_size)), deadline);
     if (adds_parts) parts = SummedArray(tp, index(tp.size()) * index(kMaxRows) * index(config.hidden_size), deadline);
+    if (config.query_key_norm != QueryKeyNorm::row) return;
+    squares = SummedArray(tp, index(max_rows) * 2, deadline);
+    if (adds_parts) square_parts = SummedArray(tp, index(tp.size()) * index(kMaxRows) * 2, deadline);
 }
 
 void GpuWorkspace::sum_over_ranks(float* data, int rows, int width) const {
@@ -144,7 +175,7 @@ void GpuOps::add(std::initializer_list<Product> products) {
 // chunks of any length are summed as whole ones.
 void GpuOps::sum_delta() {
     const int hidden = w_.config.hidden_size;
-    if (w_.adds_parts && extent_.logit_rows > 0) {
+    if (gathers_sums()) {
         w_.tp.enqueue_all_gather(w_.delta.data(), w_.parts.data(), index(rows_.rows) * index(hidden) * sizeof(float),
                                  handle());
         pending_ = w_.parts.data();
@@ -390,21 +421,48 @@ HeadRows GpuOps::heads(int layer, Operand qkv) const {
     return {w_.cache, of_cache, qkv.data, aligned(w_.weights.layers[index(layer)].qkv.n), w_.shard.n_query_heads()};
 }
 
+// Only the sums: rotate_and_append norms by them. They are added up as sum_delta() adds up delta.
+void GpuOps::norm_queries_and_keys(const DeviceLayer& layer, Operand qkv) {
+    SquaresCall call{{w_.cache, 0, qkv.data, aligned(layer.qkv.n), w_.shard.n_query_heads()}};
+    call.counts_head = w_.counts_head.data();
+    call.squares = w_.squares.data();
+    call.rows = rows_.rows;
+    sum_squares(handle(), call);
+    if (gathers_sums())
+        w_.tp.enqueue_all_gather(w_.squares.data(), w_.square_parts.data(), index(rows_.rows) * 2 * sizeof(float),
+                                 handle());
+    else
+        w_.sum_over_ranks(w_.squares.data(),
+                          w_.adds_parts && extent_.prompt_products != nullptr ? kMaxPromptRows : rows_.rows, 2);
+}
+
 void GpuOps::rotate_and_append(int layer, Operand qkv) {
     const DeviceLayer& weights = w_.weights.layers[index(layer)];
     PlaceCall call{heads(layer, qkv)};
     call.query_norm = weights.query_norm.weight.data();
     call.key_norm = weights.key_norm.weight.data();
     call.norm_epsilon = w_.config.norm_epsilon;
-    call.cosines = w_.cosines.data();
-    call.sines = w_.sines.data();
+    if (w_.config.query_key_norm == QueryKeyNorm::row) {
+        call.row_squares = gathers_sums() ? w_.square_parts.data() : w_.squares.data();
+        call.n_square_parts = gathers_sums() ? w_.tp.size() : 1;
+        call.query_count = static_cast<float>(w_.config.n_heads * w_.config.head_dim);
+        call.key_count = static_cast<float>(w_.config.n_kv_heads * w_.config.head_dim);
+    }
+    const LayerRope which = w_.config.layer_rope(layer);
+    const GpuWorkspace::Angles& angles = which == LayerRope::local ? w_.local_angles : w_.angles;
+    if (which != LayerRope::none) {
+        call.cosines = angles.cosines.data();
+        call.sines = angles.sines.data();
+    }
     call.rotary_dims = w_.config.rope.dims;
+    call.interleaved = w_.config.rope.interleaved;
     place_keys(handle(), rows_, call);
 }
 
 GpuOps::Operand GpuOps::attend(int layer, Operand qkv) {
     AttendCall call{heads(layer, qkv)};
     call.slopes = w_.slopes.data();
+    call.scaled_alibi = w_.config.scaled_alibi;
     call.relative_biases = w_.weights.relative_biases.data();
     call.max_distance = w_.config.relative.max_distance;
     call.window = w_.config.window(layer);
@@ -453,6 +511,78 @@ GpuOps::Operand GpuOps::activate(const DeviceLayer& layer, Operand wide) {
     gpu::activate(handle(), {w_.config.activation, w_.weights.type, wide.data, aligned(layer.wide.n),
                              w_.config.gated_mlp, w_.inner.data(), aligned(width), width, wide.n_rows});
     return {w_.inner.data(), wide.n_rows};
+}
+
+// ---- experts ----
+
+void GpuOps::choose_experts(const DeviceLayer& layer, Operand from) {
+    const ExpertsConfig& experts = w_.config.experts;
+    Linear products = linear_call(layer.router, from);
+    products.y = w_.router_products.data();
+    products.y_stride = layer.router.n;
+    linear(handle(), products);
+    ChooseExperts call;
+    call.logits = w_.router_products.data();
+    call.stride = layer.router.n;
+    call.correction = layer.router_correction.data();
+    call.n_experts = experts.n_experts;
+    call.n_chosen = experts.n_chosen;
+    call.score = experts.score;
+    call.n_groups = experts.n_groups;
+    call.n_chosen_groups = experts.n_chosen_groups;
+    call.n_group_best = experts.n_group_best;
+    call.normalizes = experts.normalizes;
+    call.scale = experts.scale;
+    call.chosen = w_.chosen.data();
+    call.weights = w_.expert_weights.data();
+    call.pairs = w_.pairs.data();
+    call.begin = w_.expert_begin.data();
+    call.pair_rows = w_.pair_rows.data();
+    gpu::choose_experts(handle(), rows_, call);
+}
+
+void GpuOps::add_experts(const DeviceLayer& layer, Operand from) {
+    const ExpertsConfig& experts = w_.config.experts;
+    const auto product_of = [&](const DeviceMatrix& matrices, const void* x) {
+        ExpertLinear call{matrices.product(w_.weights.type)};
+        call.n = matrices.n / experts.n_experts;
+        call.n_experts = experts.n_experts;
+        call.x = x;
+        call.rows = rows_.rows * experts.n_chosen;
+        call.begin = w_.expert_begin.data();
+        return call;
+    };
+    const bool has_part = layer.experts_down.k > 0;
+    if (has_part) {
+        ExpertLinear wide = product_of(layer.experts_wide, from.data);
+        wide.from_rows = w_.pair_rows.data();
+        wide.y = w_.expert_inner.data();
+        wide.y_stride = aligned(layer.experts_down.k);
+        wide.y_type = w_.weights.type;
+        wide.epilogue = Epilogue::gate;
+        wide.activation = w_.config.activation;
+        expert_linear(handle(), wide);
+        ExpertLinear down = product_of(layer.experts_down, w_.expert_inner.data());
+        down.y = w_.expert_outputs.data();
+        down.y_stride = w_.config.hidden_size;
+        expert_linear(handle(), down);
+    }
+    AddExperts call;
+    call.keeps = experts.shared_size > 0;
+    if (call.keeps) multiply_into_delta({layer.down, activate(layer, gate_up(layer, from))}, false);
+    if (experts.gated_shared) {
+        call.gates = w_.router_products.data() + experts.n_experts;
+        call.gate_stride = layer.router.n;
+    }
+    call.outputs = has_part ? w_.expert_outputs.data() : nullptr;
+    call.weights = w_.expert_weights.data();
+    call.pairs = w_.pairs.data();
+    call.n_chosen = experts.n_chosen;
+    call.y = w_.delta.data();
+    call.width = w_.config.hidden_size;
+    call.rows = rows_.rows;
+    gpu::add_experts(handle(), call);
+    sum_delta();
 }
 
 // ---- logits ----

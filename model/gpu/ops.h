@@ -52,16 +52,24 @@ struct GpuWorkspace {
     int n_text_rows; // of x and qkv
     bool adds_parts; // sums of delta are gathered, and added up in rank order by the kernel that adds them to x
 
-    DeviceArray<float> cosines, sines;  // [max_positions][rotary dims / 2] or empty
-    DeviceArray<float> slopes;          // ALiBi, [own query heads] or empty
-    DeviceArray<std::int32_t> kv_heads; // [own query heads]: the own key head of each
+    struct Angles {
+        DeviceArray<float> cosines, sines; // [max_positions][rotary dims / 2] or empty
+    };
+    Angles angles, local_angles;             // of Rope, by LayerRope
+    DeviceArray<float> slopes;               // ALiBi, [own query heads] or empty
+    DeviceArray<std::int32_t> kv_heads;      // [own query heads]: the own key head of each
+    DeviceArray<std::int32_t> output_tokens; // ModelConfig::output_tokens, this rank's
+    // Of QueryKeyNorm::row: SquaresCall's.
+    DeviceArray<std::int32_t> counts_head; // [own key heads]
+    SummedArray squares;                   // [max_rows][2]
+    SummedArray square_parts;              // [ranks][kMaxRows][2]
     // [max_rows], of a decoder that reads sources, which begin in no other slot, and have no trees.
     DeviceArray<std::int32_t> no_prefix_lengths, no_mask_begins;
     // float32, [max_rows][...]
     SummedArray x;                    // the residual stream, [hidden_size], of n_text_rows
     SummedArray delta;                // [hidden_size]: what is to be added to it; or [embedding_size]
     SummedArray parts;                // [ranks][kMaxRows][hidden_size]: the delta of each
-    DeviceArray<float> normed_delta;  // [hidden_size], of Block::sandwich
+    DeviceArray<float> normed_delta;  // [hidden_size], of Block::sandwich and inner_norm
     DeviceArray<float> logits;        // [kMaxRows][own outputs]
     DeviceArray<float> features;      // of a draft head, as a pass has them: fusion.width() or [hidden_size]
     DeviceArray<float> projected;     // what it projects them to, or makes a cell's gates of: [projected_size()]
@@ -74,6 +82,11 @@ struct GpuWorkspace {
     DeviceBytes attended;              // own query heads * head_dim
     DeviceBytes wide, inner;           // own part of the MLP's width: a prompt's gate and up, and what comes of them
     DeviceBytes wide_features, joined; // of a draft head: feature_numbers(), and joined_size() or residual_size
+    // Of layers with experts, as ChooseExperts has them.
+    DeviceArray<float> router_products; // [max_rows][n_experts, and the shared one's scale]
+    DeviceArray<std::int32_t> chosen, expert_begin, pairs, pair_rows;
+    DeviceArray<float> expert_weights, expert_outputs; // outputs: [pairs][hidden_size]
+    DeviceBytes expert_inner;                          // [pairs][own part of an expert's width]
 };
 
 class GpuOps {
@@ -101,7 +114,7 @@ class GpuOps {
            const Pass& pass, float* hidden)
         : w_(workspace), rows_(rows), logit_rows_(logit_rows), extent_(extent), pass_(pass), hidden_(hidden) {}
 
-    // See transformer.h. embed, add and add_normed are collective over tp.
+    // See transformer.h. embed, norm_queries_and_keys, add, add_experts and add_normed are collective over tp.
     const DeviceWeights& weights() const { return w_.weights; }
     Operand qkv() const { return {w_.qkv.data() + index(first_row_) * qkv_row_bytes(), rows_.rows}; }
     Operand embedded() const { return {w_.embedded.data(), rows_.rows}; }
@@ -110,11 +123,14 @@ class GpuOps {
     Operand residual() { return norm({}); } // in the number type
     void norm_residual(const DeviceNorm& norm);
     Operand column_linear(const DeviceMatrix& matrix, Operand from, Operand to);
+    void norm_queries_and_keys(const DeviceLayer& layer, Operand qkv);
     void rotate_and_append(int layer, Operand qkv);
     Operand attend(int layer, Operand qkv);
     Operand attend_source(int layer, Operand query);
     Operand gate_up(const DeviceLayer& layer, Operand from);
     Operand activate(const DeviceLayer& layer, Operand wide);
+    void choose_experts(const DeviceLayer& layer, Operand from);
+    void add_experts(const DeviceLayer& layer, Operand from);
     void add(std::initializer_list<Product> products);
     void add_normed(Product product, const DeviceNorm& norm);
     void keep_hidden(int layers_done) { keep_hidden(layers_done, {}); }
@@ -154,6 +170,7 @@ class GpuOps {
     Linear linear_call(const DeviceMatrix& matrix, Operand from) const;
     void multiply(const Linear& call) const;
     HeadRows heads(int layer, Operand qkv) const;
+    bool gathers_sums() const { return w_.adds_parts && extent_.logit_rows > 0; }
     void multiply_into_delta(const Product& product, bool add);
     Linear into_x(const Product& product) const;
     LstmCall lstm_call(Features gates) const;

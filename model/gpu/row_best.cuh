@@ -79,12 +79,13 @@ __device__ inline float largest_of_block(float value) {
 }
 
 // The best of exact(i) + noise over the share: a rough look at all with rough(i), at most 1e-4 off, then the exact
-// values of those that may be best. Tokens are i + first_token; a rough value of minus infinity is none.
-template <typename Rough, typename Exact>
-__device__ DeviceNoisy noisiest_of_block(const BlockShare& share, int first_token, const DeviceNoise& noise,
+// values of those that may be best. The noise is that of token_of(i); a rough value of minus infinity is none. Returns
+// the i as the token, without its logit.
+template <typename Token, typename Rough, typename Exact>
+__device__ DeviceNoisy noisiest_of_block(const BlockShare& share, const DeviceNoise& noise, const Token& token_of,
                                          const Rough& rough, const Exact& exact) {
     const auto first = share.begin + static_cast<int>(threadIdx.x);
-    const auto token_at = [&](int i) { return static_cast<std::uint32_t>(i + first_token); };
+    const auto token_at = [&](int i) { return static_cast<std::uint32_t>(token_of(i)); };
     float most = -INFINITY;
     for (int i = first; i < share.end; i += kRowThreads) {
         const float value = rough(i) + rough_noise(word_of(noise, token_at(i)));
@@ -98,8 +99,7 @@ __device__ DeviceNoisy noisiest_of_block(const BlockShare& share, int first_toke
         const float value = rough(i);
         if (!(value > -INFINITY)) continue;
         if (word >= kRefinedBelow && value + rough_noise(word) < enough) continue;
-        best =
-            better(best, {__dadd_rn(exact(i), noise_of_word(word, noise, token)), static_cast<std::int32_t>(token), 0});
+        best = better(best, {__dadd_rn(exact(i), noise_of_word(word, noise, token)), i, 0});
     }
     return best_of_block(best);
 }

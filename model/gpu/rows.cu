@@ -238,6 +238,17 @@ void activate(void* stream, const ActivateCall& call) {
 
 namespace {
 
+__global__ void carry(CarryStatesCall call) {
+    begin_kernel();
+    const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x), r = static_cast<int>(blockIdx.y);
+    if (i >= call.width) return;
+    const auto at = [&](int row) { return static_cast<std::size_t>(row) * static_cast<std::size_t>(call.width) + i; };
+    call.features[at(r)] = call.hidden[at(call.parents[r])];
+    if (call.states == nullptr) return;
+    const int kept = *call.first - 1 + r;
+    if (kept < call.n_states) call.states[at(kept)] = call.hidden[at(r)]; // padding is overwritten by the next pass
+}
+
 // A thread a number.
 Grid grid_of(int width, int rows) {
     return {dim3(blocks_for(static_cast<std::size_t>(width), kThreads), static_cast<unsigned>(rows)), kThreads};
@@ -255,6 +266,10 @@ void lstm_output(void* stream, const LstmCall& call) {
 
 void run_cell(void* stream, const CellCall& call) {
     launch(stream, grid_of(call.width, call.rows), run_cells, call);
+}
+
+void carry_states(void* stream, const CarryStatesCall& call) {
+    launch(stream, grid_of(call.width, call.rows), carry, call);
 }
 
 void soft_cap(void* stream, float* x, std::size_t count, float cap) {

@@ -128,6 +128,19 @@ class Uploader {
         return matrix(is_gated ? by_turns(rows_of(layer.gate), rows_of(layer.up)) : rows_of(layer.up), layer.up.inputs,
                       held);
     }
+    // The same of all experts of a layer.
+    DeviceMatrix wide_matrix(const std::vector<ExpertSources>& experts, WeightType held) {
+        std::vector<StoredRow> rows;
+        for (const ExpertSources& expert : experts)
+            append(by_turns(rows_of(expert.gate), rows_of(expert.up)), rows);
+        return matrix(rows, experts.front().up.inputs, held);
+    }
+    DeviceMatrix down_matrix(const std::vector<ExpertSources>& experts, WeightType held) {
+        std::vector<StoredRow> rows;
+        for (const ExpertSources& expert : experts)
+            append(rows_of(expert.down), rows);
+        return matrix(rows, experts.front().down.inputs, held);
+    }
 
     DeviceArray<float> vector(const std::vector<float>& values) const {
         DeviceArray<float> array(values.size());
@@ -151,6 +164,10 @@ class Uploader {
             for (std::int64_t number = part.rows.begin; number < part.rows.end; ++number)
                 rows.push_back({&source, &checkpoint_.tensor(part.tensor->weight), number});
         return rows;
+    }
+
+    static void append(const std::vector<StoredRow>& more, std::vector<StoredRow>& rows) {
+        rows.insert(rows.end(), more.begin(), more.end());
     }
 
     DeviceMatrix matrix(const std::vector<StoredRow>& rows, const dist::Slice& inputs, WeightType held) {
@@ -204,12 +221,13 @@ class Uploader {
         RandomRows call;
         call.key = tensor.generated.key;
         call.first_row = static_cast<std::uint64_t>(rows.front().number);
-        call.row_step = source.transposed ? 1 : static_cast<std::uint64_t>(tensor.shape[1]);
-        call.input_step = source.transposed ? static_cast<std::uint64_t>(tensor.shape[1]) : 1;
+        const auto stored_width = static_cast<std::uint64_t>(tensor.shape.back());
+        call.row_step = source.transposed ? 1 : stored_width;
+        call.input_step = source.transposed ? stored_width : 1;
         call.rows = static_cast<int>(rows.size());
         call.first_input = static_cast<int>(source.inputs.begin);
         call.inputs = static_cast<int>(source.inputs.size());
-        call.whole_inputs = static_cast<int>(tensor.shape[source.transposed ? 0 : 1]);
+        call.whole_inputs = static_cast<int>(source.transposed ? tensor.shape.front() : tensor.shape.back());
         call.code_bytes = static_cast<int>(model::bytes_of(held));
         call.codes = codes.codes.data();
         call.scale_of = codes.scale_of.data();
@@ -248,20 +266,21 @@ class Uploader {
         }
         const MatrixSource& source = *row.source;
         const TensorView& tensor = *row.tensor;
+        const std::int64_t width = tensor.shape.back(); // its rows may be those of all experts
         const auto first = static_cast<std::size_t>(source.inputs.begin);
         const auto wanted = static_cast<std::size_t>(source.inputs.size());
         if (!source.transposed && is_stored_as(tensor, held)) {
-            const std::size_t place = static_cast<std::size_t>(row.number * tensor.shape[1]) + first;
+            const std::size_t place = static_cast<std::size_t>(row.number * width) + first;
             std::memcpy(to, tensor.bytes.data() + place * model::bytes_of(held), wanted * model::bytes_of(held));
             return;
         }
-        row_.resize(static_cast<std::size_t>(tensor.shape[source.transposed ? 0 : 1]));
+        row_.resize(static_cast<std::size_t>(source.transposed ? tensor.shape.front() : width));
         if (source.transposed) {
             const std::vector<float>& numbers = turned(tensor);
             for (std::size_t i = 0; i < row_.size(); ++i)
-                row_[i] = numbers[i * static_cast<std::size_t>(tensor.shape[1]) + static_cast<std::size_t>(row.number)];
+                row_[i] = numbers[i * static_cast<std::size_t>(width) + static_cast<std::size_t>(row.number)];
         } else {
-            read_floats(tensor, {row.number * tensor.shape[1], (row.number + 1) * tensor.shape[1]}, row_.data());
+            read_floats(tensor, {row.number * width, (row.number + 1) * width}, row_.data());
         }
         const float scale = is_scaled(held) ? scale_of_row(row_, held) : 1;
         if (is_scaled(held)) scales_.push_back(scale);
@@ -306,6 +325,10 @@ class PartReader {
     DeviceNorm norm(const TensorNames& of, float scale = 1) const {
         return upload(read_norm(checkpoint_, of, config_.norm_offset, scale), config_.norm, config_.norm_epsilon);
     }
+    DeviceNorm head_norm(const TensorNames& of, const dist::Slice& heads) const {
+        return upload(own_heads_of(config_, read_norm(checkpoint_, of, config_.norm_offset), heads), config_.norm,
+                      config_.norm_epsilon);
+    }
     DeviceArray<float> bias(const MatrixSource& source) const {
         return uploader_.vector(read_biases(checkpoint_, source.rows));
     }
@@ -314,9 +337,11 @@ class PartReader {
         matrix.bias = bias(source);
         return matrix;
     }
-    // `is_first`: this rank's part of what is summed over ranks has the biases.
-    DeviceLayer layer(const LayerNames& names, const LayerSources& sources, bool is_first);
+    // The first rank's part of what is summed over ranks has the biases.
+    DeviceLayer layer(const LayerNames& names, const LayerSources& sources, const RankShard& shard);
     void read_cross(const LayerNames& names, const CrossSources& sources, bool is_first, DeviceLayer& layer);
+    // Of layer `number`. `type`: the activations'.
+    void read_experts(const ModelNames& names, int number, const RankShard& shard, WeightType type, DeviceLayer& layer);
     DeviceFusion fusion(const FusionNames& names, const OuterSources& sources);
 
   private:
@@ -326,14 +351,14 @@ class PartReader {
     Uploader& uploader_;
 };
 
-DeviceLayer PartReader::layer(const LayerNames& names, const LayerSources& sources, bool is_first) {
+DeviceLayer PartReader::layer(const LayerNames& names, const LayerSources& sources, const RankShard& shard) {
     DeviceLayer layer;
     layer.attention_norm = norm(names.attention_norm);
     layer.mlp_norm = norm(names.mlp_norm);
     layer.after_attention_norm = norm(names.after_attention_norm);
     layer.after_mlp_norm = norm(names.after_mlp_norm);
-    layer.query_norm = norm(names.query_norm);
-    layer.key_norm = norm(names.key_norm);
+    layer.query_norm = head_norm(names.query_norm, shard.heads.query_heads);
+    layer.key_norm = head_norm(names.key_norm, shard.heads.kv_heads);
     layer.qkv = matrix(sources.qkv);
     layer.output = uploader_.matrix(sources.output, multiplied_);
     layer.wide = uploader_.wide_matrix(sources, multiplied_);
@@ -341,7 +366,7 @@ DeviceLayer PartReader::layer(const LayerNames& names, const LayerSources& sourc
     if (config_.gated_mlp) wide_bias = by_turns(read_biases(checkpoint_, sources.gate.rows), wide_bias);
     layer.wide.bias = uploader_.vector(wide_bias);
     layer.down = uploader_.matrix(sources.down, multiplied_);
-    if (is_first) {
+    if (shard.is_first) {
         layer.output.bias = bias(sources.output);
         layer.down.bias = bias(sources.down);
     }
@@ -354,6 +379,24 @@ void PartReader::read_cross(const LayerNames& names, const CrossSources& sources
     layer.cross_key_value = matrix(sources.key_value);
     layer.cross_output = uploader_.matrix(sources.output, multiplied_);
     if (is_first) layer.cross_output.bias = bias(sources.output);
+}
+
+void PartReader::read_experts(const ModelNames& all, int number, const RankShard& shard, WeightType type,
+                              DeviceLayer& layer) {
+    const LayerNames names = all.layer(number);
+    layer.router = uploader_.matrix(router_source(config_, names), type);
+    if (!names.router_correction.weight.empty())
+        layer.router_correction = uploader_.vector(read_vector(checkpoint_, names.router_correction.weight));
+    const auto n = static_cast<std::size_t>(config_.experts.n_experts);
+    std::vector<ExpertNames> of_experts(n);
+    std::vector<ExpertSources> sources;
+    for (std::size_t i = 0; i < n; ++i) {
+        const int expert = static_cast<int>(i);
+        of_experts[i] = all.expert(number, expert);
+        sources.push_back(expert_sources(config_, all, names, of_experts[i], expert, shard));
+    }
+    layer.experts_wide = uploader_.wide_matrix(sources, multiplied_);
+    layer.experts_down = uploader_.down_matrix(sources, multiplied_);
 }
 
 DeviceFusion PartReader::fusion(const FusionNames& names, const OuterSources& sources) {
@@ -395,9 +438,10 @@ DeviceWeights::DeviceWeights(const Checkpoint& checkpoint, const ModelConfig& co
     PartReader parts(checkpoint, config, multiplied, uploader);
     for (int i = 0; i < config.n_layers; ++i) {
         const LayerNames layer_names = names.layer(i);
-        layers.push_back(parts.layer(layer_names, layer_sources(config, names, layer_names, i, shard), shard.is_first));
+        layers.push_back(parts.layer(layer_names, layer_sources(config, names, layer_names, i, shard), shard));
         if (config.has_encoder())
             parts.read_cross(layer_names, cross_sources(config, layer_names, shard), shard.is_first, layers.back());
+        if (config.has_experts(i)) parts.read_experts(names, i, shard, held_as(type), layers.back());
         const auto done = static_cast<std::size_t>(i + 1), all = static_cast<std::size_t>(config.n_layers) + 1;
         if (progress) progress(checkpoint.total_bytes() * done / all, checkpoint.total_bytes());
     }
@@ -414,10 +458,11 @@ DeviceWeights::DeviceWeights(const Checkpoint& checkpoint, const ModelConfig& co
     relative_biases = uploader.vector(read_relative_biases(checkpoint, config, names, shard));
     head_bias = uploader.vector(read_head_bias(checkpoint, config, names, shard));
     if (progress) progress(checkpoint.total_bytes(), checkpoint.total_bytes());
-    const auto count = [&](const DeviceMatrix& matrix, int outputs) { // without padding
-        bytes_per_pass += matrix.numbers.size();
-        operations_per_row += 2.0 * outputs * matrix.k;
+    const auto count = [&](const DeviceMatrix& matrix, int outputs, double share = 1) { // without padding
+        bytes_per_pass += static_cast<std::size_t>(static_cast<double>(matrix.numbers.size()) * share);
+        operations_per_row += 2.0 * outputs * matrix.k * share;
     };
+    const double chosen = static_cast<double>(config.experts.n_chosen) / std::max(1, config.experts.n_experts);
     for (const DeviceMatrix* matrix :
          {&project_in, &project_out, &fusion.feature_projection, &fusion.linear, &fusion.skip})
         count(*matrix, matrix->n);
@@ -427,8 +472,10 @@ DeviceWeights::DeviceWeights(const Checkpoint& checkpoint, const ModelConfig& co
             count(each, each.n);
     for (const DeviceLayer& layer : layers) {
         for (const DeviceMatrix* matrix :
-             {&layer.qkv, &layer.output, &layer.down, &layer.cross_query, &layer.cross_output})
+             {&layer.qkv, &layer.output, &layer.down, &layer.cross_query, &layer.cross_output, &layer.router})
             count(*matrix, matrix->n);
+        count(layer.experts_wide, 2 * config.experts.n_experts * layer.experts_down.k, chosen); // of a row
+        count(layer.experts_down, layer.experts_down.n, chosen);
         count(layer.wide, (config.gated_mlp ? 2 : 1) * layer.down.k);
     }
 }

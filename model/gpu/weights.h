@@ -44,6 +44,11 @@ struct DeviceLayer {
     // Of a layer that attends to a source; cross_key_value: own key heads, then own value heads
     DeviceNorm cross_norm;
     DeviceMatrix cross_query, cross_key_value, cross_output;
+    // Of a layer with experts, whose wide and down are those of the shared one. router: of whole experts, in the
+    // activations' type, then the shared one's scale; the same on all ranks. Of the experts' matrices one behind the
+    // other.
+    DeviceMatrix router, experts_wide, experts_down;
+    DeviceArray<float> router_correction; // [n_experts] or empty
 };
 
 // Of a draft head (ModelConfig::fusion).

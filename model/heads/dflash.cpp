@@ -60,7 +60,7 @@ DraftHead read_dflash(const HeadFiles& files, const HeadTarget& target) {
     const int block = fields.find("block_size") ? fields.size("block_size") : own.size("block_size");
     if (block < 2 || block > kMaxBlock) fields.refuse(fmt::format("'block_size' must be from 2 to {}", kMaxBlock));
     head.target_layers = target_layers(fields, own, config.n_layers, target);
-    head.tokens = read_tokens(files, target, "d2t", true);
+    config.output_tokens = read_tokens(files, target, "d2t", true);
     head.state = HeadState::masked;
     head.max_tokens = block - 1;
     head.mask_token = mask_token(own, config);
@@ -69,7 +69,6 @@ DraftHead read_dflash(const HeadFiles& files, const HeadTarget& target) {
     fusion.kind = Fusion::context;
     fusion.n_features = static_cast<int>(head.target_layers.size());
     fusion.projects_features = fusion.norms_state = fusion.normed_residual = true;
-    if (!head.tokens.empty()) config.head_size = static_cast<int>(head.tokens.size());
 
     HeadTensors tensors(files, target);
     tensors.add_embedding();

@@ -56,7 +56,7 @@ DraftHead read_eagle3(const HeadFiles& files, const HeadTarget& target) {
     ModelConfig config = head_layers_config(layers ? *layers : files.json, files, target);
     require_target_size(fields, "target_hidden_size", target);
     head.target_layers = target_layers(fields, target);
-    head.tokens = read_tokens(files, target, "d2t", true);
+    config.output_tokens = read_tokens(files, target, "d2t", true);
     head.state = fields.boolean("norm_output", false) ? HeadState::after_norm : HeadState::before_norm;
 
     FusionConfig& fusion = config.fusion;
@@ -64,7 +64,6 @@ DraftHead read_eagle3(const HeadFiles& files, const HeadTarget& target) {
     fusion.n_features = static_cast<int>(head.target_layers.size());
     fusion.projects_features = fusion.norms_embedding = fusion.norms_state = true;
     fusion.normed_residual = fields.boolean("norm_before_residual", false);
-    if (!head.tokens.empty()) config.head_size = static_cast<int>(head.tokens.size());
 
     HeadTensors tensors(files, target);
     tensors.add_embedding();

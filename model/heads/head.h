@@ -41,9 +41,8 @@ struct DraftHead {
     std::vector<HeadModule> modules; // by the depth that they draft at; the last one drafts at every depth behind
     std::vector<int> target_layers;  // Pass::hidden_layers of the target, which make up a row's features
     HeadState state = HeadState::before_norm;
-    std::vector<TokenId> tokens; // [n_outputs] that logits are of; empty: token i is i
-    int max_tokens = 0;          // that it can draft; 0: any number
-    int block = 1;               // tokens that a pass drafts behind as many, whose rows see one another
+    int max_tokens = 0; // that it can draft; 0: any number
+    int block = 1;      // tokens that a pass drafts behind as many, whose rows see one another
     // The first module makes the features of the others: its states after its layers, of the target's features alone.
     bool has_prefix = false;
     // Of masked rows: their token, and what they have in place of the target's states.

@@ -48,13 +48,13 @@ DraftHead read_medusa(const HeadFiles& files, const HeadTarget& target) {
     DraftHead head;
     head.target_layers = {target.config.n_layers};
     head.state = HeadState::features;
-    head.tokens = read_tokens(files, target, "token_map", false);
+    const std::vector<TokenId> tokens = read_tokens(files, target, "token_map", false);
     // Published configs say another number than there are.
     for (int i = 0; files.weights.has(names.block(i, 0) + ".weight"); ++i) {
         const auto add = [&](ModelConfig& config, HeadTensors& tensors) {
             config.fusion.n_residual_blocks = names.n_blocks;
             config.fusion.residual_bias = tensors.has(names.block(i, 0) + ".bias");
-            if (!head.tokens.empty()) config.head_size = static_cast<int>(head.tokens.size());
+            config.output_tokens = tokens;
             tensors.add_output(is_shared && tensors.has("lm_head.weight") ? "lm_head.weight"
                                                                           : names.output(i, is_shared));
             for (int block = 0; block < names.n_blocks; ++block)

@@ -94,6 +94,12 @@ std::optional<Ranks> read_tiktoken(std::string_view text) {
     return ranks;
 }
 
+} // namespace
+
+std::string words_pattern(const char* digits) {
+    return std::string(kWords) + digits + kOthers;
+}
+
 json byte_level_parts(const std::string& pattern) {
     const json split = {
         {"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}, {"invert", false}};
@@ -101,6 +107,8 @@ json byte_level_parts(const std::string& pattern) {
     return {{"pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", {split, bytes}}}},
             {"decoder", {{"type", "ByteLevel"}}}};
 }
+
+namespace {
 
 // Special tokens by `names`, the first of them that of `first_id`, where `tokens` has no other token of the id.
 void add_special(TokenizerFiles& files, SpecialTokens tokens, const std::vector<std::string>& names,
@@ -153,7 +161,7 @@ TokenizerFiles tiktoken_files(Ranks ranks, const path& file) {
                         "and qwen.tiktoken, and {} has model_type {}: add the model's tokenizer.json",
                         config_path.string(), type.dump()));
     TokenizerFiles files;
-    files.others = byte_level_parts(std::string(kWords) + (is_qwen ? R"(\p{N})" : R"(\p{N}{1,3})") + kOthers);
+    files.others = byte_level_parts(words_pattern(is_qwen ? R"(\p{N})" : R"(\p{N}{1,3})"));
     if (is_qwen) files.others["normalizer"] = {{"type", "NFC"}};
     SpecialTokens tokens;
     if (is_qwen)

@@ -107,6 +107,12 @@ json decoder_of(const SentencePieceFile& file) {
     return {{"type", "Sequence"}, {"decoders", steps}};
 }
 
+std::size_t unknown_piece(const SentencePieceFile& file) {
+    const auto found = std::ranges::find(file.pieces, Type::unknown, &SentencePieceFile::Piece::type);
+    if (found == file.pieces.end()) throw BadFile("no piece stands for unknown text");
+    return static_cast<std::size_t>(found - file.pieces.begin());
+}
+
 } // namespace
 
 TokenizerFiles read_sentencepiece(const std::string& bytes, const std::filesystem::path& directory) {
@@ -115,24 +121,25 @@ TokenizerFiles read_sentencepiece(const std::string& bytes, const std::filesyste
     const json config = read_optional_object(config_path);
     check_class(config, config_path);
     file.adds_space = bool_field(config, "add_prefix_space", file.adds_space, config_path.string());
+    SpecialTokens tokens = read_special_tokens(directory, {{"unk_token", file.pieces[unknown_piece(file)].text}});
+    tokens.add_bos = bool_field(config, "add_bos_token", true, config_path.string());
+    return sentencepiece_tokenizer(file, std::move(tokens), bool_field(config, "legacy", false, config_path.string()));
+}
+
+TokenizerFiles sentencepiece_tokenizer(const SentencePieceFile& file, SpecialTokens tokens, bool is_legacy) {
+    const std::size_t unknown = unknown_piece(file);
     json vocab = json::object();
-    std::optional<std::size_t> unknown;
     std::vector<std::pair<std::int64_t, json>> special;
     for (std::size_t id = 0; id < file.pieces.size(); ++id) {
         const SentencePieceFile::Piece& piece = file.pieces[id];
         if (!vocab.emplace(piece.text, id).second)
             throw BadFile(fmt::format("two pieces are {}", in_quotes(piece.text)));
-        if (piece.type == Type::unknown) unknown = id;
         if (piece.type == Type::unknown || piece.type == Type::control)
             special.emplace_back(static_cast<std::int64_t>(id), added_token(json(piece.text), true, ""));
     }
-    if (!unknown) throw BadFile("no piece stands for unknown text");
-    const std::string& unknown_piece = file.pieces[*unknown].text;
-    SpecialTokens tokens = read_special_tokens(directory, {{"unk_token", unknown_piece}});
     for (const auto& [name, piece] : {std::pair("bos_token", file.bos_piece), {"eos_token", file.eos_piece}})
         if (!tokens.named.contains(name) && vocab.contains(piece))
             tokens.named[name] = added_token(json(piece), true, name);
-    tokens.add_bos = bool_field(config, "add_bos_token", true, config_path.string());
     tokens.ids.insert(tokens.ids.begin(), special.begin(), special.end());
     json added = added_tokens_of(tokens, vocab);
     for (json& token : added)
@@ -140,13 +147,11 @@ TokenizerFiles read_sentencepiece(const std::string& bytes, const std::filesyste
 
     TokenizerFiles files;
     if (file.kind == SentencePieceFile::Kind::bpe) {
-        files.model = bpe_of(file, unknown_piece);
+        files.model = bpe_of(file, file.pieces[unknown].text);
         files.pre_tokenizer = cut_at(file);
     } else {
-        files.model = unigram_of(file, static_cast<TokenId>(*unknown));
+        files.model = unigram_of(file, static_cast<TokenId>(unknown));
     }
-    // What follows a special token gets a space in front with "legacy" alone, as in transformers.
-    const bool is_legacy = bool_field(config, "legacy", false, config_path.string());
     files.normalizer = sentencepiece_normalizer(file, is_legacy);
     files.others = {
         {"added_tokens", added}, {"post_processor", post_processor_of(tokens, added)}, {"decoder", decoder_of(file)}};

@@ -14,6 +14,7 @@
 #include <utility>
 #include <variant>
 
+#include "model/checkpoint/gguf_file.h"
 #include "model/checkpoint/json_file.h"
 #include "model/tokenizer/added_tokens.h"
 #include "model/tokenizer/bpe.h"
@@ -259,6 +260,14 @@ const Entry& Tokenizer::Impl::entry(TokenId id) const {
 }
 
 Tokenizer Tokenizer::open(const std::filesystem::path& directory) {
+    if (const auto gguf = gguf_file_of(directory)) {
+        const GgufFile file = open_gguf(*gguf);
+        try {
+            return Tokenizer(Impl::assemble(read_gguf_tokenizer(file.metadata)));
+        } catch (const BadFile& error) {
+            throw BadFile(gguf->string() + ": " + error.what());
+        }
+    }
     const std::filesystem::path path = directory / "tokenizer.json";
     std::error_code ignored; // what cannot be looked at cannot be opened either, and that has a message
     const bool has_file = std::filesystem::exists(path, ignored);
@@ -307,6 +316,10 @@ std::string Tokenizer::decode(std::span<const TokenId> ids, bool skip_special_to
     }
     stream.finish(text);
     return text;
+}
+
+bool Tokenizer::has_token(TokenId id) const {
+    return id >= 0 && id < size() && impl_->entries[static_cast<std::size_t>(id)];
 }
 
 const std::string& Tokenizer::token(TokenId id) const {

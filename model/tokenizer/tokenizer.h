@@ -21,8 +21,8 @@ namespace entrodraft::model {
 
 class Tokenizer {
   public:
-    // Reads directory/tokenizer.json, else Marian's files, vocab.json and merges.txt, tekken.json, tokenizer.model or
-    // qwen.tiktoken. Throws BadFile. Local.
+    // Of a GGUF file, or reads directory/tokenizer.json, else Marian's files, vocab.json and merges.txt, tekken.json,
+    // tokenizer.model or qwen.tiktoken. Throws BadFile. Local.
     static Tokenizer open(const std::filesystem::path& directory);
     // Of a model with an encoder, what its sources are encoded with; none: what open() gives. Throws BadFile. Local.
     static std::optional<Tokenizer> open_source(const std::filesystem::path& directory);
@@ -37,7 +37,9 @@ class Tokenizer {
     // together. Local.
     std::string decode(std::span<const TokenId> ids, bool skip_special_tokens) const;
 
-    // The token as the file spells it, and the bytes that it stands for in the midst of a text. For showing. Local.
+    // Whether a token has the id; between those of tokens there may be others. Local.
+    bool has_token(TokenId id) const;
+    // The token as the file spells it, and the bytes that it stands for in the midst of a text. Local.
     const std::string& token(TokenId id) const;
     std::string token_bytes(TokenId id) const;
     // Whether decode leaves the token out when it skips special tokens. Local.

@@ -13,6 +13,7 @@
 #include "model/tokenizer/bpe.h"
 #include "model/tokenizer/normalizer.h"
 #include "model/tokenizer/pre_tokenizer.h"
+#include "model/tokenizer/sentencepiece_file.h"
 #include "model/tokenizer/unigram.h"
 
 namespace entrodraft::model {
@@ -37,5 +38,15 @@ TokenizerFiles read_other_tokenizer(const std::filesystem::path& file);
 // SentencePiece's, of kind BPE or Unigram: tokenizers of classes Llama and Gemma, or of no class. In
 // sentencepiece_tokenizer.cpp. Local.
 TokenizerFiles read_sentencepiece(const std::string& bytes, const std::filesystem::path& directory);
+// The same of what such a file holds. `is_legacy`: what follows a special token gets a space in front. Local.
+struct SpecialTokens;
+TokenizerFiles sentencepiece_tokenizer(const SentencePieceFile& file, SpecialTokens tokens, bool is_legacy);
+// What metadata of a GGUF file says. Throws BadFile without the file's name. In gguf_tokenizer.cpp. Local.
+TokenizerFiles read_gguf_tokenizer(const nlohmann::json& metadata);
+
+// Llama 3's and Qwen's way to cut text into words, of which `digits` match numbers; and the parts of a tokenizer.json
+// of BPE over bytes that is cut so. In rank_files.cpp.
+std::string words_pattern(const char* digits);
+nlohmann::json byte_level_parts(const std::string& pattern);
 
 } // namespace entrodraft::model

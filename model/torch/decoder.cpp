@@ -105,6 +105,9 @@ class TorchDecoder final : public Decoder {
                 summaries_[static_cast<std::size_t>(r)] =
                     summary(logits + r * own.size(), n, static_cast<int>(own.begin));
         });
+        for (kernels::LogitStats& made : summaries_)
+            if (!config_.output_tokens.empty() && made.arg_max >= 0)
+                made.arg_max = config_.output_tokens[static_cast<std::size_t>(made.arg_max)];
     }
 
     double timeout_seconds_;
@@ -146,7 +149,7 @@ std::unique_ptr<Decoder> load(const Checkpoint& checkpoint, const ModelConfig& c
                               dist::Communicator& tp, const Place& place) {
     const c10::InferenceMode mode;
     const DecoderSetup setup = prepare_decoder(checkpoint, config, options, tp);
-    if (const std::string what = what_needs_cpu(config, OtherDevice::torch); !what.empty())
+    if (const std::string what = what_needs_cpu(config); !what.empty())
         throw std::invalid_argument("the torch backend cannot run a model with " + what);
     if (const std::string why = load_device_code(place.device.substr(0, place.device.find(':'))); !why.empty())
         throw std::invalid_argument("device " + place.device + ": " + why);

@@ -95,7 +95,7 @@ TensorWeights::TensorWeights(const Checkpoint& checkpoint, const ModelConfig& co
         const double operations = operations_per_row;
         for (int expert = 0; expert < config.experts.n_experts; ++expert) {
             const ExpertNames of_expert = names.expert(number, expert);
-            const ExpertSources sources = expert_sources(config, of_layer, of_expert, expert, shard);
+            const ExpertSources sources = expert_sources(config, names, of_layer, of_expert, expert, shard);
             to.experts.push_back({read({&sources.gate, &sources.up}, false), read({&sources.down}, false)});
         }
         const double share = static_cast<double>(config.experts.n_chosen) / config.experts.n_experts;

@@ -92,9 +92,15 @@ model::LogitNeeds TokenChooser::needs(bool whole_distribution, Acceptance accept
     return {draws(acceptance) ? model::LogitSummary::none : model::LogitSummary::max, rows};
 }
 
+std::optional<TokenId> TokenChooser::only_token(std::span<const TokenId> prefix) {
+    if (!processor_ || !request_->processing.constraint.is_on()) return std::nullopt;
+    processor_->follow(prefix);
+    return processor_->only_token();
+}
+
 SeenLogits TokenChooser::see(std::span<const float> logits, const LogitStats& head, std::span<const TokenId> prefix,
                              bool whole_distribution) {
-    if (!processor_) return {logits, head, false};
+    if (!processor_) return {logits, head, head.max == -std::numeric_limits<float>::infinity()};
     processor_->follow(prefix);
     processed_.assign(logits.begin(), logits.end());
     processor_->ban(processed_);
@@ -143,18 +149,41 @@ TokenId TokenChooser::sample_of(std::span<const float> q, std::uint64_t position
 // ---- a phase of one text ----
 
 void ChainPhase::begin(const DraftTask& task, std::size_t context, const DraftLimits& limits, TokenChooser& chooser,
-                       bool looks_at_all) {
+                       const ChainRows& rows) {
     task_ = task;
     limits_ = &limits;
     chooser_ = &chooser;
     max_ = begin_draft(task, context);
     adjusted_ = task.rule->needs_adjusted();
-    whole_ = looks_at_all || task.rule->needs_distribution();
+    whole_ = rows.are_looked_at || task.rule->needs_distribution();
     draws_ = chooser.draws(task.choice.acceptance) && !task.verified_on_device;
+    skips_rows_ = !rows.are_all_made;
     text_.assign(task.tokens.begin(), task.tokens.end());
 }
 
+// A row would give such a token all of the probability, and so does the target's: it costs no pass.
+void ChainPhase::take_only_tokens() {
+    constexpr PassCost kFree = {0, 0};
+    Draft& draft = *task_.draft;
+    while (draft.end == DraftEnd::none) {
+        const std::optional<TokenId> token = chooser_->only_token(text_);
+        if (!token) return;
+        if (!task_.rule->wants_another(kFree)) {
+            draft.end = task_.rule->end();
+            return;
+        }
+        const auto vocab = static_cast<std::size_t>(limits_->vocab_size);
+        if (draws_) {
+            q_.resize(draft.tokens.size() * vocab);
+            q_.resize(q_.size() + vocab, 0.0F);
+            q_[q_.size() - vocab + static_cast<std::size_t>(*token)] = 1;
+        }
+        if (limits_->take(task_, max_, *token, {0, 1, 0})) text_.push_back(*token);
+    }
+}
+
 bool ChainPhase::wants_row(const PassCost& cost) {
+    if (skips_rows_) take_only_tokens();
     if (task_.draft->end != DraftEnd::none) return false;
     if (task_.rule->wants_another(cost)) return true;
     task_.draft->end = task_.rule->end();
@@ -242,7 +271,9 @@ class ChainDrafter final : public Drafter {
 
     std::string name() const override { return source_->name(); }
     std::size_t weight_bytes() const override { return source_->weight_bytes(); }
-    bool keeps_logits_on_device() const override { return slots_.size() == 1 && source_->device() != nullptr; }
+    bool keeps_logits_on_device() const override { // not of a head, whose rows may be of fewer tokens
+        return slots_.size() == 1 && source_->device() != nullptr && source_->hidden_layers().empty();
+    }
     void begin_sequence(int slot, const Request& request) override {
         source_->begin_sequence(slot);
         source_->take_request(slot, request);
@@ -288,7 +319,8 @@ void ChainDrafter::propose_together(std::span<const DraftTask> tasks) {
     for (const DraftTask& task : tasks) {
         Slot& slot = of(task.slot);
         source_->begin_round(task.slot, task.tokens.size());
-        slot.phase.begin(task, source_->context_of(task.slot), setting_.limits, slot.chooser);
+        slot.phase.begin(task, source_->context_of(task.slot), setting_.limits, slot.chooser,
+                         {.are_all_made = source_->needs_each_row()});
         slot.share = 0;
         task.rule->set_text(static_cast<int>(source_->unread(task.slot, task.tokens)), task.left_tokens + 1);
         going_.push_back(&task);

@@ -65,6 +65,8 @@ class LogitSource {
     // What its GPU can do by itself of drafting and verification; null where it is not on one. Then it makes more rows
     // than asked for where DeviceVerifier::draft says that they will be wanted.
     virtual DeviceVerifier* device() const { return nullptr; }
+    // Whether each drafted token must have had a row, also one that nothing else could have come in the place of.
+    virtual bool needs_each_row() const { return false; }
     // Nothing of the text before is kept.
     virtual void begin_sequence(int /*slot*/) {}
     // Behind begin_sequence: whose text it is: what an encoder is to read, and the prompt. Stays until the next.
@@ -105,7 +107,7 @@ std::unique_ptr<LogitSource> make_random_source(int vocab);
 struct SeenLogits {
     std::span<const float> logits;    // [vocab], penalties and banned tokens applied
     model::kernels::LogitStats stats; // of the row with bans alone; what was asked for of it
-    bool is_dead = false;             // every token is banned
+    bool is_dead = false;             // no token can come: all are banned, or the source knows none
 };
 
 // What rules see of a token of a row: `logit` is its own, with bans alone. Local.
@@ -121,6 +123,8 @@ class TokenChooser {
     // What to ask of the pass that makes the rows: its own summary serves where nothing is done to logits.
     model::LogitNeeds needs(bool whole_distribution, Acceptance acceptance) const;
 
+    // The one token that a constraint allows behind `prefix`, if it allows no other. Local.
+    std::optional<TokenId> only_token(std::span<const TokenId> prefix);
     // The row that follows `prefix`. `head` is the summary that the pass has made of it; valid until the next call.
     // Local.
     SeenLogits see(std::span<const float> logits, const model::kernels::LogitStats& head,
@@ -150,15 +154,22 @@ class TokenChooser {
 
 // ---- the loop ----
 
+// Rows of a phase.
+struct ChainRows {
+    bool are_looked_at = false; // all distributions, even if the rule does not look at them
+    bool are_all_made = false;  // also of a token that a constraint leaves no choice about
+};
+
 // One drafting phase of one text, a row of logits at a time: whoever makes the rows asks whether another is wanted and
 // hands it in, so that phases of several texts can share the passes of one model.
 class ChainPhase {
   public:
     // Begins a round of the task's rule and clears its draft. `context` is the most tokens that the model reads. What
-    // is handed over outlives the phase. `looks_at_all`: at every row's distribution, even if the rule does not. Local.
+    // is handed over outlives the phase. Local.
     void begin(const DraftTask& task, std::size_t context, const DraftLimits& limits, TokenChooser& chooser,
-               bool looks_at_all = false);
-    // Whether it goes on; to be asked before each row. Where not, draft.end says why. Local.
+               const ChainRows& rows = {});
+    // Whether it goes on; to be asked before each row. Where not, draft.end says why. Drafts tokens that need no row
+    // first. Local.
     bool wants_row(const PassCost& cost = {});
     // The text with what is drafted so far: what the next row follows.
     std::span<const TokenId> text() const { return text_; }
@@ -174,6 +185,7 @@ class ChainPhase {
     void adopt();
 
   private:
+    void take_only_tokens();
     TokenId choose(const SeenLogits& row, const model::NoisyToken* noisy);
     DraftedToken seen_adjusted(const SeenLogits& row, TokenId token);
 
@@ -184,6 +196,7 @@ class ChainPhase {
     bool whole_ = false;    // whether distributions are looked at
     bool adjusted_ = false; // whether the rule looks at adjusted ones
     bool draws_ = false;
+    bool skips_rows_ = false;
     std::vector<TokenId> text_;
     std::vector<float> q_;   // [drafted][vocab]
     std::vector<float> row_; // [vocab]: the adjusted distribution that the rule looks at, where none is drawn from

@@ -41,7 +41,7 @@ struct Branch {
         task.rule = &*rule;
         task.draft = &draft;
         rows.clear();
-        phase.begin(task, context, limits, chooser, true);
+        phase.begin(task, context, limits, chooser, {.are_looked_at = true, .are_all_made = true});
     }
 };
 

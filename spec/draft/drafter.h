@@ -8,6 +8,7 @@
 
 #include "dist/clock.h"
 #include "model/decoder.h"
+#include "model/tokenizer/vocabulary_map.h"
 #include "spec/beams/beam_search.h"
 #include "spec/draft/lookup_index.h"
 #include "spec/packet.h"
@@ -226,10 +227,22 @@ inline constexpr const char* kTreeNames = "expected-gain[:DEPTH:TOP_K], eagle2[:
 // and how it is made, as a DrafterType; the choices of --drafter, help, completion, refusals of options without effect
 // and tests over all drafters are made of these.
 
+// A draft's own vocabulary. The map outlives the drafter.
+struct OtherVocabulary {
+    enum class Use {
+        intersection, // tokens that both know are drafted
+        retokenize,   // what the draft writes is drafted, as the target's tokenizer writes it
+    };
+    const model::VocabularyMap* map = nullptr;
+    Use use = Use::intersection;
+    int context = 0; // of the draft, in its own tokens
+};
+
 // What drafters are made of, whichever need it. All that it points to outlives them.
 struct DrafterParts : DraftSetting {
     std::vector<model::Decoder*> models = {};           // of `model`: several are a cascade, the largest first
     DraftWindow window = {};                            // of `model` with one model
+    std::optional<OtherVocabulary> vocabulary = {};     // of the last of them; none: the target's
     DeviceVerifier* device = nullptr;                   // of the GPU that the models are on; null: of CPUs
     const HeadModules* head = nullptr;                  // of `head`
     std::optional<TreeOptions> tree = {};               // of `head`, or of `model` with one model; none: chains

@@ -7,7 +7,7 @@ namespace entrodraft::spec {
 namespace {
 
 std::unique_ptr<Drafter> make_head_drafter(const DrafterParts& parts) {
-    auto source = make_head_source(*parts.head, parts.limits.vocab_size, parts.n_slots);
+    auto source = make_head_source(*parts.head, parts.limits.vocab_size, parts.n_slots, parts.device);
     if (parts.tree) return make_tree_drafter(std::move(source), *parts.tree, parts);
     return make_chain_drafter(std::move(source), parts);
 }

@@ -1,6 +1,7 @@
 // See head_texts.h.
 #include "spec/draft/head_texts.h"
 
+#include "spec/draft/rows_ahead.h"
 #include "spec/draft/target_states.h"
 
 #include <algorithm>
@@ -15,9 +16,11 @@ using model::HeadState;
 
 class HeadTexts final : public TreeSource {
   public:
-    HeadTexts(const HeadModules& head, int vocab, int n_slots)
-        : head_(*head.head), modules_(head.modules), vocab_(vocab), texts_(static_cast<std::size_t>(n_slots)),
-          nodes_(texts_.size()), drafted_(texts_.size()) {
+    HeadTexts(const HeadModules& head, int vocab, int n_slots, DeviceVerifier* device)
+        : head_(*head.head), modules_(head.modules), tokens_(head_.config().output_tokens), vocab_(vocab),
+          texts_(static_cast<std::size_t>(n_slots)), nodes_(texts_.size()), drafted_(texts_.size()) {
+        knows_others_ = std::ranges::any_of(tokens_, [&](TokenId token) { return token >= vocab; });
+        if (hands_state_on() && !knows_others_) device_ = device;
         const int n_layers = head_.config().n_layers;
         switch (head_.state) {
         case HeadState::before_norm:
@@ -45,8 +48,10 @@ class HeadTexts final : public TreeSource {
         return static_cast<std::size_t>(modules_.front()->config().max_positions - (has_context() ? 1 : 0));
     }
     std::size_t context_of(int slot) const override;
+    bool needs_each_row() const override { return true; } // for the states of drafted tokens
     std::size_t max_rows() const override { return static_cast<std::size_t>(modules_.front()->max_rows()); }
     bool shares_passes() const override { return true; }
+    DeviceVerifier* device() const override { return device_; }
     std::size_t nodes_behind(std::size_t text) const override {
         return std::min(context() - text, max_rows()) / block(); // so that the rows of their blocks fit
     }
@@ -64,15 +69,24 @@ class HeadTexts final : public TreeSource {
         std::vector<std::vector<float>> states; // [block rows]: what the next block's have in place of the target's
         std::vector<std::vector<float>> ahead;  // [n_ahead() - 1][vocab]: logits of what follows later
         std::vector<int> last_rows;             // of its block, in drafted_; of the text -1
+        // Of what the device has read by itself behind the text:
+        std::vector<float> loop_states; // [rows][hidden_size]: as `states`
+        std::vector<int> asked;         // which of these rows are nodes, in their order
+        ChainAhead chain;
     };
 
+    // Whether what a row is made of beside its token is its parent's own state alone, in the one module that there is.
+    bool hands_state_on() const {
+        return head_.modules.size() == 1 && head_.block == 1 &&
+               (head_.state == HeadState::before_norm || head_.state == HeadState::after_norm);
+    }
     bool is_masked() const { return head_.state == HeadState::masked; }
     std::size_t block() const { return static_cast<std::size_t>(head_.block); }
     // Tokens that a pass drafts behind a text or node.
     std::size_t n_ahead() const { return is_masked() ? static_cast<std::size_t>(head_.max_tokens) : block(); }
-    // Noise is of the target's tokens; rows of tokens ahead are looked at again.
+    // Rows of tokens ahead are looked at again, and noise may find tokens that do not count.
     model::LogitNeeds needs_of_pass(const model::LogitNeeds& needs) const {
-        return n_ahead() > 1 || (!needs.noises.empty() && !head_.tokens.empty()) ? needs.with_rows() : needs;
+        return n_ahead() > 1 || (!needs.noises.empty() && knows_others_) ? needs.with_rows() : needs;
     }
     // Its rows of drafted tokens stand behind the last token's, else in its place.
     bool has_context() const { return head_.config().fusion.kind == model::Fusion::context; }
@@ -97,6 +111,10 @@ class HeadTexts final : public TreeSource {
     void add_masked_rows(int slot);
     void run_context(std::span<const TextEnd> texts);
     SourceLogits run_texts(std::span<const TextEnd> texts, const model::LogitNeeds& needs);
+    void keep_loop(const TextEnd& end, const model::LogitNeeds& needs, const model::PassResult& result);
+    const SourceLogits* chain_row(std::span<const TextEnd> texts, const model::LogitNeeds& needs);
+    const SourceLogits* tree_rows(std::span<const NewNodes> trees);
+    void drop_ahead(int slot);
     SourceLogits rows_after_texts(std::span<const TextEnd> texts, const model::LogitNeeds& needs);
     void add_block(int slot, const TreeNode& node, std::vector<TreeNode>& blocks);
     SourceLogits run_nodes(std::span<const NewNodes> trees, const model::LogitNeeds& needs);
@@ -105,24 +123,27 @@ class HeadTexts final : public TreeSource {
     SourceLogits first_rows() const {
         return {first_, static_cast<std::size_t>(vocab_), static_cast<std::size_t>(vocab_), first_summaries_};
     }
-    SourceLogits logits_of(const model::PassResult& result, const model::LogitNeeds& needs);
-    int summary_vocab() const { return head_.tokens.empty() ? vocab_ : 0; } // 0: all that the head knows
+    SourceLogits logits_of(const model::PassResult& result);
+    int summary_vocab() const { return tokens_.empty() ? vocab_ : 0; } // 0: all that the head knows
 
     const model::DraftHead& head_;
     std::vector<model::Decoder*> modules_;
+    const std::vector<TokenId>& tokens_; // that the head knows; empty: all
+    bool knows_others_ = false;          // than those that count
+    DeviceVerifier* device_ = nullptr;
     int vocab_;
     std::vector<int> state_layers_;            // whose states are handed on
     std::vector<Text> texts_;                  // [slot]
     std::vector<std::vector<TreeNode>> nodes_; // [slot]: drafted so far
     // [slot]: rows of these that the cache holds; of blocks, which see one another, each node's with a block of its own
     std::vector<std::vector<TreeNode>> drafted_;
+    TreeAhead tree_ahead_;
     TreeRows tree_rows_;
     std::vector<model::Row> rows_;
     std::vector<int> logit_rows_;
     std::vector<float> features_; // of a pass
     std::vector<float> logits_;   // [rows][vocab], of a head that knows fewer tokens
-    std::vector<model::kernels::LogitStats> summaries_;
-    std::vector<float> first_; // [rows][vocab], those that are asked for of more
+    std::vector<float> first_;    // [rows][vocab], those that are asked for of more
     std::vector<model::kernels::LogitStats> first_summaries_;
 };
 
@@ -149,6 +170,9 @@ void HeadTexts::drop_nodes(int slot) {
     nodes(slot).clear();
     drafted_[static_cast<std::size_t>(slot)].clear();
     text(slot).last_rows.assign(1, -1);
+    text(slot).loop_states.clear();
+    text(slot).asked.clear();
+    text(slot).chain = {};
 }
 
 void HeadTexts::begin_pass() {
@@ -231,6 +255,7 @@ void HeadTexts::read_early(std::span<const TextEnd> texts) {
 
 // One pass, over the unread rows of these texts and those that their drafts are made of.
 SourceLogits HeadTexts::run_texts(std::span<const TextEnd> texts, const model::LogitNeeds& needs) {
+    tree_ahead_ = {};
     read_early(texts);
     begin_pass();
     for (const TextEnd& end : texts) {
@@ -259,7 +284,10 @@ SourceLogits HeadTexts::run_texts(std::span<const TextEnd> texts, const model::L
                 next_features(result, rows_.size(), static_cast<std::size_t>(logit_rows_[i * block()])));
         own.target.mark_drafted();
     }
-    return logits_of(result, needs);
+    if (device_ != nullptr && needs.extension != nullptr) keep_loop(texts[0], needs, result);
+    SourceLogits rows = logits_of(result);
+    rows.ranked = tree_ahead_.text_row();
+    return rows;
 }
 
 SourceLogits HeadTexts::rows_after_texts(std::span<const TextEnd> texts, const model::LogitNeeds& needs) {
@@ -326,12 +354,63 @@ void HeadTexts::run_context(std::span<const TextEnd> texts) {
     }
 }
 
+// ---- rows that the device has read by itself ----
+
+void HeadTexts::keep_loop(const TextEnd& end, const model::LogitNeeds& needs, const model::PassResult& result) {
+    Text& own = text(end.slot);
+    own.loop_states.assign(result.loop_hidden.begin(), result.loop_hidden.end());
+    own.chain.keep(end.tokens.size(), needs, result);
+    tree_ahead_.keep(end.slot, device_->grown());
+}
+
+// Of a chain of drafted tokens; null: the device has not read it.
+const SourceLogits* HeadTexts::chain_row(std::span<const TextEnd> texts, const model::LogitNeeds& needs) {
+    if (texts.size() != 1) return nullptr;
+    const int slot = texts[0].slot;
+    const auto drafted = texts[0].tokens.subspan(target(slot).n_known() + 1);
+    const std::span<const TokenId> read = text(slot).chain.tokens();
+    if (drafted.size() > read.size() || !std::ranges::equal(drafted, read.first(drafted.size()))) return nullptr;
+    const SourceLogits* const row = text(slot).chain.row(texts[0].tokens.size(), needs, vocab_);
+    if (row == nullptr) return nullptr;
+    text(slot).asked.push_back(static_cast<int>(drafted.size()) - 1);
+    nodes(slot).push_back({drafted.back(), static_cast<int>(drafted.size()) - 2});
+    return row;
+}
+
+// Of a level of a tree; null: the device has not read all of it.
+const SourceLogits* HeadTexts::tree_rows(std::span<const NewNodes> trees) {
+    const SourceLogits* const rows = tree_ahead_.rows_of(trees, vocab_);
+    if (rows == nullptr) return nullptr;
+    const int slot = trees[0].slot;
+    text(slot).asked.assign(tree_ahead_.asked().begin(), tree_ahead_.asked().end());
+    nodes(slot).insert(nodes(slot).end(), trees[0].nodes.begin(), trees[0].nodes.end());
+    return rows;
+}
+
+// Of what the device has read the nodes stay that were asked for, as if passes had read them.
+void HeadTexts::drop_ahead(int slot) {
+    Text& own = text(slot);
+    tree_ahead_ = {};
+    if (own.loop_states.empty()) return;
+    modules_.front()->keep(slot, static_cast<int>(own.target.n_read()), own.asked);
+    drafted_[static_cast<std::size_t>(slot)] = nodes(slot);
+    const auto size = static_cast<std::size_t>(head_.config().hidden_size);
+    for (std::size_t i = 0; i < own.asked.size(); ++i) {
+        const auto state = std::span(own.loop_states).subspan(static_cast<std::size_t>(own.asked[i]) * size, size);
+        own.states.emplace_back(state.begin(), state.end());
+        own.last_rows.push_back(static_cast<int>(i));
+    }
+    own.loop_states.clear();
+    own.chain = {};
+}
+
 // ---- drafted rows ----
 
 // The text as the target has read it, or that with a chain of drafted tokens behind it.
 SourceLogits HeadTexts::rows_after(std::span<const TextEnd> texts, model::LogitNeeds needs) {
     const auto is_drafted = [&](const TextEnd& end) { return end.tokens.size() > target(end.slot).n_known() + 1; };
     if (std::ranges::none_of(texts, is_drafted)) return rows_after_texts(texts, needs);
+    if (const SourceLogits* row = chain_row(texts, needs)) return *row;
     if (!std::ranges::all_of(texts, is_drafted)) throw std::logic_error("a head's texts begin their drafts together");
     std::vector<TreeNode> last;
     std::vector<NewNodes> chains;
@@ -386,6 +465,8 @@ void HeadTexts::add_block(int slot, const TreeNode& node, std::vector<TreeNode>&
 
 // One pass, over the blocks that end with these nodes.
 SourceLogits HeadTexts::run_nodes(std::span<const NewNodes> trees, const model::LogitNeeds& needs) {
+    for (const NewNodes& tree : trees)
+        drop_ahead(tree.slot);
     features_.clear();
     std::vector<std::vector<TreeNode>> blocks(trees.size());
     std::vector<NewNodes> rows;
@@ -403,7 +484,9 @@ SourceLogits HeadTexts::run_nodes(std::span<const NewNodes> trees, const model::
         for (const NewNodes& tree : trees)
             module.cache().truncate(tree.slot, 0);
     tree_rows_.set(rows, drafted_, [&](int slot) { return static_cast<int>(target(slot).n_read()); });
-    model::Pass pass = tree_rows_.pass(needs_of_pass(needs), summary_vocab());
+    model::LogitNeeds of_pass = needs_of_pass(needs);
+    of_pass.extension = nullptr; // it goes on behind a text
+    model::Pass pass = tree_rows_.pass(of_pass, summary_vocab());
     pass.block_rows = head_.block;
     pass.hidden_layers = state_layers_;
     pass.features = features_;
@@ -427,14 +510,17 @@ SourceLogits HeadTexts::run_nodes(std::span<const NewNodes> trees, const model::
             row += block();
         }
     }
-    return logits_of(result, needs);
+    return logits_of(result);
 }
 
 SourceLogits HeadTexts::rows_after_nodes(std::span<const NewNodes> trees, model::LogitNeeds needs) {
     const NewNodes& front = trees.front();
     const auto depth = static_cast<std::size_t>(1 + depth_of(front.slot, front.nodes.front().parent));
     if (depth % n_ahead() != 0) return rows_ahead(trees, needs);
-    if (n_ahead() == 1) return run_nodes(trees, needs);
+    if (n_ahead() == 1) {
+        const SourceLogits* const rows = tree_rows(trees);
+        return rows != nullptr ? *rows : run_nodes(trees, needs);
+    }
     first_.clear();
     first_summaries_.clear();
     for (std::size_t begin = 0, end = 0; begin < trees.size(); begin = end) {
@@ -476,20 +562,19 @@ SourceLogits HeadTexts::rows_ahead(std::span<const NewNodes> trees, const model:
 }
 
 // Of the target's tokens: those that the head does not know cannot come.
-SourceLogits HeadTexts::logits_of(const model::PassResult& result, const model::LogitNeeds& needs) {
+SourceLogits HeadTexts::logits_of(const model::PassResult& result) {
     const auto vocab = static_cast<std::size_t>(vocab_);
-    if (head_.tokens.empty()) return {result.logits, result.logits_stride, vocab, result.summaries, result.noisy};
+    SourceLogits all = {result.logits, result.logits_stride, vocab, result.summaries, result.noisy};
+    if (tokens_.empty()) return all;
     const std::size_t n_rows = result.logits.size() / result.logits_stride;
     logits_.assign(n_rows * vocab, -std::numeric_limits<float>::infinity());
-    summaries_.assign(result.summaries.begin(), result.summaries.end());
     for (std::size_t row = 0; row < n_rows; ++row)
-        for (std::size_t i = 0; i < head_.tokens.size(); ++i)
-            if (const auto token = static_cast<std::size_t>(head_.tokens[i]); token < vocab)
+        for (std::size_t i = 0; i < tokens_.size(); ++i)
+            if (const auto token = static_cast<std::size_t>(tokens_[i]); token < vocab)
                 logits_[row * vocab + token] = result.logits[row * result.logits_stride + i];
-    if (needs.summary != model::LogitSummary::none)
-        for (model::kernels::LogitStats& summary : summaries_)
-            summary.arg_max = head_.tokens[static_cast<std::size_t>(summary.arg_max)];
-    return {logits_, vocab, vocab, summaries_};
+    all.logits = logits_;
+    all.stride = vocab;
+    return all;
 }
 
 } // namespace
@@ -500,8 +585,8 @@ std::size_t head_context(std::size_t known, int max_tokens, std::size_t context)
     return std::min(context, known + static_cast<std::size_t>(max_tokens));
 }
 
-std::unique_ptr<TreeSource> make_head_source(const HeadModules& head, int vocab, int n_slots) {
-    return std::make_unique<HeadTexts>(head, vocab, n_slots);
+std::unique_ptr<TreeSource> make_head_source(const HeadModules& head, int vocab, int n_slots, DeviceVerifier* device) {
+    return std::make_unique<HeadTexts>(head, vocab, n_slots, device);
 }
 
 } // namespace entrodraft::spec

@@ -18,6 +18,9 @@ class LookupDrafter final : public Drafter {
     std::string name() const override { return name_; }
     void begin_sequence(int slot, const Request& request) override {
         of(slot).index->clear();
+        of(slot).constraint.reset();
+        if (request.processing.constraint.is_on())
+            of(slot).constraint.emplace(request.processing, request.prompt, setting_.limits.eos_tokens);
         of(slot).source = request.source;
     }
     void prefill(int slot, std::span<const TokenId> prompt) override { of(slot).follow(prompt); }
@@ -29,6 +32,7 @@ class LookupDrafter final : public Drafter {
   private:
     struct Slot {
         std::unique_ptr<LookupIndex> index;
+        std::optional<LogitProcessor> constraint;
         std::vector<TokenId> source, behind_source; // of a target with an encoder: searched as if it began the text
         std::vector<float> q; // [most drafted so far][vocab], zero but for the last draft's tokens
         std::vector<std::size_t> ones;
@@ -43,7 +47,7 @@ class LookupDrafter final : public Drafter {
 
     Slot& of(int slot) { return slots_.at(static_cast<std::size_t>(slot)); }
     void draft(const DraftTask& task, Slot& slot) const;
-    void copy(const LookupMatch& match, const DraftTask& task, int most) const;
+    void copy(const std::optional<LookupMatch>& match, const DraftTask& task, int most, Slot& slot) const;
     void fill_q(Draft& draft, Slot& slot) const;
 
     std::string name_;
@@ -57,26 +61,41 @@ void LookupDrafter::draft(const DraftTask& task, Slot& slot) const {
     slot.follow(task.tokens);
     if (const int most = begin_draft(task, kNoContext); most > 0) {
         draft.end = DraftEnd::no_match;
-        if (const std::optional<LookupMatch> match = slot.index->find()) copy(*match, task, most);
+        if (slot.constraint) slot.constraint->follow(task.tokens);
+        copy(slot.index->find(), task, most, slot);
     }
     const bool draws = !task.request->sampling.greedy() && task.choice.acceptance != Acceptance::gumbel;
     if (draws) fill_q(draft, slot);
     draft.seconds = setting_.clock.now_seconds() - began;
 }
 
-void LookupDrafter::copy(const LookupMatch& match, const DraftTask& task, int most) const {
+// Where a constraint leaves one token, that one, also without a match; never one that it does not allow.
+void LookupDrafter::copy(const std::optional<LookupMatch>& match, const DraftTask& task, int most, Slot& slot) const {
     constexpr PassCost kFree = {0, 0};
     Draft& draft = *task.draft;
-    while (task.rule->wants_another(kFree)) {
-        draft.end = DraftEnd::no_match;
-        const std::optional<TokenId> token = match.token(draft.tokens.size());
-        if (!token || *token >= setting_.limits.vocab_size) return; // the corpus has ended
+    bool copies = match.has_value();
+    for (;;) {
+        const std::optional<TokenId> only = slot.constraint ? slot.constraint->only_token() : std::nullopt;
+        if (!only && !copies) break;
+        if (!task.rule->wants_another(kFree)) {
+            draft.end = task.rule->end();
+            return;
+        }
+        const std::optional<TokenId> copied = copies ? match->token(draft.tokens.size()) : std::nullopt;
+        const std::optional<TokenId> token = only ? only : copied;
+        if (!token || *token >= setting_.limits.vocab_size) break; // the corpus has ended
+        if (slot.constraint && !slot.constraint->allows(*token)) break;
+        copies = copies && token == copied;
         DraftedToken seen;
-        seen.match_length = match.length + static_cast<int>(draft.tokens.size());
+        if (only)
+            seen = {0, 1, 0};
+        else
+            seen.match_length = match->length + static_cast<int>(draft.tokens.size());
         setting_.limits.take(task, most, *token, seen);
+        if (slot.constraint) slot.constraint->push(*token);
         if (draft.end != DraftEnd::none) return;
     }
-    draft.end = task.rule->end();
+    draft.end = DraftEnd::no_match;
 }
 
 void LookupDrafter::fill_q(Draft& draft, Slot& slot) const {

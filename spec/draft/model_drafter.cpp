@@ -2,20 +2,13 @@
 // smallest drafts for the one above it, and so on up to the first, which drafts for the target.
 #include "spec/draft/model_drafter.h"
 
+#include "spec/draft/retokenized_drafts.h"
+#include "spec/draft/translated_texts.h"
+
 #include <algorithm>
 #include <numeric>
 
 namespace entrodraft::spec {
-
-namespace {
-
-// Whether `noise` is that of a row `steps` behind `of_row`'s.
-bool is_further(const model::RowNoise& noise, const model::RowNoise& of_row, std::size_t steps) {
-    return noise.key == of_row.key && noise.position == of_row.position + steps &&
-           noise.temperature == of_row.temperature;
-}
-
-} // namespace
 
 ModelTexts::ModelTexts(model::Decoder& model, int n_slots, int vocab, DeviceVerifier* device, const DraftWindow& window)
     : model_(model), device_(device), vocab_(vocab), window_(window), cached_(static_cast<std::size_t>(n_slots)),
@@ -182,39 +175,16 @@ void ModelTexts::make_room(std::span<const TextEnd> texts) {
 
 // The row that a chain has left for the end of this text; null: none has.
 const SourceLogits* ModelTexts::row_ahead(std::span<const TextEnd> texts, const model::LogitNeeds& needs) {
-    if (texts.size() != 1 || texts[0].n != 1 || needs.rows) return nullptr;
+    if (texts.size() != 1 || texts[0].n != 1) return nullptr;
     const std::span<const TokenId> tokens = texts[0].tokens;
-    const Ahead& ahead = ahead_[static_cast<std::size_t>(texts[0].slot)];
     const std::vector<TokenId>& held = cached(texts[0].slot);
-    if (tokens.size() < ahead.first || tokens.size() >= ahead.first + ahead.summaries.size()) return nullptr;
     if (held.size() < tokens.size() || !std::equal(tokens.begin(), tokens.end(), held.begin())) return nullptr;
-    const std::size_t i = tokens.size() - ahead.first;
-    if (!ahead.noisy.empty() && !needs.noises.empty() && !is_further(needs.noises[0], ahead.noise, i + 1))
-        return nullptr;
-    row_ahead_ = {{}, 0, static_cast<std::size_t>(vocab_), std::span(ahead.summaries).subspan(i, 1), {}};
-    if (!ahead.noisy.empty()) row_ahead_.noisy = std::span(ahead.noisy).subspan(i, 1);
-    return &row_ahead_;
-}
-
-// The tokens of a chain, all but the last, have been read; what follows them is kept.
-void ModelTexts::keep_chain(const TextEnd& text, const model::LogitNeeds& needs, const model::PassResult& result) {
-    const std::size_t n = result.summaries.size();
-    if (n < 2) return;
-    std::vector<TokenId>& held = cached(text.slot);
-    for (std::size_t i = 0; i + 1 < n; ++i)
-        held.push_back(result.noisy.empty() ? result.summaries[i].arg_max : result.noisy[i].token);
-    Ahead& ahead = ahead_[static_cast<std::size_t>(text.slot)];
-    ahead.first = text.tokens.size() + 1;
-    ahead.summaries.assign(result.summaries.begin() + 1, result.summaries.end());
-    if (result.noisy.empty()) return;
-    ahead.noisy.assign(result.noisy.begin() + 1, result.noisy.end());
-    ahead.noise = needs.noises[0];
+    return ahead_[static_cast<std::size_t>(texts[0].slot)].row(tokens.size(), needs, vocab_);
 }
 
 SourceLogits ModelTexts::rows_after(std::span<const TextEnd> texts, model::LogitNeeds needs) {
     if (const SourceLogits* row = row_ahead(texts, needs)) return *row;
     tree_ahead_ = {};
-    ranked_.clear();
     for (const TextEnd& text : texts) {
         encode(text.slot);
         forget(text);
@@ -235,63 +205,31 @@ SourceLogits ModelTexts::rows_after(std::span<const TextEnd> texts, model::Logit
                                                      .mask = model::Mask::causal,
                                                      .needs = needs,
                                                      .summary_vocab = vocab_});
-    if (needs.extension != nullptr) {
-        keep_chain(texts[0], needs, result);
-        if (device_ != nullptr) keep_tree(texts[0].slot);
-    }
+    if (needs.extension != nullptr) keep_ahead(texts[0], needs, result);
     return {result.logits,    result.logits_stride, static_cast<std::size_t>(vocab_),
-            result.summaries, result.noisy,         ranked_};
+            result.summaries, result.noisy,         tree_ahead_.text_row()};
 }
 
-// What the device has read of a tree is what would have been asked for level by level, and maybe more.
-void ModelTexts::keep_tree(int slot) {
-    const std::span<const GrownRow> grown = device_->grown();
-    if (grown.empty()) return;
-    ranked_.push_back(grown[0].row);
-    tree_ahead_.slot = slot;
-    for (const GrownRow& each : grown.subspan(1)) {
-        nodes_[static_cast<std::size_t>(slot)].push_back({each.token, each.parent});
-        tree_ahead_.rows.push_back(each.row);
-    }
-}
-
-// Rows of these nodes, if all have been read; null: they have not.
-const SourceLogits* ModelTexts::nodes_ahead(std::span<const NewNodes> trees) {
-    if (trees.size() != 1 || trees[0].slot != tree_ahead_.slot) return nullptr;
-    const std::vector<TreeNode>& read = nodes_[static_cast<std::size_t>(tree_ahead_.slot)];
-    std::vector<int> asked = tree_ahead_.asked;
-    ranked_.clear();
-    for (const TreeNode& node : trees[0].nodes) { // which were read in the order in which they are asked for
-        const int parent = node.parent < 0 ? -1 : asked[static_cast<std::size_t>(node.parent)];
-        auto i = static_cast<std::size_t>(asked.empty() ? 0 : asked.back() + 1);
-        while (i < read.size() && (read[i].parent != parent || read[i].token != node.token))
-            ++i;
-        if (i == read.size()) return nullptr;
-        asked.push_back(static_cast<int>(i));
-        ranked_.push_back(tree_ahead_.rows[i]);
-    }
-    tree_ahead_.asked = std::move(asked);
-    row_ahead_ = {{}, 0, static_cast<std::size_t>(vocab_), {}, {}, ranked_};
-    return &row_ahead_;
+// Of a chain the tokens, all but the last, have been read, of a tree its nodes; what follows them is kept.
+void ModelTexts::keep_ahead(const TextEnd& text, const model::LogitNeeds& needs, const model::PassResult& result) {
+    ChainAhead& chain = ahead_[static_cast<std::size_t>(text.slot)];
+    chain.keep(text.tokens.size(), needs, result);
+    cached(text.slot).insert(cached(text.slot).end(), chain.tokens().begin(), chain.tokens().end());
+    if (device_ != nullptr) tree_ahead_.keep(text.slot, device_->grown());
+    nodes_[static_cast<std::size_t>(text.slot)].assign(tree_ahead_.nodes().begin(), tree_ahead_.nodes().end());
 }
 
 // The cache has the nodes that were asked for, as if each level had been read by a pass.
 void ModelTexts::drop_tree_ahead() {
-    if (tree_ahead_.slot < 0) return;
-    std::vector<TreeNode>& nodes = nodes_[static_cast<std::size_t>(tree_ahead_.slot)];
-    std::vector<TreeNode> asked;
-    for (const int i : tree_ahead_.asked) {
-        const TreeNode& node = nodes[static_cast<std::size_t>(i)];
-        const auto parent = std::ranges::find(tree_ahead_.asked, node.parent);
-        asked.push_back({node.token, node.parent < 0 ? -1 : static_cast<int>(parent - tree_ahead_.asked.begin())});
-    }
-    model_.keep(tree_ahead_.slot, n_kept(tree_ahead_.slot), tree_ahead_.asked);
-    nodes = std::move(asked);
+    const int slot = tree_ahead_.slot();
+    if (slot < 0) return;
+    model_.keep(slot, n_kept(slot), tree_ahead_.asked());
+    nodes_[static_cast<std::size_t>(slot)] = tree_ahead_.asked_nodes();
     tree_ahead_ = {};
 }
 
 SourceLogits ModelTexts::rows_after_nodes(std::span<const NewNodes> trees, model::LogitNeeds needs) {
-    if (const SourceLogits* rows = nodes_ahead(trees)) return *rows;
+    if (const SourceLogits* rows = tree_ahead_.rows_of(trees, vocab_)) return *rows;
     drop_tree_ahead();
     tree_rows_.set(trees, nodes_, [&](int slot) { return static_cast<int>(cached(slot).size()); });
     const model::PassResult result = model_.forward(tree_rows_.pass(needs, vocab_));
@@ -306,12 +244,23 @@ std::unique_ptr<LogitSource> make_model_source(model::Decoder& decoder, int voca
 namespace {
 
 std::unique_ptr<Drafter> make_model_drafter(const DrafterParts& parts) {
-    const auto source = [&](std::size_t level) {
-        return std::make_unique<ModelTexts>(*parts.models.at(level), parts.n_slots, parts.limits.vocab_size,
-                                            parts.device, parts.window);
+    const std::size_t last = parts.models.size() - 1;
+    // The last in tokens of its own.
+    const auto own_source = [&] {
+        model::Decoder& model = *parts.models.at(last);
+        const int n_tokens = std::min(model.config().vocab_size, parts.vocabulary->map->draft().size());
+        return std::make_unique<ModelTexts>(model, parts.n_slots, n_tokens);
+    };
+    if (parts.vocabulary && parts.vocabulary->use == OtherVocabulary::Use::retokenize)
+        return make_retokenizing_drafter(own_source(), *parts.vocabulary, parts);
+    const auto source = [&](std::size_t of) -> std::unique_ptr<TreeSource> {
+        model::Decoder& model = *parts.models.at(of);
+        if (of == last && parts.vocabulary)
+            return make_translated_source(own_source(), *parts.vocabulary, parts.limits.vocab_size, parts.n_slots);
+        return std::make_unique<ModelTexts>(model, parts.n_slots, parts.limits.vocab_size, parts.device, parts.window);
     };
     if (parts.tree) return make_tree_drafter(source(0), *parts.tree, parts);
-    std::size_t level = parts.models.size() - 1;
+    std::size_t level = last;
     auto of_smallest = static_cast<const DraftSetting&>(parts);
     of_smallest.takes_turns = parts.takes_turns || level > 0;
     std::unique_ptr<Drafter> drafter = make_chain_drafter(source(level), of_smallest);

@@ -4,6 +4,7 @@
 // Called by the drafters that have a model, and by the recorder.
 #pragma once
 
+#include "spec/draft/rows_ahead.h"
 #include "spec/draft/tree.h"
 
 #include <span>
@@ -47,29 +48,12 @@ class ModelTexts final : public TreeSource {
     SourceLogits rows_after_nodes(std::span<const NewNodes> trees, model::LogitNeeds needs) override;
 
   private:
-    // Rows that the model made of a slot's chain beyond the one asked for.
-    struct Ahead {
-        std::size_t first = 0; // tokens that its first row follows
-        std::vector<model::kernels::LogitStats> summaries;
-        std::vector<model::NoisyToken> noisy;
-        model::RowNoise noise; // of the row before its first
-    };
-
-    // A tree that the device has read, of one slot.
-    struct TreeAhead {
-        int slot = -1;               // -1: none
-        std::vector<RankedRow> rows; // of nodes_
-        std::vector<int> asked;      // nodes that were asked for, in that order, as numbers of nodes_
-    };
-
     // What the slot's cache holds of its text: cached(), less what has left the window.
     int n_kept(int slot) { return static_cast<int>(cached(slot).size() - dropped_[static_cast<std::size_t>(slot)]); }
     void slide(int slot, std::span<const TokenId> text);
-    void keep_tree(int slot);
-    const SourceLogits* nodes_ahead(std::span<const NewNodes> trees);
+    void keep_ahead(const TextEnd& text, const model::LogitNeeds& needs, const model::PassResult& result);
     void drop_tree_ahead();
     const SourceLogits* row_ahead(std::span<const TextEnd> texts, const model::LogitNeeds& needs);
-    void keep_chain(const TextEnd& text, const model::LogitNeeds& needs, const model::PassResult& result);
     std::vector<TokenId>& cached(int slot) { return cached_[static_cast<std::size_t>(slot)]; }
     void forget(const TextEnd& text);
     void keep_branch(const TextEnd& text);
@@ -87,12 +71,10 @@ class ModelTexts final : public TreeSource {
     std::vector<std::size_t> settled_;                     // [slot]: tokens that no round takes back
     std::vector<std::size_t> prompt_sizes_;                // [slot]
     std::vector<std::span<const TokenId>> unread_sources_; // [slot]
-    std::vector<Ahead> ahead_;                             // [slot]
+    std::vector<ChainAhead> ahead_;                        // [slot]
     std::vector<std::vector<TreeNode>> nodes_;             // [slot]: behind these, of a tree
     TreeRows tree_rows_;
     TreeAhead tree_ahead_;
-    std::vector<RankedRow> ranked_; // rows that were asked for last
-    SourceLogits row_ahead_;
     std::vector<model::Row> rows_;
     std::vector<int> logit_rows_;
 };

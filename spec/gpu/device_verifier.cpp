@@ -93,8 +93,8 @@ class TreeLoop final : public model::DeviceExtension {
         const dist::Slice own = logits.local_vocab;
         const auto known = static_cast<int>(std::clamp<std::int64_t>(vocab_size_ - own.begin, 0, own.size()));
         rank_rows(logits.stream.handle(),
-                  {logits.logits, logits.stride(), logits.rows, vocab_size_ > 0 ? known : logits.counted, logits.stats,
-                   state_.data(), parts_.data(), part_stats_.data(), tree_.data()});
+                  {logits.logits, logits.stride(), logits.rows, vocab_size_ > 0 ? known : logits.counted, logits.tokens,
+                   logits.stats, state_.data(), parts_.data(), part_stats_.data(), tree_.data()});
     }
     void copy_out(const DeviceLogits& logits) override {
         copy_by_kernel(logits.stream, host_tree_.data(), tree_.data(), DeviceTree::bytes_of_rows(logits.rows));

@@ -69,6 +69,7 @@ struct TreeState : TreeStart {
         std::int32_t row;                                    // of the next pass; -1: none
     } children[kMaxLoopRows * DeviceTreePlan::kMaxChildren]; // [row][plan.n_children]
     RuleHistory history;
+    std::int32_t text_row;                                               // of the table
     std::int32_t slot, position, tree_begin, prefix_slot, prefix_length; // of the text's last row, or behind it
 };
 
@@ -86,7 +87,7 @@ struct DeviceTree {
 struct RankCall {
     struct Part { // a token of a part of a row
         float value;
-        std::int32_t token; // -1: none
+        std::int32_t at; // its place in the row; -1: none
     };
     static constexpr int kParts = kStatsBlocks * 8; // of a row: a warp's each
 
@@ -94,6 +95,7 @@ struct RankCall {
     std::size_t stride = 0;
     int rows = 0;                            // with padding
     int count = 0;                           // logits that count, from the first
+    const std::int32_t* tokens = nullptr;    // [count]; null: their places
     const DeviceLogitStats* stats = nullptr; // [rows]
     const TreeState* state = nullptr;
     Part* parts = nullptr;                  // workspace, [rows][kParts][kMaxChildren]

@@ -32,6 +32,10 @@ __device__ float ranked_value(float logit, const DeviceNoise& noise, bool has_no
     return scaled + (word < kRefinedBelow ? static_cast<float>(noise_of_word(word, noise, token)) : rough_noise(word));
 }
 
+__device__ std::int32_t token_of(const RankCall& call, int i) {
+    return call.tokens != nullptr ? call.tokens[i] : i;
+}
+
 // Of the lane's own values: those at its number, a warp's width further, and so on.
 __device__ Best best_of_lane(const float* values, int count) {
     Best best = {0, -1};
@@ -58,7 +62,8 @@ __global__ void rank_parts(RankCall call) {
     DeviceNoise noise = call.state->noise;
     noise.position += static_cast<std::uint64_t>(call.state->depth);
     for (int i = lane_of_thread(); i < count; i += kWarp)
-        values[i] = ranked_value(logits[i], noise, call.state->plan.has_noise, static_cast<std::uint32_t>(begin + i));
+        values[i] = ranked_value(logits[i], noise, call.state->plan.has_noise,
+                                 static_cast<std::uint32_t>(token_of(call, begin + i)));
     Best mine = best_of_lane(values, count), best = best_of_warp(mine);
     if (noise.temperature > 0) {
         float sum = 0, shifted = 0;
@@ -99,6 +104,7 @@ __global__ void merge_ranked(RankCall call) {
         for (int i = 1; i < kWarps; ++i)
             stats = merged(stats, call.part_stats[first + static_cast<std::size_t>(i)]);
         stats = merged_over_warp(stats);
+        if (stats.arg_max >= 0) stats.arg_max = token_of(call, stats.arg_max);
     }
     int taken[kWarps] = {};
     int n = 0;
@@ -110,7 +116,7 @@ __global__ void merge_ranked(RankCall call) {
             const RankCall::Part head = call.parts[(first + static_cast<std::size_t>(i)) * Plan::kMaxChildren +
                                                    static_cast<std::size_t>(taken[i])];
             const Best before = mine;
-            mine = better(mine, {head.value, head.token});
+            mine = better(mine, {head.value, head.at});
             if (mine.at != before.at) part = i;
         }
         const Best best = best_of_warp(mine);
@@ -118,8 +124,8 @@ __global__ void merge_ranked(RankCall call) {
         if (mine.at == best.at) ++taken[part];
         if (lane == 0)
             ranked.best[n] = {
-                best.at, call.logits[static_cast<std::size_t>(row) * call.stride + static_cast<std::size_t>(best.at)],
-                best.max};
+                token_of(call, best.at),
+                call.logits[static_cast<std::size_t>(row) * call.stride + static_cast<std::size_t>(best.at)], best.max};
     }
     if (lane > 0) return;
     ranked.ranked = {stats.max, stats.arg_max, stats.sum_exp, stats.sum_shifted_exp};
@@ -231,7 +237,7 @@ __device__ bool level_pays(const TreeState& state, int total) {
 
 // Row `from` of the table is the text's last.
 __device__ void begin_tree(TreeState& state, const PassTable& table) {
-    const std::int32_t from = table.logit_rows[0];
+    const std::int32_t from = state.text_row = table.logit_rows[0];
     state.slot = table.slots[from];
     state.position = table.positions[from];
     state.tree_begin = table.places[from] + 1;
@@ -272,9 +278,12 @@ __device__ void make_row(const GrowCall& call, int c) {
     table.prefix_lengths[r] = state.prefix_length;
     table.mask_begins[r] = state.tree_begin;
     table.logit_rows[r] = r;
+    call.loop.parents[r] = state.depth == 0 ? state.text_row : parent_row;
 }
 
-__device__ void make_padding(PassTable& table, int r) {
+__device__ void make_padding(const DeviceLoop& loop, int r) {
+    PassTable& table = *loop.table;
+    loop.parents[r] = 0;
     table.tokens[r] = table.positions[r] = table.places[r] = table.n_keys[r] = table.prefix_slots[r] =
         table.prefix_lengths[r] = table.logit_rows[r] = 0;
     table.slots[r] = table.mask_begins[r] = -1;
@@ -308,12 +317,13 @@ __global__ void grow(GrowCall call) {
         for (int c = lane; c < total; c += kWarp)
             if (state.children[c].row >= 0) make_row(call, c);
         for (int r = n + lane; r < call.width; r += kWarp)
-            make_padding(*call.loop.table, r);
+            make_padding(call.loop, r);
     }
     __syncwarp();
     if (lane > 0) return;
     go_on(call.loop, goes_on);
     call.loop.state->n_rows = n_rows;
+    call.loop.state->first_row = state.first;
     if (!goes_on) return;
     if (state.best >= 0) state.best = state.children[state.best * state.plan.n_children].row;
     state.first = n_rows;

@@ -129,7 +129,7 @@ __global__ void excess_parts(VerifyCall call) {
     __syncthreads();
     overlap = block_sum(overlap);
     const DeviceNoisy best = noisiest_of_block(
-        share, 0, drafted.noise,
+        share, drafted.noise, [](int i) { return i; },
         [&](int i) {
             const float e = excess_of(i);
             return e > 0 ? logf(e) : kBehind + (x[i] - masses.target.max) * scale;

@@ -74,6 +74,8 @@ LogitProcessor::LogitProcessor(const LogitProcessing& options, std::span<const T
     for (const TokenId token : prompt)
         push(token);
     prompt_size_ = prompt.size();
+    if (options.constraint.is_on() && !options.grammar) throw std::invalid_argument("a constraint is not compiled");
+    if (options.grammar) matcher_.emplace(options.grammar);
 }
 
 // Hash of the n - 1 tokens before place `end`, which must be there.
@@ -95,6 +97,7 @@ void LogitProcessor::push(TokenId token) {
     if (count.in_all++ == 0) distinct_.push_back(token);
     if (place >= prompt_size_ && count.in_text++ == 0) distinct_in_text_.push_back(token);
     tokens_.push_back(token);
+    if (matcher_) matcher_->push(token);
     if (options_.no_repeat_ngram_size < 2) return; // of single tokens, distinct_ knows all
     std::int64_t before = -1;
     if (place + 1 >= static_cast<std::size_t>(options_.no_repeat_ngram_size)) {
@@ -110,6 +113,7 @@ void LogitProcessor::pop(int count) {
     for (; count > 0; --count) {
         const TokenId token = tokens_.back();
         tokens_.pop_back();
+        if (matcher_) matcher_->pop();
         const auto counted = counts_.find(token);
         if (--counted->second.in_text == 0) distinct_in_text_.pop_back();
         if (--counted->second.in_all == 0) {
@@ -149,7 +153,21 @@ void LogitProcessor::ban_repeats(std::span<float> logits, TokenId first_token) c
             ban_token(logits, first_token, tokens_[static_cast<std::size_t>(place)]);
 }
 
+bool LogitProcessor::allows(TokenId token) const {
+    return !matcher_ || matcher_->mask().allows(token);
+}
+
+std::optional<TokenId> LogitProcessor::only_token() const {
+    if (!matcher_ || options_.no_repeat_ngram_size > 0) return std::nullopt;
+    const std::optional<TokenId> token = matcher_->mask().only();
+    if (!token || std::ranges::find(options_.banned_tokens, *token) != options_.banned_tokens.end())
+        return std::nullopt;
+    const bool is_end = std::ranges::find(eos_tokens_, *token) != eos_tokens_.end();
+    return is_end && new_tokens() < options_.min_new_tokens ? std::nullopt : token;
+}
+
 void LogitProcessor::ban(std::span<float> logits, TokenId first_token) const {
+    if (matcher_) matcher_->mask().ban_others(logits, first_token);
     ban_repeats(logits, first_token);
     for (const TokenId token : options_.banned_tokens)
         ban_token(logits, first_token, token);

@@ -11,15 +11,20 @@
 //   banned_tokens         SuppressTokensLogitsProcessor; NoBadWordsLogitsProcessor for words of one token, but that an
 //                         end of text can be banned as well
 //   min_new_tokens        MinNewTokensLengthLogitsProcessor: no end of text before the text has that many tokens
+//   constraint            none of theirs: only tokens with which the text can still become what a grammar asks
 // Then come temperature, top-k, top-p and min-p (sampling.h). Bans may come first: -inf stays what it is.
 //
-// Called by the drafter and by every rank on its slice of the vocabulary, both with the row's own prefix.
+// Called by the drafter and by every rank on its slice of the vocabulary, both with the row's own prefix; where there
+// is a constraint, by the coordinator alone.
 #pragma once
 
+#include "model/grammar/token_grammar.h"
 #include "spec/verify/sampling.h"
 #include "spec/verify/token_tree.h"
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -36,9 +41,13 @@ struct LogitProcessing {
     int min_new_tokens = 0;
     std::vector<std::pair<TokenId, float>> logit_bias; // a token once
     std::vector<TokenId> banned_tokens;
+    model::grammar::Source constraint;
+    std::shared_ptr<model::grammar::TokenGrammar> grammar; // of the constraint, on coordinators; null: not compiled yet
 
     bool is_off() const { return !bans() && !weighs(); }
-    bool bans() const { return no_repeat_ngram_size > 0 || min_new_tokens > 0 || !banned_tokens.empty(); }
+    bool bans() const {
+        return no_repeat_ngram_size > 0 || min_new_tokens > 0 || !banned_tokens.empty() || constraint.is_on();
+    }
     bool weighs() const {
         return repetition_penalty != 1 || presence_penalty != 0 || frequency_penalty != 0 || !logit_bias.empty();
     }
@@ -51,7 +60,8 @@ std::string why_invalid(const LogitProcessing& options, int vocab_size);
 // and popped when they are rejected. push and pop take constant time a token.
 class LogitProcessor {
   public:
-    // Throws std::invalid_argument where penalties, sizes or biases make no sense for any vocabulary.
+    // Throws std::invalid_argument where penalties, sizes or biases make no sense for any vocabulary, or where a
+    // constraint is not compiled.
     LogitProcessor(const LogitProcessing& options, std::span<const TokenId> prompt,
                    std::span<const TokenId> eos_tokens);
 
@@ -61,6 +71,11 @@ class LogitProcessor {
     void follow(std::span<const TokenId> tokens);
     std::span<const TokenId> tokens() const { return tokens_; }
     int new_tokens() const { return static_cast<int>(tokens_.size() - prompt_size_); }
+
+    // Whether the constraint, if there is one, allows the token after tokens(); and the one that it allows, where that
+    // is one, and may be emitted. Local.
+    bool allows(TokenId token) const;
+    std::optional<TokenId> only_token() const;
 
     // On the logits of tokens [first_token, first_token + logits.size()), those that follow tokens(). Local.
     void ban(std::span<float> logits, TokenId first_token = 0) const;
@@ -90,6 +105,8 @@ class LogitProcessor {
     std::unordered_map<TokenId, Count> counts_;
     std::vector<TokenId> distinct_;         // tokens of prompt and text, in the order of their first place
     std::vector<TokenId> distinct_in_text_; // the same of the text alone
+
+    mutable std::optional<model::grammar::TokenMatcher> matcher_; // reads tokens once it is asked
 
     // For n-grams: hash_[i] is of the first i tokens, so that any window's follows from two of them; last_ holds the
     // latest place whose n - 1 tokens before have a hash, same_hash_before_[i] the place before place i with its hash.

@@ -15,6 +15,8 @@ import zlib
 HERE = pathlib.Path(__file__).resolve().parent
 TESTS = HERE.parent
 BORDER = b"\n----\n"
+NORMAL4 = [-1.0, -0.6961928, -0.52507305, -0.39491749, -0.28444138, -0.18477343, -0.09105004, 0.0, 0.0795803,
+           0.1609302, 0.2461123, 0.33791524, 0.44070983, 0.562617, 0.72295684, 1.0]
 TEXTS = ["Hello, world! 12345", "naïve café – 北京 🚀\n\n  spaced\tout ", "<s>[INST] don't </s>", "\u0301e\u0000\u200d"]
 
 
@@ -27,6 +29,90 @@ def write(target, name, data):
 def safetensors(header, data):
     text = json.dumps(header).encode()
     return struct.pack("<Q", len(text)) + text + data
+
+
+def quantized(config, tensors):
+    """quantized_fuzz.cpp's input; tensors are (name, dtype, shape, bytes)."""
+    header, data = {}, b""
+    for name, dtype, shape, part in tensors:
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(part)]}
+        data += part
+    return json.dumps(config).encode() + BORDER + safetensors(header, data)
+
+
+def quantized_files():
+    yield "gptq", quantized({"quant_method": "gptq", "bits": 4, "group_size": 16, "sym": True}, [
+        ("m.qweight", "I32", [4, 16], random.randbytes(256)), ("m.qzeros", "I32", [2, 2], random.randbytes(16)),
+        ("m.scales", "F16", [2, 16], bytes(64)), ("m.g_idx", "I32", [32], struct.pack("<32i", *range(2), *[1] * 30))])
+    yield "awq", quantized({"quant_method": "awq", "group_size": 16}, [
+        ("m.qweight", "I32", [16, 2], random.randbytes(128)), ("m.qzeros", "I32", [1, 2], random.randbytes(8)),
+        ("m.scales", "F16", [1, 16], bytes(32))])
+    yield "float8", quantized({"quant_method": "fp8", "weight_block_size": [128, 128]}, [
+        ("m.weight", "F8_E4M3", [4, 8], random.randbytes(32)), ("m.weight_scale_inv", "F32", [1, 1], bytes(4))])
+    yield "packed", quantized({"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": {
+        "group_0": {"weights": {"num_bits": 4, "strategy": "group", "group_size": 16, "symmetric": True}}}}, [
+        ("m.weight_packed", "I32", [2, 3], random.randbytes(24)), ("m.weight_scale", "BF16", [2, 2], bytes(8)),
+        ("m.weight_shape", "I64", [2], struct.pack("<2q", 2, 20))])
+    yield "mxfp4", quantized({"quant_method": "mxfp4"}, [
+        ("m_blocks", "U8", [2, 1, 2, 16], random.randbytes(64)), ("m_scales", "U8", [2, 1, 2], bytes([0, 127, 254, 255]))])
+    state = json.dumps({"blocksize": 64, "shape": [2, 64], "nested_blocksize": 256, "nested_offset": 0.5}).encode()
+    parts = [("m.weight", "U8", [64, 1], random.randbytes(64)),
+             ("m.weight.quant_map", "F32", [16], struct.pack("<16f", *NORMAL4)),
+             ("m.weight.quant_state.bitsandbytes__nf4", "U8", [len(state)], state)]
+    config = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}
+    yield "nf4", quantized(config, [*parts, ("m.weight.absmax", "F32", [2], struct.pack("<2f", 1, 2))])
+    yield "nf4-double", quantized(config, [
+        *parts, ("m.weight.absmax", "U8", [2], b"\1\2"), ("m.weight.nested_absmax", "F32", [1], bytes(4)),
+        ("m.weight.nested_quant_map", "F32", [256], bytes(1024))])
+    yield "int8", quantized({"quant_method": "bitsandbytes", "load_in_8bit": True}, [
+        ("m.weight", "I8", [2, 4], random.randbytes(8)), ("m.SCB", "F32", [2], struct.pack("<2f", 1, 2)),
+        ("m.weight_format", "U8", [], b"\0")])
+
+
+def gguf_text(text):
+    return struct.pack("<Q", len(text.encode())) + text.encode()
+
+
+def gguf_value(value):
+    """Its kind, and its bytes."""
+    if isinstance(value, str):
+        return 8, gguf_text(value)
+    if isinstance(value, float):
+        return 6, struct.pack("<f", value)
+    if isinstance(value, list):
+        parts = [gguf_value(each) for each in value]
+        return 9, struct.pack("<IQ", parts[0][0], len(parts)) + b"".join(part for _, part in parts)
+    return 4, struct.pack("<I", value)
+
+
+def gguf(metadata, tensors):
+    """Tensors are (name, dimensions, type, bytes)."""
+    out, data = struct.pack("<4sIQQ", b"GGUF", 3, len(tensors), len(metadata)), b""
+    for key, value in metadata.items():
+        kind, part = gguf_value(value)
+        out += gguf_text(key) + struct.pack("<I", kind) + part
+    for name, dims, kind, part in tensors:
+        out += gguf_text(name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, kind, len(data))
+        data += part + bytes(-len(part) % 32)
+    return out + bytes(-len(out) % 32) + data
+
+
+def gguf_files():
+    tokens = ["<s>", "</s>", *"abc", "ab"]
+    bpe = {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "llama-bpe", "tokenizer.ggml.tokens": tokens,
+           "tokenizer.ggml.token_type": [3, 3, 1, 1, 1, 1], "tokenizer.ggml.merges": ["a b"],
+           "tokenizer.ggml.bos_token_id": 0, "tokenizer.ggml.eos_token_id": 1}
+    pieces = {"tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": ["<unk>", *tokens, "<0x00>"],
+              "tokenizer.ggml.token_type": [2, 3, 3, 1, 1, 1, 1, 6],
+              "tokenizer.ggml.scores": [0.0, 0.0, 0.0, -1.0, -2.0, -3.0, -0.5, 0.0], "tokenizer.ggml.bos_token_id": 1}
+    llama = {"general.architecture": "llama", "llama.embedding_length": 256, "llama.feed_forward_length": 32,
+             "llama.block_count": 1, "llama.attention.head_count": 2, "llama.context_length": 64,
+             "llama.attention.layer_norm_rms_epsilon": 1e-5}
+    yield "bpe", gguf(llama | bpe, [("token_embd.weight", [256, 1], 12, random.randbytes(144)),
+                                    ("blk.0.attn_q.weight", [256, 1], 14, random.randbytes(210))])
+    yield "pieces", gguf(llama | pieces, [("token_embd.weight", [32, 2], 8, random.randbytes(68)),
+                                          ("output.weight", [32, 1], 2, random.randbytes(18)),
+                                          ("output_norm.weight", [4], 0, bytes(16))])
 
 
 def shortened_vocabulary(path, most=300):
@@ -86,6 +172,11 @@ def main():
                                              "b": {"dtype": "BF16", "shape": [3], "data_offsets": [16, 22]}}, bytes(22)))
     write("safetensors", "empty", safetensors({"a": {"dtype": "I64", "shape": [0, 4], "data_offsets": [0, 0]}}, b""))
     write("safetensors", "none", safetensors({}, b""))
+
+    for name, data in quantized_files():
+        write("quantized", name, data)
+    for name, data in gguf_files():
+        write("gguf", name, data)
 
     shard = "model-00001-of-00001.safetensors"
     write("index", "good", json.dumps({"metadata": {"total_size": 8}, "weight_map": {"w": shard}}).encode())
@@ -165,6 +256,17 @@ def main():
     write("tree_packet", "too-many", tree([-1] * 63, n=64))
     write("tree_packet", "never-drafted", tree([-1, 0], last_accepted=63))
     write("tree_packet", "no-token", tree([-1, 0], token=-1))
+
+    for name, language, text in [
+            ("sums", 2, 'root ::= term ("+" term)* # sums\nterm ::= [0-9]{1,3} | "(" root ")"\n'),
+            ("left", 2, 'root ::= a? root "b" | "\\u00e9"\na ::= "a"\n'), ("ambiguous", 2, 'root ::= "a" root "b" | "a" root "c" | .*'),
+            ("words", 1, "^(?:the|a(b{2,3}|[^x-z\\d])+)\\s\\u00e9.*?$"), ("nested", 1, "((a{9}){9}|(b*)*){0,9}"),
+            ("person", 0, '{"type": "object", "properties": {"name": {"type": "string", "maxLength": 3}, "age": {"type": "integer", '
+             '"minimum": -3, "exclusiveMaximum": 120}}, "required": ["name"], "additionalProperties": {"format": "date"}}'),
+            ("list", 0, '{"$ref": "#/$defs/l", "$defs": {"l": {"oneOf": [{"const": null}, {"prefixItems": [{"type": "number", "maximum": 2.5}], '
+             '"items": {"$ref": "#/$defs/l"}, "minItems": 1}]}}}'),
+            ("strings", 0, '{"anyOf": [{"type": "string", "pattern": "[\\"a]+$"}, {"enum": ["x", 1, {"y": []}]}, true]}')]:
+        write("grammar", name, bytes([language]) + text.encode())
 
     write("costs", "good", b'{"schema_version": 1, "t_draft_ms": 0.1, "t_first_draft_ms": 0.2, "t_target_ms": [1, 1.5], '
           b'"t_round_ms": 0.01}')

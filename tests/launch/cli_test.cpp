@@ -131,8 +131,48 @@ TEST(Cli, DifferentVocabulariesAreRefusedNamingBothDirectories) {
     Json tokenizer = Json::parse(std::ifstream(draft.file("tokenizer.json")));
     tokenizer["model"]["merges"].erase(tokenizer["model"]["merges"].size() - 1);
     std::ofstream(draft.file("tokenizer.json")) << tokenizer;
-    expect_refusal(run({"generate", "--target", kTarget, "--draft", draft.path(), "--prompt", "p"}), 2,
-                   {draft.path(), kTarget, "different vocabularies"});
+    const Strings pair = {"--target", kTarget, "--draft", draft.path()};
+    const Strings generate = Strings{"generate"} + pair + Strings{"--prompt", "p", "--max-new-tokens", "4"};
+    const Strings why = {draft.path(), kTarget, "different vocabularies"};
+    expect_refusal(run(generate + Strings{"--draft-vocabulary", "same"}), 2, why);
+    expect_refusal(run(Strings{"record"} + pair + Strings{"--input", "/dev/null", "--output", "/dev/null"}), 2, why);
+    expect_refusal(run(Strings{"bench", "compare"} + pair + Strings{"--input", "/dev/null"}), 2, why);
+    const Ended mapped = run(generate);
+    EXPECT_EQ(mapped.code, 0) << mapped.err;
+    EXPECT_NE(mapped.err.find("512 of 512 tokens (100.0 %)"), std::string::npos) << mapped.err;
+    EXPECT_NE(mapped.err.find("drafts by intersection"), std::string::npos);
+}
+
+TEST(Cli, WhatADraftOfAnotherVocabularyCannotDoIsRefused) {
+    const std::string demo = ENTRODRAFT_SOURCE_DIR "/model/demo/";
+    const Strings pair = {"generate", "--target", kTarget, "--draft", demo + "draft", "--prompt", "The ferry"};
+    const auto refused = [&](const Strings& more, const Strings& words) { expect_refusal(run(pair + more), 2, words); };
+    refused({"--num-beams", "2"}, {"--num-beams needs a draft of the target's vocabulary", "demo/draft"});
+    refused({"--draft-vocabulary", "retokenize", "--tree", "2,2"}, {"leave out --tree"});
+    refused({"--draft-vocabulary", "retokenize", "--draft", kDraft}, {"one --draft"});
+    refused({"--draft", kDraft}, {"different vocabularies", "but for the last of several"});
+    expect_refusal(run_ranks(2, pair + Strings{"--draft-placement", "dedicated", "--draft-ahead", "2"}), 2,
+                   {"--draft-ahead needs a draft of the target's vocabulary"});
+    expect_refusal(run({"generate", "--target", kTarget, "--draft-vocabulary", "same", "--prompt", "p"}), 2,
+                   {"--draft-vocabulary", "without --draft DIR"});
+    const ModelCopy bare(kDraft);
+    std::filesystem::remove(bare.file("tokenizer.json"));
+    for (const std::string how : {"intersection", "retokenize"})
+        expect_refusal(
+            run({"generate", "--target", kTarget, "--draft", bare.path(), "--draft-vocabulary", how, "--prompt", "p"}),
+            2, {"--draft-vocabulary " + how + " needs the tokenizers of both models", bare.path()});
+    const Ended mapped = run(pair + Strings{"--max-new-tokens", "4"});
+    EXPECT_EQ(mapped.code, 0) << mapped.err;
+    const ModelCopy strange(kDraft); // no token of which is one of the target's
+    Json tokenizer = Json::parse(std::ifstream(strange.file("tokenizer.json"))), vocab = Json::object();
+    for (const auto& [token, id] : tokenizer["model"]["vocab"].items())
+        vocab[token + "\u0178"] = id;
+    tokenizer["model"]["vocab"] = vocab;
+    tokenizer["model"]["merges"] = Json::array();
+    tokenizer["added_tokens"] = Json::array();
+    std::ofstream(strange.file("tokenizer.json")) << tokenizer;
+    const Strings with_strange = {"generate", "--target", kTarget, "--draft", strange.path(), "--prompt", "p"};
+    expect_refusal(run(with_strange), 2, {"no token in common", "retokenize"});
 }
 
 TEST(Cli, ADraftLargerThanItsTargetIsWarnedOf) {

@@ -105,7 +105,8 @@ class Cuda(unittest.TestCase):
             of = ["--target", HEADS / "target", *CUDA, "--dtype", dtype, *sampling]
             plain = token_ids(texts(*of, vocab=109))
             for head, ranks, more in (("eagle3", 1, []), ("eagle3", 1, ["--tree", "expected-gain", "--batch-size", 2]),
-                                      ("eagle3", 2, ["--tree", "3,2"]), ("medusa", 1, ["--tree", "medusa-63"]), ("mlp-speculator", 1, [])):
+                                      ("eagle3", 2, ["--tree", "3,2"]), ("eagle", 2, ["--tree", "eagle2:3:3", "--draft-placement", "dedicated"]),
+                                      ("eagle3", 2, ["--tree", "3,2", "--draft-placement", "dedicated", "--batch-size", 2]), ("medusa", 1, ["--tree", "medusa-63"]), ("mlp-speculator", 1, [])):
                 if ranks > 1 and dtype != "float32":
                     continue  # sums of shards are rounded otherwise
                 with self.subTest(dtype=dtype, sampling=sampling, head=head, ranks=ranks, more=more):

@@ -43,6 +43,7 @@ const std::map<std::string, std::int64_t> kPublished = {
     {"gpt2", 124439808},          {"gpt2-medium", 354823168},     {"gpt2-large", 774030080},
     {"gpt2-xl", 1557611200},      {"mistral-7b", 7241732096},     {"qwen3-8b", 8190735360},
     {"gemma-2b", 2506172416},     {"gemma-2-9b", 9241705984},     {"phi-2", 2779683840},
+    {"phi-4-mini", 3836021760},   {"gpt-oss-20b", 20914757184},   {"gpt-oss-120b", 116829156672},
 };
 
 Json read_json(const fs::path& file) {
@@ -189,8 +190,16 @@ TEST(Inspect, SaysWhetherADraftFits) {
     EXPECT_EQ(pair["pair"]["possible"], true);
     EXPECT_GT(pair["ranks"][0]["draft_bytes"].get<int>(), 0);
     const Json none = Json::parse(inspect(target + ENTRODRAFT_SOURCE_DIR "/model/demo/draft").out);
-    EXPECT_EQ(none["pair"]["possible"], false);
-    EXPECT_NE(none["pair"]["why_not"].get<std::string>().find("different vocabularies"), std::string::npos);
+    EXPECT_EQ(none["pair"]["possible"], true);
+    EXPECT_EQ(none["pair"]["target_tokens"], 512);
+    EXPECT_EQ(none["pair"]["draft_tokens"], 4096);
+    EXPECT_GT(none["pair"]["shared_tokens"], 256);
+    EXPECT_LE(none["pair"]["shared_tokens"], 512);
+    const Json source = Json::parse(
+        inspect("--model " ENTRODRAFT_SOURCE_DIR "/model/demo/t5/target --json --draft " + kGolden + "/llama-draft")
+            .out);
+    EXPECT_EQ(source["pair"]["possible"], false);
+    EXPECT_NE(source["pair"]["why_not"].get<std::string>().find("different vocabularies"), std::string::npos);
 }
 
 TEST(Inspect, SaysWhatAHeadReadsAndHolds) {

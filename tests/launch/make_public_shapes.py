@@ -120,6 +120,33 @@ PHI2 = {"architectures": ["PhiForCausalLM"], "attention_dropout": 0.0, "bos_toke
         "tie_word_embeddings": False, "torch_dtype": "float16", "transformers_version": "4.37.0", "use_cache": True,
         "vocab_size": 51200}
 
+# The hub's file says of longrope 48 numbers each; which ones changes no shape.
+PHI4_MINI = {"architectures": ["Phi3ForCausalLM"], "attention_bias": False, "attention_dropout": 0.0,
+             "bos_token_id": 199999, "embd_pdrop": 0.0, "eos_token_id": 199999, "hidden_act": "silu",
+             "hidden_size": 3072, "initializer_range": 0.02, "intermediate_size": 8192,
+             "max_position_embeddings": 131072, "model_type": "phi3", "num_attention_heads": 24,
+             "num_hidden_layers": 32, "num_key_value_heads": 8, "original_max_position_embeddings": 4096,
+             "pad_token_id": 199999, "partial_rotary_factor": 0.75, "resid_pdrop": 0.0, "rms_norm_eps": 1e-05,
+             "rope_scaling": {"long_factor": [1.0] * 48, "short_factor": [1.0] * 48, "type": "longrope"},
+             "rope_theta": 10000.0, "sliding_window": 262144, "tie_word_embeddings": True,
+             "torch_dtype": "bfloat16", "transformers_version": "4.45.0", "use_cache": True, "vocab_size": 200064}
+
+
+def gpt_oss(layers, experts):
+    return {"architectures": ["GptOssForCausalLM"], "attention_bias": True, "attention_dropout": 0.0,
+            "eos_token_id": 200002, "experts_per_token": 4, "head_dim": 64, "hidden_act": "silu", "hidden_size": 2880,
+            "initial_context_length": 4096, "initializer_range": 0.02, "intermediate_size": 2880,
+            "layer_types": ["sliding_attention", "full_attention"] * (layers // 2),
+            "max_position_embeddings": 131072, "model_type": "gpt_oss", "num_attention_heads": 64,
+            "num_experts_per_tok": 4, "num_hidden_layers": layers, "num_key_value_heads": 8,
+            "num_local_experts": experts, "output_router_logits": False, "pad_token_id": 199999, "rms_norm_eps": 1e-05,
+            "rope_scaling": {"beta_fast": 32.0, "beta_slow": 1.0, "factor": 32.0,
+                             "original_max_position_embeddings": 4096, "rope_type": "yarn", "truncate": False},
+            "rope_theta": 150000, "router_aux_loss_coef": 0.9, "sliding_window": 128, "swiglu_limit": 7.0,
+            "tie_word_embeddings": False, "torch_dtype": "bfloat16", "transformers_version": "4.55.0.dev0",
+            "use_cache": True, "vocab_size": 201088}
+
+
 MODELS = {
     "opt-125m": opt(768, 12, 12), "opt-1.3b": opt(2048, 32, 24), "opt-2.7b": opt(2560, 32, 32),
     "opt-350m": opt(1024, 16, 24, do_layer_norm_before=False, word_embed_proj_dim=512),
@@ -143,6 +170,7 @@ MODELS = {
     "gpt2": gpt2(768, 12, 12), "gpt2-medium": gpt2(1024, 16, 24), "gpt2-large": gpt2(1280, 20, 36),
     "gpt2-xl": gpt2(1600, 25, 48),
     "mistral-7b": MISTRAL, "qwen3-8b": QWEN3, "gemma-2b": GEMMA, "gemma-2-9b": GEMMA2, "phi-2": PHI2,
+    "phi-4-mini": PHI4_MINI, "gpt-oss-20b": gpt_oss(24, 32), "gpt-oss-120b": gpt_oss(36, 128),
 }
 
 DTYPES = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
@@ -179,7 +207,7 @@ def folded(state, layers):
 
 
 def describe(name, config):
-    fields = dict(config)
+    fields = json.loads(json.dumps(config))  # transformers completes rope_scaling in place
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(AutoConfig.for_model(fields.pop("model_type"), **fields))
     parameters = dict(model.named_parameters())  # tied ones once; buffers are not parameters

@@ -60,7 +60,8 @@ TEST(Messages, HoldAllOfARequest) {
     request.prompt = {2, 3};
     request.max_new_tokens = 4;
     request.sampling = {0.5, 6, 0.7, 0.8, 9};
-    request.processing = {1.5, 2.5, 3.5, 4, 5, {{6, 7.5F}, {8, 9.5F}}, {10}};
+    request.processing = {1.5, 2.5, 3.5, 4, 5, {{6, 7.5F}, {8, 9.5F}}, {10}, {model::grammar::Language::regex, "a+"},
+                          {}};
     request.beams = {11, 0.3, spec::EarlyStopping::never, 2};
     request.num_samples = 12;
     request.sample = 13;
@@ -86,6 +87,7 @@ TEST(Messages, HoldAllOfARequest) {
     EXPECT_EQ(read.request->processing.min_new_tokens, 5);
     EXPECT_EQ(read.request->processing.logit_bias, request.processing.logit_bias);
     EXPECT_EQ(read.request->processing.banned_tokens, request.processing.banned_tokens);
+    EXPECT_EQ(read.request->processing.constraint, request.processing.constraint);
     EXPECT_TRUE(read.request->ignore_eos);
     EXPECT_EQ(read.request->stop_strings, request.stop_strings);
     EXPECT_EQ(read.request->metadata, "{}");

@@ -51,6 +51,10 @@ Json own_line(const Json& line) {
             own["prompt"] = value[0];
         else if (name == "logprobs" && is_chat)
             own["logprobs"] = value == true ? Json(line["body"].value("top_logprobs", 0)) : Json(false);
+        else if (name == "response_format" && value["type"] == "json_object")
+            own["json_schema"] = {{"type", "object"}};
+        else if (name == "response_format" && value["type"] == "json_schema")
+            own["json_schema"] = value["json_schema"]["schema"];
         else
             own[name] = value;
     }

@@ -695,8 +695,7 @@ TEST(Options, ConfigFileErrorsNameFileAndLine) {
     EXPECT_NE(message("config = other\n").find("line 1: config belongs on the command line"), std::string::npos);
     EXPECT_NE(message("\xef\xbb\xbfseed = x\r\n").find("--seed x ("), std::string::npos); // as some editors write
     EXPECT_EQ(refusal_of({"--config", ""}), "--config is empty; name a file");
-    EXPECT_EQ(refusal_of({"--config", "/dev/zero"}),
-              "--config /dev/zero: is larger than 1 MiB; name a file of options");
+    EXPECT_EQ(refusal_of({"--config", "/dev/zero"}), "--config /dev/zero: is larger than 1 MiB; name a smaller file");
     EXPECT_NE(refusal_of({"--config", "/dev/null/nonexistent.conf"}).find("/dev/null/nonexistent.conf: cannot be read"),
               std::string::npos);
 }

@@ -22,21 +22,21 @@ PromptLimits limits() {
     return limits;
 }
 
-InputItem item_of(const std::string& text, std::int64_t number = 3) {
+InputItem item_of(const std::string& text, const RequestDefaults& defaults = {}, std::int64_t number = 3) {
     Line line;
     line.text = text;
-    return parse_request(line, number, RequestDefaults{}, limits());
+    return parse_request(line, number, defaults, limits());
 }
 
-spec::Request served(const std::string& text) {
-    const InputItem item = item_of(text);
+spec::Request served(const std::string& text, const RequestDefaults& defaults = {}) {
+    const InputItem item = item_of(text, defaults);
     if (const auto* bad = std::get_if<BadLine>(&item)) ADD_FAILURE() << bad->error;
     const auto* request = std::get_if<spec::Request>(&item);
     return request == nullptr ? spec::Request{} : *request;
 }
 
-std::string error_of(const std::string& text) {
-    const InputItem item = item_of(text);
+std::string error_of(const std::string& text, const RequestDefaults& defaults = {}) {
+    const InputItem item = item_of(text, defaults);
     const auto* bad = std::get_if<BadLine>(&item);
     return bad == nullptr ? "served" : bad->error;
 }
@@ -140,8 +140,9 @@ TEST(Requests, WhatOtherServersServeAndThisOneDoesNotIsRefusedByName) {
         {R"("tools": [{}])", "field tools has no effect without messages"},
         {R"("tool_choice": "required")", "field tool_choice"},
         {R"("functions": [1])", "field functions"},
-        {R"("response_format": {"type": "json_object"})", "field response_format: texts are not held to a format"},
-        {R"("guided_json": {})", "field guided_json"},
+        {R"("response_format": {"type": "json_object"})",
+         "field response_format: it is of OpenAI's API; give json_schema"},
+        {R"("guided_json": {})", "field guided_json: give json_schema"},
         {R"("stream": true)", "field stream: a result is written once"},
         {R"("suffix": "x")", "field suffix"},
         {R"("echo": true)", "field echo: text is what follows the prompt"},
@@ -159,7 +160,7 @@ TEST(Requests, WhatOtherServersServeAndThisOneDoesNotIsRefusedByName) {
         {R"("maxTokens": 5)", "did you mean max_new_tokens?"},
         {R"("max-output-tokens": 5)", "did you mean max_new_tokens?"},
         {R"("bestOf": 3)", "field bestOf: give num_samples"},
-        {R"("responseFormat": {"type": "json_object"})", "field responseFormat: texts are not held to a format"},
+        {R"("responseFormat": {"type": "json_object"})", "field responseFormat: it is of OpenAI's API"},
     };
     for (const auto& [field, part] : cases) {
         const std::string error = error_of(R"({"prompt": "p", )" + field + "}");
@@ -177,6 +178,39 @@ TEST(Requests, ValuesThatAskForNothingElseThanWhatIsServedAreTaken) {
             "skip_special_tokens": true, "user": "u"})");
     EXPECT_EQ(request.metadata, R"({"user":"u"})") << "nothing of these is data";
     EXPECT_EQ(error_of(R"({"prompt": "p", "do_sample": true, "temperature": 0.5})"), "served");
+}
+
+TEST(Requests, ALineSaysWhatItsTextIsHeldTo) {
+    using model::grammar::Language;
+    using model::grammar::Source;
+    RequestDefaults defaults;
+    defaults.has_results = true;
+    defaults.processing.constraint = {Language::regex, "a+"};
+    const auto constraint_of = [&](const std::string& fields) {
+        return served(R"({"prompt": "p")" + fields + "}", defaults).processing.constraint;
+    };
+    EXPECT_EQ(constraint_of(""), (Source{Language::regex, "a+"}));
+    EXPECT_EQ(constraint_of(R"(, "json_schema": null)"), (Source{Language::regex, "a+"}));
+    EXPECT_EQ(constraint_of(R"(, "regex": "b")"), (Source{Language::regex, "b"}));
+    EXPECT_EQ(constraint_of(R"(, "json_schema": {"type": "object", "properties": {"z": true, "a": true}})"),
+              (Source{Language::json_schema, R"({"type":"object","properties":{"z":true,"a":true}})"}))
+        << "in the order given";
+    const std::pair<const char*, const char*> cases[] = {
+        {R"("json_schema": "x")", "json_schema must be a schema"},
+        {R"("json_schema": {"properties": {"a": {"not": {}}}})",
+         "json_schema: #/properties/a: keyword 'not' is not supported"},
+        {R"("regex": "a(")", "regex: line 1, byte 3: ) is missing"},
+        {R"("regex": 3)", "regex must be a string"},
+        {R"("grammar": "root ::= x")", "grammar: there is no rule 'x'"},
+        {R"("grammar": "root ::= [a]", "regex": "a")", "both regex and grammar are given; give one"},
+        {R"("regex": "a", "ignore_eos": true)", "regex does not go with ignore_eos"},
+    };
+    for (const auto& [field, part] : cases) {
+        const std::string error = error_of(std::string(R"({"prompt": "p", )") + field + "}", defaults);
+        EXPECT_NE(error.find(part), std::string::npos) << field << " gave: " << error;
+    }
+    defaults.has_results = false;
+    EXPECT_EQ(error_of(R"({"prompt": "p", "regex": "b"})", defaults), "regex is for generate; leave it out");
 }
 
 TEST(Requests, ALineHasStopStringsOfItsOwn) {
@@ -273,10 +307,10 @@ TEST(Requests, DeeplyNestedJsonIsRefusedNotFollowed) {
 }
 
 TEST(Requests, OnlyUnreadableLinesAreKnownByNumber) {
-    const auto unreadable = std::get<BadLine>(item_of("{", 7));
+    const auto unreadable = std::get<BadLine>(item_of("{", {}, 7));
     EXPECT_EQ(unreadable.id, "null");
     EXPECT_EQ(unreadable.line, 7);
-    const auto readable = std::get<BadLine>(item_of(R"({"id": "x"})", 7));
+    const auto readable = std::get<BadLine>(item_of(R"({"id": "x"})", {}, 7));
     EXPECT_EQ(readable.id, R"("x")");
     EXPECT_FALSE(readable.line.has_value());
 }

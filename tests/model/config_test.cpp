@@ -260,8 +260,13 @@ TEST(Config, ReadsStretchedRotationsInBothSpellings) {
 }
 
 TEST(Config, RefusesOtherRotationsByName) {
-    const json longrope = {{"rope_type", "longrope"}, {"factor", 8.0}};
-    expect_part(config_error(config_with({{"rope_scaling", longrope}})), "rope type 'longrope' is not supported");
+    const json other = {{"rope_type", "proportional"}, {"factor", 8.0}};
+    expect_part(config_error(config_with({{"rope_scaling", other}})), "rope type 'proportional' is not supported");
+    const json longrope = {{"rope_type", "longrope"}, {"factor", 8.0}, {"short_factor", {1, 2}}};
+    expect_part(config_error(config_with({{"rope_scaling", longrope}})), "'long_factor' is missing");
+    json short_list = longrope;
+    short_list["long_factor"] = {1};
+    expect_part(config_error(config_with({{"rope_scaling", short_list}})), "'short_factor' has 2 numbers");
     expect_part(config_error(config_with({{"rope_scaling", {{"factor", 2.0}}}})), "'factor' is not supported");
     expect_part(config_error(config_with({{"rope_scaling", "linear"}})), "'rope_scaling' is not an object");
     expect_part(config_error(config_with({{"rope_scaling", {{"type", "linear"}}}})), "'factor' is missing");

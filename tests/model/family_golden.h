@@ -107,23 +107,23 @@ inline std::vector<FamilyGolden> quantized_goldens() {
     return goldens;
 }
 
-// Those that a device can run.
-inline std::vector<std::filesystem::path> family_pairs_on(model::OtherDevice device) {
+// Those that every device can run.
+inline std::vector<std::filesystem::path> portable_family_pairs() {
     std::vector<std::filesystem::path> pairs;
     for (const auto& pair : family_pairs())
-        if (model::what_needs_cpu(model::read_config(pair / "target"), device).empty()) pairs.push_back(pair);
+        if (model::what_needs_cpu(model::read_config(pair / "target")).empty()) pairs.push_back(pair);
     return pairs;
 }
-inline std::vector<FamilyGolden> family_goldens_on(model::OtherDevice device) {
+inline std::vector<FamilyGolden> portable_family_goldens() {
     std::vector<FamilyGolden> goldens;
     for (const FamilyGolden& golden : family_goldens())
-        if (model::what_needs_cpu(model::read_config(golden.directory), device).empty()) goldens.push_back(golden);
+        if (model::what_needs_cpu(model::read_config(golden.directory)).empty()) goldens.push_back(golden);
     return goldens;
 }
 
 // Those that the tests' backend can run.
 inline std::vector<FamilyGolden> family_goldens_here() {
-    return on_torch() ? family_goldens_on(model::OtherDevice::torch) : family_goldens();
+    return on_torch() ? portable_family_goldens() : family_goldens();
 }
 
 inline model::TokenId best_of(std::span<const float> row, int known) {

@@ -20,70 +20,9 @@
 namespace entrodraft::model::gpu {
 namespace gpu_kernels_test {
 
-float rounded(NumberType type, float x) {
-    switch (type) {
-    case NumberType::float32:
-        return x;
-    case NumberType::bfloat16:
-        return from_bfloat16(to_bfloat16(x));
-    case NumberType::float16:
-        return from_float16(to_float16(x));
-    }
-    return x;
-}
-
 // Half a step of the type's last digit, relative.
 double epsilon_of(NumberType type) {
     return type == NumberType::float32 ? 6e-8 : type == NumberType::bfloat16 ? 4e-3 : 5e-4;
-}
-
-// Numbers of a type in device memory, made from floats and read back as floats.
-class Numbers {
-  public:
-    Numbers(NumberType type, const std::vector<float>& values) : Numbers(type, values.size()) {
-        std::vector<std::byte> bytes(bytes_.size());
-        for (std::size_t i = 0; i < values.size(); ++i) {
-            const std::uint16_t half = type == NumberType::bfloat16 ? to_bfloat16(values[i]) : to_float16(values[i]);
-            if (type == NumberType::float32)
-                std::memcpy(&bytes[4 * i], &values[i], 4);
-            else
-                std::memcpy(&bytes[2 * i], &half, 2);
-        }
-        copy(stream_, bytes_.data(), bytes.data(), bytes.size());
-        stream_.wait(kPatience);
-    }
-    Numbers(NumberType type, std::size_t count) : type_(type), count_(count), bytes_(count * bytes_of(type)) {}
-
-    void* data() const { return bytes_.data(); }
-    std::vector<float> read() const {
-        std::vector<std::byte> bytes(bytes_.size());
-        copy(stream_, bytes.data(), bytes_.data(), bytes.size());
-        stream_.wait(kPatience);
-        std::vector<float> values(count_);
-        for (std::size_t i = 0; i < count_; ++i) {
-            std::uint16_t half = 0;
-            if (type_ == NumberType::float32) {
-                std::memcpy(&values[i], &bytes[4 * i], 4);
-                continue;
-            }
-            std::memcpy(&half, &bytes[2 * i], 2);
-            values[i] = type_ == NumberType::bfloat16 ? from_bfloat16(half) : from_float16(half);
-        }
-        return values;
-    }
-
-  private:
-    NumberType type_;
-    std::size_t count_;
-    Stream stream_;
-    DeviceBytes bytes_;
-};
-
-std::vector<float> random_numbers(NumberType type, std::size_t count, std::mt19937& random, float scale = 1) {
-    std::vector<float> values = random_floats(count, random, scale);
-    for (float& value : values)
-        value = rounded(type, value);
-    return values;
 }
 
 struct GpuKernels : testing::Test {
@@ -91,8 +30,6 @@ struct GpuKernels : testing::Test {
     Stream stream;
     void finish() const { stream.wait(kPatience); }
 };
-
-constexpr NumberType kTypes[] = {NumberType::float32, NumberType::bfloat16, NumberType::float16};
 
 // [rows][n] of w [n][stride], x [rows][stride], the first k of which are not zero.
 struct Product {
@@ -449,6 +386,7 @@ struct AttentionCase {
     bool is_prompt = false;
     float scale = 0.25f, soft_cap = 0;
     std::vector<float> slopes;
+    bool scaled_alibi = true;
     std::vector<float> relative_biases; // [n_query_heads][2 max_distance + 1]
     int max_distance = 0;
     using Mask = std::array<std::uint64_t, kMaskWords>;
@@ -496,7 +434,9 @@ struct AttentionCase {
             score *= scale;
             if (soft_cap > 0) score = soft_cap * std::tanh(score / soft_cap);
             if (!slopes.empty())
-                score += rounded(NumberType::bfloat16, slopes[index(head)] * static_cast<float>(key)) * scale;
+                score += scaled_alibi
+                             ? rounded(NumberType::bfloat16, slopes[index(head)] * static_cast<float>(key)) * scale
+                             : slopes[index(head)] * static_cast<float>(key);
             if (!relative_biases.empty())
                 score += relative_biases[index(head * (2 * max_distance + 1) + max_distance +
                                                std::clamp(q.position() - key, -max_distance, max_distance))];
@@ -559,6 +499,7 @@ struct AttentionCase {
         call.scale = scale;
         call.soft_cap = soft_cap;
         call.slopes = slopes.empty() ? nullptr : d_slopes.data();
+        call.scaled_alibi = scaled_alibi;
         call.relative_biases = relative_biases.empty() ? nullptr : d_relative.data();
         call.max_distance = max_distance;
         call.window = window;
@@ -713,6 +654,8 @@ TEST_F(GpuKernels, AttentionOf16BitsKeepsToWindowsTreesAndSharedBeginnings) {
         of.window = 0;
         of.slopes = alibi_slopes(of.n_query_heads);
         of.queries = {{1, 310, 0, 256}, {1, 311, 0, 256}, {2, 310, 0, 256}, {1, 100, 2, 48}};
+        of.check(stream, random);
+        of.scaled_alibi = false;
         of.check(stream, random);
         of.slopes.clear();
         of.queries.clear();
@@ -901,13 +844,15 @@ TEST_F(GpuKernels, HeadsThatDoNotFitAreRefused) {
     EXPECT_THROW(attend(stream.handle(), {}, call), std::invalid_argument);
 }
 
-TEST_F(GpuKernels, KeysAndValuesGoToTheirPlacesNormedAndTurned) {
+void expect_placed(bool by_row, bool interleaved) {
+    std::mt19937 random(7);
+    const Stream stream;
     const kernels::Kernels& cpu = *kernels::kernels_named("portable");
     constexpr int kQueryHeads = 3, kKvHeads = 2, kDim = 24, kRotary = 16, kCapacity = 50, kSlots = 2, kRows = 3;
     constexpr int kHeads = kQueryHeads + 2 * kKvHeads, kStride = kHeads * kDim + 8;
     const std::vector<float> qkv = random_numbers(NumberType::float32, kRows * kStride, random),
-                             query_norm = random_numbers(NumberType::float32, kDim, random),
-                             key_norm = random_numbers(NumberType::float32, kDim, random),
+                             query_norm = random_numbers(NumberType::float32, kQueryHeads * kDim, random),
+                             key_norm = random_numbers(NumberType::float32, kKvHeads * kDim, random),
                              cosines = random_numbers(NumberType::float32, 40 * kRotary / 2, random),
                              sines = random_numbers(NumberType::float32, 40 * kRotary / 2, random);
     const std::vector<std::int32_t> slots = {1, -1, 0}, positions = {7, 8, 39}, places = {9, 10, 3};
@@ -934,9 +879,35 @@ TEST_F(GpuKernels, KeysAndValuesGoToTheirPlacesNormedAndTurned) {
     call.cosines = d_cosines.data();
     call.sines = d_sines.data();
     call.rotary_dims = kRotary;
+    call.interleaved = interleaved;
+    // As of two ranks: of the second key head another rank counts.
+    const std::vector<float> others = {3, 5, 7, 11, 13, 17};
+    const auto squares = to_device(std::vector<float>(4 * kRows));
+    const auto counts = to_device<std::int32_t>({1, 0});
+    if (by_row) {
+        SquaresCall sums{call};
+        sums.counts_head = counts.data();
+        sums.squares = squares.data();
+        sums.rows = kRows;
+        sum_squares(stream.handle(), sums);
+        copy(stream, squares.data() + 2 * kRows, others.data(), others.size() * sizeof(float));
+        call.row_squares = squares.data();
+        call.n_square_parts = 2;
+        call.query_count = 2 * kQueryHeads * kDim;
+        call.key_count = 2 * kKvHeads * kDim;
+    }
     place_keys(stream.handle(), table, call);
-    finish();
+    stream.wait(kPatience);
 
+    // Of a row's queries or keys.
+    const auto norm_row = [&](int row, bool is_query, std::vector<float>& head, const float* norm) {
+        double squares_of_row = others[index(2 * row + (is_query ? 0 : 1))];
+        for (int i = 0; i < (is_query ? kQueryHeads : 1) * kDim; ++i)
+            squares_of_row += std::pow(qkv[index(row * kStride + (is_query ? 0 : kQueryHeads * kDim) + i)], 2);
+        const double scale = 1 / std::sqrt(squares_of_row / (is_query ? call.query_count : call.key_count) + 1e-6);
+        for (int d = 0; d < kDim; ++d)
+            head[index(d)] = static_cast<float>(head[index(d)] * scale * norm[d]);
+    };
     const std::vector<float> got_qkv = device_qkv.read(), got_keys = keys.read(), got_values = values.read();
     std::size_t written = 0;
     for (int r = 0; r < kRows; ++r)
@@ -946,8 +917,14 @@ TEST_F(GpuKernels, KeysAndValuesGoToTheirPlacesNormedAndTurned) {
                                         qkv.begin() + r * kStride + (head + 1) * kDim);
             const auto angles = index(positions[index(r)] * kRotary / 2);
             if (!is_value) {
-                cpu.rms_norm(expected.data(), (is_query ? query_norm : key_norm).data(), kDim, 1e-6f, expected.data());
-                cpu.rotate_half(expected.data(), &cosines[angles], &sines[angles], kRotary / 2);
+                const int number = is_query ? head : head - kQueryHeads;
+                const float* norm = (is_query ? query_norm : key_norm).data() + (by_row ? number * kDim : 0);
+                if (by_row)
+                    norm_row(r, is_query, expected, norm);
+                else
+                    cpu.rms_norm(expected.data(), norm, kDim, 1e-6f, expected.data());
+                (interleaved ? cpu.rotate_pairs : cpu.rotate_half)(expected.data(), &cosines[angles], &sines[angles],
+                                                                   kRotary / 2);
             }
             const int kv_head = (head - kQueryHeads) % kKvHeads, slot = slots[index(r)];
             if (slot < 0) continue;
@@ -967,6 +944,12 @@ TEST_F(GpuKernels, KeysAndValuesGoToTheirPlacesNormedAndTurned) {
     EXPECT_EQ(not_zero(got_keys) + not_zero(got_values), written) << "nothing else was written";
     EXPECT_TRUE(std::equal(qkv.begin() + kStride, qkv.begin() + 2 * kStride, got_qkv.begin() + kStride))
         << "padding stays";
+}
+
+TEST_F(GpuKernels, KeysAndValuesGoToTheirPlacesNormedAndTurned) {
+    for (const bool by_row : {false, true})
+        for (const bool interleaved : {false, true})
+            expect_placed(by_row, interleaved);
 }
 
 TEST_F(GpuKernels, PositionsAreCopiedInEveryLayerAndHead) {
@@ -1102,6 +1085,39 @@ TEST_F(GpuKernels, TheBestTokenWithNoiseIsTheCpus) {
         }
     }
     EXPECT_GT(refined, 0) << "no token had noise of 64 bits";
+}
+
+// What a head that knows few tokens says is what one says that has all the others banned.
+TEST_F(GpuKernels, LogitsOfFewTokensAreOfThese) {
+    constexpr int kCount = 700, kStep = 3, kWide = kCount * kStep;
+    const std::vector<float> known = random_numbers(NumberType::float32, kCount, random, 3);
+    std::vector<float> all(kWide, -INFINITY);
+    std::vector<std::int32_t> tokens;
+    for (int i = 0; i < kCount; ++i) {
+        tokens.push_back(kStep * i + 1);
+        all[index(tokens.back())] = known[index(i)];
+    }
+    const auto key = spec::GumbelNoise(1, 2).key();
+    const DeviceArray<std::int32_t> tokens_there = to_device(tokens);
+    const DeviceArray<DeviceNoise> noise = to_device(std::vector<DeviceNoise>{{{key[0], key[1]}, 9, 1.5}});
+    const DeviceArray<DeviceLogitStats> partial(kStatsBlocks), stats(1);
+    const DeviceArray<DeviceNoisy> noisy_partial(kStatsBlocks), noisy(1);
+    const auto summary_of = [&](const std::vector<float>& logits, const std::int32_t* of) {
+        const DeviceArray<float> there = to_device(logits);
+        const int count = static_cast<int>(logits.size());
+        summarize_logits(stream.handle(), {there.data(), logits.size(), 1, count, 0, partial.data(), stats.data(),
+                                           noise.data(), noisy_partial.data(), noisy.data(), of});
+        finish();
+        return std::pair(to_host(stats)[0], to_host(noisy)[0]);
+    };
+    const auto [got, got_noisy] = summary_of(known, tokens_there.data());
+    const auto [want, want_noisy] = summary_of(all, nullptr);
+    EXPECT_EQ(got.arg_max, want.arg_max);
+    EXPECT_NEAR(got.sum_exp, want.sum_exp, 1e-5 * want.sum_exp);
+    EXPECT_EQ(got_noisy.token, want_noisy.token);
+    EXPECT_NE(got_noisy.token, got.arg_max);
+    EXPECT_EQ(got_noisy.value, want_noisy.value);
+    EXPECT_EQ(got_noisy.logit, want_noisy.logit);
 }
 
 TEST_F(GpuKernels, LogitsAreCapped) {

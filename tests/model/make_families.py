@@ -272,6 +272,23 @@ PAIRS = {
                 shows=[rope("default", partial_rotary_factor=0.8)]),
     "phi3": Pair("phi3", Model(common(2, 44, 6, 52, 103, kv=2, head_dim=12)),
                  Model(common(1, 36, 3, 52, 103, sliding_window=21), old=True)),
+    "gpt-oss": Pair(
+        "gpt_oss", Model(common(3, 40, 6, 24, 103, kv=2, head_dim=12, num_local_experts=5, num_experts_per_tok=2,
+                                sliding_window=17, swiglu_limit=0.9, swiglu_alpha=1.3,
+                                **rope("yarn", factor=4.0, original_max_position_embeddings=32, truncate=False))),
+        Model(common(2, 36, 3, 20, 103, kv=3, head_dim=8, num_local_experts=3, num_experts_per_tok=2,
+                     **rope("yarn", factor=2.0, original_max_position_embeddings=64, truncate=False)), old=True),
+        shows=[{"num_experts_per_tok": 1}, {"swiglu_limit": 1.0}, {"swiglu_alpha": 1.4}, {"sliding_window": 18},
+               {"layer_types": ["sliding_attention"] * 3}]),
+    "phi3-longrope": Pair(
+        "phi3", Model(common(2, 48, 6, 52, 103, kv=2, original_max_position_embeddings=104, **rope(
+            "longrope", partial_rotary_factor=0.75, short_factor=[1.0, 1.1, 1.7], long_factor=[1.0, 2.0, 4.0]))),
+        Model(common(1, 36, 3, 52, 103, original_max_position_embeddings=100, tie_word_embeddings=True, **rope(
+            "longrope", short_factor=[1.0, 1.2, 1.3, 1.5, 2.0, 2.5], long_factor=[1, 2, 3, 4, 5, 6.5]))),
+        shows=[rope("longrope", partial_rotary_factor=0.75, short_factor=[1.0, 1.1, 1.6], long_factor=[1.0, 2.0, 4.0],
+                    original_max_position_embeddings=104),
+               rope("longrope", partial_rotary_factor=0.75, short_factor=[1.0, 1.1, 1.7], long_factor=[1.0, 2.0, 4.0],
+                    original_max_position_embeddings=104, attention_factor=1.0)]),
     "qwen3-next": Pair(
         "qwen3_next", Model(common(4, 40, 4, 36, 107, kv=2, head_dim=16, num_experts=6, num_experts_per_tok=3,
                                    moe_intermediate_size=20, shared_expert_intermediate_size=28, mlp_only_layers=[1],

@@ -2,9 +2,10 @@
 dequantised weights compute.
 
 Codes are packed here in numpy, after the layout that each format documents; weights are random, and rounded to each
-group's range. Run by hand when the goldens must change; the tests read its output only.
+group's range. MXFP4 is dequantised by transformers, and what bitsandbytes makes is made and dequantised by it. Run by
+hand when the goldens must change; the tests read its output only.
 
-    python tests/model/make_quantized.py [--only NAME ...]        (torch, transformers, safetensors)
+    python tests/model/make_quantized.py [--only NAME ...]        (torch, transformers, safetensors, bitsandbytes)
 
 quantized/NAME/target                config.json and model.safetensors
 quantized/NAME/expected.json, target.logits   as families/ has them
@@ -16,10 +17,12 @@ import json
 import pathlib
 import shutil
 
+import bitsandbytes
 import numpy as np
 import torch
 import transformers
 from safetensors.torch import save_file
+from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 HERE = pathlib.Path(__file__).parent
 TEXT_LENGTHS = (40, 23)
@@ -67,6 +70,10 @@ class Format:
     def __init__(self, config, bits=4, group=32, symmetric=True, scale_type=torch.float16):
         self.config, self.bits, self.group, self.symmetric = config, bits, group, symmetric
         self.scale_type = scale_type
+
+    def takes(self, key, stored):
+        return (key.endswith(".weight") and stored[key].dim() == 2 and "embed" not in key and "lm_head" not in key
+                and not key.endswith("mlp.gate.weight"))
 
     def group_of_input(self, inputs):
         return np.arange(inputs) // (self.group if self.group > 0 else inputs)
@@ -159,6 +166,53 @@ class Float8(Format):
         return {stem + ".weight": codes, stem + "." + self.scale_name: stored}, codes.float().numpy() * whole
 
 
+class Mxfp4(Format):
+    VALUES = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
+
+    def __init__(self):
+        super().__init__({"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn"]})
+
+    def takes(self, key, stored):
+        return key.endswith(("experts.gate_up_proj", "experts.down_proj"))
+
+    def quantise(self, stem, weight):  # [experts, in, out]
+        groups = weight.transpose(0, 2, 1).reshape(weight.shape[0], weight.shape[2], -1, 32)
+        exponents = np.floor(np.log2(np.abs(groups).max(-1))) - 2
+        scaled = groups / 2 ** exponents[..., None]
+        codes = np.abs(np.abs(scaled)[..., None] - self.VALUES).argmin(-1) + 8 * (scaled < 0)
+        blocks = torch.from_numpy((codes[..., 0::2] | codes[..., 1::2] << 4).astype(np.uint8))
+        scales = torch.from_numpy((exponents + 127).astype(np.uint8))
+        whole = convert_moe_packed_tensors(blocks, scales, dtype=torch.float32).contiguous()
+        return {stem + "_blocks": blocks, stem + "_scales": scales}, whole.numpy()
+
+
+class BitsAndBytes4(Format):
+    def __init__(self, kind, double):
+        super().__init__({"quant_method": "bitsandbytes", "load_in_4bit": True, "load_in_8bit": False,
+                          "bnb_4bit_quant_type": kind, "bnb_4bit_use_double_quant": double,
+                          "bnb_4bit_quant_storage": "uint8", "bnb_4bit_compute_dtype": "float16"})
+        self.kind, self.double = kind, double
+
+    def quantise(self, stem, weight):
+        codes, state = bitsandbytes.functional.quantize_4bit(
+            torch.from_numpy(weight), blocksize=64, quant_type=self.kind, compress_statistics=self.double)
+        whole = bitsandbytes.functional.dequantize_4bit(codes, state)
+        parts = {f"{stem}.weight.{key}": value for key, value in state.as_dict(packed=True).items()}
+        return {stem + ".weight": codes, **parts}, whole.float().numpy()
+
+
+class BitsAndBytes8(Format):
+    def __init__(self):
+        super().__init__({"quant_method": "bitsandbytes", "load_in_8bit": True, "load_in_4bit": False,
+                          "llm_int8_threshold": 6.0})
+
+    def quantise(self, stem, weight):
+        codes, scales, _ = bitsandbytes.functional.int8_vectorwise_quant(torch.from_numpy(weight).half())
+        whole = bitsandbytes.functional.int8_vectorwise_dequant(codes, scales)
+        return {stem + ".weight": codes, stem + ".SCB": scales,
+                stem + ".weight_format": torch.tensor(0, dtype=torch.uint8)}, whole.float().numpy()
+
+
 def llama(**more):
     return ("llama", dict(hidden_size=128, intermediate_size=192, num_hidden_layers=2, num_attention_heads=4,
                           num_key_value_heads=2, vocab_size=VOCAB, max_position_embeddings=96,
@@ -184,6 +238,17 @@ CHECKPOINTS = {
     "float8-block": (Float8({"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128],
                              "activation_scheme": "dynamic"}, "weight_scale_inv", (128, 128)),
                      ("qwen3", llama(hidden_size=160, intermediate_size=288)[1] | {"head_dim": 48})),
+    "bitsandbytes-nf4": (BitsAndBytes4("nf4", False), llama()),
+    "bitsandbytes-nf4-double": (BitsAndBytes4("nf4", True), llama(intermediate_size=320)),
+    "bitsandbytes-fp4": (BitsAndBytes4("fp4", False), llama()),
+    "bitsandbytes-fp4-double": (BitsAndBytes4("fp4", True), llama(intermediate_size=320)),
+    "bitsandbytes-int8": (BitsAndBytes8(), llama()),
+    "mxfp4": (Mxfp4(), ("gpt_oss", dict(
+        hidden_size=96, intermediate_size=160, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+        head_dim=16, num_local_experts=4, num_experts_per_tok=2, sliding_window=11, vocab_size=VOCAB,
+        max_position_embeddings=96, bos_token_id=0, eos_token_id=0, pad_token_id=0, rope_parameters={
+            "rope_type": "yarn", "factor": 4.0, "rope_theta": 1000.0, "original_max_position_embeddings": 32,
+            "truncate": False}))),
     "float8-block-latent": (Float8({"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128]},
                                    "weight_scale_inv", (128, 128)),
                             ("deepseek_v3", dict(
@@ -206,12 +271,6 @@ def randomise(model, seed):
             value.data = (noise * (1 if "embed" in name else 1.5 * value.shape[-1] ** -0.5)).to(torch.float16).float()
 
 
-def linears(model):
-    """Stems of the matrices to quantise, as files name them."""
-    return [name for name, module in model.named_modules()
-            if isinstance(module, torch.nn.Linear) and name != "lm_head" and not name.endswith("mlp.gate")]
-
-
 def make(name, form, family, shapes):
     directory = HERE / "quantized" / name
     shutil.rmtree(directory, ignore_errors=True)
@@ -224,8 +283,9 @@ def make(name, form, family, shapes):
     stored = transformers.modeling_utils.load_state_dict(directory / "target" / "model.safetensors")
     stored = {key: value.clone() for key, value in stored.items()}
     weights = dict(model.named_parameters())
-    for stem in sorted({key[:-len(".weight")] for key in stored if is_linear(key, stored)}):
-        tensors, whole = form.quantise(stem, stored.pop(stem + ".weight").float().numpy())
+    for name in sorted(key for key in stored if form.takes(key, stored)):
+        stem = name.removesuffix(".weight")
+        tensors, whole = form.quantise(stem, stored.pop(name).float().numpy())
         for key, value in tensors.items():
             stored.setdefault(key, value)
         put(weights, stem, torch.from_numpy(whole))
@@ -238,16 +298,12 @@ def make(name, form, family, shapes):
     expect(model, directory, seed)
 
 
-def is_linear(key, stored):
-    return (key.endswith(".weight") and stored[key].dim() == 2 and "embed" not in key and "lm_head" not in key
-            and not key.endswith("mlp.gate.weight"))
-
-
 def put(weights, stem, whole):
     """Into the module of a stored matrix, which may hold those of all experts."""
-    if stem + ".weight" in weights:
-        weights[stem + ".weight"].data = whole
-        return
+    for name in (stem, stem + ".weight"):
+        if name in weights:
+            weights[name].data = whole
+            return
     body, _, expert = stem.partition(".experts.")
     number, which = expert.split(".")
     if which == "down_proj":

@@ -24,10 +24,9 @@ struct HeadAndTarget {
             source->begin_sequence(slot);
     }
 
-    // What the target's pass over tokens from the end of its cache on says of them, to the head.
-    void read(std::span<const model::TokenId> text, std::size_t end) {
+    // What the target's pass over tokens from the end of its cache on says of them.
+    std::vector<float> states_of(std::span<const model::TokenId> text, std::size_t end) {
         const auto begin = static_cast<std::size_t>(target.decoder.cache().length(0));
-        if (begin >= end) return;
         std::vector<model::Row> rows;
         for (std::size_t i = begin; i < end; ++i)
             rows.push_back({text[i], 0, static_cast<int>(i), i == begin ? -1 : static_cast<int>(i - begin) - 1});
@@ -40,8 +39,15 @@ struct HeadAndTarget {
                 const auto state = result.hidden.subspan((layer * rows.size() + row) * width, width);
                 states.insert(states.end(), state.begin(), state.end());
             }
+        return states;
+    }
+    // And to the head.
+    void read(std::span<const model::TokenId> text, std::size_t end) {
+        const int begin = target.decoder.cache().length(0);
+        if (static_cast<std::size_t>(begin) >= end) return;
+        const std::vector<float> states = states_of(text, end);
         for (int slot = 0; slot < n_slots; ++slot)
-            source->take_hidden(slot, static_cast<int>(begin), states);
+            source->take_hidden(slot, begin, states);
     }
 
     int n_slots;

@@ -27,11 +27,12 @@ TEST_P(GpuHead, GivesAChainTheRowsOfItsBranch) {
     expect_golden_chain(head);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, GpuHead, testing::ValuesIn(golden_heads_on(model::OtherDevice::gpu)), name_of_head);
+INSTANTIATE_TEST_SUITE_P(All, GpuHead, testing::ValuesIn(portable_heads()), name_of_head);
 
 std::vector<Completion> draft(TestPair& pair, LoadedHead& head, double temperature, const char* tree, int n_slots) {
     spec::DrafterParts parts{{pair.limits(), pair.clock, n_slots}};
     parts.head = &head.modules;
+    parts.device = pair.device.get();
     if (tree) parts.tree = spec::parse_tree(tree);
     const auto drafter = spec::drafter_type("head").make(parts);
     RunOptions options;

@@ -3,8 +3,7 @@
 #include "spec/gpu/kernels.h"
 #include "spec/verify/random.h"
 #include "tests/model/gpu_arrays.h"
-#include "tests/model/gpu_models.h"
-#include "tests/spec/engine_support.h"
+#include "tests/spec/gpu_drafts.h"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -21,7 +20,6 @@ using namespace model::gpu;
 using model::WeightType;
 using spec::Acceptance;
 using spec::DeviceTreePlan;
-using spec::Draft;
 using spec::RankedRow;
 using spec::Request;
 
@@ -31,6 +29,8 @@ struct Ranking {
     int n_children;
     double temperature;
     bool has_noise;
+    int step = 1; // of a head that knows one token of so many
+    int token(int place) const { return place * step + step / 2; }
 };
 
 // Of rows of logits, as rank_rows has them behind a tree's first two levels.
@@ -51,12 +51,17 @@ std::vector<RankedRow> ranked_rows(const std::vector<float>& logits, int rows, i
     state[0].depth = 2;
     state[0].first = 5;
     const DeviceArray<spec::gpu::TreeState> state_there = to_device(state);
+    std::vector<std::int32_t> tokens;
+    for (int i = 0; i < count; ++i)
+        tokens.push_back(how.token(i));
+    const DeviceArray<std::int32_t> tokens_there = to_device(tokens);
     const std::size_t n_parts = index(padded) * spec::gpu::RankCall::kParts;
     const DeviceArray<spec::gpu::RankCall::Part> parts(n_parts * DeviceTreePlan::kMaxChildren);
     const DeviceArray<DeviceLogitStats> part_stats(n_parts);
     const DeviceArray<spec::gpu::DeviceTree> tree(1);
-    spec::gpu::rank_rows(stream.handle(), {on_device.data(), stride, padded, count, stats.data(), state_there.data(),
-                                           parts.data(), part_stats.data(), tree.data()});
+    spec::gpu::rank_rows(stream.handle(),
+                         {on_device.data(), stride, padded, count, how.step > 1 ? tokens_there.data() : nullptr,
+                          stats.data(), state_there.data(), parts.data(), part_stats.data(), tree.data()});
     stream.wait(kPatience);
     const std::vector<spec::gpu::DeviceTree> got = to_host(tree);
     EXPECT_EQ(got[0].n_rows, 5 + rows);
@@ -68,11 +73,11 @@ std::vector<RankedRow> ranked_rows(const std::vector<float>& logits, int rows, i
 
 // Against all tokens of the row, sorted.
 void expect_ranked(const RankedRow& got, std::span<const float> logits, const Ranking& how, std::uint64_t position) {
-    std::vector<float> values(logits.begin(), logits.end()), noise(logits.size());
+    std::vector<float> values(logits.begin(), logits.end()), noise(logits.size() * index(how.step));
     if (how.has_noise) spec::GumbelNoise(3, 4).fill(position, noise);
     const auto scale = static_cast<float>(how.temperature > 0 ? 1 / how.temperature : 1);
     for (std::size_t i = 0; i < values.size(); ++i)
-        values[i] = how.temperature > 0 ? values[i] * scale + noise[i] : values[i];
+        values[i] = how.temperature > 0 ? values[i] * scale + noise[index(how.token(static_cast<int>(i)))] : values[i];
     std::vector<int> tokens;
     for (std::size_t i = 0; i < values.size(); ++i)
         if (values[i] > -INFINITY) tokens.push_back(static_cast<int>(i));
@@ -80,7 +85,7 @@ void expect_ranked(const RankedRow& got, std::span<const float> logits, const Ra
     tokens.resize(std::min(tokens.size(), index(how.n_children)));
     ASSERT_EQ(got.n, static_cast<int>(tokens.size()));
     for (int i = 0; i < got.n; ++i) {
-        EXPECT_EQ(got.best[i].token, tokens[index(i)]) << "rank " << i;
+        EXPECT_EQ(got.best[i].token, how.token(tokens[index(i)])) << "rank " << i;
         EXPECT_EQ(got.best[i].logit, logits[index(tokens[index(i)])]);
         EXPECT_NEAR(got.best[i].value, values[index(tokens[index(i)])], 2e-5);
     }
@@ -98,9 +103,14 @@ TEST(GpuTreeLoop, RanksTheTokensOfARow) {
     std::mt19937 random(11);
     constexpr int kRows = 3, kPadded = 4;
     for (const int count : {5, 300, 9000})
-        for (const Ranking& how : {Ranking{8, 0, false}, {1, 1.3, true}, {16, 0.7, true}, {4, 0.5, false}}) {
-            SCOPED_TRACE(fmt::format("{} logits, {} children, temperature {}{}", count, how.n_children, how.temperature,
-                                     how.has_noise ? ", noise" : ""));
+        for (const Ranking& how : {Ranking{8, 0, false},
+                                   {1, 1.3, true},
+                                   {16, 0.7, true},
+                                   {4, 0.5, false},
+                                   {5, 0, false, 3},
+                                   {5, 0.9, true, 3}}) {
+            SCOPED_TRACE(fmt::format("{} logits, every {}, {} children, temperature {}{}", count, how.step,
+                                     how.n_children, how.temperature, how.has_noise ? ", noise" : ""));
             const std::size_t stride = index(count + 3);
             std::vector<float> logits = random_floats(kPadded * stride, random, 3);
             for (std::size_t i = 0; i < stride && !how.has_noise; ++i) // ties
@@ -117,115 +127,13 @@ TEST(GpuTreeLoop, RanksTheTokensOfARow) {
 
 const std::filesystem::path kDraft = golden_directory("llama-draft");
 
-// Passes plans on after `change` has had its way.
-class ChangedPlans final : public spec::DeviceVerifier {
-  public:
-    explicit ChangedPlans(std::function<void(DeviceTreePlan&)> change) : change_(std::move(change)) {}
-    model::DeviceExtension* draft(const spec::DeviceStopRule& rule, int first_kept) override {
-        return inner_->draft(rule, first_kept);
-    }
-    model::DeviceExtension* grow(const DeviceTreePlan& plan) override {
-        DeviceTreePlan changed = plan;
-        change_(changed);
-        return inner_->grow(changed);
-    }
-    std::span<const spec::GrownRow> grown() const override { return inner_->grown(); }
-    model::DeviceExtension* select(int n_rows, int n, int vocab_size) override {
-        return inner_->select(n_rows, n, vocab_size);
-    }
-    model::DeviceExtension* verify(std::span<const spec::DraftedRow> rows) override { return inner_->verify(rows); }
-    std::span<const spec::VerifiedRow> verified() const override { return inner_->verified(); }
-
-  private:
-    std::unique_ptr<spec::DeviceVerifier> inner_ = spec::gpu::make_device_verifier();
-    std::function<void(DeviceTreePlan&)> change_;
-};
-
-struct Rounds {
-    std::string tree;
-    spec::StopRuleOptions rule = constant_rule(63, 63);
-    Acceptance acceptance = Acceptance::gumbel;
-    double temperature = 0;
-    int rounds = 4;
-    WeightType type = WeightType::float32;
-    spec::GainModel* gain = nullptr;
-};
-
-struct Drafts {
-    std::vector<Draft> drafts;
-    std::vector<int> cached;           // positions, after each
-    std::vector<long> launches, waits; // on the stand-in, of each
-};
-
-// Rounds of one text, in which some branch of each draft is accepted.
 Drafts drafts_of(const Rounds& of, bool is_on_gpu, spec::DeviceVerifier* device) {
     TestModel model(kDraft, is_on_gpu ? on_gpu(of.type) : TestModelOptions{});
-    dist::SteadyClock clock;
-    spec::DrafterParts parts{{{.vocab_size = 500, .eos_tokens = {3, 77}}, clock, 1}};
-    parts.models = {&model.decoder};
-    parts.device = device;
-    parts.tree = spec::parse_tree(of.tree);
-    const auto drafter = spec::drafter_type("model").make(parts);
-    Request request;
-    request.sampling.temperature = of.temperature;
-    request.sampling.seed = 5;
-    request.sequence_key = 6;
-    drafter->begin_sequence(0, request);
-    spec::StopRule rule(of.rule, of.gain);
-    rule.begin_sequence();
-    std::vector<TokenId> text = {7, 300, 12, 5, 9};
-    std::mt19937 random(4);
-    Drafts all;
-    for (int round = 0; round < of.rounds; ++round) {
-        Draft draft;
-        spec::DraftTask task = {0, text, 40, &request, choice_of(request, of.acceptance), &rule, &draft};
-        task.left_tokens = 40;
-        task.gain = of.gain;
-#ifdef ENTRODRAFT_ON_STAND_IN
-        const long launches = cuda_stand_in::graphs_launched(), waits = cuda_stand_in::streams_awaited();
-#endif
-        drafter->propose(task);
-#ifdef ENTRODRAFT_ON_STAND_IN
-        all.launches.push_back(cuda_stand_in::graphs_launched() - launches);
-        all.waits.push_back(cuda_stand_in::streams_awaited() - waits);
-#endif
-        all.cached.push_back(model.decoder.cache().length(0));
-        int last = static_cast<int>(random() % draft.tokens.size());
-        std::vector<TokenId> path;
-        for (; last >= 0; last = spec::parent_of(draft.parents, last))
-            path.push_back(draft.tokens[index(last)]);
-        text.insert(text.end(), path.rbegin(), path.rend());
-        text.push_back(static_cast<TokenId>(random() % 500));
-        draft.q = {};
-        all.drafts.push_back(std::move(draft));
-    }
-    return all;
-}
-
-void expect_same(const Drafts& got, const Drafts& want) {
-    ASSERT_EQ(got.drafts.size(), want.drafts.size());
-    for (std::size_t i = 0; i < want.drafts.size(); ++i) {
-        SCOPED_TRACE(fmt::format("round {}", i));
-        const Draft &a = got.drafts[i], &b = want.drafts[i];
-        EXPECT_EQ(a.tokens, b.tokens);
-        EXPECT_EQ(a.parents, b.parents);
-        EXPECT_EQ(a.passes, b.passes);
-        EXPECT_EQ(a.end, b.end);
-        ASSERT_EQ(a.entropies_nats.size(), b.entropies_nats.size());
-        for (std::size_t n = 0; n < b.entropies_nats.size(); ++n) {
-            EXPECT_NEAR(a.entropies_nats[n], b.entropies_nats[n], 1e-3);
-            EXPECT_NEAR(a.probabilities[n], b.probabilities[n], 1e-4);
-        }
-    }
-}
-
-// What a draft costs once its graphs are there: the pass and its loop, in place of a pass a level.
-void expect_loops(const Drafts& got, const Drafts& levels) {
-    for (std::size_t i = 3; i < got.launches.size(); ++i) {
-        EXPECT_LE(got.launches[i], 2) << "round " << i;
-        EXPECT_EQ(got.waits[i], 1) << "round " << i;
-        EXPECT_EQ(levels.waits[i], levels.drafts[i].passes) << "round " << i;
-    }
+    TestDrafter with(of, "model", 500, [&](spec::DrafterParts& parts) {
+        parts.models = {&model.decoder};
+        parts.device = device;
+    });
+    return rounds_of(of, with, model.decoder.cache(), [](std::span<const TokenId>) {});
 }
 
 // Paths of some twenty nodes.

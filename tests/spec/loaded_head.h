@@ -33,18 +33,18 @@ inline std::string head_target(const std::string& name) {
     return nlohmann::json::parse(std::ifstream(head_directory(name) / "expected.json")).at("target");
 }
 
-// Those that a device can run.
-inline std::vector<std::string> golden_heads_on(model::OtherDevice device) {
+// Those that every device can run.
+inline std::vector<std::string> portable_heads() {
     std::vector<std::string> names = golden_heads();
     std::erase_if(names, [&](const std::string& name) {
-        return !model::what_needs_cpu(model::read_config(head_directory(head_target(name))), device).empty();
+        return !model::what_needs_cpu(model::read_config(head_directory(head_target(name)))).empty();
     });
     return names;
 }
 
 // Those that the tests' backend can run.
 inline std::vector<std::string> golden_heads_here() {
-    return on_torch() ? golden_heads_on(model::OtherDevice::torch) : golden_heads();
+    return on_torch() ? portable_heads() : golden_heads();
 }
 
 // Of a test over the head of that name.

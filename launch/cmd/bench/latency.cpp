@@ -258,26 +258,28 @@ spec::Costs PassTimes::costs() const {
 
 namespace {
 
+// A draft that is sharded across the ranks goes on with no loop.
+spec::DeviceVerifier* draft_loop(const ModelPair& models) {
+    return models.sharded_draft ? nullptr : models.device_verifier.get();
+}
+
 // A head behind a text whose hidden states mean nothing; a token joins the text before each draft.
 class HeadTimer final : public DraftTimer {
   public:
     HeadTimer(const spec::HeadModules& head, const ModelPair& models, int context)
-        : head_(head), source_(spec::make_head_source(head_, models.vocab_size, 1)), clock_(models.clock),
+        : head_(head), source_(spec::make_head_source(head_, models.vocab_size, 1, draft_loop(models))),
+          clock_(models.clock),
           states_(head.head->target_layers.size() * static_cast<std::size_t>(models.target_config.hidden_size), 0.5F),
           vocab_(models.vocab_size), context_(static_cast<std::size_t>(context)) {
         begin_text();
     }
 
-    double first() override {
-        if (text_.size() + kMaxRead >= source_->context()) begin_text();
-        text_.resize(n_known_ + 1); // without what was drafted
-        add_known();
-        return time();
-    }
+    double first() override { return draft(1); }
     double further() override {
+        if (source_->device() != nullptr) return (draft(1 + PassTimer::kLoopSteps) - draft(1)) / PassTimer::kLoopSteps;
         if (text_.size() >= source_->context_of(kSlot)) first();
         add_token();
-        return time();
+        return time(1);
     }
     double level(int rows) override {
         nodes_.clear();
@@ -291,7 +293,8 @@ class HeadTimer final : public DraftTimer {
 
   private:
     static constexpr int kSlot = 0;
-    static constexpr std::size_t kMaxRead = 2 + DraftSamples::kLevelRows; // behind a text
+    static constexpr std::size_t kMaxRead =
+        2 + std::max<std::size_t>(DraftSamples::kLevelRows, PassTimer::kLoopSteps); // behind a text
 
     void begin_text() {
         source_->begin_sequence(kSlot);
@@ -307,10 +310,24 @@ class HeadTimer final : public DraftTimer {
         add_token();
     }
     void add_token() { text_.push_back(static_cast<spec::TokenId>(text_.size() * 37 + 11) % vocab_); }
-    double time() {
+    // Of so many tokens, more than one where the device drafts in a loop, as in generate.
+    double draft(int tokens) {
+        if (text_.size() + kMaxRead >= source_->context()) begin_text();
+        text_.resize(n_known_ + 1); // without what was drafted
+        add_known();
+        return time(tokens);
+    }
+    double time(int tokens) {
+        model::LogitNeeds needs = model::LogitSummary::max;
+        if (spec::DeviceVerifier* const device = source_->device()) {
+            spec::DeviceStopRule rule; // that never fires
+            rule.max_rows = tokens;
+            needs = {model::LogitSummary::entropy, false};
+            needs.extension = device->draft(rule, -1);
+        }
         const spec::TextEnd end = {kSlot, text_, 1};
         const double begin = clock_.now_seconds();
-        source_->rows_after(std::span(&end, 1), model::LogitSummary::max);
+        source_->rows_after(std::span(&end, 1), needs);
         return clock_.now_seconds() - begin;
     }
 
@@ -323,11 +340,6 @@ class HeadTimer final : public DraftTimer {
     std::vector<spec::TokenId> text_; // one token more than positions that are known, and drafted ones
     std::vector<spec::TreeNode> nodes_;
 };
-
-// A draft that is sharded across the ranks goes on with no loop.
-spec::DeviceVerifier* draft_loop(const ModelPair& models) {
-    return models.sharded_draft ? nullptr : models.device_verifier.get();
-}
 
 // What a draft reads behind so many tokens.
 int context_of_draft(const ModelPair& models, int context) {

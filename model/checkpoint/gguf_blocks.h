@@ -1,0 +1,26 @@
+// Blocks of weights as GGUF files hold them: codes of a row's inputs, one block behind the other, with the scales of
+// the groups within. Called by quantized.
+#pragma once
+
+#include "model/checkpoint/quantized.h"
+
+#include <cstddef>
+#include <cstdint>
+
+namespace entrodraft::model {
+
+struct BlockShape {
+    int inputs = 0; // of a block; 0: the form has no blocks
+    int bytes = 0;
+    int group = 0; // inputs that share a scale
+    int bits = 0;  // of a code in memory
+    bool has_zeros = false;
+};
+BlockShape block_shape(QuantizedForm form);
+
+// Of a group of a block: an element is scale * (code - zero).
+float block_scale(QuantizedForm form, const std::byte* block, int group);
+float block_zero(QuantizedForm form, const std::byte* block, int group);
+int block_code(QuantizedForm form, const std::byte* block, int input);
+
+} // namespace entrodraft::model

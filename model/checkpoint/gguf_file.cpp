@@ -1,0 +1,259 @@
+#include "model/checkpoint/gguf_file.h"
+
+#include "model/checkpoint/bad_file.h"
+#include "model/checkpoint/gguf_blocks.h"
+#include "model/checkpoint/json_file.h"
+#include "model/checkpoint/mapped_file.h"
+#include "model/utf8.h"
+
+#include <cstring>
+#include <fmt/format.h>
+#include <set>
+#include <string_view>
+
+namespace entrodraft::model {
+namespace {
+
+using Json = nlohmann::json;
+
+// Kinds of values, by their numbers in files.
+enum class ValueKind : std::uint32_t {
+    uint8,
+    int8,
+    uint16,
+    int16,
+    uint32,
+    int32,
+    float32,
+    boolean,
+    string,
+    array,
+    uint64,
+    int64,
+    float64
+};
+
+struct TensorKind {
+    const char* dtype = nullptr; // as safetensors names it, of plain numbers
+    DiskType type = DiskType::other;
+    std::optional<QuantizedForm> form = {};
+};
+
+std::optional<TensorKind> tensor_kind(std::uint32_t number) {
+    switch (number) {
+    case 0:
+        return TensorKind{"F32", DiskType::float32};
+    case 1:
+        return TensorKind{"F16", DiskType::float16};
+    case 2:
+        return TensorKind{"Q4_0", DiskType::quantized, QuantizedForm::q4_0};
+    case 8:
+        return TensorKind{"Q8_0", DiskType::quantized, QuantizedForm::q8_0};
+    case 12:
+        return TensorKind{"Q4_K", DiskType::quantized, QuantizedForm::q4_k};
+    case 14:
+        return TensorKind{"Q6_K", DiskType::quantized, QuantizedForm::q6_k};
+    case 30:
+        return TensorKind{"BF16", DiskType::bfloat16};
+    default:
+        return std::nullopt;
+    }
+}
+
+class HeaderReader {
+  public:
+    explicit HeaderReader(const MappedFile& file) : file_(file), bytes_(file.bytes()) {}
+
+    GgufFile read() {
+        GgufFile out;
+        if (file_.text().substr(0, 4) != "GGUF") refuse("does not begin with GGUF");
+        at_ = 4;
+        const auto version = number<std::uint32_t>();
+        if (version != 2 && version != 3) refuse(fmt::format("is of version {}; supported: 2, 3", version));
+        const std::uint64_t n_tensors = count(kLeastTensorBytes, "tensors");
+        const std::uint64_t n_values = count(kLeastValueBytes, "values");
+        out.metadata = Json::object();
+        for (std::uint64_t i = 0; i < n_values; ++i) {
+            std::string key = string();
+            const std::string what = in_quotes(key);
+            Json read = value(static_cast<ValueKind>(number<std::uint32_t>()), what, true);
+            if (!out.metadata.emplace(std::move(key), std::move(read)).second) refuse(what + " is there twice");
+        }
+        read_tensors(n_tensors, alignment_of(out.metadata), out.tensors);
+        return out;
+    }
+
+  private:
+    static constexpr std::uint64_t kLeastTensorBytes = 8 + 4 + 4 + 8, kLeastValueBytes = 8 + 4 + 1;
+    static constexpr std::uint64_t kMaxElements = 16'000'000; // of all arrays
+    static constexpr std::uint32_t kMaxDims = 4;
+
+    [[noreturn]] void refuse(const std::string& reason) const { throw BadFile(file_.name() + ": " + reason); }
+
+    std::uint64_t left() const { return bytes_.size() - at_; }
+    const std::byte* take(std::uint64_t n) {
+        if (n > left()) refuse(fmt::format("ends at byte {} within its header", bytes_.size()));
+        const std::byte* from = bytes_.data() + at_;
+        at_ += n;
+        return from;
+    }
+    template <typename T> T number() {
+        T value;
+        std::memcpy(&value, take(sizeof value), sizeof value);
+        return value;
+    }
+    // Of things of which each takes so many bytes.
+    std::uint64_t count(std::uint64_t least_bytes, const char* what) {
+        const auto n = number<std::uint64_t>();
+        if (n > left() / least_bytes) refuse(fmt::format("cannot hold {} {}", n, what));
+        return n;
+    }
+    std::string string() {
+        const std::uint64_t n = count(1, "bytes of a string");
+        std::string text(reinterpret_cast<const char*>(take(n)), static_cast<std::size_t>(n));
+        if (first_invalid_utf8(text) != std::string_view::npos)
+            refuse(fmt::format("holds a string that is not UTF-8, before byte {}", at_));
+        return text;
+    }
+    // Readers ask for numbers without a sign.
+    static Json whole(std::int64_t value) { return value < 0 ? Json(value) : Json(static_cast<std::uint64_t>(value)); }
+    Json value(ValueKind kind, const std::string& what, bool may_be_array) {
+        switch (kind) {
+        case ValueKind::uint8:
+            return number<std::uint8_t>();
+        case ValueKind::int8:
+            return whole(number<std::int8_t>());
+        case ValueKind::uint16:
+            return number<std::uint16_t>();
+        case ValueKind::int16:
+            return whole(number<std::int16_t>());
+        case ValueKind::uint32:
+            return number<std::uint32_t>();
+        case ValueKind::int32:
+            return whole(number<std::int32_t>());
+        case ValueKind::float32:
+            return number<float>();
+        case ValueKind::boolean:
+            return number<std::uint8_t>() != 0;
+        case ValueKind::string:
+            return string();
+        case ValueKind::uint64:
+            return number<std::uint64_t>();
+        case ValueKind::int64:
+            return whole(number<std::int64_t>());
+        case ValueKind::float64:
+            return number<double>();
+        case ValueKind::array:
+            if (may_be_array) return array(what);
+            refuse(what + " is a list of lists");
+        }
+        refuse(fmt::format("{} is of kind {}, which is not known", what, static_cast<std::uint32_t>(kind)));
+    }
+    Json array(const std::string& what) {
+        const auto kind = static_cast<ValueKind>(number<std::uint32_t>());
+        const std::uint64_t n = count(1, "elements of a list");
+        if (n > kMaxElements - n_elements_) refuse(fmt::format("has more than {} elements in lists", kMaxElements));
+        n_elements_ += n;
+        Json list = Json::array();
+        for (std::uint64_t i = 0; i < n; ++i)
+            list.push_back(value(kind, what, false));
+        return list;
+    }
+    std::uint64_t alignment_of(const Json& metadata) const {
+        const auto at = metadata.find("general.alignment");
+        if (at == metadata.end()) return 32;
+        const std::uint64_t alignment = at->is_number_unsigned() ? at->get<std::uint64_t>() : 0;
+        if (alignment == 0 || alignment > 65536 || (alignment & (alignment - 1)) != 0)
+            refuse("'general.alignment' is not a power of two up to 65536");
+        return alignment;
+    }
+
+    void read_tensors(std::uint64_t n, std::uint64_t alignment, TensorFile& out) {
+        std::set<std::string> names;
+        std::vector<std::uint64_t> offsets, sizes;
+        for (std::uint64_t i = 0; i < n; ++i) {
+            TensorView tensor;
+            tensor.name = string();
+            const std::string what = "tensor " + in_quotes(tensor.name);
+            if (!names.insert(tensor.name).second) refuse(what + " is there twice");
+            const auto n_dims = number<std::uint32_t>();
+            if (n_dims > kMaxDims) refuse(fmt::format("{} has {} dimensions", what, n_dims));
+            constexpr std::uint64_t kMost = std::uint64_t{1} << 40; // elements
+            std::uint64_t elements = 1;
+            for (std::uint32_t dim = 0; dim < n_dims; ++dim) {
+                const auto size = number<std::uint64_t>();
+                if (size == 0 || size > kMost / elements) refuse(what + " has a dimension of 0, or is too large");
+                elements *= size;
+                tensor.shape.insert(tensor.shape.begin(), static_cast<std::int64_t>(size));
+            }
+            const auto number_of_type = number<std::uint32_t>();
+            const auto kind = tensor_kind(number_of_type);
+            if (!kind)
+                refuse(fmt::format("{} is of type {} of ggml; supported: F32, F16, BF16, Q8_0, Q4_0, Q4_K, Q6_K", what,
+                                   number_of_type));
+            tensor.dtype = kind->dtype;
+            tensor.type = kind->type;
+            tensor.file = &file_.name();
+            offsets.push_back(number<std::uint64_t>());
+            sizes.push_back(kind->form ? 0 : elements * element_bits(tensor.dtype) / 8);
+            if (kind->form) sizes.back() = join_blocks(*kind->form, elements, what, tensor);
+            out.tensors.push_back(std::move(tensor));
+        }
+        const std::uint64_t begin = (at_ + alignment - 1) / alignment * alignment;
+        const std::uint64_t data = begin <= bytes_.size() ? bytes_.size() - begin : 0;
+        for (std::size_t i = 0; i < out.tensors.size(); ++i) {
+            TensorView& tensor = out.tensors[i];
+            if (offsets[i] > data || sizes[i] > data - offsets[i])
+                refuse("tensor " + in_quotes(tensor.name) + " lies beyond the end of the file");
+            tensor.bytes = bytes_.subspan(begin + offsets[i], sizes[i]);
+            out.data_bytes += sizes[i];
+            if (!tensor.quantized) continue;
+            QuantizedMatrix matrix = *tensor.quantized;
+            matrix.codes.bytes = tensor.bytes;
+            tensor.quantized = std::make_shared<const QuantizedMatrix>(std::move(matrix));
+        }
+    }
+    // Returns the bytes that the blocks take.
+    std::uint64_t join_blocks(QuantizedForm form, std::uint64_t elements, const std::string& what,
+                              TensorView& tensor) const {
+        const BlockShape shape = block_shape(form);
+        const auto of_block = static_cast<std::uint64_t>(shape.inputs);
+        if (tensor.shape.size() != 2 || static_cast<std::uint64_t>(tensor.shape[1]) % of_block != 0)
+            refuse(fmt::format("{} is not a matrix with rows in whole blocks of {}", what, of_block));
+        QuantizedMatrix matrix;
+        matrix.of = {form, shape.bits, shape.group, shape.has_zeros};
+        matrix.outputs = tensor.shape[0];
+        matrix.inputs = tensor.shape[1];
+        matrix.codes = tensor;
+        tensor.quantized = std::make_shared<const QuantizedMatrix>(std::move(matrix));
+        return elements / of_block * static_cast<std::uint64_t>(shape.bytes);
+    }
+
+    const MappedFile& file_;
+    std::span<const std::byte> bytes_;
+    std::uint64_t at_ = 0, n_elements_ = 0;
+};
+
+} // namespace
+
+std::optional<std::filesystem::path> gguf_file_of(const std::filesystem::path& path) {
+    std::error_code unused; // what cannot be looked at is no such file
+    if (path.extension() == ".gguf" && std::filesystem::is_regular_file(path, unused)) return path;
+    if (!std::filesystem::is_directory(path, unused) || file_exists(path / "config.json")) return std::nullopt;
+    std::optional<std::filesystem::path> found;
+    for (const auto& entry : std::filesystem::directory_iterator(path, unused)) {
+        if (entry.path().extension() != ".gguf") continue;
+        if (found) throw BadFile(path.string() + ": holds several files of GGUF; name one");
+        found = entry.path();
+    }
+    return found;
+}
+
+GgufFile open_gguf(const std::filesystem::path& path) {
+    auto mapping = std::make_shared<const MappedFile>(path, 24, "GGUF");
+    GgufFile file = HeaderReader(*mapping).read();
+    file.tensors.mapping = std::move(mapping);
+    return file;
+}
+
+} // namespace entrodraft::model

@@ -1,0 +1,65 @@
+// What a grammar is made of, whichever language it was written in (gbnf.cpp, regex.cpp, json_schema.cpp): expressions
+// over characters, and rules by name. Compiled by automaton.h.
+#pragma once
+
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace entrodraft::model::grammar {
+
+// What is wrong with a grammar, in words for whoever wrote it.
+class BadGrammar final : public std::runtime_error {
+  public:
+    using std::runtime_error::runtime_error;
+};
+
+struct CharacterRange {
+    char32_t first = 0;
+    char32_t last = 0;
+};
+using Characters = std::vector<CharacterRange>;
+
+inline constexpr char32_t kMaxCharacter = 0x10FFFF;
+// All others; no surrogates, which are no characters. Local.
+Characters negated(Characters characters);
+// Those of `characters` that are in `others` too. Local.
+Characters intersection(const Characters& characters, const Characters& others);
+
+struct Expression {
+    enum class Kind { literal, characters, sequence, choice, repeat, rule };
+    static constexpr int kUnbounded = -1;
+    Kind kind = Kind::sequence;
+    std::string text;              // of a literal its bytes, of a rule its name
+    Characters characters;         // one of these; of the empty list none, which nothing matches
+    std::vector<Expression> parts; // of a sequence, of a choice; of a repeat one
+    int least = 1, most = 1;       // of a repeat
+};
+
+Expression literal(std::string bytes);
+Expression one_of(Characters characters);
+Expression sequence(std::vector<Expression> parts);
+Expression choice(std::vector<Expression> parts);
+Expression repeat(Expression part, int least, int most);
+Expression optional(Expression part);
+Expression call(std::string rule);
+
+struct Rules {
+    std::map<std::string, Expression> by_name;
+    std::string root = "root";
+};
+
+// The parsers. Nesting is bounded, and so is the text, by who calls them. All throw BadGrammar. Local.
+Rules parse_gbnf(std::string_view text);
+Rules parse_regex(std::string_view text);
+Rules parse_json_schema(std::string_view text);
+// An expression of the strings in which ECMA-262's `pattern` finds a match, as JSON writes them, without the quotes.
+Expression json_string_with(std::string_view pattern);
+
+inline constexpr int kMaxNesting = 100; // of brackets, and of schemas
+inline constexpr int kMaxRepeats = 100000;
+
+} // namespace entrodraft::model::grammar

@@ -1,0 +1,199 @@
+// GGUF files: their tokenizers against those that they are made of, and files that lie. What their weights compute is
+// with the other quantised checkpoints (make_gguf.py).
+#include "model/checkpoint/checkpoint.h"
+#include "model/checkpoint/gguf_file.h"
+#include "model/config.h"
+#include "model/tokenizer/sentencepiece_file.h"
+#include "tests/model/tokenizer_support.h"
+
+#include <sstream>
+
+namespace entrodraft::model {
+namespace gguf_test {
+
+using nlohmann::json;
+
+// ---- writing ----
+
+template <typename T> std::string bytes_of(T value) {
+    return {reinterpret_cast<const char*>(&value), sizeof value};
+}
+std::string bytes_of_text(const std::string& text) {
+    return bytes_of<std::uint64_t>(text.size()) + text;
+}
+
+std::uint32_t kind_of(const json& value) {
+    return value.is_string() ? 8 : value.is_boolean() ? 7 : value.is_number_float() ? 6 : value.is_array() ? 9 : 4;
+}
+std::string bytes_of_value(const json& value) {
+    if (value.is_string()) return bytes_of_text(value.get<std::string>());
+    if (value.is_boolean()) return bytes_of<std::uint8_t>(value.get<bool>() ? 1 : 0);
+    if (value.is_number_float()) return bytes_of(value.get<float>());
+    if (!value.is_array()) return bytes_of(value.get<std::uint32_t>());
+    std::string bytes = bytes_of(kind_of(value.at(0))) + bytes_of<std::uint64_t>(value.size());
+    for (const json& each : value)
+        bytes += bytes_of_value(each);
+    return bytes;
+}
+
+struct Tensor {
+    std::string name;
+    std::vector<std::uint64_t> dims; // the innermost first
+    std::uint32_t type = 0;
+    std::uint64_t offset = 0;
+};
+
+std::string gguf(const json& metadata, const std::vector<Tensor>& tensors = {}, std::size_t data = 0) {
+    std::string bytes = "GGUF" + bytes_of<std::uint32_t>(3) + bytes_of<std::uint64_t>(tensors.size()) +
+                        bytes_of<std::uint64_t>(metadata.size());
+    for (const auto& [key, value] : metadata.items())
+        bytes += bytes_of_text(key) + bytes_of(kind_of(value)) + bytes_of_value(value);
+    for (const Tensor& tensor : tensors) {
+        bytes += bytes_of_text(tensor.name) + bytes_of(static_cast<std::uint32_t>(tensor.dims.size()));
+        for (const std::uint64_t dim : tensor.dims)
+            bytes += bytes_of(dim);
+        bytes += bytes_of(tensor.type) + bytes_of(tensor.offset);
+    }
+    bytes.resize((bytes.size() + 31) / 32 * 32 + data);
+    return bytes;
+}
+
+Tokenizer tokenizer_of(const json& metadata) {
+    const TemporaryDirectory directory;
+    return Tokenizer::open(directory.write("model.gguf", gguf(metadata)));
+}
+
+// ---- tokenizers ----
+
+json metadata_of(const json& file, const char* pre) {
+    std::map<std::size_t, std::pair<std::string, int>> tokens; // with their types
+    for (const auto& [token, id] : file["model"]["vocab"].items())
+        tokens[id] = {token, 1};
+    for (const json& token : file["added_tokens"])
+        tokens[token["id"]] = {token["content"], token["special"] == true ? 3 : 4};
+    json metadata = {{"tokenizer.ggml.model", "gpt2"}, {"tokenizer.ggml.pre", pre}};
+    json merges = json::array(), names = json::array(), types = json::array();
+    for (const json& merge : file["model"]["merges"])
+        merges.push_back(merge.is_string() ? merge.get<std::string>()
+                                           : merge[0].get<std::string>() + " " + merge[1].get<std::string>());
+    for (std::size_t id = 0; id <= tokens.rbegin()->first; ++id) {
+        const auto found = tokens.find(id);
+        names.push_back(found == tokens.end() ? "[PAD" + std::to_string(id) + "]" : found->second.first);
+        types.push_back(found == tokens.end() ? 5U : static_cast<unsigned>(found->second.second));
+        if (names.back() == "<|begin_of_text|>") metadata["tokenizer.ggml.bos_token_id"] = id;
+    }
+    metadata["tokenizer.ggml.tokens"] = names;
+    metadata["tokenizer.ggml.token_type"] = types;
+    metadata["tokenizer.ggml.merges"] = merges;
+    return metadata;
+}
+
+TEST(GgufTokenizers, OfByteLevelBpeEncodeAsTheFilesTheyAreMadeOf) {
+    for (const auto& [family, pre] : {std::pair("gpt2", "gpt-2"), {"llama3", "llama-bpe"}, {"qwen2", "qwen2"}}) {
+        SCOPED_TRACE(family);
+        const Tokenizer tokenizer = tokenizer_of(metadata_of(fixture_json(family), pre));
+        for (const Expected& expected : expected_of(family)) {
+            EXPECT_EQ(tokenizer.encode(expected.text, true), expected.ids) << expected.text;
+            EXPECT_EQ(tokenizer.decode(expected.ids, true), expected.decoded) << expected.text;
+        }
+    }
+}
+
+TEST(GgufTokenizers, OfSentencePieceEncodeAsItsModel) {
+    for (const char* family : {"sentencepiece-llama", "sentencepiece-gemma"}) {
+        SCOPED_TRACE(family);
+        std::ifstream in(fixture(family) / "tokenizer.model", std::ios::binary);
+        const SentencePieceFile file = parse_sentencepiece((std::ostringstream() << in.rdbuf()).str());
+        json names = json::array(), scores = json::array(), types = json::array();
+        for (const SentencePieceFile::Piece& piece : file.pieces) {
+            names.push_back(piece.text);
+            scores.push_back(piece.score);
+            types.push_back(static_cast<unsigned>(piece.type));
+        }
+        const Tokenizer tokenizer =
+            tokenizer_of({{"tokenizer.ggml.model", "llama"},
+                          {"tokenizer.ggml.tokens", names},
+                          {"tokenizer.ggml.scores", scores},
+                          {"tokenizer.ggml.token_type", types},
+                          {"tokenizer.ggml.add_space_prefix", file.adds_space},
+                          {"tokenizer.ggml.remove_extra_whitespaces", file.removes_extra_spaces},
+                          {"tokenizer.ggml.bos_token_id", 1},
+                          {"tokenizer.ggml.eos_token_id", 2}});
+        for (const json& one : read(fixture(family) / "expected.json"))
+            EXPECT_EQ(tokenizer.encode(one.at("text").get<std::string>(), false),
+                      one.at("ids").get<std::vector<TokenId>>());
+    }
+}
+
+// ---- what is refused ----
+
+std::string refusal_of_bytes(const std::string& bytes) {
+    const TemporaryDirectory directory;
+    try {
+        const GgufFile file = open_gguf(directory.write("model.gguf", bytes));
+        for (const TensorView& tensor : file.tensors.tensors)
+            EXPECT_LE(tensor.bytes.size(), bytes.size());
+    } catch (const BadFile& error) {
+        return error.what();
+    }
+    return "";
+}
+
+TEST(Gguf, RefusesHeadersThatLie) {
+    const std::string good = gguf({{"a", 1U}}, {{"t", {32, 2}, 8, 0}}, 68);
+    EXPECT_EQ(refusal_of_bytes(good), "");
+    constexpr std::uint64_t kHuge = std::uint64_t{1} << 63;
+    const auto with = [&](std::size_t at, auto value) {
+        std::string bytes = good;
+        const std::string put = bytes_of(value);
+        bytes.replace(at, put.size(), put);
+        return bytes;
+    };
+    for (const auto& [bytes, word] : std::vector<std::pair<std::string, std::string>>{
+             {with(0, std::uint32_t{0}), "GGUF"},
+             {with(4, std::uint32_t{1}), "version 1"},
+             {with(8, kHuge), "cannot hold 9223372036854775808 tensors"},
+             {with(16, kHuge), "values"},
+             {with(24, kHuge), "bytes of a string"},
+             {with(33, std::uint32_t{77}), "of kind 77"},
+             {good.substr(0, 60), "within its header"},
+             {good.substr(0, good.size() - 1), "beyond the end"},
+             {gguf({}, {{"t", {32}, 0, kHuge}}, 64), "beyond the end"},
+             {gguf({}, {{"t", {kHuge, 2}, 0, 0}}, 64), "too large"},
+             {gguf({}, {{"t", {0}, 0, 0}}, 64), "dimension of 0"},
+             {gguf({}, {{"t", {1, 1, 1, 1, 1}, 0, 0}}, 64), "5 dimensions"},
+             {gguf({}, {{"t", {33, 2}, 8, 0}}, 640), "whole blocks of 32"},
+             {gguf({}, {{"t", {64}, 9, 0}}, 640), "type 9"},
+             {gguf({}, {{"t", {4}, 0, 0}, {"t", {4}, 0, 0}}, 64), "twice"},
+             {gguf({{"general.alignment", 3U}}), "power of two"}})
+        EXPECT_NE(refusal_of_bytes(bytes).find(word), std::string::npos)
+            << refusal_of_bytes(bytes) << " lacks " << word;
+}
+
+TEST(Gguf, RefusesWhatItDoesNotKnowByName) {
+    const TemporaryDirectory directory;
+    const auto refusal_of_config = [&](const json& metadata) -> std::string {
+        try {
+            read_config(directory.write("model.gguf", gguf(metadata, {{"token_embd.weight", {32, 4}, 0, 0}}, 512)));
+        } catch (const BadFile& error) {
+            return error.what();
+        }
+        return "";
+    };
+    json llama = {{"general.architecture", "llama"},
+                  {"llama.embedding_length", 32U},
+                  {"llama.feed_forward_length", 32U},
+                  {"llama.block_count", 1U},
+                  {"llama.attention.head_count", 2U},
+                  {"llama.context_length", 64U},
+                  {"llama.attention.layer_norm_rms_epsilon", 1e-5}};
+    EXPECT_EQ(refusal_of_config(llama), "");
+    EXPECT_NE(refusal_of_config({{"general.architecture", "mamba"}}).find("\"mamba\""), std::string::npos);
+    llama["llama.expert_count"] = 8U;
+    EXPECT_NE(refusal_of_config(llama).find("llama.expert_count"), std::string::npos);
+    directory.write("other.gguf", "");
+    EXPECT_THROW(read_config(directory.path()), BadFile) << "two files";
+}
+
+} // namespace gguf_test
+} // namespace entrodraft::model

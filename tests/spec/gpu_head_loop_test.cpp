@@ -1,0 +1,134 @@
+// What a device drafts by itself with a head is what passes of the head give, whether states go from row to row on the
+// device or over the host: for a launch and a wait a draft.
+#include "tests/spec/golden_head.h"
+#include "tests/spec/gpu_drafts.h"
+
+#include <map>
+
+namespace gpu_head_loop_test {
+
+using namespace entrodraft;
+using spec::Acceptance;
+using spec::DeviceTreePlan;
+
+Drafts drafts_of(const std::string& head_name, const Rounds& of, bool is_on_gpu, spec::DeviceVerifier* device) {
+    HeadAndTarget head(head_name, is_on_gpu ? on_gpu(of.type) : TestModelOptions{});
+    TestDrafter with(of, "head", head.target.config.vocab_size, [&](spec::DrafterParts& parts) {
+        parts.head = &head.loaded.modules;
+        parts.device = device;
+    });
+    return rounds_of(of, with, head.loaded.decoders.front()->cache(), [&](std::span<const spec::TokenId> text) {
+        const auto begin = head.target.decoder.cache().length(0);
+        const std::vector<float> states = head.states_of(text, text.size() - 1);
+        with.drafter->take_hidden(0, begin, states);
+    });
+}
+
+// Of float32 beside drafts level by level, on the device and on the CPU.
+void expect_looped(const std::string& head, const Rounds& of) {
+    const auto device = spec::gpu::make_device_verifier();
+    const Drafts loop = drafts_of(head, of, true, device.get()), levels = drafts_of(head, of, true, nullptr);
+    expect_same(loop, levels);
+    if (!of.tree.empty()) { // a chain's loop does not know where texts end
+        EXPECT_EQ(loop.cached, levels.cached) << "no more is read";
+    }
+    expect_same(loop, drafts_of(head, of, false, nullptr));
+    expect_loops(loop, levels);
+}
+
+// EAGLE has no norm behind its layers, MiMo's module hands its normed state on, and EAGLE-3's knows some tokens alone.
+struct GpuHeadLoops : testing::TestWithParam<std::string> {};
+
+TEST_P(GpuHeadLoops, TreesAreThoseDraftedLevelByLevelAndOfTheCpu) {
+    for (const auto& [tree, acceptance, temperature] : {std::tuple{"3,2,1", Acceptance::gumbel, 0.0},
+                                                        {"eagle2:4:3", Acceptance::gumbel, 1.0},
+                                                        {"eagle2:3:2", Acceptance::rejection, 0.8}}) {
+        SCOPED_TRACE(fmt::format("{}, {}, temperature {}", tree, to_string(acceptance), temperature));
+        Rounds of{tree};
+        of.acceptance = acceptance;
+        of.temperature = temperature;
+        expect_looped(GetParam(), of);
+    }
+}
+
+TEST_P(GpuHeadLoops, ChainsAreThoseDraftedTokenByTokenAndOfTheCpu) {
+    for (const auto& [rule, temperature] : {std::pair{constant_rule(5, 20), 0.0}, {rule_of("cumulative"), 1.0}}) {
+        SCOPED_TRACE(fmt::format("{}, temperature {}", rule.name(), temperature));
+        Rounds of;
+        of.rule = rule;
+        of.temperature = temperature;
+        expect_looped(GetParam(), of);
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, GpuHeadLoops, testing::Values("eagle", "eagle3", "mimo"), name_of_head);
+
+// What the device has not read, passes over states that it has handed on read from there on.
+TEST(GpuHeadLoop, WhatADeviceReadsOtherwiseChangesNoDraft) {
+    const std::map<std::string, std::function<void(DeviceTreePlan&)>> changes = {
+        {"a level less", [](DeviceTreePlan& plan) { --plan.max_levels; }},
+        {"no level", [](DeviceTreePlan& plan) { plan.max_nodes = 0; }},
+        {"fewer of a level", [](DeviceTreePlan& plan) { plan.width = 2; }},
+        {"first choices", [](DeviceTreePlan& plan) { plan.width = 1; }},
+        {"more of a level", [](DeviceTreePlan& plan) { plan.width = 7, plan.max_nodes = 40; }},
+        {"little room", [](DeviceTreePlan& plan) { plan.max_nodes = 6; }}};
+    for (const char* head : {"eagle", "eagle3"}) {
+        Rounds of{"eagle2:4:4"};
+        of.temperature = 1;
+        of.rounds = 2;
+        const Drafts levels = drafts_of(head, of, true, nullptr);
+        for (const auto& [name, change] : changes) {
+            SCOPED_TRACE(fmt::format("{}, {}", head, name));
+            ChangedPlans device(change);
+            const Drafts got = drafts_of(head, of, true, &device);
+            expect_same(got, levels);
+            if (name == "more of a level")
+                EXPECT_GT(got.cached.front(), levels.cached.front());
+            else
+                EXPECT_EQ(got.cached, levels.cached) << "where it has not read enough, that is put right";
+        }
+    }
+}
+
+TEST(GpuHeadLoop, AChainThatADeviceEndsEarlyGoesOn) {
+    Rounds of;
+    of.rule = constant_rule(5, 20);
+    for (const double temperature : {0.0, 1.0})
+        for (const int rows : {1, 3}) {
+            SCOPED_TRACE(fmt::format("temperature {}, {} rows", temperature, rows));
+            of.temperature = temperature;
+            ChangedPlans device({}, [rows](spec::DeviceStopRule& rule) { rule.max_rows = rows; });
+            const Drafts got = drafts_of("eagle3", of, true, &device), want = drafts_of("eagle3", of, true, nullptr);
+            expect_same(got, want);
+            EXPECT_EQ(got.cached, want.cached);
+        }
+}
+
+// In fewer bits states are handed on in float32 all the same.
+TEST(GpuHeadLoop, OfSixteenBitsToo) {
+    for (const char* tree : {"eagle2:4:3", ""}) {
+        Rounds of{tree};
+        of.rule = constant_rule(*tree != 0 ? 63 : 5, 63);
+        of.type = model::WeightType::bfloat16;
+        const auto device = spec::gpu::make_device_verifier();
+        const Drafts loop = drafts_of("eagle3", of, true, device.get()),
+                     levels = drafts_of("eagle3", of, true, nullptr);
+        expect_same(loop, levels);
+        EXPECT_EQ(loop.cached, levels.cached);
+    }
+}
+
+// Those whose depths have modules of their own, or whose passes draft several tokens, have a pass each as before.
+TEST(GpuHeadLoop, HeadsThatHandNoStateOnDraftPassByPass) {
+    for (const char* head : {"medusa", "falcon", "mlp-speculator", "peagle"}) {
+        SCOPED_TRACE(head);
+        Rounds of{"3,2,1"};
+        of.rounds = 2;
+        const auto device = spec::gpu::make_device_verifier();
+        const Drafts with = drafts_of(head, of, true, device.get()), without = drafts_of(head, of, true, nullptr);
+        expect_same(with, without);
+        EXPECT_EQ(with.waits, without.waits);
+    }
+}
+
+} // namespace gpu_head_loop_test
