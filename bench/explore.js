@@ -117,7 +117,8 @@ function adaedl(gamma) {
 // `option`: the program's, with _ for -. `value` is its default; `min`, `max` and `step` are the slider's; without max, the cap.
 const lookBack = {option: "entropy_window", label: "window", unit: "tokens", value: 7, min: 1, max: 20, step: 1};
 const nTokens = (value, label) => ({option: "num_draft_tokens", label, unit: "tokens", value, min: 1, max: null, step: 1});
-const threshold = (kind, value, max, step, unit) => ({option: `${kind}_threshold`, label: "threshold", unit, value, min: 0, max, step});
+const threshold = (kind, value, max, step, unit) =>
+    ({option: `${kind}_threshold`, label: "threshold", unit, value, min: 0, max, step});
 const stateless = (fires) => ({beginText() {}, fires, endRound() {}});
 
 // By name, as the program has them. `make` takes the parameters' values and the cap. `drops`: --drop-stop-token has a meaning.
@@ -241,7 +242,8 @@ function replayText(head, text, setting, rule) {
     const rounds = [];
     rule?.beginText();
     for (let place = 0; place < text.new_tokens;) {
-        const round = setting.kind === "plain" ? {place, tokens: [], passes: 0, accepted: 0} : draftRound(head, text, setting, rule, place);
+        const round = setting.kind === "plain" ? {place, tokens: [], passes: 0, accepted: 0}
+                                               : draftRound(head, text, setting, rule, place);
         const {tokens} = round;
         while (round.accepted < tokens.length && tokens[round.accepted].token === text.token[place + round.accepted])
             ++round.accepted;
@@ -312,7 +314,8 @@ const hidden = (text) => element("span", {class: "hidden"}, text);
 
 function fillTable(table, heads, rows) {
     const line = ([first, ...others], scope, name) => element("tr", {}, [
-        element("th", {scope}, String(first)), ...others.map((each) => element(name, name === "th" ? {scope} : {}, String(each)))]);
+        element("th", {scope}, String(first)),
+        ...others.map((each) => element(name, name === "th" ? {scope} : {}, String(each)))]);
     table.replaceChildren(element("caption", {}, table.dataset.caption), element("thead", {}, line(heads, "col", "th")),
                           element("tbody", {}, rows.map((row) => line(row, "row", "td"))));
 }
@@ -340,7 +343,7 @@ function drawChart(into, {label, width, height, x, y, lines, rules = [], below =
         parts.push(points.length === 1 ? shape("circle", {class: line.class, cx: points[0][0], cy: points[0][1], r: 4})
                                        : shape("polyline", {class: line.class, points: points.join(" ")}));
     }
-    into.replaceChildren(shape("svg", {role: "img", "aria-label": label, width, height, viewBox: `0 0 ${width} ${height}`}, parts));
+    into.replaceChildren(shape("svg", {role: "img", "aria-label": label, width, height}, parts));
 }
 
 // Round numbers from `from` to `to`, about `n` of them.
@@ -438,8 +441,8 @@ class View {
         return element("div", {}, [
             element("label", {for: `parameter-${i}`}, name),
             element("div", {class: "pair"}, [
-                element("input", {...common, type: "range", id: `parameter-${i}`, step}),
-                element("input", {...common, type: "number", "aria-label": `${name}, as a number`, step: step === 1 ? 1 : "any"}),
+                element("input", {type: "range", id: `parameter-${i}`, step, ...common}), // the value last: type and step round it
+                element("input", {type: "number", "aria-label": `${name}, as a number`, step: step === 1 ? 1 : "any", ...common}),
             ]),
         ]);
     }
@@ -494,7 +497,10 @@ class View {
 
     // What gives the same counts over the whole recording.
     commandOf({draft, rule, values, maxTokens, minTokens, dropStopToken}) {
-        const numbers = values.map((value, i) => (!RULES[rule].parameters[i].isSwitch ? `:${value}` : value ? ":persistent" : ""));
+        const numbers = values.map((value, i) => {
+            const {isSwitch} = RULES[rule].parameters[i];
+            return !isSwitch ? `:${value}` : value ? ":persistent" : "";
+        });
         const words = ["entrodraft", "simulate", this.page.recording, "--rules", `${rule}${numbers.join("")},oracle`,
                        "--max-draft-tokens", maxTokens];
         if (minTokens > 1) words.push("--min-draft-tokens", minTokens);
@@ -509,7 +515,7 @@ class View {
         return this.chosen.rounds[Number(byId("text").value)];
     }
     pieceOf(token) {
-        return this.page.token_texts[token] ?? `#${token}`;
+        return this.page.token_texts[token] ?? `⟨${token}⟩`;
     }
     pieceAt(place) {
         return this.text.pieces[place] ?? this.pieceOf(this.text.token[place]);
@@ -560,10 +566,11 @@ class View {
         const {number, isAccepted} = this.roundAt(place);
         byId("rounds").querySelector(`[data-place="${place}"]`)?.classList.add("chosen");
         const ofDraft = place >= draft.token.length ? "it is beyond the draft's context" :
-            `draft entropy ${figure(draft.entropy[place])}, whose first choice ${JSON.stringify(this.pieceOf(draft.token[place]))} ` +
-            `has probability ${figure(draft.probability[place])}`;
+            `the draft's ${figure(draft.entropy[place])}, its choice ${JSON.stringify(this.pieceOf(draft.token[place]))} ` +
+            `at probability ${figure(draft.probability[place])}`;
         const facts = `Token ${place + 1} of ${text.new_tokens}, ${JSON.stringify(this.pieceAt(place))}, round ${number}, ` +
-            `${isAccepted ? "drafted and accepted" : "the target's own"}: target entropy ${figure(text.target_entropy[place])}; ${ofDraft}.`;
+            `${isAccepted ? "drafted and accepted" : "the target's own"}: ` +
+            `the target's entropy is ${figure(text.target_entropy[place])} nats, ${ofDraft}.`;
         if (byId("place-facts").textContent !== facts) byId("place-facts").textContent = facts; // or it would be read out again
     }
 
@@ -632,12 +639,14 @@ class View {
         const all = [...speedups, oracle.speedup, chosen.speedup, 1];
         const across = (value) => [[from, value], [to, value]];
         drawChart(into, {
-            label: `Speed-up by ${parameter.label}: best ${figure(best[1], 3)} at ${best[0]}; now ${figure(chosen.speedup, 3)} at ` +
-                `${setting.values[0]}; the oracle's is ${figure(oracle.speedup, 3)}. The table below has each value.`,
+            label: `Speed-up by ${parameter.label}: best ${figure(best[1], 3)} at ${best[0]}; now ` +
+                `${figure(chosen.speedup, 3)} at ${setting.values[0]}; the oracle's is ${figure(oracle.speedup, 3)}. ` +
+                "The table below has each value.",
             width: Math.max(into.clientWidth, 280), height: 260, x: {from, to, name: `${setting.rule}: ${parameter.label}`},
             y: {from: Math.floor(Math.min(...all) * 10) / 10, to: Math.ceil(Math.max(...all) * 10) / 10},
             lines: [{points: across(1), class: "plain"}, {points: across(oracle.speedup), class: "oracle"},
-                    {points: swept, class: "draft"}, {points: [[clamp(setting.values[0], from, to), chosen.speedup]], class: "now"}],
+                    {points: swept, class: "draft"},
+                    {points: [[clamp(setting.values[0], from, to), chosen.speedup]], class: "now"}],
         });
     }
 

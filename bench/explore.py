@@ -63,7 +63,7 @@ def token_texts(texts):
 
 
 def prompt_of(text, known):
-    return "".join(known.get(str(token), f"#{token}") for token in text.columns["prompt_token"].tolist())
+    return "".join(known.get(str(token), f"⟨{token}⟩") for token in text.columns["prompt_token"].tolist())
 
 
 def chosen(fields, names, where):

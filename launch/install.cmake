@@ -22,7 +22,7 @@ install(DIRECTORY model/demo DESTINATION ${data_dir} COMPONENT runtime PATTERN "
 # Scripts that read, draw and extrapolate what the program writes; requirements.txt says which packages they need.
 install(FILES bench/report.py bench/recording.py bench/scaling.py bench/scaling_model.py bench/theory.py bench/presets.py
               bench/presets.json bench/synthetic_texts.py bench/runs.py bench/gpus.py bench/gpu_path.py bench/json_file.py
-              bench/hardware.json bench/requirements.txt
+              bench/hardware.json bench/requirements.txt bench/explore.py bench/explore.js bench/explore.html
         DESTINATION ${data_dir}/bench COMPONENT runtime)
 install(DIRECTORY bench/figures DESTINATION ${data_dir}/bench COMPONENT runtime FILES_MATCHING PATTERN "*.py")
 install(FILES README.md CHANGELOG.md LICENSE NOTICE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)

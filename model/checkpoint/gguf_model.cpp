@@ -157,9 +157,9 @@ GgufDifferences gguf_differences(const GgufFile& file) {
 }
 
 TensorFile gguf_tensors(GgufFile file) {
-    static const std::map<std::string_view, std::string_view> kOuter = {
+    static const std::map<std::string_view, std::string_view> outer = {
         {"token_embd", "model.embed_tokens"}, {"output_norm", "model.norm"}, {"output", "lm_head"}};
-    static const std::map<std::string_view, std::string_view> kOfLayer = {
+    static const std::map<std::string_view, std::string_view> of_layer = {
         {"attn_norm", "input_layernorm"},    {"ffn_norm", "post_attention_layernorm"},
         {"attn_q", "self_attn.q_proj"},      {"attn_k", "self_attn.k_proj"},
         {"attn_v", "self_attn.v_proj"},      {"attn_output", "self_attn.o_proj"},
@@ -172,12 +172,12 @@ TensorFile gguf_tensors(GgufFile file) {
         const std::size_t dot = std::min(name.rfind('.'), name.size());
         std::string_view stem = name.substr(0, dot);
         std::string prefix;
-        const auto* names = &kOuter;
+        const auto* names = &outer;
         if (stem.starts_with("blk.")) {
             const std::size_t end = std::min(stem.find('.', 4), stem.size());
             prefix = "model.layers" + std::string(stem.substr(3, end - 3)) + ".";
             stem.remove_prefix(std::min(end + 1, stem.size()));
-            names = &kOfLayer;
+            names = &of_layer;
         }
         const auto at = names->find(stem);
         if (at == names->end())

@@ -536,7 +536,8 @@ class MatrixJoiner {
     }
     void take_scales() {
         TensorView* found = inputs_first() ? &part(".scales") : find(".weight_scale");
-        if (!found && (found = find(".SCB"))) { // bitsandbytes: the largest magnitude of a row
+        if (!found) found = find(".SCB"); // bitsandbytes: the largest magnitude of a row
+        if (found && found->name.ends_with(".SCB")) {
             matrix_.scale_factor = 1.0f / 127;
             find(".weight_format");
         }

@@ -97,17 +97,21 @@ def dom_of(page):
     """What Chromium has made of it once its scripts have run."""
     with tempfile.TemporaryDirectory() as profile:
         done = subprocess.run([CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}",
-                               "--virtual-time-budget=20000", "--dump-dom", page.as_uri()], check=True, capture_output=True, text=True)
+                               "--virtual-time-budget=20000", "--dump-dom", page.as_uri()],
+                              check=True, capture_output=True, text=True, timeout=200)
     return done.stdout
 
 
-def in_chromium(page, settings):
-    script = REPLAYED + ("replayed(JSON.parse(byId('settings').textContent)).then((results) => "
-                         "document.body.append(element('pre', {id: 'results'}, JSON.stringify(results))));")
+def with_script(page, script):
     copy = page.with_name("copy.html")
-    copy.write_text(page.read_text().replace(
-        "</body>", f'<script type="text/plain" id="settings">{json.dumps(settings)}</script><script>{script}</script></body>'))
-    return json.loads(html.unescape(re.search(r'<pre[^>]* id="results"[^>]*>(.*?)</pre>', dom_of(copy), re.S)[1]))
+    copy.write_text(page.read_text().replace("</body>", f"<script>{script}</script></body>"))
+    return copy
+
+
+def in_chromium(page, settings):
+    dom = dom_of(with_script(page, REPLAYED + f"""replayed({json.dumps(settings)}).then((results) =>
+        document.body.append(element("pre", {{id: "results"}}, JSON.stringify(results))));"""))
+    return json.loads(html.unescape(re.search(r'<pre[^>]* id="results"[^>]*>(.*?)</pre>', dom, re.S)[1]))
 
 
 ENGINES = [(name, run) for name, found, run in (("node", NODE, in_node), ("chromium", CHROMIUM, in_chromium)) if found]
@@ -121,9 +125,9 @@ class Explore(unittest.TestCase):
         cls.directory = pathlib.Path(cls.work.name)
         cls.drafts = record(cls.directory, "drafts.edr", "--draft", DEMO / "draft", "--draft", DEMO / "smallest")
 
-    def compare(self, recording, settings, max_tokens=15, page=None):
+    def compare(self, recording, settings, max_tokens=15, page=None, engines=ENGINES[:1]):
         page = page or page_of(recording)
-        for name, run in ENGINES:
+        for name, run in engines:
             results = run(page, [setting_of(each, self.parameters, max_tokens) for each in settings])
             for simulated_setting, result in zip(settings, results, strict=True):
                 with self.subTest(engine=name, setting=simulated_setting["setting"]):
@@ -157,20 +161,32 @@ class Explore(unittest.TestCase):
         self.assertEqual(by_page, by_program)
 
     def test_counts_of_two_drafts_are_those_of_simulate(self):
-        self.compare(self.drafts, simulated(self.drafts, "--rules", RULES))
+        self.compare(self.drafts, simulated(self.drafts, "--rules", RULES), engines=ENGINES)
 
     def test_caps_and_dropped_tokens_count_as_in_simulate(self):
         page = page_of(self.drafts)
         for most, least, more in ((4, 1, "constant:4,heuristic:1:persistent,adaptive:2"), (15, 3, "confidence:0.5,constant:2"),
                                   (1, 1, "heuristic:1,adaptive:1")):
-            settings = simulated(self.drafts, "--rules", f"{ENTROPY_RULES},{more},oracle", "--max-draft-tokens", most, "--min-draft-tokens", least)
-            self.compare(self.drafts, settings, most, page)
-        self.compare(self.drafts, simulated(self.drafts, "--rules", ENTROPY_RULES, "--drop-stop-token", "--min-draft-tokens", 2), page=page)
+            caps = ["--max-draft-tokens", most, "--min-draft-tokens", least]
+            self.compare(self.drafts, simulated(self.drafts, "--rules", f"{ENTROPY_RULES},{more},oracle", *caps), most, page)
+        dropped = simulated(self.drafts, "--rules", ENTROPY_RULES, "--drop-stop-token", "--min-draft-tokens", 2)
+        self.compare(self.drafts, dropped, page=page)
 
     def test_sampled_texts_and_long_caps(self):
         recording = record(self.directory, "sampled.edr", "--draft", DEMO / "draft", "--temperature", 1, "--max-draft-tokens", 15,
                            "--stop", ".", prompts=12, new_tokens=64)
         self.compare(recording, simulated(recording, "--rules", RULES))
+
+    def test_drafted_ends_of_text_and_full_contexts(self):
+        from recording import read_recording
+
+        for name, more in (("ends.edr", []), ("ignored.edr", ["--ignore-eos"])):
+            recording = record(self.directory, name, "--draft", DEMO / "draft", "--temperature", 1, "--logit-bias", "0:14",
+                               "--max-context", 70, *more, prompts=12, new_tokens=60)
+            texts = read_recording(recording).texts
+            self.assertTrue(any(0 in text.of_draft(0, "token") for text in texts))
+            self.assertTrue(any(text.fields["prompt_tokens"] + text.fields["new_tokens"] == 70 for text in texts))
+            self.compare(recording, simulated(recording, "--rules", RULES))
 
     def test_heads(self):
         for head in ("eagle3", "medusa"):
@@ -184,18 +200,49 @@ class Explore(unittest.TestCase):
         settings = simulated(self.drafts, "--rules", "all,oracle", "--costs", costs, "--draft", 2)
         self.compare(self.drafts, [{**each, "draft": 0} for each in settings if each["rule"] != "expected-gain"], page=page)
 
+    def assert_shows(self, dom, rule, oracle):
+        rows = [[re.sub(r"<[^>]+>", "", cell) for cell in re.findall(r"<t[hd][^>]*>.*?</t[hd]>", row)]
+                for row in re.findall(r'<tr>(<th scope="row">.*?)</tr>', dom, re.S)]
+        shown = {row[0]: row[1:3] + row[4:6] + row[7:] for row in rows}
+        for label, each in (("this rule", rule), ("oracle", oracle)):
+            self.assertEqual(shown[label], [f"{each['speedup']:.3f}", f"{each['ms_per_token']:.4f}",
+                                            *(str(each[name]) for name in ("drafted", "accepted", "target_passes", "draft_passes"))])
+        self.assertEqual(len(re.findall(r'data-round="', dom)), len(re.findall(r'class="round"', dom)))  # of the text, and of its curve
+        self.assertIn('<p id="failure" class="warning" role="alert"></p>', dom)
+
     @unittest.skipUnless(CHROMIUM, "needs chromium")
     def test_the_page_shows_the_figures_of_simulate(self):
         dom = dom_of(page_of(self.drafts))
-        rule, oracle = [each for each in simulated(self.drafts, "--rules", "moving-average,oracle", "--draft", 1) if each["rule"] != "plain"]
-        shown = [re.sub(r"<[^>]+>", " ", row).split() for row in re.findall(r"<tr>(<th scope=\"row\">.*?)</tr>", dom, re.S)]
-        for label, each in (("this rule", rule), ("oracle", oracle)):
-            row = next(cells[len(label.split()):] for cells in shown if " ".join(cells).startswith(label))
-            self.assertEqual(row[:2] + row[3:5] + row[6:], [f"{each['speedup']:.3f}", f"{each['ms_per_token']:.4f}", str(each["drafted"]),
-                                                           str(each["accepted"]), str(each["target_passes"]), str(each["draft_passes"])])
-        self.assertIn("simulate ", html.unescape(re.search(r'<code id="command">(.*?)</code>', dom)[1]))
-        self.assertEqual(len(re.findall(r'data-round="', dom)), len(re.findall(r'class="round"', dom)))  # of the text, and of its curve
-        self.assertIn('<p id="failure" class="warning" role="alert"></p>', dom)
+        self.assert_shows(dom, *simulated(self.drafts, "--rules", "moving-average,oracle", "--draft", 1)[1:])
+
+    @unittest.skipUnless(CHROMIUM, "needs chromium")
+    def test_controls_change_what_is_shown(self):
+        dom = dom_of(with_script(page_of(self.drafts), """
+            const set = (control, value) => {
+                control.value = value;
+                control.dispatchEvent(new Event("input", {bubbles: true}));
+            };
+            const whenReady = () => {
+                if (byId("figures").rows.length === 0) return setTimeout(whenReady, 50);
+                const before = byId("parameter-0").value;
+                set(byId("draft"), 1);
+                set(byId("rule"), "static");
+                set(byId("parameter-0"), 3.5);
+                set(byId("max-tokens"), 6);
+                set(byId("text"), 4);
+                set(byId("place"), 7);
+                byId("tokens-shown").open = byId("sweep-shown").open = true;
+                const controls = ["parameter-0", "place"].map((id) => byId(id).value);
+                document.title = [before, ...controls, byId("rounds").querySelectorAll(".chosen").length].join();
+            };
+            whenReady();"""))
+        self.assertIn("<title>0.5,3.5,7,1</title>", dom)
+        settings = simulated(self.drafts, "--rules", "static:3.5,oracle", "--draft", 2, "--max-draft-tokens", 6)
+        self.assert_shows(dom, *settings[1:])
+        command = html.unescape(re.search(r'<code id="command">(.*?)</code>', dom)[1])
+        self.assertTrue(command.endswith("--rules static:3.5,oracle --max-draft-tokens 6 --draft 2"), command)
+        self.assertEqual(len(re.findall("<tr>", re.search(r'<table id="tokens".*?</table>', dom, re.S)[0])), 1 + 48)
+        self.assertGreater(len(re.findall("<tr>", re.search(r'<table id="speedups".*?</table>', dom, re.S)[0])), 30)
 
     def test_a_page_of_some_texts_says_so(self):
         self.assertIn("The first 2 of 6 texts", page_of(self.drafts, "--texts", 2).read_text())
