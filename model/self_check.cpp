@@ -121,8 +121,8 @@ double self_check_bound(WeightType tested) {
     case WeightType::int8: // the activations' type is what differs
     case WeightType::int4:
         return 5e-2;
-    case WeightType::float8:
-        return 2e-1;
+    case WeightType::float8: // small random models of 38 families: 0.05 to 0.2
+        return 3e-1;
     }
     return 0;
 }

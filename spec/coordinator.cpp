@@ -97,7 +97,8 @@ void Coordinator::compile_constraint(Request& request) {
     if (!parts_.tokenizer) throw std::invalid_argument("a constraint is on text, and there is no tokenizer");
     if (!grammars_) {
         const std::vector<TokenId> ends = draft_limits_of(*parts_.target_config, options_.vocab_size).eos_tokens;
-        grammars_.emplace(std::make_shared<model::grammar::Vocabulary>(*parts_.tokenizer, options_.vocab_size, ends));
+        grammars_.emplace(std::make_shared<model::grammar::Vocabulary>(
+            model::grammar::Vocabulary::of(*parts_.tokenizer, options_.vocab_size, ends)));
     }
     processing.grammar = grammars_->get(processing.constraint);
 }

@@ -4,7 +4,7 @@
     python3 tests/gpu_carry.py [--build build] --output FOLDER      # here
     FOLDER/run tests/gpu_first.py --output first.jsonl              # there, in a checkout of the same sources
 
-Holds the program, the tests of GPU code and of NCCL, mpirun, and their libraries, stripped: some 30 MB. Not in it: glibc, which has to be as new
+Holds the program, the tests of GPU code and of NCCL, mpirun, and their libraries, stripped: some 40 MB. Not in it: glibc, which has to be as new
 there as here, the driver, NCCL and cuBLASLt (of 200 and 500 MB): the machine's are found by LD_LIBRARY_PATH, in its toolkit or beside torch. Tests read files by the path of the
 sources here, which `run` makes a link to the checkout. Open MPI as Debian has it, for the ranks of one host; standard library only.
 """

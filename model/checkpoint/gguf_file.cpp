@@ -70,8 +70,8 @@ class HeaderReader {
         at_ = 4;
         const auto version = number<std::uint32_t>();
         if (version != 2 && version != 3) refuse(fmt::format("is of version {}; supported: 2, 3", version));
-        const std::uint64_t n_tensors = count(kLeastTensorBytes, "tensors");
-        const std::uint64_t n_values = count(kLeastValueBytes, "values");
+        const std::uint64_t n_tensors = count(kMinTensorBytes, "tensors");
+        const std::uint64_t n_values = count(kMinValueBytes, "values");
         out.metadata = Json::object();
         for (std::uint64_t i = 0; i < n_values; ++i) {
             std::string key = string();
@@ -84,7 +84,7 @@ class HeaderReader {
     }
 
   private:
-    static constexpr std::uint64_t kLeastTensorBytes = 8 + 4 + 4 + 8, kLeastValueBytes = 8 + 4 + 1;
+    static constexpr std::uint64_t kMinTensorBytes = 8 + 4 + 4 + 8, kMinValueBytes = 8 + 4 + 1;
     static constexpr std::uint64_t kMaxElements = 16'000'000; // of all arrays
     static constexpr std::uint32_t kMaxDims = 4;
 
@@ -178,11 +178,11 @@ class HeaderReader {
             if (!names.insert(tensor.name).second) refuse(what + " is there twice");
             const auto n_dims = number<std::uint32_t>();
             if (n_dims > kMaxDims) refuse(fmt::format("{} has {} dimensions", what, n_dims));
-            constexpr std::uint64_t kMost = std::uint64_t{1} << 40; // elements
+            constexpr std::uint64_t kMax = std::uint64_t{1} << 40; // elements
             std::uint64_t elements = 1;
             for (std::uint32_t dim = 0; dim < n_dims; ++dim) {
                 const auto size = number<std::uint64_t>();
-                if (size == 0 || size > kMost / elements) refuse(what + " has a dimension of 0, or is too large");
+                if (size == 0 || size > kMax / elements) refuse(what + " has a dimension of 0, or is too large");
                 elements *= size;
                 tensor.shape.insert(tensor.shape.begin(), static_cast<std::int64_t>(size));
             }

@@ -235,10 +235,10 @@ const float* table_of(CodeValues values) {
                                            0.5626170039176941f,
                                            0.7229568362236023f,
                                            1.0f};
-    constexpr float kMost = 12; // of FP4 before it is scaled to 1
+    constexpr float kMax = 12; // of FP4 before it is scaled to 1
     static constexpr float kBitsAndBytes[16] = {
-        0.0f,  0.0625f / kMost,  8 / kMost,  12 / kMost,  4 / kMost,  6 / kMost,  2 / kMost,  3 / kMost,
-        -0.0f, -0.0625f / kMost, -8 / kMost, -12 / kMost, -4 / kMost, -6 / kMost, -2 / kMost, -3 / kMost};
+        0.0f,  0.0625f / kMax,  8 / kMax,  12 / kMax,  4 / kMax,  6 / kMax,  2 / kMax,  3 / kMax,
+        -0.0f, -0.0625f / kMax, -8 / kMax, -12 / kMax, -4 / kMax, -6 / kMax, -2 / kMax, -3 / kMax};
     switch (values) {
     case CodeValues::none:
         return nullptr;
@@ -427,10 +427,10 @@ class MatrixJoiner {
 
     void take_sizes() {
         TensorView& codes = matrix_.codes;
-        constexpr std::int64_t kMost = std::int64_t{1} << 32;
+        constexpr std::int64_t kMax = std::int64_t{1} << 32;
         const std::size_t dims = matrix_.of.form == QuantizedForm::mxfp4 ? 4 : 2;
         if (codes.shape.size() != dims ||
-            std::ranges::any_of(codes.shape, [](std::int64_t dim) { return dim <= 0 || dim > kMost; }))
+            std::ranges::any_of(codes.shape, [](std::int64_t dim) { return dim <= 0 || dim > kMax; }))
             refuse(codes, fmt::format("must have {} dimensions of usual sizes", dims));
         const std::int64_t fields = 32 / matrix_.of.bits, rows = codes.shape[0], columns = codes.shape[1];
         switch (matrix_.of.form) {

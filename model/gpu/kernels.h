@@ -79,9 +79,8 @@ struct ExpertLinear : Linear { // rows: how many pairs there may be
     int n_experts = 0;
     const std::int32_t* begin = nullptr;     // [n_experts + 1]: pairs of expert e are [begin[e], begin[e + 1])
     const std::int32_t* from_rows = nullptr; // [pairs], or none: x is by pairs
-    int weight_bytes = 0;                    // of an element of w: set by expert_linear()
 };
-void expert_linear(void* stream, ExpertLinear call);
+void expert_linear(void* stream, const ExpertLinear& call);
 
 // The experts of rows, as model::choose_experts() has them, and the pairs of rows and experts, in the order of experts,
 // then of rows. Padding has no experts.

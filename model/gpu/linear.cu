@@ -231,12 +231,11 @@ __global__ void __launch_bounds__(kWarps* kWarp, kGroups < kMaxGroups ? 2 : 1) m
     multiply_block<T, W, kTiles, kGroups>(part, InPlace{}, [] { wait_for_inputs(); });
 }
 
-// Of an expert, the product of the rows that go through it.
-__device__ Linear of_expert(const ExpertLinear& call, int expert) {
+// Of an expert, whose weights are of type W, the product of the rows that go through it.
+template <typename W> __device__ Linear of_expert(const ExpertLinear& call, int expert) {
     Linear mine = call;
     const std::size_t first = static_cast<std::size_t>(expert) * static_cast<std::size_t>(call.n);
-    mine.w = static_cast<const unsigned char*>(call.w) +
-             first * static_cast<std::size_t>(call.stride) * static_cast<std::size_t>(call.weight_bytes);
+    mine.w = static_cast<const W*>(call.w) + first * static_cast<std::size_t>(call.stride);
     if (call.scales != nullptr) mine.scales += first;
     if (call.bias != nullptr) mine.bias += first;
     mine.rows = call.begin[expert + 1];
@@ -247,7 +246,7 @@ template <typename T, typename W, int kTiles, int kGroups>
 __global__ void __launch_bounds__(kWarps* kWarp, kGroups < kMaxGroups ? 2 : 1) multiply_experts(ExpertLinear call) {
     begin_kernel();
     const int expert = static_cast<int>(blockIdx.y);
-    const Linear mine = of_expert(call, expert);
+    const Linear mine = of_expert<W>(call, expert);
     for (int first = call.begin[expert]; first < mine.rows; first += kRowGroup * kGroups) {
         multiply_block<T, W, kTiles, kGroups>(Part{mine, first}, Listed{call.from_rows}, [] {});
         __syncthreads(); // what the warps have added up has been read
@@ -351,7 +350,7 @@ __global__ void multiply_float(Part part) {
 __global__ void multiply_float_experts(ExpertLinear call) {
     begin_kernel();
     const int expert = static_cast<int>(blockIdx.y);
-    const Linear mine = of_expert(call, expert);
+    const Linear mine = of_expert<float>(call, expert);
     for (int first = call.begin[expert]; first < mine.rows; first += kFloatRows)
         multiply_float_rows(Part{mine, first}, Listed{call.from_rows});
 }
@@ -386,9 +385,8 @@ void linear(void* stream, const Linear& call) {
     }
 }
 
-void expert_linear(void* stream, ExpertLinear call) {
+void expert_linear(void* stream, const ExpertLinear& call) {
     check_types(call);
-    call.weight_bytes = call.scales != nullptr ? 1 : static_cast<int>(bytes_of(call.type));
     switch (call.type) {
     case NumberType::float32:
         launch(stream,

@@ -143,7 +143,7 @@ Position AutomatonBuilder::build(const Expression& expression, Position from) {
 // All continuation bytes from `from` to `to`, n of them, for each first byte.
 void AutomatonBuilder::add_range(Position from, Position to, std::span<std::uint8_t> first,
                                  std::span<std::uint8_t> last) {
-    constexpr std::uint8_t kLeast = 0x80, kMost = 0xBF; // of continuation bytes
+    constexpr std::uint8_t kMin = 0x80, kMax = 0xBF; // of continuation bytes
     const auto path = [&](std::uint8_t begin, std::uint8_t end, std::vector<std::uint8_t> low,
                           std::vector<std::uint8_t> high) {
         const Position next = low.empty() ? to : add();
@@ -151,7 +151,7 @@ void AutomatonBuilder::add_range(Position from, Position to, std::span<std::uint
         if (!low.empty()) add_range(next, to, low, high);
     };
     const std::vector<std::uint8_t> low(first.begin() + 1, first.end()), high(last.begin() + 1, last.end());
-    const std::vector<std::uint8_t> lowest(low.size(), kLeast), highest(low.size(), kMost);
+    const std::vector<std::uint8_t> lowest(low.size(), kMin), highest(low.size(), kMax);
     std::uint8_t begin = first[0], end = last[0];
     if (begin == end) return path(begin, end, low, high);
     if (low != lowest) path(begin, begin, low, highest), ++begin;

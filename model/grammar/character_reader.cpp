@@ -44,7 +44,15 @@ char32_t CharacterReader::hexadecimal(int n_digits) {
     return value;
 }
 
-std::pair<int, int> CharacterReader::repeats() {
+std::optional<std::pair<int, int>> CharacterReader::take_repeats() {
+    if (take("*")) return {{0, Expression::kUnbounded}};
+    if (take("+")) return {{1, Expression::kUnbounded}};
+    if (take("?")) return {{0, 1}};
+    if (take("{")) return counted_repeats();
+    return std::nullopt;
+}
+
+std::pair<int, int> CharacterReader::counted_repeats() {
     const auto number = [&] {
         int value = 0;
         if (peek() < '0' || peek() > '9') refuse("a number of repeats must follow");

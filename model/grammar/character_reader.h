@@ -4,6 +4,7 @@
 
 #include "model/grammar/expression.h"
 
+#include <optional>
 #include <string_view>
 
 namespace entrodraft::model::grammar {
@@ -24,12 +25,14 @@ class CharacterReader {
 
     // Behind "\x", "\u" or "\U": so many hexadecimal digits.
     char32_t hexadecimal(int n_digits);
-    // Behind "{": "m}", "m,}" or "m,n}".
-    std::pair<int, int> repeats();
+    // "*", "+", "?", "{m}", "{m,}" or "{m,n}", as the least and the most repeats; none: something else comes next.
+    std::optional<std::pair<int, int>> take_repeats();
     // Behind "[", to "]". `escape` reads what follows a backslash.
     template <typename Escape> Characters bracket(Escape escape);
 
   private:
+    std::pair<int, int> counted_repeats(); // behind "{"
+
     std::string_view text_;
     std::size_t at_ = 0;
 };

@@ -125,17 +125,9 @@ class GbnfParser {
 
     Expression read_repeats(Expression part) {
         for (int n = 0; n <= kMaxNesting; ++n) {
-            if (reader_.take("*"))
-                part = repeat(std::move(part), 0, Expression::kUnbounded);
-            else if (reader_.take("+"))
-                part = repeat(std::move(part), 1, Expression::kUnbounded);
-            else if (reader_.take("?"))
-                part = optional(std::move(part));
-            else if (reader_.take("{")) {
-                const auto [least, most] = reader_.repeats();
-                part = repeat(std::move(part), least, most);
-            } else
-                return part;
+            const auto repeats = reader_.take_repeats();
+            if (!repeats) return part;
+            part = repeat(std::move(part), repeats->first, repeats->second);
         }
         reader_.refuse("too many repeats of repeats");
     }

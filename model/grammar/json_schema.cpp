@@ -147,14 +147,14 @@ Expression integers_within(const Bounds& bounds, std::int64_t most) {
 
 // Whole numbers, and those with a fraction between two whole ones that are within the bounds.
 Expression numbers_within(const Bounds& bounds) {
-    constexpr std::int64_t kMost = 999'999'999;
-    std::int64_t low = -kMost, high = kMost;
+    constexpr std::int64_t kMax = 999'999'999;
+    std::int64_t low = -kMax, high = kMax;
     if (bounds.low) low = std::max(low, static_cast<std::int64_t>(std::clamp(std::ceil(*bounds.low), -1e12, 1e12)));
     if (bounds.high)
         high = std::min(high, static_cast<std::int64_t>(std::clamp(std::floor(*bounds.high), -1e12, 1e12)));
     const Expression fraction =
         sequence({literal("."), digits(0, 5), one_of({{'1', '9'}})}); // neither end of its interval
-    return any_of({integers_within(bounds, kMost), sequence({whole_between(low, high - 1), fraction}),
+    return any_of({integers_within(bounds, kMax), sequence({whole_between(low, high - 1), fraction}),
                    sequence({literal("-"), whole_between(std::max<std::int64_t>(-high, 0), -low - 1), fraction})});
 }
 
@@ -370,9 +370,9 @@ Expression SchemaReader::value_of_type(const Json& schema, const std::string& ty
     if (type == "string") return string_of(schema, place);
     if (type == "boolean") return any_of({literal("true"), literal("false")});
     if (type == "null") return literal("null");
-    constexpr std::int64_t kMost = 999'999'999'999'999;
+    constexpr std::int64_t kMax = 999'999'999'999'999;
     const Bounds bounds = bounds_of(schema, place);
-    if (type == "integer") return bounds.is_on() ? integers_within(bounds, kMost) : any_integer();
+    if (type == "integer") return bounds.is_on() ? integers_within(bounds, kMax) : any_integer();
     return bounds.is_on() ? numbers_within(bounds) : any_number();
 }
 

@@ -97,17 +97,9 @@ class RegexParser {
     }
 
     Expression read_repeats(Expression part) {
-        if (reader_.take("*"))
-            part = repeat(std::move(part), 0, Expression::kUnbounded);
-        else if (reader_.take("+"))
-            part = repeat(std::move(part), 1, Expression::kUnbounded);
-        else if (reader_.take("?"))
-            part = optional(std::move(part));
-        else if (reader_.take("{")) {
-            const auto [least, most] = reader_.repeats();
-            part = repeat(std::move(part), least, most);
-        } else
-            return part;
+        const auto repeats = reader_.take_repeats();
+        if (!repeats) return part;
+        part = repeat(std::move(part), repeats->first, repeats->second);
         reader_.take("?"); // which text is preferred does not matter here
         for (const char* more : {"*", "+", "?", "{"})
             if (reader_.sees(more))

@@ -71,8 +71,11 @@ bool drops_space(const Tokenizer& tokenizer, std::span<const std::string> bytes)
 
 } // namespace
 
-Vocabulary::Vocabulary(const Tokenizer& tokenizer, int n_tokens, std::span<const TokenId> ends)
-    : Vocabulary(bytes_of(tokenizer, n_tokens), ends, drops_space(tokenizer, bytes_of(tokenizer, n_tokens))) {}
+Vocabulary Vocabulary::of(const Tokenizer& tokenizer, int n_tokens, std::span<const TokenId> ends) {
+    std::vector<std::string> bytes = bytes_of(tokenizer, n_tokens);
+    const bool drops_first_space = drops_space(tokenizer, bytes);
+    return {std::move(bytes), ends, drops_first_space};
+}
 
 Vocabulary::Vocabulary(std::vector<std::string> bytes, std::span<const TokenId> ends, bool drops_first_space)
     : bytes_(std::move(bytes)), drops_first_space_(drops_first_space) {

@@ -42,7 +42,7 @@ std::shared_ptr<const Automaton> compile(const Source& source);
 class Vocabulary {
   public:
     // The first `n_tokens` of the tokenizer's. Local.
-    Vocabulary(const Tokenizer& tokenizer, int n_tokens, std::span<const TokenId> ends);
+    static Vocabulary of(const Tokenizer& tokenizer, int n_tokens, std::span<const TokenId> ends);
     // Tokens without bytes are special; `ends` end a text. `drops_first_space`: a text's first token loses a space that
     // it begins with.
     Vocabulary(std::vector<std::string> bytes, std::span<const TokenId> ends, bool drops_first_space = false);

@@ -188,11 +188,12 @@ TEST(Cli, ADraftLargerThanItsTargetIsWarnedOf) {
     EXPECT_EQ(run(kPair + Strings{"--prompt", "p", "--max-new-tokens", "4"}).err.find(warning), std::string::npos);
 }
 
-TEST(Cli, ADraftThatKnowsFewerTokensThanItsTargetIsRefused) {
+TEST(Cli, ADraftThatKnowsFewerTokensThanItsTargetIsNotOfItsVocabulary) {
     const ModelCopy draft(kDraft);
     draft.set_in_config("vocab_size", 448);
-    expect_refusal(run({"generate", "--target", kTarget, "--draft", draft.path(), "--prompt", "p"}), 2,
-                   {draft.path(), kTarget, "vocab_size of 448", "512"});
+    expect_refusal(run({"generate", "--target", kTarget, "--draft", draft.path(), "--draft-vocabulary", "same",
+                        "--prompt", "p"}),
+                   2, {draft.path(), kTarget, "vocab_size of 448", "512"});
 }
 
 TEST(Cli, ARunThatCannotBeginLeavesNoFile) {

@@ -244,7 +244,7 @@ TEST(TokenGrammar, MasksAreThoseOfEachTokenAlone) {
     const auto tokenizer =
         entrodraft::model::Tokenizer::open(std::filesystem::path(ENTRODRAFT_SOURCE_DIR) / "model/demo/target");
     const std::vector<TokenId> ends = {0};
-    const auto vocabulary = std::make_shared<Vocabulary>(tokenizer, tokenizer.size(), ends);
+    const auto vocabulary = std::make_shared<Vocabulary>(Vocabulary::of(tokenizer, tokenizer.size(), ends));
     std::mt19937 random(7);
     for (const Source& source :
          {schema(R"({"properties": {"a": {"type": "string"}, "bc": {"items": {"type": "number"}}}})"),

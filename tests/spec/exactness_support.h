@@ -5,7 +5,9 @@
 #include "tests/spec/verify_support.h"
 
 #include <cmath>
+#include <functional>
 #include <map>
+#include <span>
 
 namespace entrodraft {
 
@@ -15,22 +17,26 @@ inline constexpr double kMaxZ = 4.75;          // one in a million by chance; al
 inline constexpr std::size_t kVocab = 3;       // of 512: the others have no probability
 inline const Tokens kPrompt = {1, 2, 0, 1, 2}; // look-ups find something from the start
 
-// Of all texts of `length` tokens after the prompt, by the target itself.
-inline std::map<Tokens, double> target_probabilities(TestModel& target, const spec::SamplingOptions& sampling,
-                                                     std::size_t length) {
+// Of all texts of `length` tokens after the prompt, by the target itself; with `constrain`, which bans tokens of a row
+// behind those before, of those that have any probability.
+inline std::map<Tokens, double> target_probabilities(
+    TestModel& target, const spec::SamplingOptions& sampling, std::size_t length,
+    const std::function<void(std::span<const spec::TokenId> before, std::span<float> row)>& constrain = {}) {
     std::map<Tokens, double> all;
     spec::for_each_sequence(kVocab, length, [&](const Tokens& text) {
         Tokens tokens = kPrompt;
         tokens.insert(tokens.end(), text.begin(), text.end());
         target.forget();
-        const std::vector<float> logits = target.read(tokens);
+        std::vector<float> logits = target.read(tokens);
         double product = 1;
         std::vector<float> p(kVocab);
-        for (std::size_t i = 0; i < length; ++i) {
-            spec::adjust(std::span(logits).subspan((kPrompt.size() - 1 + i) * 512, kVocab), sampling, p);
+        for (std::size_t i = 0; i < length && product > 0; ++i) {
+            const std::span<float> row = std::span(logits).subspan((kPrompt.size() - 1 + i) * 512, kVocab);
+            if (constrain) constrain(std::span(text).first(i), row);
+            spec::adjust(row, sampling, p);
             product *= static_cast<double>(p[static_cast<std::size_t>(text[i])]);
         }
-        all[text] = product;
+        if (product > 0 || !constrain) all[text] = product;
     });
     return all;
 }

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <fmt/format.h>
 #include <functional>
+#include <map>
 #include <memory>
 #include <random>
 #include <span>
@@ -135,6 +136,30 @@ inline void expect_same(const Drafts& got, const Drafts& want) {
             EXPECT_NEAR(a.entropies_nats[n], b.entropies_nats[n], 1e-3);
             EXPECT_NEAR(a.probabilities[n], b.probabilities[n], 1e-4);
         }
+    }
+}
+
+// Trees of a device that reads other rows than drafts want are the same. `drafts_by`: rounds with it; null: level by
+// level.
+inline void expect_same_whatever_is_read(const std::function<Drafts(spec::DeviceVerifier*)>& drafts_by) {
+    using spec::DeviceTreePlan;
+    const std::map<std::string, std::function<void(DeviceTreePlan&)>> changes = {
+        {"a level less", [](DeviceTreePlan& plan) { --plan.max_levels; }},
+        {"no level", [](DeviceTreePlan& plan) { plan.max_nodes = 0; }},
+        {"fewer of a level", [](DeviceTreePlan& plan) { plan.width = 2; }},
+        {"first choices", [](DeviceTreePlan& plan) { plan.width = 1; }},
+        {"more of a level", [](DeviceTreePlan& plan) { plan.width = 7, plan.max_nodes = 40; }},
+        {"little room", [](DeviceTreePlan& plan) { plan.max_nodes = 6; }}};
+    const Drafts levels = drafts_by(nullptr);
+    for (const auto& [name, change] : changes) {
+        SCOPED_TRACE(name);
+        ChangedPlans device(change);
+        const Drafts got = drafts_by(&device);
+        expect_same(got, levels);
+        if (name == "more of a level")
+            EXPECT_GT(got.cached.front(), levels.cached.front());
+        else
+            EXPECT_EQ(got.cached, levels.cached) << "where it has not read enough, that is put right";
     }
 }
 
