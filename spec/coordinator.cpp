@@ -208,12 +208,12 @@ void Coordinator::prefill(int slot) {
     if (draft_reads_prompt(slot)) parts_.drafter->prefill(slot, sequence(slot)->request().prompt);
 }
 
-// A rule that weighs costs says in the first round whether the draft's reading pays; on a rank of its own it costs
+// A rule that measures costs says in the first round whether the draft's reading pays; on a rank of its own it costs
 // nothing, for the target reads meanwhile.
 bool Coordinator::draft_reads_prompt(int slot) const {
     if (!parts_.drafter || sequence(slot)->request().plain) return false;
-    return !parts_.drafter->reads_late() || !options_.stop_rule.type().weighs_costs ||
-           parts_.layout->placement == dist::DraftPlacement::dedicated;
+    const bool measures = options_.stop_rule.type().weighs_costs && !options_.costs;
+    return !parts_.drafter->reads_late() || !measures || parts_.layout->placement == dist::DraftPlacement::dedicated;
 }
 
 void Coordinator::draft_ahead(const std::function<bool()>& enough) {

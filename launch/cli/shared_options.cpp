@@ -130,13 +130,13 @@ std::optional<SelfDraft> self_draft_of(const std::string& draft) {
     if (draft == kSelf) return SelfDraft{};
     if (!draft.starts_with(kLayers)) return std::nullopt;
     SelfDraft self;
-    read_value({"draft", draft.substr(kLayers.size())}, at_least(1), self.n_layers);
+    read_value(GivenValue{"draft", draft}.part(draft.substr(kLayers.size())), at_least(1), self.n_layers);
     return self;
 }
 
 void declare_draft_window(OptionSet& set, ModelOptions& models) {
     spec::DraftWindow& window = models.draft_window;
-    set.add("draft-window", "W", window.positions, at_least(1),
+    set.add("draft-window", "W", window.positions, {1, spec::DraftWindow::kMaxPositions},
             "the draft's cache keeps, and its passes read, no more of a text than its last W tokens, or up to W / 8 "
             "more, and its first ones; on CPUs, of one --draft [all of it]");
     set.add("draft-sinks", "S", window.sinks, {0, spec::DraftWindow::kMaxSinks},
@@ -166,7 +166,7 @@ void declare_draft_window(OptionSet& set, ModelOptions& models) {
 void refuse_self_draft(const ModelOptions& models, const char* command) {
     for (const std::string& draft : models.drafts)
         refuse_if(self_draft_of(draft).has_value(),
-                  fmt::format("--draft {}: {} is for a checkpoint of its own", draft, command));
+                  fmt::format("--draft {}: {} takes a checkpoint of its own; name its directory", draft, command));
 }
 
 void declare_measured_models(OptionSet& set, ModelOptions& models, const char* draft_help) {

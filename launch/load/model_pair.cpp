@@ -224,13 +224,14 @@ void require_window_fits(const OpenedPair& opened, const ModelOptions& options, 
         throw BadOption(fmt::format(
             "--draft self: the target is sharded across {} ranks; add --draft-placement sharded", layout.tp_size));
     if (!options.draft_window.is_on()) return;
-    const OpenedModel& draft = opened.drafts.empty() ? opened.target : opened.drafts.front();
     if (opened.vocabularies)
-        throw BadOption(fmt::format("--draft-window: {} has another vocabulary than {}; leave it out", draft.name,
-                                    opened.target.name));
-    if (draft.config.n_linear_layers() > 0)
+        throw BadOption(fmt::format("--draft-window: {} has another vocabulary than {}; leave it out",
+                                    opened.drafts.front().name, opened.target.name));
+    const model::ModelConfig& config = opened.self_draft ? *opened.self_draft : opened.drafts.front().config;
+    if (config.n_linear_layers() > 0)
         throw BadOption(
-            fmt::format("--draft-window: {} has linear attention, whose states no position can leave", draft.name));
+            fmt::format("--draft-window: --draft {} has linear attention, whose states no position can leave",
+                        options.drafts.front()));
 }
 
 // The models on the ranks' devices, and what sums their passes there.

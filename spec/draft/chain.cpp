@@ -354,6 +354,7 @@ double ChainDrafter::catch_up() {
         if (is_ready) return false;
         task->draft->end = DraftEnd::rule;
         task->rule->charge(-borne); // the pass that is not made
+        of(task->slot).share = 0;
         return true;
     });
     return seconds;

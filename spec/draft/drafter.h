@@ -150,7 +150,7 @@ int begin_draft(const DraftTask& task, std::size_t context);
 struct DraftWindow {
     int positions = 0; // 0: all of the text
     int sinks = 4;
-    static constexpr int kMaxSinks = 64;
+    static constexpr int kMaxPositions = 1 << 24, kMaxSinks = 64;
 
     bool is_on() const { return positions > 0; }
     int slack() const { return positions / 8; } // by which it grows before it drops any

@@ -12,7 +12,7 @@ namespace entrodraft::spec {
 
 ModelTexts::ModelTexts(model::Decoder& model, int n_slots, int vocab, DeviceVerifier* device, const DraftWindow& window)
     : model_(model), device_(device), vocab_(vocab), window_(window), cached_(static_cast<std::size_t>(n_slots)),
-      dropped_(cached_.size()), settled_(cached_.size()), prompt_sizes_(cached_.size()),
+      dropped_(cached_.size()), settled_(cached_.size()), prompt_ends_(cached_.size(), kNoContext),
       unread_sources_(cached_.size()), ahead_(cached_.size()), nodes_(cached_.size()) {}
 
 void ModelTexts::begin_sequence(int slot) {
@@ -24,7 +24,7 @@ void ModelTexts::begin_sequence(int slot) {
 }
 
 void ModelTexts::take_request(int slot, const Request& request) {
-    prompt_sizes_[static_cast<std::size_t>(slot)] = request.prompt.size();
+    prompt_ends_[static_cast<std::size_t>(slot)] = request.prompt.size() - 1;
     if (model_.max_source() > 0) unread_sources_[static_cast<std::size_t>(slot)] = request.source;
 }
 
@@ -36,22 +36,23 @@ void ModelTexts::encode(int slot) {
 
 void ModelTexts::prefill(int slot, std::span<const TokenId> prompt) {
     encode(slot);
-    if (prompt.empty() || (window_.is_on() && prompt.size() < prompt_sizes_[static_cast<std::size_t>(slot)])) return;
+    if (prompt.empty() || (window_.is_on() && prompt.size() <= prompt_ends_[static_cast<std::size_t>(slot)])) return;
     forget({slot, prompt, 1});
     slide(slot, prompt);
+    // What was emitted is no prompt, nor what follows a gap: such rows are read as those of rounds are.
     const std::size_t end = std::min(prompt.size() - 1, context());
+    const std::size_t of_prompt = window_.is_on() ? 0 : std::min(end, prompt_ends_[static_cast<std::size_t>(slot)]);
     const auto chunk = static_cast<std::size_t>(model_.max_prompt_rows());
     const auto max_rows = static_cast<std::size_t>(model_.max_rows());
-    for (std::size_t from = cached(slot).size(); from < end; from = cached(slot).size()) {
-        const bool is_chunk =
-            from % chunk == 0 && !window_.is_on(); // where a text goes on elsewhere, up to the next one
-        const std::size_t to = std::min(end, (from / chunk + 1) * chunk);
-        read(slot, prompt.first(is_chunk ? to : std::min(to, from + max_rows)), is_chunk);
-    }
+    for (std::size_t from = cached(slot).size(); from < end; from = cached(slot).size())
+        if (from < of_prompt)
+            read(slot, prompt.first(std::min(of_prompt, (from / chunk + 1) * chunk)), true);
+        else
+            read(slot, prompt.first(std::min(end, from + max_rows)), false);
 }
 
 bool ModelTexts::catch_up(int slot, std::span<const TokenId> tokens) {
-    constexpr std::size_t kAtOnce = 2048;
+    constexpr std::size_t kAtOnce = 4096;
     const std::size_t left = unread(slot, tokens);
     const bool is_all = window_.is_on() || left <= kAtOnce;
     prefill(slot, is_all ? tokens : tokens.first(tokens.size() - left + kAtOnce));

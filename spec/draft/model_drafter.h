@@ -69,7 +69,7 @@ class ModelTexts final : public TreeSource {
     std::vector<std::vector<TokenId>> cached_;             // [slot]: tokens that the cache has read, dropped ones too
     std::vector<std::size_t> dropped_;                     // [slot]: how many of them, behind the sinks, it has not
     std::vector<std::size_t> settled_;                     // [slot]: tokens that no round takes back
-    std::vector<std::size_t> prompt_sizes_;                // [slot]
+    std::vector<std::size_t> prompt_ends_;                 // [slot]: tokens that are read as a prompt; not the last one
     std::vector<std::span<const TokenId>> unread_sources_; // [slot]
     std::vector<ChainAhead> ahead_;                        // [slot]
     std::vector<std::vector<TreeNode>> nodes_;             // [slot]: behind these, of a tree

@@ -71,8 +71,9 @@ bool ExpectedGain::fires(const Drafting& drafting) {
 
 bool ExpectedGain::wants_another(const Drafting& drafting, const PassCost& cost) {
     const bool begins = drafting.drafted() == 0;
+    const bool reads = drafting.passes == 0 && cost.next > 0; // not for tokens that need no pass
     const bool pays =
-        another_pays(drafting, cost, gain_->mean_acceptance()) && (!begins || catching_up_pays(drafting, cost));
+        another_pays(drafting, cost, gain_->mean_acceptance()) && (!reads || catching_up_pays(drafting, cost));
     const bool probes = !pays && begins && wants_probe(drafting, cost);
     if (!pays && !probes) return false;
     if (begins && !gain_->may_begin(drafting.batch_load)) return false;
@@ -189,12 +190,17 @@ void ExpectedGain::update_residual(const Drafting& drafting, std::size_t accepte
             residual_ += kStep * ((i < accepted ? 1 : 0) - acceptances_[i]);
 }
 
+// Whether the draft has so much to read that it drafts in a later round.
+bool reads_on(const RoundFeedback& round) {
+    return round.drafted == 0 && round.caught_up > 0;
+}
+
 void ExpectedGain::end_round(const Drafting& drafting, const RoundFeedback& round) {
     const auto drafted = std::min(drafting.tokens.size(), static_cast<std::size_t>(round.drafted));
     gain_->learn({std::span(drafting.tokens).first(drafted), residual_, round.accepted, drafting.passes,
                   round.draft_seconds, round.target_seconds, round.batch_load, round.rows, round.emitted,
                   drafting.further_rows, round.caught_up, round.catch_up_seconds});
-    if (probes_ ? !is_near_ : round.drafted > 0) gain_->drafted(probes_);
+    if (!reads_on(round) && (probes_ ? !is_near_ : round.drafted > 0)) gain_->drafted(probes_);
     settle(drafting, round);
 }
 
@@ -203,7 +209,7 @@ void ExpectedGain::settle(const Drafting& drafting, const RoundFeedback& round) 
     update_residual(drafting, static_cast<std::size_t>(round.accepted), drafted);
     if (round.drafted > 0)
         plain_rounds_ = 0;
-    else if (drafting.asked)
+    else if (drafting.asked && !reads_on(round))
         plain_rounds_ = std::max(plain_rounds_, 0) + 1;
 }
 

@@ -498,6 +498,30 @@ TEST(ExpectedGain, ReadsAPromptWhereTheRestOfTheTextPaysForIt) {
     EXPECT_EQ(gain.round(true, 3000, 200), 0) << "texts end long before they must";
 }
 
+TEST(ExpectedGain, ReadsNothingForTokensThatNeedNoPass) {
+    MeasuredGain gain;
+    for (int i = 0; i < 200; ++i)
+        gain.round(true, i == 0 ? 100 : 0);
+    gain.rule.begin_round();
+    gain.rule.set_text(3000, 25);
+    EXPECT_TRUE(gain.rule.wants_another({0, 0}));
+    EXPECT_EQ(gain.rule.decide({0, 1}), StopDecision::go_on);
+    EXPECT_FALSE(gain.rule.wants_another()) << "behind it a pass comes, and the prompt before it";
+}
+
+TEST(ExpectedGain, GoesOnReadingAPromptThatTakesRounds) {
+    MeasuredGain gain;
+    for (int i = 0; i < 5000; ++i)
+        gain.round(false); // which leaves 50 seconds for trials
+    gain.rule.begin_sequence();
+    for (const int unread : {500, 400, 300}) {
+        gain.rule.begin_round();
+        gain.rule.set_text(unread, 1000);
+        EXPECT_TRUE(gain.rule.wants_another()) << unread;
+        gain.rule.end_round({.target_seconds = 1, .caught_up = 100, .catch_up_seconds = 1});
+    }
+}
+
 TEST(ExpectedGain, SpendsAHundredthOfTheRunOnDraftsThatBringNothing) {
     for (const int prompt : {10, 1000}) {
         MeasuredGain gain;
