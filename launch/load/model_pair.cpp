@@ -230,7 +230,7 @@ void require_window_fits(const OpenedPair& opened, const ModelOptions& options, 
     const model::ModelConfig& config = opened.self_draft ? *opened.self_draft : opened.drafts.front().config;
     if (config.n_linear_layers() > 0)
         throw BadOption(
-            fmt::format("--draft-window: --draft {} has linear attention, whose states no position can leave",
+            fmt::format("--draft-window: --draft {} has linear attention, whose states cannot drop a position",
                         options.drafts.front()));
 }
 

@@ -341,7 +341,7 @@ void ChainDrafter::propose_together(std::span<const DraftTask> tasks) {
 // Those that draft read what they have not read of their texts, if that is more than the first pass may bear; where it
 // is so much that it takes rounds, they draft later. Seconds of all.
 double ChainDrafter::catch_up() {
-    constexpr std::size_t kFew = 8;
+    constexpr std::size_t kFew = 16; // rows, for which a pass reads its weights once
     double seconds = 0;
     const double borne = 1 / static_cast<double>(std::max<std::size_t>(going_.size(), 1));
     std::erase_if(going_, [&](const DraftTask* task) {
