@@ -97,7 +97,7 @@ _entrodraft() {
             '--length-penalty=[a finished text'\''s score is its log-probability / length^P \[1\]]:P: ' \
             '--early-stopping=[false, true, never: with K finished texts, end where no beam beats them at its present length; end at once; or where none can at any length \[false\]]:WHEN:(false true never)' \
             '--num-return-sequences=[texts of a line, the best first, in "sequences" \[1\]]:N: ' \
-            '*--stop-rule=[when drafting stops: static, moving-average, cumulative, constant, heuristic, adaptive, confidence, svip, adaedl, expected-gain; with values as in static:2.25; repeated, as its options below: of each level of a cascade \[expected-gain\]]:RULE:(static moving-average cumulative constant heuristic adaptive confidence svip adaedl expected-gain)' \
+            '*--stop-rule=[when drafting stops: static, moving-average, cumulative, constant, heuristic, adaptive, confidence, svip, adaedl, disco, expected-gain; with values as in static:2.25; repeated, as its options below: of each level of a cascade \[expected-gain\]]:RULE:(static moving-average cumulative constant heuristic adaptive confidence svip adaedl disco expected-gain)' \
             '*--entropy-threshold=[of static \[2.25\] and cumulative \[10\]]:TAU: ' \
             '*--entropy-factor=[of moving-average \[0.5\]]:LAMBDA: ' \
             '*--entropy-window=[tokens that moving-average and cumulative look back \[7\]]:N: ' \
@@ -106,6 +106,11 @@ _entrodraft() {
             '*--confidence-threshold=[of confidence: least probability of a drafted token \[0.4\]]:C: ' \
             '*--svip-threshold=[of svip \[0.3\]]:H: ' \
             '*--adaedl-gamma=[of adaedl \[0.2\]]:GAMMA: ' \
+            '*--disco-threshold=[of disco: least chance of a drafted token \[0.3\]]:H: ' \
+            '*--disco-bias=[of disco: of the chance of a token that the draft is sure of \[1.4\]]:B: ' \
+            '*--disco-entropy=[of disco: what the root of the entropy takes from it \[0.1\]]:E: ' \
+            '*--disco-probability=[of disco: what the logarithm of the probability does \[0.4\]]:P: ' \
+            '*--disco-position=[of disco: what each token before it does \[0.5\]]:N: ' \
             '--entropy-unit=[nats, bits: of --entropy-threshold \[nats\]]:UNIT:(nats bits)' \
             '--entropy-of=[raw, adjusted (by penalties, temperature and filters): the distribution that rules look at \[raw\]]:WHICH:(raw adjusted)' \
             '*--max-draft-tokens=[most drafted tokens a round, 1 to 127 \[15; with --heuristic-persistent 127\]; also --draft-max]:N: ' \
@@ -173,7 +178,7 @@ _entrodraft() {
             '--help[show this and exit; -h likewise]' \
             '--config=[read '\''option = value'\'' lines; the command line goes first]:FILE:_files' \
             '*--recording=[made by record; several: their texts together, of the same models; the name may be left out]:FILE:_files' \
-            '--rules=[static:TAU, moving-average:LAMBDA:N, cumulative:TAU:N, constant:K, heuristic:K, heuristic:K:persistent, adaptive:K, confidence:C, svip:H, adaedl:GAMMA, expected-gain, all of these, none, oracle, grid (many settings of each); a number may be a range FROM..TO..STEP \[all,oracle\]]:RULE,RULE:_values -s , value all none oracle grid static moving-average cumulative constant heuristic adaptive confidence svip adaedl expected-gain' \
+            '--rules=[static:TAU, moving-average:LAMBDA:N, cumulative:TAU:N, constant:K, heuristic:K, heuristic:K:persistent, adaptive:K, confidence:C, svip:H, adaedl:GAMMA, disco:H:B:E:P:N, expected-gain, all of these, none, oracle, grid (many settings of each); a number may be a range FROM..TO..STEP \[all,oracle\]]:RULE,RULE:_values -s , value all none oracle grid static moving-average cumulative constant heuristic adaptive confidence svip adaedl disco expected-gain' \
             '*--tree=[a tree of the recording, beside the rules, which are of chains: expected-gain\[:DEPTH:TOP_K\], eagle2\[:DEPTH:TOP_K\], medusa-63, eagle-25, N,N,... (children by level) or a JSON file of paths; given once for each]:SHAPE: ' \
             '--best[show only the fastest setting of each rule]' \
             '--draft=[only the D-th draft of the recording, from 1 \[each\]]:D: ' \
@@ -331,7 +336,7 @@ _entrodraft() {
             '--temperatures=[each measured by itself \[0,1\]]:T,T: ' \
             '--seed=[of sampled text: the same seed, the same text; with --acceptance rejection or block only where the draft is the same, see --costs \[0\]]:N: ' \
             '--drafters=[model, draft2 (the second --draft alone), head, ngram, suffix, bigram, unigram, random, or several in turn as in ngram+model \[model\]]:LIST:_values -s , value model head ngram suffix bigram unigram random' \
-            '--rules=[static:TAU, moving-average:LAMBDA:N, cumulative:TAU:N, constant:K, heuristic:K, heuristic:K:persistent, adaptive:K, confidence:C, svip:H, adaedl:GAMMA, expected-gain, all of these, none; of a cascade RULE/RULE; plain decoding always runs \[all\]]:RULE,RULE:_values -s , value all none static moving-average cumulative constant heuristic adaptive confidence svip adaedl expected-gain' \
+            '--rules=[static:TAU, moving-average:LAMBDA:N, cumulative:TAU:N, constant:K, heuristic:K, heuristic:K:persistent, adaptive:K, confidence:C, svip:H, adaedl:GAMMA, disco:H:B:E:P:N, expected-gain, all of these, none; of a cascade RULE/RULE; plain decoding always runs \[all\]]:RULE,RULE:_values -s , value all none static moving-average cumulative constant heuristic adaptive confidence svip adaedl disco expected-gain' \
             '*--tree=[a tree of one --draft, beside the rules, which are of chains; one that grows has at most 63 tokens: expected-gain\[:DEPTH:TOP_K\], eagle2\[:DEPTH:TOP_K\], medusa-63, eagle-25, N,N,... (children by level) or a JSON file of paths; given once for each]:SHAPE: ' \
             '--acceptances=[rejection, block, gumbel, typical; greedy text knows no difference \[gumbel\]]:LIST:_values -s , value rejection block gumbel typical' \
             '--entropy-of=[raw, adjusted: the distribution that rules look at \[raw\]]:WHICH:(raw adjusted)' \

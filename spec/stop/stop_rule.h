@@ -67,12 +67,20 @@ enum class LooksAt {
 
 using MakeStopCondition = std::unique_ptr<StopCondition> (*)(const StopRuleOptions& options, GainModel* gain);
 
+// What a draft proposed, and how much of it was accepted: an example to learn from.
+struct DraftedChain {
+    std::vector<DraftedToken> tokens;
+    int accepted = 0;
+};
+using FitStopRule = void (*)(std::span<const DraftedChain> chains, StopRuleOptions& options);
+
 struct StopRuleType {
     std::string name;
     int position = 1000; // in lists; rules of one position by name
     LooksAt looks_at = LooksAt::distribution;
     std::vector<StopRuleParameter> parameters = {}; // in the order of RULE:NUMBER:NUMBER
     MakeStopCondition make = nullptr;
+    FitStopRule fit = nullptr;    // sets parameters by examples before tuning tries values around them
     bool weighs_costs = false;    // it learns what passes cost, or is told by --costs, and drafts only where that pays
     const char* other_names = ""; // that papers and programs have for it, for messages; separated by blanks
 
@@ -95,7 +103,7 @@ enum class EntropyOf { raw, adjusted };
 
 // A rule with values of its parameters. Trivially copyable: ranks of one build send it to each other.
 struct StopRuleOptions {
-    static constexpr std::size_t kMaxParameters = 4; // of a rule
+    static constexpr std::size_t kMaxParameters = 5; // of a rule
     static constexpr int kDefaultMaxTokens = 15;
 
     // Parameters that are not named have their default. Throws std::invalid_argument for a rule or parameter that is

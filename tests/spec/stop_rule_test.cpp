@@ -153,6 +153,61 @@ TEST(StopRule, ConstantCountsTokensAndNothingElse) {
     EXPECT_EQ(stop_of(options, {0}), 1);
 }
 
+// Chains whose tokens are accepted with the chance that `rule` gives them, one after another.
+std::vector<spec::DraftedChain> chains_by(const StopRuleOptions& rule, int n) {
+    std::mt19937 random(5);
+    std::uniform_real_distribution<float> uniform(0, 1);
+    std::vector<spec::DraftedChain> chains(static_cast<std::size_t>(n));
+    for (spec::DraftedChain& chain : chains) {
+        const float entropy = 3 * uniform(random), probability = 0.05F + 0.95F * uniform(random);
+        chain.tokens = {{entropy, probability, 0}};
+        const double sum = rule.get("disco-bias") -
+                           rule.get("disco-entropy") * std::sqrt(static_cast<double>(entropy)) +
+                           rule.get("disco-probability") * std::log(static_cast<double>(probability));
+        chain.accepted = static_cast<double>(uniform(random)) < 1 / (1 + std::exp(-sum)) ? 1 : 0;
+    }
+    return chains;
+}
+
+TEST(StopRule, DiscoStopsWhereAcceptanceIsUnlikely) {
+    StopRuleOptions options("disco", {{"disco-bias", 2},
+                                      {"disco-entropy", 1},
+                                      {"disco-probability", 0},
+                                      {"disco-position", 0.5},
+                                      {"disco-threshold", 0.5}});
+    // 2 - sqrt(x) - 0.5 (t - 1) < 0
+    EXPECT_EQ(stop_of(options, {4.01}), 1);
+    EXPECT_EQ(stop_of(options, {3.99, 2.26}), 2);
+    EXPECT_EQ(stop_of(options, {3.99, 2.24, 0, 0.26}), 4);
+    EXPECT_EQ(stop_of(options, {3.99, 2.24, 0, 0.24}), 0);
+    options.set("disco-threshold", 0);
+    EXPECT_EQ(stop_of(options, {100, 100}), 0);
+}
+
+TEST(StopRule, DiscoFindsTheWeightsThatItsExamplesWereMadeBy) {
+    const StopRuleOptions made_by("disco", {{"disco-bias", 2.5}, {"disco-entropy", 1.2}, {"disco-probability", 0.8}});
+    StopRuleOptions fitted("disco");
+    fitted.type().fit(chains_by(made_by, 40000), fitted);
+    for (const auto& [option, value] :
+         {std::pair{"disco-bias", 2.5}, {"disco-entropy", 1.2}, {"disco-probability", 0.8}})
+        EXPECT_NEAR(fitted.get(option), value, 0.12) << option;
+    // What would be below 0 is 0, and the others are fitted without it: accepted where probable tokens are refused.
+    std::vector<spec::DraftedChain> turned = chains_by(made_by, 4000);
+    for (spec::DraftedChain& chain : turned)
+        chain.accepted = chain.tokens[0].probability < 0.5F ? 1 : 0;
+    fitted.type().fit(turned, fitted);
+    EXPECT_EQ(fitted.get("disco-probability"), 0);
+    EXPECT_NEAR(fitted.get("disco-bias"), 0, 0.3) << "as many are accepted as refused";
+    // Alike, or none at all: weights are finite all the same.
+    for (spec::DraftedChain& chain : turned)
+        chain.accepted = 1;
+    fitted.type().fit(turned, fitted);
+    EXPECT_EQ(why_invalid(fitted), "");
+    fitted.type().fit({}, fitted);
+    EXPECT_EQ(why_invalid(fitted), "");
+    EXPECT_EQ(fitted.get("disco-bias"), 0);
+}
+
 TEST(StopRule, EveryRuleStopsAtTheCap) {
     for (const std::string& kind : stop_rule_names()) {
         auto options = options_of(kind);
