@@ -157,14 +157,15 @@ __device__ inline float block_sum(float x) {
 #ifdef ENTRODRAFT_CUDA_STAND_IN
 template <typename T> void multiply_16x8x16(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
     struct Fragments {
-        float a[8];
-        float b[4];
+        float a[8], b[4];
     } mine; // converted once by their holder, not by each lane that reads them
-    T held[12];
-    std::memcpy(held, a, sizeof a);
-    std::memcpy(held + 8, b, sizeof b);
-    for (int i = 0; i < 12; ++i)
-        (i < 8 ? mine.a[i] : mine.b[i - 8]) = to_float(held[i]);
+    T of_a[8], of_b[4];
+    std::memcpy(of_a, a, sizeof of_a);
+    std::memcpy(of_b, b, sizeof of_b);
+    for (int i = 0; i < 8; ++i)
+        mine.a[i] = to_float(of_a[i]);
+    for (int i = 0; i < 4; ++i)
+        mine.b[i] = to_float(of_b[i]);
     const int g = lane_of_thread() / 4, t = lane_of_thread() % 4;
     const cuda_stand_in::Shown shown = cuda_stand_in::show_warp(&mine, sizeof mine);
     for (int half = 0; half < 2; ++half)
