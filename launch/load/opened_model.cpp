@@ -101,6 +101,14 @@ std::string name_doubt(const OpenedHead& head, const std::string& target, const 
                        head.name, full, target);
 }
 
+std::string vocabulary_doubt(const OpenedHead& head, const OpenedModel& target) {
+    const int known = head.head.trained_vocab_size;
+    if (known == 0 || known == target.config.vocab_size) return "";
+    return fmt::format("{} was trained for a target of {} tokens, by its config, and {} has {}: where an id is another "
+                       "token, drafts are rejected and cost time",
+                       head.name, known, target.name, target.config.vocab_size);
+}
+
 // Why the draft's encoder could not read what the target's reads; empty: it can, or there is none.
 std::string why_no_source(const OpenedModel& target, const OpenedModel& draft) {
     if (!draft.config.has_encoder()) return "";
@@ -172,8 +180,9 @@ OpenedPair open_pair(const std::string& target, const std::vector<std::string>& 
     pair.target = open_model("--target", target, random_weights);
     if (!head.empty()) {
         pair.head = open_head(head, pair.target.config, *pair.target.checkpoint);
-        if (std::string line = name_doubt(*pair.head, pair.target.name, pair.target.path); !line.empty())
-            pair.doubts.push_back(line);
+        for (std::string line :
+             {name_doubt(*pair.head, pair.target.name, pair.target.path), vocabulary_doubt(*pair.head, pair.target)})
+            if (!line.empty()) pair.doubts.push_back(std::move(line));
     }
     const Vocabulary of_target = vocabulary_of(pair.target);
     for (const std::string& name : drafts) {
