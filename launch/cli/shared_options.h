@@ -28,6 +28,7 @@ constexpr const char* kJsonHelp = "results as JSON on stdout, not as tables";
 void declare_models(OptionSet& set, ModelOptions& models, const char* draft_help);
 void declare_head(OptionSet& set, ModelOptions& models);
 void declare_head(OptionSet& set, std::string& head, const char* help); // beside --draft
+void declare_expert_placement(OptionSet& set, model::ExpertPlacement& placement);
 void refuse_sharded_head(dist::DraftPlacement placement, bool has_head);
 // Of --drafter, where it is not given: "model", "head" or none.
 std::string default_drafter(const ModelOptions& models);
