@@ -18,8 +18,7 @@ HeadFiles open_head(const std::filesystem::path& directory) {
     const std::filesystem::path config = directory / "config.json";
     nlohmann::json json = decoder_fields(read_object(config), config.string());
     for (const char* name : kWeightFiles)
-        if (file_exists(directory / name))
-            return {directory, std::move(json), Checkpoint::open_file(directory / name)};
+        if (file_exists(directory / name)) return {directory, std::move(json), Checkpoint::open_file(directory / name)};
     return {directory, std::move(json), Checkpoint::open(directory)};
 }
 
