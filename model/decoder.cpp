@@ -18,6 +18,7 @@ std::string what_needs_cpu(const ModelConfig& config) {
     if (config.has_sinks) return "attention sinks";
     if (config.gated_attention) return "a gate on what is attended";
     if (config.quantization) return "quantised weights";
+    if (config.experts.placement == ExpertPlacement::spread) return "experts spread over its ranks";
     return "";
 }
 

@@ -56,6 +56,7 @@ struct ModelOptions {
     DraftVocabulary draft_vocabulary = DraftVocabulary::same;
     std::optional<model::WeightType> dtype; // empty: the file's
     std::optional<model::WeightType> draft_dtype;
+    model::ExpertPlacement expert_placement = model::ExpertPlacement::slice;
     std::optional<std::uint64_t> random_weights; // seed of weights that are made up; empty: the files'
     DeviceChoice device = DeviceChoice::automatic;
     Backend backend = Backend::native;
@@ -297,6 +298,7 @@ struct InspectOptions {
     std::optional<model::WeightType> draft_dtype;
     bool on_gpu = false;
     int ranks = 1;
+    model::ExpertPlacement expert_placement = model::ExpertPlacement::slice;
     int threads = 1; // of each rank
     int batch = 1;
     int length = 0;                            // positions; 0: the model's context

@@ -73,6 +73,11 @@ void refuse_weight_types_of_others(std::optional<WeightType> target, std::option
     refuse_if(any(WeightType::int4) && on_gpu, "int4 weights are for CPUs; --device cuda has int8 and float8");
 }
 
+void declare_expert_placement(OptionSet& set, model::ExpertPlacement& placement) {
+    set.add("expert-placement", "HOW", placement, {"slice", "spread"},
+            "how ranks hold the target's experts: {}; spread is each whole on one rank, on CPUs alone");
+}
+
 void declare_models(OptionSet& set, ModelOptions& models, const char* draft_help) {
     set.group("Models");
     set.add("target", "DIR", models.target,
@@ -122,6 +127,7 @@ void declare_models(OptionSet& set, ModelOptions& models, const char* draft_help
         if (any(WeightType::int4) && may_be_gpu) models.needs_cpu = "--dtype int4";
         refuse_weight_types_of_others(models.dtype, models.draft_dtype, models.device == DeviceChoice::cuda);
     });
+    declare_expert_placement(set, models.expert_placement);
     set.add("threads", "N", models.threads, kThreads, kThreadsHelp);
 }
 

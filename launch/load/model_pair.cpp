@@ -326,6 +326,7 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
         if (opened.vocabularies && !options.needs_same_vocabulary.empty())
             throw BadOption(fmt::format("{} needs a draft of the target's vocabulary, and that of {} is another",
                                         options.needs_same_vocabulary, opened.drafts.back().name));
+        place_experts(options.expert_placement, opened.target.name, opened.target.config);
         // To a beam search banned tokens have a probability, so they are not banned in the head's bias.
         if (placement.num_beams > 0)
             for (const std::int64_t token : std::exchange(opened.target.config.banned_token_ids, {}))

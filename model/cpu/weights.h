@@ -52,7 +52,7 @@ struct LayerWeights {
     // Of a layer with experts, whose gate, up and down are those of the shared one.
     ColumnLinear router; // of whole experts, float32, then the shared one's scale; the same on all ranks
     std::vector<float> router_correction;
-    std::vector<ExpertWeights> experts;
+    std::vector<ExpertWeights> experts; // of RankShard::experts
     // Of latent attention.
     NormWeights query_down_norm, key_value_down_norm;
     ColumnLinear query_up;

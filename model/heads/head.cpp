@@ -15,10 +15,11 @@ namespace {
 constexpr const char* kWeightFiles[] = {"medusa_lm_head.safetensors", "medusa_lm_head.pt", "hydra_lm_head.pt"};
 
 HeadFiles open_head(const std::filesystem::path& directory) {
+    const std::filesystem::path config = directory / "config.json";
+    nlohmann::json json = decoder_fields(read_object(config), config.string());
     for (const char* name : kWeightFiles)
-        if (file_exists(directory / name))
-            return {directory, read_object(directory / "config.json"), Checkpoint::open_file(directory / name)};
-    return {directory, read_object(directory / "config.json"), Checkpoint::open(directory)};
+        if (file_exists(directory / name)) return {directory, std::move(json), Checkpoint::open_file(directory / name)};
+    return {directory, std::move(json), Checkpoint::open(directory)};
 }
 
 // Authors' layouts and speculators' have it at different places.
