@@ -21,6 +21,7 @@ int run_build_table(dist::Session& session, const Arguments& arguments);
 int run_record(dist::Session& session, const Arguments& arguments);
 int run_simulate(dist::Session& session, const Arguments& arguments);
 int run_tune(dist::Session& session, const Arguments& arguments);
+int run_distill(dist::Session& session, const Arguments& arguments);
 int run_doctor(dist::Session& session, const Arguments& arguments);
 int run_inspect(dist::Session& session, const Arguments& arguments);
 int run_bench_latency(dist::Session& session, const Arguments& arguments);

@@ -19,8 +19,8 @@ template <typename... Values> void require(bool holds, fmt::format_string<Values
 
 void PassLayout::set(const Pass& next, const ModelConfig& config, const KvCache& cache, int max_prompt_rows) {
     pass = next;
-    const int max_rows = pass.is_prompt ? max_prompt_rows : kMaxRows;
-    require(!pass.rows.empty() && rows() <= max_rows, "a pass takes 1 to {} rows, not {}", max_rows, rows());
+    const int most = pass.is_prompt ? max_prompt_rows : max_rows;
+    require(!pass.rows.empty() && rows() <= most, "a pass takes 1 to {} rows, not {}", most, rows());
     segments.clear();
     segment_of.clear();
     tokens.clear();

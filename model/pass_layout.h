@@ -42,6 +42,7 @@ struct PassLayout {
     std::size_t ancestor_words = kAncestorWords;
     std::vector<std::uint64_t> ancestors; // [rows][ancestor_words], of Mask::by_parent; bit i: position tree_begin + i
     int last_position = 0;
+    int max_rows = kMaxRows; // of a pass that is not a prompt's chunk
 
     // Behind the last row of its segment that this row may see.
     int seen_end(int row) const {

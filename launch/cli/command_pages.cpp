@@ -26,7 +26,7 @@ constexpr Term kExitCodes[] = {
           "not answer"},
     {"2", "bad options; also a model that is not there, too little memory, ranks that cannot be laid out as asked"},
     {"3", "some lines of the input had errors, all others are served (generate, record, tokenize)"},
-    {"75", "stopped by a signal after a clean flush: run again with --resume (generate, record)"}};
+    {"75", "stopped by a signal after a clean flush: run again with --resume (generate, record, distill)"}};
 
 } // namespace
 
@@ -94,6 +94,22 @@ itself is not in the file.
           "results.jsonl"},
          groups_of<TuneOptions>,
          run_tune},
+        {"distill",
+         "train a draft on what the target has at each place of its texts",
+         {"entrodraft distill --target DIR (--draft DIR | --layers N) --input FILE|- --output DIR [options]"},
+         R"(The target continues the prompts, reads its texts again and keeps its most likely tokens of each
+place. The draft learns these by AdamW, on all ranks; on held-out prompts its loss, its
+sum min(p, q) (the share of drafted tokens that is accepted at temperature 1) and its greedy
+agreement are measured. --output holds the best draft so far, a report (distill.json), and in
+training/ the texts and what --resume goes on from: on one rank to the same weights bit for bit.
+Needs a build with -DENTRODRAFT_TORCH=ON.
+)",
+         {"entrodraft distill --target model/demo/target --draft model/demo/draft --input prompts.jsonl --output draft",
+          "mpirun -n 2 --bind-to none entrodraft distill --target DIR --layers 2 --input prompts.jsonl --output draft",
+          "entrodraft distill --target DIR --draft DIR --texts draft/training/texts.safetensors --loss jsd --output "
+          "jsd"},
+         groups_of<DistillOptions>,
+         run_distill},
         {"tokenize",
          "text to token ids and back",
          {"entrodraft tokenize --model DIR (--text TEXT | --input FILE [--decode]) [options]"},

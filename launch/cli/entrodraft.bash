@@ -7,7 +7,7 @@ _entrodraft() {
         previous=${COMP_WORDS[COMP_CWORD - 2]}
     fi
     if [ "$COMP_CWORD" = 1 ]; then
-        mapfile -t COMPREPLY < <(compgen -W 'generate record simulate tune tokenize build-table inspect doctor bench help --help --version' -- "$word")
+        mapfile -t COMPREPLY < <(compgen -W 'generate record simulate tune distill tokenize build-table inspect doctor bench help --help --version' -- "$word")
         return
     fi
     if [ "$command" = bench ]; then
@@ -20,7 +20,7 @@ _entrodraft() {
     fi
     if [ "$COMP_CWORD" -lt $at ]; then return; fi
     case $command in
-    help) options='generate record simulate tune tokenize build-table inspect doctor bench --json' ;;
+    help) options='generate record simulate tune distill tokenize build-table inspect doctor bench --json' ;;
     'generate')
         options='--help --config --target --draft --random-weights --device --backend --tensor-parallel-sum --dtype --draft-dtype --expert-placement --threads --draft-vocabulary --head --draft-window --draft-sinks --drafter --ngram-max --ngram-min --ngram-match --ngram-full --lookup-corpus --draft-table --prompt --input --format --output --shard --resume --max-new-tokens --ignore-eos --stop --num-samples --logprobs --json-schema --regex --grammar --check --trace --timeline --summary --verbose --quiet --chat --system --chat-template --chat-date --temperature --top-k --top-p --min-p --seed --repetition-penalty --presence-penalty --frequency-penalty --no-repeat-ngram-size --logit-bias --banned-tokens --min-new-tokens --num-beams --length-penalty --early-stopping --num-return-sequences --stop-rule --entropy-threshold --entropy-factor --entropy-window --num-draft-tokens --heuristic-persistent --confidence-threshold --svip-threshold --adaedl-gamma --disco-threshold --disco-bias --disco-entropy --disco-probability --disco-position --entropy-unit --entropy-of --max-draft-tokens --min-draft-tokens --drop-stop-token --costs --acceptance --lenience --tree --typical-epsilon --typical-delta --draft-placement --draft-ahead --draft-ahead-passes --replicas --batch-size --max-context --collective-timeout'
         case $previous in
@@ -77,6 +77,19 @@ _entrodraft() {
         --draft-dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 int4 float8' ;;
         --expert-placement) kind=-W separators='' values='slice spread' ;;
         --random-weights|--threads|--max-context|--collective-timeout|--prompts|--repetitions|--max-new-tokens|--stop|--max-draft-tokens|--tree|--entropy-of|--temperature|--top-k|--top-p|--min-p|--seed|--repetition-penalty|--presence-penalty|--frequency-penalty|--no-repeat-ngram-size|--logit-bias|--banned-tokens|--min-new-tokens) return ;;
+        esac ;;
+    'distill')
+        options='--help --config --target --draft --random-weights --device --backend --tensor-parallel-sum --dtype --draft-dtype --threads --max-context --collective-timeout --layers --hidden --output --resume --input --prompts --texts --max-new-tokens --ignore-eos --temperatures --batch-size --top-tokens --held-out --loss --steps --own-texts --texts-a-step --texts-a-pass --learning-rate --warmup-steps --weight-decay --max-gradient-norm --bfloat16 --evaluate-every --patience --seed --quiet'
+        case $previous in
+        --config|--input|--texts) kind=-f ;;
+        --target|--draft|--output) kind=-d ;;
+        --device) kind=-W separators='' values='auto cpu cuda xpu' ;;
+        --backend) kind=-W separators='' values='native torch' ;;
+        --tensor-parallel-sum) kind=-W separators='' values='auto all-reduce ordered' ;;
+        --dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 int4 float8' ;;
+        --draft-dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 int4 float8' ;;
+        --loss) kind=-W separators='' values='forward-kl reverse-kl jsd tvd log-alpha' ;;
+        --random-weights|--threads|--max-context|--collective-timeout|--layers|--hidden|--prompts|--max-new-tokens|--temperatures|--batch-size|--top-tokens|--held-out|--steps|--own-texts|--texts-a-step|--texts-a-pass|--learning-rate|--warmup-steps|--weight-decay|--max-gradient-norm|--evaluate-every|--patience|--seed) return ;;
         esac ;;
     'tokenize')
         options='--help --config --model --text --input --decode --add-special-tokens --skip-special-tokens'

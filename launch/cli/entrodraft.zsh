@@ -9,6 +9,7 @@ _entrodraft() {
             'record:decode prompts once and keep what every stop rule could have seen' \
             'simulate:replay any stop rules over a recording\: exact counts, times from costs' \
             'tune:the best setting of every stop rule, confirmed by real runs, as a --config file' \
+            'distill:train a draft on what the target has at each place of its texts' \
             'tokenize:text to token ids and back' \
             'build-table:count a text'\''s tokens and pairs, for --drafter bigram and unigram' \
             'inspect:what a checkpoint is and what each rank would hold; loads nothing' \
@@ -243,6 +244,48 @@ _entrodraft() {
             '*--logit-bias=[added to a token'\''s logit; repeatable]:TOKEN\:BIAS: ' \
             '--banned-tokens=[tokens that are never emitted]:ID,ID: ' \
             '--min-new-tokens=[no end of text before so many new tokens \[0\]]:N: ' ;;
+    'distill')
+        _arguments \
+            '--help[show this and exit; -h likewise]' \
+            '--config=[read '\''option = value'\'' lines; the command line goes first]:FILE:_files' \
+            '--target=[checkpoint whose text is wanted: a directory, or the name of a model in the Hugging Face cache; also -m, --model]:DIR:_path_files -/' \
+            '*--draft=[checkpoint of the draft to train further; also -md, --draft-model, --model-draft]:DIR:_path_files -/' \
+            '--random-weights=[weights made up where they are used, the same on any number of any devices: the directories of target and draft need hold config.json alone. For measurements: the text means nothing]:SEED: ' \
+            '--device=[what computes: auto, cpu, cuda, xpu (with --backend torch); gpu is cuda. auto: GPUs, where every rank sees one, which hold the models and compute three rows as another implementation does; else, and with --backend torch, the CPU]:DEVICE:(auto cpu cuda xpu)' \
+            '--backend=[native, torch: this program'\''s kernels, or libtorch (builds with -DENTRODRAFT_TORCH=ON), with which a text may depend on what is batched with it \[native\]]:NAME:(native torch)' \
+            '--tensor-parallel-sum=[how GPUs sum over the ranks of the target: auto, all-reduce, ordered. auto: ordered (by rank) beyond two ranks; all-reduce is NCCL'\''s order, in which text depends on batch and draft sizes beyond two ranks \[auto\]]:HOW:(auto all-reduce ordered)' \
+            '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, int4, float8; int4 on CPUs, float8 on GPUs alone; also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
+            '--draft-dtype=[the same for the draft \[as --dtype\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
+            '--threads=[threads of each rank \[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks\]]:N: ' \
+            '--max-context=[positions kept for a sequence, prompt and text \[all that the target has\]]:N: ' \
+            '--collective-timeout=[how long a rank waits for the others, or works on one step, before the job ends \[300\]]:SECONDS: ' \
+            '--layers=[in place of --draft: begin with the target'\''s first N layers \[0\]]:N: ' \
+            '--hidden=[with --layers: begin with random weights, in the target'\''s family, so wide; other sizes follow in proportion \[0\]]:H: ' \
+            '--output=[the trained draft, as transformers and this program load it]:DIR:_path_files -/' \
+            '--resume[go on with the run that --output holds, with the same options]' \
+            '--input=[JSON lines of prompts, as for generate: the target continues each, and the draft learns what it had there]:FILE|-:_files' \
+            '--prompts=[only the first N prompts \[all\]]:N: ' \
+            '--texts=[learn from these texts instead: training/texts.safetensors of another run'\''s --output]:FILE:_files' \
+            '--max-new-tokens=[new tokens of a text, at most \[128\]]:N: ' \
+            '--ignore-eos[do not stop at the end-of-text token]' \
+            '--temperatures=[each prompt is continued at each of them \[0,1\]]:T,T: ' \
+            '--batch-size=[texts decoded together \[8\]]:B: ' \
+            '--top-tokens=[most likely tokens of a place whose probabilities are kept; all others are one token to the loss \[64\]]:N: ' \
+            '--held-out=[one in N prompts is not learned: on these the draft is measured \[10\]]:N: ' \
+            '--loss=[distance of the target'\''s distribution p from the draft'\''s q: forward-kl, reverse-kl, jsd, tvd, log-alpha \[forward-kl\]]:NAME:(forward-kl reverse-kl jsd tvd log-alpha)' \
+            '--steps=[steps of AdamW, at most \[1000\]]:N: ' \
+            '--own-texts=[so many times, evenly over the steps, the draft as it is by then samples texts of its own at temperature 1, which the target reads and which are learned beside the target'\''s \[0\]]:N: ' \
+            '--texts-a-step=[texts that a step learns from, of all ranks \[16\]]:N: ' \
+            '--texts-a-pass=[of these, how many a rank passes through the draft at once: fewer take less memory, for the same step \[16\]]:N: ' \
+            '--learning-rate=[at its highest; it falls to a tenth of it \[0.0003\]]:RATE: ' \
+            '--warmup-steps=[in which it rises \[50\]]:N: ' \
+            '--weight-decay=[of matrices \[0\]]:W: ' \
+            '--max-gradient-norm=[longer gradients are cut to it \[1\]]:N: ' \
+            '--bfloat16[compute passes in bfloat16; parameters stay float32]' \
+            '--evaluate-every=[steps between measurements on held-out texts, after each of which the run can be resumed \[50\]]:N: ' \
+            '--patience=[end after so many measurements without a better one \[5\]]:N: ' \
+            '--seed=[of sampled text: the same seed, the same text; with --acceptance rejection or block only where the draft is the same, see --costs \[0\]]:N: ' \
+            '--quiet[no progress]' ;;
     'tokenize')
         _arguments \
             '--help[show this and exit; -h likewise]' \

@@ -9,6 +9,8 @@
 #include "dist/layout.h"
 #include "launch/cli/option_set.h"
 #include "model/config.h"
+#include "model/torch/trainer.h"
+#include "spec/distill/training.h"
 #include "spec/draft/drafter.h"
 #include "spec/draft/lookup_index.h"
 #include "spec/engine.h"
@@ -279,6 +281,29 @@ struct TuneOptions {
     bool quiet = false;
 };
 
+struct DistillOptions {
+    ModelOptions models; // of drafts the one that is trained, or none
+    int layers = 0;      // of the draft, which is made of the target's first ones; 0: it is a checkpoint of its own
+    int hidden_size = 0; // of a draft of so many layers whose weights begin random; 0: they are the target's
+    std::string input;   // prompts; empty: of `texts`, or resumed
+    std::string output;  // directory
+    std::string texts;   // scored texts of an earlier run; empty: made of the input
+    int max_prompts = 0;
+    RequestDefaults requests;
+    std::vector<double> temperatures = {0, 1}; // that each prompt is continued at
+    int batch_size = 8;                        // texts decoded together
+    int top_tokens = 64;                       // of a place, whose probabilities are kept
+    int held_out_one_in = 10;                  // prompts
+    int own_texts = 0;                         // how often, in training, texts of the draft's own join the target's
+    model::torch::DistillLoss loss = model::torch::DistillLoss::forward_kl;
+    bool half = false; // passes in training compute in bfloat16
+    double weight_decay = 0;
+    double max_gradient_norm = 1;
+    spec::TrainingPlan plan;
+    bool resume = false;
+    bool quiet = false;
+};
+
 struct DoctorOptions {
     std::string target; // empty: none
     bool gpu = false;   // GPUs are looked at, and must be there
@@ -315,6 +340,7 @@ void declare(OptionSet& set, CompareOptions& options);
 void declare(OptionSet& set, RecordOptions& options);
 void declare(OptionSet& set, SimulateOptions& options);
 void declare(OptionSet& set, TuneOptions& options);
+void declare(OptionSet& set, DistillOptions& options);
 void declare(OptionSet& set, DoctorOptions& options);
 void declare(OptionSet& set, InspectOptions& options);
 

@@ -86,7 +86,7 @@ RankDevice choose_torch_device(dist::Session& session, DeviceChoice wanted) {
     RankDevice device;
     in_agreement(session, [&] {
         if (const std::string why = model::torch::why_missing(); !why.empty())
-            throw BadOption("--backend torch: " + why);
+            throw BadOption("--backend torch: " + why + ", or leave --backend torch out");
         device.torch = wanted == DeviceChoice::cuda ? "cuda" : wanted == DeviceChoice::xpu ? "xpu" : "cpu";
         if (!device.is_cpu()) {
             const auto [count, why_none] = model::torch::devices_of(device.torch);

@@ -331,4 +331,20 @@ TensorFile open_safetensors(const std::filesystem::path& path) {
     return file;
 }
 
+std::string safetensors_beginning(std::span<const TensorBytes> tensors) {
+    nlohmann::ordered_json header = {{"__metadata__", {{"format", "pt"}}}}; // transformers asks for it
+    std::uint64_t end = 0;
+    for (const TensorBytes& tensor : tensors) {
+        const std::uint64_t begin = std::exchange(end, end + tensor.bytes.size());
+        header[tensor.name] = {{"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {begin, end}}};
+    }
+    std::string text = header.dump();
+    text.resize((text.size() + 7) / 8 * 8, ' '); // data begin aligned
+    const std::uint64_t size = text.size();
+    std::string beginning(sizeof size, '\0');
+    for (std::size_t i = 0; i < sizeof size; ++i)
+        beginning[i] = static_cast<char>(size >> (8 * i) & 255);
+    return beginning + text;
+}
+
 } // namespace entrodraft::model

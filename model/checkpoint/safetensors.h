@@ -1,12 +1,15 @@
-// Reads one safetensors file: memory-mapped, its header checked whole.
+// Reads one safetensors file: memory-mapped, its header checked whole. And what a file to write begins with.
 //
 // Format: https://github.com/huggingface/safetensors (README, "Format"). A file is hostile until read: everything the
 // reference reader rejects is rejected here with file, place and reason, and duplicate tensor names too. Linear in the
 // header's length (up to sorting), and no DOM is made: a header of 100 MB is a legal one. Knows nothing of models.
-// Called by checkpoint.
+// Called by checkpoint, and
+// by what saves drafts.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,5 +28,15 @@ struct HeaderEntry {
 // tensor and the reason. Local.
 std::vector<HeaderEntry> parse_safetensors_header(std::string_view json, std::uint64_t data_bytes,
                                                   const std::string& file);
+
+// A tensor to write.
+struct TensorBytes {
+    std::string name;
+    std::string dtype; // "F32", ...
+    std::vector<std::int64_t> shape;
+    std::vector<std::byte> bytes;
+};
+// What goes before the bytes of the tensors, one after another, to make a file of them. The names are distinct. Pure.
+std::string safetensors_beginning(std::span<const TensorBytes> tensors);
 
 } // namespace entrodraft::model

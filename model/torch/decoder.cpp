@@ -1,7 +1,8 @@
 // A decoder whose operations are ATen's, on any device that ATen knows. See plugin.h.
+#include "model/torch/device.h"
 #include "model/torch/encoder.h"
 #include "model/torch/ops.h"
-#include "model/torch/plugin.h"
+#include "model/torch/trainer.h"
 #include "model/transformer.h"
 
 #include <ATen/Context.h>
@@ -9,7 +10,6 @@
 #include <ATen/Version.h>
 #include <algorithm>
 #include <c10/core/InferenceMode.h>
-#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <dlfcn.h>
 #include <memory>
 #include <stdexcept>
@@ -21,41 +21,16 @@ namespace entrodraft::model::torch {
 
 namespace {
 
-at::ScalarType scalar_type(WeightType type) {
-    switch (type) {
-    case WeightType::float32:
-        return at::kFloat;
-    case WeightType::bfloat16:
-        return at::kBFloat16;
-    case WeightType::float16:
-        return at::kHalf;
-    case WeightType::int8:
-    case WeightType::int4:
-    case WeightType::float8:
-        break;
-    }
-    throw std::invalid_argument("the torch backend has float32, bfloat16 and float16 weights, not " + to_string(type));
-}
-
-// Errors of ATen without the stack behind their message.
-template <typename Work> void in_one_line(const Work& work) {
-    try {
-        work();
-    } catch (const c10::Error& error) {
-        throw std::runtime_error(std::string("torch: ") + error.what_without_backtrace());
-    }
-}
-
 class TorchDecoder final : public Decoder {
   public:
-    TorchDecoder(const Checkpoint& checkpoint, const DecoderSetup& setup, const DecoderOptions& options,
+    TorchDecoder(StoredTensors& stored, const DecoderSetup& setup, const DecoderOptions& options,
                  dist::Communicator& tp, const BookedTensors& texts)
         : Decoder(setup, texts.books), timeout_seconds_(options.timeout_seconds), texts_(texts),
-          weights_(checkpoint, config_, shard_, numbers(), options.progress),
+          weights_(stored, config_, shard_, numbers(), options.progress),
           workspace_(config_, shard_, weights_, weights_.embedding, texts_, sources_, tp) {
         if (!config_.has_encoder()) return;
         sources_ = BookedTensors(setup.sources, numbers());
-        encoder_ = std::make_unique<TorchEncoder>(checkpoint, setup, numbers(), weights_, sources_, tp);
+        encoder_ = std::make_unique<TorchEncoder>(stored, setup, numbers(), weights_, sources_, tp);
     }
 
     std::size_t weight_bytes() const override { return weights_.bytes_per_pass; }
@@ -132,32 +107,15 @@ std::string why_unusable() {
            (library.dli_fname ? std::string(" (") + library.dli_fname + ")" : "");
 }
 
-// ATen's code for a kind of device lies in a library of its own, which registers it. Empty, or why it is not there.
-std::string load_device_code(const std::string& type) {
-    if (type == "cpu" || dlopen(("libtorch_" + type + ".so").c_str(), RTLD_NOW | RTLD_GLOBAL) != nullptr) return "";
-    return "torch " ENTRODRAFT_TORCH_VERSION " has no code for it (" + std::string(dlerror()) + ")";
-}
-
-Devices devices(const std::string& type) {
-    if (const std::string why = load_device_code(type); !why.empty()) return {0, why};
-    const c10::DeviceType of = c10::Device(type).type();
-    const int count = c10::impl::hasDeviceGuardImpl(of) ? c10::impl::getDeviceGuardImpl(of)->deviceCount() : 0;
-    return {count, count > 0 ? "" : "torch sees none (no device, no driver, or none is visible)"};
-}
-
 std::unique_ptr<Decoder> load(const Checkpoint& checkpoint, const ModelConfig& config, const DecoderOptions& options,
                               dist::Communicator& tp, const Place& place) {
     const c10::InferenceMode mode;
     const DecoderSetup setup = prepare_decoder(checkpoint, config, options, tp);
-    if (const std::string what = what_needs_cpu(config); !what.empty())
-        throw std::invalid_argument("the torch backend cannot run a model with " + what);
-    if (const std::string why = load_device_code(place.device.substr(0, place.device.find(':'))); !why.empty())
-        throw std::invalid_argument("device " + place.device + ": " + why);
-    at::set_num_threads(place.threads);
+    const at::TensorOptions numbers = numbers_on(place, config, options.weight_type);
     std::unique_ptr<Decoder> decoder;
     in_one_line([&] {
-        const auto numbers = at::TensorOptions(c10::Device(place.device)).dtype(scalar_type(options.weight_type));
-        decoder = std::make_unique<TorchDecoder>(checkpoint, setup, options, tp, BookedTensors(setup.cache, numbers));
+        CheckpointTensors stored(checkpoint);
+        decoder = std::make_unique<TorchDecoder>(stored, setup, options, tp, BookedTensors(setup.cache, numbers));
     });
     return decoder;
 }
@@ -165,6 +123,6 @@ std::unique_ptr<Decoder> load(const Checkpoint& checkpoint, const ModelConfig& c
 } // namespace
 
 extern "C" __attribute__((visibility("default")))
-const Plugin entrodraft_torch = {ENTRODRAFT_PLUGIN_VERSION, &why_unusable, &devices, &load};
+const Plugin entrodraft_torch = {ENTRODRAFT_PLUGIN_VERSION, &why_unusable, &count_devices, &load, &make_trainer};
 
 } // namespace entrodraft::model::torch

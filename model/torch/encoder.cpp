@@ -39,11 +39,10 @@ class TorchEncoderOps : public TorchOps {
 
 } // namespace
 
-TorchEncoder::TorchEncoder(const Checkpoint& checkpoint, const DecoderSetup& setup, const at::TensorOptions& numbers,
+TorchEncoder::TorchEncoder(StoredTensors& stored, const DecoderSetup& setup, const at::TensorOptions& numbers,
                            const TensorWeights& decoder, const BookedTensors& sources, dist::Communicator& tp)
-    : config_(encoder_of(setup.config)), shard_(setup.encoder_shard),
-      weights_(checkpoint, config_, shard_, numbers, {}), decoder_(decoder), cache_(setup.encoder_layer, numbers),
-      sources_(sources),
+    : config_(encoder_of(setup.config)), shard_(setup.encoder_shard), weights_(stored, config_, shard_, numbers, {}),
+      decoder_(decoder), cache_(setup.encoder_layer, numbers), sources_(sources),
       workspace_(config_, shard_, weights_, config_.has_embedding() ? weights_.embedding : decoder.embedding, cache_,
                  none_, tp) {}
 

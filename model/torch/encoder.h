@@ -14,7 +14,7 @@ class TorchEncoder {
     // Reads the rank's slice of the encoder's weights, as tensors of `numbers`. What is handed over outlives it:
     // `decoder`, whose embedding it may share and whose layers make the keys and values, and `sources`, which keeps
     // them. Throws BadFile, c10::Error. Local.
-    TorchEncoder(const Checkpoint& checkpoint, const DecoderSetup& setup, const at::TensorOptions& numbers,
+    TorchEncoder(StoredTensors& stored, const DecoderSetup& setup, const at::TensorOptions& numbers,
                  const TensorWeights& decoder, const BookedTensors& sources, dist::Communicator& tp);
 
     // Keeps the source's keys and values as number `to`. Collective over the ranks that hold the model.

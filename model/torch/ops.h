@@ -21,12 +21,12 @@
 #include <ATen/ops/tanh.h>
 #include <ATen/ops/zeros.h>
 #include <algorithm>
+#include <array>
 #include <initializer_list>
 #include <map>
 #include <optional>
 #include <span>
 #include <stdexcept>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -167,12 +167,12 @@ class TorchOps {
                            1);
         both = turned(both, config_.layer_rope(layer));
         queries_ = both.narrow(1, 0, n_queries);
-        const at::Tensor keys = both.narrow(1, n_queries, n_keys);
-        const at::Tensor values = heads.narrow(1, n_queries + n_keys, n_keys);
+        keys_and_values_ = {both.narrow(1, n_queries, n_keys), heads.narrow(1, n_queries + n_keys, n_keys)};
+        if (w_.is_training) return;
         for (const Segment& segment : w_.layout.segments)
-            for (const auto& [which, rows] : {std::pair(0, keys), std::pair(1, values)})
+            for (const int which : {0, 1})
                 put(slot_numbers(w_.cache, layer_of_cache(layer), which, segment.slot), segment.cached,
-                    rows.narrow(0, segment.begin, segment.end - segment.begin));
+                    own_rows(which, segment));
     }
 
     Operand attend(int layer, const Operand&) {
@@ -202,7 +202,7 @@ class TorchOps {
         return {activation(halves[0]) * halves[1], wide.n_rows};
     }
 
-    // In place.
+    // In place, of a copy of the rows, for gradients are made of what was read.
     void norm_queries_and_keys(const TensorLayer& layer, const Operand& qkv) const {
         const std::int64_t dim = config_.head_dim, n_queries = w_.shard.n_query_heads(), n_keys = w_.shard.n_kv_heads();
         const dist::HeadShard& heads = w_.shard.heads;
@@ -210,21 +210,21 @@ class TorchOps {
         std::vector<float> counts; // of a KV head that several ranks have, the one with its first query head counts
         for (std::int64_t h = heads.kv_heads.begin; h < heads.kv_heads.end; ++h)
             counts.push_back(heads.query_heads.contains(h * group) ? 1.0F : 0.0F);
-        const at::Tensor queries = qkv.rows.narrow(1, 0, n_queries * dim),
-                         keys = qkv.rows.narrow(1, n_queries * dim, n_keys * dim);
-        const at::Tensor of_queries = queries.to(at::kFloat).square().sum(1, true);
-        const at::Tensor of_keys = keys.to(at::kFloat)
-                                       .square()
-                                       .view({qkv.n_rows, n_keys, dim})
-                                       .sum(2)
-                                       .matmul(to_tensor(counts, w_.device).unsqueeze(1));
+        const at::Tensor read = qkv.rows.to(at::kFloat, false, true);
+        const at::Tensor queries = read.narrow(1, 0, n_queries * dim),
+                         keys = read.narrow(1, n_queries * dim, n_keys * dim);
+        const at::Tensor of_queries = queries.square().sum(1, true);
+        const at::Tensor of_keys =
+            keys.square().view({qkv.n_rows, n_keys, dim}).sum(2).matmul(to_tensor(counts, w_.device).unsqueeze(1));
         const at::Tensor sums = summed(at::cat({of_queries, of_keys}, 1));
-        const auto scale = [&](const at::Tensor& part, int which, std::int64_t n_heads, const TensorNorm& norm) {
+        const auto scaled = [&](const at::Tensor& part, int which, std::int64_t n_heads, const TensorNorm& norm) {
             const at::Tensor mean = sums.narrow(1, which, 1) / static_cast<double>(n_heads * dim);
-            part.copy_(part.to(at::kFloat) * (mean + config_.norm_epsilon).rsqrt() * norm.weight);
+            return part * (mean + config_.norm_epsilon).rsqrt() * norm.weight;
         };
-        scale(queries, 0, config_.n_heads, layer.query_norm);
-        scale(keys, 1, config_.n_kv_heads, layer.key_norm);
+        qkv.rows.narrow(1, 0, (n_queries + n_keys) * dim)
+            .copy_(at::cat({scaled(queries, 0, config_.n_heads, layer.query_norm),
+                            scaled(keys, 1, config_.n_kv_heads, layer.key_norm)},
+                           1));
     }
 
     // ---- experts: chosen on the host ----
@@ -240,6 +240,7 @@ class TorchOps {
                 {logits.const_data_ptr<float>() + r * logits.size(1), index(config_.experts.n_experts)},
                 layer.router_correction, std::span(chosen).subspan(index(r) * n_chosen, n_chosen));
         expert_rows_.set(config_.experts, chosen);
+        expert_weights_ = weights_of(chosen);
     }
 
     void add_experts(const TensorLayer& layer, const Operand& from) {
@@ -254,14 +255,11 @@ class TorchOps {
             const int first = expert_rows_.begin[index(e)], count = expert_rows_.count(e);
             if (count == 0) continue;
             const TensorExpert& expert = layer.experts[index(e)];
-            const auto part = [&](const auto& all) { // as tensors have them
-                using Number = std::conditional_t<std::is_same_v<std::decay_t<decltype(all)>, std::vector<int>>,
-                                                  std::int64_t, float>;
-                return to_tensor(std::vector<Number>(all.begin() + first, all.begin() + first + count), w_.device);
-            };
-            const at::Tensor rows = part(expert_rows_.rows);
+            const auto begin = expert_rows_.rows.begin() + first;
+            const at::Tensor rows = to_tensor(std::vector<std::int64_t>(begin, begin + count), w_.device);
             const Operand wide = {at::linear(from.rows.index_select(0, rows), expert.wide.weight), count};
-            const Operand inner = rounded(activate(layer, wide).rows * part(expert_rows_.weights).unsqueeze(1));
+            const at::Tensor weights = expert_weights_.narrow(1, e, 1).index_select(0, rows);
+            const Operand inner = rounded(activate(layer, wide).rows * weights);
             sum.index_add_(0, rows, product({expert.down, inner}));
         }
         x_ = x_ + summed(sum);
@@ -273,7 +271,7 @@ class TorchOps {
         at::Tensor logits = at::linear(from.rows, w_.weights.head().weight).to(at::kFloat);
         if (w_.weights.head_bias.defined()) logits = logits + w_.weights.head_bias;
         if (config_.logit_soft_cap > 0) logits = capped(logits, config_.logit_soft_cap);
-        w_.logits = logits.cpu().contiguous();
+        w_.logits = w_.is_training ? logits : logits.cpu().contiguous();
     }
 
   protected:
@@ -394,8 +392,27 @@ class TorchOps {
     // The keys and values of an encoder serve one layer after another.
     int layer_of_cache(int layer) const { return config_.is_encoder ? 0 : layer; }
 
-    // Keys or values of the segment's slot, with the beginning that another slot holds.
+    // Keys (0) or values (1) of the segment, of the layer at hand, [rows][own key heads][head_dim].
+    at::Tensor own_rows(int which, const Segment& segment) const {
+        return keys_and_values_[index(which)].narrow(0, segment.begin, segment.end - segment.begin);
+    }
+
+    // The weights of each row's experts, [rows][n_experts]; 0 of the others.
+    at::Tensor weights_of(std::span<const ChosenExpert> chosen) const {
+        const ExpertsConfig& experts = config_.experts;
+        const at::Tensor logits = router_products_.narrow(1, 0, experts.n_experts);
+        std::vector<float> is_chosen(index(n_rows()) * index(experts.n_experts));
+        for (std::size_t i = 0; i < chosen.size(); ++i)
+            is_chosen[i / index(experts.n_chosen) * index(experts.n_experts) + index(chosen[i].expert)] = 1;
+        at::Tensor scores = experts.score == RouterScore::softmax ? at::softmax(logits, 1) : at::sigmoid(logits);
+        scores = scores * to_tensor(is_chosen, w_.device).view(scores.sizes());
+        if (experts.normalizes) scores = scores / (scores.sum(1, true) + 1e-20);
+        return scores * experts.scale;
+    }
+
+    // Keys or values of the segment's slot, with the beginning that another slot holds; in training its rows.
     at::Tensor cached(int layer, int which, const Segment& segment) const {
+        if (w_.is_training) return for_query_heads(own_rows(which, segment).transpose(0, 1));
         const KvCache::Prefix prefix = w_.cache.books->prefix(segment.slot);
         const std::int64_t end = segment.cached + segment.end - segment.begin;
         const auto of_slot = [&](int slot, std::int64_t begin, std::int64_t behind) {
@@ -441,14 +458,16 @@ class TorchOps {
     TorchWorkspace& w_;
     const ModelConfig& config_;
     const Pass& pass_;
-    at::Tensor places_;                 // [rows]
-    at::Tensor x_;                      // [rows][hidden_size], float32
-    TorchAngles angles_, local_angles_; // [rows][1][rotary dims / 2]
-    at::Tensor queries_;                // [rows][own query heads][head_dim], of the layer at hand
-    at::Tensor router_products_;        // [rows][experts, and the shared one's scale], of the layer at hand
-    ExpertRows expert_rows_;            // of the layer at hand
-    Operand joined_;                    // of a draft head
-    at::Tensor cell_, output_gate_;     // of a draft head that is an LSTM
+    at::Tensor places_;                         // [rows]
+    at::Tensor x_;                              // [rows][hidden_size], float32
+    TorchAngles angles_, local_angles_;         // [rows][1][rotary dims / 2]
+    at::Tensor queries_;                        // [rows][own query heads][head_dim], of the layer at hand
+    std::array<at::Tensor, 2> keys_and_values_; // [rows][own key heads][head_dim], of the layer at hand
+    at::Tensor router_products_;                // [rows][experts, and the shared one's scale], of the layer at hand
+    ExpertRows expert_rows_;                    // of the layer at hand
+    at::Tensor expert_weights_;                 // [rows][experts], of the layer at hand
+    Operand joined_;                            // of a draft head
+    at::Tensor cell_, output_gate_;             // of a draft head that is an LSTM
     std::map<std::pair<int, int>, at::Tensor> masks_; // by the first row of a segment, and window
 };
 

@@ -1,4 +1,4 @@
-#include "model/torch/plugin.h"
+#include "model/torch/trainer.h"
 
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -18,7 +18,7 @@ struct OpenedPlugin {
 OpenedPlugin open_plugin() {
     constexpr const char* kFile = "libentrodraft_torch.so";
     constexpr const char* kRemedy = "build with -DENTRODRAFT_TORCH=ON over a torch that stays in its place "
-                                    "(pip install torch), or leave --backend torch out";
+                                    "(pip install torch)";
     void* library = dlopen(kFile, RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) return {nullptr, fmt::format("{}; {}", dlerror(), kRemedy)};
     const auto* plugin = static_cast<const Plugin*>(dlsym(library, "entrodraft_torch"));
@@ -52,6 +52,27 @@ Devices devices_of(const std::string& type) {
 std::unique_ptr<Decoder> load_decoder(const Checkpoint& checkpoint, const ModelConfig& config,
                                       const DecoderOptions& options, dist::Communicator& tp, const Place& place) {
     return plugin().load_decoder(checkpoint, config, options, tp, place);
+}
+
+std::unique_ptr<Trainer> load_trainer(const Checkpoint& checkpoint, const ModelConfig& config,
+                                      const TrainerOptions& options, dist::Communicator& ranks, const Place& place) {
+    return plugin().load_trainer(checkpoint, config, options, ranks, place);
+}
+
+std::string to_string(DistillLoss loss) {
+    switch (loss) {
+    case DistillLoss::forward_kl:
+        return "forward-kl";
+    case DistillLoss::reverse_kl:
+        return "reverse-kl";
+    case DistillLoss::jsd:
+        return "jsd";
+    case DistillLoss::tvd:
+        return "tvd";
+    case DistillLoss::log_alpha:
+        return "log-alpha";
+    }
+    return "?";
 }
 
 } // namespace entrodraft::model::torch

@@ -33,12 +33,18 @@ Devices devices_of(const std::string& type);
 std::unique_ptr<Decoder> load_decoder(const Checkpoint& checkpoint, const ModelConfig& config,
                                       const DecoderOptions& options, dist::Communicator& tp, const Place& place);
 
+class Trainer; // trainer.h
+struct TrainerOptions;
+std::unique_ptr<Trainer> load_trainer(const Checkpoint& checkpoint, const ModelConfig& config,
+                                      const TrainerOptions& options, dist::Communicator& ranks, const Place& place);
+
 // What the shared library exports, under the name "entrodraft_torch".
 struct Plugin {
     const char* version;           // of the program that it was built with
     std::string (*why_unusable)(); // what is wrong with the libtorch that was found at run time; empty: nothing
     decltype(&torch::devices_of) devices_of;
     decltype(&torch::load_decoder) load_decoder;
+    decltype(&torch::load_trainer) load_trainer;
 };
 
 } // namespace entrodraft::model::torch

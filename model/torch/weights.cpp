@@ -3,7 +3,9 @@
 #include "model/cpu/packing.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 #include <algorithm>
 
 namespace entrodraft::model::torch {
@@ -18,53 +20,84 @@ at::Tensor read_rows(const TensorView& tensor, dist::Slice rows) {
     return floats;
 }
 
-// The parts of the sources, one behind the other; undefined where the model has none, while a rank's may be empty.
-at::Tensor read_matrix(const Checkpoint& checkpoint, const std::vector<const MatrixSource*>& stacked,
-                       const at::TensorOptions& options) {
-    constexpr std::int64_t kNumbersAtOnce = std::int64_t{1} << 23;
-    std::int64_t n = 0, k = 0;
-    bool has_parts = false;
-    for (const MatrixSource* source : stacked) {
-        k = source->inputs.size();
+// One behind the other.
+at::Tensor joined(const std::vector<at::Tensor>& parts) {
+    if (parts.empty()) return {};
+    return parts.size() == 1 ? parts.front() : at::cat(parts);
+}
+
+// The parts of the sources; undefined where the model has none, while a rank's may be empty.
+at::Tensor make_matrix(StoredTensors& stored, const std::vector<const MatrixSource*>& stacked,
+                       const at::TensorOptions& numbers) {
+    std::vector<at::Tensor> parts;
+    for (const MatrixSource* source : stacked)
         for (const StoredSlice& part : source->rows)
-            n += part.rows.size();
-        has_parts = has_parts || !source->rows.empty();
-    }
-    if (!has_parts) return {};
-    at::Tensor matrix = at::empty({n, k}, options);
-    std::int64_t at = 0;
-    const auto place = [&](const MatrixSource& source, const at::Tensor& rows) {
-        matrix.narrow(0, at, rows.size(0)).copy_(rows.narrow(1, source.inputs.begin, k));
-        at += rows.size(0);
-    };
-    for (const MatrixSource* source : stacked) {
+            parts.push_back(stored.matrix(*source, part, numbers));
+    return joined(parts);
+}
+
+// Undefined where the layer has no bias.
+at::Tensor make_biases(StoredTensors& stored, const std::vector<const MatrixSource*>& stacked, at::Device device) {
+    std::vector<at::Tensor> parts;
+    for (const MatrixSource* source : stacked)
         for (const StoredSlice& part : source->rows) {
-            const TensorView& tensor = checkpoint.tensor(part.tensor->weight);
-            if (source->transposed) {
-                place(*source,
-                      read_rows(tensor, {0, tensor.shape[0]}).t().narrow(0, part.rows.begin, part.rows.size()));
-                continue;
-            }
-            const std::int64_t at_once = std::max<std::int64_t>(1, kNumbersAtOnce / tensor.shape.back());
-            for (std::int64_t begin = part.rows.begin; begin < part.rows.end; begin += at_once)
-                place(*source, read_rows(tensor, {begin, std::min(begin + at_once, part.rows.end)}));
+            if (part.tensor->bias.empty()) continue;
+            const auto of_rows = [&](const std::string& name) {
+                return stored.vector(name, device).narrow(0, part.rows.begin, part.rows.size());
+            };
+            parts.push_back(of_rows(part.tensor->bias));
+            if (!part.tensor->second_bias.empty()) parts.back() = parts.back() + of_rows(part.tensor->second_bias);
         }
-    }
-    return matrix;
+    return joined(parts);
+}
+
+// Numbers among the rank's outputs.
+std::vector<std::int64_t> own_banned_tokens(const ModelConfig& config, const RankShard& shard) {
+    std::vector<std::int64_t> own;
+    for (const std::int64_t token : config.banned_token_ids)
+        if (!config.is_encoder && shard.outputs.contains(token)) own.push_back(token - shard.outputs.begin);
+    return own;
 }
 
 } // namespace
 
-TensorWeights::TensorWeights(const Checkpoint& checkpoint, const ModelConfig& config, const RankShard& shard,
+at::Tensor CheckpointTensors::matrix(const MatrixSource& source, const StoredSlice& part,
+                                     const at::TensorOptions& numbers) {
+    constexpr std::int64_t kNumbersAtOnce = std::int64_t{1} << 23;
+    const TensorView& tensor = checkpoint_.tensor(part.tensor->weight);
+    const std::int64_t begin = part.rows.begin, end = part.rows.end;
+    const auto own_inputs = [&](const at::Tensor& rows) {
+        return rows.narrow(1, source.inputs.begin, source.inputs.size());
+    };
+    at::Tensor made = at::empty({end - begin, source.inputs.size()}, numbers);
+    if (source.transposed)
+        return made.copy_(own_inputs(read_rows(tensor, {0, tensor.shape[0]}).t().narrow(0, begin, end - begin)));
+    const std::int64_t at_once = std::max<std::int64_t>(1, kNumbersAtOnce / tensor.shape.back());
+    for (std::int64_t row = begin; row < end; row += at_once) {
+        const std::int64_t count = std::min(at_once, end - row);
+        made.narrow(0, row - begin, count).copy_(own_inputs(read_rows(tensor, {row, row + count})));
+    }
+    return made;
+}
+
+at::Tensor CheckpointTensors::vector(const std::string& name, at::Device device) {
+    return to_tensor(read_vector(checkpoint_, name), device);
+}
+
+TensorWeights::TensorWeights(StoredTensors& stored, const ModelConfig& config, const RankShard& shard,
                              const at::TensorOptions& numbers,
                              const std::function<void(std::size_t, std::size_t)>& progress) {
+    const Checkpoint& checkpoint = stored.checkpoint();
     const ModelNames names = names_of(config, checkpoint);
     const at::Device device = numbers.device();
-    const auto on_device = [&](const NormWeights& norm, Norm kind, float epsilon) -> TensorNorm {
-        return {to_tensor(norm.weight, device), to_tensor(norm.bias, device), kind, epsilon};
+    const auto vector = [&](const std::string& name, float offset = 0, float scale = 1) {
+        at::Tensor values = name.empty() ? at::Tensor() : stored.vector(name, device);
+        if (values.defined() && offset != 0) values = values + offset;
+        return values.defined() && scale != 1 ? values * scale : values;
     };
-    const auto norm_of = [&](const TensorNames& of, float scale = 1) {
-        return on_device(read_norm(checkpoint, of, config.norm_offset, scale), config.norm, config.norm_epsilon);
+    const auto norm_of = [&](const TensorNames& of, float scale = 1) -> TensorNorm {
+        return {vector(of.weight, config.norm_offset, scale), vector(of.bias, 0, scale), config.norm,
+                config.norm_epsilon};
     };
     const auto own_heads_of = [&](TensorNorm norm, dist::Slice heads) { // of QueryKeyNorm::row
         if (config.query_key_norm == QueryKeyNorm::row)
@@ -72,12 +105,8 @@ TensorWeights::TensorWeights(const Checkpoint& checkpoint, const ModelConfig& co
         return norm;
     };
     const auto read = [&](const std::vector<const MatrixSource*>& stacked, bool has_bias) -> TensorMatrix {
-        std::vector<float> biases;
-        for (const MatrixSource* source : stacked) {
-            const std::vector<float> of = has_bias ? read_biases(checkpoint, source->rows) : std::vector<float>();
-            biases.insert(biases.end(), of.begin(), of.end());
-        }
-        TensorMatrix matrix = {read_matrix(checkpoint, stacked, numbers), to_tensor(biases, device)};
+        TensorMatrix matrix = {make_matrix(stored, stacked, numbers),
+                               has_bias ? make_biases(stored, stacked, device) : at::Tensor()};
         if (matrix.bias.defined()) matrix.bias = matrix.bias.to(numbers.dtype());
         if (matrix.weight.defined()) {
             bytes_per_pass += matrix.weight.nbytes();
@@ -88,9 +117,14 @@ TensorWeights::TensorWeights(const Checkpoint& checkpoint, const ModelConfig& co
     // A row goes through a part of the experts.
     const auto read_experts = [&](const LayerNames& of_layer, int number, TensorLayer& to) {
         const MatrixSource router = router_source(config, of_layer);
-        to.router = {read_matrix(checkpoint, {&router}, numbers.dtype(at::kFloat)), {}};
-        if (!of_layer.router_correction.weight.empty())
-            to.router_correction = read_vector(checkpoint, of_layer.router_correction.weight);
+        to.router = {make_matrix(stored, {&router}, numbers.dtype(at::kFloat)), {}};
+        bytes_per_pass += to.router.weight.nbytes();
+        operations_per_row += 2.0 * static_cast<double>(to.router.weight.numel());
+        if (!of_layer.router_correction.weight.empty()) {
+            const at::Tensor correction = stored.vector(of_layer.router_correction.weight, at::kCPU).contiguous();
+            const float* first = correction.const_data_ptr<float>();
+            to.router_correction.assign(first, first + correction.numel());
+        }
         const std::size_t bytes = bytes_per_pass;
         const double operations = operations_per_row;
         for (int expert = 0; expert < config.experts.n_experts; ++expert) {
@@ -132,8 +166,8 @@ TensorWeights::TensorWeights(const Checkpoint& checkpoint, const ModelConfig& co
     project_in = read({&sources.project_in}, false);
     project_out = read({&sources.project_out}, false);
     for (const TensorNames& each : names.fusion.feature_norms)
-        fusion.feature_norms.push_back(on_device(read_norm(checkpoint, each, config.fusion.feature_norm_offset),
-                                                 config.fusion.feature_norm, config.fusion.feature_norm_epsilon));
+        fusion.feature_norms.push_back({vector(each.weight, config.fusion.feature_norm_offset), vector(each.bias),
+                                        config.fusion.feature_norm, config.fusion.feature_norm_epsilon});
     fusion.embedding_norm = norm_of(names.fusion.embedding_norm);
     fusion.state_norm = norm_of(names.fusion.state_norm);
     fusion.sum_norm = norm_of(names.fusion.sum_norm);
@@ -157,14 +191,20 @@ TensorWeights::TensorWeights(const Checkpoint& checkpoint, const ModelConfig& co
     }
     embedding_norm = norm_of(names.embedding_norm);
     final_norm = norm_of(names.final_norm, config.output_scale);
-    const auto read_table = [&](const std::vector<float>& values, std::int64_t width) {
-        const at::Tensor table = to_tensor(values, device);
-        return table.defined() ? table.view({-1, width}) : table;
+    const auto table_of = [](const at::Tensor& values, std::int64_t width) {
+        return values.defined() ? values.view({-1, width}) : values;
     };
-    positions = read_table(read_positions(checkpoint, config, names), config.hidden_size);
-    relative_biases = read_table(read_relative_biases(checkpoint, config, names, shard),
-                                 2 * std::int64_t{config.relative.max_distance} + 1);
-    head_bias = to_tensor(read_head_bias(checkpoint, config, names, shard), device);
+    positions = table_of(names.positions.weight.empty() ? to_tensor(read_positions(checkpoint, config, names), device)
+                                                        : vector(names.positions.weight),
+                         config.hidden_size);
+    relative_biases = table_of(to_tensor(read_relative_biases(checkpoint, config, names, shard), device),
+                               2 * std::int64_t{config.relative.max_distance} + 1);
+    const std::vector<std::int64_t> banned = own_banned_tokens(config, shard);
+    if (!config.is_encoder && (!names.head.bias.empty() || !config.banned_token_ids.empty()))
+        head_bias = names.head.bias.empty()
+                        ? at::zeros(shard.outputs.size(), numbers.dtype(at::kFloat))
+                        : vector(names.head.bias).narrow(0, shard.outputs.begin, shard.outputs.size());
+    if (!banned.empty()) head_bias = head_bias.index_fill(0, to_tensor(banned, device), ModelConfig::kBannedLogit);
     if (progress) progress(checkpoint.total_bytes(), checkpoint.total_bytes());
 }
 

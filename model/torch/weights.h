@@ -49,10 +49,34 @@ struct TensorFusion {
     std::vector<TensorMatrix> cells, residual_blocks, residual_outputs;
 };
 
+// The tensors that weights are made of, as a checkpoint stores them. What is made of them is differentiable.
+class StoredTensors {
+  public:
+    virtual ~StoredTensors() = default;
+    virtual const Checkpoint& checkpoint() const = 0;
+    // What a matrix has of one of them: [part.rows][source.inputs], of the type and on the device of `numbers`.
+    virtual at::Tensor matrix(const MatrixSource& source, const StoredSlice& part,
+                              const at::TensorOptions& numbers) = 0;
+    // All of one, [elements], float32.
+    virtual at::Tensor vector(const std::string& name, at::Device device) = 0;
+};
+
+// Read from the files each time.
+class CheckpointTensors final : public StoredTensors {
+  public:
+    explicit CheckpointTensors(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
+    const Checkpoint& checkpoint() const override { return checkpoint_; }
+    at::Tensor matrix(const MatrixSource& source, const StoredSlice& part, const at::TensorOptions& numbers) override;
+    at::Tensor vector(const std::string& name, at::Device device) override;
+
+  private:
+    const Checkpoint& checkpoint_;
+};
+
 struct TensorWeights {
-    // Reads the rank's slice onto the device. `progress` is told of bytes done and of all. Throws BadFile, c10::Error.
+    // Makes the rank's slice, on the device. `progress` is told of bytes done and of all. Throws BadFile, c10::Error.
     // Local.
-    TensorWeights(const Checkpoint& checkpoint, const ModelConfig& config, const RankShard& shard,
+    TensorWeights(StoredTensors& stored, const ModelConfig& config, const RankShard& shard,
                   const at::TensorOptions& numbers, const std::function<void(std::size_t, std::size_t)>& progress);
 
     const TensorMatrix& head() const { return own_head.weight.defined() ? own_head : embedding; }

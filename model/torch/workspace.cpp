@@ -38,6 +38,12 @@ BookedTensors::BookedTensors(const KvCache::Shape& shape, const at::TensorOption
     books = std::make_shared<KvCache>(shape, std::move(memory));
 }
 
+BookedTensors BookedTensors::without_numbers(const KvCache::Shape& shape, const at::TensorOptions& options) {
+    KvCache::Shape no_heads = shape;
+    no_heads.n_kv_heads = 0;
+    return {no_heads, options};
+}
+
 TorchWorkspace::TorchWorkspace(const ModelConfig& model, const RankShard& held, const TensorWeights& read,
                                const TensorMatrix& embedded_by, const BookedTensors& texts,
                                const BookedTensors& read_sources, dist::Communicator& ranks)

@@ -37,6 +37,8 @@ struct TorchAngles {
 struct BookedTensors {
     BookedTensors() = default;
     BookedTensors(const KvCache::Shape& shape, const at::TensorOptions& options);
+    // Of passes that leave nothing in the cache: without numbers.
+    static BookedTensors without_numbers(const KvCache::Shape& shape, const at::TensorOptions& options);
 
     std::shared_ptr<KvCache> books;
     at::Tensor numbers;
@@ -72,7 +74,8 @@ struct TorchWorkspace {
     PassLayout layout;   // of the pass at hand
     dist::Deadline deadline;
     std::vector<float> hidden; // [hidden_layers][rows][hidden_size]
-    at::Tensor logits;         // [logit_rows][own outputs], float32, in host memory
+    at::Tensor logits;         // [logit_rows][own outputs], float32, in host memory unless in training
+    bool is_training = false;  // passes begin with empty slots and leave nothing in the cache; all is differentiable
 
   private:
     bool is_of_branch(const Segment& segment, int row, int key) const;

@@ -88,7 +88,7 @@ TEST_F(TorchBackend, WhatItHasNotIsRefused) {
     };
     refused(Strings{"generate", "--prompt", "x", "--device", "xpu"} + kPair, "--device xpu with --backend torch");
     refused(Strings{"generate", "--prompt", "x", "--draft-dtype", "int8"} + kPair,
-            "8-bit ones are for --backend native");
+            "others are for --backend native");
     refused(Strings{"bench", "latency", "--shards", "2", "--target", test::kTarget}, "leave --backend torch out");
 }
 

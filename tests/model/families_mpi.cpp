@@ -128,7 +128,7 @@ TEST_F(FamiliesOnRanks, Int8LogitsStayNearFloat32) {
         if (!fits(model::read_config(golden.directory))) continue;
         TestModel cut(golden.directory, options(model::WeightType::int8));
         const FamilyText& text = golden.texts[0];
-        EXPECT_LE(int8_distance(kept_row_distances(read_whole(cut, text.tokens, 128), text), cut.config), kInt8Bound);
+        EXPECT_LE(distance_of(kept_row_distances(read_whole(cut, text.tokens, 128), text), cut.config), kInt8Bound);
     }
 }
 

@@ -138,7 +138,7 @@ double distance_from_float32(const FamilyGolden& golden, WeightType type) {
     for (std::size_t begin = 0; begin < want.size(); begin += vocab)
         of_rows.push_back(
             relative_difference(std::span(got).subspan(begin, vocab), std::span(want).subspan(begin, vocab)));
-    return type == WeightType::int8 ? int8_distance(of_rows, reference.config) : std::ranges::max(of_rows);
+    return type == WeightType::int8 ? distance_of(of_rows, reference.config) : std::ranges::max(of_rows);
 }
 
 // Memory of the file's own type holds its weights exactly; other types round. Seen: bfloat16 0.007, float16 0.0008,

@@ -16,7 +16,7 @@ namespace entrodraft {
 inline constexpr double kInt8Bound = 0.08;
 // Of rows' distances the greatest or, where rounding may choose other experts for a row or turn a short key of linear
 // attention, which is made of length 1, the median.
-inline double int8_distance(std::vector<double> of_rows, const model::ModelConfig& config) {
+inline double distance_of(std::vector<double> of_rows, const model::ModelConfig& config) {
     std::ranges::sort(of_rows);
     return config.experts.n_experts > 0 || config.n_linear_layers() > 0 ? of_rows[of_rows.size() / 2] : of_rows.back();
 }

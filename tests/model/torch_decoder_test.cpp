@@ -149,11 +149,16 @@ TEST_P(TorchDecoder, SixteenBitWeightsStayNearFloat32) {
     for (const auto& [type, bound] : {std::pair{WeightType::bfloat16, 0.06}, {WeightType::float16, 0.008}}) {
         TestModel reference(GetParam().directory), model(GetParam().directory, options_of(&load_on_torch, type));
         const std::vector<float> want = reference.read(tokens), got = model.read(tokens);
-        const double distance = relative_difference(got, want);
+        const auto width = static_cast<std::size_t>(model.config.vocab_size);
+        std::vector<double> of_rows;
+        for (std::size_t at = 0; at < want.size(); at += width)
+            of_rows.push_back(
+                relative_difference(std::span(got).subspan(at, width), std::span(want).subspan(at, width)));
+        const double distance = distance_of(of_rows, model.config);
         RecordProperty(to_string(type), std::to_string(distance));
         EXPECT_LE(distance, bound) << to_string(type);
         EXPECT_GT(distance, 0);
-        EXPECT_EQ(model.decoder.operations_per_row(), reference.decoder.operations_per_row());
+        EXPECT_DOUBLE_EQ(model.decoder.operations_per_row(), reference.decoder.operations_per_row());
         EXPECT_LT(model.decoder.weight_bytes(), reference.decoder.weight_bytes());
     }
 }

@@ -1,0 +1,29 @@
+// Scored texts as tensors of a safetensors file, and back. Called by the command distill.
+#pragma once
+
+#include "model/checkpoint/checkpoint.h"
+#include "model/torch/trainer.h"
+
+#include <string>
+#include <vector>
+
+namespace entrodraft::spec {
+
+using model::torch::ScoredText;
+
+// Texts to learn from, and texts of other prompts to measure on.
+struct ScoredTexts {
+    std::string description; // how they were made, JSON
+    std::vector<ScoredText> learned, held_out;
+};
+
+// Pure.
+std::vector<model::TensorBytes> to_tensors(const ScoredTexts& texts);
+// Throws BadFile where the file holds anything else, or tokens from `vocab_size` on. Local.
+ScoredTexts scored_texts(const model::Checkpoint& file, const std::string& name, int vocab_size);
+
+// Text as a tensor, and back: "" where the file has none of that name. Local.
+model::TensorBytes text_tensor(const std::string& name, const std::string& text);
+std::string text_of(const model::Checkpoint& file, const std::string& name);
+
+} // namespace entrodraft::spec

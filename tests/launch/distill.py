@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+"""distill from outside: killed and resumed, on two ranks, of a target's layers; what it writes loads and drafts.
+
+A run that is killed at random moments and resumed ends with the bytes of one that was not. Where transformers is
+installed, it loads the draft and continues a text as we do. Skipped (77) without the torch backend.
+
+  distill.py BINARY MPIRUN..
+"""
+
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+DEMO = pathlib.Path(__file__).resolve().parents[2] / "model/demo"
+BINARY, MPIRUN = sys.argv[1], sys.argv[2:]
+OPTIONS = ["--target", str(DEMO / "target"), "--input", str(DEMO / "prompts.jsonl"), "--prompts", "12",
+           "--max-new-tokens", "16", "--held-out", "4", "--threads", "1"]
+TRAINING = ["--steps", "24", "--evaluate-every", "3", "--texts-a-step", "6", "--warmup-steps", "4"]
+DRAFT = ["--draft", str(DEMO / "draft")]
+
+
+def run(*options, ranks=1):
+    command = (MPIRUN + ["-n", str(ranks)] if ranks > 1 else []) + [BINARY, *map(str, options)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def must(*options, ranks=1):
+    done = run(*options, ranks=ranks)
+    assert done.returncode == 0, f"{options}: exit code {done.returncode}: {done.stderr}"
+    return done
+
+
+def must_fail(code, words, *options):
+    done = run(*options)
+    assert done.returncode == code and words in done.stderr, f"{options}: {done.returncode}: {done.stderr}"
+
+
+def report(output):
+    return json.loads((output / "distill.json").read_text(encoding="utf-8"))
+
+
+def kill_and_resume(scratch, rng):
+    """Each death at a moment of its own, of a run that learns texts of the draft's own as well."""
+    whole, output, deaths = scratch / "undisturbed", scratch / "killed", 0
+    options = ["distill", *OPTIONS, *DRAFT, *TRAINING, "--own-texts", "2", "--patience", "9", "--output"]
+    must(*options, whole)
+    command = [BINARY, *options, str(output)]
+    while True:
+        process = subprocess.Popen(command + ["--resume"] * output.exists(), stderr=subprocess.PIPE, text=True)
+        time.sleep(rng.uniform(0.2, 4))
+        if deaths == 6 or process.poll() is not None:
+            _, messages = process.communicate()
+            assert process.returncode == 0, messages
+            break
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        deaths += 1
+    for file in ("model.safetensors", "config.json", "training/texts.safetensors", "training/own_texts.safetensors",
+                 "training/state.safetensors"):
+        assert (output / file).read_bytes() == (whole / file).read_bytes(), f"{file} differs after {deaths} deaths"
+    assert report(output)["evaluations"] == report(whole)["evaluations"]
+    return deaths
+
+
+def first_greedy_mismatch(output):
+    text = ["generate", "--target", DEMO / "target", "--prompt", "It was a dark night", "--max-new-tokens", "40", "--quiet"]
+    return must(*text).stdout, must(*text, "--draft", output).stdout
+
+
+def transformers_loads(output):
+    try:
+        import torch
+        from transformers import AutoModelForCausalLM
+    except ImportError:
+        return "not installed here"
+    torch.set_num_threads(1)
+    model = AutoModelForCausalLM.from_pretrained(output, dtype=torch.float32)
+    prompt = json.loads((DEMO / "prompts.jsonl").read_text(encoding="utf-8").splitlines()[0])["prompt_token_ids"]
+    text = model.generate(torch.tensor([prompt]), max_new_tokens=30, do_sample=False)[0, len(prompt):].tolist()
+    ours = must("generate", "--target", output, "--input", DEMO / "prompts.jsonl", "--max-new-tokens", "30", "--quiet")
+    assert json.loads(ours.stdout.splitlines()[0])["token_ids"] == text
+    return "the same text"
+
+
+def main():
+    scratch = pathlib.Path(tempfile.mkdtemp(prefix="entrodraft-distill-"))
+    whole = scratch / "whole"
+    done = run("distill", *OPTIONS, *DRAFT, *TRAINING, "--output", whole)
+    if done.returncode == 2 and "-DENTRODRAFT_TORCH=ON" in done.stderr:
+        print("skipped:", done.stderr.strip())
+        sys.exit(77)
+    assert done.returncode == 0, done.stderr
+    made = report(whole)
+    losses = [each["training_loss"] for each in made["evaluations"][1:]]
+    assert losses[-1] < 0.6 * losses[0], losses
+    assert made["after"]["overlap"] > made["before"]["overlap"]
+
+    plain, drafted = first_greedy_mismatch(whole)
+    assert plain == drafted
+    print("transformers:", transformers_loads(whole))
+
+    must_fail(2, "holds something", "distill", *OPTIONS, *DRAFT, *TRAINING, "--output", whole)
+    must_fail(2, "other options", "distill", *OPTIONS, *DRAFT, *TRAINING, "--loss", "tvd", "--output", whole, "--resume")
+    must_fail(2, "--layers", "distill", *OPTIONS, "--output", scratch / "none")
+    must_fail(2, "has 6 layers", "distill", *OPTIONS, "--layers", "7", "--output", scratch / "none")
+
+    texts = whole / "training/texts.safetensors"
+    again = scratch / "texts"
+    must("distill", *OPTIONS[:2], *DRAFT, *TRAINING, "--threads", "1", "--texts", texts, "--output", again)
+    assert (again / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+
+    two = scratch / "two"
+    must("distill", *OPTIONS, *DRAFT, *TRAINING, "--output", two, ranks=2)
+    for one, other in zip(made["evaluations"], report(two)["evaluations"]):
+        for figure in ("loss", "overlap"):
+            assert abs(one[figure] - other[figure]) < 2e-3, f"{figure} on two ranks: {one} {other}"
+
+    layers = scratch / "layers"
+    must("distill", *OPTIONS, "--layers", "2", *TRAINING, "--learning-rate", "1e-3", "--output", layers)
+    figures = report(layers)["evaluations"]
+    assert figures[-1]["overlap"] > figures[0]["overlap"] + 0.05, figures
+    plain, drafted = first_greedy_mismatch(layers)
+    assert plain == drafted
+
+    fresh = scratch / "fresh"
+    must("distill", *OPTIONS[:2], "--layers", "1", "--hidden", "64", *TRAINING, "--learning-rate", "3e-3", "--threads", "1",
+         "--texts", texts, "--output", fresh)
+    figures = report(fresh)
+    assert figures["after"]["overlap"] > figures["before"]["overlap"] + 0.03, figures
+    print("transformers, of a fresh draft:", transformers_loads(fresh))
+
+    seed = int(os.environ.get("SEED", random.randrange(1 << 30)))
+    print("seed", seed)
+    print("deaths:", kill_and_resume(scratch, random.Random(seed)))
+    subprocess.run(["rm", "-r", scratch], check=True)
+
+
+if __name__ == "__main__":
+    main()
