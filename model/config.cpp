@@ -246,6 +246,15 @@ ModelConfig read_config(const std::filesystem::path& directory) {
     return config;
 }
 
+ModelConfig first_layers(ModelConfig config, int n_layers) {
+    config.n_layers = n_layers;
+    for (std::vector<int>* numbers : {&config.linear.layers, &config.experts.dense_layers})
+        std::erase_if(*numbers, [&](int layer) { return layer >= n_layers; });
+    if (!config.windows.empty()) config.windows.resize(static_cast<std::size_t>(n_layers));
+    if (!config.layer_ropes.empty()) config.layer_ropes.resize(static_cast<std::size_t>(n_layers));
+    return config;
+}
+
 ModelConfig encoder_of(const ModelConfig& config) {
     ModelConfig encoder = config;
     encoder.is_encoder = true;

@@ -279,6 +279,9 @@ struct ModelConfig {
 // The encoder of a model that has one, as a model by itself: is_encoder. Pure.
 ModelConfig encoder_of(const ModelConfig& config);
 
+// The model of the first n_layers layers, followed by the final norm and the head. Pure.
+ModelConfig first_layers(ModelConfig config, int n_layers);
+
 // Reads directory/config.json (and generation_config.json for the end-of-text ids, where present).
 // Throws BadFile naming the file, the field and the remedy. Local.
 ModelConfig read_config(const std::filesystem::path& directory);

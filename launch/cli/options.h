@@ -36,6 +36,13 @@ struct ChatTemplateOptions {
 enum class DeviceChoice { automatic, cpu, cuda, xpu }; // automatic: rank_device.h; xpu: of torch alone
 enum class Backend { native, torch };                  // whose operations: our kernels', or ATen's
 
+// The target itself, or its first layers, as the draft: --draft self, or self:layers=N.
+struct SelfDraft {
+    int n_layers = 0; // 0: all
+};
+// None: the name is of a checkpoint. Throws BadOption. Local.
+std::optional<SelfDraft> self_draft_of(const std::string& draft);
+
 // What a draft with another vocabulary than the target's does: automatic: intersection; same: it is refused. See
 // spec::OtherVocabulary.
 enum class DraftVocabulary { automatic, same, intersection, retokenize };
@@ -44,6 +51,7 @@ enum class DraftVocabulary { automatic, same, intersection, retokenize };
 struct ModelOptions {
     std::string target;              // directory
     std::vector<std::string> drafts; // directories, the largest first; several: a cascade
+    spec::DraftWindow draft_window;  // of one draft
     std::string head;                // directory of a draft head; empty: none
     DraftVocabulary draft_vocabulary = DraftVocabulary::same;
     std::optional<model::WeightType> dtype; // empty: the file's

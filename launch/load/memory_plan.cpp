@@ -140,6 +140,7 @@ RankMemory memory_of(std::span<const HeldModel> held, int threads, const CacheSh
     RankMemory memory;
     for (const HeldModel& part : held) {
         int positions = std::min(cache.positions, part.config->max_positions);
+        if (part.kept_positions > 0) positions = std::min(positions, part.kept_positions);
         const int in_trees = cache.num_beams > 0 ? spec::tree_positions(cache.num_beams, positions) : 0;
         model::RunShape run = {part.ranks,  threads, cache.sequences + part.beside, positions + in_trees, part.type,
                                part.on_gpu, in_trees};
@@ -147,7 +148,7 @@ RankMemory memory_of(std::span<const HeldModel> held, int threads, const CacheSh
         run.length = 1;
         memory.spreads_experts =
             memory.spreads_experts || part.config->experts.placement == model::ExpertPlacement::spread;
-        memory.weight_bytes += needs.weight_bytes;
+        if (!part.shares_weights) memory.weight_bytes += needs.weight_bytes;
         memory.cache_bytes += needs.cache_bytes;
         memory.buffer_bytes += needs.activation_bytes;
         memory.min_buffer_bytes += needs_of(*part.config, run, part.rank).activation_bytes;

@@ -47,6 +47,8 @@ struct HeldModel {
     int rank = 0;   // of them
     int beside = 0; // sequences that its cache holds beside those of the plan: continuations drafted ahead
     bool on_gpu = false;
+    int kept_positions = 0;      // of a sequence, that its cache holds at once; 0: all
+    bool shares_weights = false; // with the model before it
 };
 
 // Why the ranks do not fit their hosts, in one line with the numbers and what would help, of the first such host;

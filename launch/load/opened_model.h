@@ -55,6 +55,7 @@ struct OpenedPair {
     OpenedModel target;
     std::optional<OpenedHead> head;
     std::vector<OpenedModel> drafts;                          // the largest first
+    std::optional<model::ModelConfig> self_draft;             // in place of them: of the target's layers that draft
     std::shared_ptr<const model::VocabularyMap> vocabularies; // of target and last draft; null: they have the same
     DraftVocabulary draft_vocabulary = DraftVocabulary::same; // what is done then: intersection or retokenize
     std::vector<std::string> doubts;                          // a line for each draft that may be none of this target

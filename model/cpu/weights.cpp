@@ -282,6 +282,7 @@ class ModelWeights::Loader {
         const auto place = [&](PackedMatrix& matrix) { place_shared(matrix, 1); };
         const double chosen = static_cast<double>(config_.experts.n_chosen) / std::max(1, config_.experts.n_experts);
         for (LayerWeights& layer : to_.layers) {
+            const ModelWeights::LayerWork before = {to_.bytes_per_pass, to_.operations_per_row};
             for (ShardedLinear* linear : layer.linears())
                 place(linear->matrix());
             place(layer.query_up.matrix());
@@ -293,6 +294,7 @@ class ModelWeights::Loader {
             for (ExpertWeights& expert : layer.experts)
                 for (ShardedLinear* linear : expert.linears())
                     place_shared(linear->matrix(), chosen);
+            to_.layer_work.push_back({to_.bytes_per_pass - before.bytes, to_.operations_per_row - before.operations});
         }
         for (LayerWeights& layer : to_.layers)
             for (ShardedLinear* linear : layer.cross_linears())

@@ -94,6 +94,11 @@ class ModelWeights {
     std::vector<float> head_bias;   // [padded vocabulary of the rank] or empty
     std::size_t bytes_per_pass = 0; // read by a pass of one row
     double operations_per_row = 0;  // multiply-adds times two, attention not counted
+    struct LayerWork {
+        std::size_t bytes = 0;
+        double operations = 0;
+    };
+    std::vector<LayerWork> layer_work; // of the two, each layer's part, but for attention to a source
 
   private:
     class Loader;

@@ -32,6 +32,13 @@ std::string target_name(const HeadFiles& files) {
     return at->is_string() ? at->get<std::string>() : "";
 }
 
+int target_vocab_size(const HeadFiles& files) {
+    const auto inner = files.json.find("transformer_layer_config");
+    const nlohmann::json& of = inner != files.json.end() && inner->is_object() ? *inner : files.json;
+    const auto found = of.find("vocab_size");
+    return found != of.end() && found->is_number_unsigned() ? found->get<int>() : 0;
+}
+
 } // namespace
 
 std::string HeadFiles::text(const char* field) const {
@@ -50,6 +57,7 @@ DraftHead read_head(const std::filesystem::path& directory, const ModelConfig& t
         DraftHead head = format.read(files, {target, weights, names_of(target, weights)});
         head.format = format.name;
         head.trained_for = target_name(files);
+        head.trained_vocab_size = target_vocab_size(files);
         for (const HeadModule& module : head.modules)
             check_shapes(module.config, module.weights);
         return head;
