@@ -114,11 +114,19 @@ function adaedl(gamma) {
     };
 }
 
+// Of the last token being accepted. A weight of 0 makes what is not finite nothing.
+function discoChance(weights, seen) {
+    const {entropy, probability} = lastOf(seen);
+    const features = [1, -Math.sqrt(entropy), Math.log(probability), -(seen.length - 1)];
+    return 1 / (1 + Math.exp(-weights.reduce((sum, weight, i) => sum + (weight === 0 ? 0 : weight * features[i]), 0)));
+}
+
 // `option`: the program's, with _ for -. `value` is its default; `min`, `max` and `step` are the slider's; without max, the cap.
 const lookBack = {option: "entropy_window", label: "window", unit: "tokens", value: 7, min: 1, max: 20, step: 1};
 const nTokens = (value, label) => ({option: "num_draft_tokens", label, unit: "tokens", value, min: 1, max: null, step: 1});
 const threshold = (kind, value, max, step, unit) =>
     ({option: `${kind}_threshold`, label: "threshold", unit, value, min: 0, max, step});
+const weight = (name, value) => ({option: `disco_${name}`, label: `weight: ${name}`, value, min: 0, max: 6, step: 0.05});
 const stateless = (fires) => ({beginText() {}, fires, endRound() {}});
 
 // By name, as the program has them. `make` takes the parameters' values and the cap. `drops`: --drop-stop-token has a meaning.
@@ -174,6 +182,13 @@ const RULES = {
         formula: "1 - √(gamma × entropy) < lambda, which follows acceptance", drops: true,
         parameters: [{option: "adaedl_gamma", label: "gamma", value: 0.2, min: 0.005, max: 0.5, step: 0.005}],
         make: ([gamma]) => adaedl(gamma),
+    },
+    "disco": {
+        formula: "1 / (1 + exp(-(bias - entropy weight × √entropy + probability weight × log probability - position weight × " +
+            "tokens before))) < threshold", drops: false,
+        parameters: [threshold("disco", 0.3, 1, 0.01), weight("bias", 1.4), weight("entropy", 0.1), weight("probability", 0.4),
+                     weight("position", 0.5)],
+        make: ([h, ...weights]) => stateless((seen) => discoChance(weights, seen) < h),
     },
 };
 

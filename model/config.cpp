@@ -176,7 +176,26 @@ WeightType activation_type(WeightType weights, WeightType stored) {
     return stored == WeightType::float16 ? WeightType::float16 : WeightType::bfloat16;
 }
 
-ModelConfig read_config(const Json& json, const std::string& file) {
+Json decoder_fields(Json json, const std::string& file) {
+    const Json type = json.is_object() ? json.value("model_type", Json()) : Json();
+    const auto family = std::ranges::find_if(families(), [&](const FamilyDescription& each) {
+        return !each.multimodal_type.empty() && type == each.multimodal_type;
+    });
+    if (family == families().end()) return json;
+    const Fields whole(json, file);
+    Json text = whole.required("text_config");
+    if (!text.is_object()) whole.refuse("field 'text_config' is not an object");
+    text["model_type"] = family->model_type;
+    for (const char* name : {"architectures", "dtype", "torch_dtype", "tie_word_embeddings", "quantization_config",
+                             "bos_token_id", "eos_token_id"}) {
+        const Json* value = whole.find(name);
+        if (value != nullptr && text.value(name, Json()).is_null()) text[name] = *value;
+    }
+    return text;
+}
+
+ModelConfig read_config(const Json& json_file, const std::string& file) {
+    const Json json = decoder_fields(json_file, file);
     const Fields fields(json, file);
     const FamilyDescription& family = family_of(fields);
 
@@ -224,6 +243,15 @@ ModelConfig read_config(const std::filesystem::path& directory) {
     const Json generation = read_object(generation_path);
     const Fields more(generation, generation_path.string());
     read_generation(more, config);
+    return config;
+}
+
+ModelConfig first_layers(ModelConfig config, int n_layers) {
+    config.n_layers = n_layers;
+    for (std::vector<int>* numbers : {&config.linear.layers, &config.experts.dense_layers})
+        std::erase_if(*numbers, [&](int layer) { return layer >= n_layers; });
+    if (!config.windows.empty()) config.windows.resize(static_cast<std::size_t>(n_layers));
+    if (!config.layer_ropes.empty()) config.layer_ropes.resize(static_cast<std::size_t>(n_layers));
     return config;
 }
 

@@ -18,6 +18,7 @@ std::string what_needs_cpu(const ModelConfig& config) {
     if (config.has_sinks) return "attention sinks";
     if (config.gated_attention) return "a gate on what is attended";
     if (config.quantization) return "quantised weights";
+    if (config.experts.placement == ExpertPlacement::spread) return "experts spread over its ranks";
     return "";
 }
 
@@ -35,22 +36,27 @@ RecurrentStates::Shape recurrent_shape(const ModelConfig& config, const RankShar
 
 DecoderSetup prepare_decoder(const Checkpoint& checkpoint, const ModelConfig& config, const DecoderOptions& options,
                              const dist::Communicator& tp) {
-    DecoderSetup setup = {config, {}, {}};
-    untie_stored_head(setup.config, checkpoint);
-    check_shapes(setup.config, checkpoint);
-    setup.shard = shard_of(config, tp.rank(), tp.size());
+    ModelConfig stored = config;
+    untie_stored_head(stored, checkpoint);
+    check_shapes(stored, checkpoint);
+    return lay_out_decoder(stored, options, tp.rank(), tp.size());
+}
+
+DecoderSetup lay_out_decoder(const ModelConfig& config, const DecoderOptions& options, int tp_rank, int tp_size) {
+    DecoderSetup setup = {config, shard_of(config, tp_rank, tp_size), {}};
     const int capacity = options.capacity > 0 ? options.capacity : config.max_positions;
+    const int kept = options.kept_positions > 0 ? std::min(options.kept_positions, capacity) : capacity;
     setup.config.max_positions = std::min(config.max_positions, capacity);
     setup.cache = {config.n_attention_layers(),
                    setup.shard.n_kv_heads(),
                    config.key_dim(),
                    options.n_slots,
-                   capacity + options.tree_positions,
+                   kept + options.tree_positions,
                    config.value_dim(),
                    recurrent_shape(config, setup.shard, options.tree_positions)};
     if (!config.has_encoder()) return setup;
     const ModelConfig encoder = encoder_of(setup.config);
-    setup.encoder_shard = shard_of(encoder, tp.rank(), tp.size());
+    setup.encoder_shard = shard_of(encoder, tp_rank, tp_size);
     setup.sources = setup.cache;
     setup.sources.capacity =
         options.source_capacity > 0 ? std::min(options.source_capacity, encoder.max_positions) : encoder.max_positions;
@@ -69,6 +75,10 @@ void Decoder::encode(int slot, std::span<const TokenId> source) {
             throw std::invalid_argument(
                 fmt::format("token id {} is outside the encoder's vocabulary of {}", token, n_known));
     read_source(cache_->new_source(slot), source);
+}
+
+std::unique_ptr<Decoder> Decoder::over_same_weights(const ModelConfig&, const DecoderOptions&) const {
+    throw std::logic_error("a decoder that does not share its weights");
 }
 
 void Decoder::read_source(int, std::span<const TokenId>) {

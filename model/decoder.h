@@ -89,6 +89,7 @@ struct DecoderOptions {
     WeightType weight_type = WeightType::float32;
     int n_slots = 1;
     int capacity = 0;        // positions a slot; 0: the model's max_positions
+    int kept_positions = 0;  // of a slot at once, where its older ones are dropped (KvCache::keep); 0: all
     int tree_positions = 0;  // more a slot, for the branches of trees that stay in the cache
     int source_capacity = 0; // tokens of a source; 0: what its encoder takes
     double timeout_seconds = dist::kDefaultTimeoutSeconds;             // of every collective
@@ -118,6 +119,8 @@ struct DecoderSetup {
     KvCache::Shape sources = {};       // keys and values of all layers of the decoder
     KvCache::Shape encoder_layer = {}; // of a layer of the encoder, of one source
 };
+// The shapes for these options. Throws std::invalid_argument. Local.
+DecoderSetup lay_out_decoder(const ModelConfig& config, const DecoderOptions& options, int tp_rank, int tp_size);
 // Checks the checkpoint's shapes. A head that is stored beside the embedding, with other values, is used even where
 // `config` ties the two: the setup's does not. Throws BadFile, std::invalid_argument (sizes that would work). Local.
 DecoderSetup prepare_decoder(const Checkpoint& checkpoint, const ModelConfig& config, const DecoderOptions& options,
@@ -155,6 +158,10 @@ class Decoder {
     // must be empty. Throws std::invalid_argument. Collective over the ranks that hold the model.
     virtual void encode(int slot, std::span<const TokenId> source);
     int max_source() const { return max_source_; } // 0: it takes none
+
+    // A decoder over the same weights, with a cache of its own. `config` is first_layers() of this one's, all or some.
+    // On CPUs alone, of a model without an encoder; else throws std::logic_error. Local.
+    virtual std::unique_ptr<Decoder> over_same_weights(const ModelConfig& config, const DecoderOptions& options) const;
 
     // KvCache::keep, wherever the sequence's keys and values are. Local.
     virtual void keep(int slot, int length, std::span<const int> path) { cache_->keep(slot, length, path); }

@@ -100,7 +100,7 @@ void add_weights(const ModelConfig& config, const RunShape& run, RankNeeds& need
     add_wide(shapes.layer.shared_gate, n_expert_layers);
     add_wide(shapes.layer.shared_up, n_expert_layers);
     add_layer(shapes.layer.shared_down, n_expert_layers);
-    const int n_experts = n_expert_layers * config.experts.n_experts;
+    const int n_experts = n_expert_layers * static_cast<int>(needs.shard.experts.size());
     add_wide(shapes.layer.expert_gate, n_experts, true);
     add_wide(shapes.layer.expert_up, n_experts, true);
     add_layer(shapes.layer.expert_down, n_experts, true);

@@ -1,6 +1,7 @@
 #include "model/pass_layout.h"
 
 #include <algorithm>
+#include <bit>
 #include <fmt/format.h>
 #include <stdexcept>
 #include <utility>
@@ -48,6 +49,15 @@ void PassLayout::set_source(std::span<const Row> chunk) {
         tokens.push_back(chunk[index(r)].token);
     }
     last_position = chunk.back().position;
+}
+
+int PassLayout::place_of(int row) const {
+    const Segment& segment = segments[index(segment_of[index(row)])];
+    if (pass.mask != Mask::by_parent) return segment.cached + row - segment.begin;
+    int in_tree = 0; // itself included
+    for (const std::uint64_t word : std::span(ancestors_of(row), ancestor_words))
+        in_tree += std::popcount(word);
+    return segment.tree_begin + in_tree - 1;
 }
 
 void PassLayout::add_row(int r, const ModelConfig& config, const KvCache& cache) {

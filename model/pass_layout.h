@@ -49,6 +49,8 @@ struct PassLayout {
         const Segment& segment = segments[index(segment_of[index(row)])];
         return std::min(segment.end, row + pass.block_rows - (row - segment.begin) % pass.block_rows);
     }
+    // Keys that the row's branch has in front of it in the cache: its position, where no older ones were dropped.
+    int place_of(int row) const;
     const std::uint64_t* ancestors_of(int row) const { return &ancestors[index(row) * ancestor_words]; }
     int rows() const { return static_cast<int>(pass.rows.size()); }
     // Throws std::invalid_argument on rows that break decoder.h's contract. Local.

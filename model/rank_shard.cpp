@@ -14,14 +14,22 @@ RankShard shard_of(const ModelConfig& config, int rank, int ranks) {
     if (config.n_linear_layers() > 0 && ranks > n_linear_keys)
         throw std::invalid_argument(fmt::format(
             "{0} key heads of linear attention cannot be sharded across {1} ranks: at most {0}", n_linear_keys, ranks));
+    const ExpertsConfig& experts = config.experts;
+    const bool spread = experts.placement == ExpertPlacement::spread;
+    if (spread && ranks > experts.n_experts)
+        throw std::invalid_argument(
+            fmt::format("{0} experts cannot be spread over {1} ranks: at most {0}", experts.n_experts, ranks));
+    const dist::Slice whole_expert = {0, experts.intermediate_size}, all_experts = {0, experts.n_experts};
     return {dist::head_shard(config.n_heads, config.n_kv_heads, rank, ranks),
             dist::even_slice(config.intermediate_size, rank, ranks, kernels::kLanes),
             dist::even_slice(config.vocab_size, rank, ranks, kVocabUnit),
             dist::even_slice(config.n_outputs(), rank, ranks, kVocabUnit),
             rank == 0,
-            dist::even_slice(config.experts.intermediate_size, rank, ranks, kernels::kLanes),
-            dist::even_slice(config.experts.shared_size, rank, ranks, kernels::kLanes),
-            dist::even_slice(n_linear_keys, rank, ranks)};
+            spread ? whole_expert : dist::even_slice(experts.intermediate_size, rank, ranks, kernels::kLanes),
+            dist::even_slice(experts.shared_size, rank, ranks, kernels::kLanes),
+            dist::even_slice(n_linear_keys, rank, ranks),
+            spread ? dist::even_slice(experts.n_experts, rank, ranks) : all_experts,
+            spread || rank == 0};
 }
 
 namespace {
@@ -55,7 +63,7 @@ std::int64_t count(auto... matrices) {
 }
 
 std::int64_t expert_floats(const ModelConfig& config, const RankShard& shard) {
-    return config.experts.has_biases ? 2 * shard.expert.size() + (shard.is_first ? config.hidden_size : 0) : 0;
+    return config.experts.has_biases ? 2 * shard.expert.size() + (shard.adds_expert_bias ? config.hidden_size : 0) : 0;
 }
 
 // Norms and biases of all layers.
@@ -87,7 +95,7 @@ std::int64_t layer_floats(const ModelConfig& config, const RankShard& shard, int
     const std::int64_t n_experts = std::int64_t{n_expert_layers} * config.experts.n_experts;
     if (config.experts.has_correction) floats += n_experts;
     if (config.experts.has_router_bias) floats += n_experts;
-    floats += n_experts * expert_floats(config, shard);
+    floats += n_expert_layers * shard.experts.size() * expert_floats(config, shard);
     return floats;
 }
 

@@ -61,6 +61,29 @@ std::vector<StoredSlice> latent_rows(const ModelConfig& config, const LayerNames
     return rows;
 }
 
+// As LayerShapes::linear_in has them: in groups by key head.
+std::vector<StoredSlice> linear_rows(const LinearAttentionConfig& linear, const LayerNames& layer, dist::Slice keys) {
+    const std::int64_t group = linear.group(), dim = linear.key_dim, values = group * linear.value_dim;
+    if (!layer.linear_in.weight.empty()) { // as they are stored
+        const std::int64_t of_head = linear.convolved_size() + values;
+        return {{&layer.linear_in, {keys.begin * of_head, keys.end * of_head}},
+                {&layer.linear_gates, {keys.begin * 2 * group, keys.end * 2 * group}}};
+    }
+    std::vector<StoredSlice> rows;
+    for (std::int64_t head = keys.begin; head < keys.end; ++head) {
+        const std::int64_t query = head * dim, key = (linear.n_key_heads + head) * dim;
+        const std::int64_t gate = head * values, value = 2 * linear.n_key_heads * dim + gate;
+        rows.push_back({&layer.linear_qkv, {query, query + dim}});
+        rows.push_back({&layer.linear_qkv, {key, key + dim}});
+        rows.push_back({&layer.linear_qkv, {value, value + values}});
+        rows.push_back({&layer.linear_value_gates, {gate, gate + values}});
+    }
+    for (std::int64_t head = keys.begin; head < keys.end; ++head)
+        for (const TensorNames* each : {&layer.linear_steps, &layer.linear_decays})
+            rows.push_back({each, {head * group, (head + 1) * group}});
+    return rows;
+}
+
 StoredSlice up_rows(const ModelConfig& config, const LayerNames& layer, dist::Slice width) {
     if (layer.gate_up.weight.empty()) return {&layer.up, width};
     return {&layer.gate_up, {config.intermediate_size + width.begin, config.intermediate_size + width.end}};
@@ -83,11 +106,8 @@ LayerSources layer_sources(const ModelConfig& config, const ModelNames& names, c
     if (config.is_linear(number)) {
         const LinearAttentionConfig& linear = config.linear;
         const dist::Slice keys = shard.linear_keys;
-        const std::int64_t values = std::int64_t{linear.group()} * linear.value_dim, gates = 2 * linear.group();
-        const std::int64_t of_head = linear.convolved_size() + values;
-        sources.qkv = {{{&layer.linear_in, {keys.begin * of_head, keys.end * of_head}},
-                        {&layer.linear_gates, {keys.begin * gates, keys.end * gates}}},
-                       hidden};
+        const std::int64_t values = std::int64_t{linear.group()} * linear.value_dim;
+        sources.qkv = {linear_rows(linear, layer, keys), hidden};
         sources.output = {{{&layer.linear_output, hidden}}, {keys.begin * values, keys.end * values}};
     }
     if (config.has_experts(number)) {

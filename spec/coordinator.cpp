@@ -197,7 +197,7 @@ int Coordinator::left_tokens(const Sequence& own) const {
 
 void Coordinator::prefill(int slot, std::span<const TokenId> prompt, std::span<const model::Row> rows,
                           const model::PassResult& scores) {
-    if (!parts_.drafter || sequence(slot)->request().plain) return;
+    if (!draft_reads_prompt(slot)) return;
     std::vector<int> all(rows.size());
     std::iota(all.begin(), all.end(), 0);
     hand_hidden(slot, rows.front().position, all, scores);
@@ -205,8 +205,15 @@ void Coordinator::prefill(int slot, std::span<const TokenId> prompt, std::span<c
 }
 
 void Coordinator::prefill(int slot) {
-    if (parts_.drafter && !sequence(slot)->request().plain)
-        parts_.drafter->prefill(slot, sequence(slot)->request().prompt);
+    if (draft_reads_prompt(slot)) parts_.drafter->prefill(slot, sequence(slot)->request().prompt);
+}
+
+// A rule that measures costs says in the first round whether the draft's reading pays; on a rank of its own it costs
+// nothing, for the target reads meanwhile.
+bool Coordinator::draft_reads_prompt(int slot) const {
+    if (!parts_.drafter || sequence(slot)->request().plain) return false;
+    const bool measures = options_.stop_rule.type().weighs_costs && !options_.costs;
+    return !parts_.drafter->reads_late() || !measures || parts_.layout->placement == dist::DraftPlacement::dedicated;
 }
 
 void Coordinator::draft_ahead(const std::function<bool()>& enough) {
@@ -359,6 +366,7 @@ void Coordinator::hand_out(int slot, const EngineCallbacks& callbacks) {
     if (parts_.drafter) parts_.drafter->end_sequence(slot);
     sequence(slot)->stats.seconds.total = parts_.clock->now_seconds() - sequence(slot)->admitted_at;
     const Request request = sequence(slot)->request();
+    if (!request.plain) gain_.learn_length(static_cast<int>(sequence(slot)->stats.new_tokens), request.max_new_tokens);
     Completion completion = sequence(slot)->finish();
     sequence(slot).reset();
     callbacks.on_complete(request, std::move(completion));

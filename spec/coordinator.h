@@ -43,8 +43,8 @@ class Coordinator {
     DraftsBySlot draft(const ReplicaState& state);
     // What ranks are told: the plan, the drafts, and the result of the round before.
     Packet pack(const Plan& plan, const DraftsBySlot& drafts, const ReplicaState& state, std::uint64_t round);
-    // The draft model reads the prompt as far as the target does. `rows` of the target's pass are that chunk; their
-    // states count where the drafter wants them.
+    // The draft model reads the prompt as far as the target does, unless it is read late (draft_reads_prompt). `rows`
+    // of the target's pass are that chunk; their states count where the drafter wants them.
     void prefill(int slot, std::span<const TokenId> prompt, std::span<const model::Row> rows,
                  const model::PassResult& scores);
     // The same where the target has taken over all of the prompt.
@@ -75,6 +75,7 @@ class Coordinator {
     int first_position(int slot, const ReplicaState& state) const;
     void hand_out(int slot, const EngineCallbacks& callbacks);
     bool can_verify_on_device(const Request& request) const;
+    bool draft_reads_prompt(int slot) const;
     int left_tokens(const Sequence& sequence) const;
     void verify(Sequence& sequence, const Draft& draft, const TargetRows& rows, double target_seconds,
                 const BatchLoad& load);

@@ -72,6 +72,7 @@ void check_compare(const ParsedOptions& given, CompareOptions& options) {
 void declare(OptionSet& set, LatencyOptions& options) {
     declare_measured_models(set, options.models, "checkpoint of the draft");
     declare_head(set, options.models);
+    declare_draft_window(set, options.models);
     declare_placement(set, options.placement);
     set.group("Latency");
     set.add("rows", "R,R", options.plan.rows, {1, spec::kMaxSlots},
@@ -114,6 +115,7 @@ void declare(OptionSet& set, CompareOptions& options) {
                             "checkpoint of the draft; several: a cascade, the largest first, unless --drafters names "
                             "one alone");
     declare_head(set, options.models);
+    declare_draft_window(set, options.models);
     declare_placement(set, options.placement);
     set.group("Compare");
     set.add("input", "FILE|-", options.input, "JSON lines of prompts, as for generate")

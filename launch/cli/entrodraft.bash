@@ -22,7 +22,7 @@ _entrodraft() {
     case $command in
     help) options='generate record simulate tune distill tokenize build-table inspect doctor bench --json' ;;
     'generate')
-        options='--help --config --target --draft --random-weights --device --backend --tensor-parallel-sum --dtype --draft-dtype --threads --draft-vocabulary --head --drafter --ngram-max --ngram-min --ngram-match --ngram-full --lookup-corpus --draft-table --prompt --input --format --output --shard --resume --max-new-tokens --ignore-eos --stop --num-samples --logprobs --json-schema --regex --grammar --check --trace --timeline --summary --verbose --quiet --chat --system --chat-template --chat-date --temperature --top-k --top-p --min-p --seed --repetition-penalty --presence-penalty --frequency-penalty --no-repeat-ngram-size --logit-bias --banned-tokens --min-new-tokens --num-beams --length-penalty --early-stopping --num-return-sequences --stop-rule --entropy-threshold --entropy-factor --entropy-window --num-draft-tokens --heuristic-persistent --confidence-threshold --svip-threshold --adaedl-gamma --entropy-unit --entropy-of --max-draft-tokens --min-draft-tokens --drop-stop-token --costs --acceptance --lenience --tree --typical-epsilon --typical-delta --draft-placement --draft-ahead --draft-ahead-passes --replicas --batch-size --max-context --collective-timeout'
+        options='--help --config --target --draft --random-weights --device --backend --tensor-parallel-sum --dtype --draft-dtype --expert-placement --threads --draft-vocabulary --head --draft-window --draft-sinks --drafter --ngram-max --ngram-min --ngram-match --ngram-full --lookup-corpus --draft-table --prompt --input --format --output --shard --resume --max-new-tokens --ignore-eos --stop --num-samples --logprobs --json-schema --regex --grammar --check --trace --timeline --summary --verbose --quiet --chat --system --chat-template --chat-date --temperature --top-k --top-p --min-p --seed --repetition-penalty --presence-penalty --frequency-penalty --no-repeat-ngram-size --logit-bias --banned-tokens --min-new-tokens --num-beams --length-penalty --early-stopping --num-return-sequences --stop-rule --entropy-threshold --entropy-factor --entropy-window --num-draft-tokens --heuristic-persistent --confidence-threshold --svip-threshold --adaedl-gamma --disco-threshold --disco-bias --disco-entropy --disco-probability --disco-position --entropy-unit --entropy-of --max-draft-tokens --min-draft-tokens --drop-stop-token --costs --acceptance --lenience --tree --typical-epsilon --typical-delta --draft-placement --draft-ahead --draft-ahead-passes --replicas --batch-size --max-context --collective-timeout'
         case $previous in
         --config|--lookup-corpus|--draft-table|--input|--output|--json-schema|--grammar|--trace|--timeline|--summary|--chat-template|--costs) kind=-f ;;
         --target|--draft|--head) kind=-d ;;
@@ -31,20 +31,21 @@ _entrodraft() {
         --tensor-parallel-sum) kind=-W separators='' values='auto all-reduce ordered' ;;
         --dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 int4 float8' ;;
         --draft-dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 int4 float8' ;;
+        --expert-placement) kind=-W separators='' values='slice spread' ;;
         --draft-vocabulary) kind=-W separators='' values='auto same intersection retokenize' ;;
         --drafter) kind=-W separators=',' values='model head ngram suffix bigram unigram random' ;;
         --ngram-match) kind=-W separators='' values='latest first' ;;
         --format) kind=-W separators='' values='auto lines openai' ;;
         --early-stopping) kind=-W separators='' values='false true never' ;;
-        --stop-rule) kind=-W separators='' values='static moving-average cumulative constant heuristic adaptive confidence svip adaedl expected-gain' ;;
+        --stop-rule) kind=-W separators='' values='static moving-average cumulative constant heuristic adaptive confidence svip adaedl disco expected-gain' ;;
         --entropy-unit) kind=-W separators='' values='nats bits' ;;
         --entropy-of) kind=-W separators='' values='raw adjusted' ;;
         --acceptance) kind=-W separators='' values='rejection block gumbel typical' ;;
         --draft-placement) kind=-W separators='' values='colocated dedicated sharded' ;;
-        --random-weights|--threads|--ngram-max|--ngram-min|--ngram-full|--prompt|--shard|--max-new-tokens|--stop|--num-samples|--logprobs|--regex|--system|--chat-date|--temperature|--top-k|--top-p|--min-p|--seed|--repetition-penalty|--presence-penalty|--frequency-penalty|--no-repeat-ngram-size|--logit-bias|--banned-tokens|--min-new-tokens|--num-beams|--length-penalty|--num-return-sequences|--entropy-threshold|--entropy-factor|--entropy-window|--num-draft-tokens|--confidence-threshold|--svip-threshold|--adaedl-gamma|--max-draft-tokens|--min-draft-tokens|--lenience|--tree|--typical-epsilon|--typical-delta|--draft-ahead|--draft-ahead-passes|--replicas|--batch-size|--max-context|--collective-timeout) return ;;
+        --random-weights|--threads|--draft-window|--draft-sinks|--ngram-max|--ngram-min|--ngram-full|--prompt|--shard|--max-new-tokens|--stop|--num-samples|--logprobs|--regex|--system|--chat-date|--temperature|--top-k|--top-p|--min-p|--seed|--repetition-penalty|--presence-penalty|--frequency-penalty|--no-repeat-ngram-size|--logit-bias|--banned-tokens|--min-new-tokens|--num-beams|--length-penalty|--num-return-sequences|--entropy-threshold|--entropy-factor|--entropy-window|--num-draft-tokens|--confidence-threshold|--svip-threshold|--adaedl-gamma|--disco-threshold|--disco-bias|--disco-entropy|--disco-probability|--disco-position|--max-draft-tokens|--min-draft-tokens|--lenience|--tree|--typical-epsilon|--typical-delta|--draft-ahead|--draft-ahead-passes|--replicas|--batch-size|--max-context|--collective-timeout) return ;;
         esac ;;
     'record')
-        options='--help --config --target --draft --random-weights --device --backend --tensor-parallel-sum --dtype --draft-dtype --threads --max-context --collective-timeout --head --input --output --resume --prompts --max-new-tokens --ignore-eos --stop --max-draft-tokens --tree --entropy-of --costs --quiet --temperature --top-k --top-p --min-p --seed --repetition-penalty --presence-penalty --frequency-penalty --no-repeat-ngram-size --logit-bias --banned-tokens --min-new-tokens --chat --system --chat-template --chat-date'
+        options='--help --config --target --draft --random-weights --device --backend --tensor-parallel-sum --dtype --draft-dtype --expert-placement --threads --max-context --collective-timeout --head --input --output --resume --prompts --max-new-tokens --ignore-eos --stop --max-draft-tokens --tree --entropy-of --costs --quiet --temperature --top-k --top-p --min-p --seed --repetition-penalty --presence-penalty --frequency-penalty --no-repeat-ngram-size --logit-bias --banned-tokens --min-new-tokens --chat --system --chat-template --chat-date'
         case $previous in
         --config|--input|--output|--costs|--chat-template) kind=-f ;;
         --target|--draft|--head) kind=-d ;;
@@ -53,18 +54,19 @@ _entrodraft() {
         --tensor-parallel-sum) kind=-W separators='' values='auto all-reduce ordered' ;;
         --dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 int4 float8' ;;
         --draft-dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 int4 float8' ;;
+        --expert-placement) kind=-W separators='' values='slice spread' ;;
         --random-weights|--threads|--max-context|--collective-timeout|--prompts|--max-new-tokens|--stop|--max-draft-tokens|--tree|--entropy-of|--temperature|--top-k|--top-p|--min-p|--seed|--repetition-penalty|--presence-penalty|--frequency-penalty|--no-repeat-ngram-size|--logit-bias|--banned-tokens|--min-new-tokens|--system|--chat-date) return ;;
         esac ;;
     'simulate')
         options='--help --config --recording --rules --tree --best --draft --max-draft-tokens --min-draft-tokens --drop-stop-token --entropy-of --threads --output --trace --json --costs --t-draft --t-first-draft --t-draft-row --t-target --t-round --draft-placement --draft-ahead'
         case $previous in
         --config|--recording|--output|--trace|--costs) kind=-f ;;
-        --rules) kind=-W separators=',' values='all none oracle grid static moving-average cumulative constant heuristic adaptive confidence svip adaedl expected-gain' ;;
+        --rules) kind=-W separators=',' values='all none oracle grid static moving-average cumulative constant heuristic adaptive confidence svip adaedl disco expected-gain' ;;
         --draft-placement) kind=-W separators='' values='colocated dedicated' ;;
         --tree|--draft|--max-draft-tokens|--min-draft-tokens|--entropy-of|--threads|--t-draft|--t-first-draft|--t-draft-row|--t-target|--t-round|--draft-ahead) return ;;
         esac ;;
     'tune')
-        options='--help --config --target --draft --random-weights --device --backend --tensor-parallel-sum --dtype --draft-dtype --threads --max-context --collective-timeout --head --input --recording --output --report --prompts --repetitions --max-new-tokens --ignore-eos --stop --max-draft-tokens --tree --entropy-of --costs --quiet --temperature --top-k --top-p --min-p --seed --repetition-penalty --presence-penalty --frequency-penalty --no-repeat-ngram-size --logit-bias --banned-tokens --min-new-tokens'
+        options='--help --config --target --draft --random-weights --device --backend --tensor-parallel-sum --dtype --draft-dtype --expert-placement --threads --max-context --collective-timeout --head --input --recording --output --report --prompts --repetitions --max-new-tokens --ignore-eos --stop --max-draft-tokens --tree --entropy-of --costs --quiet --temperature --top-k --top-p --min-p --seed --repetition-penalty --presence-penalty --frequency-penalty --no-repeat-ngram-size --logit-bias --banned-tokens --min-new-tokens'
         case $previous in
         --config|--input|--recording|--output|--report|--costs) kind=-f ;;
         --target|--draft|--head) kind=-d ;;
@@ -73,10 +75,11 @@ _entrodraft() {
         --tensor-parallel-sum) kind=-W separators='' values='auto all-reduce ordered' ;;
         --dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 int4 float8' ;;
         --draft-dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 int4 float8' ;;
+        --expert-placement) kind=-W separators='' values='slice spread' ;;
         --random-weights|--threads|--max-context|--collective-timeout|--prompts|--repetitions|--max-new-tokens|--stop|--max-draft-tokens|--tree|--entropy-of|--temperature|--top-k|--top-p|--min-p|--seed|--repetition-penalty|--presence-penalty|--frequency-penalty|--no-repeat-ngram-size|--logit-bias|--banned-tokens|--min-new-tokens) return ;;
         esac ;;
     'distill')
-        options='--help --config --target --draft --random-weights --device --backend --tensor-parallel-sum --dtype --draft-dtype --threads --max-context --collective-timeout --layers --hidden --output --resume --input --prompts --texts --max-new-tokens --ignore-eos --temperatures --batch-size --top-tokens --held-out --loss --steps --own-texts --texts-a-step --texts-a-pass --learning-rate --warmup-steps --weight-decay --max-gradient-norm --bfloat16 --evaluate-every --patience --seed --quiet'
+        options='--help --config --target --draft --random-weights --device --backend --tensor-parallel-sum --dtype --draft-dtype --expert-placement --threads --max-context --collective-timeout --layers --hidden --output --resume --input --prompts --texts --max-new-tokens --ignore-eos --temperatures --batch-size --top-tokens --held-out --loss --steps --own-texts --texts-a-step --texts-a-pass --learning-rate --warmup-steps --weight-decay --max-gradient-norm --bfloat16 --evaluate-every --patience --seed --quiet'
         case $previous in
         --config|--input|--texts) kind=-f ;;
         --target|--draft|--output) kind=-d ;;
@@ -85,6 +88,7 @@ _entrodraft() {
         --tensor-parallel-sum) kind=-W separators='' values='auto all-reduce ordered' ;;
         --dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 int4 float8' ;;
         --draft-dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 int4 float8' ;;
+        --expert-placement) kind=-W separators='' values='slice spread' ;;
         --loss) kind=-W separators='' values='forward-kl reverse-kl jsd tvd log-alpha' ;;
         --random-weights|--threads|--max-context|--collective-timeout|--layers|--hidden|--prompts|--max-new-tokens|--temperatures|--batch-size|--top-tokens|--held-out|--steps|--own-texts|--texts-a-step|--texts-a-pass|--learning-rate|--warmup-steps|--weight-decay|--max-gradient-norm|--evaluate-every|--patience|--seed) return ;;
         esac ;;
@@ -102,10 +106,11 @@ _entrodraft() {
         --model) kind=-d ;;
         esac ;;
     'inspect')
-        options='--help --config --model --draft --head --json --tensor-parallel --device --dtype --draft-dtype --batch-size --length --threads --memory'
+        options='--help --config --model --draft --head --json --tensor-parallel --expert-placement --device --dtype --draft-dtype --batch-size --length --threads --memory'
         case $previous in
         --config) kind=-f ;;
         --model|--draft|--head) kind=-d ;;
+        --expert-placement) kind=-W separators='' values='slice spread' ;;
         --device) kind=-W separators='' values='cpu cuda' ;;
         --dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 int4 float8' ;;
         --draft-dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 int4 float8' ;;
@@ -119,7 +124,7 @@ _entrodraft() {
         --threads|--repetitions|--collective-timeout) return ;;
         esac ;;
     'bench latency')
-        options='--help --config --target --draft --random-weights --device --backend --tensor-parallel-sum --dtype --draft-dtype --threads --max-context --collective-timeout --head --draft-placement --rows --context --repetitions --tree --shards --output --json'
+        options='--help --config --target --draft --random-weights --device --backend --tensor-parallel-sum --dtype --draft-dtype --expert-placement --threads --max-context --collective-timeout --head --draft-window --draft-sinks --draft-placement --rows --context --repetitions --tree --shards --output --json'
         case $previous in
         --config|--output) kind=-f ;;
         --target|--draft|--head) kind=-d ;;
@@ -128,11 +133,12 @@ _entrodraft() {
         --tensor-parallel-sum) kind=-W separators='' values='auto all-reduce ordered' ;;
         --dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 int4 float8' ;;
         --draft-dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 int4 float8' ;;
+        --expert-placement) kind=-W separators='' values='slice spread' ;;
         --draft-placement) kind=-W separators='' values='colocated dedicated sharded' ;;
-        --random-weights|--threads|--max-context|--collective-timeout|--rows|--context|--repetitions|--tree|--shards) return ;;
+        --random-weights|--threads|--max-context|--collective-timeout|--draft-window|--draft-sinks|--rows|--context|--repetitions|--tree|--shards) return ;;
         esac ;;
     'bench compare')
-        options='--help --config --target --draft --random-weights --device --backend --tensor-parallel-sum --dtype --draft-dtype --threads --max-context --collective-timeout --head --draft-placement --input --prompts --max-new-tokens --temperatures --seed --drafters --rules --tree --acceptances --entropy-of --lenience --max-draft-tokens --min-draft-tokens --drop-stop-token --draft-ahead --draft-ahead-passes --tune --synthetic-acceptance --costs --ngram-max --ngram-min --ngram-match --ngram-full --lookup-corpus --draft-table --output --json --quiet'
+        options='--help --config --target --draft --random-weights --device --backend --tensor-parallel-sum --dtype --draft-dtype --expert-placement --threads --max-context --collective-timeout --head --draft-window --draft-sinks --draft-placement --input --prompts --max-new-tokens --temperatures --seed --drafters --rules --tree --acceptances --entropy-of --lenience --max-draft-tokens --min-draft-tokens --drop-stop-token --draft-ahead --draft-ahead-passes --tune --synthetic-acceptance --costs --ngram-max --ngram-min --ngram-match --ngram-full --lookup-corpus --draft-table --output --json --quiet'
         case $previous in
         --config|--input|--costs|--lookup-corpus|--draft-table|--output) kind=-f ;;
         --target|--draft|--head) kind=-d ;;
@@ -141,13 +147,14 @@ _entrodraft() {
         --tensor-parallel-sum) kind=-W separators='' values='auto all-reduce ordered' ;;
         --dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 int4 float8' ;;
         --draft-dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 int4 float8' ;;
+        --expert-placement) kind=-W separators='' values='slice spread' ;;
         --draft-placement) kind=-W separators='' values='colocated dedicated sharded' ;;
         --drafters) kind=-W separators=',+' values='model head ngram suffix bigram unigram random' ;;
-        --rules) kind=-W separators=',/' values='all none static moving-average cumulative constant heuristic adaptive confidence svip adaedl expected-gain' ;;
+        --rules) kind=-W separators=',/' values='all none static moving-average cumulative constant heuristic adaptive confidence svip adaedl disco expected-gain' ;;
         --acceptances) kind=-W separators=',' values='rejection block gumbel typical' ;;
         --entropy-of) kind=-W separators='' values='raw adjusted' ;;
         --ngram-match) kind=-W separators='' values='latest first' ;;
-        --random-weights|--threads|--max-context|--collective-timeout|--prompts|--max-new-tokens|--temperatures|--seed|--tree|--lenience|--max-draft-tokens|--min-draft-tokens|--draft-ahead|--draft-ahead-passes|--synthetic-acceptance|--ngram-max|--ngram-min|--ngram-full) return ;;
+        --random-weights|--threads|--max-context|--collective-timeout|--draft-window|--draft-sinks|--prompts|--max-new-tokens|--temperatures|--seed|--tree|--lenience|--max-draft-tokens|--min-draft-tokens|--draft-ahead|--draft-ahead-passes|--synthetic-acceptance|--ngram-max|--ngram-min|--ngram-full) return ;;
         esac ;;
     esac
     case $kind in

@@ -39,16 +39,19 @@ _entrodraft() {
             '--help[show this and exit; -h likewise]' \
             '--config=[read '\''option = value'\'' lines; the command line goes first]:FILE:_files' \
             '--target=[checkpoint whose text is wanted: a directory, or the name of a model in the Hugging Face cache; also -m, --model]:DIR:_path_files -/' \
-            '*--draft=[smaller checkpoint that proposes; several, the largest first: a cascade, each drafts for the one before it; none: plain decoding; also -md, --draft-model, --model-draft]:DIR:_path_files -/' \
+            '*--draft=[smaller checkpoint that proposes; several, the largest first: a cascade, each drafts for the one before it; self, with a --draft-window, or self:layers=N: the target, or its first N layers; none: plain decoding; also -md, --draft-model, --model-draft]:DIR:_path_files -/' \
             '--random-weights=[weights made up where they are used, the same on any number of any devices: the directories of target and draft need hold config.json alone. For measurements: the text means nothing]:SEED: ' \
             '--device=[what computes: auto, cpu, cuda, xpu (with --backend torch); gpu is cuda. auto: GPUs, where every rank sees one, which hold the models and compute three rows as another implementation does; else, and with --backend torch, the CPU]:DEVICE:(auto cpu cuda xpu)' \
             '--backend=[native, torch: this program'\''s kernels, or libtorch (builds with -DENTRODRAFT_TORCH=ON), with which a text may depend on what is batched with it \[native\]]:NAME:(native torch)' \
             '--tensor-parallel-sum=[how GPUs sum over the ranks of the target: auto, all-reduce, ordered. auto: ordered (by rank) beyond two ranks; all-reduce is NCCL'\''s order, in which text depends on batch and draft sizes beyond two ranks \[auto\]]:HOW:(auto all-reduce ordered)' \
             '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, int4, float8; int4 on CPUs, float8 on GPUs alone; also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
             '--draft-dtype=[the same for the draft \[as --dtype\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
+            '--expert-placement=[how ranks hold the target'\''s experts: slice, spread; spread is each whole on one rank, on CPUs alone \[slice\]]:HOW:(slice spread)' \
             '--threads=[threads of each rank \[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks\]]:N: ' \
             '--draft-vocabulary=[a draft of another vocabulary: auto, same, intersection, retokenize. intersection drafts tokens that both know; retokenize what the draft writes, in the target'\''s tokens; same refuses it; auto: intersection \[auto\]]:HOW:(auto same intersection retokenize)' \
             '--head=[draft head of the target, which reads its hidden states: EAGLE 1 to 3, HASS, Medusa, ...; see docs/models.md]:DIR:_path_files -/' \
+            '--draft-window=[the draft'\''s cache keeps, and its passes read, no more of a text than its last W tokens, or up to W / 8 more, and its first ones; on CPUs, of one --draft \[all of it\]]:W: ' \
+            '--draft-sinks=[first tokens that a --draft-window keeps beside them \[4\]]:S: ' \
             '--drafter=[model: --draft; head: --head; without a model ngram, suffix: what followed the text'\''s end before; bigram, unigram: a table of counts; random; of several, separated by commas, the first with anything to propose \[model with --draft, head with --head\]]:LIST:_values -s , value model head ngram suffix bigram unigram random' \
             '--ngram-max=[most tokens that ngram matches \[4\]]:N: ' \
             '--ngram-min=[least tokens that ngram and suffix match \[1; of several drafters 3\]]:N: ' \
@@ -96,7 +99,7 @@ _entrodraft() {
             '--length-penalty=[a finished text'\''s score is its log-probability / length^P \[1\]]:P: ' \
             '--early-stopping=[false, true, never: with K finished texts, end where no beam beats them at its present length; end at once; or where none can at any length \[false\]]:WHEN:(false true never)' \
             '--num-return-sequences=[texts of a line, the best first, in "sequences" \[1\]]:N: ' \
-            '*--stop-rule=[when drafting stops: static, moving-average, cumulative, constant, heuristic, adaptive, confidence, svip, adaedl, expected-gain; with values as in static:2.25; repeated, as its options below: of each level of a cascade \[expected-gain\]]:RULE:(static moving-average cumulative constant heuristic adaptive confidence svip adaedl expected-gain)' \
+            '*--stop-rule=[when drafting stops: static, moving-average, cumulative, constant, heuristic, adaptive, confidence, svip, adaedl, disco, expected-gain; with values as in static:2.25; repeated, as its options below: of each level of a cascade \[expected-gain\]]:RULE:(static moving-average cumulative constant heuristic adaptive confidence svip adaedl disco expected-gain)' \
             '*--entropy-threshold=[of static \[2.25\] and cumulative \[10\]]:TAU: ' \
             '*--entropy-factor=[of moving-average \[0.5\]]:LAMBDA: ' \
             '*--entropy-window=[tokens that moving-average and cumulative look back \[7\]]:N: ' \
@@ -105,6 +108,11 @@ _entrodraft() {
             '*--confidence-threshold=[of confidence: least probability of a drafted token \[0.4\]]:C: ' \
             '*--svip-threshold=[of svip \[0.3\]]:H: ' \
             '*--adaedl-gamma=[of adaedl \[0.2\]]:GAMMA: ' \
+            '*--disco-threshold=[of disco: least chance of a drafted token \[0.3\]]:H: ' \
+            '*--disco-bias=[of disco: of the chance of a token that the draft is sure of \[1.4\]]:B: ' \
+            '*--disco-entropy=[of disco: what the root of the entropy takes from it \[0.1\]]:E: ' \
+            '*--disco-probability=[of disco: what the logarithm of the probability does \[0.4\]]:P: ' \
+            '*--disco-position=[of disco: what each token before it does \[0.5\]]:N: ' \
             '--entropy-unit=[nats, bits: of --entropy-threshold \[nats\]]:UNIT:(nats bits)' \
             '--entropy-of=[raw, adjusted (by penalties, temperature and filters): the distribution that rules look at \[raw\]]:WHICH:(raw adjusted)' \
             '*--max-draft-tokens=[most drafted tokens a round, 1 to 127 \[15; with --heuristic-persistent 127\]; also --draft-max]:N: ' \
@@ -135,6 +143,7 @@ _entrodraft() {
             '--tensor-parallel-sum=[how GPUs sum over the ranks of the target: auto, all-reduce, ordered. auto: ordered (by rank) beyond two ranks; all-reduce is NCCL'\''s order, in which text depends on batch and draft sizes beyond two ranks \[auto\]]:HOW:(auto all-reduce ordered)' \
             '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, int4, float8; int4 on CPUs, float8 on GPUs alone; also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
             '--draft-dtype=[the same for the draft \[as --dtype\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
+            '--expert-placement=[how ranks hold the target'\''s experts: slice, spread; spread is each whole on one rank, on CPUs alone \[slice\]]:HOW:(slice spread)' \
             '--threads=[threads of each rank \[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks\]]:N: ' \
             '--max-context=[positions kept for a sequence, prompt and text \[all that the target has\]]:N: ' \
             '--collective-timeout=[how long a rank waits for the others, or works on one step, before the job ends \[300\]]:SECONDS: ' \
@@ -172,7 +181,7 @@ _entrodraft() {
             '--help[show this and exit; -h likewise]' \
             '--config=[read '\''option = value'\'' lines; the command line goes first]:FILE:_files' \
             '*--recording=[made by record; several: their texts together, of the same models; the name may be left out]:FILE:_files' \
-            '--rules=[static:TAU, moving-average:LAMBDA:N, cumulative:TAU:N, constant:K, heuristic:K, heuristic:K:persistent, adaptive:K, confidence:C, svip:H, adaedl:GAMMA, expected-gain, all of these, none, oracle, grid (many settings of each); a number may be a range FROM..TO..STEP \[all,oracle\]]:RULE,RULE:_values -s , value all none oracle grid static moving-average cumulative constant heuristic adaptive confidence svip adaedl expected-gain' \
+            '--rules=[static:TAU, moving-average:LAMBDA:N, cumulative:TAU:N, constant:K, heuristic:K, heuristic:K:persistent, adaptive:K, confidence:C, svip:H, adaedl:GAMMA, disco:H:B:E:P:N, expected-gain, all of these, none, oracle, grid (many settings of each); a number may be a range FROM..TO..STEP \[all,oracle\]]:RULE,RULE:_values -s , value all none oracle grid static moving-average cumulative constant heuristic adaptive confidence svip adaedl disco expected-gain' \
             '*--tree=[a tree of the recording, beside the rules, which are of chains: expected-gain\[:DEPTH:TOP_K\], eagle2\[:DEPTH:TOP_K\], medusa-63, eagle-25, N,N,... (children by level) or a JSON file of paths; given once for each]:SHAPE: ' \
             '--best[show only the fastest setting of each rule]' \
             '--draft=[only the D-th draft of the recording, from 1 \[each\]]:D: ' \
@@ -204,6 +213,7 @@ _entrodraft() {
             '--tensor-parallel-sum=[how GPUs sum over the ranks of the target: auto, all-reduce, ordered. auto: ordered (by rank) beyond two ranks; all-reduce is NCCL'\''s order, in which text depends on batch and draft sizes beyond two ranks \[auto\]]:HOW:(auto all-reduce ordered)' \
             '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, int4, float8; int4 on CPUs, float8 on GPUs alone; also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
             '--draft-dtype=[the same for the draft \[as --dtype\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
+            '--expert-placement=[how ranks hold the target'\''s experts: slice, spread; spread is each whole on one rank, on CPUs alone \[slice\]]:HOW:(slice spread)' \
             '--threads=[threads of each rank \[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks\]]:N: ' \
             '--max-context=[positions kept for a sequence, prompt and text \[all that the target has\]]:N: ' \
             '--collective-timeout=[how long a rank waits for the others, or works on one step, before the job ends \[300\]]:SECONDS: ' \
@@ -246,6 +256,7 @@ _entrodraft() {
             '--tensor-parallel-sum=[how GPUs sum over the ranks of the target: auto, all-reduce, ordered. auto: ordered (by rank) beyond two ranks; all-reduce is NCCL'\''s order, in which text depends on batch and draft sizes beyond two ranks \[auto\]]:HOW:(auto all-reduce ordered)' \
             '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, int4, float8; int4 on CPUs, float8 on GPUs alone; also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
             '--draft-dtype=[the same for the draft \[as --dtype\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
+            '--expert-placement=[how ranks hold the target'\''s experts: slice, spread; spread is each whole on one rank, on CPUs alone \[slice\]]:HOW:(slice spread)' \
             '--threads=[threads of each rank \[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks\]]:N: ' \
             '--max-context=[positions kept for a sequence, prompt and text \[all that the target has\]]:N: ' \
             '--collective-timeout=[how long a rank waits for the others, or works on one step, before the job ends \[300\]]:SECONDS: ' \
@@ -303,6 +314,7 @@ _entrodraft() {
             '--head=[draft head of it: what it reads, and its share of memory]:DIR:_path_files -/' \
             '--json[all of it as JSON on stdout]' \
             '--tensor-parallel=[ranks that the model is sharded across \[1\]; also -tp, --tensor-parallel-size]:N: ' \
+            '--expert-placement=[how ranks hold the target'\''s experts: slice, spread; spread is each whole on one rank, on CPUs alone \[slice\]]:HOW:(slice spread)' \
             '--device=[whose memory: cpu, cuda; gpu is cuda \[cpu\]]:DEVICE:(cpu cuda)' \
             '--dtype=[in memory: auto, float32, bfloat16, float16, int8, int4, float8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
             '--draft-dtype=[the same for the draft \[as --dtype\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
@@ -333,10 +345,13 @@ _entrodraft() {
             '--tensor-parallel-sum=[how GPUs sum over the ranks of the target: auto, all-reduce, ordered. auto: ordered (by rank) beyond two ranks; all-reduce is NCCL'\''s order, in which text depends on batch and draft sizes beyond two ranks \[auto\]]:HOW:(auto all-reduce ordered)' \
             '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, int4, float8; int4 on CPUs, float8 on GPUs alone; also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
             '--draft-dtype=[the same for the draft \[as --dtype\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
+            '--expert-placement=[how ranks hold the target'\''s experts: slice, spread; spread is each whole on one rank, on CPUs alone \[slice\]]:HOW:(slice spread)' \
             '--threads=[threads of each rank \[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks\]]:N: ' \
             '--max-context=[positions kept for a sequence, prompt and text \[all that the target has\]]:N: ' \
             '--collective-timeout=[how long a rank waits for the others, or works on one step, before the job ends \[300\]]:SECONDS: ' \
             '--head=[draft head of the target, which reads its hidden states: EAGLE 1 to 3, HASS, Medusa, ...; see docs/models.md]:DIR:_path_files -/' \
+            '--draft-window=[the draft'\''s cache keeps, and its passes read, no more of a text than its last W tokens, or up to W / 8 more, and its first ones; on CPUs, of one --draft \[all of it\]]:W: ' \
+            '--draft-sinks=[first tokens that a --draft-window keeps beside them \[4\]]:S: ' \
             '--draft-placement=[colocated, dedicated, sharded: the draft on the first rank, which also holds a shard of the target; on a rank of its own; or sharded across ranks like the target \[colocated\]]:WHERE:(colocated dedicated sharded)' \
             '--rows=[time passes of 1 to R rows, up to 128; several numbers: of these rows alone, 1 among them \[16\]]:R,R: ' \
             '--context=[tokens in the cache before each pass; all passes are timed behind each, and the costs that simulate and tune take are those of the first \[1000 on GPUs, 64 on CPUs, or as many as fit\]]:N,N: ' \
@@ -357,10 +372,13 @@ _entrodraft() {
             '--tensor-parallel-sum=[how GPUs sum over the ranks of the target: auto, all-reduce, ordered. auto: ordered (by rank) beyond two ranks; all-reduce is NCCL'\''s order, in which text depends on batch and draft sizes beyond two ranks \[auto\]]:HOW:(auto all-reduce ordered)' \
             '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, int4, float8; int4 on CPUs, float8 on GPUs alone; also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
             '--draft-dtype=[the same for the draft \[as --dtype\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
+            '--expert-placement=[how ranks hold the target'\''s experts: slice, spread; spread is each whole on one rank, on CPUs alone \[slice\]]:HOW:(slice spread)' \
             '--threads=[threads of each rank \[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks\]]:N: ' \
             '--max-context=[positions kept for a sequence, prompt and text \[all that the target has\]]:N: ' \
             '--collective-timeout=[how long a rank waits for the others, or works on one step, before the job ends \[300\]]:SECONDS: ' \
             '--head=[draft head of the target, which reads its hidden states: EAGLE 1 to 3, HASS, Medusa, ...; see docs/models.md]:DIR:_path_files -/' \
+            '--draft-window=[the draft'\''s cache keeps, and its passes read, no more of a text than its last W tokens, or up to W / 8 more, and its first ones; on CPUs, of one --draft \[all of it\]]:W: ' \
+            '--draft-sinks=[first tokens that a --draft-window keeps beside them \[4\]]:S: ' \
             '--draft-placement=[colocated, dedicated, sharded: the draft on the first rank, which also holds a shard of the target; on a rank of its own; or sharded across ranks like the target \[colocated\]]:WHERE:(colocated dedicated sharded)' \
             '--input=[JSON lines of prompts, as for generate]:FILE|-:_files' \
             '--prompts=[only the first N of them \[all\]]:N: ' \
@@ -368,7 +386,7 @@ _entrodraft() {
             '--temperatures=[each measured by itself \[0,1\]]:T,T: ' \
             '--seed=[of sampled text: the same seed, the same text; with --acceptance rejection or block only where the draft is the same, see --costs \[0\]]:N: ' \
             '--drafters=[model, draft2 (the second --draft alone), head, ngram, suffix, bigram, unigram, random, or several in turn as in ngram+model \[model\]]:LIST:_values -s , value model head ngram suffix bigram unigram random' \
-            '--rules=[static:TAU, moving-average:LAMBDA:N, cumulative:TAU:N, constant:K, heuristic:K, heuristic:K:persistent, adaptive:K, confidence:C, svip:H, adaedl:GAMMA, expected-gain, all of these, none; of a cascade RULE/RULE; plain decoding always runs \[all\]]:RULE,RULE:_values -s , value all none static moving-average cumulative constant heuristic adaptive confidence svip adaedl expected-gain' \
+            '--rules=[static:TAU, moving-average:LAMBDA:N, cumulative:TAU:N, constant:K, heuristic:K, heuristic:K:persistent, adaptive:K, confidence:C, svip:H, adaedl:GAMMA, disco:H:B:E:P:N, expected-gain, all of these, none; of a cascade RULE/RULE; plain decoding always runs \[all\]]:RULE,RULE:_values -s , value all none static moving-average cumulative constant heuristic adaptive confidence svip adaedl disco expected-gain' \
             '*--tree=[a tree of one --draft, beside the rules, which are of chains; one that grows has at most 63 tokens: expected-gain\[:DEPTH:TOP_K\], eagle2\[:DEPTH:TOP_K\], medusa-63, eagle-25, N,N,... (children by level) or a JSON file of paths; given once for each]:SHAPE: ' \
             '--acceptances=[rejection, block, gumbel, typical; greedy text knows no difference \[gumbel\]]:LIST:_values -s , value rejection block gumbel typical' \
             '--entropy-of=[raw, adjusted: the distribution that rules look at \[raw\]]:WHICH:(raw adjusted)' \

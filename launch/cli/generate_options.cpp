@@ -195,7 +195,7 @@ void check_beams(const ParsedOptions& given, GenerateOptions& options) {
     refuse_if(!options.requests.sampling.greedy(),
               "--num-beams takes the most probable tokens, and --temperature above 0 samples; give one of them");
     for (const char* option : {"acceptance", "lenience", "tree", "head", "stop", "trace", "num-samples", "logprobs",
-                               "json-schema", "regex", "grammar"})
+                               "json-schema", "regex", "grammar", "draft-window"})
         refuse_if(given.given(option), fmt::format("--num-beams does not go with --{}; leave one out", option));
     const DrafterChoice& drafter = options.speculation.drafter;
     refuse_if(!drafter.kinds.empty() && !drafter.is_one_model(),
@@ -311,9 +311,11 @@ void declare(OptionSet& set, GenerateOptions& options) {
     options.requests.has_results = true;
     declare_models(set, options.models,
                    "smaller checkpoint that proposes; several, the largest first: a cascade, each drafts for the one "
-                   "before it; none: plain decoding");
+                   "before it; self, with a --draft-window, or self:layers=N: the target, or its first N layers; none: "
+                   "plain decoding");
     declare_draft_vocabulary(set, options);
     declare_head(set, options.models);
+    declare_draft_window(set, options.models);
     declare_drafters(set, options);
     declare_text(set, options);
     declare_chat(set, options.models, options.requests);

@@ -38,6 +38,13 @@ struct ChatTemplateOptions {
 enum class DeviceChoice { automatic, cpu, cuda, xpu }; // automatic: rank_device.h; xpu: of torch alone
 enum class Backend { native, torch };                  // whose operations: our kernels', or ATen's
 
+// The target itself, or its first layers, as the draft: --draft self, or self:layers=N.
+struct SelfDraft {
+    int n_layers = 0; // 0: all
+};
+// None: the name is of a checkpoint. Throws BadOption. Local.
+std::optional<SelfDraft> self_draft_of(const std::string& draft);
+
 // What a draft with another vocabulary than the target's does: automatic: intersection; same: it is refused. See
 // spec::OtherVocabulary.
 enum class DraftVocabulary { automatic, same, intersection, retokenize };
@@ -46,10 +53,12 @@ enum class DraftVocabulary { automatic, same, intersection, retokenize };
 struct ModelOptions {
     std::string target;              // directory
     std::vector<std::string> drafts; // directories, the largest first; several: a cascade
+    spec::DraftWindow draft_window;  // of one draft
     std::string head;                // directory of a draft head; empty: none
     DraftVocabulary draft_vocabulary = DraftVocabulary::same;
     std::optional<model::WeightType> dtype; // empty: the file's
     std::optional<model::WeightType> draft_dtype;
+    model::ExpertPlacement expert_placement = model::ExpertPlacement::slice;
     std::optional<std::uint64_t> random_weights; // seed of weights that are made up; empty: the files'
     DeviceChoice device = DeviceChoice::automatic;
     Backend backend = Backend::native;
@@ -314,6 +323,7 @@ struct InspectOptions {
     std::optional<model::WeightType> draft_dtype;
     bool on_gpu = false;
     int ranks = 1;
+    model::ExpertPlacement expert_placement = model::ExpertPlacement::slice;
     int threads = 1; // of each rank
     int batch = 1;
     int length = 0;                            // positions; 0: the model's context

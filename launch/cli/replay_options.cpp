@@ -114,6 +114,7 @@ void declare(OptionSet& set, RecordOptions& options) {
     declare_head(set, options.models);
     set.group("Record");
     set.check([&options](const ParsedOptions&) {
+        refuse_self_draft(options.models, "record");
         refuse_if(options.models.draft_directories().empty(),
                   "--draft DIR or --head DIR is missing: what would draft is what is recorded");
     });
@@ -178,6 +179,7 @@ void declare(OptionSet& set, TuneOptions& options) {
     declare_head(set, options.models);
     set.group("Tune");
     set.check([&options](const ParsedOptions&) {
+        refuse_self_draft(options.models, "tune");
         const std::size_t n_drafts = options.models.draft_directories().size();
         refuse_if(n_drafts != 1, n_drafts == 0 ? "--draft DIR or --head DIR is missing: what is to be tuned"
                                                : "--draft is given more than once; tune one pair at a time");

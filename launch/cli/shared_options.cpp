@@ -73,6 +73,11 @@ void refuse_weight_types_of_others(std::optional<WeightType> target, std::option
     refuse_if(any(WeightType::int4) && on_gpu, "int4 weights are for CPUs; --device cuda has int8 and float8");
 }
 
+void declare_expert_placement(OptionSet& set, model::ExpertPlacement& placement) {
+    set.add("expert-placement", "HOW", placement, {"slice", "spread"},
+            "how ranks hold the target's experts: {}; spread is each whole on one rank, on CPUs alone");
+}
+
 void declare_models(OptionSet& set, ModelOptions& models, const char* draft_help) {
     set.group("Models");
     set.add("target", "DIR", models.target,
@@ -122,7 +127,52 @@ void declare_models(OptionSet& set, ModelOptions& models, const char* draft_help
         if (any(WeightType::int4) && may_be_gpu) models.needs_cpu = "--dtype int4";
         refuse_weight_types_of_others(models.dtype, models.draft_dtype, models.device == DeviceChoice::cuda);
     });
+    declare_expert_placement(set, models.expert_placement);
     set.add("threads", "N", models.threads, kThreads, kThreadsHelp);
+}
+
+std::optional<SelfDraft> self_draft_of(const std::string& draft) {
+    constexpr std::string_view kSelf = "self", kLayers = "self:layers=";
+    if (draft == kSelf) return SelfDraft{};
+    if (!draft.starts_with(kLayers)) return std::nullopt;
+    SelfDraft self;
+    read_value(GivenValue{"draft", draft}.part(draft.substr(kLayers.size())), at_least(1), self.n_layers);
+    return self;
+}
+
+void declare_draft_window(OptionSet& set, ModelOptions& models) {
+    spec::DraftWindow& window = models.draft_window;
+    set.add("draft-window", "W", window.positions, {1, spec::DraftWindow::kMaxPositions},
+            "the draft's cache keeps, and its passes read, no more of a text than its last W tokens, or up to W / 8 "
+            "more, and its first ones; on CPUs, of one --draft [all of it]");
+    set.add("draft-sinks", "S", window.sinks, {0, spec::DraftWindow::kMaxSinks},
+            "first tokens that a --draft-window keeps beside them");
+    set.check([&models, &window](const ParsedOptions& given) {
+        given.refuse_without_effect("draft-sinks", window.is_on(), "without --draft-window");
+        refuse_if(window.is_on() && models.drafts.size() != 1, "--draft-window is for one --draft");
+        const auto is_self = [](const std::string& draft) { return self_draft_of(draft).has_value(); };
+        const bool has_self = std::ranges::any_of(models.drafts, is_self);
+        if (!window.is_on() && !has_self) return;
+        const std::string name = has_self ? "--draft self" : "--draft-window";
+        refuse_if(has_self && models.drafts.size() > 1, "--draft self is the only --draft; leave the others out");
+        refuse_if(has_self && !window.is_on() && self_draft_of(models.drafts[0])->n_layers == 0,
+                  "--draft self drafts at the target's own cost: add --draft-window W, or name --draft self:layers=N");
+        given.refuse_without_effect("draft-vocabulary", !has_self, "with --draft self, which has the target's");
+        refuse_if(has_self && given.given("draft-dtype"), "--draft self has the target's weights, so no --draft-dtype");
+        refuse_if(has_self && given.text("draft-placement") == "dedicated",
+                  "--draft self reads the target's weights, and the rank of a dedicated draft has none: use colocated "
+                  "on one rank, or sharded");
+        refuse_if(models.backend == Backend::torch || models.device == DeviceChoice::cuda ||
+                      models.device == DeviceChoice::xpu,
+                  name + " runs on our CPU kernels alone so far: give --device cpu, without --backend torch");
+        if (models.device == DeviceChoice::automatic) models.needs_cpu = name;
+    });
+}
+
+void refuse_self_draft(const ModelOptions& models, const char* command) {
+    for (const std::string& draft : models.drafts)
+        refuse_if(self_draft_of(draft).has_value(),
+                  fmt::format("--draft {}: {} takes a checkpoint of its own; name its directory", draft, command));
 }
 
 void declare_measured_models(OptionSet& set, ModelOptions& models, const char* draft_help) {

@@ -26,8 +26,13 @@ constexpr const char* kJsonHelp = "results as JSON on stdout, not as tables";
 
 // Models and what computes. `draft_help`: what --draft is to this command.
 void declare_models(OptionSet& set, ModelOptions& models, const char* draft_help);
+// --draft-window, --draft-sinks, and what --draft self goes with.
+void declare_draft_window(OptionSet& set, ModelOptions& models);
+// Of commands whose recordings hold what a draft proposes behind any text. Throws BadOption. Local.
+void refuse_self_draft(const ModelOptions& models, const char* command);
 void declare_head(OptionSet& set, ModelOptions& models);
 void declare_head(OptionSet& set, std::string& head, const char* help); // beside --draft
+void declare_expert_placement(OptionSet& set, model::ExpertPlacement& placement);
 void refuse_sharded_head(dist::DraftPlacement placement, bool has_head);
 // Of --drafter, where it is not given: "model", "head" or none.
 std::string default_drafter(const ModelOptions& models);

@@ -172,7 +172,8 @@ std::vector<DrafterChoice> with_ahead(const std::vector<DrafterChoice>& drafters
     // where the round ended as nobody foresaw.
     const auto may = [&](const DrafterChoice& drafter) {
         return placement == dist::DraftPlacement::dedicated && batch_size == 1 && drafter.drafts.size() == 1 &&
-               !drafter.tree && !drafter.kinds.empty() && drafter.kinds.back() == "model";
+               !drafter.tree && !given.given("draft-window") && !drafter.kinds.empty() &&
+               drafter.kinds.back() == "model";
     };
     const bool any_may = std::ranges::any_of(drafters, may);
     for (const char* option : {"draft-ahead", "draft-ahead-passes"})

@@ -45,6 +45,7 @@ std::unique_ptr<spec::Drafter> Drafters::make(const DrafterChoice& choice, std::
     spec::DrafterParts parts{{models_.draft_limits(), models_.clock, models_.batch_size}};
     for (const std::size_t draft : choice.drafts)
         parts.models.push_back(&draft_model(draft));
+    parts.window = models_.draft_window;
     if (models_.vocabularies && choice.has("model"))
         parts.vocabulary = {models_.vocabularies.get(),
                             models_.draft_vocabulary == DraftVocabulary::retokenize

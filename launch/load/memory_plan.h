@@ -28,6 +28,7 @@ struct RankMemory {
     std::uint64_t min_buffer_bytes = 0;        // of them, however few the positions
     std::uint64_t available_bytes = kNotKnown; // on its host, before any of it is taken
     bool is_gpu = false;                       // `host` and what is there are a GPU's
+    bool spreads_experts = false;              // ModelConfig's placement of a model that it holds
 
     std::uint64_t total_bytes() const { return weight_bytes + cache_bytes + buffer_bytes; }
 };
@@ -46,6 +47,8 @@ struct HeldModel {
     int rank = 0;   // of them
     int beside = 0; // sequences that its cache holds beside those of the plan: continuations drafted ahead
     bool on_gpu = false;
+    int kept_positions = 0;      // of a sequence, that its cache holds at once; 0: all
+    bool shares_weights = false; // with the model before it
 };
 
 // Why the ranks do not fit their hosts, in one line with the numbers and what would help, of the first such host;

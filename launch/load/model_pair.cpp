@@ -32,9 +32,13 @@ std::vector<HeldModel> held_models(const OpenedPair& opened, const ModelOptions&
                         layout.tp_rank, 0, on_gpu});
     if (!layout.owns_draft()) return held;
     const bool is_sharded = layout.placement == dist::DraftPlacement::sharded;
+    const int kept = options.draft_window.is_on() ? options.draft_window.max_kept() : 0;
     for (const OpenedModel& draft : opened.drafts)
         held.push_back({&draft.config, options.draft_dtype.value_or(draft.config.stored_type),
-                        is_sharded ? layout.tp_size : 1, is_sharded ? layout.tp_rank : 0, ahead, on_gpu});
+                        is_sharded ? layout.tp_size : 1, is_sharded ? layout.tp_rank : 0, ahead, on_gpu, kept});
+    if (opened.self_draft)
+        held.push_back(
+            {&*opened.self_draft, held.front().type, layout.tp_size, layout.tp_rank, ahead, on_gpu, kept, true});
     for (std::size_t i = 0; opened.head && i < opened.head->head.modules.size(); ++i) {
         const model::ModelConfig& config = opened.head->head.modules[i].config;
         held.push_back({&config, options.draft_dtype.value_or(config.stored_type), 1, 0, 0, on_gpu});
@@ -133,17 +137,22 @@ namespace {
 void load_weights(const OpenedPair& opened, const std::vector<HeldModel>& held, const ModelOptions& options,
                   const CacheShape& cache, ModelPair& pair) {
     const dist::RankLayout& layout = pair.layout;
-    const auto load = [&](const model::Checkpoint& checkpoint, const char* what, const HeldModel& part,
-                          dist::Communicator& ranks) {
-        LoadingBar bar(std::string("loading the ") + what, options.quiet || !layout.is_writer());
+    const auto options_of = [&](const HeldModel& part) {
         model::DecoderOptions decoder;
         decoder.timeout_seconds = options.collective_timeout_seconds;
         decoder.weight_type = part.type;
         decoder.sum = options.sum;
         decoder.capacity = std::min(cache.positions, part.config->max_positions);
+        decoder.kept_positions = part.kept_positions;
         if (cache.num_beams > 0) decoder.tree_positions = spec::tree_positions(cache.num_beams, decoder.capacity);
         decoder.n_slots = cache.sequences + part.beside;
         decoder.source_capacity = std::min(cache.positions, part.config->encoder.max_positions);
+        return decoder;
+    };
+    const auto load = [&](const model::Checkpoint& checkpoint, const char* what, const HeldModel& part,
+                          dist::Communicator& ranks) {
+        LoadingBar bar(std::string("loading the ") + what, options.quiet || !layout.is_writer());
+        model::DecoderOptions decoder = options_of(part);
         decoder.progress = [&](std::size_t done, std::size_t total) { bar.update(done, total); };
         return load_decoder(pair.device, checkpoint, *part.config, decoder, ranks, *pair.team);
     };
@@ -154,10 +163,14 @@ void load_weights(const OpenedPair& opened, const std::vector<HeldModel>& held, 
     if (layout.owns_draft())
         for (const OpenedModel& draft : opened.drafts)
             pair.drafts.push_back(load(*draft.checkpoint, "draft", *part++, is_sharded ? *pair.tp : pair.self));
+    if (layout.owns_draft() && opened.self_draft) {
+        const HeldModel& self = *part++;
+        pair.drafts.push_back(pair.target->over_same_weights(*self.config, options_of(self)));
+    }
     if (layout.owns_draft() && opened.head)
         for (const model::HeadModule& module : opened.head->head.modules)
             pair.head_decoders.push_back(load(module.weights, "head", *part++, pair.self));
-    if (is_sharded && !opened.drafts.empty())
+    if (is_sharded && !pair.drafts.empty())
         pair.sharded_draft = std::make_unique<spec::ShardedDraftModel>(*pair.drafts.front(), *pair.replica,
                                                                        options.collective_timeout_seconds);
 }
@@ -203,6 +216,22 @@ void log_notes(const ModelPair& pair) {
     if (pair.layout.tp_rank == 0) log("target", *pair.target);
     for (const auto& draft : pair.drafts)
         if (pair.layout.is_coordinator()) log("draft", *draft);
+}
+
+// Throws BadOption where a model cannot drop positions, or where this rank's shard of the target cannot draft.
+void require_window_fits(const OpenedPair& opened, const ModelOptions& options, const dist::RankLayout& layout) {
+    if (opened.self_draft && layout.tp_size > 1 && layout.placement != dist::DraftPlacement::sharded)
+        throw BadOption(fmt::format(
+            "--draft self: the target is sharded across {} ranks; add --draft-placement sharded", layout.tp_size));
+    if (!options.draft_window.is_on()) return;
+    if (opened.vocabularies)
+        throw BadOption(fmt::format("--draft-window: {} has another vocabulary than {}; leave it out",
+                                    opened.drafts.front().name, opened.target.name));
+    const model::ModelConfig& config = opened.self_draft ? *opened.self_draft : opened.drafts.front().config;
+    if (config.n_linear_layers() > 0)
+        throw BadOption(
+            fmt::format("--draft-window: --draft {} has linear attention, whose states cannot drop a position",
+                        options.drafts.front()));
 }
 
 // The models on the ranks' devices, and what sums their passes there.
@@ -289,6 +318,7 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
     in_agreement(session, [&] {
         pair->layout = layout_of(session, placement);
         pair->batch_size = placement.batch_size;
+        pair->draft_window = options.draft_window;
         pair->num_beams = placement.num_beams;
         pair->random_weights = options.random_weights;
         opened =
@@ -296,6 +326,7 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
         if (opened.vocabularies && !options.needs_same_vocabulary.empty())
             throw BadOption(fmt::format("{} needs a draft of the target's vocabulary, and that of {} is another",
                                         options.needs_same_vocabulary, opened.drafts.back().name));
+        place_experts(options.expert_placement, opened.target.name, opened.target.config);
         // To a beam search banned tokens have a probability, so they are not banned in the head's bias.
         if (placement.num_beams > 0)
             for (const std::int64_t token : std::exchange(opened.target.config.banned_token_ids, {}))
@@ -311,6 +342,7 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
                             "no recording can say it",
                             opened.head->name, opened.head->head.format));
         require_heads_for_all(opened, pair->layout);
+        require_window_fits(opened, options, pair->layout);
     });
     if (pair->layout.is_writer() && !options.quiet) warn_of_models(opened);
 

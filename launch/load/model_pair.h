@@ -26,6 +26,7 @@ struct ModelPair {
     dist::RankLayout layout;
     int num_beams = 0;                           // of each sequence, for beam search; 0: none
     int batch_size = 1;                          // sequences that target and drafts hold at once
+    spec::DraftWindow draft_window;              // of the draft
     std::unique_ptr<dist::Communicator> replica; // all ranks of the replica
     RankDevice device;                           // of this rank
     std::unique_ptr<dist::Communicator> tp;      // those that hold the target, for its passes; null elsewhere

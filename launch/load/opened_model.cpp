@@ -1,6 +1,7 @@
 // Opening checkpoint directories: see opened_model.h.
 #include "launch/load/opened_model.h"
 
+#include "launch/cli/options.h"
 #include "launch/counted.h"
 #include "launch/failure.h"
 #include "launch/io/report.h"
@@ -80,6 +81,12 @@ OpenedModel open_model(const std::string& option, const std::string& name,
     return opened;
 }
 
+void place_experts(model::ExpertPlacement placement, const std::string& model, model::ModelConfig& config) {
+    if (placement == model::ExpertPlacement::spread && config.n_expert_layers() == 0)
+        throw BadOption("--expert-placement spread: " + model + " has no experts");
+    config.experts.placement = placement;
+}
+
 OpenedHead open_head(const std::string& name, const model::ModelConfig& target, const model::Checkpoint& weights) {
     const std::string directory = resolve_checkpoint_directory(name, "--head");
     return {"--head " + name, directory, model::read_head(directory, target, weights)};
@@ -100,6 +107,14 @@ std::string name_doubt(const OpenedHead& head, const std::string& target, const 
                        head.name, full, target);
 }
 
+std::string vocabulary_doubt(const OpenedHead& head, const OpenedModel& target) {
+    const int known = head.head.trained_vocab_size;
+    if (known == 0 || known == target.config.vocab_size) return "";
+    return fmt::format("{} was trained for a target of {} tokens, by its config, and {} has {}: where an id is another "
+                       "token, drafts are rejected and cost time",
+                       head.name, known, target.name, target.config.vocab_size);
+}
+
 // Why the draft's encoder could not read what the target's reads; empty: it can, or there is none.
 std::string why_no_source(const OpenedModel& target, const OpenedModel& draft) {
     if (!draft.config.has_encoder()) return "";
@@ -109,6 +124,16 @@ std::string why_no_source(const OpenedModel& target, const OpenedModel& draft) {
     if (draft.config.encoder.vocab_size >= target.config.encoder.vocab_size) return "";
     return fmt::format("the encoder of {} knows {} tokens, that of {} {}; choose a draft that knows them all",
                        draft.name, draft.config.encoder.vocab_size, target.name, target.config.encoder.vocab_size);
+}
+
+// Those of the target, all (0) or the first.
+model::ModelConfig layers_that_draft(const OpenedModel& target, const std::string& draft, int n_layers) {
+    if (target.config.has_encoder())
+        throw BadOption(fmt::format("--draft {}: {} has an encoder, and such models do not draft for themselves", draft,
+                                    target.name));
+    if (n_layers > target.config.n_layers)
+        throw BadOption(fmt::format("--draft {}: {} has {} layers", draft, target.name, target.config.n_layers));
+    return n_layers > 0 ? model::first_layers(target.config, n_layers) : target.config;
 }
 
 std::string describe_shared(const model::VocabularyMap& map) {
@@ -161,11 +186,16 @@ OpenedPair open_pair(const std::string& target, const std::vector<std::string>& 
     pair.target = open_model("--target", target, random_weights);
     if (!head.empty()) {
         pair.head = open_head(head, pair.target.config, *pair.target.checkpoint);
-        if (std::string line = name_doubt(*pair.head, pair.target.name, pair.target.path); !line.empty())
-            pair.doubts.push_back(line);
+        for (std::string line :
+             {name_doubt(*pair.head, pair.target.name, pair.target.path), vocabulary_doubt(*pair.head, pair.target)})
+            if (!line.empty()) pair.doubts.push_back(std::move(line));
     }
     const Vocabulary of_target = vocabulary_of(pair.target);
     for (const std::string& name : drafts) {
+        if (const auto self = self_draft_of(name)) {
+            pair.self_draft = layers_that_draft(pair.target, name, self->n_layers);
+            continue;
+        }
         const Vocabulary of_draft =
             vocabulary_of(pair.drafts.emplace_back(open_model("--draft", name, random_weights)));
         const auto why_not = why_no_pair(of_target, of_draft);

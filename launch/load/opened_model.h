@@ -55,6 +55,7 @@ struct OpenedPair {
     OpenedModel target;
     std::optional<OpenedHead> head;
     std::vector<OpenedModel> drafts;                          // the largest first
+    std::optional<model::ModelConfig> self_draft;             // in place of them: of the target's layers that draft
     std::shared_ptr<const model::VocabularyMap> vocabularies; // of target and last draft; null: they have the same
     DraftVocabulary draft_vocabulary = DraftVocabulary::same; // what is done then: intersection or retokenize
     std::vector<std::string> doubts;                          // a line for each draft that may be none of this target
@@ -67,6 +68,9 @@ std::vector<const OpenedModel*> models_of(const OpenedPair& pair);
 // where a directory is missing; what reading throws otherwise. Local.
 OpenedModel open_model(const std::string& option, const std::string& name,
                        std::optional<std::uint64_t> random_weights = {});
+
+// As the ranks of a run hold its experts. Throws BadOption where they are spread and there are none.
+void place_experts(model::ExpertPlacement placement, const std::string& model, model::ModelConfig& config);
 
 // The head for that target. Throws BadOption, naming --head, where the directory is missing, model::BadFile. Local.
 OpenedHead open_head(const std::string& name, const model::ModelConfig& target, const model::Checkpoint& weights);

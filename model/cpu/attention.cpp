@@ -171,8 +171,7 @@ void Attention::set_query(kernels::AttentionArgs& args, int i, int thread, const
     }
     args.n_keys[i] = segment.cached + layout.seen_end(row) - segment.begin;
     const bool is_tree = pass.mask == Mask::by_parent;
-    const int end = is_tree ? pass.rows[index(row)].position + 1 : args.n_keys[i];
-    if (window > 0) args.first_key[i] = std::max(0, end - window);
+    if (window > 0) args.first_key[i] = std::max(0, (is_tree ? layout.place_of(row) + 1 : args.n_keys[i]) - window);
     const bool ends_in_tree = is_tree && args.first_key[i] > segment.tree_begin; // the window
     if (is_tree) {
         args.first_key[i] = std::min(args.first_key[i], segment.tree_begin);
@@ -189,7 +188,7 @@ const float* Attention::row_biases(int i, int thread, const Task& task, int row,
                                    int window) {
     const PassLayout& layout = *task.layout;
     const std::size_t stride = index(cache_->shape().capacity);
-    const int reach = config_->relative.max_distance, position = layout.pass.rows[index(row)].position;
+    const int reach = config_->relative.max_distance, position = layout.place_of(row);
     const float* by_distance =
         relative_.empty() ? nullptr : relative_.data() + index(query_head) * index(2 * reach + 1) + reach;
     const float* by_position = slopes_.empty() ? nullptr : biases_.as<float>() + index(query_head) * stride;

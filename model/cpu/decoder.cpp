@@ -4,6 +4,7 @@
 #include "model/cpu/ops.h"
 #include "model/transformer.h"
 
+#include <numeric>
 #include <stdexcept>
 
 namespace entrodraft::model {
@@ -14,17 +15,34 @@ class CpuDecoder final : public Decoder {
   public:
     CpuDecoder(const Checkpoint& checkpoint, const DecoderSetup& setup, const DecoderOptions& options,
                dist::Communicator& tp, ThreadTeam& team)
+        : CpuDecoder(setup, options, tp, team,
+                     std::make_shared<ModelWeights>(checkpoint, setup.config, setup.shard, options.weight_type, team,
+                                                    options.progress)) {
+        if (sources_) encoder_ = std::make_unique<CpuEncoder>(checkpoint, setup, options, team, *weights_, *sources_);
+    }
+    CpuDecoder(const DecoderSetup& setup, const DecoderOptions& options, dist::Communicator& tp, ThreadTeam& team,
+               std::shared_ptr<const ModelWeights> weights)
         : Decoder(setup, std::make_shared<KvCache>(setup.cache)), tp_(tp), team_(team),
           kernels_(options.kernels ? *options.kernels : kernels::best_kernels()),
-          timeout_seconds_(options.timeout_seconds),
-          weights_(checkpoint, config_, shard_, options.weight_type, team, options.progress),
+          timeout_seconds_(options.timeout_seconds), weights_(std::move(weights)),
           sources_(setup.sources.capacity > 0 ? std::make_unique<KvCache>(setup.sources) : nullptr),
-          workspace_(config_, shard_, weights_, *cache_, team.size(), {.sources = sources_.get()}) {
-        if (sources_) encoder_ = std::make_unique<CpuEncoder>(checkpoint, setup, options, team, weights_, *sources_);
+          workspace_(config_, shard_, *weights_, *cache_, team.size(), {.sources = sources_.get()}) {}
+
+    std::size_t weight_bytes() const override {
+        return std::accumulate(unused_layers().begin(), unused_layers().end(), weights_->bytes_per_pass,
+                               [](std::size_t bytes, const auto& layer) { return bytes - layer.bytes; });
+    }
+    double operations_per_row() const override {
+        return std::accumulate(unused_layers().begin(), unused_layers().end(), weights_->operations_per_row,
+                               [](double operations, const auto& layer) { return operations - layer.operations; });
     }
 
-    std::size_t weight_bytes() const override { return weights_.bytes_per_pass; }
-    double operations_per_row() const override { return weights_.operations_per_row; }
+    std::unique_ptr<Decoder> over_same_weights(const ModelConfig& config,
+                                               const DecoderOptions& options) const override {
+        if (config.has_encoder()) return Decoder::over_same_weights(config, options);
+        return std::make_unique<CpuDecoder>(lay_out_decoder(config, options, tp_.rank(), tp_.size()), options, tp_,
+                                            team_, weights_);
+    }
 
     PassResult forward(const Pass& pass) override {
         if (pass.needs.extension != nullptr) throw std::invalid_argument("a pass on a CPU has no extension on a GPU");
@@ -40,7 +58,7 @@ class CpuDecoder final : public Decoder {
         for (const Segment& segment : workspace_.layout.segments)
             cache_->append(segment.slot, segment.end - segment.begin);
         workspace_.merge_summaries();
-        const std::size_t stride = index(weights_.head().n_padded());
+        const std::size_t stride = index(weights_->head().n_padded());
         return {{workspace_.logits.as<float>(), pass.logit_rows.size() * stride},
                 stride,
                 workspace_.summaries,
@@ -49,6 +67,9 @@ class CpuDecoder final : public Decoder {
     }
 
   private:
+    std::span<const ModelWeights::LayerWork> unused_layers() const {
+        return std::span(weights_->layer_work).subspan(index(config_.n_layers));
+    }
     void read_source(int number, std::span<const TokenId> source) override {
         encoder_->run(source, number, {&kernels_, &team_, &tp_, dist::Deadline::after_seconds(timeout_seconds_)},
                       workspace_);
@@ -58,8 +79,8 @@ class CpuDecoder final : public Decoder {
     ThreadTeam& team_;
     const kernels::Kernels& kernels_;
     double timeout_seconds_;
-    ModelWeights weights_;
-    std::unique_ptr<KvCache> sources_; // of a model with an encoder, as the next
+    std::shared_ptr<const ModelWeights> weights_; // of all layers, of which config() may have the first alone
+    std::unique_ptr<KvCache> sources_;            // of a model with an encoder, as the next
     CpuWorkspace workspace_;
     std::unique_ptr<CpuEncoder> encoder_;
 };

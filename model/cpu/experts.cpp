@@ -46,10 +46,11 @@ void multiply_into_experts(CpuWorkspace& w, const PassContext& context, const La
     const ExpertRows& rows = w.expert_rows[index(context.thread)];
     const std::size_t hidden = index(w.config.hidden_size);
     Activations gathered = {w.expert_from.as<float>() + index(context.thread) * kMaxRows * hidden, hidden, 0};
-    for (int e = 0; e < w.config.experts.n_experts; ++e) {
+    for (std::size_t own = 0; own < layer.experts.size(); ++own) {
+        const int e = static_cast<int>(w.shard.experts.begin) + static_cast<int>(own);
         const int first = rows.begin[index(e)], count = rows.count(e);
         if (count == 0) continue;
-        const ExpertWeights& expert = layer.experts[index(e)];
+        const ExpertWeights& expert = layer.experts[own];
         gathered.n_rows = count;
         for (int i = 0; i < count; ++i)
             std::copy_n(from.row(rows.rows[index(first + i)]), hidden, gathered.row(i));
@@ -70,10 +71,11 @@ void multiply_into_experts(CpuWorkspace& w, const PassContext& context, const La
 void add_from_experts(CpuWorkspace& w, const PassContext& context, const LayerWeights& layer, Activations x) {
     const ExpertRows& rows = w.expert_rows[index(context.thread)];
     const dist::Slice mine = layer.experts.front().down.matrix().outputs_of(context.thread);
-    for (int e = 0; e < w.config.experts.n_experts; ++e) {
+    for (std::size_t own = 0; own < layer.experts.size(); ++own) {
+        const int e = static_cast<int>(w.shard.experts.begin) + static_cast<int>(own);
         const int first = rows.begin[index(e)], count = rows.count(e);
         if (count == 0) continue;
-        const ExpertWeights& expert = layer.experts[index(e)];
+        const ExpertWeights& expert = layer.experts[own];
         const Activations outputs = {w.delta.as<float>(), x.stride, count};
         expert.down.apply(context, inner_rows(w.expert_gate, expert, first, count), outputs);
         for (int i = 0; i < count; ++i) {

@@ -36,7 +36,7 @@ class ModelWeights::Loader {
             layer.down = row(has_experts ? shapes.layer.shared_down : shapes.layer.down);
             if (has_experts) {
                 layer.router = ColumnLinear(shapes.layer.router, WeightType::float32, threads);
-                for (int expert = 0; expert < config_.experts.n_experts; ++expert)
+                for (std::int64_t expert = 0; expert < shard_.experts.size(); ++expert)
                     layer.experts.push_back({column(shapes.layer.expert_gate), column(shapes.layer.expert_up),
                                              row(shapes.layer.expert_down)});
             }
@@ -117,13 +117,14 @@ class ModelWeights::Loader {
 
     void read_expert_biases(const LayerNames& names, int number, LayerWeights& layer) const {
         layer.router.set_bias(read_biases(checkpoint_, router_source(config_, names).rows));
-        for (int i = 0; i < config_.experts.n_experts && config_.experts.has_biases; ++i) {
-            const ExpertNames of_expert = names_.expert(number, i);
-            const ExpertSources sources = expert_sources(config_, names_, names, of_expert, i, shard_);
-            ExpertWeights& expert = layer.experts[static_cast<std::size_t>(i)];
+        for (std::size_t i = 0; i < layer.experts.size() && config_.experts.has_biases; ++i) {
+            const int number_of_expert = static_cast<int>(shard_.experts.begin) + static_cast<int>(i);
+            const ExpertNames of_expert = names_.expert(number, number_of_expert);
+            const ExpertSources sources = expert_sources(config_, names_, names, of_expert, number_of_expert, shard_);
+            ExpertWeights& expert = layer.experts[i];
             expert.gate.set_bias(read_biases(checkpoint_, sources.gate.rows));
             expert.up.set_bias(read_biases(checkpoint_, sources.up.rows));
-            if (shard_.is_first) expert.down.set_bias(read_biases(checkpoint_, sources.down.rows));
+            if (shard_.adds_expert_bias) expert.down.set_bias(read_biases(checkpoint_, sources.down.rows));
         }
     }
 
@@ -248,10 +249,11 @@ class ModelWeights::Loader {
     void fill_experts(const LayerNames& names, int number, const auto& fill) {
         LayerWeights& layer = to_.layers[static_cast<std::size_t>(number)];
         fill(layer.router.matrix(), router_source(config_, names));
-        for (int i = 0; i < config_.experts.n_experts; ++i) {
-            const ExpertNames of_expert = names_.expert(number, i);
-            const ExpertSources sources = expert_sources(config_, names_, names, of_expert, i, shard_);
-            const auto linears = layer.experts[static_cast<std::size_t>(i)].linears();
+        for (std::size_t i = 0; i < layer.experts.size(); ++i) {
+            const int expert = static_cast<int>(shard_.experts.begin) + static_cast<int>(i);
+            const ExpertNames of_expert = names_.expert(number, expert);
+            const ExpertSources sources = expert_sources(config_, names_, names, of_expert, expert, shard_);
+            const auto linears = layer.experts[i].linears();
             for (std::size_t m = 0; m < linears.size(); ++m)
                 fill(linears[m]->matrix(), *sources.all()[m]);
         }
@@ -280,6 +282,7 @@ class ModelWeights::Loader {
         const auto place = [&](PackedMatrix& matrix) { place_shared(matrix, 1); };
         const double chosen = static_cast<double>(config_.experts.n_chosen) / std::max(1, config_.experts.n_experts);
         for (LayerWeights& layer : to_.layers) {
+            const ModelWeights::LayerWork before = {to_.bytes_per_pass, to_.operations_per_row};
             for (ShardedLinear* linear : layer.linears())
                 place(linear->matrix());
             place(layer.query_up.matrix());
@@ -291,6 +294,7 @@ class ModelWeights::Loader {
             for (ExpertWeights& expert : layer.experts)
                 for (ShardedLinear* linear : expert.linears())
                     place_shared(linear->matrix(), chosen);
+            to_.layer_work.push_back({to_.bytes_per_pass - before.bytes, to_.operations_per_row - before.operations});
         }
         for (LayerWeights& layer : to_.layers)
             for (ShardedLinear* linear : layer.cross_linears())

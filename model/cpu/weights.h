@@ -52,7 +52,7 @@ struct LayerWeights {
     // Of a layer with experts, whose gate, up and down are those of the shared one.
     ColumnLinear router; // of whole experts, float32, then the shared one's scale; the same on all ranks
     std::vector<float> router_correction;
-    std::vector<ExpertWeights> experts;
+    std::vector<ExpertWeights> experts; // of RankShard::experts
     // Of latent attention.
     NormWeights query_down_norm, key_value_down_norm;
     ColumnLinear query_up;
@@ -94,6 +94,11 @@ class ModelWeights {
     std::vector<float> head_bias;   // [padded vocabulary of the rank] or empty
     std::size_t bytes_per_pass = 0; // read by a pass of one row
     double operations_per_row = 0;  // multiply-adds times two, attention not counted
+    struct LayerWork {
+        std::size_t bytes = 0;
+        double operations = 0;
+    };
+    std::vector<LayerWork> layer_work; // of the two, each layer's part, but for attention to a source
 
   private:
     class Loader;

@@ -42,6 +42,8 @@ struct FamilyDescription {
     std::vector<std::string> prefixes;
     TensorStems (*stems)(const ModelConfig& config) = nullptr;
     std::vector<std::string> other_types = {}; // model types of the same arithmetic and names
+    // The model type of one that reads images too, whose text_config has the fields; of its architectures too.
+    std::string multimodal_type = {};
 };
 
 // In the order of the files' names.
@@ -50,7 +52,10 @@ const std::vector<FamilyDescription>& families();
 // Throws std::invalid_argument where there is no such family.
 const FamilyDescription& describe(const std::string& model_type);
 
-// What a config.json says of a decoder; `file` is before every message. Throws BadFile. Local.
+// The fields of a config.json's decoder: of a model that reads images too, those of its text_config and, where these
+// say nothing, of what is around them. `file` is before every message. Throws BadFile. Local.
+nlohmann::json decoder_fields(nlohmann::json json, const std::string& file);
+// What a config.json says of a decoder. Throws BadFile. Local.
 ModelConfig read_config(const nlohmann::json& json, const std::string& file);
 
 // ---- what several families share ----
@@ -81,6 +86,8 @@ void read_sigmoid_router(const Fields& fields, ModelConfig& config); // of DeepS
 // DeepSeek's attention, sizes and norms.
 void read_latent_attention(const Fields& fields, int default_query_rank, ModelConfig& config);
 TensorStems latent_stems(const ModelConfig& config);
+// Qwen3-Next's layers, which Qwen3.5 has taken over, without MLP and experts.
+void read_gated_layers(const Fields& fields, ModelConfig& config);
 // Qwen's sliding windows: from a layer on, if they are in use.
 void read_late_windows(const Fields& fields, ModelConfig& config);
 

@@ -132,10 +132,10 @@ void divide_into_heads(const Fields& fields, ModelConfig& config, const char* hi
     config.head_dim = config.hidden_size / config.n_heads;
 }
 
-void read_common_shapes(const Fields& fields, ModelConfig& config) {
+void read_common_shapes(const Fields& fields, ModelConfig& config, bool has_mlp) {
     config.vocab_size = fields.size("vocab_size");
     config.hidden_size = fields.size("hidden_size");
-    config.intermediate_size = fields.size("intermediate_size");
+    if (has_mlp) config.intermediate_size = fields.size("intermediate_size");
     config.n_layers = fields.size("num_hidden_layers");
     config.n_heads = fields.size("num_attention_heads");
     config.n_kv_heads = fields.size("num_key_value_heads", config.n_heads);
@@ -296,6 +296,8 @@ Rope read_rope(const Fields& fields, const RopeNames& names, ModelConfig& config
         Rope read;
         read_rope_object(rope, config.max_positions, outer_original, read);
         const double inner = rope.positive("rope_theta", 0), inner_share = rope.positive("partial_rotary_factor", 0);
+        for (const char* of_sections : {"mrope_section", "mrope_interleaved"})
+            if (names.takes_sections) rope.find(of_sections);
         for (const auto& [key, setting] : object->items())
             if (!rope.was_read(key) && !setting.is_null()) rope.refuse("field " + in_quotes(key) + " is not supported");
         if (inner > 0 && theta > 0 && inner != theta) {

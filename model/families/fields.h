@@ -61,11 +61,12 @@ struct RopeNames {
     const char* theta = "rope_theta";
     const char* share = "partial_rotary_factor";
     double default_share = 1;
-    bool takes_share = false; // else any but the whole head is refused
+    bool takes_share = false;    // else any but the whole head is refused
+    bool takes_sections = false; // which pairs turn by which of an image's positions; those of text are all the same
 };
 Rope read_rope(const Fields& fields, const RopeNames& names, ModelConfig& config);
 // num_attention_heads, num_key_value_heads, head_dim and the common sizes, under the names most families use.
-void read_common_shapes(const Fields& fields, ModelConfig& config);
+void read_common_shapes(const Fields& fields, ModelConfig& config, bool has_mlp = true);
 // Sets head_dim from hidden_size and n_heads. `hidden` and `heads` are the fields' names.
 void divide_into_heads(const Fields& fields, ModelConfig& config, const char* hidden, const char* heads);
 // bos_token_id and eos_token_id; what is there where a field is missing, and none where it is null.

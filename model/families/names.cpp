@@ -120,6 +120,10 @@ class TensorVisit {
         const std::int64_t values = heads * linear.value_dim;
         matrix(names.linear_in, 2 * (keys * linear.key_dim + values), hidden);
         matrix(names.linear_gates, 2 * heads, hidden);
+        matrix(names.linear_qkv, 2 * keys * linear.key_dim + values, hidden);
+        matrix(names.linear_value_gates, values, hidden);
+        matrix(names.linear_steps, heads, hidden);
+        matrix(names.linear_decays, heads, hidden);
         one(names.linear_convolution.weight, {2 * keys * linear.key_dim + values, 1, linear.n_convolved},
             TensorRole::matrix);
         one(names.linear_decay.weight, {heads}, TensorRole::bias);
@@ -239,6 +243,10 @@ LayerNames layer_names(const ModelConfig& config, const LayerStems& stems, const
             .key_value_up = plain(stems.key_value_up),
             .linear_in = plain(stems.linear_in),
             .linear_gates = plain(stems.linear_gates),
+            .linear_qkv = plain(stems.linear_qkv),
+            .linear_value_gates = plain(stems.linear_value_gates),
+            .linear_steps = plain(stems.linear_steps),
+            .linear_decays = plain(stems.linear_decays),
             .linear_convolution = plain(stems.linear_convolution),
             .linear_decay = whole(stems.linear_decay),
             .linear_decay_bias = whole(stems.linear_decay_bias),
@@ -259,8 +267,9 @@ void drop_what_is_elsewhere(bool is_linear, bool has_experts, LayerNames& layer)
     if (is_linear)
         layer.query = layer.key = layer.value = layer.query_norm = layer.key_norm = layer.output = {};
     else
-        layer.linear_in = layer.linear_gates = layer.linear_convolution = layer.linear_decay = layer.linear_decay_bias =
-            layer.linear_norm = layer.linear_output = {};
+        layer.linear_in = layer.linear_gates = layer.linear_qkv = layer.linear_value_gates = layer.linear_steps =
+            layer.linear_decays = layer.linear_convolution = layer.linear_decay = layer.linear_decay_bias =
+                layer.linear_norm = layer.linear_output = {};
     if (has_experts) {
         layer.gate = layer.up = layer.gate_up = layer.down = {};
         return;

@@ -52,8 +52,10 @@ template <typename T> struct LayerParts {
     T key_value_down = {}, key_value_down_norm = {}; // [rank + rotated_dim, hidden_size]; the norm is of `rank`
     T key_value_up = {};                             // [n_heads * (plain_dim + value_dim), rank], head after head
     // Of linear attention, in the place of query, key, value and output: in groups by key head, see LayerShapes
-    T linear_in = {};                            // [n_key_heads * (convolved_size() + group() * value_dim), ...]
-    T linear_gates = {};                         // [2 * n_value_heads, hidden_size]
+    T linear_in = {};    // [n_key_heads * (convolved_size() + group() * value_dim), ...]
+    T linear_gates = {}; // [2 * n_value_heads, hidden_size]
+    // Instead of the two: all queries, all keys, all values; the values' gates; and a number of each value head
+    T linear_qkv = {}, linear_value_gates = {}, linear_steps = {}, linear_decays = {};
     T linear_convolution = {};                   // [n_key_heads * convolved_size(), 1, n_convolved], queries first
     T linear_decay = {}, linear_decay_bias = {}; // [n_value_heads]: whole names
     T linear_norm = {};                          // [value_dim], its weights as they are

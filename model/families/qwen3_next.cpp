@@ -49,24 +49,32 @@ void read_linear_attention(const Fields& fields, ModelConfig& config) {
         fields.refuse(fmt::format("the sizes of linear attention make rows or states of more than {}", kMaxSize));
 }
 
-void read_qwen3_next(const Fields& fields, ModelConfig& config) {
-    read_common_shapes(fields, config);
+} // namespace
+
+void read_gated_layers(const Fields& fields, ModelConfig& config) {
     if (!fields.has("head_dim")) config.head_dim = 256; // transformers' default, whatever the hidden size
     config.norm = Norm::rms;
     config.norm_offset = 1;
     config.norm_epsilon = read_epsilon(fields, "rms_norm_eps", 1e-6);
     config.activation = read_activation(fields, "hidden_act", "silu");
-    config.rope = read_rope(fields, {.default_share = 0.25, .takes_share = true}, config);
+    config.rope = read_rope(fields, {.default_share = 0.25, .takes_share = true, .takes_sections = true}, config);
     config.tied_embeddings = fields.boolean("tie_word_embeddings", false);
     config.query_key_norm = QueryKeyNorm::head;
     config.gated_attention = true;
     config.qkv_bias = config.output_bias = fields.boolean("attention_bias", false);
     read_linear_attention(fields, config);
+    read_token_ids(fields, -1, -1, config);
+}
+
+namespace {
+
+void read_qwen3_next(const Fields& fields, ModelConfig& config) {
+    read_common_shapes(fields, config);
+    read_gated_layers(fields, config);
     read_experts(fields, 512, 10, 512, config);
     config.experts.normalizes = fields.boolean("norm_topk_prob", true);
     config.experts.shared_size = fields.size("shared_expert_intermediate_size", 512);
     config.experts.gated_shared = true;
-    read_token_ids(fields, -1, -1, config);
 }
 
 TensorStems qwen3_next_stems(const ModelConfig& config) {

@@ -157,22 +157,29 @@ __device__ inline float block_sum(float x) {
 #ifdef ENTRODRAFT_CUDA_STAND_IN
 template <typename T> void multiply_16x8x16(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
     struct Fragments {
-        T a[8];
-        T b[4];
-    } mine;
-    std::memcpy(mine.a, a, sizeof mine.a);
-    std::memcpy(mine.b, b, sizeof mine.b);
+        float a[8], b[4];
+    } mine; // converted once by their holder, not by each lane that reads them
+    T of_a[8], of_b[4];
+    std::memcpy(of_a, a, sizeof of_a);
+    std::memcpy(of_b, b, sizeof of_b);
+    for (int i = 0; i < 8; ++i)
+        mine.a[i] = to_float(of_a[i]);
+    for (int i = 0; i < 4; ++i)
+        mine.b[i] = to_float(of_b[i]);
     const int g = lane_of_thread() / 4, t = lane_of_thread() % 4;
     const cuda_stand_in::Shown shown = cuda_stand_in::show_warp(&mine, sizeof mine);
-    for (int i = 0; i < 4; ++i) {
-        const int row = i / 2, column = 2 * t + i % 2; // row: 0 for g, 1 for g + 8
-        for (int k = 0; k < 16; ++k) {
-            const int holder = k % 8 / 2, half = k / 8;
-            const T from_a = shown.of<Fragments>(4 * g + holder)->a[2 * (row + 2 * half) + k % 2];
-            const T from_b = shown.of<Fragments>(4 * column + holder)->b[2 * half + k % 2];
-            c[i] += to_float(from_a) * to_float(from_b);
+    for (int half = 0; half < 2; ++half)
+        for (int holder = 0; holder < 4; ++holder) { // of columns and rows 2 holder, 2 holder + 1 of that half
+            const float* rows = shown.of<Fragments>(4 * g + holder)->a + 4 * half; // of g, then of g + 8
+            const float* left = shown.of<Fragments>(4 * (2 * t) + holder)->b + 2 * half;
+            const float* right = shown.of<Fragments>(4 * (2 * t + 1) + holder)->b + 2 * half;
+            for (int k = 0; k < 2; ++k) {
+                c[0] += rows[k] * left[k];
+                c[1] += rows[k] * right[k];
+                c[2] += rows[2 + k] * left[k];
+                c[3] += rows[2 + k] * right[k];
+            }
         }
-    }
 }
 #else
 template <typename T> __device__ void multiply_16x8x16(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2]);

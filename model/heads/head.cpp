@@ -15,10 +15,11 @@ namespace {
 constexpr const char* kWeightFiles[] = {"medusa_lm_head.safetensors", "medusa_lm_head.pt", "hydra_lm_head.pt"};
 
 HeadFiles open_head(const std::filesystem::path& directory) {
+    const std::filesystem::path config = directory / "config.json";
+    nlohmann::json json = decoder_fields(read_object(config), config.string());
     for (const char* name : kWeightFiles)
-        if (file_exists(directory / name))
-            return {directory, read_object(directory / "config.json"), Checkpoint::open_file(directory / name)};
-    return {directory, read_object(directory / "config.json"), Checkpoint::open(directory)};
+        if (file_exists(directory / name)) return {directory, std::move(json), Checkpoint::open_file(directory / name)};
+    return {directory, std::move(json), Checkpoint::open(directory)};
 }
 
 // Authors' layouts and speculators' have it at different places.
@@ -29,6 +30,13 @@ std::string target_name(const HeadFiles& files) {
         at = &(*at)[key];
     }
     return at->is_string() ? at->get<std::string>() : "";
+}
+
+int target_vocab_size(const HeadFiles& files) {
+    const auto inner = files.json.find("transformer_layer_config");
+    const nlohmann::json& of = inner != files.json.end() && inner->is_object() ? *inner : files.json;
+    const auto found = of.find("vocab_size");
+    return found != of.end() && found->is_number_unsigned() ? found->get<int>() : 0;
 }
 
 } // namespace
@@ -49,6 +57,7 @@ DraftHead read_head(const std::filesystem::path& directory, const ModelConfig& t
         DraftHead head = format.read(files, {target, weights, names_of(target, weights)});
         head.format = format.name;
         head.trained_for = target_name(files);
+        head.trained_vocab_size = target_vocab_size(files);
         for (const HeadModule& module : head.modules)
             check_shapes(module.config, module.weights);
         return head;

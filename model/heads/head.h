@@ -38,6 +38,7 @@ struct HeadModule {
 struct DraftHead {
     std::string format;              // "eagle3"
     std::string trained_for;         // the target's name, as the config has it; empty: it has none
+    int trained_vocab_size = 0;      // the target's, as the config has it; 0: it has none
     std::vector<HeadModule> modules; // by the depth that they draft at; the last one drafts at every depth behind
     std::vector<int> target_layers;  // Pass::hidden_layers of the target, which make up a row's features
     HeadState state = HeadState::before_norm;

@@ -1,5 +1,5 @@
-// Layers for multi-token prediction in a target's own checkpoint: MiMo's (Xiaomi 2025), Qwen3-Next's, and the layer
-// behind the last one of DeepSeek-V3 and GLM-4.5. --head names the target's directory.
+// Layers for multi-token prediction in a target's own checkpoint: MiMo's (Xiaomi 2025), that of Qwen3-Next and Qwen3.5,
+// and the layer behind the last one of DeepSeek-V3 and GLM-4.5. --head names the target's directory.
 #include "model/heads/head.h"
 
 #include <algorithm>
@@ -50,8 +50,9 @@ MtpNames names_in(const HeadFiles& files, const HeadTarget& target) {
 
 DraftHead read_mtp(const HeadFiles& files, const HeadTarget& target) {
     const Fields fields(files.json, files.file());
-    if (const int n = fields.size("num_nextn_predict_layers", 1); n != 1)
-        fields.refuse("'num_nextn_predict_layers' is " + std::to_string(n) + "; one layer is supported");
+    for (const char* count : {"num_nextn_predict_layers", "mtp_num_hidden_layers"})
+        if (const int n = fields.size(count, 1); n != 1)
+            fields.refuse(fmt::format("'{}' is {}; one layer is supported", count, n));
     DraftHead head;
     nlohmann::json json = files.json;
     json["num_hidden_layers"] = 1U;

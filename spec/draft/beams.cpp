@@ -45,7 +45,7 @@ class BeamDrafter final : public Drafter {
     std::size_t weight_bytes() const override { return model_.weight_bytes(); }
     void begin_sequence(int slot, const Request& request) override {
         texts_.begin_sequence(slot);
-        texts_.take_source(slot, request.source);
+        texts_.take_request(slot, request);
         slots_[static_cast<std::size_t>(slot)] = {};
     }
     void prefill(int slot, std::span<const TokenId> prompt) override { texts_.prefill(slot, prompt); }

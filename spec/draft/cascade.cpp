@@ -44,7 +44,7 @@ class CascadeDrafter final : public Drafter {
     std::size_t weight_bytes() const override { return level_.source->weight_bytes(); }
     void begin_sequence(int slot, const Request& request) override {
         level_.source->begin_sequence(slot);
-        level_.source->take_source(slot, request.source);
+        level_.source->take_request(slot, request);
         level_.inner->begin_sequence(slot, request);
         of(slot).chooser.begin_sequence(request, setting_.limits.eos_tokens);
         of(slot).inner_rule.begin_sequence();

@@ -276,7 +276,7 @@ class ChainDrafter final : public Drafter {
     }
     void begin_sequence(int slot, const Request& request) override {
         source_->begin_sequence(slot);
-        source_->take_source(slot, request.source);
+        source_->take_request(slot, request);
         of(slot).chooser.begin_sequence(request, setting_.limits.eos_tokens);
     }
     std::vector<int> hidden_layers() const override { return source_->hidden_layers(); }
@@ -284,6 +284,7 @@ class ChainDrafter final : public Drafter {
         source_->take_hidden(slot, first_position, states);
     }
     void prefill(int slot, std::span<const TokenId> prompt) override { source_->prefill(slot, prompt); }
+    bool reads_late() const override { return source_->reads_late(); }
     void propose(std::span<const DraftTask> tasks) override {
         if (shares_passes()) return propose_together(tasks);
         for (const DraftTask& task : tasks)
@@ -301,6 +302,7 @@ class ChainDrafter final : public Drafter {
     bool shares_passes() const { return source_->shares_passes() && !setting_.takes_turns; }
     void propose_together(std::span<const DraftTask> tasks);
     void ask_rules(std::span<const DraftTask> tasks);
+    double catch_up();
     void pass();
 
     std::unique_ptr<LogitSource> source_;
@@ -316,20 +318,46 @@ void ChainDrafter::propose_together(std::span<const DraftTask> tasks) {
     going_.clear();
     for (const DraftTask& task : tasks) {
         Slot& slot = of(task.slot);
+        source_->begin_round(task.slot, task.tokens.size());
         slot.phase.begin(task, source_->context_of(task.slot), setting_.limits, slot.chooser,
                          {.are_all_made = source_->needs_each_row()});
         slot.share = 0;
+        task.rule->set_text(static_cast<int>(source_->unread(task.slot, task.tokens)), task.left_tokens + 1);
         going_.push_back(&task);
     }
+    ask_rules(tasks);
+    const double caught_up = catch_up();
     int passes = 0;
-    for (ask_rules(tasks); !going_.empty(); ask_rules(tasks), ++passes)
+    for (; !going_.empty(); ask_rules(tasks), ++passes)
         pass();
-    const double seconds = setting_.clock.now_seconds() - began;
+    const double seconds = setting_.clock.now_seconds() - began - caught_up;
     for (const DraftTask& task : tasks) { // each bears what it had of the passes
         of(task.slot).phase.finish();
         const double part = passes > 0 ? of(task.slot).share / passes : 1 / static_cast<double>(tasks.size());
         task.draft->seconds = seconds * part - task.draft->entropy_seconds;
     }
+}
+
+// Those that draft read what they have not read of their texts, if that is more than the first pass may bear; where it
+// is so much that it takes rounds, they draft later. Seconds of all.
+double ChainDrafter::catch_up() {
+    constexpr std::size_t kFew = 16; // rows, for which a pass reads its weights once
+    double seconds = 0;
+    const double borne = 1 / static_cast<double>(std::max<std::size_t>(going_.size(), 1));
+    std::erase_if(going_, [&](const DraftTask* task) {
+        const std::size_t unread = source_->unread(task->slot, task->tokens);
+        if (unread < kFew) return false;
+        const double began = setting_.clock.now_seconds();
+        const bool is_ready = source_->catch_up(task->slot, task->tokens);
+        task->draft->caught_up = static_cast<int>(unread - source_->unread(task->slot, task->tokens));
+        seconds += task->draft->catch_up_seconds = setting_.clock.now_seconds() - began;
+        if (is_ready) return false;
+        task->draft->end = DraftEnd::rule;
+        task->rule->charge(-borne); // the pass that is not made
+        of(task->slot).share = 0;
+        return true;
+    });
+    return seconds;
 }
 
 // Keeps those in going_ whose rules want another row, given what the others have drafted so far.

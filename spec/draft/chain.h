@@ -69,10 +69,18 @@ class LogitSource {
     virtual bool needs_each_row() const { return false; }
     // Nothing of the text before is kept.
     virtual void begin_sequence(int /*slot*/) {}
-    // Behind begin_sequence: what an encoder is to read of it, if it has one. Stays where it is until the next.
-    virtual void take_source(int /*slot*/, std::span<const TokenId> /*source*/) {}
+    // Behind begin_sequence: whose text it is: what an encoder is to read, and the prompt. Stays until the next.
+    virtual void take_request(int /*slot*/, const Request& /*request*/) {}
     // Reads all but the last of these tokens that it has not read yet, so that the first pass does not pay for them.
     virtual void prefill(int /*slot*/, std::span<const TokenId> /*prompt*/) {}
+    // See Drafter.
+    virtual bool reads_late() const { return false; }
+    // Reads on as prefill() does, behind any round, so much at once that others can wait for it; whether all is read.
+    virtual bool catch_up(int /*slot*/, std::span<const TokenId> /*tokens*/) { return true; }
+    // How many of these tokens it would read in all; 0 where it reads nothing.
+    virtual std::size_t unread(int /*slot*/, std::span<const TokenId> /*tokens*/) const { return 0; }
+    // A round begins, whose draft goes behind so many tokens: these are not taken back.
+    virtual void begin_round(int /*slot*/, std::size_t /*n_tokens*/) {}
     // What follows each of the last tokens asked about, one text after another: one pass, or none where the row is
     // there already. Slots increase; at most context() tokens each, 1 to max_rows() rows together.
     virtual SourceLogits rows_after(std::span<const TextEnd> texts, model::LogitNeeds needs) = 0;

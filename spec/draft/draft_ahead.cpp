@@ -106,7 +106,7 @@ void AheadDrafter::begin_sequence(int slot, const Request& request) {
     if (slot != kTextSlot) throw std::invalid_argument("drafting ahead is for one sequence at a time");
     forget();
     texts_.begin_sequence(kTextSlot);
-    texts_.take_source(kTextSlot, request.source);
+    texts_.take_request(kTextSlot, request);
     for (Branch& branch : branches_)
         branch.chooser.begin_sequence(request, setting_.limits.eos_tokens);
     if (backup_) backup_->begin_sequence(kTextSlot, request);

@@ -19,6 +19,8 @@ void Draft::clear() {
     passes = 0;
     further_rows = 0;
     seconds = 0;
+    caught_up = 0;
+    catch_up_seconds = 0;
     entropy_seconds = 0;
     ahead = {};
     levels.clear();
@@ -52,6 +54,8 @@ RoundFeedback feedback_of(const Draft& draft, std::span<const int> accepted_path
     feedback.cut_short = is_cut_short(draft.end);
     feedback.rows = static_cast<int>(draft.tokens.size()) + 1;
     feedback.emitted = static_cast<int>(accepted_path.size()) + 1;
+    feedback.caught_up = draft.caught_up;
+    feedback.catch_up_seconds = draft.catch_up_seconds;
     return feedback;
 }
 

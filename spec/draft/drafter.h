@@ -40,12 +40,14 @@ struct Draft {
     std::vector<float> probabilities;  // of each token in the raw distribution; NaN where not computed
     std::span<const float> q;          // [tokens.size()][vocab] adjusted distributions; empty where none is drawn from
     DraftEnd end = DraftEnd::none;
-    int passes = 0;             // of the model that drafts for the target, but for those hidden behind its passes
-    int further_rows = 0;       // of these passes, beyond one each
-    DraftedAhead ahead;         // for this phase
-    double seconds = 0;         // of the phase, but for entropy_seconds
-    double entropy_seconds = 0; // on entropy and stop decision, beyond the sums that the head's pass keeps
-    std::vector<Stats> levels;  // of a cascade: what its models did among themselves, the largest first
+    int passes = 0;              // of the model that drafts for the target, but for those hidden behind its passes
+    int further_rows = 0;        // of these passes, beyond one each
+    DraftedAhead ahead;          // for this phase
+    double seconds = 0;          // of the phase, but for entropy_seconds
+    int caught_up = 0;           // tokens of the text that were read before the first pass, ...
+    double catch_up_seconds = 0; // ... which are not among `seconds`
+    double entropy_seconds = 0;  // on entropy and stop decision, beyond the sums that the head's pass keeps
+    std::vector<Stats> levels;   // of a cascade: what its models did among themselves, the largest first
 
     void clear();
     // One more token, behind those there are, or after `parent`.
@@ -101,6 +103,8 @@ class Drafter {
     // The prompt, or as much of it as the target reads next: reads all but the last of these tokens that it has not
     // read yet, so that the first round does not pay for them. Nothing by default.
     virtual void prefill(int /*slot*/, std::span<const TokenId> /*prompt*/) {}
+    // Whether the prompt may be left to the first round that drafts, which says whether that is worth its time.
+    virtual bool reads_late() const { return false; }
     // The sequence in the slot has ended. Nothing by default.
     virtual void end_sequence(int /*slot*/) {}
 
@@ -139,6 +143,19 @@ inline constexpr std::size_t kNoContext = std::size_t{1} << 40; // of what reads
 // its rule's cap, and `context`, the most tokens that the drafter reads. Where that is 0, the draft's end says why.
 // Local.
 int begin_draft(const DraftTask& task, std::size_t context);
+
+// What of a text the cache of a draft model keeps, and so what its passes read: the first `sinks` positions and the
+// last `positions` (Xiao et al. 2023: StreamingLLM), which drop old ones some at a time, between rounds. Keys stay
+// rotated by their own positions.
+struct DraftWindow {
+    int positions = 0; // 0: all of the text
+    int sinks = 4;
+    static constexpr int kMaxPositions = 1 << 24, kMaxSinks = 64;
+
+    bool is_on() const { return positions > 0; }
+    int slack() const { return positions / 8; } // by which it grows before it drops any
+    int max_kept() const { return sinks + positions + slack() + model::Decoder::kMaxRows; } // with what is drafted
+};
 
 // ---- drafters made of sources and of other drafters ----
 
@@ -224,6 +241,7 @@ struct OtherVocabulary {
 // What drafters are made of, whichever need it. All that it points to outlives them.
 struct DrafterParts : DraftSetting {
     std::vector<model::Decoder*> models = {};           // of `model`: several are a cascade, the largest first
+    DraftWindow window = {};                            // of `model` with one model
     std::optional<OtherVocabulary> vocabulary = {};     // of the last of them; none: the target's
     DeviceVerifier* device = nullptr;                   // of the GPU that the models are on; null: of CPUs
     const HeadModules* head = nullptr;                  // of `head`

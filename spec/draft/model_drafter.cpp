@@ -6,11 +6,13 @@
 #include "spec/draft/translated_texts.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace entrodraft::spec {
 
-ModelTexts::ModelTexts(model::Decoder& model, int n_slots, int vocab, DeviceVerifier* device)
-    : model_(model), device_(device), vocab_(vocab), cached_(static_cast<std::size_t>(n_slots)),
+ModelTexts::ModelTexts(model::Decoder& model, int n_slots, int vocab, DeviceVerifier* device, const DraftWindow& window)
+    : model_(model), device_(device), vocab_(vocab), window_(window), cached_(static_cast<std::size_t>(n_slots)),
+      dropped_(cached_.size()), settled_(cached_.size()), prompt_ends_(cached_.size(), kNoContext),
       unread_sources_(cached_.size()), ahead_(cached_.size()), nodes_(cached_.size()) {}
 
 void ModelTexts::begin_sequence(int slot) {
@@ -18,10 +20,12 @@ void ModelTexts::begin_sequence(int slot) {
     nodes_[static_cast<std::size_t>(slot)].clear();
     model_.cache().truncate(slot, 0);
     cached(slot).clear();
+    dropped_[static_cast<std::size_t>(slot)] = settled_[static_cast<std::size_t>(slot)] = 0;
 }
 
-void ModelTexts::take_source(int slot, std::span<const TokenId> source) {
-    if (model_.max_source() > 0) unread_sources_[static_cast<std::size_t>(slot)] = source;
+void ModelTexts::take_request(int slot, const Request& request) {
+    prompt_ends_[static_cast<std::size_t>(slot)] = request.prompt.size() - 1;
+    if (model_.max_source() > 0) unread_sources_[static_cast<std::size_t>(slot)] = request.source;
 }
 
 void ModelTexts::encode(int slot) {
@@ -32,11 +36,33 @@ void ModelTexts::encode(int slot) {
 
 void ModelTexts::prefill(int slot, std::span<const TokenId> prompt) {
     encode(slot);
-    if (prompt.empty()) return;
+    if (prompt.empty() || (window_.is_on() && prompt.size() <= prompt_ends_[static_cast<std::size_t>(slot)])) return;
+    forget({slot, prompt, 1});
+    slide(slot, prompt);
+    // What was emitted is no prompt, nor what follows a gap: such rows are read as those of rounds are.
     const std::size_t end = std::min(prompt.size() - 1, context());
+    const std::size_t of_prompt = window_.is_on() ? 0 : std::min(end, prompt_ends_[static_cast<std::size_t>(slot)]);
     const auto chunk = static_cast<std::size_t>(model_.max_prompt_rows());
-    while (cached(slot).size() < end)
-        read(slot, prompt.first(std::min(end, (cached(slot).size() / chunk + 1) * chunk)), true);
+    const auto max_rows = static_cast<std::size_t>(model_.max_rows());
+    for (std::size_t from = cached(slot).size(); from < end; from = cached(slot).size())
+        if (from < of_prompt)
+            read(slot, prompt.first(std::min(of_prompt, (from / chunk + 1) * chunk)), true);
+        else
+            read(slot, prompt.first(std::min(end, from + max_rows)), false);
+}
+
+bool ModelTexts::catch_up(int slot, std::span<const TokenId> tokens) {
+    constexpr std::size_t kAtOnce = 4096;
+    const std::size_t left = unread(slot, tokens);
+    const bool is_all = window_.is_on() || left <= kAtOnce;
+    prefill(slot, is_all ? tokens : tokens.first(tokens.size() - left + kAtOnce));
+    return is_all;
+}
+
+std::size_t ModelTexts::unread(int slot, std::span<const TokenId> tokens) const {
+    const std::size_t held = cached_[static_cast<std::size_t>(slot)].size();
+    const std::size_t unread = tokens.size() - 1 - std::min(held, tokens.size() - 1);
+    return window_.is_on() ? std::min(unread, static_cast<std::size_t>(window_.sinks + window_.positions)) : unread;
 }
 
 void ModelTexts::share(int from, int to, std::size_t length) {
@@ -61,7 +87,7 @@ void ModelTexts::keep_branch(const TextEnd& text) {
     std::vector<TokenId>& held = cached(text.slot);
     std::vector<TreeNode>& nodes = nodes_[static_cast<std::size_t>(text.slot)];
     if (nodes.empty()) return;
-    const auto length = static_cast<int>(held.size());
+    const int length = n_kept(text.slot);
     std::vector<int> path;
     if (text.tokens.size() >= held.size() && std::equal(held.begin(), held.end(), text.tokens.begin()))
         for (int i = 0, parent = -1; i < static_cast<int>(nodes.size()) && held.size() < text.tokens.size(); ++i) {
@@ -84,9 +110,37 @@ void ModelTexts::forget(const TextEnd& text) {
     if (!std::equal(held.begin(), held.end(),
                     text.tokens.begin())) // compares as bytes: quick where nothing was rejected
         held.erase(std::mismatch(held.begin(), held.end(), text.tokens.begin()).first, held.end());
-    if (held.size() < before)
+    if (held.size() == before) return;
+    std::size_t& dropped = dropped_[static_cast<std::size_t>(text.slot)];
+    if (dropped > 0 && held.size() < static_cast<std::size_t>(window_.sinks) + dropped) { // it never is, in a run
+        held.resize(std::min(held.size(), static_cast<std::size_t>(window_.sinks)));
+        dropped = 0;
+    }
+    if (dropped == 0)
         held.resize(static_cast<std::size_t>(model_.cache().reach(text.slot, static_cast<int>(held.size()))));
-    if (held.size() < before) model_.cache().truncate(text.slot, static_cast<int>(held.size()));
+    model_.cache().truncate(text.slot, n_kept(text.slot));
+}
+
+// Drops what is older than the window behind this text, if that is more than its slack. Where it has all passed the
+// cache's end, only the sinks stay, or are read, and the text goes on at the window.
+void ModelTexts::slide(int slot, std::span<const TokenId> text) {
+    const auto sinks = static_cast<std::size_t>(window_.sinks), size = static_cast<std::size_t>(window_.positions);
+    std::size_t& dropped = dropped_[static_cast<std::size_t>(slot)];
+    if (!window_.is_on() || text.size() <= sinks + dropped + size + static_cast<std::size_t>(window_.slack())) return;
+    std::vector<TokenId>& held = cached(slot);
+    const std::size_t first = text.size() - size; // of the window
+    if (held.size() > first) {
+        std::vector<int> path(held.size() - first);
+        std::iota(path.begin(), path.end(), static_cast<int>(first - dropped - sinks));
+        model_.keep(slot, window_.sinks, path);
+    } else {
+        held.resize(std::min(held.size(), sinks));
+        dropped = 0;
+        model_.cache().truncate(slot, n_kept(slot));
+        if (held.size() < sinks) read(slot, text.first(sinks), false);
+        held.assign(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(first));
+    }
+    dropped = first - sinks;
 }
 
 // Rows of the pass: tokens from the end of the slot's cache to the last.
@@ -135,6 +189,8 @@ SourceLogits ModelTexts::rows_after(std::span<const TextEnd> texts, model::Logit
     for (const TextEnd& text : texts) {
         encode(text.slot);
         forget(text);
+        slide(text.slot,
+              text.tokens.first(std::min(text.tokens.size(), settled_[static_cast<std::size_t>(text.slot)])));
     }
     make_room(texts);
     rows_.clear();
@@ -168,7 +224,7 @@ void ModelTexts::keep_ahead(const TextEnd& text, const model::LogitNeeds& needs,
 void ModelTexts::drop_tree_ahead() {
     const int slot = tree_ahead_.slot();
     if (slot < 0) return;
-    model_.keep(slot, static_cast<int>(cached(slot).size()), tree_ahead_.asked());
+    model_.keep(slot, n_kept(slot), tree_ahead_.asked());
     nodes_[static_cast<std::size_t>(slot)] = tree_ahead_.asked_nodes();
     tree_ahead_ = {};
 }
@@ -202,7 +258,7 @@ std::unique_ptr<Drafter> make_model_drafter(const DrafterParts& parts) {
         model::Decoder& model = *parts.models.at(of);
         if (of == last && parts.vocabulary)
             return make_translated_source(own_source(), *parts.vocabulary, parts.limits.vocab_size, parts.n_slots);
-        return std::make_unique<ModelTexts>(model, parts.n_slots, parts.limits.vocab_size, parts.device);
+        return std::make_unique<ModelTexts>(model, parts.n_slots, parts.limits.vocab_size, parts.device, parts.window);
     };
     if (parts.tree) return make_tree_drafter(source(0), *parts.tree, parts);
     std::size_t level = last;

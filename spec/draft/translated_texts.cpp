@@ -26,7 +26,7 @@ class TranslatedTexts final : public TreeSource {
     std::size_t max_rows() const override { return source_->max_rows(); }
     bool shares_passes() const override { return source_->shares_passes(); }
     void begin_sequence(int slot) override;
-    void take_source(int slot, std::span<const TokenId> source) override;
+    void take_request(int slot, const Request& request) override;
     void prefill(int slot, std::span<const TokenId> prompt) override;
     SourceLogits rows_after(std::span<const TextEnd> texts, model::LogitNeeds needs) override;
     SourceLogits rows_after_nodes(std::span<const NewNodes> trees, model::LogitNeeds needs) override;
@@ -68,8 +68,8 @@ void TranslatedTexts::begin_sequence(int slot) {
     of(slot).depths.clear();
 }
 
-void TranslatedTexts::take_source(int /*slot*/, std::span<const TokenId> source) {
-    if (!source.empty()) throw std::invalid_argument("an encoder's source is not translated for a draft");
+void TranslatedTexts::take_request(int /*slot*/, const Request& request) {
+    if (!request.source.empty()) throw std::invalid_argument("an encoder's source is not translated for a draft");
 }
 
 // The last word may be read otherwise when the text goes on.

@@ -63,7 +63,7 @@ TreeDrafter::TreeDrafter(std::unique_ptr<TreeSource> source, const TreeOptions& 
 
 void TreeDrafter::begin_sequence(int slot, const Request& request) {
     source_->begin_sequence(slot);
-    source_->take_source(slot, request.source);
+    source_->take_request(slot, request);
     Slot& own = slots_.at(static_cast<std::size_t>(slot));
     own.growth.begin_sequence();
     own.siblings.begin_sequence(request, setting_.limits.eos_tokens);
@@ -81,6 +81,7 @@ void TreeDrafter::propose(std::span<const DraftTask> tasks) {
         Slot& slot = of(task);
         slot.text.assign(task.tokens.begin(), task.tokens.end());
         const std::size_t text = task.tokens.size();
+        source_->begin_round(task.slot, text);
         slot.growth.begin(task, {source_->context_of(task.slot), text + source_->nodes_behind(text)},
                           {rows - slot.growth.n_proposed() - 1, static_cast<int>(tasks.size())});
         if (!slot.growth.frontier().empty()) growing.push_back(&slot);

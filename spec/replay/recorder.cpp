@@ -104,7 +104,7 @@ void Recorder::record(TextRecord* record, const Request* request) {
             Reader* const reader = readers_[d].get();
             reader->trees.begin_text(*request, *record, record->drafts[d]);
             reader->source().begin_sequence(kSlot);
-            reader->source().take_source(kSlot, request->source);
+            reader->source().take_request(kSlot, *request);
             reader->n_handed = 0;
             reader->source().prefill(kSlot, std::span(tokens_).first(prompt_tokens));
             reader->chooser.begin_sequence(*request, options_.limits.eos_tokens);
@@ -395,7 +395,7 @@ void Recorder::follow_astray(Reader& reader, DraftRecord& draft, const TextRecor
 // Place by place, as rounds begin: a head's chain, and trees.
 void Recorder::follow_rounds(Reader& reader, DraftRecord& draft, const TextRecord& record) {
     reader.source().begin_sequence(kSlot);
-    reader.source().take_source(kSlot, request_->source);
+    reader.source().take_request(kSlot, *request_);
     reader.n_handed = 0;
     for (std::size_t place = 0; place < draft.places(); ++place) {
         if (reader.head) {

@@ -21,13 +21,12 @@ double in_three_digits(double value) {
     return std::round(value * scale) / scale;
 }
 
-// The values that a parameter is tried with first.
-std::vector<double> grid_of(const Parameter& parameter, int max_tokens) {
+// The values that a parameter is tried with first; without a grid `value` alone.
+std::vector<double> grid_of(const Parameter& parameter, double value, int max_tokens) {
     const bool is_length = parameter.kind == Parameter::Kind::draft_length;
-    const auto capped = [&](double value) { return is_length ? std::min<double>(value, max_tokens) : value; };
-    if (parameter.grid.empty()) return {capped(parameter.default_value)};
+    if (parameter.grid.empty()) return {is_length ? std::min<double>(value, max_tokens) : value};
     std::vector<double> values = parameter.grid;
-    if (is_length) std::erase_if(values, [&](double value) { return value > max_tokens; });
+    if (is_length) std::erase_if(values, [&](double each) { return each > max_tokens; });
     return values;
 }
 
@@ -38,7 +37,7 @@ void add_settings(std::vector<StopRuleOptions>& grid, const StopRuleOptions& rul
         grid.push_back(rule);
         return;
     }
-    for (const double value : grid_of(parameters[index], rule.max_tokens)) {
+    for (const double value : grid_of(parameters[index], rule.values()[index], rule.max_tokens)) {
         StopRuleOptions setting = rule;
         setting.set(parameters[index].option, value);
         add_settings(grid, setting, index + 1);
@@ -124,6 +123,24 @@ class Search {
   public:
     explicit Search(const TuningTask& task) : task_(task) {}
 
+    // Rules with parameters that are fitted: by chains of as many tokens as may be drafted.
+    void try_fitted() {
+        const auto needs_examples = [](const StopRuleType& type) { return type.fit != nullptr; };
+        if (std::ranges::none_of(all_stop_rules(), needs_examples)) return;
+        const std::vector<DraftedChain> chains = longest_chains();
+        std::vector<StopRuleOptions> rules;
+        for (const StopRuleType& type : all_stop_rules()) {
+            if (!needs_examples(type)) continue;
+            StopRuleOptions rule(type.name);
+            rule.max_tokens = task_.max_tokens;
+            type.fit(chains, rule);
+            for (const Parameter& parameter : type.parameters)
+                rule.set(parameter.option, in_three_digits(rule.get(parameter.option)));
+            add_settings(rules, rule, 0);
+        }
+        try_all(rules);
+    }
+
     // Those that were not tried yet: whole numbers have the same neighbours at every step.
     void try_all(const std::vector<StopRuleOptions>& rules) {
         std::vector<ReplaySetting> settings;
@@ -168,6 +185,22 @@ class Search {
     }
 
   private:
+    std::vector<DraftedChain> longest_chains() const {
+        constexpr double kNoEntropy = 1e9; // none is as large: a rule that looks at entropies and never fires
+        StopRuleOptions longest("static", {{"entropy-threshold", kNoEntropy}});
+        longest.max_tokens = task_.max_tokens;
+        Replay replay(*task_.head, {ReplayKind::rule, longest, task_.draft, task_.costs});
+        std::vector<DraftedChain> chains;
+        for (const TextRecord* text : task_.texts)
+            replay.replay(*text, [&](const ReplayedRound& round) {
+                DraftedChain& chain = chains.emplace_back();
+                chain.accepted = round.accepted;
+                for (std::size_t i = 0; i < round.draft->tokens.size(); ++i)
+                    chain.tokens.push_back({round.draft->entropies_nats[i], round.draft->probabilities[i], 0});
+            });
+        return chains;
+    }
+
     void note(Simulated simulated) {
         const double seconds = seconds_per_token(simulated.stats, task_.costs);
         const auto same_rule = [&](const TunedRule& rule) {
@@ -197,6 +230,7 @@ class Search {
 std::vector<TunedRule> tune(const TuningTask& task) {
     Search search(task);
     search.try_all(tuning_grid(task.max_tokens));
+    search.try_fitted();
     search.refine();
     search.try_trees();
     return search.take();

@@ -35,6 +35,7 @@ class ExpectedGain final : public StopCondition {
     double rate(const Drafting& drafting) const;
     double target_seconds(const Drafting& drafting, int rows) const; // of a pass with so many rows of this sequence
     bool another_pays(const Drafting& drafting, const PassCost& cost, double acceptance) const;
+    bool catching_up_pays(const Drafting& drafting, const PassCost& cost) const;
     bool wants_probe(const Drafting& drafting, const PassCost& cost);
     bool last_pays(const Drafting& drafting) const;
     void update_residual(const Drafting& drafting, std::size_t accepted, std::size_t drafted);
@@ -69,9 +70,13 @@ bool ExpectedGain::fires(const Drafting& drafting) {
 }
 
 bool ExpectedGain::wants_another(const Drafting& drafting, const PassCost& cost) {
-    const bool pays = another_pays(drafting, cost, gain_->mean_acceptance());
-    const bool probes = !pays && drafting.drafted() == 0 && wants_probe(drafting, cost);
+    const bool begins = drafting.drafted() == 0;
+    const bool reads = drafting.passes == 0 && cost.next > 0; // not for tokens that need no pass
+    const bool pays =
+        another_pays(drafting, cost, gain_->mean_acceptance()) && (!reads || catching_up_pays(drafting, cost));
+    const bool probes = !pays && begins && wants_probe(drafting, cost);
     if (!pays && !probes) return false;
+    if (begins && !gain_->may_begin(drafting.batch_load)) return false;
     probes_ = probes_ || probes;
     return true;
 }
@@ -109,18 +114,37 @@ bool ExpectedGain::another_pays(const Drafting& drafting, const PassCost& cost, 
     return false;
 }
 
+// Whether what drafting is expected to save in all that is left of the text exceeds the time in which the draft reads
+// what it has not read of it: at first the prompt.
+bool ExpectedGain::catching_up_pays(const Drafting& drafting, const PassCost& cost) const {
+    const double seconds = gain_->catch_up_seconds(drafting.unread);
+    if (seconds <= 0) return true;
+    const double scored = target_seconds(drafting, 1), plain = scored / drafting.batch_load.sequences;
+    double best = plain, tokens = 1, product = 1; // best: seconds a token
+    for (int k = 1; k <= cap_; ++k) {
+        tokens += product *= gain_->mean_acceptance();
+        const double drafting_on = gain_->draft_seconds(std::max(cost.next, k * cost.each));
+        best = std::min(best, (plain + drafting_on + target_seconds(drafting, k + 1) - scored) / tokens);
+    }
+    return gain_->expected_left(drafting.left) * (plain - best) > seconds;
+}
+
 // Where drafting does not pay as far as is known, a token is drafted now and then to learn whether that still holds:
-// when a text begins, for the draft has just read the prompt, and after more and more rounds within it, for the draft
-// first has to read all tokens emitted meanwhile. Not where drafting could not pay if every token were accepted. A text
-// alone is asked again soon, and always, where little is missing: a probe then costs next to nothing, and a bad stretch
-// is not to decide for all that follows.
+// when a text begins, and after more and more rounds within it, for the draft first has to read all tokens emitted
+// meanwhile, and no more often than the run affords. Not where drafting could not pay if every token were accepted. A
+// text alone is asked again soon, and always, where little is missing: a probe then costs next to nothing, and a bad
+// stretch is not to decide for all that follows.
 bool ExpectedGain::wants_probe(const Drafting& drafting, const PassCost& cost) {
     constexpr double kNear = 1.25; // times the mean acceptance
     constexpr int kNearGap = 4;
     is_near_ = drafting.batch_load.sequences == 1 &&
                another_pays(drafting, cost, std::min(1.0, kNear * gain_->mean_acceptance()));
     const bool is_due = plain_rounds_ < 0 || plain_rounds_ >= (is_near_ ? kNearGap : gain_->probe_gap());
-    return is_due && (!gain_->knows_draft_cost() || another_pays(drafting, cost, 1));
+    if (!is_due) return false;
+    const double reading = gain_->catch_up_seconds(drafting.unread);
+    if (!gain_->knows_draft_cost()) return gain_->affords(reading);
+    const double rows = target_seconds(drafting, 2) - target_seconds(drafting, 1);
+    return gain_->affords(reading + gain_->draft_seconds(cost.next) + rows) && another_pays(drafting, cost, 1);
 }
 
 // Whether the token just drafted is worth its row in the target's pass.
@@ -166,12 +190,17 @@ void ExpectedGain::update_residual(const Drafting& drafting, std::size_t accepte
             residual_ += kStep * ((i < accepted ? 1 : 0) - acceptances_[i]);
 }
 
+// Whether the draft has so much to read that it drafts in a later round.
+bool reads_on(const RoundFeedback& round) {
+    return round.drafted == 0 && round.caught_up > 0;
+}
+
 void ExpectedGain::end_round(const Drafting& drafting, const RoundFeedback& round) {
     const auto drafted = std::min(drafting.tokens.size(), static_cast<std::size_t>(round.drafted));
     gain_->learn({std::span(drafting.tokens).first(drafted), residual_, round.accepted, drafting.passes,
                   round.draft_seconds, round.target_seconds, round.batch_load, round.rows, round.emitted,
-                  drafting.further_rows});
-    if (probes_ ? !is_near_ : round.drafted > 0) gain_->drafted(probes_);
+                  drafting.further_rows, round.caught_up, round.catch_up_seconds});
+    if (!reads_on(round) && (probes_ ? !is_near_ : round.drafted > 0)) gain_->drafted(probes_);
     settle(drafting, round);
 }
 
@@ -180,7 +209,7 @@ void ExpectedGain::settle(const Drafting& drafting, const RoundFeedback& round) 
     update_residual(drafting, static_cast<std::size_t>(round.accepted), drafted);
     if (round.drafted > 0)
         plain_rounds_ = 0;
-    else if (drafting.asked)
+    else if (drafting.asked && !reads_on(round))
         plain_rounds_ = std::max(plain_rounds_, 0) + 1;
 }
 

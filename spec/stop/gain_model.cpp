@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <tuple>
+#include <utility>
 
 namespace entrodraft::spec {
 
@@ -108,6 +109,28 @@ bool GainModel::knows_draft_cost() const {
     return options_.costs.has_value() || draft_was_timed_;
 }
 
+double GainModel::catch_up_seconds(int tokens) const {
+    constexpr double kFirst = 0.1; // of a draft pass, a token, before any are timed
+    if (options_.costs) return 0;
+    return tokens * (catch_up_unit_ > 0 ? catch_up_unit_ : kFirst * draft_seconds(1));
+}
+
+void GainModel::learn_length(int new_tokens, int max_new_tokens) {
+    constexpr double kStep = 0.1;
+    length_share_ += kStep * (static_cast<double>(new_tokens) / std::max(1, max_new_tokens) - length_share_);
+}
+
+bool GainModel::affords(double seconds) const {
+    constexpr double kShare = 0.01;
+    return options_.costs || balance_ + kShare * spent_seconds_ >= seconds;
+}
+
+bool GainModel::may_begin(const BatchLoad& load) {
+    constexpr int kEnough = 8;
+    if (options_.costs || load.sequences == 1 || verified_ >= kEnough) return true;
+    return !std::exchange(one_begins_, true);
+}
+
 void GainModel::drafted(bool as_probe) {
     probe_gap_ = as_probe ? std::min(4 * probe_gap_, kLastGap) : kFirstGap;
 }
@@ -130,6 +153,29 @@ void GainModel::learn(const RoundRecord& round) {
     const double pass = target_seconds(own_rows + round.batch_load.rows_beside);
     const double drafting = draft_seconds(round.draft_passes, round.further_draft_rows);
     seconds_ = kDecay * seconds_ + drafting + pass / round.batch_load.sequences;
+    learn_balance(round);
+}
+
+// What the round brought beyond a token, at the price of a round without a draft, less what its draft and rows cost.
+void GainModel::learn_balance(const RoundRecord& round) {
+    constexpr int kTimed = 8; // tokens: of fewer the pass itself counts for more
+    constexpr double kStep = 0.2;
+    one_begins_ = false;
+    const auto drafted = static_cast<int>(round.tokens.size());
+    verified_ += std::min(drafted, round.accepted + 1);
+    if (round.caught_up >= kTimed) {
+        const double each = round.catch_up_seconds / round.caught_up;
+        catch_up_unit_ = catch_up_unit_ > 0
+                             ? catch_up_unit_ + kStep * (std::min(each, kMaxOver * catch_up_unit_) - catch_up_unit_)
+                             : each;
+    }
+    const double drafting =
+        draft_seconds(round.draft_passes, round.further_draft_rows) + catch_up_seconds(round.caught_up);
+    const int beside = round.batch_load.rows_beside, rows = beside + (round.rows > 0 ? round.rows : drafted + 1);
+    const double plain = target_seconds(beside + 1);
+    const int more = (round.emitted > 0 ? round.emitted : round.accepted + 1) - 1;
+    spent_seconds_ += drafting + target_seconds(rows) / round.batch_load.sequences;
+    balance_ += more * plain / round.batch_load.sequences - drafting - (target_seconds(rows) - plain);
 }
 
 void GainModel::learn_token(const DraftedToken& token, double residual, bool accepted) {

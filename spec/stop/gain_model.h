@@ -113,6 +113,8 @@ struct RoundRecord {
     int rows = 0;                  // of this sequence in that pass; 0: one more than tokens
     int emitted = 0;               // tokens; 0: one more than accepted
     double further_draft_rows = 0; // of draft_passes, beyond one each
+    int caught_up = 0;             // tokens that the draft read before its passes, ...
+    double catch_up_seconds = 0;   // ... which are not among draft_seconds
 };
 
 class GainModel {
@@ -135,6 +137,18 @@ class GainModel {
     double target_seconds(int rows) const;
     // Tokens a second, in the run's own costs; 0 until kFirstRounds rounds are known. Local.
     double tokens_per_second() const;
+
+    // Seconds in which the draft reads so many tokens before its first pass; none where costs are fixed. Local.
+    double catch_up_seconds(int tokens) const;
+    // How many of the `left` tokens that a text may still have it is likely to have, by those that have ended. Local.
+    double expected_left(int left) const { return left * length_share_; }
+    void learn_length(int new_tokens, int max_new_tokens);
+    // Whether so many seconds may be spent on drafts that may bring nothing: then what all drafts have cost beyond what
+    // they brought is at most a hundredth of the run. Always where costs are fixed. Local.
+    bool affords(double seconds) const;
+    // While next to nothing is known of acceptance, one sequence of a batch drafts at a time: whether it is this one.
+    // Local.
+    bool may_begin(const BatchLoad& load);
 
     // Whether a draft pass has been timed, or its cost is fixed. Local.
     bool knows_draft_cost() const;
@@ -178,6 +192,7 @@ class GainModel {
     void learn_token(const DraftedToken& token, double residual, bool accepted);
     void learn_times(const RoundRecord& round);
     void learn_draft_times(const RoundRecord& round);
+    void learn_balance(const RoundRecord& round);
     Line line_through(std::size_t begin, std::size_t end) const;
     void refresh_target_seconds();
 
@@ -196,6 +211,12 @@ class GainModel {
     int rounds_ = 0;
     bool draft_was_timed_ = false;
     int probe_gap_ = kFirstGap;
+    double catch_up_unit_ = 0; // seconds a token; 0: not timed yet
+    double length_share_ = 1;  // of max_new_tokens that texts come to
+    double spent_seconds_ = 0; // of the run, in the model's own times
+    double balance_ = 0;       // of these, what drafts have saved: less than 0 where they cost more
+    int verified_ = 0;         // drafted tokens, ever
+    bool one_begins_ = false;  // a sequence of this round, by may_begin()
 };
 
 } // namespace entrodraft::spec

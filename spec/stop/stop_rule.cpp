@@ -151,6 +151,7 @@ void StopRule::begin_round() {
     drafting_.tokens.clear();
     drafting_.passes = drafting_.further_rows = 0;
     drafting_.asked = false;
+    drafting_.unread = drafting_.left = 0;
     end_ = DraftEnd::none;
     condition_->begin_round();
 }

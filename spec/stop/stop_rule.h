@@ -67,12 +67,20 @@ enum class LooksAt {
 
 using MakeStopCondition = std::unique_ptr<StopCondition> (*)(const StopRuleOptions& options, GainModel* gain);
 
+// What a draft proposed, and how much of it was accepted: an example to learn from.
+struct DraftedChain {
+    std::vector<DraftedToken> tokens;
+    int accepted = 0;
+};
+using FitStopRule = void (*)(std::span<const DraftedChain> chains, StopRuleOptions& options);
+
 struct StopRuleType {
     std::string name;
     int position = 1000; // in lists; rules of one position by name
     LooksAt looks_at = LooksAt::distribution;
     std::vector<StopRuleParameter> parameters = {}; // in the order of RULE:NUMBER:NUMBER
     MakeStopCondition make = nullptr;
+    FitStopRule fit = nullptr;    // sets parameters by examples before tuning tries values around them
     bool weighs_costs = false;    // it learns what passes cost, or is told by --costs, and drafts only where that pays
     const char* other_names = ""; // that papers and programs have for it, for messages; separated by blanks
 
@@ -95,7 +103,7 @@ enum class EntropyOf { raw, adjusted };
 
 // A rule with values of its parameters. Trivially copyable: ranks of one build send it to each other.
 struct StopRuleOptions {
-    static constexpr std::size_t kMaxParameters = 4; // of a rule
+    static constexpr std::size_t kMaxParameters = 5; // of a rule
     static constexpr int kDefaultMaxTokens = 15;
 
     // Parameters that are not named have their default. Throws std::invalid_argument for a rule or parameter that is
@@ -150,6 +158,8 @@ struct RoundFeedback {
     BatchLoad batch_load = {}; // of the target's pass
     int rows = 0;              // of this sequence in it; 0: drafted + 1
     int emitted = 0;           // tokens, also off a tree's best path; 0: accepted + 1
+    int caught_up = 0;         // tokens of the text that the draft read before its passes, and how long that took
+    double catch_up_seconds = 0;
 };
 
 // The drafting phase so far.
@@ -158,6 +168,8 @@ struct Drafting {
     double passes = 0;       // draft passes
     double further_rows = 0; // of these, beyond one each
     bool asked = false;      // whether there was anything to draft in this round
+    int unread = 0;          // tokens of the text that the draft would have to read first, beyond the last ones
+    int left = 0;            // tokens that the text may still have
     BatchLoad batch_load;    // of the target's pass to come
 
     int drafted() const { return static_cast<int>(tokens.size()); }                    // t
@@ -231,6 +243,11 @@ class StopRule {
     void begin_round();
     // Of the pass to come, as far as is known; it holds until it is set again. Local.
     void set_batch_load(const BatchLoad& batch_load) { drafting_.batch_load = batch_load; }
+    // Before a round's first pass: what the draft has not read of the text, and how long that may still grow. Local.
+    void set_text(int unread, int left) {
+        drafting_.unread = unread;
+        drafting_.left = left;
+    }
     // Whether another draft pass is worth its time; to be asked before each. Only rules that weigh costs ever say no.
     // Local.
     bool wants_another(const PassCost& cost = {});

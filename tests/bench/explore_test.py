@@ -26,7 +26,8 @@ NODE = shutil.which("node") or shutil.which("nodejs")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 ENTROPY_RULES = ("static:0..6..0.75,moving-average:0.2..2..0.6:1..7..3,cumulative:0..30..6:1..7..3,svip:0.1..0.9..0.2,"
                  "adaedl:0.05..0.3..0.05")
-RULES = (ENTROPY_RULES + ",confidence:0..1..0.2,constant:1..9..4,heuristic:1..9..4,heuristic:5:persistent,adaptive:1..9..4,oracle")
+RULES = (ENTROPY_RULES + ",confidence:0..1..0.2,disco:0..1..0.25:1..3..2:0..1..1:0..1..1:0..0.2..0.2,"
+         "constant:1..9..4,heuristic:1..9..4,heuristic:5:persistent,adaptive:1..9..4,oracle")
 COSTS = {"schema_version": 1, "t_draft_ms": 0.11, "t_first_draft_ms": 0.17, "t_round_ms": 0.03,
          "t_target_ms": [1, 1.05, None, None, 1.3, 1.31] + [None] * 9 + [2.9]}
 COUNTS = ["drafted", "accepted", "target_passes", "draft_passes", "new_tokens"]

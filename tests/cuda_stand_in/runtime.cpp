@@ -86,8 +86,10 @@ struct Lane {
 // What the lanes of a warp show: the last time and the one before, as a lane may be one ahead of another, not two.
 struct Exchange {
     alignas(16) Shown::OfWarp bytes[2];
-    unsigned shows[2] = {0, 0}; // of which show the bytes are
-    unsigned lanes[2] = {0, 0}; // that have shown theirs, a bit each
+    unsigned shows[2]; // of which show the bytes are
+    unsigned lanes[2]; // that have shown theirs, a bit each
+
+    void clear() { shows[0] = shows[1] = lanes[0] = lanes[1] = 0; }
 };
 
 // The block that runs, and the fiber that runs in it.
@@ -232,7 +234,7 @@ void run_grid(dim3 grid, dim3 size, std::size_t dynamic_shared_bytes, const std:
         for (unsigned y = 0; y < grid.y; ++y)
             for (unsigned x = 0; x < grid.x; ++x) {
                 std::memset(shared.get(), 0xff, dynamic_shared_bytes); // what is read before it is written has to show
-                std::fill(all.warps.begin(), all.warps.end(), Exchange{});
+                std::ranges::for_each(all.warps, &Exchange::clear);
                 for (std::size_t i = 0; i < all.lanes.size(); ++i) {
                     const auto n = static_cast<unsigned>(i);
                     Lane& lane = all.lanes[i];

@@ -143,6 +143,31 @@ TEST(Cli, DifferentVocabulariesAreRefusedNamingBothDirectories) {
     EXPECT_NE(mapped.err.find("drafts by intersection"), std::string::npos);
 }
 
+TEST(Cli, WhatADraftWithAWindowAndTheTargetAsDraftCannotDoIsRefused) {
+    const auto refused = [&](const Strings& options, const Strings& words) {
+        expect_refusal(run(Strings{"generate", "--target", kTarget, "--prompt", "p"} + options), 2, words);
+    };
+    refused({"--draft", kDraft, "--draft-sinks", "2"}, {"--draft-sinks has no effect", "without --draft-window"});
+    refused({"--draft-window", "4"}, {"--draft-window is for one --draft"});
+    refused({"--draft", kDraft, "--draft", kDraft, "--draft-window", "4"}, {"--draft-window is for one --draft"});
+    refused({"--draft", kDraft, "--draft-window", "0"}, {"--draft-window 0"});
+    refused({"--draft", kDraft, "--draft-window", "2000000000"}, {"--draft-window 2000000000"});
+    refused({"--draft", kDraft, "--draft-window", "4", "--num-beams", "2"}, {"--num-beams", "--draft-window"});
+    refused({"--draft", kDraft, "--draft-window", "4", "--backend", "torch"}, {"--draft-window", "--device cpu"});
+    refused({"--draft", "self"}, {"--draft self", "--draft-window W", "self:layers=N"});
+    refused({"--draft", "self:layers=0"}, {"--draft self:layers=0"});
+    refused({"--draft", "self:layers=100"}, {"--draft self:layers=100", "layers"});
+    refused({"--draft", "self:layers=1", "--draft", kDraft}, {"--draft self is the only --draft"});
+    refused({"--draft", "self:layers=1", "--draft-dtype", "int8"}, {"no --draft-dtype"});
+    refused({"--draft", "self:layers=1", "--draft-vocabulary", "same"}, {"--draft-vocabulary has no effect"});
+    refused({"--draft", "self:layers=1", "--device", "cuda"}, {"--draft self", "--device cpu"});
+    const Strings shards = {"generate", "--target", kTarget, "--prompt", "p", "--draft", "self:layers=1"};
+    expect_refusal(run_ranks(2, shards), 2, {"--draft self", "2 ranks", "--draft-placement sharded"});
+    expect_refusal(run_ranks(2, shards + Strings{"--draft-placement", "dedicated"}), 2, {"colocated", "sharded"});
+    expect_refusal(run({"record", "--target", kTarget, "--draft", "self:layers=1", "--input", "i", "--output", "o"}), 2,
+                   {"--draft self:layers=1", "record takes a checkpoint of its own"});
+}
+
 TEST(Cli, WhatADraftOfAnotherVocabularyCannotDoIsRefused) {
     const std::string demo = ENTRODRAFT_SOURCE_DIR "/model/demo/";
     const Strings pair = {"generate", "--target", kTarget, "--draft", demo + "draft", "--prompt", "The ferry"};
@@ -191,9 +216,9 @@ TEST(Cli, ADraftLargerThanItsTargetIsWarnedOf) {
 TEST(Cli, ADraftThatKnowsFewerTokensThanItsTargetIsNotOfItsVocabulary) {
     const ModelCopy draft(kDraft);
     draft.set_in_config("vocab_size", 448);
-    expect_refusal(run({"generate", "--target", kTarget, "--draft", draft.path(), "--draft-vocabulary", "same",
-                        "--prompt", "p"}),
-                   2, {draft.path(), kTarget, "vocab_size of 448", "512"});
+    expect_refusal(
+        run({"generate", "--target", kTarget, "--draft", draft.path(), "--draft-vocabulary", "same", "--prompt", "p"}),
+        2, {draft.path(), kTarget, "vocab_size of 448", "512"});
 }
 
 TEST(Cli, ARunThatCannotBeginLeavesNoFile) {
@@ -323,7 +348,10 @@ TEST(Cli, NoDrafterChangesGreedyOrGumbelText) {
                                            {"--drafter", "bigram", "--draft-table", table.path()},
                                            {"--drafter", "unigram", "--draft-table", table.path()},
                                            {"--drafter", "random"},
-                                           {"--drafter", "ngram,model", "--draft", kDraft}};
+                                           {"--drafter", "ngram,model", "--draft", kDraft},
+                                           {"--draft", kDraft, "--draft-window", "4"},
+                                           {"--draft", "self", "--draft-window", "4", "--draft-sinks", "0"},
+                                           {"--draft", "self:layers=1", "--tree", "2,2"}};
     const Strings target = {"generate", "--target",         kTarget, "--prompt", "The ferry left", "--seed",
                             "4",        "--max-new-tokens", "24",    "--quiet"};
     for (const Strings& sampling :

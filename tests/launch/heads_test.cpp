@@ -76,6 +76,8 @@ TEST(Heads, OfAnotherTargetAreWarnedOf) {
     EXPECT_NE(said_of("someone/Another-7B").find("was trained for \"someone/Another-7B\""), std::string::npos);
     for (const Json& known : {Json("someone/Target"), Json(""), Json()})
         EXPECT_EQ(said_of(known).find("was trained for"), std::string::npos) << known;
+    config["vocab_size"] = 7;
+    EXPECT_NE(said_of(Json()).find("was trained for a target of 7 tokens"), std::string::npos);
 }
 
 TEST(Trees, ChangeNothingWhereKeysAreWeighedByTheirPlaces) { // ALiBi

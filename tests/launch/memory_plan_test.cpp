@@ -69,6 +69,13 @@ TEST(MemoryPlan, ARankTakesWhatInspectSaysOfEachModelItHolds) {
               needs(1, 0, config.max_positions).cache_bytes); // no more than the model has
     EXPECT_EQ(memory.min_buffer_bytes, needs(1, 0, 1).activation_bytes + needs(2, 1, 1).activation_bytes);
     EXPECT_EQ(memory_of({}, 3, {2, 64}).total_bytes(), 0u);
+
+    HeldModel self = whole;
+    self.kept_positions = 32;
+    self.shares_weights = true;
+    const RankMemory both = memory_of(std::vector{whole, self}, 3, {2, 64});
+    EXPECT_EQ(both.weight_bytes, needs(1, 0, 64).weight_bytes);
+    EXPECT_EQ(both.cache_bytes, needs(1, 0, 64).cache_bytes + needs(1, 0, 32).cache_bytes);
 }
 
 // ---- what a system says ----

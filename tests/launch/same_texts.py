@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Is the text of every tree and head that of plain decoding, at many ranks, temperatures and lengths?
+"""Is the text of every tree, head and window that of plain decoding, at many ranks, temperatures and lengths?
 
     same_texts.py BINARY MPIRUN... -- [--prompts 64] [--tokens 256] [--ranks 1,2,3,4] [--temperatures 0,0.7,1]
 
@@ -19,13 +19,17 @@ import time
 
 DEMO = pathlib.Path(__file__).resolve().parent.parent.parent / "model/demo"
 PAIR, EAGLE, MEDUSA = (["--draft", DEMO / "draft"], ["--head", DEMO / "eagle3"], ["--head", DEMO / "medusa"])
-DEDICATED = ["--draft-placement", "dedicated"]
+SHARDED, DEDICATED = (["--draft-placement", placement] for placement in ("sharded", "dedicated"))
 GROWN = ["--tree", "expected-gain", "--stop-rule", "expected-gain"]
 DRAFTERS = {  # NAME: options, fewest ranks
     "chain of the draft model": ([*PAIR, "--stop-rule", "svip"], 1),
     "eagle2 tree of the draft model": ([*PAIR, "--tree", "eagle2"], 1),
     "grown tree of the draft model": ([*PAIR, *GROWN], 1),
-    "its grown tree, sharded": ([*PAIR, *GROWN, "--draft-placement", "sharded"], 2),
+    "its grown tree, sharded": ([*PAIR, *GROWN, *SHARDED], 2),
+    "chain of it with a window": ([*PAIR, "--draft-window", 4, "--stop-rule", "svip"], 1),
+    "grown tree of it with a window": ([*PAIR, "--draft-window", 16, "--draft-sinks", 0, *GROWN], 1),
+    "chain of the target with a window": (["--draft", "self", "--draft-window", 64, *SHARDED, "--stop-rule", "svip"], 1),
+    "eagle2 tree of the target's first layers": (["--draft", "self:layers=4", *SHARDED, "--tree", "eagle2"], 1),
     "chain of EAGLE-3": ([*EAGLE, "--stop-rule", "svip"], 1),
     "grown tree of EAGLE-3": ([*EAGLE, *GROWN], 1),
     "grown tree of EAGLE-3, dedicated": ([*EAGLE, *GROWN, *DEDICATED], 2),

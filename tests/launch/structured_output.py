@@ -3,8 +3,9 @@
 
     tests/launch/structured_output.py --binary build/entrodraft [--schemas 1000]
 
-Validates with PyPI's jsonschema; 77 without it. The demo models write at temperature 1, so that texts mean nothing: what
-is valid is so by the grammar alone.
+Validates with PyPI's jsonschema, and formats with its rfc3339-validator; 77 without them. The demo models write at
+temperature 1, so that texts mean nothing: what is valid is so by the grammar alone. They would close few strings and
+objects whose length the schema leaves open, so the bytes that do so have a bias.
 """
 import argparse
 import json
@@ -17,6 +18,7 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DRAFTERS = [["--draft", "{demo}/draft"], ["--drafter", "ngram"],
             ["--draft", "{demo}/draft", "--tree", "eagle2:4:4"], ["--draft", "{demo}/draft", "--stop-rule", "constant"]]
+CLOSING = {'"': 9, "}": 12, "@": 20}
 NAMES = ["a", "ab", "name", "the door", "b\"q", "c\\d", "\u00e9t\u00e9", "", "x-y", "1"]
 
 
@@ -79,12 +81,15 @@ def schema_of(chance, depth=0):
 
 def lines_of(n, seed):
     chance = random.Random(seed)
+    tokens = json.loads((ROOT / "model/demo/target/tokenizer.json").read_text())["model"]["vocab"]
+    biases = {tokens[byte]: bias for byte, bias in CLOSING.items()}
     for i in range(n):
         schema = schema_of(chance)
         if i % 10 == 9:
             schema = {"$defs": {"s": schema}, "type": "object", "properties": {"v": {"$ref": "#/$defs/s"}}, "required": ["v"],
                       "additionalProperties": False}
-        yield {"id": i, "prompt": "It was a dark night", "json_schema": schema, "seed": i}
+        yield {"id": i, "prompt": "It was a dark night", "json_schema": schema, "seed": i,
+               "logit_bias": biases}
 
 
 def generate(options, ranks, lines, more):
@@ -108,30 +113,28 @@ def main():
     parser.add_argument("--binary", required=True)
     parser.add_argument("--schemas", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--max-new-tokens", type=int, default=300)
+    parser.add_argument("--max-new-tokens", type=int, default=600)
     parser.add_argument("--mpirun", default="mpirun --oversubscribe --bind-to none --allow-run-as-root")
     options = parser.parse_args()
     try:
         import jsonschema
+        import rfc3339_validator  # noqa: F401: jsonschema checks date-time and time by it
     except ImportError:
-        print("skipped: needs PyPI's jsonschema: pip install jsonschema")
+        print("skipped: needs PyPI's jsonschema and rfc3339-validator: pip install jsonschema rfc3339-validator")
         sys.exit(77)
     lines = list(lines_of(options.schemas, options.seed))
     plain = generate(options, 1, lines, [])
-    valid = cut = 0
+    valid = 0
     checker = jsonschema.Draft202012Validator.FORMAT_CHECKER
     for line, result in zip(lines, plain, strict=True):
-        if result["finish_reason"] == "length":
-            cut += 1
-            continue
         try:
             jsonschema.validate(json.loads(result["text"]), line["json_schema"], format_checker=checker,
                                 cls=jsonschema.Draft202012Validator)
             valid += 1
         except (ValueError, jsonschema.ValidationError) as error:
-            print(f"invalid: {line['json_schema']}: {result['text']!r}: {error}")
-    print(f"{valid} of {len(lines)} texts are valid, {cut} were cut short by --max-new-tokens", flush=True)
-    failed = valid + cut < len(lines) or cut > len(lines) / 20
+            print(f"{result['finish_reason']}: {line['json_schema']}: {result['text']!r}: {error}")
+    print(f"{valid} of {len(lines)} texts are valid", flush=True)
+    failed = valid < len(lines)
     for ranks in (1, 2):
         for more in DRAFTERS:
             found = generate(options, ranks, lines, more)

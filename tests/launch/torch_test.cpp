@@ -87,8 +87,7 @@ TEST_F(TorchBackend, WhatItHasNotIsRefused) {
         EXPECT_NE(ended.err.find(word), std::string::npos) << ended.err;
     };
     refused(Strings{"generate", "--prompt", "x", "--device", "xpu"} + kPair, "--device xpu with --backend torch");
-    refused(Strings{"generate", "--prompt", "x", "--draft-dtype", "int8"} + kPair,
-            "others are for --backend native");
+    refused(Strings{"generate", "--prompt", "x", "--draft-dtype", "int8"} + kPair, "others are for --backend native");
     refused(Strings{"bench", "latency", "--shards", "2", "--target", test::kTarget}, "leave --backend torch out");
 }
 

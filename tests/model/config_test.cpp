@@ -304,6 +304,34 @@ TEST(Config, RefusesLinearAttentionThatCannotBe) {
     expect_part(with({{"linear_key_head_dim", 1U << 30}}), "rows or states");
 }
 
+TEST(Config, ReadsTheTextPartOfAModelThatReadsImages) {
+    json text = config_with({});
+    text.update({{"model_type", "qwen3_5_text"}, {"head_dim", 64U}, {"tie_word_embeddings", true}});
+    json whole = {{"model_type", "qwen3_5"},
+                  {"architectures", {"Qwen3_5ForConditionalGeneration"}},
+                  {"dtype", "float16"},
+                  {"text_config", text},
+                  {"tie_word_embeddings", false},
+                  {"eos_token_id", {7, 9}},
+                  {"vision_config", {{"hidden_size", 8}}}};
+    whole["text_config"].erase("dtype");
+    whole["text_config"].erase("torch_dtype");
+    whole["text_config"].erase("architectures");
+    whole["text_config"].erase("eos_token_id");
+    const ModelConfig config = read(whole);
+    EXPECT_EQ(config.family, "qwen3_5_text");
+    EXPECT_EQ(config.stored_type, WeightType::float16);
+    EXPECT_TRUE(config.tied_embeddings) << "the text's own field goes before the whole model's";
+    EXPECT_EQ(config.eos_token_ids, (std::vector<std::int64_t>{7, 9}));
+    EXPECT_EQ(decoder_fields(text, "config.json"), text);
+    whole["architectures"] = {"Qwen3_5ForSequenceClassification"};
+    expect_part(config_error(whole), "supported: Qwen3_5ForCausalLM");
+    whole["text_config"] = 5;
+    expect_part(config_error(whole), "field 'text_config' is not an object");
+    whole.erase("text_config");
+    expect_part(config_error(whole), "field 'text_config' is missing");
+}
+
 TEST(Config, RefusesOtherModels) {
     expect_part(config_error(config_with({{"model_type", "mamba"}})),
                 "model type 'mamba' is not supported; supported: bart, bloom, cohere2, deepseek_v2");
@@ -512,6 +540,26 @@ TEST(Config, CountsParametersInAllAndForATokenAsPublishedForModelsWithExperts) {
              "mlp_only_layers": [], "shared_expert_intermediate_size": 512, "partial_rotary_factor": 0.25,
              "max_position_embeddings": 262144, "vocab_size": 151936, "rope_theta": 10000000, "rope_scaling": null})",
          79.67, 3.87},
+        // Of 9B and 35B-A3B, with what reads images left out.
+        {R"({"model_type": "qwen3_5", "architectures": ["Qwen3_5ForConditionalGeneration"], "vision_config": {},
+             "text_config": {"model_type": "qwen3_5_text", "hidden_size": 4096, "intermediate_size": 12288,
+             "num_attention_heads": 16, "num_hidden_layers": 32, "num_key_value_heads": 4, "head_dim": 256,
+             "full_attention_interval": 4, "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128,
+             "linear_num_key_heads": 16, "linear_num_value_heads": 32, "linear_value_head_dim": 128,
+             "mtp_num_hidden_layers": 1, "max_position_embeddings": 262144, "vocab_size": 248320,
+             "rope_parameters": {"mrope_interleaved": true, "mrope_section": [11, 11, 10],
+                                 "partial_rotary_factor": 0.25, "rope_theta": 10000000, "rope_type": "default"}}})",
+         8.95, 8.95},
+        {R"({"model_type": "qwen3_5_moe", "architectures": ["Qwen3_5MoeForConditionalGeneration"], "vision_config": {},
+             "text_config": {"model_type": "qwen3_5_moe_text", "hidden_size": 2048, "moe_intermediate_size": 512,
+             "num_attention_heads": 16, "num_hidden_layers": 40, "num_key_value_heads": 2, "head_dim": 256,
+             "full_attention_interval": 4, "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128,
+             "linear_num_key_heads": 16, "linear_num_value_heads": 32, "linear_value_head_dim": 128,
+             "num_experts": 256, "num_experts_per_tok": 8, "shared_expert_intermediate_size": 512,
+             "mtp_num_hidden_layers": 1, "max_position_embeddings": 262144, "vocab_size": 248320,
+             "rope_parameters": {"mrope_interleaved": true, "mrope_section": [11, 11, 10],
+                                 "partial_rotary_factor": 0.25, "rope_theta": 10000000, "rope_type": "default"}}})",
+         34.66, 3.45},
         {R"({"model_type": "deepseek_v3", "hidden_size": 7168, "intermediate_size": 18432,
              "moe_intermediate_size": 2048, "num_attention_heads": 128, "num_hidden_layers": 61,
              "num_key_value_heads": 128, "n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8,

@@ -769,4 +769,31 @@ TEST(Decoder, RefusesWorkOnAGpu) {
                  std::invalid_argument);
 }
 
+TEST(DecoderOverSameWeights, HasACacheOfItsOwnAndTheFirstLayers) {
+    if (const std::string why = lacking_on_torch("decoders over the same weights"); !why.empty()) GTEST_SKIP() << why;
+    TestModel model(golden_directory("llama-target"));
+    const std::vector<TokenId> tokens = varied_tokens(50, 512);
+    const auto hidden_after = [&](model::Decoder& decoder, int layers) {
+        const std::vector<Row> rows = model.chain(tokens);
+        decoder.cache().truncate(0, 0);
+        const std::span<const float> hidden =
+            decoder.forward({.rows = rows, .logit_rows = {}, .hidden_layers = std::span(&layers, 1)}).hidden;
+        return std::vector<float>(hidden.begin(), hidden.end());
+    };
+    const auto whole = model.decoder.over_same_weights(model.config, {});
+    const auto first = model.decoder.over_same_weights(model::first_layers(model.config, 1), {});
+    EXPECT_EQ(hidden_after(*first, 1), hidden_after(*whole, 1));
+    EXPECT_NE(hidden_after(*whole, 1), hidden_after(*whole, model.config.n_layers));
+    EXPECT_EQ(model.decoder.cache().length(0), 0);
+    EXPECT_EQ(first->cache().length(0), 50);
+    EXPECT_EQ(whole->weight_bytes(), model.decoder.weight_bytes());
+    EXPECT_LT(first->weight_bytes(), whole->weight_bytes());
+    EXPECT_LT(first->operations_per_row(), whole->operations_per_row());
+    whole->cache().truncate(0, 0);
+    const std::vector<float> logits = model.read(tokens);
+    const std::vector<Row> last = {{tokens[0], 0, 0, -1}};
+    const model::PassResult again = whole->forward({.rows = last, .logit_rows = std::array{0}, .hidden_layers = {}});
+    EXPECT_TRUE(same_bits(again.logits.first(512), std::span(logits).first(512)));
+}
+
 } // namespace decoder_test

@@ -14,10 +14,11 @@ namespace entrodraft {
 // How far int8 weights may move a row of logits, as a share of the largest: each weight is rounded to 127 steps of the
 // largest in its row.
 inline constexpr double kInt8Bound = 0.08;
-// Of rows' distances the greatest or, where rounding may choose other experts for a row, the median.
+// Of rows' distances the greatest or, where rounding may choose other experts for a row or turn a short key of linear
+// attention, which is made of length 1, the median.
 inline double distance_of(std::vector<double> of_rows, const model::ModelConfig& config) {
     std::ranges::sort(of_rows);
-    return config.experts.n_experts > 0 ? of_rows[of_rows.size() / 2] : of_rows.back();
+    return config.experts.n_experts > 0 || config.n_linear_layers() > 0 ? of_rows[of_rows.size() / 2] : of_rows.back();
 }
 
 // families/ and, where somebody has made more seeds, families-seed-K/ beside it.

@@ -73,6 +73,7 @@ struct TestModelOptions {
     decltype(&model::load_cpu_decoder) load = &load_for_tests; // onto which device
     std::vector<int> windows = {};                             // of the layers; empty: as the checkpoint says
     bool bans = true;                                          // the tokens that the checkpoint says
+    model::ExpertPlacement expert_placement = model::ExpertPlacement::slice;
 };
 
 // A checkpoint loaded on this rank, with a team of its own.
@@ -166,6 +167,7 @@ class TestModel {
         if (!options.windows.empty()) config.windows = options.windows;
         if (!options.bans) config.banned_token_ids.clear();
         if (!options.eos_token_ids.empty()) config.eos_token_ids = options.eos_token_ids;
+        config.experts.placement = options.expert_placement;
         return config;
     }
 };

@@ -45,6 +45,7 @@ class Model:
     old: bool = False          # spelled as old files are
     dtype: torch.dtype = torch.bfloat16  # in the file
     fused: bool = False        # all experts of a layer in one tensor, as modules have them
+    nested: bool = False       # as the text part of a model that reads images too
 
 
 @dataclasses.dataclass
@@ -302,6 +303,28 @@ PAIRS = {
                      full_attention_interval=2, tie_word_embeddings=True,
                      **rope("default", partial_rotary_factor=0.5)), old=True, fused=True),
         shows=[{"num_experts_per_tok": 2}, {"norm_topk_prob": False}, rope("default", partial_rotary_factor=0.5)]),
+    "qwen3-5": Pair(
+        "qwen3_5_text", Model(common(4, 40, 4, 36, 107, kv=2, head_dim=16, **DELTA_NET, linear_num_key_heads=4,
+                                     linear_num_value_heads=8,
+                                     layer_types=["linear_attention", "full_attention", "linear_attention",
+                                                  "linear_attention"],
+                                     **rope("default", partial_rotary_factor=0.25, mrope_section=[1, 1, 0],
+                                            mrope_interleaved=True)), nested=True),
+        Model(common(2, 36, 3, 40, 107, kv=3, head_dim=8, **DELTA_NET, linear_num_key_heads=3,
+                     linear_num_value_heads=3, linear_conv_kernel_dim=3, full_attention_interval=2,
+                     tie_word_embeddings=True, **rope("default", partial_rotary_factor=0.5, mrope_section=[1, 1, 0]))),
+        shows=[rope("default", partial_rotary_factor=0.5, mrope_section=[2, 1, 1])]),
+    "qwen3-5-moe": Pair(
+        "qwen3_5_moe_text", Model(common(3, 40, 4, None, 107, kv=2, head_dim=16, num_experts=6, num_experts_per_tok=3,
+                                         moe_intermediate_size=20, shared_expert_intermediate_size=28, **DELTA_NET,
+                                         linear_num_key_heads=4, linear_num_value_heads=4, full_attention_interval=3,
+                                         **rope("default", partial_rotary_factor=0.5, mrope_section=[2, 1, 1]))),
+        Model(common(2, 36, 3, None, 107, kv=3, head_dim=8, num_experts=4, num_experts_per_tok=2,
+                     moe_intermediate_size=16, shared_expert_intermediate_size=20, **DELTA_NET,
+                     linear_num_key_heads=3, linear_num_value_heads=6, full_attention_interval=2,
+                     tie_word_embeddings=True, **rope("default", partial_rotary_factor=0.5, mrope_section=[1, 1, 0])),
+              fused=True, nested=True),
+        shows=[{"num_experts_per_tok": 2}]),
 }
 
 
@@ -332,7 +355,8 @@ def corrections(model):
 
 def norms_around_0(family, name):
     """Whether a norm's weights are stored less 1."""
-    return family.startswith("gemma") or (family == "qwen3_next" and "linear_attn.norm" not in name)
+    return family.startswith("gemma") or (
+        family.startswith(("qwen3_next", "qwen3_5")) and "linear_attn.norm" not in name)
 
 
 @torch.no_grad()
@@ -459,6 +483,20 @@ def old_weights(weights, config, heads_dim):
     return {name: weight.clone() for name, weight in weights.items()}
 
 
+def nested_config(fields):
+    whole = fields["model_type"].removesuffix("_text")
+    names = [name.replace("ForCausalLM", "ForConditionalGeneration") for name in fields.pop("architectures")]
+    return {"architectures": names, "dtype": fields.pop("dtype"), "model_type": whole, "text_config": fields,
+            "vision_config": AutoConfig.for_model(whole).vision_config.to_dict()}
+
+
+def nested_weights(weights):
+    """Beside a part of what reads images."""
+    weights = {"model.language_model." + name.removeprefix("model.") if name.startswith("model.") else name: weight
+               for name, weight in weights.items()}
+    return weights | {"model.visual.pos_embed.weight": torch.ones(2, 3)}
+
+
 def write_model(model, how, directory):
     config = model.config
     config.architectures = [type(model).__name__]
@@ -474,6 +512,8 @@ def write_model(model, how, directory):
     if how.old:
         head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         fields, weights = old_config(config), old_weights(weights, config, head_dim)
+    if how.nested:
+        fields, weights = nested_config(fields), nested_weights(weights)
     (directory / "config.json").write_text(json.dumps(fields, indent=1, sort_keys=True) + "\n")
     save_file(weights, directory / "model.safetensors", metadata={"format": "pt"})
     (directory / "model.safetensors").chmod(0o644)

@@ -50,7 +50,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 from torch.nn.functional import gelu, silu
 
-from make_families import norms_around_0, write_tokenizer
+from make_families import nested_config, nested_weights, norms_around_0, write_tokenizer
 
 HEADS = pathlib.Path(__file__).parent / "heads"
 VOCAB, HIDDEN, LAYERS = 109, 32, 7
@@ -695,22 +695,24 @@ class DeepseekMtp(Eagle):
 
 
 class QwenMtp(DeepseekMtp):
-    """The MTP layer of Qwen3-Next: as DeepSeek's, but that all norms multiply by 1 + weight, and the layer has attention
+    """The MTP layer of Qwen3-Next and Qwen3.5: as DeepSeek's, but that all norms multiply by 1 + weight, and the layer has attention
     with a gate on its output and experts beside a gated one. The layer is transformers' own; it has no code for what is
     around it, so that the reference is this formula in float32, path by path over a growing text."""
 
     MISTAKES = (*DeepseekMtp.MISTAKES, "no offset")
+    MODULE, PREFIX = "qwen3_next", "Qwen3Next"
 
     def build(self):
-        module = importlib.import_module("transformers.models.qwen3_next.modeling_qwen3_next")
+        module = importlib.import_module(f"transformers.models.{self.MODULE}.modeling_{self.MODULE}")
         self.shape = self.target.shape
         config = copy.deepcopy(self.target.config)
         config.layer_types, config.mlp_only_layers = ["full_attention"], []
-        layer = module.Qwen3NextDecoderLayer(config, 0)
-        layer.mlp.experts.config._experts_implementation = "eager"
+        layer = getattr(module, self.PREFIX + "DecoderLayer")(config, 0)
+        if hasattr(layer.mlp, "experts"):
+            layer.mlp.experts.config._experts_implementation = "eager"
         self.layers = torch.nn.ModuleDict({
             "block": randomised(layer, self.generator), "fc": torch.nn.Linear(2 * HIDDEN, HIDDEN, bias=False),
-            **{name: module.Qwen3NextRMSNorm(HIDDEN, config.rms_norm_eps)
+            **{name: getattr(module, self.PREFIX + "RMSNorm")(HIDDEN, config.rms_norm_eps)
                for name in ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm")}}).eval()
         self.layers["fc"].weight.data.copy_(self.normal(HIDDEN, 2 * HIDDEN))
         for name, weight in self.layers.named_parameters():
@@ -1561,6 +1563,12 @@ class Falcon(Head):
             yield rows
 
 
+class Qwen35Mtp(QwenMtp):
+    """Without experts, in a target that reads images too."""
+
+    MODULE, PREFIX = "qwen3_5", "Qwen3_5"
+
+
 def source_class(file, name, **names):
     """A class of a checkout without its module, which asks for older packages."""
     source = (SOURCES / file).read_text()
@@ -1584,7 +1592,7 @@ CLASSES = {
     "arctic-mlp": ArcticMlp, "arctic-lstm": ArcticLstm, "arctic-rnn": ArcticRnn,
     "hydra": Hydra, "hydra-prefix": HydraPrefix, "dflash": Dflash, "peagle-two-layers": PeagleTwoLayers,
     "hydra-offset": HydraOffset, "dflash-speculators": DflashSpeculators, "qwen3-next-mtp": QwenMtp,
-    "blockwise": Blockwise, "falcon": Falcon,
+    "blockwise": Blockwise, "falcon": Falcon, "qwen3-5-mtp": Qwen35Mtp,
 }
 
 
@@ -1644,7 +1652,19 @@ class ExpertsTarget(Target):
         (directory / "model.safetensors").chmod(0o644)
 
 
-def make_experts_target(family, name, seed, **shapes):
+class NestedTarget(ExpertsTarget):
+    """The text part of a model that reads images too."""
+
+    def write(self, directory, fields=(), tensors=()):
+        super().write(directory, fields, tensors)
+        config = json.loads((directory / "config.json").read_text())
+        write_json(directory / "config.json", nested_config({"dtype": "float32", **config}))
+        weights = nested_weights(load_file(directory / "model.safetensors"))
+        save_file(weights, directory / "model.safetensors", metadata={"format": "pt"})
+        (directory / "model.safetensors").chmod(0o644)
+
+
+def make_experts_target(family, name, seed, kind=ExpertsTarget, **shapes):
     torch.manual_seed(seed)
     config = transformers.AutoConfig.for_model(
         family, vocab_size=VOCAB, hidden_size=HIDDEN, num_attention_heads=4, intermediate_size=52,
@@ -1652,7 +1672,7 @@ def make_experts_target(family, name, seed, **shapes):
         num_hidden_layers=2, num_experts_per_tok=2, moe_intermediate_size=20, tie_word_embeddings=False, **shapes)
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
     model.set_experts_implementation("eager")
-    return ExpertsTarget(randomised(model, torch.Generator().manual_seed(seed)), name)
+    return kind(randomised(model, torch.Generator().manual_seed(seed)), name)
 
 
 def make_target(model_class, config_class, name, seed, **shapes):
@@ -1795,6 +1815,12 @@ def main():
         linear_num_value_heads=8, linear_key_head_dim=12, linear_value_head_dim=16, num_experts=6,
         shared_expert_intermediate_size=28, layer_types=["linear_attention", "full_attention"],
         rope_parameters={"rope_type": "default", "rope_theta": 2000.0, "partial_rotary_factor": 0.25})
+    targets["qwen3-5-mtp"] = make_experts_target(
+        "qwen3_5_text", "qwen3-5-mtp", 8, NestedTarget, num_key_value_heads=2, head_dim=16, linear_num_key_heads=4,
+        linear_num_value_heads=8, linear_key_head_dim=12, linear_value_head_dim=16, mtp_num_hidden_layers=1,
+        layer_types=["linear_attention", "full_attention"],
+        rope_parameters={"rope_type": "default", "rope_theta": 2000.0, "partial_rotary_factor": 0.25,
+                         "mrope_section": [1, 1, 0], "mrope_interleaved": True})
     for target in targets.values():
         target.check(torch.randint(1, VOCAB, (40,), generator=torch.Generator().manual_seed(2)).tolist())
     targets["target"].write(HEADS / "target")

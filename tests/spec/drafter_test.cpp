@@ -81,6 +81,98 @@ TEST(ModelDrafter, ReadingThePromptAheadChangesNothing) {
     }
 }
 
+// Counts the rows that are read as a prompt.
+class PromptCounter final : public model::Decoder {
+  public:
+    explicit PromptCounter(model::Decoder& inner) : Decoder(inner), inner_(inner) {}
+    std::size_t weight_bytes() const override { return inner_.weight_bytes(); }
+    double operations_per_row() const override { return inner_.operations_per_row(); }
+    model::PassResult forward(const model::Pass& pass) override {
+        if (pass.is_prompt) n_rows += pass.rows.size();
+        return inner_.forward(pass);
+    }
+    std::size_t n_rows = 0;
+
+  private:
+    model::Decoder& inner_;
+};
+
+TEST(ModelSource, ReadsLateWhatItWouldHaveReadEarly) {
+    Bench bench;
+    PromptCounter decoder(bench.model.decoder);
+    const auto source = spec::make_model_source(decoder, 512);
+    bench.request.prompt = varied_tokens(150, 512);
+    const std::vector<TokenId> text = varied_tokens(240, 512);
+    for (const std::size_t first_read : {std::size_t{0}, std::size_t{200}}) { // behind it tokens were rejected
+        source->begin_sequence(0);
+        source->take_request(0, bench.request);
+        decoder.n_rows = 0;
+        if (first_read > 0) {
+            std::vector<TokenId> rejected(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(first_read));
+            rejected.resize(first_read + 20, 7);
+            EXPECT_TRUE(source->catch_up(0, rejected));
+        }
+        EXPECT_TRUE(source->catch_up(0, text));
+        EXPECT_EQ(decoder.n_rows, 149U) << "what was emitted is no prompt";
+        EXPECT_EQ(decoder.cache().length(0), 239);
+        EXPECT_EQ(source->unread(0, text), 0U);
+        const spec::TextEnd end = {0, text, 1};
+        const spec::SourceLogits rows = source->rows_after(std::span(&end, 1), {});
+        if (lacking_on_torch(kRowBits).empty()) {
+            EXPECT_TRUE(same_bits(rows.row(0), bench.logits_after(text)));
+        }
+    }
+}
+
+// Reads at most 1,000 tokens a round.
+class SlowReader final : public spec::LogitSource {
+  public:
+    std::string name() const override { return "slow"; }
+    bool shares_passes() const override { return true; }
+    std::size_t unread(int slot, std::span<const TokenId> tokens) const override {
+        return tokens.size() - 1 - std::min(tokens.size() - 1, read_.at(static_cast<std::size_t>(slot)));
+    }
+    bool catch_up(int slot, std::span<const TokenId> tokens) override {
+        std::size_t& read = read_.at(static_cast<std::size_t>(slot));
+        read = std::min(read + 1000, tokens.size() - 1);
+        return read == tokens.size() - 1;
+    }
+    spec::SourceLogits rows_after(std::span<const spec::TextEnd> texts, model::LogitNeeds needs) override {
+        return source_->rows_after(texts, needs);
+    }
+
+  private:
+    std::unique_ptr<spec::LogitSource> source_ = spec::make_random_source(512);
+    std::vector<std::size_t> read_ = {0, 0};
+};
+
+TEST(ChainDrafter, DraftsWhenTheDraftHasReadAll) {
+    dist::SteadyClock clock;
+    const auto drafter =
+        spec::make_chain_drafter(std::make_unique<SlowReader>(), {{.vocab_size = 512, .eos_tokens = {}}, clock, 2});
+    const std::vector<std::vector<TokenId>> texts = {varied_tokens(2500, 512), varied_tokens(5, 512)};
+    const Request request;
+    std::vector<StopRule> rules(2, StopRule(constant_rule(4)));
+    std::vector<Draft> drafts(2);
+    for (const int slot : {0, 1})
+        drafter->begin_sequence(slot, request);
+    for (const int caught_up : {1000, 1000, 499}) {
+        std::vector<spec::DraftTask> tasks;
+        for (const int slot : {0, 1}) {
+            const auto i = static_cast<std::size_t>(slot);
+            rules[i].begin_round();
+            drafts[i].clear();
+            tasks.push_back({slot, texts[i], 15, &request, choice_of(request), &rules[i], &drafts[i]});
+        }
+        drafter->propose(tasks);
+        EXPECT_EQ(drafts[0].caught_up, caught_up);
+        EXPECT_EQ(drafts[0].tokens.size(), caught_up < 1000 ? 4U : 0U);
+        EXPECT_EQ(drafts[0].end, DraftEnd::rule);
+        EXPECT_EQ(drafts[1].tokens.size(), 4U) << "who has read all does not wait";
+        EXPECT_EQ(drafts[1].caught_up, 0);
+    }
+}
+
 TEST(ModelDrafter, ForgetsWhatWasRejected) {
     if (const std::string why = lacking_on_torch(kRowBits); !why.empty()) GTEST_SKIP() << why;
     Bench bench;

@@ -288,6 +288,58 @@ TEST_P(ExactnessOnRanks, TreesOfADraftThatIsShardedChangeNothing) {
     }
 }
 
+// The target's own first layer, or all of it, and a model: whatever their caches keep of a text.
+TEST_P(ExactnessOnRanks, ADraftWithAWindowChangesNothing) {
+    if (const std::string why = lacking_on_torch("drafts with a window"); !why.empty()) GTEST_SKIP() << why;
+    Ranks ranks;
+    constexpr int kSlots = 2;
+    TestModelOptions options = ranks.options();
+    options.decoder.n_slots = kSlots;
+    TestPair pair(ranks.target, ranks.draft, options, ranks.replica.get(), dist::DraftPlacement::sharded);
+    std::vector<Request> requests = requests_of({varied_tokens(90, 500), varied_tokens(30, 500, 1)}, 40, GetParam());
+    RunOptions run;
+    run.acceptance = GetParam() ? Acceptance::gumbel : Acceptance::rejection;
+    run.rule = constant_rule(7);
+    const std::vector<Completion> alone = pair.run(plainly(requests), run);
+    run.n_slots = kSlots;
+    const model::ModelConfig& config = pair.target.config;
+    std::int64_t accepted = 0, rejected = 0;
+    const auto check = [&](model::Decoder& whole, const model::ModelConfig& drafting, const spec::DraftWindow& window) {
+        model::DecoderOptions cache;
+        cache.n_slots = kSlots;
+        cache.kept_positions = window.is_on() ? window.max_kept() : 0;
+        const auto draft = whole.over_same_weights(drafting, cache);
+        pair.sharded_draft.emplace(*draft, *pair.replica, 60);
+        for (const char* shape : {"", "3,2,1", "eagle2:7:20"}) {
+            if (*shape == 'e' && window.positions != 1) continue; // 120 nodes fit the smallest cache
+            SCOPED_TRACE(std::to_string(window.positions) + " and " + std::to_string(window.sinks) + shape);
+            spec::DrafterParts parts{{pair.limits(), pair.clock, kSlots}};
+            parts.models = {&*pair.sharded_draft};
+            parts.window = window;
+            if (*shape) parts.tree = spec::parse_tree(shape);
+            const auto drafter = spec::drafter_type("model").make(parts);
+            const std::vector<Completion> texts = pair.run(requests, run, drafter.get());
+            EXPECT_EQ(texts.size(), alone.size());
+            for (std::size_t i = 0; i < texts.size(); ++i) {
+                EXPECT_EQ(texts[i].tokens, alone[i].tokens) << "text " << i;
+                accepted += texts[i].stats.accepted;
+                rejected += texts[i].stats.drafted - texts[i].stats.accepted;
+            }
+        }
+    };
+    for (const int positions : {1, 4, 16, 64})
+        for (const int sinks : {0, 4}) {
+            check(pair.draft.decoder, pair.draft.config, {positions, sinks});
+            check(pair.target.decoder, config, {positions, sinks});
+        }
+    check(pair.target.decoder, model::first_layers(config, 1), {});
+    check(pair.target.decoder, model::first_layers(config, 1), {16, 4});
+    if (ranks.coordinates()) {
+        EXPECT_GT(accepted, 100);
+        EXPECT_GT(rejected, 100);
+    }
+}
+
 std::filesystem::path smallest_of_demo() {
     const std::filesystem::path smallest = source_directory() / "model/demo/smallest";
     return std::filesystem::exists(smallest / "model.safetensors") ? smallest : std::filesystem::path();

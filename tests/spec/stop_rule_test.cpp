@@ -153,6 +153,61 @@ TEST(StopRule, ConstantCountsTokensAndNothingElse) {
     EXPECT_EQ(stop_of(options, {0}), 1);
 }
 
+// Chains whose tokens are accepted with the chance that `rule` gives them, one after another.
+std::vector<spec::DraftedChain> chains_by(const StopRuleOptions& rule, int n) {
+    std::mt19937 random(5);
+    std::uniform_real_distribution<float> uniform(0, 1);
+    std::vector<spec::DraftedChain> chains(static_cast<std::size_t>(n));
+    for (spec::DraftedChain& chain : chains) {
+        const float entropy = 3 * uniform(random), probability = 0.05F + 0.95F * uniform(random);
+        chain.tokens = {{entropy, probability, 0}};
+        const double sum = rule.get("disco-bias") -
+                           rule.get("disco-entropy") * std::sqrt(static_cast<double>(entropy)) +
+                           rule.get("disco-probability") * std::log(static_cast<double>(probability));
+        chain.accepted = static_cast<double>(uniform(random)) < 1 / (1 + std::exp(-sum)) ? 1 : 0;
+    }
+    return chains;
+}
+
+TEST(StopRule, DiscoStopsWhereAcceptanceIsUnlikely) {
+    StopRuleOptions options("disco", {{"disco-bias", 2},
+                                      {"disco-entropy", 1},
+                                      {"disco-probability", 0},
+                                      {"disco-position", 0.5},
+                                      {"disco-threshold", 0.5}});
+    // 2 - sqrt(x) - 0.5 (t - 1) < 0
+    EXPECT_EQ(stop_of(options, {4.01}), 1);
+    EXPECT_EQ(stop_of(options, {3.99, 2.26}), 2);
+    EXPECT_EQ(stop_of(options, {3.99, 2.24, 0, 0.26}), 4);
+    EXPECT_EQ(stop_of(options, {3.99, 2.24, 0, 0.24}), 0);
+    options.set("disco-threshold", 0);
+    EXPECT_EQ(stop_of(options, {100, 100}), 0);
+}
+
+TEST(StopRule, DiscoFindsTheWeightsThatItsExamplesWereMadeBy) {
+    const StopRuleOptions made_by("disco", {{"disco-bias", 2.5}, {"disco-entropy", 1.2}, {"disco-probability", 0.8}});
+    StopRuleOptions fitted("disco");
+    fitted.type().fit(chains_by(made_by, 40000), fitted);
+    for (const auto& [option, value] :
+         {std::pair{"disco-bias", 2.5}, {"disco-entropy", 1.2}, {"disco-probability", 0.8}})
+        EXPECT_NEAR(fitted.get(option), value, 0.12) << option;
+    // What would be below 0 is 0, and the others are fitted without it: accepted where probable tokens are refused.
+    std::vector<spec::DraftedChain> turned = chains_by(made_by, 4000);
+    for (spec::DraftedChain& chain : turned)
+        chain.accepted = chain.tokens[0].probability < 0.5F ? 1 : 0;
+    fitted.type().fit(turned, fitted);
+    EXPECT_EQ(fitted.get("disco-probability"), 0);
+    EXPECT_NEAR(fitted.get("disco-bias"), 0, 0.3) << "as many are accepted as refused";
+    // Alike, or none at all: weights are finite all the same.
+    for (spec::DraftedChain& chain : turned)
+        chain.accepted = 1;
+    fitted.type().fit(turned, fitted);
+    EXPECT_EQ(why_invalid(fitted), "");
+    fitted.type().fit({}, fitted);
+    EXPECT_EQ(why_invalid(fitted), "");
+    EXPECT_EQ(fitted.get("disco-bias"), 0);
+}
+
 TEST(StopRule, EveryRuleStopsAtTheCap) {
     for (const std::string& kind : stop_rule_names()) {
         auto options = options_of(kind);
@@ -462,6 +517,100 @@ TEST(ExpectedGain, TimesADraftPassBeforeItJudgesIt) {
     for (int i = 0; i < 300; ++i)
         drafted = round();
     EXPECT_GT(drafted, 5);
+}
+
+// A replica whose rule learns costs: a draft pass takes 0.1 seconds, one of the target 1, and 0.1 more a further row.
+struct MeasuredGain {
+    GainModel model{{.max_rows = 16, .draft_to_target_cost = 0.1, .costs = {}}};
+    StopRule rule{options_of("expected-gain"), &model};
+
+    // Seconds that the draft takes in a round of a text with so much left and unread, where all is accepted or nothing.
+    double round(bool accepted, int unread = 0, int left = 1000) {
+        rule.begin_round();
+        rule.set_text(unread, left);
+        int drafted = 0;
+        while (rule.end() == DraftEnd::none && rule.wants_another())
+            if (++drafted; rule.decide({1, 0.5F}) != StopDecision::go_on) break;
+        const double reading = drafted > 0 ? 0.01 * unread : 0;
+        rule.end_round({.drafted = drafted,
+                        .accepted = accepted ? drafted : 0,
+                        .draft_seconds = 0.1 * drafted,
+                        .target_seconds = 1 + 0.1 * drafted,
+                        .caught_up = drafted > 0 ? unread : 0,
+                        .catch_up_seconds = reading});
+        return reading + 0.1 * drafted;
+    }
+};
+
+TEST(ExpectedGain, ReadsAPromptWhereTheRestOfTheTextPaysForIt) {
+    MeasuredGain gain;
+    for (int i = 0; i < 200; ++i)
+        gain.round(true, i == 0 ? 100 : 0);
+    EXPECT_EQ(gain.round(true, 3000, 25), 0) << "30 seconds of reading for 25 of decoding";
+    EXPECT_GT(gain.round(true, 3000, 200), 30);
+    for (int i = 0; i < 100; ++i)
+        gain.model.learn_length(20, 200);
+    EXPECT_EQ(gain.round(true, 3000, 200), 0) << "texts end long before they must";
+}
+
+TEST(ExpectedGain, ReadsNothingForTokensThatNeedNoPass) {
+    MeasuredGain gain;
+    for (int i = 0; i < 200; ++i)
+        gain.round(true, i == 0 ? 100 : 0);
+    gain.rule.begin_round();
+    gain.rule.set_text(3000, 25);
+    EXPECT_TRUE(gain.rule.wants_another({0, 0}));
+    EXPECT_EQ(gain.rule.decide({0, 1}), StopDecision::go_on);
+    EXPECT_FALSE(gain.rule.wants_another()) << "behind it a pass comes, and the prompt before it";
+}
+
+TEST(ExpectedGain, GoesOnReadingAPromptThatTakesRounds) {
+    MeasuredGain gain;
+    for (int i = 0; i < 5000; ++i)
+        gain.round(false); // which leaves 50 seconds for trials
+    gain.rule.begin_sequence();
+    for (const int unread : {500, 400, 300}) {
+        gain.rule.begin_round();
+        gain.rule.set_text(unread, 1000);
+        EXPECT_TRUE(gain.rule.wants_another()) << unread;
+        gain.rule.end_round({.target_seconds = 1, .caught_up = 100, .catch_up_seconds = 1});
+    }
+}
+
+TEST(ExpectedGain, SpendsAHundredthOfTheRunOnDraftsThatBringNothing) {
+    for (const int prompt : {10, 1000}) {
+        MeasuredGain gain;
+        for (int i = 0; i < 100; ++i)
+            gain.round(false);
+        double drafting = 0;
+        constexpr int kTexts = 400, kRounds = 25;
+        for (int text = 0; text < kTexts; ++text) {
+            gain.rule.begin_sequence();
+            for (int i = 0; i < kRounds; ++i)
+                drafting += gain.round(false, prompt + i, kRounds - i);
+        }
+        EXPECT_LT(drafting, 0.012 * kTexts * kRounds) << prompt;
+        if (prompt == 10) {
+            EXPECT_GT(drafting, 0.002 * kTexts * kRounds) << "it is to notice when drafts become good";
+        }
+    }
+}
+
+TEST(ExpectedGain, OneSequenceOfABatchDraftsWhileNothingIsKnown) {
+    MeasuredGain gain;
+    StopRule other(options_of("expected-gain"), &gain.model);
+    const auto both_begin = [&] {
+        for (StopRule* rule : {&gain.rule, &other}) {
+            rule->begin_round();
+            rule->set_batch_load({1, 2});
+        }
+        const bool first = gain.rule.wants_another();
+        return std::pair(first, other.wants_another());
+    };
+    EXPECT_EQ(both_begin(), std::pair(true, false));
+    for (int i = 0; i < 8; ++i)
+        gain.round(true);
+    EXPECT_EQ(both_begin(), std::pair(true, true));
 }
 
 TEST(ExpectedGain, ComesBackWhenTokensStandAgain) {

@@ -341,6 +341,12 @@ class HeadTimer final : public DraftTimer {
     std::vector<spec::TreeNode> nodes_;
 };
 
+// What a draft reads behind so many tokens.
+int context_of_draft(const ModelPair& models, int context) {
+    const spec::DraftWindow& window = models.draft_window;
+    return window.is_on() ? std::min(context, window.sinks + window.positions) : context;
+}
+
 // Of the first pair, with those of the second as the native ones.
 PassTimes time_passes(dist::Session& session, std::span<ModelPair* const> pairs, const LatencyPlan& plan, int context) {
     std::deque<PassTimer> timers;
@@ -350,7 +356,8 @@ PassTimes time_passes(dist::Session& session, std::span<ModelPair* const> pairs,
         TimedPair& pair = timed.emplace_back();
         if (models->target) pair.target = &timers.emplace_back(*models->target, models->clock, context);
         if (!models->drafts.empty())
-            pair.draft = &timers.emplace_back(*models->drafts.front(), models->clock, context, draft_loop(*models));
+            pair.draft = &timers.emplace_back(*models->drafts.front(), models->clock,
+                                              context_of_draft(*models, context), draft_loop(*models));
         if (!models->head_decoders.empty()) pair.draft = &heads.emplace_back(*models->head_modules(), *models, context);
     }
     // The ranks start together: nobody's wait for a drafting rank counts as target time.

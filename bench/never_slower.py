@@ -1,0 +1,151 @@
+"""Is drafting by `expected-gain` ever slower than plain decoding: with long prompts, few new tokens, batches, a useless
+draft?
+
+    python3 bench/never_slower.py [--binary build/entrodraft] [--batches 1,4,16] [--prompts 25,400,3000] [--new 25,200]
+                                  [--texts N] [--pairs 5] [--output FILE] [--json]
+
+The demo target and two drafts of it: its own, and the same with the rows of its embedding in reverse, whose every token is
+wrong. Greedy, one rank, one thread. In each cell runs without a draft and with either alternate; a figure is the median, over
+the pairs, of plain user time over that with a draft (above 1: drafting is faster). User time of the processor, and wall time,
+without what loading takes; on a busy machine only the first means something. Texts must be equal.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+from runs import DEMO, PAIRS, Parser, comma_list, file_name, machine, number, program, report, texts_of
+
+TEXTS = {25: 64, 400: 32}  # of a run, by length of prompt; of longer ones 16
+GOAL = 0.98
+
+
+def reversed_embedding(directory, to):
+    """The checkpoint with the rows of its tied embedding in reverse, in a new directory."""
+    shutil.copytree(directory, to)
+    file = to / "model.safetensors"
+    data = bytearray(file.read_bytes())
+    (header_bytes,) = struct.unpack("<Q", data[:8])
+    tensor = json.loads(data[8:8 + header_bytes])["model.embed_tokens.weight"]
+    begin, end = (8 + header_bytes + offset for offset in tensor["data_offsets"])
+    row = (end - begin) // tensor["shape"][0]
+    data[begin:end] = b"".join(data[at:at + row] for at in range(end - row, begin - row, -row))
+    file.write_bytes(data)
+    return to
+
+
+def write_prompts(file, length, n_texts):
+    """Texts of so many tokens, made of the demo's prompts, each text beginning with another of them."""
+    asked = [json.loads(line)["prompt_token_ids"] for line in (DEMO / "prompts.jsonl").read_text().splitlines()]
+    with file.open("w", encoding="utf-8") as lines:
+        for i in range(n_texts):
+            tokens = []
+            while len(tokens) < length:
+                tokens += asked[(i + len(tokens) // 25) % len(asked)]
+            lines.write(json.dumps({"id": i, "prompt_token_ids": tokens[:length]}) + "\n")
+
+
+def seconds_of(command):
+    """User and wall seconds of a command that must not fail."""
+    begin = time.monotonic()
+    with subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as child:
+        complaint = child.stderr.read().decode()
+        _, status, usage = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode != 0:
+        raise SystemExit(f"{' '.join(map(str, command))}\nexit code {child.returncode}: {complaint.strip()}")
+    return {"user": usage.ru_utime, "wall": time.monotonic() - begin}
+
+
+class Runs:
+    """Runs of generate in a directory of their own."""
+
+    def __init__(self, binary, work):
+        self.work = work
+        self.binary = binary
+        useless = reversed_embedding(DEMO / "draft", work / "useless")
+        self.drafts = {"plain": [], "its draft": ["--draft", DEMO / "draft"], "useless": ["--draft", useless]}
+        one = work / "one.jsonl"
+        one.write_text('{"id": 0, "prompt_token_ids": [41, 1069]}\n', encoding="utf-8")
+        self.loading = {name: [self.seconds(name, one, 1, 1) for _ in range(5)] for name in self.drafts}
+        self.loading = {name: {kind: statistics.median(each[kind] for each in runs) for kind in runs[0]}
+                        for name, runs in self.loading.items()}
+
+    def seconds(self, name, prompts, new_tokens, batch):
+        output = self.work / "output.jsonl"
+        output.unlink(missing_ok=True)
+        rule = ["--stop-rule", "expected-gain"] if self.drafts[name] else []
+        return seconds_of([self.binary, "generate", "--target", DEMO / "target", *self.drafts[name], *rule, "--input", prompts,
+                           "--output", output, "--max-new-tokens", new_tokens, "--ignore-eos", "--batch-size", batch,
+                           "--threads", 1, "--device", "cpu", "--quiet"])
+
+    def decoding(self, name, *cell):
+        return {kind: max(taken - self.loading[name][kind], 1e-9) for kind, taken in self.seconds(name, *cell).items()}
+
+    def cell(self, batch, length, new_tokens, pairs, n_texts):
+        """Ratios of one cell, by draft."""
+        prompts = self.work / f"prompts-{length}.jsonl"
+        write_prompts(prompts, length, n_texts or TEXTS.get(length, 16))
+        ratios, expected = {name: [] for name in self.drafts if name != "plain"}, None
+        for turn in range(pairs):
+            taken = {}
+            for name in list(self.drafts)[::1 if turn % 2 == 0 else -1]:
+                taken[name] = self.decoding(name, prompts, new_tokens, batch)
+                texts = sorted(texts_of(self.work / "output.jsonl"))
+                expected = expected or texts
+                if texts != expected:
+                    raise SystemExit(f"{name}: texts differ from plain ones")
+            for name, found in ratios.items():
+                found.append({kind: taken["plain"][kind] / taken[name][kind] for kind in taken[name]})
+        print(f"batch {batch}, prompts of {length}, {new_tokens} new", file=sys.stderr, flush=True)
+        return [{"batch": batch, "prompt_tokens": length, "new_tokens": new_tokens, "draft": name,
+                 **{kind: statistics.median(each[kind] for each in found) for kind in ("user", "wall")},
+                 "least": min(each["user"] for each in found), "most": max(each["user"] for each in found)}
+                for name, found in ratios.items()]
+
+
+def markdown(cells):
+    """A row a batch, prompt and number of new tokens; a column a draft."""
+    names = list(dict.fromkeys(cell["draft"] for cell in cells))
+    lines = ["| batch | prompt | new | " + " | ".join(f"{name}: user (least to most), wall" for name in names) + " |",
+             "| --- " * (3 + len(names)) + "|"]
+    by_place = {}
+    for cell in cells:
+        by_place.setdefault((cell["batch"], cell["prompt_tokens"], cell["new_tokens"]), {})[cell["draft"]] = cell
+    for place, found in by_place.items():
+        shown = [f"{'**' if each['user'] < GOAL else ''}{each['user']:.3f}{'**' if each['user'] < GOAL else ''} "
+                 f"({each['least']:.3f} to {each['most']:.3f}), {each['wall']:.3f}" for each in map(found.get, names)]
+        lines.append("| " + " | ".join([*map(str, place), *shown]) + " |")
+    slower = sum(cell["user"] < GOAL for cell in cells)
+    return "\n".join(lines) + f"\n\n{slower} of {len(cells)} cells below {GOAL} of plain\n"
+
+
+def main():
+    parser = Parser(description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    count = number(1, kind=int)
+    parser.add_argument("--binary", default=program())
+    parser.add_argument("--batches", type=comma_list(count), default=[1, 4, 16])
+    parser.add_argument("--prompts", type=comma_list(count), default=[25, 400, 3000], help="tokens of a prompt")
+    parser.add_argument("--new", type=comma_list(count), default=[25, 200], help="new tokens of a text")
+    parser.add_argument("--texts", type=count, help="of a run; by default more of short prompts than of long ones")
+    parser.add_argument("--pairs", type=int, default=5, choices=PAIRS)
+    parser.add_argument("--output", type=file_name)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as work:
+        runs = Runs(options.binary, pathlib.Path(work))
+        cells = [cell for batch in options.batches for length in options.prompts for new_tokens in options.new
+                 for cell in runs.cell(batch, length, new_tokens, options.pairs, options.texts)]
+    report(markdown(cells), {"machine": machine(), "pairs": options.pairs, "cells": cells}, options.output, options.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""Of bench/never_slower.py: is the useless draft the draft with its embedding in reverse, are prompts as long as asked for,
+and does the table show what is slower?"""
+
+import json
+import pathlib
+import struct
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
+
+import never_slower  # noqa: E402
+
+
+def cell(draft, user):
+    return {"batch": 4, "prompt_tokens": 25, "new_tokens": 200, "draft": draft, "user": user, "wall": 1.5, "least": 0.9, "most": 2.5}
+
+
+class NeverSlower(unittest.TestCase):
+    def test_the_useless_draft_has_its_embedding_in_reverse_and_all_else_as_it_was(self):
+        with tempfile.TemporaryDirectory() as work:
+            draft = pathlib.Path(work) / "draft"
+            draft.mkdir()
+            header = json.dumps({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}, "model.embed_tokens.weight": {
+                "dtype": "F32", "shape": [3, 2], "data_offsets": [8, 32]}}).encode()
+            values = struct.pack("<8f", 9, 8, 1, 2, 3, 4, 5, 6)
+            (draft / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + values)
+            made = never_slower.reversed_embedding(draft, pathlib.Path(work) / "useless") / "model.safetensors"
+            self.assertEqual(struct.unpack("<8f", made.read_bytes()[-32:]), (9, 8, 5, 6, 3, 4, 1, 2))
+            self.assertEqual(made.read_bytes()[:8 + len(header)], struct.pack("<Q", len(header)) + header)
+
+    def test_prompts_are_as_long_as_asked_for_and_differ(self):
+        with tempfile.TemporaryDirectory() as work:
+            file = pathlib.Path(work) / "prompts.jsonl"
+            never_slower.write_prompts(file, 60, 5)
+            prompts = [json.loads(line)["prompt_token_ids"] for line in file.read_text().splitlines()]
+            self.assertEqual([len(prompt) for prompt in prompts], [60] * 5)
+            self.assertEqual(len({tuple(prompt) for prompt in prompts}), 5)
+
+    def test_the_table_has_a_row_a_cell_and_marks_what_is_slower(self):
+        table = never_slower.markdown([cell("its draft", 1.25), cell("useless", 0.975)])
+        self.assertIn("| 4 | 25 | 200 | 1.250 (0.900 to 2.500), 1.500 | **0.975** (0.900 to 2.500), 1.500 |\n", table)
+        self.assertIn("1 of 2 cells below 0.98", table)
+
+    def test_a_command_that_fails_ends_the_bench_with_its_complaint(self):
+        with self.assertRaisesRegex(SystemExit, "exit code 3: no such model"):
+            never_slower.seconds_of([sys.executable, "-c", "import sys; print('no such model', file=sys.stderr); sys.exit(3)"])
+        self.assertGreater(never_slower.seconds_of([sys.executable, "-c", "sum(range(10**6))"])["user"], 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
