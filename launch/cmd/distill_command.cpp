@@ -286,14 +286,15 @@ class Distillation {
 
     // Those of a phase that has begun, as a run that was killed left them, or made by the draft as it is.
     std::vector<ScoredText> own_texts(int phase) {
-        const auto is_there = [&] {
+        bool is_there = false;
+        in_agreement(session_, [&] {
             std::error_code ignored;
-            if (!std::filesystem::exists(files_.own_texts(), ignored)) return false;
+            if (!writes() || !std::filesystem::exists(files_.own_texts(), ignored)) return;
             const model::Checkpoint file = model::Checkpoint::open_file(files_.own_texts());
-            return spec::text_of(file, "description") == std::to_string(phase);
-        };
+            is_there = spec::text_of(file, "description") == std::to_string(phase);
+        });
         ScoredTexts own;
-        if (from_writer(session_, writes() && is_there()) == 1) {
+        if (from_writer(session_, is_there) == 1) {
             in_agreement(session_, [&] {
                 if (writes())
                     own = spec::scored_texts(model::Checkpoint::open_file(files_.own_texts()),

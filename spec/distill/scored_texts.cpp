@@ -46,7 +46,7 @@ template <typename T> class Column {
     Column(const model::Checkpoint& file, const std::string& where, const std::string& name) : where_(where) {
         const model::TensorView& view = file.tensor(name);
         if (view.dtype != kType<T> || view.shape.size() != 1)
-            throw BadFile(fmt::format("{}: tensor {} is no vector of {}", where, name, kType<T>));
+            throw BadFile(fmt::format("{}: tensor {} is not a vector of {}", where, name, kType<T>));
         bytes_ = view.bytes;
         name_ = name;
     }

@@ -36,8 +36,10 @@ class RowParts {
   public:
     RowParts(int n_top, std::uint64_t seed, std::uint64_t key) : n_top_(n_top), noise_(seed, key) {}
 
+    // A multiple of PartHead's alignment, as rows lie behind one another.
     std::size_t row_bytes() const {
-        return sizeof(PartHead) + (static_cast<std::size_t>(n_top_) + 1) * sizeof(Candidate);
+        const std::size_t bytes = sizeof(PartHead) + (static_cast<std::size_t>(n_top_) + 1) * sizeof(Candidate);
+        return (bytes + alignof(PartHead) - 1) / alignof(PartHead) * alignof(PartHead);
     }
 
     // Of the logits of tokens [first, first + logits.size()).

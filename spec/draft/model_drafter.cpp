@@ -39,7 +39,7 @@ void ModelTexts::prefill(int slot, std::span<const TokenId> prompt) {
     if (prompt.empty() || (window_.is_on() && prompt.size() <= prompt_ends_[static_cast<std::size_t>(slot)])) return;
     forget({slot, prompt, 1});
     slide(slot, prompt);
-    // What was emitted is no prompt, nor what follows a gap: such rows are read as those of rounds are.
+    // Emitted tokens are not a prompt, nor is what follows a gap: such rows are read as those of rounds are.
     const std::size_t end = std::min(prompt.size() - 1, context());
     const std::size_t of_prompt = window_.is_on() ? 0 : std::min(end, prompt_ends_[static_cast<std::size_t>(slot)]);
     const auto chunk = static_cast<std::size_t>(model_.max_prompt_rows());

@@ -86,8 +86,8 @@ Vector solve(std::array<Vector, kWeights> a, Vector b) {
     return b;
 }
 
-// The likeliest weights, those that are not `used` being 0, by Newton's steps; each is taken to be normal around 0 with
-// a deviation of 10, so that they exist where all examples are alike.
+// The most probable weights, those that are not `used` being 0, by Newton's steps; each is taken to be normal around 0
+// with a deviation of 10, so that they exist where all examples are alike.
 Vector fit_weights(std::span<const Example> examples, const std::array<bool, kWeights>& used) {
     constexpr int kSteps = 30;
     constexpr double kPrecision = 0.01, kLongestStep = 5;

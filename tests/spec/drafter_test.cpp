@@ -113,7 +113,7 @@ TEST(ModelSource, ReadsLateWhatItWouldHaveReadEarly) {
             EXPECT_TRUE(source->catch_up(0, rejected));
         }
         EXPECT_TRUE(source->catch_up(0, text));
-        EXPECT_EQ(decoder.n_rows, 149U) << "what was emitted is no prompt";
+        EXPECT_EQ(decoder.n_rows, 149U) << "emitted tokens are not a prompt";
         EXPECT_EQ(decoder.cache().length(0), 239);
         EXPECT_EQ(source->unread(0, text), 0U);
         const spec::TextEnd end = {0, text, 1};
