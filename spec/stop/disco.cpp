@@ -69,53 +69,19 @@ std::vector<Example> examples_of(std::span<const DraftedChain> chains) {
     return examples;
 }
 
-// x of a x = b, of a symmetric and positive definite matrix.
-Vector solve(std::array<Vector, kWeights> a, Vector b) {
-    for (std::size_t i = 0; i < kWeights; ++i)
-        for (std::size_t row = i + 1; row < kWeights; ++row) {
-            const double factor = a[row][i] / a[i][i];
-            for (std::size_t column = i; column < kWeights; ++column)
-                a[row][column] -= factor * a[i][column];
-            b[row] -= factor * b[i];
-        }
-    for (std::size_t i = kWeights; i-- > 0;) {
-        for (std::size_t column = i + 1; column < kWeights; ++column)
-            b[i] -= a[i][column] * b[column];
-        b[i] /= a[i][i];
-    }
-    return b;
-}
-
-// The most probable weights, those that are not `used` being 0, by Newton's steps; each is taken to be normal around 0
-// with a deviation of 10, so that they exist where all examples are alike.
+// The most probable weights, those that are not `used` being 0. Each begins at 0 with a deviation of 10, so that they
+// exist where all examples are alike.
 Vector fit_weights(std::span<const Example> examples, const std::array<bool, kWeights>& used) {
-    constexpr int kSteps = 30;
-    constexpr double kPrecision = 0.01, kLongestStep = 5;
-    Vector weights = {};
-    for (int step = 0; step < kSteps; ++step) {
-        Vector gradient = {};
-        std::array<Vector, kWeights> curvature = {};
-        for (const auto& [features, accepted] : examples) {
-            const double chance = chance_of(weights, features), error = (accepted ? 1 : 0) - chance;
-            for (std::size_t i = 0; i < kWeights; ++i) {
-                gradient[i] += error * features[i];
-                for (std::size_t j = 0; j < kWeights; ++j)
-                    curvature[i][j] += chance * (1 - chance) * features[i] * features[j];
-            }
-        }
-        for (std::size_t i = 0; i < kWeights; ++i) {
-            gradient[i] = used[i] ? gradient[i] - kPrecision * weights[i] : 0;
-            for (std::size_t j = 0; j < kWeights; ++j)
-                if (i != j && !(used[i] && used[j])) curvature[i][j] = 0;
-            curvature[i][i] += kPrecision;
-        }
-        const Vector change = solve(curvature, gradient);
-        const double longest = std::abs(std::ranges::max(change, {}, [](double x) { return std::abs(x); }));
+    constexpr double kVariance = 100;
+    LearnedWeights<kWeights> weights({}, kVariance, 0);
+    for (const auto& [features, accepted] : examples) {
+        Vector seen = features;
         for (std::size_t i = 0; i < kWeights; ++i)
-            weights[i] += change[i] * std::min(1.0, kLongestStep / longest);
-        if (longest < 1e-9) break;
+            if (!used[i]) seen[i] = 0;
+        const double chance = chance_of(weights.values(), seen);
+        weights.learn(seen, (accepted ? 1 : 0) - chance, chance * (1 - chance));
     }
-    return weights;
+    return weights.values();
 }
 
 // The weight that is furthest below 0 is left out, until none is.
