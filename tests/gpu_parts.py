@@ -1,8 +1,10 @@
 """The parts of gpu_first.py, which says what each is: generators of fields, a line of JSON each, over a Machine under a Limit."""
 
+import concurrent.futures
 import csv
 import io
 import json
+import os
 import pathlib
 import re
 import shutil
@@ -19,7 +21,8 @@ from limited import Failed, Missing, OutOfTime  # noqa: E402
 from runs import AS_ROOT, DEMO, texts_of  # noqa: E402
 
 SEED = 1  # of random weights
-MAX_FAILURES = 20  # that a suite's line names
+MAX_FAILURES, MAX_TOLD = 20, 40  # failed tests that a suite's line names, lines that it repeats
+MAX_JOBS = 8  # suites side by side
 GOLDEN = ROOT / "tests/model/golden"
 
 
@@ -128,29 +131,34 @@ def suites_of(on, limit):
     return [suite for suite in suites if not on.options.suites or re.search(on.options.suites, suite)]
 
 
+def suite_line(on, limit, suite):
+    """Runs one suite; (fields, whether it passed)."""
+    began, line = time.monotonic(), {"suite": suite}
+    try:
+        ended = limit.run([on.options.tests, f"--gtest_filter={suite}.*", "--gtest_brief=0"], codes=(), most=limit.seconds * 0.9)
+    except OutOfTime as error:
+        return {**line, "timed_out": str(error), "took_s": round(time.monotonic() - began, 1)}, False
+    lines = ended.stdout_text.splitlines()
+
+    def named(mark):  # with the time, so that the list at the end does not count again
+        return [each.split("] ")[1].split(" (")[0].split(",")[0] for each in lines if each.startswith(mark) and " (" in each]
+
+    line.update(passed=len(named("[       OK ]")), failed=named("[  FAILED  ]")[:MAX_FAILURES], skipped=len(named("[  SKIPPED ]")))
+    if ended.returncode:
+        line["told"] = [each for each in lines if not each.startswith("[")][-MAX_TOLD:]
+    if ended.returncode not in (0, 1):
+        started = [each.split("] ")[1] for each in lines if each.startswith("[ RUN      ]")]
+        line.update(crashed=started[-1] if started else "", code=ended.returncode, error=ended.stderr_text.strip().splitlines()[-3:])
+    return {**line, "took_s": round(time.monotonic() - began, 1)}, ended.returncode == 0
+
+
 def tests(on, limit):
+    """Suites side by side: their references are computed on the CPU, and nothing is timed."""
     failed = 0
-    for suite in suites_of(on, limit):
-        began = time.monotonic()
-        line = {"suite": suite}
-        try:
-            ended = limit.run([on.options.tests, f"--gtest_filter={suite}.*", "--gtest_brief=0"], codes=(), most=limit.seconds / 2)
-            lines = ended.stdout_text.splitlines()
-
-            def named(mark, found=tuple(lines)):  # with the time, so that the list at the end does not count again
-                return [each.split("] ")[1].split(" (")[0].split(",")[0] for each in found if each.startswith(mark) and " (" in each]
-
-            line.update(passed=len(named("[       OK ]")), failed=named("[  FAILED  ]")[:MAX_FAILURES], skipped=len(named("[  SKIPPED ]")))
-            if ended.returncode not in (0, 1):
-                started = [each.split("] ")[1] for each in lines if each.startswith("[ RUN      ]")]
-                line.update(crashed=started[-1] if started else "", code=ended.returncode,
-                            told=(ended.stderr_text.strip().splitlines() or [""])[-1])
-            failed += ended.returncode != 0
-        except OutOfTime as error:
-            line["timed_out"], failed = str(error), failed + 1
-        yield {**line, "took_s": round(time.monotonic() - began, 1)}
-        if limit.left() <= 0:
-            break
+    with concurrent.futures.ThreadPoolExecutor(max(1, min(MAX_JOBS, (os.cpu_count() or 1) // 2))) as pool:
+        for line, passed in pool.map(lambda suite: suite_line(on, limit, suite), suites_of(on, limit)):
+            failed += not passed
+            yield line
     if failed:
         raise Failed(f"{failed} suites did not pass")
 
