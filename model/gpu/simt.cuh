@@ -94,6 +94,31 @@ __device__ inline uint4 load_streaming(const void* from) {
 #endif
 }
 
+// 16 bytes on their way into shared memory, past the registers: they are there once the thread has waited for the group
+// of copies that they belong to, and for other threads behind a barrier after that. Both addresses are multiples of 16.
+__device__ inline void copy_async(void* to_shared, const void* from) {
+#if defined(__CUDA_ARCH__)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
+                     static_cast<unsigned>(__cvta_generic_to_shared(to_shared))),
+                 "l"(from)
+                 : "memory");
+#else
+    *static_cast<uint4*>(to_shared) = *static_cast<const uint4*>(from);
+#endif
+}
+// Ends a group of copies, which may be empty.
+__device__ inline void end_copies() {
+#if defined(__CUDA_ARCH__)
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+// Until all but the thread's last kGroups groups are there.
+template <int kGroups> __device__ inline void wait_for_copies() {
+#if defined(__CUDA_ARCH__)
+    asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
+#endif
+}
+
 // ---- warps ----
 
 __device__ inline int lane_of_thread() {
