@@ -29,7 +29,7 @@ for nccl in "$here"/lib /usr/lib/x86_64-linux-gnu /usr/local/lib/python3*/*-pack
     [ ! -e "$nccl/libnccl.so.2" ] || break
 done
 for cublas in "$here"/lib /usr/local/cuda/lib64 /usr/local/lib/python3*/*-packages/nvidia/*/lib /opt/*/lib/python3*/site-packages/nvidia/*/lib; do
-    [ ! -e "$cublas"/libcublasLt.so.* ] || break
+    [ ! -e "$cublas/libcublasLt.so.13" ] && [ ! -e "$cublas/libcublasLt.so.12" ] || break
 done
 export PATH="$here/bin:$PATH" LD_LIBRARY_PATH="$here/lib:$nccl:$cublas:${{LD_LIBRARY_PATH:-}}"
 export OPAL_PREFIX="$here" OPAL_BINDIR="$here/bin" OPAL_LIBDIR="$here/lib" OPAL_PKGLIBDIR="$here/openmpi" OPAL_PKGDATADIR="$here/share" \\

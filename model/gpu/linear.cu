@@ -1,8 +1,8 @@
 // y = x w^T + bias for few rows: what a decode pass spends its time on, bound by reading w once.
 //
-// 16-bit weights: a block makes 16 or 32 outputs of all rows; its warps share out k in chunks of 32. A quad of lanes
-// reads 64 bytes of a weight row that lie together, 16 a lane, and multiplies them as two steps of the tensor core:
-// which k is where inside a step does not matter as long as weights and activations agree, so neither is shuffled
+// 16-bit weights: a block makes 16, 32 or 64 outputs of all rows; its warps share out k in chunks of 32. A quad of
+// lanes reads 64 bytes of a weight row that lie together, 16 a lane, and multiplies them as two steps of the tensor
+// core: which k is where inside a step does not matter as long as weights and activations agree, so neither is shuffled
 // nor staged. Warps' sums are added in order, so that a row's bits hang neither on the rows beside it nor on how many
 // groups of rows a launch has: 1, 2, 4 or 8. int8 and float8 weights: the same in chunks of 64, a lane's 16 bytes
 // widened to the activations' type on the way, which holds each of them exactly. float32: a warp an output, lanes along
@@ -143,6 +143,22 @@ constexpr int kChunksAhead = kGroups == kMaxGroups  ? 1
                              : kTiles* kGroups == 4 ? (kInputs == 1 ? 3 : 2)
                                                     : 4 / kInputs;
 
+// The last blocks ask for the beginning of what is read next, once all of their own loads are under way: the memory is
+// busy then while the last sums are added up and while small kernels run. No more than stays in the second-level cache
+// until it is read.
+constexpr unsigned kAskingBlocks = 256;
+constexpr std::size_t kMaxAskedFor = std::size_t{16} << 20;
+__device__ void ask_for_next(const Linear& call) {
+    constexpr std::size_t kLine = 128;
+    const unsigned asking = gridDim.x < kAskingBlocks ? gridDim.x : kAskingBlocks;
+    const unsigned before = gridDim.x - asking;
+    if (blockIdx.x < before) return;
+    const std::size_t bytes = call.next_bytes < kMaxAskedFor ? call.next_bytes : kMaxAskedFor;
+    const std::size_t first = ((blockIdx.x - before) * blockDim.x + threadIdx.x) * kLine;
+    for (std::size_t at = first; at < bytes; at += asking * blockDim.x * kLine)
+        prefetch(call.next + at);
+}
+
 // Weights of type W, T itself, int8 or Float8. Rows that are not there are read as the first and not stored; so are
 // outputs. `wait`: before what other kernels write is read.
 template <typename T, typename W, int kTiles, int kGroups, typename RowOf, typename Wait>
@@ -222,6 +238,7 @@ __device__ void multiply_block(const Part& part, const RowOf& row_of, const Wait
                 }
         }
     }
+    ask_for_next(call);
     add_warps<kTiles, kGroups>(part, sums);
 }
 
@@ -293,14 +310,17 @@ template <typename T> void multiply_tiles(void* stream, const Linear& call) {
     constexpr int kManyOutputs = 8192; // then blocks of 32 outputs still fill every multiprocessor several times
     const bool has_many = call.n >= kManyOutputs;
     for (int first = 0; first < call.rows; first += kRowGroup * kMaxGroups) {
-        const Part part = {call, first};
+        Part part = {call, first};
         const int left = call.rows - first;
+        if (left > kRowGroup * kMaxGroups) part.call.next_bytes = 0; // more rows read these weights again
         if (left <= kRowGroup)
             has_many ? launch_tiles<T, 2, 1>(stream, part) : launch_tiles<T, 1, 1>(stream, part);
         else if (left <= 2 * kRowGroup)
             has_many ? launch_tiles<T, 2, 2>(stream, part) : launch_tiles<T, 1, 2>(stream, part);
         else if (left <= 4 * kRowGroup)
             has_many ? launch_tiles<T, 2, 4>(stream, part) : launch_tiles<T, 1, 4>(stream, part);
+        else if (has_many && call.scales == nullptr) // the rows come from the second-level cache for twice the outputs
+            launch(stream, grid_of<4, kMaxGroups>(call.n, 1), multiply_tensor_cores<T, T, 4, kMaxGroups>, part);
         else
             launch_tiles<T, 2, kMaxGroups>(stream, part);
     }

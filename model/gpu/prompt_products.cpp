@@ -20,7 +20,9 @@ namespace entrodraft::model::gpu {
 namespace {
 
 constexpr int kMaxAlgorithms = 16; // that are tried for a shape
-constexpr int kRolledBy = 72;      // rows: a tile, and a part of one
+// Of device memory beside the operands. Hopper's algorithms for wide matrices want some, though they do not split k.
+constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
+constexpr int kRolledBy = 72; // rows: a tile, and a part of one
 
 void check(cublasStatus_t status, const char* call) {
     if (status != CUBLAS_STATUS_SUCCESS)
@@ -66,8 +68,7 @@ struct Operands {
     cublasLtMatrixLayoutOpaque_t w, x, y;
 };
 
-// Those that need no memory beside the operands, which rules out most ways to share out k; at most kMaxAlgorithms, the
-// fastest first.
+// Those that do not split k; at most kMaxAlgorithms, the fastest first.
 std::vector<cublasLtMatmulAlgo_t> algorithms_of(cublasLtHandle_t library, Operands& operands) {
     cublasLtMatmulPreferenceOpaque_t preference;
     check(cublasLtMatmulPreferenceInit(&preference), "cublasLtMatmulPreferenceInit");
@@ -75,7 +76,7 @@ std::vector<cublasLtMatmulAlgo_t> algorithms_of(cublasLtHandle_t library, Operan
         check(cublasLtMatmulPreferenceSetAttribute(&preference, attribute, &value, sizeof value),
               "cublasLtMatmulPreferenceSetAttribute");
     };
-    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{0});
+    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{kWorkspaceBytes});
     prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE));
     std::array<cublasLtMatmulHeuristicResult_t, kMaxAlgorithms> results;
     int count = 0;
@@ -90,8 +91,7 @@ std::vector<cublasLtMatmulAlgo_t> algorithms_of(cublasLtHandle_t library, Operan
         check(cublasLtMatmulAlgoConfigGetAttribute(&result.algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &splits,
                                                    sizeof splits, nullptr),
               "cublasLtMatmulAlgoConfigGetAttribute");
-        if (result.state == CUBLAS_STATUS_SUCCESS && result.workspaceSize == 0 && splits <= 1)
-            algorithms.push_back(result.algo);
+        if (result.state == CUBLAS_STATUS_SUCCESS && splits <= 1) algorithms.push_back(result.algo);
     }
     return algorithms;
 }
@@ -132,6 +132,7 @@ struct PromptProducts::Impl {
     const Stream& stream;
     double timeout_seconds;
     std::unique_ptr<cublasLtContext, Destroy> library;
+    DeviceBytes workspace;
     std::map<Shape, std::optional<cublasLtMatmulAlgo_t>> algorithms; // none: no algorithm is as it has to be
 
     void enqueue(const Linear& call, const cublasLtMatmulAlgo_t& algorithm) const;
@@ -143,7 +144,7 @@ void PromptProducts::Impl::enqueue(const Linear& call, const cublasLtMatmulAlgo_
     Operands operands(call);
     const float alpha = 1, beta = call.add || call.bias != nullptr ? 1 : 0;
     check(cublasLtMatmul(library.get(), &operands.product, &alpha, call.w, &operands.w, call.x, &operands.x, &beta,
-                         call.y, &operands.y, call.y, &operands.y, &algorithm, nullptr, 0,
+                         call.y, &operands.y, call.y, &operands.y, &algorithm, workspace.data(), workspace.size(),
                          static_cast<cudaStream_t>(stream.handle())),
           "cublasLtMatmul");
 }
@@ -170,7 +171,7 @@ std::optional<cublasLtMatmulAlgo_t> PromptProducts::Impl::find(Linear call) cons
         cublasLtMatmulHeuristicResult_t result;
         if (cublasLtMatmulAlgoCheck(library.get(), &operands.product, &operands.w, &operands.x, &operands.y,
                                     &operands.y, &algorithm, &result) != CUBLAS_STATUS_SUCCESS ||
-            result.workspaceSize > 0)
+            result.workspaceSize > workspace.size())
             return false;
         enqueue(call, algorithm);
         copy(stream, to.data(), y.data(), static_cast<std::size_t>(rows) * y_row);
@@ -200,7 +201,7 @@ std::optional<cublasLtMatmulAlgo_t> PromptProducts::Impl::find(Linear call) cons
 
 PromptProducts::PromptProducts(const DeviceWeights& weights, int hidden_size, const Stream& stream,
                                double timeout_seconds)
-    : impl_(new Impl{hidden_size, stream, timeout_seconds, nullptr, {}}) {
+    : impl_(new Impl{hidden_size, stream, timeout_seconds, nullptr, DeviceBytes(kWorkspaceBytes), {}}) {
     cublasLtHandle_t made = nullptr;
     check(cublasLtCreate(&made), "cublasLtCreate");
     impl_->library.reset(made);

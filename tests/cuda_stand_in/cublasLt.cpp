@@ -77,6 +77,11 @@ struct Product {
     }
 };
 
+// Wide chunks take some, as on Hopper.
+std::size_t workspace_of(std::uint64_t rows) {
+    return rows >= 256 ? 4096 : 0;
+}
+
 bool is_known(const cublasLtMatmulDescOpaque_t& product, const cublasLtMatrixLayoutOpaque_t& w,
               const cublasLtMatrixLayoutOpaque_t& x, const cublasLtMatrixLayoutOpaque_t& y) {
     return product.operation_of_a == CUBLAS_OP_T && w.type == x.type && w.rows == x.rows && w.columns == y.rows &&
@@ -132,14 +137,14 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
     *count = 0;
     if (!is_known(*product, *a, *b, *d)) return CUBLAS_STATUS_NOT_SUPPORTED;
     for (; *count < kAlgorithms && *count < max_count; ++*count)
-        results[*count] = {{*count}, 0, CUBLAS_STATUS_SUCCESS};
+        results[*count] = {{*count}, workspace_of(b->columns), CUBLAS_STATUS_SUCCESS};
     return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t product, cublasLtMatrixLayout_t a,
                                        cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t d,
                                        const cublasLtMatmulAlgo_t* algorithm, cublasLtMatmulHeuristicResult_t* result) {
     if (!is_known(*product, *a, *b, *d)) return CUBLAS_STATUS_NOT_SUPPORTED;
-    *result = {*algorithm, 0, CUBLAS_STATUS_SUCCESS};
+    *result = {*algorithm, workspace_of(b->columns), CUBLAS_STATUS_SUCCESS};
     return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t*, cublasLtMatmulAlgoConfigAttributes_t,
@@ -151,8 +156,10 @@ cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t*,
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t product, const void* alpha, const void* a,
                               cublasLtMatrixLayout_t of_a, const void* b, cublasLtMatrixLayout_t of_b, const void* beta,
                               const void* c, cublasLtMatrixLayout_t, void* d, cublasLtMatrixLayout_t of_d,
-                              const cublasLtMatmulAlgo_t* algorithm, void*, std::size_t, cudaStream_t stream) {
-    if (!is_known(*product, *of_a, *of_b, *of_d) || c != d || *static_cast<const float*>(alpha) != 1)
+                              const cublasLtMatmulAlgo_t* algorithm, void*, std::size_t workspace,
+                              cudaStream_t stream) {
+    if (!is_known(*product, *of_a, *of_b, *of_d) || c != d || *static_cast<const float*>(alpha) != 1 ||
+        workspace < workspace_of(of_b->columns))
         return CUBLAS_STATUS_NOT_SUPPORTED;
     cuda_stand_in::enqueue(stream, Product{a, b, d, *of_a, *of_b, *of_d, *static_cast<const float*>(beta),
                                            algorithm->number < n_place_dependent});
