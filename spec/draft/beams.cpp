@@ -9,6 +9,7 @@
 
 #include "spec/beams/beam_rows.h"
 #include "spec/beams/beam_tree.h"
+#include "spec/draft/drafting_trials.h"
 #include "spec/draft/model_drafter.h"
 
 #include <algorithm>
@@ -21,9 +22,8 @@ namespace entrodraft::spec {
 namespace {
 
 constexpr int kMaxLevels = 8;
-constexpr std::size_t kMaxWidth = 4;          // of a level, in beams of the target
-constexpr int kFirstGap = 8, kLastGap = 2048; // rounds without drafting, before one is tried
-constexpr double kFirstChance = 0.5;          // of a first level
+constexpr std::size_t kMaxWidth = 4; // of a level, in beams of the target
+constexpr double kFirstChance = 0.5; // of a first level
 
 // Of a level: DraftedToken::probability is exp(-(how far its last score is below the num_beams-th)).
 constexpr TokenChance::Weights kFirstWeights = {0, -0.5, -0.8, 0};
@@ -102,9 +102,7 @@ class BeamDrafter final : public Drafter {
     ModelTexts texts_;
     std::vector<Slot> slots_;
     TokenChance chance_{kFirstWeights};
-    std::optional<double> mean_gain_; // of rounds that drafted, see learn()
-    double n_rounds_ = 0;             // of these
-    int rounds_without_ = 0, gap_ = kFirstGap;
+    DraftingTrials trials_; // see learn()
     BeamPass pass_;
 };
 
@@ -114,16 +112,13 @@ class BeamDrafter final : public Drafter {
 // its seconds would have brought without it taken off. That counts first passes behind which nothing was worth
 // drafting.
 void BeamDrafter::learn(const DraftTask& task, Slot& slot) {
-    constexpr double kMinStep = 0.005, kPriorRounds = 10;
     const int accepted = task.beams->length() - slot.length - 1;
     for (int i = 0; i < std::min(accepted + 1, static_cast<int>(slot.levels.size())); ++i)
         chance_.learn(slot.levels[static_cast<std::size_t>(i)], 0, i < accepted);
     if (slot.passes > 0) {
         const double seconds = task.gain->draft_seconds(slot.passes, slot.further_rows) +
                                row_seconds(task, task.beams->n_beams(), slot.n_drafted);
-        const double gain = accepted - rate(task, 0) * seconds;
-        *mean_gain_ += std::max(kMinStep, 1 / (++n_rounds_ + kPriorRounds)) * (gain - *mean_gain_);
-        gap_ = *mean_gain_ >= 0 ? kFirstGap : std::clamp(gain > 0 ? gap_ / 2 : 2 * gap_, kFirstGap, kLastGap);
+        trials_.learn(accepted - rate(task, 0) * seconds);
     }
     slot.levels.clear();
     slot.n_drafted = 0;
@@ -149,13 +144,10 @@ double BeamDrafter::row_seconds(const DraftTask& task, std::size_t rows, std::si
 // twice the target's beams wide.
 bool BeamDrafter::begins(const DraftTask& task) {
     const std::size_t n = task.beams->n_beams();
-    if (!mean_gain_)
-        mean_gain_ = kFirstChance - rate(task, 0) * (task.gain->draft_seconds(1, static_cast<double>(n) - 1) +
-                                                     row_seconds(task, n, 2 * n));
-    if (*mean_gain_ >= 0) return true;
-    if (++rounds_without_ < gap_) return false;
-    rounds_without_ = 0;
-    return true;
+    return trials_.begins([&] {
+        return kFirstChance -
+               rate(task, 0) * (task.gain->draft_seconds(1, static_cast<double>(n) - 1) + row_seconds(task, n, 2 * n));
+    });
 }
 
 DraftedToken BeamDrafter::seen(const Level& level, std::size_t width, std::size_t n_beams) const {

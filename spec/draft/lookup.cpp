@@ -2,6 +2,7 @@
 // q is one at each token.
 #include "spec/draft/drafter.h"
 #include "spec/draft/lookup_index.h"
+#include "spec/draft/one_hot.h"
 
 namespace entrodraft::spec {
 
@@ -34,8 +35,7 @@ class LookupDrafter final : public Drafter {
         std::unique_ptr<LookupIndex> index;
         std::optional<LogitProcessor> constraint;
         std::vector<TokenId> source, behind_source; // of a target with an encoder: searched as if it began the text
-        std::vector<float> q; // [most drafted so far][vocab], zero but for the last draft's tokens
-        std::vector<std::size_t> ones;
+        OneHotRows q;
 
         void follow(std::span<const TokenId> text) {
             if (source.empty()) return index->follow(text);
@@ -48,7 +48,6 @@ class LookupDrafter final : public Drafter {
     Slot& of(int slot) { return slots_.at(static_cast<std::size_t>(slot)); }
     void draft(const DraftTask& task, Slot& slot) const;
     void copy(const std::optional<LookupMatch>& match, const DraftTask& task, int most, Slot& slot) const;
-    void fill_q(Draft& draft, Slot& slot) const;
 
     std::string name_;
     DraftSetting setting_;
@@ -65,7 +64,7 @@ void LookupDrafter::draft(const DraftTask& task, Slot& slot) const {
         copy(slot.index->find(), task, most, slot);
     }
     const bool draws = !task.request->sampling.greedy() && task.choice.acceptance != Acceptance::gumbel;
-    if (draws) fill_q(draft, slot);
+    if (draws) draft.q = slot.q.of(draft.tokens, setting_.limits.vocab_size);
     draft.seconds = setting_.clock.now_seconds() - began;
 }
 
@@ -96,19 +95,6 @@ void LookupDrafter::copy(const std::optional<LookupMatch>& match, const DraftTas
         if (draft.end != DraftEnd::none) return;
     }
     draft.end = DraftEnd::no_match;
-}
-
-void LookupDrafter::fill_q(Draft& draft, Slot& slot) const {
-    const auto vocab = static_cast<std::size_t>(setting_.limits.vocab_size);
-    for (const std::size_t one : slot.ones)
-        slot.q[one] = 0;
-    slot.ones.clear();
-    slot.q.resize(std::max(slot.q.size(), draft.tokens.size() * vocab));
-    for (std::size_t i = 0; i < draft.tokens.size(); ++i) {
-        slot.ones.push_back(i * vocab + static_cast<std::size_t>(draft.tokens[i]));
-        slot.q[slot.ones.back()] = 1;
-    }
-    draft.q = std::span<const float>(slot.q).first(draft.tokens.size() * vocab);
 }
 
 } // namespace
