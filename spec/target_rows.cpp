@@ -307,6 +307,21 @@ BestToken TargetRows::best_of_whole(std::size_t row) const {
     return arg_max_of(stats, values, 0, encoder_->setting_->options.record_margins);
 }
 
+std::optional<TokenId> TargetRows::own_token(std::size_t row) const {
+    const VerifyOptions& options = encoder_->setting_->options;
+    if (format() == RowFormat::logits && !encoder_->sampling_.greedy() &&
+        options.acceptance.kind != Acceptance::gumbel) { // nobody needs its noise
+        const std::span<const float> values = logits(row);
+        const auto stats = model::kernels::best_kernels().logit_max(values.data(), static_cast<int>(values.size()), 0);
+        return std::isfinite(stats.max) ? std::optional<TokenId>(stats.arg_max) : std::nullopt;
+    }
+    try {
+        return best(row).token;
+    } catch (const NothingToSay&) {
+        return std::nullopt;
+    }
+}
+
 std::vector<BeamCandidate> TargetRows::candidates(std::size_t row) const {
     const std::size_t n = encoder_->n_candidates();
     if (format() == RowFormat::logits) {

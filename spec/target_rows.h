@@ -93,6 +93,9 @@ class TargetRows {
     // Arg max or Gumbel-max sample of a row; its runner_up where margins are recorded, else no number. Throws
     // NothingToSay where no token is left, std::runtime_error where a logit is not a number.
     BestToken best(std::size_t row) const;
+    // What the target itself has behind a row: its arg max, or the sample that `gumbel` goes by; none where every token
+    // is banned. Not of beams nor of rows verified on the device. Throws std::runtime_error as best() does.
+    std::optional<TokenId> own_token(std::size_t row) const;
     // Of a beam search: the first tokens that may follow a row, as many as BeamSearch wants of it, and their processed
     // logarithmic probabilities. Throws as best() does.
     std::vector<BeamCandidate> candidates(std::size_t row) const;

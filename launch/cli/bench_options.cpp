@@ -41,6 +41,10 @@ void check_compare(const ParsedOptions& given, CompareOptions& options) {
     options.every_rule.max_tokens = options.max_draft_tokens;
     options.rules = compared_rules(given.text("rules", "all"), options.every_rule, n_levels);
     refuse_if(options.acceptances.empty(), "--acceptances is empty; name one or leave it out");
+    const auto looks_ahead = [](const DrafterChoice& one) { return one.has("lookahead"); };
+    refuse_if(std::ranges::any_of(options.drafters, looks_ahead) &&
+                  (std::ranges::count(options.acceptances, spec::Acceptance::block) > 0 || options.lenience < 1),
+              "--drafters lookahead, which drafts trees, goes without --lenience and --acceptances block");
     if (!options.trees.empty()) {
         refuse_if(options.models.draft_directories().size() != 1 || options.placement == dist::DraftPlacement::sharded,
                   "--tree is for one --draft, colocated or dedicated, or a --head");

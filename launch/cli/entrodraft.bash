@@ -22,7 +22,7 @@ _entrodraft() {
     case $command in
     help) options='generate record simulate tune distill tokenize build-table inspect doctor bench --json' ;;
     'generate')
-        options='--help --config --target --draft --random-weights --device --backend --tensor-parallel-sum --dtype --draft-dtype --expert-placement --threads --draft-vocabulary --head --draft-window --draft-sinks --drafter --ngram-max --ngram-min --ngram-match --ngram-full --lookup-corpus --draft-table --prompt --input --format --output --shard --resume --max-new-tokens --ignore-eos --stop --num-samples --logprobs --json-schema --regex --grammar --check --trace --timeline --summary --verbose --quiet --chat --system --chat-template --chat-date --temperature --top-k --top-p --min-p --seed --repetition-penalty --presence-penalty --frequency-penalty --no-repeat-ngram-size --logit-bias --banned-tokens --min-new-tokens --num-beams --length-penalty --early-stopping --num-return-sequences --stop-rule --entropy-threshold --entropy-factor --entropy-window --num-draft-tokens --heuristic-persistent --confidence-threshold --svip-threshold --adaedl-gamma --disco-threshold --disco-bias --disco-entropy --disco-probability --disco-position --entropy-unit --entropy-of --max-draft-tokens --min-draft-tokens --drop-stop-token --costs --acceptance --lenience --tree --typical-epsilon --typical-delta --draft-placement --draft-ahead --draft-ahead-passes --replicas --batch-size --max-context --collective-timeout'
+        options='--help --config --target --draft --random-weights --device --backend --tensor-parallel-sum --dtype --draft-dtype --expert-placement --threads --draft-vocabulary --head --draft-window --draft-sinks --drafter --ngram-max --ngram-min --ngram-match --ngram-full --lookup-corpus --lookahead-window --lookahead-ngram --lookahead-candidates --draft-table --prompt --input --format --output --shard --resume --max-new-tokens --ignore-eos --stop --num-samples --logprobs --json-schema --regex --grammar --check --trace --timeline --summary --verbose --quiet --chat --system --chat-template --chat-date --temperature --top-k --top-p --min-p --seed --repetition-penalty --presence-penalty --frequency-penalty --no-repeat-ngram-size --logit-bias --banned-tokens --min-new-tokens --num-beams --length-penalty --early-stopping --num-return-sequences --stop-rule --entropy-threshold --entropy-factor --entropy-window --num-draft-tokens --heuristic-persistent --confidence-threshold --svip-threshold --adaedl-gamma --disco-threshold --disco-bias --disco-entropy --disco-probability --disco-position --entropy-unit --entropy-of --max-draft-tokens --min-draft-tokens --drop-stop-token --costs --acceptance --lenience --tree --typical-epsilon --typical-delta --draft-placement --draft-ahead --draft-ahead-passes --replicas --batch-size --max-context --collective-timeout'
         case $previous in
         --config|--lookup-corpus|--draft-table|--input|--output|--json-schema|--grammar|--trace|--timeline|--summary|--chat-template|--costs) kind=-f ;;
         --target|--draft|--head) kind=-d ;;
@@ -33,7 +33,7 @@ _entrodraft() {
         --draft-dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 int4 float8' ;;
         --expert-placement) kind=-W separators='' values='slice spread' ;;
         --draft-vocabulary) kind=-W separators='' values='auto same intersection retokenize' ;;
-        --drafter) kind=-W separators=',' values='model head ngram suffix bigram unigram random' ;;
+        --drafter) kind=-W separators=',' values='model head ngram suffix lookahead bigram unigram random' ;;
         --ngram-match) kind=-W separators='' values='latest first' ;;
         --format) kind=-W separators='' values='auto lines openai' ;;
         --early-stopping) kind=-W separators='' values='false true never' ;;
@@ -42,7 +42,7 @@ _entrodraft() {
         --entropy-of) kind=-W separators='' values='raw adjusted' ;;
         --acceptance) kind=-W separators='' values='rejection block gumbel typical' ;;
         --draft-placement) kind=-W separators='' values='colocated dedicated sharded' ;;
-        --random-weights|--threads|--draft-window|--draft-sinks|--ngram-max|--ngram-min|--ngram-full|--prompt|--shard|--max-new-tokens|--stop|--num-samples|--logprobs|--regex|--system|--chat-date|--temperature|--top-k|--top-p|--min-p|--seed|--repetition-penalty|--presence-penalty|--frequency-penalty|--no-repeat-ngram-size|--logit-bias|--banned-tokens|--min-new-tokens|--num-beams|--length-penalty|--num-return-sequences|--entropy-threshold|--entropy-factor|--entropy-window|--num-draft-tokens|--confidence-threshold|--svip-threshold|--adaedl-gamma|--disco-threshold|--disco-bias|--disco-entropy|--disco-probability|--disco-position|--max-draft-tokens|--min-draft-tokens|--lenience|--tree|--typical-epsilon|--typical-delta|--draft-ahead|--draft-ahead-passes|--replicas|--batch-size|--max-context|--collective-timeout) return ;;
+        --random-weights|--threads|--draft-window|--draft-sinks|--ngram-max|--ngram-min|--ngram-full|--lookahead-window|--lookahead-ngram|--lookahead-candidates|--prompt|--shard|--max-new-tokens|--stop|--num-samples|--logprobs|--regex|--system|--chat-date|--temperature|--top-k|--top-p|--min-p|--seed|--repetition-penalty|--presence-penalty|--frequency-penalty|--no-repeat-ngram-size|--logit-bias|--banned-tokens|--min-new-tokens|--num-beams|--length-penalty|--num-return-sequences|--entropy-threshold|--entropy-factor|--entropy-window|--num-draft-tokens|--confidence-threshold|--svip-threshold|--adaedl-gamma|--disco-threshold|--disco-bias|--disco-entropy|--disco-probability|--disco-position|--max-draft-tokens|--min-draft-tokens|--lenience|--tree|--typical-epsilon|--typical-delta|--draft-ahead|--draft-ahead-passes|--replicas|--batch-size|--max-context|--collective-timeout) return ;;
         esac ;;
     'record')
         options='--help --config --target --draft --random-weights --device --backend --tensor-parallel-sum --dtype --draft-dtype --expert-placement --threads --max-context --collective-timeout --head --input --output --resume --prompts --max-new-tokens --ignore-eos --stop --max-draft-tokens --tree --entropy-of --costs --quiet --temperature --top-k --top-p --min-p --seed --repetition-penalty --presence-penalty --frequency-penalty --no-repeat-ngram-size --logit-bias --banned-tokens --min-new-tokens --chat --system --chat-template --chat-date'
@@ -138,7 +138,7 @@ _entrodraft() {
         --random-weights|--threads|--max-context|--collective-timeout|--draft-window|--draft-sinks|--rows|--context|--repetitions|--tree|--shards) return ;;
         esac ;;
     'bench compare')
-        options='--help --config --target --draft --random-weights --device --backend --tensor-parallel-sum --dtype --draft-dtype --expert-placement --threads --max-context --collective-timeout --head --draft-window --draft-sinks --draft-placement --input --prompts --max-new-tokens --temperatures --seed --drafters --rules --tree --acceptances --entropy-of --lenience --max-draft-tokens --min-draft-tokens --drop-stop-token --draft-ahead --draft-ahead-passes --tune --synthetic-acceptance --costs --ngram-max --ngram-min --ngram-match --ngram-full --lookup-corpus --draft-table --output --json --quiet'
+        options='--help --config --target --draft --random-weights --device --backend --tensor-parallel-sum --dtype --draft-dtype --expert-placement --threads --max-context --collective-timeout --head --draft-window --draft-sinks --draft-placement --input --prompts --max-new-tokens --temperatures --seed --drafters --rules --tree --acceptances --entropy-of --lenience --max-draft-tokens --min-draft-tokens --drop-stop-token --draft-ahead --draft-ahead-passes --tune --synthetic-acceptance --costs --ngram-max --ngram-min --ngram-match --ngram-full --lookup-corpus --lookahead-window --lookahead-ngram --lookahead-candidates --draft-table --output --json --quiet'
         case $previous in
         --config|--input|--costs|--lookup-corpus|--draft-table|--output) kind=-f ;;
         --target|--draft|--head) kind=-d ;;
@@ -149,12 +149,12 @@ _entrodraft() {
         --draft-dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 int4 float8' ;;
         --expert-placement) kind=-W separators='' values='slice spread' ;;
         --draft-placement) kind=-W separators='' values='colocated dedicated sharded' ;;
-        --drafters) kind=-W separators=',+' values='model head ngram suffix bigram unigram random' ;;
+        --drafters) kind=-W separators=',+' values='model head ngram suffix lookahead bigram unigram random' ;;
         --rules) kind=-W separators=',/' values='all none static moving-average cumulative constant heuristic adaptive confidence svip adaedl disco expected-gain' ;;
         --acceptances) kind=-W separators=',' values='rejection block gumbel typical' ;;
         --entropy-of) kind=-W separators='' values='raw adjusted' ;;
         --ngram-match) kind=-W separators='' values='latest first' ;;
-        --random-weights|--threads|--max-context|--collective-timeout|--draft-window|--draft-sinks|--prompts|--max-new-tokens|--temperatures|--seed|--tree|--lenience|--max-draft-tokens|--min-draft-tokens|--draft-ahead|--draft-ahead-passes|--synthetic-acceptance|--ngram-max|--ngram-min|--ngram-full) return ;;
+        --random-weights|--threads|--max-context|--collective-timeout|--draft-window|--draft-sinks|--prompts|--max-new-tokens|--temperatures|--seed|--tree|--lenience|--max-draft-tokens|--min-draft-tokens|--draft-ahead|--draft-ahead-passes|--synthetic-acceptance|--ngram-max|--ngram-min|--ngram-full|--lookahead-window|--lookahead-ngram|--lookahead-candidates) return ;;
         esac ;;
     esac
     case $kind in

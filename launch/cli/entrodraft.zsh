@@ -52,12 +52,15 @@ _entrodraft() {
             '--head=[draft head of the target, which reads its hidden states: EAGLE 1 to 3, HASS, Medusa, ...; see docs/models.md]:DIR:_path_files -/' \
             '--draft-window=[the draft'\''s cache keeps, and its passes read, no more of a text than its last W tokens, or up to W / 8 more, and its first ones; on CPUs, of one --draft \[all of it\]]:W: ' \
             '--draft-sinks=[first tokens that a --draft-window keeps beside them \[4\]]:S: ' \
-            '--drafter=[model: --draft; head: --head; without a model ngram, suffix: what followed the text'\''s end before; bigram, unigram: a table of counts; random; of several, separated by commas, the first with anything to propose \[model with --draft, head with --head\]]:LIST:_values -s , value model head ngram suffix bigram unigram random' \
+            '--drafter=[model: --draft; head: --head; without a model ngram, suffix: what followed the text'\''s end before; lookahead: n-grams that the target makes by lookahead decoding; bigram, unigram: a table of counts; random; of several, separated by commas, the first with anything to propose \[model with --draft, head with --head\]]:LIST:_values -s , value model head ngram suffix lookahead bigram unigram random' \
             '--ngram-max=[most tokens that ngram matches \[4\]]:N: ' \
             '--ngram-min=[least tokens that ngram and suffix match \[1; of several drafters 3\]]:N: ' \
             '--ngram-match=[latest, first: of several matches of ngram \[latest\]]:WHICH:(latest first)' \
             '--ngram-full=[only matches of ngram that N tokens follow; at most these N are drafted \[any\]]:N: ' \
             '--lookup-corpus=[UTF-8 text in which suffix looks as well]:FILE:_files' \
+            '--lookahead-window=[of lookahead: positions ahead for which the target guesses tokens in its passes \[2\]]:W: ' \
+            '--lookahead-ngram=[of lookahead: tokens of an n-gram; the window has W(N - 1) - 1 rows \[3\]]:N: ' \
+            '--lookahead-candidates=[of lookahead: n-grams verified a round, at most, of N - 1 rows each \[1\]]:G: ' \
             '--draft-table=[of bigram and unigram, made by build-table with the target'\''s tokenizer]:FILE:_files' \
             '--prompt=[one prompt, its continuation streamed to stdout; also -p]:TEXT: ' \
             '--input=[JSON lines with "id" and "prompt", "messages" or "prompt_token_ids", or a batch file of OpenAI'\''s API; -: stdin]:FILE|-:_files' \
@@ -385,7 +388,7 @@ _entrodraft() {
             '--max-new-tokens=[new tokens of a text, at most \[128\]]:N: ' \
             '--temperatures=[each measured by itself \[0,1\]]:T,T: ' \
             '--seed=[of sampled text: the same seed, the same text; with --acceptance rejection or block only where the draft is the same, see --costs \[0\]]:N: ' \
-            '--drafters=[model, draft2 (the second --draft alone), head, ngram, suffix, bigram, unigram, random, or several in turn as in ngram+model \[model\]]:LIST:_values -s , value model head ngram suffix bigram unigram random' \
+            '--drafters=[model, draft2 (the second --draft alone), head, ngram, suffix, lookahead, bigram, unigram, random, or several in turn as in ngram+model \[model\]]:LIST:_values -s , value model head ngram suffix lookahead bigram unigram random' \
             '--rules=[static:TAU, moving-average:LAMBDA:N, cumulative:TAU:N, constant:K, heuristic:K, heuristic:K:persistent, adaptive:K, confidence:C, svip:H, adaedl:GAMMA, disco:H:B:E:P:N, expected-gain, all of these, none; of a cascade RULE/RULE; plain decoding always runs \[all\]]:RULE,RULE:_values -s , value all none static moving-average cumulative constant heuristic adaptive confidence svip adaedl disco expected-gain' \
             '*--tree=[a tree of one --draft, beside the rules, which are of chains; one that grows has at most 63 tokens: expected-gain\[:DEPTH:TOP_K\], eagle2\[:DEPTH:TOP_K\], medusa-63, eagle-25, N,N,... (children by level) or a JSON file of paths; given once for each]:SHAPE: ' \
             '--acceptances=[rejection, block, gumbel, typical; greedy text knows no difference \[gumbel\]]:LIST:_values -s , value rejection block gumbel typical' \
@@ -404,6 +407,9 @@ _entrodraft() {
             '--ngram-match=[latest, first: of several matches of ngram \[latest\]]:WHICH:(latest first)' \
             '--ngram-full=[only matches of ngram that N tokens follow; at most these N are drafted \[any\]]:N: ' \
             '--lookup-corpus=[UTF-8 text in which suffix looks as well]:FILE:_files' \
+            '--lookahead-window=[of lookahead: positions ahead for which the target guesses tokens in its passes \[2\]]:W: ' \
+            '--lookahead-ngram=[of lookahead: tokens of an n-gram; the window has W(N - 1) - 1 rows \[3\]]:N: ' \
+            '--lookahead-candidates=[of lookahead: n-grams verified a round, at most, of N - 1 rows each \[1\]]:G: ' \
             '--draft-table=[of bigram and unigram, made by build-table with the target'\''s tokenizer]:FILE:_files' \
             '--output=[write the results as JSON]:FILE:_files' \
             '--json[results as JSON on stdout, not as tables]' \

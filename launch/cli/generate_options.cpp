@@ -182,6 +182,7 @@ void declare_speculation(OptionSet& set, GenerateOptions& options) {
             given.refuse_without_effect(option, acceptance.kind == spec::Acceptance::typical,
                                         "without --acceptance typical");
         read_tree(given, acceptance, speculation);
+        read_lookahead(given, acceptance, speculation);
     });
 }
 
@@ -294,6 +295,11 @@ void check_generate(const ParsedOptions& given, GenerateOptions& options) {
               "--batch-size decodes prompts of --input together; one --prompt is decoded alone");
     refuse_if(options.resume && (options.output == "-" || options.prompt),
               "--resume needs --output FILE: what to go on with");
+    const int rows = options.speculation.sources.lookahead.max_tokens() + 1;
+    refuse_if(options.speculation.drafter.has("lookahead") && options.batch_size * rows > model::Decoder::kMaxRows,
+              fmt::format("--drafter lookahead makes passes of up to {} rows a sequence, and a pass has {}: lower "
+                          "--batch-size, or --lookahead-window, -ngram or -candidates",
+                          rows, model::Decoder::kMaxRows));
     const spec::AcceptanceOptions& acceptance = options.speculation.acceptance;
     if (!options.check) return;
     refuse_if(options.speculation.drafter.kinds.empty(),

@@ -121,6 +121,7 @@ struct AheadLists {
 // What drafters without a model draw on.
 struct DrafterSources {
     spec::NgramOptions ngram;
+    spec::LookaheadOptions lookahead;
     std::string lookup_corpus; // file of text for suffix; empty: none
     std::string draft_table;   // file of build-table for bigram and unigram
 };
@@ -370,6 +371,9 @@ constexpr int kShortestOfCombination = 3;
 
 // "entropy-threshold", ...: the options of all stop rules' parameters, each once, in the order of the rules.
 const Names& stop_rule_parameter_names();
+// Of the drafter lookahead: expected-gain, with which rounds draft where that pays, or constant, with which all do.
+// Local.
+spec::StopRuleOptions lookahead_rule(const spec::LookaheadOptions& lookahead, const std::string& rule);
 // The drafter in a few words: "ngram+model", "draft1<draft2". Local.
 std::string describe(const DrafterChoice& drafter);
 // The rule and its setting in a few words: "static, threshold 2.25 nats". Local.

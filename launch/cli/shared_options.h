@@ -62,6 +62,9 @@ std::string proposals_of_drafters();
 // Trees of one draft model, with the stop rule that goes with them where none is given. Read behind the drafters and
 // the stop rules.
 void read_tree(const ParsedOptions& given, const spec::AcceptanceOptions& acceptance, SpeculationOptions& speculation);
+// What the drafter lookahead goes with, and its rule. Read behind drafters and stop rules too.
+void read_lookahead(const ParsedOptions& given, const spec::AcceptanceOptions& acceptance,
+                    SpeculationOptions& speculation);
 // --tree, given once for each of several.
 void declare_trees(OptionSet& set, std::vector<spec::TreeOptions>& trees, const std::string& help);
 // What drafters without a model draw on; check_sources() reads it with the drafters in view.

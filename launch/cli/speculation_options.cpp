@@ -62,6 +62,7 @@ DrafterChoice parse_drafter(const GivenValue& given, char separator, const Model
         choice.kinds.push_back(name);
     }
     refuse_if(choice.kinds.empty(), "--" + given.name + " is empty; name a drafter or leave it out");
+    refuse_if(choice.has("lookahead") && choice.kinds.size() > 1, spelled + ": lookahead goes with no other drafter");
     refuse_if(choice.has("model") && n_drafts == 0, "--" + given.name + " model needs --draft DIR");
     refuse_if(choice.has("head") && models.head.empty(), "--" + given.name + " head needs --head DIR");
     return choice;
@@ -76,6 +77,13 @@ void declare_sources(OptionSet& set, DrafterSources& sources) {
     set.add("ngram-full", "N", sources.ngram.full, kDraftTokens,
             "only matches of ngram that N tokens follow; at most these N are drafted [any]");
     set.add("lookup-corpus", "FILE", sources.lookup_corpus, "UTF-8 text in which suffix looks as well");
+    spec::LookaheadOptions& lookahead = sources.lookahead;
+    set.add("lookahead-window", "W", lookahead.window, at_least(1),
+            "of lookahead: positions ahead for which the target guesses tokens in its passes");
+    set.add("lookahead-ngram", "N", lookahead.ngram, at_least(2),
+            "of lookahead: tokens of an n-gram; the window has W(N - 1) - 1 rows");
+    set.add("lookahead-candidates", "G", lookahead.candidates, at_least(1),
+            "of lookahead: n-grams verified a round, at most, of N - 1 rows each");
     set.add("draft-table", "FILE", sources.draft_table,
             "of bigram and unigram, made by build-table with the target's tokenizer");
 }
@@ -96,6 +104,7 @@ void check_sources(const ParsedOptions& given, const std::vector<DrafterChoice>&
     if (combined && !given.given("ngram-min")) ngram.shortest = kShortestOfCombination;
     if (!given.given("ngram-max")) ngram.longest = std::max(ngram.longest, ngram.shortest);
     if (const std::string why = spec::why_invalid(ngram); !why.empty()) throw BadOption(why);
+    if (const std::string why = spec::why_invalid(sources.lookahead); !why.empty()) throw BadOption(why);
     refuse_if(is_taken("draft-table") && sources.draft_table.empty(),
               fmt::format("the drafters {} need --draft-table FILE; entrodraft build-table makes one",
                           drafters_that_take("draft-table", "and")));
@@ -145,6 +154,39 @@ void read_tree(const ParsedOptions& given, const spec::AcceptanceOptions& accept
     refuse_if(is_fixed && rule.max_tokens < size, fmt::format("--tree {} has {} tokens, and --max-draft-tokens is {}",
                                                               given.text("tree"), size, rule.max_tokens));
     if (!given.given("stop-rule") && !weighs) rule.set("num-draft-tokens", rule.max_tokens); // never ends a tree
+}
+
+// ---- lookahead ----
+
+spec::StopRuleOptions lookahead_rule(const spec::LookaheadOptions& lookahead, const std::string& rule) {
+    spec::StopRuleOptions options(rule);
+    options.max_tokens = lookahead.max_tokens();
+    if (options.takes("num-draft-tokens")) options.set("num-draft-tokens", options.max_tokens); // never ends a tree
+    return options;
+}
+
+void read_lookahead(const ParsedOptions& given, const spec::AcceptanceOptions& acceptance,
+                    SpeculationOptions& speculation) {
+    if (!speculation.drafter.has("lookahead")) return;
+    constexpr const char* kWhy = "with --drafter lookahead, whose drafts W, N and G shape";
+    for (const char* option : {"num-draft-tokens", "min-draft-tokens", "entropy-of"})
+        given.refuse_without_effect(option, false, kWhy);
+    refuse_if(acceptance.kind == spec::Acceptance::block,
+              "--acceptance block is for chains, and --drafter lookahead drafts trees");
+    refuse_if(acceptance.lenience < 1 && acceptance.kind == spec::Acceptance::rejection && given.given("temperature"),
+              "--lenience below 1 goes with --drafter lookahead for greedy text alone");
+    spec::StopRuleOptions& rule = speculation.stop_rules.front();
+    refuse_if(!rule.is("expected-gain") && !rule.is("constant"),
+              fmt::format("--stop-rule {} stops chains; --drafter lookahead drafts where that pays with expected-gain, "
+                          "always with constant",
+                          rule.name()));
+    refuse_if(given.text("stop-rule").starts_with("constant:"),
+              fmt::format("--stop-rule {}: its number has no effect {}", given.text("stop-rule"), kWhy));
+    const int size = speculation.sources.lookahead.max_tokens();
+    refuse_if(
+        given.given("max-draft-tokens") && rule.max_tokens < size,
+        fmt::format("--drafter lookahead drafts up to {} tokens, and --max-draft-tokens is {}", size, rule.max_tokens));
+    rule = lookahead_rule(speculation.sources.lookahead, rule.name());
 }
 
 void declare_trees(OptionSet& set, std::vector<spec::TreeOptions>& trees, const std::string& help) {

@@ -58,6 +58,7 @@ std::unique_ptr<spec::Drafter> Drafters::make(const DrafterChoice& choice, std::
     parts.rules.assign(rules.begin(), rules.end());
     parts.costs.assign(costs.begin(), costs.end());
     parts.ngram = sources_.ngram;
+    parts.lookahead = sources_.lookahead;
     parts.corpus = corpus_;
     parts.table = table_ ? &*table_ : nullptr;
     return spec::make_drafter(choice.kinds, parts, parts.vocabulary ? std::nullopt : choice.ahead);

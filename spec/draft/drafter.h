@@ -10,6 +10,7 @@
 #include "model/decoder.h"
 #include "model/tokenizer/vocabulary_map.h"
 #include "spec/beams/beam_search.h"
+#include "spec/draft/lookahead.h"
 #include "spec/draft/lookup_index.h"
 #include "spec/packet.h"
 #include "spec/request.h"
@@ -84,6 +85,9 @@ struct DraftTask {
     const BeamSearch* beams = nullptr; // of a beam search; max_tokens are then those of its tree
 };
 
+// The target's own token behind drafted token `node`, -1: behind the next token; none where every token is banned.
+using TargetTokenAfter = std::function<std::optional<TokenId>(int node)>;
+
 class Drafter {
   public:
     virtual ~Drafter() = default;
@@ -95,6 +99,9 @@ class Drafter {
     // These, [rows][hidden_layers()][hidden_size of the target], at the positions from `first_position` on: of each
     // chunk of a prompt before prefill(), then of each round's accepted rows. Nothing by default. Local.
     virtual void take_hidden(int /*slot*/, int /*first_position*/, std::span<const float> /*states*/) {}
+    // Of the round of its last draft in this slot: what the target itself would emit behind each drafted token. Called
+    // before the next propose(). Nothing by default. Local.
+    virtual void take_target_tokens(int /*slot*/, const TargetTokenAfter& /*after*/) {}
     // Whether rows that tokens are drawn from can stay on the GPU of this rank. Not by default.
     virtual bool keeps_logits_on_device() const { return false; }
 
@@ -173,8 +180,8 @@ using MakeLookupIndex = std::function<std::unique_ptr<LookupIndex>()>;
 std::unique_ptr<Drafter> make_lookup_drafter(std::string name, const MakeLookupIndex& make_index,
                                              const DraftSetting& setting);
 
-// The first of these that drafts anything for a sequence in a round. Sequences take turns. Throws std::invalid_argument
-// where there is none.
+// The first of these that drafts anything for a sequence in a round. Sequences take turns. None of them is told of the
+// target's tokens. Throws std::invalid_argument where there is none.
 std::unique_ptr<Drafter> make_fallback_drafter(std::vector<std::unique_ptr<Drafter>> drafters);
 
 struct AheadOptions {
@@ -249,6 +256,7 @@ struct DrafterParts : DraftSetting {
     std::vector<StopRuleOptions> rules = {};            // of the models; the first is the engine's
     std::vector<std::optional<Costs>> costs = {};       // of the models, for expected-gain
     NgramOptions ngram = {};                            // of the look-ups
+    LookaheadOptions lookahead = {};                    // of `lookahead`
     std::shared_ptr<const SuffixAutomaton> corpus = {}; // of `suffix`; may be null
     const TokenTable* table = nullptr;                  // of `bigram` and `unigram`
 };

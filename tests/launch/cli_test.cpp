@@ -340,18 +340,20 @@ TEST(Cli, TheSummaryFileHoldsTimesOfEveryPrompt) {
 TEST(Cli, NoDrafterChangesGreedyOrGumbelText) {
     const ScratchFile corpus("The ferry left the harbour, and the ferry left the harbour again.\n"), table("");
     ASSERT_EQ(run({"build-table", "--model", kTarget, "--input", corpus.path(), "--output", table.path()}).code, 0);
-    const std::vector<Strings> drafters = {{"--draft", kDraft},
-                                           {"--draft", kDraft, "--draft", kDraft, "--stop-rule", "static",
-                                            "--stop-rule", "constant", "--num-draft-tokens", "2"},
-                                           {"--drafter", "ngram"},
-                                           {"--drafter", "suffix", "--lookup-corpus", corpus.path()},
-                                           {"--drafter", "bigram", "--draft-table", table.path()},
-                                           {"--drafter", "unigram", "--draft-table", table.path()},
-                                           {"--drafter", "random"},
-                                           {"--drafter", "ngram,model", "--draft", kDraft},
-                                           {"--draft", kDraft, "--draft-window", "4"},
-                                           {"--draft", "self", "--draft-window", "4", "--draft-sinks", "0"},
-                                           {"--draft", "self:layers=1", "--tree", "2,2"}};
+    const std::vector<Strings> drafters = {
+        {"--draft", kDraft},
+        {"--draft", kDraft, "--draft", kDraft, "--stop-rule", "static", "--stop-rule", "constant", "--num-draft-tokens",
+         "2"},
+        {"--drafter", "ngram"},
+        {"--drafter", "suffix", "--lookup-corpus", corpus.path()},
+        {"--drafter", "bigram", "--draft-table", table.path()},
+        {"--drafter", "unigram", "--draft-table", table.path()},
+        {"--drafter", "random"},
+        {"--drafter", "ngram,model", "--draft", kDraft},
+        {"--drafter", "lookahead", "--lookahead-window", "3", "--stop-rule", "constant"},
+        {"--draft", kDraft, "--draft-window", "4"},
+        {"--draft", "self", "--draft-window", "4", "--draft-sinks", "0"},
+        {"--draft", "self:layers=1", "--tree", "2,2"}};
     const Strings target = {"generate", "--target",         kTarget, "--prompt", "The ferry left", "--seed",
                             "4",        "--max-new-tokens", "24",    "--quiet"};
     for (const Strings& sampling :

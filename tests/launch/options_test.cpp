@@ -207,6 +207,59 @@ TEST(Options, ValuesOfLaterOptionsThatThisVersionHonoursAreTaken) {
               "accepted");
 }
 
+TEST(Options, LookaheadDraftsAloneAndByNoRuleOfChains) {
+    const auto with = [](Strings more, const Strings& others = {}) {
+        more.insert(more.end(), {"--target", "t", "--drafter", "lookahead"});
+        more.insert(more.end(), others.begin(), others.end());
+        return more;
+    };
+    const auto refused = [&](const Strings& more, const Strings& others = {}) {
+        return refusal([&] {
+            Strings all = with({"--prompt", "p"}, more);
+            all.insert(all.end(), others.begin(), others.end());
+            parse(all);
+        });
+    };
+    const Strings shape = {"--lookahead-window", "4", "--lookahead-ngram", "3", "--lookahead-candidates", "2"};
+    const SpeculationOptions parsed = parse(with({"--prompt", "p"}, shape)).speculation;
+    EXPECT_EQ(parsed.sources.lookahead.max_tokens(), 11);
+    EXPECT_EQ(parsed.stop_rules.at(0).name(), "expected-gain");
+    EXPECT_EQ(parsed.stop_rules.at(0).max_tokens, 11);
+    EXPECT_EQ(refused({"--stop-rule", "constant"}), "accepted");
+    EXPECT_EQ(refused(shape, {"--max-draft-tokens", "11"}), "accepted");
+    EXPECT_EQ(refused(shape, {"--max-draft-tokens", "10"}),
+              "--drafter lookahead drafts up to 11 tokens, and --max-draft-tokens is 10");
+    EXPECT_EQ(refused({"--stop-rule", "static"}),
+              "--stop-rule static stops chains; --drafter lookahead drafts where that pays with expected-gain, always "
+              "with constant");
+    EXPECT_NE(refused({"--stop-rule", "constant:3"}).find("its number has no effect"), std::string::npos);
+    EXPECT_NE(
+        refused({"--stop-rule", "constant", "--num-draft-tokens", "3"}).find("no effect with --drafter lookahead"),
+        std::string::npos);
+    EXPECT_NE(refused({"--min-draft-tokens", "2"}).find("no effect with --drafter lookahead"), std::string::npos);
+    EXPECT_NE(refused({"--acceptance", "block", "--temperature", "1"}).find("--acceptance block is for chains"),
+              std::string::npos);
+    EXPECT_NE(refused({"--lenience", "0.5", "--temperature", "1"}).find("for greedy text alone"), std::string::npos);
+    EXPECT_EQ(refused({"--lookahead-window", "17", "--lookahead-ngram", "5", "--lookahead-candidates", "16"}),
+              "--lookahead-window 17, --lookahead-ngram 5 and --lookahead-candidates 16 make more than 127 drafted "
+              "tokens, (W + G)(N - 1) - 1");
+    EXPECT_NE(refused({"--lookahead-ngram", "1"}).find("--lookahead-ngram 1: must be"), std::string::npos);
+    EXPECT_EQ(refusal([] {
+                  parse({"--target", "t", "--prompt", "p", "--drafter", "ngram", "--lookahead-window", "2"});
+              }),
+              "--lookahead-window has no effect without the drafter lookahead");
+    EXPECT_EQ(refusal([] {
+                  parse({"--target", "t", "--prompt", "p", "--drafter", "ngram,lookahead"});
+              }),
+              "--drafter ngram,lookahead: lookahead goes with no other drafter");
+    const auto batch = [&](const char* n) {
+        return refusal([&] { parse(with({"--input", "i", "--batch-size", n}, shape)); });
+    };
+    EXPECT_EQ(batch("10"), "accepted");
+    EXPECT_EQ(batch("11"), "--drafter lookahead makes passes of up to 12 rows a sequence, and a pass has 128: lower "
+                           "--batch-size, or --lookahead-window, -ngram or -candidates");
+}
+
 TEST(Options, DraftersComeWithTheirOwnOptions) {
     const auto refused = [](Strings more) {
         more.insert(more.begin(), {"--target", "t", "--prompt", "p"});

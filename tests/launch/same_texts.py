@@ -20,6 +20,7 @@ import time
 DEMO = pathlib.Path(__file__).resolve().parent.parent.parent / "model/demo"
 PAIR, EAGLE, MEDUSA = (["--draft", DEMO / "draft"], ["--head", DEMO / "eagle3"], ["--head", DEMO / "medusa"])
 SHARDED, DEDICATED = (["--draft-placement", placement] for placement in ("sharded", "dedicated"))
+LOOKAHEAD = ["--lookahead-window", 4, "--lookahead-ngram", 4, "--lookahead-candidates", 4]
 GROWN = ["--tree", "expected-gain", "--stop-rule", "expected-gain"]
 DRAFTERS = {  # NAME: options, fewest ranks
     "chain of the draft model": ([*PAIR, "--stop-rule", "svip"], 1),
@@ -34,6 +35,7 @@ DRAFTERS = {  # NAME: options, fewest ranks
     "grown tree of EAGLE-3": ([*EAGLE, *GROWN], 1),
     "grown tree of EAGLE-3, dedicated": ([*EAGLE, *GROWN, *DEDICATED], 2),
     "medusa-63 of Medusa": ([*MEDUSA, "--tree", "medusa-63"], 1),
+    "lookahead": (["--drafter", "lookahead", *LOOKAHEAD, "--stop-rule", "constant"], 1),
 }
 
 

@@ -131,6 +131,29 @@ TEST_F(EngineExactness, TextsFollowTheTargetWithTreesUnderRejection) {
     }
 }
 
+TEST_F(EngineExactness, TextsFollowTheTargetWithLookaheadUnderRejection) {
+    const int n = 10000;
+    for (const spec::LookaheadOptions& shape : {spec::LookaheadOptions{2, 3, 1}, {1, 2, 3}, {3, 4, 2}}) {
+        spec::DrafterParts parts{{toys_.limits, toys_.clock}};
+        parts.lookahead = shape;
+        const auto drafter = spec::drafter_type("lookahead").make(parts);
+        for (const std::string rule : {"constant", "expected-gain"}) { // all rounds draft, or some
+            RunOptions options;
+            options.acceptance = Acceptance::rejection;
+            options.rule = rule_of(rule, 1, shape.max_tokens());
+            options.vocab_size = static_cast<int>(kVocab);
+            options.costs = kCosts;
+            const Sampled sampled = sample_texts(pair_, *drafter, options, sampling_, n, kLength);
+            const double z = chi_square_z(sampled.counts, probabilities_, n);
+            std::cout << shape.window << " " << shape.ngram << " " << shape.candidates << ", " << rule << ": z " << z
+                      << "\n";
+            EXPECT_LT(z, kMaxZ) << shape.window << ", " << rule;
+            EXPECT_GT(sampled.stats.accepted, rule == "constant" ? n / 20 : 0) << shape.window;
+            EXPECT_LT(sampled.stats.accepted, sampled.stats.drafted) << shape.window;
+        }
+    }
+}
+
 TEST_F(EngineExactness, ChiSquareSeesThatTypicalAcceptanceIsLossy) {
     EXPECT_GT(z_of("model", Acceptance::typical, "static", 10000), 5 * kMaxZ);
 }

@@ -52,6 +52,12 @@ std::vector<Setting> settings_at(const ComparisonTask& task, double temperature)
         if (acceptance.kind == spec::Acceptance::gumbel)
             settings.push_back({SettingKind::plain, {}, any_rule, acceptance});
         for (const DrafterChoice& drafter : options.drafters) {
+            if (drafter.has("lookahead")) {
+                const auto rule = [&](const char* name) { return lookahead_rule(options.sources.lookahead, name); };
+                settings.push_back({SettingKind::speculative, drafter, {rule("expected-gain")}, acceptance});
+                settings.push_back({SettingKind::longest, drafter, {rule("constant")}, acceptance});
+                continue;
+            }
             for (const auto& levels : rules)
                 settings.push_back({SettingKind::speculative, drafter, levels, acceptance});
             settings.push_back({SettingKind::longest, drafter, longest, acceptance});

@@ -1,0 +1,223 @@
+// Lookahead decoding (Fu et al. 2024): the target drafts for itself. A round's tree holds n-grams of a pool that begin
+// with the text's last token, and a window of guesses; what the target says behind the window's rows is the next
+// guesses, and each of its columns an n-gram of the pool. N-grams of prompt and text are in the pool as well.
+//
+// Guesses are drafted tokens as others are: one that is the target's own token is accepted. What n-grams and columns
+// begin with in common is in the tree once. With a stop rule that weighs costs, rounds draft
+// all of it or nothing, by what that brought of late.
+#include "spec/draft/drafter.h"
+#include "spec/draft/drafting_trials.h"
+#include "spec/draft/lookahead.h"
+#include "spec/draft/one_hot.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace entrodraft::spec {
+
+namespace {
+
+constexpr int kText = -1, kNone = -2; // places of a tree beside its tokens: before the first of them, and nowhere
+
+class LookaheadDrafter final : public Drafter {
+  public:
+    LookaheadDrafter(const LookaheadOptions& options, const DraftSetting& setting)
+        : options_(options), setting_(setting) {
+        if (const std::string reason = why_invalid(options); !reason.empty()) throw std::invalid_argument(reason);
+        for (int slot = 0; slot < setting.n_slots; ++slot)
+            slots_.emplace_back(options);
+    }
+
+    std::string name() const override { return "lookahead"; }
+    void begin_sequence(int slot, const Request& request) override;
+    void prefill(int slot, std::span<const TokenId> prompt) override { of(slot).pool_text(prompt); }
+    void propose(std::span<const DraftTask> tasks) override;
+    void take_target_tokens(int slot, const TargetTokenAfter& after) override;
+
+  private:
+    struct Slot {
+        explicit Slot(const LookaheadOptions& options)
+            : pool(options.ngram, options.candidates), window(options), ngram(static_cast<std::size_t>(options.ngram)) {
+        }
+
+        NgramPool pool;
+        LookaheadWindow window;
+        std::size_t ngram;
+        std::size_t n_pooled = 0;    // tokens of the text whose n-grams are in the pool
+        bool begun = false;          // the window
+        std::vector<TokenId> source; // of a target with an encoder
+        std::optional<LogitProcessor> constraint;
+        bool ignores_ends = false;
+        TokenId last = 0; // of the text, in the last round
+        std::size_t length = 0;
+        int n_drafted = 0;
+        std::vector<int> ends; // [column] the token of the last draft behind which its next guess comes, or kNone
+        OneHotRows q;
+
+        void pool_text(std::span<const TokenId> text);
+    };
+
+    Slot& of(int slot) { return slots_.at(static_cast<std::size_t>(slot)); }
+    bool is_end(TokenId token, const Slot& slot) const;
+    void learn(const DraftTask& task, const Slot& slot, int rows_beside);
+    bool begins(const DraftTask& task);
+    void draft(const DraftTask& task, Slot& slot) const;
+    int place(const DraftTask& task, Slot& slot, int most, int parent, TokenId token) const;
+
+    LookaheadOptions options_;
+    DraftSetting setting_;
+    std::vector<Slot> slots_;
+    DraftingTrials trials_;
+};
+
+void LookaheadDrafter::Slot::pool_text(std::span<const TokenId> text) {
+    for (; n_pooled < text.size(); ++n_pooled)
+        if (n_pooled + 1 >= ngram) pool.add(text.subspan(n_pooled + 1 - ngram, ngram));
+}
+
+void LookaheadDrafter::begin_sequence(int slot, const Request& request) {
+    Slot& own = of(slot);
+    own.pool.clear();
+    own.source = request.source;
+    own.pool_text(own.source);
+    own.n_pooled = 0;
+    own.begun = false;
+    own.ends.clear();
+    own.n_drafted = 0;
+    own.ignores_ends = request.ignore_eos;
+    own.constraint.reset();
+    if (request.processing.constraint.is_on())
+        own.constraint.emplace(request.processing, request.prompt, setting_.limits.eos_tokens);
+}
+
+bool LookaheadDrafter::is_end(TokenId token, const Slot& slot) const {
+    const std::vector<TokenId>& ends = setting_.limits.eos_tokens;
+    return !slot.ignores_ends && std::ranges::find(ends, token) != ends.end();
+}
+
+// ---- whether a round drafts ----
+
+void LookaheadDrafter::propose(std::span<const DraftTask> tasks) {
+    int rows = 0; // of the target's last pass
+    for (const DraftTask& task : tasks)
+        rows += of(task.slot).n_drafted + 1;
+    for (const DraftTask& task : tasks) {
+        const double began = setting_.clock.now_seconds();
+        Slot& slot = of(task.slot);
+        const int beside = rows - slot.n_drafted - 1;
+        learn(task, slot, beside);
+        slot.pool_text(task.tokens);
+        slot.last = task.tokens.back();
+        slot.length = task.tokens.size();
+        slot.ends.clear();
+        if (begin_draft(task, kNoContext) > 0) {
+            if (begins(task)) draft(task, slot);
+            task.draft->end = task.draft->tokens.empty() ? DraftEnd::no_match : DraftEnd::rule;
+        }
+        slot.n_drafted = static_cast<int>(task.draft->tokens.size());
+        const bool draws = !task.request->sampling.greedy() && task.choice.acceptance != Acceptance::gumbel;
+        if (draws) task.draft->q = slot.q.of(task.draft->tokens, setting_.limits.vocab_size);
+        task.draft->seconds = setting_.clock.now_seconds() - began;
+    }
+}
+
+void LookaheadDrafter::learn(const DraftTask& task, const Slot& slot, int rows_beside) {
+    if (slot.n_drafted == 0 || !task.gain || !task.rule->options().type().weighs_costs) return;
+    const GainModel& costs = *task.gain;
+    const auto accepted = static_cast<double>(task.tokens.size() - slot.length) - 1;
+    const int plain_rows = 1 + rows_beside;
+    trials_.learn(accepted - costs.tokens_per_second() * (costs.target_seconds(plain_rows + slot.n_drafted) -
+                                                          costs.target_seconds(plain_rows)));
+}
+
+bool LookaheadDrafter::begins(const DraftTask& task) {
+    if (!task.gain || !task.rule->options().type().weighs_costs) return true;
+    constexpr double kFirstGain = 0.5; // so that the first rounds, with next to nothing in the pool, do not decide
+    return trials_.begins([] { return kFirstGain; });
+}
+
+// ---- what it drafts ----
+
+// The pool's n-grams first, for a text that has little left has no use of more guesses.
+void LookaheadDrafter::draft(const DraftTask& task, Slot& slot) const {
+    const int most = std::min(task.max_tokens, task.rule->options().max_tokens);
+    const std::span<const TokenId> tails = slot.pool.tails_of(slot.last);
+    for (std::size_t first = 0; first < tails.size(); first += slot.pool.tail_size()) {
+        int node = kText;
+        for (const TokenId token : tails.subspan(first, slot.pool.tail_size()))
+            node = place(task, slot, most, node, token);
+    }
+    LookaheadWindow& window = slot.window;
+    if (!slot.begun) {
+        std::vector<TokenId> tokens = slot.source;
+        tokens.insert(tokens.end(), task.tokens.begin(), task.tokens.end());
+        window.begin(tokens);
+        slot.begun = true;
+    }
+    for (int column = 0, top = kText; column < window.columns(); ++column) {
+        if (column > 0) top = place(task, slot, most, top, window.guess(0, column));
+        int node = top;
+        for (int level = 1; level < window.levels(); ++level)
+            node = place(task, slot, most, node, window.guess(level, column));
+        slot.ends.push_back(node);
+    }
+}
+
+// The token behind `parent` in the draft, which may be there already. kNone where there is no room, or where the text
+// cannot come to it.
+int LookaheadDrafter::place(const DraftTask& task, Slot& slot, int most, int parent, TokenId token) const {
+    Draft& draft = *task.draft;
+    if (parent == kNone) return kNone;
+    for (const int child : children_of(draft.parents, parent))
+        if (draft.tokens[static_cast<std::size_t>(child)] == token) return child;
+    const int n = static_cast<int>(draft.tokens.size());
+    if (n >= most || token >= setting_.limits.vocab_size) return kNone;
+    if (parent >= 0 && is_end(draft.tokens[static_cast<std::size_t>(parent)], slot)) return kNone;
+    if (slot.constraint) {
+        std::vector<TokenId> text(task.tokens.begin(), task.tokens.end());
+        for (const int node : path_to(draft.parents, parent))
+            text.push_back(draft.tokens[static_cast<std::size_t>(node)]);
+        slot.constraint->follow(text);
+        if (!slot.constraint->allows(token)) return kNone;
+    }
+    draft.add(token, {}, parent);
+    return n;
+}
+
+// ---- what comes of it ----
+
+void LookaheadDrafter::take_target_tokens(int slot, const TargetTokenAfter& after) {
+    Slot& own = of(slot);
+    LookaheadWindow& window = own.window;
+    if (std::ranges::all_of(own.ends, [](int end) { return end == kNone; })) return;
+    std::vector<TokenId> guesses;
+    for (int column = 0; column < window.columns(); ++column) {
+        const int end = own.ends[static_cast<std::size_t>(column)];
+        const std::optional<TokenId> token = end == kNone ? std::nullopt : after(end);
+        // Where a column was not read, or would go on behind the end of the text.
+        const bool is_missing = !token || is_end(*token, own);
+        guesses.push_back(is_missing ? window.random_token() : *token);
+        if (is_missing || !window.is_filled()) continue;
+        std::vector<TokenId> ngram = {column > 0 ? window.guess(0, column) : own.last};
+        for (int level = 1; level < window.levels(); ++level)
+            ngram.push_back(window.guess(level, column));
+        ngram.push_back(*token);
+        own.pool.add(ngram);
+    }
+    window.slide(guesses);
+    own.ends.clear();
+}
+
+} // namespace
+
+DrafterType lookahead_drafter() {
+    return {.name = "lookahead",
+            .position = 35,
+            .help = "n-grams that the target makes by lookahead decoding",
+            .options = {"lookahead-window", "lookahead-ngram", "lookahead-candidates"},
+            .make = [](const DrafterParts& parts) -> std::unique_ptr<Drafter> {
+                return std::make_unique<LookaheadDrafter>(parts.lookahead, parts);
+            }};
+}
+
+} // namespace entrodraft::spec

@@ -1,0 +1,261 @@
+// The pool and the window of lookahead decoding, and the trees that its drafter makes of them, before a target that is
+// a function of the token before.
+#include "spec/draft/drafter.h"
+#include "spec/draft/lookahead.h"
+#include "spec/verify/token_tree.h"
+#include "tests/spec/engine_support.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+namespace lookahead_test {
+
+using namespace entrodraft;
+using spec::LookaheadOptions;
+using Tokens = std::vector<TokenId>;
+
+Tokens tails(const spec::NgramPool& pool, TokenId first) {
+    const std::span<const TokenId> found = pool.tails_of(first);
+    return {found.begin(), found.end()};
+}
+
+TEST(NgramPool, KeepsTheMostRecentDistinctNgramsOfAFirstToken) {
+    spec::NgramPool pool(3, 2);
+    EXPECT_TRUE(tails(pool, 1).empty());
+    pool.add(Tokens{1, 2, 3});
+    pool.add(Tokens{1, 4, 5});
+    pool.add(Tokens{7, 8, 9});
+    EXPECT_EQ(tails(pool, 1), (Tokens{4, 5, 2, 3}));
+    EXPECT_EQ(tails(pool, 7), (Tokens{8, 9}));
+    pool.add(Tokens{1, 2, 3}); // once, and the latest now
+    EXPECT_EQ(tails(pool, 1), (Tokens{2, 3, 4, 5}));
+    pool.add(Tokens{1, 6, 6}); // the oldest leaves
+    EXPECT_EQ(tails(pool, 1), (Tokens{6, 6, 2, 3}));
+    EXPECT_TRUE(tails(pool, 2).empty());
+    pool.clear();
+    EXPECT_TRUE(tails(pool, 7).empty());
+}
+
+TEST(LookaheadWindow, MovesOnByATokenAndThenHoldsTheTargetsGuesses) {
+    spec::LookaheadWindow window({3, 4, 1});
+    window.begin(Tokens{5, 6});
+    for (int level = 0; level < 3; ++level)
+        for (int column = level == 0 ? 1 : 0; column < 3; ++column)
+            EXPECT_TRUE(window.guess(level, column) == 5 || window.guess(level, column) == 6);
+    window.slide(Tokens{10, 11, 12});
+    EXPECT_FALSE(window.is_filled());
+    window.slide(Tokens{20, 21, 22});
+    EXPECT_TRUE(window.is_filled());
+    window.slide(Tokens{30, 31, 32});
+    EXPECT_EQ(window.guess(0, 1), 11); // what was behind the text's token is its next one now
+    EXPECT_EQ(window.guess(0, 2), 12);
+    EXPECT_EQ(window.guess(1, 0), 20);
+    EXPECT_EQ(window.guess(2, 2), 32);
+    window.begin(Tokens{5});
+    EXPECT_FALSE(window.is_filled());
+    EXPECT_EQ(window.guess(2, 2), 5);
+}
+
+TEST(LookaheadOptions, SayWhatIsWrongWithThem) {
+    EXPECT_EQ(spec::why_invalid(LookaheadOptions{}), "");
+    EXPECT_EQ(spec::why_invalid(LookaheadOptions{16, 5, 16}), ""); // 127
+    EXPECT_EQ(spec::why_invalid(LookaheadOptions{0, 3, 1}), "--lookahead-window must be at least 1, not 0");
+    EXPECT_EQ(spec::why_invalid(LookaheadOptions{1, 1, 1}), "--lookahead-ngram must be from 2 to 32, not 1");
+    EXPECT_EQ(spec::why_invalid(LookaheadOptions{1, 3, 0}), "--lookahead-candidates must be at least 1, not 0");
+    EXPECT_EQ(spec::why_invalid(LookaheadOptions{17, 5, 16}),
+              "--lookahead-window 17, --lookahead-ngram 5 and --lookahead-candidates 16 make more than 127 drafted "
+              "tokens, (W + G)(N - 1) - 1");
+}
+
+// Rounds of one text behind `prompt`, greedily, by a target whose next token hangs on the one before.
+struct Rounds {
+    explicit Rounds(const LookaheadOptions& options, Tokens prompt, std::vector<TokenId> ends = {})
+        : tokens(std::move(prompt)), rule(constant_rule(127)) {
+        spec::DrafterParts parts{{{kVocab, std::move(ends)}, clock}};
+        parts.lookahead = options;
+        drafter = spec::drafter_type("lookahead").make(parts);
+        request.prompt = tokens;
+        drafter->begin_sequence(0, request);
+    }
+    static TokenId after(TokenId token) { return (token * 5 + 1) % kVocab; } // all tokens, one after another
+
+    // Returns how many drafted tokens were accepted.
+    int round(int most = 127) {
+        drafter->propose({0, tokens, most, &request, {}, &rule, &draft});
+        const auto said = [&](int node) {
+            return after(node < 0 ? tokens.back() : draft.tokens[static_cast<std::size_t>(node)]);
+        };
+        int node = -1;
+        Tokens emitted;
+        for (int next = -1;; node = next) {
+            emitted.push_back(said(node));
+            next = -1;
+            for (const int child : spec::children_of(draft.parents, node))
+                if (draft.tokens[static_cast<std::size_t>(child)] == emitted.back()) next = child;
+            if (next < 0) break;
+        }
+        drafter->take_target_tokens(0, [&](int each) { return std::optional<TokenId>(said(each)); });
+        tokens.insert(tokens.end(), emitted.begin(), emitted.end());
+        return static_cast<int>(emitted.size()) - 1;
+    }
+
+    static constexpr int kVocab = 1024;
+    dist::ManualClock clock;
+    Tokens tokens;
+    spec::StopRule rule;
+    spec::Request request;
+    spec::Draft draft;
+    std::unique_ptr<spec::Drafter> drafter;
+};
+
+// The window begins with a token to which the text comes after 40 rounds, and is 40 tokens further by then.
+TEST(Lookahead, FindsWhatComesWhereTheTextHasNeverBeen) {
+    TokenId ahead = 1;
+    for (int i = 0; i < 40; ++i)
+        ahead = Rounds::after(ahead);
+    Rounds rounds({3, 4, 2}, {ahead, ahead, ahead, 1});
+    for (int i = 0; i < 40; ++i)
+        EXPECT_EQ(rounds.round(), 0) << i;
+    int accepted = 0;
+    for (int i = 0; i < 10; ++i)
+        accepted += rounds.round();
+    EXPECT_EQ(accepted, 30); // N - 1 tokens a round, and the next token beside them
+    EXPECT_EQ(std::set<TokenId>(rounds.tokens.begin(), rounds.tokens.end()).size(), rounds.tokens.size() - 3);
+}
+
+// The tree has a window's rows and n-grams of N - 1 tokens; siblings differ.
+TEST(Lookahead, DraftsAWindowAndTheNgramsOfThePool) {
+    const LookaheadOptions options{3, 4, 2};
+    Rounds rounds(options, {9, 1, 2, 3, 9, 4, 5, 6, 9, 7, 8, 6, 9});
+    rounds.round();
+    const Tokens& drafted = rounds.draft.tokens;
+    EXPECT_LE(static_cast<int>(drafted.size()), options.max_tokens());
+    EXPECT_GE(static_cast<int>(drafted.size()), 2 * 3);
+    EXPECT_TRUE(std::equal(drafted.begin(), drafted.begin() + 3, Tokens{7, 8, 6}.begin())); // the latest first
+    const spec::Parents parents = rounds.draft.parents;
+    for (int node = -1; node < static_cast<int>(drafted.size()); ++node) {
+        EXPECT_LE(spec::depth_of(parents, node), options.window + options.ngram - 3 + 1);
+        std::set<TokenId> siblings;
+        const std::vector<int> children = spec::children_of(parents, node);
+        for (const int child : children)
+            siblings.insert(drafted[static_cast<std::size_t>(child)]);
+        EXPECT_EQ(siblings.size(), children.size());
+    }
+    for (const int most : {0, 1, 4}) {
+        rounds.round(most);
+        EXPECT_LE(static_cast<int>(rounds.draft.tokens.size()), most);
+    }
+}
+
+TEST(Lookahead, DraftsNothingBehindTheEndOfAText) {
+    std::vector<TokenId> ends;
+    for (TokenId token = 0; token < Rounds::kVocab; token += 2)
+        ends.push_back(token);
+    Rounds rounds({3, 4, 2}, {1, 2, 4, 6, 1}, ends);
+    for (int i = 0; i < 20; ++i) {
+        rounds.round();
+        for (const std::int8_t parent : rounds.draft.parents)
+            if (parent >= 0) {
+                EXPECT_EQ(rounds.draft.tokens[static_cast<std::size_t>(parent)] % 2, 1);
+            }
+    }
+}
+
+TEST(Lookahead, KnowsNothingOfTheTextBefore) {
+    Rounds fresh({3, 4, 2}, {1, 2, 3}), used({3, 4, 2}, {700, 701, 702});
+    for (int i = 0; i < 20; ++i)
+        used.round();
+    used.tokens = used.request.prompt = {1, 2, 3};
+    used.drafter->begin_sequence(0, used.request);
+    for (int i = 0; i < 20; ++i) {
+        EXPECT_EQ(used.round(), fresh.round());
+        EXPECT_EQ(used.draft.tokens, fresh.draft.tokens);
+    }
+}
+
+// Drafts what the text goes on with, and one token beside it, and keeps what it is told of the target.
+class Prophet final : public spec::Drafter {
+  public:
+    explicit Prophet(Tokens text) : text_(std::move(text)) {}
+    std::string name() const override { return "prophet"; }
+    void begin_sequence(int, const spec::Request&) override {}
+    void propose(std::span<const spec::DraftTask> tasks) override {
+        const spec::DraftTask& task = tasks.front();
+        begin_ = task.tokens.size();
+        spec::begin_draft(task, spec::kNoContext);
+        if (task.max_tokens < 3) return;
+        task.draft->add(0, {}, -1);
+        task.draft->add(text_[begin_], {}, -1);
+        task.draft->add(text_[begin_ + 1], {}, 1);
+    }
+    void take_target_tokens(int, const spec::TargetTokenAfter& after) override {
+        if (begin_ + 3 > text_.size()) return;
+        EXPECT_EQ(after(-1), text_[begin_]);
+        EXPECT_EQ(after(1), text_[begin_ + 1]);
+        EXPECT_EQ(after(2), text_[begin_ + 2]);
+        ++told;
+    }
+
+    int told = 0;
+
+  private:
+    Tokens text_;
+    std::size_t begin_ = 0;
+};
+
+TEST(Lookahead, TheEngineTellsWhatTheTargetHasBehindEachRow) {
+    TestPair pair(golden_directory("llama-target"), golden_directory("llama-draft"));
+    for (const bool gumbel : {false, true})
+        for (const int top_k : {0, 5}) { // of rows that travel as best tokens, and as shortlists
+            spec::Request request;
+            request.prompt = varied_tokens(9, 500);
+            request.max_new_tokens = 20;
+            request.ignore_eos = true;
+            request.sampling.temperature = gumbel ? 1 : 0;
+            request.sampling.top_k = gumbel ? top_k : 0;
+            RunOptions options;
+            options.acceptance = spec::Acceptance::gumbel;
+            options.rule = constant_rule(3);
+            spec::Request plain = request;
+            plain.plain = true;
+            Tokens text = request.prompt;
+            const Tokens more = pair.run({plain}, options).front().tokens;
+            text.insert(text.end(), more.begin(), more.end());
+            Prophet prophet(text);
+            EXPECT_EQ(pair.run({request}, options, &prophet).front().tokens, more);
+            EXPECT_GT(prophet.told, 4);
+        }
+}
+
+// What a round costs more than plainly it seldom brings here, where nothing is ever accepted.
+TEST(Lookahead, StopsWhereItDoesNotPay) {
+    const spec::Costs costs{0, {1, 2, 3, 4, 5, 6}, std::nullopt};
+    spec::GainModel gain({6, 0.1, costs});
+    spec::StopRule rule(rule_of("expected-gain", 1, 5), &gain);
+    dist::ManualClock clock;
+    spec::DrafterParts parts{{{100, {}}, clock}};
+    const auto drafter = spec::drafter_type("lookahead").make(parts);
+    spec::Request request;
+    request.prompt = {0};
+    drafter->begin_sequence(0, request);
+    Tokens tokens = {0};
+    spec::Draft draft;
+    int drafting = 0;
+    for (int i = 0; i < 300; ++i) {
+        spec::DraftTask task{0, tokens, 5, &request, {}, &rule, &draft};
+        task.gain = &gain;
+        drafter->propose(task);
+        drafting += draft.tokens.empty() ? 0 : 1;
+        drafter->take_target_tokens(0, [&](int) { return std::optional<TokenId>(99); });
+        spec::RoundFeedback feedback = spec::feedback_of(draft, {});
+        feedback.target_seconds = static_cast<double>(feedback.rows);
+        rule.end_round(feedback);
+        tokens.push_back(static_cast<TokenId>(i % 90));
+    }
+    EXPECT_GT(drafting, 0);
+    EXPECT_LT(drafting, 60);
+}
+
+} // namespace lookahead_test
