@@ -129,6 +129,67 @@ TEST_F(GpuKernels, ProductsOfEightBitWeightsAreSumsInFloat64UpToRounding) {
     }
 }
 
+// [n] rows of int4 as Linear has them, random; the last group of a row may be short.
+struct Int4Matrix {
+    int n, k, chunks = int4_chunks(k);
+    std::vector<std::uint32_t> words = std::vector<std::uint32_t>(index(n * chunks) * kInt4ChunkBytes / 4, kNoInt4s);
+    std::vector<std::uint16_t> scales = std::vector<std::uint16_t>(index(n * chunks) * 2);
+    std::vector<double> values = std::vector<double>(index(n) * index(k));
+
+    Int4Matrix(int rows, int inputs, std::mt19937& random) : n(rows), k(inputs) {
+        const auto normal = random_numbers(NumberType::float32, scales.size(), random);
+        for (std::size_t i = 0; i < scales.size(); ++i)
+            scales[i] = to_bfloat16(normal[i]);
+        for (int row = 0; row < n; ++row)
+            for (int i = 0; i < k; ++i) {
+                const auto code = static_cast<std::uint32_t>(random() % 16);
+                words[index(row * chunks * (kInt4ChunkBytes / 4) + int4_word(i))] ^= (code ^ 8) << int4_bit(i);
+                values[index(row * k + i)] =
+                    (static_cast<double>(code) - 8) *
+                    static_cast<double>(from_bfloat16(scales[index(row * chunks * 2 + i / 64)]));
+            }
+    }
+};
+
+TEST_F(GpuKernels, ProductsOfInt4WeightsAreSumsInFloat64UpToRounding) {
+    for (const NumberType type : {NumberType::bfloat16, NumberType::float16})
+        for (const auto& [n, k] : {std::pair{16, 64}, {50, 100}, {8200, 128}, {33, 700}, {40, 1100}}) {
+            constexpr int kRows = 40;
+            const int stride = (k + kLinearAlign - 1) / kLinearAlign * kLinearAlign;
+            const Int4Matrix matrix(n, k, random);
+            std::vector<float> x = random_numbers(type, index(kRows) * index(stride), random);
+            for (std::size_t i = 0; i < x.size(); ++i)
+                if (i % index(stride) >= index(k)) x[i] = 0;
+            const DeviceArray<std::uint32_t> weights = to_device(matrix.words);
+            const DeviceArray<std::uint16_t> scales = to_device(matrix.scales);
+            const Numbers inputs(type, x);
+            std::vector<float> all;
+            for (const int rows : {kRows, 1, 9, 17}) {
+                const Numbers y(NumberType::float32, index(rows) * index(n));
+                Linear call{type, weights.data(), inputs.data(), k, stride, n, rows, nullptr, y.data(), n};
+                call.group_scales = scales.data();
+                linear(stream.handle(), call);
+                finish();
+                const std::vector<float> got = y.read();
+                if (all.empty()) all = got;
+                EXPECT_EQ(got, std::vector<float>(all.begin(), all.begin() + rows * n)) << rows << " rows";
+            }
+            std::size_t wrong = 0;
+            for (int r = 0; r < kRows; ++r)
+                for (int o = 0; o < n; ++o) {
+                    double sum = 0, size = 0;
+                    for (int i = 0; i < k; ++i) {
+                        const double term =
+                            matrix.values[index(o * k + i)] * static_cast<double>(x[index(r * stride + i)]);
+                        sum += term;
+                        size += std::abs(term);
+                    }
+                    wrong += std::abs(static_cast<double>(all[index(r * n + o)]) - sum) > 1e-6 * (size + 1) ? 1 : 0;
+                }
+            EXPECT_EQ(wrong, 0U) << n << ' ' << k;
+        }
+}
+
 TEST_F(GpuKernels, ARowOfAProductDoesNotDependOnTheRowsBesideIt) {
     for (const NumberType type : kTypes) {
         const Product product(type, 70, 48, 320, random);
