@@ -400,7 +400,7 @@ template <typename T, typename W> void multiply_tiles(void* stream, const Linear
         else if (left <= 2 * kRowGroup)
             multiply.template operator()<1, 2, 2>();
         else if (left <= 4 * kRowGroup || kGroupsAtOnce == 4)
-            multiply.template operator()<1, 2, 4>();
+            multiply.template operator()<1, kIsInt4<W> ? 1 : 2, 4>();
         else if constexpr (std::is_same_v<T, W>) // the rows come from the second-level cache for twice the outputs
             multiply.template operator()<2, 4, kMaxGroups>();
         else if constexpr (kGroupsAtOnce == kMaxGroups)
