@@ -33,18 +33,38 @@ __device__ inline int unit_in_tile(int key, int unit) {
     return unit ^ (key & 6) ^ (4 * (key & 1));
 }
 
-// The block starts to copy the keys from `first` on; of those outside of [begin, end) the nearest one.
-template <typename T, int kChunks>
-__device__ void copy_tile(const CacheReader<T>& reader, int first, int begin, int end, KeyTile<kChunks>& tile) {
-    constexpr int kUnits = 4 * kChunks, kKeysAtOnce = kPromptThreads / kUnits;
-    const int thread = static_cast<int>(threadIdx.x), unit = thread % kUnits;
-#pragma unroll
-    for (int i = 0; i < kStepKeys / kKeysAtOnce; ++i) {
-        const int key = thread / kUnits + i * kKeysAtOnce, place = nearest_key(first + key, begin, end);
-        const uint4* from = (place < reader.prefix_length ? reader.shared : reader.own) + place * reader.stride;
-        copy_async(&tile[key][unit_in_tile(key, unit)], &from[unit < reader.stride ? unit : 0]);
+// How a block copies keys and values of a layer: each thread one unit of some keys of every tile.
+template <typename T, int kChunks> struct TileCopier {
+    static constexpr int kUnits = 4 * kChunks, kKeysAtOnce = kPromptThreads / kUnits;
+    static_assert(kKeysAtOnce % 8 == 0, "unit_in_tile() is the same for all keys of a thread");
+    const uint4 *keys, *values; // place 0 of the own slot
+    int stride, unit;           // of a place; that of the thread
+    int prefix_length, prefix;  // keys that another slot holds, and how far behind the own slot it is
+    int last_key;               // read in place of those behind it, which no query sees
+
+    // `row` is one of those that share the keys; they end at `end`.
+    __device__ TileCopier(const RowTable& table, const AttendCall& call, int row, int kv_head, int end) {
+        const CacheReader<T> reader(table, call, call.cache.keys, row, kv_head, 0);
+        keys = reader.own;
+        values = CacheReader<T>(table, call, call.cache.values, row, kv_head, 0).own;
+        stride = reader.stride;
+        unit = static_cast<int>(threadIdx.x) % kUnits < stride ? static_cast<int>(threadIdx.x) % kUnits : 0;
+        prefix_length = reader.prefix_length;
+        prefix = static_cast<int>(reader.shared - reader.own);
+        last_key = end - 1;
     }
-}
+    // Those of `from`, keys or values, from number `first` on.
+    __device__ void start(const uint4* from, int first, KeyTile<kChunks>& tile) const {
+        const int thread = static_cast<int>(threadIdx.x), of_tile = thread / kUnits;
+        uint4* to = &tile[of_tile][unit_in_tile(of_tile, thread % kUnits)];
+#pragma unroll
+        for (int i = 0; i < kStepKeys / kKeysAtOnce; ++i) {
+            const int key = first + of_tile + i * kKeysAtOnce, place = key < last_key ? key : last_key;
+            copy_async(to + i * kKeysAtOnce * kUnits,
+                       from + (place * stride + unit + (place < prefix_length ? prefix : 0)));
+        }
+    }
+};
 
 // 2 ^ x
 __device__ inline float power_of_two(float x) {
@@ -57,7 +77,7 @@ __device__ inline float power_of_two(float x) {
 #endif
 }
 
-// The keys that the query of this number has; none of a query that there is not.
+// The row of a key head's query of this number; negative where there is none.
 __device__ inline int row_of_query(const RowTable& table, const QueryHeads& heads, int query) {
     if (query >= table.rows * heads.count) return -1;
     const int row = query / heads.count;
@@ -69,8 +89,8 @@ __device__ inline Reach reach_of_query(const RowTable& table, const AttendCall& 
 
 // The lane's two queries.
 struct QueryPair {
-    int rows[2], heads[2], positions[2]; // row: negative where there is none
-    Reach reaches[2];
+    int heads[2], positions[2];
+    Reach reaches[2];          // ends at 0 where there is no query
     float largest[2], sums[2]; // of scores; of this lane's weights
 };
 
@@ -185,11 +205,11 @@ __device__ void weigh_step(const AttendCall& call, const ScoreForm& form, int fi
         }
 }
 
-// attended += weights values of a step. `careful`: values that are not finite spoil only the sums of queries that see
-// their keys; else those of all, which stay so.
-template <typename T, int kChunks>
-__device__ void add_values(const StepWeights (&weights)[kValueParts][1], const KeyTile<kChunks>& tile, bool careful,
-                           int first_key, const QueryPair& pair, float (&attended)[kChunks / 2][8][4]) {
+// attended += weights values of a step. Values that are not finite spoil the sums of all queries, which stay so; where
+// it is careful, of those that see their keys alone.
+template <typename T, bool kCareful, int kChunks>
+__device__ void add_values(const StepWeights (&weights)[kValueParts][1], const KeyTile<kChunks>& tile, int first_key,
+                           const QueryPair& pair, float (&attended)[kChunks / 2][8][4]) {
 #pragma unroll
     for (int part = 0; part < kValueParts; ++part)
 #pragma unroll
@@ -203,9 +223,10 @@ __device__ void add_values(const StepWeights (&weights)[kValueParts][1], const K
                     values[step][k] =
                         tile[32 * part + 16 * step + 8 * (k / 2) + key][unit_in_tile(key, 8 * half + lane_g())];
                 }
-            const unsigned taken_out = careful ? take_out_non_finite<T>(values) : 0;
+            unsigned taken_out = 0;
+            if constexpr (kCareful) taken_out = take_out_non_finite<T>(values);
             multiply_values<T>(weights[part], values, attended[half]);
-            if (careful)
+            if constexpr (kCareful)
                 spoil_sums([&](int i) { return pair.reaches[i].seen(first_key + 32 * part); }, taken_out,
                            attended[half]);
         }
@@ -238,8 +259,7 @@ __device__ void store_values(const AttendCall& call, int row, int head, int i, f
 }
 
 template <typename T, int kChunks>
-__global__ void __launch_bounds__(kPromptThreads, kChunks <= 2 ? 3 : 2)
-    attend_prompt_tiles(RowTable table, AttendCall call) {
+__global__ void __launch_bounds__(kPromptThreads, 2) attend_prompt_tiles(RowTable table, AttendCall call) {
     begin_kernel();
     constexpr int kHalves = kChunks / 2; // of 64 dimensions
     // Keys of a step, its values, keys of the next step, ...
@@ -260,15 +280,17 @@ __global__ void __launch_bounds__(kPromptThreads, kChunks <= 2 ? 3 : 2)
     end = __reduce_max_sync(kAllLanes, end);
     if (end == 0) return; // padding, on all threads
 
+    const int first_row = first_query / heads.count, first_key = begin / kStepKeys * kStepKeys;
+    // All rows read the same keys.
+    const TileCopier<T, kChunks> copier(table, call, first_row, kv_head, end);
+
+    const int own_query = first_query + warp_of_thread() * kTileQueries + lane_g();
     QueryPair pair;
     uint4 queries[2][kChunks];
-    Reach any = {call.cache.capacity, 0},
-          all = {0, call.cache.capacity}; // that some, that every query of the warp sees
+    Reach any = {call.cache.capacity, 0}, all = {0, call.cache.capacity}; // what some, what every query of a warp sees
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-        const int query = first_query + warp_of_thread() * kTileQueries + lane_g() + 8 * i;
-        const int row = row_of_query(table, heads, query);
-        pair.rows[i] = row;
+        const int query = own_query + 8 * i, row = row_of_query(table, heads, query);
         pair.heads[i] = row < 0 ? 0 : heads.begin + query % heads.count;
         pair.positions[i] = row < 0 ? 0 : position_of(table, call, row);
         const Reach reach = pair.reaches[i] = reach_of_query(table, call, row);
@@ -282,11 +304,7 @@ __global__ void __launch_bounds__(kPromptThreads, kChunks <= 2 ? 3 : 2)
     any = {__reduce_min_sync(kAllLanes, any.begin), __reduce_max_sync(kAllLanes, any.end)};
     all = {__reduce_max_sync(kAllLanes, all.begin), __reduce_min_sync(kAllLanes, all.end)};
 
-    const int first_row = first_query / heads.count; // all others read the same keys
-    const CacheReader<T> keys_of(table, call, call.cache.keys, first_row, kv_head, 0);
-    const CacheReader<T> values_of(table, call, call.cache.values, first_row, kv_head, 0);
     const ScoreForm form = score_form(call);
-    const int first_key = begin / kStepKeys * kStepKeys;
     float attended[kHalves][8][4];
     // Once more, carefully, where values that are not finite may have spoilt sums of queries that do not see them.
     for (bool careful = false;; careful = true) {
@@ -301,20 +319,17 @@ __global__ void __launch_bounds__(kPromptThreads, kChunks <= 2 ? 3 : 2)
 #pragma unroll
                 for (int c = 0; c < 4; ++c)
                     attended[half][j][c] = 0;
-        // Each tile is a group of a thread's copies. There are always two of them not waited for, and the third tile
-        // has been read by all warps at the barrier behind the wait.
-        copy_tile<T, kChunks>(keys_of, first_key, begin, end, tiles[0]);
-        end_copies();
-        copy_tile<T, kChunks>(values_of, first_key, begin, end, tiles[1]);
-        end_copies();
+        // Copies for a step begin in the one before, so the first step computes nothing. Each tile is a group of a
+        // thread's copies, and one group may be under way behind the tile that is waited for.
         int of_keys = 0;
 #pragma unroll 1
-        for (int key = first_key; key < end; key += kStepKeys) {
+        for (int key = first_key - kStepKeys; key < end; key += kStepKeys) {
             const int of_values = next(of_keys), of_next_keys = next(of_values), next_key = key + kStepKeys;
             const bool seen = key < any.end && next_key > any.begin; // by the warp
             wait_for_copies<1>();
-            __syncthreads(); // the keys are there
-            if (next_key < end) copy_tile<T, kChunks>(keys_of, next_key, begin, end, tiles[of_next_keys]);
+            __syncthreads(); // the keys are there, and all warps have added the values of the step before
+            if (next_key < end)
+                copier.start(copier.keys, next_key, tiles[of_next_keys]); // where values of the step before were
             end_copies();
             StepWeights weights[kValueParts][1];
             if (seen) {
@@ -330,10 +345,11 @@ __global__ void __launch_bounds__(kPromptThreads, kChunks <= 2 ? 3 : 2)
                             attended[half][j][c] *= scales[c / 2];
             }
             wait_for_copies<1>();
-            __syncthreads(); // the values are there
-            if (next_key < end) copy_tile<T, kChunks>(values_of, next_key, begin, end, tiles[of_keys]);
+            __syncthreads(); // the values are there, and all warps have multiplied the keys
+            if (next_key < end) copier.start(copier.values, next_key, tiles[of_keys]);
             end_copies();
-            if (seen) add_values<T, kChunks>(weights, tiles[of_values], careful, key, pair, attended);
+            if (seen && careful) add_values<T, true, kChunks>(weights, tiles[of_values], key, pair, attended);
+            if (seen && !careful) add_values<T, false, kChunks>(weights, tiles[of_values], key, pair, attended);
             of_keys = of_next_keys;
         }
         bool finite = true;
@@ -344,7 +360,7 @@ __global__ void __launch_bounds__(kPromptThreads, kChunks <= 2 ? 3 : 2)
 #pragma unroll
                 for (int c = 0; c < 4; ++c)
                     finite = fabsf(attended[half][j][c]) < INFINITY && finite;
-        if (careful || __syncthreads_or(finite ? 0 : 1) == 0) break; // the tiles have been read by all warps
+        if (careful || __syncthreads_or(finite ? 0 : 1) == 0) break;
     }
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -353,8 +369,9 @@ __global__ void __launch_bounds__(kPromptThreads, kChunks <= 2 ? 3 : 2)
             sum += __shfl_xor_sync(kAllLanes, sum, step);
 #pragma unroll
         for (int half = 0; half < kHalves; ++half)
-            if (pair.rows[i] >= 0)
-                store_values<T>(call, pair.rows[i], pair.heads[i], i, 1 / sum, 64 * half, attended[half]);
+            if (pair.reaches[i].end > 0)
+                store_values<T>(call, (own_query + 8 * i) / heads.count, pair.heads[i], i, 1 / sum, 64 * half,
+                                attended[half]);
     }
 }
 
