@@ -39,7 +39,7 @@ template <typename T, int kChunks> struct TileCopier {
     static_assert(kKeysAtOnce % 8 == 0, "unit_in_tile() is the same for all keys of a thread");
     const uint4 *keys, *values; // place 0 of the own slot
     int stride, unit;           // of a place; that of the thread
-    int prefix_length, prefix;  // keys that another slot holds, and how far behind the own slot it is
+    int prefix_length, prefix;  // keys that another slot holds; how far that is behind the own one, in one layer
     int last_key;               // read in place of those behind it, which no query sees
 
     // `row` is one of those that share the keys; they end at `end`.
