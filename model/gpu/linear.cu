@@ -363,20 +363,24 @@ template <typename T, typename Function> void with_weights(const Linear& call, c
 }
 
 // Registers hold the sums of fewer rows where groups of int4 have their own.
-template <typename W> constexpr int kGroupsAtMost = kIsInt4<W> ? 4 : kMaxGroups;
+template <typename W> constexpr int kGroupsAtMost = kIsInt4<W> ? 2 : kMaxGroups;
 
 // As many groups as hold the rows of an expert, were they shared out evenly.
 template <typename T> void multiply_expert_tiles(void* stream, const ExpertLinear& call) {
     const int of_each = blocks_for(static_cast<std::size_t>(call.rows), static_cast<std::size_t>(call.n_experts));
     with_weights<T>(call, [&]<typename W>(W) {
-        constexpr int kGroups = kGroupsAtMost<W>, kTiles = kGroups == kMaxGroups ? 2 : 1;
-        if (of_each <= kRowGroup)
-            launch(stream, grid_of<1, 1>(call.n, call.n_experts), multiply_experts<T, W, 1, 1>, call);
-        else if (of_each <= 4 * kRowGroup)
-            launch(stream, grid_of<1, 4>(call.n, call.n_experts), multiply_experts<T, W, 1, 4>, call);
-        else
+        const auto multiply = [&]<int kTiles, int kGroups>() {
             launch(stream, grid_of<kTiles, kGroups>(call.n, call.n_experts), multiply_experts<T, W, kTiles, kGroups>,
                    call);
+        };
+        if constexpr (kIsInt4<W>) // more rows at once would be spilled
+            multiply.template operator()<1, 1>();
+        else if (of_each <= kRowGroup)
+            multiply.template operator()<1, 1>();
+        else if (of_each <= 4 * kRowGroup)
+            multiply.template operator()<1, 4>();
+        else
+            multiply.template operator()<2, kMaxGroups>();
     });
 }
 
@@ -397,14 +401,14 @@ template <typename T, typename W> void multiply_tiles(void* stream, const Linear
         };
         if (left <= kRowGroup)
             multiply.template operator()<1, 2, 1>();
-        else if (left <= 2 * kRowGroup)
+        else if (left <= 2 * kRowGroup || kGroupsAtOnce == 2)
             multiply.template operator()<1, 2, 2>();
-        else if (left <= 4 * kRowGroup || kGroupsAtOnce == 4)
-            multiply.template operator()<1, kIsInt4<W> ? 1 : 2, 4>();
-        else if constexpr (std::is_same_v<T, W>) // the rows come from the second-level cache for twice the outputs
-            multiply.template operator()<2, 4, kMaxGroups>();
-        else if constexpr (kGroupsAtOnce == kMaxGroups)
-            multiply.template operator()<2, 2, kMaxGroups>();
+        else if constexpr (kGroupsAtOnce > 2) {
+            if (left <= 4 * kRowGroup)
+                multiply.template operator()<1, 2, 4>();
+            else // the rows come from the second-level cache: for twice the outputs, where registers hold them
+                multiply.template operator()<2, std::is_same_v<T, W> ? 4 : 2, kMaxGroups>();
+        }
     }
 }
 
