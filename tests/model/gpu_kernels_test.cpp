@@ -504,7 +504,7 @@ struct AttentionCase {
         call.max_distance = max_distance;
         call.window = window;
         const DeviceArray<float> parts(attend_workspace_floats(n_query_heads, head_stride(), capacity));
-        const DeviceArray<int> arrived(index(attend_rows(n_query_heads, head_stride(), capacity) * n_query_heads));
+        const DeviceArray<int> arrived(attend_workspace_counters(n_query_heads, head_stride(), capacity));
         call.parts = parts.data();
         call.arrived = arrived.data();
         call.out_stride = n_query_heads * head_dim;
