@@ -36,6 +36,7 @@ struct RowColumns {
 
 // The table with them in place of its own; all threads, behind whom a barrier is to come.
 __device__ RowTable with_columns(RowTable table, RowColumns& columns) {
+#pragma unroll 1
     for (int row = static_cast<int>(threadIdx.x); row < table.rows; row += kTileThreads) {
         columns.slots[row] = table.slots[row];
         columns.n_keys[row] = table.n_keys[row];
@@ -68,31 +69,35 @@ struct Tile {
     int kv_head;
     QueryHeads heads;
     int run_begin, run_end; // rows
-    bool is_by_row;         // no two rows share a tile: they have the block's keys in different places
     int number;             // of the run's tiles
-    __device__ int rows_together() const { return is_by_row ? 1 : run_end - run_begin; }
-    __device__ int queries_together() const { return rows_together() * heads.count; }
+    // The rows that share tiles with it and read the same keys, and the number of their first tile.
+    int first_row, n_rows, first_tile;
+    __device__ int queries_together() const { return n_rows * heads.count; }
     __device__ int tiles_together() const { return (queries_together() + kTileQueries - 1) / kTileQueries; }
-    __device__ int n_tiles() const { return (is_by_row ? run_end - run_begin : 1) * tiles_together(); }
-    __device__ int first_row() const { return run_begin + number / tiles_together(); }      // of rows that share tiles
-    __device__ int first_query() const { return number % tiles_together() * kTileQueries; } // of theirs
-    __device__ int n_queries() const {                                                      // negative: none
+    __device__ int end_together() const { return first_tile + tiles_together(); }
+    __device__ int first_query() const { return (number - first_tile) * kTileQueries; } // of those rows'
+    __device__ int n_queries() const {                                                  // negative: none
         const int left = queries_together() - first_query();
         return left < kTileQueries ? left : kTileQueries;
     }
-    // Tiles up to that number read the same keys.
-    __device__ int end_together() const { return (number / tiles_together() + 1) * tiles_together(); }
 };
 
 // From the tile it names on, the first of a block of keys that is there; an empty run behind the last row.
 __device__ Tile find_tile(const RowTable& table, int block, Tile tile) {
     while (tile.run_begin < table.rows) {
         tile.run_end = end_of_run(table, tile.run_begin);
-        const int mask_begin = table.mask_begins[tile.run_begin];
-        tile.is_by_row = mask_begin >= 0 && mask_begin < (block + 1) * kKeyBlock;
+        const int mask_begin = table.mask_begins[tile.run_begin], n_rows = tile.run_end - tile.run_begin;
+        // Then no two rows share a tile: they have the block's keys in different places.
+        const bool is_by_row = mask_begin >= 0 && mask_begin < (block + 1) * kKeyBlock;
         const bool is_padding = table.slots[tile.run_begin] < 0;
-        const int n_tiles = is_padding ? 0 : tile.n_tiles();
-        if (tile.number < n_tiles) return tile;
+        tile.n_rows = is_by_row ? 1 : n_rows;
+        const int together = tile.tiles_together(), n_tiles = is_padding ? 0 : is_by_row ? n_rows * together : together;
+        if (tile.number < n_tiles) {
+            const int before = tile.number / together;
+            tile.first_row = tile.run_begin + before;
+            tile.first_tile = before * together;
+            return tile;
+        }
         tile.number -= n_tiles;
         tile.run_begin = tile.run_end;
     }
@@ -108,7 +113,7 @@ struct Query {
 
 __device__ Query query_of(const RowTable& table, const AttendCall& call, const Tile& tile, int number) {
     if (number >= tile.n_queries()) return {};
-    const int query = tile.first_query() + number, row = tile.first_row() + query / tile.heads.count;
+    const int query = tile.first_query() + number, row = tile.first_row + query / tile.heads.count;
     return {row, tile.heads.begin + query % tile.heads.count, position_of(table, call, row),
             reach_of(table, row, call.window)};
 }
@@ -126,13 +131,42 @@ template <int kChunks> struct TileMemory {
     static constexpr int kEighths = 4 * kChunks;              // of 8 dimensions
     static constexpr int kWarpEighths = kEighths / kTileWarps;
     uint4 values[kStagedWarps][kWarpKeys][kEighths]; // eighth_of()
-    StagedQueries<kChunks> numbers;
+    unsigned numbers[kChunks][2][kWarp][4];          // of the queries: left sides of the steps of 16 dimensions
     uint4 weights[kTileWarps][2][2][kWarp]; // warp's, of 16 keys, of 8 queries: a step's left side, see weigh()
     TileState states[2];                    // of tiles by turns
     // 8 dimensions of a staged key lie where no two of 8 keys that follow each other share a bank.
     __device__ uint4& eighth_of(int staged_warp, int key, int eighth) {
-        return values[staged_warp][key][eighth ^ key % 8];
+        return values[staged_warp][key][eighth ^ (key & 7)];
     }
+};
+
+// Where a warp's 32 keys of a layer lie, and their values alike, in units of 8 dimensions.
+struct KeyPlaces {
+    std::size_t begin; // of place 0 of the rows' slot
+    int offset;        // from there to the key of the lane's number
+    int stride;        // a place
+    __device__ int offset_of(int key) const { return of_lane(offset, key); }
+    // Where a key's dimensions end some others: no result of them is kept.
+    __device__ int eighth(int i) const { return i < stride ? i : 0; }
+};
+
+// `row` is one of those that share the keys.
+__device__ KeyPlaces key_places(const RowTable& table, const AttendCall& call, int row, int kv_head, int place) {
+    const auto begin_of = [&](int slot) { return cache_at(call.cache, call.layer, slot, kv_head, 0) / 8; };
+    const int stride = call.cache.head_stride / 8;
+    const std::size_t begin = begin_of(table.slots[row]);
+    int offset = place * stride;
+    if (place < table.prefix_lengths[row]) // a layer's cache has less than 2^31 units
+        offset += static_cast<int>(static_cast<std::ptrdiff_t>(begin_of(table.prefix_slots[row]) - begin));
+    return {begin, offset, stride};
+}
+
+// What a block of threads is at, in shared memory: no registers are taken while a tile is computed.
+struct Work {
+    int item;   // of all there is: a block of keys of a key head, with every shares-th of the head's tiles
+    int block;  // of keys; negative: none is left
+    int shares; // of the tiles
+    Tile tile;
 };
 
 // What a block of threads does with a block of keys, of which a warp has 32.
@@ -141,50 +175,82 @@ template <typename T, int kChunks> struct BlockOfKeys {
     const RowTable& table;
     const AttendCall& call;
     Memory& memory;
-    int block;
+    const Work& work;
     int warp;
-    __device__ int first_key(int of_warp) const { return block * kKeyBlock + of_warp * kWarpKeys; }
+    __device__ int first_key(int of_warp) const { return work.block * kKeyBlock + of_warp * kWarpKeys; }
 
     // Queries and their numbers; all threads.
     __device__ void stage_queries(const Tile& tile, TileState& state) {
-        constexpr int kEighths = Memory::kEighths;
-        for (int i = static_cast<int>(threadIdx.x); i < kTileQueries * kEighths; i += kTileThreads) {
-            const int number = i / kEighths, eighth = i % kEighths;
-            const Query query = query_of(table, call, tile, number);
+        constexpr unsigned kEighths = Memory::kEighths;
+        for (unsigned each = threadIdx.x; each < kTileQueries * kEighths; each += kTileThreads) {
+            const unsigned number = each / kEighths, eighth = each % kEighths;
+            const Query query = query_of(table, call, tile, static_cast<int>(number));
             if (eighth == 0) state.queries[number] = query;
-            memory.numbers[number][eighth] = eighth_of_query(query, eighth);
+            const uint4 eight = eighth_of_query(query, eighth);
+            const unsigned lane = 4 * (number % 8) + eighth % 4, i = number / 8;
+#pragma unroll
+            for (int word = 0; word < 4; ++word)
+                memory.numbers[eighth / 4][word / 2][lane][2 * (word % 2) + i] = word_of(eight, word);
         }
     }
-    __device__ uint4 eighth_of_query(const Query& query, int eighth) const {
-        const int dim = call.cache.head_dim, d = 8 * eighth;
+    __device__ uint4 eighth_of_query(const Query& query, unsigned eighth) const {
+        const int dim = call.cache.head_dim, d = static_cast<int>(8 * eighth);
         if (query.row < 0 || d >= dim) return {0, 0, 0, 0};
         const T* from = static_cast<const T*>(call.qkv) +
                         static_cast<std::size_t>(query.row) * static_cast<std::size_t>(call.stride) +
                         static_cast<std::size_t>(query.head) * static_cast<std::size_t>(dim) + d;
         if (d + 8 <= dim && reinterpret_cast<std::uintptr_t>(from) % sizeof(uint4) == 0)
             return *reinterpret_cast<const uint4*>(from);
-        uint4 eight = {0, 0, 0, 0};
-        const auto bits_of = [&](int i) {
-            unsigned short bits = 0;
-            if (d + i < dim) memcpy(&bits, from + i, sizeof bits);
-            return static_cast<unsigned>(bits);
-        };
-        const auto pair = [&](int i) { return bits_of(i) | bits_of(i + 1) << 16; };
-        eight = {pair(0), pair(2), pair(4), pair(6)};
+        T numbers[8];
+        for (int i = 0; i < 8; ++i)
+            numbers[i] = d + i < dim ? from[i] : from_float<T>(0);
+        uint4 eight;
+        memcpy(&eight, numbers, sizeof eight);
         return eight;
     }
 
-    // The values of the warp's keys, if they are of this stage, on their way into shared memory.
-    __device__ void copy_values(const CacheReader<T>& values, int stage) {
-        if (warp / Memory::kStagedWarps != stage) return;
-        const int eighth = lane_of_thread() % Memory::kEighths;
+    // As load_keys() has them.
+    __device__ void load_keys_of(const KeyPlaces& places, uint4 (&keys)[4][kChunks]) const {
+        const uint4* from = static_cast<const uint4*>(call.cache.keys) + places.begin;
 #pragma unroll
-        for (int i = 0; i < Memory::kEighths; ++i) {
-            const int key = i * (kWarp / Memory::kEighths) + lane_of_thread() / Memory::kEighths;
-            copy_async(&memory.eighth_of(warp % Memory::kStagedWarps, key, eighth),
-                       values.at(key) + (eighth < values.stride ? eighth : 0));
+        for (int n = 0; n < 4; ++n) {
+            const int offset = places.offset_of(8 * n + lane_g());
+#pragma unroll
+            for (int c = 0; c < kChunks; ++c)
+                keys[n][c] = from[offset + places.eighth(4 * c + lane_t())];
+        }
+    }
+
+    // The values of the warp's keys, if they are of this stage, on their way into shared memory.
+    __device__ void copy_values(const KeyPlaces& places, int stage) {
+        constexpr unsigned kEighths = Memory::kEighths;
+        if (warp / Memory::kStagedWarps != stage) return;
+        // Nothing that follows from it is kept either.
+        const auto lane = static_cast<unsigned>(of_lane(lane_of_thread(), lane_of_thread()));
+        const int eighth = static_cast<int>(lane % kEighths);
+        const uint4* from = static_cast<const uint4*>(call.cache.values) + places.begin + places.eighth(eighth);
+#pragma unroll
+        for (unsigned i = 0; i < kEighths; ++i) {
+            const auto key = static_cast<int>(i * (kWarp / kEighths) + lane / kEighths);
+            copy_async(&memory.eighth_of(warp % Memory::kStagedWarps, key, eighth), from + places.offset_of(key));
         }
         end_copies();
+    }
+
+    // scores [step][2 i + b]: of query i of the lane and key 2 t + b of the step. As multiply_keys(), of staged steps.
+    __device__ void multiply_keys_of(const uint4 (&keys)[4][kChunks], float (&scores)[4][4]) const {
+#pragma unroll
+        for (int c = 0; c < kChunks; ++c)
+#pragma unroll
+            for (int step = 0; step < 2; ++step) {
+                const uint4 four = *reinterpret_cast<const uint4*>(memory.numbers[c][step][lane_of_thread()]);
+                const unsigned queries[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+                for (int n = 0; n < 4; ++n) {
+                    const unsigned of_k[2] = {word_of(keys[n][c], 2 * step), word_of(keys[n][c], 2 * step + 1)};
+                    multiply_16x8x16<T>(scores[n], queries, of_k);
+                }
+            }
     }
 
     // Products become scores, minus infinity where a query does not see the key; shows the largest of the warp's.
@@ -304,7 +370,7 @@ template <typename T, int kChunks> struct BlockOfKeys {
             const bool is_out = has_non_finite<T>(eight);
             if (is_out) eight = {0, 0, 0, 0};
             const unsigned keys = __ballot_sync(kAllLanes, is_out);
-            if (lane_of_thread() == e * kTileWarps + stage * Memory::kStagedWarps + of) taken_out = keys;
+            if (lane_of_thread() == e * kTileWarps + stage * Memory::kStagedWarps + of) taken_out |= keys;
         }
         __syncwarp();
     }
@@ -325,31 +391,29 @@ template <typename T, int kChunks> struct BlockOfKeys {
 
     // A tile's results, of the warp's dimensions, from weights and values in shared memory; all threads.
     template <int kEights>
-    __device__ void sum_values(const TileState& state, const CacheReader<T>& values, bool is_last,
-                               unsigned& taken_out) {
+    __device__ void sum_values(const TileState& state, const KeyPlaces& places, bool is_last, unsigned& taken_out) {
         Sums<kEights> sums = {};
         if constexpr (Memory::kStages == 1) {
-            multiply_values<kEights>(0, sums);
-            bool is_finite = true;
-            for (const auto& of_queries : sums)
-                for (const auto& of_dims : of_queries)
-                    for (const float sum : of_dims)
-                        is_finite = is_finite && sum - sum == 0;
-            if (__any_sync(kAllLanes, !is_finite)) {
-                unsigned found = 0;
-                take_out_non_finite(0, found);
-                taken_out |= found;
+#pragma unroll 1
+            for (bool is_clean = false;; is_clean = true) {
+                bool is_finite = true;
                 for (auto& of_queries : sums)
                     for (auto& of_dims : of_queries)
                         for (float& sum : of_dims)
                             sum = 0;
                 multiply_values<kEights>(0, sums);
+                for (const auto& of_queries : sums)
+                    for (const auto& of_dims : of_queries)
+                        for (const float sum : of_dims)
+                            is_finite = is_finite && sum - sum == 0;
+                if (is_clean || !__any_sync(kAllLanes, !is_finite)) break;
+                take_out_non_finite(0, taken_out);
             }
         } else {
             for (int stage = 0; stage < Memory::kStages; ++stage) {
                 if (stage > 0) {
                     __syncthreads(); // those before have been read
-                    copy_values(values, stage);
+                    copy_values(places, stage);
                     wait_for_copies<0>();
                     __syncthreads();
                 }
@@ -358,7 +422,7 @@ template <typename T, int kChunks> struct BlockOfKeys {
             }
             if (!is_last) {
                 __syncthreads();
-                copy_values(values, 0); // for the next tile
+                copy_values(places, 0); // for the next tile
             }
         }
         if (__any_sync(kAllLanes, taken_out != 0)) spoil_sums<kEights>(state, taken_out, sums);
@@ -371,9 +435,9 @@ template <typename T, int kChunks> struct BlockOfKeys {
         for (int i = 0; i < kEights; ++i) {
             const int number = lane_g() + 8 * i;
             const Query query = state.queries[number];
-            if (!query.reach.meets(block)) continue;
+            if (!query.reach.meets(work.block)) continue;
             const bool is_result = query.reach.blocks().size() == 1;
-            float* part = part_of(call, query.row, query.head, block);
+            float* part = part_of(call, query.row, query.head, work.block);
             T* out = attended_by<T>(call, query.row, query.head);
             const float sum = is_result || (warp == 0 && lane_t() == 0) ? sum_of(state, number) : 0.0f;
 #pragma unroll
@@ -392,65 +456,72 @@ template <typename T, int kChunks> struct BlockOfKeys {
         }
     }
 
-    // Every shares-th of the tiles that read the keys of this one, from it on; all threads. Whether parts were stored.
-    __device__ bool attend(Tile tile, int shares) {
-        const int first_row = tile.first_row(), end_tiles = tile.end_together();
+    // The work's tile and what else of its share reads the same keys; all threads. Whether parts were stored.
+    __device__ bool attend() {
+        const Tile& first = work.tile;
+        const int first_row = first.first_row;
         Reach reach = {call.cache.capacity, 0}; // what any of the rows sees
         bool has_parts = false;
-        for (int row = first_row + lane_of_thread(); row < first_row + tile.rows_together(); row += kWarp) {
+#pragma unroll 1
+        for (int row = first_row + lane_of_thread(); row < first_row + first.n_rows; row += kWarp) {
             const Reach of_row = reach_of(table, row, call.window);
             reach.begin = of_row.begin < reach.begin ? of_row.begin : reach.begin;
             reach.end = of_row.end > reach.end ? of_row.end : reach.end;
             has_parts = has_parts || of_row.blocks().size() > 1;
         }
         reach = {__reduce_min_sync(kAllLanes, reach.begin), __reduce_max_sync(kAllLanes, reach.end)};
-        if (!reach.meets(block)) return false; // the same on all threads
+        if (!reach.meets(work.block)) return false; // the same on all threads
         const int nearest = nearest_key(first_key(warp) + lane_of_thread(), reach.begin, reach.end);
-        const int place = place_of(table, first_row, nearest);
-        const CacheReader<T> values(table, call, call.cache.values, first_row, tile.kv_head, place);
+        const KeyPlaces places = key_places(table, call, first_row, first.kv_head, place_of(table, first_row, nearest));
         uint4 keys[4][kChunks];
-        load_keys<T>({table, call, call.cache.keys, first_row, tile.kv_head, place}, 0, keys);
-        copy_values(values, 0);
-        stage_queries(tile, memory.states[0]);
-        __syncthreads(); // queries
+        load_keys_of(places, keys);
+        copy_values(places, 0);
+        stage_queries(first, memory.states[0]);
+        __syncthreads();           // queries
+        int number = first.number; // of the tile
         unsigned taken_out = 0;
 #pragma unroll 1
         for (int turn = 0;; turn ^= 1) {
+            warp = of_lane(warp, 0); // also not from tile to tile
             TileState& state = memory.states[turn];
             float scores[4][4] = {};
-            multiply_keys<T>(memory.numbers, keys, scores);
+            multiply_keys_of(keys, scores);
             finish_scores(state, scores);
             __syncthreads(); // largest; the queries' numbers have been read
+            Tile tile = first;
+            tile.number = number;
             const int n_queries = tile.n_queries();
-            tile.number += shares;
-            const bool is_last = tile.number >= end_tiles;
+            number += work.shares;
+            const bool is_last = number >= tile.end_together();
+            tile.number = number;
             if (!is_last) stage_queries(tile, memory.states[turn ^ 1]);
             weigh(state, n_queries > 8 ? 2 : 1, scores);
             wait_for_copies<0>();
             __syncthreads(); // weights, sums, values; the next queries
             if (n_queries > 8)
-                sum_values<2>(state, values, is_last, taken_out);
+                sum_values<2>(state, places, is_last, taken_out);
             else
-                sum_values<1>(state, values, is_last, taken_out);
+                sum_values<1>(state, places, is_last, taken_out);
             if (is_last) break;
         }
         return __any_sync(kAllLanes, has_parts);
     }
 
     // Merges what the parts of those tiles complete; behind __threadfence() and a barrier.
-    __device__ void merge(Tile tile, int shares) {
-        const int end_tiles = tile.end_together();
-        const int n_tiles = (end_tiles - tile.number + shares - 1) / shares, first_number = tile.number;
+    __device__ void merge() {
+        const Tile& first_tile = work.tile;
+        const int n_tiles = (first_tile.end_together() - first_tile.number + work.shares - 1) / work.shares;
         for (int first = 0; first < n_tiles * kTileQueries; first += kTileThreads) {
             const int i = first + warp + kTileWarps * lane_of_thread(); // those of a tile go to as many warps
             Query query;
             if (i < n_tiles * kTileQueries) {
-                tile.number = first_number + i / kTileQueries * shares;
+                Tile tile = first_tile;
+                tile.number += i / kTileQueries * work.shares;
                 query = query_of(table, call, tile, i % kTileQueries);
             }
             const BlockRange blocks = query.reach.blocks();
-            if (!query.reach.meets(block) || blocks.size() == 1) query.row = -1; // nothing to merge
-            merge_complete<T, (kChunks + 3) / 4>(call, query.row, query.head, blocks, block);
+            if (!query.reach.meets(work.block) || blocks.size() == 1) query.row = -1; // nothing to merge
+            merge_complete<T, (kChunks + 3) / 4>(call, query.row, query.head, blocks, work.block);
         }
     }
 };
@@ -462,6 +533,7 @@ struct KeyBlocks {
 };
 __device__ KeyBlocks blocks_of_rows(const RowTable& table) {
     int n_keys = 1, first_in_tree = 0x7fffffff;
+#pragma unroll 1
     for (int row = lane_of_thread(); row < table.rows; row += kWarp) {
         const int mask_begin = table.mask_begins[row];
         n_keys = table.n_keys[row] > n_keys ? table.n_keys[row] : n_keys;
@@ -471,14 +543,6 @@ __device__ KeyBlocks blocks_of_rows(const RowTable& table) {
     const int first_by_row = __reduce_min_sync(kAllLanes, first_in_tree) / kKeyBlock;
     return {first_by_row < n_blocks ? first_by_row : n_blocks, n_blocks};
 }
-
-// What a block of threads is at, in shared memory: no register is taken while a tile is computed.
-struct Work {
-    int item;   // of all there is: a block of keys of a key head, with every shares-th of the head's tiles
-    int block;  // of keys; negative: none is left
-    int shares; // of the tiles
-    Tile tile;
-};
 
 // How many blocks of threads the device runs at once, and tiles of a key head where every row is a run of its own.
 struct Sharing {
@@ -503,7 +567,7 @@ __device__ void find_work(const RowTable& table, const AttendCall& call, const S
         block = first_by_row + number % n_by_row;
         share = of_all + number / n_by_row;
     }
-    const Tile tile = find_tile(table, block, {kv_head, query_heads_of(call, kv_head), 0, 0, false, share});
+    const Tile tile = find_tile(table, block, {kv_head, query_heads_of(call, kv_head), 0, 0, share, 0, 0, 0});
     if (lane_of_thread() == 0)
         work = {item, share < of_trees ? block : -1, block < first_by_row ? of_all : of_trees, tile};
 }
@@ -532,18 +596,18 @@ __global__ void __launch_bounds__(kTileThreads, kChunks <= 4 ? 2 : 1)
     __shared__ Work works[2]; // by turns
     auto& memory = *reinterpret_cast<TileMemory<kChunks>*>(dynamic_shared());
     const RowTable table = with_columns(of_call, columns);
-    const int warp = of_lane(warp_of_thread(), 0); // the compiler keeps nothing that follows from it from tile to tile
     __syncthreads();
-    if (warp == 0) find_work(table, call, sharing, static_cast<int>(blockIdx.x), works[0]);
+    if (warp_of_thread() == 0) find_work(table, call, sharing, static_cast<int>(blockIdx.x), works[0]);
     __syncthreads();
     for (int turn = 0; works[turn].block >= 0; turn ^= 1) {
         const Work& work = works[turn];
-        BlockOfKeys<T, kChunks> keys = {table, call, memory, work.block, warp};
-        const bool has_parts = work.tile.run_begin < table.rows && keys.attend(work.tile, work.shares);
+        const int warp = of_lane(warp_of_thread(), 0); // the compiler keeps nothing that follows from it
+        BlockOfKeys<T, kChunks> keys = {table, call, memory, work, warp};
+        const bool has_parts = work.tile.run_begin < table.rows && keys.attend();
         if (has_parts) __threadfence();
         if (warp == 0) find_next_work(table, call, sharing, work, works[turn ^ 1]);
         __syncthreads(); // parts and the next work are there, all are done with the tiles
-        if (has_parts) keys.merge(work.tile, work.shares);
+        if (has_parts) keys.merge();
     }
 }
 
