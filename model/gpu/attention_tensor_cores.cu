@@ -593,19 +593,20 @@ __global__ void __launch_bounds__(kTileThreads, kChunks <= 4 ? 2 : 1)
     attend_tiles(RowTable of_call, AttendCall call, Sharing sharing) {
     begin_kernel();
     __shared__ RowColumns columns;
-    __shared__ Work works[2]; // by turns
+    // By turns: while some merge one's parts, the next may be done with already, and what follows it be stored.
+    __shared__ Work works[3];
     auto& memory = *reinterpret_cast<TileMemory<kChunks>*>(dynamic_shared());
     const RowTable table = with_columns(of_call, columns);
     __syncthreads();
     if (warp_of_thread() == 0) find_work(table, call, sharing, static_cast<int>(blockIdx.x), works[0]);
     __syncthreads();
-    for (int turn = 0; works[turn].block >= 0; turn ^= 1) {
+    for (int turn = 0; works[turn].block >= 0; turn = (turn + 1) % 3) {
         const Work& work = works[turn];
         const int warp = of_lane(warp_of_thread(), 0); // the compiler keeps nothing that follows from it
         BlockOfKeys<T, kChunks> keys = {table, call, memory, work, warp};
         const bool has_parts = work.tile.run_begin < table.rows && keys.attend();
         if (has_parts) __threadfence();
-        if (warp == 0) find_next_work(table, call, sharing, work, works[turn ^ 1]);
+        if (warp == 0) find_next_work(table, call, sharing, work, works[(turn + 1) % 3]);
         __syncthreads(); // parts and the next work are there, all are done with the tiles
         if (has_parts) keys.merge();
     }
