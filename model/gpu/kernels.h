@@ -316,7 +316,7 @@ struct AttendCall : HeadRows {
     int max_distance = 0;
     int window = 0;           // of this layer: a row sees its last `window` keys; 0: all
     float* parts = nullptr;   // workspace, attend_workspace_floats() of the cache
-    int* arrived = nullptr;   // workspace, [attend_rows()][n_query_heads], zeros before and after
+    int* arrived = nullptr;   // workspace, attend_workspace_counters() of the cache, zeros before and after
     void* attended = nullptr; // [rows][out_stride] of the cache's type
     int out_stride = 0;
 };
@@ -331,14 +331,28 @@ constexpr std::size_t part_floats(int n_query_heads, int head_stride, int capaci
            static_cast<std::size_t>(kPartHead + head_stride);
 }
 // Rows that are attended at once, whose parts the workspace holds: all of a pass where 64 MiB are enough, 16 at least.
+inline constexpr int kMaxAttendRows = 128;
 constexpr int attend_rows(int n_query_heads, int head_stride, int capacity) {
-    constexpr std::size_t kFloats = std::size_t{16} << 20, kMin = 16, kMax = 128;
+    constexpr std::size_t kFloats = std::size_t{16} << 20, kMin = 16, kMax = kMaxAttendRows;
     const std::size_t rows = kFloats / std::max<std::size_t>(1, part_floats(n_query_heads, head_stride, capacity));
     return static_cast<int>(std::bit_floor(std::clamp(rows, kMin, kMax)));
 }
 constexpr std::size_t attend_workspace_floats(int n_query_heads, int head_stride, int capacity) {
     return static_cast<std::size_t>(attend_rows(n_query_heads, head_stride, capacity)) *
            part_floats(n_query_heads, head_stride, capacity);
+}
+// The parts of kMergedBlocks blocks, at fixed places, are merged to one by whoever stores the last of them, and these
+// by who merges the last group. Counters of a query: of its groups, and of all of them.
+inline constexpr int kMergedBlocks = 16;
+constexpr int merged_groups(int n_blocks) {
+    return (n_blocks + kMergedBlocks - 1) / kMergedBlocks;
+}
+constexpr int counters_of_query(int capacity) {
+    return merged_groups(key_blocks(capacity)) + 1;
+}
+constexpr std::size_t attend_workspace_counters(int n_query_heads, int head_stride, int capacity) {
+    return static_cast<std::size_t>(attend_rows(n_query_heads, head_stride, capacity)) *
+           static_cast<std::size_t>(n_query_heads) * static_cast<std::size_t>(counters_of_query(capacity));
 }
 void attend(void* stream, const RowTable& table, const AttendCall& call);
 // The same of a prompt's chunk, rows of one slot in order and padding behind them, by a kernel for many rows whose bits

@@ -565,7 +565,7 @@ struct AttentionCase {
         call.max_distance = max_distance;
         call.window = window;
         const DeviceArray<float> parts(attend_workspace_floats(n_query_heads, head_stride(), capacity));
-        const DeviceArray<int> arrived(index(attend_rows(n_query_heads, head_stride(), capacity) * n_query_heads));
+        const DeviceArray<int> arrived(attend_workspace_counters(n_query_heads, head_stride(), capacity));
         call.parts = parts.data();
         call.arrived = arrived.data();
         call.out_stride = n_query_heads * head_dim;
@@ -657,6 +657,23 @@ TEST_F(GpuKernels, AttentionHasCapsBiasesAndHeadsOfManySizes) {
         of.queries = {{0, 3}, {2, 270}};
         of.check(stream, random);
     }
+}
+
+// Parts are merged in groups of kMergedBlocks: of two groups, and of windows that begin in the first of them.
+TEST_F(GpuKernels, AttentionOfLongTextsIsThatOfFloat64) {
+    constexpr int kGroup = kMergedBlocks * kKeyBlock;
+    for (const NumberType type : kTypes)
+        for (const int window : {0, 1000}) {
+            AttentionCase of;
+            of.type = type;
+            of.n_slots = of.n_layers = of.n_kv_heads = 1;
+            of.n_query_heads = 2;
+            of.layer = 0;
+            of.capacity = 2 * kGroup;
+            of.window = window;
+            of.queries = {{0, kGroup - 1}, {0, kGroup}, {0, kGroup + 1}, {0, kGroup + 600}, {0, 2 * kGroup}};
+            of.check(stream, random);
+        }
 }
 
 // By how far keys are behind a row, or before it where rows see what follows, up to a distance from which all are
@@ -897,6 +914,36 @@ TEST_F(GpuKernels, ARowOfAttentionDoesNotDependOnKeysThatItDoesNotSee) {
                     for (int i = kDimension; i < width && (is_value || std::isnan(spoilt)); i += of.head_dim)
                         ASSERT_FALSE(std::isfinite(both[index(width + i)])) << i;
                 }
+}
+
+// Also where a block of threads has several tiles of queries, and takes such values out for the first of them.
+TEST_F(GpuKernels, ManyRowsOfAttentionDoNotDependOnKeysThatTheyDoNotSee) {
+    for (const NumberType type : {NumberType::bfloat16, NumberType::float16})
+        for (const int head_dim : {64, 128, 256}) {
+            AttentionCase of;
+            of.type = type;
+            of.head_dim = head_dim;
+            of.n_layers = of.n_kv_heads = 1;
+            of.layer = 0;
+            constexpr int kRows = 30, kFirst = 290, kSpoilt = 300, kDimension = 60;
+            for (int r = 0; r < kRows; ++r)
+                of.queries.push_back({1, kFirst + r});
+            const std::size_t numbers = of.at(1, 0, 0, 0);
+            const std::vector<float> keys = random_numbers(type, numbers, random);
+            std::vector<float> values = random_numbers(type, numbers, random);
+            const int width = of.n_query_heads * head_dim, stride = width + 2 * head_dim;
+            const std::vector<float> qkv = random_numbers(type, kRows * index(stride), random, 2);
+            const std::vector<float> sound = of.on_device(stream, keys, values, qkv, stride);
+            values[of.at(0, 1, 0, kSpoilt) + kDimension] = INFINITY;
+            const std::vector<float> got = of.on_device(stream, keys, values, qkv, stride);
+            for (int i = 0; i < kRows * width; ++i) {
+                const int row = i / width, d = i % head_dim;
+                if (kFirst + row > kSpoilt && d / 8 == kDimension / 8)
+                    ASSERT_TRUE(d != kDimension || !std::isfinite(got[index(i)])) << "row " << row;
+                else
+                    ASSERT_EQ(got[index(i)], sound[index(i)]) << "row " << row << ", dimension " << d;
+            }
+        }
 }
 
 TEST_F(GpuKernels, HeadsThatDoNotFitAreRefused) {
