@@ -350,7 +350,7 @@ def nccl(on, limit):
     """Two ranks on one GPU are refused unless they take themselves for two hosts."""
     if not shutil.which("mpirun") or not pathlib.Path(on.options.mpi_tests).exists():
         raise Missing("mpirun or test_dist_mpi is not here")
-    one = [on.options.mpi_tests, "--gtest_filter=Nccl*"]
+    one = [on.options.mpi_tests, "--gtest_filter=Nccl*", "--gtest_color=no"]
     ended = limit.run(["mpirun", *AS_ROOT, "--oversubscribe", "--bind-to", "none", "-n", 1, "-x", "NCCL_HOSTID=first", *one, ":",
                        "-n", 1, "-x", "NCCL_HOSTID=second", *one], codes=())
     counts = {name: len(re.findall(rf"^\[ +{name} +\] Nccl.*\(", ended.stdout_text, re.M)) for name in ("OK", "FAILED", "SKIPPED")}

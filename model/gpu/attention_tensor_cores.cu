@@ -615,12 +615,16 @@ __global__ void __launch_bounds__(kTileThreads, kChunks <= 4 ? 2 : 1)
 template <typename T, int kChunks> void launch_attention(void* stream, const RowTable& table, const AttendCall& call) {
     const int n_heads = call.n_query_heads, n_kv_heads = call.cache.n_kv_heads;
     const int max_group = n_heads % n_kv_heads == 0 ? n_heads / n_kv_heads : n_heads;
-    const Sharing sharing = {multiprocessors() * (kChunks <= 4 ? 2 : 1),
+    // Two blocks of threads overlap where there are more blocks of keys than multiprocessors. Where there never are,
+    // one leaves the products' rows a cache twice as large.
+    const bool is_long = key_blocks(call.cache.capacity) * n_kv_heads > multiprocessors();
+    const int together = kChunks <= 4 && is_long ? 2 : 1;
+    const Sharing sharing = {multiprocessors() * together,
                              table.rows *
                                  static_cast<int>(blocks_for(static_cast<std::size_t>(max_group), kTileQueries))};
     const int max_items = key_blocks(call.cache.capacity) * n_kv_heads * sharing.max_tiles;
     const Grid grid = {static_cast<unsigned>(std::min(max_items, sharing.at_once)), kTileThreads,
-                       sizeof(TileMemory<kChunks>)};
+                       sizeof(TileMemory<kChunks>), together};
     launch(stream, grid, attend_tiles<T, kChunks>, table, call, sharing);
 }
 

@@ -86,10 +86,6 @@ struct Linear {
     bool is_float8 = false;        // w with scales is float8 (e4m3) in place of int8
     Epilogue epilogue = Epilogue::none;
     Activation activation = Activation::silu; // of the other epilogues
-    // Weights that the pass reads next, asked for while this product ends and smaller kernels run. By weights of 16 and
-    // 8 bits.
-    const std::byte* next = nullptr;
-    std::size_t next_bytes = 0;
     const std::uint16_t* group_scales = nullptr; // [n][chunks][2] or none
 };
 void linear(void* stream, const Linear& call);

@@ -183,22 +183,6 @@ constexpr int kChunksAhead = kInputs == 4            ? (kTiles* kGroups > 2 ? 1 
                              : kTiles* kGroups == 4  ? (kInputs == 1 ? 3 : 2)
                                                      : 4 / kInputs;
 
-// The last blocks ask for the beginning of what is read next, once all of their own loads are under way: the memory is
-// busy then while the last sums are added up and while small kernels run. No more than stays in the second-level cache
-// until it is read.
-constexpr unsigned kAskingBlocks = 256;
-constexpr std::size_t kMaxAskedFor = std::size_t{16} << 20;
-__device__ void ask_for_next(const Linear& call) {
-    constexpr std::size_t kLine = 128;
-    const unsigned asking = gridDim.x < kAskingBlocks ? gridDim.x : kAskingBlocks;
-    const unsigned before = gridDim.x - asking;
-    if (blockIdx.x < before) return;
-    const std::size_t bytes = call.next_bytes < kMaxAskedFor ? call.next_bytes : kMaxAskedFor;
-    const std::size_t first = ((blockIdx.x - before) * blockDim.x + threadIdx.x) * kLine;
-    for (std::size_t at = first; at < bytes; at += asking * blockDim.x * kLine)
-        prefetch(call.next + at);
-}
-
 // The scales of a lane's two outputs of a tile in a chunk.
 struct ScalePairs {
     unsigned of_half[2]; // of output g, g + 8: of the chunk's halves
@@ -308,7 +292,6 @@ __device__ void multiply_block(const Part& part, const RowOf& row_of, const Wait
                 }
         }
     }
-    ask_for_next(call);
     add_warps<kTiles, kGroups>(part, sums);
 }
 
@@ -390,9 +373,8 @@ template <typename T, typename W> void multiply_tiles(void* stream, const Linear
     constexpr int kGroupsAtOnce = kGroupsAtMost<W>;
     const bool has_many = call.n >= kManyOutputs;
     for (int first = 0; first < call.rows; first += kRowGroup * kGroupsAtOnce) {
-        Part part = {call, first};
+        const Part part = {call, first};
         const int left = call.rows - first;
-        if (left > kRowGroup * kGroupsAtOnce) part.call.next_bytes = 0; // more rows read these weights again
         const auto multiply = [&]<int kFewTiles, int kManyTiles, int kGroups>() {
             has_many ? launch(stream, grid_of<kManyTiles, kGroups>(call.n, 1),
                               multiply_tensor_cores<T, W, kManyTiles, kGroups>, part)

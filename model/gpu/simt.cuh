@@ -95,15 +95,6 @@ __device__ inline uint4 load_streaming(const void* from) {
 #endif
 }
 
-// Asks for the 128 bytes around an address to be brought into the second-level cache.
-__device__ inline void prefetch(const void* at) {
-#if defined(__CUDA_ARCH__)
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
-#else
-    (void)at;
-#endif
-}
-
 // 16 bytes on their way into shared memory, past the registers: they are there once the thread has waited for the group
 // of copies that they belong to, and for other threads behind a barrier after that. Both addresses are multiples of 16.
 __device__ inline void copy_async(void* to_shared, const void* from) {

@@ -360,30 +360,10 @@ Linear DeviceMatrix::product(NumberType type_of_x) const {
     call.scales = scales.data();
     call.is_float8 = is_float8;
     call.group_scales = group_scales.data();
-    call.next = next;
-    call.next_bytes = next_bytes;
     return call;
 }
 
 namespace {
-
-// Tells each matrix which comes next; behind the last the first, of the next pass.
-void link_in_order(std::vector<DeviceLayer>& layers, DeviceMatrix& head) {
-    std::vector<DeviceMatrix*> order;
-    const auto append = [&](DeviceMatrix& matrix) {
-        if (matrix.numbers.size() > 0) order.push_back(&matrix);
-    };
-    for (DeviceLayer& layer : layers)
-        for (DeviceMatrix* matrix : {&layer.qkv, &layer.output, &layer.cross_query, &layer.cross_output, &layer.router,
-                                     &layer.wide, &layer.down})
-            append(*matrix);
-    append(head);
-    for (std::size_t i = 0; i < order.size(); ++i) {
-        const DeviceBytes& numbers = order[(i + 1) % order.size()]->numbers;
-        order[i]->next = numbers.data();
-        order[i]->next_bytes = numbers.size();
-    }
-}
 
 // What decoder layers and heads have in common: norms, and matrices with their biases.
 class PartReader {
@@ -529,7 +509,6 @@ DeviceWeights::DeviceWeights(const Checkpoint& checkpoint, const ModelConfig& co
     positions = uploader.vector(read_positions(checkpoint, config, names));
     relative_biases = uploader.vector(read_relative_biases(checkpoint, config, names, shard));
     head_bias = uploader.vector(read_head_bias(checkpoint, config, names, shard));
-    link_in_order(layers, own_head.n > 0 ? own_head : embedding);
     if (progress) progress(checkpoint.total_bytes(), checkpoint.total_bytes());
     const auto count = [&](const DeviceMatrix& matrix, int outputs, double share = 1) { // without padding
         bytes_per_pass += static_cast<std::size_t>(static_cast<double>(matrix.numbers.size()) * share);

@@ -28,8 +28,6 @@ struct DeviceMatrix {
     DeviceArray<float> scales;               // [n] of 8-bit numbers, or empty
     DeviceArray<std::uint16_t> group_scales; // Linear's, of 4-bit numbers, or empty
     bool is_float8 = false;
-    const std::byte* next = nullptr; // those of the matrix that a pass reads next
-    std::size_t next_bytes = 0;
 
     // Its product with activations of this type; rows, x and y are still to be said.
     Linear product(NumberType type_of_x) const;
