@@ -143,7 +143,8 @@ void declare(OptionSet& set, CompareOptions& options) {
                     "{} tokens",
                     spec::TreeOptions::kDefaultTokens));
     const Names acceptances = names_up_to(spec::Acceptance::bild);
-    set.add("acceptances", "LIST", "{}; greedy text knows no difference [gumbel]",
+    set.add("acceptances", "LIST",
+            "{}; typical and bild are LOSSY, greedy text knows no difference between the others [gumbel]",
             [&options, acceptances](const GivenValue& given) {
                 options.acceptances.clear();
                 for (const std::string& name : split_list(given.text))

@@ -389,7 +389,7 @@ _entrodraft() {
             '--drafters=[model, draft2 (the second --draft alone), head, ngram, suffix, bigram, unigram, random, or several in turn as in ngram+model \[model\]]:LIST:_values -s , value model head ngram suffix bigram unigram random' \
             '--rules=[static:TAU, moving-average:LAMBDA:N, cumulative:TAU:N, constant:K, heuristic:K, heuristic:K:persistent, adaptive:K, confidence:C, svip:H, adaedl:GAMMA, disco:H:B:E:P:N, expected-gain, all of these, none; of a cascade RULE/RULE; plain decoding always runs \[all\]]:RULE,RULE:_values -s , value all none static moving-average cumulative constant heuristic adaptive confidence svip adaedl disco expected-gain' \
             '*--tree=[a tree of one --draft, beside the rules, which are of chains; one that grows has at most 63 tokens: expected-gain\[:DEPTH:TOP_K\], eagle2\[:DEPTH:TOP_K\], medusa-63, eagle-25, N,N,... (children by level) or a JSON file of paths; given once for each]:SHAPE: ' \
-            '--acceptances=[rejection, block, gumbel, typical, bild; greedy text knows no difference \[gumbel\]]:LIST:_values -s , value rejection block gumbel typical bild' \
+            '--acceptances=[rejection, block, gumbel, typical, bild; typical and bild are LOSSY, greedy text knows no difference between the others \[gumbel\]]:LIST:_values -s , value rejection block gumbel typical bild' \
             '--entropy-of=[raw, adjusted: the distribution that rules look at \[raw\]]:WHICH:(raw adjusted)' \
             '--lenience=[of rejection, in (0, 1\]; below 1 the text is no longer the target'\''s \[1\]]:L: ' \
             '--max-draft-tokens=[most drafted tokens a round, 1 to 127 \[15\]]:N: ' \
