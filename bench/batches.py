@@ -5,8 +5,8 @@
 The demo pair, greedy, one rank. For every batch size runs with the draft and without alternate; printed are new
 tokens a second (medians), the mean of the pairs' ratios with its 95 % interval, how many tokens were drafted a round of
 a sequence, and whether every text is, token for token, that of batch 1 without a draft; then each pair's ratio and
-drafted tokens. Beside it what SmartSpec (Liu et al. 2024) would do at these costs and the runs' acceptance: the one draft length
-of all sequences with the most goodput, expected tokens over the time of the passes, each a line in its rows, and its goodput over
+drafted tokens. Beside it what SmartSpec (Liu et al. 2024) would do at the costs of passes and the runs' acceptance: the one
+draft length of all sequences with the most goodput, expected tokens over the time of the passes, and its goodput over
 that of plain decoding. Needs an idle machine.
 """
 

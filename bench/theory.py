@@ -59,17 +59,17 @@ def best_length(alpha, c, c_operations, max_tokens):
 # ---- batches: SmartSpec (Liu et al. 2024) ----
 
 class PassTimes:
-    """Milliseconds of a pass as a line in its rows, by least squares through those of a costs file: [rows - 1], None: not timed."""
+    """Milliseconds of a pass, on lines through those of a costs file: [rows - 1], None: not timed."""
 
     def __init__(self, times):
-        timed = [(rows, ms) for rows, ms in enumerate(times, 1) if ms is not None]
-        mean_rows, mean_ms = (sum(values) / len(timed) for values in zip(*timed))
-        spread = sum((rows - mean_rows) ** 2 for rows, _ in timed)
-        self.slope = sum((rows - mean_rows) * (ms - mean_ms) for rows, ms in timed) / spread if spread else 0.0
-        self.base = mean_ms - self.slope * mean_rows
+        self.timed = [(rows, ms) for rows, ms in enumerate(times, 1) if ms is not None]
 
     def of(self, rows):
-        return self.base + self.slope * rows
+        if len(self.timed) == 1:
+            return self.timed[0][1]
+        lines = list(zip(self.timed, self.timed[1:]))
+        (begin, first), (end, last) = next((line for line in lines if rows <= line[1][0]), lines[-1])
+        return first + (rows - begin) * (last - first) / (end - begin)
 
 
 def goodput(alpha, k, batch, target, draft):

@@ -53,12 +53,14 @@ class Formulas(unittest.TestCase):
                 if not (alpha == 1 and c == 1):  # where all are equal
                     self.assertEqual(row["best_k"], exact.index(max(exact)), (alpha, c))
 
-    def test_pass_times_are_the_line_through_what_was_timed(self):
+    def test_pass_times_are_on_lines_through_what_was_timed(self):
         times = theory.PassTimes([1.0, None, 1.4, None, 1.8])
         self.assertAlmostEqual(times.of(1), 1.0)
+        self.assertAlmostEqual(times.of(2), 1.2)
         self.assertAlmostEqual(times.of(128), 1 + 127 * 0.2)
         self.assertAlmostEqual(theory.PassTimes([3.0]).of(9), 3.0)
-        self.assertAlmostEqual(theory.PassTimes([1.0, 1.0, 4.0]).of(2), 2.0)
+        bent = theory.PassTimes([1.0, 1.0, 4.0])
+        self.assertEqual([bent.of(rows) for rows in (1, 2, 3, 5)], [1, 1, 4, 10])
 
     def test_goodput_of_one_sequence_over_free_rows_is_the_walltime_factor(self):
         target, draft = theory.PassTimes([1.0]), theory.PassTimes([0.05])
