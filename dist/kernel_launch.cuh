@@ -48,16 +48,25 @@ __device__ inline void begin_kernel() {
     wait_for_inputs();
 }
 
-#if !defined(ENTRODRAFT_CUDA_STAND_IN)
 // Of the current device, which a process does not change. Throws Error.
+#if !defined(ENTRODRAFT_CUDA_STAND_IN)
+inline int device_attribute(cudaDeviceAttr attribute) {
+    int device = 0, value = 0;
+    check_cuda(cudaGetDevice(&device), "cudaGetDevice");
+    check_cuda(cudaDeviceGetAttribute(&value, attribute, device), "cudaDeviceGetAttribute");
+    return value;
+}
 inline bool overlaps_kernels() {
-    static const bool overlaps = [] {
-        int device = 0, major = 0;
-        check_cuda(cudaGetDevice(&device), "cudaGetDevice");
-        check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "cudaDeviceGetAttribute");
-        return major >= 9;
-    }();
+    static const bool overlaps = device_attribute(cudaDevAttrComputeCapabilityMajor) >= 9;
     return overlaps;
+}
+inline int multiprocessors() {
+    static const int count = device_attribute(cudaDevAttrMultiProcessorCount);
+    return count;
+}
+#else
+inline int multiprocessors() {
+    return 3; // some items share a block of threads, some are shared among several
 }
 #endif
 
@@ -85,6 +94,10 @@ void launch(void* stream, const Grid& grid, void (*kernel)(Parameters...), const
     how.stream = on;
     how.attrs = &overlap;
     how.numAttrs = overlaps_kernels() ? 1 : 0;
+    if (constexpr std::size_t kUnasked = 48 << 10; grid.shared_bytes > kUnasked) // more is to be asked for
+        check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                        static_cast<int>(grid.shared_bytes)),
+                   "cudaFuncSetAttribute");
     check_cuda(cudaLaunchKernelEx(&how, kernel, static_cast<Parameters>(arguments)...), "a kernel's launch");
 #endif
 }

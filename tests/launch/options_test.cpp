@@ -84,12 +84,10 @@ TEST(Options, DraftTypeFollowsTheTargetsUnlessGiven) {
     EXPECT_FALSE(parse_more({"--dtype", "float32", "--draft-dtype", "auto"}).models.draft_dtype.has_value());
 }
 
-TEST(Options, Int4IsForCpus) {
+TEST(Options, Int4IsForOurOwnKernels) {
     EXPECT_EQ(parse_more({"--dtype", "int4"}).models.dtype, model::WeightType::int4);
-    EXPECT_EQ(parse_more({"--dtype", "int4"}).models.needs_cpu, "--dtype int4");
-    EXPECT_EQ(parse_more({"--dtype", "int4", "--device", "cpu"}).models.needs_cpu, "");
-    expect_refused({"--dtype", "int4", "--device", "cuda"}, "int4 weights are for CPUs");
-    expect_refused({"--draft", "d", "--draft-dtype", "int4", "--device", "cuda"}, "int4 weights are for CPUs");
+    EXPECT_EQ(parse_more({"--dtype", "int4", "--device", "cuda"}).models.dtype, model::WeightType::int4);
+    expect_refused({"--dtype", "int4", "--backend", "torch"}, "others are for --backend native");
 }
 
 TEST(Options, Float8IsForGpus) {
