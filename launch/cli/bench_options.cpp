@@ -41,6 +41,11 @@ void check_compare(const ParsedOptions& given, CompareOptions& options) {
     options.every_rule.max_tokens = options.max_draft_tokens;
     options.rules = compared_rules(given.text("rules", "all"), options.every_rule, n_levels);
     refuse_if(options.acceptances.empty(), "--acceptances is empty; name one or leave it out");
+    if (std::ranges::any_of(options.temperatures, [](double each) { return each > 0; }))
+        for (const spec::Acceptance acceptance : options.acceptances)
+            for (const auto& levels : options.rules)
+                for (const spec::StopRuleOptions& rule : levels)
+                    if (const std::string why = why_biased(rule, acceptance); !why.empty()) throw BadOption(why);
     if (!options.trees.empty()) {
         refuse_if(options.models.draft_directories().size() != 1 || options.placement == dist::DraftPlacement::sharded,
                   "--tree is for one --draft, colocated or dedicated, or a --head");
@@ -137,8 +142,9 @@ void declare(OptionSet& set, CompareOptions& options) {
         fmt::format("a tree of one --draft, beside the rules, which are of chains; one that grows has at most "
                     "{} tokens",
                     spec::TreeOptions::kDefaultTokens));
-    const Names acceptances = names_up_to(spec::Acceptance::typical);
-    set.add("acceptances", "LIST", "{}; greedy text knows no difference [gumbel]",
+    const Names acceptances = names_up_to(spec::Acceptance::bild);
+    set.add("acceptances", "LIST",
+            "{}; typical and bild are LOSSY, greedy text knows no difference between the others [gumbel]",
             [&options, acceptances](const GivenValue& given) {
                 options.acceptances.clear();
                 for (const std::string& name : split_list(given.text))

@@ -117,13 +117,14 @@ _entrodraft() {
             '--entropy-of=[raw, adjusted (by penalties, temperature and filters): the distribution that rules look at \[raw\]]:WHICH:(raw adjusted)' \
             '*--max-draft-tokens=[most drafted tokens a round, 1 to 127 \[15; with --heuristic-persistent 127\]; also --draft-max]:N: ' \
             '*--min-draft-tokens=[drafted tokens before which no rule fires \[1\]; also --draft-min]:N: ' \
-            '--drop-stop-token[drop the token that fired a threshold rule (for study; slower)]' \
+            '--drop-stop-token[drop the token that fired a threshold rule, as BiLD does (for study; slower)]' \
             '*--costs=[of expected-gain: costs of passes from bench latency, for repeatable runs \[measured in the run\]]:FILE:_files' \
-            '--acceptance=[gumbel: sampled text that no draft changes; rejection, block: more tokens accepted, but another text at the same seed; typical: LOSSY, not the target'\''s own text \[gumbel; with --lenience below 1 rejection\]]:WHICH:(rejection block gumbel typical)' \
+            '--acceptance=[gumbel: sampled text that no draft changes; rejection, block: more tokens accepted, but another text at the same seed; typical, bild: LOSSY, not the target'\''s own text \[gumbel; with --lenience below 1 rejection\]]:WHICH:(rejection block gumbel typical bild)' \
             '--lenience=[of rejection, in (0, 1\]; below 1 the text is no longer the target'\''s \[1\]]:L: ' \
             '--tree=[drafts a tree, not a chain: expected-gain\[:DEPTH:TOP_K\], eagle2\[:DEPTH:TOP_K\], medusa-63, eagle-25, N,N,... (children by level) or a JSON file of paths; --max-draft-tokens is that of its tokens \[of a fixed one its own, else 63\]]:SHAPE: ' \
             '--typical-epsilon=[of typical: most probability that is asked of a token \[0.09\]]:E: ' \
             '--typical-delta=[of typical: that share of exp(-entropy) \[0.3\]]:D: ' \
+            '--rollback-distance=[of bild: how far -log of the target'\''s probability of a token may go, unless it is the target'\''s first \[5\]]:D: ' \
             '--draft-placement=[colocated, dedicated, sharded: the draft on the first rank, which also holds a shard of the target; on a rank of its own; or sharded across ranks like the target \[colocated\]]:WHERE:(colocated dedicated sharded)' \
             '--draft-ahead=[with dedicated, outcomes of a round that are drafted for during its verification, up to 32; 0: none; of --batch-size 1 and one model that drafts last \[as many as fit\]]:F: ' \
             '--draft-ahead-passes=[hidden draft passes of a round, exactly, however long the target takes: for study \[as many as fit\]]:N: ' \
@@ -187,7 +188,7 @@ _entrodraft() {
             '--draft=[only the D-th draft of the recording, from 1 \[each\]]:D: ' \
             '--max-draft-tokens=[most drafted tokens a round, up to what was recorded \[15; of trees that grow 63\]]:N: ' \
             '--min-draft-tokens=[drafted tokens before which no rule fires \[1\]]:N: ' \
-            '--drop-stop-token[drop the token that fired a threshold rule (for study; slower)]' \
+            '--drop-stop-token[drop the token that fired a threshold rule, as BiLD does (for study; slower)]' \
             '--entropy-of=[what recordings hold; adjusted is for generate and bench compare]:raw: ' \
             '--threads=[\[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else all cores\]]:N: ' \
             '--output=[write the results as JSON]:FILE:_files' \
@@ -388,12 +389,12 @@ _entrodraft() {
             '--drafters=[model, draft2 (the second --draft alone), head, ngram, suffix, bigram, unigram, random, or several in turn as in ngram+model \[model\]]:LIST:_values -s , value model head ngram suffix bigram unigram random' \
             '--rules=[static:TAU, moving-average:LAMBDA:N, cumulative:TAU:N, constant:K, heuristic:K, heuristic:K:persistent, adaptive:K, confidence:C, svip:H, adaedl:GAMMA, disco:H:B:E:P:N, expected-gain, all of these, none; of a cascade RULE/RULE; plain decoding always runs \[all\]]:RULE,RULE:_values -s , value all none static moving-average cumulative constant heuristic adaptive confidence svip adaedl disco expected-gain' \
             '*--tree=[a tree of one --draft, beside the rules, which are of chains; one that grows has at most 63 tokens: expected-gain\[:DEPTH:TOP_K\], eagle2\[:DEPTH:TOP_K\], medusa-63, eagle-25, N,N,... (children by level) or a JSON file of paths; given once for each]:SHAPE: ' \
-            '--acceptances=[rejection, block, gumbel, typical; greedy text knows no difference \[gumbel\]]:LIST:_values -s , value rejection block gumbel typical' \
+            '--acceptances=[rejection, block, gumbel, typical, bild; typical and bild are LOSSY, greedy text knows no difference between the others \[gumbel\]]:LIST:_values -s , value rejection block gumbel typical bild' \
             '--entropy-of=[raw, adjusted: the distribution that rules look at \[raw\]]:WHICH:(raw adjusted)' \
             '--lenience=[of rejection, in (0, 1\]; below 1 the text is no longer the target'\''s \[1\]]:L: ' \
             '--max-draft-tokens=[most drafted tokens a round, 1 to 127 \[15\]]:N: ' \
             '--min-draft-tokens=[drafted tokens before which no rule fires \[1\]]:N: ' \
-            '--drop-stop-token[drop the token that fired a threshold rule (for study; slower)]' \
+            '--drop-stop-token[drop the token that fired a threshold rule, as BiLD does (for study; slower)]' \
             '--draft-ahead=[with dedicated: each number of outcomes drafted for, 0: none \[as many as fit\]]:F,F: ' \
             '--draft-ahead-passes=[with dedicated: hidden draft passes a round, exactly \[as many as fit\]]:N: ' \
             '--tune[try a grid of settings of every rule and show the best of each]' \
