@@ -269,7 +269,8 @@ def prompts(on, limit):
         line = {"shape": shape, "tokens": tokens, "ttft_ms": measured, "tokens_per_second": round(tokens / measured * 1e3)}
         if known:
             prompt = gpu_path.predicted_prompt(known[0], on.kernels, known[1], tokens)
-            line.update(predicted_ms=round(prompt.total * 1e3, 2), predicted_share_of_rate=round(prompt.share, 3),
+            first = gpu_path.predicted_pass(known[0], on.kernels, known[1], 1, 1, tokens).total  # of the last token
+            line.update(predicted_ms=round((prompt.total + first) * 1e3, 2), predicted_share_of_rate=round(prompt.share, 3),
                         share_of_rate=round(prompt.products * 1e3 / measured, 3), goal=gpu_path.GOAL)
         yield line
 
