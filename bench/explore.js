@@ -169,7 +169,7 @@ const RULES = {
         make: ([k], cap) => draftLength(k, cap, 1),
     },
     "confidence": {
-        formula: "probability of the token < threshold", drops: false,
+        formula: "probability of the token < threshold", drops: true,
         parameters: [threshold("confidence", 0.4, 1, 0.01)],
         make: ([least]) => stateless((seen) => lastOf(seen).probability < least),
     },
@@ -185,7 +185,7 @@ const RULES = {
     },
     "disco": {
         formula: "1 / (1 + exp(-(bias - entropy weight × √entropy + probability weight × log probability - position weight × " +
-            "tokens before))) < threshold", drops: false,
+            "tokens before))) < threshold", drops: true,
         parameters: [threshold("disco", 0.3, 1, 0.01), weight("bias", 1.4), weight("entropy", 0.1), weight("probability", 0.4),
                      weight("position", 0.5)],
         make: ([h, ...weights]) => stateless((seen) => discoChance(weights, seen) < h),

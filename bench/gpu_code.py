@@ -5,8 +5,8 @@
 
 Compiles the .cu files of model/gpu and spec/gpu for each compute capability and reads ptxas's report and the machine
 code. Under way: the most loads of global memory (and their bytes) that one lane has issued before it needs the first of
-them, along the code as it lies; a branch forgets none. Loads a key: loads of 16 bytes for each of a warp's keys, where
-the kernel is one of attention on tensor cores. Before wait: loads that are issued before it waits for the kernel in
+them, along the code as it lies; a branch forgets none. Copies: of 16 bytes from global into shared memory, past the
+registers. Before wait: loads that are issued before it waits for the kernel in
 front of it, from compute capability 9.0 on. Needs nvcc, nvdisasm (of the CUDA toolkit, PyPI's nvidia-cuda-nvdisasm
 or triton; without it there are no loads in the table), c++filt, and the standard library.
 """
@@ -26,7 +26,6 @@ from runs import ROOT, Parser, aligned, comma_list, file_name, number, report
 
 ARCHITECTURES = (80, 90, 100)
 WIDE = 16  # bytes of the widest load
-WARP_KEYS = 32  # attention_tensor_cores.cu: keys of a warp in a block
 
 
 @dataclasses.dataclass
@@ -41,14 +40,11 @@ class Kernel:
     wide_loads: int | None = None  # those of 16 bytes, but of what other blocks of the kernel have written
     loads_under_way: int | None = None
     bytes_under_way: int | None = None
+    copies: int | None = None  # of 16 bytes into shared memory
     tensor_core_steps: int | None = None
     starts_next: int | None = None  # times that it lets the next kernel start (programmatic dependent launch), in the code
     waits: int | None = None  # times that it waits for the kernel before
     before_wait: int | None = None  # loads and stores in front of the first wait; None without one
-
-    @property
-    def loads_a_key(self):
-        return self.wide_loads / WARP_KEYS if self.wide_loads and self.name.startswith("attend_tiles") else None
 
 
 # ---- the machine code ----
@@ -168,6 +164,7 @@ def compile_file(source, arch, nvcc, nvdisasm, folder):
             kernel.loads = sum(load_bytes(opcode) > 0 for opcode, _ in instructions)
             kernel.wide_loads = sum(load_bytes(opcode) == WIDE and "STRONG" not in opcode for opcode, _ in instructions)
             kernel.loads_under_way, kernel.bytes_under_way = most_under_way(instructions)
+            kernel.copies = sum(opcode.startswith("LDGSTS") for opcode, _ in instructions)
             kernel.tensor_core_steps = sum(opcode.startswith("HMMA") for opcode, _ in instructions)
             kernel.starts_next = sum(opcode == "PREEXIT" for opcode, _ in instructions)
             kernel.waits = sum(opcode == "ACQBULK" for opcode, _ in instructions)
@@ -192,10 +189,10 @@ def table(kernels):
     def cell(value):
         return "-" if value is None else f"{value:.2f}" if isinstance(value, float) else str(value)
 
-    rows = [["kernel", "sm", "registers", "spilled", "loads", "16 bytes", "under way", "bytes", "a key", "mma", "before wait"]]
+    rows = [["kernel", "sm", "registers", "spilled", "loads", "16 bytes", "under way", "bytes", "copies", "mma", "before wait"]]
     rows += [[cell(value) for value in (kernel.name, kernel.arch, kernel.registers, kernel.spilled_bytes,
                                         kernel.loads, kernel.wide_loads, kernel.loads_under_way, kernel.bytes_under_way,
-                                        kernel.loads_a_key, kernel.tensor_core_steps, kernel.before_wait)] for kernel in kernels]
+                                        kernel.copies, kernel.tensor_core_steps, kernel.before_wait)] for kernel in kernels]
     return aligned(rows)
 
 
@@ -213,7 +210,7 @@ def main(words=None):
         parser.error(f"{options.nvcc}: no nvcc there")
     nvdisasm = options.nvdisasm or find_nvdisasm(options.nvcc)
     kernels = [kernel for kernel in compiled(options.arch, options.nvcc, nvdisasm) if options.kernel in kernel.name]
-    result = {"kernels": [{**dataclasses.asdict(kernel), "loads_a_key": kernel.loads_a_key} for kernel in kernels]}
+    result = {"kernels": [dataclasses.asdict(kernel) for kernel in kernels]}
     report(table(kernels), result, options.output, options.json)
 
 

@@ -238,7 +238,7 @@ def gpu_path_report(name, shapes=None, files=()):
             prompts += of_prompts
     if text:
         per_layer = sum(count for count, _ in kernels.a_layer)
-        text = (f"PREDICTED for this program's own kernels, nothing of it measured yet, to 35 % either way: bfloat16, {per_layer} "
+        text = (f"PREDICTED for this program's own kernels, to 35 % either way (an H100 took 0.96 to 1.17 of it, one row): bfloat16, {per_layer} "
                 f"kernels a layer, {kernels.gap * 1e6:.1f} us between kernels of a graph;\nlimit: the weights at the "
                 "rate that reading reaches. tests/gpu_first.py measures it.\n" + text)
     for row in measured:

@@ -61,7 +61,8 @@ def rows_of(case):
 
 
 def name_of(row):
-    parts = [row.get("rule"), row.get("label"), f"lenience {row['lenience']:g}" if row.get("lenience", 1) < 1 else None]
+    parts = [row.get("rule"), row.get("label"), f"{row['acceptance']}, LOSSY" if "acceptance" in row else None,
+             f"lenience {row['lenience']:g}" if row.get("lenience", 1) < 1 else None]
     return ", ".join(filter(None, parts))
 
 
@@ -171,6 +172,12 @@ def limits_of(row, setting):
     if row.get("drop_stop_token"):
         limits += ["--drop-stop-token"]
     return tuple(limits)
+
+
+def acceptance_of(row):
+    """Options of bench compare; rows with the same ones and the same limits share a run."""
+    lenience = row.get("lenience", 1)
+    return ("--acceptances", row.get("acceptance", "rejection"), *(("--lenience", str(lenience)) if lenience < 1 else ()))
 
 
 # ---- replays ----
@@ -372,13 +379,11 @@ class Runs:
         path.write_text(json.dumps(result))
         return ["--costs", path]
 
-    def compare(self, rules, limits, lenience, temperature):
+    def compare(self, rules, limits, acceptance, temperature):
         """Settings of bench compare: plain decoding, those of the rules, and of a drafter's oracle."""
         words = ["bench", "compare", *self.models(), *self.drafters(), "--input", self.prompts, "--rules", ",".join(rules),
                  "--temperatures", str(temperature), "--max-new-tokens", str(self.max_new_tokens),
-                 "--seed", str(self.options.seed), *limits, *self.costs, "--acceptances",
-                 "rejection", "--quiet"]
-        words += ["--lenience", str(lenience)] if lenience < 1 else []
+                 "--seed", str(self.options.seed), *limits, *self.costs, *acceptance, "--quiet"]
         result = self.program.on_ranks(*words)
         self.environment = result["environment"]
         return result["temperatures"][0]["settings"]
@@ -388,17 +393,17 @@ class Runs:
         groups = collections.defaultdict(dict)
         for row in rows:
             if row["rule"] != "none":
-                groups[limits_of(row, self.setting), row.get("lenience", 1)][row["rule"]] = None
-        usual = (limits_of({}, self.setting), 1)
-        for (limits, lenience), rules in groups.items() or [(usual, {"none": None})]:
-            settings = self.compare(list(rules), limits, lenience, temperature)
+                groups[limits_of(row, self.setting), acceptance_of(row)][row["rule"]] = None
+        usual = (limits_of({}, self.setting), acceptance_of({}))
+        for (limits, acceptance), rules in groups.items() or [(usual, {"none": None})]:
+            settings = self.compare(list(rules), limits, acceptance, temperature)
             plain, *ran = [each for each in settings if not each["kind"]]
             rules.update(zip((rule for rule in rules if rule != "none"), ran), none=plain)
-            groups[limits, lenience] = rules
+            groups[limits, acceptance] = rules
         result = []
         for row in rows:
-            of_row = next(rules for (limits, lenience), rules in groups.items() if row["rule"] == "none" or
-                          (limits, lenience) == (limits_of(row, self.setting), row.get("lenience", 1)))
+            of_row = next(rules for asked, rules in groups.items() if row["rule"] == "none" or
+                          asked == (limits_of(row, self.setting), acceptance_of(row)))
             result.append({**row, "ours": self.figures(of_row[row["rule"]], row)})
         oracle = next((each["oracle_speedup"] for rules in groups.values() for each in rules.values()
                        if each.get("oracle_speedup")), None)
@@ -491,7 +496,7 @@ def alpha_figures(temperature, setting):
 
 
 # What a row asks for; all else in it is published or ours.
-ASKED = ("rule", "label", "max_draft_tokens", "min_draft_tokens", "drop_stop_token", "lenience")
+ASKED = ("rule", "label", "max_draft_tokens", "min_draft_tokens", "drop_stop_token", "acceptance", "lenience")
 
 
 # ---- tables ----

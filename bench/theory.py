@@ -56,6 +56,34 @@ def best_length(alpha, c, c_operations, max_tokens):
             "bound": (1 + alpha) / (1 + c) if alpha > c else None}
 
 
+# ---- batches: SmartSpec (Liu et al. 2024) ----
+
+class PassTimes:
+    """Milliseconds of a pass, on lines through those of a costs file: [rows - 1], None: not timed."""
+
+    def __init__(self, times):
+        self.timed = [(rows, ms) for rows, ms in enumerate(times, 1) if ms is not None]
+
+    def of(self, rows):
+        if len(self.timed) == 1:
+            return self.timed[0][1]
+        lines = list(zip(self.timed, self.timed[1:]))
+        (begin, first), (end, last) = next((line for line in lines if rows <= line[1][0]), lines[-1])
+        return first + (rows - begin) * (last - first) / (end - begin)
+
+
+def goodput(alpha, k, batch, target, draft):
+    """Tokens a millisecond that `batch` sequences are expected to emit with k drafted tokens each."""
+    return batch * expected_tokens(alpha, k) / (target.of(batch * (k + 1)) + k * draft.of(batch))
+
+
+def best_goodput(alpha, batch, target, draft, max_rows, max_tokens=15):
+    """(k, its goodput over that of k = 0): the shortest of the best lengths whose pass has at most so many rows."""
+    lengths = range(min(max_tokens, max_rows // batch - 1) + 1)
+    k = max(lengths, key=lambda k: goodput(alpha, k, batch, target, draft))
+    return k, goodput(alpha, k, batch, target, draft) / goodput(alpha, 0, batch, target, draft)
+
+
 def result_of(plan):
     """All figures as JSON has them (docs/formats.md); rows go through the alphas for each c."""
     rows = [best_length(alpha, *costs, plan.max_tokens) for costs in plan.costs() for alpha in plan.alphas]

@@ -8,6 +8,7 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <cstddef>
 
 namespace entrodraft::dist {
@@ -16,6 +17,8 @@ struct Grid {
     dim3 blocks;
     dim3 threads;
     std::size_t shared_bytes = 0;
+    int blocks_together = 0; // of a multiprocessor that needs no more shared memory than theirs, so that others have
+                             // the rest as a cache; 0: as the driver has it
 };
 
 // Kernels of a stream overlap, where the device can (programmatic dependent launch, from compute capability 9.0 on;
@@ -48,16 +51,29 @@ __device__ inline void begin_kernel() {
     wait_for_inputs();
 }
 
-#if !defined(ENTRODRAFT_CUDA_STAND_IN)
 // Of the current device, which a process does not change. Throws Error.
+#if !defined(ENTRODRAFT_CUDA_STAND_IN)
+inline int device_attribute(cudaDeviceAttr attribute) {
+    int device = 0, value = 0;
+    check_cuda(cudaGetDevice(&device), "cudaGetDevice");
+    check_cuda(cudaDeviceGetAttribute(&value, attribute, device), "cudaDeviceGetAttribute");
+    return value;
+}
 inline bool overlaps_kernels() {
-    static const bool overlaps = [] {
-        int device = 0, major = 0;
-        check_cuda(cudaGetDevice(&device), "cudaGetDevice");
-        check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "cudaDeviceGetAttribute");
-        return major >= 9;
-    }();
+    static const bool overlaps = device_attribute(cudaDevAttrComputeCapabilityMajor) >= 9;
     return overlaps;
+}
+inline int multiprocessors() {
+    static const int count = device_attribute(cudaDevAttrMultiProcessorCount);
+    return count;
+}
+inline std::size_t shared_bytes_of_multiprocessor() {
+    static const int bytes = device_attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor);
+    return static_cast<std::size_t>(bytes);
+}
+#else
+inline int multiprocessors() {
+    return 3; // some items share a block of threads, some are shared among several
 }
 #endif
 
@@ -85,6 +101,17 @@ void launch(void* stream, const Grid& grid, void (*kernel)(Parameters...), const
     how.stream = on;
     how.attrs = &overlap;
     how.numAttrs = overlaps_kernels() ? 1 : 0;
+    const auto set = [&](cudaFuncAttribute attribute, std::size_t value) {
+        check_cuda(cudaFuncSetAttribute(kernel, attribute, static_cast<int>(value)), "cudaFuncSetAttribute");
+    };
+    if (constexpr std::size_t kUnasked = 48 << 10; grid.shared_bytes > kUnasked) // more is to be asked for
+        set(cudaFuncAttributeMaxDynamicSharedMemorySize, grid.shared_bytes);
+    if (grid.blocks_together > 0) {              // percent, rounded up
+        constexpr std::size_t kBeside = 4 << 10; // a block's static arrays, and what the system takes of it
+        const std::size_t bytes = static_cast<std::size_t>(grid.blocks_together) * (grid.shared_bytes + kBeside);
+        set(cudaFuncAttributePreferredSharedMemoryCarveout,
+            std::min<std::size_t>(100, 100 * bytes / shared_bytes_of_multiprocessor() + 1));
+    }
     check_cuda(cudaLaunchKernelEx(&how, kernel, static_cast<Parameters>(arguments)...), "a kernel's launch");
 #endif
 }

@@ -171,8 +171,12 @@ std::size_t bytes_of(WeightType type) {
     throw std::logic_error("a weight of 4 bits is no whole byte");
 }
 
+bool is_scaled(WeightType type) {
+    return type == WeightType::int8 || type == WeightType::int4 || type == WeightType::float8;
+}
+
 WeightType activation_type(WeightType weights, WeightType stored) {
-    if (weights != WeightType::int8 && weights != WeightType::float8) return weights;
+    if (!is_scaled(weights)) return weights;
     return stored == WeightType::float16 ? WeightType::float16 : WeightType::bfloat16;
 }
 

@@ -22,7 +22,7 @@ enum class Activation { silu, gelu, gelu_tanh, relu };
 enum class Norm { rms, layer };
 // sinusoidal: a table like a learned one, computed. relative: scores gain a bias by distance (Raffel et al. 2020).
 enum class Positions { rotary, learned, alibi, sinusoidal, relative };
-// int4: on CPUs only; float8: e4m3, on GPUs only.
+// int4: groups of 64 inputs share a scale; float8: e4m3, on GPUs only.
 enum class WeightType { float32, bfloat16, float16, int8, int4, float8 };
 
 // How attention and MLP of a layer join the residual stream x.
@@ -86,6 +86,7 @@ struct FusionConfig {
 };
 
 std::string to_string(WeightType type); // "float32", "bfloat16", "float16", "int8", "int4", "float8"
+bool is_scaled(WeightType type);        // int8, int4, float8: numbers of 8 or 4 bits, with scales
 std::size_t bytes_of(WeightType type);  // of a weight in memory, but for int4; int8's scales not counted
 // Of activations and cache where these are of the weights' type (GPUs): of 8-bit weights what the checkpoint was made
 // for, or the wider range.

@@ -29,13 +29,15 @@ std::int64_t in_units(std::int64_t length, std::int64_t unit) {
     return (length + unit - 1) / unit * unit;
 }
 
-// As gpu/weights has it: rows padded, 8-bit ones with a scale; the embedding, which is looked up, in the activations'
-// type, and a second time where 8 bits of it are the head.
+// As gpu/weights has it: rows padded, 8-bit ones with a scale, 4-bit ones with those of their groups; the embedding,
+// which is looked up, in the activations' type, and a second time where it is the head in 8 or 4 bits.
 std::uint64_t gpu_matrix_bytes(MatrixShape shape, WeightType type) {
-    const bool has_8_bits = bytes_of(type) == 1;
+    if (type == WeightType::int4)
+        return product(
+            {shape.outputs, gpu::int4_chunks(shape.inputs), gpu::kInt4ChunkBytes + 2 * gpu::kInt4ScaleBytes});
     return product(
                {shape.outputs, in_units(shape.inputs, gpu::kLinearAlign), static_cast<std::int64_t>(bytes_of(type))}) +
-           (has_8_bits ? product({shape.outputs, sizeof(float)}) : 0);
+           (is_scaled(type) ? product({shape.outputs, sizeof(float)}) : 0);
 }
 
 std::uint64_t packed_bytes(MatrixShape shape, PackedFormat format) {
@@ -68,7 +70,7 @@ void add_weights(const ModelConfig& config, const RunShape& run, RankNeeds& need
             static_cast<std::uint64_t>(times) * packed_bytes(shape, format_of(*config.quantization, shape.first_input));
     };
     add(shapes.embedding, 1, run.on_gpu ? cache_type(config, run) : run.type);
-    if (run.on_gpu && config.tied_embeddings && bytes_of(run.type) == 1) add(shapes.embedding, 1, run.type);
+    if (run.on_gpu && config.tied_embeddings && is_scaled(run.type)) add(shapes.embedding, 1, run.type);
     for (const MatrixShape& shape : {shapes.head, shapes.project_in, shapes.project_out, shapes.feature_projection,
                                      shapes.fusion, shapes.skip, shapes.first_cell})
         add(shape, 1, run.type);

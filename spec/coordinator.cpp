@@ -106,6 +106,9 @@ void Coordinator::compile_constraint(Request& request) {
 bool Coordinator::admits_another(const EngineCallbacks& callbacks, int slot) {
     std::optional<Request> request = callbacks.next_request();
     if (!request) return false;
+    if (const std::string why = why_biased(options_.stop_rule, options_.acceptance.kind);
+        !why.empty() && parts_.drafter && !request->sampling.greedy())
+        throw std::invalid_argument(why);
     compile_constraint(*request);
     sequence(slot).emplace(std::move(*request), options_.stop_rule, &gain_, parts_.tokenizer, callbacks.on_text);
     if (sequence(slot)->request().beams.is_on() != (options_.num_beams > 0) ||

@@ -38,7 +38,7 @@ RowFormat beam_format(const Request& request) {
 } // namespace
 
 RowFormat row_format(const VerifyOptions& options, const SamplingOptions& sampling) {
-    if (options.whole_rows || options.acceptance.kind == Acceptance::typical) return RowFormat::logits;
+    if (options.whole_rows || options.acceptance.has_threshold()) return RowFormat::logits;
     if (sampling.greedy()) return options.acceptance.lenience == 1 ? RowFormat::arg_max : RowFormat::logits;
     if (options.acceptance.kind != Acceptance::gumbel) return RowFormat::logits;
     switch (gumbel_gather(sampling)) {

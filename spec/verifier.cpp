@@ -52,9 +52,8 @@ VerifiedRound ExactVerifier::verify(const TargetRows& rows, const Draft& draft, 
                                     std::uint64_t position) {
     const std::span<const TokenId> drafted(draft.tokens);
     const SamplingOptions& sampling = request.sampling;
-    const Acceptance kind = options_.acceptance.kind;
-    const bool is_best = sampling.greedy() ? kind != Acceptance::typical && options_.acceptance.lenience == 1
-                                           : kind == Acceptance::gumbel;
+    const bool is_best =
+        sampling.greedy() ? !options_.acceptance.is_lossy() : options_.acceptance.kind == Acceptance::gumbel;
     if (rows.format() == RowFormat::verified_on_device)
         return of_chain(verify_on_device(rows, drafted.size(), request, position));
     if (is_best) return verify_best(rows, draft, sampling.greedy());
@@ -68,9 +67,9 @@ VerifiedRound ExactVerifier::verify(const TargetRows& rows, const Draft& draft, 
     const RandomStream acceptance(sampling.seed, request.sequence_key, Purpose::acceptance);
     const RandomStream resample(sampling.seed, request.sequence_key, Purpose::resample);
     VerifiedRound verified;
-    if (options_.acceptance.kind == Acceptance::typical) {
-        const TypicalInput input = {drafted, p_, position, options_.acceptance.typical};
-        verified.verification = verify_typical(input, sampling.greedy() ? nullptr : &resample);
+    if (options_.acceptance.has_threshold()) {
+        const ThresholdInput input = {drafted, p_, position, options_.acceptance};
+        verified.verification = verify_threshold(input, sampling.greedy() ? nullptr : &resample);
     } else if (sampling.greedy()) {
         verified.verification = verify_greedy_lenient(drafted, p_, options_.acceptance.lenience);
         verified.overlap = verified.verification.accepted;
@@ -116,9 +115,9 @@ VerifiedRound ExactVerifier::verify_tree(const Draft& draft, const Request& requ
         return sampling.greedy() ? arg_max(row) : sample(row, resample.uniform(position + depth));
     };
     TreeVerification verified;
-    if (options_.acceptance.kind == Acceptance::typical) {
+    if (options_.acceptance.has_threshold()) {
         const auto score = [&](std::span<const float> p, TokenId token) -> std::optional<double> {
-            if (!is_typical(p, token, options_.acceptance.typical)) return std::nullopt;
+            if (!passes_threshold(p, token, options_.acceptance)) return std::nullopt;
             return std::log(static_cast<double>(p[static_cast<std::size_t>(token)]));
         };
         verified = verify_longest_path(input, score, emit);
@@ -158,11 +157,11 @@ VerifiedRound ExactVerifier::verify_on_device(const TargetRows& rows, std::size_
 }
 
 // What the target's rows are to the rule: adjusted distributions; logits for greedy text, and there the plain softmax
-// for `typical`.
+// for kinds with a threshold.
 void ExactVerifier::read_rows(const TargetRows& rows, std::size_t n_rows, const Request& request) {
     const auto vocab = static_cast<std::size_t>(options_.vocab_size);
     SamplingOptions sampling = request.sampling;
-    if (sampling.greedy() && options_.acceptance.kind == Acceptance::typical) {
+    if (sampling.greedy() && options_.acceptance.has_threshold()) {
         sampling = {};
         sampling.temperature = 1;
     }

@@ -269,7 +269,8 @@ def prompts(on, limit):
         line = {"shape": shape, "tokens": tokens, "ttft_ms": measured, "tokens_per_second": round(tokens / measured * 1e3)}
         if known:
             prompt = gpu_path.predicted_prompt(known[0], on.kernels, known[1], tokens)
-            line.update(predicted_ms=round(prompt.total * 1e3, 2), predicted_share_of_rate=round(prompt.share, 3),
+            first = gpu_path.predicted_pass(known[0], on.kernels, known[1], 1, 1, tokens).total  # of the last token
+            line.update(predicted_ms=round((prompt.total + first) * 1e3, 2), predicted_share_of_rate=round(prompt.share, 3),
                         share_of_rate=round(prompt.products * 1e3 / measured, 3), goal=gpu_path.GOAL)
         yield line
 
@@ -350,7 +351,7 @@ def nccl(on, limit):
     """Two ranks on one GPU are refused unless they take themselves for two hosts."""
     if not shutil.which("mpirun") or not pathlib.Path(on.options.mpi_tests).exists():
         raise Missing("mpirun or test_dist_mpi is not here")
-    one = [on.options.mpi_tests, "--gtest_filter=Nccl*"]
+    one = [on.options.mpi_tests, "--gtest_filter=Nccl*", "--gtest_color=no"]
     ended = limit.run(["mpirun", *AS_ROOT, "--oversubscribe", "--bind-to", "none", "-n", 1, "-x", "NCCL_HOSTID=first", *one, ":",
                        "-n", 1, "-x", "NCCL_HOSTID=second", *one], codes=())
     counts = {name: len(re.findall(rf"^\[ +{name} +\] Nccl.*\(", ended.stdout_text, re.M)) for name in ("OK", "FAILED", "SKIPPED")}

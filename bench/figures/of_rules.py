@@ -12,7 +12,7 @@ from .drawing import (BLACK, BLUE, GREY, SKY, VERMILLION, Drawing, Plot, colour,
 # Parameters beside the one that is swept, and how axes call that one; others are called as their options.
 BESIDE = ("entropy_window", "heuristic_persistent")
 LABELS = {"entropy_threshold": "threshold τ", "entropy_factor": "factor λ", "num_draft_tokens": "draft length k"}
-ACCEPTANCE = r"block|gumbel|typical|rejection, lenience [\d.e-]+"  # exact rejection goes unnamed
+ACCEPTANCE = r"block|gumbel|typical|bild|rejection, lenience [\d.e-]+"  # exact rejection goes unnamed
 VALUE = r"(?:([a-z]+) )?(-?[\d.]+(?:e[-+]?\d+)?)(?: (tokens?|nats|nats\^2))?"
 
 

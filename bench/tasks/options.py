@@ -74,7 +74,7 @@ def parser():
     g.add_argument("--temperature", type=float, default=0.0, help="[0: greedy]")
     g.add_argument("--top-p", type=float)
     g.add_argument("--seed", type=at_least(0))
-    g.add_argument("--acceptance", choices=("rejection", "block", "gumbel", "typical"),
+    g.add_argument("--acceptance", choices=("rejection", "block", "gumbel", "typical", "bild"),
                    help="[gumbel above temperature 0: the same text with and without a draft]")
     g = p.add_argument_group("where")
     g.add_argument("--binary", type=pathlib.Path, default=ROOT / "build/entrodraft")
@@ -116,7 +116,7 @@ def problems(options):
     yield not o.temperature >= 0, "--temperature must be 0 or more"
     yield o.temperature == 0 and (o.top_p is not None or o.seed is not None or o.samples > 1), \
         "--top-p, --seed and --samples have no effect at temperature 0"
-    yield o.temperature == 0 and o.acceptance not in (None, "typical"), \
+    yield o.temperature == 0 and o.acceptance not in (None, "typical", "bild"), \
         f"--acceptance {o.acceptance} has no effect at temperature 0"
     yield len(set(o.rules)) != len(o.rules), "--rules names a rule twice"
     yield not o.binary.is_file(), f"--binary: no program {o.binary}"

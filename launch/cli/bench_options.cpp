@@ -45,6 +45,11 @@ void check_compare(const ParsedOptions& given, CompareOptions& options) {
     refuse_if(std::ranges::any_of(options.drafters, looks_ahead) &&
                   (std::ranges::count(options.acceptances, spec::Acceptance::block) > 0 || options.lenience < 1),
               "--drafters lookahead, which drafts trees, goes without --lenience and --acceptances block");
+    if (std::ranges::any_of(options.temperatures, [](double each) { return each > 0; }))
+        for (const spec::Acceptance acceptance : options.acceptances)
+            for (const auto& levels : options.rules)
+                for (const spec::StopRuleOptions& rule : levels)
+                    if (const std::string why = why_biased(rule, acceptance); !why.empty()) throw BadOption(why);
     if (!options.trees.empty()) {
         refuse_if(options.models.draft_directories().size() != 1 || options.placement == dist::DraftPlacement::sharded,
                   "--tree is for one --draft, colocated or dedicated, or a --head");
@@ -141,8 +146,9 @@ void declare(OptionSet& set, CompareOptions& options) {
         fmt::format("a tree of one --draft, beside the rules, which are of chains; one that grows has at most "
                     "{} tokens",
                     spec::TreeOptions::kDefaultTokens));
-    const Names acceptances = names_up_to(spec::Acceptance::typical);
-    set.add("acceptances", "LIST", "{}; greedy text knows no difference [gumbel]",
+    const Names acceptances = names_up_to(spec::Acceptance::bild);
+    set.add("acceptances", "LIST",
+            "{}; typical and bild are LOSSY, greedy text knows no difference between the others [gumbel]",
             [&options, acceptances](const GivenValue& given) {
                 options.acceptances.clear();
                 for (const std::string& name : split_list(given.text))

@@ -44,7 +44,7 @@ _entrodraft() {
             '--device=[what computes: auto, cpu, cuda, xpu (with --backend torch); gpu is cuda. auto: GPUs, where every rank sees one, which hold the models and compute three rows as another implementation does; else, and with --backend torch, the CPU]:DEVICE:(auto cpu cuda xpu)' \
             '--backend=[native, torch: this program'\''s kernels, or libtorch (builds with -DENTRODRAFT_TORCH=ON), with which a text may depend on what is batched with it \[native\]]:NAME:(native torch)' \
             '--tensor-parallel-sum=[how GPUs sum over the ranks of the target: auto, all-reduce, ordered. auto: ordered (by rank) beyond two ranks; all-reduce is NCCL'\''s order, in which text depends on batch and draft sizes beyond two ranks \[auto\]]:HOW:(auto all-reduce ordered)' \
-            '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, int4, float8; int4 on CPUs, float8 on GPUs alone; also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
+            '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, int4, float8; float8 on GPUs alone; also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
             '--draft-dtype=[the same for the draft \[as --dtype\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
             '--expert-placement=[how ranks hold the target'\''s experts: slice, spread; spread is each whole on one rank, on CPUs alone \[slice\]]:HOW:(slice spread)' \
             '--threads=[threads of each rank \[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks\]]:N: ' \
@@ -120,13 +120,14 @@ _entrodraft() {
             '--entropy-of=[raw, adjusted (by penalties, temperature and filters): the distribution that rules look at \[raw\]]:WHICH:(raw adjusted)' \
             '*--max-draft-tokens=[most drafted tokens a round, 1 to 127 \[15; with --heuristic-persistent 127\]; also --draft-max]:N: ' \
             '*--min-draft-tokens=[drafted tokens before which no rule fires \[1\]; also --draft-min]:N: ' \
-            '--drop-stop-token[drop the token that fired a threshold rule (for study; slower)]' \
+            '--drop-stop-token[drop the token that fired a threshold rule, as BiLD does (for study; slower)]' \
             '*--costs=[of expected-gain: costs of passes from bench latency, for repeatable runs \[measured in the run\]]:FILE:_files' \
-            '--acceptance=[gumbel: sampled text that no draft changes; rejection, block: more tokens accepted, but another text at the same seed; typical: LOSSY, not the target'\''s own text \[gumbel; with --lenience below 1 rejection\]]:WHICH:(rejection block gumbel typical)' \
+            '--acceptance=[gumbel: sampled text that no draft changes; rejection, block: more tokens accepted, but another text at the same seed; typical, bild: LOSSY, not the target'\''s own text \[gumbel; with --lenience below 1 rejection\]]:WHICH:(rejection block gumbel typical bild)' \
             '--lenience=[of rejection, in (0, 1\]; below 1 the text is no longer the target'\''s \[1\]]:L: ' \
             '--tree=[drafts a tree, not a chain: expected-gain\[:DEPTH:TOP_K\], eagle2\[:DEPTH:TOP_K\], medusa-63, eagle-25, N,N,... (children by level) or a JSON file of paths; --max-draft-tokens is that of its tokens \[of a fixed one its own, else 63\]]:SHAPE: ' \
             '--typical-epsilon=[of typical: most probability that is asked of a token \[0.09\]]:E: ' \
             '--typical-delta=[of typical: that share of exp(-entropy) \[0.3\]]:D: ' \
+            '--rollback-distance=[of bild: how far -log of the target'\''s probability of a token may go, unless it is the target'\''s first \[5\]]:D: ' \
             '--draft-placement=[colocated, dedicated, sharded: the draft on the first rank, which also holds a shard of the target; on a rank of its own; or sharded across ranks like the target \[colocated\]]:WHERE:(colocated dedicated sharded)' \
             '--draft-ahead=[with dedicated, outcomes of a round that are drafted for during its verification, up to 32; 0: none; of --batch-size 1 and one model that drafts last \[as many as fit\]]:F: ' \
             '--draft-ahead-passes=[hidden draft passes of a round, exactly, however long the target takes: for study \[as many as fit\]]:N: ' \
@@ -144,7 +145,7 @@ _entrodraft() {
             '--device=[what computes: auto, cpu, cuda, xpu (with --backend torch); gpu is cuda. auto: GPUs, where every rank sees one, which hold the models and compute three rows as another implementation does; else, and with --backend torch, the CPU]:DEVICE:(auto cpu cuda xpu)' \
             '--backend=[native, torch: this program'\''s kernels, or libtorch (builds with -DENTRODRAFT_TORCH=ON), with which a text may depend on what is batched with it \[native\]]:NAME:(native torch)' \
             '--tensor-parallel-sum=[how GPUs sum over the ranks of the target: auto, all-reduce, ordered. auto: ordered (by rank) beyond two ranks; all-reduce is NCCL'\''s order, in which text depends on batch and draft sizes beyond two ranks \[auto\]]:HOW:(auto all-reduce ordered)' \
-            '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, int4, float8; int4 on CPUs, float8 on GPUs alone; also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
+            '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, int4, float8; float8 on GPUs alone; also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
             '--draft-dtype=[the same for the draft \[as --dtype\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
             '--expert-placement=[how ranks hold the target'\''s experts: slice, spread; spread is each whole on one rank, on CPUs alone \[slice\]]:HOW:(slice spread)' \
             '--threads=[threads of each rank \[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks\]]:N: ' \
@@ -190,7 +191,7 @@ _entrodraft() {
             '--draft=[only the D-th draft of the recording, from 1 \[each\]]:D: ' \
             '--max-draft-tokens=[most drafted tokens a round, up to what was recorded \[15; of trees that grow 63\]]:N: ' \
             '--min-draft-tokens=[drafted tokens before which no rule fires \[1\]]:N: ' \
-            '--drop-stop-token[drop the token that fired a threshold rule (for study; slower)]' \
+            '--drop-stop-token[drop the token that fired a threshold rule, as BiLD does (for study; slower)]' \
             '--entropy-of=[what recordings hold; adjusted is for generate and bench compare]:raw: ' \
             '--threads=[\[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else all cores\]]:N: ' \
             '--output=[write the results as JSON]:FILE:_files' \
@@ -214,7 +215,7 @@ _entrodraft() {
             '--device=[what computes: auto, cpu, cuda, xpu (with --backend torch); gpu is cuda. auto: GPUs, where every rank sees one, which hold the models and compute three rows as another implementation does; else, and with --backend torch, the CPU]:DEVICE:(auto cpu cuda xpu)' \
             '--backend=[native, torch: this program'\''s kernels, or libtorch (builds with -DENTRODRAFT_TORCH=ON), with which a text may depend on what is batched with it \[native\]]:NAME:(native torch)' \
             '--tensor-parallel-sum=[how GPUs sum over the ranks of the target: auto, all-reduce, ordered. auto: ordered (by rank) beyond two ranks; all-reduce is NCCL'\''s order, in which text depends on batch and draft sizes beyond two ranks \[auto\]]:HOW:(auto all-reduce ordered)' \
-            '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, int4, float8; int4 on CPUs, float8 on GPUs alone; also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
+            '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, int4, float8; float8 on GPUs alone; also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
             '--draft-dtype=[the same for the draft \[as --dtype\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
             '--expert-placement=[how ranks hold the target'\''s experts: slice, spread; spread is each whole on one rank, on CPUs alone \[slice\]]:HOW:(slice spread)' \
             '--threads=[threads of each rank \[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks\]]:N: ' \
@@ -257,7 +258,7 @@ _entrodraft() {
             '--device=[what computes: auto, cpu, cuda, xpu (with --backend torch); gpu is cuda. auto: GPUs, where every rank sees one, which hold the models and compute three rows as another implementation does; else, and with --backend torch, the CPU]:DEVICE:(auto cpu cuda xpu)' \
             '--backend=[native, torch: this program'\''s kernels, or libtorch (builds with -DENTRODRAFT_TORCH=ON), with which a text may depend on what is batched with it \[native\]]:NAME:(native torch)' \
             '--tensor-parallel-sum=[how GPUs sum over the ranks of the target: auto, all-reduce, ordered. auto: ordered (by rank) beyond two ranks; all-reduce is NCCL'\''s order, in which text depends on batch and draft sizes beyond two ranks \[auto\]]:HOW:(auto all-reduce ordered)' \
-            '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, int4, float8; int4 on CPUs, float8 on GPUs alone; also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
+            '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, int4, float8; float8 on GPUs alone; also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
             '--draft-dtype=[the same for the draft \[as --dtype\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
             '--expert-placement=[how ranks hold the target'\''s experts: slice, spread; spread is each whole on one rank, on CPUs alone \[slice\]]:HOW:(slice spread)' \
             '--threads=[threads of each rank \[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks\]]:N: ' \
@@ -346,7 +347,7 @@ _entrodraft() {
             '--device=[what computes: auto, cpu, cuda, xpu (with --backend torch); gpu is cuda. auto: GPUs, where every rank sees one, which hold the models and compute three rows as another implementation does; else, and with --backend torch, the CPU]:DEVICE:(auto cpu cuda xpu)' \
             '--backend=[native, torch: this program'\''s kernels, or libtorch (builds with -DENTRODRAFT_TORCH=ON), with which a text may depend on what is batched with it \[native\]]:NAME:(native torch)' \
             '--tensor-parallel-sum=[how GPUs sum over the ranks of the target: auto, all-reduce, ordered. auto: ordered (by rank) beyond two ranks; all-reduce is NCCL'\''s order, in which text depends on batch and draft sizes beyond two ranks \[auto\]]:HOW:(auto all-reduce ordered)' \
-            '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, int4, float8; int4 on CPUs, float8 on GPUs alone; also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
+            '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, int4, float8; float8 on GPUs alone; also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
             '--draft-dtype=[the same for the draft \[as --dtype\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
             '--expert-placement=[how ranks hold the target'\''s experts: slice, spread; spread is each whole on one rank, on CPUs alone \[slice\]]:HOW:(slice spread)' \
             '--threads=[threads of each rank \[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks\]]:N: ' \
@@ -373,7 +374,7 @@ _entrodraft() {
             '--device=[what computes: auto, cpu, cuda, xpu (with --backend torch); gpu is cuda. auto: GPUs, where every rank sees one, which hold the models and compute three rows as another implementation does; else, and with --backend torch, the CPU]:DEVICE:(auto cpu cuda xpu)' \
             '--backend=[native, torch: this program'\''s kernels, or libtorch (builds with -DENTRODRAFT_TORCH=ON), with which a text may depend on what is batched with it \[native\]]:NAME:(native torch)' \
             '--tensor-parallel-sum=[how GPUs sum over the ranks of the target: auto, all-reduce, ordered. auto: ordered (by rank) beyond two ranks; all-reduce is NCCL'\''s order, in which text depends on batch and draft sizes beyond two ranks \[auto\]]:HOW:(auto all-reduce ordered)' \
-            '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, int4, float8; int4 on CPUs, float8 on GPUs alone; also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
+            '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, int4, float8; float8 on GPUs alone; also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
             '--draft-dtype=[the same for the draft \[as --dtype\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
             '--expert-placement=[how ranks hold the target'\''s experts: slice, spread; spread is each whole on one rank, on CPUs alone \[slice\]]:HOW:(slice spread)' \
             '--threads=[threads of each rank \[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks\]]:N: ' \
@@ -391,12 +392,12 @@ _entrodraft() {
             '--drafters=[model, draft2 (the second --draft alone), head, ngram, suffix, lookahead, bigram, unigram, random, or several in turn as in ngram+model \[model\]]:LIST:_values -s , value model head ngram suffix lookahead bigram unigram random' \
             '--rules=[static:TAU, moving-average:LAMBDA:N, cumulative:TAU:N, constant:K, heuristic:K, heuristic:K:persistent, adaptive:K, confidence:C, svip:H, adaedl:GAMMA, disco:H:B:E:P:N, expected-gain, all of these, none; of a cascade RULE/RULE; plain decoding always runs \[all\]]:RULE,RULE:_values -s , value all none static moving-average cumulative constant heuristic adaptive confidence svip adaedl disco expected-gain' \
             '*--tree=[a tree of one --draft, beside the rules, which are of chains; one that grows has at most 63 tokens: expected-gain\[:DEPTH:TOP_K\], eagle2\[:DEPTH:TOP_K\], medusa-63, eagle-25, N,N,... (children by level) or a JSON file of paths; given once for each]:SHAPE: ' \
-            '--acceptances=[rejection, block, gumbel, typical; greedy text knows no difference \[gumbel\]]:LIST:_values -s , value rejection block gumbel typical' \
+            '--acceptances=[rejection, block, gumbel, typical, bild; typical and bild are LOSSY, greedy text knows no difference between the others \[gumbel\]]:LIST:_values -s , value rejection block gumbel typical bild' \
             '--entropy-of=[raw, adjusted: the distribution that rules look at \[raw\]]:WHICH:(raw adjusted)' \
             '--lenience=[of rejection, in (0, 1\]; below 1 the text is no longer the target'\''s \[1\]]:L: ' \
             '--max-draft-tokens=[most drafted tokens a round, 1 to 127 \[15\]]:N: ' \
             '--min-draft-tokens=[drafted tokens before which no rule fires \[1\]]:N: ' \
-            '--drop-stop-token[drop the token that fired a threshold rule (for study; slower)]' \
+            '--drop-stop-token[drop the token that fired a threshold rule, as BiLD does (for study; slower)]' \
             '--draft-ahead=[with dedicated: each number of outcomes drafted for, 0: none \[as many as fit\]]:F,F: ' \
             '--draft-ahead-passes=[with dedicated: hidden draft passes a round, exactly \[as many as fit\]]:N: ' \
             '--tune[try a grid of settings of every rule and show the best of each]' \

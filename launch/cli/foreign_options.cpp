@@ -45,7 +45,7 @@ constexpr ForeignOption kForeignOptions[] = {
     {"n-gpu-layers gpu-layers ngl", "device", "use --device cuda; all layers are on the GPU"},
     {"gpu-memory-utilization", "max-context", "memory is planned before loading; --max-context N bounds the cache"},
     {"quantization q load-in-8bit", "dtype", "use --dtype int8, or on GPUs float8"},
-    {"load-in-4bit", "dtype", "use --dtype int4, on CPUs"},
+    {"load-in-4bit", "dtype", "use --dtype int4"},
     {"t", "threads", "use --threads N"},
     {"temp", "temperature", "use --temperature T"},
     {"num-prompts", "prompts", "use --prompts N"},

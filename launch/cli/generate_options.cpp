@@ -162,9 +162,10 @@ void declare_speculation(OptionSet& set, GenerateOptions& options) {
         if (speculation.drafter.kinds.empty()) refuse_without_drafter(given);
     });
     declare_stop_rules(set, speculation);
-    set.add("acceptance", "WHICH", acceptance.kind, names_up_to(spec::Acceptance::typical),
+    set.add("acceptance", "WHICH", acceptance.kind, names_up_to(spec::Acceptance::bild),
             "gumbel: sampled text that no draft changes; rejection, block: more tokens accepted, but another text at "
-            "the same seed; typical: LOSSY, not the target's own text [gumbel; with --lenience below 1 rejection]");
+            "the same seed; typical, bild: LOSSY, not the target's own text [gumbel; with --lenience below 1 "
+            "rejection]");
     declare_lenience(set, acceptance.lenience);
     set.add("tree", "SHAPE",
             fmt::format("drafts a tree, not a chain: {}; --max-draft-tokens is that of its tokens [of a fixed one "
@@ -173,6 +174,8 @@ void declare_speculation(OptionSet& set, GenerateOptions& options) {
     set.add("typical-epsilon", "E", acceptance.typical.epsilon, {0, 1},
             "of typical: most probability that is asked of a token");
     set.add("typical-delta", "D", acceptance.typical.delta, {0, 1}, "of typical: that share of exp(-entropy)");
+    set.add("rollback-distance", "D", acceptance.rollback_distance, at_least(0),
+            "of bild: how far -log of the target's probability of a token may go, unless it is the target's first");
     set.check([&](const ParsedOptions& given) {
         read_stop_rules(given, speculation.drafter.has("model") ? options.models.drafts.size() : 1, speculation);
         if (acceptance.lenience < 1 && !given.given("acceptance")) acceptance.kind = spec::Acceptance::rejection;
@@ -181,6 +184,10 @@ void declare_speculation(OptionSet& set, GenerateOptions& options) {
         for (const char* option : {"typical-epsilon", "typical-delta"})
             given.refuse_without_effect(option, acceptance.kind == spec::Acceptance::typical,
                                         "without --acceptance typical");
+        given.refuse_without_effect("rollback-distance", acceptance.kind == spec::Acceptance::bild,
+                                    "without --acceptance bild");
+        for (const spec::StopRuleOptions& rule : speculation.stop_rules)
+            if (const std::string why = why_biased(rule, acceptance.kind); !why.empty()) throw BadOption(why);
         read_tree(given, acceptance, speculation);
         read_lookahead(given, acceptance, speculation);
     });

@@ -70,7 +70,6 @@ std::string default_drafter(const ModelOptions& models) {
 void refuse_weight_types_of_others(std::optional<WeightType> target, std::optional<WeightType> draft, bool on_gpu) {
     const auto any = [&](WeightType type) { return target == type || draft == type; };
     refuse_if(any(WeightType::float8) && !on_gpu, "float8 weights are for --device cuda; CPUs have int8 and int4");
-    refuse_if(any(WeightType::int4) && on_gpu, "int4 weights are for CPUs; --device cuda has int8 and float8");
 }
 
 void declare_expert_placement(OptionSet& set, model::ExpertPlacement& placement) {
@@ -115,16 +114,14 @@ void declare_models(OptionSet& set, ModelOptions& models, const char* draft_help
         given.refuse_without_effect("tensor-parallel-sum", sums_on_gpus, "without --device cuda and our own kernels");
     });
     declare_weight_types(set, models.dtype, models.draft_dtype,
-                         "the weights' type in memory: {}; int4 on CPUs, float8 on GPUs alone; also fp32, bf16, fp16, "
+                         "the weights' type in memory: {}; float8 on GPUs alone; also fp32, bf16, fp16, "
                          "half, fp8 [auto: the file's]");
     set.check([&models](const ParsedOptions&) {
-        const auto any = [&](WeightType type) { return models.dtype == type || models.draft_dtype == type; };
+        const auto is_scaled = [](std::optional<WeightType> type) { return type && model::is_scaled(*type); };
         const bool is_torch = models.backend == Backend::torch;
-        refuse_if(is_torch && (any(WeightType::int8) || any(WeightType::int4) || any(WeightType::float8)),
+        refuse_if(is_torch && (is_scaled(models.dtype) || is_scaled(models.draft_dtype)),
                   "--backend torch has weights in float32, bfloat16 and float16; others are for --backend native");
         refuse_if(models.device == DeviceChoice::xpu && !is_torch, "--device xpu is for --backend torch");
-        const bool may_be_gpu = models.device == DeviceChoice::automatic && !is_torch;
-        if (any(WeightType::int4) && may_be_gpu) models.needs_cpu = "--dtype int4";
         refuse_weight_types_of_others(models.dtype, models.draft_dtype, models.device == DeviceChoice::cuda);
     });
     declare_expert_placement(set, models.expert_placement);

@@ -38,10 +38,6 @@ bool looks_at_distributions(const RuleType& rule) {
     return rule.looks_at != spec::LooksAt::nothing;
 }
 
-bool may_drop_stop_token(const RuleType& rule) {
-    return rule.looks_at == spec::LooksAt::distribution;
-}
-
 bool is_entropy(const Parameter& parameter) {
     return parameter.kind == Parameter::Kind::entropy || parameter.kind == Parameter::Kind::squared_entropy;
 }
@@ -261,7 +257,7 @@ OptionSpec& declare_min_draft_tokens(OptionSet& set, int& field) {
 }
 
 void declare_drop_stop_token(OptionSet& set, bool& field) {
-    set.add("drop-stop-token", field, "drop the token that fired a threshold rule (for study; slower)");
+    set.add("drop-stop-token", field, "drop the token that fired a threshold rule, as BiLD does (for study; slower)");
 }
 
 void declare_stop_rules(OptionSet& set, SpeculationOptions& speculation) {
@@ -296,7 +292,7 @@ void declare_stop_rules(OptionSet& set, SpeculationOptions& speculation) {
 
 spec::StopRuleOptions with_common(spec::StopRuleOptions rule, const spec::StopRuleOptions& common) {
     rule.min_tokens = common.min_tokens;
-    rule.drop_stop_token = common.drop_stop_token && may_drop_stop_token(rule.type());
+    rule.drop_stop_token = common.drop_stop_token && rule.type().may_drop();
     rule.entropy_of = looks_at_distributions(rule.type()) ? common.entropy_of : spec::EntropyOf::raw;
     if (const std::string why = spec::why_invalid(rule); !why.empty()) throw BadOption(why);
     return rule;
@@ -313,7 +309,7 @@ void read_stop_rules(const ParsedOptions& given, std::size_t n_levels, Speculati
         deal_out(
             given, option, [](const RuleType&) { return true; }, levels);
     if (given.given("entropy-unit")) require_rule("entropy-unit", has_entropies, levels);
-    if (given.given("drop-stop-token")) require_rule("drop-stop-token", may_drop_stop_token, levels);
+    if (given.given("drop-stop-token")) require_rule("drop-stop-token", &RuleType::may_drop, levels);
     if (given.given("entropy-of")) require_rule("entropy-of", looks_at_distributions, levels);
     for (Level& level : levels) {
         for (const Parameter& parameter : level.rule->parameters)

@@ -196,8 +196,8 @@ std::string wrong_kernels(const RankDevice& device, model::ThreadTeam& team) {
     dist::SelfComm alone;
     for (const auto& [name, config] : small_models()) {
         const model::Checkpoint checkpoint = model::random_checkpoint(config, kSeed);
-        for (const WeightType type :
-             {WeightType::float32, WeightType::bfloat16, WeightType::float16, WeightType::int8, WeightType::float8}) {
+        for (const WeightType type : {WeightType::float32, WeightType::bfloat16, WeightType::float16, WeightType::int8,
+                                      WeightType::int4, WeightType::float8}) {
             const int context = config.n_layers > 0 && config.family == "llama" ? kLong : kShort;
             model::DecoderOptions options;
             options.weight_type = type;

@@ -97,9 +97,10 @@ std::optional<std::string> option_of_the_run(const std::string& name) {
     static const ByName<std::string> options = [] {
         ByName<std::string> all;
         Names names = stop_rule_parameter_names();
-        for (const char* option : {"stop-rule", "entropy-unit", "max-draft-tokens", "min-draft-tokens",
-                                   "drop-stop-token", "entropy-of", "ngram-full", "costs", "acceptance", "lenience",
-                                   "typical-epsilon", "typical-delta", "drafter", "chat", "system"})
+        for (const char* option :
+             {"stop-rule", "entropy-unit", "max-draft-tokens", "min-draft-tokens", "drop-stop-token", "entropy-of",
+              "ngram-full", "costs", "acceptance", "lenience", "typical-epsilon", "typical-delta", "rollback-distance",
+              "drafter", "chat", "system"})
             names.emplace_back(option);
         for (const std::string& option : names)
             add_names(all, option, option);

@@ -23,7 +23,7 @@ inline constexpr int kRandomWeights = 256;
 ENTRODRAFT_ON_DEVICES inline int random_weight_index(std::uint64_t key, std::uint64_t place) {
     return static_cast<int>(random_word(key, place / 8) >> (place % 8 * 8) & 255);
 }
-constexpr float random_weight(int index) {
+ENTRODRAFT_ON_DEVICES constexpr float random_weight(int index) {
     return static_cast<float>(2 * index - 255) * 0x1p-13f;
 }
 

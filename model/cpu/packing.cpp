@@ -185,30 +185,6 @@ void quantise(const float* values, int count, float scale, std::uint8_t* out) {
         out[i] = static_cast<std::uint8_t>(std::bit_cast<std::uint32_t>(values[i] * inverse + kRound) & 0xffu);
 }
 
-// ---- 4 bits ----
-
-// The scale of a group and its codes, 4 bits with a sign, rounded to the nearest with ties to even. As scale_of() has
-// it, a group that holds no number has no scale, and a tiny one has scale 0.
-std::uint16_t quantise_group(const float* values, int count, std::uint8_t* codes) {
-    constexpr float kRound = 12582912.0f;
-    using Limits = std::numeric_limits<float>;
-    float largest = 0;
-    bool is_number = true;
-    for (int i = 0; i < count; ++i) {
-        if (std::abs(values[i]) > std::abs(largest)) largest = values[i];
-        is_number = is_number && std::abs(values[i]) <= Limits::max();
-    }
-    const std::uint16_t stored = to_bfloat16(is_number ? largest / -8 : Limits::quiet_NaN());
-    const float scale = from_bfloat16(stored);
-    const bool is_tiny = std::abs(scale) < Limits::min();
-    const float inverse = is_number && !is_tiny ? 1 / scale : 0;
-    for (int i = 0; i < count; ++i) {
-        const float code = std::clamp(is_number ? values[i] * inverse : 0, -8.0f, 7.0f);
-        codes[i] = static_cast<std::uint8_t>(std::bit_cast<std::uint32_t>(code + kRound) & 15u);
-    }
-    return is_tiny ? std::uint16_t{0} : stored;
-}
-
 // ---- turning ----
 
 typedef std::uint32_t Quad __attribute__((vector_size(16), aligned(1), may_alias));
@@ -424,6 +400,26 @@ void pack_grouped_unit(const PackedFormat& format, const StoredWeights (&rows)[k
 }
 
 } // namespace
+
+std::uint16_t quantise_group(const float* values, int count, std::uint8_t* codes) {
+    constexpr float kRound = 12582912.0f;
+    using Limits = std::numeric_limits<float>;
+    float largest = 0;
+    bool is_number = true;
+    for (int i = 0; i < count; ++i) {
+        if (std::abs(values[i]) > std::abs(largest)) largest = values[i];
+        is_number = is_number && std::abs(values[i]) <= Limits::max();
+    }
+    const std::uint16_t stored = to_bfloat16(is_number ? largest / -8 : Limits::quiet_NaN());
+    const float scale = from_bfloat16(stored);
+    const bool is_tiny = std::abs(scale) < Limits::min();
+    const float inverse = is_number && !is_tiny ? 1 / scale : 0;
+    for (int i = 0; i < count; ++i) {
+        const float code = std::clamp(is_number ? values[i] * inverse : 0, -8.0f, 7.0f);
+        codes[i] = static_cast<std::uint8_t>(std::bit_cast<std::uint32_t>(code + kRound) & 15u);
+    }
+    return is_tiny ? std::uint16_t{0} : stored;
+}
 
 int inputs_of_line(WeightType type) {
     return type == WeightType::int4 ? 8 : static_cast<int>(kWordBytes / bytes_of(type));

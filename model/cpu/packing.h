@@ -36,6 +36,10 @@ PackedFormat format_of(const Quantization& quantization, std::int64_t first_inpu
 // What holds weights of both, made of whole numbers with scales of groups; none: nothing does. Local.
 std::optional<PackedFormat> joint_format(const PackedFormat& a, const PackedFormat& b);
 
+// Of a group of up to kInt4Group numbers the scale, in bfloat16, and the codes, 4 bits with a sign: the nearest, ties
+// to even. A group with something that is no number has no number for a scale, a tiny one 0.
+std::uint16_t quantise_group(const float* values, int count, std::uint8_t* codes);
+
 // How many inputs of 16 outputs a line of 64 bytes holds.
 int inputs_of_line(WeightType type);
 // What k inputs of 16 outputs take.

@@ -1,6 +1,7 @@
 // Attention over the cache: keys lie in blocks at fixed places, each query has a partial result (a part) of each block,
-// and whoever stores the last part of a query merges them, in an order that the row's own keys alone decide. 16-bit
-// caches: attention_tensor_cores.cu; float32 caches: a warp a query here.
+// and whoever stores the last part of a group of blocks merges them, and whoever merges the last group the groups, in
+// an order that the row's own keys alone decide. 16-bit caches: attention_tensor_cores.cu; float32 caches: a warp a
+// query here.
 #include "model/gpu/attention.cuh"
 
 #include <algorithm>
@@ -202,9 +203,7 @@ __global__ void attend_blocks(RowTable table, AttendCall call) {
             attend_block(table, call, query, reach, row, head, block);
             __threadfence();
             __syncwarp();
-            const int is_last = lane == 0 && is_last_part(call, row, head, blocks) ? 1 : 0;
-            if (__shfl_sync(kAllLanes, is_last, 0) != 0)
-                merge_parts_of_query<float, kMaxHeadDim / 128>(call, row, head, blocks);
+            merge_complete<float, kMaxHeadDim / 128>(call, lane == 0 ? row : -1, head, blocks, block);
         }
     }
 }

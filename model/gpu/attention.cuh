@@ -32,64 +32,145 @@ __device__ inline float* part_of(const AttendCall& call, int row, int head, int 
                             static_cast<std::size_t>(kPartHead + call.cache.head_stride);
 }
 
-// Blocks of keys [first, end) of a query or a tile.
+// Blocks of keys [first, end) of a query.
 struct BlockRange {
     int first, end;
+    __device__ int size() const { return end - first; }
 };
 
-// Whether the parts of all of a query's blocks are there. Asked by one thread, behind a barrier of those that have
-// stored a part and called __threadfence(), once for each part; true once, of the last.
-__device__ inline bool is_last_part(const AttendCall& call, int row, int head, const BlockRange& blocks) {
-    int* arrived = call.arrived + row * call.n_query_heads + head;
-    if (atomicAdd(arrived, 1) < blocks.end - blocks.first - 1) return false;
+__device__ inline int group_of(int block) {
+    return block / kMergedBlocks;
+}
+
+// A result of some of a query's keys, in a warp. kFours: of 128 dimensions, of which a lane has 4.
+template <int kFours> struct Merged {
+    float largest, sum;
+    float values[kFours][4];
+};
+
+// Of the query's parts `first`, first + step, ... of blocks, n of them, in that order; a warp. Other multiprocessors
+// have written them: they are read past the cache that each has for itself.
+template <int kFours>
+__device__ Merged<kFours> merge_parts(const AttendCall& call, int row, int head, int first, int step, int n) {
+    constexpr int kAtOnce = 8; // loads of a lane
+    const int lane = lane_of_thread(), dims = call.cache.head_stride;
+    const float* parts = part_of(call, row, head, first);
+    const std::size_t stride = static_cast<std::size_t>(step) * static_cast<std::size_t>(kPartHead + dims);
+    const auto head_of = [&](int i) {
+        return __ldcg(reinterpret_cast<const float2*>(parts + static_cast<std::size_t>(i) * stride));
+    };
+    Merged<kFours> merged = {-INFINITY, 0, {}};
+    for (int i = lane; i < n; i += kWarp)
+        merged.largest = fmaxf(merged.largest, head_of(i).x);
+    merged.largest = warp_max(merged.largest);
+    for (int begin = 0; begin < n; begin += kWarp) {
+        float weight = 0;
+        if (begin + lane < n) {
+            const float2 part = head_of(begin + lane);
+            weight = expf(part.x - merged.largest);
+            merged.sum += weight * part.y;
+        }
+        const int count = n - begin < kWarp ? n - begin : kWarp;
+        for (int i = 0; i < count; i += kAtOnce)
+#pragma unroll
+            for (int e = 0; e < kFours; ++e) {
+                const int d = 4 * (lane + e * kWarp);
+                const float* from = parts + kPartHead + (d < dims ? d : 0);
+                float4 fours[kAtOnce]; // behind the last, that again: it weighs 0 there
+#pragma unroll
+                for (int j = 0; j < kAtOnce; ++j) {
+                    const int part = begin + (i + j < count ? i + j : count - 1);
+                    fours[j] = __ldcg(reinterpret_cast<const float4*>(from + static_cast<std::size_t>(part) * stride));
+                }
+#pragma unroll
+                for (int j = 0; j < kAtOnce; ++j) {
+                    const float of_part = __shfl_sync(kAllLanes, weight, i + j); // i + j < kWarp
+                    merged.values[e][0] += of_part * fours[j].x;
+                    merged.values[e][1] += of_part * fours[j].y;
+                    merged.values[e][2] += of_part * fours[j].z;
+                    merged.values[e][3] += of_part * fours[j].w;
+                }
+            }
+    }
+    merged.sum = warp_sum(merged.sum);
+    return merged;
+}
+
+// Where a query's result goes, from its head's first dimension on.
+template <typename T> __device__ T* attended_by(const AttendCall& call, int row, int head) {
+    return static_cast<T*>(call.attended) + static_cast<std::size_t>(row) * static_cast<std::size_t>(call.out_stride) +
+           static_cast<std::size_t>(head) * static_cast<std::size_t>(call.cache.head_dim);
+}
+
+template <typename T, int kFours>
+__device__ void store_result(const AttendCall& call, int row, int head, const Merged<kFours>& merged) {
+    T* out = attended_by<T>(call, row, head);
+#pragma unroll
+    for (int e = 0; e < kFours; ++e)
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            if (const int d = 4 * (lane_of_thread() + e * kWarp) + i; d < call.cache.head_dim)
+                out[d] = from_float<T>(merged.values[e][i] / merged.sum);
+}
+
+template <int kFours>
+__device__ void store_part(const AttendCall& call, int row, int head, int block, const Merged<kFours>& merged) {
+    float* part = part_of(call, row, head, block);
+    if (lane_of_thread() == 0) *reinterpret_cast<float2*>(part) = {merged.largest, merged.sum};
+#pragma unroll
+    for (int e = 0; e < kFours; ++e)
+        if (const int d = 4 * (lane_of_thread() + e * kWarp); d < call.cache.head_stride)
+            *reinterpret_cast<float4*>(part + kPartHead + d) = {merged.values[e][0], merged.values[e][1],
+                                                                merged.values[e][2], merged.values[e][3]};
+}
+
+// Whether all n are there. Asked by one thread for each, behind a barrier of those that have stored it and called
+// __threadfence(); true once, of the last.
+__device__ inline bool is_last_of(int* arrived, int n) {
+    if (atomicAdd(arrived, 1) < n - 1) return false;
     *arrived = 0; // for the next layer
     __threadfence();
     return true;
 }
 
-// attended of a query from its parts, in the order of its keys; a warp. Other multiprocessors have written them: they
-// are read past the cache that each has for itself. kFours: of 128 dimensions.
+// Merges what is complete with the part of this block; a warp. Each lane may have a query, whose part has been stored
+// (is_last_of()), and the blocks that it sees; or none, a negative row.
 template <typename T, int kFours>
-__device__ void merge_parts_of_query(const AttendCall& call, int row, int head, const BlockRange& blocks) {
-    const int lane = lane_of_thread(), dim = call.cache.head_dim, dims = call.cache.head_stride;
-    const float* parts = part_of(call, row, head, 0);
-    const auto part = [&](int block) { return parts + static_cast<std::size_t>(block) * (kPartHead + dims); };
-    float largest = -INFINITY;
-    for (int block = blocks.first + lane; block < blocks.end; block += kWarp)
-        largest = fmaxf(largest, __ldcg(part(block)));
-    largest = warp_max(largest);
-    float sum = 0, values[kFours][4] = {};
-    for (int first = blocks.first; first < blocks.end; first += kWarp) {
-        const int own = first + lane, n = blocks.end - first < kWarp ? blocks.end - first : kWarp;
-        float weight = 0;
-        if (own < blocks.end) {
-            weight = expf(__ldcg(part(own)) - largest);
-            sum += weight * __ldcg(part(own) + 1);
-        }
-#pragma unroll 4
-        for (int i = 0; i < n; ++i) {
-            const float of_part = __shfl_sync(kAllLanes, weight, i);
-#pragma unroll
-            for (int e = 0; e < kFours; ++e) {
-                const int d = 4 * (lane + e * kWarp);
-                const float4 four =
-                    __ldcg(reinterpret_cast<const float4*>(part(first + i) + kPartHead + (d < dims ? d : 0)));
-                values[e][0] += of_part * four.x;
-                values[e][1] += of_part * four.y;
-                values[e][2] += of_part * four.z;
-                values[e][3] += of_part * four.w;
-            }
-        }
+__device__ void merge_complete(const AttendCall& call, int row, int head, const BlockRange& blocks, int block) {
+    const int n_counters = group_of(blocks_of_keys(call.cache.capacity) - 1) + 2, group = group_of(block),
+              begin = group * kMergedBlocks;
+    const int first_group = group_of(blocks.first), n_groups = group_of(blocks.end - 1) + 1 - first_group;
+    const int first = begin > blocks.first ? begin : blocks.first;
+    const int end = begin + kMergedBlocks < blocks.end ? begin + kMergedBlocks : blocks.end;
+    const auto counter = [&](int i) { return call.arrived + (row * call.n_query_heads + head) * n_counters + i; };
+    bool is_last = row >= 0 && is_last_of(counter(1 + group), end - first);
+    unsigned complete = __ballot_sync(kAllLanes, is_last);
+    if (complete == 0) return;
+    __syncwarp(); // what a lane has seen of other blocks all lanes see
+    for (unsigned left = complete; left != 0; left &= left - 1) {
+        const int lane = __ffs(static_cast<int>(left)) - 1;
+        const int of_row = __shfl_sync(kAllLanes, row, lane), of_head = __shfl_sync(kAllLanes, head, lane);
+        const int from = __shfl_sync(kAllLanes, first, lane), n = __shfl_sync(kAllLanes, end, lane) - from;
+        const Merged<kFours> merged = merge_parts<kFours>(call, of_row, of_head, from, 1, n);
+        __syncwarp(); // all have been read: the group's is stored in place of its first block's
+        if (__shfl_sync(kAllLanes, n_groups, lane) == 1)
+            store_result<T>(call, of_row, of_head, merged);
+        else
+            store_part(call, of_row, of_head, begin, merged);
     }
-    sum = warp_sum(sum);
-    T* out = static_cast<T*>(call.attended) +
-             static_cast<std::size_t>(row) * static_cast<std::size_t>(call.out_stride) +
-             static_cast<std::size_t>(head) * static_cast<std::size_t>(dim);
-#pragma unroll
-    for (int e = 0; e < kFours; ++e)
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-            if (const int d = 4 * (lane + e * kWarp) + i; d < dim) out[d] = from_float<T>(values[e][i] / sum);
+    __threadfence();
+    __syncwarp();
+    is_last = is_last && n_groups > 1 && is_last_of(counter(0), n_groups);
+    complete = __ballot_sync(kAllLanes, is_last);
+    __syncwarp();
+    for (unsigned left = complete; left != 0; left &= left - 1) {
+        const int lane = __ffs(static_cast<int>(left)) - 1;
+        const int of_row = __shfl_sync(kAllLanes, row, lane), of_head = __shfl_sync(kAllLanes, head, lane);
+        const int from = __shfl_sync(kAllLanes, first_group, lane) * kMergedBlocks;
+        store_result<T>(
+            call, of_row, of_head,
+            merge_parts<kFours>(call, of_row, of_head, from, kMergedBlocks, __shfl_sync(kAllLanes, n_groups, lane)));
+    }
 }
 
 // The lowest n bits; none below 1, all from 32 on.

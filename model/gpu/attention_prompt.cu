@@ -1,12 +1,13 @@
 // Attention of a prompt's chunk over 16-bit caches: many rows of one text, whose keys are all the same.
 //
 // A block of threads takes 64 queries of a key head, row by row, each of its warps 16, and walks along their keys in
-// steps of 32, with a running maximum and sum; nothing but the result is written. So keys and values come once for 64
-// queries from the second-level cache, and for 16 from the first: 64 and 16 operations a byte. (In parts of 256 keys,
-// as attention_tensor_cores.cu has them for few rows, they would come for every 16 queries, and the parts go out and
+// steps of 64, with a running maximum and sum; nothing but the result is written. Keys and values of coming steps are
+// on their way into shared memory while a step is computed. So they come once for 64 queries from the second-level
+// cache, and for 16 from shared memory: 64 and 16 operations a byte. (In parts of 256 keys, as
+// attention_tensor_cores.cu has them for few rows, they would come for every 16 queries, and the parts go out and
 // back.) Weights go into the product rounded to the cache's type.
 //
-// A query is a row of the tensor-core step alone, steps begin at multiples of 32 keys, and one of which it sees nothing
+// A query is a row of the tensor-core step alone, steps begin at multiples of 64 keys, and one of which it sees nothing
 // leaves its sums as they are: so its bits depend on its own keys alone.
 #include "model/gpu/attention_steps.cuh"
 
@@ -15,64 +16,225 @@ namespace entrodraft::model::gpu {
 namespace {
 
 constexpr int kPromptWarps = 4;
+constexpr int kPromptThreads = kPromptWarps * kWarp;
+constexpr int kBlockQueries = kPromptWarps * kTileQueries;
 constexpr int kMaxPromptHead = 128; // dimensions: what a warp's registers hold
-constexpr int kStepKeys = 32;       // 4 steps of 8 keys for scores, 2 of 16 for values
+constexpr int kStepKeys = 64;
+constexpr int kScoreSteps = kStepKeys / 8;  // tensor-core steps of a dimension's scores
+constexpr int kValueParts = kStepKeys / 32; // what multiply_values() takes at once
+constexpr float kLog2OfE = 1.44269504f;
+
+// Keys or values of a step: 16 bytes, 8 dimensions, a unit.
+template <int kChunks> using KeyTile = uint4[kStepKeys][4 * kChunks];
+
+// Where a tile has a unit of a key. The 8 lanes whose reads meet ask for 4 units of 2 keys (of scores) or 2 units of
+// every other key of 8 (of values): so no two of them share a bank.
+__device__ inline int unit_in_tile(int key, int unit) {
+    return unit ^ (key & 6) ^ (4 * (key & 1));
+}
+
+// How a block copies keys and values of a layer: each thread one unit of some keys of every tile.
+template <typename T, int kChunks> struct TileCopier {
+    static constexpr int kUnits = 4 * kChunks, kKeysAtOnce = kPromptThreads / kUnits;
+    static_assert(kKeysAtOnce % 8 == 0, "unit_in_tile() is the same for all keys of a thread");
+    const uint4 *keys, *values; // place 0 of the own slot
+    int stride, unit;           // of a place; that of the thread
+    int prefix_length, prefix;  // keys that another slot holds; how far that is behind the own one, in one layer
+    int last_key;               // read in place of those behind it, which no query sees
+
+    // `row` is one of those that share the keys; they end at `end`.
+    __device__ TileCopier(const RowTable& table, const AttendCall& call, int row, int kv_head, int end) {
+        const CacheReader<T> reader(table, call, call.cache.keys, row, kv_head, 0);
+        keys = reader.own;
+        values = CacheReader<T>(table, call, call.cache.values, row, kv_head, 0).own;
+        stride = reader.stride;
+        unit = static_cast<int>(threadIdx.x) % kUnits < stride ? static_cast<int>(threadIdx.x) % kUnits : 0;
+        prefix_length = reader.prefix_length;
+        prefix = static_cast<int>(reader.shared - reader.own);
+        last_key = end - 1;
+    }
+    // Those of `from`, keys or values, from number `first` on.
+    __device__ void start(const uint4* from, int first, KeyTile<kChunks>& tile) const {
+        const int thread = static_cast<int>(threadIdx.x), of_tile = thread / kUnits;
+        uint4* to = &tile[of_tile][unit_in_tile(of_tile, thread % kUnits)];
+#pragma unroll
+        for (int i = 0; i < kStepKeys / kKeysAtOnce; ++i) {
+            const int key = first + of_tile + i * kKeysAtOnce, place = key < last_key ? key : last_key;
+            copy_async(to + i * kKeysAtOnce * kUnits,
+                       from + (place * stride + unit + (place < prefix_length ? prefix : 0)));
+        }
+    }
+};
+
+// 2 ^ x
+__device__ inline float power_of_two(float x) {
+#if defined(__CUDA_ARCH__)
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#else
+    return exp2f(x);
+#endif
+}
+
+// The row of a key head's query of this number; negative where there is none.
+__device__ inline int row_of_query(const RowTable& table, const QueryHeads& heads, int query) {
+    if (query >= table.rows * heads.count) return -1;
+    const int row = query / heads.count;
+    return table.slots[row] < 0 ? -1 : row;
+}
+__device__ inline Reach reach_of_query(const RowTable& table, const AttendCall& call, int row) {
+    return row < 0 ? Reach{call.cache.capacity, 0} : reach_of(table, row, call.window);
+}
 
 // The lane's two queries.
 struct QueryPair {
     int heads[2], positions[2];
-    Reach reaches[2];
-    float largest[2] = {-INFINITY, -INFINITY};
-    float sums[2] = {}; // of this lane's weights
+    Reach reaches[2];          // ends at 0 where there is no query
+    float largest[2], sums[2]; // of scores; of this lane's weights
 };
 
-// Products become weights exp(score - largest); what has been summed is to be scaled to the largest so far.
+// The lane's part of its queries, in the order of keys in a tile.
+template <typename T, int kChunks>
+__device__ void load_query(const AttendCall& call, int row, int head, uint4 (&query)[kChunks]) {
+    const int dim = call.cache.head_dim;
+    const T* from = static_cast<const T*>(call.qkv) +
+                    static_cast<std::size_t>(row < 0 ? 0 : row) * static_cast<std::size_t>(call.stride) +
+                    static_cast<std::size_t>(head) * static_cast<std::size_t>(dim);
+#pragma unroll
+    for (int c = 0; c < kChunks; ++c) {
+        const int d = 32 * c + 8 * lane_t();
+        query[c] = {0, 0, 0, 0};
+        if (row < 0 || d >= dim) continue;
+        if (dim % 8 == 0) { // then all lie at multiples of 16 bytes
+            query[c] = *reinterpret_cast<const uint4*>(from + d);
+            continue;
+        }
+        T numbers[8];
+#pragma unroll
+        for (int j = 0; j < 8; ++j)
+            numbers[j] = d + j < dim ? from[d + j] : from_float<T>(0);
+        memcpy(&query[c], numbers, sizeof numbers);
+    }
+}
+
+// scores [n][2 i + b]: of query i of the lane and key 8 n + 2 t + b.
+template <typename T, int kChunks>
+__device__ void score_keys(const uint4 (&queries)[2][kChunks], const KeyTile<kChunks>& keys,
+                           float (&scores)[kScoreSteps][4]) {
+#pragma unroll
+    for (int c = 0; c < kChunks; ++c) {
+        uint4 of_keys[kScoreSteps];
+#pragma unroll
+        for (int n = 0; n < kScoreSteps; ++n)
+            of_keys[n] = keys[8 * n + lane_g()][unit_in_tile(lane_g(), 4 * c + lane_t())];
+#pragma unroll
+        for (int step = 0; step < 2; ++step) {
+            const unsigned of_q[4] = {word_of(queries[0][c], 2 * step), word_of(queries[1][c], 2 * step),
+                                      word_of(queries[0][c], 2 * step + 1), word_of(queries[1][c], 2 * step + 1)};
+#pragma unroll
+            for (int n = 0; n < kScoreSteps; ++n) {
+                const unsigned of_k[2] = {word_of(of_keys[n], 2 * step), word_of(of_keys[n], 2 * step + 1)};
+                multiply_16x8x16<T>(scores[n], of_q, of_k);
+            }
+        }
+    }
+}
+
+// How products become weights 2 ^ (factor (score - largest)).
+struct ScoreForm {
+    bool is_product; // the score is q . key alone, its scale in the factor
+    float factor;
+};
+
+__device__ inline ScoreForm score_form(const AttendCall& call) {
+    const bool is_product =
+        call.soft_cap <= 0 && call.slopes == nullptr && call.relative_biases == nullptr && call.scale > 0;
+    return {is_product, is_product ? call.scale * kLog2OfE : kLog2OfE};
+}
+
+// Products become weights; what has been summed is to be scaled to the largest so far.
 template <typename T>
-__device__ StepWeights weigh_step(const AttendCall& call, int first_key, float (&scores)[4][4], QueryPair& pair,
-                                  float (&scales)[2]) {
+__device__ void weigh_step(const AttendCall& call, const ScoreForm& form, int first_key, bool all_seen,
+                           float (&scores)[kScoreSteps][4], QueryPair& pair, StepWeights (&weights)[kValueParts][1],
+                           float (&scales)[2]) {
+    if (!form.is_product) {
+#pragma unroll
+        for (int n = 0; n < kScoreSteps; ++n)
+#pragma unroll
+            for (int c = 0; c < 4; ++c)
+                scores[n][c] = score_of(call, scores[n][c], first_key + 8 * n + 2 * lane_t() + c % 2, pair.heads[c / 2],
+                                        pair.positions[c / 2]);
+    }
+    if (!all_seen) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i)
+#pragma unroll
+            for (int part = 0; part < kValueParts; ++part) {
+                const unsigned seen = pair.reaches[i].seen(first_key + 32 * part) >> 2 * lane_t();
+#pragma unroll
+                for (int n = 0; n < 4; ++n)
+#pragma unroll
+                    for (int b = 0; b < 2; ++b)
+                        if ((seen >> (8 * n + b) & 1) == 0) scores[4 * part + n][2 * i + b] = -INFINITY;
+            }
+    }
+    float shift[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-        const unsigned seen = pair.reaches[i].seen(first_key);
         float largest = pair.largest[i];
 #pragma unroll
-        for (int n = 0; n < 4; ++n)
+        for (int n = 0; n < kScoreSteps; ++n)
+            largest = fmaxf(largest, fmaxf(scores[n][2 * i], scores[n][2 * i + 1]));
 #pragma unroll
-            for (int b = 0; b < 2; ++b) {
-                const int key = 8 * n + 2 * lane_t() + b;
-                float& score = scores[n][2 * i + b];
-                score = (seen >> key & 1) != 0
-                            ? score_of(call, score, first_key + key, pair.heads[i], pair.positions[i])
-                            : -INFINITY;
-                largest = score > largest ? score : largest;
-            }
-        for (int step = 1; step < 4; step *= 2) {
-            const float other = __shfl_xor_sync(kAllLanes, largest, step);
-            largest = other > largest ? other : largest;
-        }
-        scales[i] = largest == pair.largest[i] ? 1.0f : expf(pair.largest[i] - largest);
+        for (int step = 1; step < 4; step *= 2)
+            largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, step));
+        shift[i] = largest == -INFINITY ? 0.0f : -largest * form.factor; // nothing seen yet: all weights are 0
+        scales[i] = largest == pair.largest[i] ? 1.0f : power_of_two(fmaf(pair.largest[i], form.factor, shift[i]));
         pair.largest[i] = largest;
         pair.sums[i] *= scales[i];
     }
-    StepWeights weights;
 #pragma unroll
-    for (int n = 0; n < 4; ++n)
+    for (int n = 0; n < kScoreSteps; ++n)
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-            float weight[2];
-#pragma unroll
-            for (int b = 0; b < 2; ++b) {
-                const float score = scores[n][2 * i + b];
-                weight[b] = score == -INFINITY ? 0.0f : expf(score - pair.largest[i]);
-                pair.sums[i] += weight[b];
-            }
-            weights.pairs[n / 2][2 * (n % 2) + i] = pair_of<T>(weight[0], weight[1]);
+            const float low = power_of_two(fmaf(scores[n][2 * i], form.factor, shift[i]));
+            const float high = power_of_two(fmaf(scores[n][2 * i + 1], form.factor, shift[i]));
+            pair.sums[i] += low + high;
+            weights[n / 4][0].pairs[n / 2 % 2][2 * (n % 2) + i] = pair_of<T>(low, high);
         }
-    return weights;
 }
 
-// values [j][2 i + b]: of query i of the lane, dimension 16 t + 8 b + j of the 64 from `first` on.
+// attended += weights values of a step. Values that are not finite spoil the sums of all queries, which stay so; where
+// it is careful, of those that see their keys alone.
+template <typename T, bool kCareful, int kChunks>
+__device__ void add_values(const StepWeights (&weights)[kValueParts][1], const KeyTile<kChunks>& tile, int first_key,
+                           const QueryPair& pair, float (&attended)[kChunks / 2][8][4]) {
+#pragma unroll
+    for (int part = 0; part < kValueParts; ++part)
+#pragma unroll
+        for (int half = 0; half < kChunks / 2; ++half) {
+            uint4 values[2][4];
+#pragma unroll
+            for (int step = 0; step < 2; ++step)
+#pragma unroll
+                for (int k = 0; k < 4; ++k) {
+                    const int key = 2 * lane_t() + k % 2; // of each 8
+                    values[step][k] =
+                        tile[32 * part + 16 * step + 8 * (k / 2) + key][unit_in_tile(key, 8 * half + lane_g())];
+                }
+            unsigned taken_out = 0;
+            if constexpr (kCareful) taken_out = take_out_non_finite<T>(values);
+            multiply_values<T>(weights[part], values, attended[half]);
+            if constexpr (kCareful)
+                spoil_sums([&](int i) { return pair.reaches[i].seen(first_key + 32 * part); }, taken_out,
+                           attended[half]);
+        }
+}
+
+// scale * values [j][2 i + b]: of query i of the lane, dimension 16 t + 8 b + j of the 64 from `first` on.
 template <typename T>
-__device__ void store_values(const AttendCall& call, int row, int head, int i, float sum, int first,
+__device__ void store_values(const AttendCall& call, int row, int head, int i, float scale, int first,
                              const float (&values)[8][4]) {
     const int dim = call.cache.head_dim;
     T* out = static_cast<T*>(call.attended) +
@@ -84,7 +246,7 @@ __device__ void store_values(const AttendCall& call, int row, int head, int i, f
         unsigned pairs[4];
 #pragma unroll
         for (int j = 0; j < 4; ++j)
-            pairs[j] = pair_of<T>(values[2 * j][2 * i + b] / sum, values[2 * j + 1][2 * i + b] / sum);
+            pairs[j] = pair_of<T>(values[2 * j][2 * i + b] * scale, values[2 * j + 1][2 * i + b] * scale);
         if (dim % 8 == 0) { // then all lie at multiples of 16 bytes
             if (d < dim) *reinterpret_cast<uint4*>(out + d) = {pairs[0], pairs[1], pairs[2], pairs[3]};
             continue;
@@ -97,85 +259,128 @@ __device__ void store_values(const AttendCall& call, int row, int head, int i, f
 }
 
 template <typename T, int kChunks>
-__global__ void __launch_bounds__(kPromptWarps* kWarp, kChunks <= 2 ? 3 : 2)
-    attend_prompt_tiles(RowTable table, AttendCall call) {
+__global__ void __launch_bounds__(kPromptThreads, 2) attend_prompt_tiles(RowTable table, AttendCall call) {
     begin_kernel();
-    constexpr int kHalves = kChunks / 2;      // of 64 dimensions
-    constexpr int kStepsAtOnce = 8 / kChunks; // of 8 keys, as many as there are registers for
-    __shared__ StagedQueries<kChunks> queries[kPromptWarps];
-    const int warp = warp_of_thread(), kv_head = static_cast<int>(blockIdx.y);
+    constexpr int kHalves = kChunks / 2; // of 64 dimensions
+    // Keys of a step, its values, keys of the next step, ...
+    constexpr int kTiles = 3;
+    __shared__ KeyTile<kChunks> tiles[kTiles];
+    const auto next = [](int tile) { return tile + 1 < kTiles ? tile + 1 : 0; };
+    const int kv_head = static_cast<int>(blockIdx.x);
     const QueryHeads heads = query_heads_of(call, kv_head);
-    const int query =
-        (static_cast<int>(blockIdx.x) * kPromptWarps + warp) * kTileQueries + lane_of_thread() % kTileQueries;
+    const int first_query = static_cast<int>(gridDim.y - 1 - blockIdx.y) * kBlockQueries; // most keys first
 
-    int row = -1, head = 0, position = 0; // of lane % kTileQueries
-    Reach reach = {call.cache.capacity, 0};
-    if (query < table.rows * heads.count && table.slots[query / heads.count] >= 0) {
-        row = query / heads.count;
-        head = heads.begin + query % heads.count;
-        reach = reach_of(table, row, call.window);
-        position = position_of(table, call, row);
+    int begin = call.cache.capacity, end = 0; // of the block's queries
+    for (int query = lane_of_thread(); query < kBlockQueries; query += kWarp) {
+        const Reach reach = reach_of_query(table, call, row_of_query(table, heads, first_query + query));
+        begin = reach.begin < begin ? reach.begin : begin;
+        end = reach.end > end ? reach.end : end;
     }
-    const int begin = __reduce_min_sync(kAllLanes, reach.begin), end = __reduce_max_sync(kAllLanes, reach.end);
-    if (end == 0) return; // padding
-    for (int i = 0; i < kTileQueries; ++i)
-        stage_query<T, kChunks>(call, of_lane(row, i), of_lane(head, i), i, queries[warp]);
-    __syncwarp();
+    begin = __reduce_min_sync(kAllLanes, begin);
+    end = __reduce_max_sync(kAllLanes, end);
+    if (end == 0) return; // padding, on all threads
+
+    const int first_row = first_query / heads.count, first_key = begin / kStepKeys * kStepKeys;
+    // All rows read the same keys.
+    const TileCopier<T, kChunks> copier(table, call, first_row, kv_head, end);
+
+    const int own_query = first_query + warp_of_thread() * kTileQueries + lane_g();
     QueryPair pair;
+    uint4 queries[2][kChunks];
+    Reach any = {call.cache.capacity, 0}, all = {0, call.cache.capacity}; // what some, what every query of a warp sees
+#pragma unroll
     for (int i = 0; i < 2; ++i) {
-        const int lane = lane_g() + 8 * i;
-        pair.heads[i] = of_lane(head, lane);
-        pair.positions[i] = of_lane(position, lane);
-        pair.reaches[i] = {of_lane(reach.begin, lane), of_lane(reach.end, lane)};
+        const int query = own_query + 8 * i, row = row_of_query(table, heads, query);
+        pair.heads[i] = row < 0 ? 0 : heads.begin + query % heads.count;
+        pair.positions[i] = row < 0 ? 0 : position_of(table, call, row);
+        const Reach reach = pair.reaches[i] = reach_of_query(table, call, row);
+        load_query<T>(call, row, pair.heads[i], queries[i]);
+        any.begin = reach.begin < any.begin ? reach.begin : any.begin;
+        any.end = reach.end > any.end ? reach.end : any.end;
+        if (row < 0) continue;
+        all.begin = reach.begin > all.begin ? reach.begin : all.begin;
+        all.end = reach.end < all.end ? reach.end : all.end;
     }
+    any = {__reduce_min_sync(kAllLanes, any.begin), __reduce_max_sync(kAllLanes, any.end)};
+    all = {__reduce_max_sync(kAllLanes, all.begin), __reduce_min_sync(kAllLanes, all.end)};
 
-    const int first_row = of_lane(row, 0); // all others read the same keys
-    CacheReader<T> keys_of(table, call, call.cache.keys, first_row, kv_head, 0);
-    CacheReader<T> values_of(table, call, call.cache.values, first_row, kv_head, 0);
-    float attended[kHalves][8][4] = {};
-    for (int key = begin / kStepKeys * kStepKeys; key < end; key += kStepKeys) {
-        keys_of.place = values_of.place = nearest_key(key + lane_of_thread(), begin, end);
-        float scores[4][4] = {};
-#pragma unroll
-        for (int n = 0; n < 4; n += kStepsAtOnce) {
-            uint4 keys[kStepsAtOnce][kChunks];
-            load_keys<T>(keys_of, 8 * n, keys);
-            multiply_keys<T>(queries[warp], keys, &scores[n]);
+    const ScoreForm form = score_form(call);
+    float attended[kHalves][8][4];
+    // Once more, carefully, where values that are not finite may have spoilt sums of queries that do not see them.
+    for (bool careful = false;; careful = true) {
+        for (int i = 0; i < 2; ++i) {
+            pair.largest[i] = -INFINITY;
+            pair.sums[i] = 0;
         }
-        float scales[2];
-        const StepWeights weights[1] = {weigh_step<T>(call, key, scores, pair, scales)};
 #pragma unroll
-        for (int half = 0; half < kHalves; ++half) {
-            uint4 values[2][4];
-            load_values<T>(values_of, half, values);
-            const unsigned taken_out = take_out_non_finite<T>(values);
+        for (int half = 0; half < kHalves; ++half)
 #pragma unroll
             for (int j = 0; j < 8; ++j)
 #pragma unroll
                 for (int c = 0; c < 4; ++c)
-                    attended[half][j][c] *= scales[c / 2];
-            multiply_values<T>(weights, values, attended[half]);
-            spoil_sums([&](int i) { return pair.reaches[i].seen(key); }, taken_out, attended[half]);
+                    attended[half][j][c] = 0;
+        // Copies for a step begin in the one before, so the first step computes nothing. Each tile is a group of a
+        // thread's copies, and one group may be under way behind the tile that is waited for.
+        int of_keys = 0;
+#pragma unroll 1
+        for (int key = first_key - kStepKeys; key < end; key += kStepKeys) {
+            const int of_values = next(of_keys), of_next_keys = next(of_values), next_key = key + kStepKeys;
+            const bool seen = key < any.end && next_key > any.begin; // by the warp
+            wait_for_copies<1>();
+            __syncthreads(); // the keys are there, and all warps have added the values of the step before
+            if (next_key < end)
+                copier.start(copier.keys, next_key, tiles[of_next_keys]); // where values of the step before were
+            end_copies();
+            StepWeights weights[kValueParts][1];
+            if (seen) {
+                float scores[kScoreSteps][4] = {}, scales[2];
+                score_keys<T, kChunks>(queries, tiles[of_keys], scores);
+                weigh_step<T>(call, form, key, key >= all.begin && next_key <= all.end, scores, pair, weights, scales);
+#pragma unroll
+                for (int half = 0; half < kHalves; ++half)
+#pragma unroll
+                    for (int j = 0; j < 8; ++j)
+#pragma unroll
+                        for (int c = 0; c < 4; ++c)
+                            attended[half][j][c] *= scales[c / 2];
+            }
+            wait_for_copies<1>();
+            __syncthreads(); // the values are there, and all warps have multiplied the keys
+            if (next_key < end) copier.start(copier.values, next_key, tiles[of_keys]);
+            end_copies();
+            if (seen && careful) add_values<T, true, kChunks>(weights, tiles[of_values], key, pair, attended);
+            if (seen && !careful) add_values<T, false, kChunks>(weights, tiles[of_values], key, pair, attended);
+            of_keys = of_next_keys;
         }
+        bool finite = true;
+#pragma unroll
+        for (int half = 0; half < kHalves; ++half)
+#pragma unroll
+            for (int j = 0; j < 8; ++j)
+#pragma unroll
+                for (int c = 0; c < 4; ++c)
+                    finite = fabsf(attended[half][j][c]) < INFINITY && finite;
+        if (careful || __syncthreads_or(finite ? 0 : 1) == 0) break;
     }
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
         float sum = pair.sums[i];
         for (int step = 1; step < 4; step *= 2)
             sum += __shfl_xor_sync(kAllLanes, sum, step);
-        const int own_row = of_lane(row, lane_g() + 8 * i);
 #pragma unroll
         for (int half = 0; half < kHalves; ++half)
-            if (own_row >= 0) store_values<T>(call, own_row, pair.heads[i], i, sum, 64 * half, attended[half]);
+            if (pair.reaches[i].end > 0)
+                store_values<T>(call, (own_query + 8 * i) / heads.count, pair.heads[i], i, 1 / sum, 64 * half,
+                                attended[half]);
     }
 }
 
 template <typename T> void launch_prompt(void* stream, const RowTable& table, const AttendCall& call) {
     const int n_heads = call.n_query_heads, n_kv_heads = call.cache.n_kv_heads;
     const int max_group = n_heads % n_kv_heads == 0 ? n_heads / n_kv_heads : n_heads;
-    const dim3 blocks(blocks_for(static_cast<std::size_t>(table.rows * max_group), kPromptWarps * kTileQueries),
-                      static_cast<unsigned>(n_kv_heads));
-    launch(stream, {blocks, kPromptWarps * kWarp},
+    const dim3 blocks(static_cast<unsigned>(n_kv_heads),
+                      blocks_for(static_cast<std::size_t>(table.rows * max_group), kBlockQueries));
+    launch(stream, {blocks, kPromptThreads},
            call.cache.head_dim <= 64 ? attend_prompt_tiles<T, 2> : attend_prompt_tiles<T, 4>, table, call);
 }
 

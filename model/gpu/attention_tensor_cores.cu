@@ -3,14 +3,17 @@
 // A block of threads takes kKeyBlock keys of a key head, and of the queries of that head (every row and query head that
 // reads it) 16 at a time, a tile: the 16 rows of a tensor-core step. Rows of one text that follow each other share
 // their keys, so a tile holds queries of one such run; in blocks that reach into a tree, where each row has ancestors
-// of its own, those of one row. Each warp has 32 of the keys, all loads of which are under way before the first is
-// used. As in linear.cu, a quad of lanes reads 64 bytes of a key that lie together, and keys and queries agree on which
-// dimension is where inside a step; values are read 16 bytes a lane and brought into a step's order by byte
-// permutations. Weights go into the product as two numbers, rounded and what rounding has left out, so that no more
-// than the float32 sums' rounding is lost.
+// of its own, those of one row. Each warp asks for 32 of the keys and their values at once, keys in its registers and
+// values in shared memory, and all tiles are computed from these; where two blocks of threads share a multiprocessor,
+// one computes while the other's keys are under way. For scores a warp has its own keys, for sums of values its own
+// dimensions of all keys, with weights out of shared memory, so that nothing is left to be added up. As in linear.cu, a
+// quad of lanes reads 64 bytes of a key that lie together, and keys and queries agree on which dimension is where
+// inside a step. Weights go into the product as two numbers, rounded and what rounding has left out, in two rows of a
+// step, so that no more than the float32 sums' rounding is lost.
 //
-// A query is a row of the step alone, its keys lie in the same block, warp and step whatever else is in the tile, and
-// keys that it does not see weigh 0, whatever their values: so its bits do not depend on how queries are grouped.
+// A query is a row (two of values) of the step alone, its keys lie in the same block, warp and step whatever else is in
+// the tile, and keys that it does not see weigh 0, whatever their values: so its bits do not depend on how queries are
+// grouped.
 #include "model/gpu/attention_steps.cuh"
 
 #include <algorithm>
@@ -21,8 +24,33 @@ namespace entrodraft::model::gpu {
 namespace {
 
 constexpr int kTileWarps = 8;
+constexpr int kTileThreads = kTileWarps * kWarp;
 constexpr int kWarpKeys = kKeyBlock / kTileWarps; // 4 steps of 8 keys for scores, 2 of 16 for values
-constexpr int kFillingBlocks = 512;               // blocks of threads that keep a large device busy
+static_assert(kWarpKeys == kWarp);
+
+// Columns of the rows' table in shared memory: they are read again and again, each time after another.
+struct RowColumns {
+    std::int32_t slots[kMaxAttendRows], n_keys[kMaxAttendRows], prefix_slots[kMaxAttendRows],
+        prefix_lengths[kMaxAttendRows], mask_begins[kMaxAttendRows];
+};
+
+// The table with them in place of its own; all threads, behind whom a barrier is to come.
+__device__ RowTable with_columns(RowTable table, RowColumns& columns) {
+#pragma unroll 1
+    for (int row = static_cast<int>(threadIdx.x); row < table.rows; row += kTileThreads) {
+        columns.slots[row] = table.slots[row];
+        columns.n_keys[row] = table.n_keys[row];
+        columns.prefix_slots[row] = table.prefix_slots[row];
+        columns.prefix_lengths[row] = table.prefix_lengths[row];
+        columns.mask_begins[row] = table.mask_begins[row];
+    }
+    table.slots = columns.slots;
+    table.n_keys = columns.n_keys;
+    table.prefix_slots = columns.prefix_slots;
+    table.prefix_lengths = columns.prefix_lengths;
+    table.mask_begins = columns.mask_begins;
+    return table;
+}
 
 // Rows [begin, end) read the same keys.
 __device__ int end_of_run(const RowTable& table, int begin) {
@@ -41,25 +69,35 @@ struct Tile {
     int kv_head;
     QueryHeads heads;
     int run_begin, run_end; // rows
-    bool is_by_row;         // no two rows share a tile: they have the block's keys in different places
     int number;             // of the run's tiles
-    __device__ int rows_together() const { return is_by_row ? 1 : run_end - run_begin; }
-    __device__ int queries_together() const { return rows_together() * heads.count; }
+    // The rows that share tiles with it and read the same keys, and the number of their first tile.
+    int first_row, n_rows, first_tile;
+    __device__ int queries_together() const { return n_rows * heads.count; }
     __device__ int tiles_together() const { return (queries_together() + kTileQueries - 1) / kTileQueries; }
-    __device__ int n_tiles() const { return (is_by_row ? run_end - run_begin : 1) * tiles_together(); }
-    __device__ int first_row() const { return run_begin + number / tiles_together(); }      // of rows that share tiles
-    __device__ int first_query() const { return number % tiles_together() * kTileQueries; } // of theirs
+    __device__ int end_together() const { return first_tile + tiles_together(); }
+    __device__ int first_query() const { return (number - first_tile) * kTileQueries; } // of those rows'
+    __device__ int n_queries() const {                                                  // negative: none
+        const int left = queries_together() - first_query();
+        return left < kTileQueries ? left : kTileQueries;
+    }
 };
 
 // From the tile it names on, the first of a block of keys that is there; an empty run behind the last row.
 __device__ Tile find_tile(const RowTable& table, int block, Tile tile) {
     while (tile.run_begin < table.rows) {
         tile.run_end = end_of_run(table, tile.run_begin);
-        const int mask_begin = table.mask_begins[tile.run_begin];
-        tile.is_by_row = mask_begin >= 0 && mask_begin < (block + 1) * kKeyBlock;
+        const int mask_begin = table.mask_begins[tile.run_begin], n_rows = tile.run_end - tile.run_begin;
+        // Then no two rows share a tile: they have the block's keys in different places.
+        const bool is_by_row = mask_begin >= 0 && mask_begin < (block + 1) * kKeyBlock;
         const bool is_padding = table.slots[tile.run_begin] < 0;
-        const int n_tiles = is_padding ? 0 : tile.n_tiles();
-        if (tile.number < n_tiles) return tile;
+        tile.n_rows = is_by_row ? 1 : n_rows;
+        const int together = tile.tiles_together(), n_tiles = is_padding ? 0 : is_by_row ? n_rows * together : together;
+        if (tile.number < n_tiles) {
+            const int before = tile.number / together;
+            tile.first_row = tile.run_begin + before;
+            tile.first_tile = before * together;
+            return tile;
+        }
         tile.number -= n_tiles;
         tile.run_begin = tile.run_end;
     }
@@ -67,190 +105,426 @@ __device__ Tile find_tile(const RowTable& table, int block, Tile tile) {
 }
 
 struct Query {
-    int row; // negative: none
-    int head;
-    int position;
-    bool meets_block; // some key of it
+    int row = -1; // negative: none
+    int head = 0;
+    int position = 0;
+    Reach reach = {0, 0};
 };
 
-// kChunks: of 32 dimensions.
-template <typename T, int kChunks> struct TileMemory {
+__device__ Query query_of(const RowTable& table, const AttendCall& call, const Tile& tile, int number) {
+    if (number >= tile.n_queries()) return {};
+    const int query = tile.first_query() + number, row = tile.first_row + query / tile.heads.count;
+    return {row, tile.heads.begin + query % tile.heads.count, position_of(table, call, row),
+            reach_of(table, row, call.window)};
+}
+
+// What the warps show each other of a tile, in shared memory.
+struct TileState {
     Query queries[kTileQueries];
-    StagedQueries<kChunks> numbers;
-    unsigned seen[kTileWarps][kTileQueries]; // a bit a key of the warp
-    float largest[kTileWarps][kTileQueries], sums[kTileWarps][kTileQueries];
-    float4 values[kTileWarps][8][kWarp]; // of 64 dimensions: warp's, quarter, lane
+    float largest[kTileQueries][kTileWarps], sums[kTileQueries][kTileWarps];
 };
 
-template <typename T, int kChunks>
-__device__ void stage_queries(const AttendCall& call, const Query& mine, TileMemory<T, kChunks>& memory) {
-    for (int query = warp_of_thread(); query < kTileQueries; query += kTileWarps) {
-        if (lane_of_thread() == query) memory.queries[query] = mine;
-        stage_query<T, kChunks>(call, of_lane(mine.row, query), of_lane(mine.head, query), query, memory.numbers);
+// kChunks: of 32 dimensions. Values of kStagedKeys keys lie there together, 64 KiB at most, what every device has.
+template <int kChunks> struct TileMemory {
+    static constexpr int kStages = kChunks <= 4 ? 1 : 2;
+    static constexpr int kStagedWarps = kTileWarps / kStages; // whose keys are staged together
+    static constexpr int kEighths = 4 * kChunks;              // of 8 dimensions
+    static constexpr int kWarpEighths = kEighths / kTileWarps;
+    uint4 values[kStagedWarps][kWarpKeys][kEighths]; // eighth_of()
+    unsigned numbers[kChunks][2][kWarp][4];          // of the queries: left sides of the steps of 16 dimensions
+    uint4 weights[kTileWarps][2][2][kWarp]; // warp's, of 16 keys, of 8 queries: a step's left side, see weigh()
+    TileState states[2];                    // of tiles by turns
+    // 8 dimensions of a staged key lie where no two of 8 keys that follow each other share a bank.
+    __device__ uint4& eighth_of(int staged_warp, int key, int eighth) {
+        return values[staged_warp][key][eighth ^ (key & 7)];
     }
+};
+
+// Where a warp's 32 keys of a layer lie, and their values alike, in units of 8 dimensions.
+struct KeyPlaces {
+    std::size_t begin; // of place 0 of the rows' slot
+    int offset;        // from there to the key of the lane's number
+    int stride;        // a place
+    __device__ int offset_of(int key) const { return of_lane(offset, key); }
+    // Where a key's dimensions end some others: no result of them is kept.
+    __device__ int eighth(int i) const { return i < stride ? i : 0; }
+};
+
+// `row` is one of those that share the keys.
+__device__ KeyPlaces key_places(const RowTable& table, const AttendCall& call, int row, int kv_head, int place) {
+    const auto begin_of = [&](int slot) { return cache_at(call.cache, call.layer, slot, kv_head, 0) / 8; };
+    const int stride = call.cache.head_stride / 8;
+    const std::size_t begin = begin_of(table.slots[row]);
+    int offset = place * stride;
+    if (place < table.prefix_lengths[row]) // a layer's cache has less than 2^31 units
+        offset += static_cast<int>(static_cast<std::ptrdiff_t>(begin_of(table.prefix_slots[row]) - begin));
+    return {begin, offset, stride};
 }
 
-// Products become scores, minus infinity where a query does not see the key; shows the block the warp's largest.
-template <typename T, int kChunks>
-__device__ void finish_scores(const AttendCall& call, TileMemory<T, kChunks>& memory, int warp, int first_key,
-                              float (&scores)[4][4]) {
-    const unsigned seen[2] = {memory.seen[warp][lane_g()], memory.seen[warp][lane_g() + 8]};
-    float largest[2] = {-INFINITY, -INFINITY};
+// What a block of threads is at, in shared memory: no registers are taken while a tile is computed.
+struct Work {
+    int item;   // of all there is: a block of keys of a key head, with every shares-th of the head's tiles
+    int block;  // of keys; negative: none is left
+    int shares; // of the tiles
+    Tile tile;
+};
+
+// What a block of threads does with a block of keys, of which a warp has 32.
+template <typename T, int kChunks> struct BlockOfKeys {
+    using Memory = TileMemory<kChunks>;
+    const RowTable& table;
+    const AttendCall& call;
+    Memory& memory;
+    const Work& work;
+    int warp;
+    __device__ int first_key(int of_warp) const { return work.block * kKeyBlock + of_warp * kWarpKeys; }
+
+    // Queries and their numbers; all threads.
+    __device__ void stage_queries(const Tile& tile, TileState& state) {
+        constexpr unsigned kEighths = Memory::kEighths;
+        for (unsigned each = threadIdx.x; each < kTileQueries * kEighths; each += kTileThreads) {
+            const unsigned number = each / kEighths, eighth = each % kEighths;
+            const Query query = query_of(table, call, tile, static_cast<int>(number));
+            if (eighth == 0) state.queries[number] = query;
+            const uint4 eight = eighth_of_query(query, eighth);
+            const unsigned lane = 4 * (number % 8) + eighth % 4, i = number / 8;
 #pragma unroll
-    for (int n = 0; n < 4; ++n)
-#pragma unroll
-        for (int c = 0; c < 4; ++c) {
-            const int i = c / 2, key = 8 * n + 2 * lane_t() + c % 2;
-            const Query& query = memory.queries[lane_g() + 8 * i];
-            const float score = score_of(call, scores[n][c], first_key + key, query.head, query.position);
-            scores[n][c] = (seen[i] >> key & 1) != 0 ? score : -INFINITY;
-            largest[i] = scores[n][c] > largest[i] ? scores[n][c] : largest[i];
+            for (int word = 0; word < 4; ++word)
+                memory.numbers[eighth / 4][word / 2][lane][2 * (word % 2) + i] = word_of(eight, word);
         }
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-        for (int step = 1; step < 4; step *= 2) {
-            const float other = __shfl_xor_sync(kAllLanes, largest[i], step);
-            largest[i] = other > largest[i] ? other : largest[i];
-        }
-        if (lane_t() == 0) memory.largest[warp][lane_g() + 8 * i] = largest[i];
     }
-}
+    __device__ uint4 eighth_of_query(const Query& query, unsigned eighth) const {
+        const int dim = call.cache.head_dim, d = static_cast<int>(8 * eighth);
+        if (query.row < 0 || d >= dim) return {0, 0, 0, 0};
+        const T* from = static_cast<const T*>(call.qkv) +
+                        static_cast<std::size_t>(query.row) * static_cast<std::size_t>(call.stride) +
+                        static_cast<std::size_t>(query.head) * static_cast<std::size_t>(dim) + d;
+        if (d + 8 <= dim && reinterpret_cast<std::uintptr_t>(from) % sizeof(uint4) == 0)
+            return *reinterpret_cast<const uint4*>(from);
+        T numbers[8];
+        for (int i = 0; i < 8; ++i)
+            numbers[i] = d + i < dim ? from[i] : from_float<T>(0);
+        uint4 eight;
+        memcpy(&eight, numbers, sizeof eight);
+        return eight;
+    }
 
-template <typename T, int kChunks> __device__ float largest_of(const TileMemory<T, kChunks>& memory, int query) {
-    float largest = -INFINITY;
-    for (int warp = 0; warp < kTileWarps; ++warp)
-        largest = memory.largest[warp][query] > largest ? memory.largest[warp][query] : largest;
-    return largest;
-}
+    // As load_keys() has them.
+    __device__ void load_keys_of(const KeyPlaces& places, uint4 (&keys)[4][kChunks]) const {
+        const uint4* from = static_cast<const uint4*>(call.cache.keys) + places.begin;
+#pragma unroll
+        for (int n = 0; n < 4; ++n) {
+            const int offset = places.offset_of(8 * n + lane_g());
+#pragma unroll
+            for (int c = 0; c < kChunks; ++c)
+                keys[n][c] = from[offset + places.eighth(4 * c + lane_t())];
+        }
+    }
 
-// exp(score - largest of the block), rounded, and what rounding has left out.
-template <typename T, int kChunks>
-__device__ void weigh(TileMemory<T, kChunks>& memory, int warp, const float (&scores)[4][4],
-                      StepWeights (&weights)[2]) {
-    const float largest[2] = {largest_of(memory, lane_g()), largest_of(memory, lane_g() + 8)};
-    float sums[2] = {};
+    // The values of the warp's keys, if they are of this stage, on their way into shared memory.
+    __device__ void copy_values(const KeyPlaces& places, int stage) {
+        constexpr unsigned kEighths = Memory::kEighths;
+        if (warp / Memory::kStagedWarps != stage) return;
+        // Nothing that follows from it is kept either.
+        const auto lane = static_cast<unsigned>(of_lane(lane_of_thread(), lane_of_thread()));
+        const int eighth = static_cast<int>(lane % kEighths);
+        const uint4* from = static_cast<const uint4*>(call.cache.values) + places.begin + places.eighth(eighth);
 #pragma unroll
-    for (int n = 0; n < 4; ++n) {
-        float weight[4], rest[4];
+        for (unsigned i = 0; i < kEighths; ++i) {
+            const auto key = static_cast<int>(i * (kWarp / kEighths) + lane / kEighths);
+            copy_async(&memory.eighth_of(warp % Memory::kStagedWarps, key, eighth), from + places.offset_of(key));
+        }
+        end_copies();
+    }
+
+    // scores [step][2 i + b]: of query i of the lane and key 2 t + b of the step. As multiply_keys(), of staged steps.
+    __device__ void multiply_keys_of(const uint4 (&keys)[4][kChunks], float (&scores)[4][4]) const {
 #pragma unroll
-        for (int c = 0; c < 4; ++c) {
-            weight[c] = scores[n][c] == -INFINITY ? 0.0f : expf(scores[n][c] - largest[c / 2]);
-            sums[c / 2] += weight[c];
-            rest[c] = weight[c] - to_float(from_float<T>(weight[c]));
+        for (int c = 0; c < kChunks; ++c)
+#pragma unroll
+            for (int step = 0; step < 2; ++step) {
+                const uint4 four = *reinterpret_cast<const uint4*>(memory.numbers[c][step][lane_of_thread()]);
+                const unsigned queries[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+                for (int n = 0; n < 4; ++n) {
+                    const unsigned of_k[2] = {word_of(keys[n][c], 2 * step), word_of(keys[n][c], 2 * step + 1)};
+                    multiply_16x8x16<T>(scores[n], queries, of_k);
+                }
+            }
+    }
+
+    // Products become scores, minus infinity where a query does not see the key; shows the largest of the warp's.
+    __device__ void finish_scores(TileState& state, float (&scores)[4][4]) {
+        const Query queries[2] = {state.queries[lane_g()], state.queries[lane_g() + 8]};
+        const unsigned seen[2] = {queries[0].reach.seen(first_key(warp)), queries[1].reach.seen(first_key(warp))};
+        if (call.soft_cap > 0 || call.slopes != nullptr || call.relative_biases != nullptr) {
+#pragma unroll
+            for (int n = 0; n < 4; ++n)
+#pragma unroll
+                for (int c = 0; c < 4; ++c) {
+                    const int key = first_key(warp) + 8 * n + 2 * lane_t() + c % 2;
+                    scores[n][c] = score_of(call, scores[n][c], key, queries[c / 2].head, queries[c / 2].position);
+                }
+        } else {
+#pragma unroll
+            for (int n = 0; n < 4; ++n)
+#pragma unroll
+                for (int c = 0; c < 4; ++c)
+                    scores[n][c] *= call.scale;
+        }
+        if (__any_sync(kAllLanes, (seen[0] & seen[1]) != 0xffffffffu)) {
+#pragma unroll
+            for (int n = 0; n < 4; ++n)
+#pragma unroll
+                for (int c = 0; c < 4; ++c)
+                    if ((seen[c / 2] >> (8 * n + 2 * lane_t() + c % 2) & 1) == 0) scores[n][c] = -INFINITY;
         }
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-            weights[0].pairs[n / 2][2 * (n % 2) + i] = pair_of<T>(weight[2 * i], weight[2 * i + 1]);
-            weights[1].pairs[n / 2][2 * (n % 2) + i] = pair_of<T>(rest[2 * i], rest[2 * i + 1]);
+            float largest = -INFINITY;
+#pragma unroll
+            for (int n = 0; n < 4; ++n)
+                largest = fmaxf(largest, fmaxf(scores[n][2 * i], scores[n][2 * i + 1]));
+            for (int step = 1; step < 4; step *= 2)
+                largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, step));
+            if (lane_t() == 0) state.largest[lane_g() + 8 * i][warp] = largest;
         }
     }
+
+    // exp(score - largest of the block), for the block's product with values: of 16 keys and 8 queries the left side of
+    // a step whose rows g are weights rounded and whose rows g + 8 are what rounding has left out.
+    __device__ void weigh(TileState& state, int n_eights, const float (&scores)[4][4]) {
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-        for (int step = 1; step < 4; step *= 2)
-            sums[i] += __shfl_xor_sync(kAllLanes, sums[i], step);
-        if (lane_t() == 0) memory.sums[warp][lane_g() + 8 * i] = sums[i];
-    }
-}
-
-// A warp adds up an eighth of what all have shown, in the order of their keys: of a query a lane 4 of 64 dimensions.
-template <typename T, int kChunks>
-__device__ void store_parts(const AttendCall& call, const TileMemory<T, kChunks>& memory, int warp, int block,
-                            int half) {
-    const int number = lane_g() + 8 * (warp / 4), d = 64 * half + 16 * lane_t() + 4 * (warp % 4);
-    const Query query = memory.queries[number];
-    if (!query.meets_block || d >= call.cache.head_stride) return;
-    float4 sum = {0, 0, 0, 0};
-    for (int of = 0; of < kTileWarps; ++of) {
-        const float4 term = memory.values[of][warp][lane_of_thread()];
-        sum = {sum.x + term.x, sum.y + term.y, sum.z + term.z, sum.w + term.w};
-    }
-    float* part = part_of(call, query.row, query.head, block);
-    *reinterpret_cast<float4*>(part + kPartHead + d) = sum;
-    if (d > 0) return;
-    part[0] = largest_of(memory, number);
-    part[1] = 0;
-    for (int of = 0; of < kTileWarps; ++of)
-        part[1] += memory.sums[of][number];
-}
-
-// Merges the queries whose last part the tile has stored; a warp two of them.
-template <typename T, int kChunks>
-__device__ void merge_complete(const RowTable& table, const AttendCall& call, const TileMemory<T, kChunks>& memory,
-                               int warp) {
-    static_assert(kTileQueries == 2 * kTileWarps);
-    const Query query = memory.queries[warp + kTileWarps * (lane_of_thread() % 2)];
-    BlockRange blocks = {0, 0};
-    if (query.meets_block) blocks = reach_of(table, query.row, call.window).blocks();
-    const bool is_last = lane_of_thread() < 2 && query.meets_block && is_last_part(call, query.row, query.head, blocks);
-    const unsigned complete = __ballot_sync(kAllLanes, is_last);
-    __syncwarp(); // what the two lanes have seen of other blocks all lanes see
-    for (int i = 0; i < 2; ++i)
-        if ((complete >> i & 1) != 0)
-            merge_parts_of_query<T, (kChunks + 3) / 4>(call, of_lane(query.row, i), of_lane(query.head, i),
-                                                       {of_lane(blocks.first, i), of_lane(blocks.end, i)});
-}
-
-// The parts of a tile's queries over a block of keys; all threads of a block.
-template <typename T, int kChunks>
-__device__ void attend_tile(const RowTable& table, const AttendCall& call, int block, const Tile& tile) {
-    __shared__ TileMemory<T, kChunks> memory;
-    const int warp = of_lane(warp_of_thread(), 0); // the compiler keeps nothing that follows from it from tile to tile
-    const int first_key = block * kKeyBlock + warp * kWarpKeys;
-
-    const int first_row = tile.first_row();
-    Query mine = {-1, 0, 0, false}; // of lane % kTileQueries
-    Reach reach = {call.cache.capacity, 0};
-    if (const int query = tile.first_query() + lane_of_thread() % kTileQueries; query < tile.queries_together()) {
-        mine.row = first_row + query / tile.heads.count;
-        mine.head = tile.heads.begin + query % tile.heads.count;
-        mine.position = position_of(table, call, mine.row);
-        reach = reach_of(table, mine.row, call.window);
-        mine.meets_block = reach.meets(block);
-    }
-    const int begin = __reduce_min_sync(kAllLanes, reach.begin), end = __reduce_max_sync(kAllLanes, reach.end);
-    if (!Reach{begin, end}.meets(block)) return; // the same on all threads
-    const int place = place_of(table, first_row, nearest_key(first_key + lane_of_thread(), begin, end));
-
-    // Small heads' values are under way with the keys, large heads' as soon as the keys have left their registers.
-    constexpr int kHalves = kChunks / 2; // of 64 dimensions
-    uint4 keys[4][kChunks], values[2][4];
-    load_keys<T>({table, call, call.cache.keys, first_row, tile.kv_head, place}, 0, keys);
-    const auto load_half = [&](int half) {
-        load_values<T>({table, call, call.cache.values, first_row, tile.kv_head, place}, half, values);
-    };
-    if constexpr (kHalves == 1) load_half(0);
-    stage_queries<T, kChunks>(call, mine, memory);
-    if (lane_of_thread() < kTileQueries) memory.seen[warp][lane_of_thread()] = reach.seen(first_key);
-    __syncthreads();
-    float scores[4][4] = {};
-    multiply_keys<T>(memory.numbers, keys, scores);
-    finish_scores(call, memory, warp, first_key, scores);
-
-    if constexpr (kHalves > 1) load_half(0);
-    __syncthreads(); // largest
-    StepWeights weights[2];
-    weigh(memory, warp, scores, weights);
+        for (int i = 0; i < 2; ++i) {
+            if (i >= n_eights) break;
+            const float of_block = largest_of(state, lane_g() + 8 * i);
+            const float largest = of_block == -INFINITY ? 0.0f : of_block; // nothing is seen: all weigh 0
+            float sum = 0;
+            unsigned weights[4], rests[4];
 #pragma unroll
-    for (int half = 0; half < kHalves; ++half) {
-        const unsigned taken_out = take_out_non_finite<T>(values);
-        float sums[8][4] = {};
-        multiply_values<T>(weights, values, sums);
-        spoil_sums([&](int i) { return memory.seen[warp][lane_g() + 8 * i]; }, taken_out, sums);
-        if (half > 0) __syncthreads(); // those before have been read
+            for (int n = 0; n < 4; ++n) {
+                const float weight[2] = {fast_exp(scores[n][2 * i] - largest),
+                                         fast_exp(scores[n][2 * i + 1] - largest)};
+                sum += weight[0];
+                sum += weight[1];
+                weights[n] = pair_of<T>(weight[0], weight[1]);
+                T rounded[2];
+                memcpy(rounded, &weights[n], sizeof rounded);
+                rests[n] = pair_of<T>(weight[0] - to_float(rounded[0]), weight[1] - to_float(rounded[1]));
+            }
 #pragma unroll
-        for (int c = 0; c < 4; ++c)
-#pragma unroll
-            for (int b = 0; b < 2; ++b)
-                memory.values[warp][2 * c + b][lane_of_thread()] = {sums[4 * b][c], sums[4 * b + 1][c],
-                                                                    sums[4 * b + 2][c], sums[4 * b + 3][c]};
-        if (half + 1 < kHalves) load_half(half + 1);
-        __syncthreads(); // values, sums
-        store_parts(call, memory, warp, block, half);
+            for (int step = 0; step < 2; ++step)
+                memory.weights[warp][step][i][lane_of_thread()] = {weights[2 * step], rests[2 * step],
+                                                                   weights[2 * step + 1], rests[2 * step + 1]};
+            for (int step = 1; step < 4; step *= 2)
+                sum += __shfl_xor_sync(kAllLanes, sum, step);
+            if (lane_t() == 0) state.sums[lane_g() + 8 * i][warp] = sum;
+        }
     }
-    __threadfence();
-    __syncthreads(); // parts
-    merge_complete<T, kChunks>(table, call, memory, warp);
-}
+    __device__ float largest_of(const TileState& state, int query) const {
+        float largest = -INFINITY;
+#pragma unroll
+        for (int of = 0; of < kTileWarps; ++of)
+            largest = fmaxf(largest, state.largest[query][of]);
+        return largest;
+    }
+    __device__ float sum_of(const TileState& state, int query) const {
+        float sum = 0;
+#pragma unroll
+        for (int of = 0; of < kTileWarps; ++of)
+            sum += state.sums[query][of];
+        return sum;
+    }
+
+    // sums [of 8 queries][of 8 dimensions of the warp's] += weights times the values that are staged.
+    template <int kEights> using Sums = float[kEights][Memory::kWarpEighths][4];
+    template <int kEights> __device__ void multiply_values(int stage, Sums<kEights>& sums) {
+#pragma unroll
+        for (int of = 0; of < Memory::kStagedWarps; ++of) {
+            unsigned values[Memory::kWarpEighths][4];
+#pragma unroll
+            for (int e = 0; e < Memory::kWarpEighths; ++e)
+                load_transposed(&memory.eighth_of(of, lane_of_thread(), warp * Memory::kWarpEighths + e), values[e]);
+#pragma unroll
+            for (int step = 0; step < 2; ++step)
+#pragma unroll
+                for (int i = 0; i < kEights; ++i) {
+                    const uint4 four = memory.weights[stage * Memory::kStagedWarps + of][step][i][lane_of_thread()];
+                    const unsigned weights[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+                    for (int e = 0; e < Memory::kWarpEighths; ++e) {
+                        const unsigned pair[2] = {values[e][2 * step], values[e][2 * step + 1]};
+                        multiply_16x8x16<T>(sums[i][e], weights, pair);
+                    }
+                }
+        }
+    }
+
+    // Zero times what is not finite is NaN, for queries that do not see the key as well: such values are taken out of
+    // the warp's dimensions. Lane kTileWarps e + w learns of which keys of warp w in its e-th eighth, a bit each.
+    __device__ void take_out_non_finite(int stage, unsigned& taken_out) {
+#pragma unroll 1
+        for (int i = 0; i < Memory::kWarpEighths * Memory::kStagedWarps; ++i) {
+            const int e = i / Memory::kStagedWarps, of = i % Memory::kStagedWarps;
+            uint4& eight = memory.eighth_of(of, lane_of_thread(), warp * Memory::kWarpEighths + e);
+            const bool is_out = has_non_finite<T>(eight);
+            if (is_out) eight = {0, 0, 0, 0};
+            const unsigned keys = __ballot_sync(kAllLanes, is_out);
+            if (lane_of_thread() == e * kTileWarps + stage * Memory::kStagedWarps + of) taken_out |= keys;
+        }
+        __syncwarp();
+    }
+    // Sums over keys whose values were taken out are NaN for the queries that see one of them.
+    template <int kEights> __device__ void spoil_sums(const TileState& state, unsigned taken_out, Sums<kEights>& sums) {
+#pragma unroll
+        for (int i = 0; i < kEights; ++i)
+#pragma unroll
+            for (int e = 0; e < Memory::kWarpEighths; ++e)
+#pragma unroll 1
+                for (int of = 0; of < kTileWarps; ++of) {
+                    const unsigned keys = of_lane(taken_out, e * kTileWarps + of);
+                    if ((state.queries[lane_g() + 8 * i].reach.seen(first_key(of)) & keys) != 0)
+                        for (float& sum : sums[i][e])
+                            sum = NAN;
+                }
+    }
+
+    // A tile's results, of the warp's dimensions, from weights and values in shared memory; all threads.
+    template <int kEights>
+    __device__ void sum_values(const TileState& state, const KeyPlaces& places, bool is_last, unsigned& taken_out) {
+        Sums<kEights> sums = {};
+        if constexpr (Memory::kStages == 1) {
+#pragma unroll 1
+            for (bool is_clean = false;; is_clean = true) {
+                bool is_finite = true;
+                for (auto& of_queries : sums)
+                    for (auto& of_dims : of_queries)
+                        for (float& sum : of_dims)
+                            sum = 0;
+                multiply_values<kEights>(0, sums);
+                for (const auto& of_queries : sums)
+                    for (const auto& of_dims : of_queries)
+                        for (const float sum : of_dims)
+                            is_finite = is_finite && sum - sum == 0;
+                if (is_clean || !__any_sync(kAllLanes, !is_finite)) break;
+                take_out_non_finite(0, taken_out);
+            }
+        } else {
+            for (int stage = 0; stage < Memory::kStages; ++stage) {
+                if (stage > 0) {
+                    __syncthreads(); // those before have been read
+                    copy_values(places, stage);
+                    wait_for_copies<0>();
+                    __syncthreads();
+                }
+                take_out_non_finite(stage, taken_out);
+                multiply_values<kEights>(stage, sums);
+            }
+            if (!is_last) {
+                __syncthreads();
+                copy_values(places, 0); // for the next tile
+            }
+        }
+        if (__any_sync(kAllLanes, taken_out != 0)) spoil_sums<kEights>(state, taken_out, sums);
+        store<kEights>(state, sums);
+    }
+
+    // As a part, or as the result where there is no other.
+    template <int kEights> __device__ void store(const TileState& state, const Sums<kEights>& sums) {
+#pragma unroll
+        for (int i = 0; i < kEights; ++i) {
+            const int number = lane_g() + 8 * i;
+            const Query query = state.queries[number];
+            if (!query.reach.meets(work.block)) continue;
+            const bool is_result = query.reach.blocks().size() == 1;
+            float* part = part_of(call, query.row, query.head, work.block);
+            T* out = attended_by<T>(call, query.row, query.head);
+            const float sum = is_result || (warp == 0 && lane_t() == 0) ? sum_of(state, number) : 0.0f;
+#pragma unroll
+            for (int e = 0; e < Memory::kWarpEighths; ++e) {
+                const int d = 8 * (warp * Memory::kWarpEighths + e) + 2 * lane_t();
+                const float2 two = {sums[i][e][0] + sums[i][e][2], sums[i][e][1] + sums[i][e][3]};
+                if (is_result) {
+                    if (d < call.cache.head_dim) out[d] = from_float<T>(two.x / sum);
+                    if (d + 1 < call.cache.head_dim) out[d + 1] = from_float<T>(two.y / sum);
+                } else if (d < call.cache.head_stride) {
+                    *reinterpret_cast<float2*>(part + kPartHead + d) = two;
+                }
+            }
+            if (!is_result && warp == 0 && lane_t() == 0)
+                *reinterpret_cast<float2*>(part) = {largest_of(state, number), sum};
+        }
+    }
+
+    // The work's tile and what else of its share reads the same keys; all threads. Whether parts were stored.
+    __device__ bool attend() {
+        const Tile& first = work.tile;
+        const int first_row = first.first_row;
+        Reach reach = {call.cache.capacity, 0}; // what any of the rows sees
+        bool has_parts = false;
+#pragma unroll 1
+        for (int row = first_row + lane_of_thread(); row < first_row + first.n_rows; row += kWarp) {
+            const Reach of_row = reach_of(table, row, call.window);
+            reach.begin = of_row.begin < reach.begin ? of_row.begin : reach.begin;
+            reach.end = of_row.end > reach.end ? of_row.end : reach.end;
+            has_parts = has_parts || of_row.blocks().size() > 1;
+        }
+        reach = {__reduce_min_sync(kAllLanes, reach.begin), __reduce_max_sync(kAllLanes, reach.end)};
+        if (!reach.meets(work.block)) return false; // the same on all threads
+        const int nearest = nearest_key(first_key(warp) + lane_of_thread(), reach.begin, reach.end);
+        const KeyPlaces places = key_places(table, call, first_row, first.kv_head, place_of(table, first_row, nearest));
+        uint4 keys[4][kChunks];
+        load_keys_of(places, keys);
+        copy_values(places, 0);
+        stage_queries(first, memory.states[0]);
+        __syncthreads();           // queries
+        int number = first.number; // of the tile
+        unsigned taken_out = 0;
+#pragma unroll 1
+        for (int turn = 0;; turn ^= 1) {
+            warp = of_lane(warp, 0); // also not from tile to tile
+            TileState& state = memory.states[turn];
+            float scores[4][4] = {};
+            multiply_keys_of(keys, scores);
+            finish_scores(state, scores);
+            __syncthreads(); // largest; the queries' numbers have been read
+            Tile tile = first;
+            tile.number = number;
+            const int n_queries = tile.n_queries();
+            number += work.shares;
+            const bool is_last = number >= tile.end_together();
+            tile.number = number;
+            if (!is_last) stage_queries(tile, memory.states[turn ^ 1]);
+            weigh(state, n_queries > 8 ? 2 : 1, scores);
+            wait_for_copies<0>();
+            __syncthreads(); // weights, sums, values; the next queries
+            if (n_queries > 8)
+                sum_values<2>(state, places, is_last, taken_out);
+            else
+                sum_values<1>(state, places, is_last, taken_out);
+            if (is_last) break;
+        }
+        return __any_sync(kAllLanes, has_parts);
+    }
+
+    // Merges what the parts of those tiles complete; behind __threadfence() and a barrier.
+    __device__ void merge() {
+        const Tile& first_tile = work.tile;
+        const int n_tiles = (first_tile.end_together() - first_tile.number + work.shares - 1) / work.shares;
+        for (int first = 0; first < n_tiles * kTileQueries; first += kTileThreads) {
+            const int i = first + warp + kTileWarps * lane_of_thread(); // those of a tile go to as many warps
+            Query query;
+            if (i < n_tiles * kTileQueries) {
+                Tile tile = first_tile;
+                tile.number += i / kTileQueries * work.shares;
+                query = query_of(table, call, tile, i % kTileQueries);
+            }
+            const BlockRange blocks = query.reach.blocks();
+            if (!query.reach.meets(work.block) || blocks.size() == 1) query.row = -1; // nothing to merge
+            merge_complete<T, (kChunks + 3) / 4>(call, query.row, query.head, blocks, work.block);
+        }
+    }
+};
 
 // Blocks of keys that some row sees, at least one, and the first of them that reaches into a tree, n_blocks where none
 // does: there are more tiles from there on.
@@ -259,6 +533,7 @@ struct KeyBlocks {
 };
 __device__ KeyBlocks blocks_of_rows(const RowTable& table) {
     int n_keys = 1, first_in_tree = 0x7fffffff;
+#pragma unroll 1
     for (int row = lane_of_thread(); row < table.rows; row += kWarp) {
         const int mask_begin = table.mask_begins[row];
         n_keys = table.n_keys[row] > n_keys ? table.n_keys[row] : n_keys;
@@ -269,24 +544,21 @@ __device__ KeyBlocks blocks_of_rows(const RowTable& table) {
     return {first_by_row < n_blocks ? first_by_row : n_blocks, n_blocks};
 }
 
-// What a block of threads is at, in shared memory: no register is taken while a tile is computed.
-struct Work {
-    int item;   // of all there is: a block of keys of a key head, with every shares-th of the head's tiles
-    int block;  // of keys; negative: none is left
-    int shares; // of the tiles
-    Tile tile;
+// How many blocks of threads the device runs at once, and tiles of a key head where every row is a run of its own.
+struct Sharing {
+    int at_once, max_tiles;
 };
 
 // By a warp.
-__device__ void find_work(const RowTable& table, const AttendCall& call, int max_tiles, int item, Work& work) {
+__device__ void find_work(const RowTable& table, const AttendCall& call, const Sharing& sharing, int item, Work& work) {
     const int n_kv_heads = call.cache.n_kv_heads, kv_head = item % n_kv_heads;
     const auto [first_by_row, n_blocks] = blocks_of_rows(table);
     const int n_by_row = n_blocks - first_by_row;
-    // Long contexts fill the device without sharing tiles out; then a block takes all, and all but the first find its
-    // keys in the caches next to it. What reaches into trees is shared out as if there were no more.
+    // Long contexts fill the device without sharing tiles out. What reaches into trees is shared out as if there were
+    // no more.
     const auto shares_of = [&](int blocks) {
-        const int wanted = kFillingBlocks / (blocks * n_kv_heads);
-        return wanted < 1 ? 1 : wanted < max_tiles ? wanted : max_tiles;
+        const int wanted = sharing.at_once / (blocks * n_kv_heads);
+        return wanted < 1 ? 1 : wanted < sharing.max_tiles ? wanted : sharing.max_tiles;
     };
     const int of_all = shares_of(n_blocks), of_trees = n_by_row > 0 ? shares_of(n_by_row) : of_all;
     int number = item / n_kv_heads, block = number % n_blocks, share = number / n_blocks;
@@ -295,55 +567,77 @@ __device__ void find_work(const RowTable& table, const AttendCall& call, int max
         block = first_by_row + number % n_by_row;
         share = of_all + number / n_by_row;
     }
-    const Tile tile = find_tile(table, block, {kv_head, query_heads_of(call, kv_head), 0, 0, false, share});
+    const Tile tile = find_tile(table, block, {kv_head, query_heads_of(call, kv_head), 0, 0, share, 0, 0, 0});
     if (lane_of_thread() == 0)
         work = {item, share < of_trees ? block : -1, block < first_by_row ? of_all : of_trees, tile};
 }
 
-__device__ void find_next_tile(const RowTable& table, const AttendCall& call, int max_tiles, Work& work) {
-    Tile next = work.tile;
-    next.number += work.shares;
-    next = find_tile(table, work.block, next);
-    if (next.run_begin >= table.rows)
-        find_work(table, call, max_tiles, work.item + static_cast<int>(gridDim.x), work);
+// Behind all tiles that read the keys of `work`'s.
+__device__ void find_next_work(const RowTable& table, const AttendCall& call, const Sharing& sharing, const Work& work,
+                               Work& next) {
+    Tile tile = work.tile;
+    if (tile.run_begin < table.rows) {
+        const int left = tile.end_together() - tile.number;
+        tile.number += (left + work.shares - 1) / work.shares * work.shares;
+        tile = find_tile(table, work.block, tile);
+    }
+    if (tile.run_begin >= table.rows)
+        find_work(table, call, sharing, work.item + static_cast<int>(gridDim.x), next);
     else if (lane_of_thread() == 0)
-        work.tile = next;
+        next = {work.item, work.block, work.shares, tile};
 }
 
 // How much work there is the table says, so that a graph serves texts of any length.
 template <typename T, int kChunks>
-__global__ void __launch_bounds__(kTileWarps* kWarp, kChunks <= 4 ? 2 : 1)
-    attend_tiles(RowTable table, AttendCall call, int max_tiles) {
+__global__ void __launch_bounds__(kTileThreads, kChunks <= 4 ? 2 : 1)
+    attend_tiles(RowTable of_call, AttendCall call, Sharing sharing) {
     begin_kernel();
-    __shared__ Work work;
-    if (warp_of_thread() == 0) find_work(table, call, max_tiles, static_cast<int>(blockIdx.x), work);
+    __shared__ RowColumns columns;
+    // By turns: while some merge one's parts, the next may be done with already, and what follows it be stored.
+    __shared__ Work works[3];
+    auto& memory = *reinterpret_cast<TileMemory<kChunks>*>(dynamic_shared());
+    const RowTable table = with_columns(of_call, columns);
     __syncthreads();
-    while (work.block >= 0) {
-        if (work.tile.run_begin < table.rows) attend_tile<T, kChunks>(table, call, work.block, work.tile);
-        __syncthreads(); // all are done with the tile
-        if (warp_of_thread() == 0) find_next_tile(table, call, max_tiles, work);
-        __syncthreads();
+    if (warp_of_thread() == 0) find_work(table, call, sharing, static_cast<int>(blockIdx.x), works[0]);
+    __syncthreads();
+    for (int turn = 0; works[turn].block >= 0; turn = (turn + 1) % 3) {
+        const Work& work = works[turn];
+        const int warp = of_lane(warp_of_thread(), 0); // the compiler keeps nothing that follows from it
+        BlockOfKeys<T, kChunks> keys = {table, call, memory, work, warp};
+        const bool has_parts = work.tile.run_begin < table.rows && keys.attend();
+        if (has_parts) __threadfence();
+        if (warp == 0) find_next_work(table, call, sharing, work, works[(turn + 1) % 3]);
+        __syncthreads(); // parts and the next work are there, all are done with the tiles
+        if (has_parts) keys.merge();
     }
 }
 
-template <typename T> void launch_attention(void* stream, const RowTable& table, const AttendCall& call) {
+template <typename T, int kChunks> void launch_attention(void* stream, const RowTable& table, const AttendCall& call) {
     const int n_heads = call.n_query_heads, n_kv_heads = call.cache.n_kv_heads;
     const int max_group = n_heads % n_kv_heads == 0 ? n_heads / n_kv_heads : n_heads;
-    // Of a key head, where every row is a run of its own.
-    const int max_tiles = table.rows * static_cast<int>(blocks_for(static_cast<std::size_t>(max_group), kTileQueries));
-    const int max_items = key_blocks(call.cache.capacity) * n_kv_heads * max_tiles;
-    const Grid grid = {static_cast<unsigned>(std::min(max_items, kFillingBlocks)), kTileWarps * kWarp};
-    auto* kernel = call.cache.head_dim <= 64    ? attend_tiles<T, 2>
-                   : call.cache.head_dim <= 128 ? attend_tiles<T, 4>
-                                                : attend_tiles<T, 8>;
-    launch(stream, grid, kernel, table, call, max_tiles);
+    // Two blocks of threads overlap where there are more blocks of keys than multiprocessors. Where there never are,
+    // one leaves the products' rows a cache twice as large.
+    const bool is_long = key_blocks(call.cache.capacity) * n_kv_heads > multiprocessors();
+    const int together = kChunks <= 4 && is_long ? 2 : 1;
+    const Sharing sharing = {multiprocessors() * together,
+                             table.rows *
+                                 static_cast<int>(blocks_for(static_cast<std::size_t>(max_group), kTileQueries))};
+    const int max_items = key_blocks(call.cache.capacity) * n_kv_heads * sharing.max_tiles;
+    const Grid grid = {static_cast<unsigned>(std::min(max_items, sharing.at_once)), kTileThreads,
+                       sizeof(TileMemory<kChunks>), together};
+    launch(stream, grid, attend_tiles<T, kChunks>, table, call, sharing);
 }
 
 } // namespace
 
 void attend_tensor_cores(void* stream, const RowTable& table, const AttendCall& call) {
-    call.cache.type == NumberType::bfloat16 ? launch_attention<__nv_bfloat16>(stream, table, call)
-                                            : launch_attention<__half>(stream, table, call);
+    const auto launch_of = [&]<typename T>(T*) {
+        call.cache.head_dim <= 64    ? launch_attention<T, 2>(stream, table, call)
+        : call.cache.head_dim <= 128 ? launch_attention<T, 4>(stream, table, call)
+                                     : launch_attention<T, 8>(stream, table, call);
+    };
+    call.cache.type == NumberType::bfloat16 ? launch_of(static_cast<__nv_bfloat16*>(nullptr))
+                                            : launch_of(static_cast<__half*>(nullptr));
 }
 
 } // namespace entrodraft::model::gpu

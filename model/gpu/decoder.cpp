@@ -348,8 +348,6 @@ std::unique_ptr<Decoder> load_decoder(const Checkpoint& checkpoint, const ModelC
     const DecoderSetup setup = prepare_decoder(checkpoint, config, options, tp);
     if (const std::string what = what_needs_cpu(config); !what.empty())
         throw std::invalid_argument("our kernels for GPUs cannot run a model with " + what);
-    if (options.weight_type == WeightType::int4)
-        throw std::invalid_argument("int4 weights are for CPUs; GPUs have int8 and float8");
     auto stream = std::make_unique<Stream>();
     const BookedCache texts(number_type(options.weight_type, setup.config.stored_type), setup.cache, *stream);
     return std::make_unique<GpuDecoder>(checkpoint, setup, options, tp, std::move(stream), texts);

@@ -7,6 +7,7 @@
 // own activations. Called by gpu/decoder and the benches.
 #pragma once
 
+#include "model/checkpoint/random_words.h"
 #include "model/config.h"
 #include "model/logit_needs.h"
 
@@ -48,8 +49,26 @@ inline constexpr int kMaskWords = 2; // of trees of up to 128 nodes
 enum class Epilogue { none, activation, gate };
 inline constexpr int kGateGroup = 8;
 
+// Rows of 4 bits lie in chunks of 128 inputs, 64 bytes each: four runs of 16 bytes, of which run t has inputs 16 t to
+// 16 t + 15 of either half of the chunk, whose 64 inputs share a scale in bfloat16. So a quad of lanes reads 16 bytes
+// each, as of other types, and no step of a tensor core meets two scales. A word has 8 inputs, the even ones in its low
+// half; a code is the weight + 8, and where there is no input, 8.
+inline constexpr int kInt4Chunk = 128, kInt4ChunkBytes = 64, kInt4ScaleBytes = 2;
+inline constexpr std::uint32_t kNoInt4s = 0x88888888u;
+ENTRODRAFT_ON_DEVICES constexpr int int4_chunks(int inputs) {
+    return (inputs + kInt4Chunk - 1) / kInt4Chunk;
+}
+// Where input i of a row is: its word, and the bit of that at which it begins.
+ENTRODRAFT_ON_DEVICES constexpr int int4_word(int i) {
+    return i / kInt4Chunk * (kInt4ChunkBytes / 4) + i % 64 / 16 * 4 + i % kInt4Chunk / 64 * 2 + i % 16 / 8;
+}
+ENTRODRAFT_ON_DEVICES constexpr int int4_bit(int i) {
+    return 4 * (i % 8 / 2 + 4 * (i % 2));
+}
+
 // y[r][n] = x[r] . w[n] + bias[n]. Rows of w and x lie `stride` elements apart, a multiple of kLinearAlign, zeros
-// behind k. With scales w is int8 or float8, each of its rows times its scale, and x of 16 bits.
+// behind k. With scales w is int8 or float8, each of its rows times its scale, and x of 16 bits; with group scales
+// int4, whose rows are int4_chunks(stride) chunks.
 struct Linear {
     NumberType type = NumberType::float32; // of w, where it has no scales, and x
     const void* w = nullptr;
@@ -67,10 +86,7 @@ struct Linear {
     bool is_float8 = false;        // w with scales is float8 (e4m3) in place of int8
     Epilogue epilogue = Epilogue::none;
     Activation activation = Activation::silu; // of the other epilogues
-    // Weights that the pass reads next, asked for while this product ends and smaller kernels run. By weights of 16 and
-    // 8 bits.
-    const std::byte* next = nullptr;
-    std::size_t next_bytes = 0;
+    const std::uint16_t* group_scales = nullptr; // [n][chunks][2] or none
 };
 void linear(void* stream, const Linear& call);
 // y = bias, or y += bias where the call adds to y: before a product that is added to it. Any number of rows.
@@ -296,7 +312,7 @@ struct AttendCall : HeadRows {
     int max_distance = 0;
     int window = 0;           // of this layer: a row sees its last `window` keys; 0: all
     float* parts = nullptr;   // workspace, attend_workspace_floats() of the cache
-    int* arrived = nullptr;   // workspace, [attend_rows()][n_query_heads], zeros before and after
+    int* arrived = nullptr;   // workspace, attend_workspace_counters() of the cache, zeros before and after
     void* attended = nullptr; // [rows][out_stride] of the cache's type
     int out_stride = 0;
 };
@@ -311,14 +327,28 @@ constexpr std::size_t part_floats(int n_query_heads, int head_stride, int capaci
            static_cast<std::size_t>(kPartHead + head_stride);
 }
 // Rows that are attended at once, whose parts the workspace holds: all of a pass where 64 MiB are enough, 16 at least.
+inline constexpr int kMaxAttendRows = 128;
 constexpr int attend_rows(int n_query_heads, int head_stride, int capacity) {
-    constexpr std::size_t kFloats = std::size_t{16} << 20, kMin = 16, kMax = 128;
+    constexpr std::size_t kFloats = std::size_t{16} << 20, kMin = 16, kMax = kMaxAttendRows;
     const std::size_t rows = kFloats / std::max<std::size_t>(1, part_floats(n_query_heads, head_stride, capacity));
     return static_cast<int>(std::bit_floor(std::clamp(rows, kMin, kMax)));
 }
 constexpr std::size_t attend_workspace_floats(int n_query_heads, int head_stride, int capacity) {
     return static_cast<std::size_t>(attend_rows(n_query_heads, head_stride, capacity)) *
            part_floats(n_query_heads, head_stride, capacity);
+}
+// The parts of kMergedBlocks blocks, at fixed places, are merged to one by whoever stores the last of them, and these
+// by who merges the last group. Counters of a query: of its groups, and of all of them.
+inline constexpr int kMergedBlocks = 16;
+constexpr int merged_groups(int n_blocks) {
+    return (n_blocks + kMergedBlocks - 1) / kMergedBlocks;
+}
+constexpr int counters_of_query(int capacity) {
+    return merged_groups(key_blocks(capacity)) + 1;
+}
+constexpr std::size_t attend_workspace_counters(int n_query_heads, int head_stride, int capacity) {
+    return static_cast<std::size_t>(attend_rows(n_query_heads, head_stride, capacity)) *
+           static_cast<std::size_t>(n_query_heads) * static_cast<std::size_t>(counters_of_query(capacity));
 }
 void attend(void* stream, const RowTable& table, const AttendCall& call);
 // The same of a prompt's chunk, rows of one slot in order and padding behind them, by a kernel for many rows whose bits
@@ -360,18 +390,20 @@ void summarize_logits(void* stream, const SummarizeCall& call);
 
 // Rows of random weights (model/checkpoint/generated_values.h), in the codes of a type: out[r][i] is the code of
 // element (first_row + r) * row_step + (first_input + i) * input_step. With scales the codes are those of a row whose
-// largest magnitude is 2 m + 1 steps, by the m of the whole row.
+// largest magnitude is 2 m + 1 steps, by the m of the whole row. With group scales they are int4's, of groups that
+// begin where the inputs do, and rounded as on the CPU (quantise_group()).
 struct RandomRows {
     std::uint64_t key = 0;
     std::uint64_t first_row = 0, row_step = 0, input_step = 1;
     int rows = 0;
     int first_input = 0, inputs = 0;
-    int whole_inputs = 0;            // of the stored row
-    int code_bytes = 0;              // 1, 2 or 4
-    const void* codes = nullptr;     // [kRandomWeights], with scales [kRandomWeights / 2][kRandomWeights]
-    const float* scale_of = nullptr; // [kRandomWeights / 2]
-    float* scales = nullptr;         // [rows], or none
-    void* out = nullptr;             // [rows][stride]
+    int whole_inputs = 0;                  // of the stored row
+    int code_bytes = 0;                    // 1, 2 or 4
+    const void* codes = nullptr;           // [kRandomWeights], with scales [kRandomWeights / 2][kRandomWeights]
+    const float* scale_of = nullptr;       // [kRandomWeights / 2]
+    float* scales = nullptr;               // [rows], or none
+    std::uint16_t* group_scales = nullptr; // [rows][chunks][2], or none
+    void* out = nullptr;                   // [rows][stride]
     int stride = 0;
 };
 void fill_random_rows(void* stream, const RandomRows& call);

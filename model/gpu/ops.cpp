@@ -25,14 +25,13 @@ GpuWorkspace::GpuWorkspace(const ModelConfig& model, const RankShard& held, cons
         normed_delta = DeviceArray<float>(index(max_rows) * index(config.hidden_size));
     if (!config.is_encoder) logits = DeviceArray<float>(index(kMaxRows) * index(outputs()));
     const int n_heads = shard.n_query_heads();
-    std::size_t floats = 0;
-    int rows = 0;
+    std::size_t floats = 0, counters = 0;
     for (const CacheView& attended_to : {cache, sources}) {
         floats = std::max(floats, attend_workspace_floats(n_heads, cache.head_stride, attended_to.capacity));
-        rows = std::max(rows, attend_rows(n_heads, cache.head_stride, attended_to.capacity));
+        counters = std::max(counters, attend_workspace_counters(n_heads, cache.head_stride, attended_to.capacity));
     }
     parts_of_keys = DeviceArray<float>(floats);
-    arrived = DeviceArray<int>(index(rows * n_heads));
+    arrived = DeviceArray<int>(counters);
     normed = rows_of(config.hidden_size);
     if (weights.project_in.n > 0) embedded = rows_of(config.embedding_size);
     if (!weights.layers.empty()) {

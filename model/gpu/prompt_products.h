@@ -17,11 +17,10 @@
 
 namespace entrodraft::model::gpu {
 
-// Rows that a prompt's chunk may have. 8-bit weights are known to our kernels alone, whose passes have no more rows for
-// a prompt; nor have those of a draft head, which reads few.
+// Rows that a prompt's chunk may have. Weights of 8 and 4 bits are known to our kernels alone, whose passes have no
+// more rows for a prompt; nor have those of a draft head, which reads few.
 inline int max_prompt_rows(const ModelConfig& config, WeightType type) {
-    const bool has_8_bits = type == WeightType::int8 || type == WeightType::float8;
-    return has_8_bits || config.is_draft_head() ? kMaxRows : kMaxPromptRows;
+    return is_scaled(type) || config.is_draft_head() ? kMaxRows : kMaxPromptRows;
 }
 
 class PromptProducts {

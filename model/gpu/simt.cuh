@@ -28,6 +28,7 @@ inline void check(cudaError_t code, const char* call) {
 using dist::begin_kernel;
 using dist::Grid;
 using dist::launch;
+using dist::multiprocessors;
 using dist::start_next_kernel;
 using dist::wait_for_inputs;
 
@@ -91,15 +92,6 @@ __device__ inline uint4 load_streaming(const void* from) {
     return got;
 #else
     return *static_cast<const uint4*>(from);
-#endif
-}
-
-// Asks for the 128 bytes around an address to be brought into the second-level cache.
-__device__ inline void prefetch(const void* at) {
-#if defined(__CUDA_ARCH__)
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
-#else
-    (void)at;
 #endif
 }
 
@@ -184,6 +176,24 @@ __device__ inline float block_sum(float x) {
 }
 
 // ---- tensor cores ----
+
+// Four 8 x 8 matrices of 16-bit numbers in shared memory, transposed: lane 8 m + r names row r of the m-th, 16 bytes;
+// lane 4 g + t gets of each the pair (rows 2t, 2t + 1, column g).
+__device__ inline void load_transposed(const void* row, unsigned (&to)[4]) {
+#if defined(ENTRODRAFT_CUDA_STAND_IN)
+    const int g = lane_of_thread() / 4, t = lane_of_thread() % 4;
+    const cuda_stand_in::Shown shown = cuda_stand_in::show_warp(&row, sizeof row);
+    for (int m = 0; m < 4; ++m) {
+        const auto number = [&](int r) { return (*shown.of<const std::uint16_t*>(8 * m + r))[g]; };
+        to[m] = static_cast<unsigned>(number(2 * t + 1)) << 16 | number(2 * t);
+    }
+#elif defined(__CUDA_ARCH__)
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(static_cast<unsigned>(__cvta_generic_to_shared(row)))
+                 : "memory");
+#endif
+}
 
 // c[16 x 8] += a[16 x 16] b[16 x 8] over a warp, float32 sums. Lane l = 4 g + t holds of a the pairs (row g, columns
 // 2t), (g + 8, 2t), (g, 2t + 8), (g + 8, 2t + 8), of b the pairs (rows 2t, column g), (2t + 8, g), and of c (row g,

@@ -1,11 +1,13 @@
 #include "model/gpu/weights.h"
 
+#include "dist/error.h"
 #include "model/checkpoint/half.h"
 #include "model/cpu/packing.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <fmt/format.h>
 #include <limits>
 #include <map>
 #include <span>
@@ -30,8 +32,14 @@ WeightType held_as(NumberType type) {
     throw std::invalid_argument("a number type that no matrix is held in");
 }
 
-bool is_scaled(WeightType held) {
-    return held == WeightType::int8 || held == WeightType::float8;
+// Of a row of so many inputs.
+std::size_t row_bytes_of(WeightType held, int inputs) {
+    if (held == WeightType::int4) return static_cast<std::size_t>(int4_chunks(inputs)) * kInt4ChunkBytes;
+    return static_cast<std::size_t>(aligned(inputs)) * model::bytes_of(held);
+}
+
+bool has_row_scales(WeightType held) {
+    return is_scaled(held) && held != WeightType::int4;
 }
 
 bool is_stored_as(const TensorView& tensor, WeightType held) {
@@ -54,7 +62,7 @@ float scale_of_row(std::span<const float> row, WeightType held) {
 
 // `to` is zeroed, and stays so where the row's scale is none.
 void store(std::span<const float> row, WeightType held, float scale, std::byte* to) {
-    if (is_scaled(held) && !(scale > 0)) return;
+    if (has_row_scales(held) && !(scale > 0)) return;
     const float inverse = 1 / scale;
     for (std::size_t i = 0; i < row.size(); ++i) {
         std::uint16_t half = 0;
@@ -74,7 +82,26 @@ void store(std::span<const float> row, WeightType held, float scale, std::byte* 
             to[i] = static_cast<std::byte>(to_float8(row[i] * inverse));
             break;
         case WeightType::int4:
-            throw std::logic_error("int4 weights are for CPUs");
+            throw std::logic_error("int4 is stored by groups");
+        }
+    }
+}
+
+// The inputs [first, first + wanted) of a stored row in 4 bits, and the scales of their groups, whose other inputs may
+// be another rank's.
+void store_int4(std::span<const float> row, std::size_t first, std::size_t wanted, std::byte* to,
+                std::uint16_t* scales) {
+    for (std::size_t begin = 0; begin < wanted; begin += kInt4Group) {
+        std::uint8_t codes[kInt4Group] = {};
+        const auto group = row.subspan(first + begin, std::min<std::size_t>(kInt4Group, row.size() - first - begin));
+        *scales++ = quantise_group(group.data(), static_cast<int>(group.size()), codes);
+        for (std::size_t i = begin; i < std::min<std::size_t>(wanted, begin + kInt4Group); ++i) {
+            const auto at = static_cast<int>(i);
+            std::byte* word = to + 4 * static_cast<std::size_t>(int4_word(at));
+            std::uint32_t eight;
+            std::memcpy(&eight, word, sizeof eight);
+            eight ^= static_cast<std::uint32_t>(codes[i - begin]) << int4_bit(at); // 8 was there: code + 8, mod 16
+            std::memcpy(word, &eight, sizeof eight);
         }
     }
 }
@@ -176,15 +203,22 @@ class Uploader {
         matrix.k = static_cast<int>(inputs.size());
         matrix.stride = aligned(matrix.k);
         if (matrix.n == 0 || matrix.k == 0) return matrix; // this rank's part of a small model may be empty
-        const std::size_t row_bytes = static_cast<std::size_t>(matrix.stride) * model::bytes_of(held);
+        const std::size_t row_bytes = row_bytes_of(held, matrix.k);
         matrix.numbers = DeviceBytes(rows.size() * row_bytes);
-        if (is_scaled(held)) matrix.scales = DeviceArray<float>(rows.size());
+        if (has_row_scales(held)) matrix.scales = DeviceArray<float>(rows.size());
+        const std::size_t n_groups = held == WeightType::int4 ? 2 * static_cast<std::size_t>(int4_chunks(matrix.k)) : 0;
+        matrix.group_scales = DeviceArray<std::uint16_t>(rows.size() * n_groups);
+        if (n_groups > 0 && inputs.begin % kInt4Group != 0)
+            throw dist::Error(fmt::format("int4 on GPUs: inputs from {} on, where this rank's part of a matrix begins, "
+                                          "are in the middle of a group of {}: take another number of ranks, or int8",
+                                          inputs.begin, kInt4Group));
         matrix.is_float8 = held == WeightType::float8;
         turned_.clear();
         for (std::size_t begin = 0; begin < rows.size();) {
             const std::span<const StoredRow> run = run_at(rows, begin, row_bytes);
             std::byte* to = matrix.numbers.data() + begin * row_bytes;
-            float* scales = is_scaled(held) ? matrix.scales.data() + begin : nullptr;
+            const Scales scales = {has_row_scales(held) ? matrix.scales.data() + begin : nullptr,
+                                   n_groups > 0 ? matrix.group_scales.data() + begin * n_groups : nullptr, n_groups};
             is_generated(run.front()) ? generate(run, held, matrix.stride, to, scales)
                                       : upload(run, held, row_bytes, to, scales);
             begin += run.size();
@@ -214,10 +248,16 @@ class Uploader {
         return std::span(rows).subspan(begin, n);
     }
 
-    void generate(std::span<const StoredRow> rows, WeightType held, int stride, std::byte* to, float* scales) {
+    // Where the scales of rows go: one each, or those of their groups, or neither.
+    struct Scales {
+        float* of_rows;
+        std::uint16_t* of_groups;
+        std::size_t n_groups; // of a row
+    };
+
+    void generate(std::span<const StoredRow> rows, WeightType held, int stride, std::byte* to, const Scales& scales) {
         const MatrixSource& source = *rows.front().source;
         const TensorView& tensor = *rows.front().tensor;
-        const RandomCodes& codes = random_codes_.try_emplace(held, held, stream_).first->second;
         RandomRows call;
         call.key = tensor.generated.key;
         call.first_row = static_cast<std::uint64_t>(rows.front().number);
@@ -228,22 +268,31 @@ class Uploader {
         call.first_input = static_cast<int>(source.inputs.begin);
         call.inputs = static_cast<int>(source.inputs.size());
         call.whole_inputs = static_cast<int>(source.transposed ? tensor.shape.front() : tensor.shape.back());
-        call.code_bytes = static_cast<int>(model::bytes_of(held));
-        call.codes = codes.codes.data();
-        call.scale_of = codes.scale_of.data();
-        call.scales = scales;
         call.out = to;
-        call.stride = stride;
+        if (scales.of_groups != nullptr) {
+            call.group_scales = scales.of_groups;
+        } else {
+            const RandomCodes& codes = random_codes_.try_emplace(held, held, stream_).first->second;
+            call.code_bytes = static_cast<int>(model::bytes_of(held));
+            call.codes = codes.codes.data();
+            call.scale_of = codes.scale_of.data();
+            call.scales = scales.of_rows;
+            call.stride = stride;
+        }
         fill_random_rows(stream_.handle(), call);
     }
 
-    void upload(std::span<const StoredRow> rows, WeightType held, std::size_t row_bytes, std::byte* to, float* scales) {
-        staging_.assign(rows.size() * row_bytes, std::byte{0});
+    void upload(std::span<const StoredRow> rows, WeightType held, std::size_t row_bytes, std::byte* to,
+                const Scales& scales) {
+        staging_.assign(rows.size() * row_bytes, static_cast<std::byte>(held == WeightType::int4 ? kNoInt4s : 0));
         scales_.clear();
+        group_scales_.assign(rows.size() * scales.n_groups, 0);
         for (std::size_t i = 0; i < rows.size(); ++i)
-            place_row(rows[i], held, staging_.data() + i * row_bytes);
+            place_row(rows[i], held, staging_.data() + i * row_bytes, group_scales_.data() + i * scales.n_groups);
         copy(stream_, to, staging_.data(), staging_.size());
-        if (scales != nullptr) copy(stream_, scales, scales_.data(), scales_.size() * sizeof(float));
+        if (scales.of_rows != nullptr) copy(stream_, scales.of_rows, scales_.data(), scales_.size() * sizeof(float));
+        if (scales.of_groups != nullptr)
+            copy(stream_, scales.of_groups, group_scales_.data(), group_scales_.size() * sizeof(std::uint16_t));
         stream_.wait(kPatience);
     }
 
@@ -259,9 +308,9 @@ class Uploader {
 
     // The inputs that are wanted of a stored row. A scale is that of the whole row, so that any slice is quantised
     // alike.
-    void place_row(const StoredRow& row, WeightType held, std::byte* to) {
+    void place_row(const StoredRow& row, WeightType held, std::byte* to, std::uint16_t* group_scales) {
         if (row.source == nullptr) {
-            if (is_scaled(held)) scales_.push_back(0);
+            if (has_row_scales(held)) scales_.push_back(0);
             return;
         }
         const MatrixSource& source = *row.source;
@@ -282,8 +331,9 @@ class Uploader {
         } else {
             read_floats(tensor, {row.number * width, (row.number + 1) * width}, row_.data());
         }
-        const float scale = is_scaled(held) ? scale_of_row(row_, held) : 1;
-        if (is_scaled(held)) scales_.push_back(scale);
+        if (held == WeightType::int4) return store_int4(row_, first, wanted, to, group_scales);
+        const float scale = has_row_scales(held) ? scale_of_row(row_, held) : 1;
+        if (has_row_scales(held)) scales_.push_back(scale);
         store(std::span(row_).subspan(first, wanted), held, scale, to);
     }
 
@@ -293,6 +343,7 @@ class Uploader {
     std::map<const TensorView*, std::vector<float>> turned_; // of the matrix under way
     std::vector<float> row_;
     std::vector<float> scales_; // of the rows under way
+    std::vector<std::uint16_t> group_scales_;
     std::map<WeightType, RandomCodes> random_codes_;
 };
 
@@ -308,30 +359,11 @@ Linear DeviceMatrix::product(NumberType type_of_x) const {
     call.bias = bias.data();
     call.scales = scales.data();
     call.is_float8 = is_float8;
-    call.next = next;
-    call.next_bytes = next_bytes;
+    call.group_scales = group_scales.data();
     return call;
 }
 
 namespace {
-
-// Tells each matrix which comes next; behind the last the first, of the next pass.
-void link_in_order(std::vector<DeviceLayer>& layers, DeviceMatrix& head) {
-    std::vector<DeviceMatrix*> order;
-    const auto append = [&](DeviceMatrix& matrix) {
-        if (matrix.numbers.size() > 0) order.push_back(&matrix);
-    };
-    for (DeviceLayer& layer : layers)
-        for (DeviceMatrix* matrix : {&layer.qkv, &layer.output, &layer.cross_query, &layer.cross_output, &layer.router,
-                                     &layer.wide, &layer.down})
-            append(*matrix);
-    append(head);
-    for (std::size_t i = 0; i < order.size(); ++i) {
-        const DeviceBytes& numbers = order[(i + 1) % order.size()]->numbers;
-        order[i]->next = numbers.data();
-        order[i]->next_bytes = numbers.size();
-    }
-}
 
 // What decoder layers and heads have in common: norms, and matrices with their biases.
 class PartReader {
@@ -477,7 +509,6 @@ DeviceWeights::DeviceWeights(const Checkpoint& checkpoint, const ModelConfig& co
     positions = uploader.vector(read_positions(checkpoint, config, names));
     relative_biases = uploader.vector(read_relative_biases(checkpoint, config, names, shard));
     head_bias = uploader.vector(read_head_bias(checkpoint, config, names, shard));
-    link_in_order(layers, own_head.n > 0 ? own_head : embedding);
     if (progress) progress(checkpoint.total_bytes(), checkpoint.total_bytes());
     const auto count = [&](const DeviceMatrix& matrix, int outputs, double share = 1) { // without padding
         bytes_per_pass += static_cast<std::size_t>(static_cast<double>(matrix.numbers.size()) * share);

@@ -1,5 +1,5 @@
 // All weights of a model that one rank holds, in the memory of a GPU, as the kernels of this folder read them: matrices
-// [outputs][inputs] in one number type or in 8 bits, rows padded to kLinearAlign numbers with zeros; vectors in
+// [outputs][inputs] in one number type or in 8 or 4 bits, rows padded to kLinearAlign numbers with zeros; vectors in
 // float32.
 //
 // Called by gpu/decoder. The CPU's are in cpu/weights.h; what is read from where is the same (model/sources.h).
@@ -24,11 +24,10 @@ constexpr int aligned(int numbers) {
 struct DeviceMatrix {
     DeviceBytes numbers;
     int n = 0, k = 0, stride = 0;
-    DeviceArray<float> bias;   // [n] or empty
-    DeviceArray<float> scales; // [n] of 8-bit numbers, or empty
+    DeviceArray<float> bias;                 // [n] or empty
+    DeviceArray<float> scales;               // [n] of 8-bit numbers, or empty
+    DeviceArray<std::uint16_t> group_scales; // Linear's, of 4-bit numbers, or empty
     bool is_float8 = false;
-    const std::byte* next = nullptr; // those of the matrix that a pass reads next
-    std::size_t next_bytes = 0;
 
     // Its product with activations of this type; rows, x and y are still to be said.
     Linear product(NumberType type_of_x) const;
@@ -67,7 +66,7 @@ struct DeviceFusion {
 
 struct DeviceWeights {
     // Reads the rank's slice. `type`: of the activations, and of the embedding, which is looked up; `multiplied`: of
-    // all other matrices. Where that has 8 bits, a head that is the embedding is there twice. `progress` is told of
+    // all other matrices. Where that has scales, a head that is the embedding is there twice. `progress` is told of
     // bytes done and of all. Throws BadFile, dist::Error. Local.
     DeviceWeights(const Checkpoint& checkpoint, const ModelConfig& config, const RankShard& shard, NumberType type,
                   WeightType multiplied, const std::function<void(std::size_t, std::size_t)>& progress);

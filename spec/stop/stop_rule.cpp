@@ -109,15 +109,23 @@ std::string why_invalid(const StopRuleOptions& options) {
     for (std::size_t i = 0; i < type.parameters.size(); ++i)
         if (std::string reason = why_value_is_invalid(type.parameters[i], options.values()[i]); !reason.empty())
             return reason;
-    // Rules that look at no token ignore it.
-    if (options.drop_stop_token && type.looks_at == LooksAt::token && !type.weighs_costs)
-        return "--drop-stop-token with --stop-rule " + type.name + " would bias rejection sampling; leave it out";
     if (options.max_tokens < 1 || options.max_tokens > Packet::kMaxDraftTokens)
         return fmt::format("--max-draft-tokens must be 1 to {}, not {}", Packet::kMaxDraftTokens, options.max_tokens);
     if (options.min_tokens < 1 || options.min_tokens > options.max_tokens)
         return fmt::format("--min-draft-tokens must be 1 to --max-draft-tokens ({}), not {}", options.max_tokens,
                            options.min_tokens);
     return {};
+}
+
+// Acceptances that count on a drafted token having been drawn from q, and so on its having been kept for no reason of
+// its own.
+std::string why_biased(const StopRuleOptions& options, Acceptance acceptance) {
+    const bool goes_by_q = acceptance == Acceptance::rejection || acceptance == Acceptance::block;
+    const StopRuleType& type = options.type();
+    if (!goes_by_q || !options.drop_stop_token || !type.may_drop() || type.looks_at != LooksAt::token) return {};
+    return fmt::format("--drop-stop-token with --stop-rule {} would bias --acceptance {}, as the rule looks at the "
+                       "token it drops; use gumbel, or leave it out",
+                       type.name, to_string(acceptance));
 }
 
 // ---- a rule under its caps ----
@@ -180,7 +188,7 @@ StopDecision StopRule::decide(const DraftedToken& token) {
     const bool fired = condition_->fires(drafting_);
     if (fired && drafting_.drafted() >= options_.min_tokens) {
         end_ = DraftEnd::rule;
-        const bool drops = condition_->drops_fired_token() || (options_.drop_stop_token && needs_distribution());
+        const bool drops = condition_->drops_fired_token() || (options_.drop_stop_token && options_.type().may_drop());
         return drops ? StopDecision::drop : StopDecision::stop;
     }
     end_ = drafting_.drafted() >= options_.max_tokens ? DraftEnd::cap : DraftEnd::none;

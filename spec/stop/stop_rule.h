@@ -10,6 +10,7 @@
 #include "spec/packet.h"
 #include "spec/stop/gain_model.h"
 #include "spec/verify/device_verifier.h"
+#include "spec/verify/verify.h"
 
 #include <array>
 #include <initializer_list>
@@ -61,7 +62,7 @@ struct StopRuleParameter {
 // What a rule looks at besides the number of tokens.
 enum class LooksAt {
     nothing,
-    distribution, // that the token was drawn from: the token that fires may be dropped (--drop-stop-token)
+    distribution, // that the token was drawn from
     token,        // the token itself as well: to drop a drawn one would bias `rejection` (docs/concepts.md)
 };
 
@@ -86,6 +87,8 @@ struct StopRuleType {
 
     // -1: it has none.
     int index_of(std::string_view parameter) const;
+    // Whether the token that fires may be left out of the draft (--drop-stop-token).
+    bool may_drop() const { return looks_at != LooksAt::nothing && !weighs_costs; }
 };
 
 // The types in the order of lists. The rules' own functions, as CMake lists them, are called once. Local.
@@ -124,8 +127,8 @@ struct StopRuleOptions {
     bool is_persistent() const;
 
     EntropyOf entropy_of = EntropyOf::raw;
-    bool drop_stop_token = false; // whether the token that fires a rule that looks at distributions is not proposed
-    int min_tokens = 1;           // tokens before which no rule fires
+    bool drop_stop_token = false;       // whether the token that fires a rule that may drop it is not proposed
+    int min_tokens = 1;                 // tokens before which no rule fires
     int max_tokens = kDefaultMaxTokens; // the cap, also of a draft length that moves, unless persistent
 
   private:
@@ -138,6 +141,8 @@ static_assert(std::is_trivially_copyable_v<StopRuleOptions>);
 
 // Empty when usable; else what is wrong, naming the option. Local.
 std::string why_invalid(const StopRuleOptions& options);
+// Empty unless what the rule drops would bias sampled text under this acceptance; else the line that says so. Local.
+std::string why_biased(const StopRuleOptions& options, Acceptance acceptance);
 
 // ---- what a rule does ----
 

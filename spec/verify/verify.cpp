@@ -144,7 +144,8 @@ template <typename Rows> Verification block(const Rows& rows, const VerifyNumber
 constexpr std::pair<Acceptance, std::string_view> kAcceptances[] = {{Acceptance::rejection, "rejection"},
                                                                     {Acceptance::block, "block"},
                                                                     {Acceptance::gumbel, "gumbel"},
-                                                                    {Acceptance::typical, "typical"}};
+                                                                    {Acceptance::typical, "typical"},
+                                                                    {Acceptance::bild, "bild"}};
 
 } // namespace
 
@@ -214,24 +215,28 @@ bool can_verify_on_device(Acceptance acceptance, const SamplingOptions& sampling
            !is_filtered;
 }
 
-const char* why_invalid(const TypicalOptions& options) {
-    if (!(options.epsilon >= 0 && options.epsilon <= 1)) return "--typical-epsilon must be a number from 0 to 1";
-    if (!(options.delta >= 0 && options.delta <= 1)) return "--typical-delta must be a number from 0 to 1";
+const char* why_invalid(const AcceptanceOptions& options) {
+    const auto& [epsilon, delta] = options.typical;
+    if (!(epsilon >= 0 && epsilon <= 1)) return "--typical-epsilon must be a number from 0 to 1";
+    if (!(delta >= 0 && delta <= 1)) return "--typical-delta must be a number from 0 to 1";
+    if (!(options.rollback_distance >= 0)) return "--rollback-distance must be a number that is not negative";
     return "";
 }
 
-bool is_typical(std::span<const float> p, TokenId token, const TypicalOptions& options) {
+bool passes_threshold(std::span<const float> p, TokenId token, const AcceptanceOptions& options) {
     const double p_x = static_cast<double>(p[index_of(token, p.size())]);
     if (!(p_x >= 0)) throw std::runtime_error("a target probability is not a number");
-    if (p_x > options.epsilon) return true;
-    return p_x > std::min(options.epsilon, options.delta * std::exp(-entropy_nats(p)));
+    if (options.kind == Acceptance::bild) return -std::log(p_x) <= options.rollback_distance || token == arg_max(p);
+    const auto& [epsilon, delta] = options.typical;
+    return p_x > epsilon || p_x > std::min(epsilon, delta * std::exp(-entropy_nats(p)));
 }
 
-Verification verify_typical(const TypicalInput& input, const RandomStream* resample) {
+Verification verify_threshold(const ThresholdInput& input, const RandomStream* resample) {
+    if (!input.options.has_threshold()) throw std::invalid_argument("this acceptance has no threshold");
     if (*why_invalid(input.options) != '\0') throw std::invalid_argument(why_invalid(input.options));
     const std::size_t vocab = row_length(input.p.size(), input.drafted.size() + 1, "target distributions");
     std::size_t i = 0;
-    while (i < input.drafted.size() && is_typical(row_of(input.p, i, vocab), input.drafted[i], input.options))
+    while (i < input.drafted.size() && passes_threshold(row_of(input.p, i, vocab), input.drafted[i], input.options))
         ++i;
     const std::span<const float> p = row_of(input.p, i, vocab);
     return {static_cast<int>(i), resample ? sample(p, resample->uniform(input.first_position + i)) : arg_max(p)};

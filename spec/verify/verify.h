@@ -10,8 +10,9 @@
 //   block      Sun et al. 2024, Algorithm 2: verifies the drafted tokens together. Exact like rejection, and no exact
 //              method accepts more of them in expectation. Has no lenience.
 //   typical    Medusa (Cai et al. 2024): x is accepted while p(x) > min(epsilon, delta exp(-H(p))), whatever q was,
-//   then
-//              a token from p. LOSSY: the text does not follow the target's distribution.
+//              then a token from p. LOSSY: the text does not follow the target's distribution.
+//   bild       BiLD (Kim et al. 2023): x is accepted while -ln p(x) <= the rollback distance, or x is the arg max of p,
+//              whatever q was, then a token from p. LOSSY.
 #pragma once
 
 #include "spec/verify/device_verifier.h"
@@ -29,7 +30,7 @@
 
 namespace entrodraft::spec {
 
-enum class Acceptance { rejection, block, gumbel, typical };
+enum class Acceptance { rejection, block, gumbel, typical, bild };
 
 std::string to_string(Acceptance acceptance);
 std::optional<Acceptance> parse_acceptance(std::string_view name);
@@ -116,26 +117,29 @@ struct TypicalOptions {
 struct AcceptanceOptions {
     Acceptance kind = Acceptance::gumbel;
     double lenience = 1; // of rejection and greedy text
-    TypicalOptions typical;
+    TypicalOptions typical = {};
+    double rollback_distance = 5; // of bild
 
+    // Whether it asks of a token only how probable it is to the target: `typical` and `bild`.
+    bool has_threshold() const { return kind == Acceptance::typical || kind == Acceptance::bild; }
     // Whether the text is no longer the target's own.
-    bool is_lossy() const { return lenience < 1 || kind == Acceptance::typical; }
+    bool is_lossy() const { return lenience < 1 || has_threshold(); }
 };
 
-// Empty when usable; else what is wrong, naming the option. Local.
-const char* why_invalid(const TypicalOptions& options);
+// Of a kind with a threshold: empty when usable; else what is wrong, naming the option. Local.
+const char* why_invalid(const AcceptanceOptions& options);
 
-struct TypicalInput {
+struct ThresholdInput {
     std::span<const TokenId> drafted;
     std::span<const float> p;         // [drafted.size() + 1][vocab]; for greedy text the softmax at temperature 1
     std::uint64_t first_position = 0; // position in the sequence of drafted[0]
-    TypicalOptions options;
+    AcceptanceOptions options;        // of a kind with a threshold
 };
 
 // After the accepted tokens a sample of p, with the number at the position in the sequence of the token emitted;
-// without `resample` the arg max of p, which is always accepted where delta is below 1. Throws as verify_rejection
-// does. Local.
-Verification verify_typical(const TypicalInput& input, const RandomStream* resample = nullptr);
+// without `resample` the arg max of p, which `bild` always accepts, and `typical` where delta is below 1. Throws as
+// verify_rejection does. Local.
+Verification verify_threshold(const ThresholdInput& input, const RandomStream* resample = nullptr);
 
 // ---- trees ----
 
@@ -167,14 +171,15 @@ TreeNumbers tree_numbers(const RandomStream& acceptance, const RandomStream& res
 TreeVerification verify_tree_rejection(const TreeInput& input, std::span<const float> q, const TreeNumbers& numbers);
 
 // The longest path of accepted tokens, of equally long ones that of the largest sum of scores; its last token's row
-// emits the next: what `typical` and greedy lenience are on trees. `score` of a token in a row, none where it is not
-// accepted; `emit` makes a token of a row at that depth. Local.
+// emits the next: what kinds with a threshold and greedy lenience are on trees. `score` of a token in a row, none where
+// it is not accepted; `emit` makes a token of a row at that depth. Local.
 TreeVerification
 verify_longest_path(const TreeInput& input,
                     const std::function<std::optional<double>(std::span<const float> row, TokenId token)>& score,
                     const std::function<TokenId(std::span<const float> row, std::size_t depth)>& emit);
 
-// Whether `typical` accepts the token, of a row of probabilities. Throws std::runtime_error where one is NaN. Local.
-bool is_typical(std::span<const float> p, TokenId token, const TypicalOptions& options);
+// Whether a kind with a threshold accepts the token, of a row of probabilities. Throws std::runtime_error where its own
+// is NaN. Local.
+bool passes_threshold(std::span<const float> p, TokenId token, const AcceptanceOptions& options);
 
 } // namespace entrodraft::spec

@@ -170,7 +170,7 @@ class Explore(unittest.TestCase):
                                   (1, 1, "heuristic:1,adaptive:1")):
             caps = ["--max-draft-tokens", most, "--min-draft-tokens", least]
             self.compare(self.drafts, simulated(self.drafts, "--rules", f"{ENTROPY_RULES},{more},oracle", *caps), most, page)
-        dropped = simulated(self.drafts, "--rules", ENTROPY_RULES, "--drop-stop-token", "--min-draft-tokens", 2)
+        dropped = simulated(self.drafts, "--rules", ENTROPY_RULES + ",confidence:0.5,disco", "--drop-stop-token", "--min-draft-tokens", 2)
         self.compare(self.drafts, dropped, page=page)
 
     def test_sampled_texts_and_long_caps(self):

@@ -345,6 +345,18 @@ class OnModels(unittest.TestCase):
         row = next(row for row in result["cases"][0]["rows"] if row["rule"] == "constant:4")
         self.assertEqual((row["ms_of_a_text"]["mean"], row["ms_per_round"], row["accepted_of_rows"]), (30, 6, 20 / 50))
 
+    def test_a_lossy_acceptance_runs_apart_and_is_named(self):
+        _, result, asked = self.of_model("bild", "--draft", "D")
+        compares = [each["words"] for each in asked if each["words"][:2] == ["bench", "compare"]]
+        by_acceptance = {words[words.index("--acceptances") + 1]: words for words in compares}
+        self.assertEqual((len(compares), set(by_acceptance)), (2, {"bild", "rejection"}))
+        lossy = by_acceptance["bild"]
+        self.assertEqual((lossy[lossy.index("--rules") + 1], lossy[lossy.index("--max-draft-tokens") + 1]), ("confidence:0.6", "10"))
+        self.assertIn("--drop-stop-token", lossy)
+        self.assertNotIn("--drop-stop-token", by_acceptance["rejection"])
+        self.assertEqual([case["rows"][0]["published_speedup"] for case in result["cases"][:4]], [1.43, 1.34, 1.48, 1.71])
+        self.assertIn("confidence:0.6, drop, bild, LOSSY", [row["setting"] for row in result["cases"][-1]["rows"]])
+
     def test_a_cascade_shows_each_level(self):
         _, result, _ = self.of_model("gpt2-table-5", "--draft", "L", "--draft", "S")
         row = next(row for row in result["cases"][0]["rows"] if row["rule"] == "constant:2")

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""bench/recording.py reads what record writes: chains, trees, and those of a draft head.
+"""bench/recording.py reads what record writes: chains, trees, and those of a draft head. bench/oracle.py goes from prompts to its
+table.
 
     tests/bench/recorded_test.py --binary build/entrodraft
 """
@@ -43,6 +44,19 @@ class WhatRecordWrites(unittest.TestCase):
         for text in self.record("--head", DEMO / "eagle3", "--tree", "2,1"):
             self.assertEqual(len(text.astray(0, "token")), 16)
             self.assertGreater(len(text.of_draft(0, "tree_parent")), 2 * 16)
+
+
+class FromPromptsToTheOracle(unittest.TestCase):
+    def test_every_rule_has_a_share_of_each_oracle(self):
+        told = subprocess.run([sys.executable, ROOT / "bench/oracle.py", "--binary", BINARY, "--drafts", "eagle3", "--prompts",
+                               "4", "--max-new-tokens", "12"], check=True, capture_output=True, text=True).stdout
+        table = [line.split() for line in told.split("\n\n")[1].splitlines()[1:]]
+        shares = {row[0]: [float(share) for share in row[1:]] for row in table[:-4]}
+        self.assertEqual(table[len(shares) - 1][0], "expected-gain")
+        self.assertLessEqual({"static", "cumulative", "moving-average", "svip", "adaedl", "disco"}, set(shares))
+        for rule, each in shares.items():
+            self.assertEqual(len(each), 2, rule)
+            self.assertTrue(all(20 < share <= 100 for share in each), rule)
 
 
 if __name__ == "__main__":

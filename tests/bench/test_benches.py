@@ -1,5 +1,5 @@
 """Of the benches without a peer: do intervals hold beyond the table, do failing commands end a bench, and does tuning
-see counts that differ?"""
+see counts that differ? What is shown of the oracle's share, and of SmartSpec's goodput?"""
 
 import pathlib
 import sys
@@ -7,6 +7,8 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
 
+import batches  # noqa: E402
+import oracle  # noqa: E402
 import runs  # noqa: E402
 import tuning  # noqa: E402
 
@@ -63,6 +65,41 @@ class Tuning(unittest.TestCase):
                                                    "heuristic": ["heuristic:5:persistent"]})
         self.assertEqual(tuning.spread([{"rule": "expected-gain", "parameters": {}}], 3),
                          {"expected-gain": ["expected-gain"]})
+
+
+def shown_of(**speedups):
+    """Settings of simulate, by rule, under an oracle of 2."""
+    return {rule.replace("_", "-"): {"setting": rule, "speedup": speedup, "share_of_oracle_speedup": speedup / 2,
+                                     "speedup_tuned_on": 3 - speedup}
+            for rule, speedup in {"plain": 1.0, "oracle": 2.0, **speedups}.items()}
+
+
+class Oracle(unittest.TestCase):
+    def test_rules_are_sorted_by_their_mean_and_ours_is_last(self):
+        results = {("draft", 0): shown_of(static=1.5, svip=1.4, expected_gain=1.45),
+                   ("draft", 1): shown_of(static=1.2, svip=1.6, expected_gain=1.52)}
+        lines = oracle.table_of(results).splitlines()
+        self.assertEqual([line.split()[0] for line in lines[1:5]], ["svip", "static", "expected-gain", "plain"])
+        self.assertEqual(lines[1].split()[1:], ["70.0", "80.0"])
+        self.assertEqual(lines[4].split()[2:], ["50.0", "50.0"])
+        self.assertEqual(lines[-2].split()[-2:], ["1.0357", "1.2667"])  # over svip, over static
+        self.assertEqual(lines[-1].split()[-2:], ["0.9667", "0.9500"])
+        self.assertIn("draft, T 1: static; svip", oracle.settings_of(results))
+
+    def test_costs_are_a_line_whose_row_and_draft_pass_are_as_said(self):
+        times = oracle.COSTS["t_target_ms"]
+        self.assertEqual((times[0], times[1], times[-1], len(times)), (1, 1.02, 1.3, 16))
+        self.assertEqual(oracle.COSTS["t_draft_ms"], 0.1)
+
+
+class Batches(unittest.TestCase):
+    def test_goodput_is_that_of_the_costs_and_unknown_without_acceptance(self):
+        flat = batches.pass_times({"t_draft_ms": 0.05, "t_target_ms": [1.0, None, 1.0]})
+        dear = batches.pass_times({"t_draft_ms": 0.05, "t_draft_row_ms": 0.05, "t_target_ms": [1.0, 2.0]})
+        self.assertEqual(batches.smartspec(0.8, 1, flat).split(), ["8", "3.092"])
+        self.assertEqual(batches.smartspec(0.8, 16, dear).split(), ["0", "1.000"])
+        self.assertAlmostEqual(dear[1].of(4), 0.2)
+        self.assertEqual(batches.smartspec(None, 1, flat).split(), ["-", "-"])
 
 
 if __name__ == "__main__":

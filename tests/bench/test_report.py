@@ -389,6 +389,7 @@ class NumbersOfFigures(unittest.TestCase):
                 ("model, constant, 1 token", ("model", "constant", {"num_draft_tokens": 1}, None)),
                 ("model, expected-gain", ("model", "expected-gain", {}, None)),
                 ("model, expected-gain, typical", ("model", "expected-gain", {}, "typical")),
+                ("model, constant, 5 tokens, bild", ("model", "constant", {"num_draft_tokens": 5.0}, "bild")),
                 ("model, constant, 5 tokens, rejection, lenience 0.5",
                  ("model", "constant", {"num_draft_tokens": 5}, "rejection, lenience 0.5")),
                 ("plain", None), ("plain, gumbel", None),

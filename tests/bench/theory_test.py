@@ -53,6 +53,33 @@ class Formulas(unittest.TestCase):
                 if not (alpha == 1 and c == 1):  # where all are equal
                     self.assertEqual(row["best_k"], exact.index(max(exact)), (alpha, c))
 
+    def test_pass_times_are_on_lines_through_what_was_timed(self):
+        times = theory.PassTimes([1.0, None, 1.4, None, 1.8])
+        self.assertAlmostEqual(times.of(1), 1.0)
+        self.assertAlmostEqual(times.of(2), 1.2)
+        self.assertAlmostEqual(times.of(128), 1 + 127 * 0.2)
+        self.assertAlmostEqual(theory.PassTimes([3.0]).of(9), 3.0)
+        bent = theory.PassTimes([1.0, 1.0, 4.0])
+        self.assertEqual([bent.of(rows) for rows in (1, 2, 3, 5)], [1, 1, 4, 10])
+
+    def test_goodput_of_one_sequence_over_free_rows_is_the_walltime_factor(self):
+        target, draft = theory.PassTimes([1.0]), theory.PassTimes([0.05])
+        row = theory.best_length(0.8, 0.05, 0.05, 15)
+        k, ratio = theory.best_goodput(0.8, 1, target, draft, 128)
+        self.assertEqual(k, row["best_k"])
+        self.assertAlmostEqual(ratio, row["walltime_factor"])
+
+    def test_goodput_by_hand_drafts_less_as_batches_grow_and_then_nothing(self):
+        # A pass takes 0.9 + 0.1 a row, a draft pass 0.1: at 2 sequences and k 1 that is 2 * 1.5 tokens in 1.3 + 0.1.
+        target, draft = theory.PassTimes([1.0, 1.1]), theory.PassTimes([0.1])
+        self.assertAlmostEqual(theory.goodput(0.5, 1, 2, target, draft), 3 / 1.4)
+        lengths = [theory.best_goodput(0.5, batch, target, draft, 128)[0] for batch in (1, 4, 16, 64)]
+        self.assertEqual(lengths, sorted(lengths, reverse=True))
+        self.assertGreater(lengths[0], 0)
+        self.assertEqual(lengths[-1], 0)
+        self.assertEqual(theory.best_goodput(0.5, 64, target, draft, 128)[1], 1)
+        self.assertEqual(theory.best_goodput(1, 64, theory.PassTimes([1.0]), draft, 128)[0], 1, "two rows each, no more")
+
     def test_the_best_length_by_hand(self):
         # At alpha 0.8 and c 0.05 the factor rises up to k = 8, (1 - 0.8^9) / (0.2 * 1.4), and falls at 9.
         row = theory.best_length(0.8, 0.05, 0.05, 15)

@@ -107,6 +107,17 @@ template <typename T> T exchange(T value, int from) {
 inline void __syncthreads() {
     cuda_stand_in::block_barrier();
 }
+// Whether the predicate holds on any thread of the block.
+inline int __syncthreads_or(int predicate) {
+    __shared__ int any;
+    any = 0;
+    cuda_stand_in::block_barrier();
+    any |= predicate != 0;
+    cuda_stand_in::block_barrier();
+    const int of_block = any;
+    cuda_stand_in::block_barrier(); // before the next one begins
+    return of_block;
+}
 inline void __syncwarp(unsigned = 0xffffffffu) {
     cuda_stand_in::warp_barrier();
 }

@@ -463,7 +463,7 @@ TEST(Cli, ATextThatComesToNothingToSayIsAnErrorLine) {
                                        Strings{"--draft", kDraft, "--draft", kDraft}, Strings{"--drafter", "random"}})
             EXPECT_EQ(without_stats(run(target + sampling + drafter).out), want) << drafter.back();
     }
-    for (const std::string acceptance : {"rejection", "block", "typical"}) {
+    for (const std::string acceptance : {"rejection", "block", "typical", "bild"}) {
         const Ended sampled =
             run(target + Strings{"--drafter", "ngram", "--temperature", "1", "--acceptance", acceptance});
         EXPECT_EQ(sampled.code, 3) << sampled.err;

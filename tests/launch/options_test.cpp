@@ -84,12 +84,10 @@ TEST(Options, DraftTypeFollowsTheTargetsUnlessGiven) {
     EXPECT_FALSE(parse_more({"--dtype", "float32", "--draft-dtype", "auto"}).models.draft_dtype.has_value());
 }
 
-TEST(Options, Int4IsForCpus) {
+TEST(Options, Int4IsForOurOwnKernels) {
     EXPECT_EQ(parse_more({"--dtype", "int4"}).models.dtype, model::WeightType::int4);
-    EXPECT_EQ(parse_more({"--dtype", "int4"}).models.needs_cpu, "--dtype int4");
-    EXPECT_EQ(parse_more({"--dtype", "int4", "--device", "cpu"}).models.needs_cpu, "");
-    expect_refused({"--dtype", "int4", "--device", "cuda"}, "int4 weights are for CPUs");
-    expect_refused({"--draft", "d", "--draft-dtype", "int4", "--device", "cuda"}, "int4 weights are for CPUs");
+    EXPECT_EQ(parse_more({"--dtype", "int4", "--device", "cuda"}).models.dtype, model::WeightType::int4);
+    expect_refused({"--dtype", "int4", "--backend", "torch"}, "others are for --backend native");
 }
 
 TEST(Options, Float8IsForGpus) {
@@ -306,7 +304,7 @@ TEST(Options, UnknownNamesGetTheNearestOne) {
     expect_refused({"--hepl"}, "--help lists those there are");
     expect_refused({"--stop-rule", "exp"}, "did you mean expected-gain?");
     EXPECT_EQ(refusal_of({"--acceptance", "exact"}),
-              "--acceptance exact: must be one of rejection, block, gumbel, typical"); // none is near
+              "--acceptance exact: must be one of rejection, block, gumbel, typical, bild"); // none is near
 }
 
 TEST(Options, NamesOfOtherProgramsAreAliasesWhereTheyMeanTheSame) {
@@ -497,7 +495,7 @@ TEST(Options, WhatWouldHaveNoEffectIsRefused) {
     expect_refused({"--stop-rule", "static", "--entropy-window", "3"}, "--entropy-window has no effect");
     expect_refused({"--stop-rule", "static", "--num-draft-tokens", "3"}, "--num-draft-tokens has no effect");
     expect_refused({"--stop-rule", "heuristic", "--drop-stop-token"}, "--drop-stop-token has no effect");
-    expect_refused({"--stop-rule", "confidence", "--drop-stop-token"}, "--drop-stop-token has no effect");
+    expect_refused({"--drop-stop-token"}, "--drop-stop-token has no effect with --stop-rule expected-gain");
     expect_refused({"--stop-rule", "static", "--confidence-threshold", "0.2"}, "it belongs to confidence");
     for (const spec::StopRuleType& type : spec::all_stop_rules())
         for (const spec::StopRuleParameter& parameter : type.parameters)
@@ -646,6 +644,12 @@ TEST(Options, AcceptancesComeWithTheirOwnOptions) {
     EXPECT_EQ(parse_more({"--lenience", "0.5"}).speculation.acceptance.kind, spec::Acceptance::rejection);
     EXPECT_EQ(parse_more({"--lenience", "1"}).speculation.acceptance.kind, spec::Acceptance::gumbel);
     expect_refused({"--typical-epsilon", "0.5"}, "--typical-epsilon has no effect without --acceptance typical");
+    EXPECT_EQ(parse_more({"--acceptance", "bild", "--rollback-distance", "2"}).speculation.acceptance.rollback_distance,
+              2);
+    expect_refused({"--rollback-distance", "2", "--acceptance", "typical"},
+                   "--rollback-distance has no effect without --acceptance bild");
+    expect_refused({"--acceptance", "bild", "--rollback-distance", "-1"}, "--rollback-distance -1: must be a number");
+    expect_refused({"--acceptance", "bild", "--check"}, "which a lossy acceptance is not after");
     EXPECT_EQ(refusal([] {
                   parse({"--target", "t", "--prompt", "p", "--acceptance", "gumbel"});
               }),
@@ -654,6 +658,24 @@ TEST(Options, AcceptancesComeWithTheirOwnOptions) {
     EXPECT_EQ(refusal_of({"--check", "--temperature", "1"}), "accepted");
     expect_refused({"--check", "--temperature", "1", "--acceptance", "block"},
                    "with --acceptance block it needs --temperature 0");
+}
+
+TEST(Options, ATokenIsDroppedForWhatItIsWhereThatBendsNoText) {
+    const auto dropping = [](const char* option, const std::string& value) {
+        return Strings{"--stop-rule", "confidence:0.6", "--drop-stop-token", option, value};
+    };
+    for (const char* acceptance : {"gumbel", "typical", "bild"})
+        EXPECT_TRUE(parse_more(dropping("--acceptance", acceptance)).speculation.stop_rules.front().drop_stop_token);
+    for (const std::string acceptance : {"rejection", "block"})
+        expect_refused(dropping("--acceptance", acceptance), "would bias --acceptance " + acceptance);
+    expect_refused(dropping("--lenience", "0.5"), "would bias --acceptance rejection");
+    const auto compared = [](Strings more) {
+        more.insert(more.begin(), {"--target", "t", "--draft", "d", "--input", "f", "--drop-stop-token", "--rules",
+                                   "static:2,confidence:0.6", "--acceptances", "gumbel,rejection", "--temperatures"});
+        return refusal([&] { options_of<CompareOptions>(parse_options(groups_of<CompareOptions>(), more)); });
+    };
+    EXPECT_EQ(compared({"0"}), "accepted");
+    EXPECT_NE(compared({"0,1"}).find("would bias --acceptance rejection"), std::string::npos);
 }
 
 TEST(Options, LogitProcessingIsReadAndChecked) {

@@ -287,7 +287,7 @@ TEST(Replay, EveryRuleOfTheGridTakesTheOptionsOfRules) {
         EXPECT_EQ(setting["min_draft_tokens"], 4) << setting["setting"];
         const spec::StopRuleType* rule = spec::find_stop_rule(setting["rule"].get<std::string>());
         ASSERT_NE(rule, nullptr);
-        const bool drops = rule->looks_at == spec::LooksAt::distribution;
+        const bool drops = rule->may_drop();
         EXPECT_EQ(setting.value("drop_stop_token", false), drops) << setting["setting"];
     }
     // The oracle bounds the rules as they are: under their cap.

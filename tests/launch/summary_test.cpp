@@ -119,6 +119,8 @@ TEST(Summary, LossyAcceptanceSaysSo) {
     EXPECT_TRUE(holds(format_summary(summary, false), "lenience 0.5: LOSSY, not the target's own text"));
     summary.speculation.acceptance = {spec::Acceptance::typical, 1, {}};
     EXPECT_TRUE(holds(format_summary(summary, false), "acceptance typical: LOSSY"));
+    summary.speculation.acceptance.kind = spec::Acceptance::bild;
+    EXPECT_TRUE(holds(format_summary(summary, false), "acceptance bild: LOSSY"));
 }
 
 TEST(Summary, FailedAndResumedLinesSlowRanksAndChecksAreInTheShortFormToo) {

@@ -107,6 +107,21 @@ TEST(GpuDecoder, Int8WeightsStayNearFloat32) {
     }
 }
 
+TEST(GpuDecoder, Int4WeightsAreThoseOfTheCpu) {
+    const std::vector<TokenId> tokens = varied_tokens(40, 512);
+    const auto directory = golden_directory("llama-target");
+    TestModelOptions on_cpu;
+    on_cpu.decoder.weight_type = WeightType::int4;
+    on_cpu.load = &model::load_cpu_decoder;
+    TestModel reference(directory, on_cpu), model(directory, on_gpu(WeightType::int4)),
+        int8(directory, on_gpu(WeightType::int8));
+    const std::vector<float> together = model.read(tokens);
+    EXPECT_LT(relative_difference(together, reference.read(tokens)), 0.25); // its embedding has 4 bits as well
+    EXPECT_LT(model.decoder.weight_bytes(), int8.decoder.weight_bytes());
+    model.forget();
+    EXPECT_TRUE(same_bits(model.read(tokens, 3), together)) << "a row hangs on those beside it";
+}
+
 TEST(GpuDecoder, Float8WeightsStayNearFloat32) {
     const std::vector<TokenId> tokens = varied_tokens(40, 512);
     const auto directory = golden_directory("llama-target");

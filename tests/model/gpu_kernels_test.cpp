@@ -129,6 +129,67 @@ TEST_F(GpuKernels, ProductsOfEightBitWeightsAreSumsInFloat64UpToRounding) {
     }
 }
 
+// [n] rows of int4 as Linear has them, random; the last group of a row may be short.
+struct Int4Matrix {
+    int n, k, chunks = int4_chunks(k);
+    std::vector<std::uint32_t> words = std::vector<std::uint32_t>(index(n * chunks) * kInt4ChunkBytes / 4, kNoInt4s);
+    std::vector<std::uint16_t> scales = std::vector<std::uint16_t>(index(n * chunks) * 2);
+    std::vector<double> values = std::vector<double>(index(n) * index(k));
+
+    Int4Matrix(int rows, int inputs, std::mt19937& random) : n(rows), k(inputs) {
+        const auto normal = random_numbers(NumberType::float32, scales.size(), random);
+        for (std::size_t i = 0; i < scales.size(); ++i)
+            scales[i] = to_bfloat16(normal[i]);
+        for (int row = 0; row < n; ++row)
+            for (int i = 0; i < k; ++i) {
+                const auto code = static_cast<std::uint32_t>(random() % 16);
+                words[index(row * chunks * (kInt4ChunkBytes / 4) + int4_word(i))] ^= (code ^ 8) << int4_bit(i);
+                values[index(row * k + i)] =
+                    (static_cast<double>(code) - 8) *
+                    static_cast<double>(from_bfloat16(scales[index(row * chunks * 2 + i / 64)]));
+            }
+    }
+};
+
+TEST_F(GpuKernels, ProductsOfInt4WeightsAreSumsInFloat64UpToRounding) {
+    for (const NumberType type : {NumberType::bfloat16, NumberType::float16})
+        for (const auto& [n, k] : {std::pair{16, 64}, {50, 100}, {8200, 128}, {33, 700}, {40, 1100}}) {
+            constexpr int kRows = 40;
+            const int stride = (k + kLinearAlign - 1) / kLinearAlign * kLinearAlign;
+            const Int4Matrix matrix(n, k, random);
+            std::vector<float> x = random_numbers(type, index(kRows) * index(stride), random);
+            for (std::size_t i = 0; i < x.size(); ++i)
+                if (i % index(stride) >= index(k)) x[i] = 0;
+            const DeviceArray<std::uint32_t> weights = to_device(matrix.words);
+            const DeviceArray<std::uint16_t> scales = to_device(matrix.scales);
+            const Numbers inputs(type, x);
+            std::vector<float> all;
+            for (const int rows : {kRows, 1, 9, 17}) {
+                const Numbers y(NumberType::float32, index(rows) * index(n));
+                Linear call{type, weights.data(), inputs.data(), k, stride, n, rows, nullptr, y.data(), n};
+                call.group_scales = scales.data();
+                linear(stream.handle(), call);
+                finish();
+                const std::vector<float> got = y.read();
+                if (all.empty()) all = got;
+                EXPECT_EQ(got, std::vector<float>(all.begin(), all.begin() + rows * n)) << rows << " rows";
+            }
+            std::size_t wrong = 0;
+            for (int r = 0; r < kRows; ++r)
+                for (int o = 0; o < n; ++o) {
+                    double sum = 0, size = 0;
+                    for (int i = 0; i < k; ++i) {
+                        const double term =
+                            matrix.values[index(o * k + i)] * static_cast<double>(x[index(r * stride + i)]);
+                        sum += term;
+                        size += std::abs(term);
+                    }
+                    wrong += std::abs(static_cast<double>(all[index(r * n + o)]) - sum) > 1e-6 * (size + 1) ? 1 : 0;
+                }
+            EXPECT_EQ(wrong, 0U) << n << ' ' << k;
+        }
+}
+
 TEST_F(GpuKernels, ARowOfAProductDoesNotDependOnTheRowsBesideIt) {
     for (const NumberType type : kTypes) {
         const Product product(type, 70, 48, 320, random);
@@ -504,7 +565,7 @@ struct AttentionCase {
         call.max_distance = max_distance;
         call.window = window;
         const DeviceArray<float> parts(attend_workspace_floats(n_query_heads, head_stride(), capacity));
-        const DeviceArray<int> arrived(index(attend_rows(n_query_heads, head_stride(), capacity) * n_query_heads));
+        const DeviceArray<int> arrived(attend_workspace_counters(n_query_heads, head_stride(), capacity));
         call.parts = parts.data();
         call.arrived = arrived.data();
         call.out_stride = n_query_heads * head_dim;
@@ -596,6 +657,23 @@ TEST_F(GpuKernels, AttentionHasCapsBiasesAndHeadsOfManySizes) {
         of.queries = {{0, 3}, {2, 270}};
         of.check(stream, random);
     }
+}
+
+// Parts are merged in groups of kMergedBlocks: of two groups, and of windows that begin in the first of them.
+TEST_F(GpuKernels, AttentionOfLongTextsIsThatOfFloat64) {
+    constexpr int kGroup = kMergedBlocks * kKeyBlock;
+    for (const NumberType type : kTypes)
+        for (const int window : {0, 1000}) {
+            AttentionCase of;
+            of.type = type;
+            of.n_slots = of.n_layers = of.n_kv_heads = 1;
+            of.n_query_heads = 2;
+            of.layer = 0;
+            of.capacity = 2 * kGroup;
+            of.window = window;
+            of.queries = {{0, kGroup - 1}, {0, kGroup}, {0, kGroup + 1}, {0, kGroup + 600}, {0, 2 * kGroup}};
+            of.check(stream, random);
+        }
 }
 
 // By how far keys are behind a row, or before it where rows see what follows, up to a distance from which all are
@@ -836,6 +914,36 @@ TEST_F(GpuKernels, ARowOfAttentionDoesNotDependOnKeysThatItDoesNotSee) {
                     for (int i = kDimension; i < width && (is_value || std::isnan(spoilt)); i += of.head_dim)
                         ASSERT_FALSE(std::isfinite(both[index(width + i)])) << i;
                 }
+}
+
+// Also where a block of threads has several tiles of queries, and takes such values out for the first of them.
+TEST_F(GpuKernels, ManyRowsOfAttentionDoNotDependOnKeysThatTheyDoNotSee) {
+    for (const NumberType type : {NumberType::bfloat16, NumberType::float16})
+        for (const int head_dim : {64, 128, 256}) {
+            AttentionCase of;
+            of.type = type;
+            of.head_dim = head_dim;
+            of.n_layers = of.n_kv_heads = 1;
+            of.layer = 0;
+            constexpr int kRows = 30, kFirst = 290, kSpoilt = 300, kDimension = 60;
+            for (int r = 0; r < kRows; ++r)
+                of.queries.push_back({1, kFirst + r});
+            const std::size_t numbers = of.at(1, 0, 0, 0);
+            const std::vector<float> keys = random_numbers(type, numbers, random);
+            std::vector<float> values = random_numbers(type, numbers, random);
+            const int width = of.n_query_heads * head_dim, stride = width + 2 * head_dim;
+            const std::vector<float> qkv = random_numbers(type, kRows * index(stride), random, 2);
+            const std::vector<float> sound = of.on_device(stream, keys, values, qkv, stride);
+            values[of.at(0, 1, 0, kSpoilt) + kDimension] = INFINITY;
+            const std::vector<float> got = of.on_device(stream, keys, values, qkv, stride);
+            for (int i = 0; i < kRows * width; ++i) {
+                const int row = i / width, d = i % head_dim;
+                if (kFirst + row > kSpoilt && d / 8 == kDimension / 8)
+                    ASSERT_TRUE(d != kDimension || !std::isfinite(got[index(i)])) << "row " << row;
+                else
+                    ASSERT_EQ(got[index(i)], sound[index(i)]) << "row " << row << ", dimension " << d;
+            }
+        }
 }
 
 TEST_F(GpuKernels, HeadsThatDoNotFitAreRefused) {

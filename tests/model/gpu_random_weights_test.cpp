@@ -28,6 +28,8 @@ std::vector<std::byte> bytes_of_matrices(const gpu::DeviceWeights& weights) {
     const auto take_matrix = [&](const gpu::DeviceMatrix& matrix) {
         take(matrix.numbers.data(), matrix.numbers.size());
         take(reinterpret_cast<const std::byte*>(matrix.scales.data()), matrix.scales.size() * sizeof(float));
+        take(reinterpret_cast<const std::byte*>(matrix.group_scales.data()),
+             matrix.group_scales.size() * sizeof(std::uint16_t));
     };
     for (const gpu::DeviceMatrix* matrix :
          {&weights.embedding, &weights.own_head, &weights.project_in, &weights.project_out})
@@ -45,10 +47,11 @@ TEST(GpuRandomWeights, AreThoseOfAFileInEveryTypeAndShard) {
         const Checkpoint random = random_checkpoint(config, 7);
         const TemporaryDirectory directory;
         const Checkpoint file = written(random, directory);
-        for (const WeightType type :
-             {WeightType::float32, WeightType::bfloat16, WeightType::float16, WeightType::int8, WeightType::float8})
+        for (const WeightType type : {WeightType::float32, WeightType::bfloat16, WeightType::float16, WeightType::int8,
+                                      WeightType::int4, WeightType::float8})
             for (const int ranks : {1, 2, 4})
                 for (int rank = 0; rank < ranks && ranks <= config.n_heads; ++rank) {
+                    if (type == WeightType::int4 && ranks > 1) continue; // the cuts are no multiples of 64
                     SCOPED_TRACE(
                         fmt::format("{}, rank {} of {}, {}", pair.filename().string(), rank, ranks, to_string(type)));
                     const auto numbers = type == WeightType::float32   ? gpu::NumberType::float32
@@ -88,8 +91,8 @@ TEST(GpuRandomWeights, MakeTheModelThatTheyMakeOnTheCpu) {
 
 TEST(GpuSelfCheck, PassesEveryFamilyInEveryType) {
     for (const auto& pair : portable_family_pairs())
-        for (const WeightType type :
-             {WeightType::float32, WeightType::bfloat16, WeightType::float16, WeightType::int8, WeightType::float8}) {
+        for (const WeightType type : {WeightType::float32, WeightType::bfloat16, WeightType::float16, WeightType::int8,
+                                      WeightType::int4, WeightType::float8}) {
             SCOPED_TRACE(pair.filename().string() + " in " + to_string(type));
             TestModelOptions on_cpu;
             if (type != WeightType::float8) on_cpu.decoder.weight_type = type;

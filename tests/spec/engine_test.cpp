@@ -151,6 +151,30 @@ TEST(Engine, AdjustedEntropiesChangeNoTextAndOtherDrafts) {
     }
 }
 
+// The enumeration in verify_lengths_test.cpp sees the bias that is refused here.
+TEST(Engine, DropsATokenForWhatItIsUnlessRejectionOrBlockSamples) {
+    TestPair pair(kTarget, kDraft);
+    Request plain = request_of(golden_prompt(3), 40, true);
+    plain.sampling.temperature = 0.5;
+    Request drafted = plain;
+    drafted.plain = false;
+    RunOptions options = with_rule({"confidence", {{"confidence-threshold", 0.05}}});
+    options.acceptance = spec::Acceptance::gumbel;
+    const std::vector<Completion> want = pair.run({plain}, options), kept = pair.run({drafted}, options);
+    options.rule.drop_stop_token = true;
+    const std::vector<Completion> got = pair.run({drafted}, options);
+    EXPECT_EQ(got[0].tokens, want[0].tokens);
+    EXPECT_LT(got[0].stats.drafted, kept[0].stats.drafted);
+    EXPECT_GT(got[0].stats.drafted, 0);
+    for (const spec::Acceptance acceptance : {spec::Acceptance::rejection, spec::Acceptance::block}) {
+        options.acceptance = acceptance;
+        EXPECT_ANY_THROW(pair.run({drafted}, options)) << to_string(acceptance);
+        EXPECT_EQ(pair.run({request_of(golden_prompt(3), 40)}, options)[0].tokens,
+                  pair.run({request_of(golden_prompt(3), 40, true)}, options)[0].tokens)
+            << "greedy text has no bias";
+    }
+}
+
 TEST(Engine, ADraftThatIsTheTargetIsAcceptedWholeInTheFewestRounds) {
     TestPair pair(kTarget, kTarget);
     const auto done = pair.run({request_of(golden_prompt(2), 48)}, with_rule(constant_rule(5)));
@@ -661,7 +685,32 @@ TEST(EngineSampling, TopKAndTopPNeverSayWhatTheyFilter) {
     }
 }
 
-// ---- lenience ----
+// ---- lossy ----
+
+TEST(EngineBild, GreedyEmitsWhatIsWithinTheDistanceAndNothingElse) {
+    TestPair pair(kTarget, kDraft);
+    RunOptions strict = with_rule(constant_rule(5)), lossy = strict;
+    lossy.acceptance = spec::Acceptance::bild;
+    std::int64_t strictly = 0, lossily = 0;
+    for (std::size_t i = 0; i < 6; ++i) {
+        const std::vector<TokenId> prompt = golden_prompt(i);
+        strictly += pair.run({request_of(prompt, 60)}, strict)[0].stats.accepted;
+        const auto done = pair.run({request_of(prompt, 60)}, lossy);
+        lossily += done[0].stats.accepted;
+        std::vector<TokenId> text = prompt;
+        text.insert(text.end(), done[0].tokens.begin(), done[0].tokens.end());
+        pair.target.forget();
+        const std::vector<float> logits = pair.target.read(text);
+        std::vector<float> p(512);
+        for (std::size_t at = prompt.size(); at < text.size(); ++at) {
+            const auto row = std::span(logits).subspan((at - 1) * 512, 512);
+            spec::adjust(row, {.temperature = 1}, p);
+            const double distance = -std::log(static_cast<double>(p[static_cast<std::size_t>(text[at])]));
+            ASSERT_TRUE(distance <= 5 + 1e-4 || text[at] == spec::arg_max(row)) << "prompt " << i << ", at " << at;
+        }
+    }
+    EXPECT_GT(lossily, strictly);
+}
 
 TEST(EngineLenience, GreedyAcceptsWhatIsLikelyEnoughAndNothingElse) {
     TestPair pair(kTarget, kDraft);

@@ -154,8 +154,9 @@ TEST_F(EngineExactness, TextsFollowTheTargetWithLookaheadUnderRejection) {
     }
 }
 
-TEST_F(EngineExactness, ChiSquareSeesThatTypicalAcceptanceIsLossy) {
-    EXPECT_GT(z_of("model", Acceptance::typical, "static", 10000), 5 * kMaxZ);
+TEST_F(EngineExactness, ChiSquareSeesThatAcceptanceByAThresholdIsLossy) {
+    for (const Acceptance acceptance : {Acceptance::typical, Acceptance::bild})
+        EXPECT_GT(z_of("model", acceptance, "static", 10000), 5 * kMaxZ);
 }
 
 // ---- toys ----

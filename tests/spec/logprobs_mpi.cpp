@@ -163,7 +163,7 @@ TEST(LogprobsOnRanks, GoWithEveryAcceptance) {
     TestPair pair(ranks.target, ranks.draft, ranks.options(), ranks.replica.get());
     TestModel alone(ranks.target);
     for (const spec::Acceptance acceptance :
-         {spec::Acceptance::rejection, spec::Acceptance::block, spec::Acceptance::typical}) {
+         {spec::Acceptance::rejection, spec::Acceptance::block, spec::Acceptance::typical, spec::Acceptance::bild}) {
         Request request = request_of(golden_prompt(1), 20);
         request.ignore_eos = true;
         request.sampling = {.temperature = 0.8, .seed = 9};

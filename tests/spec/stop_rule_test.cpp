@@ -395,6 +395,25 @@ TEST(StopRule, DropsTheTokenThatFiredAThresholdRuleIfAsked) {
     EXPECT_EQ(StopRule(options).decide({5, 1}), StopDecision::stop);
 }
 
+TEST(StopRule, DropsATokenForWhatItIsWhereNoAcceptanceGoesByItsChance) {
+    auto options = options_of("confidence");
+    options.drop_stop_token = true;
+    StopRule rule(options);
+    EXPECT_EQ(rule.decide({1, 0.5F}), StopDecision::go_on);
+    EXPECT_EQ(rule.decide({1, 0.3F}), StopDecision::drop);
+    for (const Acceptance acceptance : {Acceptance::gumbel, Acceptance::typical, Acceptance::bild})
+        EXPECT_EQ(why_biased(options, acceptance), "");
+    for (const Acceptance acceptance : {Acceptance::rejection, Acceptance::block}) {
+        const std::string why = why_biased(options, acceptance);
+        EXPECT_EQ(
+            why.find("--drop-stop-token with --stop-rule confidence would bias --acceptance " + to_string(acceptance)),
+            0u)
+            << why;
+        EXPECT_EQ(why_biased(instead(options, "static"), acceptance), "") << "it looks at the distribution alone";
+        EXPECT_EQ(why_biased(options_of("confidence"), acceptance), "") << "it keeps the token";
+    }
+}
+
 TEST(StopRule, AdaptiveMovesByOneFromThree) {
     StopRule rule(options_of("adaptive"));
     EXPECT_EQ(length_of(rule), 3);
@@ -851,9 +870,6 @@ TEST(StopRuleOptions, AreRefusedWithTheOptionsName) {
         bad.min_tokens = least;
         names(bad, "--min-draft-tokens");
     }
-    StopRuleOptions bad = options_of("confidence");
-    bad.drop_stop_token = true;
-    names(bad, "--drop-stop-token");
     EXPECT_EQ(options_of("cumulative").get("entropy-threshold"), 10);
     EXPECT_EQ(options_of("static").get("entropy-threshold"), 2.25);
 }

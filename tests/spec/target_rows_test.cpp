@@ -34,8 +34,9 @@ TEST(RowFormat, IsTheLeastThatOptionsNeed) {
     for (const Acceptance kind : {Acceptance::rejection, Acceptance::block, Acceptance::gumbel})
         EXPECT_EQ(row_format(verifying(kind), sampling_of(0)), RowFormat::arg_max);
     EXPECT_EQ(row_format(verifying(Acceptance::rejection, 0.5), sampling_of(0)), RowFormat::logits);
-    EXPECT_EQ(row_format(verifying(Acceptance::typical), sampling_of(0)), RowFormat::logits);
-    for (const Acceptance kind : {Acceptance::rejection, Acceptance::block, Acceptance::typical})
+    for (const Acceptance kind : {Acceptance::typical, Acceptance::bild})
+        EXPECT_EQ(row_format(verifying(kind), sampling_of(0)), RowFormat::logits);
+    for (const Acceptance kind : {Acceptance::rejection, Acceptance::block, Acceptance::typical, Acceptance::bild})
         for (const auto& sampling : {sampling_of(1), sampling_of(1, 5), sampling_of(1, 0, 0.9)})
             EXPECT_EQ(row_format(verifying(kind), sampling), RowFormat::logits);
     EXPECT_EQ(row_format(verifying(Acceptance::gumbel), sampling_of(1)), RowFormat::gumbel_max);

@@ -133,8 +133,8 @@ TEST(VerifyOnDevice, IsForRowsThatNothingFilters) {
         EXPECT_FALSE(can_verify_on_device(kind, options_of(1, 0, 0.9)));
         EXPECT_FALSE(can_verify_on_device(kind, options_of(1, 0, 1, 0.1)));
     }
-    EXPECT_FALSE(can_verify_on_device(Acceptance::gumbel, options_of(1)));
-    EXPECT_FALSE(can_verify_on_device(Acceptance::typical, options_of(1)));
+    for (const Acceptance kind : {Acceptance::gumbel, Acceptance::typical, Acceptance::bild})
+        EXPECT_FALSE(can_verify_on_device(kind, options_of(1)));
 }
 
 } // namespace verify_on_device_test

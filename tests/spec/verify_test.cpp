@@ -253,7 +253,11 @@ TEST(VerifyRejection, RefusesSizesAndLenienceThatMakeNoSense) {
 }
 
 Verification typical(const Tokens& drafted, const std::vector<float>& p, TypicalOptions options = {}) {
-    return verify_typical({drafted, p, 0, options});
+    return verify_threshold({drafted, p, 0, {Acceptance::typical, 1, options}});
+}
+
+Verification bild(const Tokens& drafted, const std::vector<float>& p, double rollback_distance = 5) {
+    return verify_threshold({drafted, p, 0, {Acceptance::bild, 1, {}, rollback_distance}});
 }
 
 TEST(VerifyTypical, KeepsWhatTheTargetThinksLikelyEnoughForItsEntropy) {
@@ -283,10 +287,11 @@ TEST(VerifyTypical, SaysTheTargetsTokenAfterWhatStands) {
     EXPECT_EQ(typical({1, 1}, p).next_token, 0);
     const RandomStream resample(3, 4, Purpose::resample);
     for (std::uint64_t position = 0; position < 50; ++position) {
-        const Verification verification = verify_typical({Tokens{0, 1}, p, position, {}}, &resample);
+        const Verification verification =
+            verify_threshold({Tokens{0, 1}, p, position, {Acceptance::typical}}, &resample);
         EXPECT_EQ(verification.accepted, 2);
         EXPECT_EQ(verification.next_token, sample(std::span(p).subspan(6), resample.uniform(position + 2)));
-        const Verification refused = verify_typical({Tokens{1, 1}, p, position, {}}, &resample);
+        const Verification refused = verify_threshold({Tokens{1, 1}, p, position, {Acceptance::typical}}, &resample);
         EXPECT_EQ(refused.accepted, 0);
         EXPECT_EQ(refused.next_token, sample(std::span(p).first(3), resample.uniform(position)));
     }
@@ -310,9 +315,62 @@ TEST(VerifyTypical, RefusesWhatMakesNoSense) {
     EXPECT_THROW(typical({0}, {kNan, 0, 0, 1}), std::runtime_error);
     EXPECT_THROW(typical({0}, p, {-0.1, 0.3}), std::invalid_argument);
     EXPECT_THROW(typical({0}, p, {0.3, 1.1}), std::invalid_argument);
-    EXPECT_EQ(std::string(why_invalid(TypicalOptions{std::nan(""), 0.3})).find("--typical-epsilon"), 0u);
-    EXPECT_EQ(std::string(why_invalid(TypicalOptions{0.3, std::nan("")})).find("--typical-delta"), 0u);
-    EXPECT_STREQ(why_invalid(TypicalOptions{}), "");
+    const auto why = [](const TypicalOptions& options) {
+        return std::string(why_invalid({Acceptance::typical, 1, options}));
+    };
+    EXPECT_EQ(why({std::nan(""), 0.3}).find("--typical-epsilon"), 0u);
+    EXPECT_EQ(why({0.3, std::nan("")}).find("--typical-delta"), 0u);
+    EXPECT_EQ(why({}), "");
+    EXPECT_THROW(verify_threshold({Tokens{0}, p, 0, {Acceptance::rejection}}), std::invalid_argument);
+}
+
+TEST(VerifyBild, RollsBackToTheFirstTokenFurtherThanTheDistanceThatIsNotTheTargetsFirst) {
+    const std::vector<float> p = {0.9F, 0.09F, 0.01F, 0.5F, 0.25F, 0.25F, 0.1F, 0.3F, 0.6F};
+    EXPECT_EQ(bild({1, 1}, p).accepted, 2);
+    EXPECT_EQ(bild({1, 1}, p).next_token, 2);
+    EXPECT_EQ(bild({2, 1}, p, 4.5).accepted, 0) << "-log 0.01 = 4.605";
+    EXPECT_EQ(bild({2, 1}, p, 4.5).next_token, 0);
+    EXPECT_EQ(bild({2, 1}, p, 4.7).accepted, 2);
+    EXPECT_EQ(bild({0, 0}, p, 0).accepted, 2) << "first choices, whatever their probability";
+    EXPECT_EQ(bild({0, 1}, p, 0).accepted, 1);
+    EXPECT_EQ(bild({0, 1}, p, 0).next_token, 0);
+}
+
+std::vector<float> two(const std::vector<float>& row) {
+    std::vector<float> rows = row;
+    rows.insert(rows.end(), row.begin(), row.end());
+    return rows;
+}
+
+// Not what --typical-epsilon exp(-D) --typical-delta 1 asks: there a row of more entropy than D asks for less.
+TEST(VerifyBild, AsksTheSameOfEveryRow) {
+    std::vector<float> p(1000, 0.995F / 997);
+    p[0] = 0.003F;
+    p[1] = 0;
+    p[2] = 0.002F; // -log is 6.2, the entropy 6.9
+    EXPECT_EQ(bild({1}, two(p), 100).accepted, 0) << "never what has no chance at all";
+    EXPECT_EQ(bild({2}, two(p), 6.1).accepted, 0);
+    EXPECT_EQ(bild({2}, two(p), 6.3).accepted, 1);
+    EXPECT_EQ(bild({0}, two(p), 5).accepted, 1);
+    EXPECT_EQ(typical({2}, two(p), {std::exp(-5), 1}).accepted, 1);
+}
+
+TEST(VerifyBild, EmitsASampleBehindWhatIsAccepted) {
+    const std::vector<float> p = {0.9F, 0.1F, 0.5F, 0.5F, 0.4F, 0.6F};
+    const RandomStream resample(3, 4, Purpose::resample);
+    for (std::uint64_t position = 0; position < 50; ++position) {
+        const Verification verification = verify_threshold({Tokens{1, 1}, p, position, {Acceptance::bild}}, &resample);
+        EXPECT_EQ(verification.accepted, 2);
+        EXPECT_EQ(verification.next_token, sample(std::span(p).subspan(4), resample.uniform(position + 2)));
+    }
+}
+
+TEST(VerifyBild, RefusesWhatMakesNoSense) {
+    EXPECT_THROW(bild({0}, {kNan, 0, 0, 1}), std::runtime_error);
+    EXPECT_THROW(bild({3}, {1, 0, 1, 0}), std::out_of_range);
+    for (const double distance : {-1.0, std::nan("")})
+        EXPECT_THROW(bild({0}, {1, 0, 1, 0}, distance), std::invalid_argument);
+    EXPECT_EQ(std::string(why_invalid({Acceptance::bild, 1, {}, std::nan("")})).find("--rollback-distance"), 0u);
 }
 
 } // namespace verify_test
