@@ -115,7 +115,7 @@ END""")
         self.assertLess(other["predicted_ms"], line["predicted_ms"])
         self.assertAlmostEqual(line["share_of_read_rate"], 15.0 / 4.3 / 4.7, places=3)
         self.assertAlmostEqual(line["predicted_ms"], 4.3026, places=3)
-        self.assertAlmostEqual(line["measured_over_predicted"], 4.7 / 4.295, places=3)
+        self.assertAlmostEqual(line["measured_over_predicted"], 4.7 / 4.3026, places=3)
         self.assertAlmostEqual(line["t16_over_t1"], 6.2 / 4.7, places=3)
         self.assertGreater(line["t8_predicted_ms"], line["predicted_ms"])
 
