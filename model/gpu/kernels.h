@@ -85,7 +85,7 @@ struct Linear {
     const float* scales = nullptr; // [n] or none
     bool is_float8 = false;        // w with scales is float8 (e4m3) in place of int8
     Epilogue epilogue = Epilogue::none;
-    Activation activation = Activation::silu; // of the other epilogues
+    Activation activation = Activation::silu;    // of the other epilogues
     const std::uint16_t* group_scales = nullptr; // [n][chunks][2] or none
 };
 void linear(void* stream, const Linear& call);

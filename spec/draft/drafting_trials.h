@@ -1,5 +1,5 @@
 // Whether rounds that draft have paid of late. Where they have not, one is tried now and then: after 8 rounds, then 16,
-// 32, ... across texts, half as many again where it paid. For drafters that draft all of something or nothing.
+// 32, ... across texts, half as many rounds where one paid. For drafters that draft all of something or nothing.
 #pragma once
 
 #include <algorithm>
