@@ -22,7 +22,6 @@ constexpr int kMaxPromptHead = 128; // dimensions: what a warp's registers hold
 constexpr int kStepKeys = 64;
 constexpr int kScoreSteps = kStepKeys / 8;  // tensor-core steps of a dimension's scores
 constexpr int kValueParts = kStepKeys / 32; // what multiply_values() takes at once
-constexpr float kLog2OfE = 1.44269504f;
 
 // Keys or values of a step: 16 bytes, 8 dimensions, a unit.
 template <int kChunks> using KeyTile = uint4[kStepKeys][4 * kChunks];
@@ -44,13 +43,13 @@ template <typename T, int kChunks> struct TileCopier {
 
     // `row` is one of those that share the keys; they end at `end`.
     __device__ TileCopier(const RowTable& table, const AttendCall& call, int row, int kv_head, int end) {
-        const CacheReader<T> reader(table, call, call.cache.keys, row, kv_head, 0);
-        keys = reader.own;
-        values = CacheReader<T>(table, call, call.cache.values, row, kv_head, 0).own;
-        stride = reader.stride;
+        const CachePlaces<T> places(table, call, call.cache.keys, row, kv_head);
+        keys = places.own;
+        values = CachePlaces<T>(table, call, call.cache.values, row, kv_head).own;
+        stride = call.cache.head_stride / 8;
         unit = static_cast<int>(threadIdx.x) % kUnits < stride ? static_cast<int>(threadIdx.x) % kUnits : 0;
-        prefix_length = reader.prefix_length;
-        prefix = static_cast<int>(reader.shared - reader.own);
+        prefix_length = table.prefix_lengths[row];
+        prefix = static_cast<int>(places.shared - places.own);
         last_key = end - 1;
     }
     // Those of `from`, keys or values, from number `first` on.
@@ -65,17 +64,6 @@ template <typename T, int kChunks> struct TileCopier {
         }
     }
 };
-
-// 2 ^ x
-__device__ inline float power_of_two(float x) {
-#if defined(__CUDA_ARCH__)
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-#else
-    return exp2f(x);
-#endif
-}
 
 // The row of a key head's query of this number; negative where there is none.
 __device__ inline int row_of_query(const RowTable& table, const QueryHeads& heads, int query) {

@@ -1,8 +1,6 @@
-// What attention's kernels on tensor cores share: how a warp reads keys and values, and multiplies 16 queries by them.
-//
-// As in linear.cu, a quad of lanes reads 64 bytes of a key that lie together, and keys and queries agree on which
-// dimension is where inside a step; values are read 16 bytes a lane and brought into a step's order by byte
-// permutations. Included by attention_tensor_cores.cu and attention_prompt.cu.
+// What attention's kernels on tensor cores share: numbers, heads, and how values that are not finite are kept from
+// queries that do not see them.
+// Included by attention_tensor_cores.cu and attention_prompt.cu.
 #pragma once
 
 #include "model/gpu/attention.cuh"
@@ -11,24 +9,23 @@
 
 namespace entrodraft::model::gpu {
 
-inline constexpr int kTileQueries = 16;   // the rows of a tensor-core step
-inline constexpr int kQuarterPadding = 4; // uint4 behind a staged query: then no two lanes share a bank
+inline constexpr int kTileQueries = 16; // the rows of a tensor-core step
 
 __device__ inline unsigned word_of(const uint4& from, int i) {
     return i == 0 ? from.x : i == 1 ? from.y : i == 2 ? from.z : from.w;
 }
 
-// Of what is 0 or below, to 2e-7; what would be below 1e-38 is 0.
-__device__ inline float fast_exp(float x) {
-    const float in_twos = x * 1.44269504f;
+// 2 ^ x to 2e-7; what would be below 1e-38 is 0.
+__device__ inline float power_of_two(float x) {
 #if defined(__CUDA_ARCH__)
-    float result;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(in_twos));
-    return result;
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
 #else
-    return exp2f(in_twos);
+    return exp2f(x);
 #endif
 }
+inline constexpr float kLog2OfE = 1.44269504f;
 
 // Two numbers of 16 bits, the first in the low half.
 template <typename T> __device__ unsigned pair_of(float low, float high) {
@@ -66,16 +63,10 @@ template <typename T> __device__ T of_lane(T value, int lane) {
     return __shfl_sync(kAllLanes, value, lane);
 }
 
-// Reads a warp's 32 keys or values of a layer.
-template <typename T> struct CacheReader {
-    const uint4 *own, *shared; // place 0 of a row's slot, and of the slot that holds its prefix
-    int prefix_length, stride; // stride: uint4 a place
-    int place;                 // of the key of the lane's number
-
-    // `row` is one of those that share the keys.
-    __device__ CacheReader(const RowTable& table, const AttendCall& call, const void* cache, int row, int kv_head,
-                           int place_of_lane)
-        : prefix_length(table.prefix_lengths[row]), stride(call.cache.head_stride / 8), place(place_of_lane) {
+// Where rows that share their keys have those of a layer, or their values.
+template <typename T> struct CachePlaces {
+    const uint4 *own, *shared; // place 0 of the rows' slot, and of the slot that holds their prefix
+    __device__ CachePlaces(const RowTable& table, const AttendCall& call, const void* cache, int row, int kv_head) {
         const auto at = [&](const std::int32_t* slots) {
             const T* from = static_cast<const T*>(cache);
             return reinterpret_cast<const uint4*>(from + cache_at(call.cache, call.layer, slots[row], kv_head, 0));
@@ -83,12 +74,6 @@ template <typename T> struct CacheReader {
         own = at(table.slots);
         shared = at(table.prefix_slots);
     }
-    __device__ const uint4* at(int key) const {
-        const int of_key = of_lane(place, key);
-        return (of_key < prefix_length ? shared : own) + of_key * stride;
-    }
-    // 8 dimensions of a key. Where there are none some others: no result of them is kept.
-    __device__ uint4 operator()(const uint4* key, int eighth) const { return key[eighth < stride ? eighth : 0]; }
 };
 
 // The nearest key of those that queries have, [begin, end): it is read in place of one that none of them has.
@@ -103,66 +88,6 @@ __device__ inline int lane_g() {
 }
 __device__ inline int lane_t() {
     return lane_of_thread() % 4;
-}
-
-// 8 keys a step, from number `first` on: lane (g, t) reads of key g the dimensions 8 t .. 8 t + 7 of every 32.
-template <typename T, int kSteps, int kChunks>
-__device__ void load_keys(const CacheReader<T>& reader, int first, uint4 (&keys)[kSteps][kChunks]) {
-#pragma unroll
-    for (int n = 0; n < kSteps; ++n) {
-        const uint4* key = reader.at(first + 8 * n + lane_g());
-#pragma unroll
-        for (int c = 0; c < kChunks; ++c)
-            keys[n][c] = reader(key, 4 * c + lane_t());
-    }
-}
-
-// Numbers of 16 queries in shared memory.
-template <int kChunks> using StagedQueries = uint4[kTileQueries][4 * kChunks + kQuarterPadding];
-
-// A warp; zeros where the row is negative.
-template <typename T, int kChunks>
-__device__ void stage_query(const AttendCall& call, int row, int head, int query, StagedQueries<kChunks>& queries) {
-    const int dim = call.cache.head_dim;
-    const T* from = static_cast<const T*>(call.qkv) +
-                    static_cast<std::size_t>(row < 0 ? 0 : row) * static_cast<std::size_t>(call.stride) +
-                    static_cast<std::size_t>(head) * static_cast<std::size_t>(dim);
-    T* to = reinterpret_cast<T*>(queries[query]);
-#pragma unroll
-    for (int c = 0; c < kChunks; ++c) {
-        const int d = 32 * c + lane_of_thread();
-        to[d] = row >= 0 && d < dim ? from[d] : from_float<T>(0);
-    }
-}
-
-// scores [step][2 i + b]: of query i of the lane and key 2 t + b of the step.
-template <typename T, int kSteps, int kChunks>
-__device__ void multiply_keys(const StagedQueries<kChunks>& queries, const uint4 (&keys)[kSteps][kChunks],
-                              float (*scores)[4]) {
-#pragma unroll
-    for (int c = 0; c < kChunks; ++c) {
-        const uint4 low = queries[lane_g()][4 * c + lane_t()];
-        const uint4 high = queries[lane_g() + 8][4 * c + lane_t()];
-#pragma unroll
-        for (int step = 0; step < 2; ++step) {
-            const unsigned of_q[4] = {word_of(low, 2 * step), word_of(high, 2 * step), word_of(low, 2 * step + 1),
-                                      word_of(high, 2 * step + 1)};
-#pragma unroll
-            for (int n = 0; n < kSteps; ++n) {
-                const unsigned of_k[2] = {word_of(keys[n][c], 2 * step), word_of(keys[n][c], 2 * step + 1)};
-                multiply_16x8x16<T>(scores[n], of_q, of_k);
-            }
-        }
-    }
-}
-
-// 16 keys a step: lane (g, t) reads of keys 2 t, 2 t + 1, 2 t + 8, 2 t + 9 the dimensions 8 g .. 8 g + 7 of 64.
-template <typename T> __device__ void load_values(const CacheReader<T>& reader, int half, uint4 (&values)[2][4]) {
-#pragma unroll
-    for (int step = 0; step < 2; ++step)
-#pragma unroll
-        for (int k = 0; k < 4; ++k)
-            values[step][k] = reader(reader.at(16 * step + 2 * lane_t() + k % 2 + 8 * (k / 2)), 8 * half + lane_g());
 }
 
 // Whether any of 8 numbers is infinite or none: its exponent is all ones, and a carry comes out of it.

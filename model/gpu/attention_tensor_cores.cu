@@ -209,7 +209,7 @@ template <typename T, int kChunks> struct BlockOfKeys {
         return eight;
     }
 
-    // As load_keys() has them.
+    // 8 keys a step: lane (g, t) has of key g the dimensions 8 t .. 8 t + 7 of every 32.
     __device__ void load_keys_of(const KeyPlaces& places, uint4 (&keys)[4][kChunks]) const {
         const uint4* from = static_cast<const uint4*>(call.cache.keys) + places.begin;
 #pragma unroll
@@ -237,7 +237,7 @@ template <typename T, int kChunks> struct BlockOfKeys {
         end_copies();
     }
 
-    // scores [step][2 i + b]: of query i of the lane and key 2 t + b of the step. As multiply_keys(), of staged steps.
+    // scores [step][2 i + b]: of query i of the lane and key 2 t + b of the step.
     __device__ void multiply_keys_of(const uint4 (&keys)[4][kChunks], float (&scores)[4][4]) const {
 #pragma unroll
         for (int c = 0; c < kChunks; ++c)
@@ -303,8 +303,8 @@ template <typename T, int kChunks> struct BlockOfKeys {
             unsigned weights[4], rests[4];
 #pragma unroll
             for (int n = 0; n < 4; ++n) {
-                const float weight[2] = {fast_exp(scores[n][2 * i] - largest),
-                                         fast_exp(scores[n][2 * i + 1] - largest)};
+                const float weight[2] = {power_of_two((scores[n][2 * i] - largest) * kLog2OfE),
+                                         power_of_two((scores[n][2 * i + 1] - largest) * kLog2OfE)};
                 sum += weight[0];
                 sum += weight[1];
                 weights[n] = pair_of<T>(weight[0], weight[1]);
