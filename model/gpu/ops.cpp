@@ -63,11 +63,14 @@ GpuWorkspace::GpuWorkspace(const ModelConfig& model, const RankShard& held, cons
         if (fusion.projects_features) wide_features = rows_of(fusion.feature_numbers());
         joined = rows_of(std::max(fusion.joined_size(config.hidden_size), fusion.residual_size));
     }
+    upload_tables(options.timeout_seconds);
+}
 
+void GpuWorkspace::upload_tables(double timeout_seconds) {
     const auto upload = [&]<typename T>(const std::vector<T>& values) {
         DeviceArray<T> array(values.size());
         copy(stream, array.data(), values.data(), values.size() * sizeof(T));
-        stream.wait(options.timeout_seconds);
+        stream.wait(timeout_seconds);
         return array;
     };
     const dist::HeadShard& heads = shard.heads;

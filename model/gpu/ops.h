@@ -87,6 +87,9 @@ struct GpuWorkspace {
     DeviceArray<std::int32_t> chosen, expert_begin, pairs, pair_rows;
     DeviceArray<float> expert_weights, expert_outputs; // outputs: [pairs][hidden_size]
     DeviceBytes expert_inner;                          // [pairs][own part of an expert's width]
+
+  private:
+    void upload_tables(double timeout_seconds); // what no pass writes. Throws dist::Timeout. Local.
 };
 
 class GpuOps {
