@@ -23,6 +23,9 @@ struct WeightGroups {
     bool wide_scales = false;      // float32; else bfloat16
     bool has_zeros = false;        // as the scales are; else all are 0
     const float* values = nullptr; // [16] what codes of 4 bits stand for; nullptr: numbers with a sign
+    // 2 or 3: where the processor multiplies bytes x is taken as whole numbers of so many bytes, under the largest of
+    // its row and group.
+    int digits = 3;
     friend bool operator==(const WeightGroups&, const WeightGroups&) = default;
 };
 

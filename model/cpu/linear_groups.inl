@@ -1,8 +1,8 @@
 // Rows times weights whose scales are those of an output and a group of inputs. Part of linear.inl, which includes it.
 //
 // The codes of a group become floats in registers, and what a row sums up over the group is scaled once. Processors
-// that multiply bytes take a row as digits, as linear_int8.inl does, where codes are whole numbers: a group's sums are
-// exact, and the rows' values are added up in the order of the groups.
+// that multiply bytes take a row as digits, as linear_int8.inl does, where codes are whole numbers, but group by group:
+// a group's sums are exact, and what they stand for is added up in the order of the groups.
 namespace entrodraft::model::kernels::KERNEL_SET {
 namespace {
 
@@ -155,9 +155,45 @@ void linear_float8(const LinearArgs& a) {
 
 // ---- codes as bytes ----
 
-// Words 3, 7 and 11 of a group's digits, which are free: -128 times their sums, for what is added to codes so that they
-// have no sign; word 15: what the row sums up over the group, times Bytes::kTimes.
-constexpr int kGroupFacts = 3, kGroupSum = 15;
+// Inputs of a group are taken as whole numbers of kCount digits times 2^-e, which is that of the row's group.
+
+// What the digits of a row's group sum up to.
+template <int kCount> struct DigitSums {
+    std::int32_t of[kCount];
+    float value() const {
+        const auto low = static_cast<float>(of[1] * 256 + of[0]);
+        return kCount == 3 ? static_cast<float>(of[kCount - 1]) * 65536.0f + low : low;
+    }
+};
+
+// Calls put(input, digits of 16 inputs from there on) for row r, and done(group, sums of its digits, 2^-e) behind each
+// of `groups` groups.
+template <int kCount, typename Put, typename Done>
+ALWAYS_INLINE void take_group_digits(const LinearArgs& a, int r, int groups, Put put, Done done) {
+    const float* x = a.x + static_cast<std::size_t>(r) * a.x_stride;
+    const __m512i ones = _mm512_set1_epi8(1);
+    for (int group = 0; group < groups; ++group) {
+        const int begin = group * a.groups.size;
+        __m512 values[kPiece / kWidth];
+        __m512i largest = _mm512_setzero_si512(), parts = _mm512_setzero_si512();
+        for (int k = 0; k < a.groups.size; k += kWidth) {
+            values[k / kWidth] = inputs_of(a, x, begin + k - a.groups.lead);
+            largest = larger_bits(largest, values[k / kWidth]);
+        }
+        const DigitScale scale = scale_to_digits<kCount>(largest);
+        for (int k = 0; k < a.groups.size; k += kWidth) {
+            const __m512i words = digits_of<kCount>(values[k / kWidth], scale.there);
+            parts = _mm512_dpbusd_epi32(parts, ones, words);
+            put(begin + k, words);
+        }
+        std::int32_t words[kWidth]; // each of four words has a part of a digit's sum
+        _mm512_storeu_si512(words, parts);
+        DigitSums<kCount> sums;
+        for (int d = 0; d < kCount; ++d)
+            sums.of[d] = words[d] + words[d + 4] + words[d + 8] + words[d + 12];
+        done(group, sums, scale.back);
+    }
+}
 
 // The codes of a line, times kTimes: of inputs 0 to 3, and of 4 to 7; with their sign, or 128 more.
 struct Int4Bytes {
@@ -182,54 +218,51 @@ struct Int8Bytes { // stored as 128 more
     }
 };
 
-// The sums of a group's digits, of which each of four words has a part.
-struct DigitSums {
-    std::int32_t of[kDigits];
-    explicit DigitSums(__m512i parts) {
-        std::int32_t words[kWidth];
-        _mm512_storeu_si512(words, parts);
-        for (int d = 0; d < kDigits; ++d)
-            of[d] = words[d] + words[d + 4] + words[d + 8] + words[d + 12];
-    }
-    float value() const {
-        return static_cast<float>(of[2]) * 65536.0f + (static_cast<float>(of[1]) * 256.0f + static_cast<float>(of[0]));
-    }
-};
-
-// Digits as lay_out_digits has them.
-void lay_out_group_digits(const LinearArgs& a, int end, float times) {
-    const __m512i ones = _mm512_set1_epi8(1);
-    for (int r = 0; r < a.rows; ++r) {
-        const float* x = a.x + static_cast<std::size_t>(r) * a.x_stride;
-        const Int8Scale scale = scale_of_row(x, a.k);
-        for (int group = 0; group < end; group += a.groups.size) {
-            float* to = laid_out(a, group / kPiece, r) + group % kPiece;
-            __m512i parts = _mm512_setzero_si512();
-            for (int k = 0; k < a.groups.size; k += kWidth) {
-                const __m512i words = digits_of(inputs_of(a, x, group + k - a.groups.lead), scale.there);
-                parts = _mm512_dpbusd_epi32(parts, ones, words);
-                _mm512_storeu_si512(to + k, words);
-            }
-            const DigitSums sums(parts);
-            for (int d = 0; d < kDigits; ++d)
-                to[4 * d + kGroupFacts] = __builtin_bit_cast(float, -128 * sums.of[d]);
-            to[kGroupSum] = sums.value() * times;
-        }
-        laid_out(a, 0, r)[kRowScale] = scale.back / times;
-    }
+// What a group adds to a row's sum, from the sums of its digits. Every product but the last is rounded once, with a sum
+// behind it, whatever calls this.
+template <int kCount, typename OfDigit> ALWAYS_INLINE Vec group_value(OfDigit of_digit) {
+    const Vec low = of_digit(1) * 256.0f + of_digit(0);
+    if constexpr (kCount == 3)
+        return of_digit(2) * 65536.0f + low;
+    else
+        return low;
+}
+ALWAYS_INLINE Vec without_zeros(Vec value, Vec zero, float x_sum) {
+    return value - zero * x_sum;
+}
+ALWAYS_INLINE void add_group(Vec& sum, Vec value, Vec scale, float x_scale) {
+    sum += value * (scale * x_scale);
 }
 
-// A row's value over a group, but for its powers of two, from the sums of its digits.
-ALWAYS_INLINE Vec group_value(__m512i low, __m512i middle, __m512i high) {
-    return numbers_of(high) * 65536.0f + (numbers_of(middle) * 256.0f + numbers_of(low));
+// Words of a group's digits that are free: one a digit for -128 times its sum, which takes off what is added to codes
+// so that they have no sign, and one for 2^-e / kTimes.
+constexpr int offset_of_digit(int d) {
+    return 4 * d + 3;
+}
+constexpr int kGroupScale = offset_of_digit(kDigits);
+
+template <int kCount> void lay_out_group_digits(const LinearArgs& a, int groups, float times) {
+    for (int r = 0; r < a.rows; ++r)
+        take_group_digits<kCount>(
+            a, r, groups,
+            [&](int k, __m512i words) { _mm512_storeu_si512(laid_out(a, k / kPiece, r) + k % kPiece, words); },
+            [&](int group, const DigitSums<kCount>& sums, float back) {
+                float* facts = laid_out(a, group * a.groups.size / kPiece, r) + group * a.groups.size % kPiece;
+                for (int d = 0; d < kCount; ++d)
+                    facts[offset_of_digit(d)] = __builtin_bit_cast(float, -128 * sums.of[d]);
+                facts[kGroupScale] = back / times;
+            });
 }
 
-// What a group adds to the row.
-ALWAYS_INLINE void add_group(Vec& sum, Vec value, Vec zero, float x_sum, Vec scale) {
-    sum += (value - zero * x_sum) * scale;
+// What a row sums up over a group that is laid out.
+template <int kCount> float sum_of_group(const float* facts) {
+    DigitSums<kCount> sums;
+    for (int d = 0; d < kCount; ++d)
+        sums.of[d] = __builtin_bit_cast(int, facts[offset_of_digit(d)]) / -128;
+    return sums.value();
 }
 
-template <typename Bytes> struct DigitGroups {
+template <typename Bytes, int kCount> struct DigitGroups {
     // As linear_block.
     template <int kRows, int kUnits> static void block(const LinearArgs& a, int unit, int first_row) {
         const GroupedUnit of(a.groups, a.k, Bytes::kInputs);
@@ -242,15 +275,15 @@ template <typename Bytes> struct DigitGroups {
             const float* group_x =
                 laid_out(a, group * a.groups.size / kPiece, first_row) + group * a.groups.size % kPiece;
             const float* x = group_x;
-            __m512i parts[kRows][kDigits][kUnits];
+            __m512i parts[kRows][kCount][kUnits];
 #pragma GCC unroll 16
             for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 4
-                for (int d = 0; d < kDigits; ++d)
+                for (int d = 0; d < kCount; ++d)
 #pragma GCC unroll 4
                     for (int u = 0; u < kUnits; ++u)
                         parts[r][d][u] =
-                            _mm512_set1_epi32(__builtin_bit_cast(int, x[r * kPieceStride + 4 * d + kGroupFacts]));
+                            _mm512_set1_epi32(__builtin_bit_cast(int, x[r * kPieceStride + offset_of_digit(d)]));
             for (int line = 0; line < of.group_lines; ++line, --lines_left, w += kLineBytes, x += Bytes::kInputs) {
                 const char* ahead = ahead_of(w, lines_left, (kUnits - 1) * unit_bytes);
                 __m512i codes[kUnits][Bytes::kWords];
@@ -262,7 +295,7 @@ template <typename Bytes> struct DigitGroups {
 #pragma GCC unroll 16
                 for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 4
-                    for (int d = 0; d < kDigits; ++d)
+                    for (int d = 0; d < kCount; ++d)
 #pragma GCC unroll 2
                         for (int word = 0; word < Bytes::kWords; ++word) {
                             const __m512i digit =
@@ -279,33 +312,33 @@ template <typename Bytes> struct DigitGroups {
                 Vec zero = {};
                 if (a.groups.has_zeros) zero = group_facts(a, facts + of.zeros(), group, 0);
 #pragma GCC unroll 16
-                for (int r = 0; r < kRows; ++r)
-                    add_group(sums[r][u], group_value(parts[r][0][u], parts[r][1][u], parts[r][2][u]), zero,
-                              group_x[r * kPieceStride + kGroupSum], scale);
+                for (int r = 0; r < kRows; ++r) {
+                    const float* row = group_x + r * kPieceStride;
+                    const auto of_digit = [&](int d) { return numbers_of(parts[r][d][u]); };
+                    Vec value = group_value<kCount>(of_digit);
+                    if (a.groups.has_zeros)
+                        value = without_zeros(value, zero, sum_of_group<kCount>(row) * Bytes::kTimes);
+                    add_group(sums[r][u], value, scale, row[kGroupScale]);
+                }
             }
         }
-#pragma GCC unroll 16
-        for (int r = 0; r < kRows; ++r)
-#pragma GCC unroll 4
-            for (int u = 0; u < kUnits; ++u)
-                sums[r][u] = rounded(sums[r][u] * laid_out(a, 0, first_row)[r * kPieceStride + kRowScale]);
         put_outputs<false, kRows, kUnits>(a, unit, first_row, sums);
     }
 };
 
-template <typename Bytes> void linear_digit_groups(const LinearArgs& a) {
-    lay_out_group_digits(a, GroupedUnit(a.groups, a.k, Bytes::kInputs).groups * a.groups.size, Bytes::kTimes);
-    if (a.rows <= 2) return linear_units<DigitGroups<Bytes>, 4, 2>(a);
-    if (a.rows == 4) return linear_units<DigitGroups<Bytes>, 2, 4>(a);
-    linear_units<DigitGroups<Bytes>, 2, 3>(a);
+template <typename Bytes, int kCount> void linear_digit_groups(const LinearArgs& a) {
+    using Block = DigitGroups<Bytes, kCount>;
+    lay_out_group_digits<kCount>(a, GroupedUnit(a.groups, a.k, Bytes::kInputs).groups, Bytes::kTimes);
+    if (a.rows <= 2) return linear_units < Block, kCount == 2 ? 4 : 3, 2 > (a);
+    linear_units<Block, 2, kCount == 2 ? 4 : 3>(a);
 }
 
 void linear_int4(const LinearArgs& a) {
-    linear_digit_groups<Int4Bytes>(a);
+    a.groups.digits == 2 ? linear_digit_groups<Int4Bytes, 2>(a) : linear_digit_groups<Int4Bytes, 3>(a);
 }
 
 void linear_int8_groups(const LinearArgs& a) {
-    linear_digit_groups<Int8Bytes>(a);
+    linear_digit_groups<Int8Bytes, 3>(a);
 }
 
 #else

@@ -21,37 +21,42 @@ ALWAYS_INLINE __mmask16 first_lanes(int count) {
     return static_cast<__mmask16>(count <= 0 ? 0 : (1u << count) - 1);
 }
 
-// Bits of the row's largest magnitude; those of what is no number are above all others.
-std::uint32_t largest_bits(const float* x, int n) {
-    __m512i largest = _mm512_setzero_si512();
-    for (int i = 0; i < n; i += kWidth) {
-        const __m512i bits = _mm512_castps_si512(_mm512_maskz_loadu_ps(first_lanes(n - i), x + i));
-        largest = _mm512_maskz_max_epu32(0xffff, largest, _mm512_and_si512(bits, _mm512_set1_epi32(0x7fffffff)));
-    }
-    std::uint32_t lanes[kWidth], most = 0;
-    _mm512_storeu_si512(lanes, largest);
-    for (const std::uint32_t lane : lanes)
-        most = lane > most ? lane : most;
-    return most;
+// Bits of the largest magnitude; those of what is no number are above all others.
+ALWAYS_INLINE __m512i larger_bits(__m512i largest, __m512 x) {
+    const __m512i bits = _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7fffffff));
+    return _mm512_maskz_max_epu32(0xffff, largest, bits);
 }
 
 float power_of_two(int power) {
     return __builtin_bit_cast(float, (power + 127) << 23);
 }
 
-// What brings a row's values to whole numbers of three digits, and back; back is no number where one of them is none.
-struct Int8Scale {
+// What brings values to whole numbers of kCount digits, and back; back is no number where one of them is none.
+struct DigitScale {
     float there = 0;
     float back = 0;
 };
 
-Int8Scale scale_of_row(const float* x, int n) {
-    const std::uint32_t largest = largest_bits(x, n);
-    // 2^power brings it to between 2^22 and 2^23, but to no more than 127 in each digit: from a fraction of
-    // 0x7efeff on, the next exponent counts.
-    const int exponent = static_cast<int>((largest + 0x10101u) >> 23);
-    const int power = exponent < 23 ? 126 : 149 - exponent;
+// 2^power brings the largest to between 2^(8 kCount - 2) and twice as much, but to no more than 127 in each digit: from
+// a fraction of almost 0x7f7f... on, the next exponent counts.
+template <int kCount> DigitScale scale_to_digits(__m512i largest_bits) {
+    static_assert(kCount == 2 || kCount == 3);
+    constexpr std::uint32_t kToNext = kCount == 3 ? 0x10101u : 0x101ffu;
+    constexpr int kPower = 125 + 8 * kCount;
+    std::uint32_t lanes[kWidth], largest = 0;
+    _mm512_storeu_si512(lanes, largest_bits);
+    for (const std::uint32_t lane : lanes)
+        largest = lane > largest ? lane : largest;
+    const int exponent = static_cast<int>((largest + kToNext) >> 23);
+    const int power = exponent < kPower - 126 ? 126 : kPower - exponent;
     return {power_of_two(power), largest < 0x7f800000u ? power_of_two(-power) : __builtin_nanf("")};
+}
+
+DigitScale scale_of_row(const float* x, int n) {
+    __m512i largest = _mm512_setzero_si512();
+    for (int i = 0; i < n; i += kWidth)
+        largest = larger_bits(largest, _mm512_maskz_loadu_ps(first_lanes(n - i), x + i));
+    return scale_to_digits<kDigits>(largest);
 }
 
 // Inputs [at, at + 16) of a row, of which those below 0 and from k on are 0.
@@ -62,11 +67,11 @@ ALWAYS_INLINE __m512 inputs_of(const LinearArgs& a, const float* x, int at) {
     return _mm512_mask_i32gather_ps(_mm512_setzero_ps(), lanes, from, x, 4);
 }
 
-// The digits of 16 values: for every 4 a word of low, of middle and of high digits, and a word of zeros.
-ALWAYS_INLINE __m512i digits_of(__m512 x, float there) {
-    const __m512i bias = _mm512_set1_epi32(0x00808080);
-    // Bytes 0 of four words, bytes 1, bytes 2, zeros.
-    const __m512i by_digit = _mm512_set4_epi32(-1, 0x0e0a0602, 0x0d090501, 0x0c080400);
+// The digits of 16 values: for every 4 a word of low digits, one of the next, ..., and words of zeros, 4 in all.
+template <int kCount> ALWAYS_INLINE __m512i digits_of(__m512 x, float there) {
+    const __m512i bias = _mm512_set1_epi32(kCount == 3 ? 0x00808080 : 0x00008080);
+    // Bytes 0 of four words, bytes 1, ...
+    const __m512i by_digit = _mm512_set4_epi32(-1, kCount == 3 ? 0x0e0a0602 : -1, 0x0d090501, 0x0c080400);
     const __m512 scaled = x * _mm512_set1_ps(there);
     const __m512i whole = _mm512_maskz_cvtps_epi32(0xffff, scaled); // to nearest
     return _mm512_shuffle_epi8(_mm512_xor_si512(_mm512_add_epi32(whole, bias), bias), by_digit);
@@ -89,10 +94,10 @@ void lay_out_digits(const LinearArgs& a) {
     const __m512i ones = _mm512_set1_epi8(1);
     for (int r = 0; r < a.rows; ++r) {
         const float* x = a.x + static_cast<std::size_t>(r) * a.x_stride;
-        const Int8Scale scale = scale_of_row(x, a.k);
+        const DigitScale scale = scale_of_row(x, a.k);
         __m512i digit_sums = _mm512_setzero_si512();
         for (int k = 0; k < a.k; k += kWidth) {
-            const __m512i words = digits_of(inputs_of(a, x, k), scale.there);
+            const __m512i words = digits_of<kDigits>(inputs_of(a, x, k), scale.there);
             digit_sums = _mm512_dpbusd_epi32(digit_sums, ones, words);
             _mm512_storeu_si512(laid_out(a, k / kPiece, r) + k % kPiece, words);
         }

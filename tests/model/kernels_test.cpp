@@ -211,6 +211,21 @@ void check_linear(const Kernels& table, WeightType type, int k, int units, bool 
     if (has_pairs && is_prompt && type == WeightType::bfloat16)
         for (float& value : x)
             value = from_bfloat16(to_bfloat16(value));
+    // Where bytes are multiplied a row's values are whole numbers of 23 or 15 bits under the largest of its group, or
+    // of the row.
+    const bool has_digits = type == WeightType::int8 || type == WeightType::int4;
+    const bool is_rounded = has_digits && (has_pairs || &table == kernels_named("avx512vnni"));
+    const double half_step = !is_rounded ? 0 : groups.digits == 2 ? 3.07e-5 : 1.2e-7;
+    const auto group_of = [&](std::size_t i) {
+        return groups.size > 0 ? (i + static_cast<std::size_t>(groups.lead)) / static_cast<std::size_t>(groups.size)
+                               : 0;
+    };
+    std::vector<std::vector<double>> largest(kRows, std::vector<double>(group_of(static_cast<std::size_t>(k)) + 1));
+    for (std::size_t r = 0; r < kRows; ++r)
+        for (std::size_t i = 0; i < static_cast<std::size_t>(k); ++i) {
+            double& most = largest[r][group_of(i)];
+            most = std::max(most, std::fabs(static_cast<double>(x[r * args.x_stride + i])));
+        }
     for (std::size_t r = 0; r < kRows; ++r) {
         for (std::size_t out = 0; out < args.y_stride; ++out) {
             const std::size_t at = r * args.y_stride + out;
@@ -218,20 +233,15 @@ void check_linear(const Kernels& table, WeightType type, int k, int units, bool 
                 ASSERT_EQ(all[at], before[at]) << "written behind row " << r;
                 continue;
             }
-            double want = 0, size = 0, weight = 0, largest = 0;
+            double want = 0, size = 0, rounding = 0;
             for (std::size_t i = 0; i < static_cast<std::size_t>(k); ++i) {
-                const double term = static_cast<double>(x[r * args.x_stride + i]) *
-                                    static_cast<double>(weights.values[out * static_cast<std::size_t>(k) + i]) *
-                                    static_cast<double>(weights.scales[out]);
+                const double weight = static_cast<double>(weights.values[out * static_cast<std::size_t>(k) + i]) *
+                                      static_cast<double>(weights.scales[out]);
+                const double term = static_cast<double>(x[r * args.x_stride + i]) * weight;
                 want += term;
                 size += std::fabs(term);
-                weight += std::fabs(static_cast<double>(weights.values[out * static_cast<std::size_t>(k) + i]) *
-                                    static_cast<double>(weights.scales[out]));
-                largest = std::max(largest, static_cast<double>(std::fabs(x[r * args.x_stride + i])));
+                rounding += half_step * largest[r][group_of(i)] * std::fabs(weight);
             }
-            // int8 and int4 may round a row's values to 2^-23 of the largest.
-            const bool has_digits = type == WeightType::int8 || type == WeightType::int4;
-            const double rounding = has_digits ? 1.2e-7 * largest * weight : 0;
             if (add) want += before[at], size += std::fabs(before[at]);
             // Of groups with zeros what is taken off again rounds too.
             const int terms = k + 2 + (groups.has_zeros ? 20 : 0);
@@ -269,6 +279,10 @@ TEST_P(KernelTable, LinearOfGroupsEqualsDoubleSumsAndARowsBitsDoNotDependOnTheNu
         {WeightType::int4, {64, 63, true, true}},
         {WeightType::int4, {128, 16, false, true}},
         {WeightType::int4, {512, 300}},
+        {WeightType::int4, {.size = 16, .digits = 2}},
+        {WeightType::int4, {.size = 32, .has_zeros = true, .digits = 2}},
+        {WeightType::int4, {.size = 64, .lead = 9, .digits = 2}},
+        {WeightType::int4, {.size = 256, .has_zeros = true, .digits = 2}},
         {WeightType::int8, {32, 0, true, true}},
         {WeightType::int8, {128, 7}},
         {WeightType::float8, {128, 32, true}},
@@ -278,7 +292,8 @@ TEST_P(KernelTable, LinearOfGroupsEqualsDoubleSumsAndARowsBitsDoNotDependOnTheNu
         for (const int units : {1, 3, 5})
             for (const int k : {1, 72, 129, kLinearPiece + 1}) {
                 SCOPED_TRACE(to_string(type) + ", " + std::to_string(units) + " units, k " + std::to_string(k) +
-                             ", groups of " + std::to_string(groups.size) + " behind " + std::to_string(groups.lead));
+                             ", groups of " + std::to_string(groups.size) + " behind " + std::to_string(groups.lead) +
+                             ", " + std::to_string(groups.digits) + " digits");
                 check_linear(table(), type, k, units, k == 72, false, groups);
                 if (HasFatalFailure()) return;
             }
