@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Writes a Llama checkpoint in Hugging Face's layout as a GGUF file: llama.cpp decodes with the same weights.
 
-    python3 bench/peers/gguf_file.py CHECKPOINT OUT.gguf [--dtype float32|float16|bfloat16|int8]
+    python3 bench/peers/gguf_file.py CHECKPOINT OUT.gguf [--dtype float32|float16|bfloat16|int8|int4]
 
-Matrices take --dtype (int8: Q8_0, a scale for every 32 weights), norms stay float32, as llama.cpp asks. What cannot be written as it is (another family,
-scaled positions, biases, a tokenizer that is not GPT-2's byte-level BPE) is refused. Exits with 77 where gguf or
-numpy is missing.
+Matrices take --dtype (int8 and int4: Q8_0 and Q4_0, a scale for every 32 weights), norms stay float32, as llama.cpp
+asks. What cannot be written as it is (another family, scaled positions, biases, a tokenizer that is not GPT-2's
+byte-level BPE) is refused. Exits with 77 where gguf or numpy is missing.
 """
 
 import argparse
@@ -26,9 +26,11 @@ except ImportError as missing:
     sys.exit(77)
 
 DTYPES = {"float32": gguf.GGMLQuantizationType.F32, "float16": gguf.GGMLQuantizationType.F16,
-          "bfloat16": gguf.GGMLQuantizationType.BF16, "int8": gguf.GGMLQuantizationType.Q8_0}
+          "bfloat16": gguf.GGMLQuantizationType.BF16, "int8": gguf.GGMLQuantizationType.Q8_0,
+          "int4": gguf.GGMLQuantizationType.Q4_0}
 FILE_TYPES = {"float32": gguf.LlamaFileType.ALL_F32, "float16": gguf.LlamaFileType.MOSTLY_F16,
-              "bfloat16": gguf.LlamaFileType.MOSTLY_BF16, "int8": gguf.LlamaFileType.MOSTLY_Q8_0}
+              "bfloat16": gguf.LlamaFileType.MOSTLY_BF16, "int8": gguf.LlamaFileType.MOSTLY_Q8_0,
+              "int4": gguf.LlamaFileType.MOSTLY_Q4_0}
 BLOCK_TENSORS = {
     "input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
     "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output", "post_attention_layernorm": "ffn_norm",

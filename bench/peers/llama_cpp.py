@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How fast is entrodraft beside llama.cpp, plain and speculative at every setting, with the same weights and text?
 
-    python3 bench/peers/llama_cpp.py --llama DIR [--binary build/entrodraft] [--dtypes float32,float16,bfloat16,int8]
+    python3 bench/peers/llama_cpp.py --llama DIR [--binary build/entrodraft] [--dtypes float32,float16,bfloat16,int8,int4]
         [--repetitions 5] [--limit 64] [--modes ngram] [--rule moving-average] [--json FILE] [--plain-only]
 
 DIR is an installation or a build of llama.cpp: it holds bin/llama-server, or llama-server itself. GGUF files are
@@ -12,9 +12,9 @@ decoding, by each side's own account; "wall" is seen from outside, with HTTP the
 first. In float32 without flash attention (KV cache in float32 too) a text may part from ours only where llama.cpp's
 own two best log-probabilities lie closer than 1e-4, and in one text of 64 at most; a worse difference ends the run
 with 1. Elsewhere texts that part are counted: its flash attention works on a float16 KV cache whatever the weights
-are, and with 16-bit weights it rounds activations as well. int8 is its Q8_0, a scale for every 32 weights, where ours has
-one for every row. Needs bench/peers/requirements.txt; exits with 77 where
-gguf or the installation is missing.
+are, and with 16-bit weights it rounds activations as well. int8 and int4 are its Q8_0 and Q4_0, a scale for every 32 weights,
+where ours have one for every row and for every 64. Needs bench/peers/requirements.txt; exits with 77 where gguf or the
+installation is missing.
 """
 
 import argparse
@@ -35,9 +35,9 @@ import side_by_side
 from side_by_side import DRAFT, LOOKUP, PLAIN, SKIPPED, Answer
 
 TIE = 1e-4  # nats between the two best: below it, float32 rounding may choose the other token
-DTYPES = ("float32", "float16", "bfloat16", "int8")
+DTYPES = ("float32", "float16", "bfloat16", "int8", "int4")
 ROUNDING = "llama.cpp rounds {} to 16 bits, ours is float32"
-ROUNDING_OF_INT8 = "llama.cpp has a scale for every 32 weights and rounds activations to 8 bits in such blocks too"
+ROUNDING_OF_INTS = "llama.cpp has a scale for every 32 weights and rounds activations to 8 bits in such blocks too"
 GREEDY = {"temperature": 0, "samplers": ["top_k"], "top_k": 1}  # its shortest chain of samplers
 START_SECONDS = 60
 
@@ -173,8 +173,8 @@ def attention(dtype, flash, of_draft=False):
 
 def rounding_of(dtype):
     def reason(name):
-        if dtype == "int8":
-            return ROUNDING_OF_INT8
+        if dtype in ("int8", "int4"):
+            return ROUNDING_OF_INTS
         if dtype != "float32":
             return ROUNDING.format("activations and KV cache")
         exact = "flash attention off" in name or name.startswith("entrodraft")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What do a target pass of 1 to 9 rows and a prompt cost here, in llama.cpp, in transformers and on libtorch, on the same weights?
 
-    python3 bench/peers/passes.py --target DIR [--llama DIR] [--torch] [--dtypes float32,bfloat16,int8] [--rows 1,2,3,5,9]
+    python3 bench/peers/passes.py --target DIR [--llama DIR] [--torch] [--dtypes float32,bfloat16,int8,int4] [--rows 1,2,3,5,9]
         [--prompts 1024] [--context 64] [--repetitions 5] [--json FILE]
 
 Verification is a pass of a few rows over a filled cache, so these times decide what speculation can gain. Any Llama
@@ -9,7 +9,7 @@ checkpoint serves, for instance one of `bench/random_checkpoint.py OUT --shape l
 Contenders take turns, a process each, in an order that rotates; a repetition's figure is the median (here), the mean
 (llama-bench) of its passes. Ours gives every row's best token, transformers every row's logits, llama-bench the last
 row's alone. A prompt is read from an empty cache up to the last row's logits; ours is the time to the first token, with
-all that a request takes. int8 is Q8_0 in llama.cpp; torch has no such weights on a CPU. Needs
+all that a request takes. int8 and int4 are Q8_0 and Q4_0 in llama.cpp; torch has no such weights on a CPU. Needs
 bench/peers/requirements.txt; without --llama, llama.cpp is left out, without --torch our program on libtorch, which needs
 a build with ENTRODRAFT_TORCH.
 """
@@ -29,7 +29,7 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent))
 from runs import PAIRS, ROOT, interval, machine, run  # noqa: E402
 from side_by_side import check_models, warn_of_load  # noqa: E402
 
-DTYPES = ("float32", "bfloat16", "float16", "int8")
+DTYPES = ("float32", "bfloat16", "float16", "int8", "int4")
 
 
 def pass_of(rows):
@@ -127,7 +127,7 @@ def compare(options, dtype):
         if options.llama:
             gguf_file.write(options.target, model, dtype)
             contenders["llama.cpp"] = llama_cpp
-        if dtype != "int8":
+        if dtype not in ("int8", "int4"):
             contenders["transformers"] = transformers
             if options.torch:
                 contenders["--backend torch"] = on_torch
