@@ -67,12 +67,12 @@ template <int kCount> struct Tiling {
     // Digits of inputs [k, k + 16) of a row, as digits_of has them.
     ALWAYS_INLINE void put(int row, int k, __m512i words) const {
         const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-        alignas(64) char planes[kLineBytes];
+        alignas(64) __m128i planes[4];
         _mm512_store_si512(planes, _mm512_maskz_permutexvar_epi32(0xffff, order, words));
         char* to = digits_at(row / rows, k / kTileInputs) +
                    static_cast<std::size_t>(row % rows) * kCount * kPlaneBytes + k % kTileInputs;
         for (std::size_t d = 0; d < kCount; ++d)
-            __builtin_memcpy(to + d * kPlaneBytes, planes + d * kWidth, kWidth);
+            _mm_storeu_si128(reinterpret_cast<__m128i*>(to + d * kPlaneBytes), planes[d]);
     }
     // Tiles of `inputs` inputs.
     void configure(int inputs) const {

@@ -159,7 +159,7 @@ void linear_float8(const LinearArgs& a) {
 
 // What the digits of a row's group sum up to.
 template <int kCount> struct DigitSums {
-    std::int32_t of[kCount];
+    std::int32_t of[4] = {};
     float value() const {
         const auto low = static_cast<float>(of[1] * 256 + of[0]);
         return kCount == 3 ? static_cast<float>(of[kCount - 1]) * 65536.0f + low : low;
@@ -186,11 +186,8 @@ ALWAYS_INLINE void take_group_digits(const LinearArgs& a, int r, int groups, Put
             parts = _mm512_dpbusd_epi32(parts, ones, words);
             put(begin + k, words);
         }
-        std::int32_t words[kWidth]; // each of four words has a part of a digit's sum
-        _mm512_storeu_si512(words, parts);
         DigitSums<kCount> sums;
-        for (int d = 0; d < kCount; ++d)
-            sums.of[d] = words[d] + words[d + 4] + words[d + 8] + words[d + 12];
+        add_fourth_lanes(parts, sums.of);
         done(group, sums, scale.back);
     }
 }

@@ -27,6 +27,24 @@ ALWAYS_INLINE __m512i larger_bits(__m512i largest, __m512 x) {
     return _mm512_maskz_max_epu32(0xffff, largest, bits);
 }
 
+// (By way of memory, as it is written: GCC 12 warns of what its own casts and reductions leave uninitialised.)
+ALWAYS_INLINE std::uint32_t largest_lane(__m512i x) {
+    alignas(64) __m256i halves[2];
+    _mm512_store_si512(halves, x);
+    const __m256i eight = _mm256_max_epu32(halves[0], halves[1]);
+    const __m128i four = _mm_max_epu32(_mm256_extracti128_si256(eight, 0), _mm256_extracti128_si256(eight, 1));
+    const __m128i two = _mm_max_epu32(four, _mm_shuffle_epi32(four, 0x4e));
+    return static_cast<std::uint32_t>(_mm_cvtsi128_si32(_mm_max_epu32(two, _mm_shuffle_epi32(two, 0xb1))));
+}
+
+// out[d] = the sum of lanes d, d + 4, d + 8 and d + 12.
+ALWAYS_INLINE void add_fourth_lanes(__m512i x, std::int32_t (&out)[4]) {
+    alignas(64) __m128i parts[4];
+    _mm512_store_si512(parts, x);
+    const __m128i four = _mm_add_epi32(_mm_add_epi32(parts[0], parts[1]), _mm_add_epi32(parts[2], parts[3]));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out), four);
+}
+
 float power_of_two(int power) {
     return __builtin_bit_cast(float, (power + 127) << 23);
 }
@@ -43,10 +61,7 @@ template <int kCount> DigitScale scale_to_digits(__m512i largest_bits) {
     static_assert(kCount == 2 || kCount == 3);
     constexpr std::uint32_t kToNext = kCount == 3 ? 0x10101u : 0x101ffu;
     constexpr int kPower = 125 + 8 * kCount;
-    std::uint32_t lanes[kWidth], largest = 0;
-    _mm512_storeu_si512(lanes, largest_bits);
-    for (const std::uint32_t lane : lanes)
-        largest = lane > largest ? lane : largest;
+    const std::uint32_t largest = largest_lane(largest_bits);
     const int exponent = static_cast<int>((largest + kToNext) >> 23);
     const int power = exponent < kPower - 126 ? 126 : kPower - exponent;
     return {power_of_two(power), largest < 0x7f800000u ? power_of_two(-power) : __builtin_nanf("")};
@@ -77,15 +92,13 @@ template <int kCount> ALWAYS_INLINE __m512i digits_of(__m512 x, float there) {
     return _mm512_shuffle_epi8(_mm512_xor_si512(_mm512_add_epi32(whole, bias), bias), by_digit);
 }
 
-// Puts down what is known of a row: -128 times the sums of its digits, which are in words d, d + 4, ..., and its
+// Puts down what is known of a row: -128 times the sums of its digits, of which four words each have a part, and its
 // scale.
 void put_facts(float* facts, __m512i digit_sums, float back) {
-    std::int32_t sums[kWidth];
-    _mm512_storeu_si512(sums, digit_sums);
-    for (int d = 0; d < kDigits; ++d) {
-        const std::int32_t sum = sums[d] + sums[d + 4] + sums[d + 8] + sums[d + 12];
-        facts[d] = __builtin_bit_cast(float, 0u - 128u * static_cast<std::uint32_t>(sum));
-    }
+    std::int32_t sums[4];
+    add_fourth_lanes(digit_sums, sums);
+    for (int d = 0; d < kDigits; ++d)
+        facts[d] = __builtin_bit_cast(float, 0u - 128u * static_cast<std::uint32_t>(sums[d]));
     facts[kDigits] = back;
 }
 
