@@ -162,15 +162,18 @@ Packet Coordinator::pack(const Plan& plan, const DraftsBySlot& drafts, const Rep
 DraftsBySlot Coordinator::draft(const ReplicaState& state) {
     DraftsBySlot drafts(sequences_.size());
     const auto takes_part = [&](int slot) { return sequence(slot) && state.is_read(slot); };
-    int n_sequences = 0;
-    for (int slot = 0; slot < n_slots(); ++slot)
+    int n_sequences = 0, n_texts = 0;
+    for (int slot = 0; slot < n_slots(); ++slot) {
         n_sequences += takes_part(slot) ? 1 : 0;
+        n_texts += sequence(slot) ? 1 : 0;
+    }
     tasks_.clear();
     for (int slot = 0; slot < n_slots(); ++slot) {
         if (!takes_part(slot)) continue;
         Sequence& own = *sequence(slot);
         const Request& request = own.request();
         own.rule.set_batch_load({n_sequences - 1, n_sequences});
+        own.rule.set_texts(n_texts);
         if (!parts_.drafter || request.plain) continue;
         const int share = model::Decoder::kMaxRows / n_sequences; // of the rows of a pass
         const int max_tokens =

@@ -360,9 +360,9 @@ double ChainDrafter::catch_up() {
     return seconds;
 }
 
-// Keeps those in going_ whose rules want another row, given what the others have drafted so far.
+// Keeps those in going_ whose rules want another row, given what the others have drafted so far and are about to.
 void ChainDrafter::ask_rules(std::span<const DraftTask> tasks) {
-    int rows = 0; // of the target's pass
+    int rows = 0; // of the target's pass, as far as drafts have come
     for (const DraftTask& task : tasks)
         rows += static_cast<int>(task.draft->tokens.size()) + 1;
     const double share = 1 / static_cast<double>(std::max<std::size_t>(going_.size(), 1));
@@ -370,7 +370,9 @@ void ChainDrafter::ask_rules(std::span<const DraftTask> tasks) {
         const int own = static_cast<int>(task->draft->tokens.size()) + 1;
         // Who drafts in turn goes by what the round knows of the others.
         if (shares_passes()) task->rule->set_batch_load({rows - own, static_cast<int>(tasks.size())});
-        return !of(task->slot).phase.wants_row({share, share});
+        const bool goes_on = of(task->slot).phase.wants_row({share, share});
+        rows += goes_on ? 1 : 0; // a row that is cheap is so once
+        return !goes_on;
     });
     const double borne = 1 / static_cast<double>(std::max<std::size_t>(going_.size(), 1));
     for (const DraftTask* task : going_) {

@@ -115,16 +115,20 @@ bool ExpectedGain::another_pays(const Drafting& drafting, const PassCost& cost, 
 }
 
 // Whether what drafting is expected to save in all that is left of the text exceeds the time in which the draft reads
-// what it has not read of it: at first the prompt.
+// what it has not read of it: at first the prompt. The other texts are taken to draft alike, for whatever rows are
+// cheap they share; so are those whose prompts are still to be read, for they will be beside most of the rounds to
+// come.
 bool ExpectedGain::catching_up_pays(const Drafting& drafting, const PassCost& cost) const {
     const double seconds = gain_->catch_up_seconds(drafting.unread);
     if (seconds <= 0) return true;
-    const double scored = target_seconds(drafting, 1), plain = scored / drafting.batch_load.sequences;
+    const int texts = std::max(drafting.batch_load.sequences, drafting.texts);
+    const auto pass_seconds = [&](int rows) { return gain_->target_seconds(rows * texts) / texts; };
+    const double plain = pass_seconds(1);
     double best = plain, tokens = 1, product = 1; // best: seconds a token
-    for (int k = 1; k <= cap_; ++k) {
+    for (int k = 1; k <= cap_ && (k == 1 || (k + 1) * texts <= gain_->max_rows()); ++k) {
         tokens += product *= gain_->mean_acceptance();
         const double drafting_on = gain_->draft_seconds(std::max(cost.next, k * cost.each));
-        best = std::min(best, (plain + drafting_on + target_seconds(drafting, k + 1) - scored) / tokens);
+        best = std::min(best, (drafting_on + pass_seconds(k + 1)) / tokens);
     }
     return gain_->expected_left(drafting.left) * (plain - best) > seconds;
 }

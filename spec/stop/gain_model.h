@@ -135,6 +135,7 @@ class GainModel {
     double draft_seconds(double passes, double further_rows = 0) const;
     // Seconds of a target pass over `rows` rows; never less than over fewer. Local.
     double target_seconds(int rows) const;
+    int max_rows() const { return options_.max_rows; } // of a target pass
     // Tokens a second, in the run's own costs; 0 until kFirstRounds rounds are known. Local.
     double tokens_per_second() const;
 

@@ -176,6 +176,7 @@ struct Drafting {
     int unread = 0;          // tokens of the text that the draft would have to read first, beyond the last ones
     int left = 0;            // tokens that the text may still have
     BatchLoad batch_load;    // of the target's pass to come
+    int texts = 1;           // in slots: with those whose prompts are still to be read
 
     int drafted() const { return static_cast<int>(tokens.size()); }                    // t
     double entropy() const { return static_cast<double>(tokens.back().entropy_nats); } // x_t; NaN: none is known
@@ -248,6 +249,8 @@ class StopRule {
     void begin_round();
     // Of the pass to come, as far as is known; it holds until it is set again. Local.
     void set_batch_load(const BatchLoad& batch_load) { drafting_.batch_load = batch_load; }
+    // How many texts, this among them, go through the passes of the rounds to come. Local.
+    void set_texts(int texts) { drafting_.texts = texts; }
     // Before a round's first pass: what the draft has not read of the text, and how long that may still grow. Local.
     void set_text(int unread, int left) {
         drafting_.unread = unread;

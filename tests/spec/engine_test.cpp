@@ -325,6 +325,25 @@ TEST(Engine, LongTextsStayEqual) {
     }
 }
 
+TEST(Engine, ARowOfABatchThatCostsNothingIsDraftedOnce) {
+    TestModelOptions three_slots;
+    three_slots.decoder.n_slots = 3;
+    TestPair pair(kTarget, kDraft, three_slots);
+    RunOptions run = with_rule(rule_of("expected-gain"));
+    run.n_slots = 3;
+    run.costs = spec::Costs{.t_draft = 0.001, .t_target = {1, 1, 1, 1, 50}}; // a fourth row beside three
+    std::vector<spec::Request> requests;
+    for (const std::size_t prompt : {0U, 1U, 2U})
+        requests.push_back(request_of(golden_prompt(prompt), 60));
+    std::int64_t drafted = 0, most_rounds = 0;
+    for (const auto& result : pair.run(requests, run)) {
+        drafted += result.stats.drafted;
+        most_rounds = std::max(most_rounds, result.stats.rounds);
+    }
+    EXPECT_GT(drafted, 10);
+    EXPECT_LT(drafted, 3 * most_rounds / 2) << "one a round, two once a text is over";
+}
+
 TEST(Engine, SixteenBitWeightsKeepTheEquality) {
     for (const model::WeightType type : {model::WeightType::bfloat16, model::WeightType::float16}) {
         TestModelOptions options;

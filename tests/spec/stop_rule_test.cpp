@@ -572,6 +572,16 @@ TEST(ExpectedGain, ReadsAPromptWhereTheRestOfTheTextPaysForIt) {
     EXPECT_EQ(gain.round(true, 3000, 200), 0) << "texts end long before they must";
 }
 
+TEST(ExpectedGain, ReadsAPromptOnlyWhereTheOtherTextsOfTheBatchCouldDraftAsWell) {
+    MeasuredGain gain;
+    for (int i = 0; i < 200; ++i)
+        gain.round(true, i == 0 ? 100 : 0);
+    gain.rule.set_texts(8); // a row for each takes 0.8 seconds in place of a pass of 1.7
+    EXPECT_EQ(gain.round(true, 300, 200), 0);
+    gain.rule.set_texts(1);
+    EXPECT_GT(gain.round(true, 300, 200), 3);
+}
+
 TEST(ExpectedGain, ReadsNothingForTokensThatNeedNoPass) {
     MeasuredGain gain;
     for (int i = 0; i < 200; ++i)
