@@ -102,15 +102,21 @@ template <typename T> __device__ T* attended_by(const AttendCall& call, int row,
            static_cast<std::size_t>(head) * static_cast<std::size_t>(call.cache.head_dim);
 }
 
+// The sum of all weights of a head, exp(score - largest), from that of its keys.
+__device__ inline float with_sink(const AttendCall& call, int head, float largest, float sum) {
+    return call.sinks == nullptr ? sum : sum + expf(call.sinks[head] - largest);
+}
+
 template <typename T, int kFours>
 __device__ void store_result(const AttendCall& call, int row, int head, const Merged<kFours>& merged) {
     T* out = attended_by<T>(call, row, head);
+    const float sum = with_sink(call, head, merged.largest, merged.sum);
 #pragma unroll
     for (int e = 0; e < kFours; ++e)
 #pragma unroll
         for (int i = 0; i < 4; ++i)
             if (const int d = 4 * (lane_of_thread() + e * kWarp) + i; d < call.cache.head_dim)
-                out[d] = from_float<T>(merged.values[e][i] / merged.sum);
+                out[d] = from_float<T>(merged.values[e][i] / sum);
 }
 
 template <int kFours>

@@ -355,6 +355,8 @@ __global__ void __launch_bounds__(kPromptThreads, 2) attend_prompt_tiles(RowTabl
         float sum = pair.sums[i];
         for (int step = 1; step < 4; step *= 2)
             sum += __shfl_xor_sync(kAllLanes, sum, step);
+        if (call.sinks != nullptr)
+            sum += power_of_two(call.sinks[pair.heads[i]] * kLog2OfE - pair.largest[i] * form.factor);
 #pragma unroll
         for (int half = 0; half < kHalves; ++half)
             if (pair.reaches[i].end > 0)

@@ -439,7 +439,8 @@ template <typename T, int kChunks> struct BlockOfKeys {
             const bool is_result = query.reach.blocks().size() == 1;
             float* part = part_of(call, query.row, query.head, work.block);
             T* out = attended_by<T>(call, query.row, query.head);
-            const float sum = is_result || (warp == 0 && lane_t() == 0) ? sum_of(state, number) : 0.0f;
+            float sum = is_result || (warp == 0 && lane_t() == 0) ? sum_of(state, number) : 0.0f;
+            if (is_result) sum = with_sink(call, query.head, largest_of(state, number), sum);
 #pragma unroll
             for (int e = 0; e < Memory::kWarpEighths; ++e) {
                 const int d = 8 * (warp * Memory::kWarpEighths + e) + 2 * lane_t();

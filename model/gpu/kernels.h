@@ -86,6 +86,7 @@ struct Linear {
     bool is_float8 = false;        // w with scales is float8 (e4m3) in place of int8
     Epilogue epilogue = Epilogue::none;
     Activation activation = Activation::silu;    // of the other epilogues
+    float gate_limit = 0, gate_slope = 1;        // of gates: ExpertsConfig's swiglu_limit and swiglu_slope
     const std::uint16_t* group_scales = nullptr; // [n][chunks][2] or none
 };
 void linear(void* stream, const Linear& call);
@@ -310,10 +311,11 @@ struct AttendCall : HeadRows {
     // position, from -max_distance on; those beyond are as these.
     const float* relative_biases = nullptr;
     int max_distance = 0;
-    int window = 0;           // of this layer: a row sees its last `window` keys; 0: all
-    float* parts = nullptr;   // workspace, attend_workspace_floats() of the cache
-    int* arrived = nullptr;   // workspace, attend_workspace_counters() of the cache, zeros before and after
-    void* attended = nullptr; // [rows][out_stride] of the cache's type
+    const float* sinks = nullptr; // [n_query_heads] or none: one more score of each head's softmax, without a value
+    int window = 0;               // of this layer: a row sees its last `window` keys; 0: all
+    float* parts = nullptr;       // workspace, attend_workspace_floats() of the cache
+    int* arrived = nullptr;       // workspace, attend_workspace_counters() of the cache, zeros before and after
+    void* attended = nullptr;     // [rows][out_stride] of the cache's type
     int out_stride = 0;
 };
 inline constexpr int kKeyBlock = 256;

@@ -467,6 +467,7 @@ GpuOps::Operand GpuOps::attend(int layer, Operand qkv) {
     call.scaled_alibi = w_.config.scaled_alibi;
     call.relative_biases = w_.weights.relative_biases.data();
     call.max_distance = w_.config.relative.max_distance;
+    call.sinks = w_.weights.layers[index(layer)].sinks.data();
     call.window = w_.config.window(layer);
     return attend(call, rows_);
 }
@@ -563,6 +564,8 @@ void GpuOps::add_experts(const DeviceLayer& layer, Operand from) {
         wide.y_type = w_.weights.type;
         wide.epilogue = Epilogue::gate;
         wide.activation = w_.config.activation;
+        wide.gate_limit = experts.swiglu_limit;
+        wide.gate_slope = experts.swiglu_slope;
         expert_linear(handle(), wide);
         ExpertLinear down = product_of(layer.experts_down, w_.expert_inner.data());
         down.y = w_.expert_outputs.data();

@@ -50,6 +50,7 @@ struct DeviceLayer {
     // other.
     DeviceMatrix router, experts_wide, experts_down;
     DeviceArray<float> router_correction; // [n_experts] or empty
+    DeviceArray<float> sinks;             // [own query heads] or empty
 };
 
 // Of a draft head (ModelConfig::fusion).

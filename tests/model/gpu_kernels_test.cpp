@@ -377,7 +377,9 @@ TEST_F(GpuKernels, ActivationsAreThoseOfTheCpu) {
 // The activation of a product is that of the float32 sums, and its gates and ups lie by turns.
 TEST_F(GpuKernels, ProductsAreActivatedAndGatedBeforeTheyAreRounded) {
     const kernels::Kernels& cpu = *kernels::kernels_named("portable");
-    const auto expect = [&](NumberType type, Epilogue epilogue, Activation activation, int rows, int n, int k) {
+    const auto expect = [&](NumberType type, Epilogue epilogue, Activation activation, int rows, int n, int k,
+                            float limit = 0) {
+        constexpr float kSlope = 1.7f;
         const Product product(type, rows, n, k, random);
         const std::vector<float> sums = product.on_device(stream, type, NumberType::float32, true, rows);
         const int width = epilogue == Epilogue::gate ? n / 2 : n;
@@ -387,6 +389,8 @@ TEST_F(GpuKernels, ProductsAreActivatedAndGatedBeforeTheyAreRounded) {
         call.y_type = type;
         call.epilogue = epilogue;
         call.activation = activation;
+        call.gate_limit = limit;
+        call.gate_slope = kSlope;
         linear(stream.handle(), call);
         finish();
         const std::vector<float> got = y.read();
@@ -397,6 +401,9 @@ TEST_F(GpuKernels, ProductsAreActivatedAndGatedBeforeTheyAreRounded) {
                     r * n + (epilogue == Epilogue::gate ? i / kGateGroup * 2 * kGateGroup + i % kGateGroup : i);
                 expected.push_back(sums[index(at)]);
                 if (epilogue == Epilogue::gate) ups.push_back(sums[index(at + kGateGroup)]);
+                if (limit == 0) continue; // else slope g sigmoid(slope g) times (u + 1) / slope
+                expected.back() = kSlope * std::min(expected.back(), limit);
+                ups.back() = (std::clamp(ups.back(), -limit, limit) + 1) / kSlope;
             }
             cpu.activate(activation, expected.data(), ups.empty() ? nullptr : ups.data(), width);
             for (int i = 0; i < width; ++i)
@@ -411,6 +418,8 @@ TEST_F(GpuKernels, ProductsAreActivatedAndGatedBeforeTheyAreRounded) {
                 for (const auto& [rows, n] : {std::pair{1, 48}, {9, 16}, {40, 32}})
                     expect(type, epilogue, activation, rows, n, 70);
     expect(NumberType::bfloat16, Epilogue::gate, Activation::silu, 3, 8208, 64); // blocks of 32 outputs, and half a one
+    for (const NumberType type : kTypes)
+        expect(type, Epilogue::gate, Activation::silu, 9, 48, 70, 0.9f);
 }
 
 TEST_F(GpuKernels, LooksUpItsOwnTokensAndAddsPositions) {
@@ -450,6 +459,7 @@ struct AttentionCase {
     bool scaled_alibi = true;
     std::vector<float> relative_biases; // [n_query_heads][2 max_distance + 1]
     int max_distance = 0;
+    std::vector<float> sinks; // [n_query_heads]
     using Mask = std::array<std::uint64_t, kMaskWords>;
     struct Query {
         int slot, n_keys, prefix_slot = 0, prefix_length = 0, mask_begin = -1;
@@ -505,6 +515,7 @@ struct AttentionCase {
             largest = std::max(largest, score);
             scores.push_back(score);
         }
+        if (!sinks.empty()) sum += std::exp(sinks[index(head)] - largest);
         for (int key = 0; key < q.n_keys; ++key) {
             if (!sees(q, key)) continue;
             const double weight = std::exp(scores[index(key)] - largest);
@@ -538,7 +549,7 @@ struct AttentionCase {
                    d_prefix_slots = to_device(prefix_slots), d_prefix_lengths = to_device(prefix_lengths),
                    d_begins = to_device(begins), d_heads = to_device(heads);
         const auto d_masks = to_device(masks);
-        const auto d_slopes = to_device(slopes), d_relative = to_device(relative_biases);
+        const auto d_slopes = to_device(slopes), d_relative = to_device(relative_biases), d_sinks = to_device(sinks);
         RowTable table;
         table.slots = d_slots.data();
         table.positions = d_positions.data();
@@ -563,6 +574,7 @@ struct AttentionCase {
         call.scaled_alibi = scaled_alibi;
         call.relative_biases = relative_biases.empty() ? nullptr : d_relative.data();
         call.max_distance = max_distance;
+        call.sinks = sinks.empty() ? nullptr : d_sinks.data();
         call.window = window;
         const DeviceArray<float> parts(attend_workspace_floats(n_query_heads, head_stride(), capacity));
         const DeviceArray<int> arrived(attend_workspace_counters(n_query_heads, head_stride(), capacity));
@@ -701,6 +713,27 @@ TEST_F(GpuKernels, AttentionHasBiasesByDistance) {
                 {1, 1}, Query::in_tree(0, 256, {0b10101, 0}), Query::in_tree(0, 330, {~std::uint64_t{0} << 3, 1})};
             of.check(stream, random);
         }
+}
+
+// Of one part of keys, of several, and of a prompt; among sinks those that have next to all and to none of the weight.
+TEST_F(GpuKernels, ASinkHasItsShareOfTheWeights) {
+    for (const NumberType type : kTypes)
+        for (const bool is_prompt : {false, true})
+            for (const float scale : {0.25f, 0.0f}) {
+                AttentionCase of;
+                of.type = type;
+                of.is_prompt = is_prompt;
+                of.scale = scale; // a prompt's kernel has another form of scores for one that is not above 0
+                of.sinks = {9, -200, 1, 300};
+                for (int r = 0; r < 3; ++r)
+                    of.queries.push_back({1, 255 + r});
+                of.check(stream, random);
+                of.window = 17;
+                of.check(stream, random);
+                if (is_prompt) continue;
+                of.queries = {{0, 3}, AttentionCase::Query::in_tree(1, 256, {0b10101, 0})};
+                of.check(stream, random);
+            }
 }
 
 TEST_F(GpuKernels, AttentionHasAnyNumberOfQueryHeadsForAKeyHead) {

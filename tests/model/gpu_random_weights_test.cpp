@@ -42,7 +42,7 @@ std::vector<std::byte> bytes_of_matrices(const gpu::DeviceWeights& weights) {
 }
 
 TEST(GpuRandomWeights, AreThoseOfAFileInEveryTypeAndShard) {
-    for (const auto& pair : portable_family_pairs()) {
+    for (const auto& pair : family_pairs_without(what_needs_cpu)) {
         const ModelConfig config = read_config(pair / "target");
         const Checkpoint random = random_checkpoint(config, 7);
         const TemporaryDirectory directory;
@@ -71,7 +71,7 @@ TEST(GpuRandomWeights, AreThoseOfAFileInEveryTypeAndShard) {
 }
 
 TEST(GpuRandomWeights, MakeTheModelThatTheyMakeOnTheCpu) {
-    for (const auto& pair : portable_family_pairs()) {
+    for (const auto& pair : family_pairs_without(what_needs_cpu)) {
         SCOPED_TRACE(pair.filename());
         TestModelOptions options = on_gpu();
         TestModelOptions on_cpu;
@@ -90,7 +90,7 @@ TEST(GpuRandomWeights, MakeTheModelThatTheyMakeOnTheCpu) {
 }
 
 TEST(GpuSelfCheck, PassesEveryFamilyInEveryType) {
-    for (const auto& pair : portable_family_pairs())
+    for (const auto& pair : family_pairs_without(what_needs_cpu))
         for (const WeightType type : {WeightType::float32, WeightType::bfloat16, WeightType::float16, WeightType::int8,
                                       WeightType::int4, WeightType::float8}) {
             SCOPED_TRACE(pair.filename().string() + " in " + to_string(type));
