@@ -13,7 +13,6 @@ dist::Slice vocab_slice(const ModelConfig& config, int tp_rank, int tp_size) {
 }
 
 std::string what_needs_cpu(const ModelConfig& config) {
-    if (config.is_latent()) return "latent attention";
     if (config.n_linear_layers() > 0) return "linear attention";
     if (config.gated_attention) return "a gate on what is attended";
     if (config.quantization) return "quantised weights";
@@ -22,6 +21,7 @@ std::string what_needs_cpu(const ModelConfig& config) {
 }
 
 std::string what_torch_lacks(const ModelConfig& config) {
+    if (config.is_latent()) return "latent attention";
     if (config.has_sinks) return "attention sinks";
     return what_needs_cpu(config);
 }

@@ -377,7 +377,7 @@ template <typename T> void launch_prompt(void* stream, const RowTable& table, co
 } // namespace
 
 void attend_prompt(void* stream, const RowTable& table, const AttendCall& call) {
-    if (call.cache.head_dim > kMaxPromptHead) return attend(stream, table, call);
+    if (call.cache.head_dim > kMaxPromptHead || call.cache.is_latent()) return attend(stream, table, call);
     switch (call.cache.type) {
     case NumberType::float32:
         return attend(stream, table, call);

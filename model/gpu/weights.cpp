@@ -168,6 +168,13 @@ class Uploader {
             append(rows_of(expert.down), rows);
         return matrix(rows, experts.front().down.inputs, held);
     }
+    // As many inputs each, one behind the other.
+    DeviceMatrix matrix(const std::vector<MatrixSource>& sources, WeightType held) {
+        std::vector<StoredRow> rows;
+        for (const MatrixSource& source : sources)
+            append(rows_of(source), rows);
+        return matrix(rows, sources.front().inputs, held);
+    }
 
     DeviceArray<float> vector(const std::vector<float>& values) const {
         DeviceArray<float> array(values.size());
@@ -412,8 +419,10 @@ class PartReader {
     }
     // The first rank's part of what is summed over ranks has the biases.
     DeviceLayer layer(const LayerNames& names, const LayerSources& sources, const RankShard& shard);
+    // `type`: the activations', as below.
+    void read_latent(const LayerNames& names, const LatentSources& sources, WeightType type, DeviceLayer& layer);
     void read_cross(const LayerNames& names, const CrossSources& sources, bool is_first, DeviceLayer& layer);
-    // Of layer `number`. `type`: the activations'.
+    // Of layer `number`.
     void read_experts(const ModelNames& names, int number, const RankShard& shard, WeightType type, DeviceLayer& layer);
     DeviceFusion fusion(const FusionNames& names, const OuterSources& sources);
 
@@ -445,6 +454,18 @@ DeviceLayer PartReader::layer(const LayerNames& names, const LayerSources& sourc
         layer.down.bias = bias(sources.down);
     }
     return layer;
+}
+
+void PartReader::read_latent(const LayerNames& names, const LatentSources& sources, WeightType type,
+                             DeviceLayer& layer) {
+    const auto norm_of = [&](const TensorNames& of) {
+        return upload(read_norm(checkpoint_, of, config_.norm_offset), Norm::rms, LatentConfig::kNormEpsilon);
+    };
+    layer.query_down_norm = norm_of(names.query_down_norm);
+    layer.key_value_down_norm = norm_of(names.key_value_down_norm);
+    layer.query_up = matrix(sources.query_up);
+    layer.absorb = uploader_.matrix(sources.absorb, type);
+    layer.expand = uploader_.matrix(sources.expand, type);
 }
 
 void PartReader::read_cross(const LayerNames& names, const CrossSources& sources, bool is_first, DeviceLayer& layer) {
@@ -527,6 +548,8 @@ DeviceWeights::DeviceWeights(const Checkpoint& checkpoint, const ModelConfig& co
         layers.push_back(parts.layer(layer_names, layer_sources(config, names, layer_names, i, shard), shard));
         if (config.has_encoder())
             parts.read_cross(layer_names, cross_sources(config, layer_names, shard), shard.is_first, layers.back());
+        if (config.is_latent())
+            parts.read_latent(layer_names, latent_sources(config, layer_names, shard), held_as(type), layers.back());
         if (config.has_experts(i)) parts.read_experts(names, i, shard, held_as(type), layers.back());
         const auto done = static_cast<std::size_t>(i + 1), all = static_cast<std::size_t>(config.n_layers) + 1;
         if (progress) progress(checkpoint.total_bytes() * done / all, checkpoint.total_bytes());
@@ -558,7 +581,8 @@ DeviceWeights::DeviceWeights(const Checkpoint& checkpoint, const ModelConfig& co
             count(each, each.n);
     for (const DeviceLayer& layer : layers) {
         for (const DeviceMatrix* matrix :
-             {&layer.qkv, &layer.output, &layer.down, &layer.cross_query, &layer.cross_output, &layer.router})
+             {&layer.qkv, &layer.output, &layer.down, &layer.cross_query, &layer.cross_output, &layer.router,
+              &layer.query_up, &layer.absorb, &layer.expand})
             count(*matrix, matrix->n);
         count(layer.experts_wide, 2 * config.experts.n_experts * layer.experts_down.k, chosen); // of a row
         count(layer.experts_down, layer.experts_down.n, chosen);

@@ -35,8 +35,9 @@ std::vector<std::byte> bytes_of_matrices(const gpu::DeviceWeights& weights) {
          {&weights.embedding, &weights.own_head, &weights.project_in, &weights.project_out})
         take_matrix(*matrix);
     for (const gpu::DeviceLayer& layer : weights.layers)
-        for (const gpu::DeviceMatrix* matrix : {&layer.qkv, &layer.output, &layer.wide, &layer.down, &layer.router,
-                                                &layer.experts_wide, &layer.experts_down})
+        for (const gpu::DeviceMatrix* matrix :
+             {&layer.qkv, &layer.output, &layer.wide, &layer.down, &layer.router, &layer.experts_wide,
+              &layer.experts_down, &layer.query_up, &layer.absorb, &layer.expand})
             take_matrix(*matrix);
     return all;
 }
