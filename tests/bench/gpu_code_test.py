@@ -153,7 +153,7 @@ class Kernels(unittest.TestCase):
             with self.subTest(kernel=kernel.name, arch=kernel.arch):
                 if kernel.arch < 90:
                     continue
-                if kernel.name.startswith("multiply_tensor_cores"):
+                if kernel.name.startswith(("multiply_tensor_cores", "multiply_heads")):
                     self.assertGreaterEqual(kernel.before_wait, 2)  # those that a lane has under way together
                 elif kernel.name.startswith("add_and_norm_held_rows"):
                     self.assertGreaterEqual(kernel.before_wait, 1)
