@@ -102,9 +102,10 @@ struct DecoderOptions {
 // parts. Local.
 dist::Slice vocab_slice(const ModelConfig& config, int tp_rank, int tp_size);
 
-// What a model has that only our CPU kernels compute so far, and neither GPU kernels nor torch, as "an encoder"; empty:
-// nothing. Local.
+// What a model has that of our kernels only the CPU's compute so far, as "an encoder"; empty: nothing. Local.
 std::string what_needs_cpu(const ModelConfig& config);
+// The same of what the torch backend does not compute.
+std::string what_torch_lacks(const ModelConfig& config);
 
 // Of linear attention, what a rank keeps of each slot; no layers: the model has none. Local.
 RecurrentStates::Shape recurrent_shape(const ModelConfig& config, const RankShard& shard, int tree_positions);

@@ -88,8 +88,13 @@ void add_weights(const ModelConfig& config, const RunShape& run, RankNeeds& need
                                      shapes.layer.cross_key_value, shapes.layer.cross_output})
         add_layer(shape, n_attention_layers);
     const int n_heads = config.n_layers * needs.shard.n_query_heads();
-    add(shapes.layer.absorb, n_heads, config.quantization ? WeightType::float32 : run.type);
-    add_layer(shapes.layer.expand, n_heads);
+    if (run.on_gpu) {
+        for (const MatrixShape& shape : {shapes.layer.absorb, shapes.layer.expand})
+            add(shape, n_heads, cache_type(config, run));
+    } else {
+        add(shapes.layer.absorb, n_heads, config.quantization ? WeightType::float32 : run.type);
+        add_layer(shapes.layer.expand, n_heads);
+    }
     const int n_expert_layers = config.n_expert_layers(), n_mlp_layers = config.n_layers - n_expert_layers;
     add_layer(shapes.layer.down, n_mlp_layers);
     const auto add_wide = [&](MatrixShape shape, int times, bool is_expert = false) { // gates and ups
@@ -111,8 +116,8 @@ void add_weights(const ModelConfig& config, const RunShape& run, RankNeeds& need
 
 std::uint64_t cache_bytes(const ModelConfig& config, const RunShape& run, const RankShard& shard) {
     const std::int64_t capacity = in_units(run.length, KvCache::kBlock);
-    const std::int64_t both = run.on_gpu ? 2 * in_units(config.head_dim, gpu::kHeadAlign)
-                                         : std::int64_t{config.key_dim()} + config.value_dim();
+    const std::int64_t on_gpu = (config.is_latent() ? 1 : 2) * in_units(config.key_dim(), gpu::kHeadAlign);
+    const std::int64_t both = run.on_gpu ? on_gpu : std::int64_t{config.key_dim()} + config.value_dim();
     const auto number = static_cast<std::int64_t>(bytes_of(cache_type(config, run)));
     const std::size_t of_states = RecurrentStates::floats_per_slot(recurrent_shape(config, shard, run.tree_positions),
                                                                    static_cast<int>(capacity));
@@ -167,10 +172,12 @@ std::uint64_t gpu_activation_bytes(const ModelConfig& config, const RunShape& ru
     if (config.n_expert_layers() > 0) // of pairs: output, inner numbers, and where they are
         row += config.experts.n_experts +
                config.experts.n_chosen * (config.hidden_size + shard.expert.size() + std::int64_t{4});
-    const auto head_stride = static_cast<int>(in_units(config.head_dim, gpu::kHeadAlign));
+    if (config.is_latent())
+        row += config.latent.query_rank +
+               shard.n_query_heads() * (std::int64_t{config.head_dim} + config.key_dim() + config.value_dim());
     std::uint64_t floats =
         product({gpu::max_prompt_rows(config, run.type), row}) + product({kMaxRows, logits}) +
-        gpu::attend_workspace_floats(shard.n_query_heads(), head_stride, static_cast<int>(run.length));
+        gpu::attend_workspace_floats(shard.n_query_heads(), config.value_dim(), static_cast<int>(run.length));
     floats += rope_floats(config, run);
     return floats * kFloat;
 }

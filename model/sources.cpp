@@ -268,6 +268,13 @@ NormWeights read_norm(const Checkpoint& checkpoint, const TensorNames& names, fl
     return norm;
 }
 
+std::vector<float> read_sinks(const Checkpoint& checkpoint, const LayerNames& names, const RankShard& shard) {
+    if (names.sinks.weight.empty()) return {};
+    std::vector<float> sinks(static_cast<std::size_t>(shard.n_query_heads()));
+    read_floats(checkpoint.tensor(names.sinks.weight), shard.heads.query_heads, sinks.data());
+    return sinks;
+}
+
 NormWeights own_heads_of(const ModelConfig& config, NormWeights norm, const dist::Slice& heads) {
     if (config.query_key_norm != QueryKeyNorm::row) return norm;
     const auto begin = norm.weight.begin();

@@ -87,6 +87,8 @@ std::vector<float> read_biases(const Checkpoint& checkpoint, const std::vector<S
 // A norm's weights, the offset added that its family stores them without, and all times `scale`; none for a name that
 // is empty. Local.
 NormWeights read_norm(const Checkpoint& checkpoint, const TensorNames& names, float offset, float scale = 1);
+// Of a layer's attention, [own query heads]; none where it has no sinks. Local.
+std::vector<float> read_sinks(const Checkpoint& checkpoint, const LayerNames& names, const RankShard& shard);
 // A norm of queries or keys: of QueryKeyNorm::row the part of `heads`, which the rank has. Local.
 NormWeights own_heads_of(const ModelConfig& config, NormWeights norm, const dist::Slice& heads);
 // Learned positions, or sinusoidal ones, [max_positions + position_offset][hidden_size]; else none. Local.

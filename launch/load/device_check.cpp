@@ -23,8 +23,8 @@ bool are_all(dist::Session& session, bool mine) {
     return std::ranges::count(from_all(session, static_cast<int>(mine)), 0) == 0;
 }
 
-bool has_scales(const HeldModel& held) {
-    return model::is_scaled(held.type);
+bool torch_lacks(const HeldModel& held) {
+    return model::is_scaled(held.type) || !model::what_torch_lacks(*held.config).empty();
 }
 
 // As the other implementation has it: float8 is a type of GPUs alone.
@@ -52,7 +52,7 @@ std::optional<RankDevice> second_implementation(dist::Session& session, std::spa
     torch.torch = fmt::format("cuda:{}", pair.device.number);
     torch.name = "torch " + torch.torch;
     const bool has_torch = model::torch::why_missing().empty() && model::torch::devices_of("cuda").count > 0 &&
-                           std::ranges::none_of(held, has_scales);
+                           std::ranges::none_of(held, torch_lacks);
     if (are_all(session, has_torch) && fits(torch)) return torch;
     const RankDevice cpu;
     if (fits(cpu, kMaxCheckedBytes)) return cpu;

@@ -193,13 +193,17 @@ void require_cpu(const OpenedPair& opened, const ModelOptions& options, ModelPai
     }
     for (const OpenedModel* model : models_of(opened)) {
         if (pair.device.is_native_cpu()) return;
-        const std::string what = model::what_needs_cpu(model->config);
+        const bool on_torch = options.backend == Backend::torch;
+        const std::string what = (on_torch ? model::what_torch_lacks : model::what_needs_cpu)(model->config);
         if (what.empty()) continue;
-        if (options.device != DeviceChoice::automatic || options.backend != Backend::native)
-            throw OrderlyFailure(kBadOptions,
-                                 fmt::format("{} has {}, and only our CPU kernels run such models so far: give "
-                                             "--device cpu, without --backend torch",
-                                             model->name, what));
+        if (on_torch)
+            throw OrderlyFailure(kBadOptions, fmt::format("{} has {}, which --backend torch does not compute: leave "
+                                                          "it out",
+                                                          model->name, what));
+        if (options.device != DeviceChoice::automatic)
+            throw OrderlyFailure(kBadOptions, fmt::format("{} has {}, and only our CPU kernels run such models so far: "
+                                                          "give --device cpu",
+                                                          model->name, what));
         pair.device = {};
         if (pair.layout.is_writer() && !options.quiet)
             log_line(fmt::format("note: --device auto: {} has {}, which CPUs alone compute; cpu is used", model->name,

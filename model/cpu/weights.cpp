@@ -93,10 +93,7 @@ class ModelWeights::Loader {
             layer.key_value_down_norm = norm_of(names.key_value_down_norm);
             if (!names.router_correction.weight.empty())
                 layer.router_correction = read_vector(checkpoint_, names.router_correction.weight);
-            if (!names.sinks.weight.empty()) {
-                layer.sinks.resize(static_cast<std::size_t>(shard_.n_query_heads()));
-                read_floats(checkpoint_.tensor(names.sinks.weight), shard_.heads.query_heads, layer.sinks.data());
-            }
+            layer.sinks = read_sinks(checkpoint_, names, shard_);
             if (config_.has_experts(i)) read_expert_biases(names, i, layer);
             if (config_.is_linear(i)) read_delta_net(names, layer.delta_net);
             layer.cross_norm = norm_of(names.cross_norm);

@@ -27,4 +27,12 @@ __device__ inline float activated(Activation activation, float x) {
     return 0;
 }
 
+// What a gated MLP makes of a gate and its up; limit and slope are ExpertsConfig's.
+__device__ inline float gated(Activation activation, float limit, float slope, float gate, float up) {
+    if (limit <= 0) return activated(activation, gate) * up;
+    const float low = gate > limit ? limit : gate; // NaN stays NaN
+    const float within = up > limit ? limit : up < -limit ? -limit : up;
+    return activated(activation, slope * low) * ((within + 1) / slope);
+}
+
 } // namespace entrodraft::model::gpu

@@ -15,7 +15,6 @@ constexpr int kWarps = 4;
 constexpr int kQueriesOfBlock = 8;  // two a warp, of the same head where there are as many rows
 constexpr int kMaxBlocksInRow = 64; // of threads that share out a query's blocks of keys
 constexpr int kKeysOfLane = kKeyBlock / kWarp;
-constexpr int kDimsOfLane = kMaxHeadDim / kWarp;
 
 // ---- before: norms, rotation, and into the cache ----
 
@@ -53,19 +52,7 @@ template <typename T> __global__ void place_heads(RowTable table, PlaceCall call
             mine[d] *= scale * norm[d];
     }
     __syncwarp();
-    const int half = call.rotary_dims / 2;
-    if (call.cosines != nullptr && !is_value) {
-        const std::size_t angles = static_cast<std::size_t>(table.positions[row]) * static_cast<std::size_t>(half);
-        for (int i = lane; i < half; i += kWarp) { // each lane has both of a pair
-            const float cosine = call.cosines[angles + static_cast<std::size_t>(i)];
-            const float sine = call.sines[angles + static_cast<std::size_t>(i)];
-            float &first = mine[call.interleaved ? 2 * i : i], &second = mine[call.interleaved ? 2 * i + 1 : i + half];
-            const float a = first, b = second;
-            first = a * cosine - b * sine;
-            second = b * cosine + a * sine;
-        }
-        __syncwarp();
-    }
+    if (call.cosines != nullptr && !is_value) rotate(call, table.positions[row], call.rotary_dims / 2, mine);
     T* to = at;
     if (!is_query) {
         const int kv_head = head - call.n_query_heads - (is_value ? n_kv_heads : 0);
@@ -130,10 +117,12 @@ __device__ float product_of(const float* query, const float* key, int dims) {
     return sum;
 }
 
-// The part of a warp's query, [dims] in shared memory, over a block of keys.
+// The part of a warp's query, [dims] in shared memory, over a block of keys. kMaxValue: of a value's dimensions.
+template <int kMaxValue>
 __device__ void attend_block(const RowTable& table, const AttendCall& call, const float* query, const Reach& reach,
                              int row, int head, int block) {
-    const int lane = lane_of_thread(), dims = call.cache.head_stride, first_key = block * kKeyBlock;
+    constexpr int kDimsOfLane = kMaxValue / kWarp;
+    const int lane = lane_of_thread(), first_key = block * kKeyBlock, value_dims = padded_values(call.cache.value_dim);
     const RowPlaces places = row_places(table, call, row, call.kv_head_of[head]);
     const int position = position_of(table, call, row);
     int place[kKeysOfLane] = {};
@@ -145,7 +134,8 @@ __device__ void attend_block(const RowTable& table, const AttendCall& call, cons
         weights[j] = -INFINITY;
         if (key < reach.begin || key >= reach.end) continue;
         place[j] = place_of(table, row, key);
-        const float product = product_of(query, static_cast<const float*>(call.cache.keys) + places.at(place[j]), dims);
+        const float product =
+            product_of(query, static_cast<const float*>(call.cache.keys) + places.at(place[j]), call.cache.head_stride);
         weights[j] = score_of(call, product, key, head, position);
         if (weights[j] > largest) largest = weights[j];
     }
@@ -168,7 +158,7 @@ __device__ void attend_block(const RowTable& table, const AttendCall& call, cons
                 static_cast<const float*>(call.cache.values) + places.at(__shfl_sync(kAllLanes, place[j], of));
 #pragma unroll
             for (int e = 0; e < kDimsOfLane; ++e)
-                if (lane + e * kWarp < dims) values[e] += weight * value[lane + e * kWarp];
+                if (lane + e * kWarp < value_dims) values[e] += weight * value[lane + e * kWarp];
         }
     float* part = part_of(call, row, head, block);
     if (lane == 0) {
@@ -177,12 +167,12 @@ __device__ void attend_block(const RowTable& table, const AttendCall& call, cons
     }
 #pragma unroll
     for (int e = 0; e < kDimsOfLane; ++e)
-        if (lane + e * kWarp < dims) part[kPartHead + lane + e * kWarp] = values[e];
+        if (lane + e * kWarp < value_dims) part[kPartHead + lane + e * kWarp] = values[e];
 }
 
-__global__ void attend_blocks(RowTable table, AttendCall call) {
+template <int kMaxKey, int kMaxValue> __global__ void attend_blocks(RowTable table, AttendCall call) {
     begin_kernel();
-    __shared__ float queries[kWarps][kMaxHeadDim];
+    __shared__ float queries[kWarps][kMaxKey];
     const int lane = lane_of_thread(), dim = call.cache.head_dim, dims = call.cache.head_stride;
     float* query = queries[warp_of_thread()];
     for (int i = warp_of_thread(); i < kQueriesOfBlock; i += kWarps) {
@@ -200,10 +190,10 @@ __global__ void attend_blocks(RowTable table, AttendCall call) {
         const BlockRange blocks = reach.blocks();
         for (int block = blocks.first + static_cast<int>(blockIdx.x); block < blocks.end;
              block += static_cast<int>(gridDim.x)) {
-            attend_block(table, call, query, reach, row, head, block);
+            attend_block<kMaxValue>(table, call, query, reach, row, head, block);
             __threadfence();
             __syncwarp();
-            merge_complete<float, kMaxHeadDim / 128>(call, lane == 0 ? row : -1, head, blocks, block);
+            merge_complete<float, kMaxValue / 128>(call, lane == 0 ? row : -1, head, blocks, block);
         }
     }
 }
@@ -224,19 +214,25 @@ RowTable rows_from(const RowTable& table, int begin, int rows) {
 void attend_float(void* stream, const RowTable& table, const AttendCall& call) {
     const dim3 blocks(static_cast<unsigned>(std::min(key_blocks(call.cache.capacity), kMaxBlocksInRow)),
                       blocks_for(static_cast<std::size_t>(table.rows * call.n_query_heads), kQueriesOfBlock));
-    launch(stream, {blocks, kWarps * kWarp}, attend_blocks, table, call);
+    launch(stream, {blocks, kWarps * kWarp},
+           call.cache.is_latent() ? attend_blocks<kMaxLatentDim, kMaxLatentValueDim>
+                                  : attend_blocks<kMaxHeadDim, kMaxHeadDim>,
+           table, call);
 }
 
-void check_head_dim(int dim) {
-    if (dim < 1 || dim > kMaxHeadDim)
-        throw std::invalid_argument("heads of " + std::to_string(dim) + " on a GPU: they may have up to " +
-                                    std::to_string(kMaxHeadDim));
+void check_head_dim(const CacheView& cache) {
+    const int most = cache.is_latent() ? kMaxLatentDim : kMaxHeadDim;
+    if (cache.head_dim < 1 || cache.head_dim > most || cache.value_dim > kMaxLatentValueDim)
+        throw std::invalid_argument("heads of " + std::to_string(cache.head_dim) + " on a GPU: they may have up to " +
+                                    std::to_string(kMaxHeadDim) + ", of latent attention " +
+                                    std::to_string(kMaxLatentDim) + " with values of " +
+                                    std::to_string(kMaxLatentValueDim));
 }
 
 } // namespace
 
 void place_keys(void* stream, const RowTable& table, const PlaceCall& call) {
-    check_head_dim(call.cache.head_dim);
+    check_head_dim(call.cache);
     const auto heads = static_cast<std::size_t>(call.n_query_heads + 2 * call.cache.n_kv_heads);
     const dim3 blocks(blocks_for(heads, kWarps), static_cast<unsigned>(table.rows));
     with_type(call.cache.type, [&]<typename T>(T*) {
@@ -251,8 +247,8 @@ void sum_squares(void* stream, const SquaresCall& call) {
 }
 
 void attend(void* stream, const RowTable& table, const AttendCall& call) {
-    check_head_dim(call.cache.head_dim);
-    const int at_once = attend_rows(call.n_query_heads, call.cache.head_stride, call.cache.capacity);
+    check_head_dim(call.cache);
+    const int at_once = attend_rows(call.n_query_heads, call.cache.value_dim, call.cache.capacity);
     for (int begin = 0; begin < table.rows; begin += at_once) {
         const auto from_row = [&](void* numbers, int stride) {
             return static_cast<std::byte*>(numbers) +
@@ -262,8 +258,10 @@ void attend(void* stream, const RowTable& table, const AttendCall& call) {
         part.qkv = from_row(call.qkv, call.stride);
         part.attended = from_row(call.attended, call.out_stride);
         const RowTable rows = rows_from(table, begin, std::min(at_once, table.rows - begin));
-        call.cache.type == NumberType::float32 ? attend_float(stream, rows, part)
-                                               : attend_tensor_cores(stream, rows, part);
+        const auto attend_rows_of = call.cache.type == NumberType::float32 ? attend_float
+                                    : call.cache.is_latent()               ? attend_latent
+                                                                           : attend_tensor_cores;
+        attend_rows_of(stream, rows, part);
     }
 }
 

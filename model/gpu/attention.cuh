@@ -22,14 +22,29 @@ __device__ inline int blocks_of_keys(int n_keys) { // key_blocks()
     return (n_keys + kKeyBlock - 1) / kKeyBlock;
 }
 
+// Turns a head's first 2 `half` numbers, in shared memory, by the angles of its position; a warp. Call: PlaceCall or
+// PlaceLatentsCall.
+template <typename Call> __device__ void rotate(const Call& call, int position, int half, float* head) {
+    const std::size_t angles = static_cast<std::size_t>(position) * static_cast<std::size_t>(half);
+    for (int i = lane_of_thread(); i < half; i += kWarp) { // each lane has both of a pair
+        const float cosine = call.cosines[angles + static_cast<std::size_t>(i)];
+        const float sine = call.sines[angles + static_cast<std::size_t>(i)];
+        float &first = head[call.interleaved ? 2 * i : i], &second = head[call.interleaved ? 2 * i + 1 : i + half];
+        const float a = first, b = second;
+        first = a * cosine - b * sine;
+        second = b * cosine + a * sine;
+    }
+    __syncwarp();
+}
+
 // The workspace: of each query (row and head) and block of keys {largest score, sum of weights, -, -, weighted values
-// [head_stride]}. Weights are exp(score - largest).
+// [padded_values()]}. Weights are exp(score - largest).
 __device__ inline float* part_of(const AttendCall& call, int row, int head, int block) {
     const auto query =
         static_cast<std::size_t>(row) * static_cast<std::size_t>(call.n_query_heads) + static_cast<std::size_t>(head);
     const auto blocks = static_cast<std::size_t>(blocks_of_keys(call.cache.capacity));
     return call.parts + (query * blocks + static_cast<std::size_t>(block)) *
-                            static_cast<std::size_t>(kPartHead + call.cache.head_stride);
+                            static_cast<std::size_t>(kPartHead + padded_values(call.cache.value_dim));
 }
 
 // Blocks of keys [first, end) of a query.
@@ -52,8 +67,8 @@ template <int kFours> struct Merged {
 // have written them: they are read past the cache that each has for itself.
 template <int kFours>
 __device__ Merged<kFours> merge_parts(const AttendCall& call, int row, int head, int first, int step, int n) {
-    constexpr int kAtOnce = 8; // loads of a lane
-    const int lane = lane_of_thread(), dims = call.cache.head_stride;
+    constexpr int kAtOnce = kFours <= 2 ? 8 : 2; // loads of a lane, of each four
+    const int lane = lane_of_thread(), dims = padded_values(call.cache.value_dim);
     const float* parts = part_of(call, row, head, first);
     const std::size_t stride = static_cast<std::size_t>(step) * static_cast<std::size_t>(kPartHead + dims);
     const auto head_of = [&](int i) {
@@ -99,18 +114,24 @@ __device__ Merged<kFours> merge_parts(const AttendCall& call, int row, int head,
 // Where a query's result goes, from its head's first dimension on.
 template <typename T> __device__ T* attended_by(const AttendCall& call, int row, int head) {
     return static_cast<T*>(call.attended) + static_cast<std::size_t>(row) * static_cast<std::size_t>(call.out_stride) +
-           static_cast<std::size_t>(head) * static_cast<std::size_t>(call.cache.head_dim);
+           static_cast<std::size_t>(head) * static_cast<std::size_t>(call.cache.value_dim);
+}
+
+// The sum of all weights of a head, exp(score - largest), from that of its keys.
+__device__ inline float with_sink(const AttendCall& call, int head, float largest, float sum) {
+    return call.sinks == nullptr ? sum : sum + expf(call.sinks[head] - largest);
 }
 
 template <typename T, int kFours>
 __device__ void store_result(const AttendCall& call, int row, int head, const Merged<kFours>& merged) {
     T* out = attended_by<T>(call, row, head);
+    const float sum = with_sink(call, head, merged.largest, merged.sum);
 #pragma unroll
     for (int e = 0; e < kFours; ++e)
 #pragma unroll
         for (int i = 0; i < 4; ++i)
-            if (const int d = 4 * (lane_of_thread() + e * kWarp) + i; d < call.cache.head_dim)
-                out[d] = from_float<T>(merged.values[e][i] / merged.sum);
+            if (const int d = 4 * (lane_of_thread() + e * kWarp) + i; d < call.cache.value_dim)
+                out[d] = from_float<T>(merged.values[e][i] / sum);
 }
 
 template <int kFours>
@@ -119,7 +140,7 @@ __device__ void store_part(const AttendCall& call, int row, int head, int block,
     if (lane_of_thread() == 0) *reinterpret_cast<float2*>(part) = {merged.largest, merged.sum};
 #pragma unroll
     for (int e = 0; e < kFours; ++e)
-        if (const int d = 4 * (lane_of_thread() + e * kWarp); d < call.cache.head_stride)
+        if (const int d = 4 * (lane_of_thread() + e * kWarp); d < padded_values(call.cache.value_dim))
             *reinterpret_cast<float4*>(part + kPartHead + d) = {merged.values[e][0], merged.values[e][1],
                                                                 merged.values[e][2], merged.values[e][3]};
 }
@@ -244,5 +265,7 @@ __device__ inline float score_of(const AttendCall& call, float product, int key,
 
 // attend() of rows that the workspace holds, over a cache of 16-bit numbers.
 void attend_tensor_cores(void* stream, const RowTable& table, const AttendCall& call);
+// The same over a latent one.
+void attend_latent(void* stream, const RowTable& table, const AttendCall& call);
 
 } // namespace entrodraft::model::gpu

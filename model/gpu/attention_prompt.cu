@@ -355,6 +355,8 @@ __global__ void __launch_bounds__(kPromptThreads, 2) attend_prompt_tiles(RowTabl
         float sum = pair.sums[i];
         for (int step = 1; step < 4; step *= 2)
             sum += __shfl_xor_sync(kAllLanes, sum, step);
+        if (call.sinks != nullptr)
+            sum += power_of_two(call.sinks[pair.heads[i]] * kLog2OfE - pair.largest[i] * form.factor);
 #pragma unroll
         for (int half = 0; half < kHalves; ++half)
             if (pair.reaches[i].end > 0)
@@ -375,7 +377,7 @@ template <typename T> void launch_prompt(void* stream, const RowTable& table, co
 } // namespace
 
 void attend_prompt(void* stream, const RowTable& table, const AttendCall& call) {
-    if (call.cache.head_dim > kMaxPromptHead) return attend(stream, table, call);
+    if (call.cache.head_dim > kMaxPromptHead || call.cache.is_latent()) return attend(stream, table, call);
     switch (call.cache.type) {
     case NumberType::float32:
         return attend(stream, table, call);

@@ -1,6 +1,6 @@
 // What attention's kernels on tensor cores share: numbers, heads, and how values that are not finite are kept from
 // queries that do not see them.
-// Included by attention_tensor_cores.cu and attention_prompt.cu.
+// Included by attention_tiles.cuh, attention_prompt.cu and latent.cu.
 #pragma once
 
 #include "model/gpu/attention.cuh"
@@ -13,6 +13,19 @@ inline constexpr int kTileQueries = 16; // the rows of a tensor-core step
 
 __device__ inline unsigned word_of(const uint4& from, int i) {
     return i == 0 ? from.x : i == 1 ? from.y : i == 2 ? from.z : from.w;
+}
+
+// 8 numbers of a row from d on, zeros where it has ended.
+template <typename T> __device__ uint4 eighth_at(const T* row, int d, int dim) {
+    if (d >= dim) return {0, 0, 0, 0};
+    if (d + 8 <= dim && reinterpret_cast<std::uintptr_t>(row + d) % sizeof(uint4) == 0)
+        return *reinterpret_cast<const uint4*>(row + d);
+    T numbers[8];
+    for (int i = 0; i < 8; ++i)
+        numbers[i] = d + i < dim ? row[d + i] : from_float<T>(0);
+    uint4 eight;
+    memcpy(&eight, numbers, sizeof eight);
+    return eight;
 }
 
 // 2 ^ x to 2e-7; what would be below 1e-38 is 0.

@@ -1,122 +1,27 @@
 // Attention over 16-bit caches on tensor cores: what bounds a pass over long contexts, by reading the cache once.
 //
-// A block of threads takes kKeyBlock keys of a key head, and of the queries of that head (every row and query head that
-// reads it) 16 at a time, a tile: the 16 rows of a tensor-core step. Rows of one text that follow each other share
-// their keys, so a tile holds queries of one such run; in blocks that reach into a tree, where each row has ancestors
-// of its own, those of one row. Each warp asks for 32 of the keys and their values at once, keys in its registers and
-// values in shared memory, and all tiles are computed from these; where two blocks of threads share a multiprocessor,
-// one computes while the other's keys are under way. For scores a warp has its own keys, for sums of values its own
-// dimensions of all keys, with weights out of shared memory, so that nothing is left to be added up. As in linear.cu, a
-// quad of lanes reads 64 bytes of a key that lie together, and keys and queries agree on which dimension is where
-// inside a step. Weights go into the product as two numbers, rounded and what rounding has left out, in two rows of a
-// step, so that no more than the float32 sums' rounding is lost.
+// A block of threads takes kKeyBlock keys of a key head, and of its queries 16 at a time, a tile
+// (attention_tiles.cuh): the 16 rows of a tensor-core step. Each warp asks for 32 of the keys and their values at once,
+// keys in its registers and values in shared memory, and all tiles are computed from these; where two blocks of threads
+// share a multiprocessor, one computes while the other's keys are under way. For scores a warp has its own keys, for
+// sums of values its own dimensions of all keys, with weights out of shared memory, so that nothing is left to be added
+// up. As in linear.cu, a quad of lanes reads 64 bytes of a key that lie together, and keys and queries agree on which
+// dimension is where inside a step. Weights go into the product as two numbers, rounded and what rounding has left out,
+// in two rows of a step, so that no more than the float32 sums' rounding is lost.
 //
 // A query is a row (two of values) of the step alone, its keys lie in the same block, warp and step whatever else is in
 // the tile, and keys that it does not see weigh 0, whatever their values: so its bits do not depend on how queries are
 // grouped.
-#include "model/gpu/attention_steps.cuh"
+#include "model/gpu/attention_tiles.cuh"
 
-#include <algorithm>
 #include <type_traits>
 
 namespace entrodraft::model::gpu {
 
 namespace {
 
-constexpr int kTileWarps = 8;
-constexpr int kTileThreads = kTileWarps * kWarp;
 constexpr int kWarpKeys = kKeyBlock / kTileWarps; // 4 steps of 8 keys for scores, 2 of 16 for values
 static_assert(kWarpKeys == kWarp);
-
-// Columns of the rows' table in shared memory: they are read again and again, each time after another.
-struct RowColumns {
-    std::int32_t slots[kMaxAttendRows], n_keys[kMaxAttendRows], prefix_slots[kMaxAttendRows],
-        prefix_lengths[kMaxAttendRows], mask_begins[kMaxAttendRows];
-};
-
-// The table with them in place of its own; all threads, behind whom a barrier is to come.
-__device__ RowTable with_columns(RowTable table, RowColumns& columns) {
-#pragma unroll 1
-    for (int row = static_cast<int>(threadIdx.x); row < table.rows; row += kTileThreads) {
-        columns.slots[row] = table.slots[row];
-        columns.n_keys[row] = table.n_keys[row];
-        columns.prefix_slots[row] = table.prefix_slots[row];
-        columns.prefix_lengths[row] = table.prefix_lengths[row];
-        columns.mask_begins[row] = table.mask_begins[row];
-    }
-    table.slots = columns.slots;
-    table.n_keys = columns.n_keys;
-    table.prefix_slots = columns.prefix_slots;
-    table.prefix_lengths = columns.prefix_lengths;
-    table.mask_begins = columns.mask_begins;
-    return table;
-}
-
-// Rows [begin, end) read the same keys.
-__device__ int end_of_run(const RowTable& table, int begin) {
-    for (int first = begin + 1;; first += kWarp) {
-        const int row = first + lane_of_thread();
-        const bool differs = row >= table.rows || table.slots[row] != table.slots[begin] ||
-                             table.prefix_slots[row] != table.prefix_slots[begin] ||
-                             table.prefix_lengths[row] != table.prefix_lengths[begin];
-        const unsigned ends = __ballot_sync(kAllLanes, differs);
-        if (ends != 0) return first + __ffs(static_cast<int>(ends)) - 1;
-    }
-}
-
-// 16 queries of a run, numbered row by row; fewer in the last tile of rows that share tiles.
-struct Tile {
-    int kv_head;
-    QueryHeads heads;
-    int run_begin, run_end; // rows
-    int number;             // of the run's tiles
-    // The rows that share tiles with it and read the same keys, and the number of their first tile.
-    int first_row, n_rows, first_tile;
-    __device__ int queries_together() const { return n_rows * heads.count; }
-    __device__ int tiles_together() const { return (queries_together() + kTileQueries - 1) / kTileQueries; }
-    __device__ int end_together() const { return first_tile + tiles_together(); }
-    __device__ int first_query() const { return (number - first_tile) * kTileQueries; } // of those rows'
-    __device__ int n_queries() const {                                                  // negative: none
-        const int left = queries_together() - first_query();
-        return left < kTileQueries ? left : kTileQueries;
-    }
-};
-
-// From the tile it names on, the first of a block of keys that is there; an empty run behind the last row.
-__device__ Tile find_tile(const RowTable& table, int block, Tile tile) {
-    while (tile.run_begin < table.rows) {
-        tile.run_end = end_of_run(table, tile.run_begin);
-        const int mask_begin = table.mask_begins[tile.run_begin], n_rows = tile.run_end - tile.run_begin;
-        // Then no two rows share a tile: they have the block's keys in different places.
-        const bool is_by_row = mask_begin >= 0 && mask_begin < (block + 1) * kKeyBlock;
-        const bool is_padding = table.slots[tile.run_begin] < 0;
-        tile.n_rows = is_by_row ? 1 : n_rows;
-        const int together = tile.tiles_together(), n_tiles = is_padding ? 0 : is_by_row ? n_rows * together : together;
-        if (tile.number < n_tiles) {
-            const int before = tile.number / together;
-            tile.first_row = tile.run_begin + before;
-            tile.first_tile = before * together;
-            return tile;
-        }
-        tile.number -= n_tiles;
-        tile.run_begin = tile.run_end;
-    }
-    return tile;
-}
-
-struct Query {
-    int row = -1; // negative: none
-    int head = 0;
-    int position = 0;
-    Reach reach = {0, 0};
-};
-
-__device__ Query query_of(const RowTable& table, const AttendCall& call, const Tile& tile, int number) {
-    if (number >= tile.n_queries()) return {};
-    const int query = tile.first_query() + number, row = tile.first_row + query / tile.heads.count;
-    return {row, tile.heads.begin + query % tile.heads.count, position_of(table, call, row),
-            reach_of(table, row, call.window)};
-}
 
 // What the warps show each other of a tile, in shared memory.
 struct TileState {
@@ -140,35 +45,6 @@ template <int kChunks> struct TileMemory {
     }
 };
 
-// Where a warp's 32 keys of a layer lie, and their values alike, in units of 8 dimensions.
-struct KeyPlaces {
-    std::size_t begin; // of place 0 of the rows' slot
-    int offset;        // from there to the key of the lane's number
-    int stride;        // a place
-    __device__ int offset_of(int key) const { return of_lane(offset, key); }
-    // Where a key's dimensions end some others: no result of them is kept.
-    __device__ int eighth(int i) const { return i < stride ? i : 0; }
-};
-
-// `row` is one of those that share the keys.
-__device__ KeyPlaces key_places(const RowTable& table, const AttendCall& call, int row, int kv_head, int place) {
-    const auto begin_of = [&](int slot) { return cache_at(call.cache, call.layer, slot, kv_head, 0) / 8; };
-    const int stride = call.cache.head_stride / 8;
-    const std::size_t begin = begin_of(table.slots[row]);
-    int offset = place * stride;
-    if (place < table.prefix_lengths[row]) // a layer's cache has less than 2^31 units
-        offset += static_cast<int>(static_cast<std::ptrdiff_t>(begin_of(table.prefix_slots[row]) - begin));
-    return {begin, offset, stride};
-}
-
-// What a block of threads is at, in shared memory: no registers are taken while a tile is computed.
-struct Work {
-    int item;   // of all there is: a block of keys of a key head, with every shares-th of the head's tiles
-    int block;  // of keys; negative: none is left
-    int shares; // of the tiles
-    Tile tile;
-};
-
 // What a block of threads does with a block of keys, of which a warp has 32.
 template <typename T, int kChunks> struct BlockOfKeys {
     using Memory = TileMemory<kChunks>;
@@ -186,29 +62,13 @@ template <typename T, int kChunks> struct BlockOfKeys {
             const unsigned number = each / kEighths, eighth = each % kEighths;
             const Query query = query_of(table, call, tile, static_cast<int>(number));
             if (eighth == 0) state.queries[number] = query;
-            const uint4 eight = eighth_of_query(query, eighth);
+            const uint4 eight = eighth_of_query<T>(call, query, static_cast<int>(8 * eighth));
             const unsigned lane = 4 * (number % 8) + eighth % 4, i = number / 8;
 #pragma unroll
             for (int word = 0; word < 4; ++word)
                 memory.numbers[eighth / 4][word / 2][lane][2 * (word % 2) + i] = word_of(eight, word);
         }
     }
-    __device__ uint4 eighth_of_query(const Query& query, unsigned eighth) const {
-        const int dim = call.cache.head_dim, d = static_cast<int>(8 * eighth);
-        if (query.row < 0 || d >= dim) return {0, 0, 0, 0};
-        const T* from = static_cast<const T*>(call.qkv) +
-                        static_cast<std::size_t>(query.row) * static_cast<std::size_t>(call.stride) +
-                        static_cast<std::size_t>(query.head) * static_cast<std::size_t>(dim) + d;
-        if (d + 8 <= dim && reinterpret_cast<std::uintptr_t>(from) % sizeof(uint4) == 0)
-            return *reinterpret_cast<const uint4*>(from);
-        T numbers[8];
-        for (int i = 0; i < 8; ++i)
-            numbers[i] = d + i < dim ? from[i] : from_float<T>(0);
-        uint4 eight;
-        memcpy(&eight, numbers, sizeof eight);
-        return eight;
-    }
-
     // 8 keys a step: lane (g, t) has of key g the dimensions 8 t .. 8 t + 7 of every 32.
     __device__ void load_keys_of(const KeyPlaces& places, uint4 (&keys)[4][kChunks]) const {
         const uint4* from = static_cast<const uint4*>(call.cache.keys) + places.begin;
@@ -439,7 +299,8 @@ template <typename T, int kChunks> struct BlockOfKeys {
             const bool is_result = query.reach.blocks().size() == 1;
             float* part = part_of(call, query.row, query.head, work.block);
             T* out = attended_by<T>(call, query.row, query.head);
-            const float sum = is_result || (warp == 0 && lane_t() == 0) ? sum_of(state, number) : 0.0f;
+            float sum = is_result || (warp == 0 && lane_t() == 0) ? sum_of(state, number) : 0.0f;
+            if (is_result) sum = with_sink(call, query.head, largest_of(state, number), sum);
 #pragma unroll
             for (int e = 0; e < Memory::kWarpEighths; ++e) {
                 const int d = 8 * (warp * Memory::kWarpEighths + e) + 2 * lane_t();
@@ -460,16 +321,7 @@ template <typename T, int kChunks> struct BlockOfKeys {
     __device__ bool attend() {
         const Tile& first = work.tile;
         const int first_row = first.first_row;
-        Reach reach = {call.cache.capacity, 0}; // what any of the rows sees
-        bool has_parts = false;
-#pragma unroll 1
-        for (int row = first_row + lane_of_thread(); row < first_row + first.n_rows; row += kWarp) {
-            const Reach of_row = reach_of(table, row, call.window);
-            reach.begin = of_row.begin < reach.begin ? of_row.begin : reach.begin;
-            reach.end = of_row.end > reach.end ? of_row.end : reach.end;
-            has_parts = has_parts || of_row.blocks().size() > 1;
-        }
-        reach = {__reduce_min_sync(kAllLanes, reach.begin), __reduce_max_sync(kAllLanes, reach.end)};
+        const auto [reach, has_parts] = reach_of_work(table, call, work);
         if (!reach.meets(work.block)) return false; // the same on all threads
         const int nearest = nearest_key(first_key(warp) + lane_of_thread(), reach.begin, reach.end);
         const KeyPlaces places = key_places(table, call, first_row, first.kv_head, place_of(table, first_row, nearest));
@@ -504,127 +356,24 @@ template <typename T, int kChunks> struct BlockOfKeys {
                 sum_values<1>(state, places, is_last, taken_out);
             if (is_last) break;
         }
-        return __any_sync(kAllLanes, has_parts);
-    }
-
-    // Merges what the parts of those tiles complete; behind __threadfence() and a barrier.
-    __device__ void merge() {
-        const Tile& first_tile = work.tile;
-        const int n_tiles = (first_tile.end_together() - first_tile.number + work.shares - 1) / work.shares;
-        for (int first = 0; first < n_tiles * kTileQueries; first += kTileThreads) {
-            const int i = first + warp + kTileWarps * lane_of_thread(); // those of a tile go to as many warps
-            Query query;
-            if (i < n_tiles * kTileQueries) {
-                Tile tile = first_tile;
-                tile.number += i / kTileQueries * work.shares;
-                query = query_of(table, call, tile, i % kTileQueries);
-            }
-            const BlockRange blocks = query.reach.blocks();
-            if (!query.reach.meets(work.block) || blocks.size() == 1) query.row = -1; // nothing to merge
-            merge_complete<T, (kChunks + 3) / 4>(call, query.row, query.head, blocks, work.block);
-        }
+        return has_parts;
     }
 };
 
-// Blocks of keys that some row sees, at least one, and the first of them that reaches into a tree, n_blocks where none
-// does: there are more tiles from there on.
-struct KeyBlocks {
-    int first_by_row, n_blocks;
-};
-__device__ KeyBlocks blocks_of_rows(const RowTable& table) {
-    int n_keys = 1, first_in_tree = 0x7fffffff;
-#pragma unroll 1
-    for (int row = lane_of_thread(); row < table.rows; row += kWarp) {
-        const int mask_begin = table.mask_begins[row];
-        n_keys = table.n_keys[row] > n_keys ? table.n_keys[row] : n_keys;
-        first_in_tree = mask_begin >= 0 && mask_begin < first_in_tree ? mask_begin : first_in_tree;
-    }
-    const int n_blocks = blocks_of_keys(__reduce_max_sync(kAllLanes, n_keys));
-    const int first_by_row = __reduce_min_sync(kAllLanes, first_in_tree) / kKeyBlock;
-    return {first_by_row < n_blocks ? first_by_row : n_blocks, n_blocks};
-}
-
-// How many blocks of threads the device runs at once, and tiles of a key head where every row is a run of its own.
-struct Sharing {
-    int at_once, max_tiles;
-};
-
-// By a warp.
-__device__ void find_work(const RowTable& table, const AttendCall& call, const Sharing& sharing, int item, Work& work) {
-    const int n_kv_heads = call.cache.n_kv_heads, kv_head = item % n_kv_heads;
-    const auto [first_by_row, n_blocks] = blocks_of_rows(table);
-    const int n_by_row = n_blocks - first_by_row;
-    // Long contexts fill the device without sharing tiles out. What reaches into trees is shared out as if there were
-    // no more.
-    const auto shares_of = [&](int blocks) {
-        const int wanted = sharing.at_once / (blocks * n_kv_heads);
-        return wanted < 1 ? 1 : wanted < sharing.max_tiles ? wanted : sharing.max_tiles;
-    };
-    const int of_all = shares_of(n_blocks), of_trees = n_by_row > 0 ? shares_of(n_by_row) : of_all;
-    int number = item / n_kv_heads, block = number % n_blocks, share = number / n_blocks;
-    if (share >= of_all && n_by_row > 0) { // the further shares of what reaches into trees
-        number -= of_all * n_blocks;
-        block = first_by_row + number % n_by_row;
-        share = of_all + number / n_by_row;
-    }
-    const Tile tile = find_tile(table, block, {kv_head, query_heads_of(call, kv_head), 0, 0, share, 0, 0, 0});
-    if (lane_of_thread() == 0)
-        work = {item, share < of_trees ? block : -1, block < first_by_row ? of_all : of_trees, tile};
-}
-
-// Behind all tiles that read the keys of `work`'s.
-__device__ void find_next_work(const RowTable& table, const AttendCall& call, const Sharing& sharing, const Work& work,
-                               Work& next) {
-    Tile tile = work.tile;
-    if (tile.run_begin < table.rows) {
-        const int left = tile.end_together() - tile.number;
-        tile.number += (left + work.shares - 1) / work.shares * work.shares;
-        tile = find_tile(table, work.block, tile);
-    }
-    if (tile.run_begin >= table.rows)
-        find_work(table, call, sharing, work.item + static_cast<int>(gridDim.x), next);
-    else if (lane_of_thread() == 0)
-        next = {work.item, work.block, work.shares, tile};
-}
-
-// How much work there is the table says, so that a graph serves texts of any length.
 template <typename T, int kChunks>
 __global__ void __launch_bounds__(kTileThreads, kChunks <= 4 ? 2 : 1)
-    attend_tiles(RowTable of_call, AttendCall call, Sharing sharing) {
-    begin_kernel();
-    __shared__ RowColumns columns;
-    // By turns: while some merge one's parts, the next may be done with already, and what follows it be stored.
-    __shared__ Work works[3];
+    attend_tiles(RowTable table, AttendCall call, Sharing sharing) {
     auto& memory = *reinterpret_cast<TileMemory<kChunks>*>(dynamic_shared());
-    const RowTable table = with_columns(of_call, columns);
-    __syncthreads();
-    if (warp_of_thread() == 0) find_work(table, call, sharing, static_cast<int>(blockIdx.x), works[0]);
-    __syncthreads();
-    for (int turn = 0; works[turn].block >= 0; turn = (turn + 1) % 3) {
-        const Work& work = works[turn];
-        const int warp = of_lane(warp_of_thread(), 0); // the compiler keeps nothing that follows from it
-        BlockOfKeys<T, kChunks> keys = {table, call, memory, work, warp};
-        const bool has_parts = work.tile.run_begin < table.rows && keys.attend();
-        if (has_parts) __threadfence();
-        if (warp == 0) find_next_work(table, call, sharing, work, works[(turn + 1) % 3]);
-        __syncthreads(); // parts and the next work are there, all are done with the tiles
-        if (has_parts) keys.merge();
-    }
+    attend_all<T, (kChunks + 3) / 4, BlockOfKeys<T, kChunks>>(table, call, sharing, memory);
 }
 
 template <typename T, int kChunks> void launch_attention(void* stream, const RowTable& table, const AttendCall& call) {
-    const int n_heads = call.n_query_heads, n_kv_heads = call.cache.n_kv_heads;
-    const int max_group = n_heads % n_kv_heads == 0 ? n_heads / n_kv_heads : n_heads;
     // Two blocks of threads overlap where there are more blocks of keys than multiprocessors. Where there never are,
     // one leaves the products' rows a cache twice as large.
-    const bool is_long = key_blocks(call.cache.capacity) * n_kv_heads > multiprocessors();
+    const bool is_long = key_blocks(call.cache.capacity) * call.cache.n_kv_heads > multiprocessors();
     const int together = kChunks <= 4 && is_long ? 2 : 1;
-    const Sharing sharing = {multiprocessors() * together,
-                             table.rows *
-                                 static_cast<int>(blocks_for(static_cast<std::size_t>(max_group), kTileQueries))};
-    const int max_items = key_blocks(call.cache.capacity) * n_kv_heads * sharing.max_tiles;
-    const Grid grid = {static_cast<unsigned>(std::min(max_items, sharing.at_once)), kTileThreads,
-                       sizeof(TileMemory<kChunks>), together};
+    const Sharing sharing = sharing_of(table, call, together);
+    const Grid grid = {n_blocks_of(call, sharing), kTileThreads, sizeof(TileMemory<kChunks>), together};
     launch(stream, grid, attend_tiles<T, kChunks>, table, call, sharing);
 }
 

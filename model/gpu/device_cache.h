@@ -19,12 +19,15 @@ class DeviceCache final : public KvMemory {
         : stream_(stream), n_layers_(shape.n_layers) {
         const int positions = KvCache::whole_blocks(shape.capacity);
         const int stride = (shape.head_dim + kHeadAlign - 1) / kHeadAlign * kHeadAlign;
+        const int value_dim = shape.value_dim > 0 ? shape.value_dim : shape.head_dim;
         const std::size_t bytes = index(shape.n_layers) * index(shape.n_slots) * index(shape.n_kv_heads) *
                                   index(positions) * index(stride) * bytes_of(type);
         keys_ = DeviceBytes(bytes);
+        view_ = {type,      keys_.data(),   keys_.data(), shape.n_slots, shape.n_kv_heads,
+                 positions, shape.head_dim, stride,       value_dim};
+        if (view_.is_latent()) return;
         values_ = DeviceBytes(bytes);
-        view_ = {type,      keys_.data(),   values_.data(), shape.n_slots, shape.n_kv_heads,
-                 positions, shape.head_dim, stride};
+        view_.values = values_.data();
     }
 
     const CacheView& view() const { return view_; }

@@ -86,6 +86,7 @@ struct Linear {
     bool is_float8 = false;        // w with scales is float8 (e4m3) in place of int8
     Epilogue epilogue = Epilogue::none;
     Activation activation = Activation::silu;    // of the other epilogues
+    float gate_limit = 0, gate_slope = 1;        // of gates: ExpertsConfig's swiglu_limit and swiglu_slope
     const std::uint16_t* group_scales = nullptr; // [n][chunks][2] or none
 };
 void linear(void* stream, const Linear& call);
@@ -225,8 +226,8 @@ struct CarryStatesCall {
 };
 void carry_states(void* stream, const CarryStatesCall& call);
 
-// The cache of a rank, in device memory: [layer][slot][kv_head][capacity][head_stride], keys and values apart; zeros
-// behind head_dim.
+// The cache of a rank, in device memory: [layer][slot][kv_head][capacity][head_stride], keys and values apart, or, of
+// latent attention, values that are the first numbers of keys; zeros behind head_dim.
 struct CacheView {
     NumberType type = NumberType::float32;
     void* keys = nullptr;
@@ -234,11 +235,18 @@ struct CacheView {
     int n_slots = 0;
     int n_kv_heads = 0;
     int capacity = 0;    // positions a slot
-    int head_dim = 0;    // at most kMaxHeadDim
+    int head_dim = 0;    // at most kMaxHeadDim, of latent attention kMaxLatentDim
     int head_stride = 0; // head_dim rounded up to kHeadAlign
+    int value_dim = 0;   // head_dim, of latent attention less, at most kMaxLatentValueDim
+    ENTRODRAFT_ON_DEVICES constexpr bool is_latent() const { return value_dim < head_dim; }
 };
 inline constexpr int kHeadAlign = 8;
 inline constexpr int kMaxHeadDim = 256;
+inline constexpr int kMaxLatentDim = 576, kMaxLatentValueDim = 512;
+// Numbers that attend() holds of a query's values.
+ENTRODRAFT_ON_DEVICES constexpr int padded_values(int value_dim) {
+    return (value_dim + kHeadAlign - 1) / kHeadAlign * kHeadAlign;
+}
 
 // Positions [from, from + count) of a slot, of every layer and head, to those from `to` on of a slot. They do not
 // overlap.
@@ -289,6 +297,54 @@ struct PlaceCall : HeadRows {
 };
 void place_keys(void* stream, const RowTable& table, const PlaceCall& call);
 
+// Of latent attention: to = RMSNorm of a row's first numbers.
+struct NormVectorsCall {
+    NumberType type = NumberType::float32;
+    const void* from = nullptr; // [rows][from_stride]
+    int from_stride = 0;
+    const float* weight = nullptr; // [width]
+    int width = 0;
+    float epsilon = 0;
+    void* to = nullptr; // [rows][to_stride]
+    int to_stride = 0;
+    int rows = 0;
+};
+void norm_vectors(void* stream, const NormVectorsCall& call);
+
+// A row's vector of keys and values, normed, and the key behind it, rotated, go into the cache at the row's place; the
+// rotated ends of its queries, rotated, to the ends of those that absorb() makes of the rest.
+struct PlaceLatentsCall {
+    CacheView cache;
+    int layer = 0;
+    const void* vectors = nullptr; // [rows][vector_stride] of the cache's type, as all here
+    int vector_stride = 0;
+    const float* norm = nullptr; // [value_dim]
+    float norm_epsilon = 0;
+    const void* queries = nullptr; // [rows][query_stride]: [n_query_heads][query_dim]
+    int query_stride = 0, query_dim = 0;
+    void* absorbed = nullptr; // [rows][absorbed_stride]: [n_query_heads][head_stride]
+    int absorbed_stride = 0;
+    int n_query_heads = 0;
+    const float* cosines = nullptr; // [positions][rotated numbers / 2]
+    const float* sines = nullptr;
+    bool interleaved = false; // as Rope has it
+};
+void place_latents(void* stream, const RowTable& table, const PlaceLatentsCall& call);
+
+// y[r][head] = x[r][head] . w[head], of heads with a matrix of their own each, all of one type. Rows of w lie `stride`
+// elements apart, zeros behind k; heads of x and y steps.
+struct HeadLinear {
+    NumberType type = NumberType::float32;
+    const void* w = nullptr; // [n_heads][n][stride]
+    int k = 0, stride = 0, n = 0, n_heads = 0;
+    void* x = nullptr; // [rows][x_stride]
+    int x_stride = 0, x_step = 0;
+    void* y = nullptr; // [rows][y_stride]
+    int y_stride = 0, y_step = 0;
+    int rows = 0;
+};
+void head_linear(void* stream, const HeadLinear& call);
+
 // Sums of squares of a row's own queries, and of its keys but for those of heads that another rank counts.
 struct SquaresCall : HeadRows {
     const std::int32_t* counts_head = nullptr; // [n_kv_heads]: 0 or 1
@@ -298,7 +354,8 @@ struct SquaresCall : HeadRows {
 void sum_squares(void* stream, const SquaresCall& call);
 
 // attended[r][query head] = softmax(scale q . keys) values over the keys that the row sees, in blocks of kKeyBlock keys
-// at fixed places, merged in order. qkv is as place_keys has left it; of sources it has query heads alone.
+// at fixed places, merged in order. qkv is as place_keys has left it; of sources it has query heads alone, and of
+// latent attention these, head_stride numbers apart. attended: [n_query_heads][value_dim].
 struct AttendCall : HeadRows {
     const std::int32_t* kv_head_of = nullptr; // [n_query_heads], own key head of each
     float scale = 1;
@@ -310,10 +367,11 @@ struct AttendCall : HeadRows {
     // position, from -max_distance on; those beyond are as these.
     const float* relative_biases = nullptr;
     int max_distance = 0;
-    int window = 0;           // of this layer: a row sees its last `window` keys; 0: all
-    float* parts = nullptr;   // workspace, attend_workspace_floats() of the cache
-    int* arrived = nullptr;   // workspace, attend_workspace_counters() of the cache, zeros before and after
-    void* attended = nullptr; // [rows][out_stride] of the cache's type
+    const float* sinks = nullptr; // [n_query_heads] or none: one more score of each head's softmax, without a value
+    int window = 0;               // of this layer: a row sees its last `window` keys; 0: all
+    float* parts = nullptr;       // workspace, attend_workspace_floats() of the cache
+    int* arrived = nullptr;       // workspace, attend_workspace_counters() of the cache, zeros before and after
+    void* attended = nullptr;     // [rows][out_stride] of the cache's type
     int out_stride = 0;
 };
 inline constexpr int kKeyBlock = 256;
@@ -322,20 +380,20 @@ constexpr int key_blocks(int n_keys) {
 }
 // A query's part of a block of keys is kPartHead floats and its values. The parts of a row over a full cache:
 inline constexpr int kPartHead = 4;
-constexpr std::size_t part_floats(int n_query_heads, int head_stride, int capacity) {
+constexpr std::size_t part_floats(int n_query_heads, int value_dim, int capacity) {
     return static_cast<std::size_t>(n_query_heads) * static_cast<std::size_t>(key_blocks(capacity)) *
-           static_cast<std::size_t>(kPartHead + head_stride);
+           static_cast<std::size_t>(kPartHead + padded_values(value_dim));
 }
 // Rows that are attended at once, whose parts the workspace holds: all of a pass where 64 MiB are enough, 16 at least.
 inline constexpr int kMaxAttendRows = 128;
-constexpr int attend_rows(int n_query_heads, int head_stride, int capacity) {
+constexpr int attend_rows(int n_query_heads, int value_dim, int capacity) {
     constexpr std::size_t kFloats = std::size_t{16} << 20, kMin = 16, kMax = kMaxAttendRows;
-    const std::size_t rows = kFloats / std::max<std::size_t>(1, part_floats(n_query_heads, head_stride, capacity));
+    const std::size_t rows = kFloats / std::max<std::size_t>(1, part_floats(n_query_heads, value_dim, capacity));
     return static_cast<int>(std::bit_floor(std::clamp(rows, kMin, kMax)));
 }
-constexpr std::size_t attend_workspace_floats(int n_query_heads, int head_stride, int capacity) {
-    return static_cast<std::size_t>(attend_rows(n_query_heads, head_stride, capacity)) *
-           part_floats(n_query_heads, head_stride, capacity);
+constexpr std::size_t attend_workspace_floats(int n_query_heads, int value_dim, int capacity) {
+    return static_cast<std::size_t>(attend_rows(n_query_heads, value_dim, capacity)) *
+           part_floats(n_query_heads, value_dim, capacity);
 }
 // The parts of kMergedBlocks blocks, at fixed places, are merged to one by whoever stores the last of them, and these
 // by who merges the last group. Counters of a query: of its groups, and of all of them.
@@ -346,14 +404,14 @@ constexpr int merged_groups(int n_blocks) {
 constexpr int counters_of_query(int capacity) {
     return merged_groups(key_blocks(capacity)) + 1;
 }
-constexpr std::size_t attend_workspace_counters(int n_query_heads, int head_stride, int capacity) {
-    return static_cast<std::size_t>(attend_rows(n_query_heads, head_stride, capacity)) *
+constexpr std::size_t attend_workspace_counters(int n_query_heads, int value_dim, int capacity) {
+    return static_cast<std::size_t>(attend_rows(n_query_heads, value_dim, capacity)) *
            static_cast<std::size_t>(n_query_heads) * static_cast<std::size_t>(counters_of_query(capacity));
 }
 void attend(void* stream, const RowTable& table, const AttendCall& call);
 // The same of a prompt's chunk, rows of one slot in order and padding behind them, by a kernel for many rows whose bits
-// are others: they depend on a row's own keys alone. Over float32 caches, and of heads of more than 128 dimensions, it
-// is attend().
+// are others: they depend on a row's own keys alone. Over float32 and latent caches, and of heads of more than 128
+// dimensions, it is attend().
 void attend_prompt(void* stream, const RowTable& table, const AttendCall& call);
 
 // What a row of logits says, as kernels::LogitStats has it; sums in float32 within a block of logits, merged in double.

@@ -61,10 +61,11 @@ __device__ void finish(const Linear& call, int row, int n, float sum, float up) 
         if (call.scales != nullptr) x *= call.scales[of];
         return call.bias == nullptr ? x : x + call.bias[of];
     };
-    float y = scaled(sum, n);
-    if (call.epilogue != Epilogue::none) y = activated(call.activation, y);
-    if (call.epilogue != Epilogue::gate) return store(call, row, n, y);
-    store(call, row, n / (2 * kGateGroup) * kGateGroup + n % kGateGroup, y * scaled(up, n + kGateGroup));
+    const float y = scaled(sum, n);
+    if (call.epilogue != Epilogue::gate)
+        return store(call, row, n, call.epilogue == Epilogue::none ? y : activated(call.activation, y));
+    store(call, row, n / (2 * kGateGroup) * kGateGroup + n % kGateGroup,
+          gated(call.activation, call.gate_limit, call.gate_slope, y, scaled(up, n + kGateGroup)));
 }
 
 // Adds up what the warps of a block have of its outputs, in order, and stores it.

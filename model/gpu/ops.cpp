@@ -27,8 +27,8 @@ GpuWorkspace::GpuWorkspace(const ModelConfig& model, const RankShard& held, cons
     const int n_heads = shard.n_query_heads();
     std::size_t floats = 0, counters = 0;
     for (const CacheView& attended_to : {cache, sources}) {
-        floats = std::max(floats, attend_workspace_floats(n_heads, cache.head_stride, attended_to.capacity));
-        counters = std::max(counters, attend_workspace_counters(n_heads, cache.head_stride, attended_to.capacity));
+        floats = std::max(floats, attend_workspace_floats(n_heads, cache.value_dim, attended_to.capacity));
+        counters = std::max(counters, attend_workspace_counters(n_heads, cache.value_dim, attended_to.capacity));
     }
     parts_of_keys = DeviceArray<float>(floats);
     arrived = DeviceArray<int>(counters);
@@ -43,6 +43,14 @@ GpuWorkspace::GpuWorkspace(const ModelConfig& model, const RankShard& held, cons
         };
         wide = rows_of(widest([](const DeviceLayer& each) { return each.wide.n; }));
         inner = rows_of(widest([](const DeviceLayer& each) { return each.down.k; }));
+    }
+    if (config.is_latent()) {
+        if (const int rank = config.latent.query_rank; rank > 0) {
+            query_vectors = rows_of(rank);
+            queries = rows_of(n_heads * config.head_dim);
+        }
+        absorbed = rows_of(n_heads * cache.head_stride);
+        latent_attended = rows_of(n_heads * cache.value_dim);
     }
     if (config.n_expert_layers() > 0) {
         const ExpertsConfig& experts = config.experts;
@@ -420,7 +428,9 @@ GpuOps::Operand GpuOps::column_linear(const DeviceMatrix& matrix, Operand from, 
 
 HeadRows GpuOps::heads(int layer, Operand qkv) const {
     const int of_cache = w_.config.is_encoder ? 0 : layer; // its keys and values serve one layer after another
-    return {w_.cache, of_cache, qkv.data, aligned(w_.weights.layers[index(layer)].qkv.n), w_.shard.n_query_heads()};
+    const int n_heads = w_.shard.n_query_heads();
+    const int width = w_.config.is_latent() ? n_heads * w_.cache.head_stride : w_.weights.layers[index(layer)].qkv.n;
+    return {w_.cache, of_cache, qkv.data, aligned(width), n_heads};
 }
 
 // Only the sums: rotate_and_append norms by them. They are added up as sum_delta() adds up delta.
@@ -461,12 +471,93 @@ void GpuOps::rotate_and_append(int layer, Operand qkv) {
     place_keys(handle(), rows_, call);
 }
 
+// ---- latent attention ----
+
+GpuOps::Operand GpuOps::queries_of(Operand vectors) const {
+    return w_.config.latent.query_rank > 0 ? Operand{w_.queries.data(), vectors.n_rows} : vectors;
+}
+
+int GpuOps::query_stride() const {
+    const DeviceLayer& layer = w_.weights.layers.front();
+    return aligned(w_.config.latent.query_rank > 0 ? layer.query_up.n : layer.qkv.n);
+}
+
+GpuOps::Operand GpuOps::latent_queries(const DeviceLayer& layer, Operand vectors) {
+    const int rank = w_.config.latent.query_rank;
+    if (rank == 0) return vectors;
+    norm_vectors(handle(),
+                 {w_.weights.type, vectors.data, aligned(layer.qkv.n), layer.query_down_norm.weight.data(), rank,
+                  layer.query_down_norm.epsilon, w_.query_vectors.data(), aligned(rank), vectors.n_rows});
+    return column_linear(layer.query_up, {w_.query_vectors.data(), vectors.n_rows}, queries_of(vectors));
+}
+
+void GpuOps::append_latent(int layer, Operand vectors) {
+    const DeviceLayer& weights = w_.weights.layers[index(layer)];
+    const int n_heads = w_.shard.n_query_heads(), query_rank = w_.config.latent.query_rank;
+    const int in_front = query_rank > 0 ? query_rank : n_heads * w_.config.head_dim;
+    PlaceLatentsCall call;
+    call.cache = w_.cache;
+    call.layer = layer;
+    call.vectors = static_cast<const std::byte*>(vectors.data) + index(in_front) * bytes_of(w_.weights.type);
+    call.vector_stride = aligned(weights.qkv.n);
+    call.norm = weights.key_value_down_norm.weight.data();
+    call.norm_epsilon = weights.key_value_down_norm.epsilon;
+    call.queries = queries_of(vectors).data;
+    call.query_stride = query_stride();
+    call.query_dim = w_.config.head_dim;
+    call.absorbed = w_.absorbed.data();
+    call.absorbed_stride = aligned(n_heads * w_.cache.head_stride);
+    call.n_query_heads = n_heads;
+    call.cosines = w_.angles.cosines.data();
+    call.sines = w_.angles.sines.data();
+    call.interleaved = w_.config.rope.interleaved;
+    place_latents(handle(), rows_, call);
+}
+
+HeadLinear GpuOps::head_call(const DeviceMatrix& matrices, Operand from) const {
+    HeadLinear call;
+    call.type = w_.weights.type;
+    call.w = matrices.numbers.data();
+    call.k = matrices.k;
+    call.stride = matrices.stride;
+    call.n_heads = w_.shard.n_query_heads();
+    call.n = matrices.n / call.n_heads;
+    call.x = from.data;
+    call.rows = from.n_rows;
+    return call;
+}
+
+// But for the rotated ends, which append_latent() has put there.
+GpuOps::Operand GpuOps::absorb(int layer, Operand queries) {
+    HeadLinear call = head_call(w_.weights.layers[index(layer)].absorb, queries);
+    call.x_stride = query_stride();
+    call.x_step = w_.config.head_dim;
+    call.y = w_.absorbed.data();
+    call.y_step = w_.cache.head_stride;
+    call.y_stride = aligned(call.n_heads * call.y_step);
+    head_linear(handle(), call);
+    return {call.y, queries.n_rows};
+}
+
+GpuOps::Operand GpuOps::expand(int layer, Operand attended) {
+    const DeviceLayer& weights = w_.weights.layers[index(layer)];
+    HeadLinear call = head_call(weights.expand, attended);
+    call.x_step = call.k;
+    call.x_stride = aligned(call.n_heads * call.x_step);
+    call.y = w_.attended.data();
+    call.y_step = call.n;
+    call.y_stride = aligned(weights.output.k);
+    head_linear(handle(), call);
+    return {call.y, attended.n_rows};
+}
+
 GpuOps::Operand GpuOps::attend(int layer, Operand qkv) {
     AttendCall call{heads(layer, qkv)};
     call.slopes = w_.slopes.data();
     call.scaled_alibi = w_.config.scaled_alibi;
     call.relative_biases = w_.weights.relative_biases.data();
     call.max_distance = w_.config.relative.max_distance;
+    call.sinks = w_.weights.layers[index(layer)].sinks.data();
     call.window = w_.config.window(layer);
     return attend(call, rows_);
 }
@@ -488,10 +579,11 @@ GpuOps::Operand GpuOps::attend(AttendCall call, const RowTable& rows) {
     call.soft_cap = w_.config.attention_soft_cap;
     call.parts = w_.parts_of_keys.data();
     call.arrived = w_.arrived.data();
-    call.attended = w_.attended.data();
-    call.out_stride = aligned(w_.weights.layers.front().output.k);
+    const bool is_latent = w_.config.is_latent();
+    call.attended = (is_latent ? w_.latent_attended : w_.attended).data();
+    call.out_stride = aligned(is_latent ? call.n_query_heads * w_.cache.value_dim : w_.weights.layers.front().output.k);
     (extent_.prompt_products != nullptr ? attend_prompt : gpu::attend)(handle(), rows, call);
-    return {w_.attended.data(), rows.rows};
+    return {call.attended, rows.rows};
 }
 
 // Activated in the product itself, but for a library's.
@@ -563,6 +655,8 @@ void GpuOps::add_experts(const DeviceLayer& layer, Operand from) {
         wide.y_type = w_.weights.type;
         wide.epilogue = Epilogue::gate;
         wide.activation = w_.config.activation;
+        wide.gate_limit = experts.swiglu_limit;
+        wide.gate_slope = experts.swiglu_slope;
         expert_linear(handle(), wide);
         ExpertLinear down = product_of(layer.experts_down, w_.expert_inner.data());
         down.y = w_.expert_outputs.data();

@@ -76,10 +76,13 @@ struct GpuWorkspace {
     DeviceArray<float> parts_of_keys; // attend's workspace
     DeviceArray<int> arrived;         // also
     // In the weights' number type, [max_rows][width rounded up to kLinearAlign]
-    DeviceBytes normed;                // hidden_size
-    DeviceBytes embedded;              // embedding_size, of a narrower embedding
-    DeviceBytes qkv;                   // own query heads, key heads, value heads, of n_text_rows
-    DeviceBytes attended;              // own query heads * head_dim
+    DeviceBytes normed;   // hidden_size
+    DeviceBytes embedded; // embedding_size, of a narrower embedding
+    DeviceBytes qkv;      // own query heads, key heads, value heads, of n_text_rows
+    DeviceBytes attended; // own query heads * attended_dim()
+    // Of latent attention: the vector of queries, own query heads * head_dim, own query heads * head_stride of the
+    // cache, own query heads * value_dim().
+    DeviceBytes query_vectors, queries, absorbed, latent_attended;
     DeviceBytes wide, inner;           // own part of the MLP's width: a prompt's gate and up, and what comes of them
     DeviceBytes wide_features, joined; // of a draft head: feature_numbers(), and joined_size() or residual_size
     // Of layers with experts, as ChooseExperts has them.
@@ -128,6 +131,10 @@ class GpuOps {
     Operand column_linear(const DeviceMatrix& matrix, Operand from, Operand to);
     void norm_queries_and_keys(const DeviceLayer& layer, Operand qkv);
     void rotate_and_append(int layer, Operand qkv);
+    Operand latent_queries(const DeviceLayer& layer, Operand vectors);
+    void append_latent(int layer, Operand vectors);
+    Operand absorb(int layer, Operand queries);
+    Operand expand(int layer, Operand attended);
     Operand attend(int layer, Operand qkv);
     Operand attend_source(int layer, Operand query);
     Operand gate_up(const DeviceLayer& layer, Operand from);
@@ -173,6 +180,10 @@ class GpuOps {
     Linear linear_call(const DeviceMatrix& matrix, Operand from) const;
     void multiply(const Linear& call) const;
     HeadRows heads(int layer, Operand qkv) const;
+    // Of latent attention: the queries, in place of the vectors that they are made of, and how far its rows are apart.
+    Operand queries_of(Operand vectors) const;
+    int query_stride() const;
+    HeadLinear head_call(const DeviceMatrix& matrices, Operand from) const;
     bool gathers_sums() const { return w_.adds_parts && extent_.logit_rows > 0; }
     void multiply_into_delta(const Product& product, bool add);
     Linear into_x(const Product& product) const;

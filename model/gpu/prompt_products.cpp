@@ -223,6 +223,7 @@ void PromptProducts::add(const DeviceWeights& weights) {
     fix_row(weights.project_in);
     for (const DeviceLayer& layer : weights.layers) {
         fix_column(layer.qkv);
+        fix_column(layer.query_up);
         fix_column(layer.wide);
         fix_row(layer.output);
         fix_row(layer.down);

@@ -168,6 +168,13 @@ class Uploader {
             append(rows_of(expert.down), rows);
         return matrix(rows, experts.front().down.inputs, held);
     }
+    // As many inputs each, one behind the other.
+    DeviceMatrix matrix(const std::vector<MatrixSource>& sources, WeightType held) {
+        std::vector<StoredRow> rows;
+        for (const MatrixSource& source : sources)
+            append(rows_of(source), rows);
+        return matrix(rows, sources.front().inputs, held);
+    }
 
     DeviceArray<float> vector(const std::vector<float>& values) const {
         DeviceArray<float> array(values.size());
@@ -188,8 +195,8 @@ class Uploader {
     std::vector<StoredRow> rows_of(const MatrixSource& source) const {
         std::vector<StoredRow> rows;
         for (const StoredSlice& part : source.rows)
-            for (std::int64_t number = part.rows.begin; number < part.rows.end; ++number)
-                rows.push_back({&source, &checkpoint_.tensor(part.tensor->weight), number});
+            for (std::int64_t i = 0; i < part.rows.size(); ++i)
+                rows.push_back({&source, &checkpoint_.tensor(part.tensor->weight), part.rows.begin + i * part.step});
         return rows;
     }
 
@@ -213,7 +220,6 @@ class Uploader {
                                           "are in the middle of a group of {}: take another number of ranks, or int8",
                                           inputs.begin, kInt4Group));
         matrix.is_float8 = held == WeightType::float8;
-        turned_.clear();
         for (std::size_t begin = 0; begin < rows.size();) {
             const std::span<const StoredRow> run = run_at(rows, begin, row_bytes);
             std::byte* to = matrix.numbers.data() + begin * row_bytes;
@@ -241,8 +247,8 @@ class Uploader {
         std::size_t n = 1;
         for (; n < most && begin + n < rows.size(); ++n) {
             const StoredRow& row = rows[begin + n];
-            const bool follows =
-                row.tensor == first.tensor && row.number == first.number + static_cast<std::int64_t>(n);
+            const bool follows = row.tensor == first.tensor && is_generated(row) &&
+                                 first_row(row) == first_row(first) + static_cast<std::int64_t>(n);
             if (is_generated(first) ? !follows : is_generated(row)) break;
         }
         return std::span(rows).subspan(begin, n);
@@ -260,14 +266,14 @@ class Uploader {
         const TensorView& tensor = *rows.front().tensor;
         RandomRows call;
         call.key = tensor.generated.key;
-        call.first_row = static_cast<std::uint64_t>(rows.front().number);
         const auto stored_width = static_cast<std::uint64_t>(tensor.shape.back());
+        call.first_row = static_cast<std::uint64_t>(first_row(rows.front()));
         call.row_step = source.transposed ? 1 : stored_width;
         call.input_step = source.transposed ? stored_width : 1;
         call.rows = static_cast<int>(rows.size());
         call.first_input = static_cast<int>(source.inputs.begin);
         call.inputs = static_cast<int>(source.inputs.size());
-        call.whole_inputs = static_cast<int>(source.transposed ? tensor.shape.front() : tensor.shape.back());
+        call.whole_inputs = static_cast<int>(stored_inputs(rows.front()));
         call.out = to;
         if (scales.of_groups != nullptr) {
             call.group_scales = scales.of_groups;
@@ -296,14 +302,35 @@ class Uploader {
         stream_.wait(kPatience);
     }
 
-    // A stored matrix whose rows are inputs.
-    const std::vector<float>& turned(const TensorView& tensor) {
-        std::vector<float>& numbers = turned_[&tensor];
-        if (numbers.empty()) {
-            numbers.resize(static_cast<std::size_t>(tensor.shape[0] * tensor.shape[1]));
-            read_floats(tensor, {0, tensor.shape[0] * tensor.shape[1]}, numbers.data());
+    // Matrices are a tensor's last two dimensions, before which are experts. RandomRows' first row of a row, and how
+    // many inputs it has there.
+    static std::int64_t stored_inputs(const StoredRow& row) {
+        const std::vector<std::int64_t>& shape = row.tensor->shape;
+        return row.source->transposed ? shape[shape.size() - 2] : shape.back();
+    }
+    static std::int64_t first_row(const StoredRow& row) {
+        const std::int64_t width = row.tensor->shape.back();
+        return row.source->transposed ? row.number / width * stored_inputs(row) * width + row.number % width
+                                      : row.number;
+    }
+
+    // A row of a stored matrix whose rows are inputs. The matrix is turned once, a square after the other.
+    std::span<const float> turned(const StoredRow& row) {
+        const std::int64_t inputs = stored_inputs(row), outputs = row.tensor->shape.back();
+        const std::int64_t matrix = row.number / outputs, begin = matrix * inputs * outputs;
+        if (turned_.tensor != row.tensor || turned_.matrix != matrix) {
+            std::vector<float> stored(static_cast<std::size_t>(inputs * outputs));
+            read_floats(*row.tensor, {begin, begin + inputs * outputs}, stored.data());
+            turned_ = {row.tensor, matrix, std::vector<float>(stored.size())};
+            constexpr std::int64_t kSquare = 64;
+            for (std::int64_t first = 0; first < inputs; first += kSquare)
+                for (std::int64_t o = 0; o < outputs; ++o)
+                    for (std::int64_t i = first; i < std::min(first + kSquare, inputs); ++i)
+                        turned_.numbers[static_cast<std::size_t>(o * inputs + i)] =
+                            stored[static_cast<std::size_t>(i * outputs + o)];
         }
-        return numbers;
+        return std::span(turned_.numbers)
+            .subspan(static_cast<std::size_t>(row.number % outputs * inputs), static_cast<std::size_t>(inputs));
     }
 
     // The inputs that are wanted of a stored row. A scale is that of the whole row, so that any slice is quantised
@@ -323,24 +350,25 @@ class Uploader {
             std::memcpy(to, tensor.bytes.data() + place * model::bytes_of(held), wanted * model::bytes_of(held));
             return;
         }
-        row_.resize(static_cast<std::size_t>(source.transposed ? tensor.shape.front() : width));
-        if (source.transposed) {
-            const std::vector<float>& numbers = turned(tensor);
-            for (std::size_t i = 0; i < row_.size(); ++i)
-                row_[i] = numbers[i * static_cast<std::size_t>(width) + static_cast<std::size_t>(row.number)];
-        } else {
+        if (!source.transposed) {
+            row_.resize(static_cast<std::size_t>(width));
             read_floats(tensor, {row.number * width, (row.number + 1) * width}, row_.data());
         }
-        if (held == WeightType::int4) return store_int4(row_, first, wanted, to, group_scales);
-        const float scale = has_row_scales(held) ? scale_of_row(row_, held) : 1;
+        const std::span<const float> numbers = source.transposed ? turned(row) : row_;
+        if (held == WeightType::int4) return store_int4(numbers, first, wanted, to, group_scales);
+        const float scale = has_row_scales(held) ? scale_of_row(numbers, held) : 1;
         if (has_row_scales(held)) scales_.push_back(scale);
-        store(std::span(row_).subspan(first, wanted), held, scale, to);
+        store(numbers.subspan(first, wanted), held, scale, to);
     }
 
     const Checkpoint& checkpoint_;
     Stream stream_;
     std::vector<std::byte> staging_;
-    std::map<const TensorView*, std::vector<float>> turned_; // of the matrix under way
+    struct {
+        const TensorView* tensor = nullptr;
+        std::int64_t matrix = 0;    // of those of all experts
+        std::vector<float> numbers; // [outputs][inputs]
+    } turned_;                      // the one before
     std::vector<float> row_;
     std::vector<float> scales_; // of the rows under way
     std::vector<std::uint16_t> group_scales_;
@@ -391,8 +419,10 @@ class PartReader {
     }
     // The first rank's part of what is summed over ranks has the biases.
     DeviceLayer layer(const LayerNames& names, const LayerSources& sources, const RankShard& shard);
+    // `type`: the activations', as below.
+    void read_latent(const LayerNames& names, const LatentSources& sources, WeightType type, DeviceLayer& layer);
     void read_cross(const LayerNames& names, const CrossSources& sources, bool is_first, DeviceLayer& layer);
-    // Of layer `number`. `type`: the activations'.
+    // Of layer `number`.
     void read_experts(const ModelNames& names, int number, const RankShard& shard, WeightType type, DeviceLayer& layer);
     DeviceFusion fusion(const FusionNames& names, const OuterSources& sources);
 
@@ -411,6 +441,7 @@ DeviceLayer PartReader::layer(const LayerNames& names, const LayerSources& sourc
     layer.after_mlp_norm = norm(names.after_mlp_norm);
     layer.query_norm = head_norm(names.query_norm, shard.heads.query_heads);
     layer.key_norm = head_norm(names.key_norm, shard.heads.kv_heads);
+    layer.sinks = uploader_.vector(read_sinks(checkpoint_, names, shard));
     layer.qkv = matrix(sources.qkv);
     layer.output = uploader_.matrix(sources.output, multiplied_);
     layer.wide = uploader_.wide_matrix(sources, multiplied_);
@@ -425,6 +456,18 @@ DeviceLayer PartReader::layer(const LayerNames& names, const LayerSources& sourc
     return layer;
 }
 
+void PartReader::read_latent(const LayerNames& names, const LatentSources& sources, WeightType type,
+                             DeviceLayer& layer) {
+    const auto norm_of = [&](const TensorNames& of) {
+        return upload(read_norm(checkpoint_, of, config_.norm_offset), Norm::rms, LatentConfig::kNormEpsilon);
+    };
+    layer.query_down_norm = norm_of(names.query_down_norm);
+    layer.key_value_down_norm = norm_of(names.key_value_down_norm);
+    layer.query_up = matrix(sources.query_up);
+    layer.absorb = uploader_.matrix(sources.absorb, type);
+    layer.expand = uploader_.matrix(sources.expand, type);
+}
+
 void PartReader::read_cross(const LayerNames& names, const CrossSources& sources, bool is_first, DeviceLayer& layer) {
     layer.cross_norm = norm(names.cross_norm);
     layer.cross_query = matrix(sources.query);
@@ -437,6 +480,7 @@ void PartReader::read_experts(const ModelNames& all, int number, const RankShard
                               DeviceLayer& layer) {
     const LayerNames names = all.layer(number);
     layer.router = uploader_.matrix(router_source(config_, names), type);
+    layer.router.bias = bias(router_source(config_, names));
     if (!names.router_correction.weight.empty())
         layer.router_correction = uploader_.vector(read_vector(checkpoint_, names.router_correction.weight));
     const auto n = static_cast<std::size_t>(config_.experts.n_experts);
@@ -449,6 +493,17 @@ void PartReader::read_experts(const ModelNames& all, int number, const RankShard
     }
     layer.experts_wide = uploader_.wide_matrix(sources, multiplied_);
     layer.experts_down = uploader_.down_matrix(sources, multiplied_);
+    if (!config_.experts.has_biases) return;
+    std::vector<float> wide, down;
+    for (const ExpertSources& each : sources) {
+        const std::vector<float> of_wide =
+            by_turns(read_biases(checkpoint_, each.gate.rows), read_biases(checkpoint_, each.up.rows));
+        wide.insert(wide.end(), of_wide.begin(), of_wide.end());
+        const std::vector<float> of_down = read_biases(checkpoint_, each.down.rows);
+        down.insert(down.end(), of_down.begin(), of_down.end());
+    }
+    layer.experts_wide.bias = uploader_.vector(wide);
+    if (shard.adds_expert_bias) layer.experts_down.bias = uploader_.vector(down);
 }
 
 DeviceFusion PartReader::fusion(const FusionNames& names, const OuterSources& sources) {
@@ -493,6 +548,8 @@ DeviceWeights::DeviceWeights(const Checkpoint& checkpoint, const ModelConfig& co
         layers.push_back(parts.layer(layer_names, layer_sources(config, names, layer_names, i, shard), shard));
         if (config.has_encoder())
             parts.read_cross(layer_names, cross_sources(config, layer_names, shard), shard.is_first, layers.back());
+        if (config.is_latent())
+            parts.read_latent(layer_names, latent_sources(config, layer_names, shard), held_as(type), layers.back());
         if (config.has_experts(i)) parts.read_experts(names, i, shard, held_as(type), layers.back());
         const auto done = static_cast<std::size_t>(i + 1), all = static_cast<std::size_t>(config.n_layers) + 1;
         if (progress) progress(checkpoint.total_bytes() * done / all, checkpoint.total_bytes());
@@ -524,7 +581,8 @@ DeviceWeights::DeviceWeights(const Checkpoint& checkpoint, const ModelConfig& co
             count(each, each.n);
     for (const DeviceLayer& layer : layers) {
         for (const DeviceMatrix* matrix :
-             {&layer.qkv, &layer.output, &layer.down, &layer.cross_query, &layer.cross_output, &layer.router})
+             {&layer.qkv, &layer.output, &layer.down, &layer.cross_query, &layer.cross_output, &layer.router,
+              &layer.query_up, &layer.absorb, &layer.expand})
             count(*matrix, matrix->n);
         count(layer.experts_wide, 2 * config.experts.n_experts * layer.experts_down.k, chosen); // of a row
         count(layer.experts_down, layer.experts_down.n, chosen);

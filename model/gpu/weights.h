@@ -49,7 +49,12 @@ struct DeviceLayer {
     // activations' type, then the shared one's scale; the same on all ranks. Of the experts' matrices one behind the
     // other.
     DeviceMatrix router, experts_wide, experts_down;
+    // Of latent attention: queries of their vector; and, in the activations' type, what is absorbed and expanded, own
+    // head after own head.
+    DeviceNorm query_down_norm, key_value_down_norm;
+    DeviceMatrix query_up, absorb, expand;
     DeviceArray<float> router_correction; // [n_experts] or empty
+    DeviceArray<float> sinks;             // [own query heads] or empty
 };
 
 // Of a draft head (ModelConfig::fusion).

@@ -106,13 +106,20 @@ class Kernels(unittest.TestCase):
                 self.assertGreater(kernel.tensor_core_steps, 0)
 
     def test_attention_leaves_two_blocks_to_a_multiprocessor(self):
-        for kernel in self.each("attend_tiles"):
-            if not kernel.name.endswith("8>"):
+        for kernel in [*self.each("attend_tiles"), *self.each("attend_latents")]:
+            if not kernel.name.startswith("attend_tiles") or not kernel.name.endswith("8>"):
                 self.assertLessEqual(kernel.registers, 128)  # 65,536 over two blocks of 256 threads
+
+    def test_latent_attention_copies_its_keys_and_multiplies_them_twice(self):
+        for kernel in self.each("attend_latents"):
+            chunks, own = (int(number) for number in kernel.name.rstrip(">").split(", ")[1:])
+            self.assertGreater(kernel.copies, 0)  # in a loop, few at once, for the first step and the next
+            # Of a warp: 16 keys, a quarter of the chunks; 8 dimensions, 32 keys, two terms of weights.
+            self.assertGreaterEqual(kernel.tensor_core_steps, 2 * 2 * (chunks // 4) + 2 * 2 * own)
 
     def test_only_float32_is_attended_key_by_key(self):
         self.assertEqual({kernel.name for kernel in self.kernels if kernel.name.startswith("attend_blocks")},
-                         {"attend_blocks"})
+                         {"attend_blocks<256, 256>", "attend_blocks<576, 512>"})
 
     def test_norms_ask_for_weights_before_their_sums(self):
         for kernel in self.each("add_and_norm_held_rows"):  # the row, what is added, weights and biases
@@ -146,7 +153,7 @@ class Kernels(unittest.TestCase):
             with self.subTest(kernel=kernel.name, arch=kernel.arch):
                 if kernel.arch < 90:
                     continue
-                if kernel.name.startswith("multiply_tensor_cores"):
+                if kernel.name.startswith(("multiply_tensor_cores", "multiply_heads")):
                     self.assertGreaterEqual(kernel.before_wait, 2)  # those that a lane has under way together
                 elif kernel.name.startswith("add_and_norm_held_rows"):
                     self.assertGreaterEqual(kernel.before_wait, 1)

@@ -108,23 +108,24 @@ inline std::vector<FamilyGolden> quantized_goldens() {
     return goldens;
 }
 
-// Those that every device can run.
-inline std::vector<std::filesystem::path> portable_family_pairs() {
+// Those that lack nothing: what_needs_cpu() for our kernels on GPUs, what_torch_lacks() for torch.
+using Lacking = decltype(&model::what_needs_cpu);
+inline std::vector<std::filesystem::path> family_pairs_without(Lacking lacking) {
     std::vector<std::filesystem::path> pairs;
     for (const auto& pair : family_pairs())
-        if (model::what_needs_cpu(model::read_config(pair / "target")).empty()) pairs.push_back(pair);
+        if (lacking(model::read_config(pair / "target")).empty()) pairs.push_back(pair);
     return pairs;
 }
-inline std::vector<FamilyGolden> portable_family_goldens() {
+inline std::vector<FamilyGolden> family_goldens_without(Lacking lacking) {
     std::vector<FamilyGolden> goldens;
     for (const FamilyGolden& golden : family_goldens())
-        if (model::what_needs_cpu(model::read_config(golden.directory)).empty()) goldens.push_back(golden);
+        if (lacking(model::read_config(golden.directory)).empty()) goldens.push_back(golden);
     return goldens;
 }
 
 // Those that the tests' backend can run.
 inline std::vector<FamilyGolden> family_goldens_here() {
-    return on_torch() ? portable_family_goldens() : family_goldens();
+    return on_torch() ? family_goldens_without(model::what_torch_lacks) : family_goldens();
 }
 
 inline model::TokenId best_of(std::span<const float> row, int known) {

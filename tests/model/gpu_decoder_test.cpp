@@ -23,7 +23,7 @@ std::string test_name(const testing::TestParamInfo<FamilyGolden>& info) {
         name.begin(), name.end(), [](unsigned char c) { return !std::isalnum(c); }, '_');
     return name;
 }
-INSTANTIATE_TEST_SUITE_P(All, GpuFamilies, testing::ValuesIn(portable_family_goldens()), test_name);
+INSTANTIATE_TEST_SUITE_P(All, GpuFamilies, testing::ValuesIn(family_goldens_without(model::what_needs_cpu)), test_name);
 
 TEST_P(GpuFamilies, LogitsAndGreedyTokensAreThoseOfTransformers) {
     TestModel model(GetParam().directory, on_gpu());

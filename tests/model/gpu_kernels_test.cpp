@@ -377,7 +377,9 @@ TEST_F(GpuKernels, ActivationsAreThoseOfTheCpu) {
 // The activation of a product is that of the float32 sums, and its gates and ups lie by turns.
 TEST_F(GpuKernels, ProductsAreActivatedAndGatedBeforeTheyAreRounded) {
     const kernels::Kernels& cpu = *kernels::kernels_named("portable");
-    const auto expect = [&](NumberType type, Epilogue epilogue, Activation activation, int rows, int n, int k) {
+    const auto expect = [&](NumberType type, Epilogue epilogue, Activation activation, int rows, int n, int k,
+                            float limit = 0) {
+        constexpr float kSlope = 1.7f;
         const Product product(type, rows, n, k, random);
         const std::vector<float> sums = product.on_device(stream, type, NumberType::float32, true, rows);
         const int width = epilogue == Epilogue::gate ? n / 2 : n;
@@ -387,6 +389,8 @@ TEST_F(GpuKernels, ProductsAreActivatedAndGatedBeforeTheyAreRounded) {
         call.y_type = type;
         call.epilogue = epilogue;
         call.activation = activation;
+        call.gate_limit = limit;
+        call.gate_slope = kSlope;
         linear(stream.handle(), call);
         finish();
         const std::vector<float> got = y.read();
@@ -397,6 +401,9 @@ TEST_F(GpuKernels, ProductsAreActivatedAndGatedBeforeTheyAreRounded) {
                     r * n + (epilogue == Epilogue::gate ? i / kGateGroup * 2 * kGateGroup + i % kGateGroup : i);
                 expected.push_back(sums[index(at)]);
                 if (epilogue == Epilogue::gate) ups.push_back(sums[index(at + kGateGroup)]);
+                if (limit == 0) continue; // else slope g sigmoid(slope g) times (u + 1) / slope
+                expected.back() = kSlope * std::min(expected.back(), limit);
+                ups.back() = (std::clamp(ups.back(), -limit, limit) + 1) / kSlope;
             }
             cpu.activate(activation, expected.data(), ups.empty() ? nullptr : ups.data(), width);
             for (int i = 0; i < width; ++i)
@@ -411,6 +418,8 @@ TEST_F(GpuKernels, ProductsAreActivatedAndGatedBeforeTheyAreRounded) {
                 for (const auto& [rows, n] : {std::pair{1, 48}, {9, 16}, {40, 32}})
                     expect(type, epilogue, activation, rows, n, 70);
     expect(NumberType::bfloat16, Epilogue::gate, Activation::silu, 3, 8208, 64); // blocks of 32 outputs, and half a one
+    for (const NumberType type : kTypes)
+        expect(type, Epilogue::gate, Activation::silu, 9, 48, 70, 0.9f);
 }
 
 TEST_F(GpuKernels, LooksUpItsOwnTokensAndAddsPositions) {
@@ -450,6 +459,8 @@ struct AttentionCase {
     bool scaled_alibi = true;
     std::vector<float> relative_biases; // [n_query_heads][2 max_distance + 1]
     int max_distance = 0;
+    std::vector<float> sinks; // [n_query_heads]
+    int latent_values = 0;    // of latent attention: the first numbers of keys that are its values
     using Mask = std::array<std::uint64_t, kMaskWords>;
     struct Query {
         int slot, n_keys, prefix_slot = 0, prefix_length = 0, mask_begin = -1;
@@ -478,6 +489,7 @@ struct AttentionCase {
                index(head_stride());
     }
     int head_stride() const { return (head_dim + 7) / 8 * 8; }
+    int value_dim() const { return latent_values > 0 ? latent_values : head_dim; }
     bool sees(const Query& q, int key) const { return key < q.n_keys && (window == 0 || key >= q.n_keys - window); }
     std::vector<double> expected(const std::vector<float>& keys, const std::vector<float>& values, const float* query,
                                  const Query& q, int head) const {
@@ -486,7 +498,7 @@ struct AttentionCase {
             const int place = q.place_of(key);
             return at(layer, place < q.prefix_length ? q.prefix_slot : q.slot, kv_head, place);
         };
-        std::vector<double> scores, out(index(head_dim));
+        std::vector<double> scores, out(index(value_dim()));
         double largest = -1e30, sum = 0;
         for (int key = 0; key < q.n_keys; ++key) {
             double score = 0;
@@ -505,11 +517,12 @@ struct AttentionCase {
             largest = std::max(largest, score);
             scores.push_back(score);
         }
+        if (!sinks.empty()) sum += std::exp(sinks[index(head)] - largest);
         for (int key = 0; key < q.n_keys; ++key) {
             if (!sees(q, key)) continue;
             const double weight = std::exp(scores[index(key)] - largest);
             sum += weight;
-            for (int d = 0; d < head_dim; ++d)
+            for (int d = 0; d < value_dim(); ++d)
                 out[index(d)] += weight * values[begin_of(key) + index(d)];
         }
         for (double& value : out)
@@ -517,7 +530,7 @@ struct AttentionCase {
         return out;
     }
 
-    // [rows][n_query_heads][head_dim]
+    // [rows][n_query_heads][value_dim()]
     std::vector<float> on_device(const Stream& stream, const std::vector<float>& keys, const std::vector<float>& values,
                                  const std::vector<float>& qkv, int stride) const {
         const Numbers device_keys(type, keys), device_values(type, values), device_qkv(type, qkv);
@@ -538,7 +551,7 @@ struct AttentionCase {
                    d_prefix_slots = to_device(prefix_slots), d_prefix_lengths = to_device(prefix_lengths),
                    d_begins = to_device(begins), d_heads = to_device(heads);
         const auto d_masks = to_device(masks);
-        const auto d_slopes = to_device(slopes), d_relative = to_device(relative_biases);
+        const auto d_slopes = to_device(slopes), d_relative = to_device(relative_biases), d_sinks = to_device(sinks);
         RowTable table;
         table.slots = d_slots.data();
         table.positions = d_positions.data();
@@ -550,8 +563,9 @@ struct AttentionCase {
         table.mask_words = kMaskWords;
         table.rows = static_cast<int>(queries.size());
         AttendCall call;
-        call.cache = {type,     device_keys.data(), device_values.data(), n_slots, n_kv_heads,
-                      capacity, head_dim,           head_stride()};
+        call.cache = {type,     device_keys.data(), latent_values > 0 ? device_keys.data() : device_values.data(),
+                      n_slots,  n_kv_heads,         capacity,
+                      head_dim, head_stride(),      value_dim()};
         call.layer = layer;
         call.qkv = device_qkv.data();
         call.stride = stride;
@@ -563,12 +577,13 @@ struct AttentionCase {
         call.scaled_alibi = scaled_alibi;
         call.relative_biases = relative_biases.empty() ? nullptr : d_relative.data();
         call.max_distance = max_distance;
+        call.sinks = sinks.empty() ? nullptr : d_sinks.data();
         call.window = window;
-        const DeviceArray<float> parts(attend_workspace_floats(n_query_heads, head_stride(), capacity));
-        const DeviceArray<int> arrived(attend_workspace_counters(n_query_heads, head_stride(), capacity));
+        const DeviceArray<float> parts(attend_workspace_floats(n_query_heads, value_dim(), capacity));
+        const DeviceArray<int> arrived(attend_workspace_counters(n_query_heads, value_dim(), capacity));
         call.parts = parts.data();
         call.arrived = arrived.data();
-        call.out_stride = n_query_heads * head_dim;
+        call.out_stride = n_query_heads * value_dim();
         const Numbers out(type, queries.size() * index(call.out_stride));
         call.attended = out.data();
         (is_prompt ? attend_prompt : attend)(stream.handle(), table, call);
@@ -579,7 +594,8 @@ struct AttentionCase {
 
     void check(const Stream& stream, std::mt19937& random) const {
         const std::size_t numbers = at(n_layers, 0, 0, 0);
-        std::vector<float> keys = random_numbers(type, numbers, random), values = random_numbers(type, numbers, random);
+        const std::vector<float> keys = random_numbers(type, numbers, random),
+                                 values = latent_values > 0 ? keys : random_numbers(type, numbers, random);
         const int stride = (n_query_heads + 2 * n_kv_heads) * head_dim;
         const std::vector<float> qkv = random_numbers(type, queries.size() * index(stride), random, 2);
         const std::vector<float> got = on_device(stream, keys, values, qkv, stride);
@@ -589,8 +605,8 @@ struct AttentionCase {
                 const std::vector<double> out = expected(keys, values, query, queries[r], head);
                 // No more than the sums and one rounding of the result; of prompts also one of each weight.
                 const double of_sums = type == NumberType::float32 ? 2e-5 : is_prompt ? epsilon_of(type) : 3e-4;
-                for (int d = 0; d < head_dim; ++d)
-                    ASSERT_NEAR(got[(r * index(n_query_heads) + index(head)) * index(head_dim) + index(d)],
+                for (int d = 0; d < value_dim(); ++d)
+                    ASSERT_NEAR(got[(r * index(n_query_heads) + index(head)) * index(value_dim()) + index(d)],
                                 out[index(d)], epsilon_of(type) * std::abs(out[index(d)]) + of_sums)
                         << "row " << r << ", head " << head << ", dimension " << d;
             }
@@ -605,7 +621,7 @@ struct AttentionCase {
             return std::vector<float>(from.begin() + static_cast<std::ptrdiff_t>(first * index(width)),
                                       from.begin() + static_cast<std::ptrdiff_t>(end * index(width)));
         };
-        const int width = n_query_heads * head_dim;
+        const int width = n_query_heads * value_dim();
         for (std::size_t first = 0; first < queries.size(); first += index(n)) {
             const std::size_t end = std::min(first + index(n), queries.size());
             AttentionCase few = *this;
@@ -701,6 +717,91 @@ TEST_F(GpuKernels, AttentionHasBiasesByDistance) {
                 {1, 1}, Query::in_tree(0, 256, {0b10101, 0}), Query::in_tree(0, 330, {~std::uint64_t{0} << 3, 1})};
             of.check(stream, random);
         }
+}
+
+// Of one part of keys, of several, and of a prompt; among sinks those that have next to all and to none of the weight.
+TEST_F(GpuKernels, ASinkHasItsShareOfTheWeights) {
+    for (const NumberType type : kTypes)
+        for (const bool is_prompt : {false, true})
+            for (const float scale : {0.25f, 0.0f}) {
+                AttentionCase of;
+                of.type = type;
+                of.is_prompt = is_prompt;
+                of.scale = scale; // a prompt's kernel has another form of scores for one that is not above 0
+                of.sinks = {9, -200, 1, 300};
+                for (int r = 0; r < 3; ++r)
+                    of.queries.push_back({1, 255 + r});
+                of.check(stream, random);
+                of.window = 17;
+                of.check(stream, random);
+                if (is_prompt) continue;
+                of.queries = {{0, 3}, AttentionCase::Query::in_tree(1, 256, {0b10101, 0})};
+                of.check(stream, random);
+            }
+}
+
+// Of small vectors and of DeepSeek's, fewer heads than a tile has queries and more; windows, trees, beginnings in other
+// slots, parts that are merged, and, as on no model yet, sinks and caps.
+TEST_F(GpuKernels, LatentAttentionIsThatOfFloat64) {
+    using Query = AttentionCase::Query;
+    struct Shape {
+        int n_query_heads, head_dim, values;
+    };
+    for (const NumberType type : kTypes)
+        for (const Shape& shape : {Shape{5, 24, 16}, {18, 136, 128}, {3, 576, 512}}) {
+            SCOPED_TRACE(shape.head_dim);
+            AttentionCase of;
+            of.type = type;
+            of.n_query_heads = shape.n_query_heads;
+            of.n_kv_heads = 1;
+            of.head_dim = shape.head_dim;
+            of.latent_values = shape.values;
+            of.scale = 1.0f / std::sqrt(static_cast<float>(shape.head_dim));
+            of.queries = {{0, 1}, {-1, 0}, {1, 290}, {1, 291}, {1, 292}, {1, 293}, {1, 294}, {1, 295}};
+            of.check(stream, random);
+            of.queries = {{1, 310, 0, 256}, {2, 310, 0, 256}, Query::in_tree(1, 252, {0b11010101, 0})};
+            of.sinks = random_floats(index(shape.n_query_heads), random, 2);
+            of.check(stream, random);
+            of.is_prompt = true;
+            of.soft_cap = 2;
+            of.window = 40;
+            of.queries.clear();
+            for (int r = 0; r < 9; ++r)
+                of.queries.push_back({2, 285 + r});
+            of.check(stream, random);
+        }
+}
+
+// In a tile, also one of several, some rows see a key that is spoilt: they have no numbers, and the others theirs.
+TEST_F(GpuKernels, ARowOfLatentAttentionDoesNotDependOnKeysThatItDoesNotSee) {
+    for (const NumberType type : kTypes)
+        for (const float spoilt : {NAN, INFINITY})
+            for (const int dimension : {3, 70, 130}) { // of values, and of what is rotated
+                AttentionCase of;
+                of.type = type;
+                of.n_query_heads = 4;
+                of.n_layers = of.n_kv_heads = 1;
+                of.layer = 0;
+                of.head_dim = 136;
+                of.latent_values = 128;
+                constexpr int kRows = 10, kFirst = 296, kSpoilt = 300;
+                for (int r = 0; r < kRows; ++r)
+                    of.queries.push_back({1, kFirst + r});
+                std::vector<float> keys = random_numbers(type, of.at(1, 0, 0, 0), random);
+                const int width = of.n_query_heads * of.value_dim(), stride = of.n_query_heads * of.head_dim;
+                std::vector<float> qkv = random_numbers(type, kRows * index(stride), random, 2);
+                for (float& number : qkv)
+                    number = number == 0 ? 1 : number;
+                const std::vector<float> sound = of.on_device(stream, keys, {}, qkv, stride);
+                keys[of.at(0, 1, 0, kSpoilt) + index(dimension)] = spoilt;
+                const std::vector<float> got = of.on_device(stream, keys, {}, qkv, stride);
+                for (int i = 0; i < kRows * width; ++i) {
+                    const bool is_seen = kFirst + i / width > kSpoilt;
+                    ASSERT_TRUE(is_seen || got[index(i)] == sound[index(i)]) << "row " << i / width;
+                    const bool has_none = is_seen && (type != NumberType::float32 || std::isnan(spoilt));
+                    ASSERT_TRUE(!has_none || std::isnan(got[index(i)])) << "row " << i / width;
+                }
+            }
 }
 
 TEST_F(GpuKernels, AttentionHasAnyNumberOfQueryHeadsForAKeyHead) {
@@ -948,8 +1049,11 @@ TEST_F(GpuKernels, ManyRowsOfAttentionDoNotDependOnKeysThatTheyDoNotSee) {
 
 TEST_F(GpuKernels, HeadsThatDoNotFitAreRefused) {
     AttendCall call;
-    call.cache.head_dim = 264;
-    EXPECT_THROW(attend(stream.handle(), {}, call), std::invalid_argument);
+    for (const auto& [head_dim, value_dim] : {std::pair{264, 264}, {584, 512}, {576, 528}}) {
+        call.cache.head_dim = head_dim;
+        call.cache.value_dim = value_dim;
+        EXPECT_THROW(attend(stream.handle(), {}, call), std::invalid_argument) << head_dim << ", " << value_dim;
+    }
 }
 
 void expect_placed(bool by_row, bool interleaved) {
@@ -976,7 +1080,7 @@ void expect_placed(bool by_row, bool interleaved) {
     table.places = d_places.data();
     table.rows = kRows;
     PlaceCall call;
-    call.cache = {NumberType::float32, keys.data(), values.data(), kSlots, kKvHeads, kCapacity, kDim, kDim};
+    call.cache = {NumberType::float32, keys.data(), values.data(), kSlots, kKvHeads, kCapacity, kDim, kDim, kDim};
     call.layer = 1;
     call.qkv = device_qkv.data();
     call.stride = kStride;
@@ -1071,7 +1175,7 @@ TEST_F(GpuKernels, PositionsAreCopiedInEveryLayerAndHead) {
             std::vector<float> expected[2] = {random_numbers(type, place(kLayers, 0, 0, 0), random),
                                               random_numbers(type, place(kLayers, 0, 0, 0), random)};
             const Numbers keys(type, expected[0]), values(type, expected[1]);
-            const CacheView cache = {type, keys.data(), values.data(), kSlots, kHeads, kCapacity, kDim, kDim};
+            const CacheView cache = {type, keys.data(), values.data(), kSlots, kHeads, kCapacity, kDim, kDim, kDim};
             copy_positions(stream.handle(), {cache, kLayers, from_slot, from, to_slot, to, count});
             finish();
             for (std::vector<float>& numbers : expected)

@@ -32,7 +32,8 @@ std::string test_name(const testing::TestParamInfo<FamilyGolden>& info) {
         name.begin(), name.end(), [](unsigned char c) { return !std::isalnum(c); }, '_');
     return name;
 }
-INSTANTIATE_TEST_SUITE_P(All, GpuPromptFamilies, testing::ValuesIn(portable_family_goldens()), test_name);
+INSTANTIATE_TEST_SUITE_P(All, GpuPromptFamilies, testing::ValuesIn(family_goldens_without(model::what_needs_cpu)),
+                         test_name);
 
 TEST_P(GpuPromptFamilies, AChunkIsNearToPassesOfFewRows) {
     for (const auto& [type, bound] : {std::pair{WeightType::float32, kRowBound}, {WeightType::bfloat16, 0.05}}) {

@@ -35,14 +35,15 @@ std::vector<std::byte> bytes_of_matrices(const gpu::DeviceWeights& weights) {
          {&weights.embedding, &weights.own_head, &weights.project_in, &weights.project_out})
         take_matrix(*matrix);
     for (const gpu::DeviceLayer& layer : weights.layers)
-        for (const gpu::DeviceMatrix* matrix : {&layer.qkv, &layer.output, &layer.wide, &layer.down, &layer.router,
-                                                &layer.experts_wide, &layer.experts_down})
+        for (const gpu::DeviceMatrix* matrix :
+             {&layer.qkv, &layer.output, &layer.wide, &layer.down, &layer.router, &layer.experts_wide,
+              &layer.experts_down, &layer.query_up, &layer.absorb, &layer.expand})
             take_matrix(*matrix);
     return all;
 }
 
 TEST(GpuRandomWeights, AreThoseOfAFileInEveryTypeAndShard) {
-    for (const auto& pair : portable_family_pairs()) {
+    for (const auto& pair : family_pairs_without(what_needs_cpu)) {
         const ModelConfig config = read_config(pair / "target");
         const Checkpoint random = random_checkpoint(config, 7);
         const TemporaryDirectory directory;
@@ -71,7 +72,7 @@ TEST(GpuRandomWeights, AreThoseOfAFileInEveryTypeAndShard) {
 }
 
 TEST(GpuRandomWeights, MakeTheModelThatTheyMakeOnTheCpu) {
-    for (const auto& pair : portable_family_pairs()) {
+    for (const auto& pair : family_pairs_without(what_needs_cpu)) {
         SCOPED_TRACE(pair.filename());
         TestModelOptions options = on_gpu();
         TestModelOptions on_cpu;
@@ -90,7 +91,7 @@ TEST(GpuRandomWeights, MakeTheModelThatTheyMakeOnTheCpu) {
 }
 
 TEST(GpuSelfCheck, PassesEveryFamilyInEveryType) {
-    for (const auto& pair : portable_family_pairs())
+    for (const auto& pair : family_pairs_without(what_needs_cpu))
         for (const WeightType type : {WeightType::float32, WeightType::bfloat16, WeightType::float16, WeightType::int8,
                                       WeightType::int4, WeightType::float8}) {
             SCOPED_TRACE(pair.filename().string() + " in " + to_string(type));

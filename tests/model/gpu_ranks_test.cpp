@@ -6,6 +6,7 @@
 #include "dist/error.h"
 #include "model/gpu/memory.h"
 #include "tests/dist/thread_ranks.h"
+#include "tests/model/family_golden.h"
 #include "tests/model/gpu_models.h"
 #include "tests/model/tree_bits.h"
 
@@ -99,6 +100,35 @@ TEST_F(GpuRanks, BitsOfARowDoNotDependOnTheRowsOfItsPassWhateverTheRanks) {
         EXPECT_EQ(chunks_that_differ(n_ranks, {}), 0) << n_ranks << " ranks";
     EXPECT_EQ(chunks_that_differ(3, {.model = "gemma2"}), 0) << "sums that are normed before they are added";
     EXPECT_EQ(chunks_that_differ(4, {.type = model::WeightType::bfloat16, .tokens = 128}), 0) << "passes of 128 rows";
+    for (const char* family : {"gpt-oss", "deepseek-v3"})
+        EXPECT_EQ(chunks_that_differ(3, {.model = family, .type = model::WeightType::bfloat16}), 0) << family;
+}
+
+// Sinks of own heads, biases of experts that one rank adds, latent vectors that all ranks hold, heads that do not
+// divide.
+TEST_F(GpuRanks, LogitsAreThoseOfTransformersWhateverTheRanks) {
+    for (const char* family : {"gpt-oss", "deepseek-v2", "deepseek-v3"})
+        for (const int n_ranks : {2, 3}) {
+            SCOPED_TRACE(fmt::format("{}, {} ranks", family, n_ranks));
+            const auto pair = source_directory() / "tests/model/families" / family;
+            const FamilyText text = read_family_golden(pair, "target").texts.front();
+            std::vector<std::vector<float>> of_ranks(static_cast<std::size_t>(n_ranks));
+            test::ThreadRanks(n_ranks).run([&](dist::Communicator& ranks) {
+                const std::unique_ptr<dist::Communicator> sums = sums_over(ranks, false);
+                TestModelOptions options = on_gpu();
+                options.tp = sums.get();
+                TestModel model(pair / "target", options);
+                of_ranks[static_cast<std::size_t>(ranks.rank())] = model.read(text.tokens, 9);
+            });
+            std::vector<float> logits;
+            for (std::size_t r = 0; r < text.tokens.size(); ++r)
+                for (const std::vector<float>& mine : of_ranks) {
+                    const auto width = static_cast<std::ptrdiff_t>(mine.size() / text.tokens.size());
+                    const auto row = mine.begin() + static_cast<std::ptrdiff_t>(r) * width;
+                    logits.insert(logits.end(), row, row + width);
+                }
+            EXPECT_LE(worst_kept_row(logits, text), kRowBound);
+        }
 }
 
 TEST_F(GpuRanks, BitsOfATreesBranchesAreThoseOfTheirTextsAloneWhateverTheRanks) {

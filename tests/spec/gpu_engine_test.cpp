@@ -15,7 +15,9 @@ const std::filesystem::path kTarget = golden_directory("llama-target");
 const std::filesystem::path kDraft = golden_directory("llama-draft");
 
 struct GpuPair : TestPair {
-    explicit GpuPair(const TestModelOptions& options = on_gpu()) : TestPair(kTarget, kDraft, options) {
+    explicit GpuPair(const TestModelOptions& options = on_gpu(), const std::filesystem::path& of_target = kTarget,
+                     const std::filesystem::path& of_draft = kDraft)
+        : TestPair(of_target, of_draft, options) {
         device = spec::gpu::make_device_verifier();
     }
 };
@@ -62,6 +64,35 @@ TEST(GpuEngine, SpeculativeTextIsPlainText) {
         }
         EXPECT_GT(drafted, 6);
     }
+}
+
+// Chains and trees of a draft of the same family, whose rejected branches are cut out of the cache, two texts at a
+// time.
+TEST(GpuEngine, TextsOverSinksAndLatentCachesArePlainTexts) {
+    for (const char* family : {"gpt-oss", "deepseek-v3"})
+        for (const auto& [tree, temperature] : {std::pair{"3,2,1", 0.0}, {"", 1.0}}) {
+            SCOPED_TRACE(std::string(family) + ", tree " + tree);
+            const auto directory = source_directory() / "tests/model/families" / family;
+            GpuPair pair(on_gpu(WeightType::bfloat16, 2), directory / "target", directory / "draft");
+            std::vector<Request> asked = {request_of(varied_tokens(20, 100), 5, true), request_of({7, 3}, 5, true)};
+            for (Request& request : asked)
+                request.sampling.temperature = temperature;
+            RunOptions options;
+            options.acceptance = Acceptance::gumbel;
+            const std::vector<Completion> plain = pair.run(asked, options);
+            for (Request& request : asked)
+                request.plain = false;
+            options.n_slots = 2;
+            options.rule = constant_rule(4, 12);
+            spec::DrafterParts parts{{pair.limits(), pair.clock, options.n_slots}};
+            parts.models = {&pair.draft.decoder};
+            parts.device = pair.device.get();
+            if (*tree != 0) parts.tree = spec::parse_tree(tree);
+            const auto drafter = spec::drafter_type("model").make(parts);
+            const std::vector<Completion> got = pair.run(asked, options, drafter.get());
+            expect_same(got, plain);
+            EXPECT_GT(got.at(0).stats.drafted, got.at(0).stats.accepted);
+        }
 }
 
 TEST(GpuEngine, SequencesOfABatchHaveTheTextsTheyHaveAlone) {

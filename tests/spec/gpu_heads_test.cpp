@@ -27,7 +27,7 @@ TEST_P(GpuHead, GivesAChainTheRowsOfItsBranch) {
     expect_golden_chain(head);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, GpuHead, testing::ValuesIn(portable_heads()), name_of_head);
+INSTANTIATE_TEST_SUITE_P(All, GpuHead, testing::ValuesIn(heads_without(model::what_needs_cpu)), name_of_head);
 
 std::vector<Completion> draft(TestPair& pair, LoadedHead& head, double temperature, const char* tree, int n_slots) {
     spec::DrafterParts parts{{pair.limits(), pair.clock, n_slots}};

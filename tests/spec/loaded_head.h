@@ -33,18 +33,18 @@ inline std::string head_target(const std::string& name) {
     return nlohmann::json::parse(std::ifstream(head_directory(name) / "expected.json")).at("target");
 }
 
-// Those that every device can run.
-inline std::vector<std::string> portable_heads() {
+// Those whose targets lack nothing: what_needs_cpu() for our kernels on GPUs, what_torch_lacks() for torch.
+inline std::vector<std::string> heads_without(decltype(&model::what_needs_cpu) lacking) {
     std::vector<std::string> names = golden_heads();
     std::erase_if(names, [&](const std::string& name) {
-        return !model::what_needs_cpu(model::read_config(head_directory(head_target(name)))).empty();
+        return !lacking(model::read_config(head_directory(head_target(name)))).empty();
     });
     return names;
 }
 
 // Those that the tests' backend can run.
 inline std::vector<std::string> golden_heads_here() {
-    return on_torch() ? portable_heads() : golden_heads();
+    return on_torch() ? heads_without(model::what_torch_lacks) : golden_heads();
 }
 
 // Of a test over the head of that name.
