@@ -221,7 +221,7 @@ ModelConfig read_gguf_config(const std::filesystem::path& path) {
     const GgufFile file = open_gguf(path);
     ModelConfig config = read_config(gguf_config(file), path.string());
     GgufDifferences differences = gguf_differences(file);
-    config.rope.interleaved = differences.pairs_neighbours;
+    if (differences.pairs_neighbours) config.rope.interleaved = true;
     if (differences.norms_are_whole) config.norm_offset = 0;
     if (differences.memory_bits > 0)
         config.quantization = Quantization{.form = QuantizedForm::q8_0, .memory_bits = differences.memory_bits};
