@@ -250,6 +250,13 @@ ModelConfig read_config(const std::filesystem::path& directory) {
     return config;
 }
 
+void stretch_context(ModelConfig& config, int positions) {
+    Rope& rope = config.rope;
+    if (rope.long_pair_factors.empty() || positions <= config.max_positions) return;
+    rope.pair_factors = std::exchange(rope.long_pair_factors, {});
+    config.max_positions = rope.long_positions;
+}
+
 ModelConfig first_layers(ModelConfig config, int n_layers) {
     config.n_layers = n_layers;
     for (std::vector<int>* numbers : {&config.linear.layers, &config.experts.dense_layers})
