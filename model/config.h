@@ -112,7 +112,7 @@ struct Rope {
     // Of LongRoPE those of contexts beyond original_positions, of up to long_positions; see stretch_context().
     std::vector<float> long_pair_factors = {};
     int long_positions = 0;
-    bool interleaved = false;             // numbers 2 i and 2 i + 1 of a head are a pair; else i and i + dims / 2
+    bool interleaved = false; // numbers 2 i and 2 i + 1 of a head are a pair; else i and i + dims / 2
     friend bool operator==(const Rope&, const Rope&) = default;
 };
 
