@@ -82,8 +82,12 @@ std::vector<std::string> files_of_model(const std::string& name) {
     } catch (const BadOption&) { // said by who opens it
         return {};
     }
-    if (const auto gguf = model::gguf_file_of(directory)) return {gguf->string()};
     std::vector<std::string> files;
+    if (const auto gguf = model::gguf_file_of(directory)) {
+        for (const auto& part : model::gguf_parts(*gguf))
+            files.push_back(part.string());
+        return files;
+    }
     std::error_code ignored;
     for (const auto& entry : std::filesystem::directory_iterator(directory, ignored))
         if (is_of_a_model(entry.path().filename())) files.push_back(entry.path());

@@ -221,7 +221,7 @@ ModelConfig read_gguf_config(const std::filesystem::path& path) {
     const GgufFile file = open_gguf(path);
     ModelConfig config = read_config(gguf_config(file), path.string());
     GgufDifferences differences = gguf_differences(file);
-    config.rope.interleaved = differences.pairs_neighbours;
+    if (differences.pairs_neighbours) config.rope.interleaved = true;
     if (differences.norms_are_whole) config.norm_offset = 0;
     if (differences.memory_bits > 0)
         config.quantization = Quantization{.form = QuantizedForm::q8_0, .memory_bits = differences.memory_bits};
@@ -248,6 +248,13 @@ ModelConfig read_config(const std::filesystem::path& directory) {
     const Fields more(generation, generation_path.string());
     read_generation(more, config);
     return config;
+}
+
+void stretch_context(ModelConfig& config, int positions) {
+    Rope& rope = config.rope;
+    if (rope.long_pair_factors.empty() || positions <= config.max_positions) return;
+    rope.pair_factors = std::exchange(rope.long_pair_factors, {});
+    config.max_positions = rope.long_positions;
 }
 
 ModelConfig first_layers(ModelConfig config, int n_layers) {

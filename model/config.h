@@ -109,7 +109,10 @@ struct Rope {
     double attention_factor = 1;          // of cosines and sines
     double score_factor = 1;              // yarn, of latent attention: of scores
     std::vector<float> pair_factors = {}; // by_pair, [dims / 2]: each frequency is divided by its own
-    bool interleaved = false;             // numbers 2 i and 2 i + 1 of a head are a pair; else i and i + dims / 2
+    // Of LongRoPE those of contexts beyond original_positions, of up to long_positions; see stretch_context().
+    std::vector<float> long_pair_factors = {};
+    int long_positions = 0;
+    bool interleaved = false; // numbers 2 i and 2 i + 1 of a head are a pair; else i and i + dims / 2
     friend bool operator==(const Rope&, const Rope&) = default;
 };
 
@@ -279,6 +282,10 @@ struct ModelConfig {
 
 // The encoder of a model that has one, as a model by itself: is_encoder. Pure.
 ModelConfig encoder_of(const ModelConfig& config);
+
+// Gives a model with LongRoPE a context of more than the original positions, where so many are wanted: all texts are
+// rotated by the long factors then, whatever their length. Changes nothing else. Pure.
+void stretch_context(ModelConfig& config, int positions);
 
 // The model of the first n_layers layers, followed by the final norm and the head. Pure.
 ModelConfig first_layers(ModelConfig config, int n_layers);

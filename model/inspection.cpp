@@ -84,6 +84,10 @@ void add_weights(const ModelConfig& config, const RunShape& run, RankNeeds& need
     }
     for (const MatrixShape& shape : {shapes.layer.linear_in, shapes.layer.linear_output})
         add_layer(shape, config.n_linear_layers());
+    if (config.quantization) { // of linear_in the gates, which files may hold as they are
+        const auto gates = 2 * config.linear.group() * static_cast<int>(needs.shard.linear_keys.size());
+        add({gates, shapes.layer.linear_in.inputs}, config.n_linear_layers(), run.type);
+    }
     for (const MatrixShape& shape : {shapes.layer.output, shapes.layer.query_up, shapes.layer.cross_query,
                                      shapes.layer.cross_key_value, shapes.layer.cross_output})
         add_layer(shape, n_attention_layers);

@@ -224,6 +224,7 @@ Inspection inspect(const InspectOptions& options) {
     Inspection inspection;
     inspection.model = look_at(options.model, "--model", inspection.first_broken);
     place_experts(options.expert_placement, "--model " + options.model, inspection.model.config);
+    model::stretch_context(inspection.model.config, options.length);
     const model::ModelConfig& config = inspection.model.config;
     if (options.length > config.max_positions)
         throw BadOption(fmt::format("--length {}: the model has {} positions", options.length, config.max_positions));
@@ -236,6 +237,7 @@ Inspection inspect(const InspectOptions& options) {
     inspection.memory_bytes = options.memory_bytes;
     if (!options.draft.empty()) {
         inspection.draft = look_at(options.draft, "--draft", inspection.first_broken);
+        model::stretch_context(inspection.draft->config, options.length);
         inspection.pair = pair_json(inspection.model, *inspection.draft);
         add_drafting(inspection, inspection.draft->config, options.draft_dtype);
     }

@@ -313,6 +313,21 @@ class PairLoader {
 
 } // namespace
 
+namespace {
+
+// Of all models of the run, for a --max-context of so many positions; 0: what the models have.
+void stretch_contexts(int positions, OpenedPair& opened) {
+    model::stretch_context(opened.target.config, positions);
+    for (OpenedModel& draft : opened.drafts)
+        model::stretch_context(draft.config, positions);
+    if (opened.self_draft) model::stretch_context(*opened.self_draft, positions);
+    if (!opened.head) return;
+    for (model::HeadModule& module : opened.head->head.modules)
+        model::stretch_context(module.config, positions);
+}
+
+} // namespace
+
 std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOptions& options,
                                        const Placement& placement) {
     auto pair = std::make_unique<ModelPair>();
@@ -331,6 +346,7 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
             throw BadOption(fmt::format("{} needs a draft of the target's vocabulary, and that of {} is another",
                                         options.needs_same_vocabulary, opened.drafts.back().name));
         place_experts(options.expert_placement, opened.target.name, opened.target.config);
+        stretch_contexts(options.max_context, opened);
         // To a beam search banned tokens have a probability, so they are not banned in the head's bias.
         if (placement.num_beams > 0)
             for (const std::int64_t token : std::exchange(opened.target.config.banned_token_ids, {}))

@@ -70,13 +70,20 @@ std::string other_weights(const std::filesystem::path& directory) {
 } // namespace
 
 void Checkpoint::add(const std::filesystem::path& path) {
-    TensorFile file = path.extension() == ".gguf" ? gguf_tensors(open_gguf(path))
-                      : is_by_torch(path)         ? open_torch_file(path)
-                                                  : open_safetensors(path);
+    if (path.extension() == ".gguf") {
+        for (TensorFile& part : gguf_tensors(open_gguf(path)))
+            add(std::move(part));
+        return;
+    }
+    add(is_by_torch(path) ? open_torch_file(path) : open_safetensors(path));
+}
+
+void Checkpoint::add(TensorFile file) {
     for (TensorView& view : file.tensors) {
         const auto [at, is_new] = tensors_.try_emplace(view.name, std::move(view));
         if (!is_new) {
-            throw BadFile(path.string() + ": tensor " + in_quotes(at->first) + " is also in " + *at->second.file);
+            throw BadFile(file.mapping->name() + ": tensor " + in_quotes(at->first) + " is also in " +
+                          *at->second.file);
         }
     }
     total_bytes_ += file.data_bytes; // mapped all at once, so the sum fits

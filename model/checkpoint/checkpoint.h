@@ -47,6 +47,7 @@ class Checkpoint {
 
   private:
     void add(const std::filesystem::path& file);
+    void add(TensorFile file);
     void add_directory(const std::filesystem::path& directory);
     void add_shards(const std::filesystem::path& directory, const std::filesystem::path& index);
 

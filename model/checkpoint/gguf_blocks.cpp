@@ -2,7 +2,9 @@
 
 #include "model/checkpoint/half.h"
 
+#include <algorithm>
 #include <cstring>
+#include <stdexcept>
 
 namespace entrodraft::model {
 namespace {
@@ -35,24 +37,33 @@ float q4_scale(const std::byte* block, int group) {
 
 constexpr int kQ6High = 128, kQ6Scales = 192, kQ6Scale = 208;
 
+// Of bytes one behind the other, the 4 bits from `shift` on.
+void put_codes(const std::byte* from, int shift, int middle, int count, std::uint8_t* out) {
+    for (int i = 0; i < count; ++i)
+        out[i] = static_cast<std::uint8_t>((byte_at(from, i) >> shift & 15) - middle);
+}
+
 } // namespace
 
 BlockShape block_shape(QuantizedForm form) {
     switch (form) {
     case QuantizedForm::q8_0:
-        return {32, 34, 32, 8};
+        return {.inputs = 32, .bytes = 34, .group = 32, .bits = 8, .run = 32};
     case QuantizedForm::q4_0:
-        return {32, 18, 32, 4};
+        return {.inputs = 32, .bytes = 18, .group = 32, .bits = 4, .run = 16};
+    case QuantizedForm::mxfp4_blocks:
+        return {.inputs = 32, .bytes = 17, .group = 32, .bits = 4, .run = 16, .values = CodeValues::float4};
     case QuantizedForm::q4_k:
-        return {256, 144, 32, 4, true};
+        return {.inputs = 256, .bytes = 144, .group = 32, .bits = 4, .run = 32, .has_zeros = true};
     case QuantizedForm::q6_k:
-        return {256, 210, 16, 8};
+        return {.inputs = 256, .bytes = 210, .group = 16, .bits = 8, .run = 32};
     default:
         return {};
     }
 }
 
 float block_scale(QuantizedForm form, const std::byte* block, int group) {
+    if (form == QuantizedForm::mxfp4_blocks) return from_exponent(std::to_integer<std::uint8_t>(block[0]));
     if (form == QuantizedForm::q4_k) return q4_scale(block, group);
     if (form != QuantizedForm::q6_k) return half_at(block, 0);
     return half_at(block, kQ6Scale) * static_cast<float>(static_cast<std::int8_t>(block[kQ6Scales + group]));
@@ -65,22 +76,36 @@ float block_zero(QuantizedForm form, const std::byte* block, int group) {
     return (scale != 0 ? minimum / scale : 0) - 8;
 }
 
-int block_code(QuantizedForm form, const std::byte* block, int input) {
-    switch (form) {
-    case QuantizedForm::q8_0:
-        return static_cast<std::int8_t>(block[2 + input]);
-    case QuantizedForm::q4_0:
-        return (byte_at(block, 2 + input % 16) >> input / 16 * 4 & 15) - 8;
-    case QuantizedForm::q4_k:
-        return (byte_at(block, kQ4Codes + input / 64 * 32 + input % 32) >> input / 32 % 2 * 4 & 15) - 8;
-    case QuantizedForm::q6_k: {
-        const int half = input / 128, of_half = input % 128;
-        const int low = byte_at(block, half * 64 + of_half % 64) >> of_half / 64 * 4 & 15;
-        const int high = byte_at(block, kQ6High + half * 32 + of_half % 32) >> of_half / 32 * 2 & 3;
-        return (low | high << 4) - 32;
-    }
-    default:
-        return 0;
+void read_block(QuantizedForm form, const std::byte* block, int first, int count, std::uint8_t* out) {
+    const int run = block_shape(form).run;
+    while (count > 0) {
+        const int n = std::min(count, run - first % run);
+        switch (form) {
+        case QuantizedForm::q8_0:
+            std::memcpy(out, block + 2 + first, static_cast<std::size_t>(n));
+            break;
+        case QuantizedForm::q4_0:
+            put_codes(block + 2 + first % 16, first / 16 * 4, 8, n, out);
+            break;
+        case QuantizedForm::mxfp4_blocks:
+            put_codes(block + 1 + first % 16, first / 16 * 4, 0, n, out);
+            break;
+        case QuantizedForm::q4_k:
+            put_codes(block + kQ4Codes + first / 64 * 32 + first % 32, first / 32 % 2 * 4, 8, n, out);
+            break;
+        case QuantizedForm::q6_k: {
+            const int half = first / 128, of_half = first % 128;
+            const std::byte *low = block + half * 64 + of_half % 64, *high = block + kQ6High + half * 32 + of_half % 32;
+            for (int i = 0; i < n; ++i)
+                out[i] = static_cast<std::uint8_t>(
+                    ((byte_at(low, i) >> of_half / 64 * 4 & 15) | (byte_at(high, i) >> of_half / 32 * 2 & 3) << 4) -
+                    32);
+            break;
+        }
+        default:
+            throw std::logic_error("read_block: not in blocks");
+        }
+        first += n, count -= n, out += n;
     }
 }
 

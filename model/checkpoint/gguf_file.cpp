@@ -8,6 +8,7 @@
 
 #include <cstring>
 #include <fmt/format.h>
+#include <regex>
 #include <set>
 #include <string_view>
 
@@ -53,6 +54,8 @@ std::optional<TensorKind> tensor_kind(std::uint32_t number) {
         return TensorKind{"Q4_K", DiskType::quantized, QuantizedForm::q4_k};
     case 14:
         return TensorKind{"Q6_K", DiskType::quantized, QuantizedForm::q6_k};
+    case 39:
+        return TensorKind{"MXFP4", DiskType::quantized, QuantizedForm::mxfp4_blocks};
     case 30:
         return TensorKind{"BF16", DiskType::bfloat16};
     default:
@@ -64,8 +67,12 @@ class HeaderReader {
   public:
     explicit HeaderReader(const MappedFile& file) : file_(file), bytes_(file.bytes()) {}
 
-    GgufFile read() {
-        GgufFile out;
+    struct Header {
+        Json metadata;
+        TensorFile tensors;
+    };
+    Header read() {
+        Header out;
         if (file_.text().substr(0, 4) != "GGUF") refuse("does not begin with GGUF");
         at_ = 4;
         const auto version = number<std::uint32_t>();
@@ -189,8 +196,8 @@ class HeaderReader {
             const auto number_of_type = number<std::uint32_t>();
             const auto kind = tensor_kind(number_of_type);
             if (!kind)
-                refuse(fmt::format("{} is of type {} of ggml; supported: F32, F16, BF16, Q8_0, Q4_0, Q4_K, Q6_K", what,
-                                   number_of_type));
+                refuse(fmt::format("{} is of type {} of ggml; supported: F32, F16, BF16, Q8_0, Q4_0, Q4_K, Q6_K, MXFP4",
+                                   what, number_of_type));
             tensor.dtype = kind->dtype;
             tensor.type = kind->type;
             tensor.file = &file_.name();
@@ -218,12 +225,17 @@ class HeaderReader {
                               TensorView& tensor) const {
         const BlockShape shape = block_shape(form);
         const auto of_block = static_cast<std::uint64_t>(shape.inputs);
-        if (tensor.shape.size() != 2 || static_cast<std::uint64_t>(tensor.shape[1]) % of_block != 0)
+        const bool is_matrix = tensor.shape.size() == 2 || tensor.shape.size() == 3; // or one for each expert
+        if (!is_matrix || static_cast<std::uint64_t>(tensor.shape.back()) % of_block != 0)
             refuse(fmt::format("{} is not a matrix with rows in whole blocks of {}", what, of_block));
         QuantizedMatrix matrix;
-        matrix.of = {form, shape.bits, shape.group, shape.has_zeros};
-        matrix.outputs = tensor.shape[0];
-        matrix.inputs = tensor.shape[1];
+        matrix.of = {.form = form,
+                     .bits = shape.bits,
+                     .group = shape.group,
+                     .has_zeros = shape.has_zeros,
+                     .values = shape.values};
+        matrix.inputs = tensor.shape.back();
+        matrix.outputs = static_cast<std::int64_t>(elements) / matrix.inputs;
         matrix.codes = tensor;
         tensor.quantized = std::make_shared<const QuantizedMatrix>(std::move(matrix));
         return elements / of_block * static_cast<std::uint64_t>(shape.bytes);
@@ -234,25 +246,82 @@ class HeaderReader {
     std::uint64_t at_ = 0, n_elements_ = 0;
 };
 
+constexpr std::string_view kEnding = ".gguf";
+
+// NAME, I and N of NAME-0000I-of-0000N.gguf.
+struct PartName {
+    std::string stem;
+    int number = 1, count = 1;
+
+    std::string of(int part) const { return fmt::format("{}-{:05}-of-{:05}{}", stem, part, count, kEnding); }
+};
+std::optional<PartName> part_name(const std::string& file) {
+    static const std::regex form("(.*)-([0-9]{5})-of-([0-9]{5})\\.gguf");
+    std::smatch parts;
+    if (!std::regex_match(file, parts, form)) return std::nullopt;
+    const PartName name = {parts[1], std::stoi(parts[2]), std::stoi(parts[3])};
+    return name.number >= 1 && name.number <= name.count ? std::optional(name) : std::nullopt;
+}
+
+HeaderReader::Header read_header(const std::filesystem::path& path) {
+    auto mapping = std::make_shared<const MappedFile>(path, 24, "GGUF");
+    HeaderReader::Header header = HeaderReader(*mapping).read();
+    header.tensors.mapping = std::move(mapping);
+    return header;
+}
+
+// Number and count of a part, as its metadata has them.
+std::pair<std::int64_t, std::int64_t> place_of_part(const Json& metadata) {
+    const auto number = [&](const char* key, std::int64_t default_value) {
+        const auto at = metadata.find(key);
+        return at != metadata.end() && at->is_number_integer() ? at->get<std::int64_t>() : default_value;
+    };
+    return {number("split.no", 0) + 1, number("split.count", 1)};
+}
+
 } // namespace
+
+std::vector<std::filesystem::path> gguf_parts(const std::filesystem::path& file) {
+    const auto name = part_name(file.filename().string());
+    if (!name) return {file};
+    std::vector<std::filesystem::path> parts;
+    for (int part = 1; part <= name->count; ++part)
+        parts.push_back(file.parent_path() / name->of(part));
+    return parts;
+}
 
 std::optional<std::filesystem::path> gguf_file_of(const std::filesystem::path& path) {
     std::error_code unused; // what cannot be looked at is no such file
-    if (path.extension() == ".gguf" && std::filesystem::is_regular_file(path, unused)) return path;
+    if (path.extension() == kEnding && std::filesystem::is_regular_file(path, unused)) return path;
     if (!std::filesystem::is_directory(path, unused) || file_exists(path / "config.json")) return std::nullopt;
     std::optional<std::filesystem::path> found;
     for (const auto& entry : std::filesystem::directory_iterator(path, unused)) {
-        if (entry.path().extension() != ".gguf") continue;
-        if (found) throw BadFile(path.string() + ": holds several files of GGUF; name one");
-        found = entry.path();
+        if (entry.path().extension() != kEnding) continue;
+        const std::filesystem::path first = gguf_parts(entry.path()).front();
+        if (found && *found != first) throw BadFile(path.string() + ": holds several files of GGUF; name one");
+        found = first;
     }
     return found;
 }
 
 GgufFile open_gguf(const std::filesystem::path& path) {
-    auto mapping = std::make_shared<const MappedFile>(path, 24, "GGUF");
-    GgufFile file = HeaderReader(*mapping).read();
-    file.tensors.mapping = std::move(mapping);
+    HeaderReader::Header first = read_header(path);
+    GgufFile file = {path.string(), std::move(first.metadata), {}};
+    const auto refuse = [&](const std::string& reason) { throw BadFile(file.name + ": " + reason); };
+    const auto [number, count] = place_of_part(file.metadata);
+    file.parts.push_back(std::move(first.tensors));
+    if (count == 1) return file;
+    const auto name = part_name(path.filename().string());
+    if (number != 1) refuse(fmt::format("is part {} of {}; name the first", number, count));
+    if (!name || name->number != 1 || name->count != count)
+        refuse(fmt::format("is the first of {} parts, but not named NAME-00001-of-{:05}.gguf", count, count));
+    for (int part = 2; part <= name->count; ++part) {
+        HeaderReader::Header next = read_header(path.parent_path() / name->of(part));
+        if (place_of_part(next.metadata) != std::pair<std::int64_t, std::int64_t>(part, count))
+            throw BadFile(
+                fmt::format("{}: is not part {} of {}, as its name says", next.tensors.mapping->name(), part, count));
+        file.parts.push_back(std::move(next.tensors));
+    }
     return file;
 }
 

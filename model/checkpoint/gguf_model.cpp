@@ -1,11 +1,10 @@
 #include "model/checkpoint/gguf_model.h"
 
 #include "model/checkpoint/bad_file.h"
-#include "model/checkpoint/gguf_blocks.h"
-#include "model/checkpoint/mapped_file.h"
+#include "model/checkpoint/gguf_architectures.h"
 
 #include <algorithm>
-#include <array>
+#include <charconv>
 #include <cstring>
 #include <fmt/format.h>
 #include <map>
@@ -15,59 +14,83 @@ namespace entrodraft::model {
 namespace {
 
 using Json = nlohmann::json;
+using Names = GgufArchitecture::Names;
 
-constexpr const char* kRopeFactors = "rope_freqs.weight";
+constexpr std::uint64_t kManyLayers = 100'000; // more than any model has
+constexpr std::string_view kRopeFactors = "rope_freqs.weight";
 
-struct Architecture {
-    const char* name;       // general.architecture
-    const char* class_name; // of transformers, whose model_type has the same name
-    bool pairs_neighbours = false, norms_are_whole = false;
-};
-constexpr std::array<Architecture, 4> kArchitectures = {{{"llama", "LlamaForCausalLM", true, false},
-                                                         {"qwen2", "Qwen2ForCausalLM"},
-                                                         {"qwen3", "Qwen3ForCausalLM"},
-                                                         {"gemma", "GemmaForCausalLM", false, true}}};
-
-class Metadata {
-  public:
-    explicit Metadata(const GgufFile& file) : values_(file.metadata), file_(file.tensors.mapping->name()) {
-        const Json* name = find("general.architecture");
-        const auto at =
-            name == nullptr
-                ? kArchitectures.end()
-                : std::ranges::find_if(kArchitectures, [&](const Architecture& each) { return *name == each.name; });
-        if (at == kArchitectures.end())
-            refuse(fmt::format("general.architecture is {}; supported: llama, qwen2, qwen3, gemma",
-                               name ? name->dump(-1, ' ', true, Json::error_handler_t::replace) : "missing"));
-        architecture_ = &*at;
-    }
-
-    [[noreturn]] void refuse(const std::string& reason) const { throw BadFile(file_ + ": " + reason); }
-    const Architecture& architecture() const { return *architecture_; }
-    const Json* find(const std::string& key) const {
-        const auto at = values_.find(key);
-        return at == values_.end() ? nullptr : &*at;
-    }
-    // Of the architecture.
-    const Json* field(const char* key) const { return find(fmt::format("{}.{}", architecture_->name, key)); }
-    const Json& required(const char* key) const {
-        const Json* value = field(key);
-        if (value == nullptr) refuse(fmt::format("'{}.{}' is missing", architecture_->name, key));
-        return *value;
-    }
-
-  private:
-    const Json& values_;
-    std::string file_;
-    const Architecture* architecture_ = nullptr;
-};
-
-const TensorView* find_tensor(const GgufFile& file, std::string_view name) {
-    const auto at = std::ranges::find(file.tensors.tensors, name, &TensorView::name);
-    return at == file.tensors.tensors.end() ? nullptr : &*at;
+std::string_view find_name(const Names& names, std::string_view key) {
+    const auto at = std::ranges::find(names, key, &Names::value_type::first);
+    return at == names.end() ? std::string_view() : at->second;
 }
 
-void add_ends(const Metadata& metadata, Json& config) {
+// Keys that change the arithmetic, by the value at which they do not. An architecture's fields are known.
+void refuse_unsupported(const GgufMetadata& metadata) {
+    static const std::vector<std::pair<std::string_view, Json>> neutral_values = {{"attention.sliding_window", 0},
+                                                                                  {"attn_logit_softcapping", 0},
+                                                                                  {"final_logit_softcapping", 0},
+                                                                                  {"logit_scale", 1},
+                                                                                  {"embedding_scale", 1},
+                                                                                  {"residual_scale", 1},
+                                                                                  {"attention.scale", Json()},
+                                                                                  {"attention.clamp_kqv", 0},
+                                                                                  {"attention.causal", true},
+                                                                                  {"attention.max_alibi_bias", 0},
+                                                                                  {"expert_weights_scale", 1},
+                                                                                  {"expert_group_count", 1},
+                                                                                  {"expert_group_used_count", 1},
+                                                                                  {"expert_shared_count", 0},
+                                                                                  {"use_parallel_residual", false},
+                                                                                  {"rope.scale_linear", 1},
+                                                                                  {"rope.scaling.yarn_ext_factor", 1}};
+    const GgufArchitecture& architecture = metadata.architecture();
+    for (const auto& [key, neutral] : neutral_values)
+        if (find_name(architecture.fields, key).empty()) metadata.refuse_other(key, neutral);
+    metadata.refuse_other("expert_gating_func", architecture.gating);
+}
+
+void add_rope(const GgufMetadata& metadata, Json& config) {
+    if (const Json* base = metadata.field("rope.freq_base")) config["rope_theta"] = *base;
+    const Json &hidden = config["hidden_size"], &heads = config["num_attention_heads"];
+    Json head_dim = config.value("head_dim", Json());
+    if (head_dim.is_null() && hidden.is_number_unsigned() && heads.is_number_unsigned() && heads != 0)
+        head_dim = hidden.get<std::uint64_t>() / heads.get<std::uint64_t>();
+    const Json* dims = metadata.field("rope.dimension_count");
+    if (dims && dims->is_number_unsigned() && head_dim.is_number_unsigned() && *dims != head_dim)
+        config["partial_rotary_factor"] = (dims->get<double>() + 0.5) / head_dim.get<double>(); // which is rounded down
+    const Json* type = metadata.field("rope.scaling.type");
+    if (!type || *type == "none" || *type == "longrope") return;
+    if (*type != "linear" && *type != "yarn") metadata.refuse_other("rope.scaling.type", "none");
+    Json scaling = {{"rope_type", *type}, {"factor", metadata.required("rope.scaling.factor")}};
+    if (*type == "yarn") {
+        scaling["original_max_position_embeddings"] = metadata.required("rope.scaling.original_context_length");
+        for (const auto& [key, name] : Names{{"rope.scaling.yarn_attn_factor", "attention_factor"},
+                                             {"rope.scaling.yarn_beta_fast", "beta_fast"},
+                                             {"rope.scaling.yarn_beta_slow", "beta_slow"}})
+            if (const Json* value = metadata.field(key)) scaling[name] = *value;
+        metadata.refuse_other("rope.scaling.yarn_log_multiplier", 0);
+    }
+    config["rope_scaling"] = std::move(scaling);
+}
+
+// Which layers have a window, where the file says so: by layer, or all but each so many-th.
+void add_window_pattern(const GgufMetadata& metadata, Json& config) {
+    const Json* pattern = metadata.field("attention.sliding_window_pattern");
+    if (!pattern || !config.contains("sliding_window") || !config["num_hidden_layers"].is_number_unsigned()) return;
+    const auto n_layers = config["num_hidden_layers"].get<std::uint64_t>();
+    const bool is_list = pattern->is_array() && pattern->size() >= n_layers;
+    if (!is_list && !pattern->is_number_unsigned()) metadata.refuse_other("attention.sliding_window_pattern", Json());
+    const std::uint64_t period = is_list ? 0 : pattern->get<std::uint64_t>();
+    Json types = Json::array();
+    for (std::uint64_t layer = 0; layer < n_layers && layer < kManyLayers; ++layer) {
+        const bool slides =
+            is_list ? (*pattern)[layer] == true || (*pattern)[layer] == 1 : period == 0 || layer % period + 1 < period;
+        types.push_back(slides ? "sliding_attention" : "full_attention");
+    }
+    config["layer_types"] = std::move(types);
+}
+
+void add_ends(const GgufMetadata& metadata, Json& config) {
     const Json* bos = metadata.find("tokenizer.ggml.bos_token_id");
     config["bos_token_id"] = bos ? *bos : Json();
     Json ends = Json::array();
@@ -81,51 +104,50 @@ void add_ends(const Metadata& metadata, Json& config) {
 } // namespace
 
 Json gguf_config(const GgufFile& file) {
-    const Metadata metadata(file);
-    const TensorView* embedding = find_tensor(file, "token_embd.weight");
+    const GgufMetadata metadata(file);
+    const GgufArchitecture& architecture = metadata.architecture();
+    const TensorView* embedding = metadata.tensor("token_embd.weight");
     if (!embedding || embedding->shape.size() != 2) metadata.refuse("tensor 'token_embd.weight' is missing");
-    const auto refuse_field = [&](const char* key, const Json& neutral) {
-        const Json* value = metadata.field(key);
-        if (value && *value != neutral)
-            metadata.refuse(fmt::format("'{}.{}' is {}, which is not supported", metadata.architecture().name, key,
-                                        value->dump(-1, ' ', true, Json::error_handler_t::replace)));
-    };
-    refuse_field("expert_count", 0);
-    refuse_field("attention.sliding_window", 0);
-    refuse_field("rope.scaling.type", "none");
-    Json config = {{"model_type", metadata.architecture().name},
-                   {"architectures", {metadata.architecture().class_name}},
+    refuse_unsupported(metadata);
+    Json layers = metadata.required("block_count");
+    if (const Json* further = metadata.field("nextn_predict_layers"); // of draft heads
+        further && further->is_number_unsigned() && layers.is_number_unsigned() && *further < layers)
+        layers = layers.get<std::uint64_t>() - further->get<std::uint64_t>();
+    Json config = {{"model_type", architecture.model_type},
+                   {"architectures", {architecture.class_name}},
                    {"vocab_size", static_cast<std::uint64_t>(embedding->shape[0])},
                    {"hidden_size", metadata.required("embedding_length")},
-                   {"intermediate_size", metadata.required("feed_forward_length")},
-                   {"num_hidden_layers", metadata.required("block_count")},
+                   {"num_hidden_layers", layers},
                    {"num_attention_heads", metadata.required("attention.head_count")},
                    {"max_position_embeddings", metadata.required("context_length")},
-                   {"rms_norm_eps", metadata.required("attention.layer_norm_rms_epsilon")},
-                   {"tie_word_embeddings", find_tensor(file, "output.weight") == nullptr}};
-    const auto copy = [&](const char* from, const char* to) {
-        if (const Json* value = metadata.field(from)) config[to] = *value;
-    };
-    copy("attention.head_count_kv", "num_key_value_heads");
-    copy("attention.key_length", "head_dim");
-    if (const Json* values = metadata.field("attention.value_length"); values && config["head_dim"] != *values)
+                   {"tie_word_embeddings", metadata.tensor("output.weight") == nullptr}};
+    for (const Names& fields : {Names{{"attention.head_count_kv", "num_key_value_heads"},
+                                      {"attention.key_length", "head_dim"},
+                                      {"feed_forward_length", "intermediate_size"}},
+                                architecture.fields})
+        for (const auto& [key, name] : fields)
+            if (const Json* value = metadata.field(key)) config[name] = *value;
+    for (const auto& [key, name] : architecture.fields)
+        if (key.ends_with("epsilon")) metadata.required(key);
+    for (const auto& [name, value] : architecture.implied.items())
+        config[name] = value;
+    if (const Json* values = metadata.field("attention.value_length");
+        values && config.value("head_dim", Json()) != *values)
         metadata.refuse("keys and values of different lengths are not supported");
-    copy("rope.freq_base", "rope_theta");
-    if (const Json* dims = metadata.field("rope.dimension_count"); dims && config.contains("head_dim"))
-        refuse_field("rope.dimension_count", config["head_dim"]);
-    if (metadata.architecture().name == std::string_view("llama"))
-        config["attention_bias"] = find_tensor(file, "blk.0.attn_q.bias") != nullptr;
-    const TensorView* first = find_tensor(file, "blk.0.attn_q.weight");
+    add_rope(metadata, config);
+    add_window_pattern(metadata, config);
+    const TensorView* first = metadata.tensor("blk.0.attn_q.weight");
     const DiskType type = first ? first->type : embedding->type;
     config["dtype"] = type == DiskType::float16 ? "float16" : type == DiskType::bfloat16 ? "bfloat16" : "float32";
     add_ends(metadata, config);
+    if (architecture.complete) architecture.complete(metadata, config);
     return config;
 }
 
 GgufDifferences gguf_differences(const GgufFile& file) {
-    const Architecture& architecture = Metadata(file).architecture();
-    GgufDifferences found = {architecture.pairs_neighbours, architecture.norms_are_whole, {}, 0};
-    if (const TensorView* factors = find_tensor(file, kRopeFactors); factors && factors->type == DiskType::float32) {
+    const GgufMetadata metadata(file);
+    GgufDifferences found = {metadata.architecture().pairs_neighbours, metadata.architecture().norms_are_whole, {}, 0};
+    if (const TensorView* factors = metadata.tensor(kRopeFactors); factors && factors->type == DiskType::float32) {
         found.pair_factors.resize(factors->bytes.size() / sizeof(float));
         std::memcpy(found.pair_factors.data(), factors->bytes.data(), factors->bytes.size());
     }
@@ -136,57 +158,114 @@ GgufDifferences gguf_differences(const GgufFile& file) {
         return name.ends_with(".attn_q.weight") || name.ends_with(".attn_k.weight") || name.ends_with(".attn_v.weight");
     };
     const auto layer_of = [](const std::string& name) { return name.substr(0, name.find(".attn")); };
-    for (const TensorView& tensor : file.tensors.tensors)
+    const auto for_each_tensor = [&](const auto& visit) {
+        for (const TensorFile& part : file.parts)
+            std::ranges::for_each(part.tensors, visit);
+    };
+    for_each_tensor([&](const TensorView& tensor) {
         if (is_joint(tensor.name)) joint[layer_of(tensor.name)].insert(tensor.dtype);
-    for (const TensorView& tensor : file.tensors.tensors) {
-        if (tensor.shape.size() != 2) continue;
-        const double n = static_cast<double>(tensor.shape[0]) * static_cast<double>(tensor.shape[1]);
+    });
+    for_each_tensor([&](const TensorView& tensor) {
+        if (tensor.shape.size() < 2) return;
+        double n = 1;
+        for (const std::int64_t dim : tensor.shape)
+            n *= static_cast<double>(dim);
         elements += n;
         if (!tensor.quantized) {
             bits += n * 32; // at most, of whatever type in memory
-            continue;
+            return;
         }
         const Quantization& of = tensor.quantized->of; // scales and zeros in float32
         constexpr double kMixed = 8 + 2 * 32.0 / 16;   // joint_format()'s, at most
         const bool is_mixed = is_joint(tensor.name) && joint[layer_of(tensor.name)].size() > 1;
         bits += n * (is_mixed ? kMixed : of.bits + 32.0 * (of.has_zeros ? 2 : 1) / of.group);
         is_quantised = true;
-    }
+    });
     if (is_quantised) found.memory_bits = bits / elements;
     return found;
 }
 
-TensorFile gguf_tensors(GgufFile file) {
-    static const std::map<std::string_view, std::string_view> outer = {
+namespace {
+
+// A tensor of a layer, "blk.N.STEM.ENDING", and its number there; of another, empty.
+std::string_view in_layer(std::string_view name, int& layer) {
+    if (!name.starts_with("blk.")) return {};
+    const char *begin = name.data() + 4, *end = name.data() + name.size();
+    const auto [at, error] = std::from_chars(begin, end, layer);
+    if (error != std::errc() || at == end || *at != '.') return {};
+    return {at + 1, static_cast<std::size_t>(end - at - 1)};
+}
+
+// What the checkpoint calls it, with an expert's number as *; empty: nothing.
+std::string checkpoint_name(std::string_view name, const Names& of_architecture) {
+    static const Names outer = {
         {"token_embd", "model.embed_tokens"}, {"output_norm", "model.norm"}, {"output", "lm_head"}};
-    static const std::map<std::string_view, std::string_view> of_layer = {
-        {"attn_norm", "input_layernorm"},    {"ffn_norm", "post_attention_layernorm"},
-        {"attn_q", "self_attn.q_proj"},      {"attn_k", "self_attn.k_proj"},
-        {"attn_v", "self_attn.v_proj"},      {"attn_output", "self_attn.o_proj"},
-        {"attn_q_norm", "self_attn.q_norm"}, {"attn_k_norm", "self_attn.k_norm"},
-        {"ffn_gate", "mlp.gate_proj"},       {"ffn_up", "mlp.up_proj"},
-        {"ffn_down", "mlp.down_proj"}};
-    std::erase_if(file.tensors.tensors, [](const TensorView& tensor) { return tensor.name == kRopeFactors; });
-    for (TensorView& tensor : file.tensors.tensors) {
-        const std::string_view name = tensor.name;
-        const std::size_t dot = std::min(name.rfind('.'), name.size());
-        std::string_view stem = name.substr(0, dot);
-        std::string prefix;
-        const auto* names = &outer;
-        if (stem.starts_with("blk.")) {
-            const std::size_t end = std::min(stem.find('.', 4), stem.size());
-            prefix = "model.layers" + std::string(stem.substr(3, end - 3)) + ".";
-            stem.remove_prefix(std::min(end + 1, stem.size()));
-            names = &of_layer;
+    static const Names of_layer = {{"attn_norm", "input_layernorm"},    {"ffn_norm", "post_attention_layernorm"},
+                                   {"attn_q", "self_attn.q_proj"},      {"attn_k", "self_attn.k_proj"},
+                                   {"attn_v", "self_attn.v_proj"},      {"attn_output", "self_attn.o_proj"},
+                                   {"attn_q_norm", "self_attn.q_norm"}, {"attn_k_norm", "self_attn.k_norm"},
+                                   {"ffn_gate", "mlp.gate_proj"},       {"ffn_up", "mlp.up_proj"},
+                                   {"ffn_down", "mlp.down_proj"}};
+    int layer = 0;
+    const std::string_view within = in_layer(name, layer);
+    const std::string_view rest = within.empty() ? name : within;
+    const std::string prefix = within.empty() ? "" : fmt::format("model.layers.{}.", layer);
+    const std::string_view stem = rest.substr(0, rest.rfind('.')), ending = rest.substr(stem.size());
+    if (const auto whole = find_name(of_architecture, rest); !within.empty() && !whole.empty())
+        return prefix + std::string(whole);
+    for (const Names& names : {within.empty() ? Names() : of_architecture, within.empty() ? outer : of_layer})
+        if (const auto found = find_name(names, stem); !found.empty())
+            return fmt::format("{}{}{}", prefix, found, ending);
+    return "";
+}
+
+// A tensor of all experts as one for each.
+void part_experts(const TensorView& all, const std::string& name, std::vector<TensorView>& out) {
+    const std::size_t star = name.find('*');
+    if (all.shape.size() < 2)
+        throw BadFile(
+            fmt::format("{}: tensor {} is not of experts, one behind the other", *all.file, in_quotes(all.name)));
+    const auto n_experts = static_cast<std::size_t>(all.shape.front());
+    for (std::size_t i = 0; i < n_experts; ++i) {
+        TensorView expert = all;
+        expert.name = fmt::format("{}{}{}", name.substr(0, star), i, name.substr(star + 1));
+        expert.shape.erase(expert.shape.begin());
+        const std::size_t bytes = all.bytes.size() / n_experts; // whole rows
+        expert.bytes = all.bytes.subspan(i * bytes, bytes);
+        if (all.quantized) {
+            QuantizedMatrix matrix = *all.quantized;
+            matrix.outputs /= all.shape.front();
+            matrix.codes.bytes = expert.bytes;
+            expert.quantized = std::make_shared<const QuantizedMatrix>(std::move(matrix));
         }
-        const auto at = names->find(stem);
-        if (at == names->end())
-            throw BadFile(fmt::format("{}: tensor {} has no place in a model of its architecture", *tensor.file,
-                                      in_quotes(tensor.name)));
-        std::string renamed = prefix + std::string(at->second) + std::string(name.substr(dot));
-        tensor.name = std::move(renamed);
+        out.push_back(std::move(expert));
     }
-    return std::move(file.tensors);
+}
+
+} // namespace
+
+std::vector<TensorFile> gguf_tensors(GgufFile file) {
+    static const std::set<std::string_view> in_config = {kRopeFactors, "rope_factors_long.weight",
+                                                         "rope_factors_short.weight"};
+    const Names names = GgufMetadata(file).architecture().tensors;
+    for (TensorFile& part : file.parts) {
+        std::vector<TensorView> renamed;
+        for (TensorView& tensor : part.tensors) {
+            if (in_config.contains(tensor.name)) continue;
+            const std::string name = checkpoint_name(tensor.name, names);
+            if (name.empty())
+                throw BadFile(fmt::format("{}: tensor {} has no place in a model of its architecture", *tensor.file,
+                                          in_quotes(tensor.name)));
+            if (name.find('*') != std::string::npos) {
+                part_experts(tensor, name, renamed);
+                continue;
+            }
+            tensor.name = name;
+            renamed.push_back(std::move(tensor));
+        }
+        part.tensors = std::move(renamed);
+    }
+    return std::move(file.parts);
 }
 
 } // namespace entrodraft::model

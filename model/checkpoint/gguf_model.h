@@ -18,7 +18,8 @@ struct GgufDifferences {
     double memory_bits = 0;          // as Quantization has it; 0: nothing is quantised
 };
 GgufDifferences gguf_differences(const GgufFile& file);
-// Renames the tensors; those that only say what the config says are dropped. Throws BadFile. Local.
-TensorFile gguf_tensors(GgufFile file);
+// Renames the tensors; those of all experts become one for each, and those that only say what the config says are
+// dropped. Throws BadFile. Local.
+std::vector<TensorFile> gguf_tensors(GgufFile file);
 
 } // namespace entrodraft::model

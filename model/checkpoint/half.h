@@ -66,4 +66,10 @@ inline std::uint8_t to_float8(float value) {
     return static_cast<std::uint8_t>(sign | (size >= 0x43e00000 ? large : finite));
 }
 
+// A power of two by its exponent + 127 (e8m0).
+inline float from_exponent(std::uint8_t exponent) {
+    const std::uint32_t bits = exponent == 0 ? 1u << 22 : static_cast<std::uint32_t>(exponent) << 23;
+    return std::bit_cast<float>(exponent == 255 ? 0x7fc00000u : bits);
+}
+
 } // namespace entrodraft::model

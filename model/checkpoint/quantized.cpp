@@ -9,11 +9,9 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <fmt/format.h>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
@@ -203,9 +201,9 @@ float number_at(const TensorView& tensor, std::int64_t element) {
 
 std::string to_string(const Quantization& quantization) {
     if (quantization.memory_bits > 0) return fmt::format("GGUF, {:.1f} bits a weight", quantization.memory_bits);
-    constexpr std::array<const char*, 11> kNames = {
-        "gptq",         "awq",  "pack-quantized", "int-quantized", "float8", "mxfp4",
-        "bitsandbytes", "Q8_0", "Q4_0",           "Q4_K",          "Q6_K"};
+    constexpr std::array<const char*, 12> kNames = {"gptq",   "awq",   "pack-quantized", "int-quantized",
+                                                    "float8", "mxfp4", "bitsandbytes",   "Q8_0",
+                                                    "Q4_0",   "Q4_K",  "Q6_K",           "MXFP4"};
     const std::string groups = quantization.group > 0 ? fmt::format("groups of {}", quantization.group) : "whole rows";
     return fmt::format("{} of {} bits in {}", kNames[static_cast<std::size_t>(quantization.form)], quantization.bits,
                        groups);
@@ -262,11 +260,8 @@ float QuantizedMatrix::scale(std::int64_t output, std::int64_t group) const {
         return block_scale(of.form, block_of(output, group * shape.group),
                            static_cast<int>(group % (shape.inputs / shape.group)));
     const std::int64_t at = output / scale_outputs * scale_stride + group * group_stride;
-    if (of.form == QuantizedForm::mxfp4) { // a power of two
-        const auto exponent = static_cast<std::uint32_t>(scales.bytes[static_cast<std::size_t>(at)]);
-        if (exponent == 255) return std::numeric_limits<float>::quiet_NaN();
-        return std::bit_cast<float>(exponent == 0 ? 1u << 22 : exponent << 23);
-    }
+    if (of.form == QuantizedForm::mxfp4)
+        return from_exponent(std::to_integer<std::uint8_t>(scales.bytes[static_cast<std::size_t>(at)]));
     if (!outer_values.bytes.empty()) {
         const auto byte = static_cast<std::int64_t>(scales.bytes[static_cast<std::size_t>(at)]);
         return number_at(outer_values, byte) * number_at(outer_scales, at / kOuterGroup) + outer_offset;
@@ -322,11 +317,14 @@ void QuantizedMatrix::read_codes(std::int64_t output, std::int64_t input, int co
     case QuantizedForm::q8_0:
     case QuantizedForm::q4_0:
     case QuantizedForm::q4_k:
-    case QuantizedForm::q6_k: {
+    case QuantizedForm::q6_k:
+    case QuantizedForm::mxfp4_blocks: {
         const BlockShape shape = block_shape(of.form);
-        for (int i = 0; i < count; ++i, ++input)
-            out[i] = static_cast<std::uint8_t>(
-                block_code(of.form, block_of(output, input), static_cast<int>(input % shape.inputs)));
+        while (count > 0) {
+            const int first = static_cast<int>(input % shape.inputs), n = std::min(count, shape.inputs - first);
+            read_block(of.form, block_of(output, input), first, n, out);
+            input += n, count -= n, out += n;
+        }
         return;
     }
     case QuantizedForm::mxfp4:
@@ -343,16 +341,22 @@ void QuantizedMatrix::read_values(std::int64_t output, std::int64_t input, int c
     constexpr int kSpan = 64;
     std::uint8_t stored[kSpan];
     const float* table = table_of(of.values);
+    std::int64_t group = -1;
+    float scale_of_group = 0, zero_of_group = 0;
     for (int done = 0; done < count; done += kSpan) {
         const int span = std::min(kSpan, count - done);
         read_codes(output, input + done, span, stored);
         for (int i = 0; i < span; ++i) {
-            const std::int64_t group = group_at(input + done + i);
+            if (const std::int64_t of_input = group_at(input + done + i); of_input != group) {
+                group = of_input;
+                scale_of_group = scale(output, group);
+                zero_of_group = zero(output, group);
+            }
             const float number = table ? table[stored[i]]
                                  : of.form == QuantizedForm::float8
                                      ? from_float8(stored[i])
-                                     : static_cast<std::int8_t>(stored[i]) - zero(output, group);
-            out[done + i] = scale(output, group) * number;
+                                     : static_cast<std::int8_t>(stored[i]) - zero_of_group;
+            out[done + i] = scale_of_group * number;
         }
     }
 }

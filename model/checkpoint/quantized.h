@@ -26,7 +26,8 @@ enum class QuantizedForm {
     q8_0,
     q4_0,
     q4_k,
-    q6_k // blocks of inputs with their scales (GGUF; gguf_blocks.h)
+    q6_k,
+    mxfp4_blocks // blocks of inputs with their scales (GGUF; gguf_blocks.h)
 };
 
 // What codes of 4 bits stand for, where not for themselves.

@@ -451,7 +451,8 @@ PackedFormat format_of(const TensorView& quantized, dist::Slice slice) {
     PackedFormat format = format_of(matrix.of, slice.begin);
     if (format.groups.size == 0) return format;
     // Powers of two are exact in bfloat16.
-    format.groups.wide_scales = matrix.scales.type != DiskType::bfloat16 && matrix.of.form != QuantizedForm::mxfp4;
+    format.groups.wide_scales = matrix.scales.type != DiskType::bfloat16 && matrix.of.form != QuantizedForm::mxfp4 &&
+                                matrix.of.form != QuantizedForm::mxfp4_blocks;
     if (matrix.group_of_input.empty()) return format;
     const auto refuse = [&](const std::string& why) {
         throw BadFile(*quantized.file + ": tensor '" + quantized.name +

@@ -47,17 +47,22 @@ class ShardedLinear {
     ShardedLinear() = default;
     ShardedLinear(MatrixShape shape, WeightType type, int n_threads)
         : matrix_(shape.outputs, shape.inputs, type, n_threads, shape.first_input) {}
+    // Whose last outputs are held in a format of their own; those before them are whole units.
+    ShardedLinear(MatrixShape shape, int n_last, WeightType type, int n_threads)
+        : matrix_(shape.outputs - n_last, shape.inputs, type, n_threads, shape.first_input),
+          last_(n_last, shape.inputs, type, n_threads, shape.first_input) {}
     PackedMatrix& matrix() { return matrix_; }
+    PackedMatrix& last() { return last_; } // n() is 0: there are none
     const PackedMatrix& matrix() const { return matrix_; }
-    std::size_t y_stride() const { return static_cast<std::size_t>(matrix_.n_padded()); } // at least
+    std::size_t y_stride() const { return static_cast<std::size_t>(matrix_.n_padded() + last_.n_padded()); } // at least
     // [n], or none. Of a RowLinear on one rank only, since the ranks' parts are summed. Local.
     void set_bias(std::vector<float> bias);
     // y[r][own outputs of this thread] = or += x[r] . w + bias, this rank's part of it. No barrier. Local.
     void apply(const PassContext& pass, Activations x, Activations y, bool add = false) const;
 
   private:
-    PackedMatrix matrix_;
-    std::vector<float> bias_; // [n_padded] or empty
+    PackedMatrix matrix_, last_;
+    std::vector<float> bias_; // [y_stride()] or empty; none where there are last ones
 };
 
 class ColumnLinear : public ShardedLinear {

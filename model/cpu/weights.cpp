@@ -27,9 +27,9 @@ class ModelWeights::Loader {
         for (int i = 0; i < config_.n_layers; ++i) {
             LayerWeights& layer = to_.layers[static_cast<std::size_t>(i)];
             const bool has_experts = config_.has_experts(i);
-            layer.qkv = column(config_.is_linear(i) ? shapes.layer.linear_in
-                               : i == 0             ? shapes.first_qkv
-                                                    : shapes.layer.qkv);
+            layer.qkv = config_.is_linear(i)
+                            ? ColumnLinear(shapes.layer.linear_in, n_plain_gates(i, shapes), type, threads)
+                            : column(i == 0 ? shapes.first_qkv : shapes.layer.qkv);
             layer.output = row(config_.is_linear(i) ? shapes.layer.linear_output : shapes.layer.output);
             if (config_.gated_mlp) layer.gate = column(has_experts ? shapes.layer.shared_gate : shapes.layer.gate);
             layer.up = column(has_experts ? shapes.layer.shared_up : shapes.layer.up);
@@ -215,8 +215,12 @@ class ModelWeights::Loader {
             const LayerNames names = names_.layer(i);
             const LayerSources sources = layer_sources(config_, names_, names, i, shard_);
             const auto linears = to_.layers[static_cast<std::size_t>(i)].linears();
-            for (std::size_t m = 0; m < linears.size(); ++m)
-                fill(linears[m]->matrix(), *sources.all()[m]);
+            for (std::size_t m = 0; m < linears.size(); ++m) {
+                MatrixSource source = *sources.all()[m], last = source;
+                last.rows = take_last(source.rows, linears[m]->last().n());
+                fill(linears[m]->matrix(), source);
+                fill(linears[m]->last(), last);
+            }
             if (config_.has_experts(i)) fill_experts(names, i, fill);
             if (config_.is_latent()) fill_latent(names, i, fill);
             if (!config_.has_encoder()) continue;
@@ -280,8 +284,10 @@ class ModelWeights::Loader {
         const double chosen = static_cast<double>(config_.experts.n_chosen) / std::max(1, config_.experts.n_experts);
         for (LayerWeights& layer : to_.layers) {
             const ModelWeights::LayerWork before = {to_.bytes_per_pass, to_.operations_per_row};
-            for (ShardedLinear* linear : layer.linears())
+            for (ShardedLinear* linear : layer.linears()) {
                 place(linear->matrix());
+                place(linear->last());
+            }
             place(layer.query_up.matrix());
             for (std::size_t head = 0; head < layer.absorb.size(); ++head) {
                 place(layer.absorb[head].matrix());
@@ -309,6 +315,31 @@ class ModelWeights::Loader {
     }
 
   private:
+    // So many stored rows at the end, which it takes away.
+    static std::vector<StoredSlice> take_last(std::vector<StoredSlice>& rows, std::int64_t count) {
+        auto from = rows.end();
+        while (count > 0)
+            count -= (--from)->rows.size();
+        std::vector<StoredSlice> last(from, rows.end());
+        rows.erase(from, rows.end());
+        return last;
+    }
+    // Of linear attention, outputs at the end that are stored as they are behind quantised ones (of FP8 checkpoints the
+    // gates), where units do not have to hold some of both.
+    int n_plain_gates(int layer, const ShardShapes& shapes) const {
+        if (!config_.quantization) return 0;
+        const LayerNames names = names_.layer(layer);
+        const std::vector<StoredSlice> rows = layer_sources(config_, names_, names, layer, shard_).qkv.rows;
+        const auto is_plain = [&](const StoredSlice& slice) {
+            return checkpoint_.tensor(slice.tensor->weight).type != DiskType::quantized;
+        };
+        int count = 0;
+        for (auto at = rows.rbegin(); at != rows.rend() && is_plain(*at); ++at)
+            count += static_cast<int>(at->rows.size());
+        const int before = shapes.layer.linear_in.outputs - count;
+        return before > 0 && before % kernels::kLanes == 0 ? count : 0;
+    }
+
     NormWeights norm_of(const TensorNames& names, float scale = 1) const {
         return read_norm(checkpoint_, names, config_.norm_offset, scale);
     }

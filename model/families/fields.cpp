@@ -252,7 +252,7 @@ void read_longrope(const Fields& rope, Rope& to) {
     const double inferred = to.factor <= 1 ? 1 : std::sqrt(1 + std::log(to.factor) / std::log(to.original_positions));
     to.attention_factor = rope.positive("attention_factor", inferred);
     to.pair_factors = read_factors(rope, "short_factor");
-    read_factors(rope, "long_factor"); // of texts beyond the original positions, which are refused
+    to.long_pair_factors = read_factors(rope, "long_factor");
 }
 
 // One of the two objects that say how positions are turned; both spellings of the type are read.
@@ -322,10 +322,13 @@ Rope read_rope(const Fields& fields, const RopeNames& names, ModelConfig& config
     if (to.scaling == RopeScaling::dynamic && to.dims < 4)
         fields.refuse("rope type 'dynamic' needs a rotary part of at least 4");
     if (to.scaling == RopeScaling::by_pair) {
-        if (to.pair_factors.size() != static_cast<std::size_t>(to.dims / 2))
-            fields.refuse(
-                fmt::format("'short_factor' has {} numbers for {} pairs", to.pair_factors.size(), to.dims / 2));
+        for (const auto& [name, factors] :
+             {std::pair("short_factor", &to.pair_factors), {"long_factor", &to.long_pair_factors}})
+            if (factors->size() != static_cast<std::size_t>(to.dims / 2))
+                fields.refuse(fmt::format("'{}' has {} numbers for {} pairs", name, factors->size(), to.dims / 2));
+        to.long_positions = config.max_positions;
         config.max_positions = static_cast<int>(std::min<double>(config.max_positions, to.original_positions));
+        if (to.long_positions == config.max_positions) to.long_pair_factors.clear(); // no context needs them
     }
     const double stretched = to.factor * to.original_positions;
     if (to.scaling == RopeScaling::dynamic || to.scaling == RopeScaling::yarn)

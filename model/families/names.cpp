@@ -339,9 +339,10 @@ ModelNames names_with_prefix(const ModelConfig& config, const TensorStems& stems
             layer.attention_norm = {};
         return layer;
     };
-    names.expert = [prefix, stems](int index, int expert) -> ExpertNames {
+    const bool has_biases = config.experts.has_biases;
+    names.expert = [prefix, stems, has_biases](int index, int expert) -> ExpertNames {
         const std::string of_expert = fmt::format("{}{}.{}.{}.{}.", prefix, stems.layers, index, stems.experts, expert);
-        const auto named = [&](std::string_view stem) { return tensor_names(of_expert, stem, false); };
+        const auto named = [&](std::string_view stem) { return tensor_names(of_expert, stem, has_biases); };
         return {named(stems.expert.gate), named(stems.expert.up), named(stems.expert.down)};
     };
     std::vector<std::string> ignored(stems.ignored.begin(), stems.ignored.end());

@@ -1,5 +1,4 @@
-// Phi-3 and Phi-4: Llama with queries, keys and values in one matrix, gate and up in another. With LongRoPE texts up to
-// the original positions: of longer ones transformers rotates every token by other angles.
+// Phi-3 and Phi-4: Llama with queries, keys and values in one matrix, gate and up in another.
 #include "model/families/families.h"
 
 namespace entrodraft::model {

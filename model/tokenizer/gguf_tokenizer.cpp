@@ -1,6 +1,8 @@
 // The tokenizer that a GGUF file has: see tokenizer_files.h. Of kind "gpt2", byte-level BPE whose way to cut text a
 // name stands for, and "llama", SentencePiece's BPE.
+#include <algorithm>
 #include <fmt/format.h>
+#include <initializer_list>
 
 #include "model/checkpoint/gguf_file.h"
 #include "model/tokenizer/sentencepiece_file.h"
@@ -87,29 +89,55 @@ TokenizerFiles sentencepiece(const Values& values) {
     return sentencepiece_tokenizer(file, special_tokens(values, true), false);
 }
 
-// How text is cut, by tokenizer.ggml.pre.
-json parts_of(const Values& values, bool& ignores_merges) {
+// How text is cut, and what else goes with it, by tokenizer.ggml.pre.
+struct Cutting {
+    json parts;
+    bool ignores_merges = false, adds_bos = false; // the second where the file does not say
+};
+
+// Words by where capitals begin in them, with an ending.
+std::string cased_words_pattern(const std::string& ending, const std::string& digits) {
+    return fmt::format(
+        R"([^\r\n\p{{L}}\p{{N}}]?[\p{{Lu}}\p{{Lt}}\p{{Lm}}\p{{Lo}}\p{{M}}]*[\p{{Ll}}\p{{Lm}}\p{{Lo}}\p{{M}}]+{0}|)"
+        R"([^\r\n\p{{L}}\p{{N}}]?[\p{{Lu}}\p{{Lt}}\p{{Lm}}\p{{Lo}}\p{{M}}]+[\p{{Ll}}\p{{Lm}}\p{{Lo}}\p{{M}}]*{0}|)"
+        R"({1}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+        ending, digits);
+}
+
+Cutting cutting_of(const Values& values) {
     const json& name = values.value("pre");
+    const auto is = [&](std::initializer_list<const char*> names) {
+        return std::ranges::any_of(names, [&](const char* each) { return name == each; });
+    };
     const json byte_level = {{"type", "ByteLevel"}, {"add_prefix_space", false}};
-    if (name == "gpt-2" || name == "default")
-        return {{"pre_tokenizer", byte_level}, {"decoder", {{"type", "ByteLevel"}}}};
-    if (name == "llama-bpe") {
-        ignores_merges = true;
-        return byte_level_parts(words_pattern(R"(\p{N}{1,3})"));
+    const json nfc = {{"type", "NFC"}};
+    const char *one_digit = R"(\p{N})", *three_digits = R"(\p{N}{1,3})";
+    if (is({"gpt-2", "default"})) return {{{"pre_tokenizer", byte_level}, {"decoder", {{"type", "ByteLevel"}}}}};
+    if (is({"starcoder", "refact", "smollm", "command-r"})) {
+        const json digits = {{"type", "Digits"}, {"individual_digits", true}};
+        json parts = {{"pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", {digits, byte_level}}}},
+                      {"decoder", {{"type", "ByteLevel"}}}};
+        if (name == "command-r") parts["normalizer"] = nfc;
+        return {std::move(parts)};
     }
-    if (name != "qwen2")
-        throw BadFile(fmt::format("'tokenizer.ggml.pre' is {}; supported: gpt-2, default, llama-bpe, qwen2",
+    if (is({"llama-bpe", "llama3", "llama-v3"})) return {byte_level_parts(words_pattern(three_digits)), true, true};
+    if (is({"dbrx", "smaug-bpe"})) return {byte_level_parts(words_pattern(three_digits))};
+    if (is({"glm4", "chatglm-bpe"})) return {byte_level_parts(words_pattern(three_digits)), name == "glm4"};
+    if (is({"tekken"})) return {byte_level_parts(cased_words_pattern("", one_digit)), true, true};
+    if (is({"gpt-4o"})) return {byte_level_parts(cased_words_pattern("(?i:'s|'t|'re|'ve|'m|'ll|'d)?", three_digits))};
+    if (!is({"qwen2"}))
+        throw BadFile(fmt::format("'tokenizer.ggml.pre' is {}; supported: chatglm-bpe, command-r, dbrx, default, "
+                                  "glm4, gpt-2, gpt-4o, llama-bpe, qwen2, refact, smaug-bpe, smollm, starcoder, tekken",
                                   name.dump(-1, ' ', true, json::error_handler_t::replace)));
-    json parts = byte_level_parts(words_pattern(R"(\p{N})"));
-    parts["normalizer"] = {{"type", "NFC"}};
-    return parts;
+    json parts = byte_level_parts(words_pattern(one_digit));
+    parts["normalizer"] = nfc;
+    return {std::move(parts)};
 }
 
 TokenizerFiles byte_level(const Values& values) {
-    bool ignores_merges = false;
-    json file = parts_of(values, ignores_merges);
-    json vocab = json::object();
-    SpecialTokens special = special_tokens(values, ignores_merges);
+    const Cutting cutting = cutting_of(values);
+    json file = cutting.parts, vocab = json::object();
+    SpecialTokens special = special_tokens(values, cutting.adds_bos);
     for (std::size_t id = 0; id < values.tokens.size(); ++id) {
         const Type type = values.types[id];
         if (!vocab.emplace(values.tokens[id], id).second)
@@ -125,7 +153,7 @@ TokenizerFiles byte_level(const Values& values) {
     file["added_tokens"] = std::move(added);
     const json model = {{"type", "BPE"},
                         {"merges", values.list("merges")},
-                        {"ignore_merges", ignores_merges},
+                        {"ignore_merges", cutting.ignores_merges},
                         {"vocab", std::move(vocab)}};
     return {bpe_model_from_json(model), {}, {}, std::move(file)};
 }

@@ -75,6 +75,47 @@ TEST(Repeatability, ASeedGivesOneTextWhateverDraftsAndHowMany) {
     EXPECT_GT(texts.begin()->size(), 10u);
 }
 
+const char* const kConstrainedLines =
+    R"({"id": 0, "prompt": "The ferry left", "json_schema": {"type": "object", "additionalProperties": false, )"
+    R"("properties": {"a": {"type": "integer", "minimum": 0, "maximum": 999}, "b": {"enum": ["x", "yz"]}}, )"
+    R"("required": ["a", "b"]}})"
+    "\n"
+    R"({"id": 1, "prompt": "It was", "regex": "(foo|ba[rz]){3,8}"})"
+    "\n"
+    R"({"id": 2, "prompt": "A", "grammar": "root ::= \"a\"{3,9} [0-9]{1,20} \".\""})"
+    "\n"
+    R"({"id": 3, "prompt": "The", "json_schema": {"type": "array", "items": {"type": "boolean"}, "maxItems": 7}, )"
+    R"("temperature": 1, "seed": 5})"
+    "\n"
+    R"({"id": 4, "prompt": "The ferry", "regex": "[a-z ]{20,60}", "temperature": 1, "seed": 3})"
+    "\n";
+
+TEST(Repeatability, ConstrainedTextsAreThePlainOnesInEveryPlacement) {
+    const test::ScratchFile input(kConstrainedLines);
+    const Strings arguments = {"generate",   "--target",         kTarget, "--dtype",   "float32", "--input",
+                               input.path(), "--max-new-tokens", "40",    "--threads", "1",       "--quiet"};
+    const test::Ended plain = test::run(arguments);
+    ASSERT_EQ(plain.code, 0) << plain.err;
+    const auto expected = test::without_stats(plain.out);
+    ASSERT_EQ(expected.size(), 5u);
+    EXPECT_EQ(expected[0]["finish_reason"], "eos") << expected[0];
+    const Strings draft = {"--draft", kDraft};
+    for (const auto& [ranks, more] : std::vector<std::pair<int, Strings>>{
+             {2, draft + Strings{"--draft-placement", "dedicated"}},
+             {3, draft + Strings{"--draft-placement", "dedicated", "--batch-size", "4"}},
+             {2, draft + Strings{"--draft-placement", "sharded"}},
+             {2, draft + Strings{"--draft-placement", "sharded", "--tree", "eagle2"}},
+             {2, draft + Strings{"--replicas", "2"}},
+             {4, draft + Strings{"--replicas", "2", "--draft-placement", "dedicated"}}})
+        EXPECT_EQ(test::without_stats(test::run_ranks(ranks, arguments + more).out), expected)
+            << ranks << " ranks, " << testing::PrintToString(more);
+    const std::size_t second = plain.out.find('\n', plain.out.find('\n') + 1) + 1;
+    const test::ScratchFile output(plain.out.substr(0, second));
+    const Strings resumed = arguments + draft + Strings{"--output", output.path(), "--resume"};
+    EXPECT_EQ(test::run_ranks(2, resumed).code, 0);
+    EXPECT_EQ(test::without_stats(output.text()), expected);
+}
+
 TEST(Repeatability, AnotherSeedGivesAnotherText) {
     Strings other = kSampledRun + Strings{"--draft", kDraft, "--quiet"};
     other[8] = "4";

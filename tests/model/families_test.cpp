@@ -69,6 +69,22 @@ TEST_P(Families, LogitsAndGreedyTokensAreThoseOfTransformersWithEveryKernelTable
     }
 }
 
+TEST(LongRope, HasTheLongFactorsFromTheFirstTokenOnWhereTheContextIsLonger) {
+    const auto pair = source_directory() / "tests/model/families/phi3-longrope";
+    const FamilyText text = read_family_golden(pair, "long").texts.front();
+    const TestModelOptions options{.max_positions = 160, .max_context = 105};
+    TestModel model(pair / "target", options);
+    for (const int chunk : {1, 128}) {
+        model.forget();
+        const std::vector<float> logits = model.read(whole_text(text), chunk);
+        EXPECT_LE(worst_kept_row(logits, text), kFamilyBound);
+        EXPECT_EQ(said_of(logits, text, 103), text.greedy);
+    }
+    TestModel within(pair / "target", {.max_positions = 160, .max_context = 104});
+    EXPECT_GT(worst_kept_row(within.read(whole_text(text)), text), kRowBound);
+    EXPECT_EQ(within.config.rope.pair_factors, model::read_config(pair / "target").rope.pair_factors);
+}
+
 TEST_P(Families, ContinueTokenByTokenAsTransformersDoes) {
     TestModel model(golden().directory);
     const auto vocab = static_cast<std::size_t>(model.config.vocab_size);

@@ -99,6 +99,66 @@ TEST(GgufTokenizers, OfByteLevelBpeEncodeAsTheFilesTheyAreMadeOf) {
     }
 }
 
+// Ways to cut text, as tokenizer.json has them.
+json regex_parts(const char* pattern) {
+    const json split = {
+        {"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}, {"invert", false}};
+    const json bytes = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
+    return {{"type", "Sequence"}, {"pretokenizers", {split, bytes}}};
+}
+
+TEST(GgufTokenizers, CutTextByTheNameOfTheirPreTokenizer) {
+    const json bytes = {{"type", "ByteLevel"}, {"add_prefix_space", false}};
+    const json digits = {{"type", "Sequence"},
+                         {"pretokenizers", {{{"type", "Digits"}, {"individual_digits", true}}, bytes}}};
+    const json words = regex_parts(R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|)"
+                                   R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)");
+    const json cased = regex_parts(
+        R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
+        R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
+        R"(\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)");
+    const json tekken = regex_parts(R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|)"
+                                    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|)"
+                                    R"(\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)");
+    json original = fixture_json("gpt2");
+    std::size_t n_tokens = original["model"]["vocab"].size() + original["added_tokens"].size();
+    for (const char* merge : {"3 4", "1 2", "o W"}) { // of what one pattern or another parts
+        original["model"]["merges"].push_back(merge);
+        original["model"]["vocab"][std::string{merge[0], merge[2]}] = n_tokens++;
+    }
+    std::vector<std::string> texts = {"1234 HelloWorld"};
+    for (const Expected& one : expected_of("gpt2"))
+        texts.push_back(one.text);
+    const Tokenizer plain = tokenizer_of(metadata_of(original, "gpt-2"));
+    for (const auto& [pre, cutting, ignores_merges] :
+         std::vector<std::tuple<const char*, json, bool>>{{"starcoder", digits, false},
+                                                          {"refact", digits, false},
+                                                          {"smollm", digits, false},
+                                                          {"command-r", digits, false},
+                                                          {"dbrx", words, false},
+                                                          {"smaug-bpe", words, false},
+                                                          {"chatglm-bpe", words, false},
+                                                          {"glm4", words, true},
+                                                          {"tekken", tekken, true},
+                                                          {"gpt-4o", cased, false}}) {
+        SCOPED_TRACE(pre);
+        json file = original;
+        file["pre_tokenizer"] = cutting;
+        file["model"]["ignore_merges"] = ignores_merges;
+        if (pre == std::string("command-r")) file["normalizer"] = {{"type", "NFC"}};
+        const TemporaryDirectory directory;
+        directory.write("tokenizer.json", file.dump());
+        const Tokenizer expected = Tokenizer::open(directory.path()),
+                        tokenizer = tokenizer_of(metadata_of(original, pre));
+        bool differs = false; // from GPT-2's own
+        for (const std::string& text : texts) {
+            EXPECT_EQ(tokenizer.encode(text, false), expected.encode(text, false)) << text;
+            differs = differs || tokenizer.encode(text, false) != plain.encode(text, false);
+        }
+        EXPECT_TRUE(differs);
+    }
+}
+
 TEST(GgufTokenizers, OfSentencePieceEncodeAsItsModel) {
     for (const char* family : {"sentencepiece-llama", "sentencepiece-gemma"}) {
         SCOPED_TRACE(family);
@@ -131,7 +191,7 @@ std::string refusal_of_bytes(const std::string& bytes) {
     const TemporaryDirectory directory;
     try {
         const GgufFile file = open_gguf(directory.write("model.gguf", bytes));
-        for (const TensorView& tensor : file.tensors.tensors)
+        for (const TensorView& tensor : file.parts.front().tensors)
             EXPECT_LE(tensor.bytes.size(), bytes.size());
     } catch (const BadFile& error) {
         return error.what();
@@ -189,10 +249,60 @@ TEST(Gguf, RefusesWhatItDoesNotKnowByName) {
                   {"llama.attention.layer_norm_rms_epsilon", 1e-5}};
     EXPECT_EQ(refusal_of_config(llama), "");
     EXPECT_NE(refusal_of_config({{"general.architecture", "mamba"}}).find("\"mamba\""), std::string::npos);
-    llama["llama.expert_count"] = 8U;
-    EXPECT_NE(refusal_of_config(llama).find("llama.expert_count"), std::string::npos);
+    llama["llama.attention.sliding_window"] = 8U;
+    EXPECT_NE(refusal_of_config(llama).find("llama.attention.sliding_window"), std::string::npos);
     directory.write("other.gguf", "");
     EXPECT_THROW(read_config(directory.path()), BadFile) << "two files";
+}
+
+// ---- split files ----
+
+class SplitGguf : public testing::Test {
+  protected:
+    static constexpr const char* kFirst = "m-00001-of-00003.gguf";
+
+    SplitGguf() {
+        for (unsigned part = 0; part < 3; ++part)
+            write(part, {{"split.no", part}, {"split.count", 3U}});
+    }
+    void write(unsigned part, const json& metadata) {
+        directory.write("m-0000" + std::to_string(part + 1) + "-of-00003.gguf",
+                        gguf(metadata, {{"t" + std::to_string(part), {4}, 0, 0}}, 32));
+    }
+    std::string refusal(const std::string& file) const {
+        try {
+            open_gguf(directory.path() / file);
+        } catch (const BadFile& error) {
+            return error.what();
+        }
+        return "";
+    }
+
+    const TemporaryDirectory directory;
+};
+
+TEST_F(SplitGguf, HasTheTensorsOfAllParts) {
+    for (const auto& path : {directory.path(), directory.path() / kFirst}) {
+        const auto first = gguf_file_of(path);
+        ASSERT_TRUE(first);
+        EXPECT_EQ(first->filename(), kFirst);
+        const GgufFile file = open_gguf(*first);
+        ASSERT_EQ(file.parts.size(), 3U);
+        for (std::size_t part = 0; part < 3; ++part)
+            EXPECT_EQ(file.parts[part].tensors.at(0).name, "t" + std::to_string(part));
+    }
+    EXPECT_EQ(gguf_parts(directory.path() / kFirst).back().filename(), "m-00003-of-00003.gguf");
+    EXPECT_EQ(gguf_parts("m-00001-of-00000.gguf").size(), 1U);
+}
+
+TEST_F(SplitGguf, NamesThePartThatIsMissingOrOutOfPlace) {
+    EXPECT_NE(refusal("m-00002-of-00003.gguf").find("part 2 of 3; name the first"), std::string::npos);
+    write(2, {{"split.no", 1U}, {"split.count", 3U}});
+    EXPECT_NE(refusal(kFirst).find("m-00003-of-00003.gguf: is not part 3 of 3"), std::string::npos);
+    std::filesystem::remove(directory.path() / "m-00002-of-00003.gguf");
+    EXPECT_NE(refusal(kFirst).find("m-00002-of-00003.gguf"), std::string::npos) << refusal(kFirst);
+    std::filesystem::rename(directory.path() / kFirst, directory.path() / "other.gguf");
+    EXPECT_NE(refusal("other.gguf").find("named NAME-00001-of-00003.gguf"), std::string::npos);
 }
 
 } // namespace gguf_test

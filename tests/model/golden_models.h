@@ -66,6 +66,7 @@ inline constexpr const char* kRowBits = "rows whose bits do not depend on the ro
 struct TestModelOptions {
     int threads = 1;
     int max_positions = 0;                        // 0: as the checkpoint says
+    int max_context = 0;                          // --max-context; 0: none
     int max_source = 0;                           // of an encoder with relative positions; 0: as the checkpoint says
     std::vector<std::int64_t> eos_token_ids = {}; // empty: as the checkpoint says
     dist::Communicator* tp = nullptr;             // null: this rank alone
@@ -162,6 +163,7 @@ class TestModel {
 
   private:
     static model::ModelConfig changed(model::ModelConfig config, const TestModelOptions& options) {
+        stretch_context(config, options.max_context);
         if (options.max_positions > 0) config.max_positions = options.max_positions;
         if (options.max_source > 0) config.encoder.max_positions = options.max_source;
         if (!options.windows.empty()) config.windows = options.windows;

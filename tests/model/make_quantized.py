@@ -166,6 +166,18 @@ class Float8(Format):
         return {stem + ".weight": codes, stem + "." + self.scale_name: stored}, codes.float().numpy() * whole
 
 
+class Float8Partly(Float8):
+    """As Qwen's checkpoints of linear attention are: gates and the shared expert's scale stay as they are."""
+    PLAIN = ("in_proj_ba", "in_proj_b", "in_proj_a", "shared_expert_gate")
+
+    def __init__(self):
+        super().__init__({"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128],
+                          "modules_to_not_convert": ["lm_head", *self.PLAIN]}, "weight_scale_inv", (128, 128))
+
+    def takes(self, key, stored):
+        return super().takes(key, stored) and key.split(".")[-2] not in self.PLAIN
+
+
 class Mxfp4(Format):
     VALUES = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
 
@@ -219,6 +231,11 @@ def llama(**more):
                           tie_word_embeddings=False, bos_token_id=0, eos_token_id=0, pad_token_id=0) | more)
 
 
+GATED = dict(hidden_size=96, intermediate_size=160, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2,
+             head_dim=32, linear_num_key_heads=4, linear_num_value_heads=8, linear_key_head_dim=16,
+             linear_value_head_dim=16, layer_types=["linear_attention", "full_attention"] * 2, vocab_size=VOCAB,
+             max_position_embeddings=96, tie_word_embeddings=False, bos_token_id=0, eos_token_id=0, pad_token_id=0)
+
 CHECKPOINTS = {
     "gptq": (Gptq(group=32), llama()),
     "gptq-zeros": (Gptq(group=64, symmetric=False), llama()),
@@ -249,6 +266,10 @@ CHECKPOINTS = {
         max_position_embeddings=96, bos_token_id=0, eos_token_id=0, pad_token_id=0, rope_parameters={
             "rope_type": "yarn", "factor": 4.0, "rope_theta": 1000.0, "original_max_position_embeddings": 32,
             "truncate": False}))),
+    "float8-block-linear": (Float8Partly(), ("qwen3_5_text", GATED)),
+    "float8-block-linear-experts": (Float8Partly(), ("qwen3_next", GATED | dict(
+        num_experts=4, num_experts_per_tok=2, moe_intermediate_size=48, shared_expert_intermediate_size=64,
+        norm_topk_prob=True))),
     "float8-block-latent": (Float8({"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128]},
                                    "weight_scale_inv", (128, 128)),
                             ("deepseek_v3", dict(

@@ -13,7 +13,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const auto path = fuzz::directory().write("model.gguf", fuzz::text_of(data, size));
     try {
         const model::GgufFile file = model::open_gguf(path);
-        for (const model::TensorView& tensor : file.tensors.tensors) {
+        for (const model::TensorView& tensor : file.parts.front().tensors) {
             fuzz::require(tensor.bytes.size() <= size);
             if (tensor.bytes.empty()) continue;
             fuzz::use(tensor.bytes.back());
