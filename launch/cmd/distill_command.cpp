@@ -86,7 +86,7 @@ class Distillation {
                           " has experts, whose shape the draft is not to have; give a --draft");
             refuse_if(config.quantization || !std::filesystem::is_regular_file(begun_.path / "config.json"),
                       begun_.name + " holds quantised weights or GGUF; name the checkpoint that they were made of");
-            if (const std::string what = model::what_needs_cpu(config); !what.empty())
+            if (const std::string what = model::what_torch_lacks(config); !what.empty())
                 throw BadOption(begun_.name + ": a model with " + what + " cannot be trained");
             if (!writes()) return;
             files_.prepare(options.resume);

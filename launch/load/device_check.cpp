@@ -24,7 +24,7 @@ bool are_all(dist::Session& session, bool mine) {
 }
 
 bool has_scales(const HeldModel& held) {
-    return model::is_scaled(held.type);
+    return model::is_scaled(held.type) || held.config->quantization;
 }
 
 // As the other implementation has it: float8 is a type of GPUs alone.

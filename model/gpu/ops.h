@@ -81,6 +81,7 @@ struct GpuWorkspace {
     DeviceBytes qkv;                   // own query heads, key heads, value heads, of n_text_rows
     DeviceBytes attended;              // own query heads * head_dim
     DeviceBytes wide, inner;           // own part of the MLP's width: a prompt's gate and up, and what comes of them
+    DeviceBytes ordered;               // inputs of a matrix with an order, of the widest
     DeviceBytes wide_features, joined; // of a draft head: feature_numbers(), and joined_size() or residual_size
     // Of layers with experts, as ChooseExperts has them.
     DeviceArray<float> router_products; // [max_rows][n_experts, and the shared one's scale]

@@ -40,7 +40,7 @@ Devices count_devices(const std::string& type) {
 }
 
 at::TensorOptions numbers_on(const Place& place, const ModelConfig& config, WeightType type) {
-    if (const std::string what = what_needs_cpu(config); !what.empty())
+    if (const std::string what = what_torch_lacks(config); !what.empty())
         throw std::invalid_argument("the torch backend cannot run a model with " + what);
     if (const std::string why = load_device_code(place.device.substr(0, place.device.find(':'))); !why.empty())
         throw std::invalid_argument("device " + place.device + ": " + why);

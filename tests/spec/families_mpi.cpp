@@ -15,7 +15,7 @@ using spec::Request;
 // Whether every rank gets a head of the target, which the backend can run; the draft is whole on the first.
 bool fits(const std::filesystem::path& target, int ranks) {
     const model::ModelConfig config = model::read_config(target);
-    if (on_torch() && !model::what_needs_cpu(config).empty()) return false;
+    if (on_torch() && !model::what_torch_lacks(config).empty()) return false;
     return ranks <= config.n_heads;
 }
 
