@@ -72,8 +72,8 @@ inline constexpr CodeForm kCodeForms[] = {
     {Code::table, 32},
     {Code::int8, 64, true},
     {Code::int8, 32, true},
-    {Code::int8, 32, true, true},
     {Code::int8, 16, true},
+    {Code::int8, 16, true, true},
     {Code::float8, 64, true},
 };
 

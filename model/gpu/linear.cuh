@@ -211,7 +211,9 @@ template <typename W, int kTiles, int kGroups> constexpr int chunks_ahead() {
     if (!Chunk<W>::kHasGroups) return kGroups >= 4 ? 1 : 2;
     constexpr int kRegisters = 87; // that loads may take
     constexpr int kOfChunk = kTiles * (8 + 2 * Chunk<W>::kScaleWords) + 4 * kRuns * kGroups;
-    const int most = kRuns == 4 ? (kProduct > 2 ? 1 : 4 - kProduct) : kProduct == 4 ? 1 : 2;
+    const int most = kRuns == 4                                   ? (kProduct > 2 ? 1 : 4 - kProduct)
+                     : kProduct == 4 || Chunk<W>::kScaleWords > 4 ? 1
+                                                                  : 2;
     return std::max(1, std::min(most, kRegisters / kOfChunk));
 }
 template <typename W, int kTiles, int kGroups> inline constexpr int kChunksAhead = chunks_ahead<W, kTiles, kGroups>();
