@@ -28,6 +28,8 @@ std::vector<FamilyGolden> portable_quantized_goldens() {
 class GpuQuantized : public testing::TestWithParam<FamilyGolden> {
   protected:
     const FamilyGolden& golden() const { return GetParam(); }
+    // The model of Q4_K moves further than others: in bfloat16 some ten times as far as in float16, as they do.
+    double sensitivity() const { return golden().directory.parent_path().filename() == "gguf-q4_k" ? 2.5 : 1; }
     static TestModelOptions on_cpu() {
         TestModelOptions options;
         options.load = &model::load_cpu_decoder;
@@ -51,7 +53,8 @@ double margin_of(std::span<const float> row) {
 // Activations have 16 bits; in bfloat16 so have the values of tables, where float16 is much finer.
 TEST_P(GpuQuantized, LogitsAreTheCpusUpToRoundedActivations) {
     TestModel reference(golden().directory, on_cpu());
-    for (const auto& [type, bound] : {std::pair{WeightType::float16, 0.006}, {WeightType::bfloat16, 0.05}}) {
+    for (const auto& [type, usual] : {std::pair{WeightType::float16, 0.006}, {WeightType::bfloat16, 0.05}}) {
+        const double bound = usual * sensitivity();
         TestModel model(golden().directory, on_gpu(type));
         std::size_t n_compared = 0;
         for (const FamilyText& text : golden().texts) {
@@ -129,7 +132,7 @@ TEST_P(GpuQuantized, TwoRanksSayWhatOneSays) {
                                               std::span(expected)
                                                   .subspan(row * width, width)
                                                   .subspan(static_cast<std::size_t>(own.begin), n)),
-                          0.006)
+                          0.006 * sensitivity())
                     << "row " << row;
         } catch (const model::BadFile& error) {
             refusal = error.what();
