@@ -15,15 +15,20 @@ dist::Slice vocab_slice(const ModelConfig& config, int tp_rank, int tp_size) {
 std::string what_needs_cpu(const ModelConfig& config) {
     if (config.n_linear_layers() > 0) return "linear attention";
     if (config.gated_attention) return "a gate on what is attended";
-    if (config.quantization) return "quantised weights";
+    if (config.quantization && config.quantization->group == 16) return "quantised weights in groups of 16";
     if (config.experts.placement == ExpertPlacement::spread) return "experts spread over its ranks";
     return "";
 }
 
 std::string what_torch_lacks(const ModelConfig& config) {
+    if (config.quantization) return "quantised weights";
     if (config.is_latent()) return "latent attention";
     if (config.has_sinks) return "attention sinks";
     return what_needs_cpu(config);
+}
+
+WeightType automatic_type(const ModelConfig& config, bool on_gpu) {
+    return on_gpu && config.quantization ? activation_type(WeightType::int8, config.stored_type) : config.stored_type;
 }
 
 RecurrentStates::Shape recurrent_shape(const ModelConfig& config, const RankShard& shard, int tree_positions) {

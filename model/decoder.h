@@ -106,6 +106,8 @@ dist::Slice vocab_slice(const ModelConfig& config, int tp_rank, int tp_size);
 std::string what_needs_cpu(const ModelConfig& config);
 // The same of what the torch backend does not compute.
 std::string what_torch_lacks(const ModelConfig& config);
+// What --dtype auto is: as the file has it; beside its codes GPUs have 16 bits.
+WeightType automatic_type(const ModelConfig& config, bool on_gpu);
 
 // Of linear attention, what a rank keeps of each slot; no layers: the model has none. Local.
 RecurrentStates::Shape recurrent_shape(const ModelConfig& config, const RankShard& shard, int tree_positions);

@@ -3,6 +3,7 @@
 
 #include "model/cpu/packed_matrix.h"
 #include "model/gpu/prompt_products.h"
+#include "model/gpu/stored_codes.h"
 #include "model/kv_cache.h"
 #include "model/pass_layout.h"
 
@@ -29,15 +30,19 @@ std::int64_t in_units(std::int64_t length, std::int64_t unit) {
     return (length + unit - 1) / unit * unit;
 }
 
-// As gpu/weights has it: rows padded, 8-bit ones with a scale, 4-bit ones with those of their groups; the embedding,
-// which is looked up, in the activations' type, and a second time where it is the head in 8 or 4 bits.
-std::uint64_t gpu_matrix_bytes(MatrixShape shape, WeightType type) {
-    if (type == WeightType::int4)
-        return product(
-            {shape.outputs, gpu::int4_chunks(shape.inputs), gpu::kInt4ChunkBytes + 2 * gpu::kInt4ScaleBytes});
-    return product(
-               {shape.outputs, in_units(shape.inputs, gpu::kLinearAlign), static_cast<std::int64_t>(bytes_of(type))}) +
-           (is_scaled(type) ? product({shape.outputs, sizeof(float)}) : 0);
+// As gpu/weights has it; the embedding, which is looked up, in the activations' type, and a second time where it is the
+// head and has codes.
+std::uint64_t gpu_matrix_bytes(MatrixShape shape, const gpu::HeldAs& held) {
+    const std::size_t row = held.row_bytes(shape.inputs) + held.row_scale_bytes(shape.inputs);
+    return product({shape.outputs, static_cast<std::int64_t>(row)});
+}
+
+// Of a form that kernels know where the file's groups are cut so; else the run is refused when weights are loaded.
+gpu::HeldAs planned_on_gpu(const Quantization& of, std::int64_t first_input) {
+    gpu::HeldAs held;
+    for (const std::int64_t first : {first_input, std::int64_t{0}})
+        if (held.form.code == gpu::Code::none) held.form = gpu::code_form(format_of(of, 0), of.group == 0, first);
+    return held;
 }
 
 std::uint64_t packed_bytes(MatrixShape shape, PackedFormat format) {
@@ -52,13 +57,14 @@ void add_weights(const ModelConfig& config, const RunShape& run, RankNeeds& need
     const auto add = [&](MatrixShape shape, int times, WeightType type) {
         if (shape.outputs == 0 || shape.inputs == 0) return;
         if (mixed_bits > 0) {
-            const double weights =
-                static_cast<double>(in_units(shape.outputs, kernels::kLanes)) * static_cast<double>(shape.inputs);
+            const std::int64_t unit = run.on_gpu ? 128 : 1; // inputs of a chunk
+            const double weights = static_cast<double>(in_units(shape.outputs, kernels::kLanes)) *
+                                   static_cast<double>(in_units(shape.inputs, unit));
             needs.weight_bytes += static_cast<std::uint64_t>(times * weights * mixed_bits / 8);
             return;
         }
-        const std::uint64_t bytes =
-            run.on_gpu ? gpu_matrix_bytes(shape, type) : packed_bytes(shape, format_of(type, shape.first_input));
+        const std::uint64_t bytes = run.on_gpu ? gpu_matrix_bytes(shape, gpu::held_as(type))
+                                               : packed_bytes(shape, format_of(type, shape.first_input));
         needs.weight_bytes += static_cast<std::uint64_t>(times) * bytes;
     };
     // Of a layer: quantised, where the file is.
@@ -66,11 +72,14 @@ void add_weights(const ModelConfig& config, const RunShape& run, RankNeeds& need
         const bool is_quantised =
             config.quantization && mixed_bits == 0 && (of_experts || !config.quantization->of_experts);
         if (!is_quantised || shape.outputs == 0 || shape.inputs == 0) return add(shape, times, run.type);
-        needs.weight_bytes +=
-            static_cast<std::uint64_t>(times) * packed_bytes(shape, format_of(*config.quantization, shape.first_input));
+        const std::uint64_t bytes =
+            run.on_gpu ? gpu_matrix_bytes(shape, planned_on_gpu(*config.quantization, shape.first_input))
+                       : packed_bytes(shape, format_of(*config.quantization, shape.first_input));
+        needs.weight_bytes += static_cast<std::uint64_t>(times) * bytes;
     };
-    add(shapes.embedding, 1, run.on_gpu ? cache_type(config, run) : run.type);
-    if (run.on_gpu && config.tied_embeddings && is_scaled(run.type)) add(shapes.embedding, 1, run.type);
+    if (run.on_gpu) needs.weight_bytes += gpu_matrix_bytes(shapes.embedding, gpu::held_as(cache_type(config, run)));
+    const bool is_held_again = config.tied_embeddings && (is_scaled(run.type) || mixed_bits > 0);
+    if (!run.on_gpu || is_held_again) add(shapes.embedding, 1, run.type);
     for (const MatrixShape& shape : {shapes.head, shapes.project_in, shapes.project_out, shapes.feature_projection,
                                      shapes.fusion, shapes.skip, shapes.first_cell})
         add(shape, 1, run.type);

@@ -190,7 +190,7 @@ void add_drafting(Inspection& inspection, const model::ModelConfig& config,
                   const std::optional<model::WeightType>& type) {
     model::RunShape run = inspection.model.run;
     run.ranks = 1;
-    run.type = type.value_or(config.stored_type);
+    run.type = type.value_or(automatic_type(config, run.on_gpu));
     inspection.drafting.push_back({config, run});
 }
 
@@ -232,7 +232,7 @@ Inspection inspect(const InspectOptions& options) {
                             options.threads,
                             options.batch,
                             options.length > 0 ? options.length : config.max_positions,
-                            options.dtype.value_or(config.stored_type),
+                            options.dtype.value_or(automatic_type(config, options.on_gpu)),
                             options.on_gpu};
     inspection.memory_bytes = options.memory_bytes;
     if (!options.draft.empty()) {

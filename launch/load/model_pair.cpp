@@ -28,20 +28,20 @@ std::vector<HeldModel> held_models(const OpenedPair& opened, const ModelOptions&
                                    const dist::RankLayout& layout, int ahead, bool on_gpu) {
     std::vector<HeldModel> held;
     if (layout.holds_target())
-        held.push_back({&opened.target.config, options.dtype.value_or(opened.target.config.stored_type), layout.tp_size,
-                        layout.tp_rank, 0, on_gpu});
+        held.push_back({&opened.target.config, options.dtype.value_or(automatic_type(opened.target.config, on_gpu)),
+                        layout.tp_size, layout.tp_rank, 0, on_gpu});
     if (!layout.owns_draft()) return held;
     const bool is_sharded = layout.placement == dist::DraftPlacement::sharded;
     const int kept = options.draft_window.is_on() ? options.draft_window.max_kept() : 0;
     for (const OpenedModel& draft : opened.drafts)
-        held.push_back({&draft.config, options.draft_dtype.value_or(draft.config.stored_type),
+        held.push_back({&draft.config, options.draft_dtype.value_or(automatic_type(draft.config, on_gpu)),
                         is_sharded ? layout.tp_size : 1, is_sharded ? layout.tp_rank : 0, ahead, on_gpu, kept});
     if (opened.self_draft)
         held.push_back(
             {&*opened.self_draft, held.front().type, layout.tp_size, layout.tp_rank, ahead, on_gpu, kept, true});
     for (std::size_t i = 0; opened.head && i < opened.head->head.modules.size(); ++i) {
         const model::ModelConfig& config = opened.head->head.modules[i].config;
-        held.push_back({&config, options.draft_dtype.value_or(config.stored_type), 1, 0, 0, on_gpu});
+        held.push_back({&config, options.draft_dtype.value_or(automatic_type(config, on_gpu)), 1, 0, 0, on_gpu});
     }
     return held;
 }
@@ -382,9 +382,11 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
     loader.connect();
     const int threads = check_launch(session, options.threads, options.quiet);
     require_same_models(session, opened, {.threads = threads, .quiet = options.quiet});
-    pair->target_type = options.dtype.value_or(target.config.stored_type);
-    pair->draft_type = opened.drafts.empty() ? pair->target_type
-                                             : options.draft_dtype.value_or(opened.drafts.front().config.stored_type);
+    const bool on_gpu = pair->device.is_gpu;
+    pair->target_type = options.dtype.value_or(automatic_type(target.config, on_gpu));
+    pair->draft_type = opened.drafts.empty()
+                           ? pair->target_type
+                           : options.draft_dtype.value_or(automatic_type(opened.drafts.front().config, on_gpu));
     const double begin = pair->clock.now_seconds();
     in_agreement(session, [&] { pair->team = std::make_unique<model::ThreadTeam>(threads); });
     loader.load();

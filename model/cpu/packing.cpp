@@ -11,6 +11,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <fmt/format.h>
 #include <limits>
 #include <vector>
 
@@ -443,16 +444,16 @@ PackedFormat format_of(const Quantization& of, std::int64_t first_input) {
     if (type == WeightType::int8 && of.group == 0 && !of.has_zeros) return {type};
     constexpr int kOfWholeRows = 128; // the scale is the same for all
     const int lead = of.group > 0 ? static_cast<int>(first_input % of.group) : 0;
-    return {type, {of.group > 0 ? of.group : kOfWholeRows, lead, true, of.has_zeros, table_of(of.values)}};
+    const bool is_mxfp4 = of.form == QuantizedForm::mxfp4 || of.form == QuantizedForm::mxfp4_blocks;
+    const bool has_wide_scales = !is_mxfp4; // powers of two are exact in bfloat16
+    return {type, {of.group > 0 ? of.group : kOfWholeRows, lead, has_wide_scales, of.has_zeros, table_of(of.values)}};
 }
 
 PackedFormat format_of(const TensorView& quantized, dist::Slice slice) {
     const QuantizedMatrix& matrix = *quantized.quantized;
     PackedFormat format = format_of(matrix.of, slice.begin);
     if (format.groups.size == 0) return format;
-    // Powers of two are exact in bfloat16.
-    format.groups.wide_scales = matrix.scales.type != DiskType::bfloat16 && matrix.of.form != QuantizedForm::mxfp4 &&
-                                matrix.of.form != QuantizedForm::mxfp4_blocks;
+    if (matrix.scales.type == DiskType::bfloat16) format.groups.wide_scales = false;
     if (matrix.group_of_input.empty()) return format;
     const auto refuse = [&](const std::string& why) {
         throw BadFile(*quantized.file + ": tensor '" + quantized.name +
@@ -478,6 +479,22 @@ std::optional<PackedFormat> joint_format(const PackedFormat& a, const PackedForm
     joint.groups.wide_scales = a.groups.wide_scales || b.groups.wide_scales;
     joint.groups.has_zeros = a.groups.has_zeros || b.groups.has_zeros;
     return joint;
+}
+
+std::optional<PackedFormat> format_of(std::span<const TensorView* const> tensors, dist::Slice slice) {
+    std::optional<PackedFormat> format;
+    for (const TensorView* each : tensors) {
+        std::optional<PackedFormat> joint;
+        if (each->type == DiskType::quantized) joint = format_of(*each, slice);
+        const bool is_quantized = joint || format;
+        if (each != tensors.front()) joint = joint && format ? joint_format(*format, *joint) : std::nullopt;
+        if (is_quantized && !joint)
+            throw BadFile(fmt::format("{}: tensors '{}' and '{}' are quantised in different ways, but one matrix is "
+                                      "made of them",
+                                      *each->file, tensors.front()->name, each->name));
+        format = std::move(joint);
+    }
+    return format;
 }
 
 void pack_unit(const PackedFormat& format, const StoredWeights (&rows)[kLanes], int k, float* scales, std::byte* out) {

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 namespace entrodraft::model {
@@ -32,6 +33,9 @@ PackedFormat format_of(WeightType type, std::int64_t first_input);
 PackedFormat format_of(const TensorView& quantized, dist::Slice slice);
 // As this, of what config.json says alone: in what order, and whether with the shorter scales, a file may say.
 PackedFormat format_of(const Quantization& quantization, std::int64_t first_input);
+
+// Of tensors that become one matrix; none: none is quantised. Throws as above, and where nothing holds them all. Local.
+std::optional<PackedFormat> format_of(std::span<const TensorView* const> tensors, dist::Slice slice);
 
 // What holds weights of both, made of whole numbers with scales of groups; none: nothing does. Local.
 std::optional<PackedFormat> joint_format(const PackedFormat& a, const PackedFormat& b);

@@ -171,23 +171,14 @@ class ModelWeights::Loader {
     void choose_formats() {
         if (!config_.quantization) return;
         for_each_matrix([&](PackedMatrix& matrix, const MatrixSource& source) {
-            const TensorView* first = nullptr;
-            std::optional<PackedFormat> format;
-            for (const StoredSlice& part : source.rows) {
-                const TensorView& tensor = checkpoint_.tensor(part.tensor->weight);
-                std::optional<PackedFormat> of_part;
-                if (tensor.type == DiskType::quantized)
-                    of_part = source.transposed ? PackedFormat{WeightType::float32} : format_of(tensor, source.inputs);
-                std::optional<PackedFormat> joint = of_part;
-                if (first) joint = of_part && format ? joint_format(*format, *of_part) : std::nullopt;
-                if (first && !joint && (of_part || format))
-                    throw BadFile(
-                        fmt::format("{}: tensors '{}' and '{}' are quantised in different ways, but one matrix "
-                                    "is made of them",
-                                    *tensor.file, first->name, tensor.name));
-                first = &tensor;
-                format = std::move(joint);
-            }
+            std::vector<const TensorView*> tensors;
+            for (const StoredSlice& part : source.rows)
+                tensors.push_back(&checkpoint_.tensor(part.tensor->weight));
+            const auto is_quantized = [](const TensorView* tensor) { return tensor->type == DiskType::quantized; };
+            if (source.transposed && std::ranges::any_of(tensors, is_quantized))
+                return matrix.hold_as({WeightType::float32});
+            if (source.transposed) return;
+            auto format = format_of(tensors, source.inputs);
             if (format) matrix.hold_as(*std::move(format));
         });
     }

@@ -348,6 +348,10 @@ std::unique_ptr<Decoder> load_decoder(const Checkpoint& checkpoint, const ModelC
     const DecoderSetup setup = prepare_decoder(checkpoint, config, options, tp);
     if (const std::string what = what_needs_cpu(config); !what.empty())
         throw std::invalid_argument("our kernels for GPUs cannot run a model with " + what);
+    if (config.quantization && (is_scaled(options.weight_type) || options.weight_type == WeightType::float32))
+        throw std::invalid_argument(
+            "the checkpoint is quantised: its other matrices have 16 bits on GPUs, not --dtype " +
+            to_string(options.weight_type));
     auto stream = std::make_unique<Stream>();
     const BookedCache texts(number_type(options.weight_type, setup.config.stored_type), setup.cache, *stream);
     return std::make_unique<GpuDecoder>(checkpoint, setup, options, tp, std::move(stream), texts);

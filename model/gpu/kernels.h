@@ -49,28 +49,72 @@ inline constexpr int kMaskWords = 2; // of trees of up to 128 nodes
 enum class Epilogue { none, activation, gate };
 inline constexpr int kGateGroup = 8;
 
-// Rows of 4 bits lie in chunks of 128 inputs, 64 bytes each: four runs of 16 bytes, of which run t has inputs 16 t to
-// 16 t + 15 of either half of the chunk, whose 64 inputs share a scale in bfloat16. So a quad of lanes reads 16 bytes
-// each, as of other types, and no step of a tensor core meets two scales. A word has 8 inputs, the even ones in its low
-// half; a code is the weight + 8, and where there is no input, 8.
-inline constexpr int kInt4Chunk = 128, kInt4ChunkBytes = 64, kInt4ScaleBytes = 2;
+// What w is, where not numbers: codes of 8 or 4 bits, and scales. A weight is its scale times code, float8 or
+// values[code], less its offset, where there are offsets: scale times zero.
+enum class Code { none, int8, float8, int4, table };
+struct CodeForm {
+    Code code = Code::none;
+    int group = 0;            // inputs that share a scale; 0: all of a row, and the scale is float32
+    bool wide_scales = false; // of groups: float32; else bfloat16
+    bool has_offsets = false; // float32, each behind its scale
+    friend bool operator==(const CodeForm&, const CodeForm&) = default;
+};
+// Those that the kernels know, the larger groups first. Scales of larger groups are repeated.
+inline constexpr CodeForm kCodeForms[] = {
+    {Code::int8},
+    {Code::float8},
+    {Code::int4, 64},
+    {Code::int4, 128, true},
+    {Code::int4, 128, true, true},
+    {Code::int4, 32, true},
+    {Code::int4, 32, true, true},
+    {Code::table, 64, true},
+    {Code::table, 32},
+    {Code::int8, 64, true},
+    {Code::int8, 32, true},
+    {Code::int8, 16, true},
+    {Code::int8, 16, true, true},
+    {Code::float8, 64, true},
+};
+
+// Rows of codes lie in chunks of 64 bytes, those of 16 bits too: four runs of 16 bytes, of which run t has inputs 8 t
+// to 8 t + 7 of each 32. So a quad of lanes reads 16 bytes each, as of all types, and two steps of a tensor core are 32
+// inputs that follow each other, which may have a scale of their own. A word of 4 bits has 8 inputs, the even ones in
+// its low half; a code is 8 more than the weight, a place in a table 8 more modulo 16, and where there is no input, 8.
+inline constexpr int kChunkBytes = 64, kRunInputs = 32;
 inline constexpr std::uint32_t kNoInt4s = 0x88888888u;
-ENTRODRAFT_ON_DEVICES constexpr int int4_chunks(int inputs) {
-    return (inputs + kInt4Chunk - 1) / kInt4Chunk;
+ENTRODRAFT_ON_DEVICES constexpr bool has_4_bits(const CodeForm& form) {
+    return form.code == Code::int4 || form.code == Code::table;
 }
-// Where input i of a row is: its word, and the bit of that at which it begins.
+ENTRODRAFT_ON_DEVICES constexpr int chunk_inputs(const CodeForm& form) {
+    return has_4_bits(form) ? 128 : 64;
+}
+ENTRODRAFT_ON_DEVICES constexpr int chunks_of(const CodeForm& form, int inputs) {
+    return (inputs + chunk_inputs(form) - 1) / chunk_inputs(form);
+}
+// Of a chunk with groups; each takes so many bytes, its offset included.
+ENTRODRAFT_ON_DEVICES constexpr int scales_of_chunk(const CodeForm& form) {
+    return form.group == 0 ? 0 : chunk_inputs(form) / form.group;
+}
+ENTRODRAFT_ON_DEVICES constexpr int scale_bytes(const CodeForm& form) {
+    return !form.wide_scales ? 2 : form.has_offsets ? 8 : 4;
+}
+// Where input i of a row is: its byte, of 8 bits.
+ENTRODRAFT_ON_DEVICES constexpr int int8_place(int i) {
+    return i / 64 * kChunkBytes + i % 32 / 8 * 16 + i % 64 / 32 * 8 + i % 8;
+}
+// Of 4: its word, and the bit of that at which it begins.
 ENTRODRAFT_ON_DEVICES constexpr int int4_word(int i) {
-    return i / kInt4Chunk * (kInt4ChunkBytes / 4) + i % 64 / 16 * 4 + i % kInt4Chunk / 64 * 2 + i % 16 / 8;
+    return i / 128 * (kChunkBytes / 4) + i % 32 / 8 * 4 + i % 128 / 32;
 }
 ENTRODRAFT_ON_DEVICES constexpr int int4_bit(int i) {
     return 4 * (i % 8 / 2 + 4 * (i % 2));
 }
 
 // y[r][n] = x[r] . w[n] + bias[n]. Rows of w and x lie `stride` elements apart, a multiple of kLinearAlign, zeros
-// behind k. With scales w is int8 or float8, each of its rows times its scale, and x of 16 bits; with group scales
-// int4, whose rows are int4_chunks(stride) chunks.
+// behind k. Of codes a row of w is chunks_of(form, stride) chunks, and x has 16 bits.
 struct Linear {
-    NumberType type = NumberType::float32; // of w, where it has no scales, and x
+    NumberType type = NumberType::float32; // of w, where it is numbers, and x
     const void* w = nullptr;
     const void* x = nullptr;
     int k = 0;
@@ -81,13 +125,14 @@ struct Linear {
     void* y = nullptr;           // [rows][y_stride]
     int y_stride = 0;
     NumberType y_type = NumberType::float32;
-    bool add = false;              // y += instead; float32 only
-    const float* scales = nullptr; // [n] or none
-    bool is_float8 = false;        // w with scales is float8 (e4m3) in place of int8
+    bool add = false; // y += instead; float32 only
+    CodeForm form = {};
+    const float* scales = nullptr;      // [n], of codes without groups
+    const void* group_scales = nullptr; // [n][chunks][scales_of_chunk(form)], of the others
+    const float* values = nullptr;      // [16], of Code::table
     Epilogue epilogue = Epilogue::none;
-    Activation activation = Activation::silu;    // of the other epilogues
-    float gate_limit = 0, gate_slope = 1;        // of gates: ExpertsConfig's swiglu_limit and swiglu_slope
-    const std::uint16_t* group_scales = nullptr; // [n][chunks][2] or none
+    Activation activation = Activation::silu; // of the other epilogues
+    float gate_limit = 0, gate_slope = 1;     // of gates: ExpertsConfig's swiglu_limit and swiglu_slope
 };
 void linear(void* stream, const Linear& call);
 // y = bias, or y += bias where the call adds to y: before a product that is added to it. Any number of rows.
@@ -465,6 +510,18 @@ struct RandomRows {
     int stride = 0;
 };
 void fill_random_rows(void* stream, const RandomRows& call);
+
+// out[r][i] = x[r][order[i]], of rows of so many 16-bit numbers, `stride` apart, of which the first k are ordered; the
+// others stay.
+struct OrderCall {
+    const std::uint16_t* x = nullptr;
+    const std::int32_t* order = nullptr;
+    std::uint16_t* out = nullptr;
+    int k = 0;
+    int stride = 0;
+    int rows = 0;
+};
+void order_inputs(void* stream, const OrderCall& call);
 
 // x[r][0..width) = cap * tanh(x / cap) of rows * stride floats. For logits.
 void soft_cap(void* stream, float* x, std::size_t count, float cap);

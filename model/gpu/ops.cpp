@@ -52,6 +52,7 @@ GpuWorkspace::GpuWorkspace(const ModelConfig& model, const RankShard& held, cons
         absorbed = rows_of(n_heads * cache.head_stride);
         latent_attended = rows_of(n_heads * cache.value_dim);
     }
+    ordered = rows_of(weights.widest_order);
     if (config.n_expert_layers() > 0) {
         const ExpertsConfig& experts = config.experts;
         const int n_pairs = max_rows * experts.n_chosen;
@@ -410,6 +411,10 @@ Linear GpuOps::linear_call(const DeviceMatrix& matrix, Operand from) const {
     Linear call = matrix.product(w_.weights.type);
     call.x = from.data;
     call.rows = from.n_rows;
+    if (matrix.order.size() == 0) return call;
+    order_inputs(handle(), {static_cast<const std::uint16_t*>(from.data), matrix.order.data(),
+                            reinterpret_cast<std::uint16_t*>(w_.ordered.data()), matrix.k, matrix.stride, from.n_rows});
+    call.x = w_.ordered.data();
     return call;
 }
 

@@ -84,6 +84,7 @@ struct GpuWorkspace {
     // cache, own query heads * value_dim().
     DeviceBytes query_vectors, queries, absorbed, latent_attended;
     DeviceBytes wide, inner;           // own part of the MLP's width: a prompt's gate and up, and what comes of them
+    DeviceBytes ordered;               // inputs of a matrix with an order, of the widest
     DeviceBytes wide_features, joined; // of a draft head: feature_numbers(), and joined_size() or residual_size
     // Of layers with experts, as ChooseExperts has them.
     DeviceArray<float> router_products; // [max_rows][n_experts, and the shared one's scale]

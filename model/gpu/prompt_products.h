@@ -17,10 +17,10 @@
 
 namespace entrodraft::model::gpu {
 
-// Rows that a prompt's chunk may have. Weights of 8 and 4 bits are known to our kernels alone, whose passes have no
+// Rows that a prompt's chunk may have. Codes of 8 and 4 bits are known to our kernels alone, whose passes have no
 // more rows for a prompt; nor have those of a draft head, which reads few.
 inline int max_prompt_rows(const ModelConfig& config, WeightType type) {
-    return is_scaled(type) || config.is_draft_head() ? kMaxRows : kMaxPromptRows;
+    return is_scaled(type) || config.quantization || config.is_draft_head() ? kMaxRows : kMaxPromptRows;
 }
 
 class PromptProducts {

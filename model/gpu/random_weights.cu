@@ -32,19 +32,20 @@ template <typename Code> __global__ void fill_rows(RandomRows call) {
     }
     Code* out = static_cast<Code*>(call.out) + static_cast<std::size_t>(row) * static_cast<std::size_t>(call.stride);
     for (int i = lane_of_thread(); i < call.inputs; i += kWarp)
-        out[i] = codes[index_of(call.first_input + i)];
+        out[sizeof(Code) == 1 ? int8_place(i) : i] = codes[index_of(call.first_input + i)];
 }
 
 // A warp a row, a group of 64 after the other, of which a lane has two inputs that follow each other.
 __global__ void fill_int4_rows(RandomRows call) {
     begin_kernel();
-    constexpr int kGroup = 64, kMiddle = kRandomWeights / 2;
+    constexpr CodeForm kForm = {gpu::Code::int4, 64};
+    constexpr int kGroup = kForm.group, kMiddle = kRandomWeights / 2;
     const int row = static_cast<int>(blockIdx.x) * kWarps + warp_of_thread(), lane = lane_of_thread();
     if (row >= call.rows) return;
     const std::uint64_t first = (call.first_row + static_cast<std::uint64_t>(row)) * call.row_step;
-    const int n_groups = 2 * int4_chunks(call.inputs);
+    const int n_groups = 2 * chunks_of(kForm, call.inputs);
     auto* out = static_cast<unsigned*>(call.out) +
-                static_cast<std::size_t>(row) * static_cast<std::size_t>(n_groups / 2 * kInt4ChunkBytes / 4);
+                static_cast<std::size_t>(row) * static_cast<std::size_t>(n_groups / 2 * kChunkBytes / 4);
     std::uint16_t* scales = call.group_scales + static_cast<std::size_t>(row) * static_cast<std::size_t>(n_groups);
     for (int group = 0; group < n_groups; ++group) {
         float weights[2] = {};

@@ -33,6 +33,14 @@ template <typename T> __global__ void embed_rows(RowTable table, Embed call) {
     }
 }
 
+// A block a row.
+__global__ void order_columns(OrderCall call) {
+    begin_kernel();
+    const std::size_t row = place(static_cast<int>(blockIdx.x), call.stride, 0);
+    for (int i = static_cast<int>(threadIdx.x); i < call.k; i += kThreads)
+        call.out[row + static_cast<std::size_t>(i)] = call.x[row + static_cast<std::size_t>(call.order[i])];
+}
+
 // ---- norms: a block a row; mean first, then the mean square of what is left, as on the CPU ----
 
 constexpr int kNormThreads = 512;
@@ -204,6 +212,10 @@ __global__ void cap_numbers(float* x, std::size_t count, float cap) {
 }
 
 } // namespace
+
+void order_inputs(void* stream, const OrderCall& call) {
+    launch(stream, {static_cast<unsigned>(call.rows), kThreads}, order_columns, call);
+}
 
 void embed(void* stream, const RowTable& table, const Embed& call) {
     with_type(call.type, [&]<typename T>(T*) {

@@ -1,8 +1,9 @@
 #include "model/gpu/weights.h"
 
 #include "dist/error.h"
+#include "model/checkpoint/bad_file.h"
 #include "model/checkpoint/half.h"
-#include "model/cpu/packing.h"
+#include "model/gpu/stored_codes.h"
 
 #include <algorithm>
 #include <cmath>
@@ -10,6 +11,7 @@
 #include <fmt/format.h>
 #include <limits>
 #include <map>
+#include <set>
 #include <span>
 #include <stdexcept>
 #include <utility>
@@ -20,7 +22,7 @@ namespace {
 
 constexpr double kPatience = 600; // seconds, of a copy to the device
 
-WeightType held_as(NumberType type) {
+WeightType weight_type(NumberType type) {
     switch (type) {
     case NumberType::float32:
         return WeightType::float32;
@@ -30,16 +32,6 @@ WeightType held_as(NumberType type) {
         return WeightType::float16;
     }
     throw std::invalid_argument("a number type that no matrix is held in");
-}
-
-// Of a row of so many inputs.
-std::size_t row_bytes_of(WeightType held, int inputs) {
-    if (held == WeightType::int4) return static_cast<std::size_t>(int4_chunks(inputs)) * kInt4ChunkBytes;
-    return static_cast<std::size_t>(aligned(inputs)) * model::bytes_of(held);
-}
-
-bool has_row_scales(WeightType held) {
-    return is_scaled(held) && held != WeightType::int4;
 }
 
 bool is_stored_as(const TensorView& tensor, WeightType held) {
@@ -62,7 +54,7 @@ float scale_of_row(std::span<const float> row, WeightType held) {
 
 // `to` is zeroed, and stays so where the row's scale is none.
 void store(std::span<const float> row, WeightType held, float scale, std::byte* to) {
-    if (has_row_scales(held) && !(scale > 0)) return;
+    if (is_scaled(held) && !(scale > 0)) return;
     const float inverse = 1 / scale;
     for (std::size_t i = 0; i < row.size(); ++i) {
         std::uint16_t half = 0;
@@ -89,20 +81,14 @@ void store(std::span<const float> row, WeightType held, float scale, std::byte* 
 
 // The inputs [first, first + wanted) of a stored row in 4 bits, and the scales of their groups, whose other inputs may
 // be another rank's.
-void store_int4(std::span<const float> row, std::size_t first, std::size_t wanted, std::byte* to,
-                std::uint16_t* scales) {
-    for (std::size_t begin = 0; begin < wanted; begin += kInt4Group) {
+void store_int4(std::span<const float> row, std::size_t first, std::size_t wanted, std::byte* to, std::byte* scales) {
+    for (std::size_t begin = 0; begin < wanted; begin += kInt4Group, scales += sizeof(std::uint16_t)) {
         std::uint8_t codes[kInt4Group] = {};
         const auto group = row.subspan(first + begin, std::min<std::size_t>(kInt4Group, row.size() - first - begin));
-        *scales++ = quantise_group(group.data(), static_cast<int>(group.size()), codes);
-        for (std::size_t i = begin; i < std::min<std::size_t>(wanted, begin + kInt4Group); ++i) {
-            const auto at = static_cast<int>(i);
-            std::byte* word = to + 4 * static_cast<std::size_t>(int4_word(at));
-            std::uint32_t eight;
-            std::memcpy(&eight, word, sizeof eight);
-            eight ^= static_cast<std::uint32_t>(codes[i - begin]) << int4_bit(at); // 8 was there: code + 8, mod 16
-            std::memcpy(word, &eight, sizeof eight);
-        }
+        const std::uint16_t scale = quantise_group(group.data(), static_cast<int>(group.size()), codes);
+        std::memcpy(scales, &scale, sizeof scale);
+        for (std::size_t i = begin; i < std::min<std::size_t>(wanted, begin + kInt4Group); ++i)
+            put_int4(to, static_cast<int>(i), codes[i - begin]);
     }
 }
 
@@ -144,10 +130,23 @@ template <typename T> std::vector<T> by_turns(const std::vector<T>& gates, const
 // Rows of a matrix on their way to the device, or random ones that are made there.
 class Uploader {
   public:
-    explicit Uploader(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
+    // `keeps_codes`: of quantised tensors; else all become numbers.
+    Uploader(const Checkpoint& checkpoint, bool keeps_codes) : checkpoint_(checkpoint), keeps_codes_(keeps_codes) {}
 
+    // Stored codes as they are, the others as `held`.
     DeviceMatrix matrix(const MatrixSource& source, WeightType held) {
         return matrix(rows_of(source), source.inputs, held);
+    }
+    // Stored codes too become numbers.
+    DeviceMatrix plain_matrix(const MatrixSource& source, WeightType held) {
+        return matrix(rows_of(source), source.inputs, held_as(held));
+    }
+    // The same of several of as many inputs each, one behind the other.
+    DeviceMatrix plain_matrix(const std::vector<MatrixSource>& sources, WeightType held) {
+        std::vector<StoredRow> rows;
+        for (const MatrixSource& source : sources)
+            append(rows_of(source), rows);
+        return matrix(rows, sources.front().inputs, held_as(held));
     }
     // Of an MLP: gates and ups by turns (Epilogue::gate), or ups alone.
     DeviceMatrix wide_matrix(const LayerSources& layer, WeightType held) {
@@ -168,23 +167,19 @@ class Uploader {
             append(rows_of(expert.down), rows);
         return matrix(rows, experts.front().down.inputs, held);
     }
-    // As many inputs each, one behind the other.
-    DeviceMatrix matrix(const std::vector<MatrixSource>& sources, WeightType held) {
-        std::vector<StoredRow> rows;
-        for (const MatrixSource& source : sources)
-            append(rows_of(source), rows);
-        return matrix(rows, sources.front().inputs, held);
-    }
+    DeviceArray<float> vector(const std::vector<float>& values) const { return array(values); }
 
-    DeviceArray<float> vector(const std::vector<float>& values) const {
-        DeviceArray<float> array(values.size());
-        copy(stream_, array.data(), values.data(), values.size() * sizeof(float));
-        stream_.wait(kPatience);
-        return array;
-    }
+    int widest_order() const { return widest_order_; } // of all matrices so far
 
   private:
     static constexpr std::size_t kStagingBytes = std::size_t{32} << 20;
+
+    template <typename T> DeviceArray<T> array(const std::vector<T>& values) const {
+        DeviceArray<T> there(values.size());
+        copy(stream_, there.data(), values.data(), values.size() * sizeof(T));
+        stream_.wait(kPatience);
+        return there;
+    }
 
     struct StoredRow {
         const MatrixSource* source = nullptr; // null: zeros
@@ -204,29 +199,39 @@ class Uploader {
         rows.insert(rows.end(), more.begin(), more.end());
     }
 
-    DeviceMatrix matrix(const std::vector<StoredRow>& rows, const dist::Slice& inputs, WeightType held) {
+    DeviceMatrix matrix(const std::vector<StoredRow>& rows, const dist::Slice& inputs, WeightType type) {
+        std::vector<const TensorView*> tensors; // each once
+        std::set<const TensorView*> known;
+        for (const StoredRow& row : rows)
+            if (keeps_codes_ && row.source != nullptr && !row.source->transposed && known.insert(row.tensor).second)
+                tensors.push_back(row.tensor);
+        if (inputs.size() == 0) tensors.clear(); // this rank has no part of it
+        return matrix(rows, inputs, held_as_stored(tensors, inputs).value_or(held_as(type)));
+    }
+
+    DeviceMatrix matrix(const std::vector<StoredRow>& rows, const dist::Slice& inputs, const HeldAs& held) {
         DeviceMatrix matrix;
         matrix.n = static_cast<int>(rows.size());
         matrix.k = static_cast<int>(inputs.size());
         matrix.stride = aligned(matrix.k);
+        matrix.form = held.form;
         if (matrix.n == 0 || matrix.k == 0) return matrix; // this rank's part of a small model may be empty
-        const std::size_t row_bytes = row_bytes_of(held, matrix.k);
+        const std::size_t row_bytes = held.row_bytes(matrix.k), scale_bytes = held.row_scale_bytes(matrix.k);
         matrix.numbers = DeviceBytes(rows.size() * row_bytes);
-        if (has_row_scales(held)) matrix.scales = DeviceArray<float>(rows.size());
-        const std::size_t n_groups = held == WeightType::int4 ? 2 * static_cast<std::size_t>(int4_chunks(matrix.k)) : 0;
-        matrix.group_scales = DeviceArray<std::uint16_t>(rows.size() * n_groups);
-        if (n_groups > 0 && inputs.begin % kInt4Group != 0)
+        matrix.scales = DeviceBytes(rows.size() * scale_bytes);
+        if (held.values != nullptr) matrix.values = array<float>({held.values, held.values + 16});
+        matrix.order = array(held.order);
+        widest_order_ = std::max(widest_order_, static_cast<int>(held.order.size()));
+        if (!held.is_stored && held.form.group > 0 && inputs.begin % held.form.group != 0)
             throw dist::Error(fmt::format("int4 on GPUs: inputs from {} on, where this rank's part of a matrix begins, "
                                           "are in the middle of a group of {}: take another number of ranks, or int8",
                                           inputs.begin, kInt4Group));
-        matrix.is_float8 = held == WeightType::float8;
         for (std::size_t begin = 0; begin < rows.size();) {
             const std::span<const StoredRow> run = run_at(rows, begin, row_bytes);
             std::byte* to = matrix.numbers.data() + begin * row_bytes;
-            const Scales scales = {has_row_scales(held) ? matrix.scales.data() + begin : nullptr,
-                                   n_groups > 0 ? matrix.group_scales.data() + begin * n_groups : nullptr, n_groups};
+            std::byte* scales = matrix.scales.data() + begin * scale_bytes;
             is_generated(run.front()) ? generate(run, held, matrix.stride, to, scales)
-                                      : upload(run, held, row_bytes, to, scales);
+                                      : upload(run, held, {row_bytes, scale_bytes}, to, scales);
             begin += run.size();
         }
         stream_.wait(kPatience);
@@ -254,14 +259,7 @@ class Uploader {
         return std::span(rows).subspan(begin, n);
     }
 
-    // Where the scales of rows go: one each, or those of their groups, or neither.
-    struct Scales {
-        float* of_rows;
-        std::uint16_t* of_groups;
-        std::size_t n_groups; // of a row
-    };
-
-    void generate(std::span<const StoredRow> rows, WeightType held, int stride, std::byte* to, const Scales& scales) {
+    void generate(std::span<const StoredRow> rows, const HeldAs& held, int stride, std::byte* to, std::byte* scales) {
         const MatrixSource& source = *rows.front().source;
         const TensorView& tensor = *rows.front().tensor;
         RandomRows call;
@@ -275,30 +273,31 @@ class Uploader {
         call.inputs = static_cast<int>(source.inputs.size());
         call.whole_inputs = static_cast<int>(stored_inputs(rows.front()));
         call.out = to;
-        if (scales.of_groups != nullptr) {
-            call.group_scales = scales.of_groups;
+        if (held.form.group > 0) {
+            call.group_scales = reinterpret_cast<std::uint16_t*>(scales);
         } else {
-            const RandomCodes& codes = random_codes_.try_emplace(held, held, stream_).first->second;
-            call.code_bytes = static_cast<int>(model::bytes_of(held));
+            const RandomCodes& codes = random_codes_.try_emplace(held.type, held.type, stream_).first->second;
+            call.code_bytes = static_cast<int>(model::bytes_of(held.type));
             call.codes = codes.codes.data();
             call.scale_of = codes.scale_of.data();
-            call.scales = scales.of_rows;
+            call.scales = held.has_row_scales() ? reinterpret_cast<float*>(scales) : nullptr;
             call.stride = stride;
         }
         fill_random_rows(stream_.handle(), call);
     }
 
-    void upload(std::span<const StoredRow> rows, WeightType held, std::size_t row_bytes, std::byte* to,
-                const Scales& scales) {
-        staging_.assign(rows.size() * row_bytes, static_cast<std::byte>(held == WeightType::int4 ? kNoInt4s : 0));
-        scales_.clear();
-        group_scales_.assign(rows.size() * scales.n_groups, 0);
+    struct RowBytes {
+        std::size_t numbers, scales;
+    };
+
+    void upload(std::span<const StoredRow> rows, const HeldAs& held, RowBytes of_row, std::byte* to,
+                std::byte* scales) {
+        staging_.assign(rows.size() * of_row.numbers, static_cast<std::byte>(has_4_bits(held.form) ? kNoInt4s : 0));
+        scales_.assign(rows.size() * of_row.scales, std::byte{});
         for (std::size_t i = 0; i < rows.size(); ++i)
-            place_row(rows[i], held, staging_.data() + i * row_bytes, group_scales_.data() + i * scales.n_groups);
+            place_row(rows[i], held, staging_.data() + i * of_row.numbers, scales_.data() + i * of_row.scales);
         copy(stream_, to, staging_.data(), staging_.size());
-        if (scales.of_rows != nullptr) copy(stream_, scales.of_rows, scales_.data(), scales_.size() * sizeof(float));
-        if (scales.of_groups != nullptr)
-            copy(stream_, scales.of_groups, group_scales_.data(), group_scales_.size() * sizeof(std::uint16_t));
+        if (!scales_.empty()) copy(stream_, scales, scales_.data(), scales_.size());
         stream_.wait(kPatience);
     }
 
@@ -335,19 +334,18 @@ class Uploader {
 
     // The inputs that are wanted of a stored row. A scale is that of the whole row, so that any slice is quantised
     // alike.
-    void place_row(const StoredRow& row, WeightType held, std::byte* to, std::uint16_t* group_scales) {
-        if (row.source == nullptr) {
-            if (has_row_scales(held)) scales_.push_back(0);
-            return;
-        }
+    void place_row(const StoredRow& row, const HeldAs& held, std::byte* to, std::byte* scales) {
+        if (row.source == nullptr) return;
         const MatrixSource& source = *row.source;
         const TensorView& tensor = *row.tensor;
+        if (held.is_stored) return place_stored_row(held, tensor, row.number, source.inputs, to, scales);
         const std::int64_t width = tensor.shape.back(); // its rows may be those of all experts
         const auto first = static_cast<std::size_t>(source.inputs.begin);
         const auto wanted = static_cast<std::size_t>(source.inputs.size());
-        if (!source.transposed && is_stored_as(tensor, held)) {
+        if (!source.transposed && is_stored_as(tensor, held.type)) {
             const std::size_t place = static_cast<std::size_t>(row.number * width) + first;
-            std::memcpy(to, tensor.bytes.data() + place * model::bytes_of(held), wanted * model::bytes_of(held));
+            std::memcpy(to, tensor.bytes.data() + place * model::bytes_of(held.type),
+                        wanted * model::bytes_of(held.type));
             return;
         }
         if (!source.transposed) {
@@ -355,13 +353,18 @@ class Uploader {
             read_floats(tensor, {row.number * width, (row.number + 1) * width}, row_.data());
         }
         const std::span<const float> numbers = source.transposed ? turned(row) : row_;
-        if (held == WeightType::int4) return store_int4(numbers, first, wanted, to, group_scales);
-        const float scale = has_row_scales(held) ? scale_of_row(numbers, held) : 1;
-        if (has_row_scales(held)) scales_.push_back(scale);
-        store(numbers.subspan(first, wanted), held, scale, to);
+        if (held.form.group > 0) return store_int4(numbers, first, wanted, to, scales);
+        if (!held.has_row_scales()) return store(numbers.subspan(first, wanted), held.type, 1, to);
+        const float scale = scale_of_row(numbers, held.type);
+        std::memcpy(scales, &scale, sizeof scale);
+        codes_.assign(wanted, std::byte{});
+        store(numbers.subspan(first, wanted), held.type, scale, codes_.data());
+        for (std::size_t i = 0; i < wanted; ++i)
+            to[int8_place(static_cast<int>(i))] = codes_[i];
     }
 
     const Checkpoint& checkpoint_;
+    bool keeps_codes_;
     Stream stream_;
     std::vector<std::byte> staging_;
     struct {
@@ -370,9 +373,10 @@ class Uploader {
         std::vector<float> numbers; // [outputs][inputs]
     } turned_;                      // the one before
     std::vector<float> row_;
-    std::vector<float> scales_; // of the rows under way
-    std::vector<std::uint16_t> group_scales_;
+    std::vector<std::byte> codes_;  // of 8 bits, as inputs lie
+    std::vector<std::byte> scales_; // of the rows under way
     std::map<WeightType, RandomCodes> random_codes_;
+    int widest_order_ = 0;
 };
 
 } // namespace
@@ -385,9 +389,10 @@ Linear DeviceMatrix::product(NumberType type_of_x) const {
     call.stride = stride;
     call.n = n;
     call.bias = bias.data();
-    call.scales = scales.data();
-    call.is_float8 = is_float8;
-    call.group_scales = group_scales.data();
+    call.form = form;
+    if (form.group == 0) call.scales = reinterpret_cast<const float*>(scales.data());
+    call.group_scales = scales.data();
+    call.values = values.data();
     return call;
 }
 
@@ -464,8 +469,8 @@ void PartReader::read_latent(const LayerNames& names, const LatentSources& sourc
     layer.query_down_norm = norm_of(names.query_down_norm);
     layer.key_value_down_norm = norm_of(names.key_value_down_norm);
     layer.query_up = matrix(sources.query_up);
-    layer.absorb = uploader_.matrix(sources.absorb, type);
-    layer.expand = uploader_.matrix(sources.expand, type);
+    layer.absorb = uploader_.plain_matrix(sources.absorb, type);
+    layer.expand = uploader_.plain_matrix(sources.expand, type);
 }
 
 void PartReader::read_cross(const LayerNames& names, const CrossSources& sources, bool is_first, DeviceLayer& layer) {
@@ -479,7 +484,7 @@ void PartReader::read_cross(const LayerNames& names, const CrossSources& sources
 void PartReader::read_experts(const ModelNames& all, int number, const RankShard& shard, WeightType type,
                               DeviceLayer& layer) {
     const LayerNames names = all.layer(number);
-    layer.router = uploader_.matrix(router_source(config_, names), type);
+    layer.router = uploader_.plain_matrix(router_source(config_, names), type);
     layer.router.bias = bias(router_source(config_, names));
     if (!names.router_correction.weight.empty())
         layer.router_correction = uploader_.vector(read_vector(checkpoint_, names.router_correction.weight));
@@ -541,7 +546,7 @@ DeviceWeights::DeviceWeights(const Checkpoint& checkpoint, const ModelConfig& co
                              const std::function<void(std::size_t, std::size_t)>& progress)
     : type(number_type) {
     const ModelNames names = names_of(config, checkpoint);
-    Uploader uploader(checkpoint);
+    Uploader uploader(checkpoint, config.quantization.has_value());
     PartReader parts(checkpoint, config, multiplied, uploader);
     for (int i = 0; i < config.n_layers; ++i) {
         const LayerNames layer_names = names.layer(i);
@@ -549,15 +554,21 @@ DeviceWeights::DeviceWeights(const Checkpoint& checkpoint, const ModelConfig& co
         if (config.has_encoder())
             parts.read_cross(layer_names, cross_sources(config, layer_names, shard), shard.is_first, layers.back());
         if (config.is_latent())
-            parts.read_latent(layer_names, latent_sources(config, layer_names, shard), held_as(type), layers.back());
-        if (config.has_experts(i)) parts.read_experts(names, i, shard, held_as(type), layers.back());
+            parts.read_latent(layer_names, latent_sources(config, layer_names, shard), weight_type(type),
+                              layers.back());
+        if (config.has_experts(i)) parts.read_experts(names, i, shard, weight_type(type), layers.back());
         const auto done = static_cast<std::size_t>(i + 1), all = static_cast<std::size_t>(config.n_layers) + 1;
         if (progress) progress(checkpoint.total_bytes() * done / all, checkpoint.total_bytes());
     }
     const OuterSources sources = outer_sources(config, names, shard);
-    embedding = uploader.matrix(sources.embedding, held_as(type));
+    embedding = uploader.plain_matrix(sources.embedding, weight_type(type));
     const bool is_tied = sources.head.rows.empty();
-    own_head = uploader.matrix(is_tied && is_scaled(multiplied) ? sources.embedding : sources.head, multiplied);
+    const bool has_codes =
+        is_scaled(multiplied) ||
+        (config.quantization && std::ranges::any_of(sources.embedding.rows, [&](const StoredSlice& part) {
+             return checkpoint.tensor(part.tensor->weight).type == DiskType::quantized;
+         }));
+    own_head = uploader.matrix(is_tied && has_codes ? sources.embedding : sources.head, multiplied);
     project_in = uploader.matrix(sources.project_in, multiplied);
     project_out = uploader.matrix(sources.project_out, multiplied);
     embedding_norm = parts.norm(names.embedding_norm);
@@ -566,9 +577,15 @@ DeviceWeights::DeviceWeights(const Checkpoint& checkpoint, const ModelConfig& co
     positions = uploader.vector(read_positions(checkpoint, config, names));
     relative_biases = uploader.vector(read_relative_biases(checkpoint, config, names, shard));
     head_bias = uploader.vector(read_head_bias(checkpoint, config, names, shard));
+    widest_order = uploader.widest_order();
+    if (widest_order > 0 && (config.n_expert_layers() > 0 || config.has_encoder() || config.is_encoder))
+        throw BadFile(
+            "inputs in an order of their own (GPTQ's act-order), of experts and of models with an encoder, are "
+            "for CPUs alone: give --device cpu");
     if (progress) progress(checkpoint.total_bytes(), checkpoint.total_bytes());
     const auto count = [&](const DeviceMatrix& matrix, int outputs, double share = 1) { // without padding
-        bytes_per_pass += static_cast<std::size_t>(static_cast<double>(matrix.numbers.size()) * share);
+        bytes_per_pass +=
+            static_cast<std::size_t>(static_cast<double>(matrix.numbers.size() + matrix.scales.size()) * share);
         operations_per_row += 2.0 * outputs * matrix.k * share;
     };
     const double chosen = static_cast<double>(config.experts.n_chosen) / std::max(1, config.experts.n_experts);

@@ -1,6 +1,6 @@
 // All weights of a model that one rank holds, in the memory of a GPU, as the kernels of this folder read them: matrices
-// [outputs][inputs] in one number type or in 8 or 4 bits, rows padded to kLinearAlign numbers with zeros; vectors in
-// float32.
+// [outputs][inputs] in one number type or as codes of 8 or 4 bits, rows padded to kLinearAlign numbers with zeros;
+// vectors in float32.
 //
 // Called by gpu/decoder. The CPU's are in cpu/weights.h; what is read from where is the same (model/sources.h).
 #pragma once
@@ -24,10 +24,13 @@ constexpr int aligned(int numbers) {
 struct DeviceMatrix {
     DeviceBytes numbers;
     int n = 0, k = 0, stride = 0;
-    DeviceArray<float> bias;                 // [n] or empty
-    DeviceArray<float> scales;               // [n] of 8-bit numbers, or empty
-    DeviceArray<std::uint16_t> group_scales; // Linear's, of 4-bit numbers, or empty
-    bool is_float8 = false;
+    DeviceArray<float> bias; // [n] or empty
+    CodeForm form;
+    DeviceBytes scales;        // of codes: of rows or of their groups, as Linear has them
+    DeviceArray<float> values; // [16] or empty
+    // [k] or empty: column i is multiplied with input order[i] (GPTQ's act-order, which groups inputs in an order of
+    // its own)
+    DeviceArray<std::int32_t> order;
 
     // Its product with activations of this type; rows, x and y are still to be said.
     Linear product(NumberType type_of_x) const;
@@ -71,8 +74,8 @@ struct DeviceFusion {
 
 struct DeviceWeights {
     // Reads the rank's slice. `type`: of the activations, and of the embedding, which is looked up; `multiplied`: of
-    // all other matrices. Where that has scales, a head that is the embedding is there twice. `progress` is told of
-    // bytes done and of all. Throws BadFile, dist::Error. Local.
+    // all other matrices that are not quantised in the file. A head that is the embedding and has codes is there twice.
+    // `progress` is told of bytes done and of all. Throws BadFile, dist::Error. Local.
     DeviceWeights(const Checkpoint& checkpoint, const ModelConfig& config, const RankShard& shard, NumberType type,
                   WeightType multiplied, const std::function<void(std::size_t, std::size_t)>& progress);
 
@@ -87,6 +90,7 @@ struct DeviceWeights {
     DeviceFusion fusion;
     std::vector<DeviceLayer> layers;
     DeviceNorm final_norm;
+    int widest_order = 0;           // DeviceMatrix::order's, of all
     std::size_t bytes_per_pass = 0; // read by a pass of one row
     double operations_per_row = 0;  // multiply-adds times two
 };

@@ -158,6 +158,17 @@ class Cuda(unittest.TestCase):
         of = ["--dtype", "float8", "--draft-dtype", "int8", *CUDA]
         self.assertEqual(token_ids(texts(*PAIR, *of)), token_ids(texts(*PAIR[:2], *CUDA, "--dtype", "float8")))
 
+    def test_quantised_checkpoints_are_checked_and_drafting_changes_nothing(self):
+        for target, draft in (("gptq-zeros", "awq"), ("bitsandbytes-nf4", "float8-channel"), ("gguf-q4_k", "gptq-act-order")):
+            pair = ["--target", MODELS / "quantized" / target / "target"]
+            with self.subTest(target=target, draft=draft):
+                plain = token_ids(texts(*pair, *CUDA, vocab=100))
+                drafted = texts(*pair, "--draft", MODELS / "quantized" / draft / "target", *CUDA, vocab=100)
+                self.assertEqual(token_ids(drafted), plain)
+                line = json.dumps({"id": 0, "prompt_token_ids": [7, 8]}) + "\n"
+                checked = run("generate", *pair, "--input", "-", "--max-new-tokens", 3, lines=line)
+                self.assertNotIn("--device auto", checked.stderr)
+
     def test_latency_is_that_of_the_gpu(self):
         shown = json.loads(run("bench", "latency", *PAIR, *CUDA, "--rows", 2, "--repetitions", 2, "--json").stdout)
         self.assertNotEqual(shown["environment"]["device"], "cpu")

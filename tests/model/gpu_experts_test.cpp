@@ -1,7 +1,7 @@
 // Experts on a device: who goes through which, against model/routing.h; products, bit for bit, against those of each
 // expert's matrix by itself; and their sums. Run as gpu_kernels_test.cpp is.
 #include "model/routing.h"
-#include "tests/model/gpu_arrays.h"
+#include "tests/model/gpu_codes.h"
 
 #include <gtest/gtest.h>
 
@@ -87,6 +87,45 @@ TEST_F(GpuExperts, ProductsHaveTheBitsOfEachExpertsMatrixByItself) {
                     ASSERT_EQ(std::vector<float>(mine, mine + count * (kN / 2)), expected.read()) << "expert " << e;
                 }
             }
+}
+
+TEST_F(GpuExperts, ProductsOfCodesHaveTheBitsOfEachExpertsMatrixByItself) {
+    constexpr int kN = 48, kK = 200, kRows = 20, kExperts = 3;
+    for (const CodeForm& form : kCodeForms)
+        for (const NumberType type : {NumberType::bfloat16, NumberType::float16}) {
+            const CodedMatrix matrix(form, kExperts * kN, kK, type, random);
+            const CodedMatrix::OnDevice there = matrix.on_device();
+            const Pairs pairs = pairs_of({1, 0, 17}, kRows);
+            const int n_pairs = pairs.begin.back();
+            ExpertLinear call{matrix.call(type, there)};
+            const std::vector<float> x = random_rows(type, kRows, kK, call.stride, random);
+            const Numbers inputs(type, x), y(NumberType::float32, index(n_pairs * kN)),
+                all(NumberType::float32, index(kRows * kExperts * kN));
+            const auto begin = to_device(pairs.begin), rows = to_device(pairs.rows);
+            call.x = inputs.data();
+            call.y = all.data();
+            call.y_stride = call.n;
+            call.rows = kRows;
+            linear(stream.handle(), call); // every row by every expert
+            call.n = call.y_stride = kN;
+            call.y = y.data();
+            call.rows = n_pairs;
+            call.n_experts = kExperts;
+            call.begin = begin.data();
+            call.from_rows = rows.data();
+            expert_linear(stream.handle(), call);
+            finish();
+            const std::vector<float> got = y.read(), expected = all.read();
+            std::size_t wrong = 0;
+            for (int e = 0; e < kExperts; ++e)
+                for (int pair = pairs.begin[index(e)]; pair < pairs.begin[index(e + 1)]; ++pair)
+                    for (int n = 0; n < kN; ++n)
+                        wrong += got[index(pair * kN + n)] ==
+                                         expected[index((pairs.rows[index(pair)] * kExperts + e) * kN + n)]
+                                     ? 0
+                                     : 1;
+            EXPECT_EQ(wrong, 0U) << "form " << &form - kCodeForms;
+        }
 }
 
 TEST_F(GpuExperts, AreChosenAndListedAsOnTheCpu) {

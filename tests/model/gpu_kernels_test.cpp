@@ -5,7 +5,7 @@
 #include "model/gpu/kernels.h"
 #include "model/positions.h"
 #include "spec/verify/random.h"
-#include "tests/model/gpu_arrays.h"
+#include "tests/model/gpu_codes.h"
 
 #include <gtest/gtest.h>
 
@@ -81,113 +81,56 @@ TEST_F(GpuKernels, ProductsAreSumsInFloat64UpToRounding) {
             }
 }
 
-TEST_F(GpuKernels, ProductsOfEightBitWeightsAreSumsInFloat64UpToRounding) {
-    for (const auto& [type, is_float8] : {std::pair{NumberType::bfloat16, false},
-                                          {NumberType::float16, false},
-                                          {NumberType::bfloat16, true},
-                                          {NumberType::float16, true}}) {
-        for (const auto& [rows, n, k] : {std::tuple{1, 16, 64}, {3, 50, 100}, {16, 9000, 65}, {17, 33, 700}}) {
-            const int stride = (k + kLinearAlign - 1) / kLinearAlign * kLinearAlign;
-            std::vector<std::uint8_t> w(index(n) * index(stride));
-            std::vector<float> values(w.size()); // of w
-            for (std::size_t i = 0; i < w.size(); ++i) {
-                if (i % index(stride) < index(k)) w[i] = static_cast<std::uint8_t>(i < 256 ? i : random());
-                if (is_float8 && (w[i] & 0x7f) == 0x7f) w[i] = 0; // no number
-                values[i] = is_float8 ? from_float8(w[i]) : static_cast<float>(static_cast<std::int8_t>(w[i]));
-            }
-            std::vector<float> x = random_numbers(type, index(rows) * index(stride), random);
-            for (std::size_t i = 0; i < x.size(); ++i)
-                if (i % index(stride) >= index(k)) x[i] = 0;
-            const std::vector<float> scales = random_numbers(NumberType::float32, index(n), random),
-                                     bias = random_numbers(NumberType::float32, index(n), random);
-            const DeviceArray<std::uint8_t> weights = to_device(w);
-            const DeviceArray<float> scales_there = to_device(scales), biases = to_device(bias);
-            const Numbers inputs(type, x), y(NumberType::float32, index(rows) * index(n));
-            linear(stream.handle(), {type, weights.data(), inputs.data(), k, stride, n, rows, biases.data(), y.data(),
-                                     n, NumberType::float32, false, scales_there.data(), is_float8});
-            finish();
-            const std::vector<float> got = y.read();
-            std::size_t wrong = 0;
-            for (int r = 0; r < rows; ++r)
-                for (int o = 0; o < n; ++o) {
-                    double sum = 0, size = 0;
-                    for (int i = 0; i < k; ++i) {
-                        const double term = static_cast<double>(values[index(o * stride + i)]) *
-                                            static_cast<double>(x[index(r * stride + i)]);
-                        sum += term;
-                        size += std::abs(term);
-                    }
-                    const double scale = static_cast<double>(scales[index(o)]);
-                    const double expected = sum * scale + static_cast<double>(bias[index(o)]);
-                    wrong += std::abs(static_cast<double>(got[index(r * n + o)]) - expected) >
-                                     1e-6 * (size * std::abs(scale) + 1)
-                                 ? 1
-                                 : 0;
+TEST_F(GpuKernels, ProductsOfCodesAreSumsInFloat64UpToRounding) {
+    for (const CodeForm& form : kCodeForms)
+        for (const NumberType type : {NumberType::bfloat16, NumberType::float16})
+            for (const auto& [n, k] : {std::pair{16, 64}, {50, 100}, {8200, 65}, {33, 700}, {40, 1100}}) {
+                const int n_rows = n > 100 ? 17 : 40;
+                const CodedMatrix matrix(form, n, k, type, random);
+                const CodedMatrix::OnDevice there = matrix.on_device();
+                const std::vector<float> bias = random_floats(index(n), random);
+                const DeviceArray<float> biases = to_device(bias);
+                Linear call = matrix.call(type, there);
+                const std::vector<float> x = random_rows(type, n_rows, k, call.stride, random);
+                const Numbers inputs(type, x);
+                call.x = inputs.data();
+                call.bias = biases.data();
+                call.y_stride = n;
+                std::vector<float> all;
+                for (const int rows : {n_rows, 1, 9}) {
+                    const Numbers y(NumberType::float32, index(rows) * index(n));
+                    call.y = y.data();
+                    call.rows = rows;
+                    linear(stream.handle(), call);
+                    finish();
+                    const std::vector<float> got = y.read();
+                    if (all.empty()) all = got;
+                    EXPECT_EQ(got, std::vector<float>(all.begin(), all.begin() + rows * n)) << rows << " rows";
                 }
-            EXPECT_EQ(wrong, 0U) << rows << ' ' << n << ' ' << k;
-        }
-    }
+                std::size_t wrong = 0;
+                for (int r = 0; r < n_rows; ++r)
+                    for (int o = 0; o < n; ++o) {
+                        double sum = static_cast<double>(bias[index(o)]), size = std::abs(sum);
+                        for (int i = 0; i < k; ++i) {
+                            const double term =
+                                matrix.values[index(o * k + i)] * static_cast<double>(x[index(r * call.stride + i)]);
+                            sum += term;
+                            size += std::abs(term);
+                        }
+                        wrong += std::abs(static_cast<double>(all[index(r * n + o)]) - sum) > 1e-6 * (size + 1) ? 1 : 0;
+                    }
+                EXPECT_EQ(wrong, 0U) << "form " << &form - kCodeForms << ", " << n << " x " << k;
+            }
 }
 
-// [n] rows of int4 as Linear has them, random; the last group of a row may be short.
-struct Int4Matrix {
-    int n, k, chunks = int4_chunks(k);
-    std::vector<std::uint32_t> words = std::vector<std::uint32_t>(index(n * chunks) * kInt4ChunkBytes / 4, kNoInt4s);
-    std::vector<std::uint16_t> scales = std::vector<std::uint16_t>(index(n * chunks) * 2);
-    std::vector<double> values = std::vector<double>(index(n) * index(k));
-
-    Int4Matrix(int rows, int inputs, std::mt19937& random) : n(rows), k(inputs) {
-        const auto normal = random_numbers(NumberType::float32, scales.size(), random);
-        for (std::size_t i = 0; i < scales.size(); ++i)
-            scales[i] = to_bfloat16(normal[i]);
-        for (int row = 0; row < n; ++row)
-            for (int i = 0; i < k; ++i) {
-                const auto code = static_cast<std::uint32_t>(random() % 16);
-                words[index(row * chunks * (kInt4ChunkBytes / 4) + int4_word(i))] ^= (code ^ 8) << int4_bit(i);
-                values[index(row * k + i)] =
-                    (static_cast<double>(code) - 8) *
-                    static_cast<double>(from_bfloat16(scales[index(row * chunks * 2 + i / 64)]));
-            }
-    }
-};
-
-TEST_F(GpuKernels, ProductsOfInt4WeightsAreSumsInFloat64UpToRounding) {
-    for (const NumberType type : {NumberType::bfloat16, NumberType::float16})
-        for (const auto& [n, k] : {std::pair{16, 64}, {50, 100}, {8200, 128}, {33, 700}, {40, 1100}}) {
-            constexpr int kRows = 40;
-            const int stride = (k + kLinearAlign - 1) / kLinearAlign * kLinearAlign;
-            const Int4Matrix matrix(n, k, random);
-            std::vector<float> x = random_numbers(type, index(kRows) * index(stride), random);
-            for (std::size_t i = 0; i < x.size(); ++i)
-                if (i % index(stride) >= index(k)) x[i] = 0;
-            const DeviceArray<std::uint32_t> weights = to_device(matrix.words);
-            const DeviceArray<std::uint16_t> scales = to_device(matrix.scales);
-            const Numbers inputs(type, x);
-            std::vector<float> all;
-            for (const int rows : {kRows, 1, 9, 17}) {
-                const Numbers y(NumberType::float32, index(rows) * index(n));
-                Linear call{type, weights.data(), inputs.data(), k, stride, n, rows, nullptr, y.data(), n};
-                call.group_scales = scales.data();
-                linear(stream.handle(), call);
-                finish();
-                const std::vector<float> got = y.read();
-                if (all.empty()) all = got;
-                EXPECT_EQ(got, std::vector<float>(all.begin(), all.begin() + rows * n)) << rows << " rows";
-            }
-            std::size_t wrong = 0;
-            for (int r = 0; r < kRows; ++r)
-                for (int o = 0; o < n; ++o) {
-                    double sum = 0, size = 0;
-                    for (int i = 0; i < k; ++i) {
-                        const double term =
-                            matrix.values[index(o * k + i)] * static_cast<double>(x[index(r * stride + i)]);
-                        sum += term;
-                        size += std::abs(term);
-                    }
-                    wrong += std::abs(static_cast<double>(all[index(r * n + o)]) - sum) > 1e-6 * (size + 1) ? 1 : 0;
-                }
-            EXPECT_EQ(wrong, 0U) << n << ' ' << k;
-        }
+TEST_F(GpuKernels, CodesThatNoKernelKnowsAreRefused) {
+    Linear call;
+    call.type = NumberType::bfloat16;
+    call.form = {Code::int4, 16, true};
+    EXPECT_THROW(linear(stream.handle(), call), std::invalid_argument);
+    call.form = {Code::int8};
+    call.type = NumberType::float32;
+    EXPECT_THROW(linear(stream.handle(), call), std::invalid_argument);
 }
 
 TEST_F(GpuKernels, ARowOfAProductDoesNotDependOnTheRowsBesideIt) {

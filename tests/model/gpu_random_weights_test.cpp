@@ -27,9 +27,7 @@ std::vector<std::byte> bytes_of_matrices(const gpu::DeviceWeights& weights) {
     };
     const auto take_matrix = [&](const gpu::DeviceMatrix& matrix) {
         take(matrix.numbers.data(), matrix.numbers.size());
-        take(reinterpret_cast<const std::byte*>(matrix.scales.data()), matrix.scales.size() * sizeof(float));
-        take(reinterpret_cast<const std::byte*>(matrix.group_scales.data()),
-             matrix.group_scales.size() * sizeof(std::uint16_t));
+        take(matrix.scales.data(), matrix.scales.size());
     };
     for (const gpu::DeviceMatrix* matrix :
          {&weights.embedding, &weights.own_head, &weights.project_in, &weights.project_out})

@@ -1,0 +1,26 @@
+// Products of codes whose groups of inputs have scales of their own: linear.cuh. Apart from the others, since they take
+// as long to compile.
+#include "model/gpu/linear.cuh"
+
+namespace entrodraft::model::gpu {
+
+namespace {
+
+// Calls f with numbers of the activations' type and of the codes'.
+template <typename Function> void with_groups(const Linear& call, const Function& f) {
+    with_codes(call.form, [&]<typename W>(W w) {
+        if constexpr (Chunk<W>::kHasGroups) call.type == NumberType::bfloat16 ? f(__nv_bfloat16{}, w) : f(__half{}, w);
+    });
+}
+
+} // namespace
+
+void linear_groups(void* stream, const Linear& call) {
+    with_groups(call, [&]<typename T, typename W>(T, W) { multiply_tiles<T, W>(stream, call); });
+}
+
+void expert_linear_groups(void* stream, const ExpertLinear& call) {
+    with_groups(call, [&]<typename T, typename W>(T, W) { multiply_expert_tiles<T, W>(stream, call); });
+}
+
+} // namespace entrodraft::model::gpu

@@ -1,0 +1,86 @@
+#include "model/gpu/stored_codes.h"
+
+#include "model/checkpoint/bad_file.h"
+#include "model/checkpoint/half.h"
+
+#include <algorithm>
+#include <cstring>
+#include <fmt/format.h>
+#include <limits>
+
+namespace entrodraft::model::gpu {
+
+namespace {
+
+bool has_whole_rows(const TensorView* tensor) {
+    return tensor->quantized->of.group == 0;
+}
+
+// Of GPTQ every file has some, most of them 0.
+bool has_zeros(const TensorView* tensor) {
+    const QuantizedMatrix& matrix = *tensor->quantized;
+    if (!matrix.of.has_zeros) return false;
+    const std::int64_t group = matrix.of.group > 0 ? matrix.of.group : matrix.inputs;
+    for (std::int64_t output = 0; output < matrix.outputs; ++output)
+        for (std::int64_t of = 0; of * group < matrix.inputs; ++of)
+            if (matrix.zero(output, of) != 0) return true;
+    return false;
+}
+
+} // namespace
+
+std::optional<HeldAs> held_as_stored(std::span<const TensorView* const> tensors, const dist::Slice& inputs) {
+    std::optional<PackedFormat> format = format_of(tensors, inputs);
+    if (!format) return std::nullopt;
+    format->groups.has_zeros = std::ranges::any_of(tensors, has_zeros);
+    const CodeForm form = code_form(*format, std::ranges::all_of(tensors, has_whole_rows), inputs.begin);
+    if (form.code == Code::none)
+        throw BadFile(
+            fmt::format("{}: tensor '{}': inputs from {} on, of a group of {} that share a scale: no kernel for "
+                        "GPUs knows groups that begin or end there; take another number of ranks, or --device "
+                        "cpu",
+                        *tensors.front()->file, tensors.front()->name, inputs.begin, format->groups.size));
+    return HeldAs{.form = form, .is_stored = true, .values = format->groups.values, .order = std::move(format->order)};
+}
+
+void place_stored_row(const HeldAs& held, const TensorView& tensor, std::int64_t row, const dist::Slice& inputs,
+                      std::byte* to, std::byte* scales) {
+    const QuantizedMatrix& matrix = *tensor.quantized;
+    const CodeForm& form = held.form;
+    const auto count = static_cast<int>(inputs.size());
+    const auto stored_input = [&](int i) {
+        return inputs.begin + (held.order.empty() ? i : held.order[static_cast<std::size_t>(i)]);
+    };
+    std::vector<std::uint8_t> codes(static_cast<std::size_t>(count));
+    if (held.order.empty()) matrix.read_codes(row, inputs.begin, count, codes.data());
+    for (int i = 0; i < count && !held.order.empty(); ++i)
+        matrix.read_codes(row, stored_input(i), 1, &codes[static_cast<std::size_t>(i)]);
+    const int group = form.group > 0 ? form.group : std::max(count, 1);
+    for (int begin = 0; begin < count; begin += group) {
+        const std::int64_t of = matrix.group_at(stored_input(begin));
+        const int end = std::min(begin + group, count);
+        float scale = matrix.scale(row, of);
+        for (int i = begin; i < end; ++i) {
+            const std::uint8_t code = codes[static_cast<std::size_t>(i)];
+            if (form.code == Code::float8 && (code & 0x7f) == 0x7f) // no number, which kernels do not see
+                scale = std::numeric_limits<float>::quiet_NaN();
+            has_4_bits(form) ? put_int4(to, i, code) : void(to[int8_place(i)] = static_cast<std::byte>(code));
+        }
+        std::byte* at = scales + begin / group * (form.group > 0 ? scale_bytes(form) : 0);
+        const std::uint16_t brief = to_bfloat16(scale);
+        const float offset = scale * matrix.zero(row, of);
+        form.group == 0 || form.wide_scales ? std::memcpy(at, &scale, sizeof scale)
+                                            : std::memcpy(at, &brief, sizeof brief);
+        if (form.has_offsets) std::memcpy(at + sizeof scale, &offset, sizeof offset);
+    }
+}
+
+void put_int4(std::byte* row, int i, std::uint8_t code) {
+    std::byte* word = row + 4 * static_cast<std::size_t>(int4_word(i));
+    std::uint32_t eight;
+    std::memcpy(&eight, word, sizeof eight);
+    eight ^= static_cast<std::uint32_t>(code & 15) << int4_bit(i);
+    std::memcpy(word, &eight, sizeof eight);
+}
+
+} // namespace entrodraft::model::gpu
