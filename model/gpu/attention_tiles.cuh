@@ -16,13 +16,13 @@ inline constexpr int kTileWarps = 8;
 inline constexpr int kTileThreads = kTileWarps * kWarp;
 
 // Columns of the rows' table in shared memory: they are read again and again, each time after another.
-struct RowColumns {
+struct SharedColumns {
     std::int32_t slots[kMaxAttendRows], n_keys[kMaxAttendRows], prefix_slots[kMaxAttendRows],
         prefix_lengths[kMaxAttendRows], mask_begins[kMaxAttendRows];
 };
 
 // The table with them in place of its own; all threads, behind whom a barrier is to come.
-__device__ inline RowTable with_columns(RowTable table, RowColumns& columns) {
+__device__ inline RowTable with_columns(RowTable table, SharedColumns& columns) {
 #pragma unroll 1
     for (int row = static_cast<int>(threadIdx.x); row < table.rows; row += kTileThreads) {
         columns.slots[row] = table.slots[row];
@@ -250,7 +250,7 @@ __device__ void merge_work(const RowTable& table, const AttendCall& call, const 
 template <typename T, int kFours, typename BlockOfKeys, typename Memory>
 __device__ void attend_all(const RowTable& of_call, const AttendCall& call, const Sharing& sharing, Memory& memory) {
     begin_kernel();
-    __shared__ RowColumns columns;
+    __shared__ SharedColumns columns;
     // By turns: while some merge one's parts, the next may be done with already, and what follows it be stored.
     __shared__ Work works[3];
     const RowTable table = with_columns(of_call, columns);
