@@ -316,10 +316,10 @@ template <typename Bytes, int kCount> void linear_groups_in_tiles(const LinearAr
     a.groups.size >= kTileInputs ? multiply_groups<Bytes, true>(a, t) : multiply_groups<Bytes, false>(a, t);
 }
 
-// As linear, with tiles where there are rows to fill them.
+// As linear, with tiles where there are rows to fill them, and inputs: a rank's part of a small matrix may have none.
 void linear_amx(const LinearArgs& a) {
     const bool has_digits = a.type == WeightType::int8 || (a.type == WeightType::int4 && !a.groups.values);
-    if (!has_digits || a.rows <= 2) return linear(a);
+    if (!has_digits || a.rows <= 2 || a.k == 0) return linear(a);
     if (a.type == WeightType::int4)
         a.groups.digits == 2 ? linear_groups_in_tiles<Int4Bytes, 2>(a) : linear_groups_in_tiles<Int4Bytes, 3>(a);
     else

@@ -290,7 +290,7 @@ TEST_P(KernelTable, LinearOfGroupsEqualsDoubleSumsAndARowsBitsDoNotDependOnTheNu
     };
     for (const auto& [type, groups] : cases)
         for (const int units : {1, 3, 5})
-            for (const int k : {1, 72, 129, kLinearPiece + 1}) {
+            for (const int k : {0, 1, 72, 129, kLinearPiece + 1}) {
                 SCOPED_TRACE(to_string(type) + ", " + std::to_string(units) + " units, k " + std::to_string(k) +
                              ", groups of " + std::to_string(groups.size) + " behind " + std::to_string(groups.lead) +
                              ", " + std::to_string(groups.digits) + " digits");
