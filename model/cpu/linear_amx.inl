@@ -45,8 +45,8 @@ template <int kCount> struct Tiling {
     int blocks = 0; // of 64 inputs
     char* digits = nullptr;
 
-    // `inputs` with lead and what fills the last group; digits lie behind `facts`. They take 2 or 3 bytes where
-    // linear_scratch_floats counts 4.125, which leaves room for the facts and for a last tile that is not full.
+    // `inputs` with lead and what fills the last group. Digits take 2 or 3 bytes where linear_scratch_floats counts
+    // 4.125, which leaves room for the facts in front of them and for a last tile that is not full.
     Tiling(const LinearArgs& a, int inputs, const float* behind_facts) {
         constexpr int kMost = 16 / kCount;
         tiles = (a.rows + kMost - 1) / kMost;

@@ -59,11 +59,12 @@ struct CodeForm {
     bool has_offsets = false; // float32, each behind its scale
     friend bool operator==(const CodeForm&, const CodeForm&) = default;
 };
+inline constexpr CodeForm kRoundedInt4 = {Code::int4, 64}; // of weights that are rounded when they are loaded
 // Those that the kernels know, the larger groups first. Scales of larger groups are repeated.
 inline constexpr CodeForm kCodeForms[] = {
     {Code::int8},
     {Code::float8},
-    {Code::int4, 64},
+    kRoundedInt4,
     {Code::int4, 128, true},
     {Code::int4, 128, true, true},
     {Code::int4, 32, true},
@@ -138,6 +139,10 @@ void linear(void* stream, const Linear& call);
 // y = bias, or y += bias where the call adds to y: before a product that is added to it. Any number of rows.
 void start_with_bias(void* stream, const Linear& call);
 inline constexpr int kLinearAlign = 64; // elements
+// Numbers from one row of a matrix or of activations to the next, where a row has so many.
+constexpr int aligned(int numbers) {
+    return (numbers + kLinearAlign - 1) / kLinearAlign * kLinearAlign;
+}
 
 // The same of experts, whose matrices lie one behind the other, each of n rows: a pair is a row and an expert that it
 // goes through, and y[pair] = x[row of the pair] . w[n of its expert] + bias. No y +=.

@@ -38,7 +38,7 @@ template <typename Code> __global__ void fill_rows(RandomRows call) {
 // A warp a row, a group of 64 after the other, of which a lane has two inputs that follow each other.
 __global__ void fill_int4_rows(RandomRows call) {
     begin_kernel();
-    constexpr CodeForm kForm = {gpu::Code::int4, 64};
+    constexpr CodeForm kForm = kRoundedInt4; // a copy: device code may not refer to the one outside
     constexpr int kGroup = kForm.group, kMiddle = kRandomWeights / 2;
     const int row = static_cast<int>(blockIdx.x) * kWarps + warp_of_thread(), lane = lane_of_thread();
     if (row >= call.rows) return;

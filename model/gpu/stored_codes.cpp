@@ -51,17 +51,15 @@ void place_stored_row(const HeldAs& held, const TensorView& tensor, std::int64_t
     const auto stored_input = [&](int i) {
         return inputs.begin + (held.order.empty() ? i : held.order[static_cast<std::size_t>(i)]);
     };
-    std::vector<std::uint8_t> codes(static_cast<std::size_t>(count));
-    if (held.order.empty()) matrix.read_codes(row, inputs.begin, count, codes.data());
-    for (int i = 0; i < count && !held.order.empty(); ++i)
-        matrix.read_codes(row, stored_input(i), 1, &codes[static_cast<std::size_t>(i)]);
+    std::vector<std::uint8_t> codes(static_cast<std::size_t>(count)); // as they are stored
+    matrix.read_codes(row, inputs.begin, count, codes.data());
     const int group = form.group > 0 ? form.group : std::max(count, 1);
     for (int begin = 0; begin < count; begin += group) {
         const std::int64_t of = matrix.group_at(stored_input(begin));
         const int end = std::min(begin + group, count);
         float scale = matrix.scale(row, of);
         for (int i = begin; i < end; ++i) {
-            const std::uint8_t code = codes[static_cast<std::size_t>(i)];
+            const std::uint8_t code = codes[static_cast<std::size_t>(stored_input(i) - inputs.begin)];
             if (form.code == Code::float8 && (code & 0x7f) == 0x7f) // no number, which kernels do not see
                 scale = std::numeric_limits<float>::quiet_NaN();
             has_4_bits(form) ? put_int4(to, i, code) : void(to[int8_place(i)] = static_cast<std::byte>(code));

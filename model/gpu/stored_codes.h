@@ -21,9 +21,7 @@ struct HeldAs {
 
     bool has_row_scales() const { return form.code != Code::none && form.group == 0; }
     std::size_t row_bytes(int inputs) const {
-        if (form.code == Code::none)
-            return static_cast<std::size_t>((inputs + kLinearAlign - 1) / kLinearAlign * kLinearAlign) *
-                   model::bytes_of(type);
+        if (form.code == Code::none) return static_cast<std::size_t>(aligned(inputs)) * model::bytes_of(type);
         return static_cast<std::size_t>(chunks_of(form, inputs)) * kChunkBytes;
     }
     // Of all scales of a row.
@@ -41,7 +39,8 @@ inline HeldAs held_as(WeightType type) {
     case WeightType::float8:
         return {type, {Code::float8}};
     case WeightType::int4:
-        return {type, {Code::int4, kInt4Group}};
+        static_assert(kRoundedInt4.group == kInt4Group);
+        return {type, kRoundedInt4};
     default:
         return {type};
     }

@@ -16,11 +16,6 @@
 
 namespace entrodraft::model::gpu {
 
-// Numbers from one row of a matrix or of activations to the next, where a row has so many.
-constexpr int aligned(int numbers) {
-    return (numbers + kLinearAlign - 1) / kLinearAlign * kLinearAlign;
-}
-
 struct DeviceMatrix {
     DeviceBytes numbers;
     int n = 0, k = 0, stride = 0;
