@@ -48,8 +48,8 @@ template <int kCount> struct Tiling {
     // `inputs` with lead and what fills the last group. Digits take 2 or 3 bytes where linear_scratch_floats counts
     // 4.125, which leaves room for the facts in front of them and for a last tile that is not full.
     Tiling(const LinearArgs& a, int inputs, const float* behind_facts) {
-        constexpr int kMost = 16 / kCount;
-        tiles = (a.rows + kMost - 1) / kMost;
+        constexpr int kMaxRows = 16 / kCount;
+        tiles = (a.rows + kMaxRows - 1) / kMaxRows;
         rows = (a.rows + tiles - 1) / tiles;
         blocks = (inputs + kTileInputs - 1) / kTileInputs;
         const auto behind = reinterpret_cast<std::uintptr_t>(behind_facts);

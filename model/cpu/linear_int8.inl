@@ -21,7 +21,7 @@ ALWAYS_INLINE __mmask16 first_lanes(int count) {
     return static_cast<__mmask16>(count <= 0 ? 0 : (1u << count) - 1);
 }
 
-// Bits of the largest magnitude; those of what is no number are above all others.
+// Bits of the largest magnitude; those of NaN are above all others.
 ALWAYS_INLINE __m512i larger_bits(__m512i largest, __m512 x) {
     const __m512i bits = _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7fffffff));
     return _mm512_maskz_max_epu32(0xffff, largest, bits);
@@ -49,7 +49,7 @@ float power_of_two(int power) {
     return __builtin_bit_cast(float, (power + 127) << 23);
 }
 
-// What brings values to whole numbers of kCount digits, and back; back is no number where one of them is none.
+// What brings values to whole numbers of kCount digits, and back; back is NaN where one of the values is not finite.
 struct DigitScale {
     float there = 0;
     float back = 0;
