@@ -15,7 +15,7 @@ inline constexpr int kCheckedRows = 3;
 // How far hidden states and logits of a row may lie from the other decoder's: root mean square of the difference over
 // that of the row. `tested`: the weights' type of the decoder in question; the other one has the same, or of float8
 // weights those of the file. Pure.
-double self_check_bound(WeightType tested);
+double self_check_bound(WeightType tested, const ModelConfig& config);
 
 // What differs, in a few words: "logits of row 2 differ by 0.81 (bound 0.03), layer 5 first"; empty: nothing beyond the
 // bound, on this rank's slice of the vocabulary. `tested` computes its rows three times, as GPUs do it at once, when

@@ -206,7 +206,7 @@ std::string wrong_kernels(const RankDevice& device, model::ThreadTeam& team) {
             if (type == WeightType::float8) options.weight_type = config.stored_type;
             const auto other = load_decoder({}, checkpoint, config, options, alone, team);
             const std::string difference =
-                model::difference_of(*tested, *other, model::self_check_bound(type), context);
+                model::difference_of(*tested, *other, model::self_check_bound(type, tested->config()), context);
             if (!difference.empty()) return fmt::format("{} in {}: {}", name, model::to_string(type), difference);
         }
     }

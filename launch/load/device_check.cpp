@@ -72,7 +72,8 @@ std::string difference_here(std::span<const HeldModel> held, const OpenedPair& o
         options.weight_type = there.type;
         options.capacity = options.source_capacity = model::kCheckedRows;
         const auto other = load_decoder(safe, checkpoint, config, options, is_sharded ? *tp : pair.self, *pair.team);
-        const std::string difference = model::difference_of(decoder, *other, model::self_check_bound(part->type));
+        const std::string difference =
+            model::difference_of(decoder, *other, model::self_check_bound(part->type, decoder.config()));
         if (found.empty() && !difference.empty()) found = fmt::format("{}: {}", name, difference);
         ++part;
     };

@@ -133,7 +133,9 @@ class Kernels(unittest.TestCase):
 
     def test_products_have_weights_under_way(self):
         for kernel in self.each("multiply_tensor_cores"):
-            self.assertGreaterEqual(kernel.bytes_under_way, 112)
+            # Of 8 bits in groups of 64 nvcc asks for seven times 16 bytes for 10.0.
+            is_short = kernel.arch == 100 and any(f"Coded<{form}>" in kernel.name for form in (9, 13))
+            self.assertGreaterEqual(kernel.bytes_under_way, 112 if is_short else 128)
 
     def test_products_of_up_to_32_rows_leave_two_blocks_to_a_multiprocessor(self):
         self.assertEqual({kernel.name.rstrip(">").split(", ")[-1] for kernel in self.each("multiply_tensor_cores")},

@@ -108,10 +108,13 @@ TEST_P(GpuQuantized, MemoryIsAsPlanned) {
     const std::size_t embedding = (is_apart ? 2 : 0) * static_cast<std::size_t>(config.vocab_size) *
                                   static_cast<std::size_t>(model::gpu::aligned(config.hidden_size));
     EXPECT_LE(model.decoder.weight_bytes() + embedding, planned(config));
-    // Of GGUF it goes by the mean of all matrices, of which those of a model so small are no sample.
-    if (config.quantization->memory_bits > 0) return;
-    // Beyond it: biases, norms, zeros that are 0; of experts so small rather more.
-    EXPECT_GT(model.decoder.weight_bytes() + embedding, planned(config) * (has_experts() ? 4 : 7) / 10);
+    // Planned beyond it: biases, norms, zeros that are 0, padding of small experts; GGUF is planned by the mean of all
+    // matrices, from which those of a model so small are far.
+    const bool is_gguf = config.quantization->memory_bits > 0;
+    const double least = is_gguf ? 0.33 : has_experts() ? 0.4 : 0.7;
+    EXPECT_GT(static_cast<double>(model.decoder.weight_bytes() + embedding),
+              least * static_cast<double>(planned(config)));
+    if (is_gguf) return;
     EXPECT_LT(planned(config), planned(plain) * 9 / 10);
 }
 

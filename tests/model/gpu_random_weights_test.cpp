@@ -97,7 +97,7 @@ TEST(GpuSelfCheck, PassesEveryFamilyInEveryType) {
             if (type != WeightType::float8) on_cpu.decoder.weight_type = type;
             on_cpu.load = &load_cpu_decoder;
             TestModel device(pair / "target", on_gpu(type)), cpu(pair / "target", on_cpu);
-            EXPECT_EQ(difference_of(device.decoder, cpu.decoder, self_check_bound(type)), "");
+            EXPECT_EQ(difference_of(device.decoder, cpu.decoder, self_check_bound(type, cpu.config)), "");
         }
 }
 

@@ -60,12 +60,12 @@ TEST(SelfCheck, NamesRowAndLayer) {
 
 TEST(SelfCheck, AnotherModelIsAnotherModel) {
     TestModel tested(golden_directory("llama-target")), other(golden_directory("llama-target-sharded"));
-    EXPECT_EQ(difference_of(tested.decoder, other.decoder, self_check_bound(WeightType::float32)), "")
+    EXPECT_EQ(difference_of(tested.decoder, other.decoder, self_check_bound(WeightType::float32, tested.config)), "")
         << "the same in other files";
     const ModelConfig config = tested.config;
     dist::SelfComm alone;
     const auto random = load_cpu_decoder(random_checkpoint(config, 1), config, {}, alone, tested.team);
-    const std::string difference = difference_of(tested.decoder, *random, self_check_bound(WeightType::float8));
+    const std::string difference = difference_of(tested.decoder, *random, self_check_bound(WeightType::float8, config));
     EXPECT_NE(difference.find("the embedding first"), std::string::npos) << difference;
 }
 
