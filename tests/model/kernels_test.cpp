@@ -108,7 +108,7 @@ struct Units {
         std::mt19937 generator(7U + static_cast<unsigned>(n_inputs * units));
         std::normal_distribution<float> normal;
         memory = Buffer(static_cast<std::size_t>(units) * of.bytes());
-        std::memset(memory.data(), 0x5a, memory.bytes()); // codes that no input has
+        std::fill_n(memory.as<std::byte>(), memory.bytes(), std::byte{0x5a}); // codes that no input has
         scales.assign(outputs, 1.0F);
         for (std::size_t output = 0; output < outputs; ++output) {
             std::byte* unit = memory.as<std::byte>() + output / kLanes * of.bytes();
