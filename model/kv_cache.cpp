@@ -14,7 +14,8 @@ KvCache::KvCache(const Shape& shape, std::unique_ptr<KvMemory> elsewhere, std::u
       sources_(index(shape.n_slots), -1) {
     shape_.capacity = whole_blocks(shape.capacity);
     if (shape.recurrent.n_layers > 0)
-        recurrent_ = std::make_unique<RecurrentStates>(shape.recurrent, shape.n_slots, shape_.capacity, std::move(states));
+        recurrent_ =
+            std::make_unique<RecurrentStates>(shape.recurrent, shape.n_slots, shape_.capacity, std::move(states));
     if (shape_.value_dim == 0) shape_.value_dim = shape_.head_dim;
     for (int slot = 0; slot < shape_.n_slots; ++slot)
         prefixes_.push_back({slot, 0});

@@ -91,8 +91,8 @@ class RecurrentStates {
     Shape shape_;
     int n_slots_, n_inputs_;
     std::unique_ptr<RecurrentMemory> elsewhere_; // or the next three
-    Buffer bases_, fronts_; // [n_layers][n_slots][value heads][key_dim][value_dim]
-    Buffer inputs_;         // [n_layers][n_slots][key heads][n_inputs_][input_floats()], of position % n_inputs_
+    Buffer bases_, fronts_;                      // [n_layers][n_slots][value heads][key_dim][value_dim]
+    Buffer inputs_; // [n_layers][n_slots][key heads][n_inputs_][input_floats()], of position % n_inputs_
     std::vector<int> base_, front_; // [n_slots], after how many positions; a front of -1 is of none
 };
 

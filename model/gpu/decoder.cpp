@@ -273,10 +273,10 @@ void GpuDecoder::compute(const Form& form) {
                                          : table.table(form.rows, masks, form.mask_words);
     Pass pass = layout_.pass;
     pass.features_are_own = form.features_are_own;
-    GpuOps ops(workspace_, rows, table.logit_rows,
-               {form.logits.n_rows, form.is_prompt ? &*prompt_products_ : nullptr, segments_of(form),
-                saved_states_.data()},
-               pass, hidden_.data());
+    GpuOps ops(
+        workspace_, rows, table.logit_rows,
+        {form.logits.n_rows, form.is_prompt ? &*prompt_products_ : nullptr, segments_of(form), saved_states_.data()},
+        pass, hidden_.data());
     run_transformer(config_, ops);
     outputs_.summarize(form.logits, table);
     if (form.extension != nullptr) form.extension->enqueue(outputs_.logits(form.logits));
@@ -310,7 +310,7 @@ int GpuDecoder::loop_rows(const Pass& pass, const Form& form) const {
         form.logits.summary == LogitSummary::none || form.logits.rows_too ||
         pass.logit_rows.front() != static_cast<int>(pass.rows.size()) - 1)
         return 1;
-    if (delta_tables_ && form.extension->tree_width() > 0) return 1; // states follow one another there
+    if (delta_tables_ && form.extension->tree_width() > 0) return 1;          // states follow one another there
     const int room = config_.max_positions - (pass.rows.back().position + 1); // for the rows that follow
     return std::clamp(form.extension->max_rows(), 1, std::min(kMaxLoopRows, room + 1));
 }

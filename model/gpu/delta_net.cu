@@ -35,10 +35,10 @@ __device__ float sigmoid(float x) {
 }
 
 template <typename T> __device__ T* input_at(const StatesView& states, int layer, int slot, int position) {
-    const auto number = (static_cast<std::size_t>(slot) * static_cast<std::size_t>(states.n_layers) +
-                         static_cast<std::size_t>(layer)) *
-                            static_cast<std::size_t>(states.n_inputs) +
-                        static_cast<std::size_t>(position % states.n_inputs);
+    const auto number =
+        (static_cast<std::size_t>(slot) * static_cast<std::size_t>(states.n_layers) + static_cast<std::size_t>(layer)) *
+            static_cast<std::size_t>(states.n_inputs) +
+        static_cast<std::size_t>(position % states.n_inputs);
     return static_cast<T*>(states.inputs) + number * static_cast<std::size_t>(states.input_stride);
 }
 
@@ -311,8 +311,8 @@ __global__ void __launch_bounds__(kThreads) apply_delta_rule(RowTable table, Del
 
 // What rows have read, normed and gated; and their inputs go where later passes find them, now that nobody of this one
 // reads what was there.
-template <typename T> __global__ void __launch_bounds__(kReadWarps* kWarp)
-finish_delta_rows(RowTable table, DeltaNetCall call) {
+template <typename T>
+__global__ void __launch_bounds__(kReadWarps* kWarp) finish_delta_rows(RowTable table, DeltaNetCall call) {
     begin_kernel();
     const StatesView& states = call.states;
     const int row = static_cast<int>(blockIdx.y), slot = table.slots[row];
@@ -325,9 +325,9 @@ finish_delta_rows(RowTable table, DeltaNetCall call) {
     const int value_head = static_cast<int>(blockIdx.x) * kReadWarps + warp_of_thread(), dim = states.value_dim;
     if (value_head >= states.n_key_heads * states.group) return; // a whole warp
     const int first = value_head * dim, key_head = value_head / states.group;
-    const float* read = call.read + static_cast<std::size_t>(row) *
-                                        static_cast<std::size_t>(states.n_key_heads * states.value_columns()) +
-                        first;
+    const float* read =
+        call.read +
+        static_cast<std::size_t>(row) * static_cast<std::size_t>(states.n_key_heads * states.value_columns()) + first;
     const T* gates = projected + (key_head + 1) * states.convolved_size() + first;
     T* to = static_cast<T*>(call.attended) +
             static_cast<std::size_t>(row) * static_cast<std::size_t>(call.attended_stride) + first;
@@ -343,9 +343,9 @@ template <typename T> __global__ void gate_attended_rows(GateAttendedCall call) 
     begin_kernel();
     const int row = static_cast<int>(blockIdx.y), i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
     if (i >= call.width) return;
-    T& attended = static_cast<T*>(call.attended)[static_cast<std::size_t>(row) *
-                                                     static_cast<std::size_t>(call.attended_stride) +
-                                                 static_cast<std::size_t>(i)];
+    T& attended =
+        static_cast<T*>(call.attended)[static_cast<std::size_t>(row) * static_cast<std::size_t>(call.attended_stride) +
+                                       static_cast<std::size_t>(i)];
     attended = from_float<T>(to_float(attended) * sigmoid(to_float(row_at<T>(call.gates, row, call.gate_stride)[i])));
 }
 
@@ -410,8 +410,7 @@ void delta_net(void* stream, const RowTable& table, const DeltaNetCall& call) {
 
 void gate_attended(void* stream, const GateAttendedCall& call) {
     const dim3 blocks(blocks_for(static_cast<std::size_t>(call.width), kThreads), static_cast<unsigned>(call.rows));
-    with_type(call.type,
-              [&]<typename T>(T*) { launch(stream, {blocks, kThreads}, gate_attended_rows<T>, call); });
+    with_type(call.type, [&]<typename T>(T*) { launch(stream, {blocks, kThreads}, gate_attended_rows<T>, call); });
 }
 
 void copy_states(void* stream, const StatesView& states, int from_slot, int to_slot) {

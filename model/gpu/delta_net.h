@@ -20,11 +20,11 @@ constexpr int key_stride_of(int key_dim) {
 // Of a rank's slots.
 struct StatesView {
     NumberType type = NumberType::float32; // of inputs, as products have them; states are float32
-    float* states = nullptr; // [slots][base, front][layers][value heads][value_dim][key_stride]
-    void* inputs = nullptr;  // [slots][layers][n_inputs][input_stride], of position % n_inputs: see input_numbers()
-    int n_layers = 0;        // of linear attention
-    int n_key_heads = 0;     // held by this rank
-    int group = 0;           // value heads of a key head
+    float* states = nullptr;               // [slots][base, front][layers][value heads][value_dim][key_stride]
+    void* inputs = nullptr; // [slots][layers][n_inputs][input_stride], of position % n_inputs: see input_numbers()
+    int n_layers = 0;       // of linear attention
+    int n_key_heads = 0;    // held by this rank
+    int group = 0;          // value heads of a key head
     int key_dim = 0, key_stride = 0, value_dim = 0;
     int n_convolved = 0;
     int n_inputs = 0, input_stride = 0;
@@ -34,9 +34,7 @@ struct StatesView {
     ENTRODRAFT_ON_DEVICES constexpr int value_columns() const { return group * value_dim; } // of a key head
     // What a row gives to the states: of each key head what is convolved, then of each the steps and the decays of its
     // value heads, all as products have made them.
-    ENTRODRAFT_ON_DEVICES constexpr int input_numbers() const {
-        return n_key_heads * (convolved_size() + 2 * group);
-    }
+    ENTRODRAFT_ON_DEVICES constexpr int input_numbers() const { return n_key_heads * (convolved_size() + 2 * group); }
     // Numbers of all states of a slot, before or behind which the front is.
     ENTRODRAFT_ON_DEVICES constexpr std::size_t state_numbers() const {
         return static_cast<std::size_t>(n_layers) * static_cast<std::size_t>(n_key_heads * value_columns()) *
@@ -94,10 +92,10 @@ struct DeltaNetCall {
     int layer = 0;                   // among its kind
     const void* projected = nullptr; // [rows][projected_stride] of the states' type: LayerShapes::linear_in's
     int projected_stride = 0;
-    const float* convolution = nullptr; // [own key heads][n_convolved][convolved_size()]
-    const float* decay_rates = nullptr; // [own value heads], below 0
-    const float* decay_bias = nullptr;  // [own value heads]
-    float length_epsilon = 0;           // added to the square of a key's length
+    const float* convolution = nullptr;       // [own key heads][n_convolved][convolved_size()]
+    const float* decay_rates = nullptr;       // [own value heads], below 0
+    const float* decay_bias = nullptr;        // [own value heads]
+    float length_epsilon = 0;                 // added to the square of a key's length
     Activation activation = Activation::silu; // of what is convolved
     const float* norm = nullptr;              // [value_dim]
     float norm_epsilon = 0;

@@ -21,7 +21,7 @@ INSTANTIATE_TEST_SUITE_P(Threads, DeltaNet, testing::Values(1, 2));
 TEST_P(DeltaNet, HasTheBitsOfAFreshTextAfterWhateverHasBeenCutKeptAndShared) {
     if (const std::string why = lacking_on_torch("linear attention"); !why.empty()) GTEST_SKIP() << why;
     DeltaTexts texts(on_cpu(GetParam())), fresh(on_cpu());
-    expect_bits_of_fresh_texts(texts, fresh, 120);
+    expect_bits_of_fresh_texts(texts, {fresh}, 120);
 }
 
 TEST_P(DeltaNet, FollowsTreesThatGrowPassByPassOverLongTexts) {
@@ -30,7 +30,7 @@ TEST_P(DeltaNet, FollowsTreesThatGrowPassByPassOverLongTexts) {
     for (int i = 0; i < 4; ++i) {
         texts.read(0, varied_tokens(128, kVocab, i));
         texts.read_branch(0, 280, 100, 279 - i);
-        expect_bits_of_fresh_text(texts, 0, fresh, "tree " + std::to_string(i));
+        expect_bits_of_fresh_text(texts, 0, {fresh}, "tree " + std::to_string(i));
     }
 }
 

@@ -43,13 +43,12 @@ class DeltaTexts {
 
     explicit DeltaTexts(const TestModelOptions& options = {}, int tree_positions = 0,
                         const model::ModelConfig& config = small_linear_config())
-        : team_(options.threads),
-          decoder_(options.load(model::random_checkpoint(config, 5), config,
-                                {.weight_type = options.decoder.weight_type,
-                                 .n_slots = kSlots,
-                                 .tree_positions = tree_positions,
-                                 .progress = {}},
-                                alone_, team_)) {}
+        : team_(options.threads), decoder_(options.load(model::random_checkpoint(config, 5), config,
+                                                        {.weight_type = options.decoder.weight_type,
+                                                         .n_slots = kSlots,
+                                                         .tree_positions = tree_positions,
+                                                         .progress = {}},
+                                                        alone_, team_)) {}
 
     std::vector<model::TokenId>& text(int slot) { return texts_[static_cast<std::size_t>(slot)]; }
     model::KvCache& cache() { return decoder_->cache(); }
@@ -118,17 +117,24 @@ class DeltaTexts {
     std::vector<std::vector<model::TokenId>> texts_{kSlots};
 };
 
-// What follows the text of a slot, against the same text read token by token by another model.
-inline void expect_bits_of_fresh_text(DeltaTexts& texts, int slot, DeltaTexts& fresh, const std::string& what) {
+// A model that reads texts from the beginning, so many rows a pass.
+struct FreshTexts {
+    DeltaTexts& texts;
+    std::size_t rows = 1;
+};
+
+// What follows the text of a slot, against the same text as it is fresh.
+inline void expect_bits_of_fresh_text(DeltaTexts& texts, int slot, const FreshTexts& of, const std::string& what) {
     const std::vector<model::TokenId> next = {7}, text = texts.text(slot);
+    DeltaTexts& fresh = of.texts;
     fresh.cut(0, 0);
-    for (const model::TokenId token : text)
-        fresh.read(0, std::span(&token, 1));
+    for (std::size_t begin = 0; begin < text.size(); begin += of.rows)
+        fresh.read(0, std::span(text).subspan(begin, std::min(of.rows, text.size() - begin)));
     EXPECT_TRUE(same_bits(texts.read(slot, next), fresh.read(0, next))) << what;
 }
 
 // Some steps of what rounds, trees, prompts that are shared, and draft models do to the texts of slots.
-inline void expect_bits_of_fresh_texts(DeltaTexts& texts, DeltaTexts& fresh, int n_steps) {
+inline void expect_bits_of_fresh_texts(DeltaTexts& texts, const FreshTexts& fresh, int n_steps) {
     constexpr int kVocab = DeltaTexts::kVocab, kSlots = DeltaTexts::kSlots;
     std::mt19937 random(11);
     const auto up_to = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n + 1)); };
