@@ -256,7 +256,7 @@ __device__ ColumnPlaces column_places(const DeltaNetCall& call, const Walk& walk
 // Of a block: key head and columns by x, segment by y; z 0 has the front and the pass's rows, z 1 the base where that
 // goes its own way.
 template <typename T, int kChunks>
-__global__ void __launch_bounds__(kThreads) apply_delta_rule(RowTable table, DeltaNetCall call) {
+__global__ void __launch_bounds__(kThreads, 2) apply_delta_rule(RowTable table, DeltaNetCall call) {
     begin_kernel();
     __shared__ Tile<kChunks> tile;
     const StatesView& states = call.states;
