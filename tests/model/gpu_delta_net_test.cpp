@@ -1,6 +1,5 @@
 // Linear attention on a device: states near the CPU's, and the bits of a fresh text whatever a text has been through.
 // Run as gpu_decoder_test.cpp is, which has the families with linear attention beside all others.
-#include "model/inspection.h"
 #include "tests/model/delta_texts.h"
 #include "tests/model/gpu_models.h"
 
@@ -32,29 +31,26 @@ TEST(GpuDeltaNet, FollowsTreesThatGrowPassByPassOverLongTexts) {
     }
 }
 
-// Long enough for bases that move, chunks of 512 rows, and inputs that take the places of older ones.
+// Long enough for bases that move, a chunk of 512 rows, and inputs that take the places of older ones.
 TEST(GpuDeltaNet, LongTextsAreNearTheCpus) {
     struct Setting {
-        int key_dim, n_chunks, rows; // of a chunk
+        int key_dim, rows; // of a prompt's chunk
     };
-    for (const auto& [key_dim, n_chunks, rows] : {Setting{7, 2, 512}, {40, 1, 70}, {128, 1, 70}, {160, 1, 70}}) {
-        model::ModelConfig config = small_linear_config(2048);
+    for (const auto& [key_dim, rows] : {Setting{7, 512}, {40, 70}, {128, 70}, {160, 70}}) {
+        model::ModelConfig config = small_linear_config();
         config.linear.key_dim = key_dim;
         DeltaTexts texts(on_gpu(), 0, config), reference(on_cpu(), 0, config);
-        for (int i = 0; i < n_chunks; ++i) {
-            const std::vector<model::TokenId> chunk = varied_tokens(rows, kVocab, i),
-                                              more = varied_tokens(90, kVocab, i);
-            texts.read_prompt(0, chunk);
-            for (std::size_t begin = 0; begin < chunk.size(); begin += kRows)
-                reference.read(0, std::span(chunk).subspan(begin, std::min(kRows, chunk.size() - begin)));
-            for (const int cut : {80, 3}) {
-                for (DeltaTexts* each : {&texts, &reference})
-                    each->read(0, more);
-                for (DeltaTexts* each : {&texts, &reference})
-                    each->cut(0, static_cast<int>(each->text(0).size()) - cut);
-                EXPECT_LT(relative_difference(texts.read(0, more), reference.read(0, more)), kRowBound)
-                    << key_dim << " dimensions, " << texts.text(0).size() << " positions";
+        const std::vector<model::TokenId> chunk = varied_tokens(rows, kVocab), more = varied_tokens(90, kVocab, 1);
+        texts.read_prompt(0, chunk);
+        for (std::size_t begin = 0; begin < chunk.size(); begin += kRows)
+            reference.read(0, std::span(chunk).subspan(begin, std::min(kRows, chunk.size() - begin)));
+        for (const int cut : {80, 3}) {
+            for (DeltaTexts* each : {&texts, &reference}) {
+                each->read(0, more);
+                each->cut(0, static_cast<int>(each->text(0).size()) - cut);
             }
+            EXPECT_LT(relative_difference(texts.read(0, more), reference.read(0, more)), kRowBound)
+                << key_dim << " dimensions, " << texts.text(0).size() << " positions";
         }
     }
 }
