@@ -7,16 +7,13 @@ namespace entrodraft::model {
 
 namespace {
 
-constexpr int kChunk = RetrievalOptions::kChunk;
-static_assert(KvCache::kBlock % kChunk == 0); // a chunk's keys lie in one block
-
 std::shared_ptr<KvCache> cache_of_all(KvCache::Shape shape, int max_positions) {
     shape.capacity = max_positions;
     return std::make_shared<KvCache>(shape);
 }
 
 KvCache::Shape shape_of_means(KvCache::Shape shape) {
-    shape.capacity = std::max(shape.capacity / kChunk, 1);
+    shape.capacity = std::max(shape.capacity / RetrievalOptions::kChunk, 1);
     shape.value_dim = 1; // not used
     return shape;
 }
@@ -39,7 +36,7 @@ void RetrievedChunks::retrieve(const kernels::Kernels& kernels, int thread, cons
                                const Queries& queries) {
     add_means(of, layer, kv_head);
     kernels::AttentionArgs scoring;
-    const int first = options_.first_chunk(), end = of.end / kChunk;
+    const int first = options_.first_chunk(), end = of.end / kSize;
     std::fill_n(scoring.first_key, kernels::kMaxQueries, first);
     std::fill_n(scoring.n_keys, kernels::kMaxQueries, end);
     std::fill_n(scoring.keys, kernels::kMaxQueries, means_.keys(layer, of.slot, kv_head));
@@ -56,27 +53,27 @@ void RetrievedChunks::retrieve(const kernels::Kernels& kernels, int thread, cons
     std::ranges::sort(best);
     KvCache::HeadPlace to = {layer, of.slot, kv_head, options_.sinks};
     for (const int chunk : best) {
-        kept_.copy_in(to, *whole_, place_of_chunk(of.slot, layer, kv_head, chunk), kChunk);
-        to.position += kChunk;
+        kept_.copy_in(to, *whole_, place_of_chunk(of.slot, layer, kv_head, chunk), kSize);
+        to.position += kSize;
     }
 }
 
 // Whole blocks of a slot may be another's.
 KvCache::HeadPlace RetrievedChunks::place_of_chunk(int slot, int layer, int kv_head, int chunk) const {
     const KvCache::Prefix prefix = whole_->prefix(slot);
-    return {layer, chunk * kChunk < prefix.length ? prefix.slot : slot, kv_head, chunk * kChunk};
+    return {layer, chunk * kSize < prefix.length ? prefix.slot : slot, kv_head, chunk * kSize};
 }
 
 void RetrievedChunks::add_means(const Retrieval& of, int layer, int kv_head) {
     const std::size_t dim = index(whole_->shape().head_dim);
     std::vector<float> mean(dim);
-    for (int chunk = of.begin / kChunk; chunk < of.end / kChunk; ++chunk) {
+    for (int chunk = of.begin / kSize; chunk < of.end / kSize; ++chunk) {
         const KvCache::HeadPlace from = place_of_chunk(of.slot, layer, kv_head, chunk);
         const float* keys = whole_->keys(layer, from.slot, kv_head) +
                             index(from.position / KvCache::kBlock) * dim * KvCache::kBlock +
                             index(from.position % KvCache::kBlock);
         for (std::size_t d = 0; d < dim; ++d, keys += KvCache::kBlock)
-            mean[d] = std::accumulate(keys, keys + kChunk, 0.0F) / kChunk;
+            mean[d] = std::accumulate(keys, keys + kSize, 0.0F) / kSize;
         means_.put(layer, of.slot, kv_head, chunk, mean.data(), mean.data());
     }
 }

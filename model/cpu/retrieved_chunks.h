@@ -36,6 +36,9 @@ class RetrievedChunks {
                   const Queries& queries);
 
   private:
+    static constexpr int kSize = RetrievalOptions::kChunk;
+    static_assert(KvCache::kBlock % kSize == 0); // a chunk's keys lie in one block
+
     KvCache::HeadPlace place_of_chunk(int slot, int layer, int kv_head, int chunk) const;
     void add_means(const Retrieval& of, int layer, int kv_head);
     void vote(const kernels::Kernels& kernels, int thread, const kernels::AttentionArgs& scoring,
