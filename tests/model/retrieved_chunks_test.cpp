@@ -124,12 +124,13 @@ TEST_F(RetrievedChunksTest, ThoseWithTheMostAttentionTakeThePlacesBehindTheSinks
         fill(kept, 0, 150);
         fill(*whole, 1, 390);
         fill(kept, 1, 150);
-        const std::vector<float> sink = sinks > 0 ? key_of(kept, 1, 0, 1, sinks - 1) : std::vector<float>();
+        const int last_sink = std::max(sinks - 1, 0);
+        const std::vector<float> sink = key_of(kept, 1, 0, 1, last_sink);
         const std::vector<float> behind = key_of(kept, 1, 0, 1, sinks + 6 * kChunk);
         expect_the_best(chunks, *whole, kept, options, {0, 0, 200});
         expect_the_best(chunks, *whole, kept, options, {1, 0, 304});
         expect_the_best(chunks, *whole, kept, options, {1, 304, 384}); // the means of the first stay as they are
-        if (sinks > 0) EXPECT_EQ(key_of(kept, 1, 0, 1, sinks - 1), sink);
+        EXPECT_EQ(key_of(kept, 1, 0, 1, last_sink) == sink, sinks > 0);
         EXPECT_EQ(key_of(kept, 1, 0, 1, sinks + 6 * kChunk), behind);
     }
 }
