@@ -31,17 +31,16 @@ class DraftChunksTest : public testing::TestWithParam<std::tuple<std::string, bo
         return options;
     }
 
-    // The first layer, whose keys and values depend on tokens and positions alone.
     void begin(const DraftWindow& window, std::span<const TokenId> prompt) {
         window_ = window;
         model::DecoderOptions cache;
         cache.kept_positions = window.max_kept();
         cache.retrieval = window.retrieval();
-        const model::ModelConfig first = model::first_layers(target_.config, 1);
         if (std::get<1>(GetParam()))
-            draft_ = load_for_tests(model::Checkpoint::open(directory()), first, cache, target_.self, target_.team);
+            draft_ =
+                load_for_tests(model::Checkpoint::open(directory()), target_.config, cache, target_.self, target_.team);
         else
-            draft_ = target_.decoder.over_same_weights(first, cache);
+            draft_ = target_.decoder.over_same_weights(model::first_layers(target_.config, 1), cache);
         texts_ = std::make_unique<ModelTexts>(*draft_, 1, target_.config.vocab_size, nullptr, window);
         request_.prompt.assign(prompt.begin(), prompt.end());
         texts_->begin_sequence(0);
@@ -63,6 +62,7 @@ class DraftChunksTest : public testing::TestWithParam<std::tuple<std::string, bo
         target_.read(text.subspan(held, text.size() - 1 - held));
     }
 
+    // Of the first layer, whose keys and values depend on tokens and positions alone.
     std::vector<float> at(model::Decoder& decoder, int head, int position) {
         const model::KvCache::Shape& shape = decoder.cache().shape();
         const float* keys = decoder.cache().keys(0, 0, head) + position / 16 * 16 * shape.head_dim + position % 16;
