@@ -21,18 +21,18 @@ import tempfile
 
 from runs import DEMO, PAIRS, Parser, comma_list, file_name, machine, number, program, report, run
 
+DEMO_WINDOW = 1024  # tokens that the demo's models were trained on at once, at most
 TEXTS = {1000: 8, 4000: 4, 8000: 2}  # by context; of longer ones 1
 
 
 def stretched(directory, to, positions):
-    """The checkpoint with so many positions, in a new directory: by YaRN, where they are more than it has."""
+    """The checkpoint with so many positions, in a new directory: by YaRN, where it was trained on fewer."""
     shutil.copytree(directory, to)
     file = to / "config.json"
     config = json.loads(file.read_text())
-    known = config["max_position_embeddings"]
-    if positions > known:
+    trained = DEMO_WINDOW if directory.is_relative_to(DEMO) else config["max_position_embeddings"]
+    if positions > trained:
         rope = config.get("rope_parameters") or {"rope_theta": config.get("rope_theta", 10000.0)}
-        trained = min(known, 1024) if directory.is_relative_to(DEMO) else known  # what the demo's were trained on
         config["rope_parameters"] = {"rope_theta": rope["rope_theta"], "rope_type": "yarn", "factor": positions / trained,
                                      "original_max_position_embeddings": trained}
         config["max_position_embeddings"] = positions
