@@ -43,8 +43,8 @@ class KvCache {
 
     // Throws std::bad_alloc.
     explicit KvCache(const Shape& shape);
-    // Of memory that is already there, with room for whole blocks.
-    KvCache(const Shape& shape, std::unique_ptr<KvMemory> elsewhere);
+    // Of memory that is already there, with room for whole blocks; `states`: of linear attention's layers.
+    KvCache(const Shape& shape, std::unique_ptr<KvMemory> elsewhere, std::unique_ptr<RecurrentMemory> states = {});
     static int whole_blocks(int positions) { return (positions + kBlock - 1) / kBlock * kBlock; }
 
     const Shape& shape() const { return shape_; }

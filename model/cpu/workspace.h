@@ -4,8 +4,8 @@
 
 #include "model/buffer.h"
 #include "model/cpu/attention.h"
-#include "model/cpu/delta_plan.h"
 #include "model/cpu/weights.h"
+#include "model/delta_plan.h"
 #include "model/pass_layout.h"
 #include "model/routing.h"
 
