@@ -52,6 +52,26 @@ void KvCache::put(int layer, int slot, int kv_head, int position, const float* k
     std::copy_n(value, value_dim, values(layer, slot, kv_head) + index(position) * value_dim);
 }
 
+void KvCache::copy_in(HeadPlace to, KvCache& other, HeadPlace from, int count) {
+    const std::size_t dim = index(shape_.head_dim), value_dim = index(shape_.value_dim);
+    std::copy_n(other.values(from.layer, from.slot, from.kv_head) + index(from.position) * value_dim,
+                index(count) * value_dim, values(to.layer, to.slot, to.kv_head) + index(to.position) * value_dim);
+    const auto key_of = [dim](KvCache& cache, const HeadPlace& place) {
+        return cache.keys(place.layer, place.slot, place.kv_head) + index(place.position / kBlock) * dim * kBlock +
+               index(place.position % kBlock);
+    };
+    while (count > 0) { // what lies in one block of both
+        const int n = std::min({count, kBlock - from.position % kBlock, kBlock - to.position % kBlock});
+        const float* source = key_of(other, from);
+        float* target = key_of(*this, to);
+        for (std::size_t d = 0; d < dim; ++d)
+            std::copy_n(source + d * kBlock, n, target + d * kBlock);
+        from.position += n;
+        to.position += n;
+        count -= n;
+    }
+}
+
 std::size_t KvCache::bytes_per_position() const {
     return index(shape_.n_layers) * index(shape_.n_kv_heads) * index(shape_.head_dim + shape_.value_dim) *
            sizeof(float);

@@ -53,6 +53,7 @@ _entrodraft() {
             '--head=[draft head of the target, which reads its hidden states: EAGLE 1 to 3, HASS, Medusa, ...; see docs/models.md]:DIR:_path_files -/' \
             '--draft-window=[the draft'\''s cache keeps, and its passes read, no more of a text than its last W tokens, or up to W / 8 more, and its first ones; on CPUs, of one --draft \[all of it\]]:W: ' \
             '--draft-sinks=[first tokens that a --draft-window keeps beside them \[4\]]:S: ' \
+            '--draft-chunks=[chunks of 8 tokens between first and last ones that a --draft-window reads too, the best by the attention to their mean keys \[0\]]:N: ' \
             '--drafter=[model: --draft; head: --head; without a model ngram, suffix: what followed the text'\''s end before; lookahead: n-grams that the target makes by lookahead decoding; bigram, unigram: a table of counts; random; of several, separated by commas, the first with anything to propose \[model with --draft, head with --head\]]:LIST:_values -s , value model head ngram suffix lookahead bigram unigram random' \
             '--ngram-max=[most tokens that ngram matches \[4\]]:N: ' \
             '--ngram-min=[least tokens that ngram and suffix match \[1; of several drafters 3\]]:N: ' \
@@ -369,6 +370,7 @@ _entrodraft() {
             '--head=[draft head of the target, which reads its hidden states: EAGLE 1 to 3, HASS, Medusa, ...; see docs/models.md]:DIR:_path_files -/' \
             '--draft-window=[the draft'\''s cache keeps, and its passes read, no more of a text than its last W tokens, or up to W / 8 more, and its first ones; on CPUs, of one --draft \[all of it\]]:W: ' \
             '--draft-sinks=[first tokens that a --draft-window keeps beside them \[4\]]:S: ' \
+            '--draft-chunks=[chunks of 8 tokens between first and last ones that a --draft-window reads too, the best by the attention to their mean keys \[0\]]:N: ' \
             '--draft-placement=[colocated, dedicated, sharded: the draft on the first rank, which also holds a shard of the target; on a rank of its own; or sharded across ranks like the target \[colocated\]]:WHERE:(colocated dedicated sharded)' \
             '--rows=[time passes of 1 to R rows, up to 128; several numbers: of these rows alone, 1 among them \[16\]]:R,R: ' \
             '--context=[tokens in the cache before each pass; all passes are timed behind each, and the costs that simulate and tune take are those of the first \[1000 on GPUs, 64 on CPUs, or as many as fit\]]:N,N: ' \
@@ -396,6 +398,7 @@ _entrodraft() {
             '--head=[draft head of the target, which reads its hidden states: EAGLE 1 to 3, HASS, Medusa, ...; see docs/models.md]:DIR:_path_files -/' \
             '--draft-window=[the draft'\''s cache keeps, and its passes read, no more of a text than its last W tokens, or up to W / 8 more, and its first ones; on CPUs, of one --draft \[all of it\]]:W: ' \
             '--draft-sinks=[first tokens that a --draft-window keeps beside them \[4\]]:S: ' \
+            '--draft-chunks=[chunks of 8 tokens between first and last ones that a --draft-window reads too, the best by the attention to their mean keys \[0\]]:N: ' \
             '--draft-placement=[colocated, dedicated, sharded: the draft on the first rank, which also holds a shard of the target; on a rank of its own; or sharded across ranks like the target \[colocated\]]:WHERE:(colocated dedicated sharded)' \
             '--input=[JSON lines of prompts, as for generate]:FILE|-:_files' \
             '--prompts=[only the first N of them \[all\]]:N: ' \

@@ -153,16 +153,20 @@ inline constexpr std::size_t kNoContext = std::size_t{1} << 40; // of what reads
 int begin_draft(const DraftTask& task, std::size_t context);
 
 // What of a text the cache of a draft model keeps, and so what its passes read: the first `sinks` positions and the
-// last `positions` (Xiao et al. 2023: StreamingLLM), which drop old ones some at a time, between rounds. Keys stay
-// rotated by their own positions.
+// last `positions` (Xiao et al. 2023: StreamingLLM), which drop old ones some at a time, between rounds; and the best
+// `chunks` of what lies between them (Sun et al. 2024: TriForce), chosen anew whenever the text has grown by one. Keys
+// stay rotated by their own positions.
 struct DraftWindow {
     int positions = 0; // 0: all of the text
     int sinks = 4;
-    static constexpr int kMaxPositions = 1 << 24, kMaxSinks = 64;
+    int chunks = 0; // of RetrievalOptions::kChunk positions
+    static constexpr int kMaxPositions = 1 << 24, kMaxSinks = 64, kMaxChunks = 1 << 20;
 
     bool is_on() const { return positions > 0; }
     int slack() const { return positions / 8; } // by which it grows before it drops any
-    int max_kept() const { return sinks + positions + slack() + model::Decoder::kMaxRows; } // with what is drafted
+    int head() const { return sinks + chunks * model::RetrievalOptions::kChunk; } // positions in front of the last
+    model::RetrievalOptions retrieval() const { return {sinks, chunks}; }
+    int max_kept() const { return head() + positions + slack() + model::Decoder::kMaxRows; } // with what is drafted
 };
 
 // ---- drafters made of sources and of other drafters ----
