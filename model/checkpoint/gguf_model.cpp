@@ -2,6 +2,7 @@
 
 #include "model/checkpoint/bad_file.h"
 #include "model/checkpoint/gguf_architectures.h"
+#include "model/checkpoint/quantized.h"
 
 #include <algorithm>
 #include <charconv>
