@@ -65,6 +65,7 @@ void add_text(const spec::Request& request, const std::vector<spec::TokenId>& co
     if (request.prompt.empty() || continued.empty()) return;
     ScoredText& text = texts.emplace_back();
     text.tokens = request.prompt;
+    text.source = request.source;
     text.n_prompt = static_cast<int>(text.tokens.size());
     text.temperature = static_cast<float>(request.sampling.temperature);
     text.tokens.insert(text.tokens.end(), continued.begin(), continued.end());
@@ -85,7 +86,8 @@ std::uint64_t digest_of(const std::vector<spec::Request>& requests) {
     for (const spec::Request& request : requests) {
         const std::uint64_t parts[] = {
             request.sequence_key, static_cast<std::uint64_t>(request.max_new_tokens),
-            spec::hash_bytes(request.prompt.data(), request.prompt.size() * sizeof(spec::TokenId), 0)};
+            spec::hash_bytes(request.prompt.data(), request.prompt.size() * sizeof(spec::TokenId)),
+            spec::hash_bytes(request.source.data(), request.source.size() * sizeof(spec::TokenId))};
         digest = spec::hash_bytes(parts, sizeof parts, digest);
     }
     return digest;

@@ -53,8 +53,9 @@ Distillation::Distillation(dist::Session& session, const DistillOptions& options
         refuse_if(
             options.layers > config.n_layers && options.hidden_size == 0,
             fmt::format("--layers {}: {} has {}", options.layers, begun_.name, counted(config.n_layers, "layer")));
-        refuse_if(config.has_encoder() || config.is_draft_head(),
-                  begun_.name + ": models with encoders and draft heads are not distilled");
+        refuse_if(config.is_draft_head(), begun_.name + ": draft heads are not distilled");
+        refuse_if(config.has_encoder() && is_target,
+                  begun_.name + " has an encoder, of which no part is made into a draft; give a --draft");
         refuse_if(options.hidden_size > 0 && config.experts.n_experts > 0,
                   "--hidden: " + begun_.name + " has experts, whose shape the draft is not to have; give a --draft");
         refuse_if(config.quantization || !std::filesystem::is_regular_file(begun_.path / "config.json"),
@@ -120,6 +121,7 @@ spec::Costs Distillation::measure_costs(const DistillTexts& texts) {
         const ScoredText& text = texts.held_out()[i];
         spec::Request& request = prompts.emplace_back();
         request.prompt.assign(text.tokens.begin(), text.tokens.begin() + text.n_prompt);
+        request.source = text.source;
         request.max_new_tokens = kCostTokens;
         request.ignore_eos = true;
     }
@@ -180,6 +182,7 @@ void Distillation::sample_own_texts(const DistillTexts& texts, int phase, std::v
         const ScoredText& text = texts.learned()[i];
         spec::Request& request = requests.emplace_back();
         request.prompt.assign(text.tokens.begin(), text.tokens.begin() + text.n_prompt);
+        request.source = text.source;
         request.max_new_tokens = texts.max_new_tokens();
         request.sequence_key = i;
         request.sampling.temperature = 1;
@@ -206,9 +209,14 @@ void Distillation::load_trainer(const DistillTexts& texts, const RankDevice& dev
     options.timeout_seconds = session_.timeout_seconds();
     const int max_new_tokens = texts.max_new_tokens(); // of texts of the draft's own, too
     for (const auto* some : {&texts.learned(), &texts.held_out()})
-        for (const ScoredText& text : *some)
+        for (const ScoredText& text : *some) {
+            options.max_source = std::max(options.max_source, static_cast<int>(text.source.size()));
             options.max_tokens = std::max({options.max_tokens, static_cast<int>(text.tokens.size()),
                                            options_.own_texts > 0 ? text.n_prompt + max_new_tokens : 0});
+        }
+    refuse_if(begun_.config.has_encoder() && options.max_source > begun_.config.encoder.max_positions,
+              fmt::format("{}: its encoder's context of {} is shorter than a source of {}", begun_.name,
+                          counted(begun_.config.encoder.max_positions, "position"), options.max_source));
     refuse_if(options.max_tokens > begun_.config.max_positions,
               fmt::format("{}: its context of {} is shorter than the texts' {}; give a smaller --max-context",
                           begun_.name, counted(begun_.config.max_positions, "position"), options.max_tokens));
