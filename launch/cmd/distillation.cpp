@@ -182,7 +182,7 @@ void Distillation::sample_own_texts(const DistillTexts& texts, int phase, std::v
         const ScoredText& text = texts.learned()[i];
         spec::Request& request = requests.emplace_back();
         request.prompt.assign(text.tokens.begin(), text.tokens.begin() + text.n_prompt);
-        request.source = text.source;
+        if (begun_.config.has_encoder()) request.source = text.source;
         request.max_new_tokens = texts.max_new_tokens();
         request.sequence_key = i;
         request.sampling.temperature = 1;
@@ -190,8 +190,10 @@ void Distillation::sample_own_texts(const DistillTexts& texts, int phase, std::v
     }
     const auto continued = continue_all(session_, *models, requests, options_.quiet);
     in_agreement(session_, [&] {
-        for (std::size_t i = 0; i < requests.size(); ++i)
+        for (std::size_t i = 0; i < requests.size(); ++i) {
+            requests[i].source = texts.learned()[i].source; // for the target
             add_text(requests[i], continued[i], own);
+        }
     });
     say(fmt::format("{} of the draft's own, at step {}", counted(own.size(), "text"), progress_.step));
 }
