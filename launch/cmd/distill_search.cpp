@@ -74,7 +74,7 @@ struct Prospect {
     spec::ExpectedSpeedup expected;     // at the predicted one
 };
 
-struct Finding {
+struct TriedShape {
     std::string name;
     DistillOptions options;
     model::ModelConfig config;
@@ -112,7 +112,7 @@ class ShapeSearch {
             in_agreement(session_, [&] {
                 if (writes()) drafts_[i].write_report(texts, costs);
             });
-            findings_.push_back({name, candidates_[i].options, drafts_[i].config(), drafts_[i].evaluations(), costs});
+            tried_.push_back({name, candidates_[i].options, drafts_[i].config(), drafts_[i].evaluations(), costs});
         }
         in_agreement(session_, [&] {
             if (writes()) report(texts);
@@ -123,33 +123,33 @@ class ShapeSearch {
   private:
     bool writes() const { return session_.world_rank() == 0; }
 
-    Prospect prospect_of(const Finding& finding, double Evaluation::*figure) const {
+    Prospect prospect_of(const TriedShape& shape, double Evaluation::*figure) const {
         Prospect made;
-        made.measured = finding.evaluations.back().*figure;
-        made.predicted = spec::predicted_share(finding.evaluations, figure, options_.plan.steps);
-        made.expected = spec::expected_speedup(made.predicted, finding.costs);
+        made.measured = shape.evaluations.back().*figure;
+        made.predicted = spec::predicted_share(shape.evaluations, figure, options_.plan.steps);
+        made.expected = spec::expected_speedup(made.predicted, shape.costs);
         return made;
     }
 
     void report(const DistillTexts& texts) {
         std::vector<spec::Costs> costs;
-        for (const Finding& finding : findings_)
-            costs.push_back(finding.costs);
+        for (const TriedShape& shape : tried_)
+            costs.push_back(shape.costs);
         spec::share_target_costs(costs);
         std::int64_t n_greedy = 0;
         for (const spec::ScoredText& text : texts.held_out())
             n_greedy += text.temperature == 0;
         const double greedy_share = static_cast<double>(n_greedy) / static_cast<double>(texts.held_out().size());
-        for (std::size_t i = 0; i < findings_.size(); ++i) {
-            Finding& finding = findings_[i];
-            finding.costs = costs[i];
-            finding.sampled = prospect_of(finding, &Evaluation::overlap);
-            finding.greedy = prospect_of(finding, &Evaluation::agreement);
-            finding.speedup = 1 / (greedy_share / finding.greedy.expected.speedup +
-                                   (1 - greedy_share) / finding.sampled.expected.speedup); // of their seconds
+        for (std::size_t i = 0; i < tried_.size(); ++i) {
+            TriedShape& shape = tried_[i];
+            shape.costs = costs[i];
+            shape.sampled = prospect_of(shape, &Evaluation::overlap);
+            shape.greedy = prospect_of(shape, &Evaluation::agreement);
+            shape.speedup = 1 / (greedy_share / shape.greedy.expected.speedup +
+                                 (1 - greedy_share) / shape.sampled.expected.speedup); // of their seconds
         }
-        const Finding& best = *std::ranges::max_element(findings_, {}, &Finding::speedup);
-        const std::vector<Columns> rows = rows_of(findings_, row_of);
+        const TriedShape& best = *std::ranges::max_element(tried_, {}, &TriedShape::speedup);
+        const std::vector<Columns> rows = rows_of(tried_, row_of);
         const bool is_worth_it = best.speedup > 1;
         Json json = {{"command", "distill"},
                      {"texts", texts.description()},
@@ -162,29 +162,29 @@ class ShapeSearch {
         print(session_, table_of(rows) + "\n" + (is_worth_it ? advice(best) : kNoneIsWorthIt));
     }
 
-    static Columns row_of(const Finding& finding) {
-        const double c = finding.costs.t_draft / finding.costs.target_seconds(1);
-        Columns row = {{"name", "shape", finding.name},
-                       {"layers", "", finding.config.n_layers},
-                       {"hidden_size", "", finding.config.hidden_size},
-                       {"parameters", "parameters", model::parameter_count(finding.config)},
-                       {"t_first_draft_ms", "", finding.costs.first_draft_seconds() * 1e3},
-                       {"t_draft_ms", "draft ms", finding.costs.t_draft * 1e3, 3},
+    static Columns row_of(const TriedShape& shape) {
+        const double c = shape.costs.t_draft / shape.costs.target_seconds(1);
+        Columns row = {{"name", "shape", shape.name},
+                       {"layers", "", shape.config.n_layers},
+                       {"hidden_size", "", shape.config.hidden_size},
+                       {"parameters", "parameters", model::parameter_count(shape.config)},
+                       {"t_first_draft_ms", "", shape.costs.first_draft_seconds() * 1e3},
+                       {"t_draft_ms", "draft ms", shape.costs.t_draft * 1e3, 3},
                        {"cost_ratio", "of target's", c, 3},
-                       {"step", "", finding.evaluations.back().step}};
+                       {"step", "", shape.evaluations.back().step}};
         const auto add = [&](const Prospect& prospect, const char* key, const char* heading, const char* kind) {
             row.emplace_back(key, heading, prospect.measured, 3);
             row.emplace_back(fmt::format("predicted_{}", key), "predicted", prospect.predicted, 3);
             row.emplace_back(fmt::format("draft_tokens_{}", kind), "drafts of", prospect.expected.drafted);
             row.emplace_back(fmt::format("expected_speedup_{}", kind), "speed-up", prospect.expected.speedup, 2);
         };
-        add(finding.sampled, "overlap", "sum min(p, q)", "temperature_1");
-        add(finding.greedy, "greedy_agreement", "greedy agreement", "greedy");
-        row.emplace_back("expected_speedup", "in all", finding.speedup, 2);
+        add(shape.sampled, "overlap", "sum min(p, q)", "temperature_1");
+        add(shape.greedy, "greedy_agreement", "greedy agreement", "greedy");
+        row.emplace_back("expected_speedup", "in all", shape.speedup, 2);
         return row;
     }
 
-    std::string advice(const Finding& best) const {
+    std::string advice(const TriedShape& best) const {
         const DistillOptions& one = best.options;
         std::string draft = fmt::format("--layers {}", one.layers);
         if (one.layers == 0) draft = "--draft " + one.models.drafts.front();
@@ -205,7 +205,7 @@ class ShapeSearch {
     model::ModelConfig target_;
     std::vector<Candidate> candidates_;
     std::deque<Distillation> drafts_;
-    std::vector<Finding> findings_;
+    std::vector<TriedShape> tried_;
 };
 
 } // namespace
