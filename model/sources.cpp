@@ -303,18 +303,25 @@ std::vector<float> read_positions(const Checkpoint& checkpoint, const ModelConfi
     return sinusoidal_table(config.max_positions, config.hidden_size);
 }
 
-std::vector<float> read_relative_biases(const Checkpoint& checkpoint, const ModelConfig& config,
-                                        const ModelNames& names, const RankShard& shard) {
-    std::vector<float> by_distance;
-    if (names.relative_bias.weight.empty()) return by_distance;
-    const std::vector<float> by_bucket = read_vector(checkpoint, names.relative_bias.weight); // [n_buckets][n_heads]
+std::vector<std::int64_t> relative_bias_indices(const ModelConfig& config, const RankShard& shard) {
+    std::vector<std::int64_t> indices;
     const int reach = config.relative.max_distance;
     const dist::Slice heads = shard.heads.query_heads;
     for (std::int64_t head = heads.begin; head < heads.end; ++head)
         for (int distance = -reach; distance <= reach; ++distance) {
-            const int bucket = relative_bucket(config.relative, distance, config.is_encoder);
-            by_distance.push_back(by_bucket[static_cast<std::size_t>(std::int64_t{bucket} * config.n_heads + head)]);
+            const std::int64_t bucket = relative_bucket(config.relative, distance, config.is_encoder);
+            indices.push_back(bucket * config.n_heads + head);
         }
+    return indices;
+}
+
+std::vector<float> read_relative_biases(const Checkpoint& checkpoint, const ModelConfig& config,
+                                        const ModelNames& names, const RankShard& shard) {
+    std::vector<float> by_distance;
+    if (names.relative_bias.weight.empty()) return by_distance;
+    const std::vector<float> by_bucket = read_vector(checkpoint, names.relative_bias.weight);
+    for (const std::int64_t index : relative_bias_indices(config, shard))
+        by_distance.push_back(by_bucket[static_cast<std::size_t>(index)]);
     return by_distance;
 }
 

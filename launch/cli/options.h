@@ -315,6 +315,9 @@ struct DistillOptions {
     double weight_decay = 0;
     double max_gradient_norm = 1;
     spec::TrainingPlan plan;
+    bool search = false;                           // several shapes are tried, and the draft where there is one
+    std::vector<int> search_layers, search_hidden; // empty: of the target's size
+    int search_steps = 200;                        // of plan.steps, that each is trained
     bool resume = false;
     bool quiet = false;
 };

@@ -27,10 +27,14 @@ class DistillFiles {
     void prepare(bool resume) const;
 
     std::filesystem::path texts() const { return directory_ / "training/texts.safetensors"; }
+    std::filesystem::path continued() const {
+        return directory_ / "training/continued.jsonl";
+    } // until they are texts()
     std::filesystem::path own_texts() const { return directory_ / "training/own_texts.safetensors"; }
     std::filesystem::path current_draft() const { return directory_ / "training/draft"; }
     std::filesystem::path state() const { return directory_ / "training/state.safetensors"; }
     std::string report() const { return directory_ / "distill.json"; }
+    std::string search_report() const { return directory_ / "search.json"; } // of several, each in a directory below
 
     // The small files of the checkpoint that the draft is made of, its config for a draft of that shape.
     void write_model_files(const OpenedModel& source, const DraftShape& shape) const;

@@ -1,18 +1,28 @@
 // See distill_texts.h.
 #include "launch/cmd/distill_texts.h"
 
+#include "launch/cmd/continued_texts.h"
+#include "launch/counted.h"
 #include "launch/failure.h"
 #include "launch/io/progress.h"
 #include "launch/pair_engine.h"
 #include "launch/phase.h"
 #include "launch/signals.h"
+#include "spec/distill/target_scorer.h"
+#include "spec/verify/random.h"
 
+#include <algorithm>
 #include <fmt/format.h>
+#include <stdexcept>
 
 namespace entrodraft::launch {
 
+using spec::ScoredText;
+using spec::ScoredTexts;
+
 std::vector<std::vector<spec::TokenId>> continue_all(dist::Session& session, ModelPair& models,
-                                                     const std::vector<spec::Request>& requests, bool quiet) {
+                                                     const std::vector<spec::Request>& requests, bool quiet,
+                                                     ContinuedTexts* continued) {
     const Drafters drafters(session, models, {}, session.timeout_seconds());
     PairEngine::Setting setting;
     if (!models.drafts.empty()) setting.drafter = draft_alone(models, 0);
@@ -20,37 +30,197 @@ std::vector<std::vector<spec::TokenId>> continue_all(dist::Session& session, Mod
     setting.costs = {std::nullopt};
     PairEngine engine(session, models, drafters, setting);
     std::vector<std::vector<spec::TokenId>> texts(requests.size());
-    std::int64_t next = 0, done = 0, new_tokens = 0;
+    std::vector<std::size_t> missing; // numbers of texts
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+        if (continued && continued->found().contains(i))
+            texts[i] = continued->found().at(i);
+        else
+            missing.push_back(i);
+    }
+    std::size_t next = 0;
+    std::int64_t done = std::ssize(requests) - std::ssize(missing), new_tokens = 0;
     Progress progress(quiet || !models.layout.is_coordinator());
     spec::EngineCallbacks callbacks;
     callbacks.next_request = [&]() -> std::optional<spec::Request> {
-        if (next == std::ssize(requests)) return std::nullopt;
-        spec::Request request = requests[static_cast<std::size_t>(next)];
-        request.id = std::to_string(next++); // by which on_complete() finds it
+        if (next == missing.size()) return std::nullopt;
+        spec::Request request = requests[missing[next]];
+        request.id = std::to_string(missing[next++]); // by which on_complete() finds it
         return request;
     };
     callbacks.on_complete = [&](const spec::Request& request, spec::Completion completion) {
+        const std::size_t number = std::stoull(request.id);
+        if (continued) continued->add(number, completion.tokens);
         ++done;
         new_tokens += std::ssize(completion.tokens);
-        texts[std::stoull(request.id)] = std::move(completion.tokens);
+        texts[number] = std::move(completion.tokens);
         progress.update(static_cast<double>(done) / static_cast<double>(requests.size()), done, new_tokens);
     };
     if (engine.engine().run(callbacks, stop_signal()) == spec::RunEnd::interrupted)
-        throw OrderlyFailure(kStopped, "stopped before all prompts were continued; --resume continues them anew");
+        throw OrderlyFailure(kStopped, "stopped before all prompts were continued; --resume continues the others");
     return texts;
 }
 
-void share_all(dist::Session& session, std::vector<spec::ScoredText>& texts) {
+void add_text(const spec::Request& request, const std::vector<spec::TokenId>& continued,
+              std::vector<ScoredText>& texts) {
+    if (request.prompt.empty() || continued.empty()) return;
+    ScoredText& text = texts.emplace_back();
+    text.tokens = request.prompt;
+    text.source = request.source;
+    text.n_prompt = static_cast<int>(text.tokens.size());
+    text.temperature = static_cast<float>(request.sampling.temperature);
+    text.tokens.insert(text.tokens.end(), continued.begin(), continued.end());
+}
+
+namespace {
+
+// The first rank's on all. Collective over the world.
+void share_all(dist::Session& session, std::vector<ScoredText>& texts) {
     texts.resize(static_cast<std::size_t>(from_writer(session, std::ssize(texts))));
-    for (spec::ScoredText& text : texts)
+    for (ScoredText& text : texts)
         spec::broadcast(text, session.world(), session.deadline());
 }
 
-void score_all(dist::Session& session, ModelPair& models, const spec::ScorerOptions& options,
-               std::vector<spec::ScoredText>& texts, bool quiet) {
-    share_all(session, texts);
+// Of what is to be continued, and how: another one cannot go on with the texts.
+std::uint64_t digest_of(const std::vector<spec::Request>& requests) {
+    std::uint64_t digest = 0;
+    for (const spec::Request& request : requests) {
+        const std::uint64_t parts[] = {
+            request.sequence_key, static_cast<std::uint64_t>(request.max_new_tokens),
+            spec::hash_bytes(request.prompt.data(), request.prompt.size() * sizeof(spec::TokenId)),
+            spec::hash_bytes(request.source.data(), request.source.size() * sizeof(spec::TokenId))};
+        digest = spec::hash_bytes(parts, sizeof parts, digest);
+    }
+    return digest;
+}
+
+} // namespace
+
+DistillTexts::DistillTexts(dist::Session& session, const DistillOptions& options, const DistillFiles& files,
+                           int vocab_size)
+    : session_(session), options_(options), files_(files), draft_vocab_size_(vocab_size) {}
+
+void DistillTexts::find() {
+    const std::string from = file();
+    if (from_writer(session_, from.empty()) == 1) {
+        make();
+    } else {
+        texts_ = read(from);
+        in_agreement(session_, [&] { require_both(from); });
+    }
+    require_same_target();
+    share_description();
+}
+
+// On the first rank; empty: they are made.
+std::string DistillTexts::file() const {
+    std::error_code ignored;
+    if (!writes()) return "";
+    if (options_.resume && std::filesystem::exists(files_.texts(), ignored)) return files_.texts();
+    return options_.texts;
+}
+
+void DistillTexts::require_both(const std::string& file) const {
+    if (learned().empty() || held_out().empty())
+        throw std::runtime_error(
+            fmt::format("{}: there must be texts to learn from and held-out ones; there are {} and {}", file,
+                        learned().size(), held_out().size()));
+}
+
+// That the texts are of this target, as far as that is known.
+void DistillTexts::require_same_target() const {
+    in_agreement(session_, [&] {
+        if (!writes()) return;
+        const std::string made_by = Json::parse(texts_.description).at("target");
+        if (made_by != options_.models.target)
+            throw std::runtime_error(fmt::format("the texts were made by --target {}; name that target", made_by));
+    });
+}
+
+void DistillTexts::share_description() {
+    std::string& text = texts_.description;
+    text.resize(static_cast<std::size_t>(from_writer(session_, std::ssize(text))));
+    if (!text.empty()) session_.world().broadcast(text.data(), text.size(), 0, session_.deadline());
+    description_ = Json::parse(text);
+}
+
+ScoredTexts DistillTexts::read(const std::string& file) const {
+    ScoredTexts texts;
+    in_agreement(session_, [&] {
+        if (writes()) texts = spec::scored_texts(model::Checkpoint::open_file(file), file, draft_vocab_size_);
+    });
+    share_all(session_, texts.learned);
+    share_all(session_, texts.held_out);
+    return texts;
+}
+
+Json DistillTexts::made_by(int vocab_size) const {
+    return {{"target", options_.models.target},
+            {"input", options_.input},
+            {"vocab_size", vocab_size},
+            {"temperatures", options_.temperatures},
+            {"max_new_tokens", options_.requests.max_new_tokens},
+            {"seed", options_.plan.seed}};
+}
+
+void DistillTexts::make() {
+    const auto models = open_models(session_, options_.models, {.batch_size = options_.batch_size});
+    const int vocab_size = std::min(models->vocab_size, draft_vocab_size_);
+    std::vector<spec::Request> requests;
+    std::vector<bool> is_held_out;
+    std::unique_ptr<ContinuedTexts> continued;
+    in_agreement(session_, [&] {
+        if (!models->layout.is_coordinator()) return;
+        const std::vector<spec::Request> prompts =
+            read_all_prompts(options_.input, options_.requests, options_.max_prompts, models->prompt_limits());
+        for (std::size_t i = 0; i < prompts.size(); ++i)
+            for (const double temperature : options_.temperatures) {
+                requests.push_back(prompts[i]);
+                requests.back().sampling.temperature = temperature;
+                requests.back().sampling.seed = options_.plan.seed;
+                is_held_out.push_back(i % static_cast<std::size_t>(options_.held_out_one_in) == 0);
+            }
+        Json settings = made_by(vocab_size);
+        settings["ignore_eos"] = options_.requests.ignore_eos;
+        settings["prompts"] = fmt::format("{:016x}", digest_of(requests));
+        continued = std::make_unique<ContinuedTexts>(files_.continued(), settings, requests.size());
+        if (!continued->found().empty() && !options_.quiet)
+            log_line(fmt::format("{} of {} were continued before", continued->found().size(),
+                                 counted(requests.size(), "text")));
+    });
+    const auto texts = continue_all(session_, *models, requests, options_.quiet, continued.get());
+    in_agreement(session_, [&] {
+        for (std::size_t i = 0; i < requests.size(); ++i)
+            add_text(requests[i], texts[i], is_held_out[i] ? texts_.held_out : texts_.learned);
+        if (writes()) require_both(options_.input);
+    });
+    texts_.description = compact(made_by(vocab_size));
+    description_ = made_by(vocab_size);
+    score(*models, texts_.learned);
+    score(*models, texts_.held_out);
+    in_agreement(session_, [&] {
+        if (!writes()) return;
+        write_tensors(files_.texts(), spec::to_tensors(texts_));
+        continued.reset();
+        std::filesystem::remove(files_.continued());
+        std::int64_t places = 0;
+        for (const ScoredText& text : learned())
+            places += text.places();
+        if (!options_.quiet)
+            log_line(fmt::format("{} of the target, {} to learn, {} held out",
+                                 counted(learned().size() + held_out().size(), "text"), counted(places, "token"),
+                                 counted(held_out().size(), "text")));
+    });
+}
+
+void DistillTexts::score(ModelPair& models, std::vector<ScoredText>& texts) const {
+    share_all(session_, texts);
+    spec::ScorerOptions options;
+    options.vocab_size = vocab_size();
+    options.n_top = std::min(options_.top_tokens, options.vocab_size);
+    options.seed = options_.plan.seed;
+    options.timeout_seconds = session_.timeout_seconds();
     spec::TargetScorer scorer(options, models.target.get(), *models.replica);
-    StatusLine line(quiet || !models.layout.is_coordinator());
+    StatusLine line(options_.quiet || !models.layout.is_coordinator());
     for (std::size_t i = 0; i < texts.size(); ++i) {
         scorer.score(texts[i], i);
         line.update(static_cast<double>(i + 1) / static_cast<double>(texts.size()),

@@ -23,7 +23,7 @@ namespace entrodraft::launch {
 
 namespace {
 
-std::vector<Columns> rows_of(const DoctorReport::Transport& transport) {
+std::vector<Columns> transport_rows(const DoctorReport::Transport& transport) {
     return rows_of(transport.times, [&](const CollectiveTime& time) -> Columns {
         return {{"transport", "", transport.name},
                 {"name", "over " + transport.name, time.name},
@@ -33,7 +33,7 @@ std::vector<Columns> rows_of(const DoctorReport::Transport& transport) {
     });
 }
 
-std::vector<Columns> rows_of(const std::vector<RankGpu>& gpus) {
+std::vector<Columns> gpu_rows(const std::vector<RankGpu>& gpus) {
     std::vector<Columns> rows;
     for (const RankGpu& gpu : gpus) {
         std::vector<int> peers;
@@ -143,9 +143,9 @@ std::string DoctorReport::text() const {
     }
     for (const Check& check : checks)
         text += fmt::format("  {:<9}{}\n", check.status, check.text);
-    if (!gpus.empty()) text += "\n" + table_of(rows_of(gpus), "  ");
+    if (!gpus.empty()) text += "\n" + table_of(gpu_rows(gpus), "  ");
     for (const Transport& transport : transports)
-        text += "\n" + table_of(rows_of(transport), "  ");
+        text += "\n" + table_of(transport_rows(transport), "  ");
     return text;
 }
 
@@ -166,7 +166,7 @@ Json DoctorReport::json() const {
     for (const Check& check : checks)
         of_checks.push_back({{"status", check.status}, {"text", check.text}});
     for (const Transport& transport : transports)
-        for (const Columns& row : rows_of(transport))
+        for (const Columns& row : transport_rows(transport))
             collectives.push_back(json_of(row));
     return {{"schema_version", 1},
             {"command", "doctor"},
@@ -176,7 +176,7 @@ Json DoctorReport::json() const {
             {"ranks", of_ranks},
             {"files", {{"target", target.empty() ? Json() : Json(target)}, {"drafts", drafts}}},
             {"checks", of_checks},
-            {"gpus", json_of(rows_of(gpus))},
+            {"gpus", json_of(gpu_rows(gpus))},
             {"collectives", collectives},
             {"machine", to_json(machine)}};
 }

@@ -30,7 +30,7 @@ class TorchDecoder final : public Decoder {
           workspace_(config_, shard_, weights_, weights_.embedding, texts_, sources_, tp) {
         if (!config_.has_encoder()) return;
         sources_ = BookedTensors(setup.sources, numbers());
-        encoder_ = std::make_unique<TorchEncoder>(stored, setup, numbers(), weights_, sources_, tp);
+        encoder_ = std::make_unique<TorchEncoder>(stored, setup, numbers(), weights_, tp);
     }
 
     std::size_t weight_bytes() const override { return weights_.bytes_per_pass; }
@@ -61,7 +61,7 @@ class TorchDecoder final : public Decoder {
   private:
     void read_source(int number, std::span<const TokenId> source) override {
         const c10::InferenceMode mode;
-        in_one_line([&] { encoder_->run(source, number, deadline()); });
+        in_one_line([&] { encoder_->keep(source, sources_, number, deadline()); });
     }
 
     dist::Deadline deadline() const { return dist::Deadline::after_seconds(timeout_seconds_); }

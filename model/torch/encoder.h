@@ -12,13 +12,15 @@ namespace entrodraft::model::torch {
 class TorchEncoder {
   public:
     // Reads the rank's slice of the encoder's weights, as tensors of `numbers`. What is handed over outlives it:
-    // `decoder`, whose embedding it may share and whose layers make the keys and values, and `sources`, which keeps
-    // them. Throws BadFile, c10::Error. Local.
+    // `decoder`, whose embedding it may share and whose layers make the keys and values. Throws BadFile, c10::Error.
+    // Local.
     TorchEncoder(StoredTensors& stored, const DecoderSetup& setup, const at::TensorOptions& numbers,
-                 const TensorWeights& decoder, const BookedTensors& sources, dist::Communicator& tp);
+                 const TensorWeights& decoder, dist::Communicator& tp);
 
-    // Keeps the source's keys and values as number `to`. Collective over the ranks that hold the model.
-    void run(std::span<const TokenId> source, int to, dist::Deadline deadline);
+    // The source's keys and values, differentiable in training. Collective over the ranks that hold the model.
+    SourceKeysAndValues read(std::span<const TokenId> source, bool in_training, dist::Deadline deadline);
+    // Keeps them in `sources` as number `to`. Collective likewise.
+    void keep(std::span<const TokenId> source, const BookedTensors& sources, int to, dist::Deadline deadline);
 
   private:
     ModelConfig config_;
@@ -26,9 +28,9 @@ class TorchEncoder {
     TensorWeights weights_;
     const TensorWeights& decoder_;
     BookedTensors cache_; // keys and values of the layer at hand
-    const BookedTensors& sources_;
     BookedTensors none_;
     TorchWorkspace workspace_;
+    KvCache::Shape kept_; // of sources
 };
 
 } // namespace entrodraft::model::torch

@@ -185,12 +185,8 @@ class TorchOps {
     Operand attend_source(int layer, const Operand& query) {
         const at::Tensor heads = query.rows.view({query.n_rows, w_.shard.n_query_heads(), config_.head_dim});
         return of_segments([&](const Segment& segment) {
-            const int number = w_.cache.books->source(segment.slot), length = w_.sources.books->length(number);
-            const auto of_source = [&](int which) {
-                return for_query_heads(slot_numbers(w_.sources, layer, which, number).narrow(1, 0, length));
-            };
-            return attended(heads.narrow(0, segment.begin, segment.end - segment.begin), of_source(0), of_source(1),
-                            {});
+            return attended(heads.narrow(0, segment.begin, segment.end - segment.begin), of_source(layer, 0, segment),
+                            of_source(layer, 1, segment), {});
         });
     }
 
@@ -420,6 +416,14 @@ class TorchOps {
         };
         const at::Tensor own = of_slot(segment.slot, prefix.length, end);
         return for_query_heads(prefix.length == 0 ? own : at::cat({of_slot(prefix.slot, 0, prefix.length), own}, 1));
+    }
+
+    // Keys or values of the source of the segment's slot.
+    at::Tensor of_source(int layer, int which, const Segment& segment) const {
+        if (w_.is_training)
+            return for_query_heads(w_.training_sources[index(segment.slot)][index(layer)][index(which)]);
+        const int number = w_.cache.books->source(segment.slot), length = w_.sources.books->length(number);
+        return for_query_heads(slot_numbers(w_.sources, layer, which, number).narrow(1, 0, length));
     }
 
     // [1][heads][keys][head_dim], as many heads as groups of query heads.

@@ -1,6 +1,7 @@
 #include "model/torch/trainer.h"
 
 #include "model/torch/device.h"
+#include "model/torch/encoder.h"
 #include "model/torch/losses.h"
 #include "model/torch/ops.h"
 #include "model/torch/parameters.h"
@@ -66,6 +67,7 @@ class TorchTrainer final : public Trainer {
         : setup_(std::move(setup)), options_(options), ranks_(ranks), numbers_(numbers),
           parameters_(checkpoint, numbers.device()), cache_(BookedTensors::without_numbers(setup_.cache, numbers)) {
         const TensorWeights all(parameters_, setup_.config, setup_.shard, numbers_, {});
+        if (setup_.config.has_encoder()) TorchEncoder(parameters_, setup_, numbers_, all, self_);
         const at::NoGradGuard guard;
         for (const auto& [name, parameter] : parameters_.all())
             moments_[name] = {at::zeros_like(parameter), at::zeros_like(parameter)};
@@ -188,11 +190,24 @@ class TorchTrainer final : public Trainer {
         const TensorWeights weights(parameters_, setup_.config, setup_.shard, numbers_, {});
         TorchWorkspace workspace(setup_.config, setup_.shard, weights, weights.embedding, cache_, no_sources_, self_);
         workspace.is_training = true;
+        if (setup_.config.has_encoder()) workspace.training_sources = sources_of(texts, weights);
         workspace.layout.max_rows = static_cast<int>(rows.size());
         workspace.layout.set({.rows = rows, .logit_rows = wanted, .hidden_layers = {}}, setup_.config, *cache_.books);
         TorchOps ops(workspace);
         run_transformer(setup_.config, ops);
         return options_.vocab_size > 0 ? workspace.logits.narrow(1, 0, options_.vocab_size) : workspace.logits;
+    }
+
+    std::vector<SourceKeysAndValues> sources_of(std::span<const ScoredText* const> texts,
+                                                const TensorWeights& decoder) {
+        TorchEncoder encoder(parameters_, setup_, numbers_, decoder, self_);
+        std::vector<SourceKeysAndValues> sources;
+        for (const ScoredText* text : texts) {
+            if (text->source.empty()) throw std::invalid_argument("a text to learn has no source for the encoder");
+            sources.push_back(
+                encoder.read(text->source, true, dist::Deadline::after_seconds(options_.timeout_seconds)));
+        }
+        return sources;
     }
 
     static Tensor gradient_of(const Tensor& parameter) {
@@ -237,11 +252,11 @@ class TorchTrainer final : public Trainer {
 
 std::unique_ptr<Trainer> make_trainer(const Checkpoint& checkpoint, const ModelConfig& config,
                                       const TrainerOptions& options, dist::Communicator& ranks, const Place& place) {
-    if (config.has_encoder()) throw std::invalid_argument("a model with an encoder cannot be trained");
     DecoderOptions decoder;
     decoder.weight_type = options.weight_type;
     decoder.n_slots = options.max_texts;
     decoder.capacity = options.max_tokens;
+    decoder.source_capacity = options.max_source;
     const dist::SelfComm self;
     DecoderSetup setup = prepare_decoder(checkpoint, config, decoder, self);
     const at::TensorOptions numbers = numbers_on(place, config, options.weight_type);

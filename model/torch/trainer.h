@@ -30,6 +30,7 @@ std::string to_string(DistillLoss loss); // "forward-kl", ...
 // likely tokens are known, and of the others their mass, which the losses take for one token's.
 struct ScoredText {
     std::vector<TokenId> tokens;
+    std::vector<TokenId> source;      // that an encoder has read; none: the models have no encoder
     int n_prompt = 1;                 // tokens, at least one; the others are learned
     float temperature = 0;            // that the others were sampled at
     int n_top = 0;                    // most likely tokens of each place
@@ -55,6 +56,7 @@ struct TrainerOptions {
     DistillLoss loss = DistillLoss::forward_kl;
     int max_texts = 1;  // of a pass
     int max_tokens = 0; // of a text
+    int max_source = 0; // tokens, of a model with an encoder
     int vocab_size = 0; // tokens whose logits count, from the first of the vocabulary; 0: all
     double weight_decay = 0;
     double max_gradient_norm = 1;

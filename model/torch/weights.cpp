@@ -197,8 +197,9 @@ TensorWeights::TensorWeights(StoredTensors& stored, const ModelConfig& config, c
     positions = table_of(names.positions.weight.empty() ? to_tensor(read_positions(checkpoint, config, names), device)
                                                         : vector(names.positions.weight),
                          config.hidden_size);
-    relative_biases = table_of(to_tensor(read_relative_biases(checkpoint, config, names, shard), device),
-                               2 * std::int64_t{config.relative.max_distance} + 1);
+    if (const at::Tensor by_bucket = vector(names.relative_bias.weight); by_bucket.defined())
+        relative_biases = table_of(by_bucket.index_select(0, to_tensor(relative_bias_indices(config, shard), device)),
+                                   2 * std::int64_t{config.relative.max_distance} + 1);
     const std::vector<std::int64_t> banned = own_banned_tokens(config, shard);
     if (!config.is_encoder && (!names.head.bias.empty() || !config.banned_token_ids.empty()))
         head_bias = names.head.bias.empty()

@@ -9,6 +9,7 @@
 #include "model/torch/weights.h"
 
 #include <ATen/core/Tensor.h>
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -44,6 +45,9 @@ struct BookedTensors {
     at::Tensor numbers;
 };
 
+// What a source's keys and values are to each layer of the decoder, [own key heads][tokens][head_dim].
+using SourceKeysAndValues = std::vector<std::array<at::Tensor, 2>>;
+
 // What the passes of a decoder, or an encoder, share. All that is handed over outlives it.
 struct TorchWorkspace {
     // `embedded_by` may be another model's; `sources`, of a decoder that reads them, else empty.
@@ -76,6 +80,7 @@ struct TorchWorkspace {
     std::vector<float> hidden; // [hidden_layers][rows][hidden_size]
     at::Tensor logits;         // [logit_rows][own outputs], float32, in host memory unless in training
     bool is_training = false;  // passes begin with empty slots and leave nothing in the cache; all is differentiable
+    std::vector<SourceKeysAndValues> training_sources; // [slot], in place of `sources`
 
   private:
     bool is_of_branch(const Segment& segment, int row, int key) const;

@@ -3,10 +3,12 @@
 
 #include "model/checkpoint/bad_file.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <fmt/format.h>
 #include <functional>
+#include <optional>
 
 namespace entrodraft::spec {
 
@@ -18,7 +20,7 @@ namespace {
 
 // Names of tensors. head: of each text its tokens, those of the prompt, n_top, and whether it is held out.
 constexpr const char *kHead = "texts", *kDescription = "description", *kTokens = "tokens",
-                     *kTemperatures = "temperatures";
+                     *kTemperatures = "temperatures", *kSources = "sources", *kSourceLengths = "source_lengths";
 constexpr std::int64_t kHeadNumbers = 4;
 
 template <typename T> constexpr const char* kType = "I32";
@@ -72,6 +74,8 @@ void check(const ScoredText& text, const std::string& name, int vocab_size) {
                 throw BadFile(fmt::format("{}: token id {} is outside the vocabulary of {}", name, token, vocab_size));
     };
     check_tokens(text.tokens, 0);
+    for (const TokenId token : text.source) // of the encoder's vocabulary, which may be another
+        if (token < 0) throw BadFile(fmt::format("{}: token id {} of a source is below 0", name, token));
     check_tokens(text.top_tokens, 0);
     check_tokens(text.rest_token, -1);
     for (const auto* numbers : {&text.top_log_probs, &text.rest_log_prob})
@@ -117,6 +121,13 @@ std::vector<TensorBytes> to_tensors(const ScoredTexts& texts) {
         tensors.push_back(tensor(name, column));
     };
     if (all.empty()) return tensors;
+    std::vector<std::int32_t> lengths; // of sources
+    for (const ScoredText* text : all)
+        lengths.push_back(static_cast<std::int32_t>(text->source.size()));
+    if (std::ranges::max(lengths) > 0) {
+        tensors.push_back(tensor(kSourceLengths, lengths));
+        add(kSources, &ScoredText::source);
+    }
     add(kTokens, &ScoredText::tokens);
     every_column(add);
     return tensors;
@@ -130,6 +141,12 @@ ScoredTexts scored_texts(const model::Checkpoint& file, const std::string& name,
         rest_token(file, name, "rest_token");
     Column<float> temperatures(file, name, kTemperatures), top_log_probs(file, name, "top_log_probs"),
         rest_mass(file, name, "rest_mass"), rest_log_prob(file, name, "rest_log_prob");
+    std::optional<Column<std::int32_t>> source_lengths; // of models with an encoder
+    std::optional<Column<TokenId>> sources;
+    if (file.has(kSourceLengths)) {
+        source_lengths.emplace(file, name, kSourceLengths);
+        sources.emplace(file, name, kSources);
+    }
     while (heads.left() > 0) {
         const std::vector<std::int32_t> head = heads.take(kHeadNumbers);
         if (head[1] < 1 || head[1] >= head[0] || head[2] < 1 || head[2] > vocab_size || head[3] < 0 || head[3] > 1)
@@ -140,6 +157,11 @@ ScoredTexts scored_texts(const model::Checkpoint& file, const std::string& name,
         text.n_top = head[2];
         text.temperature = temperatures.take(1).front();
         text.tokens = tokens.take(static_cast<std::size_t>(head[0]));
+        if (sources) {
+            const std::int32_t length = source_lengths->take(1).front();
+            if (length < 1) throw BadFile(name + ": a text has no source, and others have one");
+            text.source = sources->take(static_cast<std::size_t>(length));
+        }
         const auto places = static_cast<std::size_t>(text.places()), n_top = static_cast<std::size_t>(text.n_top);
         text.top_tokens = top_tokens.take(places * n_top);
         text.top_log_probs = top_log_probs.take(places * n_top);

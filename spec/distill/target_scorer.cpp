@@ -118,12 +118,13 @@ void broadcast_column(std::vector<T>& column, std::size_t size, dist::Communicat
 } // namespace
 
 void broadcast(ScoredText& text, dist::Communicator& ranks, dist::Deadline deadline) {
-    std::int64_t sizes[] = {std::ssize(text.tokens), text.n_prompt, text.n_top};
+    std::int64_t sizes[] = {std::ssize(text.tokens), text.n_prompt, text.n_top, std::ssize(text.source)};
     ranks.broadcast(sizes, sizeof sizes, 0, deadline);
     text.n_prompt = static_cast<int>(sizes[1]);
     text.n_top = static_cast<int>(sizes[2]);
     ranks.broadcast(&text.temperature, sizeof text.temperature, 0, deadline);
     broadcast_column(text.tokens, static_cast<std::size_t>(sizes[0]), ranks, deadline);
+    broadcast_column(text.source, static_cast<std::size_t>(sizes[3]), ranks, deadline);
     const std::size_t places = text.n_top == 0 ? 0 : static_cast<std::size_t>(text.places()); // 0: not scored yet
     broadcast_column(text.top_tokens, places * static_cast<std::size_t>(text.n_top), ranks, deadline);
     broadcast_column(text.top_log_probs, text.top_tokens.size(), ranks, deadline);
@@ -143,6 +144,7 @@ void TargetScorer::score(ScoredText& text, std::uint64_t key) {
     std::vector<const std::byte*> of_row(static_cast<std::size_t>(replica_.size()));
     const int n_rows = static_cast<int>(text.tokens.size()) - 1;
     if (target_) target_->cache().truncate(0, 0);
+    if (target_ && !text.source.empty()) target_->encode(0, text.source);
     for (int begin = 0; begin < n_rows; begin += model::Decoder::kMaxRows) {
         const int end = std::min(n_rows, begin + model::Decoder::kMaxRows);
         const int first_place = std::max(begin, text.n_prompt - 1);

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""distill from outside: killed and resumed, on two ranks, of a target's layers; what it writes loads and drafts.
+"""distill from outside: killed and resumed, on two ranks, of a target's layers, in search of a shape; what it writes
+loads and drafts.
 
 A run that is killed at random moments and resumed ends with the bytes of one that was not. Where transformers is
 installed, it loads the draft and continues a text as we do. Skipped (77) without the torch backend.
@@ -66,6 +67,73 @@ def kill_and_resume(scratch, rng):
         assert (output / file).read_bytes() == (whole / file).read_bytes(), f"{file} differs after {deaths} deaths"
     assert report(output)["evaluations"] == report(whole)["evaluations"]
     return deaths
+
+
+def encoder_and_decoder(scratch):
+    """A T5 draft learns, and the target's texts stay what they are."""
+    output, pair = scratch / "t5", [DEMO / "t5/target", DEMO / "t5/draft"]
+    must("distill", "--target", pair[0], "--draft", pair[1], "--input", DEMO / "t5/prompts.jsonl", "--prompts", "12",
+         "--max-new-tokens", "24", "--held-out", "4", "--threads", "1", *TRAINING, "--own-texts", "1", "--patience", "9",
+         "--output", output)
+    figures = report(output)["evaluations"]
+    assert figures[0]["overlap"] > 0.6, figures  # 0.81 on held-out text; without the source it guesses
+    assert figures[-1]["training_loss"] < 0.9 * figures[1]["training_loss"], figures
+    text = ["generate", "--target", pair[0], "--prompt", "it was a dark night said holmes", "--max-new-tokens", "40", "--quiet"]
+    assert must(*text, "--draft", output).stdout == must(*text).stdout
+    must_fail(2, "has an encoder", "distill", "--target", pair[0], "--layers", "1", "--input", DEMO / "t5/prompts.jsonl",
+              "--output", scratch / "none")
+
+
+def kill_while_texts_are_made(scratch):
+    """What was continued before the death is not continued again, and the texts are those of an undisturbed run."""
+    prompts = ["--target", str(DEMO / "target"), "--input", str(DEMO / "prompts.jsonl"), "--prompts", "48", "--threads", "1",
+               *DRAFT, *TRAINING]
+    longer, whole, output = ["--max-new-tokens", "96"], scratch / "all_texts", scratch / "killed_texts"
+    must("distill", *prompts, *longer, "--output", whole)
+    continued = output / "training/continued.jsonl"
+    process = subprocess.Popen([BINARY, "distill", *prompts, *longer, "--output", str(output)], stderr=subprocess.DEVNULL)
+    while process.poll() is None and (not continued.exists() or continued.read_bytes().count(b"\n") < 10):
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    found = continued.read_bytes().count(b"\n") - 1  # behind what they are made by
+    assert 9 <= found < 96, found
+    must_fail(2, "other options or prompts", "distill", *prompts, "--max-new-tokens", "95", "--output", output, "--resume")
+    resumed = must("distill", *prompts, *longer, "--output", output, "--resume")
+    assert f"{found} of 96 texts were continued before" in resumed.stderr, resumed.stderr
+    texts = "training/texts.safetensors"
+    assert (output / texts).read_bytes() == (whole / texts).read_bytes()
+    assert not continued.exists()
+    return found
+
+
+def search(scratch, texts):
+    """Each shape is trained, timed and in the table; the one that is advised goes on to what it would have come to."""
+    output, whole = scratch / "shapes", scratch / "one_shape"
+    common = [*OPTIONS[:2], *TRAINING, "--threads", "1", "--texts", texts, "--learning-rate", "3e-3"]
+    shapes = ["--search", "--search-layers", "1,2", "--search-hidden", "32", "--search-steps", "12"]
+    command = ["distill", *common, *shapes, *DRAFT, "--output", output]
+    killed = subprocess.Popen([BINARY, *map(str, command)], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    while killed.poll() is None and not (output / "1x32/training/state.safetensors").exists():
+        time.sleep(0.005)
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    done = must(*command, "--resume")
+    made = json.loads((output / "search.json").read_text(encoding="utf-8"))
+    assert [shape["name"] for shape in made["shapes"]] == ["draft", "1x32", "2x32"]
+    for shape in made["shapes"]:
+        assert shape["step"] == 12 and shape["predicted_overlap"] >= shape["overlap"] > 0, shape
+        assert shape["name"] in done.stdout
+    draft, one, two = made["shapes"]
+    assert draft["t_draft_ms"] > two["t_draft_ms"] > one["t_draft_ms"] > 0, made
+    assert draft["parameters"] > two["parameters"] > one["parameters"]
+    assert draft["overlap"] > max(one["overlap"], two["overlap"]) and made["best"] == "draft", made
+    assert f"--draft {DEMO / 'draft'} --texts {texts} --output {output / 'draft'} --resume" in done.stdout, done.stdout
+    must("distill", *common, "--layers", "2", "--hidden", "32", "--output", whole)
+    must("distill", *common, "--layers", "2", "--hidden", "32", "--output", output / "2x32", "--resume")
+    assert (output / "2x32/model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+    must_fail(2, "--search-steps", *command[:-1], scratch / "none", "--search-steps", "5")
+    must_fail(2, "--layers", *command[:-1], scratch / "none", "--layers", "1")
 
 
 def first_greedy_mismatch(output):
@@ -135,6 +203,9 @@ def main():
     assert figures["after"]["overlap"] > figures["before"]["overlap"] + 0.03, figures
     print("transformers, of a fresh draft:", transformers_loads(fresh))
 
+    search(scratch, texts)
+    encoder_and_decoder(scratch)
+    print("texts made before a death:", kill_while_texts_are_made(scratch))
     seed = int(os.environ.get("SEED", random.randrange(1 << 30)))
     print("seed", seed)
     print("deaths:", kill_and_resume(scratch, random.Random(seed)))

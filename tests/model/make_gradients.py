@@ -4,7 +4,7 @@
     python tests/model/make_gradients.py [NAME ...]        (torch, transformers, safetensors)
 
 The loss is a family's sum over the places of its first text of a distance between a made-up target distribution and the model's, in which
-all but three tokens count as one: forward KL of every decoder-only checkpoint, and all losses of llama's. Of each tensor's gradient the file
+all but three tokens count as one: forward KL of every checkpoint, and all losses of llama's. Of each tensor's gradient the file
 has its norm and its products with four vectors of signs, from which the test tells how far another gradient is away.
 """
 
@@ -16,7 +16,7 @@ import tempfile
 import numpy
 import torch
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
 HERE = pathlib.Path(__file__).resolve().parent
 N_TOKENS = 32  # no more than dynamic RoPE leaves as they are
@@ -53,17 +53,23 @@ def losses(logits, known):
     }
 
 
-def gradients(directory, loss, text, known):
-    """Under the names of the checkpoint's file."""
-    model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, experts_implementation="eager").eval()
+def gradients(directory, loss, text, known, source=None):
+    """Under the names of the checkpoint's file; `source`: of a model with an encoder, which has read it."""
+    if source is None:
+        model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, experts_implementation="eager").eval()
+    else:
+        model = AutoModelForSeq2SeqLM.from_pretrained(directory, dtype=torch.float32).eval()
     for module in model.modules():
         if isinstance(module, torch.nn.Embedding):
             module.padding_idx = None  # or that row's gradient is left out
-    logits = model(torch.tensor([text]), use_cache=False).logits[0, :-1].float()
+    biases = [buffer.requires_grad_() for name, buffer in model.named_buffers() if name == "final_logits_bias"]
+    read = dict(input_ids=torch.tensor([text])) if source is None else \
+        dict(input_ids=torch.tensor([source]), decoder_input_ids=torch.tensor([text]))
+    logits = model(**read, use_cache=False).logits[0, :-1].float()
     value = losses(logits, known)[loss]
     value.backward()
     with torch.no_grad():
-        for parameter in model.parameters():
+        for parameter in [*model.parameters(), *biases]:
             parameter.copy_(torch.zeros_like(parameter) if parameter.grad is None else parameter.grad)
         for name, buffer in model.named_buffers():
             if name.endswith("e_score_correction_bias"):  # which files hold, and no loss depends on
@@ -99,6 +105,16 @@ def main():
                 made[f"{pair.name}/{which}/{loss}"] = {
                     "loss": value, "gradients": {name: summary(gradient) for name, gradient in sorted(found.items())}}
                 print(pair.name, which, loss, value, len(found), flush=True)
+    for pair in sorted((HERE / "encoder_decoders").iterdir()):
+        if sys.argv[1:] and pair.name not in sys.argv[1:]:
+            continue
+        expected = json.loads((pair / "expected.json").read_text())
+        for which in ("target", "draft"):
+            text = expected[which]["texts"][0]
+            value, found = gradients(pair / which, "forward-kl", text["tokens"][:N_TOKENS], expected["tokenizer_size"], text["source"])
+            made[f"encoder_decoders/{pair.name}/{which}"] = {
+                "loss": value, "gradients": {name: summary(gradient) for name, gradient in sorted(found.items())}}
+            print(pair.name, which, value, len(found), flush=True)
     lines = [f" {json.dumps(key)}: {json.dumps(made[key])}" for key in sorted(made)]
     file.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 

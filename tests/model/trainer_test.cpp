@@ -2,7 +2,7 @@
 // float64, and steps that go on from a state bit for bit. Skipped where the torch backend was not built.
 #include "model/torch/trainer.h"
 
-#include "tests/model/family_golden.h"
+#include "tests/model/encoder_decoders.h"
 #include "tests/model/temporary_directory.h"
 
 #include <list>
@@ -51,21 +51,6 @@ double sign(std::uint64_t place, std::uint64_t which) {
     return (x & 1U) != 0 ? 1 : -1;
 }
 
-class TrainerTest : public testing::Test {
-  protected:
-    void SetUp() override {
-        if (const std::string why = model::torch::why_missing(); !why.empty()) GTEST_SKIP() << why;
-    }
-    std::unique_ptr<Trainer> load(const std::filesystem::path& directory, const TrainerOptions& options) {
-        checkpoints_.push_back(model::Checkpoint::open(directory));
-        return model::torch::load_trainer(checkpoints_.back(), model::read_config(directory), options, self_, {});
-    }
-
-  private:
-    std::list<model::Checkpoint> checkpoints_;
-    dist::SelfComm self_;
-};
-
 // The greatest distance of a tensor's gradient from the expected one, as a share of its norm. Gradients that are next
 // to nothing beside the others', as those of the biases of keys, are measured by these.
 double gradient_distance(const std::vector<TensorBytes>& gradients, const nlohmann::json& expected) {
@@ -93,8 +78,37 @@ double gradient_distance(const std::vector<TensorBytes>& gradients, const nlohma
     return distance;
 }
 
+class TrainerTest : public testing::Test {
+  protected:
+    void SetUp() override {
+        if (const std::string why = model::torch::why_missing(); !why.empty()) GTEST_SKIP() << why;
+    }
+    std::unique_ptr<Trainer> load(const std::filesystem::path& directory, const TrainerOptions& options) {
+        checkpoints_.push_back(model::Checkpoint::open(directory));
+        return model::torch::load_trainer(checkpoints_.back(), model::read_config(directory), options, self_, {});
+    }
+
+    // Loss and gradients of a text beside those of gradients.json.
+    void expect_gradients(const std::filesystem::path& directory, TrainerOptions options, const ScoredText& text,
+                          const nlohmann::json& expected) {
+        options.max_tokens = static_cast<int>(text.tokens.size());
+        options.max_source = static_cast<int>(text.source.size());
+        const auto trainer = load(directory, options);
+        const ScoredText* texts[] = {&text};
+        const TrainingSums sums = trainer->add_gradients(texts, 1);
+        const double loss = expected.at("loss").get<double>();
+        EXPECT_NEAR(sums.loss, loss, 1e-4 * loss);
+        EXPECT_LE(gradient_distance(trainer->gradients(), expected.at("gradients")), 1e-4);
+    }
+    const nlohmann::json expectations_ =
+        nlohmann::json::parse(std::ifstream(source_directory() / "tests/model/gradients.json"));
+
+  private:
+    std::list<model::Checkpoint> checkpoints_;
+    dist::SelfComm self_;
+};
+
 TEST_F(TrainerTest, GradientsAreThoseOfTransformers) {
-    const auto expectations = nlohmann::json::parse(std::ifstream(source_directory() / "tests/model/gradients.json"));
     int checked = 0;
     for (const FamilyGolden& golden : family_goldens_without(model::what_torch_lacks)) {
         if (golden.directory.parent_path().parent_path().filename() != "families") continue; // more seeds
@@ -104,21 +118,34 @@ TEST_F(TrainerTest, GradientsAreThoseOfTransformers) {
             TrainerOptions options;
             options.loss = static_cast<DistillLoss>(which);
             const std::string key = name + "/" + to_string(options.loss);
-            if (!expectations.contains(key)) continue;
+            if (!expectations_.contains(key)) continue;
             SCOPED_TRACE(key);
             const std::vector<TokenId>& tokens = golden.texts[0].tokens;
-            const ScoredText text = scored({tokens.begin(), tokens.begin() + 32}, golden.known);
-            options.max_tokens = static_cast<int>(text.tokens.size());
-            const auto trainer = load(golden.directory, options);
-            const ScoredText* texts[] = {&text};
-            const TrainingSums sums = trainer->add_gradients(texts, 1);
-            const double loss = expectations[key].at("loss").get<double>();
-            EXPECT_NEAR(sums.loss, loss, 1e-4 * loss);
-            EXPECT_LE(gradient_distance(trainer->gradients(), expectations[key].at("gradients")), 1e-4);
+            expect_gradients(golden.directory, options, scored({tokens.begin(), tokens.begin() + 32}, golden.known),
+                             expectations_[key]);
             ++checked;
         }
     }
     EXPECT_GE(checked, 70);
+}
+
+TEST_F(TrainerTest, GradientsOfEncodersAndTheirDecodersAreThoseOfTransformers) {
+    for (const EncoderDecoderGolden& golden : encoder_decoder_goldens()) {
+        SCOPED_TRACE(golden.whole.name());
+        const SourceText& first = golden.texts[0];
+        ScoredText text = scored({first.text.tokens.begin(), first.text.tokens.begin() + 32}, golden.whole.known);
+        text.source = first.source;
+        expect_gradients(golden.whole.directory, {}, text, expectations_.at(golden.whole.name()));
+    }
+}
+
+TEST_F(TrainerTest, ATextWithoutASourceIsRefusedByAnEncoder) {
+    const std::filesystem::path directory = encoder_decoder_goldens().front().whole.directory;
+    TrainerOptions options;
+    options.max_tokens = 8;
+    const ScoredText text = scored(varied_tokens(8, 50), 50);
+    const ScoredText* texts[] = {&text};
+    EXPECT_THROW(load(directory, options)->measure(texts), std::exception);
 }
 
 // In float64, of the logits that a decoder computes.

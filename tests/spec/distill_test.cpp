@@ -117,12 +117,13 @@ TEST(TargetScorer, DrawsTheOtherTokenFromTheTargetsDistribution) {
     EXPECT_LT(std::abs(seen - should), 4 * std::sqrt(variance));
 }
 
-ScoredTexts some_texts() {
+ScoredTexts some_texts(bool with_sources = false) {
     ScoredTexts texts;
     texts.description = R"({"target": "x"})";
     for (int i = 0; i < 5; ++i) {
         ScoredText text;
         text.tokens = varied_tokens(4 + i, 50, i);
+        if (with_sources) text.source = varied_tokens(1 + i, 90, i);
         text.n_prompt = 1 + i % 3;
         text.n_top = 2;
         text.temperature = 0.5F * static_cast<float>(i);
@@ -148,26 +149,30 @@ std::string file_of(const std::vector<TensorBytes>& tensors) {
 }
 
 TEST(ScoredTexts, AreInTheFileWhatTheyWere) {
-    const ScoredTexts texts = some_texts();
-    const TemporaryDirectory scratch;
-    const auto file = scratch.write("texts", file_of(to_tensors(texts)));
-    const ScoredTexts read = spec::scored_texts(model::Checkpoint::open_file(file), "texts", 50);
-    EXPECT_EQ(read.description, texts.description);
-    ASSERT_EQ(read.learned.size(), 4U);
-    ASSERT_EQ(read.held_out.size(), 1U);
-    EXPECT_EQ(read.held_out[0].tokens, texts.held_out[0].tokens);
-    EXPECT_EQ(file_of(to_tensors(read)), file_of(to_tensors(texts)));
-    EXPECT_THROW(spec::scored_texts(model::Checkpoint::open_file(file), "texts", 49), model::BadFile);
+    for (const bool with_sources : {false, true}) {
+        const ScoredTexts texts = some_texts(with_sources);
+        const TemporaryDirectory scratch;
+        const auto file = scratch.write("texts", file_of(to_tensors(texts)));
+        const ScoredTexts read = spec::scored_texts(model::Checkpoint::open_file(file), "texts", 50);
+        EXPECT_EQ(read.description, texts.description);
+        ASSERT_EQ(read.learned.size(), 4U);
+        ASSERT_EQ(read.held_out.size(), 1U);
+        EXPECT_EQ(read.held_out[0].tokens, texts.held_out[0].tokens);
+        EXPECT_EQ(read.held_out[0].source, texts.held_out[0].source);
+        EXPECT_EQ(read.learned[3].source, texts.learned[3].source);
+        EXPECT_EQ(file_of(to_tensors(read)), file_of(to_tensors(texts)));
+        EXPECT_THROW(spec::scored_texts(model::Checkpoint::open_file(file), "texts", 49), model::BadFile);
+    }
 }
 
 // Whatever the numbers are, what is read holds together, or is refused.
 TEST(ScoredTexts, OfAnyBytesAreRefusedOrHoldTogether) {
-    const std::string whole = file_of(to_tensors(some_texts()));
+    const std::string files[] = {file_of(to_tensors(some_texts())), file_of(to_tensors(some_texts(true)))};
     const TemporaryDirectory scratch;
     std::mt19937 random(3);
     int refused = 0;
     for (int i = 0; i < 2000; ++i) {
-        std::string bytes = whole;
+        std::string bytes = files[i % 2];
         for (unsigned n = 0; n < 1 + random() % 3; ++n)
             bytes[random() % bytes.size()] = static_cast<char>(random() & 255U);
         const auto file = scratch.write("texts", bytes);
