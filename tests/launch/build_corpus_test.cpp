@@ -100,11 +100,11 @@ TEST(BuildCorpus, OutputsOfEarlierRunsAreDrafted) {
     const TemporaryDirectory directory;
     const std::string first = directory.path() / "first.jsonl", corpus = directory.path() / "answers.corpus",
                       again = directory.path() / "again.jsonl", text = directory.path() / "text.jsonl";
-    const std::string prompt = directory.write("prompt", R"({"prompt": "The ship"})").string();
+    const std::string prompts = directory.write("prompts.jsonl", "{\"prompt\": \"The ship\"}\n").string();
     const auto generate = [&](const Strings& drafting, const std::string& output) {
         const Ended ended =
-            run(Strings{"generate", "--target", kModel, "--drafter", "suffix", "--stop-rule", "constant:7", "--prompt",
-                        "The ship", "--max-new-tokens", "60", "--output", output} +
+            run(Strings{"generate", "--target", kModel, "--drafter", "suffix", "--stop-rule", "constant:7", "--input",
+                        prompts, "--max-new-tokens", "60", "--output", output} +
                 drafting);
         EXPECT_EQ(ended.code, 0) << ended.err;
         return json::parse(text_of(output));
