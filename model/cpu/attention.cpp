@@ -107,7 +107,8 @@ void Attention::put(const Task& task, const Segment& segment, int row, int kv_he
                     const float* value) {
     const int at = segment.cached + row - segment.begin, position = task.layout->pass.rows[index(row)].position;
     cache_->put(task.cache_layer, segment.slot, kv_head, at, key, value);
-    if (chunks_) chunks_->write({task.cache_layer, segment.slot, kv_head, position}, key, value);
+    if (chunks_ && task.layout->pass.mask == Mask::causal) // siblings of a tree have one position
+        chunks_->write({task.cache_layer, segment.slot, kv_head, position}, key, value);
 }
 
 void Attention::rotate(const kernels::Kernels& kernels, int layer, int position, float* head) const {

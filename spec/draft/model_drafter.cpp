@@ -107,7 +107,8 @@ void ModelTexts::keep_branch(const TextEnd& text) {
     if (nodes.empty()) return;
     const int length = n_kept(text.slot);
     std::vector<int> path;
-    if (text.tokens.size() >= held.size() && std::equal(held.begin(), held.end(), text.tokens.begin()))
+    const bool reads_again = window_.chunks > 0 && model_.retrieves_own(); // a tree's rows are in no whole text
+    if (!reads_again && text.tokens.size() >= held.size() && std::equal(held.begin(), held.end(), text.tokens.begin()))
         for (int i = 0, parent = -1; i < static_cast<int>(nodes.size()) && held.size() < text.tokens.size(); ++i) {
             const TreeNode& node = nodes[static_cast<std::size_t>(i)];
             if (node.parent != parent || node.token != text.tokens[held.size()]) continue;

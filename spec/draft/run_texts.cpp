@@ -64,6 +64,7 @@ std::optional<LookupMatch> RunTexts::find(std::uint32_t number) const {
 }
 
 void RunTexts::forget() {
+    const std::size_t n_texts = texts_.size();
     for (auto text = texts_.begin(); text != texts_.end() && n_tokens_ > max_tokens_ / 2;) {
         if (!text->second.has_ended) {
             ++text;
@@ -72,6 +73,7 @@ void RunTexts::forget() {
         n_tokens_ -= text->second.tokens.size();
         text = texts_.erase(text);
     }
+    if (texts_.size() == n_texts) return; // all are under way
     for (auto& table : tables_)
         std::erase_if(table, [&](const auto& entry) { return !texts_.contains(entry.second.text); });
 }
