@@ -199,8 +199,7 @@ inline void ProtocolWatch::read_packet(int rank, std::span<const std::byte> data
     compare(rank);
 }
 
-// Four numbers: rows of a draft pass (0: the draft is done), rows of logits, the bytes of what follows, and whether it
-// is a prompt's chunk.
+// ShardedDraftModel::Order, of which this looks at the rows of a draft pass (0: the draft is done) and of logits.
 inline void ProtocolWatch::read_order(int rank, std::span<const std::byte> data) {
     View& mine = view(rank);
     if (!is_as_sent(rank, data)) return;
@@ -208,7 +207,7 @@ inline void ProtocolWatch::read_order(int rank, std::span<const std::byte> data)
         mine.expects = mine.gives_logits ? Expects::logits_of_order : Expects::order;
         return;
     }
-    std::uint32_t order[8]; // rows, logit rows, ...: see ShardedDraftModel::Order
+    std::uint32_t order[9];
     if (data.size() != sizeof order) return violated(rank, "an order of another size");
     std::memcpy(order, data.data(), sizeof order);
     mine.gives_logits = order[1] > 0;
