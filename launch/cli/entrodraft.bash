@@ -79,7 +79,7 @@ _entrodraft() {
         --random-weights|--threads|--max-context|--collective-timeout|--prompts|--repetitions|--max-new-tokens|--stop|--max-draft-tokens|--tree|--entropy-of|--temperature|--top-k|--top-p|--min-p|--seed|--repetition-penalty|--presence-penalty|--frequency-penalty|--no-repeat-ngram-size|--logit-bias|--banned-tokens|--min-new-tokens) return ;;
         esac ;;
     'distill')
-        options='--help --config --target --draft --random-weights --device --backend --tensor-parallel-sum --dtype --draft-dtype --expert-placement --threads --max-context --collective-timeout --layers --hidden --output --resume --input --prompts --texts --max-new-tokens --ignore-eos --temperatures --batch-size --top-tokens --held-out --loss --steps --own-texts --texts-a-step --texts-a-pass --learning-rate --warmup-steps --weight-decay --max-gradient-norm --bfloat16 --evaluate-every --patience --seed --quiet'
+        options='--help --config --target --draft --random-weights --device --backend --tensor-parallel-sum --dtype --draft-dtype --expert-placement --threads --max-context --collective-timeout --layers --hidden --output --resume --input --prompts --texts --max-new-tokens --ignore-eos --temperatures --batch-size --top-tokens --held-out --loss --steps --own-texts --texts-a-step --texts-a-pass --learning-rate --warmup-steps --weight-decay --max-gradient-norm --bfloat16 --evaluate-every --patience --seed --search --search-layers --search-hidden --search-steps --quiet'
         case $previous in
         --config|--input|--texts) kind=-f ;;
         --target|--draft|--output) kind=-d ;;
@@ -90,7 +90,7 @@ _entrodraft() {
         --draft-dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 int4 float8' ;;
         --expert-placement) kind=-W separators='' values='slice spread' ;;
         --loss) kind=-W separators='' values='forward-kl reverse-kl jsd tvd log-alpha' ;;
-        --random-weights|--threads|--max-context|--collective-timeout|--layers|--hidden|--prompts|--max-new-tokens|--temperatures|--batch-size|--top-tokens|--held-out|--steps|--own-texts|--texts-a-step|--texts-a-pass|--learning-rate|--warmup-steps|--weight-decay|--max-gradient-norm|--evaluate-every|--patience|--seed) return ;;
+        --random-weights|--threads|--max-context|--collective-timeout|--layers|--hidden|--prompts|--max-new-tokens|--temperatures|--batch-size|--top-tokens|--held-out|--steps|--own-texts|--texts-a-step|--texts-a-pass|--learning-rate|--warmup-steps|--weight-decay|--max-gradient-norm|--evaluate-every|--patience|--seed|--search-layers|--search-hidden|--search-steps) return ;;
         esac ;;
     'tokenize')
         options='--help --config --model --text --input --decode --add-special-tokens --skip-special-tokens'

@@ -290,6 +290,10 @@ _entrodraft() {
             '--evaluate-every=[steps between measurements on held-out texts, after each of which the run can be resumed \[50\]]:N: ' \
             '--patience=[end after so many measurements without a better one \[5\]]:N: ' \
             '--seed=[of sampled text: the same seed, the same text; with --acceptance rejection or block only where the draft is the same, see --costs \[0\]]:N: ' \
+            '--search[train drafts of several shapes for a while, time their passes, and say which is worth training; --draft, where it is given, is one of them]' \
+            '--search-layers=[depths that are tried \[1, 2 and 4, below the target'\''s\]]:N,N: ' \
+            '--search-hidden=[widths that are tried; the target'\''s own begins with its first layers, others with random weights \[a quarter, half and all of the target'\''s\]]:H,H: ' \
+            '--search-steps=[of --steps, how many each shape is trained; what it comes to after all of them is extrapolated \[200\]]:N: ' \
             '--quiet[no progress]' ;;
     'tokenize')
         _arguments \
