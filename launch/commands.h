@@ -18,6 +18,7 @@ int run_command(dist::Session& session, const Arguments& arguments); // argument
 int run_generate(dist::Session& session, const Arguments& arguments);
 int run_tokenize(dist::Session& session, const Arguments& arguments);
 int run_build_table(dist::Session& session, const Arguments& arguments);
+int run_build_corpus(dist::Session& session, const Arguments& arguments);
 int run_record(dist::Session& session, const Arguments& arguments);
 int run_simulate(dist::Session& session, const Arguments& arguments);
 int run_tune(dist::Session& session, const Arguments& arguments);

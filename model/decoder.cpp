@@ -1,6 +1,7 @@
 #include "model/decoder.h"
 
 #include "model/families/names.h"
+#include "model/gpu/delta_net.h"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -13,8 +14,8 @@ dist::Slice vocab_slice(const ModelConfig& config, int tp_rank, int tp_size) {
 }
 
 std::string what_needs_cpu(const ModelConfig& config) {
-    if (config.n_linear_layers() > 0) return "linear attention";
-    if (config.gated_attention) return "a gate on what is attended";
+    if (config.linear.key_dim > gpu::kMaxLinearKeyDim)
+        return fmt::format("linear attention with keys of more than {} dimensions", gpu::kMaxLinearKeyDim);
     if (config.quantization && config.quantization->group == 16) return "quantised weights in groups of 16";
     if (config.experts.placement == ExpertPlacement::spread) return "experts spread over its ranks";
     return "";
@@ -24,6 +25,8 @@ std::string what_torch_lacks(const ModelConfig& config) {
     if (config.quantization) return "quantised weights";
     if (config.is_latent()) return "latent attention";
     if (config.has_sinks) return "attention sinks";
+    if (config.n_linear_layers() > 0) return "linear attention";
+    if (config.gated_attention) return "a gate on what is attended";
     return what_needs_cpu(config);
 }
 

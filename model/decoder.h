@@ -38,6 +38,14 @@ enum class Mask {
     by_parent, // the cached prefix and its ancestors, in this pass or in Pass::cached_nodes: a tree
 };
 
+// Of a slot whose cache keeps a part of its text: its chunks (RetrievalOptions) become the best ones of the text's
+// positions in front of `end`, by the attention of the slot's last row in the pass.
+struct Retrieval {
+    int slot = 0;
+    int begin = 0; // chunks in front of it are as they were in the slot's last retrieval; 0: all are new
+    int end = 0;
+};
+
 struct Pass {
     std::span<const Row> rows;       // rows of one slot are contiguous, in order
     std::span<const int> logit_rows; // which rows need logits; empty: none
@@ -61,6 +69,7 @@ struct Pass {
     // Rows of earlier passes that belong to the same trees, slot by slot as in `rows`: the last positions of the slots'
     // caches. Of Mask::by_parent alone.
     std::span<const Row> cached_nodes = {};
+    std::span<const Retrieval> retrievals = {}; // before the rows attend
 };
 
 struct PassResult {
@@ -85,11 +94,20 @@ struct PassResult {
 // where there are more than two ranks.
 enum class TensorParallelSum { automatic, all_reduce, ordered };
 
+// Chunks of a text that a cache with kept_positions has behind its first ones.
+struct RetrievalOptions {
+    static constexpr int kChunk = 8;                                  // positions
+    int sinks = 0;                                                    // first positions, which stay
+    int chunks = 0;                                                   // behind them; 0: none
+    int first_chunk() const { return (sinks + kChunk - 1) / kChunk; } // of the text, that can be retrieved
+};
+
 struct DecoderOptions {
     WeightType weight_type = WeightType::float32;
     int n_slots = 1;
-    int capacity = 0;        // positions a slot; 0: the model's max_positions
-    int kept_positions = 0;  // of a slot at once, where its older ones are dropped (KvCache::keep); 0: all
+    int capacity = 0;       // positions a slot; 0: the model's max_positions
+    int kept_positions = 0; // of a slot at once, where its older ones are dropped (KvCache::keep); 0: all
+    RetrievalOptions retrieval = {};
     int tree_positions = 0;  // more a slot, for the branches of trees that stay in the cache
     int source_capacity = 0; // tokens of a source; 0: what its encoder takes
     double timeout_seconds = dist::kDefaultTimeoutSeconds;             // of every collective
@@ -163,8 +181,12 @@ class Decoder {
     int max_source() const { return max_source_; } // 0: it takes none
 
     // A decoder over the same weights, with a cache of its own. `config` is first_layers() of this one's, all or some.
-    // On CPUs alone, of a model without an encoder; else throws std::logic_error. Local.
+    // Chunks are retrieved from this one's cache, whose slots then hold the same texts. On CPUs alone, of a model
+    // without an encoder; else throws std::logic_error. Local.
     virtual std::unique_ptr<Decoder> over_same_weights(const ModelConfig& config, const DecoderOptions& options) const;
+
+    // Whether chunks are retrieved from what its own passes have written, so that these must read all of a text.
+    virtual bool retrieves_own() const { return false; }
 
     // KvCache::keep, wherever the sequence's keys and values are. Local.
     virtual void keep(int slot, int length, std::span<const int> path) { cache_->keep(slot, length, path); }

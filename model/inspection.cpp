@@ -2,6 +2,7 @@
 #include "model/inspection.h"
 
 #include "model/cpu/packed_matrix.h"
+#include "model/gpu/device_states.h"
 #include "model/gpu/prompt_products.h"
 #include "model/gpu/stored_codes.h"
 #include "model/kv_cache.h"
@@ -127,15 +128,24 @@ void add_weights(const ModelConfig& config, const RunShape& run, RankNeeds& need
     needs.weight_bytes += product({shapes.floats, sizeof(float)});
 }
 
+// Of linear attention, of a slot.
+std::uint64_t states_bytes(const ModelConfig& config, const RunShape& run, const RankShard& shard, int capacity) {
+    if (config.n_linear_layers() == 0) return 0;
+    RecurrentStates::Shape shape = recurrent_shape(config, shard, run.tree_positions);
+    if (!run.on_gpu) return RecurrentStates::floats_per_slot(shape, capacity) * kFloat;
+    shape.prompt_rows = gpu::max_prompt_rows(config, run.type);
+    const gpu::StatesView view = gpu::states_view({}, shape, capacity);
+    return gpu::floats_of_slot(view) * kFloat + gpu::inputs_of_slot(view) * bytes_of(cache_type(config, run));
+}
+
 std::uint64_t cache_bytes(const ModelConfig& config, const RunShape& run, const RankShard& shard) {
     const std::int64_t capacity = in_units(run.length, KvCache::kBlock);
     const std::int64_t on_gpu = (config.is_latent() ? 1 : 2) * in_units(config.key_dim(), gpu::kHeadAlign);
     const std::int64_t both = run.on_gpu ? on_gpu : std::int64_t{config.key_dim()} + config.value_dim();
     const auto number = static_cast<std::int64_t>(bytes_of(cache_type(config, run)));
-    const std::size_t of_states = RecurrentStates::floats_per_slot(recurrent_shape(config, shard, run.tree_positions),
-                                                                   static_cast<int>(capacity));
+    const std::uint64_t of_states = states_bytes(config, run, shard, static_cast<int>(capacity));
     return product({config.n_attention_layers(), run.batch, shard.n_kv_heads(), capacity, both, number}) +
-           product({run.batch, static_cast<std::int64_t>(of_states * kFloat)});
+           product({run.batch, static_cast<std::int64_t>(of_states)});
 }
 
 // Keys and values of sources, as long as the texts, of all layers of the decoder, and the encoder's of one layer.
@@ -179,7 +189,9 @@ std::uint64_t gpu_activation_bytes(const ModelConfig& config, const RunShape& ru
     // Rows of logits, and what an extension keeps beside them: as many, put together from all ranks.
     const std::int64_t beside = run.ranks > 1 ? config.n_outputs() : shard.outputs.size();
     const std::int64_t logits = config.is_encoder ? 0 : shard.outputs.size() + beside;
-    std::int64_t row = 4 * std::int64_t{config.hidden_size} + shapes.layer.qkv.outputs + shapes.layer.output.inputs +
+    const int qkv = std::max(shapes.layer.qkv.outputs, shapes.layer.linear_in.outputs);
+    const int attended = std::max(shapes.layer.output.inputs, shapes.layer.linear_output.inputs);
+    std::int64_t row = 4 * std::int64_t{config.hidden_size} + qkv + attended + shapes.layer.linear_output.inputs +
                        (config.gated_mlp ? 3 : 2) * inner_size(config, shard) + config.embedding_size +
                        fusion_numbers(config);
     if (config.n_expert_layers() > 0) // of pairs: output, inner numbers, and where they are

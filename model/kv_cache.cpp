@@ -9,12 +9,13 @@
 
 namespace entrodraft::model {
 
-KvCache::KvCache(const Shape& shape, std::unique_ptr<KvMemory> elsewhere)
+KvCache::KvCache(const Shape& shape, std::unique_ptr<KvMemory> elsewhere, std::unique_ptr<RecurrentMemory> states)
     : shape_(shape), elsewhere_(std::move(elsewhere)), lengths_(index(shape.n_slots), 0),
       sources_(index(shape.n_slots), -1) {
     shape_.capacity = whole_blocks(shape.capacity);
     if (shape.recurrent.n_layers > 0)
-        recurrent_ = std::make_unique<RecurrentStates>(shape.recurrent, shape.n_slots, shape_.capacity);
+        recurrent_ =
+            std::make_unique<RecurrentStates>(shape.recurrent, shape.n_slots, shape_.capacity, std::move(states));
     if (shape_.value_dim == 0) shape_.value_dim = shape_.head_dim;
     for (int slot = 0; slot < shape_.n_slots; ++slot)
         prefixes_.push_back({slot, 0});
@@ -49,6 +50,26 @@ void KvCache::put(int layer, int slot, int kv_head, int position, const float* k
     for (std::size_t d = 0; d < dim; ++d)
         to[d * kBlock] = key[d];
     std::copy_n(value, value_dim, values(layer, slot, kv_head) + index(position) * value_dim);
+}
+
+void KvCache::copy_in(HeadPlace to, KvCache& other, HeadPlace from, int count) {
+    const std::size_t dim = index(shape_.head_dim), value_dim = index(shape_.value_dim);
+    std::copy_n(other.values(from.layer, from.slot, from.kv_head) + index(from.position) * value_dim,
+                index(count) * value_dim, values(to.layer, to.slot, to.kv_head) + index(to.position) * value_dim);
+    const auto key_of = [dim](KvCache& cache, const HeadPlace& place) {
+        return cache.keys(place.layer, place.slot, place.kv_head) + index(place.position / kBlock) * dim * kBlock +
+               index(place.position % kBlock);
+    };
+    while (count > 0) { // what lies in one block of both
+        const int n = std::min({count, kBlock - from.position % kBlock, kBlock - to.position % kBlock});
+        const float* source = key_of(other, from);
+        float* target = key_of(*this, to);
+        for (std::size_t d = 0; d < dim; ++d)
+            std::copy_n(source + d * kBlock, n, target + d * kBlock);
+        from.position += n;
+        to.position += n;
+        count -= n;
+    }
 }
 
 std::size_t KvCache::bytes_per_position() const {
@@ -149,13 +170,13 @@ void KvCache::copy_range(int from, int to, int begin, int end) {
 // See KvMemory.
 void KvCache::move(int slot, std::span<const int> from, int to) {
     if (from.empty()) return;
+    if (recurrent_) recurrent_->move(slot, from, to);
     if (elsewhere_) return elsewhere_->move(slot, from, to);
     for (const int position : from)
         move_position(slot, position, to++);
 }
 
 void KvCache::move_position(int slot, int from, int to) {
-    if (recurrent_) recurrent_->move(slot, from, to);
     const std::size_t dim = index(shape_.head_dim), value_dim = index(shape_.value_dim);
     auto key_offset = [&](int position) { return index(position / kBlock) * dim * kBlock + index(position % kBlock); };
     for (int layer = 0; layer < shape_.n_layers; ++layer) {

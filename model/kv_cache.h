@@ -43,8 +43,8 @@ class KvCache {
 
     // Throws std::bad_alloc.
     explicit KvCache(const Shape& shape);
-    // Of memory that is already there, with room for whole blocks.
-    KvCache(const Shape& shape, std::unique_ptr<KvMemory> elsewhere);
+    // Of memory that is already there, with room for whole blocks; `states`: of linear attention's layers.
+    KvCache(const Shape& shape, std::unique_ptr<KvMemory> elsewhere, std::unique_ptr<RecurrentMemory> states = {});
     static int whole_blocks(int positions) { return (positions + kBlock - 1) / kBlock * kBlock; }
 
     const Shape& shape() const { return shape_; }
@@ -83,6 +83,13 @@ class KvCache {
     float* values(int layer, int slot, int kv_head);
     // Writes a key, [head_dim], and a value, [value_dim], to a position of a head's own.
     void put(int layer, int slot, int kv_head, int position, const float* key, const float* value);
+
+    struct HeadPlace {
+        int layer = 0, slot = 0, kv_head = 0, position = 0; // the last of the slot's own
+    };
+    // `count` positions from `to` on become those from `from` on of a cache whose heads have the same sizes. Of memory
+    // of its own only, as is the other's.
+    void copy_in(HeadPlace to, KvCache& other, HeadPlace from, int count);
 
     // Of a decoder with an encoder: under which number the keys and values of a slot's source are kept (-1: it has
     // none). Slots that were forked or shared from one have its number.

@@ -124,6 +124,10 @@ void PassLayout::check_wishes(const ModelConfig& config) const {
     require(!pass.is_prompt ||
                 (pass.mask == Mask::causal && pass.block_rows == 1 && segments.size() == 1 && pass.logit_rows.empty()),
             "a prompt's chunk is of one sequence, causal, and has no logits");
+    for (const Retrieval& of : pass.retrievals)
+        require(retrieves && pass.mask == Mask::causal &&
+                    std::ranges::find(segments, of.slot, &Segment::slot) != segments.end(),
+                "chunks are retrieved for causal rows, where the cache keeps them");
     for (const int window : config.windows)
         require(pass.block_rows == 1 || window == 0, "rows that see their whole block need all positions");
     require(pass.block_rows == 1 || config.n_linear_layers() == 0,

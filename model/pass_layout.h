@@ -43,6 +43,7 @@ struct PassLayout {
     std::vector<std::uint64_t> ancestors; // [rows][ancestor_words], of Mask::by_parent; bit i: position tree_begin + i
     int last_position = 0;
     int max_rows = kMaxRows; // of a pass that is not a prompt's chunk
+    bool retrieves = false;  // whether the decoder has chunks of texts
 
     // Behind the last row of its segment that this row may see.
     int seen_end(int row) const {

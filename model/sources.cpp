@@ -4,6 +4,7 @@
 #include "model/positions.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace entrodraft::model {
 namespace {
@@ -87,6 +88,29 @@ std::vector<StoredSlice> linear_rows(const LinearAttentionConfig& linear, const 
 StoredSlice up_rows(const ModelConfig& config, const LayerNames& layer, dist::Slice width) {
     if (layer.gate_up.weight.empty()) return {&layer.up, width};
     return {&layer.gate_up, {config.intermediate_size + width.begin, config.intermediate_size + width.end}};
+}
+
+std::vector<float> read_convolution(const Checkpoint& checkpoint, const LinearAttentionConfig& linear,
+                                    const LayerNames& layer, const RankShard& shard) {
+    const std::int64_t keys = std::int64_t{linear.n_key_heads} * linear.key_dim, n = linear.n_convolved;
+    const std::int64_t values = std::int64_t{linear.group()} * linear.value_dim, channels = linear.convolved_size();
+    std::vector<float> all(static_cast<std::size_t>(shard.linear_keys.size() * n * channels)), stored;
+    float* to = all.data();
+    for (std::int64_t head = shard.linear_keys.begin; head < shard.linear_keys.end; ++head, to += n * channels) {
+        const dist::Slice of_key = {head * linear.key_dim, (head + 1) * linear.key_dim};
+        std::int64_t channel = 0;
+        for (const dist::Slice part : {of_key, dist::Slice{keys + of_key.begin, keys + of_key.end},
+                                       dist::Slice{2 * keys + head * values, 2 * keys + (head + 1) * values}}) {
+            stored.resize(static_cast<std::size_t>(part.size() * n));
+            read_floats(checkpoint.tensor(layer.linear_convolution.weight), {part.begin * n, part.end * n},
+                        stored.data());
+            for (std::size_t i = 0; i < stored.size(); ++i)
+                to[static_cast<std::int64_t>(i) % n * channels + channel + static_cast<std::int64_t>(i) / n] =
+                    stored[i];
+            channel += part.size();
+        }
+    }
+    return all;
 }
 
 } // namespace
@@ -203,28 +227,20 @@ OuterSources outer_sources(const ModelConfig& config, const ModelNames& names, c
     return sources;
 }
 
-std::vector<float> read_convolution(const Checkpoint& checkpoint, const ModelConfig& config, const LayerNames& layer,
-                                    const RankShard& shard) {
+DeltaNetVectors read_delta_net(const Checkpoint& checkpoint, const ModelConfig& config, const LayerNames& layer,
+                               const RankShard& shard) {
     const LinearAttentionConfig& linear = config.linear;
-    const std::int64_t keys = std::int64_t{linear.n_key_heads} * linear.key_dim, n = linear.n_convolved;
-    const std::int64_t values = std::int64_t{linear.group()} * linear.value_dim, channels = linear.convolved_size();
-    std::vector<float> all(static_cast<std::size_t>(shard.linear_keys.size() * n * channels)), stored;
-    float* to = all.data();
-    for (std::int64_t head = shard.linear_keys.begin; head < shard.linear_keys.end; ++head, to += n * channels) {
-        const dist::Slice of_key = {head * linear.key_dim, (head + 1) * linear.key_dim};
-        std::int64_t channel = 0;
-        for (const dist::Slice part : {of_key, dist::Slice{keys + of_key.begin, keys + of_key.end},
-                                       dist::Slice{2 * keys + head * values, 2 * keys + (head + 1) * values}}) {
-            stored.resize(static_cast<std::size_t>(part.size() * n));
-            read_floats(checkpoint.tensor(layer.linear_convolution.weight), {part.begin * n, part.end * n},
-                        stored.data());
-            for (std::size_t i = 0; i < stored.size(); ++i)
-                to[static_cast<std::int64_t>(i) % n * channels + channel + static_cast<std::int64_t>(i) / n] =
-                    stored[i];
-            channel += part.size();
-        }
-    }
-    return all;
+    const dist::Slice heads = {shard.linear_keys.begin * linear.group(), shard.linear_keys.end * linear.group()};
+    const auto of_heads = [&](const TensorNames& stored) {
+        std::vector<float> values(static_cast<std::size_t>(heads.size()));
+        read_floats(checkpoint.tensor(stored.weight), heads, values.data());
+        return values;
+    };
+    DeltaNetVectors vectors = {read_convolution(checkpoint, linear, layer, shard), of_heads(layer.linear_decay),
+                               of_heads(layer.linear_decay_bias), read_norm(checkpoint, layer.linear_norm, 0)};
+    for (float& rate : vectors.decay_rates)
+        rate = -std::exp(rate);
+    return vectors;
 }
 
 std::vector<float> read_vector(const Checkpoint& checkpoint, const std::string& name) {

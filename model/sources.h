@@ -76,9 +76,14 @@ struct NormWeights {
     std::vector<float> bias;
 };
 
-// Of linear attention's convolution, [own key heads][n_convolved][convolved_size()]. Local.
-std::vector<float> read_convolution(const Checkpoint& checkpoint, const ModelConfig& config, const LayerNames& layer,
-                                    const RankShard& shard);
+// Of a layer with linear attention, beside its matrices.
+struct DeltaNetVectors {
+    std::vector<float> convolution;             // [own key heads][n_convolved][convolved_size()]
+    std::vector<float> decay_rates, decay_bias; // [own value heads]; rates are below 0
+    NormWeights norm;                           // [value_dim]
+};
+DeltaNetVectors read_delta_net(const Checkpoint& checkpoint, const ModelConfig& config, const LayerNames& layer,
+                               const RankShard& shard);
 
 // The small tensors, in float32.
 std::vector<float> read_vector(const Checkpoint& checkpoint, const std::string& name);

@@ -242,7 +242,8 @@ void Coordinator::verify(const DraftsBySlot& drafts, const TargetBatch& batch, c
             verify(*sequence(scored.slot), draft, rows[i], target_seconds, load);
         if (parts_.drafter && !sequence(scored.slot)->request().plain)
             parts_.drafter->take_target_tokens(
-                scored.slot, [&](int node) { return rows[i].own_token(static_cast<std::size_t>(node + 1)); });
+                scored.slot, depth_of(draft.parents, sequence(scored.slot)->last_accepted),
+                [&](int node) { return rows[i].own_token(static_cast<std::size_t>(node + 1)); });
         if (hidden_layers_.empty()) continue;
         std::vector<int> rows_kept = {static_cast<int>(scored.first_row)};
         for (const int node : path_to(draft.parents, sequence(scored.slot)->last_accepted))

@@ -134,6 +134,18 @@ token.
           "\"It was\""},
          groups_of<BuildTableOptions>,
          run_build_table},
+        {"build-corpus",
+         "index texts and results of earlier runs, for --drafter suffix",
+         {"entrodraft build-corpus --model DIR [--input FILE|-] [--results FILE] --output FILE"},
+         R"(Both may be given several times. --model is the target's: a target with another vocabulary refuses
+the file. It takes 8 bytes a token, and 20 in memory while it is made. Drafts do not go on from one text
+to the next.
+)",
+         {"entrodraft build-corpus --model DIR --results monday.jsonl --output answers.corpus",
+          "entrodraft build-corpus --model DIR --input answers.corpus --results tuesday.jsonl --output both.corpus",
+          "entrodraft generate --target DIR --drafter suffix --lookup-corpus both.corpus --input prompts.jsonl"},
+         groups_of<BuildCorpusOptions>,
+         run_build_corpus},
         {"inspect",
          "what a checkpoint is and what each rank would hold; loads nothing",
          {"entrodraft inspect DIR [--draft DIR] [--tensor-parallel N] [--memory SIZE] [options]"},

@@ -27,6 +27,8 @@ void declare_search(OptionSet& set, DistillOptions& options) {
         refuse_if(options.search_steps > options.plan.steps, "--search-steps wants at least as many --steps");
         refuse_if(options.search_steps < 2 * options.plan.evaluate_every,
                   "--search-steps wants two measurements: at least twice --evaluate-every");
+        refuse_if(options.search_steps % options.plan.evaluate_every != 0,
+                  "--search-steps wants a multiple of --evaluate-every, so that measurements are those of a whole run");
     });
 }
 

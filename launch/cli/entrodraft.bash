@@ -7,7 +7,7 @@ _entrodraft() {
         previous=${COMP_WORDS[COMP_CWORD - 2]}
     fi
     if [ "$COMP_CWORD" = 1 ]; then
-        mapfile -t COMPREPLY < <(compgen -W 'generate record simulate tune distill tokenize build-table inspect doctor bench help --help --version' -- "$word")
+        mapfile -t COMPREPLY < <(compgen -W 'generate record simulate tune distill tokenize build-table build-corpus inspect doctor bench help --help --version' -- "$word")
         return
     fi
     if [ "$command" = bench ]; then
@@ -20,9 +20,9 @@ _entrodraft() {
     fi
     if [ "$COMP_CWORD" -lt $at ]; then return; fi
     case $command in
-    help) options='generate record simulate tune distill tokenize build-table inspect doctor bench --json' ;;
+    help) options='generate record simulate tune distill tokenize build-table build-corpus inspect doctor bench --json' ;;
     'generate')
-        options='--help --config --target --draft --random-weights --device --backend --tensor-parallel-sum --dtype --draft-dtype --expert-placement --threads --draft-vocabulary --head --draft-window --draft-sinks --drafter --ngram-max --ngram-min --ngram-match --ngram-full --lookup-corpus --lookahead-window --lookahead-ngram --lookahead-candidates --draft-table --prompt --input --format --output --shard --resume --max-new-tokens --ignore-eos --stop --num-samples --logprobs --json-schema --regex --grammar --check --trace --timeline --summary --verbose --quiet --chat --system --chat-template --chat-date --temperature --top-k --top-p --min-p --seed --repetition-penalty --presence-penalty --frequency-penalty --no-repeat-ngram-size --logit-bias --banned-tokens --min-new-tokens --num-beams --length-penalty --early-stopping --num-return-sequences --stop-rule --entropy-threshold --entropy-factor --entropy-window --num-draft-tokens --heuristic-persistent --confidence-threshold --svip-threshold --adaedl-gamma --disco-threshold --disco-bias --disco-entropy --disco-probability --disco-position --entropy-unit --entropy-of --max-draft-tokens --min-draft-tokens --drop-stop-token --costs --acceptance --lenience --tree --typical-epsilon --typical-delta --rollback-distance --draft-placement --draft-ahead --draft-ahead-passes --replicas --batch-size --max-context --collective-timeout'
+        options='--help --config --target --draft --random-weights --device --backend --tensor-parallel-sum --dtype --draft-dtype --expert-placement --threads --draft-vocabulary --head --draft-window --draft-sinks --draft-chunks --drafter --ngram-max --ngram-min --ngram-match --ngram-full --lookup-corpus --lookup-texts --lookahead-window --lookahead-ngram --lookahead-candidates --draft-table --prompt --input --format --output --shard --resume --max-new-tokens --ignore-eos --stop --num-samples --logprobs --json-schema --regex --grammar --check --trace --timeline --summary --verbose --quiet --chat --system --chat-template --chat-date --temperature --top-k --top-p --min-p --seed --repetition-penalty --presence-penalty --frequency-penalty --no-repeat-ngram-size --logit-bias --banned-tokens --min-new-tokens --num-beams --length-penalty --early-stopping --num-return-sequences --stop-rule --entropy-threshold --entropy-factor --entropy-window --num-draft-tokens --heuristic-persistent --confidence-threshold --svip-threshold --adaedl-gamma --disco-threshold --disco-bias --disco-entropy --disco-probability --disco-position --entropy-unit --entropy-of --max-draft-tokens --min-draft-tokens --drop-stop-token --costs --acceptance --lenience --tree --typical-epsilon --typical-delta --rollback-distance --draft-placement --draft-ahead --draft-ahead-passes --replicas --batch-size --max-context --collective-timeout'
         case $previous in
         --config|--lookup-corpus|--draft-table|--input|--output|--json-schema|--grammar|--trace|--timeline|--summary|--chat-template|--costs) kind=-f ;;
         --target|--draft|--head) kind=-d ;;
@@ -35,6 +35,7 @@ _entrodraft() {
         --draft-vocabulary) kind=-W separators='' values='auto same intersection retokenize' ;;
         --drafter) kind=-W separators=',' values='model head ngram suffix lookahead bigram unigram random' ;;
         --ngram-match) kind=-W separators='' values='latest first' ;;
+        --lookup-texts) kind=-W separators='' values='own run' ;;
         --format) kind=-W separators='' values='auto lines openai' ;;
         --early-stopping) kind=-W separators='' values='false true never' ;;
         --stop-rule) kind=-W separators='' values='static moving-average cumulative constant heuristic adaptive confidence svip adaedl disco expected-gain' ;;
@@ -42,7 +43,7 @@ _entrodraft() {
         --entropy-of) kind=-W separators='' values='raw adjusted' ;;
         --acceptance) kind=-W separators='' values='rejection block gumbel typical bild' ;;
         --draft-placement) kind=-W separators='' values='colocated dedicated sharded' ;;
-        --random-weights|--threads|--draft-window|--draft-sinks|--ngram-max|--ngram-min|--ngram-full|--lookahead-window|--lookahead-ngram|--lookahead-candidates|--prompt|--shard|--max-new-tokens|--stop|--num-samples|--logprobs|--regex|--system|--chat-date|--temperature|--top-k|--top-p|--min-p|--seed|--repetition-penalty|--presence-penalty|--frequency-penalty|--no-repeat-ngram-size|--logit-bias|--banned-tokens|--min-new-tokens|--num-beams|--length-penalty|--num-return-sequences|--entropy-threshold|--entropy-factor|--entropy-window|--num-draft-tokens|--confidence-threshold|--svip-threshold|--adaedl-gamma|--disco-threshold|--disco-bias|--disco-entropy|--disco-probability|--disco-position|--max-draft-tokens|--min-draft-tokens|--lenience|--tree|--typical-epsilon|--typical-delta|--rollback-distance|--draft-ahead|--draft-ahead-passes|--replicas|--batch-size|--max-context|--collective-timeout) return ;;
+        --random-weights|--threads|--draft-window|--draft-sinks|--draft-chunks|--ngram-max|--ngram-min|--ngram-full|--lookahead-window|--lookahead-ngram|--lookahead-candidates|--prompt|--shard|--max-new-tokens|--stop|--num-samples|--logprobs|--regex|--system|--chat-date|--temperature|--top-k|--top-p|--min-p|--seed|--repetition-penalty|--presence-penalty|--frequency-penalty|--no-repeat-ngram-size|--logit-bias|--banned-tokens|--min-new-tokens|--num-beams|--length-penalty|--num-return-sequences|--entropy-threshold|--entropy-factor|--entropy-window|--num-draft-tokens|--confidence-threshold|--svip-threshold|--adaedl-gamma|--disco-threshold|--disco-bias|--disco-entropy|--disco-probability|--disco-position|--max-draft-tokens|--min-draft-tokens|--lenience|--tree|--typical-epsilon|--typical-delta|--rollback-distance|--draft-ahead|--draft-ahead-passes|--replicas|--batch-size|--max-context|--collective-timeout) return ;;
         esac ;;
     'record')
         options='--help --config --target --draft --random-weights --device --backend --tensor-parallel-sum --dtype --draft-dtype --expert-placement --threads --max-context --collective-timeout --head --input --output --resume --prompts --max-new-tokens --ignore-eos --stop --max-draft-tokens --tree --entropy-of --costs --quiet --temperature --top-k --top-p --min-p --seed --repetition-penalty --presence-penalty --frequency-penalty --no-repeat-ngram-size --logit-bias --banned-tokens --min-new-tokens --chat --system --chat-template --chat-date'
@@ -58,12 +59,13 @@ _entrodraft() {
         --random-weights|--threads|--max-context|--collective-timeout|--prompts|--max-new-tokens|--stop|--max-draft-tokens|--tree|--entropy-of|--temperature|--top-k|--top-p|--min-p|--seed|--repetition-penalty|--presence-penalty|--frequency-penalty|--no-repeat-ngram-size|--logit-bias|--banned-tokens|--min-new-tokens|--system|--chat-date) return ;;
         esac ;;
     'simulate')
-        options='--help --config --recording --rules --tree --best --draft --max-draft-tokens --min-draft-tokens --drop-stop-token --entropy-of --threads --output --trace --json --costs --t-draft --t-first-draft --t-draft-row --t-target --t-round --draft-placement --draft-ahead'
+        options='--help --config --recording --rules --tree --method --imputed-from --best --draft --max-draft-tokens --min-draft-tokens --drop-stop-token --entropy-of --threads --output --trace --json --costs --t-draft --t-first-draft --t-draft-row --t-target --t-round --draft-placement --draft-ahead'
         case $previous in
         --config|--recording|--output|--trace|--costs) kind=-f ;;
         --rules) kind=-W separators=',' values='all none oracle grid static moving-average cumulative constant heuristic adaptive confidence svip adaedl disco expected-gain' ;;
+        --method) kind=-W separators='' values='exact imputed' ;;
         --draft-placement) kind=-W separators='' values='colocated dedicated' ;;
-        --tree|--draft|--max-draft-tokens|--min-draft-tokens|--entropy-of|--threads|--t-draft|--t-first-draft|--t-draft-row|--t-target|--t-round|--draft-ahead) return ;;
+        --tree|--imputed-from|--draft|--max-draft-tokens|--min-draft-tokens|--entropy-of|--threads|--t-draft|--t-first-draft|--t-draft-row|--t-target|--t-round|--draft-ahead) return ;;
         esac ;;
     'tune')
         options='--help --config --target --draft --random-weights --device --backend --tensor-parallel-sum --dtype --draft-dtype --expert-placement --threads --max-context --collective-timeout --head --input --recording --output --report --prompts --repetitions --max-new-tokens --ignore-eos --stop --max-draft-tokens --tree --entropy-of --costs --quiet --temperature --top-k --top-p --min-p --seed --repetition-penalty --presence-penalty --frequency-penalty --no-repeat-ngram-size --logit-bias --banned-tokens --min-new-tokens'
@@ -105,6 +107,12 @@ _entrodraft() {
         --config|--input|--output) kind=-f ;;
         --model) kind=-d ;;
         esac ;;
+    'build-corpus')
+        options='--help --config --model --input --results --output --quiet'
+        case $previous in
+        --config|--input|--results|--output) kind=-f ;;
+        --model) kind=-d ;;
+        esac ;;
     'inspect')
         options='--help --config --model --draft --head --json --tensor-parallel --expert-placement --device --dtype --draft-dtype --batch-size --length --threads --memory'
         case $previous in
@@ -124,7 +132,7 @@ _entrodraft() {
         --threads|--repetitions|--collective-timeout) return ;;
         esac ;;
     'bench latency')
-        options='--help --config --target --draft --random-weights --device --backend --tensor-parallel-sum --dtype --draft-dtype --expert-placement --threads --max-context --collective-timeout --head --draft-window --draft-sinks --draft-placement --rows --context --repetitions --tree --shards --output --json'
+        options='--help --config --target --draft --random-weights --device --backend --tensor-parallel-sum --dtype --draft-dtype --expert-placement --threads --max-context --collective-timeout --head --draft-window --draft-sinks --draft-chunks --draft-placement --rows --context --repetitions --tree --shards --output --json'
         case $previous in
         --config|--output) kind=-f ;;
         --target|--draft|--head) kind=-d ;;
@@ -135,10 +143,10 @@ _entrodraft() {
         --draft-dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 int4 float8' ;;
         --expert-placement) kind=-W separators='' values='slice spread' ;;
         --draft-placement) kind=-W separators='' values='colocated dedicated sharded' ;;
-        --random-weights|--threads|--max-context|--collective-timeout|--draft-window|--draft-sinks|--rows|--context|--repetitions|--tree|--shards) return ;;
+        --random-weights|--threads|--max-context|--collective-timeout|--draft-window|--draft-sinks|--draft-chunks|--rows|--context|--repetitions|--tree|--shards) return ;;
         esac ;;
     'bench compare')
-        options='--help --config --target --draft --random-weights --device --backend --tensor-parallel-sum --dtype --draft-dtype --expert-placement --threads --max-context --collective-timeout --head --draft-window --draft-sinks --draft-placement --input --prompts --max-new-tokens --temperatures --seed --drafters --rules --tree --acceptances --entropy-of --lenience --max-draft-tokens --min-draft-tokens --drop-stop-token --draft-ahead --draft-ahead-passes --tune --synthetic-acceptance --costs --ngram-max --ngram-min --ngram-match --ngram-full --lookup-corpus --lookahead-window --lookahead-ngram --lookahead-candidates --draft-table --output --json --quiet'
+        options='--help --config --target --draft --random-weights --device --backend --tensor-parallel-sum --dtype --draft-dtype --expert-placement --threads --max-context --collective-timeout --head --draft-window --draft-sinks --draft-chunks --draft-placement --input --prompts --max-new-tokens --temperatures --seed --drafters --rules --tree --acceptances --entropy-of --lenience --max-draft-tokens --min-draft-tokens --drop-stop-token --draft-ahead --draft-ahead-passes --tune --synthetic-acceptance --costs --ngram-max --ngram-min --ngram-match --ngram-full --lookup-corpus --lookup-texts --lookahead-window --lookahead-ngram --lookahead-candidates --draft-table --output --json --quiet'
         case $previous in
         --config|--input|--costs|--lookup-corpus|--draft-table|--output) kind=-f ;;
         --target|--draft|--head) kind=-d ;;
@@ -154,7 +162,8 @@ _entrodraft() {
         --acceptances) kind=-W separators=',' values='rejection block gumbel typical bild' ;;
         --entropy-of) kind=-W separators='' values='raw adjusted' ;;
         --ngram-match) kind=-W separators='' values='latest first' ;;
-        --random-weights|--threads|--max-context|--collective-timeout|--draft-window|--draft-sinks|--prompts|--max-new-tokens|--temperatures|--seed|--tree|--lenience|--max-draft-tokens|--min-draft-tokens|--draft-ahead|--draft-ahead-passes|--synthetic-acceptance|--ngram-max|--ngram-min|--ngram-full|--lookahead-window|--lookahead-ngram|--lookahead-candidates) return ;;
+        --lookup-texts) kind=-W separators='' values='own run' ;;
+        --random-weights|--threads|--max-context|--collective-timeout|--draft-window|--draft-sinks|--draft-chunks|--prompts|--max-new-tokens|--temperatures|--seed|--tree|--lenience|--max-draft-tokens|--min-draft-tokens|--draft-ahead|--draft-ahead-passes|--synthetic-acceptance|--ngram-max|--ngram-min|--ngram-full|--lookahead-window|--lookahead-ngram|--lookahead-candidates) return ;;
         esac ;;
     esac
     case $kind in

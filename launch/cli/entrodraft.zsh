@@ -12,6 +12,7 @@ _entrodraft() {
             'distill:train a draft on what the target has at each place of its texts' \
             'tokenize:text to token ids and back' \
             'build-table:count a text'\''s tokens and pairs, for --drafter bigram and unigram' \
+            'build-corpus:index texts and results of earlier runs, for --drafter suffix' \
             'inspect:what a checkpoint is and what each rank would hold; loads nothing' \
             'doctor:whether the ranks find each other, their cores and their files; times every collective' \
             'bench:measurements' 'help:options of a command')
@@ -52,12 +53,14 @@ _entrodraft() {
             '--head=[draft head of the target, which reads its hidden states: EAGLE 1 to 3, HASS, Medusa, ...; see docs/models.md]:DIR:_path_files -/' \
             '--draft-window=[the draft'\''s cache keeps, and its passes read, no more of a text than its last W tokens, or up to W / 8 more, and its first ones; on CPUs, of one --draft \[all of it\]]:W: ' \
             '--draft-sinks=[first tokens that a --draft-window keeps beside them \[4\]]:S: ' \
+            '--draft-chunks=[chunks of 8 tokens between first and last ones that a --draft-window reads too, the best by the attention to their mean keys \[0\]]:N: ' \
             '--drafter=[model: --draft; head: --head; without a model ngram, suffix: what followed the text'\''s end before; lookahead: n-grams that the target makes by lookahead decoding; bigram, unigram: a table of counts; random; of several, separated by commas, the first with anything to propose \[model with --draft, head with --head\]]:LIST:_values -s , value model head ngram suffix lookahead bigram unigram random' \
             '--ngram-max=[most tokens that ngram matches \[4\]]:N: ' \
             '--ngram-min=[least tokens that ngram and suffix match \[1; of several drafters 3\]]:N: ' \
             '--ngram-match=[latest, first: of several matches of ngram \[latest\]]:WHICH:(latest first)' \
             '--ngram-full=[only matches of ngram that N tokens follow; at most these N are drafted \[any\]]:N: ' \
-            '--lookup-corpus=[UTF-8 text in which suffix looks as well]:FILE:_files' \
+            '--lookup-corpus=[UTF-8 text, or a file of build-corpus, in which suffix looks as well]:FILE:_files' \
+            '--lookup-texts=[own, run: where ngram and suffix look: in the text itself, or in all texts of the run, under way and ended, that the replica decodes \[own\]]:WHICH:(own run)' \
             '--lookahead-window=[of lookahead: positions ahead for which the target guesses tokens in its passes \[2\]]:W: ' \
             '--lookahead-ngram=[of lookahead: tokens of an n-gram; the window has W(N - 1) - 1 rows \[3\]]:N: ' \
             '--lookahead-candidates=[of lookahead: n-grams verified a round, at most, of N - 1 rows each \[1\]]:G: ' \
@@ -187,6 +190,8 @@ _entrodraft() {
             '*--recording=[made by record; several: their texts together, of the same models; the name may be left out]:FILE:_files' \
             '--rules=[static:TAU, moving-average:LAMBDA:N, cumulative:TAU:N, constant:K, heuristic:K, heuristic:K:persistent, adaptive:K, confidence:C, svip:H, adaedl:GAMMA, disco:H:B:E:P:N, expected-gain, all of these, none, oracle, grid (many settings of each); a number may be a range FROM..TO..STEP \[all,oracle\]]:RULE,RULE:_values -s , value all none oracle grid static moving-average cumulative constant heuristic adaptive confidence svip adaedl disco expected-gain' \
             '*--tree=[a tree of the recording, beside the rules, which are of chains: expected-gain\[:DEPTH:TOP_K\], eagle2\[:DEPTH:TOP_K\], medusa-63, eagle-25, N,N,... (children by level) or a JSON file of paths; given once for each]:SHAPE: ' \
+            '--method=[exact, imputed: what runs would count; imputed: what Kluser (2024) simulates, from the entropies of one run \[exact\]]:METHOD:(exact imputed)' \
+            '--imputed-from=[of imputed: tokens that each round of that run drafts \[as many as were recorded\]]:K: ' \
             '--best[show only the fastest setting of each rule]' \
             '--draft=[only the D-th draft of the recording, from 1 \[each\]]:D: ' \
             '--max-draft-tokens=[most drafted tokens a round, up to what was recorded \[15; of trees that grow 63\]]:N: ' \
@@ -313,6 +318,15 @@ _entrodraft() {
             '--input=[UTF-8 text to count: the more it is like what will be generated, the better]:FILE|-:_files' \
             '--output=[the table; a file of that name is replaced once the new one is whole]:FILE:_files' \
             '--quiet[no progress and no summary]' ;;
+    'build-corpus')
+        _arguments \
+            '--help[show this and exit; -h likewise]' \
+            '--config=[read '\''option = value'\'' lines; the command line goes first]:FILE:_files' \
+            '--model=[directory with the tokenizer, or a name in the Hugging Face cache; also -m]:DIR:_path_files -/' \
+            '*--input=[UTF-8 text, or an earlier corpus]:FILE|-:_files' \
+            '*--results=[results of generate, whose texts are added without their prompts]:FILE:_files' \
+            '--output=[the corpus; a file of that name is replaced once the new one is whole]:FILE:_files' \
+            '--quiet[no summary]' ;;
     'inspect')
         _arguments \
             '--help[show this and exit; -h likewise]' \
@@ -360,6 +374,7 @@ _entrodraft() {
             '--head=[draft head of the target, which reads its hidden states: EAGLE 1 to 3, HASS, Medusa, ...; see docs/models.md]:DIR:_path_files -/' \
             '--draft-window=[the draft'\''s cache keeps, and its passes read, no more of a text than its last W tokens, or up to W / 8 more, and its first ones; on CPUs, of one --draft \[all of it\]]:W: ' \
             '--draft-sinks=[first tokens that a --draft-window keeps beside them \[4\]]:S: ' \
+            '--draft-chunks=[chunks of 8 tokens between first and last ones that a --draft-window reads too, the best by the attention to their mean keys \[0\]]:N: ' \
             '--draft-placement=[colocated, dedicated, sharded: the draft on the first rank, which also holds a shard of the target; on a rank of its own; or sharded across ranks like the target \[colocated\]]:WHERE:(colocated dedicated sharded)' \
             '--rows=[time passes of 1 to R rows, up to 128; several numbers: of these rows alone, 1 among them \[16\]]:R,R: ' \
             '--context=[tokens in the cache before each pass; all passes are timed behind each, and the costs that simulate and tune take are those of the first \[1000 on GPUs, 64 on CPUs, or as many as fit\]]:N,N: ' \
@@ -387,6 +402,7 @@ _entrodraft() {
             '--head=[draft head of the target, which reads its hidden states: EAGLE 1 to 3, HASS, Medusa, ...; see docs/models.md]:DIR:_path_files -/' \
             '--draft-window=[the draft'\''s cache keeps, and its passes read, no more of a text than its last W tokens, or up to W / 8 more, and its first ones; on CPUs, of one --draft \[all of it\]]:W: ' \
             '--draft-sinks=[first tokens that a --draft-window keeps beside them \[4\]]:S: ' \
+            '--draft-chunks=[chunks of 8 tokens between first and last ones that a --draft-window reads too, the best by the attention to their mean keys \[0\]]:N: ' \
             '--draft-placement=[colocated, dedicated, sharded: the draft on the first rank, which also holds a shard of the target; on a rank of its own; or sharded across ranks like the target \[colocated\]]:WHERE:(colocated dedicated sharded)' \
             '--input=[JSON lines of prompts, as for generate]:FILE|-:_files' \
             '--prompts=[only the first N of them \[all\]]:N: ' \
@@ -411,7 +427,8 @@ _entrodraft() {
             '--ngram-min=[least tokens that ngram and suffix match \[1; of several drafters 3\]]:N: ' \
             '--ngram-match=[latest, first: of several matches of ngram \[latest\]]:WHICH:(latest first)' \
             '--ngram-full=[only matches of ngram that N tokens follow; at most these N are drafted \[any\]]:N: ' \
-            '--lookup-corpus=[UTF-8 text in which suffix looks as well]:FILE:_files' \
+            '--lookup-corpus=[UTF-8 text, or a file of build-corpus, in which suffix looks as well]:FILE:_files' \
+            '--lookup-texts=[own, run: where ngram and suffix look: in the text itself, or in all texts of the run, under way and ended, that the replica decodes \[own\]]:WHICH:(own run)' \
             '--lookahead-window=[of lookahead: positions ahead for which the target guesses tokens in its passes \[2\]]:W: ' \
             '--lookahead-ngram=[of lookahead: tokens of an n-gram; the window has W(N - 1) - 1 rows \[3\]]:N: ' \
             '--lookahead-candidates=[of lookahead: n-grams verified a round, at most, of N - 1 rows each \[1\]]:G: ' \

@@ -1,4 +1,4 @@
-// Options of the commands that decode nothing: tokenize, build-table, doctor, inspect. See options.h.
+// Options of the commands that decode nothing: tokenize, build-table, build-corpus, doctor, inspect. See options.h.
 #include "launch/cli/shared_options.h"
 
 #include <cstdlib>
@@ -63,6 +63,21 @@ void declare(OptionSet& set, BuildTableOptions& options) {
                    " -: a table goes to a file; name one")
         .required("where the table goes");
     set.add("quiet", options.quiet, "no progress and no summary");
+}
+
+void declare(OptionSet& set, BuildCorpusOptions& options) {
+    set.group("Build a corpus");
+    declare_tokenizer(set, options.model);
+    set.add("input", "FILE|-", options.inputs, "UTF-8 text, or an earlier corpus");
+    set.add("results", "FILE", options.results, "results of generate, whose texts are added without their prompts");
+    set.add_output("output", options.output, "the corpus; a file of that name is replaced once the new one is whole",
+                   " -: a corpus goes to a file; name one")
+        .required("where the corpus goes");
+    set.add("quiet", options.quiet, "no summary");
+    set.check([&options](const ParsedOptions&) {
+        refuse_if(options.inputs.empty() && options.results.empty(),
+                  "nothing to do: give --input FILE, --results FILE, or several");
+    });
 }
 
 void declare(OptionSet& set, DoctorOptions& options) {

@@ -121,8 +121,9 @@ struct AheadLists {
 // What drafters without a model draw on.
 struct DrafterSources {
     spec::NgramOptions ngram;
+    spec::LookupTexts lookup_texts = spec::LookupTexts::own;
     spec::LookaheadOptions lookahead;
-    std::string lookup_corpus; // file of text for suffix; empty: none
+    std::string lookup_corpus; // file of text, or of build-corpus, for suffix; empty: none
     std::string draft_table;   // file of build-table for bigram and unigram
 };
 
@@ -176,6 +177,14 @@ struct TokenizeOptions {
 struct BuildTableOptions {
     std::string model;
     std::string input; // "-": stdin
+    std::string output;
+    bool quiet = false;
+};
+
+struct BuildCorpusOptions {
+    std::string model;
+    std::vector<std::string> inputs;  // texts or corpora; "-": stdin
+    std::vector<std::string> results; // of generate
     std::string output;
     bool quiet = false;
 };
@@ -248,6 +257,9 @@ struct CostsInstead {
     std::vector<double> t_target_ms; // of passes of 1, 2, ... rows; the last goes on
 };
 
+// How rounds are made of recordings: imputed is the approximation of spec::ReplaySetting::imputed_from.
+enum class ReplayMethod { exact, imputed };
+
 struct SimulateOptions {
     std::vector<std::string> recordings;
     std::vector<spec::StopRuleOptions> rules;
@@ -256,7 +268,9 @@ struct SimulateOptions {
     // The cap of all rules and of the oracle; none: that of the rules, or what the recording holds if that is less.
     std::optional<int> max_draft_tokens;
     bool best_of_each = false; // of each rule only the fastest setting is shown
-    std::optional<int> draft;  // from 1; none: each
+    ReplayMethod method = ReplayMethod::exact;
+    std::optional<int> imputed_from; // none: what the recording holds
+    std::optional<int> draft;        // from 1; none: each
     CostsInstead costs;
     spec::StopRuleOptions every_rule; // what holds for all of them
     dist::DraftPlacement placement = dist::DraftPlacement::colocated;
@@ -339,6 +353,7 @@ struct InspectOptions {
 void declare(OptionSet& set, GenerateOptions& options);
 void declare(OptionSet& set, TokenizeOptions& options);
 void declare(OptionSet& set, BuildTableOptions& options);
+void declare(OptionSet& set, BuildCorpusOptions& options);
 void declare(OptionSet& set, LatencyOptions& options);
 void declare(OptionSet& set, CompareOptions& options);
 void declare(OptionSet& set, RecordOptions& options);
@@ -375,8 +390,9 @@ constexpr int kShortestOfCombination = 3;
 // "entropy-threshold", ...: the options of all stop rules' parameters, each once, in the order of the rules.
 const Names& stop_rule_parameter_names();
 // Of the drafter lookahead: expected-gain, with which rounds draft where that pays, or constant, with which all do.
-// Local.
-spec::StopRuleOptions lookahead_rule(const spec::LookaheadOptions& lookahead, const std::string& rule);
+// `max_chain`: tokens of a draft of the other drafters in its list. Local.
+spec::StopRuleOptions lookahead_rule(const spec::LookaheadOptions& lookahead, const std::string& rule,
+                                     int max_chain = 0);
 // The drafter in a few words: "ngram+model", "draft1<draft2". Local.
 std::string describe(const DrafterChoice& drafter);
 // The rule and its setting in a few words: "static, threshold 2.25 nats". Local.

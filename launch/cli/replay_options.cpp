@@ -151,6 +151,10 @@ void declare(OptionSet& set, SimulateOptions& options) {
                                 "FROM..TO..STEP [all,oracle]")
         .choosing(with_stop_rules({"all", "none", "oracle", "grid"}), ",");
     declare_trees(set, options.trees, "a tree of the recording, beside the rules, which are of chains");
+    set.add("method", "METHOD", options.method, {"exact", "imputed"},
+            "{}: what runs would count; imputed: what Kluser (2024) simulates, from the entropies of one run");
+    set.add("imputed-from", "K", options.imputed_from, kDraftTokens,
+            "of imputed: tokens that each round of that run drafts [as many as were recorded]");
     set.add("best", options.best_of_each, "show only the fastest setting of each rule");
     set.add("draft", "D", options.draft, at_least(1), "only the D-th draft of the recording, from 1 [each]");
     set.add("max-draft-tokens", "N", options.max_draft_tokens, kDraftTokens,
@@ -172,6 +176,13 @@ void declare(OptionSet& set, SimulateOptions& options) {
                   fmt::format("--trace shows the rounds of one setting; --rules and --tree name {}", n_settings));
     });
     declare_what_if(set, options);
+    set.check([&options](const ParsedOptions& given) {
+        const bool imputes = options.method == ReplayMethod::imputed;
+        given.refuse_without_effect("imputed-from", imputes, "without --method imputed");
+        refuse_if(imputes && (!options.trees.empty() || options.ahead),
+                  "--method imputed is for chains that wait for the verification, not for --tree or --draft-placement "
+                  "dedicated");
+    });
 }
 
 void declare(OptionSet& set, TuneOptions& options) {

@@ -144,8 +144,13 @@ void declare_draft_window(OptionSet& set, ModelOptions& models) {
             "more, and its first ones; on CPUs, of one --draft [all of it]");
     set.add("draft-sinks", "S", window.sinks, {0, spec::DraftWindow::kMaxSinks},
             "first tokens that a --draft-window keeps beside them");
+    set.add(
+        "draft-chunks", "N", window.chunks, {0, spec::DraftWindow::kMaxChunks},
+        "chunks of 8 tokens between first and last ones that a --draft-window reads too, the best by the attention to "
+        "their mean keys");
     set.check([&models, &window](const ParsedOptions& given) {
-        given.refuse_without_effect("draft-sinks", window.is_on(), "without --draft-window");
+        for (const char* option : {"draft-sinks", "draft-chunks"})
+            given.refuse_without_effect(option, window.is_on(), "without --draft-window");
         refuse_if(window.is_on() && models.drafts.size() != 1, "--draft-window is for one --draft");
         const auto is_self = [](const std::string& draft) { return self_draft_of(draft).has_value(); };
         const bool has_self = std::ranges::any_of(models.drafts, is_self);

@@ -62,7 +62,7 @@ DrafterChoice parse_drafter(const GivenValue& given, char separator, const Model
         choice.kinds.push_back(name);
     }
     refuse_if(choice.kinds.empty(), "--" + given.name + " is empty; name a drafter or leave it out");
-    refuse_if(choice.has("lookahead") && choice.kinds.size() > 1, spelled + ": lookahead goes with no other drafter");
+    refuse_if(choice.has("lookahead") && choice.runs_model(), spelled + ": lookahead goes with no model and no head");
     refuse_if(choice.has("model") && n_drafts == 0, "--" + given.name + " model needs --draft DIR");
     refuse_if(choice.has("head") && models.head.empty(), "--" + given.name + " head needs --head DIR");
     return choice;
@@ -76,7 +76,12 @@ void declare_sources(OptionSet& set, DrafterSources& sources) {
     set.add("ngram-match", "WHICH", sources.ngram.match, {"latest", "first"}, "{}: of several matches of ngram");
     set.add("ngram-full", "N", sources.ngram.full, kDraftTokens,
             "only matches of ngram that N tokens follow; at most these N are drafted [any]");
-    set.add("lookup-corpus", "FILE", sources.lookup_corpus, "UTF-8 text in which suffix looks as well");
+    set.add("lookup-corpus", "FILE", sources.lookup_corpus,
+            "UTF-8 text, or a file of build-corpus, in which suffix looks as well");
+    set.add(
+        "lookup-texts", "WHICH", sources.lookup_texts, {"own", "run"},
+        "{}: where ngram and suffix look: in the text itself, or in all texts of the run, under way and ended, that "
+        "the replica decodes");
     spec::LookaheadOptions& lookahead = sources.lookahead;
     set.add("lookahead-window", "W", lookahead.window, at_least(1),
             "of lookahead: positions ahead for which the target guesses tokens in its passes");
@@ -158,9 +163,9 @@ void read_tree(const ParsedOptions& given, const spec::AcceptanceOptions& accept
 
 // ---- lookahead ----
 
-spec::StopRuleOptions lookahead_rule(const spec::LookaheadOptions& lookahead, const std::string& rule) {
+spec::StopRuleOptions lookahead_rule(const spec::LookaheadOptions& lookahead, const std::string& rule, int max_chain) {
     spec::StopRuleOptions options(rule);
-    options.max_tokens = lookahead.max_tokens();
+    options.max_tokens = std::max(lookahead.max_tokens(), max_chain);
     if (options.takes("num-draft-tokens")) options.set("num-draft-tokens", options.max_tokens); // never ends a tree
     return options;
 }
@@ -169,8 +174,9 @@ void read_lookahead(const ParsedOptions& given, const spec::AcceptanceOptions& a
                     SpeculationOptions& speculation) {
     if (!speculation.drafter.has("lookahead")) return;
     constexpr const char* kWhy = "with --drafter lookahead, whose drafts W, N and G shape";
+    const bool is_alone = speculation.drafter.kinds.size() == 1; // else the others draft chains
     for (const char* option : {"num-draft-tokens", "min-draft-tokens", "entropy-of"})
-        given.refuse_without_effect(option, false, kWhy);
+        given.refuse_without_effect(option, !is_alone, kWhy);
     refuse_if(acceptance.kind == spec::Acceptance::block,
               "--acceptance block is for chains, and --drafter lookahead drafts trees");
     refuse_if(acceptance.lenience < 1 && acceptance.kind == spec::Acceptance::rejection && given.given("temperature"),
@@ -180,13 +186,16 @@ void read_lookahead(const ParsedOptions& given, const spec::AcceptanceOptions& a
               fmt::format("--stop-rule {} stops chains; --drafter lookahead drafts where that pays with expected-gain, "
                           "always with constant",
                           rule.name()));
-    refuse_if(given.text("stop-rule").starts_with("constant:"),
+    refuse_if(is_alone && given.text("stop-rule").starts_with("constant:"),
               fmt::format("--stop-rule {}: its number has no effect {}", given.text("stop-rule"), kWhy));
     const int size = speculation.sources.lookahead.max_tokens();
     refuse_if(
         given.given("max-draft-tokens") && rule.max_tokens < size,
         fmt::format("--drafter lookahead drafts up to {} tokens, and --max-draft-tokens is {}", size, rule.max_tokens));
-    rule = lookahead_rule(speculation.sources.lookahead, rule.name());
+    if (is_alone)
+        rule = lookahead_rule(speculation.sources.lookahead, rule.name());
+    else
+        rule.max_tokens = std::max(rule.max_tokens, size);
 }
 
 void declare_trees(OptionSet& set, std::vector<spec::TreeOptions>& trees, const std::string& help) {

@@ -33,7 +33,8 @@ void ContinuedTexts::read(const Json& settings, std::size_t n_texts) {
         try {
             json = parse_json_line(line->text);
         } catch (const std::exception& error) {
-            throw std::runtime_error(fmt::format("{} line {}: {}", name_, number, error.what()));
+            throw std::runtime_error(
+                fmt::format("{} line {}: {}; remove the file to continue all texts anew", name_, number, error.what()));
         }
         if (number == 1) {
             refuse_if(json != settings,
@@ -48,6 +49,7 @@ void ContinuedTexts::read(const Json& settings, std::size_t n_texts) {
             tokens.push_back(static_cast<spec::TokenId>(
                 model::integer_of(token, text.name_of(kTokens), 0, std::numeric_limits<spec::TokenId>::max())));
     }
+    if (lines.interrupted()) throw std::runtime_error(name_ + ": reading was interrupted");
     file_.cut_to(whole_bytes);
     if (whole_bytes == 0) file_.write_text(compact(settings) + "\n");
 }

@@ -62,6 +62,7 @@ std::vector<Candidate> candidates_of(const DistillOptions& options, const model:
     for (const int hidden_size : widths(options, target))
         for (const int layers : depths(options, target)) {
             const std::string name = fmt::format("{}x{}", layers, hidden_size);
+            if (std::ranges::find(all, name, &Candidate::directory) != all.end()) continue; // parts of a small target
             const bool is_whole = hidden_size == target.hidden_size; // begins with the target's own layers
             all.push_back({name, options_of(options, name, layers, is_whole ? 0 : hidden_size)});
         }

@@ -9,6 +9,7 @@
 #include "launch/phase.h"
 #include "launch/signals.h"
 #include "spec/distill/target_scorer.h"
+#include "spec/packet.h"
 #include "spec/verify/random.h"
 
 #include <algorithm>
@@ -56,7 +57,7 @@ std::vector<std::vector<spec::TokenId>> continue_all(dist::Session& session, Mod
         progress.update(static_cast<double>(done) / static_cast<double>(requests.size()), done, new_tokens);
     };
     if (engine.engine().run(callbacks, stop_signal()) == spec::RunEnd::interrupted)
-        throw OrderlyFailure(kStopped, "stopped before all prompts were continued; --resume continues the others");
+        throw OrderlyFailure(kStopped, "stopped before all prompts were continued; --resume goes on");
     return texts;
 }
 
@@ -80,15 +81,19 @@ void share_all(dist::Session& session, std::vector<ScoredText>& texts) {
         spec::broadcast(text, session.world(), session.deadline());
 }
 
-// Of what is to be continued, and how: another one cannot go on with the texts.
+// Texts that were continued with another digest are not those of these requests.
 std::uint64_t digest_of(const std::vector<spec::Request>& requests) {
     std::uint64_t digest = 0;
+    const auto add = [&](const void* data, std::size_t bytes) { digest = spec::hash_bytes(data, bytes, digest); };
     for (const spec::Request& request : requests) {
-        const std::uint64_t parts[] = {
-            request.sequence_key, static_cast<std::uint64_t>(request.max_new_tokens),
-            spec::hash_bytes(request.prompt.data(), request.prompt.size() * sizeof(spec::TokenId)),
-            spec::hash_bytes(request.source.data(), request.source.size() * sizeof(spec::TokenId))};
-        digest = spec::hash_bytes(parts, sizeof parts, digest);
+        const std::vector<std::byte> admission = spec::pack_admission(request, false);
+        const std::string& constraint = request.processing.constraint.text;
+        const int ends[] = {request.max_new_tokens, request.ignore_eos ? 1 : 0};
+        add(admission.data(), admission.size());
+        add(constraint.data(), constraint.size());
+        add(ends, sizeof ends);
+        for (const std::string& stop : request.stop_strings)
+            add(stop.data(), stop.size());
     }
     return digest;
 }
@@ -130,9 +135,12 @@ void DistillTexts::require_both(const std::string& file) const {
 void DistillTexts::require_same_target() const {
     in_agreement(session_, [&] {
         if (!writes()) return;
-        const std::string made_by = Json::parse(texts_.description).at("target");
-        if (made_by != options_.models.target)
-            throw std::runtime_error(fmt::format("the texts were made by --target {}; name that target", made_by));
+        const Json made = Json::parse(texts_.description);
+        if (made.at("target") != options_.models.target)
+            throw std::runtime_error(fmt::format("the texts were made by --target {}; name that target",
+                                                 made.at("target").get<std::string>()));
+        refuse_if(options_.texts.empty() && made != made_by(made.at("vocab_size")),
+                  fmt::format("--resume: the texts were made with other options ({}); give those", compact(made)));
     });
 }
 
@@ -180,7 +188,7 @@ void DistillTexts::make() {
                 is_held_out.push_back(i % static_cast<std::size_t>(options_.held_out_one_in) == 0);
             }
         Json settings = made_by(vocab_size);
-        settings["ignore_eos"] = options_.requests.ignore_eos;
+        settings["dtype"] = options_.models.dtype ? to_string(*options_.models.dtype) : "";
         settings["prompts"] = fmt::format("{:016x}", digest_of(requests));
         continued = std::make_unique<ContinuedTexts>(files_.continued(), settings, requests.size());
         if (!continued->found().empty() && !options_.quiet)

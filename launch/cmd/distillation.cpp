@@ -50,14 +50,13 @@ Distillation::Distillation(dist::Session& session, const DistillOptions& options
         begun_ = is_target ? open_model("target", options.models.target)
                            : open_model("draft", options.models.drafts.front());
         const model::ModelConfig& config = begun_.config;
-        refuse_if(
-            options.layers > config.n_layers && options.hidden_size == 0,
-            fmt::format("--layers {}: {} has {}", options.layers, begun_.name, counted(config.n_layers, "layer")));
+        refuse_if(options.layers > config.n_layers && options.hidden_size == 0,
+                  fmt::format("{} layers: {} has {}", options.layers, begun_.name, counted(config.n_layers, "layer")));
         refuse_if(config.is_draft_head(), begun_.name + ": draft heads are not distilled");
         refuse_if(config.has_encoder() && is_target,
-                  begun_.name + " has an encoder, of which no part is made into a draft; give a --draft");
+                  begun_.name + " has an encoder, of which no part is made into a draft; give a --draft alone");
         refuse_if(options.hidden_size > 0 && config.experts.n_experts > 0,
-                  "--hidden: " + begun_.name + " has experts, whose shape the draft is not to have; give a --draft");
+                  begun_.name + " has experts, whose shape a draft of another width is not to have; give a --draft");
         refuse_if(config.quantization || !std::filesystem::is_regular_file(begun_.path / "config.json"),
                   begun_.name + " holds quantised weights or GGUF; name the checkpoint that they were made of");
         if (const std::string what = model::what_torch_lacks(config); !what.empty())
@@ -83,6 +82,7 @@ bool Distillation::train(const DistillTexts& texts, int end) {
     const RankDevice device = choose_device(session_, options_.models.device, options_.models.backend);
     const int threads = check_launch(session_, options_.models.threads, true);
     in_agreement(session_, [&] { load_trainer(texts, device, threads); });
+    description_of_texts_ = texts.description();
     restore();
     StatusLine line(options_.quiet || !writes());
     spec::TrainingCallbacks callbacks;
@@ -217,8 +217,8 @@ void Distillation::load_trainer(const DistillTexts& texts, const RankDevice& dev
                                            options_.own_texts > 0 ? text.n_prompt + max_new_tokens : 0});
         }
     refuse_if(begun_.config.has_encoder() && options.max_source > begun_.config.encoder.max_positions,
-              fmt::format("{}: its encoder's context of {} is shorter than a source of {}", begun_.name,
-                          counted(begun_.config.encoder.max_positions, "position"), options.max_source));
+              fmt::format("{}: its encoder's context of {} is shorter than a source of {}; leave out longer prompts",
+                          begun_.name, counted(begun_.config.encoder.max_positions, "position"), options.max_source));
     refuse_if(options.max_tokens > begun_.config.max_positions,
               fmt::format("{}: its context of {} is shorter than the texts' {}; give a smaller --max-context",
                           begun_.name, counted(begun_.config.max_positions, "position"), options.max_tokens));
@@ -241,6 +241,9 @@ void Distillation::restore() {
         if (json.at("settings") != settings())
             throw BadOption(fmt::format("--resume: {} was begun with other options ({}); give those", options_.output,
                                         compact(json.at("settings"))));
+        refuse_if(json.at("texts") != description_of_texts_,
+                  fmt::format("--resume: {} was begun with other texts ({}); give those", options_.output,
+                              compact(json.at("texts"))));
         progress_.step = json.at("step");
         for (const Json& each : json.at("evaluations"))
             progress_.evaluations.push_back(evaluation_of(each));
@@ -275,7 +278,10 @@ void Distillation::save(const TrainingProgress& progress, bool is_best) const {
     say(fmt::format("step {}: held-out loss {:.4f}, sum min(p, q) {:.4f}, greedy agreement {:.4f}{}", last.step,
                     last.loss, last.overlap, last.agreement, is_best ? "" : " (an earlier one was better)"));
     if (is_best) files_.write_weights(trainer_->parameters(stored_type()));
-    Json json = {{"settings", settings()}, {"step", progress.step}, {"evaluations", Json::array()}};
+    Json json = {{"settings", settings()},
+                 {"texts", description_of_texts_},
+                 {"step", progress.step},
+                 {"evaluations", Json::array()}};
     for (const Evaluation& each : progress.evaluations)
         json["evaluations"].push_back(to_json(each));
     std::vector<model::TensorBytes> state = trainer_->state();

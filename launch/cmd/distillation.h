@@ -54,6 +54,7 @@ class Distillation {
     DistillOptions options_;
     DistillFiles files_;
     OpenedModel begun_; // what the draft is made of
+    Json description_of_texts_;
     std::unique_ptr<model::torch::Trainer> trainer_;
     spec::TrainingProgress progress_;
 };

@@ -106,6 +106,21 @@ ModelConfig small_cohere2() { // LayerNorm without biases, rotated pairs side by
     return config;
 }
 
+ModelConfig small_qwen3_5() { // linear attention, a gate on what is attended, part of a head rotated
+    ModelConfig config = small_llama();
+    config.family = "qwen3_5_text";
+    config.norm_offset = 1;
+    config.query_key_norm = model::QueryKeyNorm::head;
+    config.gated_attention = true;
+    config.rope.dims = 16;
+    config.linear.layers = {0};
+    config.linear.n_key_heads = 2;
+    config.linear.n_value_heads = 4;
+    config.linear.key_dim = config.linear.value_dim = 48;
+    config.linear.n_convolved = 4;
+    return config;
+}
+
 // Draft heads of a target of small_llama's width: each way to read its states.
 ModelConfig small_head(model::Fusion kind) {
     ModelConfig config = small_llama();
@@ -179,6 +194,7 @@ std::vector<SmallModel> small_models() {
             {"falcon", small_falcon()},
             {"olmoe", small_olmoe()},
             {"cohere2", small_cohere2()},
+            {"qwen3.5", small_qwen3_5()},
             {"an EAGLE-3 head", small_head(Fusion::attention)},
             {"an EAGLE head", small_head(Fusion::linear)},
             {"an MLP speculator", small_head(Fusion::sum)},

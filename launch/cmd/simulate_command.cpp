@@ -1,5 +1,5 @@
-// entrodraft simulate: any stop rules over recordings, without models. Counts are those of real runs; times are counts
-// times costs, the recording's or others ("what if").
+// entrodraft simulate: any stop rules over recordings, without models. Counts are those of real runs, or with --method
+// imputed an approximation; times are counts times costs, the recording's or others ("what if").
 #include "launch/cli/command_options.h"
 #include "launch/cli/options.h"
 #include "launch/commands.h"
@@ -93,6 +93,8 @@ std::vector<spec::ReplaySetting> settings_of(const SimulateOptions& options, con
             "--trace shows the rounds of one draft; the recording has {}: name one with --draft", n_drafts));
     spec::StopRuleOptions any; // under the rules' own cap, or the oracle would bound others than these
     any.max_tokens = options.max_draft_tokens.value_or(std::min(any.max_tokens, head.max_draft_tokens));
+    const int imputed_from =
+        options.method == ReplayMethod::imputed ? options.imputed_from.value_or(head.max_draft_tokens) : 0;
     std::vector<spec::ReplaySetting> settings;
     for (std::size_t draft = 0; draft < head.drafts.size(); ++draft) {
         if (options.draft && static_cast<std::size_t>(*options.draft) != draft + 1) continue;
@@ -112,6 +114,8 @@ std::vector<spec::ReplaySetting> settings_of(const SimulateOptions& options, con
         }
         if (options.oracle) settings.push_back({spec::ReplayKind::oracle, any, draft, costs});
     }
+    for (spec::ReplaySetting& setting : settings)
+        setting.imputed_from = imputed_from;
     if (options.costs.file.empty() || !options.costs.t_target_ms.empty()) return settings;
     for (const spec::ReplaySetting& setting : settings)
         if (setting.kind != spec::ReplayKind::plain)
@@ -230,6 +234,7 @@ Columns simulation_row(const SimulatedSetting& simulated, bool names_draft) {
 Json report_json(const SimulateOptions& options, std::size_t n_texts, const std::vector<SimulatedSetting>& settings,
                  const std::vector<Columns>& rows) {
     Json json = {{"command", "simulate"}, {"recordings", options.recordings}, {"texts", n_texts}};
+    if (const int from = settings.front().setting().imputed_from; from > 0) json["imputed_from"] = from;
     Json costs = Json::array();
     for (const SimulatedSetting& each : settings)
         if (each.setting().kind == spec::ReplayKind::plain)
@@ -240,6 +245,12 @@ Json report_json(const SimulateOptions& options, std::size_t n_texts, const std:
     for (std::size_t i = 0; i < settings.size(); ++i)
         json["settings"][i].update(counts_json(settings[i].counts.stats));
     return json;
+}
+
+std::string imputed_text(const spec::ReplaySetting& setting) {
+    if (setting.imputed_from == 0) return {};
+    return fmt::format("; an approximation: one run's entropies, of drafts of {}, stand for any run's",
+                       counted(setting.imputed_from, "token"));
 }
 
 ExitCode simulate_all(const SimulateOptions& options) {
@@ -268,9 +279,9 @@ ExitCode simulate_all(const SimulateOptions& options) {
     std::int64_t tokens = 0;
     for (const spec::TextRecord* text : texts)
         tokens += text->new_tokens;
-    const std::string text =
-        fmt::format("{} of {}, {} in {:.1f} ms\n\n{}", counted(std::ssize(texts), "text"), counted(tokens, "new token"),
-                    counted(std::ssize(settings), "setting"), took.count(), table_of(rows));
+    const std::string text = fmt::format("{} of {}, {} in {:.1f} ms{}\n\n{}", counted(std::ssize(texts), "text"),
+                                         counted(tokens, "new token"), counted(std::ssize(settings), "setting"),
+                                         took.count(), imputed_text(settings.front()), table_of(rows));
     ResultWriter("-", Existing::refuse).write_text(options.json ? indented(json) : text);
     return kAllServed;
 }

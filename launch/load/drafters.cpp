@@ -1,12 +1,11 @@
 // From options to drafters: see drafters.h.
 #include "launch/load/drafters.h"
 #include "spec/draft/beams.h"
-#include "spec/draft/suffix_automaton.h"
 
 #include "launch/counted.h"
 #include "launch/failure.h"
 #include "launch/io/progress.h"
-#include "launch/load/text_tokens.h"
+#include "launch/load/corpus.h"
 #include "launch/phase.h"
 
 #include <cerrno>
@@ -30,8 +29,7 @@ Drafters::Drafters(dist::Session& session, ModelPair& models, const DrafterSourc
         if (!sources.draft_table.empty())
             table_.emplace(spec::TokenTable::open(sources.draft_table, models_.tokenizer->size(),
                                                   models_.tokenizer->fingerprint()));
-        if (!sources.lookup_corpus.empty())
-            corpus_ = spec::index_corpus(tokenize_file(sources.lookup_corpus, *models_.tokenizer));
+        if (!sources.lookup_corpus.empty()) corpus_ = open_corpus(sources.lookup_corpus, *models_.tokenizer);
     });
 }
 
@@ -58,6 +56,7 @@ std::unique_ptr<spec::Drafter> Drafters::make(const DrafterChoice& choice, std::
     parts.rules.assign(rules.begin(), rules.end());
     parts.costs.assign(costs.begin(), costs.end());
     parts.ngram = sources_.ngram;
+    parts.lookup_texts = sources_.lookup_texts;
     parts.lookahead = sources_.lookahead;
     parts.corpus = corpus_;
     parts.table = table_ ? &*table_ : nullptr;

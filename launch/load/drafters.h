@@ -40,7 +40,7 @@ class Drafters {
   private:
     ModelPair& models_;
     DrafterSources sources_;
-    std::shared_ptr<const spec::SuffixAutomaton> corpus_; // may be null
+    std::shared_ptr<const spec::LookupCorpus> corpus_; // may be null
     std::optional<spec::TokenTable> table_;
     std::optional<spec::HeadModules> head_; // none: there is no head
 };

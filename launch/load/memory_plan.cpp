@@ -139,8 +139,10 @@ std::uint64_t available_memory_bytes(const fs::path& root) {
 RankMemory memory_of(std::span<const HeldModel> held, int threads, const CacheShape& cache) {
     RankMemory memory;
     for (const HeldModel& part : held) {
-        int positions = std::min(cache.positions, part.config->max_positions);
-        if (part.kept_positions > 0) positions = std::min(positions, part.kept_positions);
+        const int all = std::min(cache.positions, part.config->max_positions);
+        int positions = part.kept_positions > 0 ? std::min(all, part.kept_positions) : all;
+        if (part.has_chunks) // mean keys take half of what a chunk's position does
+            positions += (part.shares_weights ? 0 : all) + all / (2 * model::RetrievalOptions::kChunk);
         const int in_trees = cache.num_beams > 0 ? spec::tree_positions(cache.num_beams, positions) : 0;
         model::RunShape run = {part.ranks,  threads, cache.sequences + part.beside, positions + in_trees, part.type,
                                part.on_gpu, in_trees};

@@ -49,6 +49,7 @@ struct HeldModel {
     bool on_gpu = false;
     int kept_positions = 0;      // of a sequence, that its cache holds at once; 0: all
     bool shares_weights = false; // with the model before it
+    bool has_chunks = false;     // of whole texts, in the cache of that model, else in one more of its own
 };
 
 // Why the ranks do not fit their hosts, in one line with the numbers and what would help, of the first such host;

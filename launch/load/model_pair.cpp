@@ -33,12 +33,14 @@ std::vector<HeldModel> held_models(const OpenedPair& opened, const ModelOptions&
     if (!layout.owns_draft()) return held;
     const bool is_sharded = layout.placement == dist::DraftPlacement::sharded;
     const int kept = options.draft_window.is_on() ? options.draft_window.max_kept() : 0;
+    const bool has_chunks = options.draft_window.chunks > 0;
     for (const OpenedModel& draft : opened.drafts)
         held.push_back({&draft.config, options.draft_dtype.value_or(automatic_type(draft.config, on_gpu)),
-                        is_sharded ? layout.tp_size : 1, is_sharded ? layout.tp_rank : 0, ahead, on_gpu, kept});
+                        is_sharded ? layout.tp_size : 1, is_sharded ? layout.tp_rank : 0, ahead, on_gpu, kept, false,
+                        has_chunks});
     if (opened.self_draft)
-        held.push_back(
-            {&*opened.self_draft, held.front().type, layout.tp_size, layout.tp_rank, ahead, on_gpu, kept, true});
+        held.push_back({&*opened.self_draft, held.front().type, layout.tp_size, layout.tp_rank, ahead, on_gpu, kept,
+                        true, has_chunks});
     for (std::size_t i = 0; opened.head && i < opened.head->head.modules.size(); ++i) {
         const model::ModelConfig& config = opened.head->head.modules[i].config;
         held.push_back({&config, options.draft_dtype.value_or(automatic_type(config, on_gpu)), 1, 0, 0, on_gpu});
@@ -144,6 +146,7 @@ void load_weights(const OpenedPair& opened, const std::vector<HeldModel>& held, 
         decoder.sum = options.sum;
         decoder.capacity = std::min(cache.positions, part.config->max_positions);
         decoder.kept_positions = part.kept_positions;
+        if (part.kept_positions > 0) decoder.retrieval = options.draft_window.retrieval();
         if (cache.num_beams > 0) decoder.tree_positions = spec::tree_positions(cache.num_beams, decoder.capacity);
         decoder.n_slots = cache.sequences + part.beside;
         decoder.source_capacity = std::min(cache.positions, part.config->encoder.max_positions);

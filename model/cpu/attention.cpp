@@ -7,8 +7,8 @@ namespace entrodraft::model {
 
 Attention::Attention(const ModelConfig& config, const RankShard& shard, KvCache& cache, int n_threads,
                      const Reads& reads)
-    : config_(&config), cache_(&cache), reads_all_(reads.all), texts_(reads.texts), n_threads_(n_threads),
-      n_query_heads_(shard.n_query_heads()) {
+    : config_(&config), cache_(&cache), reads_all_(reads.all), texts_(reads.texts), chunks_(reads.chunks),
+      n_threads_(n_threads), n_query_heads_(shard.n_query_heads()) {
     const dist::Slice queries = shard.heads.query_heads, keys = shard.heads.kv_heads;
     const std::int64_t group = config.n_heads / config.n_kv_heads;
     for (std::int64_t h = keys.begin; h < keys.end; ++h) {
@@ -60,8 +60,27 @@ void Attention::append(const PassContext& context, const Task& task) {
 }
 
 void Attention::attend(const PassContext& context, const Task& task) {
+    const std::span<const Retrieval> retrievals = task.layout->pass.retrievals;
+    const bool retrieves = chunks_ && !retrievals.empty() && config_->window(task.layer) == 0;
+    for (std::size_t i = 0; retrieves && i < retrievals.size(); ++i)
+        retrieve(context, task, retrievals[i]);
+    if (retrieves && !own_heads()) context.barrier();
     for (const Bundle& bundle : task.layout->bundles)
         attend(context, task, bundle);
+}
+
+// By the queries of the slot's last row, each thread for its key heads.
+void Attention::retrieve(const PassContext& context, const Task& task, const Retrieval& of) {
+    const auto segment = std::ranges::find(task.layout->segments, of.slot, &Segment::slot);
+    const float* queries = task.qkv.row(segment->end - 1);
+    const dist::Slice my_heads = dist::even_slice(static_cast<int>(groups_.size()), context.thread, n_threads_);
+    for (auto h = static_cast<int>(my_heads.begin); h < my_heads.end; ++h) {
+        std::vector<const float*> rows;
+        for (int q = 0; q < groups_[index(h)].n_queries; ++q)
+            rows.push_back(queries + (groups_[index(h)].first_query + q) * config_->key_dim());
+        chunks_->retrieve(*context.kernels, context.thread, of, task.cache_layer, h,
+                          {rows, config_->attention_scale, config_->attention_soft_cap});
+    }
 }
 
 // Norms and turns the key head and its query heads of one row, and puts key and value into the cache.
@@ -81,8 +100,15 @@ void Attention::place(const PassContext& context, const Task& task, const Segmen
     float* key = base + (n_query_heads_ + kv_head) * dim;
     const float* value = base + (n_query_heads_ + n_kv_heads + kv_head) * dim;
     prepare(key, task.weights->key_norm);
-    const int at = segment.cached + row - segment.begin;
+    put(task, segment, row, kv_head, key, value);
+}
+
+void Attention::put(const Task& task, const Segment& segment, int row, int kv_head, const float* key,
+                    const float* value) {
+    const int at = segment.cached + row - segment.begin, position = task.layout->pass.rows[index(row)].position;
     cache_->put(task.cache_layer, segment.slot, kv_head, at, key, value);
+    if (chunks_ && task.layout->pass.mask == Mask::causal) // siblings of a tree have one position
+        chunks_->write({task.cache_layer, segment.slot, kv_head, position}, key, value);
 }
 
 void Attention::rotate(const kernels::Kernels& kernels, int layer, int position, float* head) const {
@@ -104,7 +130,7 @@ void Attention::append_latent(const PassContext& context, const Task& task, Acti
             context.kernels->rms_norm(vector, task.weights->key_value_down_norm.weight.data(), config.rank,
                                       config.kNormEpsilon, vector);
             rotate(*context.kernels, task.layer, layout.pass.rows[index(r)].position, vector + config.rank);
-            cache_->put(task.cache_layer, segment.slot, 0, segment.cached + r - segment.begin, vector, vector);
+            put(task, segment, r, 0, vector, vector);
         }
     }
 }

@@ -6,6 +6,7 @@
 
 #include "model/buffer.h"
 #include "model/cpu/parallel_linear.h"
+#include "model/cpu/retrieved_chunks.h"
 #include "model/cpu/weights.h"
 #include "model/pass_layout.h"
 #include "model/positions.h"
@@ -25,8 +26,9 @@ class Attention {
         bool all = false; // to all that the cache holds: an encoder's rows, or a decoder's, which read a source
         const KvCache* texts = nullptr; // of a decoder's: their own cache, which numbers the sources of `cache`
         std::span<const float> relative_biases = {}; // read_relative_biases()'s
+        RetrievedChunks* chunks = nullptr;           // of the texts; null: the cache keeps all or none of them
     };
-    // The caches outlive it.
+    // Caches and chunks outlive it.
     Attention(const ModelConfig& config, const RankShard& shard, KvCache& cache, int n_threads, const Reads& reads);
 
     // Makes angles or biases of positions up to and including `position`. Not while a pass runs. Local.
@@ -60,6 +62,8 @@ class Attention {
 
     void place(const PassContext& context, const Task& task, const Segment& segment, int row, int kv_head);
     void attend(const PassContext& context, const Task& task, const Bundle& bundle);
+    void put(const Task& task, const Segment& segment, int row, int kv_head, const float* key, const float* value);
+    void retrieve(const PassContext& context, const Task& task, const Retrieval& of);
     // Queries [first, first + count) of a bundle's (row, query head of the group) pairs.
     void attend_some(const PassContext& context, const Task& task, const Bundle& bundle, int kv_head, int first,
                      int count);
@@ -75,6 +79,7 @@ class Attention {
     KvCache* cache_;
     bool reads_all_;
     const KvCache* texts_;
+    RetrievedChunks* chunks_;
     int n_threads_;
     int n_query_heads_;
     std::vector<Group> groups_; // [own key heads]

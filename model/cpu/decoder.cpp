@@ -21,12 +21,18 @@ class CpuDecoder final : public Decoder {
         if (sources_) encoder_ = std::make_unique<CpuEncoder>(checkpoint, setup, options, team, *weights_, *sources_);
     }
     CpuDecoder(const DecoderSetup& setup, const DecoderOptions& options, dist::Communicator& tp, ThreadTeam& team,
-               std::shared_ptr<const ModelWeights> weights)
+               std::shared_ptr<const ModelWeights> weights, std::shared_ptr<KvCache> whole = nullptr)
         : Decoder(setup, std::make_shared<KvCache>(setup.cache)), tp_(tp), team_(team),
           kernels_(options.kernels ? *options.kernels : kernels::best_kernels()),
           timeout_seconds_(options.timeout_seconds), weights_(std::move(weights)),
           sources_(setup.sources.capacity > 0 ? std::make_unique<KvCache>(setup.sources) : nullptr),
-          workspace_(config_, shard_, *weights_, *cache_, team.size(), {.sources = sources_.get()}) {}
+          retrieves_own_(options.retrieval.chunks > 0 && !whole),
+          chunks_(options.retrieval.chunks > 0
+                      ? std::make_unique<RetrievedChunks>(std::move(whole), *cache_, options.retrieval,
+                                                          config_.max_positions, team.size())
+                      : nullptr),
+          workspace_(config_, shard_, *weights_, *cache_, team.size(),
+                     {.sources = sources_.get(), .chunks = chunks_.get()}) {}
 
     std::size_t weight_bytes() const override {
         return std::accumulate(unused_layers().begin(), unused_layers().end(), weights_->bytes_per_pass,
@@ -41,8 +47,9 @@ class CpuDecoder final : public Decoder {
                                                const DecoderOptions& options) const override {
         if (config.has_encoder()) return Decoder::over_same_weights(config, options);
         return std::make_unique<CpuDecoder>(lay_out_decoder(config, options, tp_.rank(), tp_.size()), options, tp_,
-                                            team_, weights_);
+                                            team_, weights_, cache_);
     }
+    bool retrieves_own() const override { return retrieves_own_; }
 
     PassResult forward(const Pass& pass) override {
         if (pass.needs.extension != nullptr) throw std::invalid_argument("a pass on a CPU has no extension on a GPU");
@@ -81,6 +88,8 @@ class CpuDecoder final : public Decoder {
     double timeout_seconds_;
     std::shared_ptr<const ModelWeights> weights_; // of all layers, of which config() may have the first alone
     std::unique_ptr<KvCache> sources_;            // of a model with an encoder, as the next
+    bool retrieves_own_;
+    std::unique_ptr<RetrievedChunks> chunks_; // or none
     CpuWorkspace workspace_;
     std::unique_ptr<CpuEncoder> encoder_;
 };

@@ -126,23 +126,10 @@ class ModelWeights::Loader {
     }
 
     void read_delta_net(const LayerNames& names, DeltaNetWeights& to) const {
-        const LinearAttentionConfig& linear = config_.linear;
-        to.convolution = read_convolution(checkpoint_, config_, names, shard_);
-        const auto of_heads = [&](const TensorNames& stored) {
-            const dist::Slice keys = shard_.linear_keys;
-            const dist::Slice heads = {keys.begin * linear.group(), keys.end * linear.group()};
-            std::vector<float> values(static_cast<std::size_t>(heads.size()));
-            read_floats(checkpoint_.tensor(stored.weight), heads, values.data());
-            return values;
-        };
-        to.decay_rates = of_heads(names.linear_decay);
-        for (float& rate : to.decay_rates)
-            rate = -std::exp(rate);
-        to.decay_bias = of_heads(names.linear_decay_bias);
-        const auto dim = static_cast<float>(linear.key_dim);
-        to.key_scale.assign(static_cast<std::size_t>(linear.key_dim), 1 / std::sqrt(dim));
-        to.query_scale.assign(static_cast<std::size_t>(linear.key_dim), 1 / dim);
-        to.norm = read_norm(checkpoint_, names.linear_norm, 0);
+        static_cast<DeltaNetVectors&>(to) = model::read_delta_net(checkpoint_, config_, names, shard_);
+        const auto dim = static_cast<float>(config_.linear.key_dim);
+        to.key_scale.assign(static_cast<std::size_t>(config_.linear.key_dim), 1 / std::sqrt(dim));
+        to.query_scale.assign(static_cast<std::size_t>(config_.linear.key_dim), 1 / dim);
     }
 
     void read_fusion_vectors() {

@@ -23,13 +23,9 @@ struct ExpertWeights {
     std::array<ShardedLinear*, 3> linears() { return {&gate, &up, &down}; } // as ExpertSources has them
 };
 
-// Of a layer with linear attention, beside its matrices.
-struct DeltaNetWeights {
-    std::vector<float> convolution;             // read_convolution()'s
-    std::vector<float> decay_rates, decay_bias; // [own value heads]; rates are below 0
-    std::vector<float> query_scale, key_scale;  // [key_dim], all alike: RMSNorm of them makes vectors of length 1,
-                                                // queries scaled as scores are
-    NormWeights norm;                           // [value_dim]
+struct DeltaNetWeights : DeltaNetVectors {
+    // [key_dim], all alike: RMSNorm of them makes vectors of length 1, queries scaled as scores are
+    std::vector<float> query_scale, key_scale;
 };
 
 struct LayerWeights {

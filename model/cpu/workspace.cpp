@@ -6,8 +6,9 @@ CpuWorkspace::CpuWorkspace(const ModelConfig& model, const RankShard& held, cons
                            int threads, const CpuTextShape& text)
     : n_threads(threads), config(model), shard(held), weights(packed), texts(cache),
       embedding(text.embedding ? *text.embedding : packed.embedding),
-      attention(model, held, cache, threads, {model.is_encoder, nullptr, packed.relative_biases}) {
-    if (text.sources) cross_attention.emplace(model, held, *text.sources, threads, Attention::Reads{true, &cache, {}});
+      attention(model, held, cache, threads, {model.is_encoder, nullptr, packed.relative_biases, text.chunks}) {
+    layout.retrieves = text.chunks != nullptr;
+    if (text.sources) cross_attention.emplace(model, held, *text.sources, threads, Attention::Reads{true, &cache});
     const auto rows_of = [](std::size_t width) { return Buffer(kMaxRows * width * sizeof(float)); };
     const auto text_rows_of = [&](std::size_t width) { return Buffer(index(text.n_rows) * width * sizeof(float)); };
     x = text_rows_of(padded(config.hidden_size));

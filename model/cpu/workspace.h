@@ -4,8 +4,8 @@
 
 #include "model/buffer.h"
 #include "model/cpu/attention.h"
-#include "model/cpu/delta_plan.h"
 #include "model/cpu/weights.h"
+#include "model/delta_plan.h"
 #include "model/pass_layout.h"
 #include "model/routing.h"
 
@@ -21,6 +21,7 @@ struct CpuTextShape {
     int n_rows = kMaxRows;                     // of x and qkv: an encoder's, of its longest source
     const VocabEmbedding* embedding = nullptr; // null: the weights' own
     KvCache* sources = nullptr;                // what a decoder's rows attend to beside their text
+    RetrievedChunks* chunks = nullptr;         // of texts that the cache keeps a part of
 };
 
 inline std::size_t padded(int outputs) {

@@ -1,6 +1,7 @@
 #include "model/gpu/decoder.h"
 
 #include "model/device_extension.h"
+#include "model/gpu/delta_table.h"
 #include "model/gpu/device_cache.h"
 #include "model/gpu/encoder.h"
 #include "model/gpu/logit_outputs.h"
@@ -36,7 +37,8 @@ class GpuDecoder final : public Decoder {
         : Decoder(setup, texts.books), tp_(tp), stream_(std::move(stream)), timeout_seconds_(options.timeout_seconds),
           weights_(checkpoint, config_, shard_, texts.view.type, options.weight_type, options.progress),
           sources_(config_.has_encoder() ? BookedCache(texts.view.type, setup.sources, *stream_) : BookedCache()),
-          workspace_(config_, shard_, weights_, texts.view, tp, *stream_, options, {.sources = sources_.view}),
+          workspace_(config_, shard_, weights_, texts.view, tp, *stream_, options,
+                     {.sources = sources_.view, .states = texts.states}),
           outputs_(workspace_), host_table_(1), table_(1), loop_(1), host_loop_(1), parents_(kMaxLoopRows) {
         host_features_ = PinnedArray<float>(workspace_.features.size());
         if (max_prompt_rows() > kMaxRows) { // not by the same kernels as other passes
@@ -44,6 +46,7 @@ class GpuDecoder final : public Decoder {
             host_prompt_table_ = PinnedArray<PromptTable>(1);
             prompt_table_ = DeviceArray<PromptTable>(1);
         }
+        if (config_.n_linear_layers() > 0) delta_tables_.emplace(setup.cache.n_slots);
         if (config_.has_encoder())
             encoder_ = std::make_unique<GpuEncoder>(checkpoint, setup, options, workspace_, sources_,
                                                     prompt_products_ ? &*prompt_products_ : nullptr);
@@ -65,6 +68,7 @@ class GpuDecoder final : public Decoder {
         bool is_prompt = false;      // through prompt_products_
         int rows = 0;                // padded
         int mask_words = kMaskWords; // of more, masks_ has them
+        int state_steps = 0;         // padded: DeltaTables::n_steps
         LogitForm logits;
         DeviceExtension* extension = nullptr;
         int extension_form = 0;
@@ -82,6 +86,7 @@ class GpuDecoder final : public Decoder {
     Form form_of(const Pass& pass) const;
     void prepare_hidden(std::size_t numbers);
     void prepare_masks(const Form& form);
+    void prepare_states();
     std::size_t wide_masks(const Form& form) const {
         return form.mask_words > kMaskWords ? index(form.rows) * index(form.mask_words) : 0;
     }
@@ -92,6 +97,7 @@ class GpuDecoder final : public Decoder {
     void run(const Form& form);
     void record(const Form& form);
     void compute(const Form& form);
+    DeltaTable segments_of(const Form& form) const;
     int loop_rows(const Pass& pass, const Form& form) const;
     Form loop_form(const Form& pass_form, int max_rows) const;
     void run_loop(const Form& form, int max_rows);
@@ -127,11 +133,14 @@ class GpuDecoder final : public Decoder {
     PinnedArray<float> host_hidden_;
     PinnedArray<float> host_features_; // of a draft head, as Pass has them
     std::unique_ptr<GpuEncoder> encoder_;
+    std::optional<DeltaTables> delta_tables_; // of linear attention
+    DeviceArray<float> saved_states_;         // DeltaNetCall's
 };
 
 PassResult GpuDecoder::forward(const Pass& pass) {
     layout_.set(pass, config_, *cache_, max_prompt_rows());
     require_sources(pass.rows);
+    if (delta_tables_) prepare_states();
     const Form form = form_of(pass);
     const SlotBooks books = {*cache_, sources_.books.get()};
     workspace_.make_summed(deadline());
@@ -179,6 +188,20 @@ void GpuDecoder::prepare_masks(const Form& form) {
         std::copy_n(layout_.ancestors_of(r), layout_.ancestor_words, &host_masks_.data()[r * form.mask_words]);
 }
 
+// How the pass changes the states of linear attention, and room for those that its trees save.
+void GpuDecoder::prepare_states() {
+    bool is_moved = delta_tables_->fill(layout_, cache_->recurrent());
+    const StatesView& states = workspace_.states;
+    const std::size_t of_state = states.state_numbers() / index(states.n_layers);
+    if (saved_states_.size() < index(delta_tables_->n_saved()) * of_state) {
+        saved_states_ = DeviceArray<float>(std::bit_ceil(index(delta_tables_->n_saved())) * of_state);
+        is_moved = true;
+    }
+    if (!is_moved) return;
+    forms_.clear();
+    loops_.clear();
+}
+
 // Without the padding between layers.
 std::span<const float> GpuDecoder::hidden_of(const Form& form, const Pass& pass) {
     const std::size_t padded = index(form.rows) * index(config_.hidden_size),
@@ -195,6 +218,7 @@ GpuDecoder::Form GpuDecoder::form_of(const Pass& pass) const {
     form.rows =
         std::max(static_cast<int>(std::bit_ceil(pass.rows.size())), form.is_prompt ? PromptProducts::kMinRows : 1);
     if (pass.mask == Mask::by_parent) form.mask_words = static_cast<int>(std::bit_ceil(layout_.ancestor_words));
+    if (delta_tables_) form.state_steps = static_cast<int>(std::bit_ceil(index(delta_tables_->n_steps())));
     form.logits = outputs_.form_of(pass);
     if (pass.needs.extension != nullptr && !pass.logit_rows.empty()) {
         form.extension = pass.needs.extension;
@@ -226,6 +250,7 @@ void GpuDecoder::record(const Form& form) {
     const DeviceLogits logits = outputs_.logits(form.logits);
     form.is_prompt ? copy_by_kernel(*stream_, prompt_table_.data(), host_prompt_table_.data(), sizeof(PromptTable))
                    : copy_by_kernel(*stream_, table_.data(), host_table_.data(), sizeof(PassTable));
+    if (delta_tables_) delta_tables_->copy_in(*stream_, form.state_steps);
     if (form.has_features) {
         const int width = form.features_are_own ? config_.hidden_size : config_.fusion.width();
         copy_by_kernel(*stream_, workspace_.features.data(), host_features_.data(),
@@ -248,11 +273,20 @@ void GpuDecoder::compute(const Form& form) {
                                          : table.table(form.rows, masks, form.mask_words);
     Pass pass = layout_.pass;
     pass.features_are_own = form.features_are_own;
-    GpuOps ops(workspace_, rows, table.logit_rows, {form.logits.n_rows, form.is_prompt ? &*prompt_products_ : nullptr},
-               pass, hidden_.data());
+    GpuOps ops(
+        workspace_, rows, table.logit_rows,
+        {form.logits.n_rows, form.is_prompt ? &*prompt_products_ : nullptr, segments_of(form), saved_states_.data()},
+        pass, hidden_.data());
     run_transformer(config_, ops);
     outputs_.summarize(form.logits, table);
     if (form.extension != nullptr) form.extension->enqueue(outputs_.logits(form.logits));
+}
+
+DeltaTable GpuDecoder::segments_of(const Form& form) const {
+    if (!delta_tables_) return {};
+    DeltaTable segments = delta_tables_->table(form.loop_rows > 0 ? 1 : form.rows);
+    segments.in_loop = form.loop_rows > 0;
+    return segments;
 }
 
 void GpuDecoder::await() {
@@ -276,6 +310,7 @@ int GpuDecoder::loop_rows(const Pass& pass, const Form& form) const {
         form.logits.summary == LogitSummary::none || form.logits.rows_too ||
         pass.logit_rows.front() != static_cast<int>(pass.rows.size()) - 1)
         return 1;
+    if (delta_tables_ && form.extension->tree_width() > 0) return 1;          // states follow one another there
     const int room = config_.max_positions - (pass.rows.back().position + 1); // for the rows that follow
     return std::clamp(form.extension->max_rows(), 1, std::min(kMaxLoopRows, room + 1));
 }
@@ -353,7 +388,9 @@ std::unique_ptr<Decoder> load_decoder(const Checkpoint& checkpoint, const ModelC
             "the checkpoint is quantised: its other matrices have 16 bits on GPUs, not --dtype " +
             to_string(options.weight_type));
     auto stream = std::make_unique<Stream>();
-    const BookedCache texts(number_type(options.weight_type, setup.config.stored_type), setup.cache, *stream);
+    KvCache::Shape shape = setup.cache;
+    if (shape.recurrent.n_layers > 0) shape.recurrent.prompt_rows = max_prompt_rows(config, options.weight_type);
+    const BookedCache texts(number_type(options.weight_type, setup.config.stored_type), shape, *stream);
     return std::make_unique<GpuDecoder>(checkpoint, setup, options, tp, std::move(stream), texts);
 }
 

@@ -2,6 +2,7 @@
 // gpu/decoder and gpu/encoder.
 #pragma once
 
+#include "model/gpu/device_states.h"
 #include "model/gpu/kernels.h"
 #include "model/gpu/memory.h"
 #include "model/kv_cache.h"
@@ -57,11 +58,18 @@ struct BookedCache {
     BookedCache(NumberType type, const KvCache::Shape& shape, const Stream& stream) {
         auto memory = std::make_unique<DeviceCache>(type, shape, stream);
         view = memory->view();
-        books = std::make_shared<KvCache>(shape, std::move(memory));
+        std::unique_ptr<DeviceStates> of_states;
+        if (shape.recurrent.n_layers > 0) {
+            of_states = std::make_unique<DeviceStates>(type, shape.recurrent, shape.n_slots,
+                                                       KvCache::whole_blocks(shape.capacity), stream);
+            states = of_states->view();
+        }
+        books = std::make_shared<KvCache>(shape, std::move(memory), std::move(of_states));
     }
 
     std::shared_ptr<KvCache> books;
     CacheView view;
+    StatesView states; // of linear attention, if the model has it
 };
 
 } // namespace entrodraft::model::gpu

@@ -13,7 +13,7 @@ GpuWorkspace::GpuWorkspace(const ModelConfig& model, const RankShard& held, cons
                            const CacheView& memory, dist::Communicator& ranks, const Stream& queue,
                            const DecoderOptions& options, const GpuTextShape& text)
     : config(model), shard(held), weights(read), embedding(text.embedding ? *text.embedding : read.embedding),
-      cache(memory), sources(text.sources), tp(ranks), stream(queue),
+      cache(memory), sources(text.sources), states(text.states), tp(ranks), stream(queue),
       max_rows(max_prompt_rows(config, options.weight_type)), n_text_rows(std::max(text.n_rows, max_rows)),
       adds_parts(tp.size() > 1 && (options.sum == TensorParallelSum::ordered ||
                                    (options.sum == TensorParallelSum::automatic && !tp.enqueued_sums_are_ordered()))) {
@@ -35,12 +35,11 @@ GpuWorkspace::GpuWorkspace(const ModelConfig& model, const RankShard& held, cons
     normed = rows_of(config.hidden_size);
     if (weights.project_in.n > 0) embedded = rows_of(config.embedding_size);
     if (!weights.layers.empty()) {
-        const DeviceLayer& layer = weights.layers.front();
-        qkv = text_rows_of(n_text_rows, layer.qkv.n);
-        attended = rows_of(layer.output.k);
-        const auto widest = [&](auto width_of) { // layers with experts have another width than those without
+        const auto widest = [&](auto width_of) { // layers may be of several kinds
             return width_of(*std::ranges::max_element(weights.layers, {}, width_of));
         };
+        qkv = text_rows_of(n_text_rows, widest([](const DeviceLayer& each) { return each.qkv.outputs(); }));
+        attended = rows_of(widest([](const DeviceLayer& each) { return each.output.k; }));
         wide = rows_of(widest([](const DeviceLayer& each) { return each.wide.n; }));
         inner = rows_of(widest([](const DeviceLayer& each) { return each.down.k; }));
     }
@@ -52,6 +51,7 @@ GpuWorkspace::GpuWorkspace(const ModelConfig& model, const RankShard& held, cons
         absorbed = rows_of(n_heads * cache.head_stride);
         latent_attended = rows_of(n_heads * cache.value_dim);
     }
+    states_read = DeviceArray<float>(index(max_rows) * index(states.n_key_heads * states.value_columns()));
     ordered = rows_of(weights.widest_order);
     if (config.n_expert_layers() > 0) {
         const ExpertsConfig& experts = config.experts;
@@ -423,16 +423,22 @@ void GpuOps::multiply(const Linear& call) const {
 }
 
 GpuOps::Operand GpuOps::column_linear(const DeviceMatrix& matrix, Operand from, Operand to) {
-    Linear call = linear_call(matrix, from);
-    call.y = to.data;
-    call.y_stride = aligned(matrix.n);
-    call.y_type = w_.weights.type;
-    multiply(call);
+    const auto multiply_into = [&](const DeviceMatrix& part, int first_output) {
+        Linear call = linear_call(part, from);
+        call.y = static_cast<std::byte*>(to.data) + index(first_output) * bytes_of(w_.weights.type);
+        call.y_stride = aligned(matrix.outputs());
+        call.y_type = w_.weights.type;
+        multiply(call);
+    };
+    multiply_into(matrix, 0);
+    for (const DeviceMatrix& last : matrix.last)
+        multiply_into(last, matrix.n);
     return {to.data, from.n_rows};
 }
 
 HeadRows GpuOps::heads(int layer, Operand qkv) const {
-    const int of_cache = w_.config.is_encoder ? 0 : layer; // its keys and values serve one layer after another
+    // An encoder's keys and values serve one layer after another.
+    const int of_cache = w_.config.is_encoder ? 0 : w_.config.cache_layer(layer);
     const int n_heads = w_.shard.n_query_heads();
     const int width = w_.config.is_latent() ? n_heads * w_.cache.head_stride : w_.weights.layers[index(layer)].qkv.n;
     return {w_.cache, of_cache, qkv.data, aligned(width), n_heads};
@@ -556,6 +562,48 @@ GpuOps::Operand GpuOps::expand(int layer, Operand attended) {
     return {call.y, attended.n_rows};
 }
 
+// ---- linear attention ----
+
+GpuOps::Operand GpuOps::delta_net(int layer, Operand projected) {
+    const DeviceLayer& weights = w_.weights.layers[index(layer)];
+    DeltaNetCall call;
+    call.states = w_.states;
+    call.segments = extent_.segments;
+    call.layer = w_.config.cache_layer(layer);
+    call.projected = projected.data;
+    call.projected_stride = aligned(weights.qkv.outputs());
+    call.convolution = weights.convolution.data();
+    call.decay_rates = weights.decay_rates.data();
+    call.decay_bias = weights.decay_bias.data();
+    call.length_epsilon = LinearAttentionConfig::kLengthEpsilon;
+    call.activation = w_.config.activation;
+    call.norm = weights.delta_norm.weight.data();
+    call.norm_epsilon = weights.delta_norm.epsilon;
+    call.saved = extent_.saved_states;
+    call.read = w_.states_read.data();
+    call.attended = w_.attended.data();
+    call.attended_stride = aligned(weights.output.k);
+    gpu::delta_net(handle(), rows_, call);
+    return {call.attended, projected.n_rows};
+}
+
+GpuOps::Operand GpuOps::gate_attended(Operand attended, Operand qkv) {
+    const int n = w_.shard.n_query_heads() * w_.config.head_dim;
+    const int before = n + 2 * w_.shard.n_kv_heads() * w_.config.head_dim;
+    GateAttendedCall call;
+    call.type = w_.weights.type;
+    call.attended = attended.data;
+    call.attended_stride = aligned(n);
+    call.gates = static_cast<const std::byte*>(qkv.data) + index(before) * bytes_of(w_.weights.type);
+    call.gate_stride = aligned(before + n);
+    call.width = n;
+    call.rows = attended.n_rows;
+    gpu::gate_attended(handle(), call);
+    return attended;
+}
+
+// ---- attention ----
+
 GpuOps::Operand GpuOps::attend(int layer, Operand qkv) {
     AttendCall call{heads(layer, qkv)};
     call.slopes = w_.slopes.data();
@@ -586,7 +634,7 @@ GpuOps::Operand GpuOps::attend(AttendCall call, const RowTable& rows) {
     call.arrived = w_.arrived.data();
     const bool is_latent = w_.config.is_latent();
     call.attended = (is_latent ? w_.latent_attended : w_.attended).data();
-    call.out_stride = aligned(is_latent ? call.n_query_heads * w_.cache.value_dim : w_.weights.layers.front().output.k);
+    call.out_stride = aligned(call.n_query_heads * w_.cache.value_dim);
     (extent_.prompt_products != nullptr ? attend_prompt : gpu::attend)(handle(), rows, call);
     return {call.attended, rows.rows};
 }

@@ -6,6 +6,7 @@
 
 #include "dist/comm/communicator.h"
 #include "model/decoder.h"
+#include "model/gpu/delta_net.h"
 #include "model/gpu/kernels.h"
 #include "model/gpu/memory.h"
 #include "model/gpu/pass_table.h"
@@ -20,11 +21,12 @@
 
 namespace entrodraft::model::gpu {
 
-// Where it is not a decoder's without an encoder.
+// What not every decoder has.
 struct GpuTextShape {
     int n_rows = 0;                          // of x and qkv: an encoder's, of its longest source; 0: max_rows
     const DeviceMatrix* embedding = nullptr; // null: the weights' own
     CacheView sources = {};                  // what a decoder's rows attend to beside their text
+    StatesView states = {};                  // of linear attention
 };
 
 // What the passes of a decoder, or an encoder, share on the device: its model, and activations.
@@ -46,6 +48,7 @@ struct GpuWorkspace {
     const DeviceWeights& weights;
     const DeviceMatrix& embedding;
     CacheView cache, sources;
+    StatesView states;
     dist::Communicator& tp;
     const Stream& stream;
     int max_rows;    // of any pass
@@ -73,13 +76,14 @@ struct GpuWorkspace {
     DeviceArray<float> logits;        // [kMaxRows][own outputs]
     DeviceArray<float> features;      // of a draft head, as a pass has them: fusion.width() or [hidden_size]
     DeviceArray<float> projected;     // what it projects them to, or makes a cell's gates of: [projected_size()]
+    DeviceArray<float> states_read;   // of linear attention, DeltaNetCall::read
     DeviceArray<float> parts_of_keys; // attend's workspace
     DeviceArray<int> arrived;         // also
     // In the weights' number type, [max_rows][width rounded up to kLinearAlign]
     DeviceBytes normed;   // hidden_size
     DeviceBytes embedded; // embedding_size, of a narrower embedding
-    DeviceBytes qkv;      // own query heads, key heads, value heads, of n_text_rows
-    DeviceBytes attended; // own query heads * attended_dim()
+    DeviceBytes qkv;      // own query heads, key heads, value heads, of n_text_rows; or LayerShapes::linear_in
+    DeviceBytes attended; // own query heads * attended_dim(), or own value heads * value_dim of linear attention
     // Of latent attention: the vector of queries, own query heads * head_dim, own query heads * head_stride of the
     // cache, own query heads * value_dim().
     DeviceBytes query_vectors, queries, absorbed, latent_attended;
@@ -113,6 +117,9 @@ class GpuOps {
     struct Extent {
         int logit_rows = 0;                              // padded
         const PromptProducts* prompt_products = nullptr; // of a prompt's chunk
+        // Of linear attention: the pass's segments, and DeltaNetCall::saved.
+        DeltaTable segments = {};
+        float* saved_states = nullptr;
     };
 
     // `rows` and which of them need logits lie on the device, and so does `hidden`, where hidden states go that `pass`
@@ -137,6 +144,8 @@ class GpuOps {
     Operand absorb(int layer, Operand queries);
     Operand expand(int layer, Operand attended);
     Operand attend(int layer, Operand qkv);
+    Operand delta_net(int layer, Operand projected);
+    Operand gate_attended(Operand attended, Operand qkv);
     Operand attend_source(int layer, Operand query);
     Operand gate_up(const DeviceLayer& layer, Operand from);
     Operand activate(const DeviceLayer& layer, Operand wide);
@@ -174,7 +183,7 @@ class GpuOps {
 
   private:
     float* x() const { return w_.x.data() + index(first_row_) * index(w_.config.hidden_size); }
-    std::size_t qkv_row_bytes() const {
+    std::size_t qkv_row_bytes() const { // of an encoder, whose layers are alike
         return index(aligned(w_.weights.layers.front().qkv.n)) * bytes_of(w_.weights.type);
     }
     Operand attend(AttendCall call, const RowTable& rows);

@@ -422,10 +422,24 @@ class PartReader {
         matrix.bias = bias(source);
         return matrix;
     }
+    // Of linear attention, whose gates FP8 files may hold as they are behind quantised matrices.
+    DeviceMatrix linear_in(MatrixSource source) {
+        const auto is_quantised = [&](const StoredSlice& part) {
+            return checkpoint_.tensor(part.tensor->weight).type == DiskType::quantized;
+        };
+        const auto gates = std::find_if(source.rows.rbegin(), source.rows.rend(), is_quantised).base();
+        if (gates == source.rows.begin() || gates == source.rows.end()) return matrix(source);
+        const MatrixSource last = {{gates, source.rows.end()}, source.inputs, source.transposed};
+        source.rows.erase(gates, source.rows.end());
+        DeviceMatrix all = matrix(source);
+        all.last.push_back(matrix(last));
+        return all;
+    }
     // The first rank's part of what is summed over ranks has the biases.
     DeviceLayer layer(const LayerNames& names, const LayerSources& sources, const RankShard& shard);
     // `type`: the activations', as below.
     void read_latent(const LayerNames& names, const LatentSources& sources, WeightType type, DeviceLayer& layer);
+    void read_delta_net(const LayerNames& names, const RankShard& shard, DeviceLayer& layer);
     void read_cross(const LayerNames& names, const CrossSources& sources, bool is_first, DeviceLayer& layer);
     // Of layer `number`.
     void read_experts(const ModelNames& names, int number, const RankShard& shard, WeightType type, DeviceLayer& layer);
@@ -447,7 +461,8 @@ DeviceLayer PartReader::layer(const LayerNames& names, const LayerSources& sourc
     layer.query_norm = head_norm(names.query_norm, shard.heads.query_heads);
     layer.key_norm = head_norm(names.key_norm, shard.heads.kv_heads);
     layer.sinks = uploader_.vector(read_sinks(checkpoint_, names, shard));
-    layer.qkv = matrix(sources.qkv);
+    const bool is_linear = !names.linear_convolution.weight.empty();
+    layer.qkv = is_linear ? linear_in(sources.qkv) : matrix(sources.qkv);
     layer.output = uploader_.matrix(sources.output, multiplied_);
     layer.wide = uploader_.wide_matrix(sources, multiplied_);
     std::vector<float> wide_bias = read_biases(checkpoint_, sources.up.rows);
@@ -471,6 +486,14 @@ void PartReader::read_latent(const LayerNames& names, const LatentSources& sourc
     layer.query_up = matrix(sources.query_up);
     layer.absorb = uploader_.plain_matrix(sources.absorb, type);
     layer.expand = uploader_.plain_matrix(sources.expand, type);
+}
+
+void PartReader::read_delta_net(const LayerNames& names, const RankShard& shard, DeviceLayer& layer) {
+    const DeltaNetVectors vectors = model::read_delta_net(checkpoint_, config_, names, shard);
+    layer.convolution = uploader_.vector(vectors.convolution);
+    layer.decay_rates = uploader_.vector(vectors.decay_rates);
+    layer.decay_bias = uploader_.vector(vectors.decay_bias);
+    layer.delta_norm = upload(vectors.norm, Norm::rms, config_.norm_epsilon);
 }
 
 void PartReader::read_cross(const LayerNames& names, const CrossSources& sources, bool is_first, DeviceLayer& layer) {
@@ -556,6 +579,7 @@ DeviceWeights::DeviceWeights(const Checkpoint& checkpoint, const ModelConfig& co
         if (config.is_latent())
             parts.read_latent(layer_names, latent_sources(config, layer_names, shard), weight_type(type),
                               layers.back());
+        if (config.is_linear(i)) parts.read_delta_net(layer_names, shard, layers.back());
         if (config.has_experts(i)) parts.read_experts(names, i, shard, weight_type(type), layers.back());
         const auto done = static_cast<std::size_t>(i + 1), all = static_cast<std::size_t>(config.n_layers) + 1;
         if (progress) progress(checkpoint.total_bytes() * done / all, checkpoint.total_bytes());
@@ -597,6 +621,8 @@ DeviceWeights::DeviceWeights(const Checkpoint& checkpoint, const ModelConfig& co
         for (const DeviceMatrix& each : *list)
             count(each, each.n);
     for (const DeviceLayer& layer : layers) {
+        for (const DeviceMatrix& gates : layer.qkv.last)
+            count(gates, gates.n);
         for (const DeviceMatrix* matrix :
              {&layer.qkv, &layer.output, &layer.down, &layer.cross_query, &layer.cross_output, &layer.router,
               &layer.query_up, &layer.absorb, &layer.expand})

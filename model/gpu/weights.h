@@ -26,8 +26,11 @@ struct DeviceMatrix {
     // [k] or empty: column i is multiplied with input order[i] (GPTQ's act-order, which groups inputs in an order of
     // its own)
     DeviceArray<std::int32_t> order;
+    // One or none: further outputs, which the file holds in another way (of linear attention gates that are no codes).
+    std::vector<DeviceMatrix> last;
 
-    // Its product with activations of this type; rows, x and y are still to be said.
+    int outputs() const { return last.empty() ? n : n + last.front().n; }
+    // The product of its n outputs with activations of this type; rows, x and y are still to be said.
     Linear product(NumberType type_of_x) const;
 };
 
@@ -51,6 +54,9 @@ struct DeviceLayer {
     // head after own head.
     DeviceNorm query_down_norm, key_value_down_norm;
     DeviceMatrix query_up, absorb, expand;
+    // Of linear attention, as DeltaNetVectors; its qkv is LayerShapes::linear_in.
+    DeviceArray<float> convolution, decay_rates, decay_bias;
+    DeviceNorm delta_norm;
     DeviceArray<float> router_correction; // [n_experts] or empty
     DeviceArray<float> sinks;             // [own query heads] or empty
 };

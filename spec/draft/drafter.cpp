@@ -2,8 +2,10 @@
 #include "spec/draft/drafter.h"
 
 #include <algorithm>
+#include <map>
 #include <stdexcept>
 #include <tuple>
+#include <utility>
 
 namespace entrodraft::spec {
 
@@ -139,7 +141,12 @@ class FallbackDrafter final : public Drafter {
         for (const auto& drafter : drafters_) // one head at most
             drafter->take_hidden(slot, first_position, states);
     }
+    void take_target_tokens(int slot, int accepted, const TargetTokenAfter& after) override {
+        if (Drafter* drafter = std::exchange(drafted_[slot], nullptr))
+            drafter->take_target_tokens(slot, accepted, after);
+    }
     void begin_sequence(int slot, const Request& request) override {
+        drafted_[slot] = nullptr;
         for (const auto& drafter : drafters_)
             drafter->begin_sequence(slot, request);
     }
@@ -166,11 +173,14 @@ class FallbackDrafter final : public Drafter {
             draft.passes = passes += draft.passes;
             draft.seconds = seconds += draft.seconds;
             draft.entropy_seconds = entropy_seconds += draft.entropy_seconds;
-            if (!draft.tokens.empty()) return;
+            if (draft.tokens.empty()) continue;
+            drafted_[task.slot] = drafter.get();
+            return;
         }
     }
 
     std::vector<std::unique_ptr<Drafter>> drafters_;
+    std::map<int, Drafter*> drafted_; // [slot] in the round at hand; null: none
 };
 
 } // namespace

@@ -30,8 +30,9 @@ namespace entrodraft::spec {
 
 class DeviceVerifier;
 struct HeadModules;
-class SuffixAutomaton;
+class LookupCorpus;
 class TokenTable;
+struct DrafterParts;
 
 // One drafting phase's result: a chain, each token after the one before, or a tree.
 struct Draft {
@@ -99,9 +100,9 @@ class Drafter {
     // These, [rows][hidden_layers()][hidden_size of the target], at the positions from `first_position` on: of each
     // chunk of a prompt before prefill(), then of each round's accepted rows. Nothing by default. Local.
     virtual void take_hidden(int /*slot*/, int /*first_position*/, std::span<const float> /*states*/) {}
-    // Of the round of its last draft in this slot: what the target itself would emit behind each drafted token. Called
-    // before the next propose(). Nothing by default. Local.
-    virtual void take_target_tokens(int /*slot*/, const TargetTokenAfter& /*after*/) {}
+    // Of the round of its last draft in this slot: how many of its tokens were accepted, and what the target itself
+    // would emit behind each. Called before the next propose(). Nothing by default. Local.
+    virtual void take_target_tokens(int /*slot*/, int /*accepted*/, const TargetTokenAfter& /*after*/) {}
     // Whether rows that tokens are drawn from can stay on the GPU of this rank. Not by default.
     virtual bool keeps_logits_on_device() const { return false; }
 
@@ -152,16 +153,20 @@ inline constexpr std::size_t kNoContext = std::size_t{1} << 40; // of what reads
 int begin_draft(const DraftTask& task, std::size_t context);
 
 // What of a text the cache of a draft model keeps, and so what its passes read: the first `sinks` positions and the
-// last `positions` (Xiao et al. 2023: StreamingLLM), which drop old ones some at a time, between rounds. Keys stay
-// rotated by their own positions.
+// last `positions` (Xiao et al. 2023: StreamingLLM), which drop old ones some at a time, between rounds; and the best
+// `chunks` of what lies between them (Sun et al. 2024: TriForce), chosen anew whenever the text has grown by one. Keys
+// stay rotated by their own positions.
 struct DraftWindow {
     int positions = 0; // 0: all of the text
     int sinks = 4;
-    static constexpr int kMaxPositions = 1 << 24, kMaxSinks = 64;
+    int chunks = 0; // of RetrievalOptions::kChunk positions
+    static constexpr int kMaxPositions = 1 << 24, kMaxSinks = 64, kMaxChunks = 1 << 20;
 
     bool is_on() const { return positions > 0; }
     int slack() const { return positions / 8; } // by which it grows before it drops any
-    int max_kept() const { return sinks + positions + slack() + model::Decoder::kMaxRows; } // with what is drafted
+    int head() const { return sinks + chunks * model::RetrievalOptions::kChunk; } // positions in front of the last
+    model::RetrievalOptions retrieval() const { return {sinks, chunks}; }
+    int max_kept() const { return head() + positions + slack() + model::Decoder::kMaxRows; } // with what is drafted
 };
 
 // ---- drafters made of sources and of other drafters ----
@@ -175,13 +180,14 @@ struct DraftSetting {
 };
 
 // What followed the end of the text when it appeared earlier (prompt lookup, Saxena 2023), whatever finds it:
-// `make_index` makes an index for each sequence.
+// `make_index` makes an index for each sequence. With LookupTexts::run they look in each other's texts too, for n-grams
+// of `of_others`.
 using MakeLookupIndex = std::function<std::unique_ptr<LookupIndex>()>;
 std::unique_ptr<Drafter> make_lookup_drafter(std::string name, const MakeLookupIndex& make_index,
-                                             const DraftSetting& setting);
+                                             const NgramOptions& of_others, const DrafterParts& parts);
 
-// The first of these that drafts anything for a sequence in a round. Sequences take turns. None of them is told of the
-// target's tokens. Throws std::invalid_argument where there is none.
+// The first of these that drafts anything for a sequence in a round, which alone is told of the target's tokens.
+// Sequences take turns. Throws std::invalid_argument where there is none.
 std::unique_ptr<Drafter> make_fallback_drafter(std::vector<std::unique_ptr<Drafter>> drafters);
 
 struct AheadOptions {
@@ -247,18 +253,19 @@ struct OtherVocabulary {
 
 // What drafters are made of, whichever need it. All that it points to outlives them.
 struct DrafterParts : DraftSetting {
-    std::vector<model::Decoder*> models = {};           // of `model`: several are a cascade, the largest first
-    DraftWindow window = {};                            // of `model` with one model
-    std::optional<OtherVocabulary> vocabulary = {};     // of the last of them; none: the target's
-    DeviceVerifier* device = nullptr;                   // of the GPU that the models are on; null: of CPUs
-    const HeadModules* head = nullptr;                  // of `head`
-    std::optional<TreeOptions> tree = {};               // of `head`, or of `model` with one model; none: chains
-    std::vector<StopRuleOptions> rules = {};            // of the models; the first is the engine's
-    std::vector<std::optional<Costs>> costs = {};       // of the models, for expected-gain
-    NgramOptions ngram = {};                            // of the look-ups
-    LookaheadOptions lookahead = {};                    // of `lookahead`
-    std::shared_ptr<const SuffixAutomaton> corpus = {}; // of `suffix`; may be null
-    const TokenTable* table = nullptr;                  // of `bigram` and `unigram`
+    std::vector<model::Decoder*> models = {};        // of `model`: several are a cascade, the largest first
+    DraftWindow window = {};                         // of `model` with one model
+    std::optional<OtherVocabulary> vocabulary = {};  // of the last of them; none: the target's
+    DeviceVerifier* device = nullptr;                // of the GPU that the models are on; null: of CPUs
+    const HeadModules* head = nullptr;               // of `head`
+    std::optional<TreeOptions> tree = {};            // of `head`, or of `model` with one model; none: chains
+    std::vector<StopRuleOptions> rules = {};         // of the models; the first is the engine's
+    std::vector<std::optional<Costs>> costs = {};    // of the models, for expected-gain
+    NgramOptions ngram = {};                         // of the look-ups
+    LookupTexts lookup_texts = LookupTexts::own;     // of the look-ups
+    LookaheadOptions lookahead = {};                 // of `lookahead`
+    std::shared_ptr<const LookupCorpus> corpus = {}; // of `suffix`; may be null
+    const TokenTable* table = nullptr;               // of `bigram` and `unigram`
 };
 
 struct DrafterType {

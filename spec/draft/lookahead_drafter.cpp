@@ -32,7 +32,7 @@ class LookaheadDrafter final : public Drafter {
     void begin_sequence(int slot, const Request& request) override;
     void prefill(int slot, std::span<const TokenId> prompt) override { of(slot).pool_text(prompt); }
     void propose(std::span<const DraftTask> tasks) override;
-    void take_target_tokens(int slot, const TargetTokenAfter& after) override;
+    void take_target_tokens(int slot, int accepted, const TargetTokenAfter& after) override;
 
   private:
     struct Slot {
@@ -48,9 +48,9 @@ class LookaheadDrafter final : public Drafter {
         std::vector<TokenId> source; // of a target with an encoder
         std::optional<LogitProcessor> constraint;
         bool ignores_ends = false;
-        TokenId last = 0; // of the text, in the last round
-        std::size_t length = 0;
+        TokenId last = 0; // of the text, in the last round that it was asked in
         int n_drafted = 0;
+        int accepted = 0;
         std::vector<int> ends; // [column] the token of the last draft behind which its next guess comes, or kNone
         OneHotRows q;
 
@@ -108,7 +108,6 @@ void LookaheadDrafter::propose(std::span<const DraftTask> tasks) {
         learn(task, slot, beside);
         slot.pool_text(task.tokens);
         slot.last = task.tokens.back();
-        slot.length = task.tokens.size();
         slot.ends.clear();
         if (begin_draft(task, kNoContext) > 0) {
             if (begins(task)) draft(task, slot);
@@ -124,10 +123,9 @@ void LookaheadDrafter::propose(std::span<const DraftTask> tasks) {
 void LookaheadDrafter::learn(const DraftTask& task, const Slot& slot, int rows_beside) {
     if (slot.n_drafted == 0 || !task.gain || !task.rule->options().type().weighs_costs) return;
     const GainModel& costs = *task.gain;
-    const auto accepted = static_cast<double>(task.tokens.size() - slot.length) - 1;
     const int plain_rows = 1 + rows_beside;
-    trials_.learn(accepted - costs.tokens_per_second() * (costs.target_seconds(plain_rows + slot.n_drafted) -
-                                                          costs.target_seconds(plain_rows)));
+    trials_.learn(slot.accepted - costs.tokens_per_second() * (costs.target_seconds(plain_rows + slot.n_drafted) -
+                                                               costs.target_seconds(plain_rows)));
 }
 
 bool LookaheadDrafter::begins(const DraftTask& task) {
@@ -186,8 +184,9 @@ int LookaheadDrafter::place(const DraftTask& task, Slot& slot, int most, int par
 
 // ---- what comes of it ----
 
-void LookaheadDrafter::take_target_tokens(int slot, const TargetTokenAfter& after) {
+void LookaheadDrafter::take_target_tokens(int slot, int accepted, const TargetTokenAfter& after) {
     Slot& own = of(slot);
+    own.accepted = accepted;
     LookaheadWindow& window = own.window;
     if (std::ranges::all_of(own.ends, [](int end) { return end == kNone; })) return;
     std::vector<TokenId> guesses;

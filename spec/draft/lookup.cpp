@@ -3,6 +3,7 @@
 #include "spec/draft/drafter.h"
 #include "spec/draft/lookup_index.h"
 #include "spec/draft/one_hot.h"
+#include "spec/draft/run_texts.h"
 
 namespace entrodraft::spec {
 
@@ -100,8 +101,12 @@ void LookupDrafter::copy(const std::optional<LookupMatch>& match, const DraftTas
 } // namespace
 
 std::unique_ptr<Drafter> make_lookup_drafter(std::string name, const MakeLookupIndex& make_index,
-                                             const DraftSetting& setting) {
-    return std::make_unique<LookupDrafter>(std::move(name), make_index, setting);
+                                             const NgramOptions& of_others, const DrafterParts& parts) {
+    if (parts.lookup_texts == LookupTexts::own)
+        return std::make_unique<LookupDrafter>(std::move(name), make_index, parts);
+    const auto texts = std::make_shared<RunTexts>(of_others);
+    return std::make_unique<LookupDrafter>(
+        std::move(name), [&] { return make_run_index(make_index(), texts); }, parts);
 }
 
 } // namespace entrodraft::spec

@@ -14,7 +14,7 @@
 
 namespace entrodraft::spec {
 
-class SuffixAutomaton;
+class LookupCorpus;
 
 // The last `length` tokens of a text are also in `source`, right before `next`.
 struct LookupMatch {
@@ -48,6 +48,9 @@ class LookupIndex {
 
 enum class NgramMatch { latest, first };
 
+// Where look-ups look, beside a corpus: in the text itself, or in all texts of the replica's run so far.
+enum class LookupTexts { own, run };
+
 struct NgramOptions {
     int shortest = 1; // --ngram-min
     int longest = 4;  // --ngram-max
@@ -61,9 +64,9 @@ std::string why_invalid(const NgramOptions& options);
 std::unique_ptr<LookupIndex> make_ngram_index(const NgramOptions& options);
 
 // Finds the longest suffix of the text, at least `shortest` tokens, that also ends earlier in it or is in the corpus
-// (as index_corpus made it, or null), followed by something; of equal lengths that of the text. In the text its latest
-// occurrence (but see SuffixAutomaton::Occurrence), in the corpus its first. Throws std::invalid_argument unless
+// (may be null), followed by something; of equal lengths that of the text. In the text its latest occurrence (but see
+// SuffixAutomaton::match), in the corpus the one that LookupCorpus::match finds. Throws std::invalid_argument unless
 // shortest >= 1.
-std::unique_ptr<LookupIndex> make_suffix_index(int shortest, std::shared_ptr<const SuffixAutomaton> corpus = nullptr);
+std::unique_ptr<LookupIndex> make_suffix_index(int shortest, std::shared_ptr<const LookupCorpus> corpus = nullptr);
 
 } // namespace entrodraft::spec

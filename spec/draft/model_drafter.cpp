@@ -12,8 +12,9 @@ namespace entrodraft::spec {
 
 ModelTexts::ModelTexts(model::Decoder& model, int n_slots, int vocab, DeviceVerifier* device, const DraftWindow& window)
     : model_(model), device_(device), vocab_(vocab), window_(window), cached_(static_cast<std::size_t>(n_slots)),
-      dropped_(cached_.size()), settled_(cached_.size()), prompt_ends_(cached_.size(), kNoContext),
-      unread_sources_(cached_.size()), ahead_(cached_.size()), nodes_(cached_.size()) {}
+      dropped_(cached_.size()), settled_(cached_.size()), verified_(cached_.size()), retrieved_(cached_.size()),
+      prompt_ends_(cached_.size(), kNoContext), unread_sources_(cached_.size()), ahead_(cached_.size()),
+      nodes_(cached_.size()) {}
 
 void ModelTexts::begin_sequence(int slot) {
     ahead_[static_cast<std::size_t>(slot)] = {};
@@ -21,6 +22,16 @@ void ModelTexts::begin_sequence(int slot) {
     model_.cache().truncate(slot, 0);
     cached(slot).clear();
     dropped_[static_cast<std::size_t>(slot)] = settled_[static_cast<std::size_t>(slot)] = 0;
+    verified_[static_cast<std::size_t>(slot)] = 0;
+    retrieved_[static_cast<std::size_t>(slot)] = {};
+}
+
+// The target has read the prompt but for its last token, or the text of the round before; its rows of that round may
+// still lie as they were drafted.
+void ModelTexts::begin_round(int slot, std::size_t n_tokens) {
+    std::size_t& settled = settled_[static_cast<std::size_t>(slot)];
+    verified_[static_cast<std::size_t>(slot)] = settled > 0 ? settled : prompt_ends_[static_cast<std::size_t>(slot)];
+    settled = n_tokens;
 }
 
 void ModelTexts::take_request(int slot, const Request& request) {
@@ -36,25 +47,32 @@ void ModelTexts::encode(int slot) {
 
 void ModelTexts::prefill(int slot, std::span<const TokenId> prompt) {
     encode(slot);
-    if (prompt.empty() || (window_.is_on() && prompt.size() <= prompt_ends_[static_cast<std::size_t>(slot)])) return;
+    if (prompt.empty() || (skips() && prompt.size() <= prompt_ends_[static_cast<std::size_t>(slot)])) return;
     forget({slot, prompt, 1});
-    slide(slot, prompt);
+    if (skips()) slide(slot, prompt);
     // Emitted tokens are not a prompt, nor is what follows a gap: such rows are read as those of rounds are.
     const std::size_t end = std::min(prompt.size() - 1, context());
-    const std::size_t of_prompt = window_.is_on() ? 0 : std::min(end, prompt_ends_[static_cast<std::size_t>(slot)]);
+    const std::size_t of_prompt = window_.is_on() ? 0 : prompt_ends_[static_cast<std::size_t>(slot)];
+    read_on(slot, prompt.first(end), std::min(end, of_prompt));
+}
+
+// Reads all of these tokens, the first `of_prompt` as a prompt.
+void ModelTexts::read_on(int slot, std::span<const TokenId> text, std::size_t of_prompt) {
     const auto chunk = static_cast<std::size_t>(model_.max_prompt_rows());
     const auto max_rows = static_cast<std::size_t>(model_.max_rows());
-    for (std::size_t from = cached(slot).size(); from < end; from = cached(slot).size())
+    for (std::size_t from = cached(slot).size(); from < text.size(); from = cached(slot).size()) {
+        slide(slot, text.first(from));
         if (from < of_prompt)
-            read(slot, prompt.first(std::min(of_prompt, (from / chunk + 1) * chunk)), true);
+            read(slot, text.first(std::min(of_prompt, (from / chunk + 1) * chunk)), true);
         else
-            read(slot, prompt.first(std::min(end, from + max_rows)), false);
+            read(slot, text.first(std::min(text.size(), from + max_rows)), false);
+    }
 }
 
 bool ModelTexts::catch_up(int slot, std::span<const TokenId> tokens) {
     constexpr std::size_t kAtOnce = 4096;
     const std::size_t left = unread(slot, tokens);
-    const bool is_all = window_.is_on() || left <= kAtOnce;
+    const bool is_all = skips() || left <= kAtOnce;
     prefill(slot, is_all ? tokens : tokens.first(tokens.size() - left + kAtOnce));
     return is_all;
 }
@@ -62,7 +80,7 @@ bool ModelTexts::catch_up(int slot, std::span<const TokenId> tokens) {
 std::size_t ModelTexts::unread(int slot, std::span<const TokenId> tokens) const {
     const std::size_t held = cached_[static_cast<std::size_t>(slot)].size();
     const std::size_t unread = tokens.size() - 1 - std::min(held, tokens.size() - 1);
-    return window_.is_on() ? std::min(unread, static_cast<std::size_t>(window_.sinks + window_.positions)) : unread;
+    return skips() ? std::min(unread, static_cast<std::size_t>(window_.head() + window_.positions)) : unread;
 }
 
 void ModelTexts::share(int from, int to, std::size_t length) {
@@ -89,7 +107,8 @@ void ModelTexts::keep_branch(const TextEnd& text) {
     if (nodes.empty()) return;
     const int length = n_kept(text.slot);
     std::vector<int> path;
-    if (text.tokens.size() >= held.size() && std::equal(held.begin(), held.end(), text.tokens.begin()))
+    const bool reads_again = window_.chunks > 0 && model_.retrieves_own(); // a tree's rows are in no whole text
+    if (!reads_again && text.tokens.size() >= held.size() && std::equal(held.begin(), held.end(), text.tokens.begin()))
         for (int i = 0, parent = -1; i < static_cast<int>(nodes.size()) && held.size() < text.tokens.size(); ++i) {
             const TreeNode& node = nodes[static_cast<std::size_t>(i)];
             if (node.parent != parent || node.token != text.tokens[held.size()]) continue;
@@ -112,9 +131,10 @@ void ModelTexts::forget(const TextEnd& text) {
         held.erase(std::mismatch(held.begin(), held.end(), text.tokens.begin()).first, held.end());
     if (held.size() == before) return;
     std::size_t& dropped = dropped_[static_cast<std::size_t>(text.slot)];
-    if (dropped > 0 && held.size() < static_cast<std::size_t>(window_.sinks) + dropped) { // it never is, in a run
+    if (dropped > 0 && held.size() < static_cast<std::size_t>(window_.head()) + dropped) { // it never is, in a run
         held.resize(std::min(held.size(), static_cast<std::size_t>(window_.sinks)));
         dropped = 0;
+        retrieved_[static_cast<std::size_t>(text.slot)] = {};
     }
     if (dropped == 0)
         held.resize(static_cast<std::size_t>(model_.cache().reach(text.slot, static_cast<int>(held.size()))));
@@ -122,25 +142,43 @@ void ModelTexts::forget(const TextEnd& text) {
 }
 
 // Drops what is older than the window behind this text, if that is more than its slack. Where it has all passed the
-// cache's end, only the sinks stay, or are read, and the text goes on at the window.
+// cache's end, only the head stays, or is read, and the text goes on at the window, unless all of it is to be read.
 void ModelTexts::slide(int slot, std::span<const TokenId> text) {
-    const auto sinks = static_cast<std::size_t>(window_.sinks), size = static_cast<std::size_t>(window_.positions);
+    const auto head = static_cast<std::size_t>(window_.head()), size = static_cast<std::size_t>(window_.positions);
     std::size_t& dropped = dropped_[static_cast<std::size_t>(slot)];
-    if (!window_.is_on() || text.size() <= sinks + dropped + size + static_cast<std::size_t>(window_.slack())) return;
+    if (!window_.is_on() || text.size() <= head + dropped + size + static_cast<std::size_t>(window_.slack())) return;
     std::vector<TokenId>& held = cached(slot);
     const std::size_t first = text.size() - size; // of the window
-    if (held.size() > first) {
+    if (!skips() && held.size() < first) read_on(slot, text.first(first));
+    if (held.size() >= first) {
         std::vector<int> path(held.size() - first);
-        std::iota(path.begin(), path.end(), static_cast<int>(first - dropped - sinks));
-        model_.keep(slot, window_.sinks, path);
+        std::iota(path.begin(), path.end(), static_cast<int>(first - dropped - head));
+        model_.keep(slot, window_.head(), path);
     } else {
-        held.resize(std::min(held.size(), sinks));
+        held.resize(std::min(held.size(), head));
         dropped = 0;
         model_.cache().truncate(slot, n_kept(slot));
-        if (held.size() < sinks) read(slot, text.first(sinks), false);
+        read_on(slot, text.first(head));
         held.assign(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(first));
     }
-    dropped = first - sinks;
+    dropped = first - head;
+}
+
+// Has the next pass choose the head's chunks among those in front of the window, if the text has grown by one.
+void ModelTexts::retrieve(int slot) {
+    const model::RetrievalOptions options = window_.retrieval();
+    const std::size_t n_tokens = settled_[static_cast<std::size_t>(slot)];
+    Retrieved& last = retrieved_[static_cast<std::size_t>(slot)];
+    if (window_.chunks == 0 || dropped_[static_cast<std::size_t>(slot)] == 0 ||
+        n_tokens < last.n_tokens + model::RetrievalOptions::kChunk)
+        return;
+    const std::size_t window = dropped_[static_cast<std::size_t>(slot)] + static_cast<std::size_t>(window_.head());
+    const std::size_t held = model_.retrieves_own() ? window : verified_[static_cast<std::size_t>(slot)];
+    const int n_chunks = static_cast<int>(std::min(window, held)) / model::RetrievalOptions::kChunk;
+    if (n_chunks < options.first_chunk() + options.chunks) return;
+    const int end = n_chunks * model::RetrievalOptions::kChunk;
+    retrievals_.push_back({slot, last.end, end});
+    last = {end, n_tokens};
 }
 
 // Rows of the pass: tokens from the end of the slot's cache to the last.
@@ -195,7 +233,9 @@ SourceLogits ModelTexts::rows_after(std::span<const TextEnd> texts, model::Logit
     make_room(texts);
     rows_.clear();
     logit_rows_.clear();
+    retrievals_.clear();
     for (const TextEnd& text : texts) {
+        retrieve(text.slot);
         add_rows(text.slot, text.tokens);
         for (std::size_t i = text.n; i > 0; --i)
             logit_rows_.push_back(static_cast<int>(rows_.size() - i));
@@ -205,7 +245,8 @@ SourceLogits ModelTexts::rows_after(std::span<const TextEnd> texts, model::Logit
                                                      .hidden_layers = {},
                                                      .mask = model::Mask::causal,
                                                      .needs = needs,
-                                                     .summary_vocab = vocab_});
+                                                     .summary_vocab = vocab_,
+                                                     .retrievals = retrievals_});
     if (needs.extension != nullptr) keep_ahead(texts[0], needs, result);
     return {result.logits,    result.logits_stride, static_cast<std::size_t>(vocab_),
             result.summaries, result.noisy,         tree_ahead_.text_row()};

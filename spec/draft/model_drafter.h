@@ -16,7 +16,7 @@ class ModelTexts final : public TreeSource {
   public:
     // Slots [0, n_slots) of `model`, whose passes give logits of the whole vocabulary; `vocab` is how many tokens
     // count. `device`: see LogitSource::device. Both outlive this. `window`: not with a device, nor with share() and
-    // move(); slots then have max_kept() positions or more.
+    // move(); slots then have max_kept() positions or more, and the model has the window's chunks.
     ModelTexts(model::Decoder& model, int n_slots, int vocab, DeviceVerifier* device = nullptr,
                const DraftWindow& window = {});
     ModelTexts(const ModelTexts&) = delete;
@@ -31,12 +31,12 @@ class ModelTexts final : public TreeSource {
     void begin_sequence(int slot) override;
     // The source is read before the first pass over the slot, while other ranks that hold a shard follow.
     void take_request(int slot, const Request& request) override;
-    // With a window the prompt is read when all of it is there, what the window has of it.
+    // Where a window is all that is read of a text, the prompt is read when all of it is there.
     void prefill(int slot, std::span<const TokenId> prompt) override;
     bool reads_late() const override { return true; }
     bool catch_up(int slot, std::span<const TokenId> tokens) override;
     std::size_t unread(int slot, std::span<const TokenId> tokens) const override;
-    void begin_round(int slot, std::size_t n_tokens) override { settled_[static_cast<std::size_t>(slot)] = n_tokens; }
+    void begin_round(int slot, std::size_t n_tokens) override;
     // Slot `to` becomes the first `length` tokens of slot `from`, which must have read them; see KvCache::share.
     void share(int from, int to, std::size_t length);
     // What is in slot `from` moves to slot `to`, at the cost of what `from` does not share with it.
@@ -48,9 +48,18 @@ class ModelTexts final : public TreeSource {
     SourceLogits rows_after_nodes(std::span<const NewNodes> trees, model::LogitNeeds needs) override;
 
   private:
+    struct Retrieved { // chunks of a text, for the last time
+        int end = 0;   // see model::Retrieval
+        std::size_t n_tokens = 0;
+    };
+
     // What the slot's cache holds of its text: cached(), less what has left the window.
     int n_kept(int slot) { return static_cast<int>(cached(slot).size() - dropped_[static_cast<std::size_t>(slot)]); }
+    // Whether only what the window has of a text is read.
+    bool skips() const { return window_.is_on() && !model_.retrieves_own(); }
     void slide(int slot, std::span<const TokenId> text);
+    void read_on(int slot, std::span<const TokenId> text, std::size_t of_prompt = 0);
+    void retrieve(int slot);
     void keep_ahead(const TextEnd& text, const model::LogitNeeds& needs, const model::PassResult& result);
     void drop_tree_ahead();
     const SourceLogits* row_ahead(std::span<const TextEnd> texts, const model::LogitNeeds& needs);
@@ -66,10 +75,12 @@ class ModelTexts final : public TreeSource {
     DeviceVerifier* device_;
     int vocab_;
     DraftWindow window_;
-    std::vector<std::vector<TokenId>> cached_;             // [slot]: tokens that the cache has read, dropped ones too
-    std::vector<std::size_t> dropped_;                     // [slot]: how many of them, behind the sinks, it has not
-    std::vector<std::size_t> settled_;                     // [slot]: tokens that no round takes back
-    std::vector<std::size_t> prompt_ends_;                 // [slot]: tokens that are read as a prompt; not the last one
+    std::vector<std::vector<TokenId>> cached_; // [slot]: tokens that the cache has read, dropped ones too
+    std::vector<std::size_t> dropped_;         // [slot]: how many of them, behind the head, it has not
+    std::vector<std::size_t> settled_;         // [slot]: tokens that no round takes back
+    std::vector<std::size_t> verified_;        // [slot]: of them, those that the target's cache holds as well
+    std::vector<Retrieved> retrieved_;         // [slot]
+    std::vector<std::size_t> prompt_ends_;     // [slot]: tokens that are read as a prompt; not the last one
     std::vector<std::span<const TokenId>> unread_sources_; // [slot]
     std::vector<ChainAhead> ahead_;                        // [slot]
     std::vector<std::vector<TreeNode>> nodes_;             // [slot]: behind these, of a tree
@@ -77,6 +88,7 @@ class ModelTexts final : public TreeSource {
     TreeAhead tree_ahead_;
     std::vector<model::Row> rows_;
     std::vector<int> logit_rows_;
+    std::vector<model::Retrieval> retrievals_; // of the pass
 };
 
 } // namespace entrodraft::spec

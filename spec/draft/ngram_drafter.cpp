@@ -1,6 +1,8 @@
 // What followed when the last few tokens of the text last occurred in it: n-grams of several lengths, looked up and
 // added in constant time a token.
 #include "spec/draft/drafter.h"
+#include "spec/draft/ngram_hash.h"
+#include "spec/draft/run_texts.h"
 
 #include <fmt/format.h>
 
@@ -21,7 +23,6 @@ class NgramIndex final : public LookupIndex {
     std::optional<LookupMatch> find() const override;
 
   private:
-    static std::uint64_t extend(std::uint64_t hash, TokenId token);
     void add(std::size_t end);
     bool agrees(std::size_t next, int length) const;
 
@@ -55,36 +56,26 @@ void NgramIndex::follow(std::span<const TokenId> text) {
     }
 }
 
-std::uint64_t NgramIndex::extend(std::uint64_t hash, TokenId token) {
-    hash ^= static_cast<std::uint32_t>(token) + 0x9e3779b97f4a7c15u + (hash << 6) + (hash >> 2);
-    return hash * 0xff51afd7ed558ccdu;
-}
-
-// All n-grams whose last token is text_[end - 1], hashed backwards from it.
+// All n-grams whose last token is text_[end - 1].
 void NgramIndex::add(std::size_t end) {
-    std::uint64_t hash = 0;
-    for (int length = 1; length <= options_.longest && static_cast<std::size_t>(length) <= end; ++length) {
-        hash = extend(hash, text_[end - static_cast<std::size_t>(length)]);
-        if (length < options_.shortest) continue;
-        auto& table = tables_[static_cast<std::size_t>(length - options_.shortest)];
+    for_each_ngram(std::span(text_).first(end), options_, [&](std::size_t table, std::uint64_t hash) {
         if (options_.match == NgramMatch::latest)
-            table[hash] = static_cast<std::uint32_t>(end);
+            tables_[table][hash] = static_cast<std::uint32_t>(end);
         else
-            table.try_emplace(hash, static_cast<std::uint32_t>(end));
-    }
+            tables_[table].try_emplace(hash, static_cast<std::uint32_t>(end));
+        return true;
+    });
 }
 
 std::optional<LookupMatch> NgramIndex::find() const {
     std::optional<LookupMatch> best;
-    std::uint64_t hash = 0;
-    for (int length = 1; length <= options_.longest && static_cast<std::size_t>(length) <= text_.size(); ++length) {
-        hash = extend(hash, text_[text_.size() - static_cast<std::size_t>(length)]);
-        if (length < options_.shortest) continue;
-        const auto& table = tables_[static_cast<std::size_t>(length - options_.shortest)];
-        const auto at = table.find(hash);
-        if (at == table.end()) break; // a longer one ends with this one
+    for_each_ngram(text_, options_, [&](std::size_t table, std::uint64_t hash) {
+        const auto at = tables_[table].find(hash);
+        if (at == tables_[table].end()) return false; // a longer one ends with this one
+        const int length = options_.shortest + static_cast<int>(table);
         if (agrees(at->second, length)) best = LookupMatch{at->second, length, text_, false};
-    }
+        return true;
+    });
     if (best && options_.full > 0) best->most = static_cast<std::size_t>(options_.full);
     return best;
 }
@@ -117,10 +108,10 @@ DrafterType ngram_drafter() {
     return {.name = "ngram",
             .position = 20,
             .help = "what followed the text's end before",
-            .options = {"ngram-max", "ngram-match", "ngram-full", "ngram-min"},
+            .options = {"ngram-max", "ngram-match", "ngram-full", "ngram-min", "lookup-texts"},
             .make = [](const DrafterParts& parts) {
                 return make_lookup_drafter(
-                    "ngram", [&] { return make_ngram_index(parts.ngram); }, parts);
+                    "ngram", [&] { return make_ngram_index(parts.ngram); }, parts.ngram, parts);
             }};
 }
 

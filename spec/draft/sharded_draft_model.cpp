@@ -20,6 +20,7 @@ struct ShardedDraftModel::Order {
     std::uint32_t rows = 0; // of a pass, or tokens of a source; 0: the step's drafting is over
     std::uint32_t logit_rows = 0;
     std::uint32_t cached_nodes = 0;
+    std::uint32_t retrievals = 0;
     std::uint16_t is_tree = 0;   // Mask::by_parent
     std::uint16_t is_prompt = 0; // Pass::is_prompt
     std::uint16_t is_source = 0; // nothing but its tokens follows
@@ -76,6 +77,7 @@ model::PassResult ShardedDraftModel::forward(const model::Pass& pass) {
     append_values(message_, pass.rows);
     append_values(message_, pass.logit_rows);
     append_values(message_, pass.cached_nodes);
+    append_values(message_, pass.retrievals);
     append_values(message_, std::span<const KeptBranch>(kept_));
     append_values(message_, std::span<const int>(kept_paths_));
     append_values(message_, std::span<const int>(lengths));
@@ -83,6 +85,7 @@ model::PassResult ShardedDraftModel::forward(const model::Pass& pass) {
     Order order = {.rows = count(pass.rows),
                    .logit_rows = count(pass.logit_rows),
                    .cached_nodes = count(pass.cached_nodes),
+                   .retrievals = count(pass.retrievals),
                    .is_tree = static_cast<std::uint16_t>(pass.mask == model::Mask::by_parent),
                    .is_prompt = static_cast<std::uint16_t>(pass.is_prompt),
                    .kept = count(kept_),
@@ -113,8 +116,8 @@ void ShardedDraftModel::follow() {
         const bool is_prompt = order.is_prompt != 0;
         if (order.rows > static_cast<std::uint32_t>(is_prompt ? max_prompt_rows() : max_rows()) ||
             order.logit_rows > order.rows ||
-            order.bytes !=
-                rows_and_nodes * sizeof(model::Row) + order.kept * sizeof(KeptBranch) + numbers * sizeof(int))
+            order.bytes != rows_and_nodes * sizeof(model::Row) + order.retrievals * sizeof(model::Retrieval) +
+                               order.kept * sizeof(KeptBranch) + numbers * sizeof(int))
             throw std::runtime_error("an order of the draft's leader cannot be followed");
         message_.resize(order.bytes);
         ranks_.broadcast(message_.data(), message_.size(), kLeader, deadline());
@@ -122,13 +125,15 @@ void ShardedDraftModel::follow() {
         const auto rows = take_values<model::Row>(rest, order.rows);
         const auto logit_rows = take_values<int>(rest, order.logit_rows);
         const auto cached_nodes = take_values<model::Row>(rest, order.cached_nodes);
+        const auto retrievals = take_values<model::Retrieval>(rest, order.retrievals);
         take_over(rest, order);
         pass({.rows = rows,
               .logit_rows = logit_rows,
               .hidden_layers = {},
               .mask = order.is_tree != 0 ? model::Mask::by_parent : model::Mask::causal,
               .is_prompt = is_prompt,
-              .cached_nodes = cached_nodes});
+              .cached_nodes = cached_nodes,
+              .retrievals = retrievals});
     }
 }
 
@@ -155,7 +160,8 @@ void ShardedDraftModel::pass(const model::Pass& pass) {
                                                     .hidden_layers = {},
                                                     .mask = pass.mask,
                                                     .is_prompt = pass.is_prompt,
-                                                    .cached_nodes = pass.cached_nodes});
+                                                    .cached_nodes = pass.cached_nodes,
+                                                    .retrievals = pass.retrievals});
     const std::size_t n_rows = pass.logit_rows.size();
     if (n_rows == 0) return;
     const auto local = static_cast<std::size_t>(decoder_.local_vocab().size());

@@ -34,15 +34,14 @@ template <typename T> std::size_t bytes_of(const std::vector<T>& items) {
 
 } // namespace
 
-SuffixAutomaton::SuffixAutomaton(Occurrence occurrence, std::size_t max_tokens)
-    : occurrence_(occurrence), max_tokens_(std::min(max_tokens, kMaxTokens)) {
+SuffixAutomaton::SuffixAutomaton(std::size_t max_tokens) : max_tokens_(std::min(max_tokens, kMaxTokens)) {
     clear();
 }
 
 void SuffixAutomaton::clear() {
     text_.clear();
     links_.assign(1, kRoot);
-    latest_.assign(occurrence_ == Occurrence::latest ? 1 : 0, 0);
+    latest_.assign(1, 0);
     splits_.clear();
     root_block_ = {};
     prefix_blocks_.clear();
@@ -53,21 +52,6 @@ void SuffixAutomaton::clear() {
     steps_ = 0;
 }
 
-void SuffixAutomaton::reserve(std::size_t n_tokens) {
-    n_tokens = std::min(n_tokens, max_tokens_);
-    text_.reserve(n_tokens);
-    links_.reserve(n_tokens + 1);
-    if (occurrence_ == Occurrence::latest) latest_.reserve(n_tokens + 1);
-}
-
-void SuffixAutomaton::shrink() {
-    text_.shrink_to_fit();
-    links_.shrink_to_fit();
-    latest_.shrink_to_fit();
-    splits_.shrink_to_fit();
-    edges_.shrink_to_fit();
-}
-
 void SuffixAutomaton::append(TokenId token) {
     if (text_.size() >= max_tokens_)
         throw std::length_error(
@@ -75,7 +59,7 @@ void SuffixAutomaton::append(TokenId token) {
     text_.push_back(token);
     const auto created = static_cast<State>(text_.size());
     links_.push_back(kRoot);
-    if (occurrence_ == Occurrence::latest) latest_.push_back(created);
+    latest_.push_back(created);
 
     // Every suffix of the text so far that had not been followed by this token is now; the longest that had been
     // leads to the link.
@@ -91,9 +75,8 @@ void SuffixAutomaton::append(TokenId token) {
 
     match_.reset();
     if (target != kRoot) match_ = LookupMatch{end(target), static_cast<int>(length(target)), {}, false};
-    if (occurrence_ == Occurrence::latest)
-        for (int i = 0; i < kRefreshed && target != kRoot; ++i, target = link(target))
-            refresh(target);
+    for (int i = 0; i < kRefreshed && target != kRoot; ++i, target = link(target))
+        refresh(target);
 }
 
 // The substrings of `target` up to the length of `from` and `token` now end in more places than its longer ones do:
@@ -131,30 +114,6 @@ std::optional<LookupMatch> SuffixAutomaton::match() const {
     return match;
 }
 
-int SuffixAutomaton::advance(Cursor& cursor, TokenId token) const {
-    std::uint64_t ignored = 0;
-    for (int looked_at = 1;; ++looked_at) {
-        if (const State next = to(cursor.state, token, ignored); next != kRoot) {
-            cursor = {next, cursor.length + 1};
-            return looked_at;
-        }
-        if (cursor.state == kRoot) return looked_at;
-        cursor.state = link(cursor.state);
-        cursor.length = length(cursor.state);
-    }
-}
-
-std::optional<LookupMatch> SuffixAutomaton::match(const Cursor& cursor) const {
-    State state = cursor.state;
-    std::size_t matched = cursor.length;
-    if (state != kRoot && end(state) == text_.size()) { // nowhere but at the end; its link ends elsewhere too
-        state = link(state);
-        matched = length(state);
-    }
-    if (state == kRoot) return std::nullopt;
-    return LookupMatch{end(state), static_cast<int>(matched), text_, true};
-}
-
 SuffixAutomaton::Counts SuffixAutomaton::counts() const {
     constexpr std::size_t kNodeBytes = 40; // of an entry of prefix_blocks_
     return {links_.size() + splits_.size(), text_.size() + n_extra_transitions_, steps_,
@@ -163,8 +122,7 @@ SuffixAutomaton::Counts SuffixAutomaton::counts() const {
 }
 
 std::uint32_t SuffixAutomaton::end(State state) const {
-    if (is_split(state)) return splits_[state - kSplit].end;
-    return occurrence_ == Occurrence::latest ? latest_[state] : state;
+    return is_split(state) ? splits_[state - kSplit].end : latest_[state];
 }
 
 void SuffixAutomaton::refresh(State state) {
@@ -251,15 +209,6 @@ void SuffixAutomaton::release(std::uint32_t first, std::uint32_t slots) {
     std::fill_n(edges_.begin() + first, slots, Edge{});
     edges_[first].to = free;
     free = first;
-}
-
-std::shared_ptr<const SuffixAutomaton> index_corpus(std::span<const TokenId> tokens) {
-    const auto corpus = std::make_shared<SuffixAutomaton>(SuffixAutomaton::Occurrence::first);
-    corpus->reserve(tokens.size());
-    for (const TokenId token : tokens)
-        corpus->append(token);
-    corpus->shrink();
-    return corpus;
 }
 
 } // namespace entrodraft::spec

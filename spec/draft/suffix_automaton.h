@@ -3,8 +3,8 @@
 //
 // Made compact by what the states of a text are. State i up to the text's length is that of its first i tokens: its
 // length is i and its transition to i + 1 is the text, so it stores a link alone. The others, split off where two
-// contexts meet, hold their transitions in blocks of 2^k slots. On English books (0.26 of them a token) that makes 27
-// bytes a token once built, 31 with latest occurrences; all transitions in one hash table were reckoned at 80.
+// contexts meet, hold their transitions in blocks of 2^k slots. On English books (0.26 of them a token) that makes 31
+// bytes a token; all transitions in one hash table were reckoned at 80. Texts that do not grow are lookup_corpus.h's.
 // Knows nothing of drafting. Called by the suffix drafter.
 #pragma once
 
@@ -13,7 +13,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 #include <unordered_map>
@@ -27,36 +26,18 @@ class SuffixAutomaton {
     // How many repeated suffixes are noted as seen when a token is appended, the longest first.
     static constexpr int kRefreshed = 16;
 
-    // Which occurrence of a substring is remembered: the first, exactly; or the latest. The latest is exact unless
-    // more than kRefreshed - 1 longer suffixes, all distinct in where they had been, ended at the same place as well;
-    // then it is an earlier occurrence.
-    enum class Occurrence { first, latest };
-
     // A longer text than `max_tokens` (<= kMaxTokens) is refused.
-    explicit SuffixAutomaton(Occurrence occurrence, std::size_t max_tokens = kMaxTokens);
+    explicit SuffixAutomaton(std::size_t max_tokens = kMaxTokens);
 
     void clear();
-    // Before a text of known length: spares the growing of what is sized by it. Local.
-    void reserve(std::size_t n_tokens);
-    // Gives back memory kept for growing. Local.
-    void shrink();
     // Throws std::length_error where the text would become too long; then only clear() goes on. Local.
     void append(TokenId token);
     std::span<const TokenId> text() const { return text_; }
 
-    // The longest proper suffix of the text that also ends earlier in it (the two may overlap), at the occurrence that
-    // is remembered. Local.
+    // The longest proper suffix of the text that also ends earlier in it (the two may overlap), at its latest
+    // occurrence; an earlier one where more than kRefreshed - 1 longer suffixes, all distinct in where they had been,
+    // ended at the same place as well. Local.
     std::optional<LookupMatch> match() const;
-
-    // A place in the search of another token sequence through this text, which must not grow meanwhile.
-    struct Cursor {
-        std::uint32_t state = 0;
-        std::size_t length = 0; // of the longest suffix of what was fed that is in this text
-    };
-    // Feeds a token. Returns how many states it looked at, 2 for each token fed at most, on average. Local.
-    int advance(Cursor& cursor, TokenId token) const;
-    // The longest suffix of what was fed that is in this text and is followed by something there. Local.
-    std::optional<LookupMatch> match(const Cursor& cursor) const;
 
     // What it holds and what it did, in units that do not depend on the machine.
     struct Counts {
@@ -84,7 +65,7 @@ class SuffixAutomaton {
     struct Split {
         std::uint32_t length = 0; // of its longest substring
         State link = kRoot;
-        std::uint32_t end = 0; // position behind the occurrence that is remembered
+        std::uint32_t end = 0; // position behind its latest occurrence
         Block block;
     };
 
@@ -104,11 +85,10 @@ class SuffixAutomaton {
     void release(std::uint32_t first, std::uint32_t slots);
     State split(State from, TokenId token, State target);
 
-    Occurrence occurrence_;
     std::size_t max_tokens_;
     std::vector<TokenId> text_;
     std::vector<State> links_;          // [text size + 1]
-    std::vector<std::uint32_t> latest_; // [text size + 1] ends of these states; empty under Occurrence::first
+    std::vector<std::uint32_t> latest_; // [text size + 1] ends of these states
     std::vector<Split> splits_;
     Block root_block_;
     std::unordered_map<State, Block>
@@ -119,8 +99,5 @@ class SuffixAutomaton {
     std::size_t n_extra_transitions_ = 0;
     std::uint64_t steps_ = 0;
 };
-
-// A reference text, searched by any number of cursors. Throws std::length_error above SuffixAutomaton::kMaxTokens.
-std::shared_ptr<const SuffixAutomaton> index_corpus(std::span<const TokenId> tokens);
 
 } // namespace entrodraft::spec

@@ -1,6 +1,7 @@
 // What followed when the longest part of the text's end that occurred before last did: in the text itself, by a suffix
-// automaton that grows with it, or in a corpus that all sequences share.
+// automaton that grows with it, or in a corpus that all sequences share, by its suffix array.
 #include "spec/draft/drafter.h"
+#include "spec/draft/lookup_corpus.h"
 #include "spec/draft/suffix_automaton.h"
 
 #include <fmt/format.h>
@@ -14,31 +15,27 @@ namespace {
 
 class SuffixIndex final : public LookupIndex {
   public:
-    SuffixIndex(int shortest, std::shared_ptr<const SuffixAutomaton> corpus)
-        : shortest_(shortest), corpus_(std::move(corpus)), own_(SuffixAutomaton::Occurrence::latest) {
+    SuffixIndex(int shortest, std::shared_ptr<const LookupCorpus> corpus)
+        : shortest_(shortest), corpus_(std::move(corpus)) {
         if (shortest < 1)
             throw std::invalid_argument(fmt::format("the shortest match must be at least 1 token, not {}", shortest));
     }
 
-    void clear() override {
-        own_.clear();
-        cursor_ = {};
-    }
+    void clear() override { own_.clear(); }
 
     void follow(std::span<const TokenId> text) override {
         const std::span<const TokenId> had = own_.text();
         const bool grows = text.size() >= had.size() && std::equal(had.begin(), had.end(), text.begin());
         if (!grows) clear();
-        for (const TokenId token : text.subspan(own_.text().size())) {
+        for (const TokenId token : text.subspan(own_.text().size()))
             own_.append(token);
-            if (corpus_) corpus_->advance(cursor_, token);
-        }
     }
 
     std::optional<LookupMatch> find() const override {
         std::optional<LookupMatch> best = own_.match();
         if (corpus_)
-            if (const auto other = corpus_->match(cursor_); other && (!best || other->length > best->length))
+            if (const auto other = corpus_->match(own_.text(), shortest_);
+                other && (!best || other->length > best->length))
                 best = other;
         if (best && best->length < shortest_) best.reset();
         return best;
@@ -46,14 +43,13 @@ class SuffixIndex final : public LookupIndex {
 
   private:
     int shortest_; // matches of fewer tokens do not count
-    std::shared_ptr<const SuffixAutomaton> corpus_;
+    std::shared_ptr<const LookupCorpus> corpus_;
     SuffixAutomaton own_;
-    SuffixAutomaton::Cursor cursor_; // in the corpus, behind all of the text
 };
 
 } // namespace
 
-std::unique_ptr<LookupIndex> make_suffix_index(int shortest, std::shared_ptr<const SuffixAutomaton> corpus) {
+std::unique_ptr<LookupIndex> make_suffix_index(int shortest, std::shared_ptr<const LookupCorpus> corpus) {
     return std::make_unique<SuffixIndex>(shortest, std::move(corpus));
 }
 
@@ -61,10 +57,14 @@ DrafterType suffix_drafter() {
     return {.name = "suffix",
             .position = 30,
             .help = "what followed the text's end before",
-            .options = {"ngram-min", "lookup-corpus"},
+            .options = {"ngram-min", "lookup-corpus", "lookup-texts"},
             .make = [](const DrafterParts& parts) {
+                constexpr int kLengths = 6; // of n-grams by which other texts are found
+                NgramOptions of_others;
+                of_others.shortest = parts.ngram.shortest;
+                of_others.longest = parts.ngram.shortest + kLengths - 1;
                 return make_lookup_drafter(
-                    "suffix", [&] { return make_suffix_index(parts.ngram.shortest, parts.corpus); }, parts);
+                    "suffix", [&] { return make_suffix_index(parts.ngram.shortest, parts.corpus); }, of_others, parts);
             }};
 }
 

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <exception>
 #include <fmt/format.h>
 #include <mutex>
@@ -42,7 +43,10 @@ Replay::Replay(const RecordingHead& head, const ReplaySetting& setting)
             fmt::format("the recording has {} drafts, none of number {}", head.drafts.size(), setting.draft + 1));
     if (setting.ahead > 0 && is_head())
         throw std::invalid_argument("a head drafts nothing while the target scores: it reads the target's states");
-    const int longest = setting.tree ? setting.tree->most_levels() : setting.rule.max_tokens;
+    if (setting.imputed_from > 0 && (setting.tree || setting.ahead > 0))
+        throw std::invalid_argument("only chains that wait for the verification can be imputed");
+    const int longest =
+        setting.tree ? setting.tree->most_levels() : std::max(setting.rule.max_tokens, setting.imputed_from);
     if (longest > head.max_draft_tokens)
         throw std::invalid_argument(fmt::format("drafts of up to {} tokens cannot be replayed: the recording holds {}",
                                                 longest, head.max_draft_tokens));
@@ -68,6 +72,7 @@ Stats Replay::replay(const TextRecord& text, const OnRound& on_round) {
         growth_->begin_sequence();
     }
     index_chains(record, text);
+    if (setting_.imputed_from > 0) impute(text);
     Request limits;
     limits.ignore_eos = text.ignore_eos;
     rule_->begin_sequence();
@@ -127,7 +132,7 @@ void Replay::index_chains(const DraftRecord& draft, const TextRecord& text) {
 // What a draft has at place `at`, which follows its token of place `last`: along the text while the draft agrees with
 // it, then along what it goes on with; a head goes on from where the round began. `last` becomes `at`, or stays where
 // the chain begins.
-Replay::Proposed Replay::proposed(const TextRecord& text, std::optional<std::size_t>& last, std::size_t at) const {
+Replay::Proposed Replay::recorded(const TextRecord& text, std::optional<std::size_t>& last, std::size_t at) const {
     const DraftRecord& record = text.drafts[setting_.draft];
     if (!last || (!is_head() && record.token[*last] == text.token[*last])) {
         if (at >= record.places())
@@ -140,6 +145,34 @@ Replay::Proposed Replay::proposed(const TextRecord& text, std::optional<std::siz
         throw std::runtime_error(fmt::format("id {}: the chain of place {} is too short", text.id, *last));
     const std::size_t i = chain_begin_[*last] + step;
     return {record.astray_token[i], {record.astray_entropy[i], record.astray_probability[i], 0}};
+}
+
+// The one sequence that every rule of an imputed replay drafts.
+void Replay::impute(const TextRecord& text) {
+    imputed_.clear();
+    const std::size_t drafted_places = text.drafts[setting_.draft].places();
+    while (imputed_.size() < text.places()) {
+        const std::size_t read = text.prompt.size() + imputed_.size();
+        const std::size_t room = std::max(context(read) + 1, read) - read;
+        std::optional<std::size_t> last;
+        bool agrees = true;
+        for (int left = static_cast<int>(std::min(room, static_cast<std::size_t>(setting_.imputed_from)));
+             left > 0 && agrees && imputed_.size() < drafted_places; --left) {
+            const Proposed next = recorded(text, last, imputed_.size());
+            if (next.token < 0) break;
+            agrees = next.token == text.token[imputed_.size()];
+            imputed_.push_back(next);
+        }
+        const std::size_t at = imputed_.size();
+        if (agrees && at < text.places()) // the target's own token behind a draft that it accepted
+            imputed_.push_back(
+                {text.token[at], {text.target_entropy[at], std::exp(text.target_log_probability[at]), 0}});
+    }
+}
+
+Replay::Proposed Replay::proposed(const TextRecord& text, std::optional<std::size_t>& last, std::size_t at) const {
+    if (setting_.imputed_from == 0) return recorded(text, last, at);
+    return at < imputed_.size() ? imputed_[at] : Proposed{-1, {}};
 }
 
 // As ChainPhase drafts.

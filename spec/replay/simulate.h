@@ -1,7 +1,8 @@
 // Replays stop rules over recordings: the very rounds of a run with that rule, without its models.
 //
 // Exact in counts for batch 1, one replica, nothing drafted ahead and, for expected-gain, fixed costs
-// (docs/concepts.md, Simulation); times are counts times costs. Called by the commands simulate and tune.
+// (docs/concepts.md, Simulation); times are counts times costs. For comparison, also the approximation that Kluser
+// 2024 simulates by (ReplaySetting::imputed_from). Called by the commands simulate and tune.
 #pragma once
 
 #include "spec/draft/drafter.h"
@@ -33,6 +34,10 @@ struct ReplaySetting {
     // a draft pass cost nothing; 0: none. An estimate: a run takes its own times.
     int ahead = 0;
     std::optional<TreeOptions> tree = {}; // in place of chains: `rule` sees its best path
+    // Kluser 2024, 5.5.2, in place of the exact replay: the tokens and entropies of one run that drafts so many tokens
+    // each round stand for those of any rule's rounds; a token that this run did not draft is accepted, with the
+    // target's entropy and probability. 0: exact.
+    int imputed_from = 0;
 };
 
 // A round as it would have been.
@@ -45,8 +50,8 @@ struct ReplayedRound {
 // One setting over texts in the order of the recording, across which expected-gain learns.
 class Replay {
   public:
-    // Throws std::invalid_argument where the recording has no such draft or is too short for the rule's cap, or a head
-    // is to draft ahead.
+    // Throws std::invalid_argument where the recording has no such draft or is too short for the rule's cap, a head is
+    // to draft ahead, or trees or rounds drafted ahead are to be imputed.
     // `head` outlives it.
     Replay(const RecordingHead& head, const ReplaySetting& setting);
 
@@ -63,7 +68,9 @@ class Replay {
 
     bool is_head() const { return head_.drafts[setting_.draft].is_head(); }
     std::size_t context(std::size_t tokens) const;
+    Proposed recorded(const TextRecord& text, std::optional<std::size_t>& last, std::size_t at) const;
     Proposed proposed(const TextRecord& text, std::optional<std::size_t>& last, std::size_t at) const;
+    void impute(const TextRecord& text);
     void draft_by_rule(const TextRecord& text, const DraftTask& task, std::size_t place);
     void draft_tree(const TextRecord& text, const DraftTask& task, std::size_t place);
     void draft_by_oracle(const TextRecord& text, const DraftTask& task, std::size_t place);
@@ -87,6 +94,7 @@ class Replay {
     std::vector<TokenId> tokens_;            // prompt and places of the text at hand
     std::vector<std::size_t> chain_begin_;   // [place]: of the first token of its chain
     std::vector<std::int32_t> chain_length_; // [place]
+    std::vector<Proposed> imputed_;          // [places of the text], with imputed_from
 };
 
 // Of one text, what intervals over texts are made of: Stats of every text and setting would not fit.

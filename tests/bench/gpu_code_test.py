@@ -110,6 +110,10 @@ class Kernels(unittest.TestCase):
             if not kernel.name.startswith("attend_tiles") or not kernel.name.endswith("8>"):
                 self.assertLessEqual(kernel.registers, 128)  # 65,536 over two blocks of 256 threads
 
+    def test_states_of_linear_attention_leave_two_blocks_to_a_multiprocessor(self):
+        for kernel in self.each("apply_delta_rule"):
+            self.assertLessEqual(kernel.registers, 128)
+
     def test_latent_attention_copies_its_keys_and_multiplies_them_twice(self):
         for kernel in self.each("attend_latents"):
             chunks, own = (int(number) for number in kernel.name.rstrip(">").split(", ")[1:])

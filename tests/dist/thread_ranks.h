@@ -8,6 +8,7 @@
 #include <barrier>
 #include <exception>
 #include <functional>
+#include <span>
 #include <thread>
 #include <vector>
 

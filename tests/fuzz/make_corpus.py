@@ -279,6 +279,9 @@ def main():
                         "--output", table, "--quiet"], check=True)
         if table.stat().st_size < 40000:
             write("token_table", "small", table.read_bytes())
+        subprocess.run([options.binary, "build-corpus", "--model", TESTS.parent / "model/demo/draft", "--input", text,
+                        "--output", table, "--quiet"], check=True)
+        write("lookup_corpus", "small", table.read_bytes())
     recordings(options.binary)
 
 

@@ -148,6 +148,7 @@ TEST(Cli, WhatADraftWithAWindowAndTheTargetAsDraftCannotDoIsRefused) {
         expect_refusal(run(Strings{"generate", "--target", kTarget, "--prompt", "p"} + options), 2, words);
     };
     refused({"--draft", kDraft, "--draft-sinks", "2"}, {"--draft-sinks has no effect", "without --draft-window"});
+    refused({"--draft", kDraft, "--draft-chunks", "2"}, {"--draft-chunks has no effect", "without --draft-window"});
     refused({"--draft-window", "4"}, {"--draft-window is for one --draft"});
     refused({"--draft", kDraft, "--draft", kDraft, "--draft-window", "4"}, {"--draft-window is for one --draft"});
     refused({"--draft", kDraft, "--draft-window", "0"}, {"--draft-window 0"});
@@ -353,6 +354,8 @@ TEST(Cli, NoDrafterChangesGreedyOrGumbelText) {
         {"--drafter", "lookahead", "--lookahead-window", "3", "--stop-rule", "constant"},
         {"--draft", kDraft, "--draft-window", "4"},
         {"--draft", "self", "--draft-window", "4", "--draft-sinks", "0"},
+        {"--draft", kDraft, "--draft-window", "1", "--draft-sinks", "0", "--draft-chunks", "1"},
+        {"--draft", "self:layers=1", "--draft-window", "2", "--draft-chunks", "1"},
         {"--draft", "self:layers=1", "--tree", "2,2"}};
     const Strings target = {"generate", "--target",         kTarget, "--prompt", "The ferry left", "--seed",
                             "4",        "--max-new-tokens", "24",    "--quiet"};

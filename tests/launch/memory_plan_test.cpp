@@ -76,6 +76,12 @@ TEST(MemoryPlan, ARankTakesWhatInspectSaysOfEachModelItHolds) {
     const RankMemory both = memory_of(std::vector{whole, self}, 3, {2, 64});
     EXPECT_EQ(both.weight_bytes, needs(1, 0, 64).weight_bytes);
     EXPECT_EQ(both.cache_bytes, needs(1, 0, 64).cache_bytes + needs(1, 0, 32).cache_bytes);
+
+    self.has_chunks = true; // whose mean keys take as much as a sixteenth of the target's positions
+    const RankMemory chunks = memory_of(std::vector{whole, self}, 3, {2, 256});
+    EXPECT_EQ(chunks.cache_bytes, needs(1, 0, 256).cache_bytes + needs(1, 0, 32 + 16).cache_bytes);
+    self.shares_weights = false;
+    EXPECT_EQ(memory_of(std::vector{self}, 3, {2, 256}).cache_bytes, needs(1, 0, 32 + 256 + 16).cache_bytes);
 }
 
 // ---- what a system says ----

@@ -247,9 +247,19 @@ TEST(Options, LookaheadDraftsAloneAndByNoRuleOfChains) {
               }),
               "--lookahead-window has no effect without the drafter lookahead");
     EXPECT_EQ(refusal([] {
-                  parse({"--target", "t", "--prompt", "p", "--drafter", "ngram,lookahead"});
+                  parse({"--target", "t", "--draft", "d", "--prompt", "p", "--drafter", "lookahead,model"});
               }),
-              "--drafter ngram,lookahead: lookahead goes with no other drafter");
+              "--drafter lookahead,model: lookahead goes with no model and no head");
+    const auto list = [](Strings more) {
+        more.insert(more.end(), {"--target", "t", "--prompt", "p", "--drafter", "ngram,lookahead"});
+        return parse(more).speculation.stop_rules.at(0);
+    };
+    EXPECT_EQ(list({}).max_tokens, 15) << "of ngram's chains";
+    EXPECT_EQ(list({"--max-draft-tokens", "12"}).max_tokens, 12);
+    EXPECT_EQ(list({"--lookahead-window", "12", "--stop-rule", "constant:3"}).max_tokens, 25);
+    EXPECT_EQ(list({"--stop-rule", "constant:3"}).get("num-draft-tokens"), 3);
+    EXPECT_THROW(list({"--stop-rule", "static"}), BadOption);
+    EXPECT_THROW(list({"--lookahead-window", "4", "--max-draft-tokens", "8"}), BadOption);
     const auto batch = [&](const char* n) {
         return refusal([&] { parse(with({"--input", "i", "--batch-size", n}, shape)); });
     };

@@ -302,6 +302,28 @@ TEST(Replay, EveryRuleOfTheGridTakesTheOptionsOfRules) {
         EXPECT_FALSE(setting.contains("oracle_speedup")) << setting["setting"];
 }
 
+TEST(Replay, AnImputedSimulationSaysThatItIsOne) {
+    const ScratchFile input(kInput), costs(costs_file());
+    const NewFile recording;
+    ASSERT_EQ(run(record(input.path(), recording.path(), {"--costs", costs.path()})).code, 3);
+    const Strings simulate = {"simulate", "--recording", recording.path(), "--json", "--rules"};
+    const Strings imputed = {"--method", "imputed", "--imputed-from", "3"};
+    const Ended of_three = run(simulate + Strings{"constant:3"} + imputed),
+                exact = run(simulate + Strings{"constant:3"});
+    ASSERT_EQ(settings_named(of_three, "constant").size(), 1U);
+    EXPECT_EQ(Json::parse(of_three.out)["imputed_from"], 3);
+    EXPECT_FALSE(Json::parse(exact.out).contains("imputed_from"));
+    EXPECT_EQ(Json::parse(of_three.out)["settings"], Json::parse(exact.out)["settings"]) << "the run's own length";
+    EXPECT_NE(run({"simulate", "--recording", recording.path(), "--method", "imputed"}).out.find("an approximation"),
+              std::string::npos);
+    const auto refusal = [&](const Strings& words) { return run(simulate + Strings{"static"} + words).err; };
+    EXPECT_NE(refusal({"--imputed-from", "3"}).find("no effect without --method imputed"), std::string::npos);
+    EXPECT_NE(refusal(imputed + Strings{"--draft-placement", "dedicated"}).find("wait for the verification"),
+              std::string::npos);
+    EXPECT_NE(refusal(imputed + Strings{"--tree", "2,1"}).find("wait for the verification"), std::string::npos);
+    EXPECT_NE(refusal({"--method", "imputed", "--imputed-from", "99"}).find("the recording holds"), std::string::npos);
+}
+
 TEST(Replay, SeveralDraftsHaveCostsAndPlainDecodingOfTheirOwn) {
     const ScratchFile input(kInput), first(costs_file()),
         second(R"({"schema_version": 1, "t_draft_ms": 0.5, "t_target_ms": [2, 3]})");

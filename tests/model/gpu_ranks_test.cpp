@@ -100,14 +100,14 @@ TEST_F(GpuRanks, BitsOfARowDoNotDependOnTheRowsOfItsPassWhateverTheRanks) {
         EXPECT_EQ(chunks_that_differ(n_ranks, {}), 0) << n_ranks << " ranks";
     EXPECT_EQ(chunks_that_differ(3, {.model = "gemma2"}), 0) << "sums that are normed before they are added";
     EXPECT_EQ(chunks_that_differ(4, {.type = model::WeightType::bfloat16, .tokens = 128}), 0) << "passes of 128 rows";
-    for (const char* family : {"gpt-oss", "deepseek-v3"})
+    for (const char* family : {"gpt-oss", "deepseek-v3", "qwen3-next"})
         EXPECT_EQ(chunks_that_differ(3, {.model = family, .type = model::WeightType::bfloat16}), 0) << family;
 }
 
-// Sinks of own heads, biases of experts that one rank adds, latent vectors that all ranks hold, heads that do not
-// divide.
+// Sinks of own heads, biases of experts that one rank adds, latent vectors that all ranks hold, states of own key
+// heads, heads that do not divide.
 TEST_F(GpuRanks, LogitsAreThoseOfTransformersWhateverTheRanks) {
-    for (const char* family : {"gpt-oss", "deepseek-v2", "deepseek-v3"})
+    for (const char* family : {"gpt-oss", "deepseek-v2", "deepseek-v3", "qwen3-next", "qwen3-5"})
         for (const int n_ranks : {2, 3}) {
             SCOPED_TRACE(fmt::format("{}, {} ranks", family, n_ranks));
             const auto pair = source_directory() / "tests/model/families" / family;

@@ -4,8 +4,8 @@
 
 #include "tests/spec/engine_support.h"
 
+#include "spec/draft/lookup_corpus.h"
 #include "spec/draft/model_drafter.h"
-#include "spec/draft/suffix_automaton.h"
 #include "spec/draft/token_table.h"
 
 #include <memory>
@@ -23,7 +23,7 @@ struct DrafterSources {
     model::Decoder* draft = nullptr; // none: no drafter has a model
     model::Decoder* other = nullptr; // beside it: of another size
     const spec::TokenTable& table;
-    std::shared_ptr<const spec::SuffixAutomaton> corpus;
+    std::shared_ptr<const spec::LookupCorpus> corpus;
 };
 
 // A table over the vocabulary, of texts one after another.
@@ -48,8 +48,8 @@ class EveryDrafter {
         std::vector<std::string> all = spec::drafter_names();
         std::erase(all, "head"); // of targets that have one: heads_mpi.cpp
         if (!has_draft) std::erase(all, "model");
-        all.insert(all.end(),
-                   {"suffix+corpus", "bigram<random", "bigram<ngram", "bigram<unigram<random", "ngram,bigram"});
+        all.insert(all.end(), {"suffix+corpus", "suffix+run", "ngram+run", "bigram<random", "bigram<ngram",
+                               "bigram<unigram<random", "ngram,bigram", "ngram,lookahead"});
         if (has_draft) all.insert(all.end(), {"model tree 3,2,1", "model tree eagle2:4:4", "model tree expected-gain"});
         if (has_draft)
             all.insert(all.end(), {"model<bigram", "model<ngram", "model<bigram<random", "ngram,model",
@@ -86,7 +86,8 @@ class EveryDrafter {
         if (from_.draft) parts.models = {name == "other" ? from_.other : from_.draft};
         if (name == "suffix+corpus") parts.corpus = from_.corpus;
         parts.table = &from_.table;
-        return spec::drafter_type(name == "other" ? "model" : name == "suffix+corpus" ? "suffix" : name).make(parts);
+        if (name.ends_with("+run")) parts.lookup_texts = spec::LookupTexts::run;
+        return spec::drafter_type(name == "other" ? "model" : name.substr(0, name.find('+'))).make(parts);
     }
 
   private:

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <fmt/format.h>
 #include <iostream>
 #include <optional>
 #include <string>
@@ -304,15 +305,16 @@ TEST_P(ExactnessOnRanks, ADraftWithAWindowChangesNothing) {
     run.n_slots = kSlots;
     const model::ModelConfig& config = pair.target.config;
     std::int64_t accepted = 0, rejected = 0;
-    const auto check = [&](model::Decoder& whole, const model::ModelConfig& drafting, const spec::DraftWindow& window) {
-        model::DecoderOptions cache;
-        cache.n_slots = kSlots;
-        cache.kept_positions = window.is_on() ? window.max_kept() : 0;
-        const auto draft = whole.over_same_weights(drafting, cache);
-        pair.sharded_draft.emplace(*draft, *pair.replica, 60);
+    const auto set_window = [](model::DecoderOptions& decoder, const spec::DraftWindow& window) {
+        decoder.n_slots = kSlots;
+        decoder.kept_positions = window.is_on() ? window.max_kept() : 0;
+        decoder.retrieval = window.retrieval();
+    };
+    const auto check_draft = [&](model::Decoder& draft, const spec::DraftWindow& window) {
+        pair.sharded_draft.emplace(draft, *pair.replica, 60);
         for (const char* shape : {"", "3,2,1", "eagle2:7:20"}) {
             if (*shape == 'e' && window.positions != 1) continue; // 120 nodes fit the smallest cache
-            SCOPED_TRACE(std::to_string(window.positions) + " and " + std::to_string(window.sinks) + shape);
+            SCOPED_TRACE(fmt::format("{}, {} and {} {}", window.positions, window.sinks, window.chunks, shape));
             spec::DrafterParts parts{{pair.limits(), pair.clock, kSlots}};
             parts.models = {&*pair.sharded_draft};
             parts.window = window;
@@ -327,6 +329,11 @@ TEST_P(ExactnessOnRanks, ADraftWithAWindowChangesNothing) {
             }
         }
     };
+    const auto check = [&](model::Decoder& whole, const model::ModelConfig& drafting, const spec::DraftWindow& window) {
+        model::DecoderOptions cache;
+        set_window(cache, window);
+        check_draft(*whole.over_same_weights(drafting, cache), window);
+    };
     for (const int positions : {1, 4, 16, 64})
         for (const int sinks : {0, 4}) {
             check(pair.draft.decoder, pair.draft.config, {positions, sinks});
@@ -334,6 +341,15 @@ TEST_P(ExactnessOnRanks, ADraftWithAWindowChangesNothing) {
         }
     check(pair.target.decoder, model::first_layers(config, 1), {});
     check(pair.target.decoder, model::first_layers(config, 1), {16, 4});
+    for (const spec::DraftWindow& window :
+         {spec::DraftWindow{1, 0, 2}, spec::DraftWindow{4, 4, 3}, spec::DraftWindow{16, 1, 4}}) {
+        check(pair.target.decoder, config, window);
+        check(pair.target.decoder, model::first_layers(config, 1), window);
+        TestModelOptions own = options;
+        set_window(own.decoder, window);
+        TestModel draft(ranks.draft, own);
+        check_draft(draft.decoder, window);
+    }
     if (ranks.coordinates()) {
         EXPECT_GT(accepted, 100);
         EXPECT_GT(rejected, 100);

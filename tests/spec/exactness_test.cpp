@@ -39,7 +39,7 @@ struct ToyDrafters {
         return spec::make_chain_drafter(std::make_unique<spec::ToySource>(toy, n_prompt), {limits, clock});
     }
     std::unique_ptr<spec::Drafter> ngram() {
-        return spec::make_lookup_drafter("ngram", [] { return spec::make_ngram_index({2, 4}); }, {limits, clock});
+        return spec::make_lookup_drafter("ngram", [] { return spec::make_ngram_index({2, 4}); }, {}, {{limits, clock}});
     }
     std::unique_ptr<spec::Drafter> cascade(std::unique_ptr<spec::Drafter> inner, const std::string& rule) {
         return spec::make_cascade_drafter(

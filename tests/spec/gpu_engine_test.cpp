@@ -68,8 +68,8 @@ TEST(GpuEngine, SpeculativeTextIsPlainText) {
 
 // Chains and trees of a draft of the same family, whose rejected branches are cut out of the cache, two texts at a
 // time.
-TEST(GpuEngine, TextsOverSinksAndLatentCachesArePlainTexts) {
-    for (const char* family : {"gpt-oss", "deepseek-v3"})
+TEST(GpuEngine, TextsOverSinksLatentCachesAndStatesArePlainTexts) {
+    for (const char* family : {"gpt-oss", "deepseek-v3", "qwen3-next", "qwen3-5"})
         for (const auto& [tree, temperature] : {std::pair{"3,2,1", 0.0}, {"", 1.0}}) {
             SCOPED_TRACE(std::string(family) + ", tree " + tree);
             const auto directory = source_directory() / "tests/model/families" / family;
@@ -93,6 +93,30 @@ TEST(GpuEngine, TextsOverSinksAndLatentCachesArePlainTexts) {
             expect_same(got, plain);
             EXPECT_GT(got.at(0).stats.drafted, got.at(0).stats.accepted);
         }
+}
+
+// The samples of one prompt share its states; each goes its own way behind them.
+TEST(GpuEngine, SamplesThatShareAPromptOverStatesAreThoseOfTheirOwn) {
+    const auto directory = source_directory() / "tests/model/families/qwen3-5";
+    GpuPair one(on_gpu(WeightType::bfloat16), directory / "target", directory / "draft"),
+        three(on_gpu(WeightType::bfloat16, 3), directory / "target", directory / "draft");
+    const auto asked = [](bool plain) {
+        std::vector<Request> samples;
+        for (std::uint64_t i = 0; i < 3; ++i) {
+            Request& request = samples.emplace_back(request_of(varied_tokens(30, 100), 5, plain));
+            request.num_samples = 3;
+            request.sequence_key = i;
+            request.sampling.temperature = 1;
+        }
+        return samples;
+    };
+    RunOptions options;
+    options.acceptance = Acceptance::gumbel;
+    const std::vector<Completion> alone = one.run(asked(true), options);
+    EXPECT_NE(alone[0].tokens, alone[1].tokens);
+    options.n_slots = 3;
+    options.rule = constant_rule(3);
+    expect_same(three.run(asked(false), options), alone);
 }
 
 TEST(GpuEngine, SequencesOfABatchHaveTheTextsTheyHaveAlone) {

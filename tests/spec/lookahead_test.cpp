@@ -96,9 +96,10 @@ struct Rounds {
                 if (draft.tokens[static_cast<std::size_t>(child)] == emitted.back()) next = child;
             if (next < 0) break;
         }
-        drafter->take_target_tokens(0, [&](int each) { return std::optional<TokenId>(said(each)); });
+        const int accepted = static_cast<int>(emitted.size()) - 1;
+        drafter->take_target_tokens(0, accepted, [&](int each) { return std::optional<TokenId>(said(each)); });
         tokens.insert(tokens.end(), emitted.begin(), emitted.end());
-        return static_cast<int>(emitted.size()) - 1;
+        return accepted;
     }
 
     static constexpr int kVocab = 1024;
@@ -190,8 +191,9 @@ class Prophet final : public spec::Drafter {
         task.draft->add(text_[begin_], {}, -1);
         task.draft->add(text_[begin_ + 1], {}, 1);
     }
-    void take_target_tokens(int, const spec::TargetTokenAfter& after) override {
+    void take_target_tokens(int, int accepted, const spec::TargetTokenAfter& after) override {
         if (begin_ + 3 > text_.size()) return;
+        EXPECT_EQ(accepted, 2);
         EXPECT_EQ(after(-1), text_[begin_]);
         EXPECT_EQ(after(1), text_[begin_ + 1]);
         EXPECT_EQ(after(2), text_[begin_ + 2]);
@@ -248,7 +250,7 @@ TEST(Lookahead, StopsWhereItDoesNotPay) {
         task.gain = &gain;
         drafter->propose(task);
         drafting += draft.tokens.empty() ? 0 : 1;
-        drafter->take_target_tokens(0, [&](int) { return std::optional<TokenId>(99); });
+        drafter->take_target_tokens(0, 0, [&](int) { return std::optional<TokenId>(99); });
         spec::RoundFeedback feedback = spec::feedback_of(draft, {});
         feedback.target_seconds = static_cast<double>(feedback.rows);
         rule.end_round(feedback);

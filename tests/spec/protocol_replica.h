@@ -226,8 +226,8 @@ class Replica::SlowDrafter final : public spec::Drafter {
     std::size_t weight_bytes() const override { return inner_.weight_bytes(); }
     void begin_sequence(int slot, const spec::Request& request) override { inner_.begin_sequence(slot, request); }
     void prefill(int slot, std::span<const TokenId> prompt) override { inner_.prefill(slot, prompt); }
-    void take_target_tokens(int slot, const spec::TargetTokenAfter& after) override {
-        inner_.take_target_tokens(slot, after);
+    void take_target_tokens(int slot, int accepted, const spec::TargetTokenAfter& after) override {
+        inner_.take_target_tokens(slot, accepted, after);
     }
     void end_sequence(int slot) override { inner_.end_sequence(slot); }
     void propose(std::span<const spec::DraftTask> tasks) override {

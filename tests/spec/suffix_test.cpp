@@ -1,5 +1,6 @@
 // Suffix automata against a comparison of every place of a text, what they cost in steps, and the index over a text and
 // a corpus.
+#include "spec/draft/lookup_corpus.h"
 #include "spec/draft/suffix_automaton.h"
 
 #include <algorithm>
@@ -14,7 +15,6 @@
 namespace suffix_test {
 
 using namespace entrodraft::spec;
-using Occurrence = SuffixAutomaton::Occurrence;
 using Tokens = std::vector<TokenId>;
 
 Tokens random_text(std::mt19937& random, int kinds, std::size_t size) {
@@ -32,13 +32,11 @@ class Comparison {
         for (std::size_t end = size; end > 0; --end)
             common_[end] = source[end - 1] == token ? common_[end - 1] + 1 : 0;
     }
-    // The longest that ends before `last`, and where it ends first or last; length 0: there is none.
-    LookupMatch best(std::size_t last, Occurrence occurrence) const {
+    // The longest that ends before `last`, and where it ends last; length 0: there is none.
+    LookupMatch best(std::size_t last) const {
         LookupMatch best;
         for (std::size_t end = 1; end < last; ++end)
-            if (common_[end] > best.length ||
-                (common_[end] > 0 && common_[end] == best.length && occurrence == Occurrence::latest))
-                best = {end, common_[end], {}, false};
+            if (common_[end] > 0 && common_[end] >= best.length) best = {end, common_[end], {}, false};
         return best;
     }
 
@@ -49,13 +47,13 @@ class Comparison {
 enum class Place { exact, any };
 
 // Feeds `text` token by token and holds every match against the comparison of all places.
-void expect_searched(const Tokens& text, Occurrence occurrence, Place place) {
-    SuffixAutomaton automaton(occurrence);
+void expect_searched(const Tokens& text, Place place) {
+    SuffixAutomaton automaton;
     Comparison all(text.size());
     for (std::size_t size = 1; size <= text.size(); ++size) {
         automaton.append(text[size - 1]);
         all.feed(text, size, text[size - 1]);
-        const LookupMatch want = all.best(size, occurrence);
+        const LookupMatch want = all.best(size);
         const auto got = automaton.match();
         ASSERT_EQ(got ? got->length : 0, want.length) << "after " << size << " of " << testing::PrintToString(text);
         if (!got) continue;
@@ -68,23 +66,6 @@ void expect_searched(const Tokens& text, Occurrence occurrence, Place place) {
                                text.begin() + static_cast<std::ptrdiff_t>(size),
                                text.begin() + static_cast<std::ptrdiff_t>(got->next - length)));
     }
-}
-
-void expect_found_in_corpus(const Tokens& corpus, const Tokens& fed) {
-    const auto automaton = index_corpus(corpus);
-    SuffixAutomaton::Cursor cursor;
-    Comparison all(corpus.size());
-    std::int64_t looked_at = 0;
-    for (const TokenId token : fed) {
-        looked_at += automaton->advance(cursor, token);
-        all.feed(corpus, corpus.size(), token);
-        const LookupMatch want = all.best(corpus.size(), Occurrence::first);
-        const auto got = automaton->match(cursor);
-        ASSERT_EQ(got ? got->length : 0, want.length) << testing::PrintToString(corpus);
-        if (!got) continue;
-        ASSERT_EQ(got->next, want.next) << testing::PrintToString(corpus);
-    }
-    EXPECT_LE(looked_at, 2 * static_cast<std::int64_t>(fed.size()));
 }
 
 Tokens repeated(const Tokens& period, std::size_t size) {
@@ -116,14 +97,12 @@ TEST(SuffixAutomaton, FindsWhatASearchFindsInThousandsOfTexts) {
     std::mt19937 random(1);
     for (int round = 0; round < 3000; ++round) {
         const Tokens text = random_text(random, 1 + round % 6, 1 + random() % 60);
-        expect_searched(text, Occurrence::first, Place::exact);
-        expect_searched(text, Occurrence::latest, round % 6 == 0 ? Place::any : Place::exact);
+        expect_searched(text, round % 6 == 0 ? Place::any : Place::exact);
         if (HasFatalFailure()) return;
     }
     for (const int kinds : {2, 3, 40, 500}) {
         const Tokens text = random_text(random, kinds, 3000);
-        expect_searched(text, Occurrence::first, Place::exact);
-        expect_searched(text, Occurrence::latest, Place::exact);
+        expect_searched(text, Place::exact);
     }
 }
 
@@ -135,24 +114,21 @@ TEST(SuffixAutomaton, FindsWhatASearchFindsInTextsThatRepeatThemselves) {
             text.push_back(last);
             const Tokens again = repeated(period, 200);
             text.insert(text.end(), again.begin(), again.end());
-            expect_searched(text, Occurrence::first, Place::exact);
-            expect_searched(text, Occurrence::latest, Place::any);
+            expect_searched(text, Place::any);
         }
-    expect_searched(fibonacci_word(700), Occurrence::first, Place::exact);
-    expect_searched(fibonacci_word(700), Occurrence::latest, Place::any);
+    expect_searched(fibonacci_word(700), Place::any);
 }
 
 TEST(SuffixAutomaton, FindsWhatASearchFindsInEnglishText) {
     const Tokens text = demo_bytes(5000);
     ASSERT_EQ(text.size(), 5000u);
-    expect_searched(text, Occurrence::first, Place::exact);
-    expect_searched(text, Occurrence::latest, Place::exact);
+    expect_searched(text, Place::exact);
 }
 
 TEST(SuffixAutomaton, KeepsTheLatestOccurrenceWithinItsBound) {
     // After "a"s, "x" comes with ever longer suffixes before it; each is refreshed, at most kRefreshed of them a token.
     const int n = 3 * SuffixAutomaton::kRefreshed;
-    SuffixAutomaton automaton(Occurrence::latest);
+    SuffixAutomaton automaton;
     for (int i = 0; i < n; ++i)
         automaton.append(0);
     ASSERT_TRUE(automaton.match());
@@ -163,20 +139,6 @@ TEST(SuffixAutomaton, KeepsTheLatestOccurrenceWithinItsBound) {
     EXPECT_EQ(automaton.match()->length, 1);
     EXPECT_LE(automaton.match()->next, static_cast<std::size_t>(n));
     EXPECT_GE(automaton.match()->next, static_cast<std::size_t>(SuffixAutomaton::kRefreshed));
-}
-
-TEST(SuffixAutomaton, SearchesACorpusWithACursor) {
-    std::mt19937 random(2);
-    for (int round = 0; round < 2000; ++round) {
-        const int kinds = 1 + round % 5;
-        expect_found_in_corpus(random_text(random, kinds, random() % 50), random_text(random, kinds + 1, 60));
-        if (HasFatalFailure()) return;
-    }
-    expect_found_in_corpus(fibonacci_word(300), fibonacci_word(500));
-    expect_found_in_corpus(repeated({1, 2, 3}, 100), repeated({2, 3, 1, 2, 3, 4}, 300));
-    const Tokens english = demo_bytes(9000);
-    expect_found_in_corpus(Tokens(english.begin(), english.begin() + 6000),
-                           Tokens(english.begin() + 6000, english.end()));
 }
 
 // Linear: a bound on the steps of each token, the same at every length, and the known bounds on what is held.
@@ -201,7 +163,7 @@ TEST(SuffixAutomaton, TakesStepsAndStatesInProportionToTheText) {
                                        branches,
                                        demo_bytes(n)};
     for (const Tokens& text : texts) {
-        SuffixAutomaton automaton(Occurrence::latest);
+        SuffixAutomaton automaton;
         for (const TokenId token : text)
             automaton.append(token);
         const SuffixAutomaton::Counts counts = automaton.counts();
@@ -214,7 +176,7 @@ TEST(SuffixAutomaton, TakesStepsAndStatesInProportionToTheText) {
 }
 
 TEST(SuffixAutomaton, RefusesATextThatIsTooLong) {
-    SuffixAutomaton automaton(Occurrence::first, 3);
+    SuffixAutomaton automaton(3);
     for (const TokenId token : {4, 4, 4})
         automaton.append(token);
     try {

@@ -53,7 +53,10 @@ std::vector<Setting> settings_at(const ComparisonTask& task, double temperature)
             settings.push_back({SettingKind::plain, {}, any_rule, acceptance});
         for (const DrafterChoice& drafter : options.drafters) {
             if (drafter.has("lookahead")) {
-                const auto rule = [&](const char* name) { return lookahead_rule(options.sources.lookahead, name); };
+                const int max_chain = drafter.kinds.size() > 1 ? options.max_draft_tokens : 0;
+                const auto rule = [&](const char* name) {
+                    return lookahead_rule(options.sources.lookahead, name, max_chain);
+                };
                 settings.push_back({SettingKind::speculative, drafter, {rule("expected-gain")}, acceptance});
                 settings.push_back({SettingKind::longest, drafter, {rule("constant")}, acceptance});
                 continue;

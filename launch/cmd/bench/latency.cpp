@@ -344,7 +344,7 @@ class HeadTimer final : public DraftTimer {
 // What a draft reads behind so many tokens.
 int context_of_draft(const ModelPair& models, int context) {
     const spec::DraftWindow& window = models.draft_window;
-    return window.is_on() ? std::min(context, window.sinks + window.positions) : context;
+    return window.is_on() ? std::min(context, window.head() + window.positions) : context;
 }
 
 // Of the first pair, with those of the second as the native ones.

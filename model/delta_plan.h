@@ -1,5 +1,5 @@
 // In which order a segment's rows change the states of linear attention: branch by branch, so that a chain needs one
-// state and a tree few. The same for all layers and heads of a pass. Called by workspace.
+// state and a tree few. The same for all layers and heads of a pass. Called by cpu/workspace and gpu/delta_table.
 #pragma once
 
 #include "model/pass_layout.h"
@@ -25,7 +25,8 @@ struct DeltaPlan {
 
     int parent(int position) const { return position < begin ? position - 1 : parents[index(position - begin)]; }
 };
+// `keeps_end`: the front is to be kept behind the segment's rows, not before them (RecurrentStates::advance).
 // Throws std::invalid_argument where the tree has more nodes than the states' inputs have room for. Local.
-DeltaPlan delta_plan(const PassLayout& layout, const Segment& segment, RecurrentStates& states);
+DeltaPlan delta_plan(const PassLayout& layout, const Segment& segment, RecurrentStates& states, bool keeps_end = false);
 
 } // namespace entrodraft::model

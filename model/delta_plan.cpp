@@ -1,4 +1,4 @@
-#include "model/cpu/delta_plan.h"
+#include "model/delta_plan.h"
 
 #include <algorithm>
 
@@ -59,10 +59,10 @@ class Walk {
 
 } // namespace
 
-DeltaPlan delta_plan(const PassLayout& layout, const Segment& segment, RecurrentStates& states) {
+DeltaPlan delta_plan(const PassLayout& layout, const Segment& segment, RecurrentStates& states, bool keeps_end) {
     DeltaPlan plan;
     plan.begin = segment.tree_begin;
-    plan.advance = states.advance(segment.slot, plan.begin, segment.cached + segment.end - segment.begin);
+    plan.advance = states.advance(segment.slot, plan.begin, segment.cached + segment.end - segment.begin, keeps_end);
     plan.parents = parents_of(layout, segment);
     Walk(segment, plan).follow(-1, -1);
     return plan;

@@ -1,0 +1,79 @@
+// Texts that the drafter suffix looks in beside the one at hand: their tokens, and a suffix array over them, made in
+// memory or mapped from a file of build-corpus, whose pages processes of a host share.
+//
+// Knows no tokenizer and nothing of drafting. Called by the suffix drafter, build-corpus and the loader of drafters.
+//
+// The file, little-endian, without gaps:
+//     char magic[8] = "EDCORPS\n"; u32 version = 1; u32 vocab V; u64 tokenizer fingerprint; u64 tokens N;
+//     u64 checksum (hash_bytes of each of the other parts, each seeded with the one before)
+//     i32 token[N]: 0 to V - 1, or V where a text ends
+//     u32 suffix[N]: positions, ordered by the tokens from there on
+#pragma once
+
+#include "spec/draft/lookup_index.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace entrodraft::model {
+class MappedFile;
+}
+
+namespace entrodraft::spec {
+
+class LookupCorpus {
+  public:
+    static constexpr std::size_t kMaxTokens = 0x7ffffffe;
+
+    // `tokens` from 0 to `vocab_size`, which ends a text. Throws std::length_error above kMaxTokens. Local.
+    LookupCorpus(std::vector<TokenId> tokens, int vocab_size);
+    // A file that build-corpus made: checked from end to end, then read where it is looked at. Throws model::BadFile
+    // naming the file, what is wrong and the remedy, also where it was made with another vocabulary or tokenizer.
+    // Local.
+    static std::shared_ptr<const LookupCorpus> open(const std::filesystem::path& file, int vocab_size,
+                                                    std::uint64_t fingerprint);
+    // The same out of bytes, aligned as u64, which outlive it; `name` is for messages.
+    LookupCorpus(std::span<const std::byte> bytes, const std::string& name, int vocab_size, std::uint64_t fingerprint);
+    ~LookupCorpus();
+    LookupCorpus(const LookupCorpus&) = delete;
+    LookupCorpus& operator=(const LookupCorpus&) = delete;
+
+    // Whether a regular file begins as those of build-corpus do. False where it cannot be read. Local.
+    static bool is_file_of_one(const std::filesystem::path& file);
+
+    std::span<const TokenId> tokens() const { return tokens_; }
+    // The longest end of `text`, of at least `shortest` tokens (>= 1), that is in the corpus and followed by a token
+    // there. Of several places one that goes on as most of a sample of them do. O(log length) searches of
+    // O(length log N). Local.
+    std::optional<LookupMatch> match(std::span<const TokenId> text, int shortest) const;
+    // Hands the bytes of the file to `write`, part by part. Local.
+    void write(std::uint64_t fingerprint, const std::function<void(std::span<const std::byte>)>& write) const;
+    std::uint64_t file_bytes() const;
+
+  private:
+    LookupCorpus(std::unique_ptr<model::MappedFile> file, int vocab_size, std::uint64_t fingerprint);
+    void check(std::span<const std::byte> bytes, const std::string& name, std::uint64_t fingerprint);
+    int order(std::uint32_t position, std::span<const TokenId> sought) const;
+    TokenId token_of(std::uint32_t suffix, std::size_t i) const;
+    std::uint32_t usual(std::span<const std::uint32_t> suffixes, std::size_t length) const;
+    std::optional<std::size_t> behind(std::span<const TokenId> sought) const;
+
+    int vocab_size_ = 0;
+    std::unique_ptr<model::MappedFile> file_;
+    std::vector<TokenId> own_tokens_; // of none that is mapped
+    std::vector<std::uint32_t> own_suffixes_;
+    std::span<const TokenId> tokens_;
+    std::span<const std::uint32_t> suffixes_;
+};
+
+// Texts one behind another, of whatever vocabulary. Throws std::length_error. Local.
+std::shared_ptr<const LookupCorpus> index_corpus(std::vector<TokenId> tokens);
+
+} // namespace entrodraft::spec

@@ -1,0 +1,20 @@
+// The suffixes of a text of token ids in order: suffix arrays (Manber and Myers 1990), made by induced sorting (SA-IS:
+// Nong, Zhang and Chan 2009) in time and memory linear in the text, however much it repeats itself.
+//
+// Knows nothing of files and drafting. Called by lookup_corpus.cpp.
+#pragma once
+
+#include "spec/token_id.h"
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace entrodraft::spec {
+
+// Positions of `tokens`, ordered by what begins there; a text that ends comes before one that goes on. Tokens are from
+// 0 to `largest`; at most 2^31 - 2 of them. Beside the result, about 10 bytes a token while it works, and 8 bytes for
+// each kind of token. Local.
+std::vector<std::uint32_t> suffix_array(std::span<const TokenId> tokens, TokenId largest);
+
+} // namespace entrodraft::spec
