@@ -194,8 +194,9 @@ TensorWeights::TensorWeights(StoredTensors& stored, const ModelConfig& config, c
     const auto table_of = [](const at::Tensor& values, std::int64_t width) {
         return values.defined() ? values.view({-1, width}) : values;
     };
-    positions = table_of(names.positions.weight.empty() ? to_tensor(read_positions(checkpoint, config, names), device)
-                                                        : vector(names.positions.weight),
+    positions = table_of(config.positions == Positions::learned // others are computed, and not trained
+                             ? vector(names.positions.weight)
+                             : to_tensor(read_positions(checkpoint, config, names), device),
                          config.hidden_size);
     if (const at::Tensor by_bucket = vector(names.relative_bias.weight); by_bucket.defined())
         relative_biases = table_of(by_bucket.index_select(0, to_tensor(relative_bias_indices(config, shard), device)),
