@@ -27,7 +27,7 @@ class TemplateError : public std::runtime_error {
 // What a rendering may still spend. Throws TemplateError where that is used up.
 class Budget {
   public:
-    static constexpr std::int64_t kMaxSteps = 3'000'000;
+    static constexpr std::int64_t kMaxSteps = 2'000'000;
     static constexpr std::int64_t kMaxBytes = std::int64_t{128} << 20;
     void step(std::size_t n = 1);
     void produce(std::size_t n_bytes);
