@@ -30,7 +30,7 @@ void set_checksum(std::vector<std::uint64_t>& words, std::size_t size) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     std::vector<std::uint64_t> words((size + 7) / 8); // aligned, as a mapped file is
-    std::memcpy(words.data(), data, size);
+    std::copy_n(data, size, reinterpret_cast<std::uint8_t*>(words.data()));
     set_checksum(words, size);
     std::uint32_t vocab_size = 0;
     std::uint64_t fingerprint = 0;
