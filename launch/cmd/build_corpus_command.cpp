@@ -98,7 +98,7 @@ ExitCode build_corpus(const BuildCorpusOptions& options) {
         texts.add_file(file);
     for (const std::string& file : options.results)
         texts.add_results(file);
-    if (texts.n_texts() == 0) throw std::runtime_error("there is no text in the files that are named");
+    if (texts.n_texts() == 0) throw std::runtime_error("the files that are named hold no text");
     const spec::LookupCorpus corpus(texts.take(), tokenizer.size());
     ReplacedFile file(options.output);
     corpus.write(tokenizer.fingerprint(), [&](std::span<const std::byte> bytes) { file.write(bytes); });

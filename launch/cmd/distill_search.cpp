@@ -4,6 +4,7 @@
 #include "launch/cmd/distill_texts.h"
 #include "launch/cmd/distillation.h"
 #include "launch/commands.h"
+#include "launch/counted.h"
 #include "launch/failure.h"
 #include "launch/io/progress.h"
 #include "launch/io/report.h"
@@ -92,6 +93,10 @@ class ShapeSearch {
         in_agreement(session, [&] {
             target_ = open_model("target", options.models.target).config;
             candidates_ = candidates_of(options, target_);
+            for (const Candidate& candidate : candidates_) // before any directory is made
+                refuse_if(candidate.options.hidden_size == 0 && candidate.options.layers > target_.n_layers,
+                          fmt::format("--search-layers {}: the target has {}", candidate.options.layers,
+                                      counted(target_.n_layers, "layer")));
             if (writes()) files_.prepare(options.resume);
         });
         for (const Candidate& candidate : candidates_) // so that none is refused when others have been trained

@@ -39,6 +39,18 @@ Evaluation evaluation_of(const Json& json) {
             json.at("overlap"), json.at("greedy_agreement"), json.at("acceptance")};
 }
 
+// By the encoder of the draft.
+void require_readable_source(const OpenedModel& draft, const ScoredText& text) {
+    const model::EncoderConfig& encoder = draft.config.encoder;
+    refuse_if(text.source.empty(), draft.name + " has an encoder, and the texts were made by a target without one");
+    refuse_if(std::ssize(text.source) > encoder.max_positions,
+              fmt::format("{}: its encoder's context of {} is shorter than a source of {}; leave out longer prompts",
+                          draft.name, counted(encoder.max_positions, "position"), text.source.size()));
+    refuse_if(std::ranges::max(text.source) >= encoder.vocab_size,
+              fmt::format("{}: its encoder has {}, and a source has token {}; name a draft of the target's tokenizer",
+                          draft.name, counted(encoder.vocab_size, "token"), std::ranges::max(text.source)));
+}
+
 } // namespace
 
 Distillation::Distillation(dist::Session& session, const DistillOptions& options)
@@ -212,13 +224,11 @@ void Distillation::load_trainer(const DistillTexts& texts, const RankDevice& dev
     const int max_new_tokens = texts.max_new_tokens(); // of texts of the draft's own, too
     for (const auto* some : {&texts.learned(), &texts.held_out()})
         for (const ScoredText& text : *some) {
+            if (begun_.config.has_encoder()) require_readable_source(begun_, text);
             options.max_source = std::max(options.max_source, static_cast<int>(text.source.size()));
             options.max_tokens = std::max({options.max_tokens, static_cast<int>(text.tokens.size()),
                                            options_.own_texts > 0 ? text.n_prompt + max_new_tokens : 0});
         }
-    refuse_if(begun_.config.has_encoder() && options.max_source > begun_.config.encoder.max_positions,
-              fmt::format("{}: its encoder's context of {} is shorter than a source of {}; leave out longer prompts",
-                          begun_.name, counted(begun_.config.encoder.max_positions, "position"), options.max_source));
     refuse_if(options.max_tokens > begun_.config.max_positions,
               fmt::format("{}: its context of {} is shorter than the texts' {}; give a smaller --max-context",
                           begun_.name, counted(begun_.config.max_positions, "position"), options.max_tokens));

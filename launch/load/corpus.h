@@ -1,6 +1,6 @@
 // What the drafter suffix looks in beside a text: a file of build-corpus, or text that is indexed as it is read.
 //
-// Called by the loader of drafters and by build-corpus.
+// Called by the loader of drafters.
 #pragma once
 
 #include "model/tokenizer/tokenizer.h"

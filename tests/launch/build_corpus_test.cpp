@@ -87,7 +87,7 @@ TEST(BuildCorpus, LeavesWhatWasThereWhenItFails) {
     refused({"--input", "/nowhere"}, 1, "/nowhere: cannot be opened");
     refused({"--input", file("cut", "EDCORPS\nxx")}, 1, "is not a corpus");
     refused({"--input", corpus}, 2, "are the same file");
-    refused({"--results", file("none", "{\"id\": 1, \"error\": \"x\"}\n")}, 1, "there is no text");
+    refused({"--results", file("none", "{\"id\": 1, \"error\": \"x\"}\n")}, 1, "hold no text");
     refused({"--results", file("words", "word\n")}, 1, "words line 1: ");
     refused({"--results", file("chat", "{\"custom_id\": \"a\", \"response\": {}}\n")}, 1, "has no token_ids");
     refused({"--results", file("range", "{\"id\": 1, \"token_ids\": [1, 99999999]}\n")}, 1,
