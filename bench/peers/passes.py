@@ -9,7 +9,8 @@ checkpoint serves, for instance one of `bench/random_checkpoint.py OUT --shape l
 Contenders take turns, a process each, in an order that rotates; a repetition's figure is the median (here), the mean
 (llama-bench) of its passes. Ours gives every row's best token, transformers every row's logits, llama-bench the last
 row's alone. A prompt is read from an empty cache up to the last row's logits; ours is the time to the first token, with
-all that a request takes. int8 and int4 are Q8_0 and Q4_0 in llama.cpp; torch has no such weights on a CPU. Needs
+all that a request takes. int8 and int4 are Q8_0 and Q4_0 in llama.cpp; torch has no such weights on a CPU, and float16
+takes it seconds a row. Needs
 bench/peers/requirements.txt; without --llama, llama.cpp is left out, without --torch our program on libtorch, which needs
 a build with ENTRODRAFT_TORCH.
 """
@@ -127,7 +128,7 @@ def compare(options, dtype):
         if options.llama:
             gguf_file.write(options.target, model, dtype)
             contenders["llama.cpp"] = llama_cpp
-        if dtype not in ("int8", "int4"):
+        if dtype in ("float32", "bfloat16"):
             contenders["transformers"] = transformers
             if options.torch:
                 contenders["--backend torch"] = on_torch

@@ -93,7 +93,7 @@ std::shared_ptr<const LookupCorpus> LookupCorpus::open(const std::filesystem::pa
     return std::shared_ptr<const LookupCorpus>(new LookupCorpus(std::move(mapped), vocab_size, fingerprint));
 }
 
-bool LookupCorpus::is_file_of_one(const std::filesystem::path& file) {
+bool LookupCorpus::is_corpus_file(const std::filesystem::path& file) {
     std::error_code ignored;
     if (!std::filesystem::is_regular_file(file, ignored)) return false; // a pipe is read once
     std::array<char, kCorpusMagic.size()> first{};
@@ -138,7 +138,7 @@ TokenId LookupCorpus::token_of(std::uint32_t suffix, std::size_t i) const {
 
 // Of suffixes that have their first `length` tokens in common, one that goes on as most of them do, by samples: token
 // by token the continuation that comes most often among some of those left.
-std::uint32_t LookupCorpus::usual(std::span<const std::uint32_t> suffixes, std::size_t length) const {
+std::uint32_t LookupCorpus::most_frequent(std::span<const std::uint32_t> suffixes, std::size_t length) const {
     constexpr std::size_t kSamples = 32, kTokens = 8;
     for (const std::size_t end = length + kTokens; length < end && suffixes.size() > 1; ++length) {
         const std::size_t n = std::min(suffixes.size(), kSamples);
@@ -172,7 +172,7 @@ std::optional<std::size_t> LookupCorpus::behind(std::span<const TokenId> sought)
     const auto last = std::partition_point(first, suffixes_.end(), follows);
     if (first != last && token_of(*first, sought.size()) < 0) ++first; // the end of the corpus
     if (first == last) return std::nullopt;
-    const std::uint32_t chosen = usual({first, last}, sought.size());
+    const std::uint32_t chosen = most_frequent({first, last}, sought.size());
     const TokenId next = token_of(chosen, sought.size());
     const bool is_there = order(chosen, sought) == 0 && next >= 0 && next < vocab_size_;
     return is_there ? std::optional(chosen + sought.size()) : std::nullopt;

@@ -46,7 +46,7 @@ class LookupCorpus {
     LookupCorpus& operator=(const LookupCorpus&) = delete;
 
     // Whether a regular file begins as those of build-corpus do. False where it cannot be read. Local.
-    static bool is_file_of_one(const std::filesystem::path& file);
+    static bool is_corpus_file(const std::filesystem::path& file);
 
     std::span<const TokenId> tokens() const { return tokens_; }
     // The longest end of `text`, of at least `shortest` tokens (>= 1), that is in the corpus and followed by a token
@@ -62,7 +62,7 @@ class LookupCorpus {
     void check(std::span<const std::byte> bytes, const std::string& name, std::uint64_t fingerprint);
     int order(std::uint32_t position, std::span<const TokenId> sought) const;
     TokenId token_of(std::uint32_t suffix, std::size_t i) const;
-    std::uint32_t usual(std::span<const std::uint32_t> suffixes, std::size_t length) const;
+    std::uint32_t most_frequent(std::span<const std::uint32_t> suffixes, std::size_t length) const;
     std::optional<std::size_t> behind(std::span<const TokenId> sought) const;
 
     int vocab_size_ = 0;

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""bench/recording.py reads what record writes: chains, trees, and those of a draft head. bench/oracle.py goes from prompts to its
-table.
+"""bench/recording.py reads what record writes: chains, trees, and those of a draft head. bench/oracle.py and
+bench/imputed.py go from prompts to their tables.
 
     tests/bench/recorded_test.py --binary build/entrodraft
 """
@@ -57,6 +57,23 @@ class FromPromptsToTheOracle(unittest.TestCase):
         for rule, each in shares.items():
             self.assertEqual(len(each), 2, rule)
             self.assertTrue(all(20 < share <= 100 for share in each), rule)
+
+
+class FromARecordingToTheThesissSimulator(unittest.TestCase):
+    def test_settings_are_held_against_the_exact_replay(self):
+        with tempfile.TemporaryDirectory() as work:
+            recording = pathlib.Path(work) / "made.edr"
+            subprocess.run([BINARY, "record", "--target", DEMO / "target", "--draft", DEMO / "draft", "--input",
+                            DEMO / "prompts.jsonl", "--output", recording, "--max-new-tokens", "24", "--quiet"], check=True)
+            told = subprocess.run([sys.executable, ROOT / "bench/imputed.py", recording, "--binary", BINARY, "--imputed-from", "5",
+                                   "--rules", "constant:1..4..1,static:1..3..1"], check=True, capture_output=True, text=True).stdout
+        title, _, *rows = told.splitlines()
+        self.assertEqual(title, "imputed from drafts of 5")
+        self.assertEqual([row.split()[:2] for row in rows], [["constant", "4"], ["static", "3"]])
+        for row in rows:
+            least, _, most = row.split()[2:5]
+            self.assertTrue(0.7 < float(least) <= float(most) < 1.4, row)
+            self.assertTrue(1 <= float(row.split()[-1]) < 1.2, "over the best there is: " + row)
 
 
 if __name__ == "__main__":

@@ -53,8 +53,16 @@ using Work = std::function<bool()>; // whether it is done
 struct Place {
     dim3 thread, block, block_size, grid_size;
     unsigned char* dynamic_shared = nullptr;
+    int lane = 0; // of its warp
 };
-Place& here();
+extern constinit thread_local Place* running_place; // null outside of kernels
+Place& place_outside();
+inline Place& here() {
+    return running_place != nullptr ? *running_place : place_outside();
+}
+inline int lane() {
+    return here().lane;
+}
 
 // How many grids this thread has run, how many graphs it has made and launched, and how often it has found a stream
 // without work.
@@ -67,7 +75,6 @@ long streams_awaited();
 void run_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, const std::function<void()>& kernel);
 void block_barrier();
 void warp_barrier();
-int lane();
 // That the running thread has waited for the kernels before: a thread that ends without ends the program.
 void note_wait();
 // For a thread that waits for another rank, in a loop: the other threads of its block and other ranks go on.
@@ -78,16 +85,19 @@ std::uint64_t clock_ns();
 class Shown {
   public:
     static constexpr std::size_t kMaxBytes = 64;
-    using OfWarp = unsigned char[32][kMaxBytes];
-    Shown(const OfWarp& bytes, unsigned lanes) : bytes_(bytes), lanes_(lanes) {}
+    using OfWarp = unsigned char[32 * kMaxBytes];
+    Shown(const OfWarp& bytes, std::size_t of_lane, unsigned lanes) : bytes_(bytes), of_lane_(of_lane), lanes_(lanes) {}
     // Null where the lane had ended.
     template <typename T> const T* of(int lane) const {
-        return (lanes_ >> lane & 1) != 0 ? reinterpret_cast<const T*>(bytes_[lane]) : nullptr;
+        return (lanes_ >> lane & 1) != 0
+                   ? reinterpret_cast<const T*>(bytes_ + static_cast<std::size_t>(lane) * of_lane_)
+                   : nullptr;
     }
 
   private:
     const OfWarp& bytes_;
-    unsigned lanes_; // a bit each
+    std::size_t of_lane_; // bytes of one
+    unsigned lanes_;      // a bit each
 };
 // Every lane of a warp shows the others at most Shown::kMaxBytes; readable until the lane's next show.
 Shown show_warp(const void* mine, std::size_t bytes);

@@ -1,10 +1,11 @@
 #include "tests/cuda_stand_in/cuda_runtime.h"
 
 #include <boost/context/fiber.hpp>
-#include <boost/context/pooled_fixedsize_stack.hpp>
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
@@ -63,50 +64,98 @@ void spoil(void* copied, std::size_t bytes) {
         static_cast<unsigned char*>(copied)[i] ^= 0x81;
 }
 
-constexpr unsigned kWarp = 32;
-constexpr std::size_t kStackBytes = 128 * 1024;
+constexpr std::size_t kWarp = 32;
+constexpr std::size_t kStackBytes = 128 * 1024, kLine = 64;
 
-[[noreturn]] void fail(const char* what) {
-    const Place& place = here();
+[[noreturn]] void fail(const char* what, const Place& place = here()) {
     std::fprintf(stderr, "CUDA stand-in: %s (block %u,%u,%u, thread %u,%u,%u)\n", what, place.block.x, place.block.y,
                  place.block.z, place.thread.x, place.thread.y, place.thread.z);
     std::abort();
 }
+
+// Stacks of fibers, kept from grid to grid. Those of a warp begin in different sets of a cache, or they would drive
+// each other out of it at every switch.
+class Stacks {
+  public:
+    boost::context::stack_context allocate() {
+        if (free_.empty()) {
+            const std::size_t bytes = kStackBytes + memory_.size() % kWarp * 3 * kLine;
+            memory_.push_back(std::make_unique_for_overwrite<std::byte[]>(bytes));
+            free_.emplace_back();
+            free_.back().size = bytes;
+            free_.back().sp = memory_.back().get() + bytes;
+        }
+        const boost::context::stack_context stack = free_.back();
+        free_.pop_back();
+        return stack;
+    }
+    void deallocate(const boost::context::stack_context& stack) { free_.push_back(stack); }
+
+  private:
+    std::vector<std::unique_ptr<std::byte[]>> memory_;
+    std::vector<boost::context::stack_context> free_;
+};
+struct StacksOfThread {
+    Stacks* stacks;
+    boost::context::stack_context allocate() const { return stacks->allocate(); }
+    void deallocate(boost::context::stack_context& stack) const { stacks->deallocate(stack); }
+};
 
 enum class Waits { no, for_warp, for_block, done };
 
 struct Lane {
     boost::context::fiber fiber;
     Place place;
-    Waits waits = Waits::no;
     unsigned shows = 0;      // times that it has shown something to its warp
     bool has_waited = false; // for the kernels before
 };
 
-// What the lanes of a warp show: the last time and the one before, as a lane may be one ahead of another, not two.
-struct Exchange {
+struct Warp {
+    unsigned waiting[4]; // lanes, a bit each, by what they wait for
+    // What they show: the last time and the one before, as a lane may be one ahead of another, not two.
     alignas(16) Shown::OfWarp bytes[2];
     unsigned shows[2]; // of which show the bytes are
-    unsigned lanes[2]; // that have shown theirs, a bit each
+    unsigned shown[2]; // lanes that have shown theirs
 
-    void clear() { shows[0] = shows[1] = lanes[0] = lanes[1] = 0; }
+    unsigned& lanes_waiting(Waits what) { return waiting[static_cast<int>(what)]; }
+    void begin(std::size_t lanes) {
+        std::ranges::fill(waiting, 0);
+        lanes_waiting(Waits::no) = lanes < kWarp ? (1u << lanes) - 1 : ~0u;
+        shows[0] = shows[1] = shown[0] = shown[1] = 0;
+    }
+    // Those that wait for it go on.
+    void let_go(Waits what) { lanes_waiting(Waits::no) |= std::exchange(lanes_waiting(what), 0); }
 };
 
-// The block that runs, and the fiber that runs in it.
-struct Block {
-    std::vector<Lane> lanes;
-    std::vector<Exchange> warps;
-    std::size_t current = 0;
-    boost::context::fiber scheduler;
+// The block that runs, a warp at a time: its lanes hand over to each other until none can go on, and the last to the
+// scheduler, which is the last of `lanes`.
+class Block {
+  public:
+    Block(dim3 grid, dim3 size, unsigned char* shared, const std::function<void()>& kernel, StacksOfThread stacks);
+    ~Block();
 
-    Lane& running() { return lanes[current]; }
+    void run(unsigned x, unsigned y, unsigned z);
+
+    Lane& running() { return lanes_[current_]; }
+    Warp& warp() { return warps_[current_ / kWarp]; }
     void pause(Waits what) {
-        running().waits = what;
-        scheduler = std::move(scheduler).resume();
+        const unsigned lane = 1u << current_ % kWarp;
+        warp().lanes_waiting(Waits::no) &= ~lane;
+        warp().lanes_waiting(what) |= lane;
+        hand_over(next_of_warp());
     }
-    // Lets those go on that all wait for the same; false where nobody can.
+
+  private:
+    std::size_t threads() const { return lanes_.size() - 1; }
+    std::size_t next_of_warp();
+    void hand_over(std::size_t next);
     bool release();
-    void run();
+
+    const std::function<void()>& kernel_;
+    std::vector<Lane> lanes_;
+    std::vector<Warp> warps_;
+    std::size_t current_, before_ = 0; // the lane that runs, and the one that handed over to it
+    bool over_ = false;
 };
 
 thread_local Block* block_of_thread = nullptr;
@@ -116,54 +165,98 @@ Block& block() {
     return *block_of_thread;
 }
 
-bool Block::release() {
-    bool any = false, polls = false, all_at_barrier = true, some_left = false;
-    for (std::size_t first = 0; first < lanes.size(); first += kWarp) {
-        const std::size_t end = std::min<std::size_t>(first + kWarp, lanes.size());
-        bool together = true, waiting = false;
-        for (std::size_t i = first; i < end; ++i) {
-            if (lanes[i].waits == Waits::done) continue;
-            some_left = true;
-            polls = polls || lanes[i].waits == Waits::no;
-            waiting = waiting || lanes[i].waits == Waits::for_warp;
-            together = together && lanes[i].waits == Waits::for_warp;
-            all_at_barrier = all_at_barrier && lanes[i].waits == Waits::for_block;
-        }
-        if (!waiting || !together) continue;
-        for (std::size_t i = first; i < end; ++i)
-            if (lanes[i].waits == Waits::for_warp) lanes[i].waits = Waits::no;
-        any = true;
+Block::Block(dim3 grid, dim3 size, unsigned char* shared, const std::function<void()>& kernel, StacksOfThread stacks)
+    : kernel_(kernel), lanes_(static_cast<std::size_t>(size.x) * size.y * size.z + 1),
+      warps_((threads() + kWarp - 1) / kWarp), current_(threads()) {
+    for (std::size_t i = 0; i < threads(); ++i) {
+        const auto n = static_cast<unsigned>(i);
+        lanes_[i].place = {{n % size.x, n / size.x % size.y, n / (size.x * size.y)},
+                           {},
+                           size,
+                           grid,
+                           shared,
+                           static_cast<int>(i % kWarp)};
+        lanes_[i].fiber = boost::context::fiber(std::allocator_arg, stacks, [this](boost::context::fiber&& from) {
+            lanes_[before_].fiber = std::move(from);
+            while (!over_) {
+                kernel_();
+                if (!running().has_waited) fail("a thread has not waited for the kernels before");
+                pause(Waits::done);
+            }
+            current_ = threads();
+            return std::move(lanes_[current_].fiber);
+        });
     }
-    if (polls) std::this_thread::yield(); // what it waits for, another thread does
-    if (any || polls || !some_left) return any || polls;
-    if (!all_at_barrier) return false;
-    for (Lane& lane : lanes)
-        if (lane.waits == Waits::for_block) lane.waits = Waits::no;
+}
+
+Block::~Block() {
+    over_ = true;
+    for (std::size_t i = 0; i < threads(); ++i)
+        hand_over(i);
+    running_place = nullptr;
+}
+
+void Block::hand_over(std::size_t next) {
+    if (next == current_) return;
+    before_ = std::exchange(current_, next);
+    running_place = next == threads() ? nullptr : &lanes_[next].place;
+    boost::context::fiber from = std::move(lanes_[next].fiber).resume();
+    lanes_[before_].fiber = std::move(from);
+}
+
+// Who goes on after the lane that runs: one of its warp that can, or the scheduler.
+std::size_t Block::next_of_warp() {
+    const std::size_t lane = current_ % kWarp, first = current_ - lane;
+    const unsigned behind = ~0u << lane << 1, ready = warp().lanes_waiting(Waits::no);
+    if ((ready & behind) != 0) return first + static_cast<std::size_t>(std::countr_zero(ready & behind));
+    const bool all_wait = (ready | warp().lanes_waiting(Waits::for_block)) == 0;
+    if (!all_wait || warp().lanes_waiting(Waits::for_warp) == 0) return threads();
+    warp().let_go(Waits::for_warp);
+    return first + static_cast<std::size_t>(std::countr_zero(warp().lanes_waiting(Waits::no)));
+}
+
+// Lets those go on that all wait for the block; false where nobody can. Lanes that poll go on by themselves.
+bool Block::release() {
+    unsigned waiting[4] = {};
+    for (const Warp& warp : warps_)
+        for (int what = 0; what < 4; ++what)
+            waiting[what] |= warp.waiting[what];
+    if (waiting[static_cast<int>(Waits::no)] != 0) {
+        std::this_thread::yield(); // what they wait for, another thread does
+        return true;
+    }
+    if (waiting[static_cast<int>(Waits::for_block)] == 0 || waiting[static_cast<int>(Waits::for_warp)] != 0)
+        return false;
+    for (Warp& warp : warps_)
+        warp.let_go(Waits::for_block);
     return true;
 }
 
-void Block::run() {
-    for (;;) {
-        bool left = false;
-        for (current = 0; current < lanes.size(); ++current) {
-            if (running().waits == Waits::no) running().fiber = std::move(running().fiber).resume();
-            left = left || running().waits != Waits::done;
-        }
-        if (!left) return;
-        if (!release()) {
-            current = 0;
-            while (running().waits == Waits::done)
-                ++current;
-            fail("threads wait for others that never come to their barrier");
-        }
+void Block::run(unsigned x, unsigned y, unsigned z) {
+    for (std::size_t i = 0; i < warps_.size(); ++i)
+        warps_[i].begin(threads() - i * kWarp);
+    for (Lane& lane : lanes_) {
+        lane.place.block = {x, y, z};
+        lane.shows = 0;
+        lane.has_waited = false;
     }
+    do {
+        for (std::size_t i = 0; i < warps_.size(); ++i)
+            if (const unsigned ready = warps_[i].lanes_waiting(Waits::no); ready != 0)
+                hand_over(i * kWarp + static_cast<std::size_t>(std::countr_zero(ready)));
+    } while (release());
+    for (std::size_t i = 0; i < threads(); ++i)
+        if ((warps_[i / kWarp].lanes_waiting(Waits::done) >> i % kWarp & 1) == 0)
+            fail("threads wait for others that never come to their barrier", lanes_[i].place);
 }
 
 } // namespace
 
-Place& here() {
+constinit thread_local Place* running_place = nullptr;
+
+Place& place_outside() {
     static thread_local Place outside;
-    return block_of_thread ? block().running().place : outside;
+    return outside;
 }
 
 void note_wait() {
@@ -179,9 +272,6 @@ std::uint64_t clock_ns() {
     return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
 }
 
-int lane() {
-    return static_cast<int>(block().current % kWarp);
-}
 void block_barrier() {
     block().pause(Waits::for_block);
 }
@@ -191,14 +281,14 @@ void warp_barrier() {
 
 Shown show_warp(const void* mine, std::size_t bytes) {
     if (bytes > Shown::kMaxBytes) fail("a lane shows more than it may");
-    const std::size_t lane = block().current % kWarp;
-    Exchange& warp = block().warps[block().current / kWarp];
+    const auto lane = static_cast<unsigned>(running_place->lane);
+    Warp& warp = block().warp();
     const unsigned show = ++block().running().shows, i = show % 2;
-    if (std::exchange(warp.shows[i], show) != show) warp.lanes[i] = 0; // the first lane to show
-    warp.lanes[i] |= 1u << lane;
-    std::memcpy(warp.bytes[i][lane], mine, bytes);
+    if (std::exchange(warp.shows[i], show) != show) warp.shown[i] = 0; // the first lane to show
+    warp.shown[i] |= 1u << lane;
+    std::memcpy(warp.bytes[i] + lane * bytes, mine, bytes);
     warp_barrier();
-    return {warp.bytes[i], warp.lanes[i]};
+    return {warp.bytes[i], bytes, warp.shown[i]};
 }
 
 long grids_run() {
@@ -218,44 +308,19 @@ long streams_awaited() {
 }
 
 void run_grid(dim3 grid, dim3 size, std::size_t dynamic_shared_bytes, const std::function<void()>& kernel) {
-    static thread_local boost::context::pooled_fixedsize_stack stacks(kStackBytes);
+    static thread_local Stacks stacks;
     const std::unique_ptr<void, decltype(&std::free)> shared(
         std::aligned_alloc(128, (dynamic_shared_bytes + 128) / 128 * 128), &std::free);
-    struct Restore {
-        Block* before = block_of_thread;
-        ~Restore() { block_of_thread = before; }
-    } restore;
     ++n_grids;
-    Block all;
+    Block all(grid, size, static_cast<unsigned char*>(shared.get()), kernel, {&stacks});
     block_of_thread = &all;
-    all.lanes.resize(static_cast<std::size_t>(size.x) * size.y * size.z);
-    all.warps.resize((all.lanes.size() + kWarp - 1) / kWarp);
     for (unsigned z = 0; z < grid.z; ++z)
         for (unsigned y = 0; y < grid.y; ++y)
             for (unsigned x = 0; x < grid.x; ++x) {
                 std::memset(shared.get(), 0xff, dynamic_shared_bytes); // what is read before it is written has to show
-                std::ranges::for_each(all.warps, &Exchange::clear);
-                for (std::size_t i = 0; i < all.lanes.size(); ++i) {
-                    const auto n = static_cast<unsigned>(i);
-                    Lane& lane = all.lanes[i];
-                    lane.place = {{n % size.x, n / size.x % size.y, n / (size.x * size.y)},
-                                  {x, y, z},
-                                  size,
-                                  grid,
-                                  static_cast<unsigned char*>(shared.get())};
-                    lane.waits = Waits::no;
-                    lane.shows = 0;
-                    lane.has_waited = false;
-                    lane.fiber = boost::context::fiber(std::allocator_arg, stacks, [&](boost::context::fiber&& back) {
-                        all.scheduler = std::move(back);
-                        kernel();
-                        if (!all.running().has_waited) fail("a thread has not waited for the kernels before");
-                        all.running().waits = Waits::done;
-                        return std::move(all.scheduler);
-                    });
-                }
-                all.run();
+                all.run(x, y, z);
             }
+    block_of_thread = nullptr;
 }
 
 cudaError_t enqueue(cudaStream_t stream, std::function<void()> work) {

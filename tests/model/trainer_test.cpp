@@ -147,7 +147,7 @@ TEST_F(TrainerTest, ATextWithoutASourceIsRefusedByAnEncoder) {
     options.max_tokens = 8;
     const ScoredText text = scored(varied_tokens(8, 50), 50);
     const ScoredText* texts[] = {&text};
-    EXPECT_THROW(load(directory, options)->measure(texts), std::exception);
+    EXPECT_THROW(load(directory, options)->measure(texts), std::invalid_argument);
 }
 
 // In float64, of the logits that a decoder computes.

@@ -189,11 +189,11 @@ TEST(LookupCorpus, WorksOrRefusesWhateverHostileFilesHold) {
 TEST(LookupCorpus, TellsItsFilesFromTexts) {
     const TemporaryDirectory directory;
     const auto file = directory.write("a", bytes_of(LookupCorpus(kTokens, 9), 7)), text = directory.write("b", "EDC");
-    EXPECT_TRUE(LookupCorpus::is_file_of_one(file));
-    EXPECT_FALSE(LookupCorpus::is_file_of_one(text));
-    EXPECT_FALSE(LookupCorpus::is_file_of_one(directory.path()));
-    EXPECT_FALSE(LookupCorpus::is_file_of_one("-"));
-    EXPECT_FALSE(LookupCorpus::is_file_of_one("/nowhere"));
+    EXPECT_TRUE(LookupCorpus::is_corpus_file(file));
+    EXPECT_FALSE(LookupCorpus::is_corpus_file(text));
+    EXPECT_FALSE(LookupCorpus::is_corpus_file(directory.path()));
+    EXPECT_FALSE(LookupCorpus::is_corpus_file("-"));
+    EXPECT_FALSE(LookupCorpus::is_corpus_file("/nowhere"));
 }
 
 } // namespace lookup_corpus_test
