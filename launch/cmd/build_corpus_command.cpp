@@ -30,7 +30,7 @@ class CorpusTexts {
 
     // A text, or the texts of a corpus.
     void add_file(const std::string& file) {
-        if (!spec::LookupCorpus::is_file_of_one(file)) return add(tokenize_file(file, tokenizer_));
+        if (!spec::LookupCorpus::is_corpus_file(file)) return add(tokenize_file(file, tokenizer_));
         const auto corpus = spec::LookupCorpus::open(file, tokenizer_.size(), tokenizer_.fingerprint());
         add(corpus->tokens());
     }

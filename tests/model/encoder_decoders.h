@@ -28,36 +28,38 @@ inline std::vector<std::filesystem::path> encoder_decoder_pairs() {
     return pairs;
 }
 
-inline EncoderDecoderGolden read_encoder_decoder(const std::filesystem::path& pair, const std::string& which) {
-    EncoderDecoderGolden golden{read_family_golden(pair, which), {}};
-    const auto expected = nlohmann::json::parse(std::ifstream(pair / "expected.json")).at(which).at("texts");
+inline ModelDirectories encoder_decoder_models(std::initializer_list<const char*> of_pair = {"target", "draft"}) {
+    ModelDirectories models;
+    for (const auto& pair : encoder_decoder_pairs())
+        for (const char* which : of_pair)
+            models.push_back(pair / which);
+    return models;
+}
+
+inline EncoderDecoderGolden read_encoder_decoder(const std::filesystem::path& model) {
+    EncoderDecoderGolden golden{read_family_golden(model), {}};
+    const auto expected = nlohmann::json::parse(std::ifstream(model.parent_path() / "expected.json"));
+    const auto& texts = expected.at(model.filename().string()).at("texts");
     for (std::size_t i = 0; i < golden.whole.texts.size(); ++i)
-        golden.texts.push_back({expected.at(i).at("source"), golden.whole.texts[i]});
+        golden.texts.push_back({texts.at(i).at("source"), golden.whole.texts[i]});
     return golden;
 }
 
-// Of every pair.
-inline std::vector<EncoderDecoderGolden> encoder_decoder_goldens(std::initializer_list<const char*> models = {
-                                                                     "target", "draft"}) {
+inline std::vector<EncoderDecoderGolden> read_encoder_decoders(const ModelDirectories& models) {
     std::vector<EncoderDecoderGolden> goldens;
-    for (const auto& pair : encoder_decoder_pairs())
-        for (const char* which : models)
-            goldens.push_back(read_encoder_decoder(pair, which));
+    for (const std::string& model : models)
+        goldens.push_back(read_encoder_decoder(model));
     return goldens;
 }
 
-class EncoderDecoderTest : public testing::TestWithParam<EncoderDecoderGolden> {
+class EncoderDecoderTest : public testing::TestWithParam<std::string> {
   protected:
-    const FamilyGolden& golden() const { return GetParam().whole; }
-    const std::vector<SourceText>& texts() const { return GetParam().texts; }
-};
+    const FamilyGolden& golden() const { return golden_.whole; }
+    const std::vector<SourceText>& texts() const { return golden_.texts; }
 
-inline std::string encoder_decoder_name(const testing::TestParamInfo<EncoderDecoderGolden>& info) {
-    std::string name = info.param.whole.name();
-    std::replace_if(
-        name.begin(), name.end(), [](unsigned char c) { return !std::isalnum(c); }, '_');
-    return name;
-}
+  private:
+    const EncoderDecoderGolden golden_ = read_encoder_decoder(GetParam());
+};
 
 // A target and its draft, and what the target says.
 struct EncoderDecoderPair {
@@ -65,7 +67,7 @@ struct EncoderDecoderPair {
     EncoderDecoderGolden golden;
     explicit EncoderDecoderPair(const std::string& name)
         : directory(source_directory() / "tests/model/encoder_decoders" / name),
-          golden(read_encoder_decoder(directory, "target")) {}
+          golden(read_encoder_decoder(directory / "target")) {}
 };
 
 // Where the CPU's kernels promise equal bits of a row, and ATen does not.

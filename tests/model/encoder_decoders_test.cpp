@@ -13,7 +13,7 @@ using model::TokenId;
 using model::WeightType;
 
 class EncoderDecoders : public EncoderDecoderTest {};
-INSTANTIATE_TEST_SUITE_P(All, EncoderDecoders, testing::ValuesIn(encoder_decoder_goldens()), encoder_decoder_name);
+INSTANTIATE_TEST_SUITE_P(All, EncoderDecoders, testing::ValuesIn(encoder_decoder_models()), test_name);
 
 TEST_P(EncoderDecoders, AreReadAsWhatTheyAreWithAllTheirParameters) {
     const model::ModelConfig config = model::read_config(golden().directory);
@@ -192,7 +192,7 @@ TEST(EncoderDecoder, AUnigramTokenizerAsT5sEncodesAsTransformers) {
 }
 
 TEST(EncoderDecoder, DecoderOnlyModelsHaveNoSource) {
-    TestModel model(family_goldens().front().directory);
+    TestModel model(family_pairs().front() / "target");
     EXPECT_EQ(model.decoder.max_source(), 0);
     EXPECT_THROW(model.decoder.encode(0, std::vector<TokenId>{1}), std::invalid_argument);
 }

@@ -42,7 +42,7 @@ class FamiliesOnRanks : public testing::Test {
 
 TEST_F(FamiliesOnRanks, LogitsAndGreedyTokensAreThoseOfTransformers) {
     int served = 0, max_heads = 0;
-    for (const FamilyGolden& golden : family_goldens_here()) {
+    for (const FamilyGolden& golden : read_family_goldens(family_models_here())) {
         SCOPED_TRACE(golden.name());
         const model::ModelConfig config = model::read_config(golden.directory);
         max_heads = std::max(max_heads, config.n_heads);
@@ -62,11 +62,10 @@ TEST_F(FamiliesOnRanks, ExpertsThatAreSpreadMakeTheSame) {
     if (const std::string why = lacking_on_torch("experts spread over ranks"); !why.empty()) GTEST_SKIP() << why;
     TestModelOptions spread = options();
     spread.expert_placement = model::ExpertPlacement::spread;
-    std::vector<FamilyGolden> goldens = family_goldens();
-    for (FamilyGolden& quantized : quantized_goldens())
-        goldens.push_back(std::move(quantized));
+    ModelDirectories models = models_of(family_pairs());
+    std::ranges::copy(quantized_models(), std::back_inserter(models));
     int served = 0;
-    for (const FamilyGolden& golden : goldens) {
+    for (const FamilyGolden& golden : read_family_goldens(models)) {
         SCOPED_TRACE(golden.name());
         const model::ModelConfig config = model::read_config(golden.directory);
         if (config.n_expert_layers() == 0 || !fits(config)) continue;
@@ -91,7 +90,7 @@ TEST_F(FamiliesOnRanks, ExpertsThatAreSpreadMakeTheSame) {
 // Groups of inputs that straddle a cut are held by both ranks.
 TEST_F(FamiliesOnRanks, LogitsOfQuantisedCheckpointsAreThoseOfTheirDequantisedWeights) {
     if (const std::string why = lacking_on_torch("quantised weights"); !why.empty()) GTEST_SKIP() << why;
-    for (const FamilyGolden& golden : quantized_goldens()) {
+    for (const FamilyGolden& golden : read_family_goldens(quantized_models())) {
         SCOPED_TRACE(golden.name());
         if (!fits(model::read_config(golden.directory))) continue;
         if (golden.directory.string().find("act-order") != std::string::npos && tp_->size() > 1) {
@@ -108,7 +107,7 @@ TEST_F(FamiliesOnRanks, LogitsOfQuantisedCheckpointsAreThoseOfTheirDequantisedWe
 }
 
 TEST_F(FamiliesOnRanks, WeightsAreCutAndNotCopied) {
-    for (const FamilyGolden& golden : family_goldens_here()) {
+    for (const FamilyGolden& golden : read_family_goldens(family_models_here())) {
         SCOPED_TRACE(golden.name());
         if (!fits(model::read_config(golden.directory))) continue;
         TestModel cut(golden.directory, options()), whole(golden.directory);
@@ -123,7 +122,7 @@ TEST_F(FamiliesOnRanks, WeightsAreCutAndNotCopied) {
 // A rank's part of a row of weights may be rounded in other steps than the whole row; the bound is one rank's.
 TEST_F(FamiliesOnRanks, Int8LogitsStayNearFloat32) {
     if (const std::string why = lacking_on_torch("8-bit weights"); !why.empty()) GTEST_SKIP() << why;
-    for (const FamilyGolden& golden : family_goldens_here()) {
+    for (const FamilyGolden& golden : read_family_goldens(family_models_here())) {
         SCOPED_TRACE(golden.name());
         if (!fits(model::read_config(golden.directory))) continue;
         TestModel cut(golden.directory, options(model::WeightType::int8));
@@ -133,7 +132,7 @@ TEST_F(FamiliesOnRanks, Int8LogitsStayNearFloat32) {
 }
 
 TEST_F(FamiliesOnRanks, RefuseMoreRanksThanHeadsAndSayHowMany) {
-    for (const FamilyGolden& golden : family_goldens_here()) {
+    for (const FamilyGolden& golden : read_family_goldens(family_models_here())) {
         SCOPED_TRACE(golden.name());
         const model::ModelConfig config = model::read_config(golden.directory);
         if (fits(config)) continue;

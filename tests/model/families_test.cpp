@@ -16,26 +16,19 @@ using model::WeightType;
 constexpr double kFamilyBound = 3e-5;
 static_assert(kFamilyBound < kRowBound);
 
-class Families : public testing::TestWithParam<FamilyGolden> {
+class Families : public FamilyGoldenTest {
   protected:
-    const FamilyGolden& golden() const { return GetParam(); }
     TestModel load(const TestModelOptions& options = {}) const { return TestModel(golden().directory, options); }
 };
 
-std::string test_name(const testing::TestParamInfo<FamilyGolden>& info) {
-    std::string name = info.param.name();
-    std::replace_if(
-        name.begin(), name.end(), [](unsigned char c) { return !std::isalnum(c); }, '_');
-    return name;
-}
-INSTANTIATE_TEST_SUITE_P(All, Families, testing::ValuesIn(family_goldens_here()), test_name);
+INSTANTIATE_TEST_SUITE_P(All, Families, testing::ValuesIn(family_models_here()), test_name);
 
 TEST(FamilyGoldens, AreThereForEveryFamily) {
     std::set<std::string> families, there;
     for (const model::FamilyDescription& family : model::families())
         families.insert(family.model_type);
-    for (const FamilyGolden& golden : family_goldens())
-        there.insert(model::read_config(golden.directory).family);
+    for (const std::filesystem::path& pair : family_pairs())
+        there.insert(model::read_config(pair / "target").family);
     for (const std::filesystem::path& pair : encoder_decoder_pairs())
         there.insert(model::read_config(pair / "target").family);
     EXPECT_EQ(there, families);
@@ -71,7 +64,7 @@ TEST_P(Families, LogitsAndGreedyTokensAreThoseOfTransformersWithEveryKernelTable
 
 TEST(LongRope, HasTheLongFactorsFromTheFirstTokenOnWhereTheContextIsLonger) {
     const auto pair = source_directory() / "tests/model/families/phi3-longrope";
-    const FamilyText text = read_family_golden(pair, "long").texts.front();
+    const FamilyText text = read_family_golden(pair / "long").texts.front();
     const TestModelOptions options{.max_positions = 160, .max_context = 105};
     TestModel model(pair / "target", options);
     for (const int chunk : {1, 128}) {

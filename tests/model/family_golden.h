@@ -41,6 +41,45 @@ inline std::vector<std::filesystem::path> family_pairs() {
     return pairs;
 }
 
+// Those that lack nothing: what_needs_cpu() for our kernels on GPUs, what_torch_lacks() for torch.
+using Lacking = decltype(&model::what_needs_cpu);
+inline std::vector<std::filesystem::path> family_pairs_without(Lacking lacking) {
+    std::vector<std::filesystem::path> pairs = family_pairs();
+    std::erase_if(pairs, [&](const auto& pair) { return !lacking(model::read_config(pair / "target")).empty(); });
+    return pairs;
+}
+
+// Directories of models, which are the parameters of tests: hundreds of processes run a test each, and read its golden
+// alone.
+using ModelDirectories = std::vector<std::string>;
+inline ModelDirectories models_of(const std::vector<std::filesystem::path>& pairs) {
+    ModelDirectories models;
+    for (const auto& pair : pairs)
+        for (const char* which : {"target", "draft"})
+            models.push_back(pair / which);
+    return models;
+}
+inline ModelDirectories family_models_without(Lacking lacking) {
+    return models_of(family_pairs_without(lacking));
+}
+// Those that the tests' backend can run.
+inline ModelDirectories family_models_here() {
+    return on_torch() ? family_models_without(model::what_torch_lacks) : models_of(family_pairs());
+}
+// Quantised checkpoints (make_quantized.py).
+inline ModelDirectories quantized_models() {
+    ModelDirectories models;
+    for (const auto& entry : std::filesystem::directory_iterator(source_directory() / "tests/model/quantized"))
+        models.push_back(entry.path() / "target");
+    std::ranges::sort(models);
+    return models;
+}
+// For names of tests and messages.
+inline std::string name_of_model(const std::filesystem::path& model) {
+    const std::filesystem::path pair = model.parent_path();
+    return pair.parent_path().filename().string() + "/" + pair.filename().string() + "/" + model.filename().string();
+}
+
 // A text, and what the model makes of it.
 struct FamilyText {
     std::vector<model::TokenId> tokens;
@@ -56,27 +95,20 @@ struct FamilyGolden {
     std::int64_t parameters = 0;
     std::vector<FamilyText> texts;
 
-    // For names of tests and messages.
-    std::string name() const {
-        return directory.parent_path().parent_path().filename().string() + "/" +
-               directory.parent_path().filename().string() + "/" + directory.filename().string();
-    }
+    std::string name() const { return name_of_model(directory); }
 };
 
-// For GoogleTest.
-inline void PrintTo(const FamilyGolden& golden, std::ostream* out) {
-    *out << golden.name();
-}
-
-inline FamilyGolden read_family_golden(const std::filesystem::path& pair, const std::string& which) {
+inline FamilyGolden read_family_golden(const std::filesystem::path& model) {
+    const std::filesystem::path pair = model.parent_path();
     const auto expected = nlohmann::json::parse(std::ifstream(pair / "expected.json"));
-    FamilyGolden golden{pair / which, expected.at("tokenizer_size"), expected.at(which).at("parameters"), {}};
+    const auto& of_model = expected.at(model.filename().string());
+    FamilyGolden golden{model, expected.at("tokenizer_size"), of_model.at("parameters"), {}};
     std::size_t n_rows = 0;
-    for (const auto& text : expected.at(which).at("texts")) {
+    for (const auto& text : of_model.at("texts")) {
         golden.texts.push_back({text.at("tokens"), text.at("greedy"), text.at("positions"), {}});
         n_rows += golden.texts.back().positions.size();
     }
-    const std::filesystem::path file = pair / (which + ".logits");
+    const std::filesystem::path file = model.string() + ".logits";
     const std::size_t width = std::filesystem::file_size(file) / sizeof(float) / n_rows;
     std::ifstream logits(file, std::ios::binary);
     for (FamilyText& text : golden.texts) {
@@ -90,42 +122,32 @@ inline FamilyGolden read_family_golden(const std::filesystem::path& pair, const 
     return golden;
 }
 
-// Targets and drafts of all families and seeds.
-inline std::vector<FamilyGolden> family_goldens() {
+inline std::vector<FamilyGolden> read_family_goldens(const ModelDirectories& models) {
     std::vector<FamilyGolden> goldens;
-    for (const auto& pair : family_pairs())
-        for (const char* which : {"target", "draft"})
-            goldens.push_back(read_family_golden(pair, which));
+    for (const std::string& model : models)
+        goldens.push_back(read_family_golden(model));
     return goldens;
 }
 
-// Of quantised checkpoints (make_quantized.py).
-inline std::vector<FamilyGolden> quantized_goldens() {
-    std::vector<FamilyGolden> goldens;
-    for (const auto& entry : std::filesystem::directory_iterator(source_directory() / "tests/model/quantized"))
-        goldens.push_back(read_family_golden(entry.path(), "target"));
-    std::ranges::sort(goldens, {}, &FamilyGolden::directory);
-    return goldens;
-}
+class FamilyGoldenTest : public testing::TestWithParam<std::string> {
+  protected:
+    const FamilyGolden& golden() const { return golden_; }
 
-// Those that lack nothing: what_needs_cpu() for our kernels on GPUs, what_torch_lacks() for torch.
-using Lacking = decltype(&model::what_needs_cpu);
-inline std::vector<std::filesystem::path> family_pairs_without(Lacking lacking) {
-    std::vector<std::filesystem::path> pairs;
-    for (const auto& pair : family_pairs())
-        if (lacking(model::read_config(pair / "target")).empty()) pairs.push_back(pair);
-    return pairs;
-}
-inline std::vector<FamilyGolden> family_goldens_without(Lacking lacking) {
-    std::vector<FamilyGolden> goldens;
-    for (const FamilyGolden& golden : family_goldens())
-        if (lacking(model::read_config(golden.directory)).empty()) goldens.push_back(golden);
-    return goldens;
-}
+  private:
+    const FamilyGolden golden_ = read_family_golden(GetParam());
+};
 
-// Those that the tests' backend can run.
-inline std::vector<FamilyGolden> family_goldens_here() {
-    return on_torch() ? family_goldens_without(model::what_torch_lacks) : family_goldens();
+inline std::string test_name(const testing::TestParamInfo<std::string>& model) {
+    std::string name = name_of_model(model.param);
+    std::replace_if(
+        name.begin(), name.end(), [](unsigned char c) { return !std::isalnum(c); }, '_');
+    return name;
+}
+// Of a quantised checkpoint.
+inline std::string name_of_format(const testing::TestParamInfo<std::string>& model) {
+    std::string name = std::filesystem::path(model.param).parent_path().filename();
+    std::ranges::replace(name, '-', '_');
+    return name;
 }
 
 inline model::TokenId best_of(std::span<const float> row, int known) {

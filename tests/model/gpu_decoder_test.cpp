@@ -15,30 +15,24 @@ using model::Row;
 using model::TokenId;
 using model::WeightType;
 
-class GpuFamilies : public testing::TestWithParam<FamilyGolden> {};
+class GpuFamilies : public FamilyGoldenTest {};
 
-std::string test_name(const testing::TestParamInfo<FamilyGolden>& info) {
-    std::string name = info.param.name();
-    std::replace_if(
-        name.begin(), name.end(), [](unsigned char c) { return !std::isalnum(c); }, '_');
-    return name;
-}
-INSTANTIATE_TEST_SUITE_P(All, GpuFamilies, testing::ValuesIn(family_goldens_without(model::what_needs_cpu)), test_name);
+INSTANTIATE_TEST_SUITE_P(All, GpuFamilies, testing::ValuesIn(family_models_without(model::what_needs_cpu)), test_name);
 
 TEST_P(GpuFamilies, LogitsAndGreedyTokensAreThoseOfTransformers) {
-    TestModel model(GetParam().directory, on_gpu());
-    for (const FamilyText& text : GetParam().texts) {
+    TestModel model(golden().directory, on_gpu());
+    for (const FamilyText& text : golden().texts) {
         model.forget();
         std::vector<TokenId> tokens = text.tokens;
         tokens.insert(tokens.end(), text.greedy.begin(), text.greedy.end());
         const std::vector<float> logits = model.read(tokens);
         EXPECT_LE(worst_kept_row(logits, text), kRowBound);
-        EXPECT_EQ(said_of(logits, text, GetParam().known), text.greedy);
+        EXPECT_EQ(said_of(logits, text, golden().known), text.greedy);
     }
 }
 
 TEST_P(GpuFamilies, BitsOfARowDoNotDependOnTheRowsOfItsPass) {
-    TestModel model(GetParam().directory, on_gpu(WeightType::bfloat16));
+    TestModel model(golden().directory, on_gpu(WeightType::bfloat16));
     const std::vector<TokenId> tokens = varied_tokens(19, model.config.vocab_size);
     const std::vector<float> together = model.read(tokens);
     for (const int chunk : {1, 9}) {

@@ -14,8 +14,7 @@ using model::WeightType;
 
 // Targets: on the stand-in each takes seconds, and drafts differ in sizes alone.
 class GpuEncoderDecoders : public EncoderDecoderTest {};
-INSTANTIATE_TEST_SUITE_P(All, GpuEncoderDecoders, testing::ValuesIn(encoder_decoder_goldens({"target"})),
-                         encoder_decoder_name);
+INSTANTIATE_TEST_SUITE_P(All, GpuEncoderDecoders, testing::ValuesIn(encoder_decoder_models({"target"})), test_name);
 
 std::vector<float> read_after(TestModel& model, std::span<const TokenId> source, std::span<const TokenId> tokens,
                               int chunk = 128, int slot = 0) {
@@ -104,7 +103,7 @@ TEST(GpuEncoderDecoder, LogitsOfShardedModelsAreThoseOfTransformers) {
             const auto sums = dist::make_nccl_comm(ranks, {.close_seconds = 1, .gather_seconds = 20},
                                                    dist::Deadline::after_seconds(20));
             for (const auto& pair : encoder_decoder_pairs()) {
-                const EncoderDecoderGolden golden = read_encoder_decoder(pair, n_ranks == 2 ? "draft" : "target");
+                const EncoderDecoderGolden golden = read_encoder_decoder(pair / (n_ranks == 2 ? "draft" : "target"));
                 TestModelOptions options = on_gpu();
                 options.tp = sums.get();
                 TestModel model(golden.whole.directory, options);

@@ -24,20 +24,14 @@ std::vector<float> next_after(TestModel& model, std::span<const TokenId> prompt,
     return model.read(kNext);
 }
 
-class GpuPromptFamilies : public testing::TestWithParam<FamilyGolden> {};
+class GpuPromptFamilies : public FamilyGoldenTest {};
 
-std::string test_name(const testing::TestParamInfo<FamilyGolden>& info) {
-    std::string name = info.param.name();
-    std::replace_if(
-        name.begin(), name.end(), [](unsigned char c) { return !std::isalnum(c); }, '_');
-    return name;
-}
-INSTANTIATE_TEST_SUITE_P(All, GpuPromptFamilies, testing::ValuesIn(family_goldens_without(model::what_needs_cpu)),
+INSTANTIATE_TEST_SUITE_P(All, GpuPromptFamilies, testing::ValuesIn(family_models_without(model::what_needs_cpu)),
                          test_name);
 
 TEST_P(GpuPromptFamilies, AChunkIsNearToPassesOfFewRows) {
     for (const auto& [type, bound] : {std::pair{WeightType::float32, kRowBound}, {WeightType::bfloat16, 0.05}}) {
-        TestModel model(GetParam().directory, on_gpu(type));
+        TestModel model(golden().directory, on_gpu(type));
         const std::vector<TokenId> prompt = varied_tokens(21, model.config.vocab_size);
         const std::vector<float> few_rows = [&] {
             model.read(prompt);

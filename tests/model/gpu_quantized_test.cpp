@@ -22,17 +22,15 @@ using namespace entrodraft;
 using model::TokenId;
 using model::WeightType;
 
-std::vector<FamilyGolden> portable_quantized_goldens() {
-    std::vector<FamilyGolden> goldens = quantized_goldens();
-    std::erase_if(goldens, [](const FamilyGolden& golden) {
-        return !model::what_needs_cpu(model::read_config(golden.directory)).empty();
-    });
-    return goldens;
+ModelDirectories portable_quantized_models() {
+    ModelDirectories models = quantized_models();
+    std::erase_if(models,
+                  [](const std::string& model) { return !model::what_needs_cpu(model::read_config(model)).empty(); });
+    return models;
 }
 
-class GpuQuantized : public testing::TestWithParam<FamilyGolden> {
+class GpuQuantized : public FamilyGoldenTest {
   protected:
-    const FamilyGolden& golden() const { return GetParam(); }
     bool has_experts() const { return model::read_config(golden().directory).n_expert_layers() > 0; }
     // The model of Q4_K moves further than others: in bfloat16 some ten times as far as in float16, as they do.
     double sensitivity() const { return golden().directory.parent_path().filename() == "gguf-q4_k" ? 2.5 : 1; }
@@ -43,11 +41,7 @@ class GpuQuantized : public testing::TestWithParam<FamilyGolden> {
     }
 };
 
-INSTANTIATE_TEST_SUITE_P(All, GpuQuantized, testing::ValuesIn(portable_quantized_goldens()), [](const auto& golden) {
-    std::string name = golden.param.directory.parent_path().filename().string();
-    std::ranges::replace(name, '-', '_');
-    return name;
-});
+INSTANTIATE_TEST_SUITE_P(All, GpuQuantized, testing::ValuesIn(portable_quantized_models()), name_of_format);
 
 // Of a row's logits, the best and the next best, as a share of the largest.
 double margin_of(std::span<const float> row) {

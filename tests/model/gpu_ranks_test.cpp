@@ -111,7 +111,7 @@ TEST_F(GpuRanks, LogitsAreThoseOfTransformersWhateverTheRanks) {
         for (const int n_ranks : {2, 3}) {
             SCOPED_TRACE(fmt::format("{}, {} ranks", family, n_ranks));
             const auto pair = source_directory() / "tests/model/families" / family;
-            const FamilyText text = read_family_golden(pair, "target").texts.front();
+            const FamilyText text = read_family_golden(pair / "target").texts.front();
             std::vector<std::vector<float>> of_ranks(static_cast<std::size_t>(n_ranks));
             test::ThreadRanks(n_ranks).run([&](dist::Communicator& ranks) {
                 const std::unique_ptr<dist::Communicator> sums = sums_over(ranks, false);

@@ -14,16 +14,9 @@ namespace quantized_test {
 using namespace entrodraft;
 using model::TokenId;
 
-class Quantized : public testing::TestWithParam<FamilyGolden> {
-  protected:
-    const FamilyGolden& golden() const { return GetParam(); }
-};
+class Quantized : public FamilyGoldenTest {};
 
-INSTANTIATE_TEST_SUITE_P(All, Quantized, testing::ValuesIn(quantized_goldens()), [](const auto& golden) {
-    std::string name = golden.param.directory.parent_path().filename().string();
-    std::ranges::replace(name, '-', '_');
-    return name;
-});
+INSTANTIATE_TEST_SUITE_P(All, Quantized, testing::ValuesIn(quantized_models()), name_of_format);
 
 TEST_P(Quantized, LogitsAndGreedyTokensAreThoseOfTheDequantisedWeights) {
     for (const char* name : {"amx", "avx512vnni", "avx512", "avx2", "portable"}) {

@@ -14,20 +14,14 @@ using model::Row;
 using model::TokenId;
 using model::WeightType;
 
-class TorchDecoder : public testing::TestWithParam<FamilyGolden> {
+class TorchDecoder : public FamilyGoldenTest {
   protected:
     void SetUp() override {
         if (const std::string why = model::torch::why_missing(); !why.empty()) GTEST_SKIP() << why;
     }
 };
 
-std::string test_name(const testing::TestParamInfo<FamilyGolden>& info) {
-    std::string name = info.param.name();
-    std::replace_if(
-        name.begin(), name.end(), [](unsigned char c) { return !std::isalnum(c); }, '_');
-    return name;
-}
-INSTANTIATE_TEST_SUITE_P(Torch, TorchDecoder, testing::ValuesIn(family_goldens_without(model::what_torch_lacks)),
+INSTANTIATE_TEST_SUITE_P(Torch, TorchDecoder, testing::ValuesIn(family_models_without(model::what_torch_lacks)),
                          test_name);
 
 constexpr int kSlots = 4;
@@ -96,7 +90,7 @@ std::vector<Row> random_rows(SameWork& work, Mask mask, std::mt19937& random) {
 }
 
 TEST_P(TorchDecoder, PassesAndCachesAreTheCpus) {
-    SameWork work(GetParam());
+    SameWork work(golden());
     std::mt19937 random(7);
     const std::vector<int> layers = {0, work.config().n_layers};
     int passes = 0, shared = 0, kept = 0;
@@ -110,7 +104,7 @@ TEST_P(TorchDecoder, PassesAndCachesAreTheCpus) {
                       .hidden_layers = layers,
                       .mask = mask,
                       .needs = model::LogitSummary::entropy,
-                      .summary_vocab = GetParam().known});
+                      .summary_vocab = golden().known});
         ++passes;
         const int from = static_cast<int>(random() % kSlots), to = static_cast<int>(random() % kSlots);
         const int length = work.length(from);
@@ -130,7 +124,7 @@ TEST_P(TorchDecoder, PassesAndCachesAreTheCpus) {
 }
 
 TEST_P(TorchDecoder, ATreeThatGrowsOverSeveralPassesIsTheCpus) {
-    SameWork work(GetParam());
+    SameWork work(golden());
     const std::vector<Row> tree = random_tree(12, 0, work.config().vocab_size);
     for (std::size_t begin = 0; const std::size_t end : {3, 4, 9, 12}) {
         const std::vector<int> wanted = TestModel::all_of(end - begin);
@@ -139,16 +133,16 @@ TEST_P(TorchDecoder, ATreeThatGrowsOverSeveralPassesIsTheCpus) {
                       .hidden_layers = {},
                       .mask = Mask::by_parent,
                       .needs = model::LogitSummary::entropy,
-                      .summary_vocab = GetParam().known,
+                      .summary_vocab = golden().known,
                       .cached_nodes = std::span(tree).first(begin)});
         begin = end;
     }
 }
 
 TEST_P(TorchDecoder, SixteenBitWeightsStayNearFloat32) {
-    const std::vector<TokenId>& tokens = GetParam().texts[0].tokens;
+    const std::vector<TokenId>& tokens = golden().texts[0].tokens;
     for (const auto& [type, bound] : {std::pair{WeightType::bfloat16, 0.06}, {WeightType::float16, 0.008}}) {
-        TestModel reference(GetParam().directory), model(GetParam().directory, options_of(&load_on_torch, type));
+        TestModel reference(golden().directory), model(golden().directory, options_of(&load_on_torch, type));
         const std::vector<float> want = reference.read(tokens), got = model.read(tokens);
         const auto width = static_cast<std::size_t>(model.config.vocab_size);
         std::vector<double> of_rows;

@@ -112,7 +112,7 @@ class TrainerTest : public testing::Test {
 
 TEST_F(TrainerTest, GradientsAreThoseOfTransformers) {
     int checked = 0;
-    for (const FamilyGolden& golden : family_goldens_without(model::what_torch_lacks)) {
+    for (const FamilyGolden& golden : read_family_goldens(family_models_without(model::what_torch_lacks))) {
         if (golden.directory.parent_path().parent_path().filename() != "families") continue; // more seeds
         const std::string name =
             golden.directory.parent_path().filename().string() + "/" + golden.directory.filename().string();
@@ -132,7 +132,7 @@ TEST_F(TrainerTest, GradientsAreThoseOfTransformers) {
 }
 
 TEST_F(TrainerTest, GradientsOfEncodersAndTheirDecodersAreThoseOfTransformers) {
-    for (const EncoderDecoderGolden& golden : encoder_decoder_goldens()) {
+    for (const EncoderDecoderGolden& golden : read_encoder_decoders(encoder_decoder_models())) {
         SCOPED_TRACE(golden.whole.name());
         const SourceText& first = golden.texts[0];
         ScoredText text = scored({first.text.tokens.begin(), first.text.tokens.begin() + 32}, golden.whole.known);
@@ -142,7 +142,7 @@ TEST_F(TrainerTest, GradientsOfEncodersAndTheirDecodersAreThoseOfTransformers) {
 }
 
 TEST_F(TrainerTest, ATextWithoutASourceIsRefusedByAnEncoder) {
-    const std::filesystem::path directory = encoder_decoder_goldens().front().whole.directory;
+    const std::filesystem::path directory = encoder_decoder_models().front();
     TrainerOptions options;
     options.max_tokens = 8;
     const ScoredText text = scored(varied_tokens(8, 50), 50);

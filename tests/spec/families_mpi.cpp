@@ -62,7 +62,7 @@ TEST(FamilyPairs, GreedySpeculativeTextIsPlainTextAndTransformersText) {
     Accepted all;
     int served = 0;
     for (const auto& pair : family_pairs()) {
-        const FamilyGolden golden = read_family_golden(pair, "target");
+        const FamilyGolden golden = read_family_golden(pair / "target");
         SCOPED_TRACE(golden.name());
         if (!fits(golden.directory, tp->size())) continue;
         const Accepted some = check_pair(golden, *replica, options);
@@ -86,7 +86,7 @@ TEST(FamilyPairs, SpeculationWithSpreadExpertsChangesNothing) {
     options.decoder.timeout_seconds = 60;
     options.expert_placement = model::ExpertPlacement::spread;
     for (const auto& pair : family_pairs()) {
-        const FamilyGolden golden = read_family_golden(pair, "target");
+        const FamilyGolden golden = read_family_golden(pair / "target");
         SCOPED_TRACE(golden.name());
         const model::ExpertsConfig experts = model::read_config(golden.directory).experts;
         if (tp->size() > experts.n_experts || !fits(golden.directory, tp->size())) continue;
@@ -126,7 +126,7 @@ TEST(FamilyPairs, TreesOverLinearAttentionChangeNothing) {
     if (on_torch()) GTEST_SKIP() << lacking_on_torch("linear attention");
     using enum dist::DraftPlacement;
     const auto directory = source_directory() / "tests/model/families/qwen3-next";
-    const FamilyGolden golden = read_family_golden(directory, "target");
+    const FamilyGolden golden = read_family_golden(directory / "target");
     for (const dist::DraftPlacement placement : {colocated, sharded}) {
         Ranks ranks{placement};
         if (placement == sharded && ranks.replica->size() > 3) continue; // the draft has three heads
