@@ -28,14 +28,6 @@ inline std::vector<std::filesystem::path> encoder_decoder_pairs() {
     return pairs;
 }
 
-inline ModelDirectories encoder_decoder_models(std::initializer_list<const char*> of_pair = {"target", "draft"}) {
-    ModelDirectories models;
-    for (const auto& pair : encoder_decoder_pairs())
-        for (const char* which : of_pair)
-            models.push_back(pair / which);
-    return models;
-}
-
 inline EncoderDecoderGolden read_encoder_decoder(const std::filesystem::path& model) {
     EncoderDecoderGolden golden{read_family_golden(model), {}};
     const auto expected = nlohmann::json::parse(std::ifstream(model.parent_path() / "expected.json"));

@@ -29,7 +29,7 @@ class EncoderDecodersOnRanks : public testing::Test {
 };
 
 TEST_F(EncoderDecodersOnRanks, LogitsAndGreedyTokensAreThoseOfTransformers) {
-    for (const EncoderDecoderGolden& golden : read_encoder_decoders(encoder_decoder_models())) {
+    for (const EncoderDecoderGolden& golden : read_encoder_decoders(models_of(encoder_decoder_pairs()))) {
         SCOPED_TRACE(golden.whole.name());
         const model::ModelConfig config = model::read_config(golden.whole.directory);
         TestModelOptions options{.tp = tp_.get()};

@@ -13,7 +13,7 @@ using model::TokenId;
 using model::WeightType;
 
 class EncoderDecoders : public EncoderDecoderTest {};
-INSTANTIATE_TEST_SUITE_P(All, EncoderDecoders, testing::ValuesIn(encoder_decoder_models()), test_name);
+INSTANTIATE_TEST_SUITE_P(All, EncoderDecoders, testing::ValuesIn(models_of(encoder_decoder_pairs())), test_name);
 
 TEST_P(EncoderDecoders, AreReadAsWhatTheyAreWithAllTheirParameters) {
     const model::ModelConfig config = model::read_config(golden().directory);

@@ -52,10 +52,11 @@ inline std::vector<std::filesystem::path> family_pairs_without(Lacking lacking) 
 // Directories of models, which are the parameters of tests: hundreds of processes run a test each, and read its golden
 // alone.
 using ModelDirectories = std::vector<std::string>;
-inline ModelDirectories models_of(const std::vector<std::filesystem::path>& pairs) {
+inline ModelDirectories models_of(const std::vector<std::filesystem::path>& pairs,
+                                  std::initializer_list<const char*> of_pair = {"target", "draft"}) {
     ModelDirectories models;
     for (const auto& pair : pairs)
-        for (const char* which : {"target", "draft"})
+        for (const char* which : of_pair)
             models.push_back(pair / which);
     return models;
 }

@@ -14,7 +14,8 @@ using model::WeightType;
 
 // Targets: on the stand-in each takes seconds, and drafts differ in sizes alone.
 class GpuEncoderDecoders : public EncoderDecoderTest {};
-INSTANTIATE_TEST_SUITE_P(All, GpuEncoderDecoders, testing::ValuesIn(encoder_decoder_models({"target"})), test_name);
+INSTANTIATE_TEST_SUITE_P(All, GpuEncoderDecoders, testing::ValuesIn(models_of(encoder_decoder_pairs(), {"target"})),
+                         test_name);
 
 std::vector<float> read_after(TestModel& model, std::span<const TokenId> source, std::span<const TokenId> tokens,
                               int chunk = 128, int slot = 0) {

@@ -132,7 +132,7 @@ TEST_F(TrainerTest, GradientsAreThoseOfTransformers) {
 }
 
 TEST_F(TrainerTest, GradientsOfEncodersAndTheirDecodersAreThoseOfTransformers) {
-    for (const EncoderDecoderGolden& golden : read_encoder_decoders(encoder_decoder_models())) {
+    for (const EncoderDecoderGolden& golden : read_encoder_decoders(models_of(encoder_decoder_pairs()))) {
         SCOPED_TRACE(golden.whole.name());
         const SourceText& first = golden.texts[0];
         ScoredText text = scored({first.text.tokens.begin(), first.text.tokens.begin() + 32}, golden.whole.known);
@@ -142,7 +142,7 @@ TEST_F(TrainerTest, GradientsOfEncodersAndTheirDecodersAreThoseOfTransformers) {
 }
 
 TEST_F(TrainerTest, ATextWithoutASourceIsRefusedByAnEncoder) {
-    const std::filesystem::path directory = encoder_decoder_models().front();
+    const std::filesystem::path directory = models_of(encoder_decoder_pairs()).front();
     TrainerOptions options;
     options.max_tokens = 8;
     const ScoredText text = scored(varied_tokens(8, 50), 50);
