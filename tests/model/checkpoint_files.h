@@ -3,9 +3,9 @@
 #pragma once
 
 #include "model/checkpoint/bad_file.h"
+#include "tests/model/cpu_seconds.h"
 
 #include <cstdint>
-#include <ctime>
 #include <functional>
 #include <string>
 #include <vector>
@@ -20,11 +20,6 @@ inline std::string message_of(const std::function<void()>& action) {
         return error.what();
     }
     return "";
-}
-
-// Of this process so far: what a bound on time is held against, since a busy machine makes wall clocks run on.
-inline double cpu_seconds() {
-    return static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
 }
 
 inline std::string little_endian(std::uint64_t value, int n) {
