@@ -67,7 +67,7 @@ class FromARecordingToTheThesissSimulator(unittest.TestCase):
                             DEMO / "prompts.jsonl", "--output", recording, "--max-new-tokens", "24", "--quiet"], check=True)
             told = subprocess.run([sys.executable, ROOT / "bench/imputed.py", recording, "--binary", BINARY, "--imputed-from", "5",
                                    "--rules", "constant:1..4..1,static:1..3..1"], check=True, capture_output=True, text=True).stdout
-        title, _, *rows = told.splitlines()
+        title, _, *rows = told.strip().splitlines()
         self.assertEqual(title, "imputed from drafts of 5")
         self.assertEqual([row.split()[:2] for row in rows], [["constant", "4"], ["static", "3"]])
         for row in rows:
