@@ -90,7 +90,6 @@ struct Scale {
     int new_tokens = 0;
     std::vector<std::string> rules = spec::stop_rule_names();
     bool rules_in_turn = false; // one for each request, instead of all
-    std::size_t nth_rules = 1;  // a drafter meets every so many-th rule, the next drafter the next ones
     int n_slots = 1;            // sequences decoded together
 };
 
@@ -123,16 +122,15 @@ class Exactness {
         const spec::TokenTable table = table_of(pair_.vocab_size(), known);
         EveryDrafter drafters({pair_.limits(), pair_.clock, &pair_.draft.decoder, third_ ? &third_->decoder : nullptr,
                                table, spec::index_corpus(joined)});
-        std::size_t first_rule = 0;
         for (const std::string& name : drafters.names(pair_.layout.placement == dist::DraftPlacement::dedicated))
-            if (only.empty() || name == only) check(drafters, name, first_rule++ % scale_.nth_rules);
+            if (only.empty() || name == only) check(drafters, name);
     }
 
   private:
-    void check(EveryDrafter& drafters, const std::string& name, std::size_t first_rule) {
+    void check(EveryDrafter& drafters, const std::string& name) {
         Outcome outcome;
         const std::size_t n_rules = scale_.rules.size();
-        for (std::size_t rule = first_rule; rule < n_rules; rule += scale_.nth_rules) {
+        for (std::size_t rule = 0; rule < n_rules; ++rule) {
             SCOPED_TRACE(name + ", " + scale_.rules[rule]);
             std::vector<std::size_t> served; // requests by number
             for (std::size_t i = 0; i < requests_.size(); ++i)
@@ -209,7 +207,6 @@ void check_golden_pair(const Scale& scale, bool gumbel,
 Scale golden_scale(int n_slots) {
     Scale scale{{}, 24};
     scale.n_slots = n_slots;
-    scale.nth_rules = session_of_tests().world_size() == 1 ? 1 : 3; // the coordinator's, whatever the ranks
     for (const std::size_t i : {0U, 1U, 2U, 3U, 4U, 3U})
         scale.prompts.push_back(golden_prompt(i));
     return scale;
