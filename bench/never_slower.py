@@ -2,15 +2,16 @@
 draft?
 
     python3 bench/never_slower.py [--binary build/entrodraft] [--batches 1,4,16] [--prompts 25,400,3000] [--new 25,200]
-                                  [--texts N] [--pairs 5] [--output FILE] [--json]
+                                  [--texts N] [--pairs 20] [--busy N] [--output FILE] [--json]
 
 The demo target and two drafts of it: its own, and the same with the rows of its embedding in reverse, whose every token is
-wrong. Greedy, one rank, one thread. In each cell runs without a draft and with either alternate; a figure is the median, over
-the pairs, of plain user time over that with a draft (above 1: drafting is faster). User time of the processor, and wall time,
-without what loading takes; on a busy machine only the first means something. Texts must be equal.
+wrong. Greedy, one rank, one thread. In each cell short runs without a draft and with either alternate; a figure is the median, over
+the pairs, of plain user time over that with a draft (above 1: drafting is faster), and its 95 % interval. User time of the
+processor, and wall time, without what loading takes; on a busy machine only the first means something. Texts must be equal.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import pathlib
@@ -22,7 +23,7 @@ import sys
 import tempfile
 import time
 
-from runs import DEMO, PAIRS, Parser, comma_list, file_name, machine, number, program, report, texts_of
+from runs import DEMO, Parser, comma_list, file_name, machine, median_interval, number, program, report, texts_of
 
 TEXTS = {25: 64, 400: 32}  # of a run, by length of prompt; of longer ones 16
 GOAL = 0.98
@@ -107,25 +108,41 @@ class Runs:
                 found.append({kind: taken["plain"][kind] / taken[name][kind] for kind in taken[name]})
         print(f"batch {batch}, prompts of {length}, {new_tokens} new", file=sys.stderr, flush=True)
         return [{"batch": batch, "prompt_tokens": length, "new_tokens": new_tokens, "draft": name,
-                 **{kind: statistics.median(each[kind] for each in found) for kind in ("user", "wall")},
-                 "least": min(each["user"] for each in found), "most": max(each["user"] for each in found)}
+                 **{kind: median_interval([each[kind] for each in found]) for kind in ("user", "wall")}}
                 for name, found in ratios.items()]
 
 
 def markdown(cells):
     """A row a batch, prompt and number of new tokens; a column a draft."""
     names = list(dict.fromkeys(cell["draft"] for cell in cells))
-    lines = ["| batch | prompt | new | " + " | ".join(f"{name}: user (least to most), wall" for name in names) + " |",
+    lines = ["| batch | prompt | new | " + " | ".join(f"{name}: user (95 %), wall" for name in names) + " |",
              "| --- " * (3 + len(names)) + "|"]
     by_place = {}
     for cell in cells:
         by_place.setdefault((cell["batch"], cell["prompt_tokens"], cell["new_tokens"]), {})[cell["draft"]] = cell
     for place, found in by_place.items():
-        shown = [f"{'**' if each['user'] < GOAL else ''}{each['user']:.3f}{'**' if each['user'] < GOAL else ''} "
-                 f"({each['least']:.3f} to {each['most']:.3f}), {each['wall']:.3f}" for each in map(found.get, names)]
+        shown = []
+        for name in names:
+            (middle, low, high), (wall, *_) = found[name]["user"], found[name]["wall"]
+            bold = "**" if middle < GOAL else ""
+            shown.append(f"{bold}{middle:.3f}{bold} ({low:.3f} to {high:.3f}), {wall:.3f}")
         lines.append("| " + " | ".join([*map(str, place), *shown]) + " |")
-    slower = sum(cell["user"] < GOAL for cell in cells)
-    return "\n".join(lines) + f"\n\n{slower} of {len(cells)} cells below {GOAL} of plain\n"
+    slower = sum(cell["user"][0] < GOAL for cell in cells)
+    surely = sum(cell["user"][2] < GOAL for cell in cells)
+    return "\n".join(lines) + (f"\n\n{slower} of {len(cells)} cells below {GOAL} of plain, "
+                               f"{surely} of them by their whole intervals\n")
+
+
+@contextlib.contextmanager
+def busy(processes):
+    """So many processes run and do nothing."""
+    running = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)]
+    try:
+        yield
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
 
 
 def main():
@@ -136,11 +153,12 @@ def main():
     parser.add_argument("--prompts", type=comma_list(count), default=[25, 400, 3000], help="tokens of a prompt")
     parser.add_argument("--new", type=comma_list(count), default=[25, 200], help="new tokens of a text")
     parser.add_argument("--texts", type=count, help="of a run; by default more of short prompts than of long ones")
-    parser.add_argument("--pairs", type=int, default=5, choices=PAIRS)
+    parser.add_argument("--pairs", type=number(2, kind=int), default=20)
+    parser.add_argument("--busy", type=count, default=0, metavar="N", help="with N other processes that do nothing but run")
     parser.add_argument("--output", type=file_name)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as work:
+    with tempfile.TemporaryDirectory() as work, busy(options.busy):
         runs = Runs(options.binary, pathlib.Path(work))
         cells = [cell for batch in options.batches for length in options.prompts for new_tokens in options.new
                  for cell in runs.cell(batch, length, new_tokens, options.pairs, options.texts)]

@@ -9,6 +9,7 @@ import os
 import pathlib
 import shlex
 import shutil
+import statistics
 import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -159,6 +160,17 @@ def ratio_interval(values, weights):
     squares = sum((value / total - each / weight) ** 2 for value, each in zip(values, weights))
     factor = math.exp(students_t(n) * math.sqrt(n / (n - 1) * squares))
     return [total / weight / factor, total / weight * factor]
+
+
+def median_interval(values):
+    """Median and its 95 % interval (by ranks, whatever the distribution); of fewer than 6 values, their least and most."""
+    count, below, chance = len(values), 0, 0.5 ** len(values)
+    while chance <= 0.025:
+        below += 1
+        chance += math.comb(count, below) * 0.5 ** count
+    ranked = sorted(values)
+    below = max(below - 1, 0)
+    return statistics.median(ranked), ranked[below], ranked[count - 1 - below]
 
 
 def interval(ratios):

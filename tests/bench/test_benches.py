@@ -34,6 +34,10 @@ class Runs(unittest.TestCase):
             self.assertAlmostEqual(runs.students_t(n), value, places=3)
         self.assertEqual(runs.interval([1.0] * 12), "1.000 (1.000 to 1.000)")
 
+    def test_the_median_of_20_lies_between_the_6th_and_the_15th(self):
+        self.assertEqual(runs.median_interval(range(20)), (9.5, 5, 14))
+        self.assertEqual(runs.median_interval([3, 1, 2]), (2, 1, 3))
+
     def test_a_command_that_fails_ends_the_bench_with_its_complaint(self):
         with self.assertRaisesRegex(SystemExit, "exit code 3: no such model"):
             runs.run([sys.executable, "-c", "import sys; print('no such model', file=sys.stderr); sys.exit(3)"])

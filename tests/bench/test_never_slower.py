@@ -14,7 +14,7 @@ import never_slower  # noqa: E402
 
 
 def cell(draft, user):
-    return {"batch": 4, "prompt_tokens": 25, "new_tokens": 200, "draft": draft, "user": user, "wall": 1.5, "least": 0.9, "most": 2.5}
+    return {"batch": 4, "prompt_tokens": 25, "new_tokens": 200, "draft": draft, "user": user, "wall": (1.5, 1, 2)}
 
 
 class NeverSlower(unittest.TestCase):
@@ -39,9 +39,10 @@ class NeverSlower(unittest.TestCase):
             self.assertEqual(len({tuple(prompt) for prompt in prompts}), 5)
 
     def test_the_table_has_a_row_a_cell_and_marks_what_is_slower(self):
-        table = never_slower.markdown([cell("its draft", 1.25), cell("useless", 0.975)])
-        self.assertIn("| 4 | 25 | 200 | 1.250 (0.900 to 2.500), 1.500 | **0.975** (0.900 to 2.500), 1.500 |\n", table)
-        self.assertIn("1 of 2 cells below 0.98", table)
+        table = never_slower.markdown([cell("its draft", (1.25, 0.9, 2.5)), cell("useless", (0.975, 0.97, 0.979)), cell("other", (0.975, 0.9, 1))])
+        self.assertIn("| 4 | 25 | 200 | 1.250 (0.900 to 2.500), 1.500 | **0.975** (0.970 to 0.979), 1.500 | "
+                      "**0.975** (0.900 to 1.000), 1.500 |\n", table)
+        self.assertIn("2 of 3 cells below 0.98 of plain, 1 of them by their whole intervals\n", table)
 
     def test_a_command_that_fails_ends_the_bench_with_its_complaint(self):
         with self.assertRaisesRegex(SystemExit, "exit code 3: no such model"):
