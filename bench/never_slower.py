@@ -5,9 +5,11 @@ draft?
                                   [--texts N] [--pairs 20] [--busy N] [--output FILE] [--json]
 
 The demo target and two drafts of it: its own, and the same with the rows of its embedding in reverse, whose every token is
-wrong. Greedy, one rank, one thread. In each cell short runs without a draft and with either alternate; a figure is the median, over
+wrong. Greedy, one rank, one thread. In each cell runs without a draft and with either alternate; a figure is the median, over
 the pairs, of plain user time over that with a draft (above 1: drafting is faster), and its 95 % interval. User time of the
-processor, and wall time, without what loading takes; on a busy machine only the first means something. Texts must be equal.
+processor, and wall time, without what loading takes; on a busy machine only the first means something. `drafting` is the
+share of a run's time that goes into the draft, measured within the run: what a useless draft costs, where other programs make
+times of runs differ by more than that. Texts must be equal.
 """
 
 import argparse
@@ -66,6 +68,11 @@ def seconds_of(command):
     return {"user": usage.ru_utime, "wall": time.monotonic() - begin}
 
 
+def drafting_share(summary):
+    """Of the run's time, what drafting took: reading prompts, passes, what the rule computes."""
+    return sum(summary["time_shares"][part] for part in ("draft", "entropy"))
+
+
 class Runs:
     """Runs of generate in a directory of their own."""
 
@@ -76,30 +83,36 @@ class Runs:
         self.drafts = {"plain": [], "its draft": ["--draft", DEMO / "draft"], "useless": ["--draft", useless]}
         one = work / "one.jsonl"
         one.write_text('{"id": 0, "prompt_token_ids": [41, 1069]}\n', encoding="utf-8")
-        self.loading = {name: [self.seconds(name, one, 1, 1) for _ in range(5)] for name in self.drafts}
+        self.loading = {name: [self.seconds(name, one, 1, 1)[0] for _ in range(5)] for name in self.drafts}
         self.loading = {name: {kind: statistics.median(each[kind] for each in runs) for kind in runs[0]}
                         for name, runs in self.loading.items()}
 
     def seconds(self, name, prompts, new_tokens, batch):
-        output = self.work / "output.jsonl"
-        output.unlink(missing_ok=True)
+        output, summary = self.work / "output.jsonl", self.work / "summary.json"
+        for file in (output, summary):
+            file.unlink(missing_ok=True)
         rule = ["--stop-rule", "expected-gain"] if self.drafts[name] else []
-        return seconds_of([self.binary, "generate", "--target", DEMO / "target", *self.drafts[name], *rule, "--input", prompts,
-                           "--output", output, "--max-new-tokens", new_tokens, "--ignore-eos", "--batch-size", batch,
-                           "--threads", 1, "--device", "cpu", "--quiet"])
+        taken = seconds_of([self.binary, "generate", "--target", DEMO / "target", *self.drafts[name], *rule, "--input", prompts,
+                            "--output", output, "--max-new-tokens", new_tokens, "--ignore-eos", "--batch-size", batch,
+                            "--threads", 1, "--device", "cpu", "--quiet", "--summary", summary])
+        return taken, drafting_share(json.loads(summary.read_text()))
 
     def decoding(self, name, *cell):
-        return {kind: max(taken - self.loading[name][kind], 1e-9) for kind, taken in self.seconds(name, *cell).items()}
+        """User and wall seconds without those of loading, and the share of them that drafting takes."""
+        taken, share = self.seconds(name, *cell)
+        return {kind: max(seconds - self.loading[name][kind], 1e-9) for kind, seconds in taken.items()}, share
 
     def cell(self, batch, length, new_tokens, pairs, n_texts):
         """Ratios of one cell, by draft."""
         prompts = self.work / f"prompts-{length}.jsonl"
         write_prompts(prompts, length, n_texts or TEXTS.get(length, 16))
         ratios, expected = {name: [] for name in self.drafts if name != "plain"}, None
+        shares = {name: [] for name in self.drafts}
         for turn in range(pairs):
             taken = {}
             for name in list(self.drafts)[::1 if turn % 2 == 0 else -1]:
-                taken[name] = self.decoding(name, prompts, new_tokens, batch)
+                taken[name], share = self.decoding(name, prompts, new_tokens, batch)
+                shares[name].append(share)
                 texts = sorted(texts_of(self.work / "output.jsonl"))
                 expected = expected or texts
                 if texts != expected:
@@ -108,14 +121,15 @@ class Runs:
                 found.append({kind: taken["plain"][kind] / taken[name][kind] for kind in taken[name]})
         print(f"batch {batch}, prompts of {length}, {new_tokens} new", file=sys.stderr, flush=True)
         return [{"batch": batch, "prompt_tokens": length, "new_tokens": new_tokens, "draft": name,
-                 **{kind: median_interval([each[kind] for each in found]) for kind in ("user", "wall")}}
+                 **{kind: median_interval([each[kind] for each in found]) for kind in ("user", "wall")},
+                 "drafting": statistics.median(shares[name])}
                 for name, found in ratios.items()]
 
 
 def markdown(cells):
     """A row a batch, prompt and number of new tokens; a column a draft."""
     names = list(dict.fromkeys(cell["draft"] for cell in cells))
-    lines = ["| batch | prompt | new | " + " | ".join(f"{name}: user (95 %), wall" for name in names) + " |",
+    lines = ["| batch | prompt | new | " + " | ".join(f"{name}: user (95 %), wall; drafting" for name in names) + " |",
              "| --- " * (3 + len(names)) + "|"]
     by_place = {}
     for cell in cells:
@@ -125,7 +139,8 @@ def markdown(cells):
         for name in names:
             (middle, low, high), (wall, *_) = found[name]["user"], found[name]["wall"]
             bold = "**" if middle < GOAL else ""
-            shown.append(f"{bold}{middle:.3f}{bold} ({low:.3f} to {high:.3f}), {wall:.3f}")
+            shown.append(f"{bold}{middle:.3f}{bold} ({low:.3f} to {high:.3f}), {wall:.3f}; "
+                         f"{100 * found[name]['drafting']:.1f} %")
         lines.append("| " + " | ".join([*map(str, place), *shown]) + " |")
     slower = sum(cell["user"][0] < GOAL for cell in cells)
     surely = sum(cell["user"][2] < GOAL for cell in cells)
