@@ -14,7 +14,8 @@ import never_slower  # noqa: E402
 
 
 def cell(draft, user):
-    return {"batch": 4, "prompt_tokens": 25, "new_tokens": 200, "draft": draft, "user": user, "wall": (1.5, 1, 2), "drafting": 0.125}
+    return {"batch": 4, "prompt_tokens": 25, "new_tokens": 200, "draft": draft, "user": user,
+            "wall": (1.5, 1, 2), "drafting": 0.125}
 
 
 class NeverSlower(unittest.TestCase):
@@ -39,7 +40,8 @@ class NeverSlower(unittest.TestCase):
             self.assertEqual(len({tuple(prompt) for prompt in prompts}), 5)
 
     def test_the_table_has_a_row_a_cell_and_marks_what_is_slower(self):
-        table = never_slower.markdown([cell("its draft", (1.25, 0.9, 2.5)), cell("useless", (0.975, 0.97, 0.979)), cell("other", (0.975, 0.9, 1))])
+        table = never_slower.markdown([cell("its draft", (1.25, 0.9, 2.5)), cell("useless", (0.975, 0.97, 0.979)),
+                                       cell("other", (0.975, 0.9, 1))])
         self.assertIn("| 4 | 25 | 200 | 1.250 (0.900 to 2.500), 1.500; 12.5 % | **0.975** (0.970 to 0.979), 1.500; 12.5 % | "
                       "**0.975** (0.900 to 1.000), 1.500; 12.5 % |\n", table)
         self.assertIn("2 of 3 cells below 0.98 of plain, 1 of them by their whole intervals\n", table)
