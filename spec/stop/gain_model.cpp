@@ -190,12 +190,13 @@ void GainModel::learn_token(const DraftedToken& token, double residual, bool acc
 }
 
 // Times come with outliers: a value counts for at most kMaxOver times what is expected of it. A row count whose mean
-// one of them had raised would not come up again.
+// one of them had raised would not come up again. Each sequence of a batch tells of the same pass, which counts once.
 void GainModel::learn_times(const RoundRecord& round) {
-    constexpr double kMaxWeight = 200; // rounds a mean looks back on
+    constexpr double kMaxWeight = 200; // passes a mean looks back on
     // A row count that came up long ago gives way to the line through those that come up now: were its time taken in a
     // bad moment, it might keep itself from ever coming up again.
     constexpr double kTimeDecay = 0.002, kForgotten = 1e-3; // a pass; a weight
+    const double share = 1.0 / round.batch_load.sequences;  // of the pass
     const std::size_t own = round.rows > 0 ? static_cast<std::size_t>(round.rows) - 1 : round.tokens.size();
     const std::size_t rows = own + static_cast<std::size_t>(round.batch_load.rows_beside);
     Timing& timing = by_rows_[std::min(rows, by_rows_.size() - 1)];
@@ -206,12 +207,12 @@ void GainModel::learn_times(const RoundRecord& round) {
                             : is_first        ? round.target_seconds
                                               : target_seconds(static_cast<int>(rows) + 1);
     for (Timing& each : by_rows_) {
-        each.weight *= 1 - kTimeDecay / round.batch_load.sequences;
+        each.weight *= 1 - kTimeDecay * share;
         if (each.weight < kForgotten) each.weight = 0;
     }
-    timing.weight = std::min(timing.weight + 1, kMaxWeight);
+    timing.weight = std::min(timing.weight + share, kMaxWeight);
     const double value = std::min(round.target_seconds, kMaxOver * expected);
-    timing.seconds += (value - timing.seconds) / timing.weight;
+    timing.seconds += (value - timing.seconds) * share / timing.weight;
     refresh_target_seconds();
 
     if (round.draft_passes > 0) learn_draft_times(round);

@@ -756,6 +756,15 @@ TEST(GainModel, NoRowOfAWidePassSeemsFree) {
         EXPECT_GE(model.target_seconds(rows), rows > 1 ? model.target_seconds(rows - 1) : 0) << rows;
 }
 
+TEST(GainModel, APassOfABatchCountsOnceThoughEachOfItsTextsTellsOfIt) {
+    GainModel model({.max_rows = 16, .draft_to_target_cost = 0.1, .costs = {}});
+    for (int pass = 0; pass <= 100; ++pass)
+        for (int text = 0; text < 16; ++text)
+            model.learn({{}, 0, 0, 0, 0, pass < 100 ? 1.0 : 2.0, {15, 16}});
+    EXPECT_GT(model.target_seconds(16), 1.002);
+    EXPECT_LT(model.target_seconds(16), 1.01); // of times seen in a bad moment, half counts
+}
+
 // Otherwise a first time taken in a bad moment would keep its row count from ever coming up again.
 TEST(GainModel, ForgetsTimesThatWereTakenLongAgo) {
     GainModel model({.max_rows = 16, .draft_to_target_cost = 0.1, .costs = {}});
