@@ -29,11 +29,12 @@ def bench(options, *arguments):
 
 
 def compare(options, name, draft, *arguments):
-    """Settings of each temperature by name."""
+    """Settings of each temperature by name, without the acceptance that ends it where texts are drawn."""
     out = options.work / f"{name}.json"
     bench(options, "compare", "--target", DEMO / "target", "--draft", draft, "--input", DEMO / "prompts.jsonl",
         "--prompts", options.prompts, "--quiet", "--output", out, *arguments)
-    return [(result["temperature"], {setting["setting"]: setting for setting in result["settings"]})
+    return [(result["temperature"], {setting["setting"].removesuffix(", gumbel"): setting
+                                    for setting in result["settings"]})
             for result in json.loads(out.read_text())["temperatures"]]
 
 
