@@ -2,7 +2,7 @@
 draft?
 
     python3 bench/never_slower.py [--binary build/entrodraft] [--batches 1,4,16] [--prompts 25,400,3000] [--new 25,200]
-                                  [--texts N] [--pairs 20] [--busy N] [--output FILE] [--json]
+                                  [--texts N] [--pairs 6] [--busy N] [--output FILE] [--json]
 
 The demo target and two drafts of it: its own, and the same with the rows of its embedding in reverse, whose every token is
 wrong. Greedy, one rank, one thread. In each cell runs without a draft and with either alternate; a figure is the median, over
@@ -168,7 +168,7 @@ def main():
     parser.add_argument("--prompts", type=comma_list(count), default=[25, 400, 3000], help="tokens of a prompt")
     parser.add_argument("--new", type=comma_list(count), default=[25, 200], help="new tokens of a text")
     parser.add_argument("--texts", type=count, help="of a run; by default more of short prompts than of long ones")
-    parser.add_argument("--pairs", type=number(2, kind=int), default=20)
+    parser.add_argument("--pairs", type=number(2, kind=int), default=6)
     parser.add_argument("--busy", type=count, default=0, metavar="N", help="with N other processes that do nothing but run")
     parser.add_argument("--output", type=file_name)
     parser.add_argument("--json", action="store_true")
