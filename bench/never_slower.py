@@ -69,8 +69,10 @@ def seconds_of(command):
 
 
 def drafting_share(summary):
-    """Of the run's time, what drafting took: reading prompts, passes, what the rule computes."""
-    return sum(summary["time_shares"][part] for part in ("draft", "entropy"))
+    """Of the run's time, the target's reading of prompts included, what drafting took: its own reading, its passes, what the
+    rule computes."""
+    busy = sum(summary["replicas_busy_seconds"])
+    return sum(summary["time_shares"][part] for part in ("draft", "entropy")) * (1 - summary["prefill_seconds"] / busy)
 
 
 class Runs:

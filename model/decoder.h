@@ -187,6 +187,8 @@ class Decoder {
 
     // Whether chunks are retrieved from what its own passes have written, so that these must read all of a text.
     virtual bool retrieves_own() const { return false; }
+    // Whether a pass may go on with a text whose first tokens it has never read. Local.
+    virtual bool reads_from_within() const { return false; }
 
     // KvCache::keep, wherever the sequence's keys and values are. Local.
     virtual void keep(int slot, int length, std::span<const int> path) { cache_->keep(slot, length, path); }

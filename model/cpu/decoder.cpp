@@ -50,6 +50,7 @@ class CpuDecoder final : public Decoder {
                                             team_, weights_, cache_);
     }
     bool retrieves_own() const override { return retrieves_own_; }
+    bool reads_from_within() const override { return config_.n_linear_layers() == 0 && !config_.has_encoder(); }
 
     PassResult forward(const Pass& pass) override {
         if (pass.needs.extension != nullptr) throw std::invalid_argument("a pass on a CPU has no extension on a GPU");

@@ -301,6 +301,7 @@ class ChainDrafter final : public Drafter {
     Slot& of(int slot) { return slots_.at(static_cast<std::size_t>(slot)); }
     bool shares_passes() const { return source_->shares_passes() && !setting_.takes_turns; }
     void propose_together(std::span<const DraftTask> tasks);
+    void tell_of_text(const DraftTask& task);
     void ask_rules(std::span<const DraftTask> tasks);
     double catch_up();
     void pass();
@@ -322,7 +323,7 @@ void ChainDrafter::propose_together(std::span<const DraftTask> tasks) {
         slot.phase.begin(task, source_->context_of(task.slot), setting_.limits, slot.chooser,
                          {.are_all_made = source_->needs_each_row()});
         slot.share = 0;
-        task.rule->set_text(static_cast<int>(source_->unread(task.slot, task.tokens)), task.left_tokens + 1);
+        tell_of_text(task);
         going_.push_back(&task);
     }
     ask_rules(tasks);
@@ -336,6 +337,18 @@ void ChainDrafter::propose_together(std::span<const DraftTask> tasks) {
         const double part = passes > 0 ? of(task.slot).share / passes : 1 / static_cast<double>(tasks.size());
         task.draft->seconds = seconds * part - task.draft->entropy_seconds;
     }
+}
+
+// What the source has to read of it, and of a text that it has not begun with, how much of that the rule wants.
+void ChainDrafter::tell_of_text(const DraftTask& task) {
+    const auto tell = [&] {
+        task.rule->set_text(static_cast<int>(source_->unread(task.slot, task.tokens)), task.left_tokens + 1);
+    };
+    if (!source_->begins_within(task.slot)) return tell();
+    source_->begin_within(task.slot, task.tokens, task.tokens.size());
+    tell();
+    source_->begin_within(task.slot, task.tokens, static_cast<std::size_t>(task.rule->tokens_to_read()) + 1);
+    tell();
 }
 
 // Those that draft read what they have not read of their texts, if that is more than the first pass may bear; where it

@@ -77,6 +77,11 @@ class LogitSource {
     virtual bool reads_late() const { return false; }
     // Reads on as prefill() does, behind any round, so much at once that others can wait for it; whether all is read.
     virtual bool catch_up(int /*slot*/, std::span<const TokenId> /*tokens*/) { return true; }
+    // Whether the text in this slot, of which nothing has been read, can begin within, and begin_within() may be
+    // called.
+    virtual bool begins_within(int /*slot*/) const { return false; }
+    // All but the last `n` of these tokens are left out, as if the text began there.
+    virtual void begin_within(int /*slot*/, std::span<const TokenId> /*tokens*/, std::size_t /*n*/) {}
     // How many of these tokens it would read in all; 0 where it reads nothing.
     virtual std::size_t unread(int /*slot*/, std::span<const TokenId> /*tokens*/) const { return 0; }
     // A round begins, whose draft goes behind so many tokens: these are not taken back.

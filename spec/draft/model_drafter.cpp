@@ -11,10 +11,10 @@
 namespace entrodraft::spec {
 
 ModelTexts::ModelTexts(model::Decoder& model, int n_slots, int vocab, DeviceVerifier* device, const DraftWindow& window)
-    : model_(model), device_(device), vocab_(vocab), window_(window), cached_(static_cast<std::size_t>(n_slots)),
-      dropped_(cached_.size()), settled_(cached_.size()), verified_(cached_.size()), retrieved_(cached_.size()),
-      prompt_ends_(cached_.size(), kNoContext), unread_sources_(cached_.size()), ahead_(cached_.size()),
-      nodes_(cached_.size()) {}
+    : model_(model), device_(device), vocab_(vocab), window_(window.is_on() ? window : DraftWindow{0, 0}),
+      cached_(static_cast<std::size_t>(n_slots)), dropped_(cached_.size()), settled_(cached_.size()),
+      verified_(cached_.size()), retrieved_(cached_.size()), prompt_ends_(cached_.size(), kNoContext),
+      unread_sources_(cached_.size()), ahead_(cached_.size()), nodes_(cached_.size()) {}
 
 void ModelTexts::begin_sequence(int slot) {
     ahead_[static_cast<std::size_t>(slot)] = {};
@@ -75,6 +75,17 @@ bool ModelTexts::catch_up(int slot, std::span<const TokenId> tokens) {
     const bool is_all = skips() || left <= kAtOnce;
     prefill(slot, is_all ? tokens : tokens.first(tokens.size() - left + kAtOnce));
     return is_all;
+}
+
+// A chain that a GPU drafts by itself has no gaps.
+bool ModelTexts::begins_within(int slot) const {
+    return model_.reads_from_within() && device_ == nullptr && !window_.is_on() && n_kept(slot) == 0;
+}
+
+void ModelTexts::begin_within(int slot, std::span<const TokenId> tokens, std::size_t n) {
+    std::size_t& dropped = dropped_[static_cast<std::size_t>(slot)];
+    dropped = tokens.size() - std::min(n, tokens.size());
+    cached(slot).assign(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(dropped));
 }
 
 std::size_t ModelTexts::unread(int slot, std::span<const TokenId> tokens) const {

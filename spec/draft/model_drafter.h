@@ -35,6 +35,8 @@ class ModelTexts final : public TreeSource {
     void prefill(int slot, std::span<const TokenId> prompt) override;
     bool reads_late() const override { return true; }
     bool catch_up(int slot, std::span<const TokenId> tokens) override;
+    bool begins_within(int slot) const override;
+    void begin_within(int slot, std::span<const TokenId> tokens, std::size_t n) override;
     std::size_t unread(int slot, std::span<const TokenId> tokens) const override;
     void begin_round(int slot, std::size_t n_tokens) override;
     // Slot `to` becomes the first `length` tokens of slot `from`, which must have read them; see KvCache::share.
@@ -54,7 +56,10 @@ class ModelTexts final : public TreeSource {
     };
 
     // What the slot's cache holds of its text: cached(), less what has left the window.
-    int n_kept(int slot) { return static_cast<int>(cached(slot).size() - dropped_[static_cast<std::size_t>(slot)]); }
+    int n_kept(int slot) const {
+        const auto i = static_cast<std::size_t>(slot);
+        return static_cast<int>(cached_[i].size() - dropped_[i]);
+    }
     // Whether only what the window has of a text is read.
     bool skips() const { return window_.is_on() && !model_.retrieves_own(); }
     void slide(int slot, std::span<const TokenId> text);
@@ -76,7 +81,7 @@ class ModelTexts final : public TreeSource {
     int vocab_;
     DraftWindow window_;
     std::vector<std::vector<TokenId>> cached_; // [slot]: tokens that the cache has read, dropped ones too
-    std::vector<std::size_t> dropped_;         // [slot]: how many of them, behind the head, it has not
+    std::vector<std::size_t> dropped_;         // [slot]: how many of them, behind the window's head, it has not
     std::vector<std::size_t> settled_;         // [slot]: tokens that no round takes back
     std::vector<std::size_t> verified_;        // [slot]: of them, those that the target's cache holds as well
     std::vector<Retrieved> retrieved_;         // [slot]

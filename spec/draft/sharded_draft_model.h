@@ -25,6 +25,7 @@ class ShardedDraftModel final : public model::Decoder {
     double operations_per_row() const override { return decoder_.operations_per_row(); }
     int max_prompt_rows() const override { return decoder_.max_prompt_rows(); }
     bool retrieves_own() const override { return decoder_.retrieves_own(); }
+    bool reads_from_within() const override { return decoder_.reads_from_within(); }
     // With logits of the whole vocabulary. Slots are as long on the other ranks as on this one: where one was truncated
     // here, so it is there. Not for slots that share or fork. On the coordinator, while the others follow. Collective
     // over the ranks.

@@ -26,6 +26,7 @@ class ExpectedGain final : public StopCondition {
     void begin_round() override;
     bool fires(const Drafting& drafting) override;
     bool drops_fired_token() const override { return true; }
+    int tokens_to_read(const Drafting& drafting) override;
     bool wants_another(const Drafting& drafting, const PassCost& cost) override;
     void forecast(const Drafting& drafting, DeviceStopRule& rule) const override;
     void settle(const Drafting& drafting, const RoundFeedback& round) override;
@@ -36,6 +37,7 @@ class ExpectedGain final : public StopCondition {
     double target_seconds(const Drafting& drafting, int rows) const; // of a pass with so many rows of this sequence
     bool another_pays(const Drafting& drafting, const PassCost& cost, double acceptance) const;
     bool catching_up_pays(const Drafting& drafting, const PassCost& cost) const;
+    bool reads_all(const Drafting& drafting) const;
     bool wants_probe(const Drafting& drafting, const PassCost& cost);
     bool last_pays(const Drafting& drafting) const;
     void update_residual(const Drafting& drafting, std::size_t accepted, std::size_t drafted);
@@ -49,11 +51,14 @@ class ExpectedGain final : public StopCondition {
     int plain_rounds_ = -1;           // rounds of this text since anything was drafted; -1: none yet
     bool probes_ = false;             // this round drafts one token to learn from
     bool is_near_ = false;            // where it does not draft, little is missing
+    std::optional<Reading> wanted_;   // of this text, if it is long
+    std::optional<Reading> reading_;  // that, once it was read
 };
 
 void ExpectedGain::begin_sequence() {
     residual_ = 0;
     plain_rounds_ = -1;
+    wanted_ = reading_ = std::nullopt;
 }
 
 void ExpectedGain::begin_round() {
@@ -133,6 +138,22 @@ bool ExpectedGain::catching_up_pays(const Drafting& drafting, const PassCost& co
     return gain_->expected_left(drafting.left) * (plain - best) > seconds;
 }
 
+int ExpectedGain::tokens_to_read(const Drafting& drafting) {
+    if (!GainModel::is_long(drafting.unread) || gain_->catch_up_seconds(drafting.unread) <= 0) return drafting.unread;
+    wanted_ = reads_all(drafting) ? Reading::all : Reading::end;
+    return wanted_ == Reading::all ? drafting.unread : GainModel::kEnd;
+}
+
+// Whether what the beginning of a long text brings exceeds the time of reading it. It is read to learn that, where the
+// run affords it and it could pay if tokens then took no time; not for a draft of which nothing is known.
+bool ExpectedGain::reads_all(const Drafting& drafting) const {
+    constexpr PassCost kOwn = {};
+    const double more = gain_->catch_up_seconds(drafting.unread) - gain_->catch_up_seconds(GainModel::kEnd);
+    const double left = gain_->expected_left(drafting.left);
+    const double by_all = gain_->seconds_per_token(Reading::all), by_end = gain_->seconds_per_token(Reading::end);
+    return left * (by_end - by_all) > more && (by_all > 0 || gain_->affords(more)) && catching_up_pays(drafting, kOwn);
+}
+
 // Where drafting does not pay as far as is known, a token is drafted now and then to learn whether that still holds:
 // when a text begins, and after more and more rounds within it, for the draft first has to read all tokens emitted
 // meanwhile, and no more often than the run affords. Not where drafting could not pay if every token were accepted. A
@@ -201,9 +222,10 @@ bool reads_on(const RoundFeedback& round) {
 
 void ExpectedGain::end_round(const Drafting& drafting, const RoundFeedback& round) {
     const auto drafted = std::min(drafting.tokens.size(), static_cast<std::size_t>(round.drafted));
+    if (round.caught_up > 0) reading_ = wanted_;
     gain_->learn({std::span(drafting.tokens).first(drafted), residual_, round.accepted, drafting.passes,
                   round.draft_seconds, round.target_seconds, round.batch_load, round.rows, round.emitted,
-                  drafting.further_rows, round.caught_up, round.catch_up_seconds});
+                  drafting.further_rows, round.caught_up, round.catch_up_seconds, reading_});
     if (!reads_on(round) && (probes_ ? !is_near_ : round.drafted > 0)) gain_->drafted(probes_);
     settle(drafting, round);
 }

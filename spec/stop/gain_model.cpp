@@ -112,7 +112,14 @@ bool GainModel::knows_draft_cost() const {
 double GainModel::catch_up_seconds(int tokens) const {
     constexpr double kFirst = 0.1; // of a draft pass, a token, before any are timed
     if (options_.costs) return 0;
-    return tokens * (catch_up_unit_ > 0 ? catch_up_unit_ : kFirst * draft_seconds(1));
+    const auto& [of_few, of_many] = catch_up_units_;
+    const double known = (is_long(tokens) || of_few <= 0) && of_many > 0 ? of_many : of_few;
+    return tokens * (known > 0 ? known : kFirst * draft_seconds(1));
+}
+
+double GainModel::seconds_per_token(Reading reading) const {
+    const Pace& pace = paces_[static_cast<std::size_t>(reading)];
+    return pace.rounds < kFirstRounds ? 0 : pace.seconds / pace.tokens;
 }
 
 void GainModel::learn_length(int new_tokens, int max_new_tokens) {
@@ -148,12 +155,22 @@ void GainModel::learn(const RoundRecord& round) {
     for (int i = 0; i < std::min(drafted, round.accepted + 1); ++i)
         learn_token(round.tokens[static_cast<std::size_t>(i)], round.residual, i < round.accepted);
     if (!options_.costs) learn_times(round);
-    tokens_ = kDecay * tokens_ + (round.emitted > 0 ? round.emitted : round.accepted + 1);
-    const int own_rows = round.rows > 0 ? round.rows : drafted + 1;
-    const double pass = target_seconds(own_rows + round.batch_load.rows_beside);
+    tokens_ = kDecay * tokens_ + round.n_emitted();
+    const double pass = target_seconds(round.n_rows() + round.batch_load.rows_beside);
     const double drafting = draft_seconds(round.draft_passes, round.further_draft_rows);
     seconds_ = kDecay * seconds_ + drafting + pass / round.batch_load.sequences;
     learn_balance(round);
+    if (round.reading) learn_reading(round);
+}
+
+// By the clock: what was read decides about the cost of draft passes too, and about what else a text's rounds are like.
+void GainModel::learn_reading(const RoundRecord& round) {
+    Pace& pace = paces_[static_cast<std::size_t>(*round.reading)];
+    const double expected = target_seconds(round.n_rows() + round.batch_load.rows_beside);
+    const double target = std::min(round.target_seconds, kMaxOver * expected);
+    ++pace.rounds;
+    pace.tokens = kDecay * pace.tokens + round.n_emitted();
+    pace.seconds = kDecay * pace.seconds + round.draft_seconds + target / round.batch_load.sequences;
 }
 
 // What the round brought beyond a token, at the price of a round without a draft, less what its draft and rows cost.
@@ -165,15 +182,14 @@ void GainModel::learn_balance(const RoundRecord& round) {
     verified_ += std::min(drafted, round.accepted + 1);
     if (round.caught_up >= kTimed) {
         const double each = round.catch_up_seconds / round.caught_up;
-        catch_up_unit_ = catch_up_unit_ > 0
-                             ? catch_up_unit_ + kStep * (std::min(each, kMaxOver * catch_up_unit_) - catch_up_unit_)
-                             : each;
+        double& unit = catch_up_units_[is_long(round.caught_up) ? 1 : 0];
+        unit = unit > 0 ? unit + kStep * (std::min(each, kMaxOver * unit) - unit) : each;
     }
     const double drafting =
         draft_seconds(round.draft_passes, round.further_draft_rows) + catch_up_seconds(round.caught_up);
-    const int beside = round.batch_load.rows_beside, rows = beside + (round.rows > 0 ? round.rows : drafted + 1);
+    const int beside = round.batch_load.rows_beside, rows = beside + round.n_rows();
     const double plain = target_seconds(beside + 1);
-    const int more = (round.emitted > 0 ? round.emitted : round.accepted + 1) - 1;
+    const int more = round.n_emitted() - 1;
     spent_seconds_ += drafting + target_seconds(rows) / round.batch_load.sequences;
     balance_ += more * plain / round.batch_load.sequences - drafting - (target_seconds(rows) - plain);
 }
@@ -197,8 +213,7 @@ void GainModel::learn_times(const RoundRecord& round) {
     // bad moment, it might keep itself from ever coming up again.
     constexpr double kTimeDecay = 0.002, kForgotten = 1e-3; // a pass; a weight
     const double share = 1.0 / round.batch_load.sequences;  // of the pass
-    const std::size_t own = round.rows > 0 ? static_cast<std::size_t>(round.rows) - 1 : round.tokens.size();
-    const std::size_t rows = own + static_cast<std::size_t>(round.batch_load.rows_beside);
+    const auto rows = static_cast<std::size_t>(round.n_rows() + round.batch_load.rows_beside) - 1;
     Timing& timing = by_rows_[std::min(rows, by_rows_.size() - 1)];
     const bool is_first = rounds_ == 1;
     if (is_first) // until now only the ratio of the two was known

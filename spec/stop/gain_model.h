@@ -100,6 +100,9 @@ struct BatchLoad {
     int sequences = 1;   // with this one: they share what the pass costs
 };
 
+// What the draft reads of a long text before it drafts: all of it, or its end, as if the text began there.
+enum class Reading { all, end };
+
 // One round of a sequence as it went.
 struct RoundRecord {
     std::span<const DraftedToken> tokens; // the drafted ones
@@ -110,11 +113,15 @@ struct RoundRecord {
     double target_seconds =
         0; // of the pass over drafted + 1 rows and of the rest of its batch, and everything around it
     BatchLoad batch_load = {};
-    int rows = 0;                  // of this sequence in that pass; 0: one more than tokens
-    int emitted = 0;               // tokens; 0: one more than accepted
-    double further_draft_rows = 0; // of draft_passes, beyond one each
-    int caught_up = 0;             // tokens that the draft read before its passes, ...
-    double catch_up_seconds = 0;   // ... which are not among draft_seconds
+    int rows = 0;                                  // of this sequence in that pass; 0: one more than tokens
+    int emitted = 0;                               // tokens; 0: one more than accepted
+    double further_draft_rows = 0;                 // of draft_passes, beyond one each
+    int caught_up = 0;                             // tokens that the draft read before its passes, ...
+    double catch_up_seconds = 0;                   // ... which are not among draft_seconds
+    std::optional<Reading> reading = std::nullopt; // none: of a text that is short
+
+    int n_rows() const { return rows > 0 ? rows : static_cast<int>(tokens.size()) + 1; }
+    int n_emitted() const { return emitted > 0 ? emitted : accepted + 1; }
 };
 
 class GainModel {
@@ -141,6 +148,11 @@ class GainModel {
 
     // Seconds in which the draft reads so many tokens before its first pass; none where costs are fixed. Local.
     double catch_up_seconds(int tokens) const;
+    // Where so many tokens are to be read, their end is so much less that it may do.
+    static constexpr int kEnd = 256; // tokens
+    static bool is_long(int unread) { return unread > 2 * kEnd; }
+    // Seconds a token of long texts of which so much was read; 0 until kFirstRounds rounds are known. Local.
+    double seconds_per_token(Reading reading) const;
     // How many of the `left` tokens that a text may still have it is likely to have, by those that have ended. Local.
     double expected_left(int left) const { return left * length_share_; }
     void learn_length(int new_tokens, int max_new_tokens);
@@ -183,6 +195,13 @@ class GainModel {
         double weight = 0;
     };
 
+    // Of rounds, decayed sums.
+    struct Pace {
+        double tokens = 0;
+        double seconds = 0;
+        int rounds = 0;
+    };
+
     struct Line {
         double base = 0;
         double slope = 0;
@@ -194,6 +213,7 @@ class GainModel {
     void learn_times(const RoundRecord& round);
     void learn_draft_times(const RoundRecord& round);
     void learn_balance(const RoundRecord& round);
+    void learn_reading(const RoundRecord& round);
     Line line_through(std::size_t begin, std::size_t end) const;
     void refresh_target_seconds();
 
@@ -212,12 +232,13 @@ class GainModel {
     int rounds_ = 0;
     bool draft_was_timed_ = false;
     int probe_gap_ = kFirstGap;
-    double catch_up_unit_ = 0; // seconds a token; 0: not timed yet
-    double length_share_ = 1;  // of max_new_tokens that texts come to
-    double spent_seconds_ = 0; // of the run, in the model's own times
-    double balance_ = 0;       // of these, what drafts have saved: less than 0 where they cost more
-    int verified_ = 0;         // drafted tokens, ever
-    bool one_begins_ = false;  // a sequence of this round, by may_begin()
+    std::array<double, 2> catch_up_units_{}; // seconds a token, of a few tokens and of many; 0: not timed yet
+    std::array<Pace, 2> paces_;              // by Reading
+    double length_share_ = 1;                // of max_new_tokens that texts come to
+    double spent_seconds_ = 0;               // of the run, in the model's own times
+    double balance_ = 0;                     // of these, what drafts have saved: less than 0 where they cost more
+    int verified_ = 0;                       // drafted tokens, ever
+    bool one_begins_ = false;                // a sequence of this round, by may_begin()
 };
 
 } // namespace entrodraft::spec

@@ -195,6 +195,9 @@ class StopCondition {
     virtual bool fires(const Drafting& drafting) = 0;
     // Whether the token that fired is not proposed, whatever the options say.
     virtual bool drops_fired_token() const { return false; }
+    // Of the text's unread tokens, how many the draft is to read: all, or its last ones alone. Asked before the first
+    // pass, while none is read.
+    virtual int tokens_to_read(const Drafting& drafting) { return drafting.unread; }
     // Whether another draft pass is worth its time; not asked before min_tokens.
     virtual bool wants_another(const Drafting&, const PassCost&) { return true; }
     // The rule as numbers, for a device that drafts a chain of tokens by itself: narrows `rule`, whose max_rows and
@@ -256,6 +259,9 @@ class StopRule {
         drafting_.unread = unread;
         drafting_.left = left;
     }
+    // Of these unread tokens of a text of which the draft has read nothing, how many it is to read: all, or its last
+    // ones alone. Local.
+    int tokens_to_read() { return condition_->tokens_to_read(drafting_); }
     // Whether another draft pass is worth its time; to be asked before each. Only rules that weigh costs ever say no.
     // Local.
     bool wants_another(const PassCost& cost = {});

@@ -173,6 +173,47 @@ TEST(ChainDrafter, DraftsWhenTheDraftHasReadAll) {
     }
 }
 
+// Has read nothing of any text, and notes how much of it is to be read.
+class Beginnings final : public spec::LogitSource {
+  public:
+    explicit Beginnings(std::size_t& read) : read_(read) {}
+    std::string name() const override { return "beginnings"; }
+    bool begins_within(int) const override { return true; }
+    void begin_within(int, std::span<const TokenId>, std::size_t n) override { read_ = n; }
+    std::size_t unread(int, std::span<const TokenId>) const override { return read_ - 1; }
+    spec::SourceLogits rows_after(std::span<const spec::TextEnd> texts, model::LogitNeeds needs) override {
+        return source_->rows_after(texts, needs);
+    }
+
+  private:
+    std::unique_ptr<spec::LogitSource> source_ = spec::make_random_source(512);
+    std::size_t& read_;
+};
+
+TEST(ChainDrafter, ReadsTheEndOfALongTextWhereItsRuleSaysSo) {
+    dist::SteadyClock clock;
+    std::size_t read = 0;
+    const auto drafter =
+        spec::make_chain_drafter(std::make_unique<Beginnings>(read), {{.vocab_size = 512, .eos_tokens = {}}, clock});
+    const auto tokens_read = [&](const spec::StopRuleOptions& options, int length,
+                                 std::optional<spec::Costs> costs = {}) {
+        const std::vector<TokenId> text = varied_tokens(length, 512);
+        const Request request;
+        drafter->begin_sequence(0, request);
+        spec::GainModel gain({.costs = costs});
+        StopRule rule(options, &gain);
+        rule.begin_round();
+        Draft draft;
+        drafter->propose(spec::DraftTask{0, text, 15, &request, choice_of(request), &rule, &draft, 15, false, &gain});
+        return read;
+    };
+    EXPECT_EQ(tokens_read(rule_of("expected-gain"), 2500), 257U) << "with the last one, which a pass reads";
+    EXPECT_EQ(tokens_read(rule_of("expected-gain"), 400), 400U);
+    EXPECT_EQ(tokens_read(rule_of("expected-gain"), 2500, spec::Costs{.t_draft = 0.1, .t_target = {1}}), 2500U)
+        << "that a run can be repeated";
+    EXPECT_EQ(tokens_read(constant_rule(4), 2500), 2500U) << "it weighs nothing";
+}
+
 TEST(ModelDrafter, ForgetsWhatWasRejected) {
     if (const std::string why = lacking_on_torch(kRowBits); !why.empty()) GTEST_SKIP() << why;
     Bench bench;

@@ -542,6 +542,7 @@ TEST(ExpectedGain, TimesADraftPassBeforeItJudgesIt) {
 struct MeasuredGain {
     GainModel model{{.max_rows = 16, .draft_to_target_cost = 0.1, .costs = {}}};
     StopRule rule{options_of("expected-gain"), &model};
+    std::int64_t n_accepted = 0;
 
     // Seconds that the draft takes in a round of a text with so much left and unread, where all is accepted or nothing.
     double round(bool accepted, int unread = 0, int left = 1000) {
@@ -551,6 +552,7 @@ struct MeasuredGain {
         while (rule.end() == DraftEnd::none && rule.wants_another())
             if (++drafted; rule.decide({1, 0.5F}) != StopDecision::go_on) break;
         const double reading = drafted > 0 ? 0.01 * unread : 0;
+        n_accepted += accepted ? drafted : 0;
         rule.end_round({.drafted = drafted,
                         .accepted = accepted ? drafted : 0,
                         .draft_seconds = 0.1 * drafted,
@@ -604,6 +606,37 @@ TEST(ExpectedGain, GoesOnReadingAPromptThatTakesRounds) {
         EXPECT_TRUE(gain.rule.wants_another()) << unread;
         gain.rule.end_round({.target_seconds = 1, .caught_up = 100, .catch_up_seconds = 1});
     }
+}
+
+// Texts of 3,000 tokens, of which the draft reads what the rule wants, and its first token is accepted with this
+// probability by what was read. How many were read whole.
+int texts_read_whole(double by_all, double by_end, int left, int n_texts) {
+    MeasuredGain gain;
+    int whole = 0;
+    std::uint64_t drawn = 0;
+    for (int text = 0; text < n_texts; ++text) {
+        gain.rule.begin_sequence();
+        gain.rule.set_text(3000, left);
+        int unread = gain.rule.tokens_to_read();
+        const bool reads_all = unread == 3000;
+        EXPECT_TRUE(reads_all || unread == 256);
+        whole += reads_all ? 1 : 0;
+        for (int remaining = left; remaining > 0; unread = 0) {
+            drawn = drawn * 6364136223846793005U + 1442695040888963407U;
+            const bool accepted = static_cast<double>(drawn >> 40U) < (reads_all ? by_all : by_end) * 0x1p24;
+            const std::int64_t before = gain.n_accepted;
+            gain.round(accepted, unread, remaining);
+            remaining -= static_cast<int>(gain.n_accepted - before) + 1;
+        }
+    }
+    return whole;
+}
+
+TEST(ExpectedGain, ReadsTheBeginningOfLongTextsWhereThatBringsMore) {
+    EXPECT_GT(texts_read_whole(0.95, 0.5, 2000, 60), 50);
+    EXPECT_LT(texts_read_whole(0.7, 0.7, 2000, 60), 4) << "to learn that the end does as well";
+    EXPECT_GT(texts_read_whole(0.7, 0.7, 2000, 60), 0);
+    EXPECT_EQ(texts_read_whole(0.95, 0.5, 25, 60), 0) << "30 seconds of reading for 25 tokens";
 }
 
 TEST(ExpectedGain, SpendsAHundredthOfTheRunOnDraftsThatBringNothing) {
