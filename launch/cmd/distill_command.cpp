@@ -17,8 +17,12 @@ int run_distill(dist::Session& session, const Arguments& arguments) {
     if (!options) return kAllServed;
     install_signal_handlers(session.world_rank() == 0);
     session.set_timeout(options->models.collective_timeout_seconds);
+    in_agreement(session, [&] {
+        if (session.world_rank() == 0) require_source_of_texts(*options);
+    });
     if (options->search) return search_shapes(session, *options);
     Distillation distillation(session, *options);
+    distillation.begin();
     DistillTexts texts(session, *options, distillation.files(), distillation.config().vocab_size);
     texts.find();
     if (!distillation.train(texts, options->plan.steps)) return kStopped;

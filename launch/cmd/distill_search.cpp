@@ -93,14 +93,18 @@ class ShapeSearch {
         in_agreement(session, [&] {
             target_ = open_model("target", options.models.target).config;
             candidates_ = candidates_of(options, target_);
-            for (const Candidate& candidate : candidates_) // before any directory is made
+            for (const Candidate& candidate : candidates_)
                 refuse_if(candidate.options.hidden_size == 0 && candidate.options.layers > target_.n_layers,
                           fmt::format("--search-layers {}: the target has {}", candidate.options.layers,
                                       counted(target_.n_layers, "layer")));
+        });
+        for (const Candidate& candidate : candidates_) // so that none is refused when directories are made
+            drafts_.emplace_back(session, candidate.options);
+        in_agreement(session, [&] {
             if (writes()) files_.prepare(options.resume);
         });
-        for (const Candidate& candidate : candidates_) // so that none is refused when others have been trained
-            drafts_.emplace_back(session, candidate.options);
+        for (Distillation& draft : drafts_) // nor when others have been trained
+            draft.begin();
     }
 
     // False where a signal came first: the run can be resumed.

@@ -13,8 +13,11 @@
 #include "spec/verify/random.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <fmt/format.h>
 #include <stdexcept>
+#include <unistd.h>
 
 namespace entrodraft::launch {
 
@@ -99,6 +102,12 @@ std::uint64_t digest_of(const std::vector<spec::Request>& requests) {
 }
 
 } // namespace
+
+void require_source_of_texts(const DistillOptions& options) {
+    const std::string& file = options.texts.empty() ? options.input : options.texts;
+    if (file != "-" && ::access(file.c_str(), R_OK) != 0)
+        throw std::runtime_error(file + ": cannot be opened: " + std::strerror(errno));
+}
 
 DistillTexts::DistillTexts(dist::Session& session, const DistillOptions& options, const DistillFiles& files,
                            int vocab_size)

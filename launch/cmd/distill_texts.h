@@ -25,6 +25,10 @@ std::vector<std::vector<spec::TokenId>> continue_all(dist::Session& session, Mod
 void add_text(const spec::Request& request, const std::vector<spec::TokenId>& continued,
               std::vector<spec::ScoredText>& texts);
 
+// Before anything is written: throws std::runtime_error where the file that texts are to come from cannot be opened.
+// Local.
+void require_source_of_texts(const DistillOptions& options);
+
 // What a run learns from, on all ranks: texts of an earlier run, or those that its target makes.
 class DistillTexts {
   public:

@@ -19,8 +19,11 @@ namespace entrodraft::launch {
 
 class Distillation {
   public:
-    // Opens what the draft is made of and writes the small files of --output. Throws OrderlyFailure.
+    // Opens what the draft is made of; writes nothing. Throws OrderlyFailure.
     Distillation(dist::Session& session, const DistillOptions& options);
+    // Before all that follows: makes --output with its small files, and what the draft begins with. Throws
+    // OrderlyFailure.
+    void begin();
 
     const model::ModelConfig& config() const { return begun_.config; } // of the draft
     const DistillFiles& files() const { return files_; }

@@ -133,6 +133,11 @@ def search(scratch, texts):
     must("distill", *common, "--layers", "2", "--hidden", "32", "--output", output / "2x32", "--resume")
     assert (output / "2x32/model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
     must_fail(2, "--search-steps", *command[:-1], scratch / "none", "--search-steps", "5")
+    must_fail(2, "has an encoder", "distill", "--target", DEMO / "t5/target", *TRAINING, "--texts", texts, *shapes,
+              "--output", scratch / "none")
+    must_fail(1, "cannot be opened", "distill", *OPTIONS[:2], *DRAFT, "--input", scratch / "no.jsonl",
+              "--output", scratch / "none")
+    assert not (scratch / "none").exists(), "what is refused leaves nothing"
     must_fail(2, "--layers", *command[:-1], scratch / "none", "--layers", "1")
 
 
