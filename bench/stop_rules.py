@@ -33,9 +33,11 @@ def compare(options, name, draft, *arguments):
     out = options.work / f"{name}.json"
     bench(options, "compare", "--target", DEMO / "target", "--draft", draft, "--input", DEMO / "prompts.jsonl",
         "--prompts", options.prompts, "--quiet", "--output", out, *arguments)
-    return [(result["temperature"], {setting["setting"].removesuffix(", gumbel"): setting
-                                    for setting in result["settings"]})
-            for result in json.loads(out.read_text())["temperatures"]]
+    results = json.loads(out.read_text())["temperatures"]
+    for result in results:
+        for setting in result["settings"]:
+            setting["setting"] = setting["setting"].removesuffix(", gumbel")
+    return [(result["temperature"], {setting["setting"]: setting for setting in result["settings"]}) for result in results]
 
 
 def random_draft(work):
