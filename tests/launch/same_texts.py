@@ -20,7 +20,7 @@ import time
 DEMO = pathlib.Path(__file__).resolve().parent.parent.parent / "model/demo"
 PAIR, EAGLE, MEDUSA = (["--draft", DEMO / "draft"], ["--head", DEMO / "eagle3"], ["--head", DEMO / "medusa"])
 SHARDED, DEDICATED = (["--draft-placement", placement] for placement in ("sharded", "dedicated"))
-LOOKAHEAD = ["--lookahead-window", 4, "--lookahead-ngram", 4, "--lookahead-candidates", 4]
+LOOKAHEAD = ["--lookahead-window", 2, "--lookahead-ngram", 4, "--lookahead-candidates", 3]  # 15 rows of 16 a sequence
 GROWN = ["--tree", "expected-gain", "--stop-rule", "expected-gain"]
 DRAFTERS = {  # NAME: options, fewest ranks
     "chain of the draft model": ([*PAIR, "--stop-rule", "svip"], 1),
