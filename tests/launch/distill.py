@@ -23,7 +23,7 @@ BINARY, MPIRUN = sys.argv[1], sys.argv[2:]
 OPTIONS = ["--target", str(DEMO / "target"), "--input", str(DEMO / "prompts.jsonl"), "--prompts", "12",
            "--max-new-tokens", "16", "--held-out", "4", "--threads", "1"]
 TRAINING = ["--steps", "24", "--evaluate-every", "3", "--texts-a-step", "6", "--warmup-steps", "4"]
-DRAFT = ["--draft", str(DEMO / "smallest")]
+DRAFT = ["--draft", str(DEMO / "smallest"), "--learning-rate", "5e-4"]
 
 
 def run(*options, ranks=1):
@@ -171,10 +171,8 @@ def main():
     assert done.returncode == 0, done.stderr
     made = report(whole)
     losses = [each["training_loss"] for each in made["evaluations"][1:]]
-    assert losses[-1] < 0.7 * losses[0], losses
-    held_out = [each["loss"] for each in made["evaluations"]]  # of nine texts little can be learned, and then too much
-    assert min(held_out) < held_out[0] - 0.004, held_out
-    assert made["after"]["overlap"] >= made["before"]["overlap"]
+    assert losses[-1] < 0.6 * losses[0], losses
+    assert made["after"]["overlap"] > made["before"]["overlap"]
 
     plain, drafted = first_greedy_mismatch(whole)
     assert plain == drafted
