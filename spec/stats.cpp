@@ -233,8 +233,9 @@ std::optional<double> Stats::tpot_ms() const {
     return (seconds.total - seconds.first_token) * kMsPerSecond / static_cast<double>(new_tokens - 1);
 }
 
-double Costs::draft_seconds(int passes, int further_rows) const {
-    return passes > 0 ? first_draft_seconds() + (passes - 1) * t_draft + further_rows * t_draft_row : 0;
+double Costs::draft_seconds(double passes, double further_rows) const {
+    return std::clamp(passes, 0.0, 1.0) * first_draft_seconds() + std::max(passes - 1, 0.0) * t_draft +
+           further_rows * t_draft_row;
 }
 
 double Costs::target_seconds(int rows) const {

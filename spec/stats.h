@@ -119,7 +119,8 @@ struct Costs {
     double t_draft_row = 0;                       // a further row of a draft pass: of a tree's level
     std::string disturbance = {};                 // of the machine while they were measured; empty: none known
     double target_seconds(int rows) const;        // linear between measured rows, held at the ends
-    double draft_seconds(int passes, int further_rows = 0) const; // of one round
+    // Of one round; of a cascade also parts of passes.
+    double draft_seconds(double passes, double further_rows = 0) const;
     double first_draft_seconds() const { return t_first_draft.value_or(t_draft); }
 };
 

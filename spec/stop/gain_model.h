@@ -8,10 +8,11 @@
 #pragma once
 
 #include "spec/stats.h"
+#include "spec/stop/learned_weights.h"
+#include "spec/stop/pass_times.h"
 
 #include <array>
 #include <limits>
-#include <numeric>
 #include <optional>
 #include <span>
 #include <vector>
@@ -19,47 +20,6 @@
 namespace entrodraft::spec {
 
 struct DraftedToken;
-
-// Weights w of features f, learnt online by Newton's steps. They are taken to wander, so that learning never ceases.
-template <std::size_t N> class LearnedWeights {
-  public:
-    using Vector = std::array<double, N>;
-
-    // `variance` of a weight before anything is seen, and at most; `wander`: what it gains a step.
-    LearnedWeights(const Vector& first, double variance, double wander)
-        : values_(first), max_variance_(variance), wander_(wander) {
-        for (std::size_t i = 0; i < N; ++i)
-            covariance_[i][i] = variance;
-    }
-
-    const Vector& values() const { return values_; }
-    void set(std::size_t i, double value) { values_[i] = value; }
-    double product(const Vector& features) const {
-        return std::inner_product(features.begin(), features.end(), values_.begin(), 0.0);
-    }
-    // One observation: the first and second derivatives of its loss in w . f, the first with its sign turned.
-    void learn(const Vector& features, double slope, double curvature);
-
-  private:
-    Vector values_;
-    std::array<Vector, N> covariance_{};
-    double max_variance_, wander_;
-};
-
-template <std::size_t N> void LearnedWeights<N>::learn(const Vector& features, double slope, double curvature) {
-    Vector gain;
-    for (std::size_t i = 0; i < N; ++i) {
-        if (covariance_[i][i] < max_variance_) covariance_[i][i] += wander_;
-        gain[i] = std::inner_product(features.begin(), features.end(), covariance_[i].begin(), 0.0);
-    }
-    const double spread = std::inner_product(features.begin(), features.end(), gain.begin(), 0.0);
-    const double scale = 1 / (1 + curvature * spread);
-    for (std::size_t i = 0; i < N; ++i) {
-        values_[i] += scale * slope * gain[i];
-        for (std::size_t j = 0; j < N; ++j)
-            covariance_[i][j] -= scale * curvature * gain[i] * gain[j];
-    }
-}
 
 // The probability that a drawn token is accepted: 1 / (1 + exp(-w . f)), f being (1, sqrt(entropy) - 1.5,
 // log(probability) + 2, residual of the text); w is learnt by Newton's steps of an online logistic regression.
@@ -163,7 +123,7 @@ class GainModel {
     // Local.
     bool may_begin(const BatchLoad& load);
 
-    // Whether a draft pass has been timed, or its cost is fixed. Local.
+    // Whether draft passes have been timed, or their cost is fixed. Until then none counts in affords(). Local.
     bool knows_draft_cost() const;
 
     void learn(const RoundRecord& round);
@@ -189,12 +149,6 @@ class GainModel {
         double probability() const { return accepted / seen; }
         void decay(double prior_accepted, double prior_seen);
     };
-    // What passes of one row count cost: a mean that outliers move little.
-    struct Timing {
-        double seconds = 0;
-        double weight = 0;
-    };
-
     // Of rounds, decayed sums.
     struct Pace {
         double tokens = 0;
@@ -202,35 +156,23 @@ class GainModel {
         int rounds = 0;
     };
 
-    struct Line {
-        double base = 0;
-        double slope = 0;
-        double at(std::size_t index) const { return base + slope * static_cast<double>(index + 1); }
-    };
-
     static std::size_t match_bin(int length);
     void learn_token(const DraftedToken& token, double residual, bool accepted);
     void learn_times(const RoundRecord& round);
-    void learn_draft_times(const RoundRecord& round);
     void learn_balance(const RoundRecord& round);
     void learn_reading(const RoundRecord& round);
-    Line line_through(std::size_t begin, std::size_t end) const;
-    void refresh_target_seconds();
+    void fix_target_seconds(const Costs& costs);
 
     GainModelOptions options_;
     TokenChance drawn_;
     std::vector<Bin> by_match_;
     bool was_looked_up_ = false; // a token, so that the bins are more than their prior
     Bin all_;
-    // What a round's first draft pass takes, another, and a further row of one, in draft_unit_ seconds.
-    LearnedWeights<3> draft_;
-    double draft_unit_;
-    std::vector<Timing> by_rows_;        // [rows - 1]
-    std::vector<double> target_seconds_; // [rows - 1], smoothed
+    PassTimes times_;                    // unless costs are fixed, ...
+    std::vector<double> target_seconds_; // ... when these hold: [rows - 1]
     double tokens_ = 0;                  // decayed sums over rounds
     double seconds_ = 0;
     int rounds_ = 0;
-    bool draft_was_timed_ = false;
     int probe_gap_ = kFirstGap;
     std::array<double, 2> catch_up_units_{}; // seconds a token, of a few tokens and of many; 0: not timed yet
     std::array<Pace, 2> paces_;              // by Reading
