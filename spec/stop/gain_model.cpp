@@ -208,6 +208,8 @@ void GainModel::learn_times(const RoundRecord& round) {
     times_.learn_target(round.n_rows() + round.batch_load.rows_beside, round.target_seconds,
                         1.0 / round.batch_load.sequences);
     if (round.draft_passes > 0) times_.learn_draft(round.draft_passes, round.further_draft_rows, round.draft_seconds);
+    rounds_since_timed_ = round.draft_passes > 0 ? 0 : rounds_since_timed_ + 1;
+    if (rounds_since_timed_ == kLastGap) times_.forget_draft();
 }
 
 } // namespace entrodraft::spec

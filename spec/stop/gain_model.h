@@ -123,7 +123,8 @@ class GainModel {
     // Local.
     bool may_begin(const BatchLoad& load);
 
-    // Whether draft passes have been timed, or their cost is fixed. Until then none counts in affords(). Local.
+    // Whether draft passes have been timed, not too long ago, or their cost is fixed. Until then none counts in
+    // affords(). Local.
     bool knows_draft_cost() const;
 
     void learn(const RoundRecord& round);
@@ -173,6 +174,7 @@ class GainModel {
     double tokens_ = 0;                  // decayed sums over rounds
     double seconds_ = 0;
     int rounds_ = 0;
+    int rounds_since_timed_ = 0; // those behind the last with a draft
     int probe_gap_ = kFirstGap;
     std::array<double, 2> catch_up_units_{}; // seconds a token, of a few tokens and of many; 0: not timed yet
     std::array<Pace, 2> paces_;              // by Reading

@@ -26,6 +26,7 @@ class PassTimes {
     // How many times as long as these say passes take at the moment.
     double slowness() const { return std::exp(target_.values()[0]); }
     bool knows_draft() const { return draft_timed_ >= kFirst; }
+    void forget_draft() { draft_timed_ = 0; } // when it was timed so long ago that it may be wrong
 
     // Seconds by the clock; of a pass that several sequences tell of, each is a share. The target's pass of a round
     // comes first.

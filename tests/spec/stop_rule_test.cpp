@@ -538,6 +538,24 @@ TEST(ExpectedGain, TimesADraftPassBeforeItJudgesIt) {
     EXPECT_GT(drafted, 5);
 }
 
+// Otherwise a draft whose first passes another process has held up would never be asked again.
+TEST(ExpectedGain, TimesADraftAnewThatWasSlowLongAgo) {
+    GainModel model({.max_rows = 16, .draft_to_target_cost = 0.1, .costs = {}});
+    StopRule rule(options_of("expected-gain"), &model);
+    int rounds_with_draft = 0;
+    constexpr int kRounds = 8000, kSlow = 200, kLast = 500;
+    for (int i = 0; i < kRounds; ++i) {
+        rule.begin_round();
+        int drafted = 0;
+        while (rule.end() == DraftEnd::none && rule.wants_another())
+            if (++drafted; rule.decide({0.1F, 0.9F}) != StopDecision::go_on) break;
+        const double pass = i < kSlow ? 3 : 0.05;
+        rule.end_round({drafted, drafted, false, drafted * pass, 1});
+        rounds_with_draft += i >= kRounds - kLast && drafted > 0 ? 1 : 0;
+    }
+    EXPECT_GT(rounds_with_draft, 0.9 * kLast);
+}
+
 // A replica whose rule learns costs: a draft pass takes 0.1 seconds, one of the target 1, and 0.1 more a further row.
 struct MeasuredGain {
     GainModel model{{.max_rows = 16, .draft_to_target_cost = 0.1, .costs = {}}};
