@@ -4,7 +4,7 @@
 // Tokens drawn from a distribution have a chance of acceptance that TokenChance learns; tokens that were looked up are
 // counted by the length of their match. Decides nothing itself. Lives on the
 // coordinator, across sequences, in the order in which they are served. With fixed costs it depends on the counts
-// alone, so that a run can be repeated exactly.
+// alone, so that a run can be repeated exactly; else its seconds are those of pass_times.h.
 #pragma once
 
 #include "spec/stats.h"
