@@ -756,6 +756,19 @@ TEST(ExpectedGain, DraftsFurtherInATextWhereMoreStandsThanExpected) {
     EXPECT_GT(drafted_after(true), drafted_after(false) + 1);
 }
 
+TEST(GainModel, EachTextOfABatchTellsItsShareOfThePass) {
+    GainModel model({.max_rows = 32, .draft_to_target_cost = 0.1, .costs = {}});
+    PassTimes times(0.1);
+    for (int pass = 0; pass < 50; ++pass)
+        for (int text = 0; text < 16; ++text) {
+            const int beside = pass % 2 == 0 ? 15 : 23;
+            const double seconds = (pass % 2 == 0 ? 1 : 1.4) * (1 + 0.05 * (pass * 5 % 7 - 3));
+            model.learn({.tokens = {}, .target_seconds = seconds, .batch_load = {beside, 16}});
+            times.learn_target(beside + 1, seconds, 1.0 / 16);
+        }
+    EXPECT_DOUBLE_EQ(model.target_seconds(24), times.target_seconds(24));
+}
+
 TEST(GainModel, CountsWhatARoundCostsBesideItsPasses) {
     const Costs costs = {0.1, {1, 1.5}, std::nullopt, 0.25};
     const GainModel model({.max_rows = 4, .draft_to_target_cost = 0.1, .costs = costs});
