@@ -106,9 +106,9 @@ void PassTimes::learn_target(int rows, double seconds, double share) {
     target_timed_ += share;
     constexpr double kNoise = 0.1; // relative to the speed of the moment
     TargetWeights::Vector slopes = features_of(rows);
-    const double cost = target_seconds(rows) / target_unit_, expected = slowness() * cost;
+    const double now = slowness(), expected = now * target_seconds(rows) / target_unit_;
     for (double& slope : slopes)
-        slope *= slowness();
+        slope *= now;
     slopes[0] = expected;
     const double error = seconds / target_unit_ - expected, curvature = curvature_of(error, expected, kNoise);
     target_.learn(slopes, curvature * error, curvature, share);
