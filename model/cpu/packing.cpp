@@ -554,7 +554,7 @@ float grouped_weight(const PackedUnit& unit, std::size_t lane, std::size_t place
 } // namespace
 
 void unpack_row(const PackedUnit& unit, int lane, float scale, dist::Slice inputs, float* out) {
-    const auto n = static_cast<std::size_t>(inputs_of_line(unit.format.type)), at = static_cast<std::size_t>(lane);
+    const auto at = static_cast<std::size_t>(lane);
     if (unit.format.groups.size > 0) {
         for (std::int64_t place = 0; place < unit.k; ++place) {
             const std::int64_t input =
@@ -565,29 +565,34 @@ void unpack_row(const PackedUnit& unit, int lane, float scale, dist::Slice input
         }
         return;
     }
-    for (std::int64_t each = inputs.begin; each < inputs.end; ++each, ++out) {
-        const auto input = static_cast<std::size_t>(each);
-        const std::byte* line = unit.bytes + input / n * kLineBytes;
+    const auto begin = static_cast<std::size_t>(inputs.begin);
+    const auto n = static_cast<std::size_t>(inputs_of_line(unit.format.type));
+    const std::byte* line = unit.bytes + begin / n * kLineBytes;
+    std::size_t place = begin % n; // in the line: a division an input would take longer than reading it
+    for (const float* end = out + inputs.size(); out != end; ++out) {
         std::uint16_t bits = 0;
         switch (unit.format.type) {
         case WeightType::float32:
             std::memcpy(out, line + at * 4, 4);
             break;
         case WeightType::bfloat16:
-            std::memcpy(&bits, line + at * 4 + input % 2 * 2, 2);
+            std::memcpy(&bits, line + at * 4 + place * 2, 2);
             *out = from_bfloat16(bits);
             break;
         case WeightType::float16:
-            std::memcpy(&bits, line + input % 2 * (kLineBytes / 2) + at * 2, 2);
+            std::memcpy(&bits, line + place * (kLineBytes / 2) + at * 2, 2);
             *out = from_float16(bits);
             break;
         case WeightType::int8:
-            *out = scale * static_cast<float>(static_cast<int>(line[at * 4 + input % 4]) - 128);
+            *out = scale * static_cast<float>(static_cast<int>(line[at * 4 + place]) - 128);
             break;
         case WeightType::int4:
         case WeightType::float8:
             throw std::logic_error("not a type of single weights on CPUs");
         }
+        if (++place < n) continue;
+        place = 0;
+        line += kLineBytes;
     }
 }
 

@@ -137,6 +137,7 @@ class Search {
         : slice_(slice), temperature_(temperature), noise_(noise), scan_(scan_of(slice.position, noise.key())) {
         scan_.max = max;
         scan_.scale = static_cast<float>(1 / temperature);
+        scan_.least = -std::numeric_limits<float>::infinity();
     }
 
     BestToken run() {
@@ -162,12 +163,9 @@ class Search {
 
     // `n` values, whole groups from first_token on.
     void groups(const float* values, std::size_t n, std::size_t first_token) {
-        constexpr double kMargin = 1e-3; // more than the float bounds can be off
-        const double offset = static_cast<double>(scan_.max) / temperature_ + kMargin;
         std::uint32_t words[kGumbelGroup];
         float bounds[kGumbelGroup];
         for (std::size_t start = 0; start < n; start += kGumbelGroup) {
-            scan_.least = static_cast<float>(best_.runner_up - offset);
             scan_.first_block = static_cast<std::uint32_t>((first_token + start) / 4);
             start += row_kernels().gumbel_candidates(values + start, n - start, scan_, words, bounds);
             if (start == n) return;
@@ -178,8 +176,10 @@ class Search {
     }
 
     void consider(TokenId token, float logit, std::uint32_t word) {
+        constexpr double kMargin = 1e-3; // more than the float bounds can be off
         const double value = static_cast<double>(logit) / temperature_ + noise_.of_word(word, slice_.position, token);
         best_ = better(best_, {value, token, -kInfinity});
+        scan_.least = static_cast<float>(best_.runner_up - static_cast<double>(scan_.max) / temperature_ - kMargin);
     }
 
     LogitSlice slice_;
