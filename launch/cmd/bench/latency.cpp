@@ -187,18 +187,11 @@ class PairSamples {
             not_counted.take(*pair_.draft, plan_.draft_levels);
     }
 
+    // Up and down in turns: passes right after wider ones take longer than in a run, where rows change little.
     void repeat(const std::function<void()>& align) {
-        for (int rows = 1; rows <= plan_.max_rows(); ++rows) {
-            if (!plan_.times(rows)) continue;
-            align();
-            target_[static_cast<std::size_t>(rows - 1)].push_back(pair_.target ? pair_.target->time(rows) : 0);
-            if (pair_.draft) drafts_.take(*pair_.draft, plan_.draft_levels);
-            const std::size_t n_drafted = static_cast<std::size_t>(rows) - 1;
-            if (n_drafted == 0 || n_drafted > parents_.size()) continue;
-            align();
-            const spec::Parents parents = spec::Parents(parents_).first(n_drafted);
-            tree_[n_drafted].push_back(pair_.target ? pair_.target->time_tree(parents) : 0);
-        }
+        for (int i = 1; i <= plan_.max_rows(); ++i)
+            time(upwards_ ? i : plan_.max_rows() + 1 - i, align);
+        upwards_ = !upwards_;
     }
 
     PassTimes times() const {
@@ -214,8 +207,21 @@ class PairSamples {
     }
 
   private:
+    void time(int rows, const std::function<void()>& align) {
+        if (!plan_.times(rows)) return;
+        align();
+        target_[static_cast<std::size_t>(rows - 1)].push_back(pair_.target ? pair_.target->time(rows) : 0);
+        if (pair_.draft) drafts_.take(*pair_.draft, plan_.draft_levels);
+        const std::size_t n_drafted = static_cast<std::size_t>(rows) - 1;
+        if (n_drafted == 0 || n_drafted > parents_.size()) return;
+        align();
+        const spec::Parents parents = spec::Parents(parents_).first(n_drafted);
+        tree_[n_drafted].push_back(pair_.target ? pair_.target->time_tree(parents) : 0);
+    }
+
     TimedPair pair_;
     const LatencyPlan& plan_;
+    bool upwards_ = true;
     std::vector<std::vector<double>> target_; // [r - 1]
     std::vector<std::vector<double>> tree_;   // [r - 1]
     std::vector<std::int8_t> parents_;        // of the tree

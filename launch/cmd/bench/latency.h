@@ -90,9 +90,9 @@ struct TimedPair {
     DraftTimer* draft = nullptr;
 };
 
-// Passes of the plan's rows of each pair's target, each with a run of draft passes behind it as in a round, after some
-// that warm up. The context is that of the timers. Several pairs take turns, a repetition each. `align` goes before
-// each target pass. Collective over their groups.
+// Passes of the plan's rows of each pair's target, up and down in turns, each with a run of draft passes behind it as
+// in a round, after some that warm up. The context is that of the timers. Several pairs take turns, a repetition each.
+// `align` goes before each target pass. Collective over their groups.
 std::vector<PassTimes> time_in_turns(
     std::span<const TimedPair> pairs, const LatencyPlan& plan, const std::function<void()>& align = [] {});
 
