@@ -84,9 +84,15 @@ void PassTimes::refresh_costs() {
         cost_[i] = cost_[i - 1] + (first_row(i) - first_row(i - 1)) * row_cost(i - 1);
 }
 
-double PassTimes::target_seconds(int rows) const {
+double PassTimes::own_cost(int rows) const {
     const std::size_t segment = segment_behind(rows);
-    return target_unit_ * (cost_[segment] + (rows - first_row(segment)) * row_cost(segment));
+    return cost_[segment] + (rows - first_row(segment)) * row_cost(segment);
+}
+
+// Of as many rows as usual, what is seen: their share is in the speed of the moment.
+double PassTimes::target_seconds(int rows) const {
+    const auto in_all = [](double cost) { return 1 + (1 + kBehind) * (cost - 1); };
+    return target_unit_ * usual_cost_ * in_all(own_cost(rows)) / in_all(usual_cost_);
 }
 
 double PassTimes::draft_seconds(double passes, double further_rows) const {
@@ -96,17 +102,22 @@ double PassTimes::draft_seconds(double passes, double further_rows) const {
 // One observation of slowness * (1 + features . costs).
 void PassTimes::learn_target(int rows, double seconds, double share) {
     if (!(seconds > 0)) return;
-    if (target_timed_ == 0) target_unit_ = seconds / target_seconds(rows);
-    if (target_timed_ < kFirst && seconds < slowness() * target_seconds(rows)) {
+    constexpr double kUsualStep = 0.05;
+    if (target_timed_ == 0) {
+        target_unit_ = seconds / own_cost(rows);
+        usual_cost_ = own_cost(rows);
+    }
+    if (target_timed_ < kFirst && seconds < slowness() * target_unit_ * own_cost(rows)) {
         target_ = first_target_weights();
         refresh_costs();
-        target_.set(0, std::log(seconds / target_seconds(rows)));
+        target_.set(0, std::log(seconds / (target_unit_ * own_cost(rows))));
         draft_timed_ = 0;
     }
     target_timed_ += share;
+    usual_cost_ += share * kUsualStep * (own_cost(rows) - usual_cost_);
     constexpr double kNoise = 0.1; // relative to the speed of the moment
     TargetWeights::Vector slopes = features_of(rows);
-    const double now = slowness(), expected = now * target_seconds(rows) / target_unit_;
+    const double now = slowness(), expected = now * own_cost(rows);
     for (double& slope : slopes)
         slope *= now;
     slopes[0] = expected;

@@ -5,6 +5,9 @@
 // than that. So the time of a target pass is taken to be the product of the two, and both are followed by an extended
 // Kalman filter in which the machine wanders quickly and costs hardly do. Costs are in seconds of the run's first
 // target passes: only their ratios mean anything.
+//
+// A row costs more than its own pass shows: where processors have just worked harder they are slower for some passes.
+// That is taken for the speed of the moment, so what rows are seen to cost is raised by kBehind.
 #pragma once
 
 #include "spec/stop/learned_weights.h"
@@ -20,7 +23,10 @@ class PassTimes {
     // The ratio of the models' passes as long as none is timed.
     explicit PassTimes(double draft_to_target_cost);
 
-    double target_seconds(int rows) const; // of a pass; never less than over fewer rows
+    static constexpr double kBehind = 0.2; // of a row's cost in its own pass; on a Xeon 0.1 to 0.3 (bench/NOTES.md)
+
+    // Of a pass, in a run of passes of so many rows; never less than over fewer rows.
+    double target_seconds(int rows) const;
     // Of a round's draft passes, with so many rows beyond one each; of a cascade also parts of passes.
     double draft_seconds(double passes, double further_rows) const;
     // How many times as long as these say passes take at the moment.
@@ -51,12 +57,14 @@ class PassTimes {
     static std::size_t segment_behind(int rows); // in which one more than these lies
     static TargetWeights::Vector features_of(int rows);
     double row_cost(std::size_t segment) const;
+    double own_cost(int rows) const; // of a pass by itself, in target_unit_
     void refresh_costs();
 
     TargetWeights target_;
     std::array<double, kSegments> cost_{}; // of a pass of as many rows as a segment's first, in target_unit_
     double target_unit_ = 1;               // seconds
     double target_timed_ = 0;              // passes
+    double usual_cost_ = 1;                // mean of own_cost() over the last passes
     DraftWeights draft_;
     double draft_unit_;   // in target_unit_
     int draft_timed_ = 0; // rounds

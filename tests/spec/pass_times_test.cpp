@@ -5,12 +5,19 @@
 
 #include <cmath>
 #include <initializer_list>
+#include <random>
 
 namespace entrodraft::spec {
 namespace {
 
+// What a pass is seen to take.
 double target_of(int rows) {
     return 1.0 + 0.1 * (rows - 1);
+}
+
+// What it is taken to cost beside one of a single row.
+double cost_of(double target) {
+    return 1 + (1 + PassTimes::kBehind) * (target - 1);
 }
 
 // The draft's first pass of a round takes 0.2, another 0.1.
@@ -18,12 +25,13 @@ double draft_of(int passes) {
     return 0.1 + 0.1 * passes;
 }
 
-void expect_costs(const PassTimes& times, double relative) {
-    const double plain = times.target_seconds(1);
+// Over the usual pass, whose cost is what is seen.
+void expect_costs(const PassTimes& times, double relative, int usual_rows = 3) {
+    const double plain = times.target_seconds(1), usual = times.target_seconds(usual_rows) / target_of(usual_rows);
     for (int rows = 2; rows <= 5; ++rows)
-        EXPECT_NEAR(times.target_seconds(rows) / plain, target_of(rows), relative * target_of(rows)) << rows;
+        EXPECT_NEAR(times.target_seconds(rows) / plain, cost_of(target_of(rows)), relative * target_of(rows)) << rows;
     for (const int passes : {1, 4})
-        EXPECT_NEAR(times.draft_seconds(passes, 0) / plain, draft_of(passes), relative * draft_of(passes)) << passes;
+        EXPECT_NEAR(times.draft_seconds(passes, 0) / usual, draft_of(passes), relative * draft_of(passes)) << passes;
 }
 
 // A round that drafts so many tokens while everything takes `slowness` times as long.
@@ -37,7 +45,7 @@ TEST(PassTimes, LearnsCostsThroughOutliers) {
     for (int i = 0; i < 600; ++i)
         learn_round(times, i % 5, i % 37 == 5 ? 10 : 1); // now and then another process takes the core
     expect_costs(times, 0.03);
-    EXPECT_NEAR(times.slowness() * times.target_seconds(1), 1, 0.05);
+    EXPECT_NEAR(times.slowness() * times.target_seconds(3), target_of(3), 0.05);
     EXPECT_GT(times.target_seconds(8), times.target_seconds(5));
 }
 
@@ -50,11 +58,25 @@ TEST(PassTimes, TellsWhatRowsCostFromTheSpeedOfTheMachine) {
     expect_costs(times, 0.03);
 }
 
+// A run of passes of five rows takes 1.348 times one of two, though beside each other they take 1.27.
+TEST(PassTimes, ARowAlsoCostsWhatThePassesBehindItAreSlower) {
+    PassTimes times(0.5);
+    std::mt19937 random(1);
+    const auto slower_behind = [](int rows) { return 1 + 0.02 * (rows - 1); };
+    for (int i = 0, before = 2; i < 1200; ++i) {
+        const int rows = 2 + static_cast<int>(random() % 4);
+        times.learn_target(rows, slower_behind(before) * target_of(rows), 1);
+        before = rows;
+    }
+    const auto in_a_run = [&](int rows) { return slower_behind(rows) * target_of(rows); };
+    EXPECT_NEAR(times.target_seconds(5) / times.target_seconds(2), in_a_run(5) / in_a_run(2), 0.04);
+}
+
 TEST(PassTimes, FollowsAMachineThatBecomesAndStaysSlower) {
     PassTimes times(0.5);
     for (int i = 0; i < 600; ++i)
         learn_round(times, i % 5, i < 300 ? 1 : 3);
-    EXPECT_NEAR(times.slowness() * times.target_seconds(1), 3, 0.1);
+    EXPECT_NEAR(times.slowness() * times.target_seconds(3), 3 * target_of(3), 0.1);
     expect_costs(times, 0.05);
 }
 
@@ -66,7 +88,7 @@ TEST(PassTimes, LearnsNothingFromAColdStart) {
         for (int i = 0; i < 200; ++i)
             learn_round(times, i % 5, 1);
         expect_costs(times, 0.03);
-        EXPECT_NEAR(times.slowness() * times.target_seconds(1), 1, 0.05);
+        EXPECT_NEAR(times.slowness() * times.target_seconds(3), target_of(3), 0.05);
     }
 }
 
@@ -78,7 +100,7 @@ TEST(PassTimes, TakesABadMomentForTheSpeedOfTheMachine) {
     for (int i = 0; i < 1000; ++i)
         i % 2 == 0 ? times.learn_target(4, 1.3, 1) : times.learn_target(6, 1.5, 1);
     const double of_four = times.target_seconds(4);
-    EXPECT_NEAR(times.target_seconds(6) / of_four, 1.5 / 1.3, 0.02);
+    EXPECT_NEAR(times.target_seconds(6) / of_four, cost_of(1.5) / cost_of(1.3), 0.02);
     EXPECT_LT(times.target_seconds(1) / of_four, 1.2 / 1.3);
 }
 
