@@ -104,7 +104,7 @@ bool ExpectedGain::another_pays(const Drafting& drafting, const PassCost& cost, 
     const int drafted = drafting.drafted();
     const double needed = rate(drafting);
     const double spent = gain_->draft_seconds(drafting.passes), scored = target_seconds(drafting, drafted + 1);
-    const double each_seconds = gain_->draft_seconds(1 + cost.each) - gain_->draft_seconds(1);
+    const double all_behind = acceptance < 1 ? acceptance / (1 - acceptance) : std::numeric_limits<double>::infinity();
     double tokens = 0, product = all_stand_;
     for (int k = drafted + 1; k <= cap_; ++k) {
         tokens += product *= acceptance;
@@ -112,9 +112,7 @@ bool ExpectedGain::another_pays(const Drafting& drafting, const PassCost& cost, 
         const double passes = drafting.passes + std::max(cost.next, drafting_on);
         const double seconds = gain_->draft_seconds(passes) - spent + target_seconds(drafting, k + 1) - scored;
         if (tokens > needed * seconds) return true;
-        // Once a token brings less than its draft pass takes, so does every one behind it.
-        const bool costs_each = drafting_on >= cost.next && passes >= 1;
-        if (costs_each && product * acceptance < needed * each_seconds) return false;
+        if (tokens + product * all_behind <= needed * seconds) return false; // nor does any more, which take longer
     }
     return false;
 }
