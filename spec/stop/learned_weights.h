@@ -8,20 +8,6 @@
 
 namespace entrodraft::spec {
 
-// What LearnedWeights keep, of the first n weights.
-struct WeightRows {
-    std::size_t n = 0;
-    std::size_t stride = 0; // of the covariance
-    double* values = nullptr;
-    double* covariance = nullptr;
-    const double* max_variance = nullptr;
-    const double* wander = nullptr;
-};
-
-// LearnedWeights::learn. `gain`: room for n. Local.
-void learn_weights(const WeightRows& weights, const double* features, double slope, double curvature, double share,
-                   double* gain);
-
 template <std::size_t N> class LearnedWeights {
   public:
     using Vector = std::array<double, N>;
@@ -30,7 +16,7 @@ template <std::size_t N> class LearnedWeights {
     LearnedWeights(const Vector& first, const Vector& variance, const Vector& wander)
         : values_(first), max_variance_(variance), wander_(wander) {
         for (std::size_t i = 0; i < N; ++i)
-            covariance_[i * N + i] = variance[i];
+            covariance_[i][i] = variance[i];
     }
     LearnedWeights(const Vector& first, double variance, double wander)
         : LearnedWeights(first, filled(variance), filled(wander)) {}
@@ -42,13 +28,7 @@ template <std::size_t N> class LearnedWeights {
     }
     // One observation: the first and second derivatives of its loss in w . f, the first with its sign turned. Of one
     // that comes in parts, `share` says how much of it this is.
-    void learn(const Vector& features, double slope, double curvature, double share = 1) {
-        const auto last = std::find_if(features.rbegin(), features.rend(), [](double feature) { return feature != 0; });
-        n_seen_ = std::max(n_seen_, static_cast<std::size_t>(features.rend() - last));
-        Vector gain;
-        learn_weights({n_seen_, N, values_.data(), covariance_.data(), max_variance_.data(), wander_.data()},
-                      features.data(), slope, curvature, share, gain.data());
-    }
+    void learn(const Vector& features, double slope, double curvature, double share = 1);
 
   private:
     static Vector filled(double value) {
@@ -58,9 +38,31 @@ template <std::size_t N> class LearnedWeights {
     }
 
     Vector values_;
-    std::array<double, N * N> covariance_{};
+    std::array<Vector, N> covariance_{};
     Vector max_variance_, wander_;
     std::size_t n_seen_ = 0; // of the weights behind these, no feature was ever other than 0
 };
+
+// Between rounds the models' weights go through the caches: what is not touched here need not come back into them.
+template <std::size_t N>
+void LearnedWeights<N>::learn(const Vector& features, double slope, double curvature, double share) {
+    const auto last = std::find_if(features.rbegin(), features.rend(), [](double feature) { return feature != 0; });
+    n_seen_ = std::max(n_seen_, static_cast<std::size_t>(features.rend() - last));
+    Vector gain{};
+    for (std::size_t i = 0; i < n_seen_; ++i) {
+        Vector& row = covariance_[i];
+        if (row[i] < max_variance_[i]) row[i] += share * wander_[i];
+        for (std::size_t j = 0; features[i] != 0 && j < n_seen_; ++j)
+            gain[j] += features[i] * row[j];
+    }
+    const double spread = std::inner_product(features.begin(), features.end(), gain.begin(), 0.0);
+    const double scale = share / (1 + share * curvature * spread);
+    for (std::size_t i = 0; i < n_seen_; ++i) {
+        values_[i] += scale * slope * gain[i];
+        const double step = scale * curvature * gain[i];
+        for (std::size_t j = 0; j < n_seen_; ++j)
+            covariance_[i][j] -= step * gain[j];
+    }
+}
 
 } // namespace entrodraft::spec

@@ -114,10 +114,11 @@ void PassTimes::learn_target(int rows, double seconds, double share) {
         draft_timed_ = 0;
     }
     target_timed_ += share;
-    usual_cost_ += share * kUsualStep * (own_cost(rows) - usual_cost_);
+    const double own = own_cost(rows);
+    usual_cost_ += share * kUsualStep * (own - usual_cost_);
     constexpr double kNoise = 0.1; // relative to the speed of the moment
     TargetWeights::Vector slopes = features_of(rows);
-    const double now = slowness(), expected = now * own_cost(rows);
+    const double now = slowness(), expected = now * own;
     for (double& slope : slopes)
         slope *= now;
     slopes[0] = expected;

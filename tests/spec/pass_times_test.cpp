@@ -25,9 +25,11 @@ double draft_of(int passes) {
     return 0.1 + 0.1 * passes;
 }
 
-// Over the usual pass, whose cost is what is seen.
-void expect_costs(const PassTimes& times, double relative, int usual_rows = 3) {
-    const double plain = times.target_seconds(1), usual = times.target_seconds(usual_rows) / target_of(usual_rows);
+constexpr int kUsualRows = 3; // of passes of 1 to 5 in turns
+
+// Draft passes over the usual target pass, whose cost is what is seen.
+void expect_costs(const PassTimes& times, double relative) {
+    const double plain = times.target_seconds(1), usual = times.target_seconds(kUsualRows) / target_of(kUsualRows);
     for (int rows = 2; rows <= 5; ++rows)
         EXPECT_NEAR(times.target_seconds(rows) / plain, cost_of(target_of(rows)), relative * target_of(rows)) << rows;
     for (const int passes : {1, 4})
@@ -45,7 +47,7 @@ TEST(PassTimes, LearnsCostsThroughOutliers) {
     for (int i = 0; i < 600; ++i)
         learn_round(times, i % 5, i % 37 == 5 ? 10 : 1); // now and then another process takes the core
     expect_costs(times, 0.03);
-    EXPECT_NEAR(times.slowness() * times.target_seconds(3), target_of(3), 0.05);
+    EXPECT_NEAR(times.slowness() * times.target_seconds(kUsualRows), target_of(kUsualRows), 0.05);
     EXPECT_GT(times.target_seconds(8), times.target_seconds(5));
 }
 
@@ -76,7 +78,7 @@ TEST(PassTimes, FollowsAMachineThatBecomesAndStaysSlower) {
     PassTimes times(0.5);
     for (int i = 0; i < 600; ++i)
         learn_round(times, i % 5, i < 300 ? 1 : 3);
-    EXPECT_NEAR(times.slowness() * times.target_seconds(3), 3 * target_of(3), 0.1);
+    EXPECT_NEAR(times.slowness() * times.target_seconds(kUsualRows), 3 * target_of(kUsualRows), 0.1);
     expect_costs(times, 0.05);
 }
 
@@ -88,7 +90,7 @@ TEST(PassTimes, LearnsNothingFromAColdStart) {
         for (int i = 0; i < 200; ++i)
             learn_round(times, i % 5, 1);
         expect_costs(times, 0.03);
-        EXPECT_NEAR(times.slowness() * times.target_seconds(3), target_of(3), 0.05);
+        EXPECT_NEAR(times.slowness() * times.target_seconds(kUsualRows), target_of(kUsualRows), 0.05);
     }
 }
 
