@@ -36,6 +36,7 @@ DRAFT_COLUMNS = {"token": "i32", "entropy": "f32", "probability": "f32", "log_pr
                  "cross_entropy": "f32", "overlap": "f32", "margin": "f32", "rank": "i32"}
 TOP_COLUMNS = {"top_token": "i32", "top_log_probability": "f32"}
 ASTRAY_COLUMNS = {"astray_token": "i32", "astray_entropy": "f32", "astray_probability": "f32"}
+ASTRAY_MARGIN = "astray_margin"  # absent in older files
 TREE_COLUMNS = {"tree_parent": "i32", "tree_behind": "i32", "tree_children": "i32", "tree_entropy": "f32",
                 "tree_ranked_entropy": "f32"}
 TREE_CHILD_COLUMNS = {"tree_token": "i32", "tree_probability": "f32", "tree_ranked_probability": "f32"}
@@ -305,6 +306,8 @@ def check_draft(text, draft, is_head, places, take, bad):
         raise bad(f"column {prefix}astray_length holds {lengths.min()}")
     for name, kind in ASTRAY_COLUMNS.items():
         take(prefix + name, kind, int(lengths.sum(dtype=np.int64)))
+    if prefix + ASTRAY_MARGIN in text.columns:
+        take(prefix + ASTRAY_MARGIN, "f32", int(lengths.sum(dtype=np.int64)))
 
 
 def pack(fields, columns):

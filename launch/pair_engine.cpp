@@ -14,7 +14,6 @@ PairEngine::PairEngine(dist::Session& session, ModelPair& models, const Drafters
     engine.n_slots = models.batch_size;
     engine.num_beams = models.num_beams;
     engine.vocab_size = models.vocab_size;
-    engine.record_margins = setting.record_margins;
     engine.timeout_seconds = session.timeout_seconds();
     engine.synthetic_acceptance = setting.synthetic_acceptance;
     spec::EngineParts parts = models.engine_parts(drafter_.get());

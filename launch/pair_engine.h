@@ -28,7 +28,6 @@ class PairEngine {
         std::vector<std::optional<spec::Costs>> costs; // likewise, for expected-gain; none: measured as it goes
         spec::AcceptanceOptions acceptance;
         std::optional<double> synthetic_acceptance = std::nullopt;
-        bool record_margins = false;
         dist::StepWatch* watch = nullptr; // in place of the session's
     };
     using OnRound = std::function<void(const spec::Request&, const spec::RoundTrace&)>;

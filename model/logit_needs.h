@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <span>
 
 namespace entrodraft::model {
@@ -32,8 +33,9 @@ struct RowNoise {
 // The best of a row's tokens with its noise.
 struct NoisyToken {
     double value = 0;
-    TokenId token = -1; // -1: none
-    float logit = 0;    // its own, as it came
+    TokenId token = -1;                                          // -1: none
+    float logit = 0;                                             // its own, as it came
+    double runner_up = -std::numeric_limits<double>::infinity(); // second-best value
 };
 
 // What is wanted of the rows of logits.

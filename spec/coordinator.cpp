@@ -38,7 +38,7 @@ std::string why_nothing(const LogitProcessing& processing) {
 } // namespace
 
 VerifyOptions verify_options(const EngineOptions& options) {
-    return {options.acceptance, options.vocab_size, options.record_margins};
+    return {options.acceptance, options.vocab_size};
 }
 
 Coordinator::Coordinator(const EngineOptions& options, const EngineParts& parts)

@@ -28,11 +28,10 @@ namespace entrodraft::spec {
 struct EngineOptions {
     AcceptanceOptions acceptance;
     StopRuleOptions stop_rule;
-    std::optional<Costs> costs;  // of passes, for expected-gain; none: measured as the run goes
-    int n_slots = 1;             // sequences decoded together, 1 to kMaxSlots
-    int num_beams = 0;           // of the beam searches that all sequences are, at most; 0: none is one
-    int vocab_size = 0;          // tokens that both models and the tokenizer know
-    bool record_margins = false; // Completion::logit_margins, of greedy and gumbel text
+    std::optional<Costs> costs; // of passes, for expected-gain; none: measured as the run goes
+    int n_slots = 1;            // sequences decoded together, 1 to kMaxSlots
+    int num_beams = 0;          // of the beam searches that all sequences are, at most; 0: none is one
+    int vocab_size = 0;         // tokens that both models and the tokenizer know
     double timeout_seconds = dist::kDefaultTimeoutSeconds; // of every collective
     // For benches of models that mean nothing: each drafted token is accepted with this probability, whatever it is.
     // What is emitted then means nothing either, and the rest of a round costs what it costs.

@@ -20,16 +20,6 @@ constexpr double kNoValue = -std::numeric_limits<double>::infinity();
 constexpr std::size_t kStatusBytes = sizeof(std::uint64_t);
 constexpr int kRoot = dist::RankLayout::kCoordinatorReplicaRank;
 
-BestToken arg_max_of(const model::kernels::LogitStats& stats, std::span<const float> logits, TokenId first_token,
-                     bool with_runner_up) {
-    BestToken best{static_cast<double>(stats.max), stats.arg_max, kNoValue};
-    if (with_runner_up)
-        for (std::size_t i = 0; i < logits.size(); ++i)
-            if (first_token + static_cast<TokenId>(i) != best.token)
-                best.runner_up = std::max(best.runner_up, static_cast<double>(logits[i]));
-    return best;
-}
-
 // Weights are applied to logarithmic probabilities, which a rank alone does not know.
 RowFormat beam_format(const Request& request) {
     return request.processing.weighs() ? RowFormat::logits : RowFormat::beams;
@@ -93,8 +83,7 @@ model::LogitNeeds RowEncoder::needs() const {
     if (selects_on_device()) return {model::LogitSummary::entropy, false};
     const bool is_best = format_ == RowFormat::arg_max || format_ == RowFormat::gumbel_max;
     if (!is_best || processor_) return {};
-    return {format_ == RowFormat::arg_max ? model::LogitSummary::max : model::LogitSummary::none,
-            setting_->options.record_margins};
+    return {format_ == RowFormat::arg_max ? model::LogitSummary::max : model::LogitSummary::none, false};
 }
 
 model::RowNoise RowEncoder::noise(std::uint64_t position) const {
@@ -221,13 +210,13 @@ BestToken RowEncoder::best_of_slice(std::span<const float> logits, const ScoredS
         if (!logits.empty())
             return gumbel_max({logits, first_token, sequence.position(row)}, sampling_.temperature, noise_);
         const model::NoisyToken& found = scores.noisy[pass_row];
-        return {found.token < 0 ? kNoValue : found.value, found.token, kNoValue};
+        return {found.token < 0 ? kNoValue : found.value, found.token, found.runner_up};
     }
     const model::kernels::LogitStats stats =
         processor_
             ? model::kernels::best_kernels().logit_max(logits.data(), static_cast<int>(logits.size()), first_token)
             : scores.summaries[pass_row];
-    return arg_max_of(stats, logits, first_token, setting_->options.record_margins);
+    return arg_max_of(stats);
 }
 
 // ---- what all ranks sent ----
@@ -304,7 +293,7 @@ BestToken TargetRows::best_of_whole(std::size_t row) const {
     if (!encoder_->sampling_.greedy())
         return gumbel_max_adjusted({values, 0, sequence_.position(row)}, encoder_->sampling_, encoder_->noise_);
     const auto stats = model::kernels::best_kernels().logit_max(values.data(), static_cast<int>(values.size()), 0);
-    return arg_max_of(stats, values, 0, encoder_->setting_->options.record_margins);
+    return arg_max_of(stats);
 }
 
 std::optional<TokenId> TargetRows::own_token(std::size_t row) const {

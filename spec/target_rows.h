@@ -36,9 +36,8 @@ enum class RowFormat {
 
 struct VerifyOptions {
     AcceptanceOptions acceptance;
-    int vocab_size = 0;          // tokens that both models and the tokenizer know
-    bool record_margins = false; // of arg max and Gumbel-max sample
-    bool whole_rows = false;     // logits are wanted however they are verified
+    int vocab_size = 0;      // tokens that both models and the tokenizer know
+    bool whole_rows = false; // logits are wanted however they are verified
 };
 
 // Of a sequence that is neither verified on the device nor a beam search. Local.
@@ -90,7 +89,7 @@ class RowEncoder;
 class TargetRows {
   public:
     RowFormat format() const;
-    // Arg max or Gumbel-max sample of a row; its runner_up where margins are recorded, else no number. Throws
+    // Arg max or Gumbel-max sample of a row; its runner_up is NaN behind a shortlist. Throws
     // NothingToSay where no token is left, std::runtime_error where a logit is not a number.
     BestToken best(std::size_t row) const;
     // What the target itself has behind a row: its arg max, or the sample that `gumbel` goes by; none where every token

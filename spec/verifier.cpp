@@ -92,7 +92,7 @@ VerifiedRound ExactVerifier::verify_best(const TargetRows& rows, const Draft& dr
         const BestToken best = rows.best(static_cast<std::size_t>(node + 1));
         verified.verification.next_token = best.token;
         verified.last_accepted = node;
-        if (options_.record_margins) verified.margins.push_back(best.value - best.runner_up);
+        verified.margins.push_back(best.margin());
         const std::vector<int> children = children_of(draft.parents, node);
         const auto child = std::ranges::find(children, best.token,
                                              [&](int each) { return draft.tokens[static_cast<std::size_t>(each)]; });

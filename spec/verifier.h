@@ -15,7 +15,7 @@ namespace entrodraft::spec {
 struct VerifiedRound {
     Verification verification;
     int last_accepted = -1;      // of the drafted tokens; -1: none is
-    std::vector<double> margins; // of each token emitted, where the run records them
+    std::vector<double> margins; // of each token emitted, of greedy and gumbel text
     double overlap = 0;          // sum over verified tokens of sum min(p / lenience, q)
     int overlaps = 0;            // how many these are; 0: not known
 };

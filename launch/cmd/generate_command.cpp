@@ -104,7 +104,6 @@ int run_generate(dist::Session& session, const Arguments& arguments) {
                        .rules = speculation.stop_rules,
                        .costs = costs,
                        .acceptance = speculation.acceptance,
-                       .record_margins = options->check,
                        .watch = timeline ? &*timeline : nullptr});
     const std::unique_ptr<dist::Channel> channel =
         session.channel(models->layout, models->clock, session.timeout_seconds());

@@ -156,7 +156,7 @@ std::string trace_line(const spec::Request& request, const spec::RoundTrace& tra
     const auto numbers = [](const std::vector<float>& values) {
         Json list = Json::array();
         for (const float value : values)
-            list.push_back(std::isnan(value) ? Json() : Json(rounded(static_cast<double>(value))));
+            list.push_back(std::isfinite(value) ? Json(rounded(static_cast<double>(value))) : Json());
         return list;
     };
     Json rest;
@@ -167,6 +167,7 @@ std::string trace_line(const spec::Request& request, const spec::RoundTrace& tra
     if (!spec::is_chain(draft.parents)) rest["parents"] = draft.parents;
     rest["entropies_nats"] = numbers(draft.entropies_nats);
     rest["probabilities"] = numbers(draft.probabilities);
+    rest["margins"] = numbers(draft.margins);
     rest["draft_end"] = spec::to_string(draft.end);
     rest["accepted"] = trace.verification.accepted;
     rest["next_token"] = trace.verification.next_token;

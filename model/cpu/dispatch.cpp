@@ -129,6 +129,7 @@ LogitStats merge(const LogitStats& left, const LogitStats& right) {
     const bool keep_left = left.max >= right.max; // ties go to the lower index
     LogitStats merged = keep_left ? left : right;
     const LogitStats& other = keep_left ? right : left;
+    merged.runner_up = std::max(merged.runner_up, other.max);
     const double shift = static_cast<double>(other.max) - static_cast<double>(merged.max);
     if (!std::isfinite(shift)) return merged; // a part with nothing but minus infinity
     const double scale = std::exp(shift);

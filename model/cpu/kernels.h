@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 namespace entrodraft::model::kernels {
 
@@ -126,9 +127,10 @@ struct AttentionArgs {
 // What one pass over a row of logits (or over a part of it) says; parts are merged by merge().
 struct LogitStats {
     float max = 0;
-    std::int32_t arg_max = -1;  // lowest index of max
-    double sum_exp = 0;         // sum of exp(x - max)
-    double sum_shifted_exp = 0; // sum of (x - max) exp(x - max)
+    std::int32_t arg_max = -1;                                 // lowest index of max
+    double sum_exp = 0;                                        // sum of exp(x - max)
+    double sum_shifted_exp = 0;                                // sum of (x - max) exp(x - max)
+    float runner_up = -std::numeric_limits<float>::infinity(); // second-best value; max itself where two have it
 
     double log_sum_exp() const;
     double entropy_nats() const;

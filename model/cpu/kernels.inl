@@ -43,6 +43,18 @@ ALWAYS_INLINE Vec larger(Vec a, Vec b) {
 #endif
 }
 
+// The smaller of each lane; b where one of both is no number.
+ALWAYS_INLINE Vec smaller(Vec a, Vec b) {
+#if defined(__AVX512F__)
+    return __builtin_bit_cast(
+        Vec, _mm512_maskz_min_ps(0xffff, __builtin_bit_cast(__m512, a), __builtin_bit_cast(__m512, b)));
+#elif defined(__AVX2__)
+    return __builtin_bit_cast(Vec, _mm256_min_ps(__builtin_bit_cast(__m256, a), __builtin_bit_cast(__m256, b)));
+#else
+    return a < b ? a : b;
+#endif
+}
+
 ALWAYS_INLINE bool any_greater(Vec a, Vec b) {
 #if defined(__AVX512F__)
     return _mm512_cmp_ps_mask(__builtin_bit_cast(__m512, a), __builtin_bit_cast(__m512, b), _CMP_GT_OQ) != 0;

@@ -2,22 +2,41 @@
 namespace entrodraft::model::kernels::KERNEL_SET {
 namespace {
 
-// Largest of n values; minus infinity where there are none.
-ALWAYS_INLINE float largest_of(const float* x, int n) {
-    Vec top0 = splat(-__builtin_inff()), top1 = top0;
+// The two largest of some values; minus infinity where there are none.
+struct Largest {
+    float first = -__builtin_inff(), second = -__builtin_inff();
+
+    ALWAYS_INLINE void add(float x) {
+        const float lower = x > first ? first : x;
+        second = lower > second ? lower : second;
+        first = x > first ? x : first;
+    }
+};
+
+// Of n values. What is no number counts for nothing.
+ALWAYS_INLINE Largest largest_of(const float* x, int n) {
+    Vec top0 = splat(-__builtin_inff()), top1 = top0, next0 = top0, next1 = top0;
     int i = 0;
     for (; i + 2 * kWidth <= n; i += 2 * kWidth) {
-        top0 = larger(*reinterpret_cast<const Vec*>(x + i), top0);
-        top1 = larger(*reinterpret_cast<const Vec*>(x + i + kWidth), top1);
+        const Vec x0 = *reinterpret_cast<const Vec*>(x + i), x1 = *reinterpret_cast<const Vec*>(x + i + kWidth);
+        next0 = larger(smaller(top0, x0), next0);
+        next1 = larger(smaller(top1, x1), next1);
+        top0 = larger(x0, top0);
+        top1 = larger(x1, top1);
     }
-    float largest = max_lanes(larger(top0, top1));
+    const Vec top = larger(top0, top1);
+    Largest largest;
+    for (int lane = 0; lane < kWidth; ++lane)
+        largest.add(top[lane]);
+    largest.add(max_lanes(larger(larger(next0, next1), smaller(top0, top1))));
     for (; i < n; ++i)
-        largest = x[i] > largest ? x[i] : largest;
+        largest.add(x[i]);
     return largest;
 }
 
-// Sums of exp(x - max) and (x - max) exp(x - max) over a block whose maximum is known.
-ALWAYS_INLINE LogitStats sums_of(const float* x, int n, float max) {
+// Sums of exp(x - max) and (x - max) exp(x - max) over a block.
+ALWAYS_INLINE LogitStats sums_of(const float* x, int n) {
+    const auto [max, runner_up] = largest_of(x, n);
     Vec sum0 = {}, sum1 = {}, shifted0 = {}, shifted1 = {};
     const Vec top = splat(max), lowest = splat(kLowestExponent);
     int i = 0;
@@ -33,6 +52,7 @@ ALWAYS_INLINE LogitStats sums_of(const float* x, int n, float max) {
     }
     LogitStats stats;
     stats.max = max;
+    stats.runner_up = runner_up;
     stats.sum_exp = static_cast<double>(sum_lanes(sum0 + sum1));
     stats.sum_shifted_exp = static_cast<double>(sum_lanes(shifted0 + shifted1));
     for (; i < n; ++i) {
@@ -69,7 +89,9 @@ ALWAYS_INLINE int index_of(const float* x, int n, float value) {
 
 LogitStats logit_max(const float* logits, int n, int first_index) {
     LogitStats stats;
-    stats.max = largest_of(logits, n);
+    const auto [max, runner_up] = largest_of(logits, n);
+    stats.max = max;
+    stats.runner_up = runner_up;
     stats.arg_max = first_index + index_of(logits, n, stats.max);
     return stats;
 }
@@ -81,7 +103,7 @@ LogitStats logit_stats(const float* logits, int n, int first_index) {
     for (int begin = 0; begin < n; begin += kBlockOfLogits) {
         const int count = n - begin < kBlockOfLogits ? n - begin : kBlockOfLogits;
         const float* x = logits + begin;
-        LogitStats part = sums_of(x, count, largest_of(x, count));
+        LogitStats part = sums_of(x, count);
         part.arg_max = first_index + begin; // of the block, for now
         total = begin == 0 ? part : merge(total, part);
     }
@@ -109,6 +131,7 @@ LogitStats finish_stats(const LaneStats& lanes, const float* logits, int n, int 
     stats.sum_exp = static_cast<double>(sum_lanes(sum));
     stats.sum_shifted_exp = static_cast<double>(sum_lanes(shifted));
     stats.arg_max = first_index + index_of(logits, n, stats.max);
+    stats.runner_up = largest_of(logits, n).second;
     return stats;
 }
 

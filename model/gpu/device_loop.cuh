@@ -12,16 +12,19 @@ namespace entrodraft::model::gpu {
 struct LoopToken {
     std::int32_t token; // -1: none
     float logit;
+    float margin; // ahead of the second-best
 };
 
 // Notes the row and its token: the Gumbel-max sample where it has noise, else the arg max.
 __device__ inline LoopToken note_row(const DeviceLoop& loop) {
     LoopState& state = *loop.state;
-    const DeviceNoisy noisy = loop.noisy != nullptr ? loop.noisy[0] : DeviceNoisy{0, -1, 0};
+    const DeviceNoisy noisy = loop.noisy != nullptr ? loop.noisy[0] : DeviceNoisy{0, -1, 0, -INFINITY};
     state.first_row = state.n_rows;
     state.rows[state.n_rows++] = {loop.stats[0], noisy};
-    if (loop.noisy != nullptr && loop.table->noises[0].temperature > 0) return {noisy.token, noisy.logit};
-    return {loop.stats[0].arg_max, loop.stats[0].max};
+    if (loop.noisy != nullptr && loop.table->noises[0].temperature > 0)
+        return {noisy.token, noisy.logit, static_cast<float>(noisy.value - noisy.runner_up)};
+    const DeviceLogitStats& stats = loop.stats[0];
+    return {stats.arg_max, stats.max, stats.max - stats.runner_up};
 }
 
 // Whether another pass is made, of the rows that the table has then.

@@ -469,6 +469,7 @@ struct DeviceLogitStats {
     float max;
     std::int32_t arg_max; // -1: no logits
     double sum_exp, sum_shifted_exp;
+    float runner_up;
 };
 struct DeviceNoise { // as RowNoise
     std::uint32_t key[2];
@@ -479,6 +480,7 @@ struct DeviceNoisy { // as NoisyToken
     double value;
     std::int32_t token;
     float logit;
+    double runner_up;
 };
 struct SummarizeCall {
     const float* logits = nullptr; // [rows][stride]

@@ -67,8 +67,8 @@ PassResult LogitOutputs::result(const LogitForm& form, const Pass& pass, const L
         const DeviceLogitStats& stats = loop ? loop->rows[i].stats : host_stats_.data()[i];
         const DeviceNoisy& noisy = loop ? loop->rows[i].noisy : host_noisy_.data()[i];
         if (form.summary != LogitSummary::none)
-            summaries_.push_back({stats.max, stats.arg_max, stats.sum_exp, stats.sum_shifted_exp});
-        if (form.has_noise) noisy_tokens_.push_back({noisy.value, noisy.token, noisy.logit});
+            summaries_.push_back({stats.max, stats.arg_max, stats.sum_exp, stats.sum_shifted_exp, stats.runner_up});
+        if (form.has_noise) noisy_tokens_.push_back({noisy.value, noisy.token, noisy.logit, noisy.runner_up});
     }
     return {{host_logits_.data(), form.rows_too ? pass.logit_rows.size() * outputs() : 0},
             outputs(),

@@ -20,9 +20,9 @@ __global__ void summarize_parts(SummarizeCall call) {
     begin_kernel();
     const auto [row, part, begin, end] = share_of_block(call.count);
     const float* x = row_of(call, row);
-    Best best = {0, -1};
+    Best best = {0, -1, -INFINITY};
     for (int i = begin + static_cast<int>(threadIdx.x); i < end; i += kRowThreads)
-        best = better(best, {x[i], i});
+        best = better(best, {x[i], i, -INFINITY});
     best = best_of_block(best);
     float sum = 0, shifted = 0;
     for (int i = begin + static_cast<int>(threadIdx.x); i < end; i += kRowThreads) {
@@ -34,7 +34,8 @@ __global__ void summarize_parts(SummarizeCall call) {
     shifted = block_sum(shifted);
     if (threadIdx.x == 0)
         call.partial[row * kStatsBlocks + part] = {best.max, best.at < 0 ? -1 : token_of(call, best.at),
-                                                   static_cast<double>(sum), static_cast<double>(shifted)};
+                                                   static_cast<double>(sum), static_cast<double>(shifted),
+                                                   best.runner_up};
 }
 
 // A warp a row, a lane a part.
@@ -50,13 +51,13 @@ __global__ void noisy_parts(SummarizeCall call) {
     const BlockShare share = share_of_block(call.count);
     const float* x = row_of(call, share.row);
     const DeviceNoise noise = call.noises[share.row];
-    DeviceNoisy best = {0, -1, 0};
+    DeviceNoisy best = {0, -1, 0, -INFINITY};
     if (noise.temperature > 0) { // the same on all threads
         const auto scale = static_cast<float>(1 / noise.temperature);
         best = noisiest_of_block(
             share, noise, [&](int i) { return token_of(call, i); }, [&](int i) { return x[i] * scale; },
             [&](int i) { return __ddiv_rn(x[i], noise.temperature); });
-        if (best.token >= 0) best = {best.value, token_of(call, best.token), x[best.token]};
+        if (best.token >= 0) best = {best.value, token_of(call, best.token), x[best.token], best.runner_up};
     }
     if (threadIdx.x == 0) call.noisy_partial[share.row * kStatsBlocks + share.part] = best;
 }

@@ -27,27 +27,49 @@ __device__ inline BlockShare share_of_block(int count) {
 struct Best {
     float max;
     int at; // -1: none
+    float runner_up;
 };
 
+// Of two disjoint sets of tokens.
 __device__ inline Best better(const Best& a, const Best& b) {
     if (b.at < 0) return a;
-    if (a.at < 0 || b.max > a.max || (b.max == a.max && b.at < a.at)) return b;
-    return a;
+    if (a.at < 0) return b;
+    const bool is_b = b.max > a.max || (b.max == a.max && b.at < a.at);
+    Best best = is_b ? b : a;
+    best.runner_up = fmaxf(best.runner_up, is_b ? a.max : b.max);
+    return best;
 }
 
 __device__ inline Best of_other_lane(const Best& best, int step) {
-    return {__shfl_xor_sync(kAllLanes, best.max, step), __shfl_xor_sync(kAllLanes, best.at, step)};
+    return {__shfl_xor_sync(kAllLanes, best.max, step), __shfl_xor_sync(kAllLanes, best.at, step),
+            __shfl_xor_sync(kAllLanes, best.runner_up, step)};
 }
 
 __device__ inline DeviceNoisy better(const DeviceNoisy& a, const DeviceNoisy& b) {
     if (b.token < 0) return a;
-    if (a.token < 0 || b.value > a.value || (b.value == a.value && b.token < a.token)) return b;
-    return a;
+    if (a.token < 0) return b;
+    const bool is_b = b.value > a.value || (b.value == a.value && b.token < a.token);
+    DeviceNoisy best = is_b ? b : a;
+    best.runner_up = fmax(best.runner_up, is_b ? a.value : b.value);
+    return best;
 }
 
 __device__ inline DeviceNoisy of_other_lane(const DeviceNoisy& best, int step) {
     return {__shfl_xor_sync(kAllLanes, best.value, step), __shfl_xor_sync(kAllLanes, best.token, step),
-            __shfl_xor_sync(kAllLanes, best.logit, step)};
+            __shfl_xor_sync(kAllLanes, best.logit, step), __shfl_xor_sync(kAllLanes, best.runner_up, step)};
+}
+
+// The two largest values of a set.
+struct Largest {
+    float first, second;
+};
+
+__device__ inline Largest better(const Largest& a, const Largest& b) {
+    return {fmaxf(a.first, b.first), fmaxf(fminf(a.first, b.first), fmaxf(a.second, b.second))};
+}
+
+__device__ inline Largest of_other_lane(const Largest& largest, int step) {
+    return {__shfl_xor_sync(kAllLanes, largest.first, step), __shfl_xor_sync(kAllLanes, largest.second, step)};
 }
 
 template <typename T> __device__ T best_of_warp(T best) {
@@ -67,39 +89,25 @@ template <typename T> __device__ T best_of_block(T best) {
     return best;
 }
 
-__device__ inline float largest_of_block(float value) {
-    __shared__ float of_warps[kRowThreads / kWarp];
-    value = warp_max(value);
-    if (lane_of_thread() == 0) of_warps[warp_of_thread()] = value;
-    __syncthreads();
-    value = of_warps[0];
-    for (int i = 1; i < kRowThreads / kWarp; ++i)
-        value = of_warps[i] > value ? of_warps[i] : value;
-    return value;
-}
-
 // The best of exact(i) + noise over the share: a rough look at all with rough(i), at most 1e-4 off, then the exact
-// values of those that may be best. The noise is that of token_of(i); a rough value of minus infinity is none. Returns
-// the i as the token, without its logit.
+// values of those that may be best or second. The noise is that of token_of(i); a rough value of minus infinity is
+// none. Returns the i as the token, without its logit.
 template <typename Token, typename Rough, typename Exact>
 __device__ DeviceNoisy noisiest_of_block(const BlockShare& share, const DeviceNoise& noise, const Token& token_of,
                                          const Rough& rough, const Exact& exact) {
     const auto first = share.begin + static_cast<int>(threadIdx.x);
     const auto token_at = [&](int i) { return static_cast<std::uint32_t>(token_of(i)); };
-    float most = -INFINITY;
-    for (int i = first; i < share.end; i += kRowThreads) {
-        const float value = rough(i) + rough_noise(word_of(noise, token_at(i)));
-        most = value > most ? value : most;
-    }
-    most = largest_of_block(most);
-    const float enough = most - (1e-3f + 4e-7f * fabsf(most));
-    DeviceNoisy best = {0, -1, 0};
+    Largest largest = {-INFINITY, -INFINITY};
+    for (int i = first; i < share.end; i += kRowThreads)
+        largest = better(largest, {rough(i) + rough_noise(word_of(noise, token_at(i))), -INFINITY});
+    const float second = best_of_block(largest).second, enough = second - (1e-3f + 4e-7f * fabsf(second));
+    DeviceNoisy best = {0, -1, 0, -INFINITY};
     for (int i = first; i < share.end; i += kRowThreads) {
         const std::uint32_t token = token_at(i), word = word_of(noise, token);
         const float value = rough(i);
         if (!(value > -INFINITY)) continue;
         if (word >= kRefinedBelow && value + rough_noise(word) < enough) continue;
-        best = better(best, {__dadd_rn(exact(i), noise_of_word(word, noise, token)), i, 0});
+        best = better(best, {__dadd_rn(exact(i), noise_of_word(word, noise, token)), i, 0, -INFINITY});
     }
     return best_of_block(best);
 }
@@ -113,6 +121,7 @@ __device__ inline DeviceLogitStats merged(const DeviceLogitStats& before, const 
     const DeviceLogitStats& low = after.max > before.max ? before : after;
     const double fall = low.max == high.max ? 0.0 : static_cast<double>(low.max) - static_cast<double>(high.max);
     const double kept = exp(fall);
+    high.runner_up = fmaxf(high.runner_up, low.max);
     high.sum_shifted_exp += (low.sum_shifted_exp + (kept > 0 ? fall * low.sum_exp : 0.0)) * kept;
     high.sum_exp += low.sum_exp * kept;
     return high;
@@ -123,7 +132,8 @@ __device__ inline DeviceLogitStats merged_over_warp(DeviceLogitStats stats) {
     for (int step = 1; step < kWarp; step *= 2) {
         const DeviceLogitStats other = {
             __shfl_xor_sync(kAllLanes, stats.max, step), __shfl_xor_sync(kAllLanes, stats.arg_max, step),
-            __shfl_xor_sync(kAllLanes, stats.sum_exp, step), __shfl_xor_sync(kAllLanes, stats.sum_shifted_exp, step)};
+            __shfl_xor_sync(kAllLanes, stats.sum_exp, step), __shfl_xor_sync(kAllLanes, stats.sum_shifted_exp, step),
+            __shfl_xor_sync(kAllLanes, stats.runner_up, step)};
         stats = (lane_of_thread() & step) == 0 ? merged(stats, other) : merged(other, stats);
     }
     return stats;

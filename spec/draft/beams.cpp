@@ -26,7 +26,7 @@ constexpr std::size_t kMaxWidth = 4; // of a level, in beams of the target
 constexpr double kFirstChance = 0.5; // of a first level
 
 // Of a level: DraftedToken::probability is exp(-(how far its last score is below the num_beams-th)).
-constexpr TokenChance::Weights kFirstWeights = {0, -0.5, -0.8, 0};
+constexpr TokenChance::Weights kFirstWeights = {0, -0.5, -0.8, 0, 0};
 
 struct LevelToken {
     TokenId token = 0;
@@ -327,12 +327,8 @@ void BeamDrafter::draft_levels(const DraftTask& task, Slot& slot, Level level, i
         reach *= chance;
         expected += reach;
         level.tokens.resize(width);
-        for (const LevelToken& each : level.tokens) {
-            task.draft->tokens.push_back(each.token);
-            task.draft->parents.push_back(static_cast<std::int8_t>(each.parent));
-            task.draft->entropies_nats.push_back(level.entropy);
-            task.draft->probabilities.push_back(token.probability);
-        }
+        for (const LevelToken& each : level.tokens)
+            task.draft->add(each.token, {level.entropy, token.probability}, each.parent);
         // Another level costs a pass of the draft, and rows of at least the target's beams.
         const std::size_t rows = search.running().size() + task.draft->tokens.size();
         const Draft& draft = *task.draft;

@@ -100,7 +100,7 @@ class CascadeDrafter final : public Drafter {
     std::vector<TokenId> text_; // the text with what is drafted so far, and then what the inner drafter proposes
     std::deque<Ready> ready_;
     std::vector<model::kernels::LogitStats> stats_; // [rows] of the inner round
-    std::vector<TokenId> best_;                     // [rows], where arg max or Gumbel-max sample decide
+    std::vector<BestToken> best_;                   // [rows], where arg max or Gumbel-max sample decide
     std::vector<float> p_;                          // [rows][vocab], where tokens are drawn
     std::vector<float> adjusted_;                   // [rows][vocab], where the rule above looks at these
 };
@@ -172,6 +172,7 @@ void CascadeDrafter::inner_round(const DraftTask& task, Slot& slot, int most) {
         if (whole) seen = drafted_token(stats_[i], rows.row(i)[static_cast<std::size_t>(token)]);
         if (rule.needs_adjusted())
             seen = drafted_token(std::span<const float>(adjusted_).subspan(i * rows.vocab, rows.vocab), token);
+        if (rule.needs_distribution() && !best_.empty()) seen.margin = static_cast<float>(best_[i].margin());
         ready_.push_back({token, seen, i});
     }
     count(verification, setting_.clock.now_seconds() - began, slot, *task.draft);
@@ -213,7 +214,7 @@ void CascadeDrafter::end_at_dead_row(std::size_t row, std::size_t vocab) {
     inner_draft_.tokens.resize(row);
     stats_.emplace_back();
     if (p_.empty()) {
-        best_.push_back(kNothing);
+        best_.push_back({.token = kNothing});
     } else {
         p_.resize(row * vocab);
         p_.resize((row + 1) * vocab, 0.0F);
@@ -222,7 +223,11 @@ void CascadeDrafter::end_at_dead_row(std::size_t row, std::size_t vocab) {
 }
 
 Verification CascadeDrafter::verify(const ChoiceSetting& choice, std::size_t round_start) const {
-    if (p_.empty()) return verify_greedy(inner_draft_.tokens, best_);
+    if (p_.empty()) {
+        std::vector<TokenId> tokens(best_.size());
+        std::ranges::transform(best_, tokens.begin(), &BestToken::token);
+        return verify_greedy(inner_draft_.tokens, tokens);
+    }
     const RandomStream acceptance(choice.seed, choice.random_key, Purpose::acceptance, choice.level);
     const RandomStream resample(choice.seed, choice.random_key, Purpose::resample, choice.level);
     const RejectionInput input = {inner_draft_.tokens, p_, inner_draft_.q, round_start};

@@ -124,15 +124,16 @@ model::RowNoise TokenChooser::device_noise(std::uint64_t position, std::uint64_t
     return {random.key(), noise_position(position, round_start), request_->sampling.temperature};
 }
 
-TokenId TokenChooser::best(const SeenLogits& row, std::uint64_t position, Acceptance acceptance,
-                           const model::NoisyToken* noisy) const {
+BestToken TokenChooser::best(const SeenLogits& row, std::uint64_t position, Acceptance acceptance,
+                             const model::NoisyToken* noisy) const {
     const SamplingOptions& sampling = request_->sampling;
-    if (noisy) return noisy->token;
+    if (noisy) return {noisy->value, noisy->token, noisy->runner_up};
     if (acceptance == Acceptance::gumbel && !sampling.greedy())
         return gumbel_max_adjusted({row.logits, 0, position}, sampling,
-                                   GumbelNoise(sampling.seed, request_->sequence_key))
-            .token;
-    return processor_ ? arg_max(row.logits) : row.stats.arg_max;
+                                   GumbelNoise(sampling.seed, request_->sequence_key));
+    if (!processor_) return arg_max_of(row.stats);
+    const auto n = static_cast<int>(row.logits.size());
+    return arg_max_of(model::kernels::best_kernels().logit_max(row.logits.data(), n, 0));
 }
 
 void TokenChooser::distribution(const SeenLogits& row, std::span<float> q) const {
@@ -164,6 +165,7 @@ void ChainPhase::begin(const DraftTask& task, std::size_t context, const DraftLi
 // A row would give such a token all of the probability, and so does the target's: it costs no pass.
 void ChainPhase::take_only_tokens() {
     constexpr PassCost kFree = {0, 0};
+    constexpr float kInfinity = std::numeric_limits<float>::infinity();
     Draft& draft = *task_.draft;
     while (draft.end == DraftEnd::none) {
         const std::optional<TokenId> token = chooser_->only_token(text_);
@@ -178,7 +180,7 @@ void ChainPhase::take_only_tokens() {
             q_.resize(q_.size() + vocab, 0.0F);
             q_[q_.size() - vocab + static_cast<std::size_t>(*token)] = 1;
         }
-        if (limits_->take(task_, max_, *token, {0, 1, 0})) text_.push_back(*token);
+        if (limits_->take(task_, max_, *token, {0, 1, 0, kInfinity})) text_.push_back(*token);
     }
 }
 
@@ -206,7 +208,9 @@ model::LogitNeeds ChainPhase::needs(DeviceVerifier* device) {
     }
     if (all.rows || !device) return all;
     const int drafted = static_cast<int>(task_.draft->tokens.size());
-    all.extension = device->draft(task_.rule->forecast(max_ - drafted), task_.verified_on_device ? drafted : -1);
+    DeviceStopRule rule = task_.rule->forecast(max_ - drafted);
+    if (!knows_margins()) rule.weights[DeviceStopRule::kOfMargin] = 0;
+    all.extension = device->draft(rule, task_.verified_on_device ? drafted : -1);
     return all;
 }
 
@@ -219,7 +223,8 @@ void ChainPhase::take(std::span<const float> logits, const model::kernels::Logit
         draft.end = DraftEnd::no_match;
         return;
     }
-    const TokenId token = choose(row, noisy);
+    const BestToken chosen = choose(row, noisy);
+    const TokenId token = chosen.token;
     const double before = clock.now_seconds();
     DraftedToken seen;
     if (adjusted_)
@@ -228,18 +233,19 @@ void ChainPhase::take(std::span<const float> logits, const model::kernels::Logit
         seen = drafted_token(row.stats, noisy            ? noisy->logit
                                         : logits.empty() ? row.stats.max
                                                          : logits[static_cast<std::size_t>(token)]);
+    if (whole_ && knows_margins()) seen.margin = static_cast<float>(chosen.margin());
     if (limits_->take(task_, max_, token, seen)) text_.push_back(token);
     draft.entropy_seconds += clock.now_seconds() - before;
 }
 
-TokenId ChainPhase::choose(const SeenLogits& row, const model::NoisyToken* noisy) {
+BestToken ChainPhase::choose(const SeenLogits& row, const model::NoisyToken* noisy) {
     const std::size_t step = task_.draft->tokens.size();
     const std::uint64_t position = task_.tokens.size() + step;
     if (!draws_) return chooser_->best(row, position, task_.choice.acceptance, noisy);
     q_.resize((step + 1) * row.logits.size());
     const std::span<float> q(q_.data() + step * row.logits.size(), row.logits.size());
     chooser_->distribution(row, q);
-    return chooser_->sample_of(q, position, task_.tokens.size(), task_.choice);
+    return {.token = chooser_->sample_of(q, position, task_.tokens.size(), task_.choice)};
 }
 
 DraftedToken ChainPhase::seen_adjusted(const SeenLogits& row, TokenId token) {

@@ -7,6 +7,7 @@
 
 #include "spec/draft/drafter.h"
 #include "spec/verify/device_verifier.h"
+#include "spec/verify/random.h"
 
 #include <functional>
 #include <memory>
@@ -115,7 +116,7 @@ struct SeenLogits {
     bool is_dead = false;             // no token can come: all are banned, or the source knows none
 };
 
-// What rules see of a token of a row: `logit` is its own, with bans alone. Local.
+// What rules see of a token of a row but its margin: `logit` is its own, with bans alone. Local.
 DraftedToken drafted_token(const model::kernels::LogitStats& stats, float logit);
 // The same by the adjusted distribution. Local.
 DraftedToken drafted_token(std::span<const float> adjusted, TokenId token);
@@ -142,8 +143,8 @@ class TokenChooser {
     model::RowNoise device_noise(std::uint64_t position, std::uint64_t round_start, const ChoiceSetting& setting) const;
     // The token emitted at `position` (the prefix's length): arg max or Gumbel-max sample; `noisy` is what the pass
     // found, if it did. Local.
-    TokenId best(const SeenLogits& row, std::uint64_t position, Acceptance acceptance,
-                 const model::NoisyToken* noisy = nullptr) const;
+    BestToken best(const SeenLogits& row, std::uint64_t position, Acceptance acceptance,
+                   const model::NoisyToken* noisy = nullptr) const;
     // The adjusted distribution of a row (where text is greedy the softmax at temperature 1, without filters), and a
     // sample of it with the draft's number at this position in the round that began at `round_start`: rejected tokens
     // have a say in how much is drafted next, so their numbers are not drawn again. Local.
@@ -191,7 +192,9 @@ class ChainPhase {
 
   private:
     void take_only_tokens();
-    TokenId choose(const SeenLogits& row, const model::NoisyToken* noisy);
+    // Of a drawn token it would say nothing of whether the target draws the same.
+    bool knows_margins() const { return !chooser_->draws(task_.choice.acceptance); }
+    BestToken choose(const SeenLogits& row, const model::NoisyToken* noisy);
     DraftedToken seen_adjusted(const SeenLogits& row, TokenId token);
 
     DraftTask task_;

@@ -16,6 +16,7 @@ void Draft::clear() {
     parents.clear();
     entropies_nats.clear();
     probabilities.clear();
+    margins.clear();
     q = {};
     end = DraftEnd::none;
     passes = 0;
@@ -37,6 +38,7 @@ void Draft::add(TokenId token, const DraftedToken& seen, int parent) {
     parents.push_back(static_cast<std::int8_t>(parent));
     entropies_nats.push_back(seen.entropy_nats);
     probabilities.push_back(seen.probability);
+    margins.push_back(seen.margin);
 }
 
 std::vector<float> Draft::entropies_on(std::span<const int> path) const {

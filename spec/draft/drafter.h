@@ -40,6 +40,7 @@ struct Draft {
     std::vector<std::int8_t> parents;  // of the tokens, see verify/token_tree.h; the best child of a token comes first
     std::vector<float> entropies_nats; // of each token's raw distribution; NaN where not computed
     std::vector<float> probabilities;  // of each token in the raw distribution; NaN where not computed
+    std::vector<float> margins;        // DraftedToken::margin of each token
     std::span<const float> q;          // [tokens.size()][vocab] adjusted distributions; empty where none is drawn from
     DraftEnd end = DraftEnd::none;
     int passes = 0;              // of the model that drafts for the target, but for those hidden behind its passes

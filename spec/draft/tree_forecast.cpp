@@ -17,11 +17,8 @@ DeviceTreePlan TreeShape::plan(double residual) const {
     if (is(TreeOptions::Shape::expected_gain)) {
         plan.shape = DeviceTreePlan::Shape::gain;
         plan.min_reach = kMinReach;
-        for (std::size_t rank = 0; rank < chances_.size(); ++rank) {
-            const TokenChance::Weights& weights = chances_[rank].weights();
-            const double of_rank[3] = {weights[0] + weights[3] * residual, weights[1], weights[2]};
-            std::copy_n(of_rank, 3, plan.weights[rank]);
-        }
+        for (std::size_t rank = 0; rank < chances_.size(); ++rank)
+            std::ranges::copy(chances_[rank].line(residual), plan.weights[rank]);
         std::copy_n(emitted_.begin(), plan.n_children, plan.mean_chances);
     }
     if (!is(TreeOptions::Shape::fixed)) return plan;

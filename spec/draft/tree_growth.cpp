@@ -31,9 +31,10 @@ constexpr double kFirstMean = 0.6,
 
 TreeShape::TreeShape(const TreeOptions& options, const DraftLimits& limits, Reads reads)
     : options_(options), limits_(limits), reads_(reads) {
-    // Of a middling token; siblings behind the first are the target's less often than their probability says.
-    constexpr TokenChance::Weights kOfSiblings = {-1.2, 0.3, 0.8, 0};
-    chances_.emplace_back();
+    // Of a middling token; siblings behind the first are the target's less often than their probability says, which has
+    // their margin in it.
+    constexpr TokenChance::Weights kOfFirst = {0.7, 0.3, 0.8, 0, 1}, kOfSiblings = {-1.2, 0.3, 0.8, 0, 0};
+    chances_.emplace_back(kOfFirst);
     chances_.resize(kChanceRanks, TokenChance(kOfSiblings));
     for (int rank = 0; rank < kMaxNodes; ++rank)
         emitted_.push_back(kFirstMean * std::pow(kNextMean, rank));

@@ -14,7 +14,7 @@ __global__ void decide(DecideCall call) {
     DraftState& state = *call.state;
     const LoopToken token = note_row(call.loop);
     const int t = call.loop.state->n_rows;
-    const bool is_wanted = !stops(state.rule, state.history, t, call.loop.stats[0], token.logit);
+    const bool is_wanted = !stops(state.rule, state.history, t, call.loop.stats[0], token.logit, token.margin);
     if (make_next_row(call.loop, token.token, is_wanted) && state.kept_row >= 0) ++state.kept_row;
 }
 

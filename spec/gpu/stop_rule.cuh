@@ -18,21 +18,24 @@ template <typename Stats> __device__ double probability_of(const Stats& stats, f
     return exp(static_cast<double>(logit) - static_cast<double>(stats.max)) / stats.sum_exp;
 }
 
-// As TokenChance has it.
-__device__ inline double acceptance(const double (&weights)[3], double entropy, double probability) {
+// As TokenChance has it. Margins of ranked tokens are not known: NaN.
+__device__ inline double acceptance(const double (&weights)[4], double entropy, double probability, double margin) {
+    const double ahead = margin >= 0 ? 3 * log1p(margin < 20 ? margin : 20) - 1.5 : 0;
     const double z = weights[0] + weights[1] * (sqrt(entropy) - 1.5) +
-                     weights[2] * (log(probability > 1e-4 ? probability : 1e-4) + 2);
+                     weights[2] * (log(probability > 1e-4 ? probability : 1e-4) + 2) + weights[3] * ahead;
     const double chance = 1 / (1 + exp(-z));
     return chance < 0.005 ? 0.005 : chance > 0.995 ? 0.995 : chance;
 }
 
-// Whether no more is wanted behind the t-th token, of this row and with this logit; to be asked of each.
+// Whether no more is wanted behind the t-th token, of this row and with this logit and margin; to be asked of each.
 template <typename Stats>
-__device__ bool stops(const DeviceStopRule& stop, RuleHistory& history, int t, const Stats& stats, float logit) {
+__device__ bool stops(const DeviceStopRule& stop, RuleHistory& history, int t, const Stats& stats, float logit,
+                      float margin) {
     const double x = stats.sum_exp > 0 ? entropy_of(stats) : 0, probability = probability_of(stats, logit);
     if (t == 1) history.product = 1;
     history.squares[t - 1] = x * x;
-    if (stop.kind == DeviceStopRule::Kind::gain) history.product *= acceptance(stop.weights, x, probability);
+    if (stop.kind == DeviceStopRule::Kind::gain)
+        history.product *= acceptance(stop.weights, x, probability, static_cast<double>(margin));
     if (t < stop.first) return false;
     const int before = t - 1 < stop.window ? t - 1 : stop.window;
     double earlier = 0;

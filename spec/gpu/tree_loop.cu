@@ -38,9 +38,9 @@ __device__ std::int32_t token_of(const RankCall& call, int i) {
 
 // Of the lane's own values: those at its number, a warp's width further, and so on.
 __device__ Best best_of_lane(const float* values, int count) {
-    Best best = {0, -1};
+    Best best = {0, -1, -INFINITY};
     for (int i = lane_of_thread(); i < count; i += kWarp)
-        if (values[i] > -INFINITY) best = better(best, {values[i], i});
+        if (values[i] > -INFINITY) best = better(best, {values[i], i, -INFINITY});
     return best;
 }
 
@@ -56,7 +56,7 @@ __global__ void rank_parts(RankCall call) {
     float* values = reinterpret_cast<float*>(dynamic_shared()) + warp * n;
     RankCall::Part* const found = call.parts + part * Plan::kMaxChildren;
     if (count == 0) { // the whole warp
-        if (lane_of_thread() == 0) found[0] = {0, -1}, call.part_stats[part] = {0, -1, 0, 0};
+        if (lane_of_thread() == 0) found[0] = {0, -1}, call.part_stats[part] = {0, -1, 0, 0, -INFINITY};
         return;
     }
     DeviceNoise noise = call.state->noise;
@@ -76,7 +76,7 @@ __global__ void rank_parts(RankCall call) {
         shifted = warp_sum(shifted);
         if (lane_of_thread() == 0)
             call.part_stats[part] = {best.max, best.at < 0 ? -1 : begin + best.at, static_cast<double>(sum),
-                                     static_cast<double>(shifted)};
+                                     static_cast<double>(shifted), best.runner_up};
     }
     for (int i = 0; i < call.state->plan.n_children; ++i) {
         if (lane_of_thread() == 0) found[i] = {best.max, best.at < 0 ? -1 : begin + best.at};
@@ -98,7 +98,7 @@ __global__ void merge_ranked(RankCall call) {
     const std::size_t first = static_cast<std::size_t>(row * RankCall::kParts + lane * kWarps);
     RankedRow& ranked = call.tree->rows[state.first + row].row;
     DeviceLogitStats stats = call.stats[row];
-    if (lane == 0) ranked.raw = {stats.max, stats.arg_max, stats.sum_exp, stats.sum_shifted_exp};
+    if (lane == 0) ranked.raw = {stats.max, stats.arg_max, stats.sum_exp, stats.sum_shifted_exp, stats.runner_up};
     if (state.noise.temperature > 0) {
         stats = call.part_stats[first];
         for (int i = 1; i < kWarps; ++i)
@@ -109,14 +109,14 @@ __global__ void merge_ranked(RankCall call) {
     int taken[kWarps] = {};
     int n = 0;
     for (; n < state.plan.n_children; ++n) {
-        Best mine = {0, -1};
+        Best mine = {0, -1, -INFINITY};
         int part = 0;
         for (int i = 0; i < kWarps; ++i) {
             if (taken[i] == state.plan.n_children) continue;
             const RankCall::Part head = call.parts[(first + static_cast<std::size_t>(i)) * Plan::kMaxChildren +
                                                    static_cast<std::size_t>(taken[i])];
             const Best before = mine;
-            mine = better(mine, {head.value, head.at});
+            mine = better(mine, {head.value, head.at, -INFINITY});
             if (mine.at != before.at) part = i;
         }
         const Best best = best_of_warp(mine);
@@ -128,7 +128,7 @@ __global__ void merge_ranked(RankCall call) {
                 call.logits[static_cast<std::size_t>(row) * call.stride + static_cast<std::size_t>(best.at)], best.max};
     }
     if (lane > 0) return;
-    ranked.ranked = {stats.max, stats.arg_max, stats.sum_exp, stats.sum_shifted_exp};
+    ranked.ranked = {stats.max, stats.arg_max, stats.sum_exp, stats.sum_shifted_exp, stats.runner_up};
     ranked.n = n;
     if (row == 0) call.tree->n_rows = state.first + state.n_rows;
 }
@@ -156,7 +156,7 @@ __device__ void weigh_children(TreeState& state, const RankedRow& row, int r) {
             child.reach = level.reaches[r] * (rank > 0 ? own : 1);
             if (plan.shape == Plan::Shape::gain) {
                 const int learnt = rank < Plan::kRanks ? rank : Plan::kRanks - 1;
-                const double chance = acceptance(plan.weights[learnt], entropy, own);
+                const double chance = acceptance(plan.weights[learnt], entropy, own, NAN);
                 own = chance < left ? chance : left;
                 left -= own;
             }
@@ -308,7 +308,8 @@ __global__ void grow(GrowCall call) {
     int ends = 0;
     if (lane == 0 && state.best >= 0) {
         const RankedRow& row = call.tree->rows[state.first + state.best].row;
-        if (row.n > 0 && stops(state.plan.rule, state.history, state.depth + 1, row.raw, row.best[0].logit)) ends = 1;
+        if (row.n > 0 && stops(state.plan.rule, state.history, state.depth + 1, row.raw, row.best[0].logit, NAN))
+            ends = 1;
     }
     const bool goes_on = (!weighs || level_pays(state, total)) && __shfl_sync(kAllLanes, ends, 0) == 0 && n > 0 &&
                          n <= call.width && state.depth < state.plan.max_levels &&

@@ -27,9 +27,9 @@ __device__ float weight(float x, float max, float scale) {
 }
 
 __device__ SoftmaxMass mass_of_part(const float* x, const BlockShare& share, float scale) {
-    Best best = {0, -1};
+    Best best = {0, -1, -INFINITY};
     for (int i = share.begin + static_cast<int>(threadIdx.x); i < share.end; i += kRowThreads)
-        best = better(best, {x[i], i});
+        best = better(best, {x[i], i, -INFINITY});
     best = best_of_block(best);
     __syncthreads(); // the same memory serves the draft's row
     float sum = 0;

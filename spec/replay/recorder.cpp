@@ -218,14 +218,15 @@ void Recorder::note_target(TextRecord& record, const Request& request, const Tar
         const LogitStats head = model::kernels::best_kernels().logit_stats(row.data(), static_cast<int>(row.size()), 0);
         const SeenLogits seen = chooser_.see(row, head, tokens.first(position), true);
         const TokenId token = record.token[place];
-        if (chooser_.best(seen, position, kAcceptance) != token)
+        const BestToken best = chooser_.best(seen, position, kAcceptance);
+        if (best.token != token)
             throw std::runtime_error(fmt::format(
                 "place {} of the text of id {}: the target emits another token than it did when the text was decoded",
                 place, request.id));
         log_softmax(row, seen, p_[i]);
         record.target_entropy.push_back(static_cast<float>(seen.stats.entropy_nats()));
         record.target_log_probability.push_back(p_[i][static_cast<std::size_t>(token)]);
-        record.target_margin.push_back(Ranking(seen.logits, request, position, noisy_).margin());
+        record.target_margin.push_back(static_cast<float>(best.margin()));
         if (!noisy_) continue;
         adjusted_[i].resize(row.size());
         chooser_.distribution(seen, adjusted_[i]);
@@ -284,15 +285,23 @@ void Recorder::note_places_of_head(Reader& reader, DraftRecord& draft, const Tex
     }
 }
 
+// What the draft chooses from a row, and what rules see of it; -1 where every token is banned.
+std::pair<TokenId, DraftedToken> Recorder::chosen_of(const Reader& reader, const SeenLogits& seen,
+                                                     std::span<const float> row, std::size_t position) {
+    if (seen.is_dead) return {-1, {}};
+    const BestToken best = reader.chooser.best(seen, position, kAcceptance);
+    DraftedToken known = drafted_token(seen.stats, row[static_cast<std::size_t>(best.token)]);
+    known.margin = static_cast<float>(best.margin());
+    return {best.token, known};
+}
+
 void Recorder::note_place(Reader& reader, DraftRecord& draft, const TextRecord& record, std::size_t place,
                           std::span<const float> row, const LogitStats& summary) {
     const std::size_t position = tokens_.size() - record.places() + place, in_chunk = place % kChunk;
     const auto emitted = static_cast<std::size_t>(record.token[place]);
     const SeenLogits seen = reader.chooser.see(row, summary, std::span(tokens_).first(position), true);
-    const TokenId token = seen.is_dead ? -1 : reader.chooser.best(seen, position, kAcceptance);
+    const auto [token, known] = chosen_of(reader, seen, row, position);
     const Ranking ranking(seen.logits, *request_, position, noisy_);
-    const DraftedToken known =
-        token < 0 ? DraftedToken{} : drafted_token(seen.stats, row[static_cast<std::size_t>(token)]);
     draft.token.push_back(token);
     draft.entropy.push_back(known.entropy_nats);
     draft.probability.push_back(known.probability);
@@ -306,7 +315,7 @@ void Recorder::note_place(Reader& reader, DraftRecord& draft, const TextRecord& 
         overlap = acceptance_chance(adjusted_[in_chunk], reader.adjusted, 1);
     }
     draft.overlap.push_back(static_cast<float>(overlap));
-    draft.margin.push_back(token < 0 ? kNan : ranking.margin());
+    draft.margin.push_back(known.margin);
     draft.rank.push_back(ranking.rank(record.token[place]));
     std::vector<TokenId> top = ranking.first(DraftRecord::kTop);
     top.resize(DraftRecord::kTop, -1);
@@ -368,6 +377,7 @@ void Recorder::add(const Chain& chain, DraftRecord& draft) {
     for (const DraftedToken& seen : chain.seen) {
         draft.astray_entropy.push_back(seen.entropy_nats);
         draft.astray_probability.push_back(seen.probability);
+        draft.astray_margin.push_back(seen.margin);
     }
 }
 
@@ -430,10 +440,9 @@ void Recorder::follow_together(Reader& reader, std::span<Chain> chains) {
         for (std::size_t i = 0; i < going.size(); ++i) {
             Chain& chain = *going[i];
             const SeenLogits seen = reader.chooser.see(rows.row(i), rows.summary(i), chain.text, true);
-            const TokenId token = seen.is_dead ? -1 : reader.chooser.best(seen, chain.text.size(), kAcceptance);
+            const auto [token, known] = chosen_of(reader, seen, rows.row(i), chain.text.size());
             chain.tokens.push_back(token);
-            chain.seen.push_back(token < 0 ? DraftedToken{}
-                                           : drafted_token(seen.stats, rows.row(i)[static_cast<std::size_t>(token)]));
+            chain.seen.push_back(known);
             const bool is_end = std::find(eos.begin(), eos.end(), token) != eos.end() && !request_->ignore_eos;
             chain.has_ended = token < 0 || is_end || chain.tokens.size() == chain.most;
             chain.text.push_back(token);
@@ -481,15 +490,6 @@ std::int32_t Ranking::rank(TokenId token) const {
     for (std::size_t i = 0; i < values_.size(); ++i)
         before += values_[i] > own || (values_[i] == own && static_cast<TokenId>(i) < token) ? 1 : 0;
     return before;
-}
-
-float Ranking::margin() const {
-    double best = kExcluded, second = kExcluded;
-    for (const double value : values_) {
-        second = std::max(second, std::min(best, value));
-        best = std::max(best, value);
-    }
-    return static_cast<float>(best - second);
 }
 
 } // namespace entrodraft::spec

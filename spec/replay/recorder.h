@@ -15,6 +15,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace entrodraft::spec {
@@ -39,8 +40,6 @@ class Ranking {
     std::vector<TokenId> first(std::size_t n) const;
     // Tokens that go before this one; -1 where it cannot be emitted. Local.
     std::int32_t rank(TokenId token) const;
-    // The best value less the second-best: +inf where there is no second. Local.
-    float margin() const;
 
   private:
     std::vector<double> values_; // -inf: cannot be emitted
@@ -72,6 +71,8 @@ class Recorder {
                              std::size_t n);
     void note_place(Reader& reader, DraftRecord& draft, const TextRecord& record, std::size_t place,
                     std::span<const float> row, const model::kernels::LogitStats& summary);
+    static std::pair<TokenId, DraftedToken> chosen_of(const Reader& reader, const SeenLogits& seen,
+                                                      std::span<const float> row, std::size_t position);
     void note_no_row(Reader& reader, DraftRecord& draft) const;
     void keep_hidden(const model::PassResult& result, std::size_t n_rows);
     void hand_hidden(Reader& reader, std::size_t place);

@@ -109,9 +109,9 @@ RecordingHead head_of(const Json& json) {
 
 // ---- columns, named once for both ways ----
 
-// Recordings have these where trees were recorded.
-bool is_of_trees(const std::string& column) {
-    return column.find(".tree_") != std::string::npos;
+// Recordings have those of trees where trees were recorded, and older ones no margins behind a rejected token.
+bool may_be_absent(const std::string& column) {
+    return column.find(".tree_") != std::string::npos || column.ends_with(".astray_margin");
 }
 
 template <typename Text, typename Visit> void each_column(Text& text, const Visit& visit) {
@@ -137,6 +137,7 @@ template <typename Text, typename Visit> void each_column(Text& text, const Visi
         visit(of + "astray_token", draft.astray_token);
         visit(of + "astray_entropy", draft.astray_entropy);
         visit(of + "astray_probability", draft.astray_probability);
+        visit(of + "astray_margin", draft.astray_margin);
         visit(of + "tree_parent", draft.tree_parent);
         visit(of + "tree_behind", draft.tree_behind);
         visit(of + "tree_children", draft.tree_children);
@@ -170,7 +171,7 @@ void check_draft(const DraftRecord& draft, const RecordedModel& model, const Tex
         astray += static_cast<std::size_t>(length);
     }
     require(draft.astray_token.size() == astray && draft.astray_entropy.size() == astray &&
-                draft.astray_probability.size() == astray,
+                draft.astray_probability.size() == astray && (draft.astray_margin.empty() || draft.has_margins()),
             "chains have another number of tokens than their lengths say");
 }
 
@@ -225,7 +226,7 @@ RecordedLine line_of(const BlockReader& block, const RecordingHead& head) {
         record.pieces.push_back(model::text_of(piece, "a piece of the text"));
     record.drafts.resize(head.drafts.size());
     each_column(record, [&](const std::string& name, auto& values) {
-        if (!is_of_trees(name) || block.has(name)) block.read(name, values);
+        if (!may_be_absent(name) || block.has(name)) block.read(name, values);
     });
     check(record, head);
     return record;
@@ -316,7 +317,7 @@ std::string pack(const RecordedLine& line) {
     for (const auto& [token, of_token] : record.token_texts)
         json["token_texts"][std::to_string(token)] = of_token;
     each_column(record, [&](const std::string& name, const auto& values) {
-        if (!is_of_trees(name) || !values.empty()) block.add(name, values);
+        if (!may_be_absent(name) || !values.empty()) block.add(name, values);
     });
     return block.finish();
 }

@@ -71,6 +71,7 @@ struct DraftRecord {
     std::vector<TokenId> astray_token;
     std::vector<float> astray_entropy;
     std::vector<float> astray_probability;
+    std::vector<float> astray_margin; // empty in older recordings, whose replays know of no margins then
 
     // Rows that trees read, [rows]: of the places, then others, each behind a token of an earlier row
     // (recorded_trees.h), of a head also where the text has that token. Empty where no trees were recorded.
@@ -85,6 +86,7 @@ struct DraftRecord {
     std::vector<float> tree_ranked_probability;
 
     std::size_t places() const { return token.size(); }
+    bool has_margins() const { return astray_margin.size() == astray_token.size(); }
 };
 
 struct TextRecord {

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <exception>
 #include <fmt/format.h>
+#include <limits>
 #include <mutex>
 #include <stdexcept>
 #include <thread>
@@ -18,6 +19,8 @@
 namespace entrodraft::spec {
 
 namespace {
+
+constexpr float kUnknown = std::numeric_limits<float>::quiet_NaN();
 
 int max_rows(const ReplaySetting& setting) {
     return std::min(setting.rule.max_tokens + 1, model::Decoder::kMaxRows);
@@ -138,13 +141,15 @@ Replay::Proposed Replay::recorded(const TextRecord& text, std::optional<std::siz
         if (at >= record.places())
             throw std::runtime_error(fmt::format("id {}: place {} is not recorded", text.id, at));
         last = at;
-        return {record.token[at], {record.entropy[at], record.probability[at], 0}};
+        const float margin = record.has_margins() ? record.margin[at] : kUnknown;
+        return {record.token[at], {record.entropy[at], record.probability[at], 0, margin}};
     }
     const std::size_t step = at - *last - 1;
     if (step >= static_cast<std::size_t>(chain_length_[*last]))
         throw std::runtime_error(fmt::format("id {}: the chain of place {} is too short", text.id, *last));
     const std::size_t i = chain_begin_[*last] + step;
-    return {record.astray_token[i], {record.astray_entropy[i], record.astray_probability[i], 0}};
+    const float margin = record.has_margins() ? record.astray_margin[i] : kUnknown;
+    return {record.astray_token[i], {record.astray_entropy[i], record.astray_probability[i], 0, margin}};
 }
 
 // The one sequence that every rule of an imputed replay drafts.
@@ -164,9 +169,11 @@ void Replay::impute(const TextRecord& text) {
             imputed_.push_back(next);
         }
         const std::size_t at = imputed_.size();
-        if (agrees && at < text.places()) // the target's own token behind a draft that it accepted
-            imputed_.push_back(
-                {text.token[at], {text.target_entropy[at], std::exp(text.target_log_probability[at]), 0}});
+        if (!agrees || at >= text.places()) continue;
+        // The target's own token behind a draft that it accepted.
+        const float margin = text.drafts[setting_.draft].has_margins() ? text.target_margin[at] : kUnknown;
+        imputed_.push_back(
+            {text.token[at], {text.target_entropy[at], std::exp(text.target_log_probability[at]), 0, margin}});
     }
 }
 

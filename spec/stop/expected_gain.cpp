@@ -185,8 +185,7 @@ void ExpectedGain::forecast(const Drafting& drafting, DeviceStopRule& rule) cons
         return;
     }
     rule.kind = DeviceStopRule::Kind::gain;
-    const std::array<double, 3> weights = gain_->weights(residual_);
-    std::copy(weights.begin(), weights.end(), rule.weights);
+    std::ranges::copy(gain_->line(residual_), rule.weights);
     const int most = std::min({rule.max_rows, cap_ - drafting.drafted(), DeviceStopRule::kMaxLeast});
     rule.max_rows = std::max(1, most);
     for (int t = 1; t < most; ++t) {

@@ -17,11 +17,13 @@ constexpr double kMaxOver = 1.5;        // a round's time counts for at most so 
 
 // Each is about 0 for a middling token: the weights' first uncertainty is meant for that.
 TokenChance::Weights features_of(const DraftedToken& token, double residual) {
-    constexpr double kMin = 1e-4;
+    constexpr double kMin = 1e-4, kMaxMargin = 20;
     const double entropy = std::sqrt(std::max(static_cast<double>(token.entropy_nats), 0.0)) - 1.5;
     const auto own = static_cast<double>(token.probability);
     const double probability = std::isnan(own) ? 0 : std::log(std::max(own, kMin)) + 2;
-    return {1, entropy, probability, residual};
+    const auto ahead = static_cast<double>(token.margin);
+    const double margin = std::isnan(ahead) ? 0 : 3 * std::log1p(std::min(ahead, kMaxMargin)) - 1.5;
+    return {1, entropy, probability, margin, residual};
 }
 
 } // namespace
@@ -42,6 +44,11 @@ void TokenChance::learn(const DraftedToken& token, double residual, bool accepte
     const Weights features = features_of(token, residual);
     const double p = chance(features);
     weights_.learn(features, (accepted ? 1 : 0) - p, std::max(p * (1 - p), 0.01));
+}
+
+std::array<double, 4> TokenChance::line(double residual) const {
+    const Weights& weights = weights_.values();
+    return {weights[0] + weights[4] * residual, weights[1], weights[2], weights[3]};
 }
 
 // Old observations fade, the prior does not.
@@ -77,11 +84,6 @@ std::size_t GainModel::match_bin(int length) {
 double GainModel::acceptance(const DraftedToken& token, double residual) const {
     if (std::isnan(token.entropy_nats)) return by_match_[match_bin(token.match_length)].probability();
     return drawn_.of(token, residual);
-}
-
-std::array<double, 3> GainModel::weights(double residual) const {
-    const TokenChance::Weights& weights = drawn_.weights();
-    return {weights[0] + weights[3] * residual, weights[1], weights[2]};
 }
 
 double GainModel::mean_acceptance() const {

@@ -22,22 +22,24 @@ namespace entrodraft::spec {
 struct DraftedToken;
 
 // The probability that a drawn token is accepted: 1 / (1 + exp(-w . f)), f being (1, sqrt(entropy) - 1.5,
-// log(probability) + 2, residual of the text); w is learnt by Newton's steps of an online logistic regression.
+// log(probability) + 2, 3 log(1 + margin) - 1.5, residual of the text), 0 for what is not known; w is learnt by
+// Newton's steps of an online logistic regression.
 class TokenChance {
   public:
-    using Weights = LearnedWeights<4>::Vector;
+    using Weights = LearnedWeights<5>::Vector;
     // Between those that pairs come to under greedy decoding and at temperature 1.
-    static constexpr Weights kFirstWeights = {0.7, 0.3, 0.8, 1};
+    static constexpr Weights kFirstWeights = {1, 0.2, 0.2, 1, 1};
 
     explicit TokenChance(const Weights& first = kFirstWeights);
     double of(const DraftedToken& token, double residual) const; // the token's entropy is known
     void learn(const DraftedToken& token, double residual, bool accepted);
-    const Weights& weights() const { return weights_.values(); }
+    // w of a text with this residual, which then counts no more: of the other features alone. Local.
+    std::array<double, 4> line(double residual) const;
 
   private:
     double chance(const Weights& features) const;
 
-    LearnedWeights<4> weights_;
+    LearnedWeights<5> weights_;
 };
 
 struct GainModelOptions {
@@ -52,6 +54,9 @@ struct DraftedToken {
     float entropy_nats = std::numeric_limits<float>::quiet_NaN(); // of the distribution it was drawn from, raw
     float probability = std::numeric_limits<float>::quiet_NaN();  // its own in that distribution
     int match_length = 0;                                         // tokens of the text that a look-up matched
+    // By how much it is ahead of the second-best token: of greedy text in logits, under `gumbel` in logit / temperature
+    // + noise. NaN: not known, or it was not chosen so.
+    float margin = std::numeric_limits<float>::quiet_NaN();
 };
 
 // The other sequences of a target pass. One alone has none.
@@ -92,9 +97,8 @@ class GainModel {
     // probability that it is accepted) over the text's verified tokens. The residual is part of that probability, so it
     // settles where the two agree. Local.
     double acceptance(const DraftedToken& token, double residual) const;
-    // The line behind it for drawn tokens of a text with this acceptance residual: its logit is the product of these
-    // with (1, sqrt(entropy) - 1.5, log(probability) + 2). Local.
-    std::array<double, 3> weights(double residual) const;
+    // TokenChance::line of drawn tokens. Local.
+    std::array<double, 4> line(double residual) const { return drawn_.line(residual); }
     // The same of a token of which nothing is known yet. Local.
     double mean_acceptance() const;
     // Seconds of `passes` draft passes of a round, which have so many rows beyond one each; of a cascade also parts of

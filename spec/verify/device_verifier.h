@@ -32,8 +32,9 @@ struct DeviceStopRule {
     int window = 0;
     double threshold = 0;
     double factor = 0;
-    // Of gain: acceptance = 1 / (1 + exp(-(weights . (1, sqrt(x) - 1.5, log(p) + 2)))).
-    double weights[3] = {}; // plain arrays: devices read them
+    // Of gain: acceptance = 1 / (1 + exp(-weights . features)), those of TokenChance but the residual.
+    static constexpr int kWeights = 4, kOfMargin = 3;
+    double weights[kWeights] = {}; // plain arrays: devices read them
     static constexpr int kMaxLeast = 128;
     float least[kMaxLeast] = {};
 };
@@ -61,7 +62,7 @@ struct DeviceTreePlan {
     int n_eos = 0;
     TokenId eos[kMaxEos] = {}; // not read
     // Of gain. A token's chance, by its rank: DeviceStopRule's acceptance by these weights.
-    double weights[kRanks][3] = {};
+    double weights[kRanks][DeviceStopRule::kWeights] = {};
     double min_reach = 0;
     double mean_chances[kMaxChildren] = {}; // of children by rank
     // What costs are worth in tokens, at the run's rate: of a further row of the target's pass, of one of the draft's,

@@ -325,6 +325,10 @@ double GumbelNoise::of_word(std::uint32_t word, std::uint64_t position, TokenId 
     return -natural_log(exponential_of((static_cast<double>(word) + below) * 0x1p-32));
 }
 
+BestToken arg_max_of(const model::kernels::LogitStats& stats) {
+    return {static_cast<double>(stats.max), stats.arg_max, static_cast<double>(stats.runner_up)};
+}
+
 BestToken better(const BestToken& a, const BestToken& b) {
     const bool first = beats(a.value, a.token, b.value, b.token);
     const BestToken &best = first ? a : b, &other = first ? b : a;

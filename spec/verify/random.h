@@ -15,6 +15,7 @@
 // Called by the drafter, the ranks (on their slice) and the coordinator (on what they gathered).
 #pragma once
 
+#include "model/cpu/kernels.h"
 #include "spec/verify/sampling.h"
 
 #include <array>
@@ -84,7 +85,12 @@ struct BestToken {
     double value = -std::numeric_limits<double>::infinity();     // logit / temperature + noise
     TokenId token = -1;                                          // the lowest of ties; -1 where every logit is -inf
     double runner_up = -std::numeric_limits<double>::infinity(); // second-best value
+
+    double margin() const { return value - runner_up; } // infinite where it is the only one
 };
+
+// That of a row's logits as they are, from its summary. Local.
+BestToken arg_max_of(const model::kernels::LogitStats& stats);
 
 // The best of two disjoint slices. Local.
 BestToken better(const BestToken& a, const BestToken& b);

@@ -1185,6 +1185,7 @@ TEST_F(GpuKernels, LogitsAreSummedUpAsOnTheCpu) {
             const DeviceLogitStats& s = got[index(r)];
             EXPECT_EQ(s.max, expected.max);
             EXPECT_EQ(s.arg_max, expected.arg_max);
+            EXPECT_EQ(s.runner_up, expected.runner_up);
             EXPECT_NEAR(s.sum_exp, expected.sum_exp, 1e-5 * expected.sum_exp);
             double sum = 0, shifted = 0; // in float64
             for (int i = 0; i < count; ++i) {
@@ -1233,6 +1234,7 @@ TEST_F(GpuKernels, TheBestTokenWithNoiseIsTheCpus) {
                 EXPECT_EQ(got[r].token, best.token) << count << ' ' << temperature << ' ' << r;
                 if (best.token < 0) continue; // all are banned
                 EXPECT_EQ(got[r].value, best.value);
+                EXPECT_EQ(got[r].runner_up, best.runner_up);
                 EXPECT_EQ(got[r].logit, row[index(best.token - kFirst)]);
                 refined += best.value - static_cast<double>(got[r].logit) / temperature > 8.4 ? 1 : 0;
             }

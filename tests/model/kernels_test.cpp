@@ -424,6 +424,7 @@ TEST_P(KernelTable, TheSumsThatAMultiplicationKeepsDoNotDependOnTheRowsBesideThe
                 const LogitStats kept = table().finish_stats(one[0], logits, kCounted, 0);
                 const LogitStats walked = table().logit_stats(logits, kCounted, 0);
                 EXPECT_EQ(kept.arg_max, walked.arg_max);
+                EXPECT_EQ(kept.runner_up, walked.runner_up);
                 EXPECT_NEAR(kept.entropy_nats(), walked.entropy_nats(), 1e-5 * (1 + walked.entropy_nats()));
             }
         }
@@ -996,6 +997,10 @@ void check_logits(const Kernels& table, const std::vector<float>& logits, int fi
     const LogitStats got = table.logit_stats(logits.data(), n, first_index);
     EXPECT_EQ(got.arg_max, want.arg_max + first_index);
     EXPECT_EQ(got.max, logits[static_cast<std::size_t>(want.arg_max)]);
+    std::vector<float> others = logits;
+    others.erase(others.begin() + want.arg_max);
+    const float second = others.empty() ? -kInfinity : *std::ranges::max_element(others);
+    EXPECT_EQ(got.runner_up, second);
     EXPECT_NEAR(got.log_sum_exp(), want.log_sum_exp, 1e-6 * (1 + std::fabs(want.log_sum_exp)));
     EXPECT_NEAR(got.entropy_nats(), want.entropy, 3e-6 * (1 + want.entropy));
     for (const std::size_t i : {std::size_t{0}, logits.size() / 2, static_cast<std::size_t>(want.arg_max)})
@@ -1003,6 +1008,7 @@ void check_logits(const Kernels& table, const std::vector<float>& logits, int fi
     const LogitStats quick = table.logit_max(logits.data(), n, first_index);
     EXPECT_EQ(quick.arg_max, got.arg_max);
     EXPECT_EQ(quick.max, got.max);
+    EXPECT_EQ(quick.runner_up, second);
 }
 
 TEST_P(KernelTable, LogitStatsEqualDoubleSumsAtEverySize) {
@@ -1034,7 +1040,10 @@ TEST_P(KernelTable, OfEqualLargestLogitsTheLowestIndexWins) {
                 first = std::min(first, at);
             }
             ASSERT_EQ(table().logit_max(logits.data(), static_cast<int>(n), 0).arg_max, static_cast<int>(first));
-            ASSERT_EQ(table().logit_stats(logits.data(), static_cast<int>(n), 0).arg_max, static_cast<int>(first));
+            const LogitStats stats = table().logit_stats(logits.data(), static_cast<int>(n), 0);
+            ASSERT_EQ(stats.arg_max, static_cast<int>(first));
+            const bool is_tie = std::ranges::count(logits, 9.0F) > 1;
+            ASSERT_EQ(stats.runner_up == 9.0F, is_tie);
         }
     }
 }
@@ -1062,12 +1071,15 @@ TEST_P(KernelTable, PartsMergedInOrderEqualTheWholeRow) {
             merged = merge(merged, table().logit_stats(logits.data() + begin, std::min(part, 4096 - begin), begin));
         EXPECT_EQ(merged.arg_max, whole.arg_max);
         EXPECT_EQ(merged.max, whole.max);
+        EXPECT_EQ(merged.runner_up, whole.runner_up) << part;
         EXPECT_NEAR(merged.entropy_nats(), whole.entropy_nats(), 1e-6 * (1 + whole.entropy_nats())) << part;
         EXPECT_NEAR(merged.log_sum_exp(), whole.log_sum_exp(), 1e-6 * (1 + std::fabs(whole.log_sum_exp()))) << part;
     }
     std::vector<float> tie(128, 0.0F);
     tie[20] = tie[100] = 5.0F;
-    EXPECT_EQ(merge(table().logit_stats(tie.data(), 64, 0), table().logit_stats(tie.data() + 64, 64, 64)).arg_max, 20);
+    const LogitStats tied = merge(table().logit_stats(tie.data(), 64, 0), table().logit_stats(tie.data() + 64, 64, 64));
+    EXPECT_EQ(tied.arg_max, 20);
+    EXPECT_EQ(tied.runner_up, 5.0F);
 }
 
 TEST_P(KernelTable, APartThatIsBannedWholeChangesNothingInAMerge) {
@@ -1077,6 +1089,7 @@ TEST_P(KernelTable, APartThatIsBannedWholeChangesNothingInAMerge) {
     const LogitStats more = table().logit_stats(banned.data(), 64, 128);
     for (const LogitStats& merged : {merge(none, part), merge(part, more), merge(merge(none, none), part)}) {
         EXPECT_EQ(merged.arg_max, part.arg_max);
+        EXPECT_EQ(merged.runner_up, part.runner_up);
         EXPECT_EQ(merged.sum_exp, part.sum_exp);
         EXPECT_EQ(merged.sum_shifted_exp, part.sum_shifted_exp);
     }

@@ -21,8 +21,10 @@ int rows_of(const DeviceStopRule& stop, const Tokens& tokens) {
             return static_cast<double>(tokens[static_cast<std::size_t>(at - 1)].entropy_nats);
         };
         const auto p = static_cast<double>(tokens[static_cast<std::size_t>(t - 1)].probability);
+        const auto margin = static_cast<double>(tokens[static_cast<std::size_t>(t - 1)].margin);
         product /= 1 + std::exp(-(stop.weights[0] + stop.weights[1] * (std::sqrt(x(t)) - 1.5) +
-                                  stop.weights[2] * (std::log(std::max(p, 1e-4)) + 2)));
+                                  stop.weights[2] * (std::log(std::max(p, 1e-4)) + 2) +
+                                  stop.weights[3] * (3 * std::log1p(margin) - 1.5)));
         const int before = std::min(t - 1, stop.window);
         double earlier = 0;
         for (int i = t - before; i < t; ++i)
@@ -63,19 +65,20 @@ Tokens random_tokens(std::mt19937& random, std::size_t n) {
     Tokens tokens;
     for (std::size_t i = 0; i < n; ++i) {
         const float entropy = 4 * uniform(random) * uniform(random);
-        tokens.push_back({entropy, std::exp(-entropy) * (0.5F + 0.5F * uniform(random)), 0});
+        tokens.push_back({entropy, std::exp(-entropy) * (0.5F + 0.5F * uniform(random)), 0, 2 * uniform(random)});
     }
     return tokens;
 }
 
-// Rounds in which the tokens of low entropy are accepted: what the rule has seen of the run.
+// Rounds in which the tokens of low entropy and large margin are accepted: what the rule has seen of the run.
 void learn_rounds(StopRule& rule, std::mt19937& random) {
     for (int round = 0; round < 60; ++round) {
         rule.begin_round();
         const Tokens tokens = random_tokens(random, 15);
         const int drafted = rows_of(rule, tokens, 15);
         int accepted = 0;
-        while (accepted < drafted && tokens[static_cast<std::size_t>(accepted)].entropy_nats < 1.5F)
+        const auto is_accepted = [](const DraftedToken& token) { return token.entropy_nats < 0.5F + token.margin; };
+        while (accepted < drafted && is_accepted(tokens[static_cast<std::size_t>(accepted)]))
             ++accepted;
         rule.end_round({drafted, accepted, false, 0.05 * drafted, 1 + 0.05 * drafted});
     }

@@ -8,6 +8,7 @@
 namespace drafter_test {
 
 using namespace entrodraft;
+using spec::Acceptance;
 using spec::Draft;
 using spec::DraftEnd;
 using spec::Request;
@@ -324,6 +325,39 @@ TEST(ModelDrafter, ARuleThatLooksAtNoEntropyGetsNone) {
         EXPECT_TRUE(std::isnan(draft.entropies_nats[i]));
         EXPECT_TRUE(std::isnan(draft.probabilities[i]));
     }
+}
+
+// What rules see of a draft's tokens: by how much each is ahead of the second in what it was chosen by.
+TEST(ModelDrafter, TellsTheMarginOfTokensThatTheTargetWouldChooseAlike) {
+    for (const double temperature : {0.0, 0.8})
+        for (const Acceptance acceptance : {Acceptance::gumbel, Acceptance::rejection}) {
+            SCOPED_TRACE(temperature);
+            Bench bench;
+            bench.request.sampling.temperature = temperature;
+            bench.drafter->begin_sequence(0, bench.request);
+            spec::GainModel gain({.costs = spec::Costs{0.01, {1}}});
+            StopRule rule(rule_of("expected-gain"), &gain);
+            rule.begin_sequence();
+            Draft draft;
+            std::vector<TokenId> text = golden_prompt();
+            bench.drafter->propose({0, text, 100, &bench.request, choice_of(bench.request, acceptance), &rule, &draft});
+            ASSERT_GT(draft.tokens.size(), 3U);
+            for (std::size_t i = 0; i < draft.tokens.size(); ++i) {
+                const float margin = draft.margins[i];
+                std::vector<float> logits = bench.logits_after(text);
+                if (temperature > 0 && acceptance == Acceptance::rejection) {
+                    EXPECT_TRUE(std::isnan(margin)) << "drawn by a number of its own";
+                } else if (temperature > 0) {
+                    const spec::GumbelNoise noise(bench.request.sampling.seed, bench.request.sequence_key);
+                    const spec::BestToken best = gumbel_max({logits, 0, text.size()}, temperature, noise);
+                    EXPECT_NEAR(margin, best.margin(), 1e-4);
+                } else {
+                    std::ranges::sort(logits, std::greater<>());
+                    EXPECT_NEAR(margin, logits[0] - logits[1], 1e-4);
+                }
+                text.push_back(draft.tokens[i]);
+            }
+        }
 }
 
 TEST(ModelDrafter, StopsAtTheTokenThatFiresAThresholdRuleAndKeepsOrDropsIt) {

@@ -60,7 +60,6 @@ TEST(EngineOnRanks, GreedyTextIsTheTextOfOneRank) {
     const std::vector<Completion> got = pair.run(requests, options);
     if (!ranks.coordinates()) return;
     TestPair alone(ranks.target, ranks.draft);
-    options.record_margins = true;
     const std::vector<Completion> want = alone.run(requests, options);
     ASSERT_EQ(got.size(), want.size());
     const auto golden = golden_expectations(ranks.target.filename().string());

@@ -25,7 +25,6 @@ struct RunOptions {
     spec::StopRuleOptions rule = {};
     spec::Acceptance acceptance = spec::Acceptance::rejection;
     double lenience = 1;
-    bool record_margins = false;
     double timeout_seconds = 60;
     int vocab_size = 0;                              // tokens that count; 0: all that both models know
     int n_slots = 1;                                 // sequences decoded together
@@ -76,7 +75,6 @@ class TestPair {
         engine_options.num_beams = options.num_beams;
         engine_options.vocab_size = options.vocab_size > 0 ? options.vocab_size : vocab_size();
         engine_options.costs = options.costs;
-        engine_options.record_margins = options.record_margins;
         engine_options.timeout_seconds = options.timeout_seconds;
         const bool coordinates = layout.is_coordinator();
         return std::make_unique<spec::Engine>(

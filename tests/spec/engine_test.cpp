@@ -453,10 +453,8 @@ TEST(Engine, ServesOneRequestAfterAnotherAsIfEachWereAlone) {
 TEST(Engine, RecordsTheMarginOfEveryToken) {
     if (const std::string why = lacking_on_torch(kRowBits); !why.empty()) GTEST_SKIP() << why;
     TestPair pair(kTarget, kDraft);
-    RunOptions options = with_rule(constant_rule(5));
-    options.record_margins = true;
     const std::vector<TokenId> prompt = golden_prompt(5);
-    const auto done = pair.run({request_of(prompt, 30)}, options);
+    const auto done = pair.run({request_of(prompt, 30)}, with_rule(constant_rule(5)));
     ASSERT_EQ(done[0].logit_margins.size(), 30U);
     std::vector<TokenId> text = prompt;
     text.insert(text.end(), done[0].tokens.begin(), done[0].tokens.end());

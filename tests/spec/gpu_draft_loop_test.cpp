@@ -22,6 +22,7 @@ struct StepByStep {
     std::vector<TokenId> tokens;
     std::vector<double> entropies;
     std::vector<float> largest;
+    std::vector<double> margins;
 };
 
 model::RowNoise noise_at(double temperature, std::size_t position) {
@@ -47,7 +48,10 @@ std::size_t add_pass(DraftOnGpu& model, std::span<const TokenId> text, double te
     for (std::size_t i = 0; i < result.summaries.size(); ++i) {
         steps.entropies.push_back(result.summaries[i].entropy_nats());
         steps.largest.push_back(result.summaries[i].max);
-        steps.tokens.push_back(temperature > 0 ? result.noisy[i].token : result.summaries[i].arg_max);
+        const model::kernels::LogitStats& row = result.summaries[i];
+        steps.tokens.push_back(temperature > 0 ? result.noisy[i].token : row.arg_max);
+        steps.margins.push_back(temperature > 0 ? result.noisy[i].value - result.noisy[i].runner_up
+                                                : static_cast<double>(row.max) - static_cast<double>(row.runner_up));
     }
     return result.summaries.size();
 }
@@ -140,6 +144,31 @@ TEST(GpuDraftLoop, AChainStopsWhereItIsTold) {
     spec::DeviceStopRule gain = {.kind = Kind::gain, .weights = {0, 0, 0}}; // every acceptance is a half
     std::fill(std::begin(gain.least), std::end(gain.least), 0.2f);
     EXPECT_EQ(length(gain), 3) << "an eighth is less than a fifth";
+}
+
+// Whether drafting goes on is a matter of margins alone: of logits, or with noise of the values.
+TEST(GpuDraftLoop, AChainStopsBehindASmallMargin) {
+    const std::vector<TokenId> text = varied_tokens(5, 512);
+    constexpr int kMax = 12;
+    DraftOnGpu model(on_gpu());
+    for (const double temperature : {0.0, 1.0}) {
+        const StepByStep steps = step_by_step(model, text, kMax, temperature);
+        spec::DeviceStopRule rule = {.kind = spec::DeviceStopRule::Kind::gain, .weights = {4, 0, 0, 2}};
+        int lengths = 0;
+        for (const float least : {0.9F, 0.6F, 0.3F, 0.05F}) {
+            std::fill(std::begin(rule.least), std::end(rule.least), least);
+            rule.max_rows = kMax;
+            double product = 1;
+            int t = 0;
+            while (t < kMax && product >= static_cast<double>(least)) {
+                const double margin = std::min(steps.margins[static_cast<std::size_t>(t++)], 20.0);
+                product /= 1 + std::exp(-(4 + 2 * (3 * std::log1p(margin) - 1.5)));
+            }
+            EXPECT_EQ(static_cast<int>(chain_of(model, text, rule, temperature).tokens.size()), t) << least;
+            lengths += t > 1 && t < kMax ? 1 : 0;
+        }
+        EXPECT_GT(lengths, 0) << "nothing is shown";
+    }
 }
 
 TEST(GpuDraftLoop, AChainEndsWithTheContext) {

@@ -135,6 +135,9 @@ inline void expect_same(const Drafts& got, const Drafts& want) {
             if (std::isnan(b.entropies_nats[n]) && std::isnan(a.entropies_nats[n])) continue; // nobody looks at them
             EXPECT_NEAR(a.entropies_nats[n], b.entropies_nats[n], 1e-3);
             EXPECT_NEAR(a.probabilities[n], b.probabilities[n], 1e-4);
+            EXPECT_EQ(std::isnan(a.margins[n]), std::isnan(b.margins[n]));
+            if (!std::isfinite(b.margins[n])) continue;
+            EXPECT_NEAR(a.margins[n], b.margins[n], 1e-3);
         }
     }
 }

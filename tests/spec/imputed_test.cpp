@@ -37,10 +37,12 @@ spec::TextRecord ten_tokens() {
         const bool agrees = place != 2 && place != 4 && place != 8;
         draft.token.push_back(agrees ? 10 + place : 50);
         draft.probability.push_back(0.9F);
+        draft.margin.push_back(1);
         draft.rank.push_back(agrees ? 0 : 1);
         if (!agrees) draft.astray_length.push_back(0);
         text.target_entropy.push_back(place == 2 ? 0.2F : place == 7 ? 2.5F : 8);
         text.target_log_probability.push_back(std::log(0.4F));
+        text.target_margin.push_back(1);
     }
     text.drafts = {draft};
     return text;

@@ -6,6 +6,7 @@
 #include "tests/spec/recording_support.h"
 
 #include "spec/replay/recorder.h"
+#include "spec/replay/simulate.h"
 #include "spec/verify/random.h"
 
 #include <gtest/gtest.h>
@@ -136,6 +137,7 @@ TEST(Recording, DoesNotDependOnHowManyChainsSharePasses) {
         EXPECT_EQ(a.astray_token, b.astray_token);
         EXPECT_EQ(a.astray_entropy, b.astray_entropy);
         EXPECT_EQ(a.astray_probability, b.astray_probability);
+        EXPECT_EQ(a.astray_margin, b.astray_margin);
     }
 }
 
@@ -191,6 +193,24 @@ TEST(Recording, ComesBackFromItsFileBitForBit) {
     EXPECT_EQ(spec::pack(*recording.texts()[0]), spec::pack(small.text));
     EXPECT_EQ(recording.texts()[0]->drafts[0].entropy, small.text.drafts[0].entropy);
     EXPECT_EQ(recording.head.costs[0].t_round, 0.01);
+}
+
+TEST(Recording, OfOlderVersionsHasNoMargins) {
+    SmallRecording small;
+    EXPECT_TRUE(small.text.drafts[0].has_margins());
+    spec::StopRuleOptions rule("expected-gain");
+    rule.max_tokens = small.head.max_draft_tokens;
+    const auto drafted_with_margins_of = [&](float margin) {
+        for (float& each : small.text.drafts[0].margin)
+            each = margin;
+        const spec::Recording read_back = read(spec::pack(small.head) + spec::pack(small.text));
+        spec::Replay replay(read_back.head, {spec::ReplayKind::rule, rule, 0, spec::Costs{0.2, {1, 1.2}}});
+        return replay.replay(*read_back.texts()[0]).drafted;
+    };
+    EXPECT_LT(drafted_with_margins_of(0.01F), drafted_with_margins_of(10));
+    small.text.drafts[0].astray_margin.clear();
+    EXPECT_FALSE(small.text.drafts[0].has_margins());
+    EXPECT_EQ(drafted_with_margins_of(0.01F), drafted_with_margins_of(10)) << "nobody looks at them";
 }
 
 TEST(Recording, ThatCannotBeLookedAtIsRefusedForTheSystemsReason) {
@@ -249,6 +269,8 @@ TEST(Recording, RefusesColumnsThatDoNotGoTogether) {
         small, [](TextRecord& text) { text.drafts[0].astray_length.push_back(1); }, "as many chains");
     expect_refused(
         small, [](TextRecord& text) { text.drafts[0].astray_token.pop_back(); }, "chains have another");
+    expect_refused(
+        small, [](TextRecord& text) { text.drafts[0].astray_margin.pop_back(); }, "chains have another");
     expect_refused(
         small, [](TextRecord& text) { text.drafts[0].astray_length[0] = 99; }, "a chain is longer");
     EXPECT_GT(small.text.drafts[0].tree_parent.size(), small.text.drafts[0].places());

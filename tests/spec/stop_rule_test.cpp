@@ -803,6 +803,20 @@ TEST(GainModel, LearnsAcceptanceByTheTokensProbabilityWhereEntropySaysNothing) {
     EXPECT_LT(model.acceptance(tokens[1], 0), 0.05);
 }
 
+TEST(GainModel, LearnsAcceptanceByTheMarginWhereNothingElseSaysAnything) {
+    GainModel model(kFixedCosts);
+    const std::vector<DraftedToken> tokens = {{2, 0.3F, 0, 2.5F}, {2, 0.3F, 0, 0.05F}};
+    EXPECT_GT(model.acceptance(tokens[0], 0), model.acceptance(tokens[1], 0) + 0.3) << "as most pairs have it";
+    for (int i = 0; i < 300; ++i)
+        model.learn({tokens, 0, 1, 2, 0, 0});
+    EXPECT_GT(model.acceptance(tokens[0], 0), 0.95);
+    EXPECT_LT(model.acceptance(tokens[1], 0), 0.05);
+    const double of_unknown = model.acceptance({2, 0.3F}, 0);
+    EXPECT_GT(of_unknown, 0.2);
+    EXPECT_LT(of_unknown, 0.8);
+    EXPECT_GT(model.acceptance({2, 0.3F, 0, std::numeric_limits<float>::infinity()}, 0), 0.95) << "the only one";
+}
+
 TEST(GainModel, TrustsTheTextsLuckAsFarAsItHoldsTrue) {
     GainModel telling(kFixedCosts), mute(kFixedCosts);
     const std::vector<DraftedToken> token = {{2, 0.3F}};

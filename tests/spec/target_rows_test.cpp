@@ -156,10 +156,9 @@ class OneRanksGather : public testing::Test {
         made.processing = processing;
         return made;
     }
-    spec::TargetGather gather_of(Acceptance acceptance, bool record_margins = false) {
+    spec::TargetGather gather_of(Acceptance acceptance) {
         spec::GatherSetting setting = {verifying(acceptance), &target_.config, &target_.decoder, 1, 0};
         setting.options.vocab_size = kKnown;
-        setting.options.record_margins = record_margins;
         return {setting, target_.self, 1};
     }
 
@@ -174,7 +173,7 @@ TEST_F(OneRanksGather, FindsTheArgMaxOfTheTokensThatCount) {
     processing.logit_bias = {{490, 30.0F}, {300, 25.0F}};
     processing.no_repeat_ngram_size = 1; // drafted tokens are banned behind themselves
     for (const bool processes : {false, true}) {
-        spec::TargetGather one = gather_of(Acceptance::rejection, true);
+        spec::TargetGather one = gather_of(Acceptance::rejection);
         const spec::Request asked = request(0, processes ? processing : spec::LogitProcessing{});
         auto [rows, logits] = gather(one, asked);
         EXPECT_EQ(rows.format(), RowFormat::arg_max);
@@ -222,12 +221,19 @@ TEST_F(OneRanksGather, FindsTheNoisyBestInEveryForm) {
             if (processes)
                 spec::LogitProcessor(everything(), prompt_, std::vector<TokenId>{0})
                     .apply_to_rows(drafted_, spec::chain_parents(drafted_.size()), logits);
-            for (std::size_t row = 0; row < 3; ++row)
-                EXPECT_EQ(rows.best(row).token,
-                          gumbel_max_adjusted({std::span(logits).subspan(row * 512, kKnown), 0, prompt_.size() + row},
-                                              asked.sampling, spec::GumbelNoise(9, 77))
-                              .token)
-                    << "row " << row << " top-k " << sampling.top_k << " top-p " << sampling.top_p;
+            for (std::size_t row = 0; row < 3; ++row) {
+                SCOPED_TRACE("row " + std::to_string(row) + ", top-k " + std::to_string(sampling.top_k) + ", top-p " +
+                             std::to_string(sampling.top_p));
+                const spec::BestToken best = rows.best(row);
+                const spec::BestToken want =
+                    gumbel_max_adjusted({std::span(logits).subspan(row * 512, kKnown), 0, prompt_.size() + row},
+                                        asked.sampling, spec::GumbelNoise(9, 77));
+                EXPECT_EQ(best.token, want.token);
+                if (rows.format() == RowFormat::shortlist)
+                    EXPECT_TRUE(std::isnan(best.margin()));
+                else
+                    EXPECT_EQ(best.margin(), want.margin());
+            }
         }
 }
 
@@ -239,16 +245,14 @@ TEST_F(OneRanksGather, AsksForLogitsOnlyWhereNothingElseServes) {
     struct Case {
         Acceptance acceptance;
         double temperature;
-        bool margins, processes, rows, noise;
+        bool processes, rows, noise;
     };
-    for (const Case& each : {Case{Acceptance::rejection, 0, false, false, false, false},
-                             {Acceptance::rejection, 0, true, false, true, false},
-                             {Acceptance::rejection, 0, false, true, true, false},
-                             {Acceptance::rejection, 1, false, false, true, false},
-                             {Acceptance::gumbel, 1, false, false, false, true},
-                             {Acceptance::gumbel, 1, true, false, true, false},
-                             {Acceptance::gumbel, 1, false, true, true, false}}) {
-        spec::TargetGather gather = gather_of(each.acceptance, each.margins);
+    for (const Case& each : {Case{Acceptance::rejection, 0, false, false, false},
+                             {Acceptance::rejection, 0, true, true, false},
+                             {Acceptance::rejection, 1, false, true, false},
+                             {Acceptance::gumbel, 1, false, false, true},
+                             {Acceptance::gumbel, 1, true, true, false}}) {
+        spec::TargetGather gather = gather_of(each.acceptance);
         const spec::Request asked = request(each.temperature, each.processes ? processing : spec::LogitProcessing{});
         gather.begin_sequence(0, asked);
         const model::LogitNeeds needs = gather.needs(std::span(&scored, 1));

@@ -65,7 +65,7 @@ TEST(TokenChooser, LeavesRowsAloneThatNothingIsAskedFor) {
     const SeenLogits row = chooser.see(kLogits, head, kPrefix, true);
     EXPECT_EQ(row.logits.data(), kLogits.data());
     EXPECT_EQ(row.stats.entropy_nats(), head.entropy_nats());
-    EXPECT_EQ(chooser.best(row, 3, Acceptance::rejection), 1);
+    EXPECT_EQ(chooser.best(row, 3, Acceptance::rejection).token, 1);
 }
 
 // docs/concepts.md, Distributions: a raw distribution is that after banned tokens alone.
@@ -80,7 +80,8 @@ TEST(TokenChooser, TakesEntropyAfterBansAndBeforePenalties) {
     EXPECT_EQ(row.logits[2], 1) << "penalised: it is in the prefix";
     EXPECT_EQ(row.logits[3], 5);
     EXPECT_EQ(row.logits[4], 1.25F);
-    EXPECT_EQ(chooser.best(row, 3, Acceptance::rejection), 3);
+    EXPECT_EQ(chooser.best(row, 3, Acceptance::rejection).token, 3);
+    EXPECT_EQ(chooser.best(row, 3, Acceptance::rejection).margin(), 3.75) << "behind all that is done to logits";
     EXPECT_EQ(chooser.see(kLogits, {}, std::vector<TokenId>{4, 4}, false).logits[2], 2) << "not yet in the prefix";
 }
 
@@ -89,7 +90,7 @@ TEST(TokenChooser, CountsTheEndOfTextAmongItsBans) {
     request.processing.min_new_tokens = 2;
     TokenChooser chooser = chooser_of(request, {1});
     const auto said_after = [&](const std::vector<TokenId>& prefix) {
-        return chooser.best(chooser.see(kLogits, {}, prefix, false), prefix.size(), Acceptance::rejection);
+        return chooser.best(chooser.see(kLogits, {}, prefix, false), prefix.size(), Acceptance::rejection).token;
     };
     EXPECT_EQ(said_after({4, 4}), 4);
     EXPECT_EQ(said_after({4, 4, 2}), 4);
@@ -132,8 +133,10 @@ TEST(TokenChooser, TakesTheNoiseOfTheSequenceWhateverItsLevel) {
     TokenChooser chooser = chooser_of(request);
     for (std::uint64_t position = 0; position < 50; ++position) {
         const SeenLogits row = chooser.see(kLogits, {}, kPrefix, false);
-        EXPECT_EQ(chooser.best(row, position, Acceptance::gumbel),
-                  gumbel_max_adjusted({kLogits, 0, position}, request.sampling, GumbelNoise(6, 8)).token);
+        const BestToken best = chooser.best(row, position, Acceptance::gumbel);
+        const BestToken want = gumbel_max_adjusted({kLogits, 0, position}, request.sampling, GumbelNoise(6, 8));
+        EXPECT_EQ(best.token, want.token);
+        EXPECT_EQ(best.margin(), want.margin());
     }
 }
 
