@@ -1,6 +1,7 @@
 // Which kernel table this processor runs, and the parts of the kernels that need no vectors.
 #include "model/cpu/kernels.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #if defined(__x86_64__) && defined(__linux__)

@@ -192,7 +192,7 @@ class ChainPhase {
 
   private:
     void take_only_tokens();
-    // Of a drawn token it would say nothing of whether the target draws the same.
+    // A drawn token's would say nothing about whether the target accepts it.
     bool knows_margins() const { return !chooser_->draws(task_.choice.acceptance); }
     BestToken choose(const SeenLogits& row, const model::NoisyToken* noisy);
     DraftedToken seen_adjusted(const SeenLogits& row, TokenId token);

@@ -8,7 +8,6 @@
 #include "spec/stop/stop_rule.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 #include <span>
