@@ -43,7 +43,7 @@ ALWAYS_INLINE Vec larger(Vec a, Vec b) {
 #endif
 }
 
-// The smaller of each lane; b where one of both is no number.
+// The smaller of each lane; b where one of both is NaN.
 ALWAYS_INLINE Vec smaller(Vec a, Vec b) {
 #if defined(__AVX512F__)
     return __builtin_bit_cast(

@@ -13,7 +13,7 @@ struct Largest {
     }
 };
 
-// Of n values. What is no number counts for nothing.
+// Of n values. NaN counts for nothing.
 ALWAYS_INLINE Largest largest_of(const float* x, int n) {
     Vec top0 = splat(-__builtin_inff()), top1 = top0, next0 = top0, next1 = top0;
     int i = 0;
