@@ -1,7 +1,7 @@
 """Is drafting by `expected-gain` ever slower than plain decoding: with long prompts, few new tokens, batches, a useless
 draft?
 
-    python3 bench/never_slower.py [--binary build/entrodraft] [--batches 1,4,16] [--prompts 25,400,3000] [--new 25,200]
+    python3 bench/never_slower.py [--binary build/entrodraft] [--batches 1,4,16,32] [--prompts 25,400,3000] [--new 25,200]
                                   [--texts N] [--pairs 6] [--busy N] [--output FILE] [--json]
 
 The demo target and two drafts of it: its own, and the same with the rows of its embedding in reverse, whose every token is
@@ -27,7 +27,7 @@ import time
 
 from runs import DEMO, Parser, comma_list, file_name, machine, median_interval, number, program, report, texts_of
 
-TEXTS = {25: 64, 400: 32}  # of a run, by length of prompt; of longer ones 16
+TEXTS = {25: 64, 400: 32}  # of a run, by length of prompt; of longer ones 4; never fewer than the batch
 GOAL = 0.98
 
 
@@ -107,7 +107,7 @@ class Runs:
     def cell(self, batch, length, new_tokens, pairs, n_texts):
         """Ratios of one cell, by draft."""
         prompts = self.work / f"prompts-{length}.jsonl"
-        write_prompts(prompts, length, n_texts or TEXTS.get(length, 16))
+        write_prompts(prompts, length, n_texts or max(batch, TEXTS.get(length, 4)))
         ratios, expected = {name: [] for name in self.drafts if name != "plain"}, None
         shares = {name: [] for name in self.drafts}
         for turn in range(pairs):
@@ -121,11 +121,12 @@ class Runs:
                     raise SystemExit(f"{name}: texts differ from plain ones")
             for name, found in ratios.items():
                 found.append({kind: taken["plain"][kind] / taken[name][kind] for kind in taken[name]})
-        print(f"batch {batch}, prompts of {length}, {new_tokens} new", file=sys.stderr, flush=True)
-        return [{"batch": batch, "prompt_tokens": length, "new_tokens": new_tokens, "draft": name,
-                 **{kind: median_interval([each[kind] for each in found]) for kind in ("user", "wall")},
-                 "drafting": statistics.median(shares[name])}
-                for name, found in ratios.items()]
+        cells = [{"batch": batch, "prompt_tokens": length, "new_tokens": new_tokens, "draft": name,
+                  **{kind: median_interval([each[kind] for each in found]) for kind in ("user", "wall")},
+                  "drafting": statistics.median(shares[name])}
+                 for name, found in ratios.items()]
+        print(markdown(cells).splitlines()[2], file=sys.stderr, flush=True)  # what is known where the rest is not waited for
+        return cells
 
 
 def markdown(cells):
@@ -166,7 +167,7 @@ def main():
     parser = Parser(description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     count = number(1, kind=int)
     parser.add_argument("--binary", default=program())
-    parser.add_argument("--batches", type=comma_list(count), default=[1, 4, 16])
+    parser.add_argument("--batches", type=comma_list(count), default=[1, 4, 16, 32])
     parser.add_argument("--prompts", type=comma_list(count), default=[25, 400, 3000], help="tokens of a prompt")
     parser.add_argument("--new", type=comma_list(count), default=[25, 200], help="new tokens of a text")
     parser.add_argument("--texts", type=count, help="of a run; by default more of short prompts than of long ones")

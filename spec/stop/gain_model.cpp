@@ -127,7 +127,7 @@ void GainModel::learn_length(int new_tokens, int max_new_tokens) {
 }
 
 bool GainModel::affords(double seconds) const {
-    constexpr double kShare = 0.01;
+    constexpr double kShare = 0.005;
     return options_.costs || balance_ + kShare * spent_seconds_ >= seconds;
 }
 

@@ -121,7 +121,7 @@ class GainModel {
     double expected_left(int left) const { return left * length_share_; }
     void learn_length(int new_tokens, int max_new_tokens);
     // Whether so many seconds may be spent on drafts that may bring nothing: then what all drafts have cost beyond what
-    // they brought is at most a hundredth of the run. Always where costs are fixed. Local.
+    // they brought is at most half a hundredth of the run. Always where costs are fixed. Local.
     bool affords(double seconds) const;
     // While next to nothing is known of acceptance, one sequence of a batch drafts at a time: whether it is this one.
     // Local.
