@@ -12,9 +12,12 @@ die() { say "$*"; exit 1; }
 
 # links PROGRAM FLAGS...: whether a C++20 program of these lines compiles and links with the flags.
 links() {
-    local program=$1
+    local program=$1 linked result=0
     shift
-    printf '%s\n' "$program" | "${CXX:-c++}" -std=c++20 -x c++ - -o /dev/null "$@" >/dev/null 2>&1
+    linked=$(mktemp) # never /dev/null, which some linkers replace where root runs them
+    printf '%s\n' "$program" | "${CXX:-c++}" -std=c++20 -x c++ - -o "$linked" "$@" >/dev/null 2>&1 || result=1
+    rm -f "$linked"
+    return $result
 }
 
 cmake_is_new_enough() {
@@ -50,7 +53,7 @@ has() {
     ccache) command -v ccache ;;
     clang-16) command -v clang++-16 ;;
     clang-tidy-16) command -v clang-tidy-16 ;;
-    libclang-rt-16-dev) printf '%s\n' 'int main() {}' | clang++-16 -x c++ - -fsanitize=address -o /dev/null ;;
+    libclang-rt-16-dev) CXX=clang++-16 links 'int main() {}' -fsanitize=address ;;
     slurm-wlm) on_path slurmctld && on_path slurmd && on_path sbatch ;;
     munge) on_path munged ;;
     libpmix-dev) compgen -G '/usr/lib/*/pmix*/lib/libpmix.so' || links 'int main() {}' -lpmix ;;

@@ -15,6 +15,7 @@
 #include <iterator>
 #include <sstream>
 #include <string>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <vector>
 
@@ -96,9 +97,11 @@ TEST(BuildTable, LeavesWhatWasThereWhenItFails) {
     expect_refused(start + table, 2, "--output and --input are the same file");
     expect_refused("--model /nowhere --input " + latin + " --output " + table, 2, "--model /nowhere");
     expect_refused("--model " + kModel + " --input " + latin + " --output /nowhere/table", 1, "/nowhere/table: ");
-    expect_refused("--model " + kModel + " --input " + latin + " --output /dev/null", 1, "is not a regular file");
+    const std::string pipe = directory.path() / "pipe";
+    ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+    expect_refused("--model " + kModel + " --input " + latin + " --output " + pipe, 1, "is not a regular file");
     EXPECT_EQ(text_of(table), "precious");
-    EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory.path()), {}), 3);
+    EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory.path()), {}), 4);
 }
 
 TEST(BuildTable, NamesTheOptionThatIsMissing) {

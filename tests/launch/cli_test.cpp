@@ -135,8 +135,9 @@ TEST(Cli, DifferentVocabulariesAreRefusedNamingBothDirectories) {
     const Strings generate = Strings{"generate"} + pair + Strings{"--prompt", "p", "--max-new-tokens", "4"};
     const Strings why = {draft.path(), kTarget, "different vocabularies"};
     expect_refusal(run(generate + Strings{"--draft-vocabulary", "same"}), 2, why);
-    expect_refusal(run(Strings{"record"} + pair + Strings{"--input", "/dev/null", "--output", "/dev/null"}), 2, why);
-    expect_refusal(run(Strings{"bench", "compare"} + pair + Strings{"--input", "/dev/null"}), 2, why);
+    const ScratchFile input(""), output("");
+    expect_refusal(run(Strings{"record"} + pair + Strings{"--input", input.path(), "--output", output.path()}), 2, why);
+    expect_refusal(run(Strings{"bench", "compare"} + pair + Strings{"--input", input.path()}), 2, why);
     const Ended mapped = run(generate);
     EXPECT_EQ(mapped.code, 0) << mapped.err;
     EXPECT_NE(mapped.err.find("512 of 512 tokens (100.0 %)"), std::string::npos) << mapped.err;

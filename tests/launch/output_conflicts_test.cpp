@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <utility>
 
 namespace output_conflicts_test {
@@ -67,7 +68,9 @@ TEST(OutputConflicts, GoByTheFileNotByItsName) {
         EXPECT_NE(refusal(groups_of<CompareOptions>(), {"--input", name, "--output", file}), "accepted") << name;
     const std::string is_new = directory.path() / "new", dotted_new = directory.path() / "." / "new";
     EXPECT_NE(refusal(groups_of<GenerateOptions>(), {"--output", is_new, "--trace", dotted_new}), "accepted");
-    EXPECT_EQ(refusal(groups_of<GenerateOptions>(), {"--output", "/dev/null", "--trace", "/dev/null"}), "accepted");
+    const std::string pipe = directory.path() / "pipe";
+    ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+    EXPECT_EQ(refusal(groups_of<GenerateOptions>(), {"--output", pipe, "--trace", pipe}), "accepted");
     EXPECT_EQ(refusal(groups_of<GenerateOptions>(), {"--output", "-", "--input", "-"}), "accepted");
 }
 

@@ -9,6 +9,7 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <sys/stat.h>
 
 namespace replaced_file_test {
 
@@ -76,7 +77,9 @@ TEST(ReplacedFile, IsRefusedWhereNothingCanBeReplaced) {
     EXPECT_EQ(refusal(path + "/new"), "accepted");
     EXPECT_EQ(refusal("new-in-this-directory"), "accepted");
     EXPECT_EQ(refusal(path), path + ": is not a regular file; name another");
-    EXPECT_EQ(refusal("/dev/null"), "/dev/null: is not a regular file; name another");
+    const std::string pipe = path + "/pipe";
+    ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+    EXPECT_EQ(refusal(pipe), pipe + ": is not a regular file; name another");
     EXPECT_EQ(refusal(path + "/none/new"), path + "/none/new: cannot be written: No such file or directory");
     EXPECT_THROW(ReplacedFile(path + "/none/new"), std::runtime_error);
 }

@@ -376,8 +376,12 @@ TEST(Requests, APieceOfNothingIsNothing) {
 }
 
 TEST(Requests, APieceOfAPipeIsRefused) {
-    RequestReader reader("/dev/null", RequestDefaults{}, limits());
+    const test::ScratchFile place("");
+    const std::string pipe = place.path() + "-pipe";
+    ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+    RequestReader reader(pipe, RequestDefaults{}, limits());
     EXPECT_THROW(reader.keep({0, 2}), std::runtime_error);
+    unlink(pipe.c_str());
 }
 
 TEST(Requests, PromptOfTheCommandLineHasSequenceKeyZero) {
