@@ -191,25 +191,7 @@ void GainModel::learn_balance(const RoundRecord& round) {
     const double plain = target_seconds(beside + 1);
     const int more = round.n_emitted() - 1;
     spent_seconds_ += drafting + target_seconds(rows) / round.batch_load.sequences;
-    if (!options_.costs) balance_ -= seconds_behind_draft(round) / round.batch_load.sequences;
     balance_ += more * plain / round.batch_load.sequences - drafting - (target_seconds(rows) - plain);
-}
-
-// By how much the pass of a round without a draft is slower because of the last one, which took the target's weights
-// out of caches: passes are as usual again some tens of them later.
-double GainModel::seconds_behind_draft(const RoundRecord& round) {
-    constexpr double kPasses = 32, kStep = 0.05, kMax = 3; // times the usual pass
-    const double share = 1.0 / round.batch_load.sequences;
-    passes_behind_draft_ = round.draft_passes > 0 || round.caught_up > 0 ? 0 : passes_behind_draft_ + share;
-    if (passes_behind_draft_ == 0) return 0;
-    const double known = target_seconds(round.n_rows() + round.batch_load.rows_beside);
-    const double slowness = round.target_seconds / known;
-    const double most = usual_slowness_ > 0 ? kMax * usual_slowness_ : slowness;
-    if (passes_behind_draft_ > kPasses)
-        usual_slowness_ += (usual_slowness_ > 0 ? share * kStep : 1) * (std::min(slowness, most) - usual_slowness_);
-    else if (usual_slowness_ > 0)
-        return (std::min(slowness, most) / usual_slowness_ - 1) * known;
-    return 0;
 }
 
 void GainModel::learn_token(const DraftedToken& token, double residual, bool accepted) {

@@ -121,8 +121,7 @@ class GainModel {
     double expected_left(int left) const { return left * length_share_; }
     void learn_length(int new_tokens, int max_new_tokens);
     // Whether so many seconds may be spent on drafts that may bring nothing: then what all drafts have cost beyond what
-    // they brought, slower passes behind them included, is at most half a hundredth of the run. Always where costs are
-    // fixed. Local.
+    // they brought is at most half a hundredth of the run. Always where costs are fixed. Local.
     bool affords(double seconds) const;
     // While next to nothing is known of acceptance, one sequence of a batch drafts at a time: whether it is this one.
     // Local.
@@ -166,7 +165,6 @@ class GainModel {
     void learn_token(const DraftedToken& token, double residual, bool accepted);
     void learn_times(const RoundRecord& round);
     void learn_balance(const RoundRecord& round);
-    double seconds_behind_draft(const RoundRecord& round);
     void learn_reading(const RoundRecord& round);
     void fix_target_seconds(const Costs& costs);
 
@@ -187,8 +185,6 @@ class GainModel {
     double length_share_ = 1;                // of max_new_tokens that texts come to
     double spent_seconds_ = 0;               // of the run, in the model's own times
     double balance_ = 0;                     // of these, what drafts have saved: less than 0 where they cost more
-    double passes_behind_draft_ = 0;         // since the last round with a draft, ...
-    double usual_slowness_ = 0;              // ... and what they take, long behind it; 0: not known
     int verified_ = 0;                       // drafted tokens, ever
     bool one_begins_ = false;                // a sequence of this round, by may_begin()
 };

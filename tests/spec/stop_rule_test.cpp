@@ -561,10 +561,6 @@ struct MeasuredGain {
     GainModel model{{.max_rows = 16, .draft_to_target_cost = 0.1, .costs = {}}};
     StopRule rule{options_of("expected-gain"), &model};
     std::int64_t n_accepted = 0;
-    double wake =
-        0; // by how much of itself the pass behind a draft is slower; of those behind that one 0.8 times as much
-    double behind = 0; // that of the next pass
-    double lost = 0;   // seconds, in all
 
     // Seconds that the draft takes in a round of a text with so much left and unread, where all is accepted or nothing.
     double round(bool accepted, int unread = 0, int left = 1000) {
@@ -578,11 +574,9 @@ struct MeasuredGain {
         rule.end_round({.drafted = drafted,
                         .accepted = accepted ? drafted : 0,
                         .draft_seconds = 0.1 * drafted,
-                        .target_seconds = (1 + 0.1 * drafted) * (1 + behind),
+                        .target_seconds = 1 + 0.1 * drafted,
                         .caught_up = drafted > 0 ? unread : 0,
                         .catch_up_seconds = reading});
-        lost += behind;
-        behind = drafted > 0 ? wake : 0.8 * behind;
         return reading + 0.1 * drafted;
     }
 };
@@ -680,26 +674,6 @@ TEST(ExpectedGain, SpendsHalfAHundredthOfTheRunOnDraftsThatBringNothing) {
             EXPECT_GT(drafting, 0.002 * kTexts * kRounds) << "it is to notice when drafts become good";
         }
     }
-}
-
-TEST(ExpectedGain, CountsWhatADraftCostsThePassesBehindIt) {
-    const auto share_lost = [](double wake) {
-        MeasuredGain gain;
-        gain.wake = wake;
-        for (int i = 0; i < 100; ++i)
-            gain.round(false);
-        gain.lost = 0;
-        constexpr int kTexts = 400, kRounds = 100;
-        for (int text = 0; text < kTexts; ++text) {
-            gain.rule.begin_sequence();
-            for (int i = 0; i < kRounds; ++i)
-                gain.lost += gain.round(false, 10 + i, kRounds - i);
-        }
-        return gain.lost / (kTexts * kRounds);
-    };
-    EXPECT_LT(share_lost(0), 0.006);
-    EXPECT_LT(share_lost(1), 0.01) << "each draft costs five passes more";
-    EXPECT_GT(share_lost(1), 0.002) << "it is to notice when drafts become good";
 }
 
 TEST(ExpectedGain, OneSequenceOfABatchDraftsWhileNothingIsKnown) {
