@@ -6,10 +6,13 @@ draft?
 
 The demo target and two drafts of it: its own, and the same with the rows of its embedding in reverse, whose every token is
 wrong. Greedy, one rank, one thread. In each cell runs without a draft and with either alternate; a figure is the median, over
-the pairs, of plain user time over that with a draft (above 1: drafting is faster), and its 95 % interval. User time of the
-processor, and wall time, without what loading takes; on a busy machine only the first means something. `drafting` is the
-share of a run's time that goes into the draft, measured within the run: what a useless draft costs, where other programs make
-times of runs differ by more than that. Texts must be equal.
+the pairs, of the plain run's seconds over those with a draft (above 1: drafting is faster), and its 95 % interval. Seconds by
+the clock, without loading. `drafting` is the share of them that goes into the draft: what a useless draft costs, where other
+programs make times of runs differ by more than that. Texts must be equal.
+
+Texts end after a quarter fewer to a quarter more new tokens than asked for, in all as many. Were they all as long, a plain
+batch would read its prompts one behind the other and never be less than full, as no batch of real texts is, and none that
+drafts.
 """
 
 import argparse
@@ -23,11 +26,11 @@ import struct
 import subprocess
 import sys
 import tempfile
-import time
 
-from runs import DEMO, Parser, comma_list, file_name, machine, median_interval, number, program, report, texts_of
+from runs import DEMO, Parser, comma_list, file_name, machine, median_interval, number, program, report, run, texts_of
 
 TEXTS = {25: 64, 400: 32}  # of a run, by length of prompt; of longer ones 4; never fewer than the batch
+MORE = (1, 4, 3, 2)  # new tokens of every second text, in sixteenths; the next has as many fewer
 GOAL = 0.98
 
 
@@ -45,27 +48,18 @@ def reversed_embedding(directory, to):
     return to
 
 
-def write_prompts(file, length, n_texts):
-    """Texts of so many tokens, made of the demo's prompts, each text beginning with another of them."""
+def write_prompts(file, length, new_tokens, n_texts):
+    """Texts of so many tokens, made of the demo's prompts, each text beginning with another of them, and how many follow them:
+    `new_tokens` on average."""
     asked = [json.loads(line)["prompt_token_ids"] for line in (DEMO / "prompts.jsonl").read_text().splitlines()]
     with file.open("w", encoding="utf-8") as lines:
         for i in range(n_texts):
             tokens = []
             while len(tokens) < length:
                 tokens += asked[(i + len(tokens) // 25) % len(asked)]
-            lines.write(json.dumps({"id": i, "prompt_token_ids": tokens[:length]}) + "\n")
-
-
-def seconds_of(command):
-    """User and wall seconds of a command that must not fail."""
-    begin = time.monotonic()
-    with subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as child:
-        complaint = child.stderr.read().decode()
-        _, status, usage = os.wait4(child.pid, 0)
-        child.returncode = os.waitstatus_to_exitcode(status)
-    if child.returncode != 0:
-        raise SystemExit(f"{' '.join(map(str, command))}\nexit code {child.returncode}: {complaint.strip()}")
-    return {"user": usage.ru_utime, "wall": time.monotonic() - begin}
+            more = new_tokens * MORE[i // 2 % len(MORE)] // 16
+            end = new_tokens + (more if i % 2 == 0 else -more)
+            lines.write(json.dumps({"id": i, "prompt_token_ids": tokens[:length], "max_new_tokens": end}) + "\n")
 
 
 def drafting_share(summary):
@@ -83,47 +77,37 @@ class Runs:
         self.binary = binary
         useless = reversed_embedding(DEMO / "draft", work / "useless")
         self.drafts = {"plain": [], "its draft": ["--draft", DEMO / "draft"], "useless": ["--draft", useless]}
-        one = work / "one.jsonl"
-        one.write_text('{"id": 0, "prompt_token_ids": [41, 1069]}\n', encoding="utf-8")
-        self.loading = {name: [self.seconds(name, one, 1, 1)[0] for _ in range(5)] for name in self.drafts}
-        self.loading = {name: {kind: statistics.median(each[kind] for each in runs) for kind in runs[0]}
-                        for name, runs in self.loading.items()}
 
-    def seconds(self, name, prompts, new_tokens, batch):
+    def decoding(self, name, prompts, batch):
+        """Seconds without those of loading, and the share of them that drafting takes."""
         output, summary = self.work / "output.jsonl", self.work / "summary.json"
         for file in (output, summary):
             file.unlink(missing_ok=True)
         rule = ["--stop-rule", "expected-gain"] if self.drafts[name] else []
-        taken = seconds_of([self.binary, "generate", "--target", DEMO / "target", *self.drafts[name], *rule, "--input", prompts,
-                            "--output", output, "--max-new-tokens", new_tokens, "--ignore-eos", "--batch-size", batch,
-                            "--threads", 1, "--device", "cpu", "--quiet", "--summary", summary])
-        return taken, drafting_share(json.loads(summary.read_text()))
-
-    def decoding(self, name, *cell):
-        """User and wall seconds without those of loading, and the share of them that drafting takes."""
-        taken, share = self.seconds(name, *cell)
-        return {kind: max(seconds - self.loading[name][kind], 1e-9) for kind, seconds in taken.items()}, share
+        run([self.binary, "generate", "--target", DEMO / "target", *self.drafts[name], *rule, "--input", prompts, "--output",
+             output, "--ignore-eos", "--batch-size", batch, "--threads", 1, "--device", "cpu", "--quiet", "--summary", summary])
+        told = json.loads(summary.read_text())
+        return sum(told["replicas_busy_seconds"]), drafting_share(told)
 
     def cell(self, batch, length, new_tokens, pairs, n_texts):
         """Ratios of one cell, by draft."""
         prompts = self.work / f"prompts-{length}.jsonl"
-        write_prompts(prompts, length, n_texts or max(batch, TEXTS.get(length, 4)))
+        write_prompts(prompts, length, new_tokens, n_texts or max(batch, TEXTS.get(length, 4)))
         ratios, expected = {name: [] for name in self.drafts if name != "plain"}, None
         shares = {name: [] for name in self.drafts}
         for turn in range(pairs):
             taken = {}
             for name in list(self.drafts)[::1 if turn % 2 == 0 else -1]:
-                taken[name], share = self.decoding(name, prompts, new_tokens, batch)
+                taken[name], share = self.decoding(name, prompts, batch)
                 shares[name].append(share)
                 texts = sorted(texts_of(self.work / "output.jsonl"))
                 expected = expected or texts
                 if texts != expected:
                     raise SystemExit(f"{name}: texts differ from plain ones")
             for name, found in ratios.items():
-                found.append({kind: taken["plain"][kind] / taken[name][kind] for kind in taken[name]})
+                found.append(taken["plain"] / taken[name])
         cells = [{"batch": batch, "prompt_tokens": length, "new_tokens": new_tokens, "draft": name,
-                  **{kind: median_interval([each[kind] for each in found]) for kind in ("user", "wall")},
-                  "drafting": statistics.median(shares[name])}
+                  "seconds": median_interval(found), "drafting": statistics.median(shares[name])}
                  for name, found in ratios.items()]
         print(markdown(cells).splitlines()[2], file=sys.stderr, flush=True)  # what is known where the rest is not waited for
         return cells
@@ -132,7 +116,7 @@ class Runs:
 def markdown(cells):
     """A row a batch, prompt and number of new tokens; a column a draft."""
     names = list(dict.fromkeys(cell["draft"] for cell in cells))
-    lines = ["| batch | prompt | new | " + " | ".join(f"{name}: user (95 %), wall; drafting" for name in names) + " |",
+    lines = ["| batch | prompt | new | " + " | ".join(f"{name} (95 %); drafting" for name in names) + " |",
              "| --- " * (3 + len(names)) + "|"]
     by_place = {}
     for cell in cells:
@@ -140,13 +124,12 @@ def markdown(cells):
     for place, found in by_place.items():
         shown = []
         for name in names:
-            (middle, low, high), (wall, *_) = found[name]["user"], found[name]["wall"]
+            middle, low, high = found[name]["seconds"]
             bold = "**" if middle < GOAL else ""
-            shown.append(f"{bold}{middle:.3f}{bold} ({low:.3f} to {high:.3f}), {wall:.3f}; "
-                         f"{100 * found[name]['drafting']:.1f} %")
+            shown.append(f"{bold}{middle:.3f}{bold} ({low:.3f} to {high:.3f}); {100 * found[name]['drafting']:.1f} %")
         lines.append("| " + " | ".join([*map(str, place), *shown]) + " |")
-    slower = sum(cell["user"][0] < GOAL for cell in cells)
-    surely = sum(cell["user"][2] < GOAL for cell in cells)
+    slower = sum(cell["seconds"][0] < GOAL for cell in cells)
+    surely = sum(cell["seconds"][2] < GOAL for cell in cells)
     return "\n".join(lines) + (f"\n\n{slower} of {len(cells)} cells below {GOAL} of plain, "
                                f"{surely} of them by their whole intervals\n")
 
