@@ -173,7 +173,8 @@ void GainModel::learn_reading(const RoundRecord& round) {
     pace.seconds = kDecay * pace.seconds + drafting + target / round.batch_load.sequences;
 }
 
-// What the round brought beyond a token, at the price of a round without a draft, less what its draft and rows cost.
+// What the round brought beyond a token, at the price of a round in which no sequence drafts, less what its draft and
+// rows cost.
 void GainModel::learn_balance(const RoundRecord& round) {
     constexpr int kTimed = 8; // tokens: of fewer the pass itself counts for more
     constexpr double kStep = 0.2;
@@ -187,11 +188,11 @@ void GainModel::learn_balance(const RoundRecord& round) {
     }
     const double drafting = (knows_draft_cost() ? draft_seconds(round.draft_passes, round.further_draft_rows) : 0) +
                             catch_up_seconds(round.caught_up);
-    const int beside = round.batch_load.rows_beside, rows = beside + round.n_rows();
-    const double plain = target_seconds(beside + 1);
-    const int more = round.n_emitted() - 1;
-    spent_seconds_ += drafting + target_seconds(rows) / round.batch_load.sequences;
-    balance_ += more * plain / round.batch_load.sequences - drafting - (target_seconds(rows) - plain);
+    const int sequences = round.batch_load.sequences, rows = round.batch_load.rows_beside + round.n_rows();
+    const double pass = target_seconds(rows), plain = target_seconds(sequences);
+    const double share = rows > sequences ? (round.n_rows() - 1.0) / (rows - sequences) : 0; // of the drafted rows
+    spent_seconds_ += drafting + pass / sequences;
+    balance_ += (round.n_emitted() - 1) * plain / sequences - drafting - share * (pass - plain);
 }
 
 void GainModel::learn_token(const DraftedToken& token, double residual, bool accepted) {

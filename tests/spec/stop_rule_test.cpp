@@ -769,6 +769,27 @@ TEST(GainModel, EachTextOfABatchTellsItsShareOfThePass) {
     EXPECT_DOUBLE_EQ(model.target_seconds(24), times.target_seconds(24));
 }
 
+// Where passes take as long as they have rows, a second token of each text brings nothing, though the last of them
+// costs less than a token by so wide a pass.
+TEST(GainModel, WhatABatchSavesIsReckonedByRoundsInWhichNoTextDrafts) {
+    constexpr int kTexts = 4;
+    const auto run = [](auto seconds_of) {
+        GainModel model({.max_rows = 32, .draft_to_target_cost = 0.1, .costs = {}});
+        const DraftedToken token = {1, 0.5F};
+        for (int round = 0; round < 400; ++round) {
+            const int drafted = round % 2, rows = kTexts * (1 + drafted);
+            for (int text = 0; text < kTexts; ++text)
+                model.learn({.tokens = std::span(&token, static_cast<std::size_t>(drafted)),
+                             .accepted = drafted,
+                             .target_seconds = seconds_of(rows),
+                             .batch_load = {rows - 1 - drafted, kTexts}});
+        }
+        return model.affords(100); // of 2,400 at most
+    };
+    EXPECT_FALSE(run([](int rows) { return 1.0 * rows; }));
+    EXPECT_TRUE(run([](int rows) { return kTexts + 0.1 * (rows - kTexts); }));
+}
+
 TEST(GainModel, CountsWhatARoundCostsBesideItsPasses) {
     const Costs costs = {0.1, {1, 1.5}, std::nullopt, 0.25};
     const GainModel model({.max_rows = 4, .draft_to_target_cost = 0.1, .costs = costs});
