@@ -15,11 +15,12 @@ class DraftingTrials {
         *mean_gain_ += std::max(kMinStep, 1 / (++n_rounds_ + kPriorRounds)) * (gain - *mean_gain_);
         gap_ = *mean_gain_ >= 0 ? kFirstGap : std::clamp(gain > 0 ? gap_ / 2 : 2 * gap_, kFirstGap, kLastGap);
     }
-    // Whether this round drafts. `first_gain()`: what to expect before any has. Local.
-    template <typename FirstGain> bool begins(FirstGain first_gain) {
+    // Whether this round drafts. `first_gain()`: what to expect before any has; `affords_one`: whether a round that
+    // brings nothing may be tried. Local.
+    template <typename FirstGain> bool begins(FirstGain first_gain, bool affords_one = true) {
         if (!mean_gain_) mean_gain_ = first_gain();
         if (*mean_gain_ >= 0) return true;
-        if (++rounds_without_ < gap_) return false;
+        if (++rounds_without_ < gap_ || !affords_one) return false;
         rounds_without_ = 0;
         return true;
     }

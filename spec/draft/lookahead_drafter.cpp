@@ -59,8 +59,8 @@ class LookaheadDrafter final : public Drafter {
 
     Slot& of(int slot) { return slots_.at(static_cast<std::size_t>(slot)); }
     bool is_end(TokenId token, const Slot& slot) const;
-    void learn(const DraftTask& task, const Slot& slot, int rows_beside);
-    bool begins(const DraftTask& task);
+    void learn(const DraftTask& task, const Slot& slot, int rows_beside, std::size_t n_texts);
+    bool begins(const DraftTask& task, int rows_beside);
     void draft(const DraftTask& task, Slot& slot) const;
     int place(const DraftTask& task, Slot& slot, int most, int parent, TokenId token) const;
 
@@ -97,6 +97,10 @@ bool LookaheadDrafter::is_end(TokenId token, const Slot& slot) const {
 
 // ---- whether a round drafts ----
 
+bool weighs_costs(const DraftTask& task) {
+    return task.gain && task.rule->options().type().weighs_costs;
+}
+
 void LookaheadDrafter::propose(std::span<const DraftTask> tasks) {
     int rows = 0; // of the target's last pass
     for (const DraftTask& task : tasks)
@@ -105,12 +109,12 @@ void LookaheadDrafter::propose(std::span<const DraftTask> tasks) {
         const double began = setting_.clock.now_seconds();
         Slot& slot = of(task.slot);
         const int beside = rows - slot.n_drafted - 1;
-        learn(task, slot, beside);
+        learn(task, slot, beside, tasks.size());
         slot.pool_text(task.tokens);
         slot.last = task.tokens.back();
         slot.ends.clear();
         if (begin_draft(task, kNoContext) > 0) {
-            if (begins(task)) draft(task, slot);
+            if (begins(task, beside)) draft(task, slot);
             task.draft->end = task.draft->tokens.empty() ? DraftEnd::no_match : DraftEnd::rule;
         }
         slot.n_drafted = static_cast<int>(task.draft->tokens.size());
@@ -120,18 +124,23 @@ void LookaheadDrafter::propose(std::span<const DraftTask> tasks) {
     }
 }
 
-void LookaheadDrafter::learn(const DraftTask& task, const Slot& slot, int rows_beside) {
-    if (slot.n_drafted == 0 || !task.gain || !task.rule->options().type().weighs_costs) return;
+// Until the run's tokens a second are known, they are those of passes in which no text drafts: first rounds that are
+// far too wide are few.
+void LookaheadDrafter::learn(const DraftTask& task, const Slot& slot, int rows_beside, std::size_t n_texts) {
+    if (slot.n_drafted == 0 || !weighs_costs(task)) return;
     const GainModel& costs = *task.gain;
-    const int plain_rows = 1 + rows_beside;
-    trials_.learn(slot.accepted - costs.tokens_per_second() * (costs.target_seconds(plain_rows + slot.n_drafted) -
-                                                               costs.target_seconds(plain_rows)));
+    const double plain = costs.target_seconds(1 + rows_beside), known = costs.tokens_per_second();
+    const double rate = known > 0 ? known : static_cast<double>(n_texts) / plain;
+    trials_.learn(slot.accepted - rate * (costs.target_seconds(1 + rows_beside + slot.n_drafted) - plain));
 }
 
-bool LookaheadDrafter::begins(const DraftTask& task) {
-    if (!task.gain || !task.rule->options().type().weighs_costs) return true;
+bool LookaheadDrafter::begins(const DraftTask& task, int rows_beside) {
+    if (!weighs_costs(task)) return true;
     constexpr double kFirstGain = 0.5; // so that the first rounds, with next to nothing in the pool, do not decide
-    return trials_.begins([] { return kFirstGain; });
+    const GainModel& costs = *task.gain;
+    const int plain_rows = 1 + rows_beside, rows = plain_rows + options_.max_tokens();
+    const bool affords_one = costs.affords(costs.target_seconds(rows) - costs.target_seconds(plain_rows));
+    return trials_.begins([] { return kFirstGain; }, affords_one);
 }
 
 // ---- what it drafts ----

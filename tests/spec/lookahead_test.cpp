@@ -231,9 +231,8 @@ TEST(Lookahead, TheEngineTellsWhatTheTargetHasBehindEachRow) {
         }
 }
 
-// What a round costs more than plainly it seldom brings here, where nothing is ever accepted.
-TEST(Lookahead, StopsWhereItDoesNotPay) {
-    const spec::Costs costs{0, {1, 2, 3, 4, 5, 6}, std::nullopt};
+// Of so many rounds those that draft, at a second a row, where nothing is ever accepted.
+int rounds_that_draft(int n_rounds, const std::optional<spec::Costs>& costs) {
     spec::GainModel gain({6, 0.1, costs});
     spec::StopRule rule(rule_of("expected-gain", 1, 5), &gain);
     dist::ManualClock clock;
@@ -245,7 +244,7 @@ TEST(Lookahead, StopsWhereItDoesNotPay) {
     Tokens tokens = {0};
     spec::Draft draft;
     int drafting = 0;
-    for (int i = 0; i < 300; ++i) {
+    for (int i = 0; i < n_rounds; ++i) {
         spec::DraftTask task{0, tokens, 5, &request, {}, &rule, &draft};
         task.gain = &gain;
         drafter->propose(task);
@@ -256,8 +255,20 @@ TEST(Lookahead, StopsWhereItDoesNotPay) {
         rule.end_round(feedback);
         tokens.push_back(static_cast<TokenId>(i % 90));
     }
+    return drafting;
+}
+
+TEST(Lookahead, IsTriedLessAndLessWhereItDoesNotPay) {
+    const int drafting = rounds_that_draft(300, spec::Costs{0, {1, 2, 3, 4, 5, 6}, std::nullopt});
     EXPECT_GT(drafting, 0);
-    EXPECT_LT(drafting, 60);
+    EXPECT_LT(drafting, 10);
+}
+
+// What the first rounds cost, until it is known, is more than a two-hundredth of the run.
+TEST(Lookahead, IsNotTriedAgainBeforeTheRunAffordsIt) {
+    const int drafting = rounds_that_draft(2000, std::nullopt);
+    EXPECT_GT(drafting, 0);
+    EXPECT_LT(drafting, 12);
 }
 
 } // namespace lookahead_test
