@@ -59,7 +59,7 @@ class LookaheadDrafter final : public Drafter {
 
     Slot& of(int slot) { return slots_.at(static_cast<std::size_t>(slot)); }
     bool is_end(TokenId token, const Slot& slot) const;
-    void learn(const DraftTask& task, const Slot& slot, int rows_beside, std::size_t n_texts);
+    void learn(const DraftTask& task, const Slot& slot, int rows_beside, int n_texts);
     bool begins(const DraftTask& task, int rows_beside);
     void draft(const DraftTask& task, Slot& slot) const;
     int place(const DraftTask& task, Slot& slot, int most, int parent, TokenId token) const;
@@ -109,7 +109,7 @@ void LookaheadDrafter::propose(std::span<const DraftTask> tasks) {
         const double began = setting_.clock.now_seconds();
         Slot& slot = of(task.slot);
         const int beside = rows - slot.n_drafted - 1;
-        learn(task, slot, beside, tasks.size());
+        learn(task, slot, beside, static_cast<int>(tasks.size()));
         slot.pool_text(task.tokens);
         slot.last = task.tokens.back();
         slot.ends.clear();
@@ -126,12 +126,14 @@ void LookaheadDrafter::propose(std::span<const DraftTask> tasks) {
 
 // Until the run's tokens a second are known, they are those of passes in which no text drafts: first rounds that are
 // far too wide are few.
-void LookaheadDrafter::learn(const DraftTask& task, const Slot& slot, int rows_beside, std::size_t n_texts) {
+void LookaheadDrafter::learn(const DraftTask& task, const Slot& slot, int rows_beside, int n_texts) {
     if (slot.n_drafted == 0 || !weighs_costs(task)) return;
     const GainModel& costs = *task.gain;
-    const double plain = costs.target_seconds(1 + rows_beside), known = costs.tokens_per_second();
-    const double rate = known > 0 ? known : static_cast<double>(n_texts) / plain;
-    trials_.learn(slot.accepted - rate * (costs.target_seconds(1 + rows_beside + slot.n_drafted) - plain));
+    const int plain_rows = 1 + rows_beside;
+    const double known = costs.tokens_per_second();
+    const double rate = known > 0 ? known : n_texts / costs.target_seconds(n_texts);
+    trials_.learn(slot.accepted -
+                  rate * (costs.target_seconds(plain_rows + slot.n_drafted) - costs.target_seconds(plain_rows)));
 }
 
 bool LookaheadDrafter::begins(const DraftTask& task, int rows_beside) {
