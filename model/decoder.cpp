@@ -63,7 +63,7 @@ DecoderSetup lay_out_decoder(const ModelConfig& config, const DecoderOptions& op
                    setup.shard.n_kv_heads(),
                    config.key_dim(),
                    options.n_slots,
-                   kept + options.tree_positions,
+                   kept + options.tree_positions + options.tree_room,
                    config.value_dim(),
                    recurrent_shape(config, setup.shard, options.tree_positions)};
     if (!config.has_encoder()) return setup;

@@ -17,6 +17,7 @@
 #include "model/rank_shard.h"
 #include "model/token_id.h"
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <span>
@@ -109,6 +110,7 @@ struct DecoderOptions {
     int kept_positions = 0; // of a slot at once, where its older ones are dropped (KvCache::keep); 0: all
     RetrievalOptions retrieval = {};
     int tree_positions = 0;  // more a slot, for the branches of trees that stay in the cache
+    int tree_room = 0;       // more a slot, for a round's tree: it has more nodes than its text has positions left
     int source_capacity = 0; // tokens of a source; 0: what its encoder takes
     double timeout_seconds = dist::kDefaultTimeoutSeconds;             // of every collective
     const kernels::Kernels* kernels = nullptr;                         // of a CPU; null: the fastest it can run
@@ -155,6 +157,10 @@ class Decoder {
 
     const ModelConfig& config() const { return config_; }
     KvCache& cache() { return *cache_; }
+    // Positions of a slot beyond the context: what DecoderOptions has for trees. Local.
+    std::size_t tree_room() const {
+        return static_cast<std::size_t>(std::max(0, cache_->shape().capacity - config_.max_positions));
+    }
     // This rank's token ids: logits[.][i] belongs to token local_vocab().begin + i. Of a draft head that knows fewer
     // tokens, places in ModelConfig::output_tokens.
     dist::Slice local_vocab() const { return shard_.outputs; }

@@ -176,12 +176,12 @@ DraftsBySlot Coordinator::draft(const ReplicaState& state) {
         own.rule.set_texts(n_texts);
         if (!parts_.drafter || request.plain) continue;
         const int share = model::Decoder::kMaxRows / n_sequences; // of the rows of a pass
-        const int max_tokens =
-            own.beams ? std::min(share, Packet::kMaxDraftTokens) - static_cast<int>(own.beam_ends.tokens.size())
-                      : std::min({options_.stop_rule.max_tokens, left_tokens(own), share - 1});
+        const int most = own.beams
+                             ? std::min(share, Packet::kMaxDraftTokens) - static_cast<int>(own.beam_ends.tokens.size())
+                             : std::min(options_.stop_rule.max_tokens, share - 1);
         tasks_.push_back({slot,
                           own.tokens(),
-                          max_tokens,
+                          own.beams ? most : std::min(most, left_tokens(own)),
                           &request,
                           {options_.acceptance.kind, request.sampling.seed, request.sequence_key},
                           &own.rule,
@@ -189,7 +189,8 @@ DraftsBySlot Coordinator::draft(const ReplicaState& state) {
                           left_tokens(own),
                           own.verified_on_device,
                           &gain_,
-                          own.beams ? &*own.beams : nullptr});
+                          own.beams ? &*own.beams : nullptr,
+                          std::min(most, cache_left(own))});
     }
     if (!tasks_.empty()) parts_.drafter->propose(tasks_);
     return drafts;
@@ -199,6 +200,11 @@ DraftsBySlot Coordinator::draft(const ReplicaState& state) {
 int Coordinator::left_tokens(const Sequence& own) const {
     const int context_left = parts_.target_config->max_positions - static_cast<int>(own.tokens().size());
     return std::min(own.remaining_tokens(), context_left) - 1;
+}
+
+// A pass reads the next token and the drafted ones into the cache, the nodes of a tree one behind the other.
+int Coordinator::cache_left(const Sequence& own) const {
+    return parts_.target_config->max_positions + parts_.tree_room - static_cast<int>(own.tokens().size());
 }
 
 void Coordinator::prefill(int slot, std::span<const TokenId> prompt, std::span<const model::Row> rows,

@@ -77,6 +77,7 @@ class Coordinator {
     bool can_verify_on_device(const Request& request) const;
     bool draft_reads_prompt(int slot) const;
     int left_tokens(const Sequence& sequence) const;
+    int cache_left(const Sequence& sequence) const;
     void verify(Sequence& sequence, const Draft& draft, const TargetRows& rows, double target_seconds,
                 const BatchLoad& load);
     static void note_logprobs(Sequence& sequence, const TargetRows& rows, std::span<const int> path,

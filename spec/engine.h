@@ -62,6 +62,9 @@ struct EngineParts {
     // Decoder::max_prompt_rows() of the ranks with a shard: what is read of a prompt at a time.
     int max_prompt_rows = model::Decoder::kMaxRows;
     std::vector<int> hidden_layers = {}; // the drafter's, on all ranks, so that all run the same passes of the target
+    // Positions of the target's cache beyond its context, on all ranks: at the end of a text a tree has more nodes than
+    // the text has positions left.
+    int tree_room = 0;
 };
 
 // A round as it went.

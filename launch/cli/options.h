@@ -108,6 +108,7 @@ struct DrafterChoice {
     bool is_one_model() const;
     bool is_head() const; // alone
     bool runs_model() const { return has("model") || has("head"); }
+    bool drafts_trees() const { return tree.has_value() || has("lookahead"); }
 };
 // Outcomes that it may draft for at once; 0: it does not draft ahead.
 int outcomes_ahead(const DrafterChoice& drafter);

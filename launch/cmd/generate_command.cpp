@@ -75,8 +75,12 @@ int run_generate(dist::Session& session, const Arguments& arguments) {
     if (!options) return kAllServed;
     install_signal_handlers(session.world_rank() == 0);
     session.set_timeout(options->models.collective_timeout_seconds);
-    const Placement placement = {options->replicas, options->placement, options->batch_size,
-                                 outcomes_ahead(options->speculation.drafter), options->requests.beams.num_beams};
+    const Placement placement = {options->replicas,
+                                 options->placement,
+                                 options->batch_size,
+                                 outcomes_ahead(options->speculation.drafter),
+                                 options->requests.beams.num_beams,
+                                 options->speculation.drafter.drafts_trees()};
     std::optional<Dispatcher> dispatcher; // on the writer
     std::vector<std::optional<spec::Costs>> costs;
     in_agreement(session, [&] { // files first: a mistake there costs no loading

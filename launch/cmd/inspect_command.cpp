@@ -17,6 +17,7 @@
 #include "model/families/names.h"
 #include "model/inspection.h"
 #include "model/tokenizer/tokenizer.h"
+#include "spec/packet.h"
 
 #include <algorithm>
 #include <chrono>
@@ -194,16 +195,18 @@ void add_drafting(Inspection& inspection, const model::ModelConfig& config,
     inspection.drafting.push_back({config, run});
 }
 
-// Of a rank with sequences of so many positions. What drafts has as many, or fewer.
+// Of a rank with sequences of so many positions. What drafts has as many, or fewer. Where something drafts, caches have
+// room for a round's tree as well.
 RankShare share_of(const Inspection& inspection, int rank, int length) {
     RankShare share;
     model::RunShape run = inspection.model.run;
-    run.length = length;
+    const int tree_room = inspection.drafting.empty() ? 0 : spec::Packet::kMaxDraftTokens;
+    run.length = length + tree_room;
     share.needs = needs_of(inspection.model.config, run, rank);
     if (rank != 0) return share;
     for (const Drafting& each : inspection.drafting) {
         run = each.run;
-        run.length = std::min(length, each.config.max_positions);
+        run.length = std::min(length, each.config.max_positions) + tree_room;
         share.draft_bytes += needs_of(each.config, run, 0).total_bytes();
     }
     return share;

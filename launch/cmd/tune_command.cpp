@@ -58,7 +58,8 @@ class Tuning {
   public:
     Tuning(dist::Session& session, const TuneOptions& options)
         : session_(session), options_(options),
-          models_(open_models(session, options.models, {.ahead = RecordingRun::kChains, .records = true})),
+          models_(open_models(session, options.models,
+                              {.ahead = RecordingRun::kChains, .trees = !options.trees.empty(), .records = true})),
           drafters_(session, *models_, {}, session.timeout_seconds()), watch_(session) {
         in_agreement(session, [&] {
             if (!coordinates()) return;

@@ -37,6 +37,7 @@ struct CacheShape {
     int sequences = 1;
     int positions = 0; // of each
     int num_beams = 0; // of each; 0: no beam search
+    int tree_room = 0; // positions of each beside these, for a round's tree; 0: no trees
 };
 
 // A model, or the part of it that this rank holds.

@@ -110,7 +110,8 @@ spec::EngineParts ModelPair::engine_parts(spec::Drafter* drafter) {
             sharded_draft.get(),
             device_verifier.get(),
             max_prompt_rows,
-            head ? head->target_layers : std::vector<int>()};
+            head ? head->target_layers : std::vector<int>(),
+            tree_room};
 }
 
 std::optional<spec::HeadModules> ModelPair::head_modules() const {
@@ -148,6 +149,7 @@ void load_weights(const OpenedPair& opened, const std::vector<HeldModel>& held, 
         decoder.kept_positions = part.kept_positions;
         if (part.kept_positions > 0) decoder.retrieval = options.draft_window.retrieval();
         if (cache.num_beams > 0) decoder.tree_positions = spec::tree_positions(cache.num_beams, decoder.capacity);
+        decoder.tree_room = cache.tree_room;
         decoder.n_slots = cache.sequences + part.beside;
         decoder.source_capacity = std::min(cache.positions, part.config->encoder.max_positions);
         return decoder;
@@ -247,11 +249,13 @@ class PairLoader {
     PairLoader(dist::Session& session, const OpenedPair& opened, const ModelOptions& options,
                const Placement& placement, ModelPair& pair)
         : session_(session), opened_(opened), options_(options), placement_(placement), pair_(pair) {
-        cache_ = {placement.batch_size, opened.target.config.max_positions, placement.num_beams};
+        cache_ = {placement.batch_size, opened.target.config.max_positions, placement.num_beams,
+                  placement.trees ? spec::Packet::kMaxDraftTokens : 0};
         if (options.max_context > 0) cache_.positions = std::min(options.max_context, cache_.positions);
     }
 
     int positions() const { return cache_.positions; }
+    int tree_room() const { return cache_.tree_room; }
 
     // What sums the passes, on the devices as they are chosen by now. Collective over the world.
     void connect() {
@@ -401,6 +405,7 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
     if (opened.head) pair->head = std::move(opened.head->head);
     pair->target_config = target.config;
     pair->target_config.max_positions = loader.positions();
+    pair->tree_room = loader.tree_room();
     pair->max_source = max_source_of(opened, loader.positions());
     pair->target_pass_bytes = static_cast<double>(target.checkpoint->total_bytes()) / pair->layout.tp_size;
     if (pair->target) pair->target_pass_bytes = static_cast<double>(pair->target->weight_bytes());

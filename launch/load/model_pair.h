@@ -26,6 +26,7 @@ struct ModelPair {
     dist::RankLayout layout;
     int num_beams = 0;                           // of each sequence, for beam search; 0: none
     int batch_size = 1;                          // sequences that target and drafts hold at once
+    int tree_room = 0;                           // positions beside those of a sequence, for a round's tree
     spec::DraftWindow draft_window;              // of the draft
     std::unique_ptr<dist::Communicator> replica; // all ranks of the replica
     RankDevice device;                           // of this rank
@@ -75,6 +76,7 @@ struct Placement {
     int batch_size = 1;
     int ahead = 0;        // continuations of a text that the draft holds beside it
     int num_beams = 0;    // of a sequence; 0: no beam search
+    bool trees = false;   // whether rounds may draft trees, for which caches then have room at the end of a text
     bool records = false; // drafts behind every place of a text
 };
 

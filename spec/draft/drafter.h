@@ -76,15 +76,16 @@ struct ChoiceSetting {
 struct DraftTask {
     int slot = 0;
     std::span<const TokenId> tokens; // prompt and text so far; the last one is the round's next token
-    int max_tokens = 0;              // at most: what budget, target context and the cap leave
+    int max_tokens = 0;              // of a chain, at most: what budget, target context and the cap leave
     const Request* request = nullptr;
     ChoiceSetting choice;
     StopRule* rule = nullptr;
     Draft* draft = nullptr;
-    int left_tokens = 0;               // what budget and target context leave, the cap apart
+    int left_tokens = 0;               // what budget and target context leave, the cap apart: a tree is no deeper
     bool verified_on_device = false;   // rows stay on the GPU, see packet.h: only where the drafter keeps rows
     const GainModel* gain = nullptr;   // what the replica has learnt of the costs of passes; null: nothing
     const BeamSearch* beams = nullptr; // of a beam search; max_tokens are then those of its tree
+    int max_nodes = 0;                 // of a tree, at most: what the cap, the pass and the target's cache leave
 };
 
 // The target's own token behind drafted token `node`, -1: behind the next token; none where every token is banned.

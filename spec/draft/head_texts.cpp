@@ -53,7 +53,8 @@ class HeadTexts final : public TreeSource {
     bool shares_passes() const override { return true; }
     DeviceVerifier* device() const override { return device_; }
     std::size_t nodes_behind(std::size_t text) const override {
-        return std::min(context() - text, max_rows()) / block(); // so that the rows of their blocks fit
+        const std::size_t room = context() + modules_.front()->tree_room() - text;
+        return std::min(room, max_rows()) / block(); // so that the rows of their blocks fit
     }
     std::vector<int> hidden_layers() const override { return head_.target_layers; }
     void begin_sequence(int slot) override;

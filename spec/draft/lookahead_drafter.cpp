@@ -147,9 +147,9 @@ bool LookaheadDrafter::begins(const DraftTask& task, int rows_beside) {
 
 // ---- what it drafts ----
 
-// The pool's n-grams first, for a text that has little left has no use of more guesses.
+// The pool's n-grams first: where the cap leaves out some, they are guesses.
 void LookaheadDrafter::draft(const DraftTask& task, Slot& slot) const {
-    const int most = std::min(task.max_tokens, task.rule->options().max_tokens);
+    const int most = std::min(task.max_nodes, task.rule->options().max_tokens);
     const std::span<const TokenId> tails = slot.pool.tails_of(slot.last);
     for (std::size_t first = 0; first < tails.size(); first += slot.pool.tail_size()) {
         int node = kText;
@@ -181,6 +181,7 @@ int LookaheadDrafter::place(const DraftTask& task, Slot& slot, int most, int par
         if (draft.tokens[static_cast<std::size_t>(child)] == token) return child;
     const int n = static_cast<int>(draft.tokens.size());
     if (n >= most || token >= setting_.limits.vocab_size) return kNone;
+    if (depth_of(draft.parents, parent) >= task.left_tokens) return kNone;
     if (parent >= 0 && is_end(draft.tokens[static_cast<std::size_t>(parent)], slot)) return kNone;
     if (slot.constraint) {
         std::vector<TokenId> text(task.tokens.begin(), task.tokens.end());

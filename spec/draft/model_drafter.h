@@ -26,6 +26,7 @@ class ModelTexts final : public TreeSource {
     std::size_t weight_bytes() const override { return model_.weight_bytes(); }
     std::size_t context() const override { return static_cast<std::size_t>(model_.config().max_positions); }
     std::size_t max_rows() const override { return static_cast<std::size_t>(model_.max_rows()); }
+    std::size_t nodes_behind(std::size_t text) const override { return context() + model_.tree_room() - text; }
     bool shares_passes() const override { return true; }
     DeviceVerifier* device() const override { return device_; }
     void begin_sequence(int slot) override;

@@ -89,7 +89,7 @@ void TreeGrowth::begin(const DraftTask& task, const TreeRoom& room, const BatchL
     n_read_ = 0;
     best_ = -1;
     begin_draft(task, room.along_path);
-    max_nodes_ = std::min({task.max_tokens, task.rule->options().max_tokens, kMaxNodes});
+    max_nodes_ = std::min({task.max_nodes, task.rule->options().max_tokens, kMaxNodes});
     if (task.draft->end != DraftEnd::none) return;
     if (task.rule->wants_another({share_, share_}))
         frontier_.push_back(-1);

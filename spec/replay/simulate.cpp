@@ -95,6 +95,7 @@ Stats Replay::replay(const TextRecord& text, const OnRound& on_round) {
         task.left_tokens =
             std::min(text.max_new_tokens - emitted, head_.max_positions - static_cast<int>(prompt) - emitted) - 1;
         task.max_tokens = std::min(setting_.rule.max_tokens, task.left_tokens);
+        task.max_nodes = setting_.rule.max_tokens;
         task.gain = &gain_;
         draft_.clear();
         if (setting_.kind == ReplayKind::oracle) draft_by_oracle(text, task, place);
@@ -200,8 +201,8 @@ void Replay::draft_by_rule(const TextRecord& text, const DraftTask& task, std::s
 
 // As TreeDrafter drafts.
 void Replay::draft_tree(const TextRecord& text, const DraftTask& task, std::size_t place) {
-    const auto in_all = static_cast<std::size_t>(head_.drafts[setting_.draft].context);
-    growth_->begin(task, {context(task.tokens.size()), in_all});
+    const int in_all = head_.drafts[setting_.draft].context + Packet::kMaxDraftTokens; // as the cache of a run has them
+    growth_->begin(task, {context(task.tokens.size()), static_cast<std::size_t>(in_all)});
     std::vector<RecordedTrees::Row> rows; // [nodes], of those that were read
     const auto row_of = [&](int node) {
         return node < 0 ? static_cast<RecordedTrees::Row>(place) : rows[static_cast<std::size_t>(node)];

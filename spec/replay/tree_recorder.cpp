@@ -89,6 +89,7 @@ void TreeRecorder::follow(std::size_t place, std::span<const TokenId> tokens, in
         tree.task.left_tokens =
             std::min(text_->max_new_tokens - emitted, positions - static_cast<int>(prompt) - emitted) - 1;
         tree.task.max_tokens = std::min(Packet::kMaxDraftTokens, tree.task.left_tokens);
+        tree.task.max_nodes = Packet::kMaxDraftTokens;
         tree.growth.begin(tree.task, {source_.context_of(kSlotOfText), source_.context()});
         growing.push_back(&tree);
     }

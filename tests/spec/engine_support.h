@@ -83,7 +83,7 @@ class TestPair {
                               coordinates ? drafter : nullptr, coordinates ? &tokenizer : nullptr, &clock,
                               &target.config, static_cast<double>(target.decoder.weight_bytes()), nullptr,
                               sharded_draft ? &*sharded_draft : nullptr, device.get(), target.decoder.max_prompt_rows(),
-                              options.hidden_layers});
+                              options.hidden_layers, static_cast<int>(target.decoder.tree_room())});
     }
 
     // Serves the requests; completions in the order of their requests, on the coordinator. Checks that what was
@@ -140,6 +140,7 @@ class TestPair {
         options.load = target_options.load;
         options.decoder.capacity = target_options.decoder.capacity;
         options.decoder.tree_positions = target_options.decoder.tree_positions;
+        options.decoder.tree_room = target_options.decoder.tree_room;
         options.decoder.n_slots = std::max(target_options.decoder.n_slots, 1 + spec::AheadOptions::kMaxOutcomes);
         return options;
     }

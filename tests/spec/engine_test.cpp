@@ -325,6 +325,52 @@ TEST(Engine, LongTextsStayEqual) {
     }
 }
 
+// The passes that the first tokens of a text take do not depend on where the text or the context ends.
+TEST(Engine, TreesAreAsWideAtTheEndOfATextAsWithinIt) {
+    const std::vector<TokenId> prompt = golden_prompt(0);
+    struct Drafted {
+        std::vector<std::size_t> begins; // of rounds
+        std::int64_t nodes = 0;
+    };
+    const auto draft = [&](int max_new_tokens, int max_positions, int tree_room) {
+        TestModelOptions options;
+        options.max_positions = max_positions;
+        options.decoder.tree_room = tree_room;
+        TestPair pair(kTarget, kDraft, options);
+        const auto plain = pair.run({request_of(prompt, max_new_tokens, true)});
+        spec::DrafterParts parts{{pair.limits(), pair.clock, 1}};
+        parts.models = {&pair.draft.decoder};
+        parts.tree = spec::parse_tree("4,3,2");
+        const auto inner = spec::drafter_type("model").make(parts);
+        Drafted drafted;
+        ListeningDrafter drafter(*inner,
+                                 [&](const spec::DraftTask& task) { drafted.begins.push_back(task.tokens.size()); });
+        RunOptions run;
+        run.hidden_layers = drafter.hidden_layers();
+        run.rule = spec::tree_rule(*parts.tree);
+        const auto texts = pair.run({request_of(prompt, max_new_tokens)}, run, &drafter);
+        EXPECT_EQ(texts[0].tokens, plain[0].tokens);
+        drafted.nodes = texts[0].stats.drafted;
+        return drafted;
+    };
+    const std::vector<std::size_t> whole = draft(60, 0, 127).begins;
+    std::int64_t with_room = 0, without_room = 0;
+    for (int tokens = 2; tokens <= 12; ++tokens) {
+        const std::size_t end = prompt.size() + static_cast<std::size_t>(tokens);
+        const std::vector<std::size_t> begins(whole.begin(), std::ranges::lower_bound(whole, end));
+        std::int64_t nodes = 0;
+        for (const std::size_t begin : begins)
+            nodes += std::array{0, 4, 4 + 12, 4 + 12 + 24}[std::min<std::size_t>(end - begin - 1, 3)];
+        for (const Drafted& drafted : {draft(tokens, 0, 127), draft(60, static_cast<int>(end), 127)}) {
+            EXPECT_EQ(drafted.begins, begins) << tokens;
+            EXPECT_EQ(drafted.nodes, nodes) << tokens;
+        }
+        without_room += draft(60, static_cast<int>(end), 0).nodes;
+        with_room += nodes;
+    }
+    EXPECT_LT(without_room, with_room) << "a cache that ends with the context has no room for them";
+}
+
 TEST(Engine, ARowOfABatchThatCostsNothingIsDraftedOnce) {
     TestModelOptions three_slots;
     three_slots.decoder.n_slots = 3;

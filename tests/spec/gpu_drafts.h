@@ -94,7 +94,7 @@ inline Drafts rounds_of(const Rounds& of, TestDrafter& with, model::KvCache& cac
         read(text);
         spec::Draft draft;
         spec::DraftTask task = {0, text, 40, &request, choice_of(request, of.acceptance), &rule, &draft};
-        task.left_tokens = 40;
+        task.left_tokens = task.max_nodes = 40;
         task.gain = of.gain;
 #ifdef ENTRODRAFT_ON_STAND_IN
         const long launches = cuda_stand_in::graphs_launched(), waits = cuda_stand_in::streams_awaited();

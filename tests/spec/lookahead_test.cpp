@@ -82,8 +82,10 @@ struct Rounds {
     static TokenId after(TokenId token) { return (token * 5 + 1) % kVocab; } // all tokens, one after another
 
     // Returns how many drafted tokens were accepted.
-    int round(int most = 127) {
-        drafter->propose({0, tokens, most, &request, {}, &rule, &draft});
+    int round(int left = 127, int most = 127) {
+        spec::DraftTask task = {0, tokens, left, &request, {}, &rule, &draft, left};
+        task.max_nodes = most;
+        drafter->propose(task);
         const auto said = [&](int node) {
             return after(node < 0 ? tokens.back() : draft.tokens[static_cast<std::size_t>(node)]);
         };
@@ -145,8 +147,15 @@ TEST(Lookahead, DraftsAWindowAndTheNgramsOfThePool) {
         EXPECT_EQ(siblings.size(), children.size());
     }
     for (const int most : {0, 1, 4}) {
-        rounds.round(most);
-        EXPECT_LE(static_cast<int>(rounds.draft.tokens.size()), most);
+        rounds.round(127, most);
+        EXPECT_EQ(static_cast<int>(rounds.draft.tokens.size()), most);
+    }
+    for (const int left : {0, 1, 3}) {
+        rounds.round(left);
+        const int n_drafted = static_cast<int>(rounds.draft.tokens.size());
+        EXPECT_TRUE(left == 0 ? n_drafted == 0 : n_drafted > left) << "the end of a text bounds depth alone";
+        for (int node = 0; node < n_drafted; ++node)
+            EXPECT_LE(spec::depth_of(rounds.draft.parents, node), left);
     }
 }
 
@@ -245,8 +254,9 @@ int rounds_that_draft(int n_rounds, const std::optional<spec::Costs>& costs) {
     spec::Draft draft;
     int drafting = 0;
     for (int i = 0; i < n_rounds; ++i) {
-        spec::DraftTask task{0, tokens, 5, &request, {}, &rule, &draft};
+        spec::DraftTask task{0, tokens, 5, &request, {}, &rule, &draft, 5};
         task.gain = &gain;
+        task.max_nodes = 5;
         drafter->propose(task);
         drafting += draft.tokens.empty() ? 0 : 1;
         drafter->take_target_tokens(0, 0, [&](int) { return std::optional<TokenId>(99); });

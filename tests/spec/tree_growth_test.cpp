@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
 
 namespace entrodraft::spec {
@@ -28,6 +29,7 @@ DraftTask task_of(std::span<const TokenId> text, int most, const Request& reques
     DraftTask task;
     task.tokens = text;
     task.max_tokens = task.left_tokens = most;
+    task.max_nodes = 63;
     task.request = &request;
     task.rule = &rule;
     task.draft = &draft;
@@ -148,6 +150,34 @@ TEST(TreeGrowth, DraftsAsFarInABatchAsAlone) {
     const Proposals shared = proposals_of({.t_draft = 0.3, .sequences = 8}, often);
     EXPECT_GT(alone.levels, 500);
     EXPECT_NEAR(shared.levels, alone.levels, 0.1 * alone.levels);
+}
+
+TEST(TreeGrowth, TheEndOfATextBoundsATreesDepthAndNotItsNodes) {
+    const TreeOptions tree = parse_tree("3,2,1");
+    TreeShape shape(tree, {.vocab_size = 100, .eos_tokens = {}});
+    const std::vector<TokenId> text = {0};
+    const Request request;
+    for (const auto& [left, cache, expected] : {std::array{3, 63, 15}, {2, 63, 9}, {1, 63, 3}, {1, 2, 2}, {3, 8, 8}}) {
+        TreeGrowth growth(shape);
+        StopRule rule(tree_rule(tree));
+        rule.begin_sequence();
+        growth.begin_sequence();
+        Draft draft;
+        DraftTask task = task_of(text, left, request, rule, draft);
+        task.max_nodes = cache;
+        growth.begin(task, {kNoContext, kNoContext});
+        for (TokenId token = 1; !growth.frontier().empty(); growth.end_level())
+            for (const int node : std::vector<int>(growth.frontier().begin(), growth.frontier().end())) {
+                std::vector<TreeChild> children;
+                for (int i = 0; i < growth.n_children(node); ++i)
+                    children.push_back(child(token++, 0.3F));
+                growth.add_children(node, std::move(children));
+            }
+        growth.finish();
+        EXPECT_EQ(draft.tokens.size(), static_cast<std::size_t>(expected)) << left << " left, room for " << cache;
+        for (int node = 0; node < static_cast<int>(draft.tokens.size()); ++node)
+            EXPECT_LE(depth_of(draft.parents, node), left);
+    }
 }
 
 TEST(TreeGrowth, GivesSiblingsNoMoreThanAllOfTheChance) {

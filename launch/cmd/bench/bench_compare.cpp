@@ -149,9 +149,11 @@ int run_bench_compare(dist::Session& session, const Arguments& arguments) {
     in_agreement(session, [&] {
         if (session.world_rank() == 0 && !options->output.empty()) require_replaceable(options->output);
     });
-    Placement placement = {.draft = options->placement};
-    for (const DrafterChoice& drafter : options->drafters)
+    Placement placement = {.draft = options->placement, .trees = !options->trees.empty()};
+    for (const DrafterChoice& drafter : options->drafters) {
         placement.ahead = std::max(placement.ahead, outcomes_ahead(drafter));
+        placement.trees = placement.trees || drafter.drafts_trees();
+    }
     const auto models = open_models(session, options->models, placement);
     const bool coordinates = models->layout.is_coordinator();
     const Drafters drafters(session, *models, options->sources, session.timeout_seconds());
