@@ -1,7 +1,6 @@
 // The team's hand-over: a run number that workers watch, and progress counters on a cache line a thread.
 #include "model/thread_team.h"
 
-#include <sched.h>
 #include <stdexcept>
 
 namespace entrodraft::model {
@@ -14,16 +13,8 @@ void pause_briefly() {
 #endif
 }
 
-// One step of an escalating wait: look again at once, then pause, then give the core away.
-void back_off(int spins) {
-    if (spins < 64) return;
-    if (spins < 8192)
-        pause_briefly();
-    else
-        sched_yield();
-}
-
-constexpr int kSpinsBeforeSleep = 20000;
+constexpr int kLooksWithoutPause = 64;
+constexpr int kSpinsBeforeSleep = 8192; // some 0.2 ms
 
 } // namespace
 
@@ -57,36 +48,41 @@ void ThreadTeam::stop() {
 void ThreadTeam::run_all(Call call, void* context) {
     call_ = call;
     context_ = context;
-    const std::uint32_t number = run_number_.fetch_add(1) + 1; // sequentially consistent with sleepers_
-    if (sleepers_.load() > 0) {
-        const std::lock_guard lock(mutex_);
-        wake_.notify_all();
-    }
+    const std::uint32_t number = run_number_.fetch_add(1) + 1;
+    wake_sleepers();
     call(context, 0);
     for (int thread = 1; thread < n_threads_; ++thread)
-        for (int spins = 0; progress_[static_cast<std::size_t>(thread)].runs.load(std::memory_order_acquire) != number;
-             ++spins)
-            back_off(spins);
+        wait_until([&] { return progress_[static_cast<std::size_t>(thread)].runs.load() == number; });
 }
 
-void ThreadTeam::await_run(std::uint32_t finished) {
+// `reached` reads what another thread stores before it calls wake_sleepers().
+template <typename Reached> void ThreadTeam::wait_until(const Reached& reached) {
     for (int spins = 0; spins < kSpinsBeforeSleep; ++spins) {
-        if (run_number_.load(std::memory_order_acquire) != finished || stop_) return;
-        back_off(spins);
+        if (reached()) return;
+        if (spins >= kLooksWithoutPause) pause_briefly();
     }
     std::unique_lock lock(mutex_);
     sleepers_.fetch_add(1);
-    wake_.wait(lock, [&] { return run_number_.load() != finished || stop_; });
+    wake_.wait(lock, reached);
     sleepers_.fetch_sub(1);
+}
+
+// What was stored before and sleepers_ are sequentially consistent: either it is seen here that somebody sleeps, or who
+// is about to sleep sees what was stored.
+void ThreadTeam::wake_sleepers() {
+    if (sleepers_.load() == 0) return;
+    const std::lock_guard lock(mutex_);
+    wake_.notify_all();
 }
 
 void ThreadTeam::serve(int thread) {
     Progress& mine = progress_[static_cast<std::size_t>(thread)];
     for (std::uint32_t finished = 0;;) {
-        await_run(finished);
+        wait_until([&] { return run_number_.load() != finished || stop_; });
         if (run_number_.load(std::memory_order_acquire) == finished) return; // stopped
         call_(context_, thread);
-        mine.runs.store(++finished, std::memory_order_release);
+        mine.runs.store(++finished);
+        wake_sleepers();
     }
 }
 
@@ -95,11 +91,10 @@ void ThreadTeam::barrier(int thread) {
     if (n_threads_ == 1) return;
     Progress& mine = progress_[static_cast<std::size_t>(thread)];
     const std::uint32_t phase = mine.barriers.load(std::memory_order_relaxed) + 1;
-    mine.barriers.store(phase, std::memory_order_release);
+    mine.barriers.store(phase);
+    wake_sleepers();
     for (const Progress& other : progress_)
-        for (int spins = 0; static_cast<std::int32_t>(other.barriers.load(std::memory_order_acquire) - phase) < 0;
-             ++spins)
-            back_off(spins);
+        wait_until([&] { return static_cast<std::int32_t>(other.barriers.load() - phase) >= 0; });
 }
 
 } // namespace entrodraft::model

@@ -1,7 +1,8 @@
 // A fixed team of threads that computes passes together: one run() a pass, cheap barriers inside it.
 //
-// The caller is thread 0. The others spin for a short while after a run, then yield, then sleep, so that a
-// team that waits for the network does not burn its cores. Not a task scheduler.
+// The caller is thread 0. Whoever waits spins for a short while, then sleeps: a team that waits for the network does
+// not burn its cores, and where other work has taken the core of one thread, the system can give it the core of the
+// thread that waits for it. Not a task scheduler.
 #pragma once
 
 #include <atomic>
@@ -45,7 +46,8 @@ class ThreadTeam {
 
     void run_all(Call call, void* context);
     void serve(int thread);
-    void await_run(std::uint32_t finished);
+    template <typename Reached> void wait_until(const Reached& reached);
+    void wake_sleepers();
     void stop();
 
     int n_threads_;

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <numeric>
 #include <stdexcept>
+#include <sys/resource.h>
 #include <thread>
 #include <vector>
 
@@ -88,6 +89,34 @@ TEST(ThreadTeam, ARunThatIsSlowOnOneThreadIsWaitedFor) {
         });
         EXPECT_EQ(done, std::vector<int>(3, 1));
     }
+}
+
+// How often the calling thread has given its core away to wait.
+long times_asleep() {
+    rusage usage = {};
+    getrusage(RUSAGE_THREAD, &usage);
+    return usage.ru_nvcsw;
+}
+
+// Else the system cannot give the core to the thread that is waited for, where other work has taken that one's.
+TEST(ThreadTeam, AThreadThatWaitsLongGivesItsCoreAway) {
+    ThreadTeam team(3);
+    for (int late = 0; late < 3; ++late) {
+        std::vector<long> asleep(3, 0);
+        team.run([&](int thread) {
+            const long before = times_asleep();
+            if (thread == late) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+            team.barrier(thread);
+            asleep[static_cast<std::size_t>(thread)] = times_asleep() - before;
+        });
+        for (const long times : asleep)
+            EXPECT_GT(times, 0) << "at a barrier for thread " << late;
+    }
+    const long before = times_asleep();
+    team.run([](int thread) {
+        if (thread == 2) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    });
+    EXPECT_GT(times_asleep(), before) << "the caller, for the end of a run";
 }
 
 TEST(ThreadTeam, CanBeMadeAndDroppedWithoutEverRunning) {
