@@ -212,8 +212,11 @@ TEST(Inspect, SaysWhatAHeadReadsAndHolds) {
     EXPECT_EQ(both["head"]["format"], "eagle3");
     EXPECT_EQ(both["head"]["target_layers"].size(), 3U);
     EXPECT_GT(both["ranks"][0]["draft_bytes"].get<int>(), 0);
-    EXPECT_EQ(both["ranks"][0]["total_bytes"].get<int>() - both["ranks"][0]["draft_bytes"].get<int>(),
-              alone["ranks"][0]["total_bytes"].get<int>());
+    const auto cache_of = [](const Json& of, std::int64_t positions) {
+        return of["ranks"][0]["kv_cache_bytes"].get<std::int64_t>() / positions;
+    };
+    const std::int64_t length = alone["length"], with_tree = length + 127; // of a round's tree, in whole blocks
+    EXPECT_EQ(cache_of(both, (with_tree + 15) / 16 * 16), cache_of(alone, length));
     const Json medusa = Json::parse(inspect(target + "--head " + demo + "medusa").out);
     EXPECT_EQ(medusa["head"]["modules"], medusa["head"]["max_tokens"]);
     const std::string heads = ENTRODRAFT_SOURCE_DIR "/tests/model/heads/";

@@ -76,6 +76,8 @@ TEST(MemoryPlan, ARankTakesWhatInspectSaysOfEachModelItHolds) {
     const RankMemory both = memory_of(std::vector{whole, self}, 3, {2, 64});
     EXPECT_EQ(both.weight_bytes, needs(1, 0, 64).weight_bytes);
     EXPECT_EQ(both.cache_bytes, needs(1, 0, 64).cache_bytes + needs(1, 0, 32).cache_bytes);
+    const RankMemory with_trees = memory_of(std::vector{whole, self}, 3, {2, 64, 0, 48});
+    EXPECT_EQ(with_trees.cache_bytes, needs(1, 0, 64 + 48).cache_bytes + needs(1, 0, 32 + 48).cache_bytes);
 
     self.has_chunks = true; // whose mean keys take as much as a sixteenth of the target's positions
     const RankMemory chunks = memory_of(std::vector{whole, self}, 3, {2, 256});
