@@ -4,6 +4,7 @@
 #include "model/checkpoint/bad_file.h"
 #include "model/checkpoint/gguf_model.h"
 #include "model/families/families.h"
+#include "model/generation_config.h"
 
 #include <algorithm>
 #include <cmath>
@@ -84,12 +85,6 @@ WeightType read_weight_type(const Fields& fields) {
         if (name == to_string(type)) return type;
     }
     fields.refuse("dtype " + in_quotes(name) + " is not supported; supported: float32, bfloat16, float16");
-}
-
-// In place of config.json's, as transformers has it.
-void read_generation(const Fields& fields, ModelConfig& config) {
-    if (fields.find("eos_token_id") != nullptr) config.eos_token_ids = fields.token_ids("eos_token_id");
-    if (config.has_encoder()) read_decoder_start(fields, config);
 }
 
 // In floating point, where nothing overflows: below the limit the whole-number count is exact.
@@ -240,13 +235,7 @@ ModelConfig read_config(const std::filesystem::path& directory) {
     if (const auto file = gguf_file_of(directory)) return read_gguf_config(*file);
     const auto path = directory / "config.json";
     ModelConfig config = read_config(read_object(path), path.string());
-
-    // An end-of-text id in generation_config.json takes the place of config.json's.
-    const auto generation_path = directory / "generation_config.json";
-    if (!std::filesystem::exists(generation_path)) return config;
-    const Json generation = read_object(generation_path);
-    const Fields more(generation, generation_path.string());
-    read_generation(more, config);
+    read_text_ends(directory, config);
     return config;
 }
 
@@ -278,7 +267,6 @@ ModelConfig encoder_of(const ModelConfig& config) {
     encoder.max_positions = config.encoder.max_positions;
     encoder.output_scale = 1;
     encoder.head_bias = false;
-    encoder.banned_token_ids.clear();
     if (encoder.head_dim != config.head_dim)
         encoder.attention_scale = 1.0f / std::sqrt(static_cast<float>(encoder.head_dim));
     return encoder;

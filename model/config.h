@@ -245,8 +245,6 @@ struct ModelConfig {
     std::vector<std::int64_t> eos_token_ids;
     // Of an encoder-decoder model: what its decoder's text begins with, where a request says nothing else.
     std::vector<std::int64_t> decoder_start_ids;
-    std::vector<std::int64_t> banned_token_ids; // whose logits are kBannedLogit
-    static constexpr float kBannedLogit = -1e30f;
 
     bool is_latent() const { return latent.rank > 0; }
     // Of a layer whose MLP is experts.
@@ -290,7 +288,7 @@ void stretch_context(ModelConfig& config, int positions);
 // The model of the first n_layers layers, followed by the final norm and the head. Pure.
 ModelConfig first_layers(ModelConfig config, int n_layers);
 
-// Reads directory/config.json (and generation_config.json for the end-of-text ids, where present).
+// Reads directory/config.json, and of its generation defaults where texts begin and end (generation_config.h).
 // Throws BadFile naming the file, the field and the remedy. Local.
 ModelConfig read_config(const std::filesystem::path& directory);
 

@@ -73,8 +73,6 @@ Results compute(Decoder& decoder, int context, bool with_hidden) {
         const auto row = pass.logits.subspan(i * pass.logits_stride, width);
         results.logits.insert(results.logits.end(), row.begin(), row.end());
     }
-    for (float& logit : results.logits) // beside them all others would be nothing
-        if (logit <= ModelConfig::kBannedLogit) logit = 0;
     results.hidden.assign(pass.hidden.begin(), pass.hidden.end());
     return results;
 }

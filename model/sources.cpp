@@ -327,12 +327,9 @@ std::vector<float> read_relative_biases(const Checkpoint& checkpoint, const Mode
 
 std::vector<float> read_head_bias(const Checkpoint& checkpoint, const ModelConfig& config, const ModelNames& names,
                                   const RankShard& shard) {
-    if (config.is_encoder || (names.head.bias.empty() && config.banned_token_ids.empty())) return {};
+    if (config.is_encoder || names.head.bias.empty()) return {};
     std::vector<float> biases = read_biases(checkpoint, {{&names.head, shard.outputs}});
     biases.resize(static_cast<std::size_t>(shard.outputs.size()));
-    for (const std::int64_t token : config.banned_token_ids)
-        if (shard.outputs.contains(token))
-            biases[static_cast<std::size_t>(token - shard.outputs.begin)] = ModelConfig::kBannedLogit;
     return biases;
 }
 

@@ -3,6 +3,7 @@
 
 #include "spec/verify/random.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <fmt/format.h>
@@ -23,7 +24,7 @@ std::string wrong(const char* what, std::uint64_t found, std::uint64_t expected)
     return fmt::format("packet {} is {}, expected {}", what, found, expected);
 }
 
-// Of an admission; the lists that it counts follow: biases, banned tokens, prompt, source.
+// Of an admission; the lists that it counts follow: biases, banned tokens, prompt, source; and then the rules.
 struct AdmissionHeader {
     std::uint64_t sequence_key = 0;
     std::uint64_t seed = 0;
@@ -49,6 +50,26 @@ struct AdmissionHeader {
 
 struct Bias {
     TokenId token = 0;
+    float bias = 0;
+};
+
+// What generation_config.json alone asks for; the lists that it counts follow: biased sequences, all of their tokens,
+// and suppressed and forced tokens.
+struct RulesHeader {
+    double encoder_repetition_penalty = 1;
+    double decay_factor = 1;
+    std::int32_t decay_start = 0;
+    std::int32_t encoder_no_repeat_ngram_size = 0;
+    std::int32_t forced_bos_token = -1;
+    std::int32_t forced_eos_at = 0;
+    std::uint32_t n_sequences = 0;
+    std::uint32_t n_suppressed = 0;
+    std::uint32_t n_begin_suppressed = 0;
+    std::uint32_t n_forced_eos = 0;
+};
+
+struct BiasedLength {
+    std::uint32_t n_tokens = 0;
     float bias = 0;
 };
 
@@ -190,6 +211,50 @@ std::string Packet::why_unexpected_slot(int index) const {
 
 // ---- admissions ----
 
+namespace {
+
+void append_rules(const LogitProcessing& processing, std::vector<std::byte>& bytes) {
+    const RulesHeader head = {processing.encoder_repetition_penalty,
+                              processing.decay.factor,
+                              processing.decay.start,
+                              processing.encoder_no_repeat_ngram_size,
+                              processing.forced_bos_token,
+                              processing.forced_eos_at,
+                              static_cast<std::uint32_t>(processing.sequence_bias.size()),
+                              static_cast<std::uint32_t>(processing.suppress_tokens.size()),
+                              static_cast<std::uint32_t>(processing.begin_suppress_tokens.size()),
+                              static_cast<std::uint32_t>(processing.forced_eos_tokens.size())};
+    append_values(bytes, std::span(&head, 1));
+    for (const BiasedTokens& each : processing.sequence_bias) {
+        const BiasedLength length = {static_cast<std::uint32_t>(each.tokens.size()), each.bias};
+        append_values(bytes, std::span(&length, 1));
+    }
+    for (const BiasedTokens& each : processing.sequence_bias)
+        append_values(bytes, std::span<const TokenId>(each.tokens));
+    for (const auto* tokens :
+         {&processing.suppress_tokens, &processing.begin_suppress_tokens, &processing.forced_eos_tokens})
+        append_values(bytes, std::span<const TokenId>(*tokens));
+}
+
+void take_rules(std::span<const std::byte>& bytes, LogitProcessing& processing) {
+    const RulesHeader head = take_values<RulesHeader>(bytes, 1)[0];
+    processing.encoder_repetition_penalty = head.encoder_repetition_penalty;
+    processing.decay = {head.decay_factor, head.decay_start};
+    processing.encoder_no_repeat_ngram_size = head.encoder_no_repeat_ngram_size;
+    processing.forced_bos_token = head.forced_bos_token;
+    processing.forced_eos_at = head.forced_eos_at;
+    const std::vector<BiasedLength> lengths = take_values<BiasedLength>(bytes, head.n_sequences);
+    if (std::ranges::count(lengths, 0U, &BiasedLength::n_tokens) > 0)
+        throw std::runtime_error("an admission has a bias of no token");
+    for (const BiasedLength& length : lengths)
+        processing.sequence_bias.push_back({take_values<TokenId>(bytes, length.n_tokens), length.bias});
+    processing.suppress_tokens = take_values<TokenId>(bytes, head.n_suppressed);
+    processing.begin_suppress_tokens = take_values<TokenId>(bytes, head.n_begin_suppressed);
+    processing.forced_eos_tokens = take_values<TokenId>(bytes, head.n_forced_eos);
+}
+
+} // namespace
+
 std::vector<std::byte> pack_admission(const Request& request, bool verified_on_device) {
     const SamplingOptions& sampling = request.sampling;
     const LogitProcessing& processing = request.processing;
@@ -221,6 +286,7 @@ std::vector<std::byte> pack_admission(const Request& request, bool verified_on_d
     append_values(bytes, std::span<const TokenId>(processing.banned_tokens));
     append_values(bytes, std::span<const TokenId>(request.prompt));
     append_values(bytes, std::span<const TokenId>(request.source));
+    append_rules(processing, bytes);
     return bytes;
 }
 
@@ -242,6 +308,7 @@ Admission unpack_admission(std::span<const std::byte> bytes) {
     processing.banned_tokens = take_values<TokenId>(bytes, head.n_banned);
     request.prompt = take_values<TokenId>(bytes, head.n_tokens);
     request.source = take_values<TokenId>(bytes, head.n_source);
+    take_rules(bytes, processing);
     request.beams.num_beams = head.num_beams;
     if (head.language > static_cast<std::uint32_t>(model::grammar::Language::grammar))
         throw std::runtime_error("an admission has an unknown constraint");

@@ -130,9 +130,11 @@ void declare(OptionSet& set, CompareOptions& options) {
     set.add("input", "FILE|-", options.input, "JSON lines of prompts, as for generate")
         .required("the prompts to decode");
     set.add("prompts", "N", options.max_prompts, at_least(1), "only the first N of them [all]");
-    declare_new_tokens(set, options.max_new_tokens);
+    declare_new_tokens(set, options.requests.max_new_tokens);
     set.add("temperatures", "T,T", options.temperatures, at_least(0), "each measured by itself");
-    declare_seed(set, options.seed);
+    options.requests.given.insert("temperature");
+    declare_seed(set, options.requests.sampling.seed);
+    declare_generation_config(set, options.requests);
     Names drafters = spec::drafter_names();
     drafters.insert(std::ranges::find(drafters, "model") + 1, "draft2 (the second --draft alone)");
     set.add("drafters", "LIST",

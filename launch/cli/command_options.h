@@ -3,6 +3,7 @@
 #pragma once
 
 #include "launch/cli/command_pages.h"
+#include "launch/cli/generation_defaults.h"
 #include "launch/cli/options.h"
 #include "launch/failure.h"
 #include "launch/phase.h"
@@ -30,6 +31,7 @@ std::optional<Options> read_options(dist::Session& session, const Arguments& arg
         try {
             options = options_of<Options>(given);
             refuse_output_conflicts(given, groups);
+            if constexpr (requires { options->requests; }) take_generation_config(options->models, options->requests);
         } catch (const BadOption& error) {
             throw BadOption(given.with_places(error.what()));
         }

@@ -292,7 +292,8 @@ void check_generate(const ParsedOptions& given, GenerateOptions& options) {
     refuse_if(options.prompt && options.requests.num_samples > 1,
               "--num-samples goes with --input; a --prompt streams one text");
     refuse_if(options.prompt && options.requests.logprobs, "--logprobs goes with --input; a --prompt streams its text");
-    refuse_if(options.requests.num_samples > 1 && options.requests.sampling.greedy(),
+    refuse_if(options.requests.num_samples > 1 && options.requests.sampling.greedy() &&
+                  options.requests.generation_config != GenerationConfigUse::all,
               "--num-samples needs --temperature above 0: greedy texts are all the same");
     refuse_if(options.requests.num_samples > 1 && options.check,
               "--num-samples does not go with --check; leave one out");

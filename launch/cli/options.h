@@ -20,6 +20,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -71,6 +72,7 @@ struct ModelOptions {
     std::string needs_cpu;             // the option that our CPU kernels alone can honour; empty: none
     std::string needs_same_vocabulary; // the option that a draft of another one cannot honour; empty: none
     bool quiet = false;                // no bar while weights are read
+    std::vector<std::string> notes;    // of the target's generation_config.json, for stderr
 
     std::vector<std::string> draft_directories() const { return head.empty() ? drafts : std::vector{head}; }
 };
@@ -78,8 +80,21 @@ struct ModelOptions {
 // What lines of input are: found by the first of them, our own, or those of OpenAI's batch files.
 enum class InputFormat { found, lines, openai };
 
+// What of the target's generation_config.json counts: what changes greedy text, sampling and lengths too, or nothing.
+enum class GenerationConfigUse { greedy, all, none };
+
+// Lengths that this file has, where neither a line nor an option says others; as transformers, `_length` is of prompt
+// and text.
+struct FileLengths {
+    std::optional<int> min_new_tokens, max_new_tokens, max_length;
+    int min_length = 0;
+};
+
 // What a request asks for where its line says nothing.
 struct RequestDefaults {
+    GenerationConfigUse generation_config = GenerationConfigUse::greedy;
+    std::set<std::string> given; // options that say what this file says as well, and go before it
+    FileLengths file_lengths;
     int max_new_tokens = spec::Request::kDefaultNewTokens;
     spec::SamplingOptions sampling;
     spec::LogitProcessing processing;
@@ -218,12 +233,11 @@ struct CompareOptions {
     dist::DraftPlacement placement = dist::DraftPlacement::colocated;
     std::string input;
     int max_prompts = 0; // 0: all
-    int max_new_tokens = spec::Request::kDefaultNewTokens;
+    RequestDefaults requests;
     std::vector<double> temperatures = {0, 1};
     std::vector<DrafterChoice> drafters;
     AheadLists ahead;
     DrafterSources sources;
-    std::uint64_t seed = 0;
     std::string output; // results as JSON; empty: none
     bool json = false;
     bool quiet = false;

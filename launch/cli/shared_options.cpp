@@ -255,10 +255,25 @@ void declare_sampling(OptionSet& set, RequestDefaults& requests) {
         .repeatable = true;
     set.add("banned-tokens", "ID,ID", logits.banned_tokens, at_least(0), "tokens that are never emitted");
     set.add("min-new-tokens", "N", logits.min_new_tokens, at_least(0), "no end of text before so many new tokens");
+    declare_generation_config(set, requests);
     // What the vocabulary has to do with is checked when that is known, request by request.
     set.check([&](const ParsedOptions&) {
         if (const char* why = spec::why_invalid(sampling); *why != '\0') throw BadOption(why);
         if (const std::string why = spec::why_invalid(logits, INT32_MAX); !why.empty()) throw BadOption(why);
+    });
+}
+
+void declare_generation_config(OptionSet& set, RequestDefaults& requests) {
+    set.add("generation-config", "WHAT", requests.generation_config, {"greedy", "all", "none"},
+            "what of the target's generation_config.json holds where lines and options say nothing: {}; greedy: what "
+            "changes greedy text in transformers; all: sampling and lengths too");
+    set.check([&requests](const ParsedOptions& given) {
+        for (const char* option :
+             {"max-new-tokens", "min-new-tokens", "temperature", "top-k", "top-p", "min-p", "repetition-penalty",
+              "no-repeat-ngram-size", "logit-bias", "banned-tokens", "stop", "num-beams", "length-penalty",
+              "early-stopping", "num-return-sequences"})
+            if (given.given(option)) requests.given.insert(option);
+        if (given.given("num-samples")) requests.given.insert("num-return-sequences");
     });
 }
 

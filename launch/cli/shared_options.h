@@ -52,6 +52,9 @@ void declare_placement(OptionSet& set, dist::DraftPlacement& placement);
 OptionSpec& declare_new_tokens(OptionSet& set, int& new_tokens);
 void declare_ends(OptionSet& set, RequestDefaults& requests);
 void declare_sampling(OptionSet& set, RequestDefaults& requests);
+// --generation-config, behind the options that go before the file. Temperatures are always the command's own where it
+// has --temperatures.
+void declare_generation_config(OptionSet& set, RequestDefaults& requests);
 void declare_seed(OptionSet& set, std::uint64_t& seed);
 // Lines with messages are conversations without --chat too, so that a template may be named without it.
 void declare_chat(OptionSet& set, ModelOptions& models, RequestDefaults& requests);

@@ -141,7 +141,7 @@ class Tuning {
         CompareOptions settings;
         settings.models = options_.models;
         settings.temperatures = {options_.requests.sampling.temperature};
-        settings.max_new_tokens = INT_MAX; // each prompt's own
+        settings.requests.max_new_tokens = INT_MAX; // each prompt's own
         settings.drafters = {draft_alone(*models_, 0)};
         const std::vector<spec::TreeOptions> trees = all_trees();
         for (const TunedSetting& setting : settings_)

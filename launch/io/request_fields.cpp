@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <charconv>
 #include <climits>
+#include <cmath>
 #include <fmt/format.h>
 #include <optional>
 #include <stdexcept>
@@ -100,8 +101,16 @@ constexpr LineField kLineFields[] = {
     {"no_repeat_ngram_size", [](auto& v, auto& n, auto& r) { r.processing.no_repeat_ngram_size = count_field(v, n); }},
     {"min_new_tokens", [](auto& v, auto& n, auto& r) { r.processing.min_new_tokens = count_field(v, n); },
      "min_tokens min_length"},
-    {"logit_bias", [](auto& v, auto&, auto& r) { r.processing.logit_bias = bias_field(v); }},
-    {"banned_tokens", [](auto& v, auto& n, auto& r) { r.processing.banned_tokens = tokens_field(v, n); }},
+    {"logit_bias",
+     [](auto& v, auto&, auto& r) {
+         r.processing.logit_bias = bias_field(v);
+         std::erase_if(r.processing.sequence_bias, [](const auto& each) { return std::isfinite(each.bias); });
+     }},
+    {"banned_tokens",
+     [](auto& v, auto& n, auto& r) {
+         r.processing.banned_tokens = tokens_field(v, n);
+         r.processing.suppress_tokens.clear();
+     }},
     {"json_schema", [](auto& v, auto& n, auto& r) { constraint_field(v, n, Language::json_schema, r); }},
     {"regex", [](auto& v, auto& n, auto& r) { constraint_field(v, n, Language::regex, r); }},
     {"grammar", [](auto& v, auto& n, auto& r) { constraint_field(v, n, Language::grammar, r); }},
@@ -272,6 +281,34 @@ void set_prompt(spec::Request& request, std::vector<spec::TokenId> given, const 
     request.prompt.insert(request.prompt.end(), more.begin(), more.end());
 }
 
+// What generation_config.json says of lengths, once the prompt is known. New tokens count from the end of transformers'
+// prompt, which is in front of a forced BOS; `fields` are those of the line.
+void set_lengths(const Json& fields, const RequestDefaults& defaults, const PromptLimits& limits,
+                 spec::Request& request) {
+    const FileLengths& file = defaults.file_lengths;
+    spec::LogitProcessing& processing = request.processing;
+    const auto prompt = static_cast<int>(request.prompt.size());
+    const int forced = request.beams.forced_tokens;
+    const auto says = [&](const char* field) { return fields.contains(field) && !fields[field].is_null(); };
+    if (!says("max_new_tokens")) {
+        if (file.max_new_tokens)
+            request.max_new_tokens = *file.max_new_tokens - forced;
+        else if (file.max_length)
+            request.max_new_tokens = *file.max_length - prompt;
+        if ((file.max_new_tokens || file.max_length) && request.max_new_tokens < 1)
+            throw std::runtime_error(
+                fmt::format("the prompt has {} tokens, which leaves no room for an answer within the max_length of "
+                            "generation_config.json; give max_new_tokens",
+                            prompt));
+    }
+    if (!says("min_new_tokens")) {
+        if (file.min_new_tokens) processing.min_new_tokens = std::max(0, *file.min_new_tokens - forced);
+        if (!file.min_new_tokens && file.min_length > prompt) processing.min_new_tokens = file.min_length - prompt;
+    }
+    processing.decay.start -= forced;
+    processing.forced_eos_at = std::min(request.max_new_tokens, limits.max_positions - prompt) - 1;
+}
+
 spec::Request request_like(const RequestDefaults& defaults) {
     spec::Request request;
     request.max_new_tokens = defaults.max_new_tokens;
@@ -314,8 +351,6 @@ std::string remedy_for_no_json(const std::string& line) {
 InputItem checked(spec::Request request, const PromptLimits& limits, const std::function<void(spec::Request&)>& fill) {
     try {
         fill(request);
-        std::vector<spec::TokenId>& banned = request.processing.banned_tokens;
-        banned.insert(banned.end(), limits.banned_tokens.begin(), limits.banned_tokens.end());
         if (const std::string why = spec::why_no_source(request, limits.source); !why.empty())
             throw std::runtime_error(why);
         if (const std::string why = spec::why_unservable(request, limits.vocab_size, limits.max_positions);
@@ -349,6 +384,7 @@ void fill_openai(const Json& object, const RequestDefaults& defaults, const Prom
     apply_fields(given.fields, defaults, limits, request);
     set_prompt(request, prompt_of(given.fields, defaults, limits), limits,
                given.fields.value("decoder_prompt", Json()));
+    set_lengths(given.fields, defaults, limits, request);
 }
 
 InputItem parse_openai_request(const Json& object, std::int64_t number, const RequestDefaults& defaults,
@@ -388,6 +424,7 @@ InputItem parse_request(const Line& line, std::int64_t number, const RequestDefa
         apply_fields(object, defaults, limits, filled);
         if (!filled.stop_strings.empty()) require_text(limits, "stop");
         set_prompt(filled, prompt_of(object, defaults, limits), limits, object.value("decoder_prompt", Json()));
+        set_lengths(object, defaults, limits, filled);
     });
 }
 
@@ -395,6 +432,7 @@ InputItem request_of_prompt(const std::string& prompt, const RequestDefaults& de
     return checked(request_like(defaults), limits, [&](spec::Request& filled) {
         check_constraint(Json::object(), defaults, limits, filled.processing);
         set_prompt(filled, encode_text(prompt, defaults, limits), limits);
+        set_lengths(Json::object(), defaults, limits, filled);
     });
 }
 

@@ -46,7 +46,6 @@ struct PromptLimits {
     std::function<std::vector<spec::TokenId>(const model::Conversation&)> encode_chat;
     int vocab_size = 0;
     int max_positions = 0;
-    std::vector<spec::TokenId> banned_tokens = {}; // of every request
     // Of a target with an encoder, whose lines give a source: what its encoder takes, and what the decoder's text
     // begins with. Then `encode_decoder_prompt` is of text that goes behind that, without special tokens.
     spec::SourceLimits source;

@@ -79,7 +79,6 @@ PromptLimits ModelPair::prompt_limits() const {
     }
     limits.vocab_size = vocab_size;
     limits.max_positions = target_config.max_positions;
-    limits.banned_tokens = banned_tokens;
     if (!target_config.has_encoder()) return limits;
     limits.source = {max_source, target_config.encoder.vocab_size};
     if (source_tokenizer || (tokenizer && !target_config.encoder.own_embedding))
@@ -354,10 +353,6 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
                                         options.needs_same_vocabulary, opened.drafts.back().name));
         place_experts(options.expert_placement, opened.target.name, opened.target.config);
         stretch_contexts(options.max_context, opened);
-        // To a beam search banned tokens have a probability, so they are not banned in the head's bias.
-        if (placement.num_beams > 0)
-            for (const std::int64_t token : std::exchange(opened.target.config.banned_token_ids, {}))
-                pair->banned_tokens.push_back(static_cast<spec::TokenId>(token));
         if (!options.needs_text.empty() && !opened.target.tokenizer)
             throw BadOption(fmt::format("{} needs a tokenizer, and --target {} has none (tokenizer.json, or "
                                         "other files of one); lines of --input may give prompt_token_ids",
@@ -371,7 +366,11 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
         require_heads_for_all(opened, pair->layout);
         require_window_fits(opened, options, pair->layout);
     });
-    if (pair->layout.is_writer() && !options.quiet) warn_of_models(opened);
+    if (pair->layout.is_writer() && !options.quiet) {
+        for (const std::string& note : options.notes)
+            log_line(note);
+        warn_of_models(opened);
+    }
 
     const OpenedModel& target = opened.target;
     pair->vocab_size = target.config.vocab_size;

@@ -51,7 +51,6 @@ struct ModelPair {
     std::optional<std::uint64_t> random_weights;                // seed of weights that are made up
     model::WeightType target_type{};
     model::WeightType draft_type{};
-    std::vector<spec::TokenId> banned_tokens; // of the target's config, where requests have to say so
     double load_seconds = 0;                  // of reading all weights, of the slowest rank
     double load_bytes = 0;                    // of weights in the files that all ranks read together
     int max_source = 0; // tokens that the encoders of target and drafts read; 0: the target has none

@@ -23,8 +23,10 @@ MEMBERS(spec::Stats, sequences, prompt_tokens, new_tokens, rounds, drafted, draf
 using Bias = decltype(spec::LogitProcessing::logit_bias)::value_type;
 MEMBERS(Bias, token, bias)
 MEMBERS(model::grammar::Source, language, text)
+MEMBERS(spec::BiasedTokens, tokens, bias)
 MEMBERS(spec::LogitProcessing, repetition, presence, frequency, ngram_size, min_new_tokens, logit_bias, banned_tokens,
-        constraint, grammar)
+        constraint, grammar, encoder_repetition, encoder_ngram_size, sequence_bias, suppress_tokens,
+        begin_suppress_tokens, forced_bos_token, forced_eos_tokens, forced_eos_at, decay)
 MEMBERS(spec::Request, id, sequence_key, prompt, source, max_new_tokens, sampling, processing, beams, num_samples,
         sample, ignore_eos, stop_strings, logprobs, metadata, response, model, plain)
 MEMBERS(Report, result, order, stats, checked, ends_request, text, trace, note, busy_seconds, interrupted)

@@ -160,15 +160,6 @@ void read_decoder_start(const Fields& fields, ModelConfig& config) {
         ids.resize(1);
         ids.push_back(fields.token_ids("forced_bos_token_id").front());
     }
-    const Json* banned = fields.find("bad_words_ids");
-    if (banned == nullptr) return;
-    if (!banned->is_array()) fields.refuse(named("bad_words_ids") + " is not a list");
-    config.banned_token_ids.clear();
-    for (const Json& word : *banned) {
-        if (!word.is_array() || word.size() != 1)
-            fields.refuse(named("bad_words_ids") + " holds " + shown(word) + "; supported: words of one token");
-        config.banned_token_ids.push_back(to_token_id(fields, "bad_words_ids", word.front()));
-    }
 }
 
 void read_token_ids(const Fields& fields, std::int64_t default_bos, std::int64_t default_eos, ModelConfig& config) {

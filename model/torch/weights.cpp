@@ -51,14 +51,6 @@ at::Tensor make_biases(StoredTensors& stored, const std::vector<const MatrixSour
     return joined(parts);
 }
 
-// Numbers among the rank's outputs.
-std::vector<std::int64_t> own_banned_tokens(const ModelConfig& config, const RankShard& shard) {
-    std::vector<std::int64_t> own;
-    for (const std::int64_t token : config.banned_token_ids)
-        if (!config.is_encoder && shard.outputs.contains(token)) own.push_back(token - shard.outputs.begin);
-    return own;
-}
-
 } // namespace
 
 at::Tensor CheckpointTensors::matrix(const MatrixSource& source, const StoredSlice& part,
@@ -201,12 +193,8 @@ TensorWeights::TensorWeights(StoredTensors& stored, const ModelConfig& config, c
     if (const at::Tensor by_bucket = vector(names.relative_bias.weight); by_bucket.defined())
         relative_biases = table_of(by_bucket.index_select(0, to_tensor(relative_bias_indices(config, shard), device)),
                                    2 * std::int64_t{config.relative.max_distance} + 1);
-    const std::vector<std::int64_t> banned = own_banned_tokens(config, shard);
-    if (!config.is_encoder && (!names.head.bias.empty() || !config.banned_token_ids.empty()))
-        head_bias = names.head.bias.empty()
-                        ? at::zeros(shard.outputs.size(), numbers.dtype(at::kFloat))
-                        : vector(names.head.bias).narrow(0, shard.outputs.begin, shard.outputs.size());
-    if (!banned.empty()) head_bias = head_bias.index_fill(0, to_tensor(banned, device), ModelConfig::kBannedLogit);
+    if (!config.is_encoder && !names.head.bias.empty())
+        head_bias = vector(names.head.bias).narrow(0, shard.outputs.begin, shard.outputs.size());
     if (progress) progress(checkpoint.total_bytes(), checkpoint.total_bytes());
 }
 

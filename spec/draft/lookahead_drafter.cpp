@@ -87,7 +87,7 @@ void LookaheadDrafter::begin_sequence(int slot, const Request& request) {
     own.ignores_ends = request.ignore_eos;
     own.constraint.reset();
     if (request.processing.constraint.is_on())
-        own.constraint.emplace(request.processing, request.prompt, setting_.limits.eos_tokens);
+        own.constraint.emplace(request.processing, request.prompt, setting_.limits.eos_tokens, request.source);
 }
 
 bool LookaheadDrafter::is_end(TokenId token, const Slot& slot) const {

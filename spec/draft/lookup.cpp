@@ -22,7 +22,7 @@ class LookupDrafter final : public Drafter {
         of(slot).index->clear();
         of(slot).constraint.reset();
         if (request.processing.constraint.is_on())
-            of(slot).constraint.emplace(request.processing, request.prompt, setting_.limits.eos_tokens);
+            of(slot).constraint.emplace(request.processing, request.prompt, setting_.limits.eos_tokens, request.source);
         of(slot).source = request.source;
     }
     void prefill(int slot, std::span<const TokenId> prompt) override { of(slot).follow(prompt); }

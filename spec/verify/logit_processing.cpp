@@ -26,12 +26,32 @@ void ban_token(std::span<float> logits, TokenId first_token, TokenId token) {
     if (float* logit = logit_of(logits, first_token, token)) *logit = kBanned;
 }
 
+// As torch computes it.
+void penalise(std::span<const TokenId> tokens, float penalty, std::span<float> logits, TokenId first_token) {
+    for (const TokenId token : tokens)
+        if (float* logit = logit_of(logits, first_token, token))
+            *logit = *logit < 0 ? *logit * penalty : *logit / penalty;
+}
+
+// As transformers adds them up: single tokens, then the others by length, in the order in which lengths come first.
+void order_as_added(std::vector<BiasedTokens>& sequences) {
+    std::vector<std::size_t> lengths = {1};
+    for (const BiasedTokens& each : sequences)
+        if (std::ranges::find(lengths, each.tokens.size()) == lengths.end()) lengths.push_back(each.tokens.size());
+    std::ranges::stable_sort(sequences, {}, [&](const BiasedTokens& each) {
+        return std::ranges::find(lengths, each.tokens.size()) - lengths.begin();
+    });
+}
+
 // What is wrong whatever the vocabulary.
 std::string why_never_valid(const LogitProcessing& options) {
     const auto is_penalty = [](double value) { return value >= -2 && value <= 2; };
     if (!(options.repetition_penalty >= 0.001 && options.repetition_penalty <= 1000))
         return fmt::format("--repetition-penalty must be a number from 0.001 to 1000, not {:f}",
                            options.repetition_penalty);
+    if (!(options.encoder_repetition_penalty >= 0.001 && options.encoder_repetition_penalty <= 1000))
+        return fmt::format("encoder_repetition_penalty must be a number from 0.001 to 1000, not {:f}",
+                           options.encoder_repetition_penalty);
     if (!is_penalty(options.presence_penalty)) return "--presence-penalty must be a number from -2 to 2";
     if (!is_penalty(options.frequency_penalty)) return "--frequency-penalty must be a number from -2 to 2";
     if (options.no_repeat_ngram_size < 0 || options.no_repeat_ngram_size > kMaxNGramSize)
@@ -44,7 +64,27 @@ std::string why_never_valid(const LogitProcessing& options) {
     return {};
 }
 
+bool is_bad_word(const BiasedTokens& sequence) {
+    return sequence.bias == kBanned;
+}
+
 } // namespace
+
+bool LogitProcessing::bans() const {
+    return constraint.is_on() || bans_beside_constraint();
+}
+
+bool LogitProcessing::bans_beside_constraint() const {
+    return no_repeat_ngram_size > 0 || encoder_no_repeat_ngram_size > 0 || min_new_tokens > 0 ||
+           !banned_tokens.empty() || !suppress_tokens.empty() || !begin_suppress_tokens.empty() || forces() ||
+           std::ranges::any_of(sequence_bias, is_bad_word);
+}
+
+bool LogitProcessing::weighs() const {
+    return repetition_penalty != 1 || encoder_repetition_penalty != 1 || presence_penalty != 0 ||
+           frequency_penalty != 0 || !logit_bias.empty() || forces() || decay.factor != 1 ||
+           !std::ranges::all_of(sequence_bias, is_bad_word);
+}
 
 std::string why_invalid(const LogitProcessing& options, int vocab_size) {
     if (std::string reason = why_never_valid(options); !reason.empty()) return reason;
@@ -65,9 +105,13 @@ std::string why_invalid(const LogitProcessing& options, int vocab_size) {
 }
 
 LogitProcessor::LogitProcessor(const LogitProcessing& options, std::span<const TokenId> prompt,
-                               std::span<const TokenId> eos_tokens)
-    : options_(options), eos_tokens_(eos_tokens.begin(), eos_tokens.end()), hash_(1) {
+                               std::span<const TokenId> eos_tokens, std::span<const TokenId> source)
+    : options_(options), hash_(1) {
+    for (const TokenId token : eos_tokens)
+        if (!is_end(token)) eos_tokens_.push_back(token);
     if (const std::string reason = why_never_valid(options); !reason.empty()) throw std::invalid_argument(reason);
+    order_as_added(options_.sequence_bias);
+    read_source(source.empty() ? prompt : source);
     for (int i = 1; i < options.no_repeat_ngram_size; ++i)
         window_factor_ *= kHashFactor;
     prompt_size_ = std::numeric_limits<std::size_t>::max(); // all that comes now is prompt
@@ -76,6 +120,18 @@ LogitProcessor::LogitProcessor(const LogitProcessing& options, std::span<const T
     prompt_size_ = prompt.size();
     if (options.constraint.is_on() && !options.grammar) throw std::invalid_argument("a constraint is not compiled");
     if (options.grammar) matcher_.emplace(options.grammar);
+}
+
+void LogitProcessor::read_source(std::span<const TokenId> source) {
+    if (options_.encoder_repetition_penalty != 1) {
+        const std::set<TokenId> distinct(source.begin(), source.end());
+        source_tokens_.assign(distinct.begin(), distinct.end());
+    }
+    const auto n = static_cast<std::size_t>(options_.encoder_no_repeat_ngram_size);
+    for (std::size_t end = n; n > 0 && end <= source.size(); ++end) {
+        const auto context = source.subspan(end - n, n - 1);
+        source_ngrams_[{context.begin(), context.end()}].push_back(source[end - 1]);
+    }
 }
 
 // Hash of the n - 1 tokens before place `end`, which must be there.
@@ -153,47 +209,114 @@ void LogitProcessor::ban_repeats(std::span<float> logits, TokenId first_token) c
             ban_token(logits, first_token, tokens_[static_cast<std::size_t>(place)]);
 }
 
+void LogitProcessor::ban_repeats_of_source(std::span<float> logits, TokenId first_token) const {
+    const auto n = static_cast<std::size_t>(options_.encoder_no_repeat_ngram_size);
+    if (n == 0 || tokens_.size() + 1 < n) return;
+    const auto found = source_ngrams_.find({tokens_.end() - static_cast<std::ptrdiff_t>(n - 1), tokens_.end()});
+    if (found == source_ngrams_.end()) return;
+    for (const TokenId token : found->second)
+        ban_token(logits, first_token, token);
+}
+
+bool LogitProcessor::is_end(TokenId token) const {
+    return std::ranges::find(eos_tokens_, token) != eos_tokens_.end();
+}
+
+bool LogitProcessor::completes(const BiasedTokens& sequence) const {
+    const auto n = static_cast<std::ptrdiff_t>(sequence.tokens.size() - 1);
+    return std::ssize(tokens_) >= n && std::equal(tokens_.end() - n, tokens_.end(), sequence.tokens.begin());
+}
+
+void LogitProcessor::ban_words(std::span<float> logits, TokenId first_token) const {
+    for (const BiasedTokens& word : options_.sequence_bias) {
+        const bool is_an_end = word.tokens.size() == 1 && is_end(word.tokens.front());
+        if (is_bad_word(word) && !is_an_end && completes(word)) ban_token(logits, first_token, word.tokens.back());
+    }
+}
+
+// At the last place an end of text goes before the first token, as in transformers.
+std::span<const TokenId> LogitProcessor::forced() const {
+    if (!options_.forced_eos_tokens.empty() && new_tokens() == options_.forced_eos_at)
+        return options_.forced_eos_tokens;
+    if (options_.forced_bos_token >= 0 && tokens_.size() == 1) return {&options_.forced_bos_token, 1};
+    return {};
+}
+
 bool LogitProcessor::allows(TokenId token) const {
     return !matcher_ || matcher_->mask().allows(token);
 }
 
 std::optional<TokenId> LogitProcessor::only_token() const {
-    if (!matcher_ || options_.no_repeat_ngram_size > 0) return std::nullopt;
+    if (!matcher_) return std::nullopt;
     const std::optional<TokenId> token = matcher_->mask().only();
-    if (!token || std::ranges::find(options_.banned_tokens, *token) != options_.banned_tokens.end())
-        return std::nullopt;
-    const bool is_end = std::ranges::find(eos_tokens_, *token) != eos_tokens_.end();
-    return is_end && new_tokens() < options_.min_new_tokens ? std::nullopt : token;
+    if (!token || !options_.bans_beside_constraint()) return token;
+    float logit = 0;
+    ban({&logit, 1}, *token);
+    return logit == kBanned ? std::nullopt : token;
 }
 
 void LogitProcessor::ban(std::span<float> logits, TokenId first_token) const {
     if (matcher_) matcher_->mask().ban_others(logits, first_token);
-    ban_repeats(logits, first_token);
-    for (const TokenId token : options_.banned_tokens)
-        ban_token(logits, first_token, token);
-    if (new_tokens() < options_.min_new_tokens)
+    if (const auto only = forced(); !only.empty()) {
+        for (std::size_t i = 0; i < logits.size(); ++i)
+            if (std::ranges::find(only, first_token + static_cast<TokenId>(i)) == only.end()) logits[i] = kBanned;
+    } else {
+        ban_repeats(logits, first_token);
+        ban_repeats_of_source(logits, first_token);
+        ban_words(logits, first_token);
         for (const TokenId token : eos_tokens_)
+            if (new_tokens() < options_.min_new_tokens) ban_token(logits, first_token, token);
+    }
+    for (const auto* tokens : {&options_.banned_tokens, &options_.suppress_tokens})
+        for (const TokenId token : *tokens)
             ban_token(logits, first_token, token);
+    const int begin = prompt_size_ == 1 && options_.forced_bos_token >= 0 ? 1 : 0;
+    for (const TokenId token : options_.begin_suppress_tokens)
+        if (new_tokens() == begin) ban_token(logits, first_token, token);
 }
 
 // In float, operation by operation, as torch computes it.
 void LogitProcessor::weigh(std::span<float> logits, TokenId first_token) const {
+    if (const auto only = forced(); !only.empty()) {
+        for (const TokenId token : only)
+            if (float* logit = logit_of(logits, first_token, token); logit && *logit != kBanned) *logit = 0;
+        return;
+    }
     for (const auto& [token, bias] : options_.logit_bias)
         if (float* logit = logit_of(logits, first_token, token)) *logit += bias;
-    if (options_.repetition_penalty != 1) {
-        const auto penalty = static_cast<float>(options_.repetition_penalty);
-        for (const TokenId token : distinct_)
-            if (float* logit = logit_of(logits, first_token, token))
-                *logit = *logit < 0 ? *logit * penalty : *logit / penalty;
+    add_sequence_biases(logits, first_token);
+    penalise(source_tokens_, static_cast<float>(1 / options_.encoder_repetition_penalty), logits, first_token);
+    if (options_.repetition_penalty != 1)
+        penalise(distinct_, static_cast<float>(options_.repetition_penalty), logits, first_token);
+    if (options_.frequency_penalty != 0 || options_.presence_penalty != 0) {
+        const auto frequency = static_cast<float>(options_.frequency_penalty);
+        const auto presence = static_cast<float>(options_.presence_penalty);
+        for (const TokenId token : distinct_in_text_)
+            if (float* logit = logit_of(logits, first_token, token)) {
+                *logit -= frequency * static_cast<float>(counts_.at(token).in_text);
+                *logit -= presence;
+            }
     }
-    if (options_.frequency_penalty == 0 && options_.presence_penalty == 0) return;
-    const auto frequency = static_cast<float>(options_.frequency_penalty);
-    const auto presence = static_cast<float>(options_.presence_penalty);
-    for (const TokenId token : distinct_in_text_)
-        if (float* logit = logit_of(logits, first_token, token)) {
-            *logit -= frequency * static_cast<float>(counts_.at(token).in_text);
-            *logit -= presence;
-        }
+    decay(logits, first_token);
+}
+
+// What a token gains is summed first.
+void LogitProcessor::add_sequence_biases(std::span<float> logits, TokenId first_token) const {
+    std::map<TokenId, float> sums;
+    for (const BiasedTokens& each : options_.sequence_bias)
+        if (!is_bad_word(each) && completes(each)) sums[each.tokens.back()] += each.bias;
+    for (const auto& [token, sum] : sums)
+        if (float* logit = logit_of(logits, first_token, token)) *logit += sum;
+}
+
+void LogitProcessor::decay(std::span<float> logits, TokenId first_token) const {
+    const int past = new_tokens() - options_.decay.start;
+    if (options_.decay.factor == 1 || past <= 0) return;
+    constexpr float kMost = std::numeric_limits<float>::max();
+    const auto gain = static_cast<float>(std::min<double>(std::pow(options_.decay.factor, past) - 1, kMost));
+    for (const TokenId token : eos_tokens_)
+        if (float* logit = logit_of(logits, first_token, token); logit && std::isfinite(*logit))
+            *logit = std::min(*logit + std::abs(*logit) * gain, kMost);
 }
 
 void LogitProcessor::apply(std::span<float> logits, TokenId first_token) const {

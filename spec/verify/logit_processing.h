@@ -4,14 +4,22 @@
 //
 // Same results as transformers' processors, in their order:
 //   logit_bias            SequenceBiasLogitsProcessor for single tokens: logit + bias
+//   sequence_bias         the same for several tokens: the last one's logit, where the others are there already
+//   encoder_repetition_penalty r  EncoderRepetitionPenaltyLogitsProcessor: a repetition penalty of 1 / r, of the source
 //   repetition_penalty r  RepetitionPenaltyLogitsProcessor, prompt and text: logit > 0 ? logit / r : logit * r
 //   frequency_penalty f   as vLLM has it: logit - f * (how often the token is in the text)
 //   presence_penalty a    as vLLM has it: logit - a * (whether it is in the text)
 //   no_repeat_ngram_size  NoRepeatNGramLogitsProcessor: no token that completes n tokens which are there already
-//   banned_tokens         SuppressTokensLogitsProcessor; NoBadWordsLogitsProcessor for words of one token, but that an
-//                         end of text can be banned as well
+//   encoder_no_repeat_ngram_size  EncoderNoRepeatNGramLogitsProcessor: nor n tokens which are in the source
+//   bad words             NoBadWordsLogitsProcessor: sequence_bias of -infinity, but for an end of text alone
 //   min_new_tokens        MinNewTokensLengthLogitsProcessor: no end of text before the text has that many tokens
+//   forced_bos_token      ForcedBOSTokenLogitsProcessor: this token alone, with logit 0, after a prompt of one token
+//   forced_eos_tokens     ForcedEOSTokenLogitsProcessor: these alone, with logit 0, after forced_eos_at new tokens
+//   decay                 ExponentialDecayLengthPenalty: an end of text gains |logit| (factor^(tokens past start) - 1)
+//   banned_tokens         SuppressTokensLogitsProcessor, as suppress_tokens
+//   begin_suppress_tokens SuppressTokensAtBeginLogitsProcessor: before the first new token that is not forced
 //   constraint            none of theirs: only tokens with which the text can still become what a grammar asks
+// The source is what an encoder reads; without an encoder it is the prompt.
 // Then come temperature, top-k, top-p and min-p (sampling.h). Bans may come first: -inf stays what it is.
 //
 // Called by the drafter and by every rank on its slice of the vocabulary, both with the row's own prefix; where there
@@ -23,6 +31,7 @@
 #include "spec/verify/token_tree.h"
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -32,6 +41,20 @@
 #include <vector>
 
 namespace entrodraft::spec {
+
+// A bias of the last token, where the others are what the text ends with; -infinity: a bad word.
+struct BiasedTokens {
+    std::vector<TokenId> tokens;
+    float bias = 0;
+    friend bool operator==(const BiasedTokens&, const BiasedTokens&) = default;
+};
+
+// From `start` new tokens on an end of text becomes more likely with each (factor above 1); 1: off.
+struct LengthDecay {
+    double factor = 1;
+    int start = 0;
+    friend bool operator==(const LengthDecay&, const LengthDecay&) = default;
+};
 
 struct LogitProcessing {
     double repetition_penalty = 1; // 1: off
@@ -44,13 +67,21 @@ struct LogitProcessing {
     model::grammar::Source constraint;
     std::shared_ptr<model::grammar::TokenGrammar> grammar; // of the constraint, on coordinators; null: not compiled yet
 
+    // What only generation_config.json asks for, by the names that it has there.
+    double encoder_repetition_penalty = 1; // 1: off
+    int encoder_no_repeat_ngram_size = 0;  // 0: off
+    std::vector<BiasedTokens> sequence_bias;
+    std::vector<TokenId> suppress_tokens, begin_suppress_tokens;
+    TokenId forced_bos_token = -1; // -1: none
+    std::vector<TokenId> forced_eos_tokens;
+    int forced_eos_at = 0; // new tokens before them
+    LengthDecay decay;
+
     bool is_off() const { return !bans() && !weighs(); }
-    bool bans() const {
-        return no_repeat_ngram_size > 0 || min_new_tokens > 0 || !banned_tokens.empty() || constraint.is_on();
-    }
-    bool weighs() const {
-        return repetition_penalty != 1 || presence_penalty != 0 || frequency_penalty != 0 || !logit_bias.empty();
-    }
+    bool bans() const;
+    bool weighs() const;
+    bool bans_beside_constraint() const;
+    bool forces() const { return forced_bos_token >= 0 || !forced_eos_tokens.empty(); }
 };
 
 // Empty when the options make sense for this vocabulary; else what is wrong, naming the option. Local.
@@ -62,8 +93,9 @@ class LogitProcessor {
   public:
     // Throws std::invalid_argument where penalties, sizes or biases make no sense for any vocabulary, or where a
     // constraint is not compiled.
-    LogitProcessor(const LogitProcessing& options, std::span<const TokenId> prompt,
-                   std::span<const TokenId> eos_tokens);
+    // `source`: what an encoder reads; empty: there is none, and the prompt stands for it.
+    LogitProcessor(const LogitProcessing& options, std::span<const TokenId> prompt, std::span<const TokenId> eos_tokens,
+                   std::span<const TokenId> source = {});
 
     void push(TokenId token);
     void pop(int count = 1); // throws std::out_of_range where it would reach into the prompt
@@ -96,6 +128,16 @@ class LogitProcessor {
     std::uint64_t context_hash(std::size_t end) const;
     bool same_context(std::size_t a, std::size_t b) const;
     void ban_repeats(std::span<float> logits, TokenId first_token) const;
+    void ban_repeats_of_source(std::span<float> logits, TokenId first_token) const;
+    void ban_words(std::span<float> logits, TokenId first_token) const;
+    void add_sequence_biases(std::span<float> logits, TokenId first_token) const;
+    void decay(std::span<float> logits, TokenId first_token) const;
+    void read_source(std::span<const TokenId> source);
+    bool is_end(TokenId token) const;
+    // Whether the sequence's last token would complete it.
+    bool completes(const BiasedTokens& sequence) const;
+    // The only tokens that may come next; empty: nothing is forced here.
+    std::span<const TokenId> forced() const;
 
     LogitProcessing options_;
     std::vector<TokenId> eos_tokens_;
@@ -114,6 +156,9 @@ class LogitProcessor {
     std::uint64_t window_factor_ = 1;
     std::unordered_map<std::uint64_t, std::int64_t> last_;
     std::vector<std::int64_t> same_hash_before_;
+
+    std::vector<TokenId> source_tokens_;                                  // distinct
+    std::map<std::vector<TokenId>, std::vector<TokenId>> source_ngrams_; // the last token by those before it
 };
 
 } // namespace entrodraft::spec

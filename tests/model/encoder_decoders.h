@@ -2,6 +2,7 @@
 // tests only.
 #pragma once
 
+#include "model/generation_config.h"
 #include "tests/model/family_golden.h"
 
 #include <fstream>
@@ -67,15 +68,18 @@ inline bool same_rows(std::span<const float> a, std::span<const float> b) {
     return on_torch() ? relative_difference(a, b) <= kRowBound : same_bits(a, b);
 }
 
-// Banned tokens have no logits to compare.
-inline void leave_out_banned(const model::ModelConfig& config, std::vector<float>& logits, FamilyText& text) {
-    const auto vocab = static_cast<std::size_t>(config.vocab_size);
-    for (const std::int64_t token : config.banned_token_ids) {
-        for (std::size_t at = static_cast<std::size_t>(token); at < logits.size(); at += vocab)
-            logits[at] = 0;
-        for (std::vector<float>& row : text.rows)
-            row[static_cast<std::size_t>(token)] = 0;
-    }
+// What generation_config.json bans, which transformers bans in generate() alone.
+inline std::vector<model::TokenId> banned_tokens(const std::filesystem::path& directory) {
+    std::vector<model::TokenId> tokens;
+    for (const auto& word : model::read_generation_config(directory, model::read_config(directory)).bad_words)
+        tokens.push_back(word.at(0));
+    return tokens;
+}
+inline void ban_tokens(const FamilyGolden& golden, std::vector<float>& logits) {
+    const std::size_t width = golden.texts.front().rows.front().size();
+    for (const model::TokenId token : banned_tokens(golden.directory))
+        for (auto at = static_cast<std::size_t>(token); at < logits.size(); at += width)
+            logits[at] = -1e30f;
 }
 
 } // namespace entrodraft

@@ -85,9 +85,7 @@ class TrainerTest : public testing::Test {
     }
     std::unique_ptr<Trainer> load(const std::filesystem::path& directory, const TrainerOptions& options) {
         checkpoints_.push_back(model::Checkpoint::open(directory));
-        model::ModelConfig config = model::read_config(directory);
-        config.banned_token_ids.clear(); // which transformers bans in generate() alone
-        return model::torch::load_trainer(checkpoints_.back(), config, options, self_, {});
+        return model::torch::load_trainer(checkpoints_.back(), model::read_config(directory), options, self_, {});
     }
 
     // Loss and gradients of a text beside those of gradients.json.

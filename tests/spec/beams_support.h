@@ -2,6 +2,7 @@
 #pragma once
 
 #include "spec/beams/beam_tree.h"
+#include "tests/model/encoder_decoders.h"
 #include "tests/spec/ranks.h"
 
 #include <string>
@@ -60,12 +61,12 @@ inline std::vector<GoldenBeamModel> golden_beam_models(std::size_t step = 1) {
         GoldenBeamModel made;
         made.directory = source_directory() / "tests/model" / model.at("directory").get<std::string>();
         made.eos = model.at("eos").get<std::vector<std::int64_t>>();
-        const std::vector<std::int64_t> banned = model::read_config(made.directory / "target").banned_token_ids;
+        const std::vector<TokenId> banned = banned_tokens(made.directory / "target");
         for (std::size_t c = 0; c < model.at("cases").size(); c += step) {
             std::vector<GoldenBeams>& all = made.cases.emplace_back();
             for (std::size_t i = 0; i < model.at("prompts").size(); ++i) {
                 all.push_back(golden_beams(golden, model, model.at("cases")[c], i));
-                all.back().request.processing.banned_tokens.assign(banned.begin(), banned.end());
+                all.back().request.processing.banned_tokens = banned;
             }
         }
         models.push_back(std::move(made));
@@ -75,7 +76,6 @@ inline std::vector<GoldenBeamModel> golden_beam_models(std::size_t step = 1) {
 
 inline TestModelOptions beam_options(TestModelOptions options, const GoldenBeamModel& model, int n_slots) {
     options.eos_token_ids = model.eos;
-    options.bans = false; // they are the requests'
     options.decoder.n_slots = n_slots;
     options.decoder.tree_positions =
         spec::tree_positions(kMostBeams, model::read_config(model.directory / "target").max_positions);

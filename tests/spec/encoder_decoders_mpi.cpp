@@ -25,6 +25,7 @@ struct Case : EncoderDecoderPair {
         for (const auto& [source, text] : golden.texts) {
             Request request = request_of(text.tokens, static_cast<int>(text.greedy.size()));
             request.source = source;
+            request.processing.banned_tokens = banned_tokens(directory / "target");
             request.sequence_key = requests.size();
             if (gumbel) request.sampling = {.temperature = 0.8, .seed = 7 + requests.size()};
             requests.push_back(request);

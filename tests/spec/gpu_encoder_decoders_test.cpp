@@ -25,6 +25,7 @@ struct Case : EncoderDecoderPair {
             const auto& [source, text] = golden.texts[i];
             Request request = request_of(text.tokens, kTokens);
             request.source = source;
+            request.processing.banned_tokens = banned_tokens(directory / "target");
             request.sequence_key = i;
             request.sampling = {.temperature = temperature, .seed = 7 + i};
             requests.push_back(request);

@@ -26,9 +26,7 @@ namespace entrodraft::launch {
 namespace {
 
 std::vector<spec::Request> read_prompts(const CompareOptions& options, const ModelPair& models) {
-    RequestDefaults defaults;
-    defaults.max_new_tokens = options.max_new_tokens;
-    defaults.sampling.seed = options.seed;
+    RequestDefaults defaults = options.requests;
     defaults.ignore_eos = options.synthetic_acceptance.has_value();
     return read_all_prompts(options.input, defaults, options.max_prompts, models.prompt_limits());
 }

@@ -256,7 +256,7 @@ std::string to_text(double temperature, const std::vector<Figures>& all, bool be
 std::string head_of(const ComparisonTask& task, const Json& environment) {
     std::string text =
         fmt::format("{}\n{}, at most {} each", environment_line(environment),
-                    counted(std::ssize(task.prompts), "prompt"), counted(task.options.max_new_tokens, "new token"));
+                    counted(std::ssize(task.prompts), "prompt"), counted(task.options.requests.max_new_tokens, "new token"));
     for (std::size_t level = 0; level < task.costs.size(); ++level) {
         const spec::Costs& costs = task.costs[level];
         text += level == 0 ? "; " : fmt::format("; level {}: ", level + 1);
@@ -280,7 +280,7 @@ ComparisonReport report_of(const ComparisonTask& task, const std::vector<Tempera
     report.json["environment"] = facts.environment;
     report.json["machine"] = to_json(facts.machine);
     report.json["prompts"] = task.prompts.size();
-    report.json["max_new_tokens"] = task.options.max_new_tokens;
+    report.json["max_new_tokens"] = task.options.requests.max_new_tokens;
     if (task.options.synthetic_acceptance) report.json["synthetic_acceptance"] = *task.options.synthetic_acceptance;
     for (const spec::Costs& costs : task.costs)
         report.json["costs"].push_back(Json::parse(spec::to_json(costs)));

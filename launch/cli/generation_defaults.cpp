@@ -1,0 +1,155 @@
+// From generation_config.json to defaults: see generation_defaults.h.
+#include "launch/cli/generation_defaults.h"
+
+#include "launch/failure.h"
+#include "launch/model_directory.h"
+#include "model/config.h"
+
+#include <algorithm>
+#include <climits>
+#include <fmt/format.h>
+#include <limits>
+
+namespace entrodraft::launch {
+
+namespace {
+
+using model::GenerationConfig;
+using FileFields = std::vector<GenerationConfig::Field>;
+
+constexpr const char* kLeaveOut = "; --generation-config none leaves the file out";
+
+// The option that says for the whole run what the field says.
+std::string option_of(const std::string& field) {
+    if (field == "do_sample") return "temperature";
+    if (field == "max_length") return "max-new-tokens";
+    std::string option = field;
+    std::ranges::replace(option, '_', '-');
+    return option;
+}
+
+std::string in_words_of(const FileFields& fields) {
+    std::string text;
+    for (const auto& [name, value] : fields)
+        text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, value);
+    return text;
+}
+
+FileFields without_given(FileFields fields, const RequestDefaults& requests) {
+    std::erase_if(fields, [&](const auto& field) { return requests.given.contains(option_of(field.name)); });
+    return fields;
+}
+
+// ---- what changes greedy text ----
+
+void take_processing(const GenerationConfig& file, RequestDefaults& requests) {
+    const auto is_given = [&](const char* option) { return requests.given.contains(option); };
+    spec::LogitProcessing& to = requests.processing;
+    if (!is_given("repetition-penalty")) to.repetition_penalty = file.repetition_penalty.value_or(1);
+    if (!is_given("no-repeat-ngram-size")) to.no_repeat_ngram_size = file.no_repeat_ngram_size.value_or(0);
+    if (!is_given("banned-tokens")) to.suppress_tokens = file.suppress_tokens;
+    if (!is_given("logit-bias"))
+        for (const auto& [tokens, bias] : file.sequence_bias)
+            to.sequence_bias.push_back({tokens, bias});
+    for (const std::vector<spec::TokenId>& word : file.bad_words)
+        to.sequence_bias.push_back({word, -std::numeric_limits<float>::infinity()});
+    to.encoder_repetition_penalty = file.encoder_repetition_penalty.value_or(1);
+    to.encoder_no_repeat_ngram_size = file.encoder_no_repeat_ngram_size.value_or(0);
+    to.begin_suppress_tokens = file.begin_suppress_tokens;
+    to.forced_bos_token = file.forced_bos_token.value_or(-1);
+    to.forced_eos_tokens = file.forced_eos_tokens;
+    if (file.decay) to.decay = {file.decay->factor, file.decay->start};
+    if (!is_given("min-new-tokens")) {
+        requests.file_lengths.min_new_tokens = file.min_new_tokens;
+        requests.file_lengths.min_length = file.min_length.value_or(0);
+    }
+}
+
+void take_ends(const GenerationConfig& file, ModelOptions& models, RequestDefaults& requests) {
+    if (requests.given.contains("stop") || file.stop_strings.empty()) return;
+    const std::string name = "stop_strings of " + file.file.string();
+    refuse_if(requests.beams.is_on(), "--num-beams does not go with " + name + kLeaveOut);
+    for (const std::string& stop : file.stop_strings)
+        if (const std::string why = spec::why_no_stop_string(stop); !why.empty())
+            throw BadOption(fmt::format("{}: one {}{}", name, why, kLeaveOut));
+    requests.stop_strings = file.stop_strings;
+    if (models.needs_text.empty()) models.needs_text = name;
+}
+
+void take_beams(const GenerationConfig& file, RequestDefaults& requests) {
+    if (!requests.beams.is_on()) return;
+    if (!requests.given.contains("length-penalty"))
+        requests.beams.length_penalty = file.length_penalty.value_or(requests.beams.length_penalty);
+    if (requests.given.contains("early-stopping")) return;
+    for (const auto each : {spec::EarlyStopping::no, spec::EarlyStopping::yes, spec::EarlyStopping::never})
+        if (file.early_stopping == to_string(each)) requests.beams.early_stopping = each;
+}
+
+// ---- sampling and lengths ----
+
+void take_sampling(const GenerationConfig& file, RequestDefaults& requests) {
+    if (file.temperature <= 0) return;
+    const auto take = [&](const char* option, auto value, auto& to) {
+        if (!requests.given.contains(option)) to = value;
+    };
+    take("temperature", file.temperature, requests.sampling.temperature);
+    take("temperature", file.temperature, requests.body_temperature);
+    take("top-k", file.top_k, requests.sampling.top_k);
+    take("top-p", file.top_p, requests.sampling.top_p);
+    take("min-p", file.min_p, requests.sampling.min_p);
+}
+
+void take_lengths(const GenerationConfig& file, RequestDefaults& requests) {
+    if (requests.given.contains("max-new-tokens")) return;
+    requests.file_lengths.max_new_tokens = file.max_new_tokens;
+    requests.file_lengths.max_length = file.max_length;
+    requests.max_new_tokens =
+        file.max_new_tokens.value_or(file.max_length.value_or(requests.max_new_tokens)); // at most
+}
+
+// ---- what is said of it ----
+
+void note_what_is_left(const GenerationConfig& file, ModelOptions& models, const RequestDefaults& requests) {
+    const bool takes_all = requests.generation_config == GenerationConfigUse::all;
+    FileFields left = takes_all && !requests.beams.is_on() ? FileFields() : file.sampling;
+    if (!takes_all) left.insert(left.end(), file.lengths.begin(), file.lengths.end());
+    left = without_given(std::move(left), requests);
+    if (!left.empty())
+        models.notes.push_back(
+            fmt::format("note: {}: not applied: {}; {}", file.file.string(), in_words_of(left),
+                        requests.beams.is_on()
+                            ? "--num-beams takes the most probable tokens, and --max-new-tokens limits them"
+                            : "give --generation-config all, or options such as --temperature, --max-new-tokens"));
+    const FileFields unserved = without_given(file.not_served, requests);
+    const bool has_beams = std::ranges::count(unserved, "num_beams", &GenerationConfig::Field::name) > 0;
+    if (!unserved.empty())
+        models.notes.push_back(fmt::format("warning: {}: not served, so that transformers' texts are others: {}{}{}",
+                                           file.file.string(), in_words_of(unserved),
+                                           has_beams ? "; give --num-beams for a beam search" : "", kLeaveOut));
+}
+
+} // namespace
+
+void take_generation_config(const GenerationConfig& file, ModelOptions& models, RequestDefaults& requests) {
+    if (file.file.empty()) return;
+    take_processing(file, requests);
+    take_ends(file, models, requests);
+    take_beams(file, requests);
+    if (requests.generation_config == GenerationConfigUse::all) {
+        if (!requests.beams.is_on()) take_sampling(file, requests);
+        take_lengths(file, requests);
+    }
+    note_what_is_left(file, models, requests);
+    std::string why = spec::why_invalid(requests.processing, INT_MAX);
+    if (why.empty()) why = spec::why_invalid(requests.sampling);
+    if (why.empty()) why = spec::why_invalid(requests.beams);
+    if (!why.empty()) throw BadOption(fmt::format("{}: {}{}", file.file.string(), why, kLeaveOut));
+}
+
+void take_generation_config(ModelOptions& models, RequestDefaults& requests) {
+    if (requests.generation_config == GenerationConfigUse::none || models.target.empty()) return;
+    const std::filesystem::path directory = resolve_checkpoint_directory(models.target, "--target");
+    take_generation_config(model::read_generation_config(directory, model::read_config(directory)), models, requests);
+}
+
+} // namespace entrodraft::launch

@@ -1,0 +1,16 @@
+// What the target's generation_config.json asks for becomes the defaults of requests, where the command line says
+// nothing. Lines of input may still say otherwise (launch/io/request_fields.cpp).
+#pragma once
+
+#include "launch/cli/options.h"
+#include "model/generation_config.h"
+
+namespace entrodraft::launch {
+
+// Reads the file of `models.target` unless the options leave it out, and puts what people should know of it into
+// `models.notes`. Throws BadOption and model::BadFile. Local.
+void take_generation_config(ModelOptions& models, RequestDefaults& requests);
+// The same of a file that has been read.
+void take_generation_config(const model::GenerationConfig& file, ModelOptions& models, RequestDefaults& requests);
+
+} // namespace entrodraft::launch
