@@ -101,6 +101,7 @@ _entrodraft() {
             '*--logit-bias=[added to a token'\''s logit; repeatable]:TOKEN\:BIAS: ' \
             '--banned-tokens=[tokens that are never emitted]:ID,ID: ' \
             '--min-new-tokens=[no end of text before so many new tokens \[0\]]:N: ' \
+            '--generation-config=[what of the target'\''s generation_config.json holds where lines and options say nothing: greedy, all, none; greedy: what changes greedy text in transformers; all: sampling and lengths too \[greedy\]]:WHAT:(greedy all none)' \
             '--num-beams=[beam search as transformers has it, with so many beams, up to 32 \[1: none\]]:K: ' \
             '--length-penalty=[a finished text'\''s score is its log-probability / length^P \[1\]]:P: ' \
             '--early-stopping=[false, true, never: with K finished texts, end where no beam beats them at its present length; end at once; or where none can at any length \[false\]]:WHEN:(false true never)' \
@@ -179,6 +180,7 @@ _entrodraft() {
             '*--logit-bias=[added to a token'\''s logit; repeatable]:TOKEN\:BIAS: ' \
             '--banned-tokens=[tokens that are never emitted]:ID,ID: ' \
             '--min-new-tokens=[no end of text before so many new tokens \[0\]]:N: ' \
+            '--generation-config=[what of the target'\''s generation_config.json holds where lines and options say nothing: greedy, all, none; greedy: what changes greedy text in transformers; all: sampling and lengths too \[greedy\]]:WHAT:(greedy all none)' \
             '--chat[a prompt is a message of a user, put into the target'\''s chat template]' \
             '--system=[system message of conversations that bring none; with --chat]:TEXT: ' \
             '--chat-template=[a .jinja file, or one of chatml, llama-2, llama-3, mistral-v1, mistral-v3, gemma, zephyr, phi-3, vicuna, in place of the target'\''s own]:FILE|NAME:_files' \
@@ -252,7 +254,8 @@ _entrodraft() {
             '--no-repeat-ngram-size=[no N tokens in a row occur twice in prompt and text \[0: off\]]:N: ' \
             '*--logit-bias=[added to a token'\''s logit; repeatable]:TOKEN\:BIAS: ' \
             '--banned-tokens=[tokens that are never emitted]:ID,ID: ' \
-            '--min-new-tokens=[no end of text before so many new tokens \[0\]]:N: ' ;;
+            '--min-new-tokens=[no end of text before so many new tokens \[0\]]:N: ' \
+            '--generation-config=[what of the target'\''s generation_config.json holds where lines and options say nothing: greedy, all, none; greedy: what changes greedy text in transformers; all: sampling and lengths too \[greedy\]]:WHAT:(greedy all none)' ;;
     'distill')
         _arguments \
             '--help[show this and exit; -h likewise]' \
@@ -279,6 +282,7 @@ _entrodraft() {
             '--max-new-tokens=[new tokens of a text, at most \[128\]]:N: ' \
             '--ignore-eos[do not stop at the end-of-text token]' \
             '--temperatures=[each prompt is continued at each of them \[0,1\]]:T,T: ' \
+            '--generation-config=[what of the target'\''s generation_config.json holds where lines and options say nothing: greedy, all, none; greedy: what changes greedy text in transformers; all: sampling and lengths too \[greedy\]]:WHAT:(greedy all none)' \
             '--batch-size=[texts decoded together \[8\]]:B: ' \
             '--top-tokens=[most likely tokens of a place whose probabilities are kept; all others are one token to the loss \[64\]]:N: ' \
             '--held-out=[one in N prompts is not learned: on these the draft is measured \[10\]]:N: ' \
@@ -409,6 +413,7 @@ _entrodraft() {
             '--max-new-tokens=[new tokens of a text, at most \[128\]]:N: ' \
             '--temperatures=[each measured by itself \[0,1\]]:T,T: ' \
             '--seed=[of sampled text: the same seed, the same text; with --acceptance rejection or block only where the draft is the same, see --costs \[0\]]:N: ' \
+            '--generation-config=[what of the target'\''s generation_config.json holds where lines and options say nothing: greedy, all, none; greedy: what changes greedy text in transformers; all: sampling and lengths too \[greedy\]]:WHAT:(greedy all none)' \
             '--drafters=[model, draft2 (the second --draft alone), head, ngram, suffix, lookahead, bigram, unigram, random, or several in turn as in ngram+model \[model\]]:LIST:_values -s , value model head ngram suffix lookahead bigram unigram random' \
             '--rules=[static:TAU, moving-average:LAMBDA:N, cumulative:TAU:N, constant:K, heuristic:K, heuristic:K:persistent, adaptive:K, confidence:C, svip:H, adaedl:GAMMA, disco:H:B:E:P:N, expected-gain, all of these, none; of a cascade RULE/RULE; plain decoding always runs \[all\]]:RULE,RULE:_values -s , value all none static moving-average cumulative constant heuristic adaptive confidence svip adaedl disco expected-gain' \
             '*--tree=[a tree of one --draft, beside the rules, which are of chains; one that grows has at most 63 tokens: expected-gain\[:DEPTH:TOP_K\], eagle2\[:DEPTH:TOP_K\], medusa-63, eagle-25, N,N,... (children by level) or a JSON file of paths; given once for each]:SHAPE: ' \

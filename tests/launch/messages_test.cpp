@@ -62,6 +62,9 @@ TEST(Messages, HoldAllOfARequest) {
     request.sampling = {0.5, 6, 0.7, 0.8, 9};
     request.processing = {1.5, 2.5, 3.5, 4, 5, {{6, 7.5F}, {8, 9.5F}}, {10}, {model::grammar::Language::regex, "a+"},
                           {}};
+    request.processing.sequence_bias = {{{1, 2}, 0.5F}, {{3}, -1}};
+    request.processing.suppress_tokens = {4, 5};
+    request.processing.decay = {1.5, 6};
     request.beams = {11, 0.3, spec::EarlyStopping::never, 2};
     request.num_samples = 12;
     request.sample = 13;
@@ -87,6 +90,9 @@ TEST(Messages, HoldAllOfARequest) {
     EXPECT_EQ(read.request->processing.min_new_tokens, 5);
     EXPECT_EQ(read.request->processing.logit_bias, request.processing.logit_bias);
     EXPECT_EQ(read.request->processing.banned_tokens, request.processing.banned_tokens);
+    EXPECT_EQ(read.request->processing.sequence_bias, request.processing.sequence_bias);
+    EXPECT_EQ(read.request->processing.suppress_tokens, request.processing.suppress_tokens);
+    EXPECT_EQ(read.request->processing.decay, request.processing.decay);
     EXPECT_EQ(read.request->processing.constraint, request.processing.constraint);
     EXPECT_TRUE(read.request->ignore_eos);
     EXPECT_EQ(read.request->stop_strings, request.stop_strings);

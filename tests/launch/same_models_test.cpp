@@ -57,6 +57,13 @@ class SameModels : public testing::Test {
     entrodraft::TemporaryDirectory one_, two_;
 };
 
+TEST_F(SameModels, AnotherGenerationConfigIsRefused) {
+    const ModelCopy other(kTarget);
+    std::ofstream(other.file("generation_config.json")) << R"({"repetition_penalty": 1.5})";
+    replace("t", other.path());
+    expect_refused(generate(), "generation_config.json of --target t");
+}
+
 TEST_F(SameModels, EqualCopiesMakeTheTextOfOne) {
     const Ended shared = generate();
     const ModelCopy copy(kTarget);

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 namespace entrodraft::spec {
 namespace admission_test {
 
@@ -18,6 +20,15 @@ Request full_request() {
     request.processing.min_new_tokens = 12;
     request.processing.logit_bias = {{3, 1.5F}, {0, -2.25F}};
     request.processing.banned_tokens = {9, 8, 7};
+    request.processing.encoder_repetition_penalty = 1.5;
+    request.processing.encoder_no_repeat_ngram_size = 4;
+    request.processing.sequence_bias = {{{1, 2}, 0.5F}, {{3}, -std::numeric_limits<float>::infinity()}};
+    request.processing.suppress_tokens = {11};
+    request.processing.begin_suppress_tokens = {12, 13};
+    request.processing.forced_bos_token = 14;
+    request.processing.forced_eos_tokens = {15, 16, 17};
+    request.processing.forced_eos_at = 18;
+    request.processing.decay = {1.75, -2};
     return request;
 }
 
@@ -36,6 +47,15 @@ void expect_equal(const Request& found, const Request& wanted) {
     EXPECT_EQ(found.processing.min_new_tokens, wanted.processing.min_new_tokens);
     EXPECT_EQ(found.processing.logit_bias, wanted.processing.logit_bias);
     EXPECT_EQ(found.processing.banned_tokens, wanted.processing.banned_tokens);
+    EXPECT_EQ(found.processing.encoder_repetition_penalty, wanted.processing.encoder_repetition_penalty);
+    EXPECT_EQ(found.processing.encoder_no_repeat_ngram_size, wanted.processing.encoder_no_repeat_ngram_size);
+    EXPECT_EQ(found.processing.sequence_bias, wanted.processing.sequence_bias);
+    EXPECT_EQ(found.processing.suppress_tokens, wanted.processing.suppress_tokens);
+    EXPECT_EQ(found.processing.begin_suppress_tokens, wanted.processing.begin_suppress_tokens);
+    EXPECT_EQ(found.processing.forced_bos_token, wanted.processing.forced_bos_token);
+    EXPECT_EQ(found.processing.forced_eos_tokens, wanted.processing.forced_eos_tokens);
+    EXPECT_EQ(found.processing.forced_eos_at, wanted.processing.forced_eos_at);
+    EXPECT_EQ(found.processing.decay, wanted.processing.decay);
 }
 
 TEST(Admission, CarriesAllThatRanksActOn) {

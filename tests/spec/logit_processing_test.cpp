@@ -196,6 +196,86 @@ TEST(LogitProcessor, BansFirstAndWeighsThenOrTheOtherWayRound) {
     EXPECT_EQ(banned_first, processed(processor, logits));
 }
 
+// What generation_config.json asks for, all at once.
+LogitProcessing rules() {
+    LogitProcessing options = everything(3);
+    options.encoder_repetition_penalty = 1.4;
+    options.encoder_no_repeat_ngram_size = 3;
+    options.sequence_bias = {{{1, 4}, -2.5F},   {{8}, 0.75F},   {{6}, 0.5F},   {{3, 1, 4}, 2},
+                             {{0, 6}, kBanned}, {{7}, kBanned}, {{4}, kBanned}};
+    options.suppress_tokens = {1, 300};
+    options.begin_suppress_tokens = {8};
+    options.forced_eos_tokens = {2, 3};
+    options.forced_eos_at = 9;
+    options.decay = {1.2, 4};
+    return options;
+}
+
+TEST(LogitProcessor, RulesDependOnTheTextAloneWhateverTheWayThereOrTheSlice) {
+    for (std::uint64_t seed = 0; seed < 40; ++seed) {
+        Chance chance(seed);
+        LogitProcessing options = rules();
+        if (seed % 2 == 1) options.forced_bos_token = 6;
+        const Tokens prompt = chance.tokens(1 + chance.below(6), 9), source = chance.tokens(chance.below(6), 9);
+        LogitProcessor walked(options, prompt, kEos, source);
+        for (int step = 0; step < 40; ++step) {
+            if (walked.new_tokens() > 0 && chance.below(5) < 1)
+                walked.pop(1 + chance.below(walked.new_tokens()));
+            else
+                walked.push(chance.below(9));
+            LogitProcessor fresh(options, prompt, kEos, source);
+            for (const TokenId token : walked.tokens().subspan(prompt.size()))
+                fresh.push(token);
+            const auto logits = chance.logits(9), whole = processed(fresh, logits);
+            ASSERT_EQ(processed(walked, logits), whole) << "seed " << seed;
+            auto parts = logits, banned_first = logits;
+            walked.apply(std::span(parts).first(4));
+            walked.apply(std::span(parts).subspan(4), 4);
+            ASSERT_EQ(parts, whole) << "seed " << seed;
+            walked.ban(banned_first);
+            walked.weigh(banned_first);
+            ASSERT_EQ(banned_first, whole) << "seed " << seed;
+        }
+    }
+}
+
+TEST(LogitProcessor, BiasesAndBansTheLastTokenOfWhatTheTextBeginsToSay) {
+    LogitProcessing options;
+    options.sequence_bias = {{{1, 2}, 3}, {{2}, 1}, {{0, 1, 2}, -8}, {{1, 3}, kBanned}, {{2}, kBanned}};
+    LogitProcessor processor(options, Tokens{0}, kEos); // token 2 alone is an end, which no bad word bans
+    EXPECT_EQ(processed(processor, {5, 5, 5, 5}), (std::vector<float>{5, 5, 6, 5}));
+    processor.push(1);
+    EXPECT_EQ(processed(processor, {5, 5, 5, 5}), (std::vector<float>{5, 5, 1, kBanned}));
+}
+
+TEST(LogitProcessor, ForcesTokensByTheirPlacesAndSuppressesBehindThat) {
+    LogitProcessing options;
+    options.forced_bos_token = 3;
+    options.begin_suppress_tokens = {0};
+    options.forced_eos_tokens = {1, 2};
+    options.forced_eos_at = 2;
+    options.suppress_tokens = {1};
+    options.min_new_tokens = 9;
+    LogitProcessor processor(options, Tokens{5}, kEos);
+    EXPECT_EQ(processed(processor, {5, 6, 7, 8}), (std::vector<float>{kBanned, kBanned, kBanned, 0}));
+    processor.push(3);
+    EXPECT_EQ(processed(processor, {5, 6, 7, 8}), (std::vector<float>{kBanned, kBanned, kBanned, 8}));
+    processor.push(3);
+    EXPECT_EQ(processed(processor, {5, 6, 7, 8}), (std::vector<float>{kBanned, kBanned, 0, kBanned}));
+    LogitProcessor longer(options, Tokens{5, 5}, kEos); // no first token is forced, and the first new one is the begin
+    EXPECT_EQ(processed(longer, {5, 6, 7, 8}), (std::vector<float>{kBanned, kBanned, kBanned, 8}));
+}
+
+TEST(LogitProcessor, LooksAtTheSourceWhereThereIsOneAndElseAtThePrompt) {
+    LogitProcessing options;
+    options.encoder_repetition_penalty = 2;
+    options.encoder_no_repeat_ngram_size = 2;
+    const LogitProcessor prompt(options, Tokens{1, 3, 1}, kEos),
+        source(options, Tokens{1, 3, 1}, kEos, Tokens{0, 1, 2});
+    EXPECT_EQ(processed(prompt, {2, 2, 2, -2}), (std::vector<float>{2, 4, 2, kBanned}));
+    EXPECT_EQ(processed(source, {2, 2, -2, -2}), (std::vector<float>{4, 4, kBanned, -2}));
+}
+
 TEST(LogitProcessor, CountsThePromptForRepetitionOnly) {
     LogitProcessing options;
     options.presence_penalty = 1;
