@@ -210,6 +210,7 @@ BestToken RowEncoder::best_of_slice(std::span<const float> logits, const ScoredS
         if (!logits.empty())
             return gumbel_max({logits, first_token, sequence.position(row)}, sampling_.temperature, noise_);
         const model::NoisyToken& found = scores.noisy[pass_row];
+        if (std::isnan(found.value)) throw std::runtime_error("a logit is not a number");
         return {found.token < 0 ? kNoValue : found.value, found.token, found.runner_up};
     }
     const model::kernels::LogitStats stats =
@@ -273,8 +274,7 @@ BestToken TargetRows::best(std::size_t row) const {
     }
     const BestToken best = format() == RowFormat::logits ? best_of_whole(row) : best_of_slices(row);
     if (best.value == kNoValue && encoder_->processor_) throw NothingToSay();
-    if (!std::isfinite(best.value))
-        throw std::runtime_error(fmt::format("the largest logit of row {} is infinite or no number", row));
+    if (!std::isfinite(best.value)) throw std::runtime_error("the largest logit is infinite");
     return best;
 }
 

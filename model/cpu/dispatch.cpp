@@ -127,7 +127,7 @@ double LogitStats::probability(float logit) const {
 }
 
 LogitStats merge(const LogitStats& left, const LogitStats& right) {
-    const bool keep_left = left.max >= right.max; // ties go to the lower index
+    const bool keep_left = !(right.max > left.max) && !std::isnan(right.max); // ties go to the lower index, NaN stays
     LogitStats merged = keep_left ? left : right;
     const LogitStats& other = keep_left ? right : left;
     merged.runner_up = std::max(merged.runner_up, other.max);

@@ -126,8 +126,8 @@ struct AttentionArgs {
 
 // What one pass over a row of logits (or over a part of it) says; parts are merged by merge().
 struct LogitStats {
-    float max = 0;
-    std::int32_t arg_max = -1;                                 // lowest index of max
+    float max = 0;                                             // NaN where a logit is not a number
+    std::int32_t arg_max = -1;                                 // lowest index of max; of NaN it says nothing
     double sum_exp = 0;                                        // sum of exp(x - max)
     double sum_shifted_exp = 0;                                // sum of (x - max) exp(x - max)
     float runner_up = -std::numeric_limits<float>::infinity(); // second-best value; max itself where two have it

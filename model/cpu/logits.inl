@@ -13,8 +13,39 @@ struct Largest {
     }
 };
 
-// Of n values. NaN counts for nothing.
+// Notes whether a value of the vectors seen is not a number.
+struct NanWatch {
+#if defined(__AVX512F__)
+    __mmask16 seen = 0;
+    ALWAYS_INLINE void add(Vec a, Vec b) {
+        seen |= _mm512_cmp_ps_mask(__builtin_bit_cast(__m512, a), __builtin_bit_cast(__m512, b), _CMP_UNORD_Q);
+    }
+    ALWAYS_INLINE bool any() const {
+        return seen != 0;
+    }
+#elif defined(__AVX2__)
+    __m256 seen = _mm256_setzero_ps();
+    ALWAYS_INLINE void add(Vec a, Vec b) {
+        seen = _mm256_or_ps(seen,
+                            _mm256_cmp_ps(__builtin_bit_cast(__m256, a), __builtin_bit_cast(__m256, b), _CMP_UNORD_Q));
+    }
+    ALWAYS_INLINE bool any() const {
+        return _mm256_movemask_ps(seen) != 0;
+    }
+#else
+    IntVec seen = {};
+    ALWAYS_INLINE void add(Vec a, Vec b) {
+        seen |= (a != a) | (b != b);
+    }
+    ALWAYS_INLINE bool any() const {
+        return (seen[0] | seen[1] | seen[2] | seen[3]) != 0;
+    }
+#endif
+};
+
+// The largest of n values: NaN, where one of them is.
 ALWAYS_INLINE Largest largest_of(const float* x, int n) {
+    NanWatch nan;
     Vec top0 = splat(-__builtin_inff()), top1 = top0, next0 = top0, next1 = top0;
     int i = 0;
     for (; i + 2 * kWidth <= n; i += 2 * kWidth) {
@@ -23,14 +54,19 @@ ALWAYS_INLINE Largest largest_of(const float* x, int n) {
         next1 = larger(smaller(top1, x1), next1);
         top0 = larger(x0, top0);
         top1 = larger(x1, top1);
+        nan.add(x0, x1);
     }
     const Vec top = larger(top0, top1);
     Largest largest;
     for (int lane = 0; lane < kWidth; ++lane)
         largest.add(top[lane]);
     largest.add(max_lanes(larger(larger(next0, next1), smaller(top0, top1))));
-    for (; i < n; ++i)
+    bool is_nan = nan.any();
+    for (; i < n; ++i) {
         largest.add(x[i]);
+        is_nan = is_nan || x[i] != x[i];
+    }
+    if (is_nan) largest.first = __builtin_nanf("");
     return largest;
 }
 
@@ -84,7 +120,7 @@ ALWAYS_INLINE int index_of(const float* x, int n, float value) {
         i += kWidth;
     for (; i < n; ++i)
         if (x[i] == value) return i;
-    return 0; // nothing but minus infinity and no numbers
+    return 0; // a NaN is looked for, or no value is there
 }
 
 LogitStats logit_max(const float* logits, int n, int first_index) {
@@ -130,8 +166,10 @@ LogitStats finish_stats(const LaneStats& lanes, const float* logits, int n, int 
     }
     stats.sum_exp = static_cast<double>(sum_lanes(sum));
     stats.sum_shifted_exp = static_cast<double>(sum_lanes(shifted));
+    const Largest largest = largest_of(logits, n);
+    if (largest.first != largest.first) stats.max = largest.first; // the lanes' maxima pass over it
     stats.arg_max = first_index + index_of(logits, n, stats.max);
-    stats.runner_up = largest_of(logits, n).second;
+    stats.runner_up = largest.second;
     return stats;
 }
 

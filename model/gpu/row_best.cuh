@@ -30,11 +30,17 @@ struct Best {
     float runner_up;
 };
 
+// NaN is above all else, so that it is seen.
+template <typename T> __device__ bool is_above(T a, T b) {
+    const bool is_a_nan = a != a, is_b_nan = b != b;
+    return !is_b_nan && (is_a_nan || a > b);
+}
+
 // Of two disjoint sets of tokens.
 __device__ inline Best better(const Best& a, const Best& b) {
     if (b.at < 0) return a;
     if (a.at < 0) return b;
-    const bool is_b = b.max > a.max || (b.max == a.max && b.at < a.at);
+    const bool is_b = is_above(b.max, a.max) || (b.max == a.max && b.at < a.at);
     Best best = is_b ? b : a;
     best.runner_up = fmaxf(best.runner_up, is_b ? a.max : b.max);
     return best;
@@ -48,7 +54,7 @@ __device__ inline Best of_other_lane(const Best& best, int step) {
 __device__ inline DeviceNoisy better(const DeviceNoisy& a, const DeviceNoisy& b) {
     if (b.token < 0) return a;
     if (a.token < 0) return b;
-    const bool is_b = b.value > a.value || (b.value == a.value && b.token < a.token);
+    const bool is_b = is_above(b.value, a.value) || (b.value == a.value && b.token < a.token);
     DeviceNoisy best = is_b ? b : a;
     best.runner_up = fmax(best.runner_up, is_b ? a.value : b.value);
     return best;
@@ -91,7 +97,7 @@ template <typename T> __device__ T best_of_block(T best) {
 
 // The best of exact(i) + noise over the share: a rough look at all with rough(i), at most 1e-4 off, then the exact
 // values of those that may be best or second. The noise is that of token_of(i); a rough value of minus infinity is
-// none. Returns the i as the token, without its logit.
+// none, and one that is NaN the best. Returns the i as the token, without its logit.
 template <typename Token, typename Rough, typename Exact>
 __device__ DeviceNoisy noisiest_of_block(const BlockShare& share, const DeviceNoise& noise, const Token& token_of,
                                          const Rough& rough, const Exact& exact) {
@@ -105,6 +111,7 @@ __device__ DeviceNoisy noisiest_of_block(const BlockShare& share, const DeviceNo
     for (int i = first; i < share.end; i += kRowThreads) {
         const std::uint32_t token = token_at(i), word = word_of(noise, token);
         const float value = rough(i);
+        if (value != value) best = better(best, {static_cast<double>(value), i, 0, -INFINITY});
         if (!(value > -INFINITY)) continue;
         if (word >= kRefinedBelow && value + rough_noise(word) < enough) continue;
         best = better(best, {__dadd_rn(exact(i), noise_of_word(word, noise, token)), i, 0, -INFINITY});
@@ -117,8 +124,9 @@ __device__ inline DeviceLogitStats merged(const DeviceLogitStats& before, const 
     if (after.arg_max < 0) return before;
     if (before.arg_max < 0) return after;
     // The part with the smaller largest shrinks; the sums of shifted terms shift with it.
-    DeviceLogitStats high = after.max > before.max ? after : before;
-    const DeviceLogitStats& low = after.max > before.max ? before : after;
+    const bool is_after = is_above(after.max, before.max);
+    DeviceLogitStats high = is_after ? after : before;
+    const DeviceLogitStats& low = is_after ? before : after;
     const double fall = low.max == high.max ? 0.0 : static_cast<double>(low.max) - static_cast<double>(high.max);
     const double kept = exp(fall);
     high.runner_up = fmaxf(high.runner_up, low.max);

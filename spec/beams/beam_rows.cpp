@@ -19,7 +19,8 @@ struct BeamRowHeader {
 
 double log_sum_of(const model::kernels::LogitStats& stats) {
     const double log_sum = stats.log_sum_exp();
-    if (!std::isfinite(log_sum)) throw std::runtime_error("a logit of a row is infinite or no number");
+    if (std::isnan(stats.max)) throw std::runtime_error("a logit is not a number");
+    if (!std::isfinite(log_sum)) throw std::runtime_error("the largest logit is infinite");
     return log_sum;
 }
 

@@ -326,6 +326,7 @@ double GumbelNoise::of_word(std::uint32_t word, std::uint64_t position, TokenId 
 }
 
 BestToken arg_max_of(const model::kernels::LogitStats& stats) {
+    if (std::isnan(stats.max)) throw std::runtime_error("a logit is not a number");
     return {static_cast<double>(stats.max), stats.arg_max, static_cast<double>(stats.runner_up)};
 }
 

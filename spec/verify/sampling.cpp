@@ -292,9 +292,10 @@ TokenId arg_max(std::span<const float> values) {
     float best = -kInfinity;
     std::size_t best_first = 0; // the first chunk that holds the best value
     for (std::size_t first = 0; first < values.size(); first += kChunk) {
-        const float max = row_kernels().scan(values.data() + first, std::min(kChunk, values.size() - first)).max;
-        if (max <= best) continue;
-        best = max;
+        const LogitScan scan = row_kernels().scan(values.data() + first, std::min(kChunk, values.size() - first));
+        if (scan.has_nan) throw std::runtime_error("a logit is not a number");
+        if (scan.max <= best) continue;
+        best = scan.max;
         best_first = first;
     }
     for (std::size_t i = best_first; i < values.size(); ++i)

@@ -44,7 +44,7 @@ const char* why_invalid(const SamplingOptions& options);
 // +inf, NothingToSay where there is only -inf. Local.
 void adjust(std::span<const float> logits, const SamplingOptions& options, std::span<float> probabilities);
 
-// The lowest id of the largest value. NaN never wins; throws std::runtime_error where there is nothing else. Local.
+// The lowest id of the largest value. Throws std::runtime_error where a value is NaN, or there is none. Local.
 TokenId arg_max(std::span<const float> values);
 
 // The k largest values' ids, the largest first, the lower id first of equal ones; fewer where others are -inf.

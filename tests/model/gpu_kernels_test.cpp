@@ -14,6 +14,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <random>
 #include <vector>
 
@@ -1242,6 +1243,25 @@ TEST_F(GpuKernels, TheBestTokenWithNoiseIsTheCpus) {
         }
     }
     EXPECT_GT(refined, 0) << "no token had noise of 64 bits";
+}
+
+TEST_F(GpuKernels, ALogitThatIsNotANumberIsSeenWhereverItIs) {
+    constexpr int kCount = 700;
+    const auto key = spec::GumbelNoise(1, 2).key();
+    const DeviceArray<DeviceNoise> noise = to_device(std::vector<DeviceNoise>{{{key[0], key[1]}, 9, 1.5}});
+    const DeviceArray<DeviceLogitStats> partial(kStatsBlocks), stats(1);
+    const DeviceArray<DeviceNoisy> noisy_partial(kStatsBlocks), noisy(1);
+    for (const std::size_t place : {0, 1, 350, 699}) {
+        std::vector<float> logits(kCount, -1.0f);
+        logits[2] = 30;
+        logits[place] = std::numeric_limits<float>::quiet_NaN();
+        const DeviceArray<float> there = to_device(logits);
+        summarize_logits(stream.handle(), {there.data(), logits.size(), 1, kCount, 0, partial.data(), stats.data(),
+                                           noise.data(), noisy_partial.data(), noisy.data()});
+        finish();
+        EXPECT_TRUE(std::isnan(to_host(stats)[0].max)) << place;
+        EXPECT_TRUE(std::isnan(to_host(noisy)[0].value)) << place;
+    }
 }
 
 // What a head that knows few tokens says is what one says that has all the others banned.

@@ -1019,6 +1019,25 @@ TEST_P(KernelTable, LogitStatsEqualDoubleSumsAtEverySize) {
         }
 }
 
+TEST_P(KernelTable, ALogitThatIsNotANumberIsSeenWhereverItIs) {
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    for (const std::size_t n : {1U, 3U, 16U, 31U, 33U, 100U, 4096U, 5003U})
+        for (std::size_t i = 0; i < n; i += n < 200 ? 1 : 61) {
+            std::vector<float> logits(n, -1.0F);
+            logits[n / 2] = 3;
+            logits[i] = nan;
+            EXPECT_TRUE(std::isnan(table().logit_max(logits.data(), static_cast<int>(n), 0).max)) << n << " " << i;
+            EXPECT_TRUE(std::isnan(table().logit_stats(logits.data(), static_cast<int>(n), 0).max)) << n << " " << i;
+            LaneStats lanes;
+            lanes.clear();
+            EXPECT_TRUE(std::isnan(table().finish_stats(lanes, logits.data(), static_cast<int>(n), 0).max)) << i;
+        }
+    const std::vector<float> good = {1, 2, 3}, bad = {1, nan, 3};
+    const LogitStats one = table().logit_max(good.data(), 3, 0), other = table().logit_max(bad.data(), 3, 3);
+    EXPECT_TRUE(std::isnan(merge(one, other).max));
+    EXPECT_TRUE(std::isnan(merge(other, one).max));
+}
+
 TEST_P(KernelTable, LogitStatsOfAFlatRowAreThoseOfTheUniformDistribution) {
     for (const std::size_t n : {2U, 50U, 4096U}) {
         const std::vector<float> flat(n, -3.5F);
