@@ -22,6 +22,23 @@ namespace {
 
 } // namespace
 
+namespace {
+
+// Where a chain of links ends; that file need not be there yet.
+std::string end_of_links(const std::string& file) {
+    constexpr int kMaxLinks = 40; // as the kernel has it
+    std::filesystem::path end = file;
+    for (int i = 0; i < kMaxLinks; ++i) {
+        std::error_code is_no_link;
+        const std::filesystem::path next = std::filesystem::read_symlink(end, is_no_link);
+        if (is_no_link) return end.string();
+        end = end.parent_path() / next;
+    }
+    throw std::runtime_error(file + ": is a chain of links without an end; name another file");
+}
+
+} // namespace
+
 bool are_one_file(const std::string& a, const std::string& b) {
     std::error_code ignored;
     if (std::filesystem::equivalent(a, b, ignored)) return true;
@@ -35,14 +52,20 @@ void require_replaceable(const std::string& file) {
     struct stat info {};
     if (stat(file.c_str(), &info) == 0 && !S_ISREG(info.st_mode))
         throw std::runtime_error(file + ": is not a regular file; name another");
-    const std::string directory = std::filesystem::path(file).parent_path().string();
+    const std::string directory = std::filesystem::path(end_of_links(file)).parent_path().string();
     if (access(directory.empty() ? "." : directory.c_str(), W_OK | X_OK) != 0) fail(file, "cannot be written");
 }
 
-ReplacedFile::ReplacedFile(const std::string& file) : file_(file), beside_(fmt::format("{}.part-{}", file, getpid())) {
+ReplacedFile::ReplacedFile(const std::string& file)
+    : file_(end_of_links(file)), beside_(fmt::format("{}.part-{}", file_, getpid())) {
     require_replaceable(file_);
-    descriptor_ = open(beside_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
+    struct stat old {};
+    const bool is_there = stat(file_.c_str(), &old) == 0;
+    constexpr mode_t kForAll = 0666, kForOwner = 0600, kPermissions = 07777;
+    descriptor_ =
+        open(beside_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, is_there ? kForOwner : kForAll);
     if (descriptor_ < 0) fail(beside_, "cannot be written");
+    if (is_there && fchmod(descriptor_, old.st_mode & kPermissions) != 0) fail(beside_, "cannot have the old mode");
 }
 
 ReplacedFile::~ReplacedFile() {

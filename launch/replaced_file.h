@@ -1,6 +1,7 @@
 // A file that takes another's place only once it is whole: written beside it, then renamed.
 //
-// For results that are worth nothing by half. Called by build-table, simulate, tune and the benches.
+// For results that are worth nothing by half. A link stays a link: the file that it leads to is replaced, and the new
+// file has the mode of the old one. Called by build-table, generate, simulate, tune and the benches.
 #pragma once
 
 #include <cstddef>

@@ -60,6 +60,37 @@ TEST(ReplacedFile, TakesItsPlaceWithTheCommit) {
     EXPECT_EQ(n_files(directory.path()), 2u) << "where there was none";
 }
 
+TEST(ReplacedFile, KeepsTheModeOfTheFileThatItReplaces) {
+    const TemporaryDirectory directory;
+    const std::string path = directory.write("out", "old").string();
+    for (const auto mode : {0600, 0640, 0604}) {
+        ASSERT_EQ(chmod(path.c_str(), static_cast<mode_t>(mode)), 0);
+        launch::replace_file(path, "new");
+        struct stat info {};
+        ASSERT_EQ(stat(path.c_str(), &info), 0);
+        EXPECT_EQ(info.st_mode & 07777, static_cast<mode_t>(mode));
+        EXPECT_EQ(text_of(path), "new");
+    }
+}
+
+TEST(ReplacedFile, FollowsALinkToTheFileThatItNames) {
+    const TemporaryDirectory directory;
+    const std::filesystem::path real = directory.write("real", "old"), link = directory.path() / "link",
+                                second = directory.path() / "second", none = directory.path() / "dangling";
+    std::filesystem::create_symlink("real", link);
+    std::filesystem::create_symlink(link, second);
+    launch::replace_file(second.string(), "new");
+    EXPECT_TRUE(std::filesystem::is_symlink(link) && std::filesystem::is_symlink(second));
+    EXPECT_EQ(text_of(real), "new");
+    std::filesystem::create_symlink("fresh", none);
+    launch::replace_file(none.string(), "first");
+    EXPECT_TRUE(std::filesystem::is_symlink(none));
+    EXPECT_EQ(text_of(directory.path() / "fresh"), "first");
+    std::filesystem::create_symlink("loop", directory.path() / "loop");
+    EXPECT_NE(refusal((directory.path() / "loop").string()).find("is a chain of links without an end"),
+              std::string::npos);
+}
+
 TEST(ReplacedFile, LeavesTheOldOneWithoutACommit) {
     const TemporaryDirectory directory;
     const std::string path = directory.write("out", "old").string();
