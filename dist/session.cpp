@@ -367,7 +367,7 @@ Session Session::start(const StartOptions& options) {
     const Environment environment = process_environment();
     const StartDeadline deadline(options, starting_place(environment));
     if (started_by_launcher(environment)) {
-        state->start_mpi(environment);
+        if (!options.is_alone) state->start_mpi(environment);
     } else if (const std::string why = why_not_alone(environment); !why.empty()) {
         throw Error(why);
     }

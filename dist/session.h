@@ -24,6 +24,7 @@ struct StartOptions {
     // and the reason. It is to say so and to end the process. Empty: nothing is bounded.
     std::function<void(const std::string& place, const std::string& reason)> on_stuck;
     StepWatch* observer = nullptr; // told of every step; outlives the session
+    bool is_alone = false;         // what is to be done needs no other rank: MPI is not started, whatever the launcher
 };
 
 // Of a host whose ranks exchange messages over MPI because its shared memory is too small for all groups that they made
@@ -35,8 +36,9 @@ struct SharedMemoryShortage {
 
 class Session {
   public:
-    // Starts MPI where a launcher (mpirun, srun) started this process; else a world of one, without MPI. Throws Error
-    // when MPI does not give what is needed, or when this rank could not reach the others. Collective over the world.
+    // Starts MPI where a launcher (mpirun, srun) started this process and it is not to be alone; else a world of one,
+    // without MPI. Throws Error when MPI does not give what is needed, or when this rank could not reach the others.
+    // Collective over the world.
     static Session start(const StartOptions& options = {});
     Session(Session&&) noexcept;
     Session& operator=(Session&&) noexcept;

@@ -17,6 +17,10 @@ bool asks_for(const Arguments& arguments, std::initializer_list<const char*> nam
     return !arguments.empty() && std::find(names.begin(), names.end(), arguments[0]) != names.end();
 }
 
+bool asks_for_version(const Arguments& arguments) {
+    return asks_for(arguments, {"--version", "version"});
+}
+
 // The command that the arguments name. Throws BadOption, with a suggestion.
 const CommandPage& find_command(const Arguments& arguments) {
     const std::size_t n_before = asks_for(arguments, {"bench"}) ? 1 : 0;
@@ -42,6 +46,16 @@ const CommandPage& find_command(const Arguments& arguments) {
 
 } // namespace
 
+bool is_for_one_rank(const Arguments& arguments) {
+    if (asks_for(arguments, {"help"}) || asks_for_version(arguments)) return true;
+    if (std::ranges::any_of(arguments, asks_for_help)) return true;
+    try {
+        return find_command(arguments).is_for_one_rank;
+    } catch (const BadOption&) { // which is all that there is to say
+        return true;
+    }
+}
+
 int run_command(dist::Session& session, const Arguments& arguments) {
     if (asks_for(arguments, {"help"})) { // "help bench latency" is "bench latency --help"
         Arguments asked(arguments.begin() + 1, arguments.end());
@@ -54,9 +68,8 @@ int run_command(dist::Session& session, const Arguments& arguments) {
     }
     const bool is_bench = asks_for(arguments, {"bench"});
     const Arguments after_bench(arguments.begin() + (is_bench ? 1 : 0), arguments.end());
-    const bool asks_for_version = asks_for(arguments, {"--version", "version"});
-    if (asks_for_version || asks_for(after_bench, {"--help", "-h"})) {
-        print(session, asks_for_version ? version_text() + "\n" : overview_text());
+    if (asks_for_version(arguments) || asks_for(after_bench, {"--help", "-h"})) {
+        print(session, asks_for_version(arguments) ? version_text() + "\n" : overview_text());
         return kAllServed;
     }
     const CommandPage* command = nullptr;

@@ -13,6 +13,10 @@ namespace entrodraft::launch {
 
 using Arguments = std::vector<std::string>;
 
+// True where the first rank alone does what the arguments ask for: it prints help, says that there is no such command,
+// or runs a command that needs no other rank. Local.
+bool is_for_one_rank(const Arguments& arguments);
+
 // Collective over the world, all of them.
 int run_command(dist::Session& session, const Arguments& arguments); // arguments[0] is the command
 int run_generate(dist::Session& session, const Arguments& arguments);

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -66,6 +67,10 @@ int run(int argc, char** argv, dist::StepWatch* observer) {
     const Arguments arguments(argv + 1, argv + argc);
     std::optional<dist::Session> session;
     dist::StartOptions start;
+    const dist::Environment environment = dist::process_environment();
+    start.is_alone = is_for_one_rank(arguments);
+    if (start.is_alone && dist::started_by_launcher(environment) && dist::launcher_rank(environment) > 0)
+        return kAllServed; // the first rank does it
     start.timeout_seconds = start_seconds(arguments);
     start.observer = observer;
     // The rank's own thread is stuck: nothing can be unwound, and what was written was written in whole lines.
@@ -89,7 +94,6 @@ int run(int argc, char** argv, dist::StepWatch* observer) {
         session->leave(exit_code);
     } catch (const std::exception& error) {
         if (!session) {
-            const dist::Environment environment = dist::process_environment();
             const std::string place =
                 dist::started_by_launcher(environment) ? "[" + dist::starting_place(environment) + "] " : "";
             log_line("entrodraft: " + place + reason_of(error));
@@ -104,6 +108,7 @@ int run(int argc, char** argv, dist::StepWatch* observer) {
 
 int run_program(int argc, char** argv, dist::StepWatch* observer) {
     std::set_new_handler(&end_without_memory);
+    std::signal(SIGXFSZ, SIG_IGN); // a file at its size limit is a failed write
     try {
         return run(argc, argv, observer);
     } catch (const std::exception& error) { // before there was a session, or while a message was put together

@@ -70,7 +70,6 @@ void install_signal_handlers(bool prints) {
     event.sigev_signo = SIGALRM;
     if (timer_create(CLOCK_MONOTONIC, &event, &abort_timer) == 0) timer_made = 1;
     handle(SIGPIPE, SIG_IGN);
-    handle(SIGXFSZ, SIG_IGN); // a file at its size limit is a failed write
     for (int signal : {SIGTERM, SIGUSR1, SIGINT})
         handle(signal, on_stop);
     struct sigaction hangup {};

@@ -8,9 +8,9 @@
 
 namespace entrodraft::launch {
 
-// Installs the handlers, and ignores SIGPIPE and SIGXFSZ so that a closed pipe, or a file at its limit, is a write
-// error. `prints`: this rank says on stderr that it abandons a round. Once, early. Local. The handlers stay until the
-// process ends: with the default handler of SIGTERM, ranks exiting 75 apart under `srun -K1` gave 143.
+// Installs the handlers, and ignores SIGPIPE so that a closed pipe is a write error. `prints`: this rank says on stderr
+// that it abandons a round. Once, early. Local. The handlers stay until the process ends: with the default handler of
+// SIGTERM, ranks exiting 75 apart under `srun -K1` gave 143.
 void install_signal_handlers(bool prints);
 
 // Where another rank leaves the exit code of its failure (0: none): a SIGTERM that comes because the launcher ends the

@@ -19,6 +19,7 @@ struct CommandPage {
     std::vector<const char*> examples; // command lines
     const std::vector<OptionGroup>& (*groups)();
     int (*run)(dist::Session&, const Arguments&);
+    bool is_for_one_rank = false; // by run_on_first_rank(): no other rank is needed
 };
 
 // In the order of --help.

@@ -201,6 +201,11 @@ OptionSpec& OptionSpec::choosing(const Names& names, std::string of_several) {
     return *this;
 }
 
+std::string field_of_option(std::string name) {
+    std::ranges::replace(name, '-', '_');
+    return name;
+}
+
 std::string help_of(const OptionSpec& option) {
     Names others;
     for (const std::string& alias : option.aliases)
@@ -330,9 +335,12 @@ std::string read_named_file(const GivenValue& given) {
     return text;
 }
 
+bool asks_for_help(const std::string& argument) {
+    return argument == "--help" || argument == "-h";
+}
+
 ParsedOptions parse_options(const std::vector<OptionGroup>& groups, const Names& arguments) {
     ParsedOptions parsed;
-    const auto asks_for_help = [](const std::string& argument) { return argument == "--help" || argument == "-h"; };
     if (std::any_of(arguments.begin(), arguments.end(), asks_for_help)) {
         parsed.add({"help", "true"});
         return parsed;

@@ -79,6 +79,8 @@ void read_value(const GivenValue& value, Range range, double& field);
 void read_value(const GivenValue& value, Range range, std::uint64_t& field); // the range counts for nothing
 template <typename Number> void read_value(const GivenValue& value, Range range, std::vector<Number>& field) {
     field.clear();
+    refuse_if(value.text.starts_with(' ') || value.text.ends_with(' '),
+              value.spelled() + " begins or ends with a blank; leave it out");
     for (const std::string& one : split_list(value.text))
         read_value(GivenValue{value.name, one, value.place}, range, field.emplace_back());
     refuse_if(field.empty(), "--" + value.name + " is empty; give " +
@@ -111,6 +113,8 @@ struct OptionSpec {
     OptionSpec& required(const char* what);
     OptionSpec& choosing(const Names& names, std::string of_several = "");
 };
+// "top_k" of "top-k": what fields of lines and of OUTPUT.settings are called. Local.
+std::string field_of_option(std::string name);
 // Its help, with aliases behind.
 std::string help_of(const OptionSpec& option);
 
@@ -194,6 +198,8 @@ template <typename Enum> Names names_up_to(Enum last) {
 
 // ---- command line, --config file, --help ----
 
+// True for --help and -h.
+bool asks_for_help(const std::string& argument);
 // Parses `arguments` (what follows the command), and the --config file that they name. Throws BadOption.
 // With --help or -h among them nothing else is looked at. What was given by an alias is found under the option's name.
 ParsedOptions parse_options(const std::vector<OptionGroup>& groups, const Names& arguments);
