@@ -47,8 +47,7 @@ def simulated(options):
     for t_target in (10, 20):
         write_costs(options, t_target)
         results = compare(options, ["--oversubscribe", "--bind-to", "none"], "--rules", rules, "--draft-ahead",
-                          "0,8,16,32", "--draft-ahead-passes", t_target, "--acceptances", "gumbel", "--costs",
-                          options.costs)
+                          "0,8,16,32", "--draft-ahead-passes", t_target, "--costs", options.costs)
         for temperature, settings in results:
             best = {}
             for name, setting in settings.items():
@@ -76,8 +75,8 @@ def measured(options):
         ratios, rounds, hits = [], [], []
         for pair in range(options.pairs):
             ((_, settings),) = compare(options, ["--bind-to", "core"], "--rules", rule, "--draft-ahead", "0,8",
-                                       "--temperatures", temperature, "--acceptances", "gumbel", "--costs",
-                                       options.costs, "--seed", pair)
+                                       "--temperatures", temperature, "--costs", options.costs,
+                                       *(("--seed", pair) if temperature > 0 else ()))  # greedy text has none
             without = next(s for name, s in settings.items() if "ahead" not in name)
             ahead = next(s for name, s in settings.items() if "ahead" in name)
             ratios.append(without["ms_per_token"] / ahead["ms_per_token"])

@@ -379,11 +379,17 @@ class Runs:
         path.write_text(json.dumps(result))
         return ["--costs", path]
 
+    def of_sampled_text(self, temperatures, acceptance):
+        """Seed and acceptance, which have no effect, and are refused, where all text is greedy, unless it is lossy."""
+        samples = any(temperature > 0 for temperature in temperatures)
+        is_lossy = "--lenience" in acceptance or acceptance[1] in ("typical", "bild")
+        return [*(acceptance if samples or is_lossy else ()), *(["--seed", str(self.options.seed)] if samples else [])]
+
     def compare(self, rules, limits, acceptance, temperature):
         """Settings of bench compare: plain decoding, those of the rules, and of a drafter's oracle."""
         words = ["bench", "compare", *self.models(), *self.drafters(), "--input", self.prompts, "--rules", ",".join(rules),
                  "--temperatures", str(temperature), "--max-new-tokens", str(self.max_new_tokens),
-                 "--seed", str(self.options.seed), *limits, *self.costs, *acceptance, "--quiet"]
+                 *self.of_sampled_text([temperature], acceptance), *limits, *self.costs, "--quiet"]
         result = self.program.on_ranks(*words)
         self.environment = result["environment"]
         return result["temperatures"][0]["settings"]
@@ -478,7 +484,7 @@ class Runs:
         result = self.program.on_ranks(
             "bench", "compare", *self.models(), "--drafters", ",".join(drafters + ["unigram", "bigram"] * bool(table)), *table,
             "--input", self.prompts, "--temperatures", ",".join(map(str, temperatures)), "--rules", f"constant:{CAP}",
-            "--acceptances", "rejection", "--max-new-tokens", str(self.max_new_tokens), "--seed", str(self.options.seed),
+            "--max-new-tokens", str(self.max_new_tokens), *self.of_sampled_text(temperatures, ("--acceptances", "rejection")),
             "--quiet")
         self.environment = result["environment"]
         return [alpha_figures(at["temperature"], setting) for at in result["temperatures"] for setting in at["settings"]

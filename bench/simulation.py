@@ -64,8 +64,8 @@ def simulated(options, recording, costs, rules, cap):
 def measured(options, work, costs, temperature, prompts, rules, cap):
     output = work / "compare.json"
     ours(options, "bench", "compare", *models(options), "--input", prompts, "--max-new-tokens", options.max_new_tokens,
-        "--temperatures", temperature, "--acceptances", "gumbel", "--rules", rules, "--max-draft-tokens", cap,
-        "--costs", costs, "--output", output, "--quiet")
+        "--temperatures", temperature, "--rules", rules, "--max-draft-tokens", cap, "--costs", costs,
+        "--output", output, "--quiet")
     (result,) = json.loads(output.read_text())["temperatures"]
     return {setting["setting"].removeprefix("model, ").removesuffix(", gumbel"): setting
             for setting in result["settings"] if not setting["kind"]}

@@ -83,6 +83,10 @@ def tuned(options, costs):
     return best
 
 
+def seed_of(temperature, seed):
+    return ("--seed", seed) if temperature > 0 else ()  # which greedy text has not
+
+
 def wall_time(options, best):
     print("\nwall time, expected-gain (measuring its own costs) over another: mean and 95 % interval")
     for temperature, name in best.items():
@@ -90,7 +94,7 @@ def wall_time(options, best):
         rules = f"expected-gain,{rule_of(name)},heuristic"
         for pair in range(options.pairs):
             ((_, settings),) = compare(options, f"pair-{temperature}-{pair}", DEMO / "draft", "--rules", rules,
-                                       "--temperatures", temperature, "--seed", pair)
+                                       "--temperatures", temperature, *seed_of(temperature, pair))
             own = settings["model, expected-gain"]["speedup"]
             ratios["plain"].append(own)
             for key, other in (("best", name), ("heuristic", "model, heuristic, from 5 tokens")):
@@ -105,7 +109,7 @@ def extremes(options):
             ratios = []
             for pair in range(options.pairs):
                 ((_, settings),) = compare(options, f"extreme-{draft.name}-{temperature}-{pair}", draft, "--rules",
-                                           "expected-gain", "--temperatures", temperature, "--seed", pair,
+                                           "expected-gain", "--temperatures", temperature, *seed_of(temperature, pair),
                                            "--max-draft-tokens", 5)
                 ratios.append(settings["model, expected-gain"]["speedup"])
             print(f"{what}, temperature {temperature}: {interval(ratios)} times plain decoding")

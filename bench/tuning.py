@@ -19,7 +19,7 @@ def swept(options, work, temperature, costs, rules):
     held_out, output = work / "held-out.jsonl", work / "sweep.json"
     held_out.write_text("".join(pathlib.Path(options.prompts).read_text().splitlines(keepends=True)[1::2]))
     ours(options, "bench", "compare", *models(options), "--input", held_out, "--temperatures", temperature,
-         "--acceptances", "gumbel", "--max-new-tokens", options.max_new_tokens, "--rules", ",".join(rules), "--costs",
+         "--max-new-tokens", options.max_new_tokens, "--rules", ",".join(rules), "--costs",
          costs, "--output", output, "--quiet")
     (result,) = json.loads(output.read_text())["temperatures"]
     settings = [s for s in result["settings"] if not s["kind"] and s["setting"].startswith("model")]

@@ -45,7 +45,14 @@ void check_compare(const ParsedOptions& given, CompareOptions& options) {
     refuse_if(std::ranges::any_of(options.drafters, looks_ahead) &&
                   (std::ranges::count(options.acceptances, spec::Acceptance::block) > 0 || options.lenience < 1),
               "--drafters lookahead, which drafts trees, goes without --lenience and --acceptances block");
-    if (std::ranges::any_of(options.temperatures, [](double each) { return each > 0; }))
+    const bool samples = std::ranges::any_of(options.temperatures, [](double each) { return each > 0; });
+    const auto is_lossy = [&](spec::Acceptance kind) {
+        return spec::AcceptanceOptions{.kind = kind, .lenience = options.lenience}.is_lossy();
+    };
+    given.refuse_without_effect("seed", samples || options.synthetic_acceptance, "at --temperatures 0");
+    given.refuse_without_effect("acceptances", samples || std::ranges::any_of(options.acceptances, is_lossy),
+                                "at --temperatures 0, where all but typical and bild are alike");
+    if (samples)
         for (const spec::Acceptance acceptance : options.acceptances)
             for (const auto& levels : options.rules)
                 for (const spec::StopRuleOptions& rule : levels)

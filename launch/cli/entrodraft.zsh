@@ -71,6 +71,7 @@ _entrodraft() {
             '--output=[JSON lines, in input order \[-: stdout\]]:FILE|-:_files' \
             '--shard=[only the I-th, from 0, of N contiguous chunks of --input: for job arrays; also --share]:I/N: ' \
             '--resume[go on where --output FILE ends, with the same input; a file that does not exist is begun]' \
+            '--resume-anyway[with --resume: go on also where settings that make the text, or lines that were served, have changed since (see OUTPUT.settings in docs/formats.md)]' \
             '--max-new-tokens=[new tokens of a text, at most \[128\]; also -n, --max-tokens, --n-predict]:N: ' \
             '--ignore-eos[do not stop at the end-of-text token]' \
             '*--stop=[end the text before this string, token_ids after the token that completed it; repeatable]:STRING: ' \

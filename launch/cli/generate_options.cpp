@@ -74,6 +74,10 @@ void declare_text(OptionSet& set, GenerateOptions& options) {
             [&options](const GivenValue& given) { options.shard = input_shard(given); })
         .also("share");
     set.add("resume", options.resume, kResumeHelp);
+    set.add(
+        "resume-anyway", options.resume_anyway,
+        "with --resume: go on also where settings that make the text, or lines that were served, have changed since "
+        "(see OUTPUT.settings in docs/formats.md)");
     declare_new_tokens(set, options.requests.max_new_tokens).also("n max-tokens n-predict");
     declare_ends(set, options.requests);
     set.add(
@@ -279,6 +283,10 @@ void declare_ranks(OptionSet& set, GenerateOptions& options) {
 void check_generate(const ParsedOptions& given, GenerateOptions& options) {
     options.given = given;
     if (given.given("temperature")) options.requests.body_temperature = options.requests.sampling.temperature;
+    const spec::AcceptanceOptions& acceptance = options.speculation.acceptance;
+    if (!acceptance.is_lossy()) note_sampling_options(given, {"acceptance"}, options.requests);
+    const bool can_sample = !options.prompt && !options.requests.beams.is_on(); // for a line may ask for it
+    if (const std::string why = why_no_sampling(options.requests); !can_sample && !why.empty()) throw BadOption(why);
     if (given.given("max-new-tokens")) options.requests.body_new_tokens = options.requests.max_new_tokens;
     refuse_if(options.prompt && given.given("format"), "--format goes with --input; a --prompt streams its text");
     refuse_if(options.quiet && options.verbose, "--quiet and --verbose exclude each other; give one");
@@ -303,12 +311,13 @@ void check_generate(const ParsedOptions& given, GenerateOptions& options) {
               "--batch-size decodes prompts of --input together; one --prompt is decoded alone");
     refuse_if(options.resume && (options.output == "-" || options.prompt),
               "--resume needs --output FILE: what to go on with");
+    given.refuse_without_effect("resume-anyway", options.resume, "without --resume");
+    options.models.takes_digests = !options.prompt && options.output != "-";
     const int rows = options.speculation.sources.lookahead.max_tokens() + 1;
     refuse_if(options.speculation.drafter.has("lookahead") && options.batch_size * rows > model::Decoder::kMaxRows,
               fmt::format("--drafter lookahead makes passes of up to {} rows a sequence, and a pass has {}: lower "
                           "--batch-size, or --lookahead-window, -ngram or -candidates",
                           rows, model::Decoder::kMaxRows));
-    const spec::AcceptanceOptions& acceptance = options.speculation.acceptance;
     if (!options.check) return;
     refuse_if(options.speculation.drafter.kinds.empty(),
               "--check compares with decoding without a draft; it needs --draft DIR or --drafter NAME");

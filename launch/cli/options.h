@@ -73,6 +73,7 @@ struct ModelOptions {
     std::string needs_same_vocabulary; // the option that a draft of another one cannot honour; empty: none
     bool quiet = false;                // no bar while weights are read
     std::vector<std::string> notes;    // of the target's generation_config.json, for stderr
+    bool takes_digests = false;        // of target and drafts, on the writer: ModelPair::digests
 
     std::vector<std::string> draft_directories() const { return head.empty() ? drafts : std::vector{head}; }
 };
@@ -104,6 +105,9 @@ struct RequestDefaults {
     // Bodies of OpenAI's API that say nothing have that API's defaults, but for options that were given.
     double body_temperature = 1;
     std::optional<int> body_new_tokens; // none: of a completion 16, of a chat what the context leaves
+    // Options that were given and count for sampled text alone, where the run is greedy unless a line says otherwise:
+    // "--top-k", ...
+    std::vector<std::string> of_sampled_text;
     InputFormat format = InputFormat::found;
     bool has_results = false; // whether a line may ask for several samples, for log-probabilities, and be OpenAI's
     bool ignore_eos = false;
@@ -171,6 +175,7 @@ struct GenerateOptions {
     std::string summary;             // file of the run's figures; empty: none
     std::optional<InputShard> shard; // of the input; empty: all of it
     bool resume = false;
+    bool resume_anyway = false; // with other settings and lines than those of that run
     bool check = false;
     bool quiet = false;
     bool verbose = false;
@@ -396,14 +401,16 @@ template <typename Options> Options options_of(const ParsedOptions& given) {
     return options;
 }
 
+// Says that options have no effect, for a run that samples no text; `what_is_greedy` follows "temperature 0". Empty: no
+// such option was given. Local.
+std::string why_no_sampling(const RequestDefaults& requests, const char* what_is_greedy = "");
+
 // Nothing to tune: it was no slower than the best tuned threshold wherever that was measured (bench/NOTES.md).
 constexpr const char* kDefaultStopRule = "expected-gain";
 
 // Matches of fewer tokens leave the round to the next drafter of a combination.
 constexpr int kShortestOfCombination = 3;
 
-// "entropy-threshold", ...: the options of all stop rules' parameters, each once, in the order of the rules.
-const Names& stop_rule_parameter_names();
 // Of the drafter lookahead: expected-gain, with which rounds draft where that pays, or constant, with which all do.
 // `max_chain`: tokens of a draft of the other drafters in its list. Local.
 spec::StopRuleOptions lookahead_rule(const spec::LookaheadOptions& lookahead, const std::string& rule,

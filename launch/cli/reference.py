@@ -42,8 +42,9 @@ PREFACE = {
     "How options are read": r"""
 The command goes first, then its options: `--name VALUE` or `--name=VALUE`; switches take no value.
 Names cannot be abbreviated. An option is given at most once, unless it is repeatable. One that
-cannot be honoured or has no effect is an error (exit code 2), never ignored. Defaults are in square
-brackets. Whole numbers are digits alone, with a minus sign below 0.
+cannot be honoured or has no effect is an error (exit code 2), never ignored. Where a line of --input
+may still give it one (a temperature, to --top-k), generate says at its end, in a warning, that none
+did. Defaults are in square brackets. Whole numbers are digits alone, with a minus sign below 0.
 
 `--config FILE` reads a line `name = value` for each option, without dashes. A line that begins with
 `#` is a comment; a switch takes `true` or `false`; a value in double quotes is a JSON string, as in
@@ -55,11 +56,12 @@ Hugging Face cache (`facebook/opt-125m`): `HF_HUB_CACHE`, else `HF_HOME/hub`,
 
 No command writes over a file that it reads. A non-empty file of `--trace` or `--timeline` is
 refused, and of `--output` of generate and record unless `--resume` continues it. Any other file is
-replaced once the new one is complete.
+replaced once the new one is complete; it keeps its mode, and a link to it stays a link.
 """,
     "Ranks and output": """
-`generate`, `record`, `tune`, `doctor`, `bench latency` and `bench compare` work on all ranks; other
-commands work on rank 0 while the others wait. All ranks must be given the same command line. Open
+`generate`, `record`, `tune`, `distill`, `doctor`, `bench latency` and `bench compare` work on all
+ranks. Other commands, `--help` and `--version` need no other rank, and do not start MPI: rank 0 does
+the work, the others end at once. All ranks must be given the same command line. Open
 MPI binds each of two ranks to one core unless `--bind-to none` is given; it refuses root without
 `--allow-run-as-root`, and more ranks than cores without `--oversubscribe`.
 

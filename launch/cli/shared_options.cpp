@@ -257,9 +257,10 @@ void declare_sampling(OptionSet& set, RequestDefaults& requests) {
     set.add("min-new-tokens", "N", logits.min_new_tokens, at_least(0), "no end of text before so many new tokens");
     declare_generation_config(set, requests);
     // What the vocabulary has to do with is checked when that is known, request by request.
-    set.check([&](const ParsedOptions&) {
+    set.check([&](const ParsedOptions& given) {
         if (const char* why = spec::why_invalid(sampling); *why != '\0') throw BadOption(why);
         if (const std::string why = spec::why_invalid(logits, INT32_MAX); !why.empty()) throw BadOption(why);
+        note_sampling_options(given, {"top-k", "top-p", "min-p", "seed"}, requests);
     });
 }
 
@@ -275,6 +276,22 @@ void declare_generation_config(OptionSet& set, RequestDefaults& requests) {
             if (given.given(option)) requests.given.insert(option);
         if (given.given("num-samples")) requests.given.insert("num-return-sequences");
     });
+}
+
+void note_sampling_options(const ParsedOptions& given, const Names& options, RequestDefaults& requests) {
+    if (!requests.sampling.greedy()) return;
+    for (const std::string& option : options)
+        if (given.given(option)) requests.of_sampled_text.push_back("--" + option);
+}
+
+std::string why_no_sampling(const RequestDefaults& requests, const char* what_is_greedy) {
+    const Names& options = requests.of_sampled_text;
+    return options.empty()
+               ? ""
+               : fmt::format("{} {} no effect at temperature 0{}: give --temperature T above 0, or leave {} "
+                             "out",
+                             listed(options, "and"), options.size() == 1 ? "has" : "have", what_is_greedy,
+                             options.size() == 1 ? "it" : "them");
 }
 
 void declare_chat(OptionSet& set, ModelOptions& models, RequestDefaults& requests) {

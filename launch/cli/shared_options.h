@@ -55,6 +55,8 @@ void declare_sampling(OptionSet& set, RequestDefaults& requests);
 // --generation-config, behind the options that go before the file. Temperatures are always the command's own where it
 // has --temperatures.
 void declare_generation_config(OptionSet& set, RequestDefaults& requests);
+// Notes which of these options were given: they have no effect on greedy text.
+void note_sampling_options(const ParsedOptions& given, const Names& options, RequestDefaults& requests);
 void declare_seed(OptionSet& set, std::uint64_t& seed);
 // Lines with messages are conversations without --chat too, so that a template may be named without it.
 void declare_chat(OptionSet& set, ModelOptions& models, RequestDefaults& requests);

@@ -34,6 +34,12 @@ Names options_of_parameters(const std::function<bool(const Parameter&)>& is_mean
     return options;
 }
 
+// The parameters of all rules, in their order.
+const Names& stop_rule_parameter_names() {
+    static const Names names = options_of_parameters([](const Parameter&) { return true; });
+    return names;
+}
+
 bool looks_at_distributions(const RuleType& rule) {
     return rule.looks_at != spec::LooksAt::nothing;
 }
@@ -230,11 +236,6 @@ const Names kEntropyNames = {"raw", "adjusted"};
 
 Names with_stop_rules(Names names) {
     names.insert(names.end(), spec::stop_rule_names().begin(), spec::stop_rule_names().end());
-    return names;
-}
-
-const Names& stop_rule_parameter_names() {
-    static const Names names = options_of_parameters([](const Parameter&) { return true; });
     return names;
 }
 

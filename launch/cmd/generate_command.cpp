@@ -4,6 +4,7 @@
 // the run and reports results to it (request_tracker.h, dispatcher.h).
 #include "launch/cli/command_options.h"
 #include "launch/cmd/repeatability.h"
+#include "launch/cmd/text_settings.h"
 #include "launch/commands.h"
 #include "launch/environment.h"
 #include "launch/failure.h"
@@ -45,6 +46,13 @@ void print_summary(Dispatcher& dispatcher, const RunSummary& summary, bool verbo
     std::string text = format_summary(summary, verbose);
     text.pop_back(); // print() ends the last line
     dispatcher.print(text);
+}
+
+// Warns of options for sampled text, after a run that served its whole input and sampled nothing.
+void warn_of_no_sampling(Dispatcher& dispatcher, const RunSummary& summary, const RequestDefaults& requests) {
+    if (summary.interrupted || dispatcher.any_samples() || summary.served + summary.resumed == 0) return;
+    const std::string why = why_no_sampling(requests, ", and no line has another");
+    if (!why.empty()) dispatcher.print("warning: " + why);
 }
 
 // How long each rank waited for the others in passes of the target. Collective over the world.
@@ -97,7 +105,11 @@ int run_generate(dist::Session& session, const Arguments& arguments) {
     }
     const auto models = open_models(session, options->models, placement);
     in_agreement(session, [&] {
-        if (dispatcher) dispatcher->read_first(models->prompt_limits());
+        if (!dispatcher) return;
+        const PromptLimits limits = models->prompt_limits();
+        Json settings = Json::object();
+        if (options->models.takes_digests) settings = text_settings(*options, *models, limits);
+        dispatcher->read_first(limits, settings);
     });
     const SpeculationOptions& speculation = options->speculation;
     const Drafters drafters(session, *models, speculation.sources, session.timeout_seconds());
@@ -139,6 +151,7 @@ int run_generate(dist::Session& session, const Arguments& arguments) {
         summary.machine = load;
         summary.slowest_rank = describe_slowest(waits);
         summary.costs = costs.front();
+        if (!options->quiet) warn_of_no_sampling(*dispatcher, summary, options->requests);
         if (!options->quiet) print_summary(*dispatcher, summary, options->verbose);
         if (!options->summary.empty())
             replace_file(options->summary, indented(summary_json(summary, *options, environment_of(session, *models))));

@@ -30,9 +30,10 @@ namespace {
 // What comes next, on every rank: nothing (the input has ended), a prompt, the end by a signal; or not known yet.
 enum Step : std::int64_t { over, one, stopped, waiting };
 
-[[noreturn]] void refuse_other_options(const std::string& file, const std::string& field) {
-    throw std::runtime_error(fmt::format(
-        "{} was begun with other options (its field {} differs); resume with those of that run", file, field));
+[[noreturn]] void refuse_other_options(const std::string& file, const spec::HeadDifference& difference) {
+    throw std::runtime_error(fmt::format("{} was begun with other options: {} was {}, and is {} now; resume with those "
+                                         "of that run",
+                                         file, difference.field, difference.a, difference.b));
 }
 
 // The coordinator's side: prompts in; blocks out, each with one write, behind what an earlier run has left in the file.
@@ -95,6 +96,8 @@ class RecordingOutput {
     void summarise(double seconds, bool interrupted) {
         progress_.clear();
         if (options_.quiet) return;
+        const std::string why = why_no_sampling(options_.requests, ", and no line has another");
+        if (!interrupted && !reader_.any_samples() && !why.empty()) log_line("warning: " + why);
         log_line(fmt::format("{}: {}, {}{}, in {:.1f} s{}", options_.output, counted(lines_ - errors_, "text"),
                              counted(new_tokens_, "new token"),
                              errors_ > 0 ? fmt::format(", {} with errors", counted(errors_, "line")) : "", seconds,
@@ -127,8 +130,11 @@ class RecordingOutput {
                                                      "the input of that run",
                                                      options_.output, lines_, id, options_.input));
             if (text && text->max_new_tokens != request->max_new_tokens)
-                refuse_other_options(options_.output, "max_new_tokens");
-            if (text && text->ignore_eos != request->ignore_eos) refuse_other_options(options_.output, "ignore_eos");
+                refuse_other_options(options_.output, {"max_new_tokens of id " + id, compact(text->max_new_tokens),
+                                                       compact(request->max_new_tokens)});
+            if (text && text->ignore_eos != request->ignore_eos)
+                refuse_other_options(options_.output, {"ignore_eos of id " + id, compact(text->ignore_eos),
+                                                       compact(request->ignore_eos)});
             count(line);
         }
     }
@@ -234,8 +240,8 @@ int run_record(dist::Session& session, const Arguments& arguments) {
             head.add_tree(tree);
         if (output->is_new()) return;
         const spec::RecordingHead& begun = output->existing().head; // it goes on only as it began
-        if (const std::string field = spec::first_difference(begun, head); !field.empty())
-            refuse_other_options(options->output, field);
+        if (const auto difference = spec::first_difference(begun, head))
+            refuse_other_options(options->output, *difference);
         head = begun;
     });
     Step step = next_step(session, output.get());

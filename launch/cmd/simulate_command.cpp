@@ -47,9 +47,10 @@ spec::Recording read_all(const std::vector<std::string>& files) {
         same.sampling = all.head.sampling;
         same.noisy = all.head.noisy;
         same.requests = all.head.requests;
-        if (!spec::first_difference(all.head, same).empty())
-            throw std::runtime_error(fmt::format(
-                "{} is of other models, drafts or lengths than {}; simulate them apart", file, files.front()));
+        if (const auto difference = spec::first_difference(all.head, same))
+            throw std::runtime_error(fmt::format("{0} and {1} cannot be one: {2} of {0} is {3}, of {1} {4}; simulate "
+                                                 "them apart",
+                                                 files.front(), file, difference->field, difference->a, difference->b));
         std::move(one.lines.begin(), one.lines.end(), std::back_inserter(all.lines));
     }
     if (all.texts().empty()) throw std::runtime_error(files.front() + ": holds no text");

@@ -248,10 +248,10 @@ class Tuning {
         own.sampling.seed = begun.sampling.seed;
         own.trees = begun.trees; // replays say what of them is missing
         own.tree_children = begun.tree_children;
-        if (const std::string field = spec::first_difference(begun, own); !field.empty())
-            throw std::runtime_error(fmt::format("{} was made with other options (its field {} differs); give those of "
-                                                 "that record, or record anew",
-                                                 options_.recording, field));
+        if (const auto difference = spec::first_difference(begun, own))
+            throw std::runtime_error(fmt::format("{} was made with other options: its {} is {}, and that of this run "
+                                                 "is {}; give those of that record, or record anew",
+                                                 options_.recording, difference->field, difference->a, difference->b));
     }
 
     // Prompts that settings were chosen on and that confirm them as well.

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cctype>
 #include <fmt/format.h>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <stdexcept>
@@ -92,18 +93,13 @@ bool is_our_field(const std::string& name) {
     return std::ranges::any_of(line_fields(), [&](const LineField& field) { return name == field.name; });
 }
 
-// The option that sets for the whole run what the name asks for.
+// The option of generate that sets for the whole run what the name asks for.
 std::optional<std::string> option_of_the_run(const std::string& name) {
     static const ByName<std::string> options = [] {
         ByName<std::string> all;
-        Names names = stop_rule_parameter_names();
-        for (const char* option :
-             {"stop-rule", "entropy-unit", "max-draft-tokens", "min-draft-tokens", "drop-stop-token", "entropy-of",
-              "ngram-full", "costs", "acceptance", "lenience", "typical-epsilon", "typical-delta", "rollback-distance",
-              "drafter", "chat", "system"})
-            names.emplace_back(option);
-        for (const std::string& option : names)
-            add_names(all, option, option);
+        for (const OptionGroup& group : groups_of<GenerateOptions>())
+            for (const OptionSpec& option : group.options)
+                if (!is_our_field(field_of_option(option.name))) add_names(all, option.name, option.name);
         return all;
     }();
     const auto found = options.find(folded_field(name));
@@ -153,12 +149,23 @@ std::string shown_field(const std::string& name) {
     return "field " + name.substr(0, kMaxShown);
 }
 
+void drop_nulls(Json& object) {
+    for (auto field = object.begin(); field != object.end();)
+        field = field->is_null() ? object.erase(field) : std::next(field);
+}
+
 std::vector<std::string> own_fields(const Json& object, bool is_conversation) {
     std::vector<std::string> own;
     for (const auto& [name, value] : object.items()) {
         if (is_our_field(name) || is_foreign_field(name, value, is_conversation)) continue;
+        if (value.is_null()) { // it asks for nothing
+            own.push_back(name);
+            continue;
+        }
         if (const auto option = option_of_the_run(name))
-            throw std::runtime_error(fmt::format("{} cannot be set by line; use --{}", shown_field(name), *option));
+            throw std::runtime_error(fmt::format("{} cannot be set by line; use --{}, or put it into metadata if it is "
+                                                 "data of your own",
+                                                 shown_field(name), *option));
         if (const auto field = meant_field(name); field && !object.contains(*field))
             throw std::runtime_error(fmt::format("{} is unknown; did you mean {}?", shown_field(name), *field));
         own.push_back(name);

@@ -23,6 +23,9 @@ std::span<const LineField> line_fields();
 // The beginning of a field's name, for messages. Local.
 std::string shown_field(const std::string& name);
 
+// Leaves out what is null, which says nothing in whatever field. Local.
+void drop_nulls(Json& object);
+
 // The names of the fields that are the user's own data, in the order written. Throws, naming the field and the remedy,
 // where the line asks for what would be served wrongly; a value that asks for nothing else than what is served (n 1,
 // stream false, null) does not. `is_conversation`: the prompt goes through a chat template.

@@ -47,9 +47,8 @@ std::vector<spec::TokenId> tokens_field(const Json& value, const std::string& fi
     return tokens;
 }
 
-// "stop" of the API of OpenAI: a string, or a list of them; null says nothing.
-std::vector<std::string> stop_field(const Json& value, const std::vector<std::string>& default_value) {
-    if (value.is_null()) return default_value;
+// "stop" of the API of OpenAI: a string, or a list of them.
+std::vector<std::string> stop_field(const Json& value) {
     std::vector<std::string> strings;
     for (const Json& one : value.is_array() ? value : Json::array({value})) {
         if (!one.is_string()) throw std::runtime_error("stop must be a string or a list of strings");
@@ -58,17 +57,15 @@ std::vector<std::string> stop_field(const Json& value, const std::vector<std::st
     return strings;
 }
 
-// None where it is null or false.
+// None where it is false.
 std::optional<int> logprobs_field(const Json& value, const std::string& field) {
-    if (value.is_null() || value == false) return std::nullopt;
+    if (value == false) return std::nullopt;
     return count_field(value, field, 0, spec::Request::kMaxLogprobs);
 }
 
 using model::grammar::Language;
 
-// Null says nothing.
 void constraint_field(const Json& value, const std::string& field, Language language, spec::Request& request) {
-    if (value.is_null()) return;
     if (language == Language::json_schema && !value.is_object() && !value.is_boolean())
         throw std::runtime_error(field + " must be a schema: an object, or true for any JSON");
     const bool is_schema = language == Language::json_schema;
@@ -121,8 +118,7 @@ constexpr LineField kLineFields[] = {
     {"early_stopping", [](auto& v, auto&, auto& r) { r.beams.early_stopping = early_stopping_field(v); }},
     {"num_return_sequences", [](auto& v, auto& n, auto& r) { r.beams.num_return_sequences = count_field(v, n, 1); }},
     {"ignore_eos", [](auto& v, auto& n, auto& r) { r.ignore_eos = model::truth_of(v, n); }},
-    {"stop", [](auto& v, auto&, auto& r) { r.stop_strings = stop_field(v, r.stop_strings); },
-     "stop_strings stop_sequences"},
+    {"stop", [](auto& v, auto&, auto& r) { r.stop_strings = stop_field(v); }, "stop_strings stop_sequences"},
 };
 
 } // namespace
@@ -147,7 +143,6 @@ std::string as_field(std::string why) {
 
 // Sampling as transformers asks for it has to be what temperature says.
 void check_do_sample(const Json& value, const spec::SamplingOptions& sampling) {
-    if (value.is_null()) return;
     if (const bool samples = model::truth_of(value, "do_sample"); samples == sampling.greedy())
         throw std::runtime_error(samples ? "do_sample is true at temperature 0; give a temperature above 0"
                                          : "do_sample is false at a temperature above 0; give temperature 0");
@@ -165,7 +160,7 @@ void check_constraint(const Json& object, const RequestDefaults& defaults, const
                       const spec::LogitProcessing& processing) {
     std::string given;
     for (const char* field : {"json_schema", "regex", "grammar"}) {
-        if (!object.contains(field) || object[field].is_null()) continue;
+        if (!object.contains(field)) continue;
         if (!given.empty()) throw std::runtime_error("both " + given + " and " + field + " are given; give one");
         given = field;
     }
@@ -233,6 +228,11 @@ std::string source_of(const Json& object) {
         if (!source.empty()) throw std::runtime_error("both " + source + " and " + field + " are given; give one");
         source = field;
     }
+    if (source.empty() && object.contains("turns"))
+        throw std::runtime_error(
+            "prompt, messages or prompt_token_ids is missing; Spec-Bench has prompts in turns, and "
+            "jq -c '{id: .question_id, category, prompt: .turns[0]}' FILE takes out the first of "
+            "each line");
     if (source.empty() && object.contains("body"))
         throw std::runtime_error("prompt, messages or prompt_token_ids is missing; a batch file of the OpenAI API has "
                                  "them in body: generate reads it with --format openai, and jq -c '{id: .custom_id} + "
@@ -307,19 +307,6 @@ void set_lengths(const Json& fields, const RequestDefaults& defaults, const Prom
     }
     processing.decay.start -= forced;
     processing.forced_eos_at = std::min(request.max_new_tokens, limits.max_positions - prompt) - 1;
-}
-
-spec::Request request_like(const RequestDefaults& defaults) {
-    spec::Request request;
-    request.max_new_tokens = defaults.max_new_tokens;
-    request.sampling = defaults.sampling;
-    request.processing = defaults.processing;
-    request.beams = defaults.beams;
-    request.num_samples = defaults.num_samples;
-    request.logprobs = defaults.logprobs;
-    request.ignore_eos = defaults.ignore_eos;
-    request.stop_strings = defaults.stop_strings;
-    return request;
 }
 
 // Of the data that is the user's own, as compact JSON: the object `metadata`, and the fields that mean nothing here.
@@ -401,6 +388,19 @@ InputItem parse_openai_request(const Json& object, std::int64_t number, const Re
 
 } // namespace
 
+spec::Request request_like(const RequestDefaults& defaults) {
+    spec::Request request;
+    request.max_new_tokens = defaults.max_new_tokens;
+    request.sampling = defaults.sampling;
+    request.processing = defaults.processing;
+    request.beams = defaults.beams;
+    request.num_samples = defaults.num_samples;
+    request.logprobs = defaults.logprobs;
+    request.ignore_eos = defaults.ignore_eos;
+    request.stop_strings = defaults.stop_strings;
+    return request;
+}
+
 InputItem parse_request(const Line& line, std::int64_t number, const RequestDefaults& defaults,
                         const PromptLimits& limits) {
     const bool is_openai = defaults.format == InputFormat::openai;
@@ -419,8 +419,9 @@ InputItem parse_request(const Line& line, std::int64_t number, const RequestDefa
     request.id = id_in(line.text, object, number);
     request.sequence_key = hash_of_id(request.id);
     return checked(std::move(request), limits, [&](spec::Request& filled) {
-        const bool is_conversation = defaults.chat || object.contains("messages");
+        const bool is_conversation = defaults.chat || !object.value("messages", Json()).is_null();
         filled.metadata = metadata_of(line.text, object, own_fields(object, is_conversation));
+        drop_nulls(object);
         apply_fields(object, defaults, limits, filled);
         if (!filled.stop_strings.empty()) require_text(limits, "stop");
         set_prompt(filled, prompt_of(object, defaults, limits), limits, object.value("decoder_prompt", Json()));

@@ -62,7 +62,11 @@ std::optional<InputItem> RequestReader::next() {
         ++number_;
         if (is_blank(*line)) continue;
         find_format(*line);
+        const std::string_view text = std::string_view(line->text).substr(0, line->text.find_last_not_of(" \t\r") + 1);
+        line_hash_ = spec::hash_bytes(text.data(), text.size());
         InputItem item = parse_request(*line, number_, defaults_, limits_);
+        if (const auto* request = std::get_if<spec::Request>(&item))
+            any_samples_ = any_samples_ || !request->sampling.greedy();
         const auto* bad = std::get_if<BadLine>(&item);
         if (bad != nullptr && bad->line) return item; // it has no id that could be a repeated one
         const std::string& id = id_of(item);

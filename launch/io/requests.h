@@ -57,6 +57,9 @@ struct PromptLimits {
 InputItem parse_request(const Line& line, std::int64_t number, const RequestDefaults& defaults,
                         const PromptLimits& limits);
 
+// A request before its line is read: it has the run's defaults. Local.
+spec::Request request_like(const RequestDefaults& defaults);
+
 // The request of --prompt: sequence key 0, id null. Local.
 InputItem request_of_prompt(const std::string& prompt, const RequestDefaults& defaults, const PromptLimits& limits);
 
@@ -77,7 +80,9 @@ class RequestReader {
     // How much has been read, from 0 to 1; -1 where that cannot be known. Local.
     double fraction() const;
     LineReader& lines() { return lines_; }
-    std::int64_t last_number() const { return number_; } // of the last item's line
+    std::int64_t last_number() const { return number_; }   // of the last item's line
+    std::uint64_t last_hash() const { return line_hash_; } // of the text of that line, without blanks at its end
+    bool any_samples() const { return any_samples_; }      // whether a request so far has a temperature above 0
 
   private:
     void find_format(const Line& line);
@@ -87,6 +92,8 @@ class RequestReader {
     RequestDefaults defaults_;
     PromptLimits limits_;
     std::int64_t number_ = 0;                                // of the last line read, from 1
+    std::uint64_t line_hash_ = 0;
+    bool any_samples_ = false;
     std::int64_t first_ = 0;                                 // lines before the shard
     std::optional<std::int64_t> end_;                        // the number of the shard's last line
     std::set<std::pair<std::uint64_t, std::uint64_t>> seen_; // two hashes of each id: 16 bytes, however long the id

@@ -256,6 +256,7 @@ void ResultWriter::read_existing() {
 void ResultWriter::put(std::int64_t order, const std::string& line) {
     waiting_.emplace(order, line);
     for (auto first = waiting_.begin(); first != waiting_.end() && first->first == next_; first = waiting_.begin()) {
+        if (before_line_) before_line_();
         write_text(first->second + "\n");
         waiting_.erase(first);
         ++next_;
@@ -288,7 +289,9 @@ void ResultWriter::cut_to(std::uint64_t bytes) {
     expected_bytes_ = bytes;
 }
 
-void skip_served(RequestReader& reader, const ResultWriter& writer, const std::string& output) {
+std::vector<std::uint64_t> skip_served(RequestReader& reader, const ResultWriter& writer, const std::string& output,
+                                       const std::vector<std::uint64_t>& known) {
+    std::vector<std::uint64_t> lines;
     for (std::size_t i = 0; i < writer.served().size(); ++i) {
         const auto item = reader.next();
         const std::string& file = reader.lines().file();
@@ -299,7 +302,14 @@ void skip_served(RequestReader& reader, const ResultWriter& writer, const std::s
             throw std::runtime_error(
                 fmt::format("{} line {} has another id than {} in {}; resume with the input of that run", output, i + 1,
                             id_of(*item).substr(0, 200), file));
+        lines.push_back(reader.last_hash());
+        if (i < known.size() && lines[i] != known[i])
+            throw std::runtime_error(fmt::format("{} line {} (id {}) has changed since {} line {} was made of it; name "
+                                                 "another --output, or give --resume-anyway too",
+                                                 file, reader.last_number(), id_of(*item).substr(0, 200), output,
+                                                 i + 1));
     }
+    return lines;
 }
 
 } // namespace entrodraft::launch

@@ -9,6 +9,7 @@
 #include "spec/request.h"
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <utility>
@@ -54,6 +55,8 @@ class ResultWriter {
 
     // Writes `line` once all items before number `order` (from 0) are written. Throws std::runtime_error. Local.
     void put(std::int64_t order, const std::string& line);
+    // Called before each line that put() writes.
+    void before_each_line(std::function<void()> step) { before_line_ = std::move(step); }
     // Writes text as it is. Throws std::runtime_error, also where the file was removed or cut. Local.
     void write_text(std::string_view text);
     // Throws std::runtime_error where the file no longer holds what was written to it. Local.
@@ -76,10 +79,13 @@ class ResultWriter {
     std::int64_t served_with_error_ = 0;
     std::int64_t next_ = 0;
     std::map<std::int64_t, std::string> waiting_;
+    std::function<void()> before_line_;
 };
 
-// Passes over the items of `reader` that were in a resumed file, and checks that they are the same ones.
-// Throws std::runtime_error naming the first that differs. Local.
-void skip_served(RequestReader& reader, const ResultWriter& writer, const std::string& output);
+// Passes over the items of `reader` that were in a resumed file, and checks that they are the same ones: by their ids,
+// and by the hashes of their lines, as far as these are `known`. Returns the hashes of their lines. Throws
+// std::runtime_error naming the first that differs. Local.
+std::vector<std::uint64_t> skip_served(RequestReader& reader, const ResultWriter& writer, const std::string& output,
+                                       const std::vector<std::uint64_t>& known = {});
 
 } // namespace entrodraft::launch

@@ -75,7 +75,7 @@ std::optional<int> threads_of_environment(const dist::Environment& environment) 
     constexpr int kMax = 1024; // as --threads has it
     for (const char* name : {"OMP_NUM_THREADS", "SLURM_CPUS_PER_TASK"}) {
         const std::optional<std::string> text = environment(name);
-        if (!text) continue;
+        if (!text || text->empty()) continue; // as OpenMP takes an empty one
         // "4,2": of each level of nested parallelism, as OpenMP has it; there is one level here.
         const char* const end = text->data() + std::min(text->find(','), text->size());
         int threads = 0;

@@ -16,8 +16,8 @@
 
 namespace entrodraft::launch {
 
-// What OMP_NUM_THREADS asks for, or else SLURM_CPUS_PER_TASK; nothing where neither is set. Throws BadOption where it
-// is not a number of threads. Local.
+// The number of OMP_NUM_THREADS, or else of SLURM_CPUS_PER_TASK; nothing where neither is set, or both are empty.
+// Throws BadOption where it is not a number of threads. Local.
 std::optional<int> threads_of_environment(const dist::Environment& environment);
 
 // Of one rank; goes through a collective as it is.

@@ -332,6 +332,14 @@ void stretch_contexts(int positions, OpenedPair& opened) {
         model::stretch_context(module.config, positions);
 }
 
+ModelDigests digests_of(const OpenedPair& opened) {
+    ModelDigests digests = {digest_of(opened.target)};
+    for (const OpenedModel& draft : opened.drafts)
+        digests.drafts.push_back(digest_of(draft));
+    if (opened.head) digests.drafts.push_back(digest_of(*opened.head));
+    return digests;
+}
+
 } // namespace
 
 std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOptions& options,
@@ -365,6 +373,7 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
                             opened.head->name, opened.head->head.format));
         require_heads_for_all(opened, pair->layout);
         require_window_fits(opened, options, pair->layout);
+        if (options.takes_digests && pair->layout.is_writer()) pair->digests = digests_of(opened);
     });
     if (pair->layout.is_writer() && !options.quiet) {
         for (const std::string& note : options.notes)

@@ -22,6 +22,12 @@
 
 namespace entrodraft::launch {
 
+// Digests of what is in the files of models, wherever they lie: digest_of(). The head's is the last of the drafts.
+struct ModelDigests {
+    std::uint64_t target = 0;
+    std::vector<std::uint64_t> drafts = {};
+};
+
 struct ModelPair {
     dist::RankLayout layout;
     int num_beams = 0;                           // of each sequence, for beam search; 0: none
@@ -49,6 +55,7 @@ struct ModelPair {
     std::vector<std::unique_ptr<model::Decoder>> head_decoders; // its modules, on draft owners
     std::unique_ptr<spec::ShardedDraftModel> sharded_draft;     // on all ranks, where the draft is sharded across them
     std::optional<std::uint64_t> random_weights;                // seed of weights that are made up
+    ModelDigests digests;                                       // where ModelOptions ask for them, on the writer
     model::WeightType target_type{};
     model::WeightType draft_type{};
     double load_seconds = 0;                  // of reading all weights, of the slowest rank

@@ -16,6 +16,7 @@
 #include <fmt/format.h>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -31,7 +32,8 @@ std::uint64_t digest_of_text(std::string_view text, std::uint64_t seed) {
     return model::hash_block(std::as_bytes(std::span(text)), seed);
 }
 
-// 0 where there is no such file.
+} // namespace
+
 std::uint64_t digest_of_file(const std::filesystem::path& path) {
     std::error_code ignored; // who needs the file says why it cannot be looked at
     if (!std::filesystem::is_regular_file(path, ignored)) return 0;
@@ -42,6 +44,8 @@ std::uint64_t digest_of_file(const std::filesystem::path& path) {
         digest = digest_of_text({chunk.data(), static_cast<std::size_t>(file.gcount())}, digest);
     return digest;
 }
+
+namespace {
 
 // Names, types and shapes of all tensors.
 std::uint64_t digest_of_headers(const model::Checkpoint& checkpoint) {
@@ -60,16 +64,23 @@ struct Part {
     const char* remedy = "give every rank the same files";
 };
 
+// The files of a model beside its weights.
+std::vector<Part> small_parts_of(const OpenedModel& model) {
+    std::vector<Part> parts;
+    for (const char* file : kSmallFiles)
+        parts.push_back({fmt::format("{} of {}", file, model.name), digest_of_file(model.path / file)});
+    const auto gguf = model::gguf_file_of(model.path);
+    parts.push_back({"what a GGUF file says of " + model.name,
+                     gguf ? digest_of_text(model::open_gguf(*gguf).metadata.dump(), 1) : 0});
+    parts.push_back({"the list of tensors in " + model.name, digest_of_headers(*model.checkpoint)});
+    return parts;
+}
+
 // What is small enough to be compared always.
 std::vector<Part> small_parts_of(const OpenedPair& pair) {
     std::vector<Part> parts;
     for (const OpenedModel* model : models_of(pair)) {
-        for (const char* file : kSmallFiles)
-            parts.push_back({fmt::format("{} of {}", file, model->name), digest_of_file(model->path / file)});
-        const auto gguf = model::gguf_file_of(model->path);
-        parts.push_back({"what a GGUF file says of " + model->name,
-                         gguf ? digest_of_text(model::open_gguf(*gguf).metadata.dump(), 1) : 0});
-        parts.push_back({"the list of tensors in " + model->name, digest_of_headers(*model->checkpoint)});
+        std::ranges::move(small_parts_of(*model), std::back_inserter(parts));
         if (model->config.n_expert_layers() > 0) // each rank chooses them
             parts.push_back({"the instruction set, on which the choice of experts depends in near ties,",
                              digest_of_text(model::kernels::best_kernels().name, 1),
@@ -187,7 +198,27 @@ std::vector<Digests> digests_of_copies(const Copies& copies, const std::vector<D
     return digests;
 }
 
+std::uint64_t digest_of_samples(const model::Checkpoint& checkpoint, std::uint64_t digest) {
+    model::ThreadTeam team(1);
+    const Digests tensors = model::digest_tensors(checkpoint, model::DigestDepth::sampled, {}, team);
+    return model::hash_block(std::as_bytes(std::span(tensors)), digest);
+}
+
 } // namespace
+
+std::uint64_t digest_of(const OpenedModel& model) {
+    Digests digests;
+    for (const Part& part : small_parts_of(model))
+        digests.push_back(part.digest);
+    return digest_of_samples(*model.checkpoint, model::hash_block(std::as_bytes(std::span(digests)), 0));
+}
+
+std::uint64_t digest_of(const OpenedHead& head) {
+    std::uint64_t digest = digest_of_file(head.path / "config.json");
+    for (const model::HeadModule& module : head.head.modules)
+        digest = digest_of_samples(module.weights, digest ^ digest_of_headers(module.weights));
+    return digest;
+}
 
 WeightComparison require_same_models(dist::Session& session, const OpenedPair& pair, const ComparisonOptions& options) {
     WeightComparison comparison;

@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 
 namespace entrodraft::launch {
 
@@ -30,6 +31,12 @@ struct WeightComparison {
     std::uint64_t copy_bytes = 0; // that were read of each copy
     double seconds = 0;           // of the slowest rank
 };
+
+// A digest of configuration, tokenizer, list of tensors and some KiB of each tensor. That of a file is of all of it,
+// and 0 where it is no regular file. Local.
+std::uint64_t digest_of(const OpenedModel& model);
+std::uint64_t digest_of(const OpenedHead& head);
+std::uint64_t digest_of_file(const std::filesystem::path& path);
 
 // Throws OrderlyFailure naming rank, host, model and file or tensor where one differs. Collective over the world.
 WeightComparison require_same_models(dist::Session& session, const OpenedPair& pair, const ComparisonOptions& options);

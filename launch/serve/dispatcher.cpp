@@ -2,10 +2,12 @@
 #include "launch/serve/dispatcher.h"
 
 #include "launch/failure.h"
+#include "launch/replaced_file.h"
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <fmt/format.h>
 #include <functional>
 #include <utility>
 
@@ -22,11 +24,15 @@ Dispatcher::Dispatcher(const GenerateOptions& options)
       progress_(options.quiet || options.prompt.has_value()), replicas_(static_cast<std::size_t>(options.replicas)) {
     summary_.replicas_busy_seconds.resize(replicas_.size());
     if (!streams()) reader_.emplace(options.input, options.requests);
+    if (!streams() && writer_.is_plain_file() && options.output != "-") settings_.emplace(options.output);
+    refuse_if(
+        settings_ && !options.summary.empty() && are_one_file(options.summary, settings_->file()),
+        fmt::format("--summary {} is where the settings of --output are kept; name another file", options.summary));
     if (!options.trace.empty()) trace_.emplace(options.trace, Existing::refuse, "--trace");
     if (!options.timeline.empty()) timeline_.emplace(options.timeline, Existing::refuse, "--timeline");
 }
 
-void Dispatcher::read_first(const PromptLimits& limits) {
+void Dispatcher::read_first(const PromptLimits& limits, const Json& settings) {
     if (const std::string why = spec::why_invalid(options_->requests.processing, limits.vocab_size); !why.empty())
         throw BadOption(why);
     if (streams()) {
@@ -38,12 +44,19 @@ void Dispatcher::read_first(const PromptLimits& limits) {
     }
     reader_->set_limits(limits);
     if (options_->shard) reader_->keep(*options_->shard);
-    skip_served(*reader_, writer_, options_->output);
+    std::vector<std::uint64_t> known;
+    if (settings_)
+        known = settings_->compare(settings, writer_.served().size(), {options_->resume_anyway, options_->quiet});
+    served_lines_ = skip_served(*reader_, writer_, options_->output, known);
     next_order_ = std::ssize(writer_.served());
 }
 
 void Dispatcher::start(dist::Channel* channel) {
     writer_.keep();
+    if (settings_) {
+        settings_->begin(served_lines_);
+        writer_.before_each_line([this] { settings_->write_next(); });
+    }
     if (trace_) trace_->keep();
     channel_ = channel;
 }
@@ -86,6 +99,7 @@ void Dispatcher::read(double wait_seconds) {
             input_ended_ = !reader_->lines().waiting() && !reader_->lines().interrupted();
             return;
         }
+        if (settings_) settings_->expect(reader_->last_hash());
         if (const auto* bad = std::get_if<BadLine>(&*item)) {
             ++summary_.with_error;
             progress_.clear();

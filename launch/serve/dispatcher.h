@@ -6,6 +6,7 @@
 
 #include "dist/comm/channel.h"
 #include "launch/cli/options.h"
+#include "launch/io/output_settings.h"
 #include "launch/io/progress.h"
 #include "launch/io/requests.h"
 #include "launch/io/results.h"
@@ -29,8 +30,9 @@ class Dispatcher {
     // Opens the files; before the models, so that a mistake there does not cost the loading of them. Those that it
     // makes go with it again unless it comes to start(). Throws BadOption, std::runtime_error. Local.
     explicit Dispatcher(const GenerateOptions& options);
-    // Reads the prompt, or passes over what an earlier run served. Throws as above. Local.
-    void read_first(const PromptLimits& limits);
+    // Reads the prompt, or passes over what an earlier run served, with the same `settings` of text. Throws as above.
+    // Local.
+    void read_first(const PromptLimits& limits, const Json& settings = Json::object());
     // `channel` leads to the other replicas, null where there are none, and outlives this. Local.
     void start(dist::Channel* channel);
 
@@ -42,6 +44,8 @@ class Dispatcher {
     // The end of the run: counts of all replicas. Throws std::runtime_error where the files have lost what was written
     // to them. Local.
     RunSummary finish();
+    // True where a request so far, also of the lines found served, has a temperature above 0.
+    bool any_samples() const { return reader_ ? reader_->any_samples() : !options_->requests.sampling.greedy(); }
     std::int64_t resumed_with_error() const { return writer_.served_with_error(); } // of the lines found served
 
     void write_timeline(std::string_view text); // all of --timeline
@@ -66,6 +70,8 @@ class Dispatcher {
     ResultWriter writer_;
     std::optional<ResultWriter> trace_, timeline_;
     std::optional<RequestReader> reader_;
+    std::optional<OutputSettings> settings_;  // of an output that --resume can go on with
+    std::vector<std::uint64_t> served_lines_; // hashes of the lines found served
     Progress progress_;
     dist::Channel* channel_ = nullptr;
     std::vector<Replica> replicas_;

@@ -290,13 +290,22 @@ std::vector<std::filesystem::path> gguf_parts(const std::filesystem::path& file)
     return parts;
 }
 
+namespace {
+
+// The images' half of a model that reads them, which lies beside the model: mmproj-model-f16.gguf.
+bool is_projector(const std::filesystem::path& file) {
+    return file.filename().string().starts_with("mmproj");
+}
+
+} // namespace
+
 std::optional<std::filesystem::path> gguf_file_of(const std::filesystem::path& path) {
     std::error_code unused; // what cannot be looked at is no such file
     if (path.extension() == kEnding && std::filesystem::is_regular_file(path, unused)) return path;
     if (!std::filesystem::is_directory(path, unused) || file_exists(path / "config.json")) return std::nullopt;
     std::optional<std::filesystem::path> found;
     for (const auto& entry : std::filesystem::directory_iterator(path, unused)) {
-        if (entry.path().extension() != kEnding) continue;
+        if (entry.path().extension() != kEnding || is_projector(entry.path())) continue;
         const std::filesystem::path first = gguf_parts(entry.path()).front();
         if (found && *found != first) throw BadFile(path.string() + ": holds several files of GGUF; name one");
         found = first;

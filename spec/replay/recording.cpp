@@ -272,13 +272,32 @@ OrderedJson lasting_fields(const RecordingHead& head) {
     return json;
 }
 
+std::string beginning_of(const Json& value) {
+    constexpr std::size_t kMaxShown = 60; // bytes
+    const std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+    return text.size() <= kMaxShown ? text : text.substr(0, kMaxShown) + "...";
+}
+
+std::optional<HeadDifference> first_difference(const std::string& field, const Json& a, const Json& b) {
+    if (a == b) return std::nullopt;
+    if (a.is_array() && b.is_array() && a.size() == b.size()) {
+        for (std::size_t i = 0; i < a.size(); ++i)
+            if (auto found = first_difference(fmt::format("{}[{}]", field, i), a[i], b[i])) return found;
+    }
+    if (!a.is_object() || !b.is_object()) return HeadDifference{field, beginning_of(a), beginning_of(b)};
+    Json names = a;
+    names.update(b);
+    for (const auto& [name, unused] : names.items())
+        if (auto found = first_difference(field.empty() ? name : field + "." + name, a.value(name, Json()),
+                                          b.value(name, Json())))
+            return found;
+    return std::nullopt;
+}
+
 } // namespace
 
-std::string first_difference(const RecordingHead& a, const RecordingHead& b) {
-    const Json one = lasting_fields(a), other = lasting_fields(b); // whatever the order of their fields
-    for (const auto& [name, value] : one.items())
-        if (!other.contains(name) || other[name] != value) return name;
-    return "";
+std::optional<HeadDifference> first_difference(const RecordingHead& a, const RecordingHead& b) {
+    return first_difference("", lasting_fields(a), lasting_fields(b)); // whatever the order of their fields
 }
 
 std::string pack(const RecordingHead& head) {

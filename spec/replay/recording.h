@@ -128,9 +128,14 @@ struct Recording {
 
 // Blocks of the file. Local.
 std::string pack(const RecordingHead& head);
-// The first field in which recordings of these heads cannot be one, "" where there is none: where they come from, what
-// was measured, and the file of prompts may differ. Local.
-std::string first_difference(const RecordingHead& a, const RecordingHead& b);
+// The first field in which recordings of these heads cannot be one, with both values as JSON, of long ones the
+// beginning; none: they can. They may differ in where they come from, what was measured, and the file of prompts.
+// Local.
+struct HeadDifference {
+    std::string field; // "sampling.temperature"
+    std::string a, b;
+};
+std::optional<HeadDifference> first_difference(const RecordingHead& a, const RecordingHead& b);
 std::string pack(const RecordedLine& line);
 
 // Throws std::runtime_error naming file, block and what is wrong with it; a torn last block is no error where

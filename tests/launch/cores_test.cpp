@@ -25,10 +25,12 @@ TEST(Cores, TheEnvironmentSaysHowManyThreadsARankHas) {
     EXPECT_EQ(threads_of({{"SLURM_CPUS_PER_TASK", "6"}}), 6);
     EXPECT_EQ(threads_of({{"SLURM_CPUS_PER_TASK", "6"}, {"OMP_NUM_THREADS", "3"}}), 3);
     EXPECT_EQ(threads_of({{"OMP_NUM_THREADS", "4,2"}}), 4) << "of the outer level";
+    EXPECT_EQ(threads_of({{"OMP_NUM_THREADS", ""}}), std::nullopt) << "as if it were not set";
+    EXPECT_EQ(threads_of({{"SLURM_CPUS_PER_TASK", "6"}, {"OMP_NUM_THREADS", ""}}), 6);
 }
 
 TEST(Cores, AVariableThatIsNoNumberOfThreadsIsRefused) {
-    for (const char* text : {"", "0", "-1", "abc", "4x", "99999", ",2", " 4"}) {
+    for (const char* text : {"0", "-1", "abc", "4x", "99999", ",2", " 4"}) {
         try {
             threads_of({{"OMP_NUM_THREADS", text}});
             ADD_FAILURE() << text;

@@ -3,8 +3,8 @@
 
 For 2 and 4 ranks with 1 and 2 replicas, and for greedy and gumbel text, a run is killed at a random moment (one rank, or
 all of them and their launcher), resumed, killed again, and so on until a run ends by itself. After each death the file
-must hold whole lines, a beginning of what an uninterrupted run writes; at the end all of it: id, text, token_ids,
-finish_reason and errors. A launcher that hangs although all its ranks have ended is not ours to mend (Open MPI 4.1.4's
+must hold whole lines, a beginning of what an uninterrupted run writes, and OUTPUT.settings a hash for each; at the end
+all of it: id, text, token_ids, finish_reason and errors. A launcher that hangs although all its ranks have ended is not ours to mend (Open MPI 4.1.4's
 does, once in some hundred deaths): it is killed and counted, and seldom enough it is no failure. Standard library only.
 
   kill_and_resume.py BINARY MPIRUN.. -- --repetitions N [--seed S]
@@ -118,6 +118,12 @@ def lines_of(path):
     return lines, torn
 
 
+def hashes_of(output):
+    """Whole lines of hashes in the file of settings, which is there before the first line of the output."""
+    with open(output + ".settings", "rb") as file:
+        return file.read().count(b"\n") - 1
+
+
 def kill_until_done(command, whole, seconds, output, rng):
     """Deaths it took."""
     for deaths in range(MOST_DEATHS):
@@ -128,6 +134,8 @@ def kill_until_done(command, whole, seconds, output, rng):
         lines, torn = lines_of(output) if os.path.exists(output) else ([], False)
         if lines != whole[:len(lines)]:
             raise SystemExit(f"after {deaths + 1} deaths the output is no beginning of the whole: {output}\n{messages}")
+        if lines and (known := hashes_of(output)) < len(lines):
+            raise SystemExit(f"after {deaths + 1} deaths {output}.settings knows {known} of {len(lines)} lines")
         if code is not None:
             if code != 3 or torn or lines != whole:
                 raise SystemExit(f"a resumed run ended with code {code} and {len(lines)} lines:\n{messages}")

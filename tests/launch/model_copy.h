@@ -3,8 +3,10 @@
 
 #include "tests/launch/scratch_file.h"
 
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -33,6 +35,22 @@ class ModelCopy {
         const int byte = weights.get();
         weights.seekp(-distance, std::ios::end);
         weights.put(static_cast<char>(byte ^ 1));
+    }
+
+    // The first number of a row of a matrix of float32 becomes NaN.
+    void spoil_row(const std::string& tensor, std::int64_t row) const {
+        std::fstream weights(file("model.safetensors"), std::ios::in | std::ios::out | std::ios::binary);
+        std::uint64_t size = 0;
+        weights.read(reinterpret_cast<char*>(&size), sizeof size); // NOLINT: as bytes
+        std::string header(size, ' ');
+        weights.read(header.data(), static_cast<std::streamsize>(size));
+        const auto described = nlohmann::json::parse(header).at(tensor);
+        const auto at = static_cast<std::int64_t>(sizeof size + size) +
+                        described["data_offsets"][0].get<std::int64_t>() +
+                        row * described["shape"][1].get<std::int64_t>() * 4;
+        const float nan = std::numeric_limits<float>::quiet_NaN();
+        weights.seekp(at);
+        weights.write(reinterpret_cast<const char*>(&nan), sizeof nan); // NOLINT
     }
 
   private:

@@ -201,8 +201,71 @@ TEST(Options, OneTextIsDecodedAlone) {
 
 TEST(Options, ValuesOfLaterOptionsThatThisVersionHonoursAreTaken) {
     EXPECT_EQ(refusal_of({"--replicas", "1", "--device", "cpu", "--draft-placement", "colocated", "--acceptance",
-                          "rejection", "--no-repeat-ngram-size", "0"}),
+                          "rejection", "--temperature", "1", "--no-repeat-ngram-size", "0"}),
               "accepted");
+}
+
+TEST(Options, WhatCountsForSampledTextAloneIsRefusedWhereNoneCanBe) {
+    constexpr const char* kRemedy = " has no effect at temperature 0: give --temperature T above 0, or leave it out";
+    const std::vector<std::pair<std::string, std::string>> options = {
+        {"--top-k", "50"}, {"--top-p", "0.9"}, {"--min-p", "0.1"}, {"--seed", "4"}};
+    for (const auto& [name, value] : options) {
+        EXPECT_EQ(refusal_of({name, value}), name + kRemedy);
+        EXPECT_EQ(refusal_of({name, value, "--temperature", "1"}), "accepted");
+        EXPECT_EQ(refusal([&] {
+                      parse({"--target", "t", "--input", "i", name, value});
+                  }),
+                  "accepted")
+            << "a line may have a temperature";
+        EXPECT_EQ(refusal([&] {
+                      parse({"--target", "t", "--input", "i", "--num-beams", "2", name, value});
+                  }),
+                  name + kRemedy)
+            << "no line may have one beside beams";
+    }
+    for (const char* acceptance : {"rejection", "block", "gumbel"})
+        EXPECT_EQ(refusal_of({"--acceptance", acceptance}), std::string("--acceptance") + kRemedy);
+    for (const char* lossy : {"typical", "bild"})
+        EXPECT_EQ(refusal_of({"--acceptance", lossy}), "accepted") << "greedy text is another one too";
+    EXPECT_EQ(refusal_of({"--acceptance", "rejection", "--lenience", "0.5"}), "accepted");
+    EXPECT_EQ(refusal_of({"--top-k", "50", "--seed", "4"}),
+              "--top-k and --seed have no effect at temperature 0: give --temperature T above 0, or leave them out");
+    EXPECT_EQ(parse({"--target", "t", "--input", "i", "--seed", "1"}).requests.of_sampled_text, Strings{"--seed"});
+    EXPECT_EQ(parse({"--target", "t", "--input", "i", "--seed", "1", "--temperature", "1"}).requests.of_sampled_text,
+              Strings{});
+    const auto tuned = [](Strings more) {
+        more.insert(more.begin(), {"--target", "t", "--draft", "d", "--input", "f", "--output", "o", "--seed", "1"});
+        return refusal([&] { options_of<TuneOptions>(parse_options(groups_of<TuneOptions>(), more)); });
+    };
+    EXPECT_EQ(tuned({}), std::string("--seed") + kRemedy) << "all its prompts have one temperature";
+    EXPECT_EQ(tuned({"--temperature", "1"}), "accepted");
+    const auto compared = [](Strings more) {
+        more.insert(more.begin(), {"--target", "t", "--draft", "d", "--input", "f", "--temperatures"});
+        return refusal([&] { options_of<CompareOptions>(parse_options(groups_of<CompareOptions>(), more)); });
+    };
+    EXPECT_EQ(compared({"0", "--seed", "1"}), "--seed has no effect at --temperatures 0");
+    EXPECT_EQ(compared({"0", "--acceptances", "block,gumbel"}),
+              "--acceptances has no effect at --temperatures 0, where all but typical and bild are alike");
+    EXPECT_EQ(compared({"0", "--acceptances", "block,typical"}), "accepted");
+    EXPECT_EQ(compared({"0", "--seed", "1", "--synthetic-acceptance", "0.5"}), "accepted");
+    EXPECT_EQ(compared({"0,1", "--seed", "1", "--acceptances", "block"}), "accepted");
+}
+
+TEST(Options, NumbersOfAListHaveNoBlanksAroundThem) {
+    EXPECT_EQ(parse_more({"--banned-tokens", "3, 4"}).requests.processing.banned_tokens,
+              (std::vector<spec::TokenId>{3, 4}));
+    expect_refused({"--banned-tokens", " 5"}, "--banned-tokens  5: begins or ends with a blank; leave it out");
+    expect_refused({"--banned-tokens", "5 "}, "begins or ends with a blank");
+}
+
+TEST(Options, ResumeAnywayGoesWithResume) {
+    const Strings input = {"--target", "t", "--input", "i", "--output", "o"};
+    const auto refused = [&](Strings more) {
+        more.insert(more.begin(), input.begin(), input.end());
+        return refusal([&] { parse(more); });
+    };
+    EXPECT_EQ(refused({"--resume-anyway"}), "--resume-anyway has no effect without --resume");
+    EXPECT_EQ(refused({"--resume", "--resume-anyway"}), "accepted");
 }
 
 TEST(Options, LookaheadDraftsAloneAndByNoRuleOfChains) {
@@ -643,7 +706,8 @@ TEST(Options, LevelsOfACascadeTakeTheirOptionsInOrder) {
 }
 
 TEST(Options, AcceptancesComeWithTheirOwnOptions) {
-    EXPECT_EQ(parse_more({"--acceptance", "block"}).speculation.acceptance.kind, spec::Acceptance::block);
+    EXPECT_EQ(parse_more({"--acceptance", "block", "--temperature", "1"}).speculation.acceptance.kind,
+              spec::Acceptance::block);
     EXPECT_EQ(parse_more({"--acceptance", "typical", "--typical-delta", "0.5"}).speculation.acceptance.typical.delta,
               0.5);
     expect_refused({"--acceptance", "gumble"}, "did you mean gumbel?");
@@ -661,7 +725,7 @@ TEST(Options, AcceptancesComeWithTheirOwnOptions) {
     expect_refused({"--acceptance", "bild", "--rollback-distance", "-1"}, "--rollback-distance -1: must be a number");
     expect_refused({"--acceptance", "bild", "--check"}, "which a lossy acceptance is not after");
     EXPECT_EQ(refusal([] {
-                  parse({"--target", "t", "--prompt", "p", "--acceptance", "gumbel"});
+                  parse({"--target", "t", "--prompt", "p", "--temperature", "1", "--acceptance", "gumbel"});
               }),
               "accepted")
         << "plain decoding samples so anyway";
@@ -674,8 +738,9 @@ TEST(Options, ATokenIsDroppedForWhatItIsWhereThatBendsNoText) {
     const auto dropping = [](const char* option, const std::string& value) {
         return Strings{"--stop-rule", "confidence:0.6", "--drop-stop-token", option, value};
     };
-    for (const char* acceptance : {"gumbel", "typical", "bild"})
+    for (const char* acceptance : {"typical", "bild"})
         EXPECT_TRUE(parse_more(dropping("--acceptance", acceptance)).speculation.stop_rules.front().drop_stop_token);
+    EXPECT_TRUE(parse_more(dropping("--temperature", "1")).speculation.stop_rules.front().drop_stop_token) << "gumbel";
     for (const std::string acceptance : {"rejection", "block"})
         expect_refused(dropping("--acceptance", acceptance), "would bias --acceptance " + acceptance);
     expect_refused(dropping("--lenience", "0.5"), "would bias --acceptance rejection");
@@ -684,7 +749,7 @@ TEST(Options, ATokenIsDroppedForWhatItIsWhereThatBendsNoText) {
                                    "static:2,confidence:0.6", "--acceptances", "gumbel,rejection", "--temperatures"});
         return refusal([&] { options_of<CompareOptions>(parse_options(groups_of<CompareOptions>(), more)); });
     };
-    EXPECT_EQ(compared({"0"}), "accepted");
+    EXPECT_EQ(compared({"0"}).find("would bias"), std::string::npos);
     EXPECT_NE(compared({"0,1"}).find("would bias --acceptance rejection"), std::string::npos);
 }
 

@@ -162,6 +162,17 @@ TEST(Replay, RecordsTheTextsOfPromptsAndMismatchingTokens) {
         EXPECT_TRUE(drafted[i] == token[i] || texts.contains(std::to_string(drafted[i]))) << i;
 }
 
+TEST(Replay, RecordSaysThatOptionsOfSamplingHadNoEffect) {
+    const ScratchFile input(R"({"prompt_token_ids": [1, 2, 3]})"), costs(costs_file());
+    const NewFile recording;
+    const Ended recorded = run(Strings{"record"} + kPair +
+                               Strings{"--input", input.path(), "--output", recording.path(), "--max-new-tokens", "4",
+                                       "--costs", costs.path(), "--top-p", "0.5"});
+    EXPECT_NE(recorded.err.find("warning: --top-p has no effect at temperature 0, and no line has another"),
+              std::string::npos)
+        << recorded.err;
+}
+
 TEST(Replay, RecordsTheSameOnSeveralRanks) {
     const ScratchFile input(kInput), costs(costs_file());
     const NewFile one, two;
@@ -192,18 +203,25 @@ TEST(Replay, ResumesARecordingThatWasCutOff) {
     }
     const ScratchFile other(bytes.substr(0, bytes.size() / 2));
     EXPECT_NE(run(record(input.path(), other.path(), options + Strings{"--resume", "--temperature", "1"}))
-                  .err.find("begun with other options (its field acceptance"),
+                  .err.find("begun with other options: acceptance was \"greedy\", and is \"gumbel\" now"),
               std::string::npos);
     EXPECT_NE(run(record(input.path(), other.path(), options + Strings{"--resume", "--no-repeat-ngram-size", "4"}))
-                  .err.find("its field requests"),
+                  .err.find("options: requests.no_repeat_ngram_size was 0, and is 4 now"),
               std::string::npos);
     EXPECT_NE(run(record(input.path(), other.path(), options + Strings{"--resume", "--ignore-eos"}))
-                  .err.find("its field ignore_eos"),
+                  .err.find("options: ignore_eos of id \"a\" was false, and is true now"),
               std::string::npos);
     EXPECT_NE(run(Strings{"record"} + kPair + options +
                   Strings{"--input", input.path(), "--output", other.path(), "--resume", "--max-new-tokens", "4"})
-                  .err.find("its field max_new_tokens"),
+                  .err.find("options: max_new_tokens of id \"a\" was 32, and is 4 now"),
               std::string::npos);
+    const NewFile shorter;
+    ASSERT_EQ(run(record(input.path(), shorter.path(), options + Strings{"--max-context", "64"})).code, 3);
+    const std::string apart = run({"simulate", whole.path(), shorter.path()}).err;
+    EXPECT_NE(apart.find("cannot be one: max_positions of " + whole.path() + " is 256, of " + shorter.path() +
+                         " 64; simulate them apart"),
+              std::string::npos)
+        << apart;
     std::string damaged = bytes; // the length of a block in the midst
     damaged[bytes.find("EDR1", 100) + 6] = 'x';
     const ScratchFile kept(damaged);

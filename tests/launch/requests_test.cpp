@@ -1,4 +1,5 @@
 // Input lines: what is served, and what each bad line is told.
+#include "launch/io/field_names.h"
 #include "launch/io/json_line.h"
 #include "launch/io/requests.h"
 #include "tests/launch/scratch_file.h"
@@ -12,6 +13,7 @@ namespace requests_test {
 
 using namespace entrodraft;
 using namespace entrodraft::launch;
+using Strings = std::vector<std::string>;
 
 // A tokenizer of one token a byte.
 PromptLimits limits() {
@@ -53,6 +55,53 @@ std::vector<InputItem> read_all(const std::string& text) {
 TEST(Requests, TextAndTokenIdsArePrompts) {
     EXPECT_EQ(served(R"({"id": 1, "prompt": "ab"})").prompt, (std::vector<spec::TokenId>{97, 98}));
     EXPECT_EQ(served(R"({"id": 1, "prompt_token_ids": [5, 0, 127]})").prompt, (std::vector<spec::TokenId>{5, 0, 127}));
+}
+
+// The names are those that generate declares: none can be forgotten.
+TEST(Requests, EveryOptionIsRefusedByNameUnlessALineMaySetIt) {
+    int n_refused = 0;
+    for (const OptionGroup& group : groups_of<GenerateOptions>())
+        for (const OptionSpec& option : group.options) {
+            const std::string field = field_of_option(option.name);
+            if (field == "prompt") continue;
+            if (std::ranges::any_of(line_fields(), [&](const LineField& ours) { return field == ours.name; })) continue;
+            const std::string error = error_of(R"({"prompt": "p", ")" + field + R"(": "7"})");
+            EXPECT_EQ(error.find("field " + field + " cannot be set by line; use --" + option.name + ", "), 0u)
+                << error;
+            ++n_refused;
+        }
+    EXPECT_GT(n_refused, 50);
+    EXPECT_EQ(served(R"({"prompt": "p", "metadata": {"summary": "s"}})").metadata, R"({"summary":"s"})");
+}
+
+TEST(Requests, NullInAnyFieldIsAsIfItWereNotThere) {
+    RequestDefaults defaults;
+    defaults.has_results = true;
+    defaults.logprobs = 3;
+    defaults.stop_strings = {"END"};
+    const spec::Request absent = served(R"({"prompt": "p"})", defaults);
+    Strings names = {"messages", "prompt_token_ids", "tools",  "chat_template_kwargs", "decoder_prompt", "do_sample",
+                     "metadata", "response_format",  "stream", "top_logprobs"};
+    for (const LineField& field : line_fields())
+        names.emplace_back(field.name);
+    for (const std::string& name : names) {
+        const spec::Request request = served(R"({"prompt": "p", ")" + name + R"(": null})", defaults);
+        EXPECT_EQ(request.prompt, absent.prompt) << name;
+        EXPECT_EQ(request.metadata, "") << name;
+        EXPECT_EQ(request.max_new_tokens, absent.max_new_tokens) << name;
+        EXPECT_EQ(request.logprobs, absent.logprobs) << name;
+        EXPECT_EQ(request.stop_strings, absent.stop_strings) << name;
+        EXPECT_EQ(request.num_samples, 1) << name;
+    }
+    EXPECT_EQ(served(R"({"prompt": "p", "mine": null, "summary": null})").metadata, R"({"mine":null,"summary":null})");
+    EXPECT_EQ(error_of(R"({"prompt": null})"), "prompt, messages or prompt_token_ids is missing");
+    EXPECT_EQ(served(R"({"id": null, "prompt": "p", "seed": null})").id, "null");
+}
+
+TEST(Requests, TurnsOfSpecBenchAreAnsweredWithWhatToDo) {
+    EXPECT_EQ(error_of(R"({"question_id": 81, "category": "writing", "turns": ["a", "b"]})"),
+              "prompt, messages or prompt_token_ids is missing; Spec-Bench has prompts in turns, and jq -c '{id: "
+              ".question_id, category, prompt: .turns[0]}' FILE takes out the first of each line");
 }
 
 TEST(Requests, AnyJsonIsAnIdAndItsHashTheSequenceKey) {
@@ -223,7 +272,6 @@ TEST(Requests, ALineHasStopStringsOfItsOwn) {
         const auto* bad = std::get_if<BadLine>(&item);
         return bad ? std::vector{bad->error} : std::get<spec::Request>(item).stop_strings;
     };
-    using Strings = std::vector<std::string>;
     EXPECT_EQ(stops_of(R"({"prompt": "p"})"), Strings{"END"});
     EXPECT_EQ(stops_of(R"({"prompt": "p", "stop": null})"), Strings{"END"});
     EXPECT_EQ(stops_of(R"({"prompt": "p", "stop": "\n"})"), Strings{"\n"});
@@ -276,6 +324,8 @@ TEST(Requests, EveryBadLineSaysWhatIsWrong) {
         {R"({"prompt": "p", "banned_tokens": 5})", "banned_tokens must be an array"},
         {R"({"prompt": "p", "banned_tokens": [128]})", "banned_tokens names token 128"},
         {R"({"prompt": "p", "stop_rule": "static"})", "cannot be set by line; use --stop-rule"},
+        {R"({"prompt": "p", "summary": "s"})",
+         "field summary cannot be set by line; use --summary, or put it into metadata if it is data of your own"},
         {R"({"prompt": "p", "logit_bias": {" 5": 1}})", "token id in logit_bias"},
         {R"({"prompt": "p", "logit_bias": {"-0": 1}})", "token id in logit_bias"},
         {R"({"prompt": "p", "logit_bias": {"": 1}})", "token id in logit_bias"},

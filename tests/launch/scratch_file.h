@@ -21,6 +21,7 @@ class ScratchFile {
     ~ScratchFile() {
         std::error_code ignored;
         std::filesystem::remove(path_, ignored);
+        std::filesystem::remove(path_.string() + ".settings", ignored); // where it was an output
     }
     ScratchFile(const ScratchFile&) = delete;
     ScratchFile& operator=(const ScratchFile&) = delete;

@@ -295,6 +295,15 @@ TEST_F(SplitGguf, HasTheTensorsOfAllParts) {
     EXPECT_EQ(gguf_parts("m-00001-of-00000.gguf").size(), 1U);
 }
 
+TEST_F(SplitGguf, IsFoundBesideTheProjectorOfItsImages) {
+    std::filesystem::copy(directory.path() / kFirst, directory.path() / "mmproj-model-f16.gguf");
+    const auto found = gguf_file_of(directory.path());
+    ASSERT_TRUE(found);
+    EXPECT_EQ(found->filename(), kFirst);
+    std::filesystem::copy(directory.path() / kFirst, directory.path() / "another.gguf");
+    EXPECT_THROW(gguf_file_of(directory.path()), BadFile);
+}
+
 TEST_F(SplitGguf, NamesThePartThatIsMissingOrOutOfPlace) {
     EXPECT_NE(refusal("m-00002-of-00003.gguf").find("part 2 of 3; name the first"), std::string::npos);
     write(2, {{"split.no", 1U}, {"split.count", 3U}});

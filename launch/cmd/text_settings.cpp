@@ -1,0 +1,127 @@
+// See text_settings.h.
+#include "launch/cmd/text_settings.h"
+
+#include "launch/io/requests.h"
+#include "launch/load/same_models.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fmt/format.h>
+#include <string>
+#include <string_view>
+
+namespace entrodraft::launch {
+
+namespace {
+
+std::string shown(std::uint64_t digest) {
+    return fmt::format("{:016x}", digest);
+}
+
+// A text that may be long.
+Json shown(const std::string& text) {
+    constexpr std::size_t kMaxBytes = 80;
+    if (text.size() <= kMaxBytes) return text;
+    return fmt::format("{} bytes, digest {}", text.size(), shown(hash_of_id(text)));
+}
+
+// The digest of a file; a name of no file stays a name.
+Json contents_of(const std::string& name) {
+    std::error_code ignored; // then it is no file
+    if (!std::filesystem::is_regular_file(name, ignored)) return name;
+    return "digest " + shown(digest_of_file(name));
+}
+
+// Where a member is added, this no longer compiles until it is here too, or is known to make no text.
+Json settings_of(const spec::Request& request) {
+    const auto& [id, sequence_key, prompt, source, max_new_tokens, sampling, processing, beams, num_samples, sample,
+                 ignore_eos, stop_strings, logprobs, metadata, response, model, plain] = request;
+    const auto& [temperature, top_k, top_p, min_p, seed] = sampling;
+    const auto& [repetition_penalty, presence_penalty, frequency_penalty, no_repeat_ngram_size, min_new_tokens,
+                 logit_bias, banned_tokens, constraint, grammar] = processing;
+    const auto& [num_beams, length_penalty, early_stopping, num_return_sequences, forced_tokens] = beams;
+    Json settings = {{"max_new_tokens", max_new_tokens},
+                     {"temperature", temperature},
+                     {"top_k", top_k},
+                     {"top_p", top_p},
+                     {"min_p", min_p},
+                     {"seed", seed},
+                     {"repetition_penalty", repetition_penalty},
+                     {"presence_penalty", presence_penalty},
+                     {"frequency_penalty", frequency_penalty},
+                     {"no_repeat_ngram_size", no_repeat_ngram_size},
+                     {"min_new_tokens", min_new_tokens},
+                     {"logit_bias", logit_bias},
+                     {"banned_tokens", banned_tokens},
+                     {"num_samples", num_samples},
+                     {"ignore_eos", ignore_eos},
+                     {"logprobs", logprobs ? Json(*logprobs) : Json()},
+                     {"num_beams", num_beams},
+                     {"stop", Json::array()}};
+    for (const std::string& stop : stop_strings)
+        settings["stop"].push_back(shown(stop));
+    if (constraint.is_on()) settings[to_string(constraint.language)] = shown(constraint.text);
+    if (num_beams > 0)
+        settings.update({{"length_penalty", length_penalty},
+                         {"early_stopping", spec::to_string(early_stopping)},
+                         {"num_return_sequences", num_return_sequences}});
+    return settings;
+}
+
+// True where other drafts could make other texts.
+bool drafts_decide(const SpeculationOptions& speculation) {
+    const spec::AcceptanceOptions& acceptance = speculation.acceptance;
+    return !speculation.drafter.kinds.empty() && (acceptance.is_lossy() || acceptance.kind != spec::Acceptance::gumbel);
+}
+
+// The drafts, and the options that say what they propose, as they were given.
+Json drafting_settings(const GenerateOptions& options, const ModelPair& models) {
+    Json settings = {{"drafter", describe(options.speculation.drafter)},
+                     {"draft_dtype", model::to_string(models.draft_type)},
+                     {"draft_digests", Json::array()}};
+    for (const std::string& draft : options.models.drafts)
+        if (self_draft_of(draft)) settings["draft"] = draft; // layers of the target
+    for (const std::uint64_t digest : models.digests.drafts)
+        settings["draft_digests"].push_back(shown(digest));
+    for (const OptionGroup& group : groups_of<GenerateOptions>())
+        for (const OptionSpec& option : group.options) {
+            const std::string_view name = option.name;
+            const bool is_of_drafts = group.title == "Drafters" || group.title == "Speculation" ||
+                                      name == "draft-vocabulary" || name == "draft-window" || name == "draft-sinks" ||
+                                      name == "draft-chunks";
+            if (!is_of_drafts || name == "drafter" || name == "acceptance" || !options.given.given(option.name))
+                continue; // the two are there already
+            Json& values = settings[field_of_option(option.name)] = Json::array();
+            for (const std::string& text : options.given.texts(option.name))
+                values.push_back(option.is_file() ? contents_of(text) : Json(text));
+        }
+    return settings;
+}
+
+} // namespace
+
+Json text_settings(const GenerateOptions& options, const ModelPair& models, const PromptLimits& limits) {
+    const RequestDefaults& requests = options.requests;
+    const ChatTemplateOptions& chat = options.models.chat_template;
+    Json settings = {{"target_digest", shown(models.digests.target)},
+                     {"dtype", model::to_string(models.target_type)},
+                     {"max_context", limits.max_positions}};
+    if (models.random_weights) settings["random_weights"] = *models.random_weights;
+    spec::Request request = request_like(requests);
+    request.processing.banned_tokens.insert(request.processing.banned_tokens.end(), limits.banned_tokens.begin(),
+                                            limits.banned_tokens.end());
+    settings.update(settings_of(request));
+    settings.update({{"openai_temperature", requests.body_temperature},
+                     {"openai_max_tokens", requests.body_new_tokens ? Json(*requests.body_new_tokens) : Json()},
+                     {"chat", requests.chat},
+                     {"system", requests.system ? shown(*requests.system) : Json()},
+                     {"chat_template", chat.name.empty() ? Json() : contents_of(chat.name)},
+                     {"chat_date", chat.date.empty() ? Json() : Json(chat.date)}});
+    const SpeculationOptions& speculation = options.speculation;
+    settings["acceptance"] =
+        to_string(drafts_decide(speculation) ? speculation.acceptance.kind : spec::Acceptance::gumbel);
+    if (drafts_decide(speculation)) settings.update(drafting_settings(options, models));
+    return settings;
+}
+
+} // namespace entrodraft::launch
