@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <cmath>
 #include <fmt/format.h>
 #include <limits>
 
@@ -150,6 +151,36 @@ void take_generation_config(ModelOptions& models, RequestDefaults& requests) {
     if (requests.generation_config == GenerationConfigUse::none || models.target.empty()) return;
     const std::filesystem::path directory = resolve_checkpoint_directory(models.target, "--target");
     take_generation_config(model::read_generation_config(directory, model::read_config(directory)), models, requests);
+}
+
+nlohmann::json json_of_file_rules(const RequestDefaults& requests) {
+    const spec::LogitProcessing& processing = requests.processing;
+    const FileLengths& lengths = requests.file_lengths;
+    nlohmann::json json = nlohmann::json::object();
+    const auto add = [&](const char* name, const auto& value, bool is_on) {
+        if (is_on) json[name] = value;
+    };
+    add("encoder_repetition_penalty", processing.encoder_repetition_penalty,
+        processing.encoder_repetition_penalty != 1);
+    add("encoder_no_repeat_ngram_size", processing.encoder_no_repeat_ngram_size,
+        processing.encoder_no_repeat_ngram_size > 0);
+    for (const spec::BiasedTokens& each : processing.sequence_bias) {
+        if (std::isfinite(each.bias))
+            json["sequence_bias"].push_back({each.tokens, each.bias});
+        else
+            json["bad_words_ids"].push_back(each.tokens);
+    }
+    add("suppress_tokens", processing.suppress_tokens, !processing.suppress_tokens.empty());
+    add("begin_suppress_tokens", processing.begin_suppress_tokens, !processing.begin_suppress_tokens.empty());
+    add("forced_bos_token_id", processing.forced_bos_token, processing.forced_bos_token >= 0);
+    add("forced_eos_token_id", processing.forced_eos_tokens, !processing.forced_eos_tokens.empty());
+    if (processing.decay.factor != 1)
+        json["exponential_decay_length_penalty"] = {processing.decay.start, processing.decay.factor};
+    add("min_length", lengths.min_length, lengths.min_length > 0);
+    if (lengths.min_new_tokens) json["min_new_tokens"] = *lengths.min_new_tokens;
+    if (lengths.max_new_tokens) json["max_new_tokens"] = *lengths.max_new_tokens;
+    if (lengths.max_length) json["max_length"] = *lengths.max_length;
+    return json;
 }
 
 } // namespace entrodraft::launch

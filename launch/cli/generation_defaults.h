@@ -5,6 +5,8 @@
 #include "launch/cli/options.h"
 #include "model/generation_config.h"
 
+#include <nlohmann/json.hpp>
+
 namespace entrodraft::launch {
 
 // Reads the file of `models.target` unless the options leave it out, and puts what people should know of it into
@@ -12,5 +14,8 @@ namespace entrodraft::launch {
 void take_generation_config(ModelOptions& models, RequestDefaults& requests);
 // The same of a file that has been read.
 void take_generation_config(const model::GenerationConfig& file, ModelOptions& models, RequestDefaults& requests);
+
+// The part of it that changes texts and has no option of its own, by the file's names: for records of a run.
+nlohmann::json json_of_file_rules(const RequestDefaults& requests);
 
 } // namespace entrodraft::launch

@@ -1,11 +1,11 @@
 // From a request to its record: see recording_run.h.
 #include "launch/cmd/recording_run.h"
 
+#include "launch/cli/generation_defaults.h"
 #include "launch/io/json_line.h"
 #include "launch/phase.h"
 
 #include <algorithm>
-#include <cmath>
 
 namespace entrodraft::launch {
 
@@ -110,36 +110,6 @@ std::vector<std::string> RecordingRun::pieces_of(const std::vector<spec::TokenId
 
 namespace {
 
-// What of generation_config.json changes texts, beside what has options of its own.
-Json json_of_rules(const RequestDefaults& requests) {
-    const spec::LogitProcessing& processing = requests.processing;
-    const FileLengths& lengths = requests.file_lengths;
-    Json json = Json::object();
-    const auto add = [&](const char* name, const auto& value, bool is_on) {
-        if (is_on) json[name] = value;
-    };
-    add("encoder_repetition_penalty", processing.encoder_repetition_penalty, processing.encoder_repetition_penalty != 1);
-    add("encoder_no_repeat_ngram_size", processing.encoder_no_repeat_ngram_size,
-        processing.encoder_no_repeat_ngram_size > 0);
-    for (const spec::BiasedTokens& each : processing.sequence_bias) {
-        if (std::isfinite(each.bias))
-            json["sequence_bias"].push_back({each.tokens, each.bias});
-        else
-            json["bad_words_ids"].push_back(each.tokens);
-    }
-    add("suppress_tokens", processing.suppress_tokens, !processing.suppress_tokens.empty());
-    add("begin_suppress_tokens", processing.begin_suppress_tokens, !processing.begin_suppress_tokens.empty());
-    add("forced_bos_token_id", processing.forced_bos_token, processing.forced_bos_token >= 0);
-    add("forced_eos_token_id", processing.forced_eos_tokens, !processing.forced_eos_tokens.empty());
-    if (processing.decay.factor != 1)
-        json["exponential_decay_length_penalty"] = {processing.decay.start, processing.decay.factor};
-    add("min_length", lengths.min_length, lengths.min_length > 0);
-    if (lengths.min_new_tokens) json["min_new_tokens"] = *lengths.min_new_tokens;
-    if (lengths.max_new_tokens) json["max_new_tokens"] = *lengths.max_new_tokens;
-    if (lengths.max_length) json["max_length"] = *lengths.max_length;
-    return json;
-}
-
 // What changes the text of a prompt, or where it ends, beside its sampling.
 Json json_of(const RequestDefaults& requests, const ChatTemplateOptions& chat) {
     const spec::LogitProcessing& processing = requests.processing;
@@ -154,7 +124,7 @@ Json json_of(const RequestDefaults& requests, const ChatTemplateOptions& chat) {
     json["logit_bias"] = Json::object();
     for (const auto& [token, bias] : processing.logit_bias)
         json["logit_bias"][std::to_string(token)] = bias;
-    if (const Json rules = json_of_rules(requests); !rules.empty()) json["generation_config"] = rules;
+    if (const Json rules = json_of_file_rules(requests); !rules.empty()) json["generation_config"] = rules;
     if (requests.system) json["system"] = *requests.system;
     if (!chat.name.empty()) json["chat_template"] = chat.name;
     if (!chat.date.empty()) json["chat_date"] = chat.date;

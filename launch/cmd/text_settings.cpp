@@ -1,6 +1,7 @@
 // See text_settings.h.
 #include "launch/cmd/text_settings.h"
 
+#include "launch/cli/generation_defaults.h"
 #include "launch/io/requests.h"
 #include "launch/load/same_models.h"
 
@@ -38,7 +39,9 @@ Json settings_of(const spec::Request& request) {
                  ignore_eos, stop_strings, logprobs, metadata, response, model, plain] = request;
     const auto& [temperature, top_k, top_p, min_p, seed] = sampling;
     const auto& [repetition_penalty, presence_penalty, frequency_penalty, no_repeat_ngram_size, min_new_tokens,
-                 logit_bias, banned_tokens, constraint, grammar] = processing;
+                 logit_bias, banned_tokens, constraint, grammar, encoder_repetition_penalty,
+                 encoder_no_repeat_ngram_size, sequence_bias, suppress_tokens, begin_suppress_tokens, forced_bos_token,
+                 forced_eos_tokens, forced_eos_at, decay] = processing; // from `constraint` on see json_of_file_rules
     const auto& [num_beams, length_penalty, early_stopping, num_return_sequences, forced_tokens] = beams;
     Json settings = {{"max_new_tokens", max_new_tokens},
                      {"temperature", temperature},
@@ -107,10 +110,8 @@ Json text_settings(const GenerateOptions& options, const ModelPair& models, cons
                      {"dtype", model::to_string(models.target_type)},
                      {"max_context", limits.max_positions}};
     if (models.random_weights) settings["random_weights"] = *models.random_weights;
-    spec::Request request = request_like(requests);
-    request.processing.banned_tokens.insert(request.processing.banned_tokens.end(), limits.banned_tokens.begin(),
-                                            limits.banned_tokens.end());
-    settings.update(settings_of(request));
+    settings.update(settings_of(request_like(requests)));
+    if (const Json rules = json_of_file_rules(requests); !rules.empty()) settings["generation_config"] = rules;
     settings.update({{"openai_temperature", requests.body_temperature},
                      {"openai_max_tokens", requests.body_new_tokens ? Json(*requests.body_new_tokens) : Json()},
                      {"chat", requests.chat},
