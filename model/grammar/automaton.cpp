@@ -140,14 +140,18 @@ Position AutomatonBuilder::build(const Expression& expression, Position from) {
 
 // ---- characters as UTF-8 ----
 
-// All continuation bytes from `from` to `to`, n of them, for each first byte.
+// All continuation bytes from `from` to `to`, n of them, for each first byte. Ranges come in order, and nothing but one
+// set of characters begins at `from`: a range that begins with the byte of the edge made last shares that edge.
 void AutomatonBuilder::add_range(Position from, Position to, std::span<std::uint8_t> first,
                                  std::span<std::uint8_t> last) {
     constexpr std::uint8_t kMin = 0x80, kMax = 0xBF; // of continuation bytes
     const auto path = [&](std::uint8_t begin, std::uint8_t end, std::vector<std::uint8_t> low,
                           std::vector<std::uint8_t> high) {
-        const Position next = low.empty() ? to : add();
-        at(from).bytes.push_back({begin, end, next});
+        const std::vector<ByteEdge>& edges = at(from).bytes;
+        const bool is_shared =
+            !low.empty() && !edges.empty() && edges.back().first == begin && edges.back().last == end && begin == end;
+        const Position next = low.empty() ? to : is_shared ? edges.back().to : add();
+        if (!is_shared) at(from).bytes.push_back({begin, end, next});
         if (!low.empty()) add_range(next, to, low, high);
     };
     const std::vector<std::uint8_t> low(first.begin() + 1, first.end()), high(last.begin() + 1, last.end());

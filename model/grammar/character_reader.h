@@ -27,7 +27,7 @@ class CharacterReader {
     char32_t hexadecimal(int n_digits);
     // "*", "+", "?", "{m}", "{m,}" or "{m,n}", as the least and the most repeats; none: something else comes next.
     std::optional<std::pair<int, int>> take_repeats();
-    // Behind "[", to "]". `escape` reads what follows a backslash.
+    // Behind "[", to "]". `escape(is_negated)` reads what follows a backslash.
     template <typename Escape> Characters bracket(Escape escape);
 
   private:
@@ -44,7 +44,7 @@ template <typename Escape> Characters CharacterReader::bracket(Escape escape) {
     while (!take("]")) {
         const auto one = [&]() -> Characters {
             const char32_t character = next();
-            return character == '\\' ? escape() : Characters{{character, character}};
+            return character == '\\' ? escape(is_negated) : Characters{{character, character}};
         };
         Characters first = one();
         const bool is_one = first.size() == 1 && first[0].first == first[0].last;

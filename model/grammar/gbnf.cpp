@@ -79,7 +79,7 @@ class GbnfParser {
 
     Expression read_part(int depth) {
         if (reader_.take("\"")) return read_literal();
-        if (reader_.take("[")) return one_of(reader_.bracket([&] { return escape(); }));
+        if (reader_.take("[")) return one_of(reader_.bracket([&](bool) { return escape(); }));
         if (reader_.take(".")) return one_of({{0, kMaxCharacter}});
         if (reader_.take("(")) {
             Expression inner = read_choice(depth + 1);

@@ -47,6 +47,10 @@ Recognizer::Frame Recognizer::open(Position back, Frame around) {
 
 // Of these ways, whatever follows from them without a byte.
 StateId Recognizer::state_of(std::vector<Way> ways) {
+    const auto give_up = [&](Limit limit) {
+        limit_met_ = limit;
+        return kDead;
+    };
     State made;
     std::unordered_set<std::uint64_t> seen;
     open_ = std::move(ways);
@@ -54,7 +58,7 @@ StateId Recognizer::state_of(std::vector<Way> ways) {
         const auto [position, frame] = open_.back();
         open_.pop_back();
         if (!seen.insert(key_of(position, frame)).second) continue;
-        if (seen.size() > 4 * kMaxWays) return kDead;
+        if (seen.size() > 4 * kMaxWays) return give_up(Limit::ways);
         const PositionEdges& edges = automaton_.at(position);
         if (!edges.bytes.empty()) made.ways.push_back({position, frame});
         for (const Position next : edges.next)
@@ -69,10 +73,13 @@ StateId Recognizer::state_of(std::vector<Way> ways) {
         if (edges.called == kNoPosition) continue;
         const bool comes_back = !automaton_.at(edges.back).only_ends;
         const Frame within = comes_back ? open(edges.back, frame) : frame;
-        if (frames_[static_cast<std::size_t>(within)].depth > kMaxOpenRules) continue;
-        open_.push_back({edges.called, within});
+        if (frames_[static_cast<std::size_t>(within)].depth > kMaxOpenRules)
+            give_up(Limit::open_rules);
+        else
+            open_.push_back({edges.called, within});
     }
-    if (made.ways.size() > kMaxWays || (made.ways.empty() && !made.accepts)) return kDead;
+    if (made.ways.size() > kMaxWays) return give_up(Limit::ways);
+    if (made.ways.empty() && !made.accepts) return kDead;
     std::ranges::sort(made.ways);
     std::uint64_t hash = made.accepts ? 1 : 2;
     for (const Way& way : made.ways)

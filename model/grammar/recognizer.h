@@ -30,6 +30,9 @@ class Recognizer {
     // Whether the text may end here.
     bool accepts(StateId state) const { return at(state).accepts; }
     std::size_t n_ways(StateId state) const { return at(state).ways.size(); }
+    // The limit for which a text was given up last, if any was.
+    enum class Limit : std::uint8_t { none, ways, open_rules };
+    Limit limit_met() const { return limit_met_; }
     // Of all states so far, roughly.
     std::size_t bytes() const { return bytes_; }
 
@@ -65,6 +68,7 @@ class Recognizer {
     std::unordered_multimap<std::uint64_t, StateId> state_of_; // by hash
     std::size_t bytes_ = 0;
     StateId start_ = kDead;
+    Limit limit_met_ = Limit::none;
     std::vector<Way> found_, open_; // of state_of()
 };
 

@@ -1,10 +1,13 @@
 // Regular expressions: those parts of ECMA-262's and Python's language that mean the same in both. What needs memory or
-// looks around is refused by name. \d, \w, \s and their negations stand for ASCII characters alone.
+// looks around is refused by name. \d, \w, \s and their negations stand for ASCII characters alone; in [^...] each
+// excludes every character that it stands for in either language. So all texts match in both languages.
 #include "model/grammar/character_reader.h"
 
 #include "model/utf8.h"
 
 #include <fmt/format.h>
+#include <optional>
+#include <utf8proc.h>
 
 namespace entrodraft::model::grammar {
 
@@ -15,6 +18,43 @@ const Characters kWord = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
 const Characters kSpaceRanges = {{'\t', '\r'}, {' ', ' '}};
 const Characters kAscii = {{0, 0x7F}};
 const Characters kLineEnds = {{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}};
+// Every character that Python (str.isspace) or ECMA-262 (WhiteSpace, LineTerminator) takes for white space.
+const Characters kAnySpace = {{'\t', '\r'},     {0x1C, ' '},      {0x85, 0x85},     {0xA0, 0xA0},
+                              {0x1680, 0x1680}, {0x2000, 0x200A}, {0x2028, 0x2029}, {0x202F, 0x202F},
+                              {0x205F, 0x205F}, {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
+
+bool is_any_digit(utf8proc_category_t category) {
+    return category == UTF8PROC_CATEGORY_ND;
+}
+// str.isalnum
+bool is_any_word(utf8proc_category_t category) {
+    return (category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_LO) ||
+           (category >= UTF8PROC_CATEGORY_ND && category <= UTF8PROC_CATEGORY_NO);
+}
+
+// `ascii`, and the further characters of these categories. A character without a category is one of them: a later
+// version of Unicode may give it one.
+Characters with_categories(Characters ascii, bool (*holds)(utf8proc_category_t)) {
+    for (char32_t character = 0x80; character <= kMaxCharacter; ++character) {
+        const utf8proc_category_t category = utf8proc_category(static_cast<utf8proc_int32_t>(character));
+        if (category != UTF8PROC_CATEGORY_CN && !holds(category)) continue;
+        if (ascii.back().last + 1 == character)
+            ascii.back().last = character;
+        else
+            ascii.push_back({character, character});
+    }
+    return ascii;
+}
+
+const Characters& any_digit() {
+    static const Characters made = with_categories(kDigitRanges, is_any_digit);
+    return made;
+}
+
+const Characters& any_word() {
+    static const Characters made = with_categories(kWord, is_any_word);
+    return made;
+}
 
 class RegexParser {
   public:
@@ -63,11 +103,12 @@ class RegexParser {
         const char32_t character = reader_.next();
         switch (character) {
         case '[':
-            return one_of(reader_.bracket([&] { return escape(true); }));
+            return one_of(reader_.bracket(
+                [&](bool is_negated) { return escape(is_negated ? In::negated_bracket : In::bracket); }));
         case '.':
             return one_of(negated(kLineEnds));
         case '\\':
-            return one_of(escape(false));
+            return one_of(escape(In::text));
         case '(': {
             if (reader_.take("?") && !reader_.take(":")) read_group_name();
             Expression inner = read_choice(depth + 1);
@@ -107,26 +148,37 @@ class RegexParser {
         return part;
     }
 
-    static Characters others_in_ascii(const Characters& characters) {
-        return intersection(negated(characters), kAscii);
-    }
+    enum class In { text, bracket, negated_bracket };
 
-    Characters escape(bool in_bracket) {
-        const char32_t letter = reader_.next();
-        const auto one = [](char32_t character) { return Characters{{character, character}}; };
+    // The characters that a class stands for in both languages, in [^...] those that it stands for in either.
+    static std::optional<Characters> class_of(char32_t letter, In place) {
+        const bool is_any = place == In::negated_bracket;
+        const auto others = [&](const Characters& least, const Characters& any) {
+            return is_any ? negated(least) : intersection(negated(any), kAscii);
+        };
         switch (letter) {
         case 'd':
-            return kDigitRanges;
+            return is_any ? any_digit() : kDigitRanges;
         case 'D':
-            return others_in_ascii(kDigitRanges);
+            return others(kDigitRanges, kDigitRanges);
         case 'w':
-            return kWord;
+            return is_any ? any_word() : kWord;
         case 'W':
-            return others_in_ascii(kWord);
+            return others(kWord, kWord);
         case 's':
-            return kSpaceRanges;
+            return is_any ? kAnySpace : kSpaceRanges;
         case 'S':
-            return others_in_ascii(kSpaceRanges);
+            return others(kSpaceRanges, kAnySpace);
+        default:
+            return std::nullopt;
+        }
+    }
+
+    Characters escape(In place) {
+        const char32_t letter = reader_.next();
+        if (auto found = class_of(letter, place)) return *std::move(found);
+        const auto one = [](char32_t character) { return Characters{{character, character}}; };
+        switch (letter) {
         case 'n':
             return one('\n');
         case 'r':
@@ -147,8 +199,8 @@ class RegexParser {
         const bool is_letter =
             (letter >= '0' && letter <= '9') || (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z');
         if (is_letter)
-            reader_.refuse(
-                fmt::format("\\{} is not supported{}", static_cast<char>(letter), in_bracket ? " in brackets" : ""));
+            reader_.refuse(fmt::format("\\{} is not supported{}", static_cast<char>(letter),
+                                       place == In::text ? "" : " in brackets"));
         return one(letter);
     }
 

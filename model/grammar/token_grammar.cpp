@@ -173,6 +173,7 @@ const TokenMask& TokenGrammar::mask(StateId state, bool is_first) {
         ways += recognizer_->n_ways(reached);
         if (ways > kMaxWaysOfWalk) {
             made = TokenMask(vocabulary_->size());
+            is_walk_cut_ = true;
             break;
         }
         if (reached == Recognizer::kDead) {
@@ -188,6 +189,19 @@ const TokenMask& TokenGrammar::mask(StateId state, bool is_first) {
     }
     if (is_first) return first_mask_.emplace(std::move(made));
     return masks_.insert_or_assign(state, std::move(made)).first->second;
+}
+
+std::string TokenGrammar::limit_met() const {
+    if (is_walk_cut_) return fmt::format("{} ways to understand the tokens of a vocabulary", kMaxWaysOfWalk);
+    switch (recognizer_->limit_met()) {
+    case Recognizer::Limit::none:
+        break;
+    case Recognizer::Limit::ways:
+        return fmt::format("{} ways to understand one text", Recognizer::kMaxWays);
+    case Recognizer::Limit::open_rules:
+        return fmt::format("{} rules in one another", Recognizer::kMaxOpenRules);
+    }
+    return "";
 }
 
 // ---- a text ----

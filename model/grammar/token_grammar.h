@@ -95,6 +95,9 @@ class TokenGrammar {
   public:
     TokenGrammar(std::shared_ptr<const Automaton> automaton, std::shared_ptr<const Vocabulary> vocabulary);
 
+    // The limit for which tokens were made illegal, in words; empty: none was met.
+    std::string limit_met() const;
+
   private:
     friend class TokenMatcher;
     StateId after(StateId state, TokenId token, bool is_first);
@@ -104,6 +107,7 @@ class TokenGrammar {
     std::shared_ptr<const Automaton> automaton_;
     std::shared_ptr<const Vocabulary> vocabulary_;
     std::optional<Recognizer> recognizer_;
+    bool is_walk_cut_ = false;
     int generation_ = 0;                           // of states: ids of an earlier one mean nothing
     std::unordered_map<StateId, TokenMask> masks_; // of states behind a text's first token
     std::optional<TokenMask> first_mask_;

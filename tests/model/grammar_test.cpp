@@ -67,6 +67,33 @@ TEST(Grammar, RegularExpressionsAreOfTheWholeText) {
                  {"\xDF\xBF", "\xF0\x90\x80\x82", "\xED\xA0\x80"}); // no surrogates
 }
 
+// \S in brackets that are negated is every character that is no white space in either language, and so on.
+TEST(Grammar, NegatedBracketsExcludeWhatAClassStandsForInEitherLanguage) {
+    expect_texts(regex("[^\\S\n]"), {" ", "\t", "\f"}, {"\n", "x", "\xC3\xA9", "\x1C", "\xC2\x85", "\xE3\x80\x80"});
+    expect_texts(regex("[^\\D]"), {"0", "9"}, {"x", "\xD1\x94", "\xDB\xB2"});
+    expect_texts(regex("[^\\W_]"), {"a", "Z", "0"}, {"_", "-", "\xC3\xA9", "\xE4\xB8\x80"});
+    expect_texts(regex("[^\\d ]"), {"x", "\xC3\xA9", "\xC2\xB2"}, {" ", "7", "\xDB\xB2", "\xEF\xBC\x91"});
+    expect_texts(regex("[^\\w ]"), {"-", "\xE2\x82\xAC", "\xF0\x9F\x98\x80"},
+                 {"a", " ", "\xC3\xA9", "\xC2\xB2", "\xEC\x88\xBA", "\xCD\xB8"});
+    expect_texts(regex("[^\\s]"), {"x", "\xC3\xA9", "\xE2\x80\x8B"},
+                 {" ", "\x1C", "\x1F", "\xC2\x85", "\xC2\xA0", "\xE2\x80\xA8", "\xE3\x80\x80", "\xEF\xBB\xBF"});
+    expect_texts(regex("\\S"), {"x", "\x1B"}, {" ", "\x1C", "\x1F", "\xC3\xA9"});
+    for (const char* empty : {"[^\\s\\S]", "[^\\d\\D]", "[^\\w\\W]", "[^\\S\\s]x"})
+        EXPECT_EQ(refusal(regex(empty)), "no text is as it asks") << empty;
+    const Source pattern = schema(R"({"type": "string", "pattern": "^[^\\S\n]{2}x$"})");
+    expect_texts(pattern, {"\"  x\"", "\" \\tx\""}, {"\" \xC3\xA0x\"", "\"\xC3\xA9 x\"", "\" \\nx\""});
+}
+
+// Hundreds of ranges share the bytes that they begin with.
+TEST(Grammar, LargeClassesStaySmall) {
+    const auto automaton = compile(regex("[^\\w ]"));
+    EXPECT_LT(automaton->size(), 1000u);
+    Recognizer recognizer(*automaton);
+    for (int byte = 0xC2; byte < 0xF5; ++byte)
+        EXPECT_LE(recognizer.n_ways(recognizer.next(recognizer.start(), static_cast<std::uint8_t>(byte))), 2u) << byte;
+    EXPECT_EQ(refusal(regex("([^\\w ]{3,5}-)*[^\\d]{1,50}[^\\w\\s][^\\w]+@[^\\w]+")), "");
+}
+
 TEST(Grammar, RulesAreThoseOfLlamaCpp) {
     const Source sums =
         gbnf("# sums\nroot ::= term (\"+\" term)*\nterm ::= [0-9]{1,2} | \"(\" root \")\" |\n  \"\\x41\"\n");
@@ -185,6 +212,25 @@ TEST(Grammar, HostileOnesEndSoon) {
         }
         EXPECT_LT(cpu_seconds() - began, kSlowdown) << source.text.substr(0, 60);
     }
+}
+
+// A text that is given up for a limit of ours is no fault of its grammar's, and the error says so.
+TEST(Grammar, LimitsThatAreMetAreNamed) {
+    const auto limit_of = [](const Source& source) {
+        const auto vocabulary =
+            std::make_shared<Vocabulary>(std::vector<std::string>{"", "a"}, std::vector<TokenId>{0});
+        const auto grammar = std::make_shared<TokenGrammar>(compile(source), vocabulary);
+        TokenMatcher matcher(grammar);
+        for (int i = 0; i < 1200 && matcher.mask().allows(1); ++i)
+            matcher.push(1);
+        return grammar->limit_met();
+    };
+    std::string numbers;
+    for (int i = 0; i < 3000; ++i)
+        numbers += (i > 0 ? "," : "") + std::to_string(i);
+    EXPECT_EQ(limit_of(schema("{\"enum\": [" + numbers + "]}")), "2000 ways to understand one text");
+    EXPECT_EQ(limit_of(gbnf("root ::= \"a\" root \"b\" | \"\"")), "1000 rules in one another");
+    EXPECT_EQ(limit_of(regex("a{5}")), "");
 }
 
 // ---- tokens ----
