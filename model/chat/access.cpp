@@ -36,6 +36,7 @@ std::vector<Value> dict_items(const Dict& dict, ListKind kind) {
 }
 
 template <ListKind kind> Value dict_view(const BuiltinCall& call) {
+    if (kind == ListKind::items) call.in.budget().produce(call.self.dict().entries.size() * kBytesOfPair);
     return Value(dict_items(call.self.dict(), kind), kind);
 }
 
@@ -69,24 +70,24 @@ constexpr Builtin kListMethods[] = {
     {"copy", "", 0, [](const BuiltinCall& call) { return call.self; }},
 };
 
-Value loop_attribute(Loop& loop, std::string_view name) {
+Value loop_attribute(Loop& loop, std::string_view name, Budget& budget) {
     const auto number = [](std::size_t n) { return Value(static_cast<std::int64_t>(n)); };
     const auto length = [&] {
-        loop.has(SIZE_MAX - 1);
+        loop.has(SIZE_MAX - 1, budget);
         return loop.ready.size();
     };
     const std::size_t at = loop.index0;
     if (name == "index") return number(at + 1);
     if (name == "index0") return number(at);
     if (name == "first") return Value(at == 0);
-    if (name == "last") return Value(!loop.has(at + 1));
+    if (name == "last") return Value(!loop.has(at + 1, budget));
     if (name == "length") return number(length());
     if (name == "revindex") return number(length() - at);
     if (name == "revindex0") return number(length() - at - 1);
     if (name == "depth") return number(1);
     if (name == "depth0") return number(0);
     if (name == "previtem") return at == 0 ? undefined("there is no previous item") : loop.ready[at - 1];
-    if (name == "nextitem") return loop.has(at + 1) ? loop.ready[at + 1] : undefined("there is no next item");
+    if (name == "nextitem") return loop.has(at + 1, budget) ? loop.ready[at + 1] : undefined("there is no next item");
     return undefined(fmt::format("'loop' has no attribute '{}'", name));
 }
 
@@ -113,7 +114,8 @@ Value run_builtin(Interpreter& in, const Builtin& builtin, const Value& self, co
     }
     BuiltinCall call{in, self, builtin.name, arguments};
     if (builtin.parameters == "*") return builtin.run(call);
-    std::vector<std::string_view> names = split(builtin.parameters, {}, -1, false);
+    std::vector<std::string_view> names;
+    split(builtin.parameters, {}, -1, false, [&](std::string_view name) { names.push_back(name); });
     if (arguments.positional.size() > names.size())
         call.refuse(fmt::format("takes {} arguments, not {}", names.size(), arguments.positional.size()));
     call.arguments.assign(arguments.positional.begin(), arguments.positional.end());
@@ -136,6 +138,7 @@ void BuiltinCall::refuse(std::string_view why) const {
 std::vector<Value> BuiltinCall::items() const {
     const Value list = in.as_list(self);
     in.budget().step(list.list().items.size() / 8);
+    in.budget().produce(list.list().items.size() * sizeof(Value));
     return list.list().items;
 }
 
@@ -167,11 +170,13 @@ Value Interpreter::as_list(const Value& value) {
     if (value.is(Type::dict)) {
         items = dict_items(value.dict(), ListKind::keys);
     } else if (value.is(Type::string)) {
-        budget_.step(value.text().size() / 8);
-        for (const char32_t c : code_points(value.text())) {
-            std::string text;
-            append_utf8(c, text);
-            items.emplace_back(std::move(text));
+        const std::string& text = value.text();
+        budget_.step(text.size() / 8);
+        for (std::size_t at = 0; at < text.size();) {
+            const std::size_t n_bytes = code_point_at(text, at).n_bytes;
+            budget_.produce(kBytesOfText);
+            items.emplace_back(text.substr(at, n_bytes));
+            at += n_bytes;
         }
     } else if (!value.is(Type::undefined)) {
         throw TemplateError(fmt::format("a {} cannot be iterated over", type_name(value)));
@@ -194,7 +199,7 @@ Value Interpreter::attribute(const Value& value, std::string_view name) {
         }
         if (auto* loop = std::get_if<Loop>(&object.is)) {
             if (name == "cycle" || name == "changed") return make_object(Method{value, std::string(name)});
-            return loop_attribute(*loop, name);
+            return loop_attribute(*loop, name, budget_);
         }
         if (auto* cycler = std::get_if<Cycler>(&object.is)) {
             if (name == "current") return cycler->items[cycler->at];

@@ -84,6 +84,7 @@ Value repeated(const Value& value, std::int64_t n, Budget& budget) {
         const std::string& text = value.text();
         if (!text.empty()) budget.produce(times > Budget::kMaxBytes / text.size() ? SIZE_MAX / 2 : times * text.size());
         std::string result;
+        result.reserve(times * text.size());
         for (std::size_t i = 0; i < times && !text.empty(); ++i)
             result += text;
         return Value(std::move(result), value.is_markup());
@@ -105,7 +106,7 @@ Value added_texts(const Value& a, const Value& b, Budget& budget) {
     const bool is_markup = a.is_markup() || b.is_markup();
     budget.produce(a.text().size() + b.text().size());
     const auto part = [&](const Value& value) {
-        return is_markup && !value.is_markup() ? escaped(value.text()) : value.text();
+        return is_markup && !value.is_markup() ? escaped(value.text(), budget) : value.text();
     };
     return Value(part(a) + part(b), is_markup);
 }
@@ -123,12 +124,17 @@ Value Interpreter::binary(std::string_view op, const Value& a, const Value& b) {
         const bool is_whole = a.is_whole() && b.is_whole() && code != '/' && !(code == 'p' && b.whole() < 0);
         return is_whole ? arithmetic(code, a.whole(), b.whole()) : arithmetic(code, a.number(), b.number());
     }
+    for (const Value* value : {&a, &b})
+        if (value->is(Type::large_integer) && a.type() >= Type::boolean && a.type() != Type::string)
+            throw TemplateError(
+                fmt::format("'{}': {} is beyond 64 bits, and cannot be computed with", op, value->decimal()));
     if (code == '%' && a.is(Type::string)) return charged(Value(percent_formatted(*this, a.text(), b)));
     if (code == '+' && a.is(Type::string) && b.is(Type::string)) return added_texts(a, b, budget_);
     if (code == '+' && is_plain_list(a) && is_plain_list(b) && a.list().kind == b.list().kind) {
+        budget_.produce((a.list().items.size() + b.list().items.size()) * sizeof(Value));
         std::vector<Value> items = a.list().items;
         items.insert(items.end(), b.list().items.begin(), b.list().items.end());
-        return charged(Value(std::move(items), a.list().kind));
+        return Value(std::move(items), a.list().kind);
     }
     if (code == '*' && (a.is(Type::string) || is_plain_list(a)) && b.is_whole()) return repeated(a, b.whole(), budget_);
     if (code == '*' && (b.is(Type::string) || is_plain_list(b)) && a.is_whole()) return repeated(b, a.whole(), budget_);
@@ -187,7 +193,7 @@ Value Interpreter::evaluate(const Expression& expression) {
     case Kind::negative:
     case Kind::positive: {
         const Value value = evaluate(*parts[0]);
-        if (!value.is_number()) refuse_operands("-", value, value);
+        if (!value.is_number() && !value.is(Type::large_integer)) refuse_operands("-", value, value);
         return binary("*", value, Value(std::int64_t{expression.kind == Kind::negative ? -1 : 1}));
     }
     case Kind::binary: {
@@ -236,8 +242,8 @@ CallArguments Interpreter::evaluate_arguments(const Arguments& arguments) {
         values.positional.push_back(evaluate(*argument));
     if (arguments.more_positional) {
         const Value more = as_list(evaluate(*arguments.more_positional));
-        values.positional.insert(values.positional.end(), more.list().items.begin(), more.list().items.end());
         budget_.produce(more.list().items.size() * sizeof(Value));
+        values.positional.insert(values.positional.end(), more.list().items.begin(), more.list().items.end());
     }
     for (const auto& [name, argument] : arguments.named)
         values.named.emplace_back(name, evaluate(*argument));

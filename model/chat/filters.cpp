@@ -1,6 +1,7 @@
 // The filters of chat templates, as jinja2 has them, but tojson, which is transformers': see builtins.h.
 #include "model/chat/builtins.h"
 #include "model/chat/text.h"
+#include "model/utf8.h"
 
 #include <algorithm>
 #include <charconv>
@@ -17,21 +18,19 @@ Value member(const BuiltinCall& call, const Value& item, const std::optional<Val
     if (!path->is(Type::string)) return call.in.item(item, *path);
     const std::string& text = path->text();
     Value value = item;
-    for (const std::string_view part : split(text, ".", -1, false)) {
+    split(text, ".", -1, false, [&](std::string_view part) {
         std::int64_t index = 0;
         const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), index);
         const bool is_number =
             !part.empty() && error == std::errc{} && end == part.data() + part.size() && part[0] != '-';
         value = is_number ? call.in.item(value, Value(index)) : call.in.item(value, Value(part));
-    }
+    });
     return value;
 }
 
 Value without_case(const Value& value, bool case_sensitive) {
     if (case_sensitive || !value.is(Type::string)) return value;
-    std::u32string points = code_points(value.text());
-    std::ranges::transform(points, points.begin(), lower);
-    return Value(utf8(points));
+    return Value(utf8(lower(code_points(value.text()))));
 }
 
 // The named members of an item, to sort by: "a,b" names two.
@@ -39,8 +38,10 @@ std::vector<Value> sort_key(const BuiltinCall& call, const Value& item, const st
                             bool case_sensitive) {
     if (!paths || !paths->is(Type::string)) return {without_case(member(call, item, paths), case_sensitive)};
     std::vector<Value> key;
-    for (const std::string_view path : split(paths->text(), ",", -1, false))
+    split(paths->text(), ",", -1, false, [&](std::string_view path) {
+        call.in.budget().produce(sizeof(Value));
         key.push_back(without_case(member(call, item, Value(path)), case_sensitive));
+    });
     return key;
 }
 
@@ -62,7 +63,9 @@ Value values_of(const Keyed& keyed) {
 
 Value sort_filter(const BuiltinCall& call) { // reverse case_sensitive attribute
     Keyed keyed;
-    for (const Value& item : call.items())
+    const std::vector<Value> items = call.items();
+    call.in.budget().produce(items.size() * kBytesOfPair);
+    for (const Value& item : items)
         keyed.emplace_back(Value(sort_key(call, item, call.arguments[2], call.flag(1))), item);
     sort_by_key(call, keyed, call.flag(0));
     return values_of(keyed);
@@ -73,6 +76,7 @@ Value dictsort_filter(const BuiltinCall& call) { // case_sensitive by reverse
     const std::string by = call.string(1, "key");
     if (by != "key" && by != "value") call.refuse("sorts by key or by value");
     Keyed keyed;
+    call.in.budget().produce(call.self.dict().entries.size() * kBytesOfPair);
     for (const auto& [key, value] : call.self.dict().entries)
         keyed.emplace_back(without_case(by == "key" ? key : value, call.flag(0)),
                            Value(std::vector<Value>{key, value}, ListKind::tuple));
@@ -213,12 +217,12 @@ Value indent_filter(const BuiltinCall& call) { // width first blank
     const std::string text = call.self.text() + "\n";
     Writer out{call.in.budget(), {}};
     bool is_first = true;
-    for (const std::string_view line : split_lines(text, false)) {
+    split_lines(text, false, [&](std::string_view line) {
         if (!is_first) out.add("\n");
         if (is_first ? call.flag(1) : call.flag(2) || !line.empty()) out.add(indent);
         out.add(line);
         is_first = false;
-    }
+    });
     return call.text(std::move(out.text));
 }
 
@@ -245,9 +249,13 @@ Value tojson_filter(const BuiltinCall& call) { // ensure_ascii indent separators
     return Value(std::move(out.text));
 }
 
+[[noreturn]] void refuse_number(const BuiltinCall& call) {
+    call.refuse(fmt::format("takes a number of up to 64 bits, not a {}", type_name(call.self)));
+}
+
 Value round_filter(const BuiltinCall& call) { // precision method
     if (call.self.is(Type::undefined)) fail_undefined(call.self);
-    if (!call.self.is_number()) call.refuse("takes a number");
+    if (!call.self.is_number()) refuse_number(call);
     const auto precision = static_cast<int>(std::clamp<std::int64_t>(call.whole(0, 0), -300, 300));
     const std::string method = call.string(1, "common");
     const double scale = std::pow(10.0, precision), number = call.self.number();
@@ -265,8 +273,9 @@ Value round_filter(const BuiltinCall& call) { // precision method
 std::optional<double> float_of(const BuiltinCall& call) {
     if (call.self.is(Type::undefined)) fail_undefined(call.self);
     if (call.self.is_number()) return call.self.number();
-    if (!call.self.is(Type::string)) return std::nullopt;
-    std::string text(stripped(call.self.text()));
+    const bool is_large = call.self.is(Type::large_integer);
+    if (!is_large && !call.self.is(Type::string)) return std::nullopt;
+    std::string text(is_large ? call.self.decimal() : stripped(call.self.text()));
     if (text.starts_with('+')) text.erase(0, 1);
     double number = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -275,6 +284,7 @@ std::optional<double> float_of(const BuiltinCall& call) {
 
 Value int_filter(const BuiltinCall& call) { // default base
     if (call.self.is_whole()) return Value(call.self.whole());
+    if (call.self.is(Type::large_integer)) return call.self;
     if (call.self.is(Type::string)) {
         std::string text(stripped(call.self.text()));
         const auto base = static_cast<int>(std::clamp<std::int64_t>(call.whole(1, 10), 2, 36));
@@ -282,10 +292,15 @@ Value int_filter(const BuiltinCall& call) { // default base
         if (base == 16 && (text.starts_with("0x") || text.starts_with("0X"))) text.erase(0, 2);
         std::int64_t number = 0;
         const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, base);
-        if (error == std::errc{} && end == text.data() + text.size()) return Value(number);
+        const bool is_all = end == text.data() + text.size();
+        if (error == std::errc{} && is_all) return Value(number);
+        if (error == std::errc::result_out_of_range && is_all) {
+            if (base != 10) call.refuse("the number is beyond 64 bits, and its base is not ten");
+            return Value::of_decimal(text);
+        }
     }
     const std::optional<double> number = float_of(call);
-    if (number && std::abs(*number) < 9.2e18) return Value(static_cast<std::int64_t>(*number));
+    if (number && std::isfinite(*number)) return Value::of_decimal(fmt::format("{:.0f}", std::trunc(*number)));
     return call.arguments[0].value_or(Value(std::int64_t{0}));
 }
 
@@ -302,19 +317,22 @@ Value length_filter(const BuiltinCall& call) {
 Value last_filter(const BuiltinCall& call) {
     if (call.self.is(Type::list) && call.self.list().kind == ListKind::generator)
         call.refuse("takes no generator; make a list of it");
+    if (call.self.is(Type::string) && !call.self.text().empty())
+        return Value(call.self.text().substr(previous_code_point(call.self.text(), call.self.text().size())));
     const std::vector<Value> items = call.items();
     return items.empty() ? Value(Undefined{std::make_shared<const std::string>("there is no last item")})
                          : items.back();
 }
 
 Value reverse_filter(const BuiltinCall& call) {
+    if (call.self.is(Type::string)) {
+        std::u32string points = call.points();
+        std::ranges::reverse(points);
+        return Value(utf8(points));
+    }
     std::vector<Value> items = call.items();
     std::ranges::reverse(items);
-    if (!call.self.is(Type::string)) return Value(std::move(items), ListKind::generator);
-    std::string text;
-    for (const Value& item : items)
-        text += item.text();
-    return Value(std::move(text));
+    return Value(std::move(items), ListKind::generator);
 }
 
 Value batch_filter(const BuiltinCall& call) { // linecount fill_with
@@ -351,13 +369,17 @@ Value slice_filter(const BuiltinCall& call) { // slices fill_with
 
 // Words begin behind white space and opening brackets.
 Value title_filter(const BuiltinCall& call) {
-    std::u32string points = call.points();
-    bool is_first = true;
-    for (char32_t& c : points) {
-        c = is_first ? upper(c) : lower(c);
-        is_first = is_space(c) || std::u32string_view(U"-({[<").find(c) != std::u32string_view::npos;
+    const std::u32string points = call.points();
+    const auto is_between = [](char32_t c) {
+        return is_space(c) || std::u32string_view(U"-({[<").find(c) != std::u32string_view::npos;
+    };
+    std::u32string out;
+    for (auto begin = points.begin(); begin != points.end();) {
+        const auto end = is_between(*begin) ? begin + 1 : std::find_if(begin, points.end(), is_between);
+        out += upper({begin, begin + 1}) + lower({begin + 1, end});
+        begin = end;
     }
-    return call.text(utf8(points));
+    return call.text(utf8(out));
 }
 
 Value truncate_filter(const BuiltinCall& call) { // length killwords end leeway
@@ -370,14 +392,12 @@ Value truncate_filter(const BuiltinCall& call) { // length killwords end leeway
     if (limit < length(end)) call.refuse("the length is below that of the end");
     if (points.size() <= limit + leeway) return call.text(text);
     std::string cut = utf8(std::u32string_view(points).substr(0, limit - length(end)));
-    if (!call.flag(1)) cut = std::string(split(cut, " ", 1, true).front());
+    if (!call.flag(1)) cut.resize(std::min(cut.rfind(' '), cut.size()));
     return call.text(cut + end);
 }
 
-template <char32_t (*change)(char32_t)> Value case_filter(const BuiltinCall& call) {
-    std::u32string points = call.points();
-    std::ranges::transform(points, points.begin(), change);
-    return call.text(utf8(points));
+template <std::u32string (*change)(std::u32string_view)> Value case_filter(const BuiltinCall& call) {
+    return call.text(utf8(change(call.points())));
 }
 
 // The string method of the same name, of whatever there is as text.
@@ -388,7 +408,7 @@ Value as_method(const BuiltinCall& call) {
 }
 
 Value escape_filter(const BuiltinCall& call) {
-    return call.self.is_markup() ? call.self : Value(escaped(call.self_text()), true);
+    return call.self.is_markup() ? call.self : Value(escaped(call.self_text(), call.in.budget()), true);
 }
 
 Value default_filter(const BuiltinCall& call) { // default_value boolean
@@ -400,12 +420,15 @@ Value items_filter(const BuiltinCall& call) {
     if (call.self.is(Type::undefined)) return Value(std::vector<Value>(), ListKind::generator);
     if (!call.self.is(Type::dict)) call.refuse("takes a dict");
     std::vector<Value> items;
+    call.in.budget().produce(call.self.dict().entries.size() * kBytesOfPair);
     for (const auto& [key, value] : call.self.dict().entries)
         items.emplace_back(std::vector<Value>{key, value}, ListKind::tuple);
     return Value(std::move(items), ListKind::generator);
 }
 
 Value first_filter(const BuiltinCall& call) {
+    if (call.self.is(Type::string) && !call.self.text().empty())
+        return Value(call.self.text().substr(0, code_point_at(call.self.text(), 0).n_bytes));
     const std::vector<Value> items = call.items();
     return items.empty() ? Value(Undefined{std::make_shared<const std::string>("there is no first item")})
                          : items.front();
@@ -413,9 +436,14 @@ Value first_filter(const BuiltinCall& call) {
 
 Value abs_filter(const BuiltinCall& call) {
     if (call.self.is(Type::undefined)) fail_undefined(call.self);
-    if (!call.self.is_number()) call.refuse("takes a number");
+    if (call.self.is(Type::large_integer)) {
+        const std::string& decimal = call.self.decimal();
+        return Value::of_decimal(std::string_view(decimal).substr(decimal.starts_with('-') ? 1 : 0));
+    }
+    if (!call.self.is_number()) refuse_number(call);
     if (!call.self.is_whole()) return Value(std::abs(call.self.number()));
-    return Value(std::abs(std::max(call.self.whole(), -INT64_MAX)));
+    if (call.self.whole() == INT64_MIN) return Value::of_decimal("9223372036854775808");
+    return Value(std::abs(call.self.whole()));
 }
 
 Value wordcount_filter(const BuiltinCall& call) {
@@ -450,7 +478,8 @@ constexpr Builtin kFilters[] = {
          const std::optional<double> number = float_of(call);
          return number ? Value(*number) : call.arguments[0].value_or(Value(0.0));
      }},
-    {"forceescape", "", 0, [](const BuiltinCall& call) { return Value(escaped(call.self_text()), true); }},
+    {"forceescape", "", 0,
+     [](const BuiltinCall& call) { return Value(escaped(call.self_text(), call.in.budget()), true); }},
     {"format", "*", 0,
      [](const BuiltinCall& call) {
          Dict named;

@@ -2,6 +2,7 @@
 // "{} {name:>8}".format(..). See builtins.h.
 #include "model/chat/builtins.h"
 #include "model/chat/text.h"
+#include "model/utf8.h"
 
 #include <algorithm>
 #include <charconv>
@@ -84,17 +85,26 @@ std::string number_text(const Value& value, const FormatSpec& spec) {
 }
 
 std::string formatted(Interpreter& in, const Value& value, FormatSpec spec) {
+    const bool is_large = value.is(Type::large_integer) && (spec.type == 'd' || (spec.type == 0 && spec.precision < 0));
     const bool is_number = value.is_number() && spec.type != 's' && !(value.is(Type::boolean) && spec.type == 0);
     std::string text, sign;
     if (is_number) {
         text = number_text(value, spec);
         if (spec.has_commas) insert_commas(text);
         sign = value.number() < 0 ? "-" : spec.sign == '-' ? "" : std::string(1, spec.sign);
+    } else if (is_large) {
+        text = value.decimal();
+        sign = spec.sign == '-' ? "" : std::string(1, spec.sign);
+        if (text.starts_with('-')) text.erase(0, 1), sign = "-";
+        if (spec.has_commas) insert_commas(text);
     } else {
         if (spec.type != 0 && spec.type != 's')
             throw TemplateError(fmt::format("the format '{}' is not for a {}", spec.type, type_name(value)));
         text = in.text_of(value);
-        if (spec.precision >= 0) text = utf8(code_points(text).substr(0, static_cast<std::size_t>(spec.precision)));
+        std::size_t end = 0;
+        for (int i = 0; i < spec.precision && end < text.size(); ++i)
+            end += code_point_at(text, end).n_bytes;
+        if (spec.precision >= 0) text.resize(end);
     }
     const std::size_t n = length(text) + sign.size(), width = static_cast<std::size_t>(spec.width);
     const std::size_t missing = width > n ? width - n : 0;
@@ -104,7 +114,7 @@ std::string formatted(Interpreter& in, const Value& value, FormatSpec spec) {
             filled += spec.fill;
         return filled;
     };
-    const char align = spec.align ? spec.align : is_number ? '>' : '<';
+    const char align = spec.align ? spec.align : is_number || is_large ? '>' : '<';
     if (align == '=') return sign + filling(missing) + text;
     const std::size_t before = align == '>' ? missing : align == '^' ? missing / 2 : 0;
     return filling(before) + sign + text + filling(missing - before);

@@ -46,10 +46,12 @@ void Scope::set(std::string_view name, Value value) {
         names.emplace_back(name, std::move(value));
 }
 
-bool Loop::has(std::size_t index) {
+bool Loop::has(std::size_t index, Budget& budget) {
     const std::vector<Value>& items = source.list().items;
-    for (; ready.size() <= index && next < items.size(); ++next)
+    for (; ready.size() <= index && next < items.size(); ++next) {
+        budget.produce(sizeof(Value));
         if (!accepts || accepts(items[next])) ready.push_back(items[next]);
+    }
     return ready.size() > index;
 }
 
@@ -166,7 +168,7 @@ Interpreter::Flow Interpreter::execute_loop(const Statement& statement) {
             scope_ = before;
             return is_accepted;
         };
-    for (; loop.has(loop.index0); ++loop.index0) {
+    for (; loop.has(loop.index0, budget_); ++loop.index0) {
         budget_.step();
         scope_ = std::make_shared<Scope>(Scope{outer, {}});
         scope_->set("loop", object);

@@ -40,7 +40,7 @@ struct Loop {
     std::size_t index0 = 0;
     std::optional<Value> changed; // what changed() was last asked about
 
-    bool has(std::size_t index); // after as many steps as it takes
+    bool has(std::size_t index, Budget& budget); // after as many steps as it takes
 };
 struct Method {
     Value self;

@@ -9,14 +9,8 @@ namespace entrodraft::model::jinja {
 
 namespace {
 
-template <char32_t (*change)(char32_t)> Value changed_case(const BuiltinCall& call) {
-    std::u32string points = call.points();
-    std::ranges::transform(points, points.begin(), change);
-    return call.text(utf8(points));
-}
-
-char32_t swapped(char32_t c) {
-    return is_upper(c) ? lower(c) : upper(c);
+template <std::u32string (*change)(std::u32string_view)> Value changed_case(const BuiltinCall& call) {
+    return call.text(utf8(change(call.points())));
 }
 
 template <Side side> Value strip_method(const BuiltinCall& call) { // chars
@@ -24,20 +18,42 @@ template <Side side> Value strip_method(const BuiltinCall& call) { // chars
     return call.text(std::string(stripped(call.self.text(), call.string(0), side)));
 }
 
-Value list_of(const BuiltinCall& call, const std::vector<std::string_view>& parts, ListKind kind = ListKind::list) {
-    std::vector<Value> items;
-    call.in.budget().step(parts.size() / 8);
-    call.in.budget().produce(call.self.text().size());
-    for (const std::string_view part : parts)
-        items.push_back(call.text(std::string(part)));
-    return Value(std::move(items), kind);
-}
+// Parts of the self, paid for one by one.
+class Parts {
+  public:
+    explicit Parts(const BuiltinCall& call) : call_(call) {}
+    void add(std::string_view part) {
+        if (items_.size() % 8 == 0) call_.in.budget().step();
+        call_.in.budget().produce(part.size() + kBytesOfText);
+        items_.push_back(call_.text(std::string(part)));
+    }
+    EachPart adder() {
+        return [this](std::string_view part) { add(part); };
+    }
+    Value list(bool is_reversed = false) {
+        if (is_reversed) std::ranges::reverse(items_);
+        return Value(std::move(items_));
+    }
+    Value tuple() { return Value(std::move(items_), ListKind::tuple); }
+
+  private:
+    const BuiltinCall& call_;
+    std::vector<Value> items_;
+};
 
 template <bool from_right> Value split_method(const BuiltinCall& call) { // sep maxsplit
-    if (!call.has(0)) return list_of(call, split(call.self.text(), {}, call.whole(1, -1), from_right));
     const std::string separator = call.string(0);
-    if (separator.empty()) call.refuse("the separator is empty");
-    return list_of(call, split(call.self.text(), separator, call.whole(1, -1), from_right));
+    if (call.has(0) && separator.empty()) call.refuse("the separator is empty");
+    Parts parts(call);
+    split(call.self.text(), call.has(0) ? std::optional<std::string_view>(separator) : std::nullopt, call.whole(1, -1),
+          from_right, parts.adder());
+    return parts.list(from_right);
+}
+
+Value splitlines_method(const BuiltinCall& call) { // keepends
+    Parts parts(call);
+    split_lines(call.self.text(), call.flag(0), parts.adder());
+    return parts.list();
 }
 
 template <bool from_right> Value partition_method(const BuiltinCall& call) { // sep
@@ -45,12 +61,12 @@ template <bool from_right> Value partition_method(const BuiltinCall& call) { // 
     const std::string_view text = call.self.text();
     if (separator.empty()) call.refuse("the separator is empty");
     const std::size_t at = from_right ? text.rfind(separator) : text.find(separator);
-    if (at == std::string_view::npos)
-        return list_of(call,
-                       from_right ? std::vector<std::string_view>{"", "", text}
-                                  : std::vector<std::string_view>{text, "", ""},
-                       ListKind::tuple);
-    return list_of(call, {text.substr(0, at), separator, text.substr(at + separator.size())}, ListKind::tuple);
+    Parts parts(call);
+    const bool is_there = at != std::string_view::npos;
+    parts.add(is_there ? text.substr(0, at) : from_right ? "" : text);
+    parts.add(is_there ? separator : "");
+    parts.add(is_there ? text.substr(at + separator.size()) : from_right ? text : "");
+    return parts.tuple();
 }
 
 // The bytes [begin, end) that Python's start and end, arguments 1 and 2, cut out of the text.
@@ -98,7 +114,9 @@ Value count_method(const BuiltinCall& call) { // sub start end
     const std::string_view text = std::string_view(call.self.text()).substr(begin, end > begin ? end - begin : 0);
     const std::string part = call.string(0);
     if (part.empty()) return Value(static_cast<std::int64_t>(length(text)) + 1);
-    return Value(static_cast<std::int64_t>(split(text, part, -1, false).size()) - 1);
+    std::int64_t n = -1;
+    split(text, part, -1, false, [&](std::string_view) { ++n; });
+    return Value(n);
 }
 
 Value replace_method(const BuiltinCall& call) { // old new count
@@ -112,15 +130,15 @@ Value replace_method(const BuiltinCall& call) { // old new count
     Writer out{call.in.budget(), {}};
     if (!before.empty()) {
         bool is_first = true;
-        for (const std::string_view part : split(text, before, most, false)) {
+        split(text, before, most, false, [&](std::string_view part) {
             if (!is_first) out.add(after);
             is_first = false;
             out.add(part);
-        }
+        });
         return call.text(std::move(out.text));
     }
     std::int64_t n = 0;
-    for (const char32_t c : code_points(text)) {
+    for (const char32_t c : call.points()) {
         if (most < 0 || n++ < most) out.add(after);
         out.add(utf8(std::u32string_view(&c, 1)));
     }
@@ -189,8 +207,8 @@ template <bool at_end> Value remove_method(const BuiltinCall& call) { // affix
 }
 
 constexpr Builtin kStringMethods[] = {
-    {"capitalize", "", 0, [](const BuiltinCall& call) { return call.text(capitalized(call.points())); }},
-    {"casefold", "", 0, changed_case<lower>},
+    {"capitalize", "", 0, changed_case<capitalized>},
+    {"casefold", "", 0, changed_case<case_folded>},
     {"center", "width fillchar", 0, pad_method<Fill::both>},
     {"count", "sub start end", 1, count_method},
     {"endswith", "suffix start end", 1, affix_method<true>},
@@ -223,12 +241,11 @@ constexpr Builtin kStringMethods[] = {
     {"rsplit", "sep maxsplit", 0, split_method<true>},
     {"rstrip", "chars", 0, strip_method<Side::right>},
     {"split", "sep maxsplit", 0, split_method<false>},
-    {"splitlines", "keepends", 0,
-     [](const BuiltinCall& call) { return list_of(call, split_lines(call.self.text(), call.flag(0))); }},
+    {"splitlines", "keepends", 0, splitlines_method},
     {"startswith", "prefix start end", 1, affix_method<false>},
     {"strip", "chars", 0, strip_method<Side::both>},
-    {"swapcase", "", 0, changed_case<swapped>},
-    {"title", "", 0, [](const BuiltinCall& call) { return call.text(titled(call.points())); }},
+    {"swapcase", "", 0, changed_case<case_swapped>},
+    {"title", "", 0, changed_case<titled>},
     {"upper", "", 0, changed_case<upper>},
     {"zfill", "width", 1, pad_method<Fill::zeros>},
 };

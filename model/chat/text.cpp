@@ -44,14 +44,6 @@ bool is_lower(char32_t c) {
     return category(c) == UTF8PROC_CATEGORY_LL;
 }
 
-char32_t upper(char32_t c) {
-    return static_cast<char32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(c)));
-}
-
-char32_t lower(char32_t c) {
-    return static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c)));
-}
-
 std::u32string code_points(std::string_view text) {
     std::u32string points;
     points.reserve(text.size());
@@ -94,14 +86,11 @@ std::string_view stripped(std::string_view text, std::optional<std::string_view>
 
 namespace {
 
-std::vector<std::string_view> split_at_spaces(std::string_view text, std::int64_t max_splits, bool from_right) {
-    std::vector<std::string_view> parts;
-    text = stripped(text, {}, from_right ? Side::right : Side::left);
-    while (!text.empty()) {
-        if (max_splits >= 0 && static_cast<std::int64_t>(parts.size()) == max_splits) {
-            parts.push_back(stripped(text, {}, from_right ? Side::right : Side::left));
-            break;
-        }
+void split_at_spaces(std::string_view text, std::int64_t max_splits, bool from_right, const EachPart& each) {
+    const Side side = from_right ? Side::right : Side::left;
+    text = stripped(text, {}, side);
+    for (std::int64_t n = 0; !text.empty(); ++n) {
+        if (max_splits >= 0 && n == max_splits) return each(text);
         std::size_t at = from_right ? text.size() : 0;
         const std::size_t end = from_right ? 0 : text.size();
         while (at != end) { // to the next white space
@@ -110,34 +99,26 @@ std::vector<std::string_view> split_at_spaces(std::string_view text, std::int64_
             if (is_space(point.value)) break;
             at = from_right ? here : at + point.n_bytes;
         }
-        parts.push_back(from_right ? text.substr(at) : text.substr(0, at));
-        text = stripped(from_right ? text.substr(0, at) : text.substr(at), {}, from_right ? Side::right : Side::left);
+        each(from_right ? text.substr(at) : text.substr(0, at));
+        text = stripped(from_right ? text.substr(0, at) : text.substr(at), {}, side);
     }
-    return parts;
 }
 
 } // namespace
 
-std::vector<std::string_view> split(std::string_view text, std::optional<std::string_view> separator,
-                                    std::int64_t max_splits, bool from_right) {
-    std::vector<std::string_view> parts;
-    if (!separator) {
-        parts = split_at_spaces(text, max_splits, from_right);
-    } else {
-        while (max_splits < 0 || static_cast<std::int64_t>(parts.size()) < max_splits) {
-            const std::size_t at = from_right ? text.rfind(*separator) : text.find(*separator);
-            if (at == std::string_view::npos) break;
-            parts.push_back(from_right ? text.substr(at + separator->size()) : text.substr(0, at));
-            text = from_right ? text.substr(0, at) : text.substr(at + separator->size());
-        }
-        parts.push_back(text);
+void split(std::string_view text, std::optional<std::string_view> separator, std::int64_t max_splits, bool from_right,
+           const EachPart& each) {
+    if (!separator) return split_at_spaces(text, max_splits, from_right, each);
+    for (std::int64_t n = 0; max_splits < 0 || n < max_splits; ++n) {
+        const std::size_t at = from_right ? text.rfind(*separator) : text.find(*separator);
+        if (at == std::string_view::npos) break;
+        each(from_right ? text.substr(at + separator->size()) : text.substr(0, at));
+        text = from_right ? text.substr(0, at) : text.substr(at + separator->size());
     }
-    if (from_right) std::ranges::reverse(parts);
-    return parts;
+    each(text);
 }
 
-std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends) {
-    std::vector<std::string_view> lines;
+void split_lines(std::string_view text, bool keep_ends, const EachPart& each) {
     std::size_t begin = 0;
     for (std::size_t at = 0; at < text.size();) {
         const auto [c, n_bytes] = code_point_at(text, at);
@@ -146,48 +127,12 @@ std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends)
             (c >= 0x0a && c <= 0x0d) || (c >= 0x1c && c <= 0x1e) || c == 0x85 || c == 0x2028 || c == 0x2029;
         if (ends) {
             if (c == U'\r' && next < text.size() && text[next] == '\n') ++next;
-            lines.push_back(text.substr(begin, (keep_ends ? next : at) - begin));
+            each(text.substr(begin, (keep_ends ? next : at) - begin));
             begin = next;
         }
         at = next;
     }
-    if (begin < text.size()) lines.push_back(text.substr(begin));
-    return lines;
-}
-
-std::string titled(std::u32string points) {
-    bool in_word = false;
-    for (char32_t& c : points) {
-        const bool is_cased = upper(c) != lower(c);
-        c = in_word ? lower(c) : upper(c);
-        in_word = is_cased;
-    }
-    return utf8(points);
-}
-
-std::string capitalized(std::u32string points) {
-    for (std::size_t i = 0; i < points.size(); ++i)
-        points[i] = i == 0 ? upper(points[i]) : lower(points[i]);
-    return utf8(points);
-}
-
-std::string escaped(std::string_view text) {
-    std::string html;
-    for (const char c : text) {
-        if (c == '&')
-            html += "&amp;";
-        else if (c == '<')
-            html += "&lt;";
-        else if (c == '>')
-            html += "&gt;";
-        else if (c == '\'')
-            html += "&#39;";
-        else if (c == '"')
-            html += "&#34;";
-        else
-            html += c;
-    }
-    return html;
+    if (begin < text.size()) each(text.substr(begin));
 }
 
 } // namespace entrodraft::model::jinja

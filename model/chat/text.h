@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,8 +17,14 @@ bool is_letter(char32_t c);
 bool is_digit(char32_t c);
 bool is_upper(char32_t c);
 bool is_lower(char32_t c);
-char32_t upper(char32_t c);
-char32_t lower(char32_t c);
+
+// Python's str.upper() and so on, by Unicode's full mappings.
+std::u32string upper(std::u32string_view text);
+std::u32string lower(std::u32string_view text);
+std::u32string titled(std::u32string_view text);
+std::u32string capitalized(std::u32string_view text);
+std::u32string case_swapped(std::u32string_view text);
+std::u32string case_folded(std::u32string_view text);
 
 std::u32string code_points(std::string_view text);
 std::string utf8(std::u32string_view text);
@@ -26,12 +33,11 @@ std::size_t length(std::string_view text); // in code points
 enum class Side { both, left, right };
 // Without the white space, or the characters of `chars`, at its ends.
 std::string_view stripped(std::string_view text, std::optional<std::string_view> chars = {}, Side side = Side::both);
-// Parts between separators, or between runs of white space; at most `max_splits` cuts where that is not negative.
-std::vector<std::string_view> split(std::string_view text, std::optional<std::string_view> separator,
-                                    std::int64_t max_splits, bool from_right);
-std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends);
-std::string titled(std::u32string points);      // str.title()
-std::string capitalized(std::u32string points); // str.capitalize()
-std::string escaped(std::string_view text);     // &, <, >, ', " as HTML has them
+// Tells `each` of the parts between separators, or between runs of white space; at most `max_splits` cuts where that is
+// not negative. From the right the last part comes first.
+using EachPart = std::function<void(std::string_view part)>;
+void split(std::string_view text, std::optional<std::string_view> separator, std::int64_t max_splits, bool from_right,
+           const EachPart& each);
+void split_lines(std::string_view text, bool keep_ends, const EachPart& each);
 
 } // namespace entrodraft::model::jinja

@@ -5,6 +5,7 @@
 #include "model/utf8.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <fmt/format.h>
 
@@ -53,6 +54,17 @@ Value::Value(Dict dict) {
     is_ = std::make_shared<const Dict>(std::move(dict));
 }
 
+Value Value::of_decimal(std::string_view decimal) {
+    std::int64_t number = 0;
+    const auto [end, error] = std::from_chars(decimal.data(), decimal.data() + decimal.size(), number);
+    if (error == std::errc{}) return Value(number);
+    const bool is_negative = decimal.starts_with('-');
+    decimal.remove_prefix(decimal.find_first_not_of("-0"));
+    Value made;
+    made.is_ = LargeInteger{std::make_shared<const std::string>((is_negative ? "-" : "") + std::string(decimal))};
+    return made;
+}
+
 bool Value::is_same(const Value& other) const {
     if (type() != other.type()) return false;
     return std::visit(
@@ -87,8 +99,8 @@ void Dict::set(Value key, Value value) {
 }
 
 std::string_view type_name(const Value& value) {
-    static constexpr std::string_view kNames[] = {"Undefined", "NoneType", "bool", "int",   "float",
-                                                  "str",       "list",     "dict", "object"};
+    static constexpr std::string_view kNames[] = {"Undefined", "NoneType", "bool", "int",    "float",
+                                                  "str",       "list",     "dict", "object", "int beyond 64 bits"};
     static constexpr std::string_view kLists[] = {"list",        "tuple",      "range",    "dict_keys",
                                                   "dict_values", "dict_items", "generator"};
     if (value.is(Type::list)) return kLists[static_cast<std::size_t>(value.list().kind)];
@@ -116,15 +128,42 @@ bool truth(const Value& value) {
     case Type::dict:
         return !value.dict().entries.empty();
     case Type::object:
+    case Type::large_integer:
         break;
     }
     return true;
 }
 
+namespace {
+
+bool is_any_number(const Value& value) {
+    return value.is_number() || value.is(Type::large_integer);
+}
+
+// Below, at or above 0, of two numbers of which one is beyond 64 bits. A float as large as that is whole.
+int compare_large(const Value& a, const Value& b) {
+    const auto decimal = [](const Value& value) {
+        return value.is(Type::large_integer) ? value.decimal()
+               : value.is_whole()            ? fmt::format("{}", value.whole())
+                                             : fmt::format("{:.0f}", value.number());
+    };
+    for (const Value* value : {&a, &b})
+        if (value->is(Type::floating) && !std::isfinite(value->number()))
+            return (value->number() > 0 ? 1 : -1) * (value == &a ? 1 : -1); // nan has no order
+    const std::string x = decimal(a), y = decimal(b);
+    const bool is_negative = x.starts_with('-');
+    if (is_negative != y.starts_with('-')) return is_negative ? -1 : 1;
+    const int order = x.size() != y.size() ? (x.size() > y.size() ? 1 : -1) : x.compare(y);
+    return is_negative ? -order : order;
+}
+
+} // namespace
+
 bool equal(const Value& a, const Value& b, Budget& budget) {
     budget.step();
     if (a.is_number() && b.is_number())
         return a.is_whole() && b.is_whole() ? a.whole() == b.whole() : a.number() == b.number();
+    if (is_any_number(a) && is_any_number(b)) return compare_large(a, b) == 0;
     if (a.type() != b.type()) return false;
     if (a.is_same(b)) return true;
     switch (a.type()) {
@@ -152,6 +191,7 @@ int compare(const Value& a, const Value& b, Budget& budget) {
         if (a.is_whole() && b.is_whole()) return (a.whole() > b.whole()) - (a.whole() < b.whole());
         return (a.number() > b.number()) - (a.number() < b.number());
     }
+    if (is_any_number(a) && is_any_number(b)) return compare_large(a, b);
     if (a.is(Type::undefined)) fail_undefined(a);
     if (b.is(Type::undefined)) fail_undefined(b);
     if (a.is(Type::string) && b.is(Type::string)) {
@@ -174,9 +214,11 @@ std::string key_of(const Value& key) {
     case Type::boolean:
     case Type::integer:
         return fmt::format("i{}", key.whole());
+    case Type::large_integer:
+        return "i" + key.decimal();
     case Type::floating:
-        if (const double number = key.number(); number == std::floor(number) && std::abs(number) < 9e18)
-            return fmt::format("i{}", static_cast<std::int64_t>(number));
+        if (const double number = key.number(); number == std::floor(number) && std::isfinite(number))
+            return fmt::format("i{:.0f}", number + 0.0);
         return "f" + float_text(key.number());
     case Type::none:
         return "n";
@@ -210,6 +252,8 @@ std::string float_text(double number) {
 
 namespace {
 
+constexpr std::size_t kPieceBytes = 4096; // of a text that is written: what is charged for at once
+
 void write_text_repr(std::string_view text, Writer& out) {
     const bool has_single = text.find('\'') != std::string_view::npos;
     const char quote = has_single && text.find('"') == std::string_view::npos ? '"' : '\'';
@@ -233,6 +277,7 @@ void write_text_repr(std::string_view text, Writer& out) {
         else
             repr += fmt::format("\\U{:08x}", static_cast<std::uint32_t>(c));
         at += n_bytes;
+        if (repr.size() > kPieceBytes) out.add(std::exchange(repr, {}));
     }
     out.add(repr + quote);
 }
@@ -275,12 +320,14 @@ void write_json_text(std::string_view text, bool ensure_ascii, Writer& out) {
         else
             json.append(text.substr(at, n_bytes));
         at += n_bytes;
+        if (json.size() > kPieceBytes) out.add(std::exchange(json, {}));
     }
     out.add(json + "\"");
 }
 
 std::string json_number(const Value& value) {
     if (value.is(Type::integer)) return fmt::format("{}", value.whole());
+    if (value.is(Type::large_integer)) return value.decimal();
     const double number = value.number();
     return std::isnan(number)   ? "NaN"
            : std::isinf(number) ? (number > 0 ? "Infinity" : "-Infinity")
@@ -296,6 +343,7 @@ std::string json_key(const Value& key) {
     case Type::boolean:
         return key.boolean() ? "true" : "false";
     case Type::integer:
+    case Type::large_integer:
     case Type::floating:
         return json_number(key);
     default:
@@ -331,6 +379,19 @@ void write_json_dict(const Dict& dict, const JsonStyle& style, Writer& out, int 
 
 } // namespace
 
+std::string escaped(std::string_view text, Budget& budget) {
+    static constexpr std::string_view kMarks = "&<>'\"";
+    static constexpr std::string_view kNames[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
+    Writer out{budget, {}};
+    while (!text.empty()) {
+        const std::size_t at = std::min(text.find_first_of(kMarks), text.size());
+        out.add(text.substr(0, at));
+        if (at < text.size()) out.add(kNames[kMarks.find(text[at])]);
+        text.remove_prefix(std::min(at + 1, text.size()));
+    }
+    return std::move(out.text);
+}
+
 void write_repr(const Value& value, Writer& out) {
     out.budget.step();
     switch (value.type()) {
@@ -342,6 +403,8 @@ void write_repr(const Value& value, Writer& out) {
         return out.add(value.boolean() ? "True" : "False");
     case Type::integer:
         return out.add(fmt::format("{}", value.whole()));
+    case Type::large_integer:
+        return out.add(value.decimal());
     case Type::floating:
         return out.add(float_text(value.number()));
     case Type::string:
@@ -383,6 +446,7 @@ void write_json(const Value& value, const JsonStyle& style, Writer& out, int lev
     case Type::boolean:
         return out.add(value.boolean() ? "true" : "false");
     case Type::integer:
+    case Type::large_integer:
     case Type::floating:
         return out.add(json_number(value));
     case Type::string:

@@ -24,7 +24,8 @@ class TemplateError : public std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-// What a rendering may still spend. Throws TemplateError where that is used up.
+// What a rendering may still spend: it is charged for values before they take memory. Throws TemplateError where that
+// is used up.
 class Budget {
   public:
     static constexpr std::int64_t kMaxSteps = 2'000'000;
@@ -75,7 +76,13 @@ struct Dict {
     void set(Value key, Value value);
 };
 
-enum class Type { undefined, none, boolean, integer, floating, string, list, dict, object };
+// A whole number that 64 bits do not hold, by its digits: it is printed, compared and passed on, and not computed with.
+struct LargeInteger {
+    std::shared_ptr<const std::string> decimal; // "-" before a negative one; no zeros lead
+    bool operator==(const LargeInteger& other) const { return *decimal == *other.decimal; }
+};
+
+enum class Type { undefined, none, boolean, integer, floating, string, list, dict, object, large_integer };
 
 class Value {
   public:
@@ -92,11 +99,14 @@ class Value {
     Value(std::vector<Value> items, ListKind kind = ListKind::list);
     Value(Dict dict);
     Value(Object* object) : is_(object) {}
+    // The number that these digits are, perhaps behind a "-".
+    static Value of_decimal(std::string_view decimal);
 
     Type type() const { return static_cast<Type>(is_.index()); }
     bool is(Type type) const { return this->type() == type; }
+    // Those that are computed with.
     bool is_number() const { return is(Type::boolean) || is(Type::integer) || is(Type::floating); }
-    bool is_whole() const { return is(Type::boolean) || is(Type::integer); } // an int to Python
+    bool is_whole() const { return is(Type::boolean) || is(Type::integer); }
     // Each of its type alone.
     bool boolean() const { return std::get<bool>(is_); }
     const std::string& text() const { return std::get<std::shared_ptr<const Text>>(is_)->utf8; }
@@ -105,6 +115,7 @@ class Value {
     const Dict& dict() const { return *std::get<std::shared_ptr<const Dict>>(is_); }
     Object& object() const { return *std::get<Object*>(is_); }
     const Undefined& undefined() const { return std::get<Undefined>(is_); }
+    const std::string& decimal() const { return *std::get<LargeInteger>(is_).decimal; }
     std::int64_t whole() const { return is(Type::boolean) ? boolean() : std::get<std::int64_t>(is_); }
     double number() const { return is(Type::floating) ? std::get<double>(is_) : static_cast<double>(whole()); }
     // The very same object, as Python's `is`.
@@ -112,9 +123,13 @@ class Value {
 
   private:
     std::variant<Undefined, None, bool, std::int64_t, double, std::shared_ptr<const Text>, std::shared_ptr<const List>,
-                 std::shared_ptr<const Dict>, Object*>
+                 std::shared_ptr<const Dict>, Object*, LargeInteger>
         is_;
 };
+
+// What a string in a list takes beside its characters, and a tuple of two in one: for the budget.
+inline constexpr std::size_t kBytesOfText = sizeof(Value) + sizeof(Text) + 32;
+inline constexpr std::size_t kBytesOfPair = 3 * sizeof(Value) + sizeof(List) + 48;
 
 std::string_view type_name(const Value& value); // Python's
 [[noreturn]] void fail_undefined(const Value& value);
@@ -127,7 +142,8 @@ std::string key_of(const Value& key);
 
 std::string float_text(double number);
 void write_repr(const Value& value, Writer& out);
-std::string to_text(const Value& value, Budget& budget); // Python's str()
+std::string escaped(std::string_view text, Budget& budget); // &, <, >, ', " as HTML has them
+std::string to_text(const Value& value, Budget& budget);    // Python's str()
 
 struct JsonStyle {
     bool ensure_ascii = false;
