@@ -16,6 +16,7 @@ before them, which follows from the lines. A line of a tensor is NAME TYPE SHAPE
     blocks SIZE FIELD...            blocks of SIZE random bytes, but for fields: AT:f16:SCALE:OFFSET or AT:u8:LOW:COUNT
     zlib BASE64                     these bytes, compressed
     same NAME                       the bytes of a tensor before
+    of FILE                         those of the tensor of that name in a safetensors file, whose path is the recipe's folder and FILE
 
 Random bytes are those of SHAKE-256: of a row its own, from the stream's name and the row's number, so that matrices of one stream have the same
 rows, of which the narrower one has the beginning. A stream is called STREAM, or KEY and NAME.
@@ -70,11 +71,18 @@ def put(data, at, stride, table, source):
         data[at + i::stride] = source.translate(bytes(entry[i] for entry in table))
 
 
+def of_safetensors(file, name):
+    contents = file.read_bytes()
+    length, = struct.unpack("<Q", contents[:8])
+    begin, end = json.loads(contents[8:8 + length])[name]["data_offsets"]
+    return contents[8 + length + begin:8 + length + end]
+
+
 class Recipe:
     """Tensors in order, each with its line and bytes."""
 
-    def __init__(self, container, key):
-        self.container, self.key, self.lines, self.tensors = container, key, [], {}
+    def __init__(self, container, key, folder=HERE):
+        self.container, self.key, self.folder, self.lines, self.tensors = container, key, folder, [], {}
 
     def add(self, name, dtype, shape, *how):
         """Returns the tensor's bytes."""
@@ -95,6 +103,8 @@ class Recipe:
             return zlib.decompress(base64.b64decode(arguments[0]))
         if kind == "same":
             return self.tensors[arguments[0]][2]
+        if kind == "of":
+            return of_safetensors(self.folder / arguments[0], name)
         if kind == "uniform":
             scale, offset, *stream = arguments
             table = uniform(float(scale), float(offset), dtype)
@@ -147,7 +157,7 @@ TABLES = {"bytes": within, "nibbles": nibbles, "float8": float8}
 
 def read(path):
     first, *lines = path.read_text().splitlines()
-    recipe = Recipe(*first.split())
+    recipe = Recipe(*first.split(), folder=path.parent)
     for line in lines:
         name, dtype, shape, *how = line.split()
         recipe.add(name, dtype, [] if shape == "-" else [int(n) for n in shape.split("x")], *how)

@@ -69,6 +69,16 @@ class Recipes(unittest.TestCase):
         self.assertEqual(header["b"], {"dtype": "F32", "shape": [], "data_offsets": [12, 16]})
         self.assertEqual((len(contents) - 8 - length, length % 8), (16, 0))
 
+    def test_tensors_of_another_file(self):
+        with tempfile.TemporaryDirectory() as scratch:
+            whole, part = (pathlib.Path(scratch) / name / "model.safetensors.recipe" for name in ("whole", "part"))
+            for path, text in ((whole, "safetensors k\na F32 3 uniform 1 0\nb F32 2x5 uniform 1 0\n"),
+                               (part, "safetensors k\nb F32 2x5 of ../whole/model.safetensors\n")):
+                path.parent.mkdir()
+                path.write_text(text)
+                recipes.write(recipes.read(path), path.with_suffix(""))
+            self.assertEqual(recipes.read(part).tensors["b"], recipes.read(whole).tensors["b"])
+
     def test_what_does_not_fit_is_refused(self):
         for line, word in (("x F32 2 gaussian 1", "gaussian"), ("x I64 2 zlib eNpjZoAAAAAgAAQ=", "makes 8 bytes")):
             with self.assertRaisesRegex(ValueError, word):
