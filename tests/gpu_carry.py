@@ -36,6 +36,7 @@ export OPAL_PREFIX="$here" OPAL_BINDIR="$here/bin" OPAL_LIBDIR="$here/lib" OPAL_
     OPAL_SYSCONFDIR="$here/share" PMIX_INSTALL_PREFIX="$here" PMIX_LIBDIR="$here/lib" PMIX_PKGLIBDIR="$here/pmix" PMIX_PKGDATADIR="$here/share"
 export PMIX_MCA_gds=hash OMPI_MCA_btl=self,vader OMPI_MCA_plm_rsh_agent=sh # which no other host is there to be reached by
 [ -e "{sources}" ] || {{ mkdir -p "$(dirname "{sources}")" && ln -s "$PWD" "{sources}"; }}
+python3 "{sources}/tests/model/recipes.py" || exit 1
 case $1 in
 *gpu_first.py) script=$1 && shift && exec python3 "$script" --build "$here/bin" "$@" ;;
 *) exec "$@" ;;

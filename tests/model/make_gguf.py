@@ -1,16 +1,16 @@
 """Writes quantized/gguf-*: tiny GGUF files, and what transformers says that their dequantised weights compute.
 
-PyPI's gguf names tensors, writes and dequantises them. Of Q4_K and Q6_K, which it does not quantise, the blocks are
-random. What it leaves to converters (which weights are turned, parted or shifted, which fields are written) is as
+PyPI's gguf names tensors, writes and dequantises them; their blocks are random. What it leaves to converters (which weights are turned, parted or shifted, which fields are written) is as
 llama.cpp's has it. Run by hand when the goldens must change; the tests read its output only.
 
     python tests/model/make_gguf.py [--only NAME ...]        (torch, transformers, gguf)
 
-quantized/NAME/target/model.gguf, or its parts
+quantized/NAME/target/model.gguf, or its parts, of which git has the recipes (recipes.py)
 quantized/NAME/expected.json, target.logits   as families/ has them
 """
 
 import argparse
+import math
 import shutil
 
 import gguf
@@ -20,6 +20,7 @@ import transformers
 
 import make_quantized
 from make_quantized import HERE, VOCAB, llama
+from recipes import Recipe
 
 KIND = gguf.GGMLQuantizationType
 YARN = {"rope_type": "yarn", "rope_theta": 1000.0, "factor": 4.0, "original_max_position_embeddings": 32,
@@ -95,29 +96,27 @@ def turned(weight, heads, back=False):
     return weight.reshape(*shape, *weight.shape[1:]).swapaxes(1, 2).reshape(weight.shape)
 
 
-def random_blocks(shape, kind, random):
+def described(name, shape, kind):
+    """How a recipe makes the bytes of a tensor, their type and shape there. Blocks are random."""
+    if kind in (KIND.F32, KIND.F16, KIND.BF16):
+        return kind.name, list(shape), make_quantized.uniform(name, shape)
     block, size = gguf.GGML_QUANT_SIZES[kind]
-    blocks = random.integers(0, 256, (shape[0] * shape[1] // block, size), dtype=np.uint8)
-
-    def put_half(at, values):
-        blocks[:, at:at + 2] = values.astype(np.float16).reshape(-1, 1).view(np.uint8)
-
-    count = len(blocks)
-    if kind == KIND.Q4_K:
-        put_half(0, random.uniform(2e-4, 5e-4, count))
-        put_half(2, random.uniform(1e-3, 3e-3, count))
-        blocks[::7, 4] &= 0xc0  # a scale of 0, over a minimum
-    else:
-        put_half(208, random.uniform(3e-5, 1e-4, count))
-    return blocks.reshape(shape[0], -1)
+    deviation = make_quantized.size_of(name, shape)
+    fields = {
+        KIND.Q4_0: [f"0:f16:{deviation / 2.7:.4g}:0"],
+        KIND.Q8_0: ["0:f16:{}:{}".format(*make_quantized.around(deviation / 74))],
+        KIND.Q4_K: ["0:f16:{}:{}".format(*make_quantized.around(deviation / 180)),
+                    "2:f16:{}:{}".format(*make_quantized.around(deviation / 25))],
+        KIND.Q6_K: [f"208:f16:{deviation / 800:.4g}:0"],
+        KIND.MXFP4: [f"0:u8:{round(math.log2(deviation / 6)) + 127}:3"],
+    }[kind]
+    return "U8", [*shape[:-1], shape[-1] // block * size], ("blocks", size, *fields)
 
 
-def encoded(weight, kind, random):
-    """What the file has of it, and the numbers that this stands for."""
-    if kind in (KIND.Q4_K, KIND.Q6_K):
-        stored = random_blocks(weight.shape, kind, random)
-    else:
-        stored = gguf.quants.quantize(np.ascontiguousarray(weight), kind)
+def numbers(stored, dtype, shape, kind):
+    """Those that the file's bytes stand for."""
+    as_numpy = {"F32": "<f4", "F16": "<f2"}.get(dtype, "u1")
+    stored = np.frombuffer(stored, as_numpy).reshape(*shape[:-1], -1)
     return stored, gguf.quants.dequantize(stored, kind).astype(np.float32)
 
 
@@ -220,52 +219,82 @@ def add_rope_factors(writer, model, config):
     if rope.get("rope_type") == "llama3":
         inverse = model.model.rotary_emb.inv_freq.numpy()
         plain = 1.0 / rope["rope_theta"] ** (np.arange(0, 2 * len(inverse), 2) / (2 * len(inverse)))
-        writer.add_tensor("rope_freqs.weight", (plain / inverse).astype(np.float32))
+        writer.add_numbers("rope_freqs.weight", (plain / inverse).astype(np.float32))
     if rope.get("rope_type") == "longrope":
         for which in ("long", "short"):
-            writer.add_tensor(f"rope_factors_{which}.weight", np.array(rope[f"{which}_factor"], np.float32))
+            writer.add_numbers(f"rope_factors_{which}.weight", np.array(rope[f"{which}_factor"], np.float32))
+
+
+class Writer(gguf.GGUFWriter):
+    """Keeps what the recipe says of each tensor."""
+
+    def __init__(self, name, directory, architecture):
+        super().__init__(directory / "model.gguf", architecture, split_max_tensors=PARTS.get(name, 0))
+        self.recipe, self.lines = Recipe("parts", name), {}
+
+    def add_numbers(self, name, values):
+        self.lines[name] = (Recipe.add_bytes, "F32", list(values.shape), values.tobytes())
+        self.add_tensor(name, values)
+
+    def add_random(self, name, of, shape, kind):
+        """What it stands for."""
+        dtype, shape, how = described(of, shape, kind)
+        self.lines[name] = (Recipe.add, dtype, shape, *how)
+        stored, values = numbers(self.recipe.add(name, dtype, shape, *how), dtype, shape, kind)
+        self.add_tensor(name, stored, raw_dtype=kind)
+        return values
+
+
+def write_recipe(file, writer):
+    """Of a written part, whose bytes beside those of tensors are kept as they are."""
+    reader, contents = gguf.GGUFReader(file), file.read_bytes()
+    recipe, end = Recipe("parts", writer.recipe.key), 0
+    for tensor in reader.tensors:
+        between = contents[end:tensor.data_offset]
+        if between:
+            recipe.add_bytes(f"before:{tensor.name}", "U8", [len(between)], between)
+        add, *how = writer.lines[tensor.name]
+        data = add(recipe, tensor.name, *how)
+        end = tensor.data_offset + len(data)
+    if contents[end:]:
+        recipe.add_bytes("end", "U8", [len(contents) - end], contents[end:])
+    assert recipe.contents() == contents, file
+    recipe.write(file)
 
 
 def make(name, architecture, family, shapes, kind, kinds):
     directory = HERE / "quantized" / name
     shutil.rmtree(directory, ignore_errors=True)
     (directory / "target").mkdir(parents=True)
-    seed = sum(name.encode())
-    random = np.random.default_rng(seed)
     config = transformers.AutoConfig.for_model(family, **shapes)
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").float().eval()
-    make_quantized.randomise(model, seed)
-    writer = gguf.GGUFWriter(directory / "target" / "model.gguf", architecture,
-                             split_max_tensors=PARTS.get(name, 0))
+    writer = Writer(name, directory / "target", architecture)
     add_fields(writer, architecture, config)
     add_rope_factors(writer, model, config)
     number = next(key for key, value in gguf.MODEL_ARCH_NAMES.items() if value == architecture)
     stored_names = gguf.get_tensor_name_map(number, config.num_hidden_layers)
-    stored = dict(model.named_parameters())
-    for key, value in model.named_buffers():
-        if key.endswith("e_score_correction_bias"):
-            value.data = torch.randn(value.shape, generator=torch.Generator().manual_seed(seed)) * 0.1
-            stored[key] = value
+    stored = {**dict(model.named_parameters()), **{key: value for key, value in model.named_buffers()
+                                                   if key.endswith("e_score_correction_bias")}}
     for key, value in stored.items():
-        weight = value.data.numpy().copy()
+        weight = np.zeros(value.shape, np.float32)
         for part_key, part in parts_of(key, weight, family):
             stored_name = stored_names.get_name(part_key, try_suffixes=(".weight", ".bias"))
             stem = stored_name.split(".")[-2]
             heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}.get(stem)
             is_turned = architecture in TURNED and heads is not None
             is_plain = part.ndim == 1 or stored_name.endswith(".bias") or stem.startswith("ffn_gate_inp")
-            of = KIND.F32 if is_plain else kinds.get(stem, kind)
-            written, whole = encoded(turned(part, heads) if is_turned else part, of, random)
+            whole = writer.add_random(stored_name, key, part.shape, KIND.F32 if is_plain else kinds.get(stem, kind))
             part[...] = turned(whole, heads, back=True) if is_turned else whole
             if architecture in SHIFTED and key.endswith("norm.weight"):
-                written = written + 1
-            writer.add_tensor(stored_name, written, raw_dtype=of)
+                part -= 1
         value.data = torch.from_numpy(weight)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    make_quantized.expect(model, directory, seed)
+    for file in (directory / "target").glob("*.gguf"):
+        write_recipe(file, writer)
+    make_quantized.expect(model, directory, sum(name.encode()))
 
 
 def main():

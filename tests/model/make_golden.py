@@ -19,6 +19,8 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from recipes import Recipe
+
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 VOCAB = 512
 END_OF_TEXT = 0
@@ -172,7 +174,7 @@ def write_checkpoint(model, tokenizer, name):
 
 
 def write_sharded(weights, like, name):
-    """The same weights over two files with an index."""
+    """The same weights over two files with an index: recipes, of which the build makes the files."""
     directory = GOLDEN / name
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir()
@@ -183,7 +185,10 @@ def write_sharded(weights, like, name):
     weight_map = {}
     for i, half in enumerate(halves):
         file = f"model-{i + 1:05}-of-00002.safetensors"
-        save_file({key: weights[key] for key in half}, directory / file, metadata={"format": "pt"})
+        recipe = Recipe("safetensors", name, directory)
+        for key in half:
+            recipe.add(key, "F32", list(weights[key].shape), "of", f"../{like}/model.safetensors")
+        recipe.write(directory / file)
         weight_map.update({key: file for key in half})
     total = sum(weight.numel() * weight.element_size() for weight in weights.values())
     index = {"metadata": {"total_size": total}, "weight_map": weight_map}

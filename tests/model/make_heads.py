@@ -1,14 +1,14 @@
 """Writes heads/: tiny speculation heads in the layouts that their authors publish, and what they must compute.
 
-Weights are random. Every figure comes from float64 formulas written out below, which compute each node of a tree from
-its own path, without a cache and without a mask, and which are compared with the authors' code (in float32, with its
+Weights are random, of recipes (recipes.py), which git has in place of them. Every figure comes from float64 formulas
+written out below, which compute each node of a tree from its own path, without a cache and without a mask, and which are compared with the authors' code (in float32, with its
 cache and its tree mask) before anything is written; where nothing can be run for comparison, the class says so. For
 the usual mistakes (MISTAKES) the formulas are run with the mistake made, and must differ. Run by hand when the goldens
 must change; the tests read its output only.
 
     python tests/model/make_heads.py --sources DIR [--only NAME ...]
 
-Packages: torch 2.11.0, transformers 5.23.0, safetensors 0.8.0; speculators 0.9.0 and ibm-fms 1.13.1 with --no-deps;
+Packages: torch 2.11.0, transformers 5.24.0, safetensors 0.8.0; speculators 0.9.0 and ibm-fms 1.13.1 with --no-deps;
 pydantic, openai, datasets and hs_connectors 0.9.0, which speculators imports. DIR holds checkouts of these
 repositories, MiMo/modeling_mimo.py of the model repository XiaomiMiMo/MiMo-7B-Base, and vllm/medusa.py, which is
 vllm/model_executor/models/medusa.py of github.com/vllm-project/vllm, 01dbb08:
@@ -47,9 +47,9 @@ from typing import Optional
 
 import torch
 import transformers
-from safetensors.torch import load_file, save_file
 from torch.nn.functional import gelu, silu
 
+from recipes import SHORTEST_ROW, Recipe
 from make_families import nested_config, nested_weights, norms_around_0, write_tokenizer
 
 HEADS = pathlib.Path(__file__).parent / "heads"
@@ -60,6 +60,77 @@ REFERENCE_BOUND = 2e-5  # float32 against float64, on logits of a few units
 TREE = [-1, -1, -1, 0, 0, 1, 3, 5]  # parents, level by level
 DEPTH = [1, 1, 1, 2, 2, 2, 3, 3]
 ACCEPTED = [[0, 3], [], [1, 5, 7], [2]]  # nodes of each round's tree that the text of the next round goes on with
+
+
+# ---- random weights ----
+
+TYPES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.int64: "I64", torch.bool: "BOOL"}
+
+
+class Draws:
+    """Random numbers as recipes make them, which a file's recipe finds again by their bytes, in any of its types."""
+
+    drawn = {}  # first row of what was drawn, or of a part: how
+
+    def __init__(self, name):
+        self.name, self.count = name, 0
+
+    def uniform(self, shape, scale, offset):
+        self.count += 1
+        how = "uniform", f"{scale:.6g}", offset, f"{self.name}/{self.count}"
+        values = torch.frombuffer(bytearray(Recipe("parts", "").add("x", "F32", list(shape), *how)), dtype=torch.float32).reshape(shape)
+        rows = values.reshape(-1, shape[-1]) if is_in_rows(shape) else values.reshape(1, -1)
+        for dtype in (torch.float32, torch.float16, torch.bfloat16):
+            for number, row in enumerate(rows):
+                self.drawn[bytes_of(row.to(dtype))] = (*how, number)
+        return values
+
+    def normal(self, shape, deviation):
+        """Not of that distribution, but of that deviation."""
+        return self.uniform(shape, math.sqrt(3) * deviation, 0)
+
+
+def is_in_rows(shape):
+    return len(shape) > 1 and shape[-1] >= SHORTEST_ROW
+
+
+def bytes_of(tensor):
+    return tensor.detach().contiguous().flatten().view(torch.uint8).numpy().tobytes()
+
+
+def add_to(recipe, name, tensor):
+    """A tensor that was drawn, or a part of one; what was not, as it is."""
+    dtype, shape, data = TYPES[tensor.dtype], list(tensor.shape), bytes_of(tensor)
+    how = Draws.drawn.get(bytes_of(tensor.reshape(-1, shape[-1])[0]) if is_in_rows(shape) else data)
+    if how is None:
+        assert len(data) < 1000, f"{name} was not drawn"
+        recipe.add_bytes(name, dtype, shape, data)
+    elif recipe.add(name, dtype, shape, *how) != data:
+        raise ValueError(f"{name} is not what was drawn")
+
+
+def write_safetensors(tensors, file):
+    file.parent.mkdir(parents=True, exist_ok=True)
+    recipe = Recipe("safetensors", file.parent.name)
+    for name, tensor in sorted(tensors.items()):
+        add_to(recipe, name, tensor)
+    recipe.write(file)
+
+
+def write_torch_file(tensors, file):
+    """As torch writes it: the bytes of tensors, and what is between."""
+    torch.save(tensors, file)
+    contents, recipe, end = file.read_bytes(), Recipe("parts", file.parent.name), 0
+    places = {}
+    for name, tensor in tensors.items():
+        places.setdefault(contents.index(bytes_of(tensor)), (name, tensor))
+    for place, (name, tensor) in sorted(places.items()):
+        recipe.add_bytes("before:" + name, "U8", [place - end], contents[end:place])
+        add_to(recipe, name, tensor)
+        end = place + tensor.nbytes
+    recipe.add_bytes("end", "U8", [len(contents) - end], contents[end:])
+    assert recipe.contents() == contents, file
+    recipe.write(file)
 
 
 # ---- formulas, in float64 ----
@@ -152,8 +223,11 @@ class Target:
         write_json(directory / "config.json", config)
         write_tokenizer(VOCAB, directory / "tokenizer.json")
         weights = {name: weight.detach().clone().contiguous() for name, weight in self.model.state_dict().items()}
-        save_file({**weights, **dict(tensors)}, directory / "model.safetensors", metadata={"format": "pt"})
-        (directory / "model.safetensors").chmod(0o644)
+        write_safetensors(self.stored({**weights, **dict(tensors)}), directory / "model.safetensors")
+
+    def stored(self, weights):
+        """Under the names of files."""
+        return weights
 
     def check(self, tokens):
         theirs = self.model(input_ids=torch.tensor([tokens]), output_hidden_states=True)
@@ -184,7 +258,7 @@ class Head:
     DTYPE = torch.float16
 
     def __init__(self, name, target, generator):
-        self.name, self.target, self.generator = name, target, generator
+        self.name, self.target, self.generator, self.draws = name, target, generator, Draws(name)
         self.config, self.files = {}, {}
         self.build()
         self.files = {name: weight.to(self.DTYPE) if weight.is_floating_point() else weight
@@ -193,10 +267,10 @@ class Head:
 
     def normal(self, *shape, scale=None):
         """Random weights [..., inputs] that about keep the size of what they are applied to."""
-        return torch.randn(shape, generator=self.generator) * (scale or 1 / math.sqrt(shape[-1]))
+        return self.draws.normal(shape, scale or 1 / math.sqrt(shape[-1]))
 
     def norm_weight(self, width=HIDDEN):
-        return torch.rand(width, generator=self.generator) * 0.9 + 0.6
+        return self.draws.uniform([width], 0.45, 1.05)
 
     def layer(self, name, shape, width=HIDDEN, inner=44, inputs=None, bias=False):
         """Adds the projections of a layer; `inputs` is the width of what attention reads."""
@@ -217,8 +291,7 @@ class Head:
         return list(range(VOCAB))
 
     def save(self, directory):
-        save_file(self.files, directory / "model.safetensors", metadata={"format": "pt"})
-        (directory / "model.safetensors").chmod(0o644)
+        write_safetensors(self.files, directory / "model.safetensors")
 
     def float32(self):
         return {name: weight.float() if weight.is_floating_point() else weight for name, weight in self.files.items()}
@@ -331,7 +404,7 @@ class Eagle3(Eagle):
             self.files["t2d"][known] = True
 
     def save(self, directory):
-        torch.save(self.files, directory / "pytorch_model.bin")
+        write_torch_file(self.files, directory / "pytorch_model.bin")
 
     def known(self):
         d2t = self.files.get("d2t", torch.zeros(VOCAB, dtype=torch.long))
@@ -397,7 +470,7 @@ class Eagle1(Eagle):
 
     def save(self, directory):
         if self.BIAS:
-            torch.save(self.files, directory / "pytorch_model.bin")
+            write_torch_file(self.files, directory / "pytorch_model.bin")
         else:
             super().save(directory)
 
@@ -640,7 +713,7 @@ class DeepseekMtp(Eagle):
         config, layers = self.target.config, self.target.model.model.layers
         self.prefix = f"model.layers.{len(layers)}"
         mtp = transformers.modeling_layers.MtpModel(self.target.model, 1)
-        mtp.layers[0].mtp_block.load_state_dict(randomised(mtp.layers[0].mtp_block, self.generator).state_dict())
+        mtp.layers[0].mtp_block.load_state_dict(randomised(mtp.layers[0].mtp_block, self.draws).state_dict())
         self.mtp, self.layer64 = mtp.eval(), None
         for name in ("enorm", "hnorm", "post_norm"):
             getattr(mtp.layers[0], name).weight.data.copy_(self.norm_weight())
@@ -711,13 +784,13 @@ class QwenMtp(DeepseekMtp):
         if hasattr(layer.mlp, "experts"):
             layer.mlp.experts.config._experts_implementation = "eager"
         self.layers = torch.nn.ModuleDict({
-            "block": randomised(layer, self.generator), "fc": torch.nn.Linear(2 * HIDDEN, HIDDEN, bias=False),
+            "block": randomised(layer, self.draws), "fc": torch.nn.Linear(2 * HIDDEN, HIDDEN, bias=False),
             **{name: getattr(module, self.PREFIX + "RMSNorm")(HIDDEN, config.rms_norm_eps)
                for name in ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm")}}).eval()
         self.layers["fc"].weight.data.copy_(self.normal(HIDDEN, 2 * HIDDEN))
         for name, weight in self.layers.named_parameters():
             if "norm" in name:
-                weight.data.copy_(torch.rand(weight.shape, generator=self.generator) * 0.9 - 0.4)
+                weight.data.copy_(self.draws.uniform(weight.shape, 0.45, 0.05))
             if name.startswith("block."):
                 continue
             self.files[f"mtp.{name}"] = weight.data.clone()
@@ -779,7 +852,7 @@ class Medusa(Head):
                 self.files[f"{i}.{self.BLOCKS}.weight"] = self.normal(VOCAB, HIDDEN)
 
     def save(self, directory):
-        torch.save(self.files, directory / "medusa_lm_head.pt")
+        write_torch_file(self.files, directory / "medusa_lm_head.pt")
 
     def logits(self, text, path, mistake=None, accepted=0):
         inputs, normed = self.target.features(text[:-1])
@@ -816,8 +889,7 @@ class MedusaBlocksOnly(Medusa):
     DTYPE = torch.bfloat16
 
     def save(self, directory):
-        save_file(self.files, directory / "medusa_lm_head.safetensors", metadata={"format": "pt"})
-        (directory / "medusa_lm_head.safetensors").chmod(0o644)
+        write_safetensors(self.files, directory / "medusa_lm_head.safetensors")
 
 
 class MedusaVllm(Medusa):
@@ -894,9 +966,7 @@ class MlpSpeculator(Head):
             self.files.update({"speculator." + name: value for name, value in tensors.items()})
 
     def save(self, directory):
-        save_file({name: value.clone() for name, value in self.files.items()}, directory / "model.safetensors",
-                  metadata={"format": "pt"})
-        (directory / "model.safetensors").chmod(0o644)
+        write_safetensors(self.files, directory / "model.safetensors")
 
     def state(self, text, mistake=None):
         inputs, normed = self.target.features(text[:-1])
@@ -1060,9 +1130,7 @@ class ArcticLstm(Arctic):
         self.files["head.0.weight"] = self.normal(VOCAB, self.INNER, scale=0.8)
 
     def save(self, directory):
-        save_file({name: value.clone() for name, value in self.files.items()}, directory / "model.safetensors",
-                  metadata={"format": "pt"})
-        (directory / "model.safetensors").chmod(0o644)
+        write_safetensors(self.files, directory / "model.safetensors")
 
     def logits(self, text, path, mistake=None, accepted=0):
         w, s = self.weights, self.start(text, mistake)
@@ -1159,7 +1227,7 @@ class Hydra(Head):
         return f"hydra_lm_head.{i}"
 
     def save(self, directory):
-        torch.save(self.files, directory / "hydra_lm_head.pt")
+        write_torch_file(self.files, directory / "hydra_lm_head.pt")
 
     def feature(self, text, mistake):
         inputs, normed = self.target.features(text[:-1])
@@ -1450,7 +1518,7 @@ class Falcon(Head):
         self.files["layers.1.input_layernorm.weight"] = self.norm_weight()
 
     def save(self, directory):
-        torch.save(self.files, directory / "pytorch_model.bin")
+        write_torch_file(self.files, directory / "pytorch_model.bin")
 
     def ends(self, n, mistake):
         """Behind the last row that each of the n of a text sees, by the rounds so far."""
@@ -1596,16 +1664,16 @@ CLASSES = {
 }
 
 
-def randomised(model, generator):
+def randomised(model, draws):
     family = model.config.model_type if hasattr(model, "config") else ""
     with torch.no_grad():
         for key, weight in [*model.named_parameters(), *model.named_buffers()]:
             if weight.dim() >= 2:
-                weight.normal_(0, 1 / math.sqrt(weight.shape[-1]), generator=generator)
+                weight.copy_(draws.normal(weight.shape, 1 / math.sqrt(weight.shape[-1])))
             elif key.endswith("bias"):
-                weight.normal_(0, 0.3, generator=generator)
+                weight.copy_(draws.normal(weight.shape, 0.3))
             elif key.endswith("weight"):
-                weight.uniform_(0.6, 1.5, generator=generator).sub_(1.0 if norms_around_0(family, key) else 0.0)
+                weight.copy_(draws.uniform(weight.shape, 0.45, 0.05 if norms_around_0(family, key) else 1.05))
     return model
 
 
@@ -1641,15 +1709,13 @@ class ExpertsTarget(Target):
             hook.remove()
         return kept, normed
 
-    def write(self, directory, fields=(), tensors=()):
-        super().write(directory, fields, tensors)
-        weights = {}
-        for name, weight in load_file(directory / "model.safetensors").items():
+    def stored(self, weights):
+        named = {}
+        for name, weight in weights.items():
             prefix, of_layer, rest = name.partition(".mlp.experts.")
-            named = stored_layer({"mlp.experts." + rest: weight}) if of_layer else {}
-            weights |= {f"{prefix}.{each}": part for each, part in named.items()} if of_layer else {name: weight}
-        save_file(weights, directory / "model.safetensors", metadata={"format": "pt"})
-        (directory / "model.safetensors").chmod(0o644)
+            parts = stored_layer({"mlp.experts." + rest: weight}) if of_layer else {}
+            named |= {f"{prefix}.{each}": part for each, part in parts.items()} if of_layer else {name: weight}
+        return named
 
 
 class NestedTarget(ExpertsTarget):
@@ -1659,9 +1725,9 @@ class NestedTarget(ExpertsTarget):
         super().write(directory, fields, tensors)
         config = json.loads((directory / "config.json").read_text())
         write_json(directory / "config.json", nested_config({"dtype": "float32", **config}))
-        weights = nested_weights(load_file(directory / "model.safetensors"))
-        save_file(weights, directory / "model.safetensors", metadata={"format": "pt"})
-        (directory / "model.safetensors").chmod(0o644)
+
+    def stored(self, weights):
+        return nested_weights(super().stored(weights))
 
 
 def make_experts_target(family, name, seed, kind=ExpertsTarget, **shapes):
@@ -1672,27 +1738,20 @@ def make_experts_target(family, name, seed, kind=ExpertsTarget, **shapes):
         num_hidden_layers=2, num_experts_per_tok=2, moe_intermediate_size=20, tie_word_embeddings=False, **shapes)
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
     model.set_experts_implementation("eager")
-    return kind(randomised(model, torch.Generator().manual_seed(seed)), name)
+    return kind(randomised(model, Draws(f"{name}/target")), name)
 
 
 def make_target(model_class, config_class, name, seed, **shapes):
     torch.manual_seed(seed)
-    generator = torch.Generator().manual_seed(seed)
     config = config_class(vocab_size=VOCAB, hidden_size=HIDDEN, num_attention_heads=4, num_key_value_heads=2,
                           intermediate_size=52, max_position_embeddings=256, rms_norm_eps=1e-5, bos_token_id=0,
                           eos_token_id=0, pad_token_id=0, dtype="float32", attn_implementation="eager", **shapes)
     config.head_dim = HIDDEN // 4
-    model = model_class(config).eval()
+    draws = Draws(f"{name}/target")
+    model = randomised(model_class(config).eval(), draws)
     with torch.no_grad():
-        for key, weight in model.named_parameters():
-            if weight.dim() == 2:
-                weight.normal_(0, 1 / math.sqrt(weight.shape[1]), generator=generator)
-            elif key.endswith("bias"):
-                weight.normal_(0, 0.3, generator=generator)
-            else:
-                weight.uniform_(0.6, 1.5, generator=generator)
         table = model.get_input_embeddings().weight
-        table.copy_(torch.randn(table.shape, generator=generator).half())  # heads with a copy of it have it exactly
+        table.copy_(draws.uniform(table.shape, 2, 0))  # exact in 16 bits: heads with a copy of it have it exactly
     return Target(model, name)
 
 

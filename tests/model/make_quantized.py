@@ -1,28 +1,30 @@
 """Writes quantized/: tiny checkpoints as programs for quantisation leave them, and what transformers says that their
 dequantised weights compute.
 
-Codes are packed here in numpy, after the layout that each format documents; weights are random, and rounded to each
-group's range. MXFP4 is dequantised by transformers, and what bitsandbytes makes is made and dequantised by it. Run by
-hand when the goldens must change; the tests read its output only.
+Codes and scales are random, and dequantised here in numpy, after the layout that each format documents; MXFP4 is dequantised by
+transformers, and what bitsandbytes makes by it. Run by hand when the goldens must change; the tests read its output only.
 
     python tests/model/make_quantized.py [--only NAME ...]        (torch, transformers, safetensors, bitsandbytes)
 
-quantized/NAME/target                config.json and model.safetensors
+quantized/NAME/target                config.json and model.safetensors, of which git has the recipe (recipes.py)
 quantized/NAME/expected.json, target.logits   as families/ has them
 """
 
 import argparse
-import copy
 import json
+import math
 import pathlib
 import shutil
+import tempfile
 
 import bitsandbytes
 import numpy as np
 import torch
 import transformers
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
+
+from recipes import Recipe
 
 HERE = pathlib.Path(__file__).parent
 TEXT_LENGTHS = (40, 23)
@@ -32,42 +34,20 @@ VOCAB = 101
 AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]
 
 
-def words(codes, bits, axis, order=None):
-    """Codes of `bits` bits along `axis` as int32, the first in the lowest bits."""
-    codes = np.moveaxis(codes.astype(np.uint32), axis, -1)
-    fields = 32 // bits
-    missing = -codes.shape[-1] % fields
-    codes = np.pad(codes, [(0, 0)] * (codes.ndim - 1) + [(0, missing)]).reshape(*codes.shape[:-1], -1, fields)
+def codes_of(words, bits, axis, order=None):
+    """Codes of `bits` bits along `axis`, which int32 words hold, the first in the lowest bits."""
+    words = np.moveaxis(words.numpy().view(np.uint32), axis, -1)
+    codes = words[..., None] >> np.arange(0, 32, bits, dtype=np.uint32) & np.uint32(2 ** bits - 1)
     if order:
-        codes = codes[..., order]
-    packed = np.zeros(codes.shape[:-1], np.uint32)
-    for place in range(fields):
-        packed |= codes[..., place] << np.uint32(bits * place)
-    return torch.from_numpy(np.ascontiguousarray(np.moveaxis(packed, -1, axis)).view(np.int32))
-
-
-def rounded(weight, bits, group_of_input, symmetric, scale_type):
-    """Codes without a sign [out, in], scales and zeros [out, groups]."""
-    groups = int(group_of_input.max()) + 1
-    scales, zeros = np.zeros((weight.shape[0], groups), np.float32), np.zeros((weight.shape[0], groups), np.int64)
-    top = 2 ** bits - 1
-    for group in range(groups):
-        part = weight[:, group_of_input == group]
-        if symmetric:
-            scale = np.abs(part).max(1) / (2 ** (bits - 1) - 1)
-        else:
-            low, high = np.minimum(part.min(1), 0), np.maximum(part.max(1), 0)
-            scale = (high - low) / top
-        scales[:, group] = torch.from_numpy(scale).to(scale_type).float().numpy()
-        zeros[:, group] = 2 ** (bits - 1) if symmetric else np.clip(np.rint(-low / scales[:, group]), 1, top)
-    codes = np.rint(weight / scales[:, group_of_input]) + zeros[:, group_of_input]
-    return np.clip(codes, 0, top).astype(np.int64), scales, zeros
+        codes = codes[..., np.argsort(order)]
+    return np.moveaxis(codes.reshape(*codes.shape[:-2], -1), -1, axis).astype(np.int64)
 
 
 class Format:
-    """Tensors and dequantised weights of one matrix, by quantise(stem, weight [out, in])."""
+    """Tensors of one matrix [out, in] in recipes, by describe(), and the weights that they stand for, by dequantised(). Codes are random,
+    scales such that weights deviate by `size`, more or less."""
 
-    def __init__(self, config, bits=4, group=32, symmetric=True, scale_type=torch.float16):
+    def __init__(self, config, bits=4, group=32, symmetric=True, scale_type="F16"):
         self.config, self.bits, self.group, self.symmetric = config, bits, group, symmetric
         self.scale_type = scale_type
 
@@ -75,13 +55,19 @@ class Format:
         return (key.endswith(".weight") and stored[key].dim() == 2 and "embed" not in key and "lm_head" not in key
                 and not key.endswith("mlp.gate.weight"))
 
+    def groups(self, inputs):
+        return -(-inputs // self.group) if self.group > 0 else 1
+
     def group_of_input(self, inputs):
         return np.arange(inputs) // (self.group if self.group > 0 else inputs)
 
-    def parts(self, weight):
-        groups = self.group_of_input(weight.shape[1])
-        codes, scales, zeros = rounded(weight, self.bits, groups, self.symmetric, self.scale_type)
-        return codes, scales, zeros, (codes - zeros[:, groups]).astype(np.float32) * scales[:, groups]
+    def scales(self, size):
+        return "uniform", *around(size / (2 ** self.bits / math.sqrt(12)))
+
+
+def around(value):
+    """SCALE and OFFSET of what lies by up to 0.6 of it around `value`."""
+    return f"{0.6 * value:.4g}", f"{value:.4g}"
 
 
 class Gptq(Format):
@@ -95,13 +81,23 @@ class Gptq(Format):
         plain = super().group_of_input(inputs)
         return np.random.default_rng(inputs).permutation(plain) if self.act_order else plain
 
-    def quantise(self, stem, weight):
-        codes, scales, zeros, whole = self.parts(weight)
-        return {stem + ".qweight": words(codes.T, self.bits, 0),
-                stem + ".qzeros": words(zeros.T - self.one_less, self.bits, 1),
-                stem + ".scales": torch.from_numpy(scales.T.copy()).to(self.scale_type),
-                stem + ".g_idx": torch.from_numpy(self.group_of_input(weight.shape[1]).astype(np.int32)),
-                stem + ".bias": torch.zeros(weight.shape[0], dtype=torch.float16)}, whole
+    def describe(self, recipe, stem, shape, size):
+        outputs, inputs = shape
+        groups, fields = self.groups(inputs), 32 // self.bits
+        recipe.add(stem + ".qweight", "I32", [inputs // fields, outputs], "bytes", 0, 256)
+        middle = 2 ** (self.bits - 1) - self.one_less
+        zeros = ("nibbles", 1 - self.one_less, 15) if not self.symmetric else \
+            ("nibbles", middle, 1) if self.bits == 4 else ("bytes", middle, 1)
+        recipe.add(stem + ".qzeros", "I32", [groups, outputs // fields], *zeros)
+        recipe.add(stem + ".scales", self.scale_type, [groups, outputs], *self.scales(size))
+        recipe.add_bytes(stem + ".g_idx", "I32", [inputs], self.group_of_input(inputs).astype("<i4").tobytes())
+        recipe.add_bytes(stem + ".bias", "F16", [outputs], bytes(2 * outputs))
+
+    def dequantised(self, stored, stem, shape):
+        codes = codes_of(stored[stem + ".qweight"], self.bits, 0)
+        zeros = codes_of(stored[stem + ".qzeros"], self.bits, 1) + self.one_less
+        groups = stored[stem + ".g_idx"].numpy()
+        return ((codes - zeros[groups]).astype(np.float32) * stored[stem + ".scales"].float().numpy()[groups]).T
 
 
 class Awq(Format):
@@ -109,10 +105,16 @@ class Awq(Format):
         super().__init__({"quant_method": "awq", "version": "gemm"}, symmetric=False, **more)
         self.config |= {"bits": self.bits, "group_size": self.group, "zero_point": True, "modules_to_not_convert": None}
 
-    def quantise(self, stem, weight):
-        codes, scales, zeros, whole = self.parts(weight)
-        return {stem + ".qweight": words(codes.T, 4, 1, AWQ_ORDER), stem + ".qzeros": words(zeros.T, 4, 1, AWQ_ORDER),
-                stem + ".scales": torch.from_numpy(scales.T.copy()).to(self.scale_type)}, whole
+    def describe(self, recipe, stem, shape, size):
+        outputs, inputs = shape
+        recipe.add(stem + ".qweight", "I32", [inputs, outputs // 8], "bytes", 0, 256)
+        recipe.add(stem + ".qzeros", "I32", [self.groups(inputs), outputs // 8], "bytes", 0, 256)
+        recipe.add(stem + ".scales", self.scale_type, [self.groups(inputs), outputs], *self.scales(size))
+
+    def dequantised(self, stored, stem, shape):
+        codes, zeros = (codes_of(stored[f"{stem}.{part}"], 4, 1, AWQ_ORDER) for part in ("qweight", "qzeros"))
+        groups = self.group_of_input(shape[1])
+        return ((codes - zeros[groups]).astype(np.float32) * stored[stem + ".scales"].float().numpy()[groups]).T
 
 
 def compressed(form, bits, kind, strategy, symmetric, group=None, **more):
@@ -125,45 +127,58 @@ class Packed(Format):
     def __init__(self, bits=4, group=32, symmetric=True):
         strategy = "group" if group > 0 else "channel"
         super().__init__(compressed("pack-quantized", bits, "int", strategy, symmetric, group if group > 0 else None),
-                         bits, group, symmetric, torch.bfloat16)
+                         bits, group, symmetric, "BF16")
 
-    def quantise(self, stem, weight):
-        codes, scales, zeros, whole = self.parts(weight)
-        tensors = {stem + ".weight_packed": words(codes, self.bits, 1),
-                   stem + ".weight_scale": torch.from_numpy(scales).to(torch.bfloat16),
-                   stem + ".weight_shape": torch.tensor(weight.shape)}
+    def describe(self, recipe, stem, shape, size):
+        outputs, inputs = shape
+        fields = 32 // self.bits
+        recipe.add(stem + ".weight_packed", "I32", [outputs, inputs // fields], "bytes", 0, 256)
+        recipe.add(stem + ".weight_scale", self.scale_type, [outputs, self.groups(inputs)], *self.scales(size))
+        recipe.add_bytes(stem + ".weight_shape", "I64", [2], np.array(shape, "<i8").tobytes())
         if not self.symmetric:
-            tensors[stem + ".weight_zero_point"] = words(zeros, self.bits, 0)
-        return tensors, whole
+            recipe.add(stem + ".weight_zero_point", "I32", [outputs // fields, self.groups(inputs)], "bytes", 0, 256)
+
+    def dequantised(self, stored, stem, shape):
+        groups = self.group_of_input(shape[1])
+        codes = codes_of(stored[stem + ".weight_packed"], self.bits, 1)
+        zeros = 2 ** (self.bits - 1) if self.symmetric else \
+            codes_of(stored[stem + ".weight_zero_point"], self.bits, 0)[:, groups]
+        return (codes - zeros).astype(np.float32) * stored[stem + ".weight_scale"].float().numpy()[:, groups]
 
 
 class Int8(Format):
     def __init__(self, group=-1):
         strategy = "group" if group > 0 else "channel"
-        super().__init__(compressed("int-quantized", 8, "int", strategy, True, group if group > 0 else None), 8, group)
+        super().__init__(compressed("int-quantized", 8, "int", strategy, True, group if group > 0 else None), 8, group,
+                         scale_type="F32")
 
-    def quantise(self, stem, weight):
-        codes, scales, zeros, whole = self.parts(weight)
-        return {stem + ".weight": torch.from_numpy((codes - 128).astype(np.int8)),
-                stem + ".weight_scale": torch.from_numpy(scales)}, whole
+    def describe(self, recipe, stem, shape, size):
+        recipe.add(stem + ".weight", "I8", shape, "bytes", 0, 256)
+        recipe.add(stem + ".weight_scale", self.scale_type, [shape[0], self.groups(shape[1])], *self.scales(size))
+
+    def dequantised(self, stored, stem, shape):
+        return stored[stem + ".weight"].float().numpy() * \
+            stored[stem + ".weight_scale"].numpy()[:, self.group_of_input(shape[1])]
 
 
 class Float8(Format):
+    DEVIATION = 111  # of random codes
+
     def __init__(self, config, scale_name, block=None, per_tensor=False):
         super().__init__(config)
         self.scale_name, self.block, self.per_tensor = scale_name, block, per_tensor
 
-    def quantise(self, stem, weight):
-        rows, columns = self.block or ((weight.shape[0], weight.shape[1]) if self.per_tensor else (1, weight.shape[1]))
-        n_rows, n_columns = -(-weight.shape[0] // rows), -(-weight.shape[1] // columns)
-        scales = np.zeros((n_rows, n_columns), np.float32)
-        for r in range(n_rows):
-            for c in range(n_columns):
-                scales[r, c] = np.abs(weight[r * rows:(r + 1) * rows, c * columns:(c + 1) * columns]).max() / 448
-        whole = scales.repeat(rows, 0)[:weight.shape[0]].repeat(columns, 1)[:, :weight.shape[1]]
-        codes = torch.from_numpy(weight / whole).to(torch.float8_e4m3fn)
-        stored = torch.from_numpy(scales.reshape(1) if self.per_tensor else scales)
-        return {stem + ".weight": codes, stem + "." + self.scale_name: stored}, codes.float().numpy() * whole
+    def describe(self, recipe, stem, shape, size):
+        rows, columns = self.block or (1, shape[1])
+        scales = [1] if self.per_tensor else [-(-shape[0] // rows), -(-shape[1] // columns)]
+        recipe.add(stem + ".weight", "F8_E4M3", shape, "float8")
+        recipe.add(f"{stem}.{self.scale_name}", "F32", scales, "uniform", *around(size / self.DEVIATION))
+
+    def dequantised(self, stored, stem, shape):
+        rows, columns = self.block or ((shape[0], shape[1]) if self.per_tensor else (1, shape[1]))
+        scales = stored[f"{stem}.{self.scale_name}"].numpy().reshape(-1, -(-shape[1] // columns))
+        return stored[stem + ".weight"].float().numpy() * \
+            scales.repeat(rows, 0)[:shape[0]].repeat(columns, 1)[:, :shape[1]]
 
 
 class Float8Partly(Float8):
@@ -179,7 +194,7 @@ class Float8Partly(Float8):
 
 
 class Mxfp4(Format):
-    VALUES = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
+    DEVIATION = 3  # of random codes
 
     def __init__(self):
         super().__init__({"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn"]})
@@ -187,42 +202,68 @@ class Mxfp4(Format):
     def takes(self, key, stored):
         return key.endswith(("experts.gate_up_proj", "experts.down_proj"))
 
-    def quantise(self, stem, weight):  # [experts, in, out]
-        groups = weight.transpose(0, 2, 1).reshape(weight.shape[0], weight.shape[2], -1, 32)
-        exponents = np.floor(np.log2(np.abs(groups).max(-1))) - 2
-        scaled = groups / 2 ** exponents[..., None]
-        codes = np.abs(np.abs(scaled)[..., None] - self.VALUES).argmin(-1) + 8 * (scaled < 0)
-        blocks = torch.from_numpy((codes[..., 0::2] | codes[..., 1::2] << 4).astype(np.uint8))
-        scales = torch.from_numpy((exponents + 127).astype(np.uint8))
-        whole = convert_moe_packed_tensors(blocks, scales, dtype=torch.float32).contiguous()
-        return {stem + "_blocks": blocks, stem + "_scales": scales}, whole.numpy()
+    def describe(self, recipe, stem, shape, size):  # [experts, in, out]
+        exponent = round(math.log2(size / self.DEVIATION)) + 127
+        recipe.add(stem + "_blocks", "U8", [shape[0], shape[2], shape[1] // 32, 16], "bytes", 0, 256)
+        recipe.add(stem + "_scales", "U8", [shape[0], shape[2], shape[1] // 32], "bytes", exponent - 1, 3)
+
+    def dequantised(self, stored, stem, shape):
+        parts = (stored[stem + part] for part in ("_blocks", "_scales"))
+        return convert_moe_packed_tensors(*parts, dtype=torch.float32).contiguous().numpy()
 
 
 class BitsAndBytes4(Format):
+    DEVIATION = 0.6  # of random codes
+
     def __init__(self, kind, double):
         super().__init__({"quant_method": "bitsandbytes", "load_in_4bit": True, "load_in_8bit": False,
                           "bnb_4bit_quant_type": kind, "bnb_4bit_use_double_quant": double,
                           "bnb_4bit_quant_storage": "uint8", "bnb_4bit_compute_dtype": "float16"})
         self.kind, self.double = kind, double
+        self.first = {}  # tables, which are alike in all matrices
 
-    def quantise(self, stem, weight):
+    def describe(self, recipe, stem, shape, size):
+        """What bitsandbytes puts beside codes, with random scales."""
         codes, state = bitsandbytes.functional.quantize_4bit(
-            torch.from_numpy(weight), blocksize=64, quant_type=self.kind, compress_statistics=self.double)
-        whole = bitsandbytes.functional.dequantize_4bit(codes, state)
-        parts = {f"{stem}.weight.{key}": value for key, value in state.as_dict(packed=True).items()}
-        return {stem + ".weight": codes, **parts}, whole.float().numpy()
+            torch.ones(shape), blocksize=64, quant_type=self.kind, compress_statistics=self.double)
+        if self.double:
+            state.offset.fill_(size / self.DEVIATION)
+        recipe.add(stem + ".weight", "U8", list(codes.shape), "bytes", 0, 256)
+        for key, value in state.as_dict(packed=True).items():
+            name, table = f"{stem}.weight.{key}", key.endswith("quant_map")
+            dtype, scales = {torch.uint8: "U8", torch.float32: "F32"}[value.dtype], around(size / self.DEVIATION)
+            if key == "absmax":
+                recipe.add(name, dtype, list(value.shape), *(("bytes", 0, 256) if self.double else ("uniform", *scales)))
+            elif key == "nested_absmax":
+                recipe.add(name, dtype, list(value.shape), "uniform", *around(0.5 * size / self.DEVIATION))
+            elif table and key in self.first:
+                recipe.add(name, dtype, list(value.shape), "same", self.first[key])
+            else:
+                recipe.add_bytes(name, dtype, list(value.shape), value.numpy().tobytes())
+                if table:
+                    self.first[key] = name
+
+    def dequantised(self, stored, stem, shape):
+        parts = {key.removeprefix(stem + ".weight."): value for key, value in stored.items()
+                 if key.startswith(stem + ".weight.")}
+        state = bitsandbytes.functional.QuantState.from_dict(parts, device=torch.device("cpu"))
+        return bitsandbytes.functional.dequantize_4bit(stored[stem + ".weight"], state).float().numpy()
 
 
 class BitsAndBytes8(Format):
+    DEVIATION = 74 / 127  # of random codes
+
     def __init__(self):
         super().__init__({"quant_method": "bitsandbytes", "load_in_8bit": True, "load_in_4bit": False,
                           "llm_int8_threshold": 6.0})
 
-    def quantise(self, stem, weight):
-        codes, scales, _ = bitsandbytes.functional.int8_vectorwise_quant(torch.from_numpy(weight).half())
-        whole = bitsandbytes.functional.int8_vectorwise_dequant(codes, scales)
-        return {stem + ".weight": codes, stem + ".SCB": scales,
-                stem + ".weight_format": torch.tensor(0, dtype=torch.uint8)}, whole.float().numpy()
+    def describe(self, recipe, stem, shape, size):
+        recipe.add(stem + ".weight", "I8", shape, "bytes", 0, 256)
+        recipe.add(stem + ".SCB", "F32", [shape[0]], "uniform", *around(size / self.DEVIATION))
+        recipe.add_bytes(stem + ".weight_format", "U8", [], bytes(1))
+
+    def dequantised(self, stored, stem, shape):
+        return bitsandbytes.functional.int8_vectorwise_dequant(stored[stem + ".weight"], stored[stem + ".SCB"]).float().numpy()
 
 
 def llama(**more):
@@ -282,57 +323,50 @@ CHECKPOINTS = {
 }
 
 
-def randomise(model, seed):
-    generator = torch.Generator().manual_seed(seed)
-    for name, value in model.named_parameters():
-        noise = torch.randn(value.shape, generator=generator)
-        if value.dim() == 1:
-            value.data = (noise * 0.2 + (0 if name.endswith("bias") else 1)).to(torch.float16).float()
-        else:
-            value.data = (noise * (1 if "embed" in name else 1.5 * value.shape[-1] ** -0.5)).to(torch.float16).float()
+def size_of(name, shape):
+    """How far random weights of a tensor deviate."""
+    return 0.2 if len(shape) == 1 else 1 if "embed" in name else 1.5 * shape[-1] ** -0.5
+
+
+def uniform(name, shape, around_1=None):
+    """How a recipe makes a tensor that is not quantised."""
+    is_norm = len(shape) == 1 and not name.endswith("bias") if around_1 is None else around_1
+    return "uniform", f"{math.sqrt(3) * size_of(name, shape):.4g}", 1 if is_norm else 0
 
 
 def make(name, form, family, shapes):
     directory = HERE / "quantized" / name
     shutil.rmtree(directory, ignore_errors=True)
     (directory / "target").mkdir(parents=True)
-    seed = sum(name.encode())
     config = transformers.AutoConfig.for_model(family, **shapes)
-    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").float().eval()
-    randomise(model, seed)
-    copy.deepcopy(model).half().save_pretrained(directory / "target")  # all of it: tables of positions would be rounded
-    stored = transformers.modeling_utils.load_state_dict(directory / "target" / "model.safetensors")
-    stored = {key: value.clone() for key, value in stored.items()}
-    weights = dict(model.named_parameters())
-    for name in sorted(key for key in stored if form.takes(key, stored)):
-        stem = name.removesuffix(".weight")
-        tensors, whole = form.quantise(stem, stored.pop(name).float().numpy())
-        for key, value in tensors.items():
-            stored.setdefault(key, value)
-        put(weights, stem, torch.from_numpy(whole))
-    fields = json.loads((directory / "target" / "config.json").read_text())
-    fields |= {"quantization_config": form.config, "dtype": "float16"}
-    (directory / "target" / "generation_config.json").unlink(missing_ok=True)
-    (directory / "target" / "config.json").write_text(json.dumps(fields, indent=1, sort_keys=True) + "\n")
-    save_file({key: value.contiguous() for key, value in stored.items()}, directory / "target" / "model.safetensors",
-              metadata={"format": "pt"})
-    expect(model, directory, seed)
-
-
-def put(weights, stem, whole):
-    """Into the module of a stored matrix, which may hold those of all experts."""
-    for name in (stem, stem + ".weight"):
-        if name in weights:
-            weights[name].data = whole
-            return
-    body, _, expert = stem.partition(".experts.")
-    number, which = expert.split(".")
-    if which == "down_proj":
-        weights[body + ".experts.down_proj"].data[int(number)] = whole
-        return
-    both = weights[body + ".experts.gate_up_proj"].data[int(number)]
-    half = both.shape[0] // 2
-    both[:half if which == "gate_proj" else None][0 if which == "gate_proj" else half:] = whole
+    with tempfile.TemporaryDirectory() as scratch:  # what a file of that model holds, and which weights ours stand for
+        transformers.AutoModelForCausalLM.from_config(config).half().save_pretrained(scratch)
+        file = pathlib.Path(scratch) / "model.safetensors"
+        plain = load_file(file)
+        recipe = Recipe("safetensors", name)
+        for key, value in sorted(plain.items()):
+            shape, stem = list(value.shape), key.removesuffix(".weight")
+            if form.takes(key, plain):
+                form.describe(recipe, stem, shape, size_of(key, shape))
+            else:
+                recipe.add(key, {torch.float16: "F16", torch.float32: "F32"}[value.dtype], shape, *uniform(key, shape))
+        recipe.write(directory / "target" / "model.safetensors")
+        stored = load_file(directory / "target" / "model.safetensors")
+        weights = {}
+        for key, value in plain.items():
+            if form.takes(key, plain):
+                whole = form.dequantised(stored, key.removesuffix(".weight"), list(value.shape))
+                weights[key] = torch.from_numpy(np.ascontiguousarray(whole))
+            else:
+                weights[key] = stored[key].float()
+        save_file(weights, file, metadata={"format": "pt"})
+        fields = json.loads((pathlib.Path(scratch) / "config.json").read_text())
+        fields |= {"quantization_config": form.config, "dtype": "float16"}
+        (directory / "target" / "config.json").write_text(json.dumps(fields, indent=1, sort_keys=True) + "\n")
+        model, info = transformers.AutoModelForCausalLM.from_pretrained(
+            scratch, dtype=torch.float32, attn_implementation="eager", output_loading_info=True)
+        assert not info["missing_keys"] and not info["mismatched_keys"] and not info["unexpected_keys"], info
+    expect(model.eval(), directory, sum(name.encode()))
 
 
 def expect(model, directory, seed):

@@ -41,7 +41,8 @@ def load(directory, encoder, dtype):
     fields = json.loads((directory / "config.json").read_text())
     attention = "sdpa" if fields.get("alibi") else "eager"  # its eager path adds ALiBi twice
     kind = AutoModelForSeq2SeqLM if encoder else AutoModelForCausalLM
-    model = kind.from_pretrained(directory, dtype=dtype, attn_implementation=attention).eval()
+    experts = {} if encoder else {"experts_implementation": "eager"}  # the other has no float64
+    model = kind.from_pretrained(directory, dtype=dtype, attn_implementation=attention, **experts).eval()
     model.generation_config = transformers.GenerationConfig()
     return model
 
