@@ -145,7 +145,7 @@ struct NeutralField {
     Json value;
 };
 
-// What would change texts and is not done here.
+// Fields that would change texts in a way that is not done here.
 const std::vector<NeutralField>& fields_not_served() {
     static const std::vector<NeutralField> all = {{"num_beams", 1},
                                                   {"num_beam_groups", 1},
@@ -164,7 +164,7 @@ const std::vector<NeutralField>& fields_not_served() {
     return all;
 }
 
-// Those that the file has with another value.
+// Adds the fields that the file has with another value.
 void add_asking_fields(const Fields& fields, const std::vector<NeutralField>& names,
                        std::vector<GenerationConfig::Field>& to) {
     for (const auto& [name, neutral] : names)

@@ -1,4 +1,4 @@
-// What generation_config.json asks of a model's texts, as transformers' generate() takes it. Where a directory has no
+// The wishes of generation_config.json for a model's texts, as transformers' generate() takes it. Where a directory has no
 // such file, these fields of config.json count. A GGUF file has none.
 //
 // The one reader of that file. It applies nothing: launch/cli/generation_defaults.h makes defaults of requests of it.
@@ -29,7 +29,7 @@ struct GenerationConfig {
     };
 
     std::filesystem::path file; // that the fields are in; empty: there is none
-    // What changes greedy text.
+    // These change greedy text.
     std::optional<double> repetition_penalty, encoder_repetition_penalty;
     std::optional<int> no_repeat_ngram_size, encoder_no_repeat_ngram_size, min_length, min_new_tokens;
     std::vector<BiasedTokens> sequence_bias;
@@ -38,7 +38,7 @@ struct GenerationConfig {
     std::optional<TokenId> forced_bos_token; // of models without an encoder; others' texts begin with it
     std::optional<Decay> decay;
     std::vector<std::string> stop_strings;
-    // What counts in a beam search alone.
+    // These count in a beam search alone.
     std::optional<double> length_penalty;
     std::optional<std::string> early_stopping; // "false", "true", "never"
     // Sampling, with transformers' values for what the file does not say; `temperature` 0: it does not sample.
@@ -50,7 +50,7 @@ struct GenerationConfig {
     std::vector<Field> sampling, lengths, not_served;
 };
 
-// Of a checkpoint's directory, or none. Throws BadFile naming file, field and value. Local.
+// Reads a checkpoint's directory, which may have none. Throws BadFile naming file, field and value. Local.
 GenerationConfig read_generation_config(const std::filesystem::path& directory, const ModelConfig& config);
 
 // Puts the end-of-text ids of generation_config.json, and what a decoder's texts begin with, in place of config.json's.

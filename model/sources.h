@@ -104,7 +104,7 @@ std::vector<float> read_relative_biases(const Checkpoint& checkpoint, const Mode
                                         const ModelNames& names, const RankShard& shard);
 // Which of the stored ones, [n_buckets][n_heads], each of these is. Local.
 std::vector<std::int64_t> relative_bias_indices(const ModelConfig& config, const RankShard& shard);
-// What is added to logits, [own outputs]; none where nothing is. Local.
+// The bias of logits, [own outputs]; none where there is none. Local.
 std::vector<float> read_head_bias(const Checkpoint& checkpoint, const ModelConfig& config, const ModelNames& names,
                                   const RankShard& shard);
 

@@ -24,7 +24,7 @@ std::string wrong(const char* what, std::uint64_t found, std::uint64_t expected)
     return fmt::format("packet {} is {}, expected {}", what, found, expected);
 }
 
-// Of an admission; the lists that it counts follow: biases, banned tokens, prompt, source; and then the rules.
+// An admission begins with it; the lists that it counts follow: biases, banned tokens, prompt, source; then the rules.
 struct AdmissionHeader {
     std::uint64_t sequence_key = 0;
     std::uint64_t seed = 0;
@@ -53,7 +53,7 @@ struct Bias {
     float bias = 0;
 };
 
-// What generation_config.json alone asks for; the lists that it counts follow: biased sequences, all of their tokens,
+// Wishes of generation_config.json alone; the lists that it counts follow: biased sequences, all of their tokens,
 // and suppressed and forced tokens.
 struct RulesHeader {
     double encoder_repetition_penalty = 1;

@@ -56,7 +56,8 @@ RowEncoder::RowEncoder(const GatherSetting& setting, const Request& request, boo
                                       : row_format(setting.options, sampling_)) {
     if (request.processing.is_off() || (request.processing.constraint.is_on() && !request.processing.grammar)) return;
     const std::vector<std::int64_t>& eos = setting.config->eos_token_ids;
-    processor_.emplace(request.processing, request.prompt, std::vector<TokenId>(eos.begin(), eos.end()), request.source);
+    processor_.emplace(request.processing, request.prompt, std::vector<TokenId>(eos.begin(), eos.end()),
+                       request.source);
 }
 
 std::size_t RowEncoder::row_bytes() const {

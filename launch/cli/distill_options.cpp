@@ -48,15 +48,17 @@ void declare_texts(OptionSet& set, DistillOptions& options) {
     set.add("ignore-eos", options.requests.ignore_eos, "do not stop at the end-of-text token");
     set.add("temperatures", "T,T", options.temperatures, at_least(0), "each prompt is continued at each of them");
     options.requests.given.insert("temperature");
+    set.check([&options](const ParsedOptions&) { // texts that are there already are not made anew
+        if (!options.texts.empty()) options.requests.generation_config = GenerationConfigUse::none;
+    });
     declare_generation_config(set, options.requests);
     set.add("batch-size", "B", options.batch_size, {1, spec::kMaxSlots}, "texts decoded together");
     set.add("top-tokens", "N", options.top_tokens, {1, 1 << 16},
             "most likely tokens of a place whose probabilities are kept; all others are one token to the loss");
     set.add("held-out", "N", options.held_out_one_in, at_least(2),
             "one in N prompts is not learned: on these the draft is measured");
-    for (const char* option :
-         {"max-new-tokens", "ignore-eos", "temperatures", "batch-size", "top-tokens", "held-out", "prompts",
-          "generation-config"})
+    for (const char* option : {"max-new-tokens", "ignore-eos", "temperatures", "batch-size", "top-tokens", "held-out",
+                               "prompts", "generation-config"})
         set.check([&options, option](const ParsedOptions& given) {
             given.refuse_without_effect(option, options.texts.empty(), "with --texts, which are there already");
         });

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <fmt/format.h>
 #include <limits>
+#include <stdexcept>
 
 namespace entrodraft::launch {
 
@@ -181,6 +182,27 @@ nlohmann::json json_of_file_rules(const RequestDefaults& requests) {
     if (lengths.max_new_tokens) json["max_new_tokens"] = *lengths.max_new_tokens;
     if (lengths.max_length) json["max_length"] = *lengths.max_length;
     return json;
+}
+
+void set_lengths(const FileLengths& file, const std::function<bool(const char*)>& says, int max_positions,
+                 spec::Request& request) {
+    spec::LogitProcessing& processing = request.processing;
+    const auto prompt = static_cast<int>(request.prompt.size());
+    const int forced = request.beams.forced_tokens;
+    if (!says("max_new_tokens") && (file.max_new_tokens || file.max_length)) {
+        request.max_new_tokens = file.max_new_tokens ? *file.max_new_tokens - forced : *file.max_length - prompt;
+        if (request.max_new_tokens < 1)
+            throw std::runtime_error(
+                fmt::format("the prompt has {} tokens, which leaves no room for an answer within the max_length of "
+                            "generation_config.json; give max_new_tokens",
+                            prompt));
+    }
+    if (!says("min_new_tokens")) {
+        if (file.min_new_tokens) processing.min_new_tokens = std::max(0, *file.min_new_tokens - forced);
+        if (!file.min_new_tokens && file.min_length > prompt) processing.min_new_tokens = file.min_length - prompt;
+    }
+    processing.decay.start -= forced;
+    processing.forced_eos_at = std::min(request.max_new_tokens, max_positions - prompt) - 1;
 }
 
 } // namespace entrodraft::launch

@@ -1,10 +1,11 @@
-// What the target's generation_config.json asks for becomes the defaults of requests, where the command line says
-// nothing. Lines of input may still say otherwise (launch/io/request_fields.cpp).
+// The target's generation_config.json becomes the defaults of requests, where the command line says nothing. Lines of
+// input may still say otherwise (launch/io/request_fields.cpp).
 #pragma once
 
 #include "launch/cli/options.h"
 #include "model/generation_config.h"
 
+#include <functional>
 #include <nlohmann/json.hpp>
 
 namespace entrodraft::launch {
@@ -17,5 +18,10 @@ void take_generation_config(const model::GenerationConfig& file, ModelOptions& m
 
 // The part of it that changes texts and has no option of its own, by the file's names: for records of a run.
 nlohmann::json json_of_file_rules(const RequestDefaults& requests);
+// The file's lengths for a request whose prompt is known. The file counts new tokens from the end of transformers'
+// prompt, which is in front of a forced BOS. `says`: whether the line has a field of this name. Throws
+// std::runtime_error where no room is left for an answer. Local.
+void set_lengths(const FileLengths& file, const std::function<bool(const char*)>& says, int max_positions,
+                 spec::Request& request);
 
 } // namespace entrodraft::launch

@@ -81,7 +81,8 @@ struct ModelOptions {
 // What lines of input are: found by the first of them, our own, or those of OpenAI's batch files.
 enum class InputFormat { found, lines, openai };
 
-// What of the target's generation_config.json counts: what changes greedy text, sampling and lengths too, or nothing.
+// Which part of the target's generation_config.json counts: the fields that change greedy text; sampling and lengths
+// too; nothing.
 enum class GenerationConfigUse { greedy, all, none };
 
 // Lengths that this file has, where neither a line nor an option says others; as transformers, `_length` is of prompt

@@ -269,10 +269,9 @@ void declare_generation_config(OptionSet& set, RequestDefaults& requests) {
             "what of the target's generation_config.json holds where lines and options say nothing: {}; greedy: what "
             "changes greedy text in transformers; all: sampling and lengths too");
     set.check([&requests](const ParsedOptions& given) {
-        for (const char* option :
-             {"max-new-tokens", "min-new-tokens", "temperature", "top-k", "top-p", "min-p", "repetition-penalty",
-              "no-repeat-ngram-size", "logit-bias", "banned-tokens", "stop", "num-beams", "length-penalty",
-              "early-stopping", "num-return-sequences"})
+        for (const char* option : {"max-new-tokens", "min-new-tokens", "temperature", "top-k", "top-p", "min-p",
+                                   "repetition-penalty", "no-repeat-ngram-size", "logit-bias", "banned-tokens", "stop",
+                                   "num-beams", "length-penalty", "early-stopping", "num-return-sequences"})
             if (given.given(option)) requests.given.insert(option);
         if (given.given("num-samples")) requests.given.insert("num-return-sequences");
     });

@@ -1,4 +1,5 @@
 // What the fields of an input line make of a request. The parsing half of requests.h.
+#include "launch/cli/generation_defaults.h"
 #include "launch/cli/options.h"
 #include "launch/io/chat.h"
 #include "launch/io/field_names.h"
@@ -281,32 +282,10 @@ void set_prompt(spec::Request& request, std::vector<spec::TokenId> given, const 
     request.prompt.insert(request.prompt.end(), more.begin(), more.end());
 }
 
-// What generation_config.json says of lengths, once the prompt is known. New tokens count from the end of transformers'
-// prompt, which is in front of a forced BOS; `fields` are those of the line.
-void set_lengths(const Json& fields, const RequestDefaults& defaults, const PromptLimits& limits,
-                 spec::Request& request) {
-    const FileLengths& file = defaults.file_lengths;
-    spec::LogitProcessing& processing = request.processing;
-    const auto prompt = static_cast<int>(request.prompt.size());
-    const int forced = request.beams.forced_tokens;
-    const auto says = [&](const char* field) { return fields.contains(field) && !fields[field].is_null(); };
-    if (!says("max_new_tokens")) {
-        if (file.max_new_tokens)
-            request.max_new_tokens = *file.max_new_tokens - forced;
-        else if (file.max_length)
-            request.max_new_tokens = *file.max_length - prompt;
-        if ((file.max_new_tokens || file.max_length) && request.max_new_tokens < 1)
-            throw std::runtime_error(
-                fmt::format("the prompt has {} tokens, which leaves no room for an answer within the max_length of "
-                            "generation_config.json; give max_new_tokens",
-                            prompt));
-    }
-    if (!says("min_new_tokens")) {
-        if (file.min_new_tokens) processing.min_new_tokens = std::max(0, *file.min_new_tokens - forced);
-        if (!file.min_new_tokens && file.min_length > prompt) processing.min_new_tokens = file.min_length - prompt;
-    }
-    processing.decay.start -= forced;
-    processing.forced_eos_at = std::min(request.max_new_tokens, limits.max_positions - prompt) - 1;
+void set_lengths_of_file(const Json& line, const RequestDefaults& defaults, const PromptLimits& limits,
+                         spec::Request& request) {
+    const auto says = [&](const char* field) { return line.contains(field) && !line[field].is_null(); };
+    set_lengths(defaults.file_lengths, says, limits.max_positions, request);
 }
 
 // Of the data that is the user's own, as compact JSON: the object `metadata`, and the fields that mean nothing here.
@@ -371,7 +350,7 @@ void fill_openai(const Json& object, const RequestDefaults& defaults, const Prom
     apply_fields(given.fields, defaults, limits, request);
     set_prompt(request, prompt_of(given.fields, defaults, limits), limits,
                given.fields.value("decoder_prompt", Json()));
-    set_lengths(given.fields, defaults, limits, request);
+    set_lengths_of_file(given.fields, defaults, limits, request);
 }
 
 InputItem parse_openai_request(const Json& object, std::int64_t number, const RequestDefaults& defaults,
@@ -425,7 +404,7 @@ InputItem parse_request(const Line& line, std::int64_t number, const RequestDefa
         apply_fields(object, defaults, limits, filled);
         if (!filled.stop_strings.empty()) require_text(limits, "stop");
         set_prompt(filled, prompt_of(object, defaults, limits), limits, object.value("decoder_prompt", Json()));
-        set_lengths(object, defaults, limits, filled);
+        set_lengths_of_file(object, defaults, limits, filled);
     });
 }
 
@@ -433,7 +412,7 @@ InputItem request_of_prompt(const std::string& prompt, const RequestDefaults& de
     return checked(request_like(defaults), limits, [&](spec::Request& filled) {
         check_constraint(Json::object(), defaults, limits, filled.processing);
         set_prompt(filled, encode_text(prompt, defaults, limits), limits);
-        set_lengths(Json::object(), defaults, limits, filled);
+        set_lengths_of_file(Json::object(), defaults, limits, filled);
     });
 }
 

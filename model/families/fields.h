@@ -71,8 +71,8 @@ void read_common_shapes(const Fields& fields, ModelConfig& config, bool has_mlp 
 void divide_into_heads(const Fields& fields, ModelConfig& config, const char* hidden, const char* heads);
 // bos_token_id and eos_token_id; what is there where a field is missing, and none where it is null.
 void read_token_ids(const Fields& fields, std::int64_t default_bos, std::int64_t default_eos, ModelConfig& config);
-// What the decoder's texts of an encoder-decoder model begin with, as far as it is there, in config.json or
-// generation_config.json: decoder_start_token_id and forced_bos_token_id.
+// The tokens that the decoder's texts of an encoder-decoder model begin with, as far as config.json or
+// generation_config.json has them: decoder_start_token_id and forced_bos_token_id.
 void read_decoder_start(const Fields& fields, ModelConfig& config);
 // Sliding windows of `window` positions (0: none) on the layers that layer_types calls sliding_attention, or, where it
 // is missing, on those for which `slides` says so.

@@ -82,7 +82,7 @@ DraftedToken drafted_token(std::span<const float> adjusted, TokenId token) {
 void TokenChooser::begin_sequence(const Request& request, std::span<const TokenId> eos_tokens) {
     request_ = &request;
     processor_.reset();
-    if (!request.processing.is_off()) 
+    if (!request.processing.is_off())
         processor_.emplace(request.processing, request.prompt, eos_tokens, request.source);
 }
 

@@ -300,7 +300,7 @@ void LogitProcessor::weigh(std::span<float> logits, TokenId first_token) const {
     decay(logits, first_token);
 }
 
-// What a token gains is summed first.
+// The biases of a token are summed first.
 void LogitProcessor::add_sequence_biases(std::span<float> logits, TokenId first_token) const {
     std::map<TokenId, float> sums;
     for (const BiasedTokens& each : options_.sequence_bias)

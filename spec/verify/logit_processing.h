@@ -67,7 +67,7 @@ struct LogitProcessing {
     model::grammar::Source constraint;
     std::shared_ptr<model::grammar::TokenGrammar> grammar; // of the constraint, on coordinators; null: not compiled yet
 
-    // What only generation_config.json asks for, by the names that it has there.
+    // Only generation_config.json asks for these, under names like those.
     double encoder_repetition_penalty = 1; // 1: off
     int encoder_no_repeat_ngram_size = 0;  // 0: off
     std::vector<BiasedTokens> sequence_bias;
@@ -134,7 +134,7 @@ class LogitProcessor {
     void decay(std::span<float> logits, TokenId first_token) const;
     void read_source(std::span<const TokenId> source);
     bool is_end(TokenId token) const;
-    // Whether the sequence's last token would complete it.
+    // True where the sequence's last token would complete it.
     bool completes(const BiasedTokens& sequence) const;
     // The only tokens that may come next; empty: nothing is forced here.
     std::span<const TokenId> forced() const;
@@ -157,7 +157,7 @@ class LogitProcessor {
     std::unordered_map<std::uint64_t, std::int64_t> last_;
     std::vector<std::int64_t> same_hash_before_;
 
-    std::vector<TokenId> source_tokens_;                                  // distinct
+    std::vector<TokenId> source_tokens_;                                 // distinct
     std::map<std::vector<TokenId>, std::vector<TokenId>> source_ngrams_; // the last token by those before it
 };
 

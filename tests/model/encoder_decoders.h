@@ -68,7 +68,7 @@ inline bool same_rows(std::span<const float> a, std::span<const float> b) {
     return on_torch() ? relative_difference(a, b) <= kRowBound : same_bits(a, b);
 }
 
-// What generation_config.json bans, which transformers bans in generate() alone.
+// Tokens that generation_config.json bans, as transformers does in generate() alone.
 inline std::vector<model::TokenId> banned_tokens(const std::filesystem::path& directory) {
     std::vector<model::TokenId> tokens;
     for (const auto& word : model::read_generation_config(directory, model::read_config(directory)).bad_words)

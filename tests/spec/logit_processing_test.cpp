@@ -196,7 +196,7 @@ TEST(LogitProcessor, BansFirstAndWeighsThenOrTheOtherWayRound) {
     EXPECT_EQ(banned_first, processed(processor, logits));
 }
 
-// What generation_config.json asks for, all at once.
+// All that generation_config.json may ask for at once.
 LogitProcessing rules() {
     LogitProcessing options = everything(3);
     options.encoder_repetition_penalty = 1.4;

@@ -173,7 +173,8 @@ std::vector<Temperature> compare(const ComparisonTask& task) {
         for (std::size_t prompt = 0; prompt < n_prompts; ++prompt) {
             for (std::size_t turn = 0; turn < running.size(); ++turn) {
                 auto& [outcome, engine] = running[(prompt + turn) % running.size()];
-                spec::Completion completion = decode(task, engine, prompt, temperature, options.requests.max_new_tokens);
+                spec::Completion completion =
+                    decode(task, engine, prompt, temperature, options.requests.max_new_tokens);
                 outcome.stats += completion.stats;
                 outcome.stats_of_prompts.push_back(completion.stats);
                 outcome.texts.push_back(std::move(completion.tokens));

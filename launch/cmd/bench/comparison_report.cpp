@@ -254,9 +254,9 @@ std::string to_text(double temperature, const std::vector<Figures>& all, bool be
 }
 
 std::string head_of(const ComparisonTask& task, const Json& environment) {
-    std::string text =
-        fmt::format("{}\n{}, at most {} each", environment_line(environment),
-                    counted(std::ssize(task.prompts), "prompt"), counted(task.options.requests.max_new_tokens, "new token"));
+    std::string text = fmt::format("{}\n{}, at most {} each", environment_line(environment),
+                                   counted(std::ssize(task.prompts), "prompt"),
+                                   counted(task.options.requests.max_new_tokens, "new token"));
     for (std::size_t level = 0; level < task.costs.size(); ++level) {
         const spec::Costs& costs = task.costs[level];
         text += level == 0 ? "; " : fmt::format("; level {}: ", level + 1);

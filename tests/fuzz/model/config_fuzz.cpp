@@ -2,6 +2,7 @@
 #include "tests/fuzz/fuzz_input.h"
 
 #include "model/checkpoint/bad_file.h"
+#include "model/generation_config.h"
 #include "model/rank_shard.h"
 
 #include <algorithm>
@@ -18,6 +19,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     try {
         const model::ModelConfig config = model::read_config(fuzz::directory().path());
         fuzz::require(model::parameter_count(config) >= 0);
+        fuzz::use(model::read_generation_config(fuzz::directory().path(), config).not_served.size());
         for (int layer = 0; layer < std::min(config.n_layers, 4); ++layer)
             fuzz::use(config.window(layer));
     } catch (const model::BadFile&) {
