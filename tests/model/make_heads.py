@@ -1813,7 +1813,7 @@ def check_mistakes(head, rounds, rows):
 
 
 def numbers(row):
-    return [None if value != value else float(f"{value:.8g}") for value in row.tolist()]
+    return [None if value != value else round(value, 6) for value in row.tolist()]
 
 
 def write_head(head, generator, directory):
@@ -1834,7 +1834,7 @@ def write_head(head, generator, directory):
     head.save(directory)
     lines = [json.dumps({"n": len(text), "text": text, "root": numbers(row[0]),
                          "nodes": [{"parent": head.TREE[i], "token": token, "logits": numbers(row[i + 1])}
-                                   for i, token in enumerate(tokens)]}, allow_nan=False)
+                                   for i, token in enumerate(tokens)]}, allow_nan=False, separators=(",", ":"))
              for (text, tokens), row in zip(rounds, rows)]
     (directory / "expected.json").write_text(
         f'{{"target": "{head.target.name}",\n "prompt": {json.dumps(prompt)},\n "rounds": [\n'
