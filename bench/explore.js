@@ -194,8 +194,8 @@ const RULES = {
 
 // ---- rounds ----
 //
-// A setting is {kind, draft, rule, values, maxTokens, minTokens, dropStopToken}; kind is "rule", "oracle" (stops before
-// the first token that would be rejected) or "plain" (drafts nothing). A round is {place, tokens, passes, end, accepted}.
+// A setting is {kind, draft, rule, values, maxTokens, minTokens, dropStopToken}; kind is "rule", "oracle" (drafts what costs
+// least, knowing the text) or "plain" (drafts nothing). A round is {place, tokens, passes, end, accepted}.
 
 // Most tokens that the draft reads of a text of so many, drafted ones with them.
 function contextOf(model, known) {
@@ -215,7 +215,8 @@ function proposed(draft, text, last, at) {
     return [{token: token[i], entropy: entropy[i], probability: probability[i]}, last];
 }
 
-function draftRound(head, text, setting, rule, place) {
+// `wanted`: how many tokens the oracle drafts.
+function draftRound(head, text, setting, rule, place, wanted) {
     const draft = text.drafts[setting.draft], known = text.prompt_tokens + place;
     const left = Math.min(text.max_new_tokens - place, head.max_positions - known) - 1;
     const budget = Math.min(setting.maxTokens, left);
@@ -232,18 +233,17 @@ function draftRound(head, text, setting, rule, place) {
     const seen = [];
     let last = null, next;
     for (let at = place; round.end === null; ++at) {
-        if (isOracle && at >= draft.token.length) break;
+        if (isOracle && (round.tokens.length >= wanted || at >= draft.token.length)) break;
         [next, last] = proposed(draft, text, last, at);
-        if (isOracle && next.token !== text.token[at]) break;
         ++round.passes;
+        if (next.token < 0) {
+            round.end = "no_match";
+            break;
+        }
         if (isOracle) {
             round.tokens.push(next);
             round.end = whyEnd();
             continue;
-        }
-        if (next.token < 0) {
-            round.end = "no_match";
-            break;
         }
         seen.push(next);
         const fired = rule.fires(seen) && seen.length >= setting.minTokens;
@@ -253,15 +253,37 @@ function draftRound(head, text, setting, rule, place) {
     return round;
 }
 
+function acceptedOf(text, {place, tokens}) {
+    const rejected = tokens.findIndex(({token}, i) => token !== text.token[place + i]);
+    return rejected < 0 ? tokens.length : rejected;
+}
+
+// The bound on all chains: how many tokens the round that begins at each place drafts, so that this round and those after
+// it cost least (spec/replay/chain_bound.h).
+function cheapestDrafts(head, text, setting) {
+    const costs = head.costs[setting.draft], first = costs.t_first_draft_ms ?? costs.t_draft_ms;
+    const drafts = new Array(text.new_tokens), rest = new Array(text.new_tokens + 1).fill(Infinity);
+    rest[text.new_tokens] = 0;
+    for (let place = text.new_tokens - 1; place >= 0; --place) {
+        const round = draftRound(head, text, setting, null, place, setting.maxTokens), accepted = acceptedOf(text, round);
+        for (let drafted = 0; drafted <= round.tokens.length; ++drafted) {
+            const drafting = drafted > 0 ? first + (drafted - 1) * costs.t_draft_ms : 0;
+            const next = Math.min(place + Math.min(drafted, accepted) + 1, text.new_tokens);
+            const ms = drafting + targetMs(costs, drafted + 1) + (costs.t_round_ms ?? 0) + rest[next];
+            if (ms < rest[place] * (1 - 1e-12)) [rest[place], drafts[place]] = [ms, drafted];
+        }
+    }
+    return drafts;
+}
+
 function replayText(head, text, setting, rule) {
-    const rounds = [];
+    const rounds = [], planned = setting.kind === "oracle" ? cheapestDrafts(head, text, setting) : null;
     rule?.beginText();
     for (let place = 0; place < text.new_tokens;) {
         const round = setting.kind === "plain" ? {place, tokens: [], passes: 0, accepted: 0}
-                                               : draftRound(head, text, setting, rule, place);
+                                               : draftRound(head, text, setting, rule, place, planned?.[place]);
         const {tokens} = round;
-        while (round.accepted < tokens.length && tokens[round.accepted].token === text.token[place + round.accepted])
-            ++round.accepted;
+        round.accepted = acceptedOf(text, round);
         const cutShort = ["budget", "context", "end_of_text"].includes(round.end);
         rule?.endRound({drafted: tokens.length, accepted: round.accepted, cutShort});
         rounds.push(round);

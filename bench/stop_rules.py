@@ -70,10 +70,10 @@ def tuned(options, costs):
                 if kind not in rules or setting["predicted_speedup"] > rules[kind]["predicted_speedup"]:
                     rules[kind] = setting
         print(f"\ntemperature {temperature}, counts times costs, the best setting of each rule")
-        print(f"{'setting':48} speed-up  share of oracle  of its gain  tokens/pass  measured")
+        print(f"{'setting':48} speed-up  share of oracle  tokens/pass  measured")
         for setting in sorted(rules.values(), key=lambda s: -s["predicted_speedup"]):
             print(f"{setting['setting']:48} {setting['predicted_speedup']:8.3f}  "
-                  f"{setting['share_of_oracle_speedup']:15.3f}  {setting['share_of_oracle_gain']:11.3f}  "
+                  f"{setting['share_of_oracle_speedup']:15.3f}  "
                   f"{setting['tokens_per_target_pass']:11.2f}  {setting['speedup']:8.3f}")
         others = [s for kind, s in rules.items() if kind != "expected-gain"]
         best[temperature] = max(others, key=lambda s: s["predicted_speedup"])["setting"]

@@ -14,6 +14,7 @@
 #include <fstream>
 #include <iterator>
 #include <sstream>
+#include <thread>
 #include <unistd.h>
 
 namespace entrodraft::launch {
@@ -92,7 +93,9 @@ std::optional<double> load_average(std::string_view proc_loadavg) {
 }
 
 std::string MachineLoad::warning() const {
-    return disturbance.empty() ? "" : disturbance + ": times are not to be trusted";
+    if (disturbance.empty()) return "";
+    return disturbance + ": times are not to be trusted" +
+           (has_waiting_threads ? "; --threads 1 may be faster beside other work" : "");
 }
 
 std::string MachineLoad::warning_line() const {
@@ -106,8 +109,10 @@ std::vector<HostLoad> by_host(const std::vector<HostLoad>& ranks) {
             std::ranges::find_if(hosts, [&](const HostLoad& other) { return std::strcmp(other.host, rank.host) == 0; });
         if (host == hosts.end())
             hosts.push_back(rank);
-        else
+        else {
             host->own_seconds += rank.own_seconds;
+            host->threads = std::max(host->threads, rank.threads);
+        }
     }
     return hosts;
 }
@@ -127,6 +132,7 @@ MachineLoad assess(const std::vector<HostLoad>& hosts, double spread) {
                 signs.push_back(fmt::format("{:.1f} of {} are {}", *cores, counted(host->n_cores, "core"), what));
         };
         add_if_much(worst.others_busy_cores, "busy with other work");
+        worst.has_waiting_threads = !signs.empty() && host->threads > 1;
         add_if_much(worst.stolen_cores, "taken by other virtual machines");
         if (!signs.empty() && hosts.size() > 1) signs.front() = fmt::format("host {}: {}", host->host, signs.front());
     }
@@ -157,7 +163,7 @@ void warn_of(const MachineLoad& load) {
     if (!load.is_trusted()) log_line("warning: " + load.warning());
 }
 
-MachineWatch::MachineWatch(dist::Session& session) : session_(session) {
+MachineWatch::MachineWatch(dist::Session& session, int threads) : session_(session), threads_(threads) {
     struct RankCores {
         char host[sizeof HostLoad::host] = {};
         cpu_set_t cores = {};
@@ -177,12 +183,18 @@ MachineWatch::Reading MachineWatch::read() const {
     return {clock.now_seconds(), cpu_seconds_of_process(), core_ticks(text_of_file("/proc/stat"), cores_)};
 }
 
+void MachineWatch::watch_for(double seconds) const {
+    const double left = seconds - (dist::SteadyClock().now_seconds() - start_.at);
+    if (left > 0) std::this_thread::sleep_for(std::chrono::duration<double>(left));
+}
+
 MachineLoad MachineWatch::stop(double spread) const {
     session_.world().barrier(session_.deadline()); // a rank's wait for a later one is its own work, not another's
     const Reading end = read();
     HostLoad mine;
     std::strncpy(mine.host, session_.host_name().c_str(), sizeof mine.host - 1);
     mine.n_cores = CPU_COUNT(&cores_);
+    mine.threads = threads_;
     mine.seconds = end.at - start_.at;
     mine.load_average = load_average_;
     mine.own_seconds = end.own_seconds - start_.own_seconds;

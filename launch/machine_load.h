@@ -39,6 +39,7 @@ struct HostLoad {
     double busy_seconds = -1; // of these cores together; -1, here and above: not known
     double stolen_seconds = 0;
     double own_seconds = 0; // CPU time of the rank; by_host: of all ranks of the host
+    int threads = 0;        // of the rank; by_host: of the one with most; 0: nobody chose them
 };
 
 // One of each host, with the CPU time of all its ranks. Local.
@@ -48,11 +49,13 @@ std::vector<HostLoad> by_host(const std::vector<HostLoad>& ranks);
 struct MachineLoad {
     HostLoad host;
     std::optional<double> others_busy_cores, stolen_cores;
-    std::optional<double> spread; // p90 over median of repeated timings of one thing
-    std::string disturbance;      // "1.1 of 2 cores are busy with other work"; empty: none seen
+    std::optional<double> spread;     // p90 over median of repeated timings of one thing
+    std::string disturbance;          // "1.1 of 2 cores are busy with other work"; empty: none seen
+    bool has_waiting_threads = false; // of a rank, which wait for each other while other work has a core
 
     bool is_trusted() const { return disturbance.empty(); }
-    // "1.1 of 2 cores are busy with other work: times are not to be trusted"; empty where nothing was seen.
+    // "1.1 of 2 cores are busy with other work: times are not to be trusted", with what may help; empty where nothing
+    // was seen.
     std::string warning() const;
     // "warning: ", the same, and a newline, for the end of a table; or nothing.
     std::string warning_line() const;
@@ -71,11 +74,13 @@ void warn_of(const MachineLoad& load);
 // Watches the cores of the job's ranks, from its construction on.
 class MachineWatch {
   public:
-    // Collective over the world.
-    explicit MachineWatch(dist::Session& session);
+    // `threads`: of this rank, if --threads can change them. Collective over the world.
+    explicit MachineWatch(dist::Session& session, int threads = 0);
 
     // Since the start, the same on every rank. `spread` counts on rank 0. Collective over the world.
     MachineLoad stop(double spread = 0) const;
+    // Waits until the cores have been watched for so many seconds. Local.
+    void watch_for(double seconds) const;
 
   private:
     struct Reading {
@@ -87,6 +92,7 @@ class MachineWatch {
 
     dist::Session& session_;
     cpu_set_t cores_{}; // of all ranks of this host
+    int threads_;
     double load_average_ = -1;
     Reading start_;
 };

@@ -22,7 +22,8 @@ PairEngine::PairEngine(dist::Session& session, ModelPair& models, const Drafters
     engine_ = std::make_unique<spec::Engine>(engine, parts);
 }
 
-DecodedText PairEngine::decode(const spec::Request* request, const volatile int& stop_signal, const OnRound& on_round) {
+DecodedText PairEngine::decode(const spec::Request* request, const volatile int& stop_signal, const OnRound& on_round,
+                               const EndsText& ends_text) {
     DecodedText text;
     spec::EngineCallbacks callbacks;
     if (request) {
@@ -31,6 +32,7 @@ DecodedText PairEngine::decode(const spec::Request* request, const volatile int&
             return next ? std::optional(*next) : std::nullopt;
         };
         callbacks.on_round = on_round;
+        callbacks.ends_text = ends_text;
         callbacks.on_complete = [&](const spec::Request&, spec::Completion completion) {
             text.completion = std::move(completion);
         };

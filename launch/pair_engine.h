@@ -31,6 +31,7 @@ class PairEngine {
         dist::StepWatch* watch = nullptr; // in place of the session's
     };
     using OnRound = std::function<void(const spec::Request&, const spec::RoundTrace&)>;
+    using EndsText = std::function<bool(const spec::Request&)>; // asked after each round
 
     // `models` and `drafters` outlive it. Local.
     PairEngine(dist::Session& session, ModelPair& models, const Drafters& drafters, const Setting& setting);
@@ -39,7 +40,7 @@ class PairEngine {
 
     // One request, which counts on the coordinator alone; null elsewhere. Collective over the replica.
     DecodedText decode(const spec::Request* request, const volatile int& stop_signal = kNoSignal,
-                       const OnRound& on_round = {});
+                       const OnRound& on_round = {}, const EndsText& ends_text = {});
 
   private:
     std::unique_ptr<spec::Drafter> drafter_; // on the coordinator

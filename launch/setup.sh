@@ -172,13 +172,40 @@ report_missing() {
     [ ${#missing[@]} = 0 ] || say "tests of Slurm or of several hosts are skipped: ${missing[*]} missing"
 }
 
-# build TARGET...: silent where it can be.
+# show_progress LOG SECONDS: keeps what a build prints in LOG, and says how far it is ("[12/56]") so often.
+show_progress() {
+    local line status done_so_far='' said=$SECONDS
+    while true; do
+        status=0
+        IFS= read -r -t 1 line || status=$?
+        if [ $status = 0 ]; then
+            printf '%s\n' "$line" >>"$1"
+            case $line in '['*/*']'*) done_so_far=${line%%]*}] ;; esac
+        elif [ $status -gt 128 ]; then # nothing came, or not yet a whole line
+            printf '%s' "$line" >>"$1"
+        else
+            return 0
+        fi
+        if [ -n "$done_so_far" ] && [ $((SECONDS - said)) -ge "$2" ]; then
+            say "building: $done_so_far"
+            said=$SECONDS
+        fi
+    done
+}
+
+# build TARGET...: its lines on a terminal; elsewhere how far it is, every 20 s, and its lines if it fails.
 build() {
-    local log
+    local log status
     [ -x build/entrodraft ] || say "building $* (minutes the first time)"
     if [ -t 2 ]; then
         cmake --build build --target "$@" >&2
-    else
-        log=$(cmake --build build --target "$@" 2>&1) || { say "$log"; die "the build failed: see above"; }
+        return
     fi
+    log=$(mktemp)
+    set +e
+    cmake --build build --target "$@" 2>&1 | show_progress "$log" 20
+    status=${PIPESTATUS[0]}
+    set -e
+    [ "$status" = 0 ] || { cat "$log" >&2; rm -f "$log"; die "the build failed: see above"; }
+    rm -f "$log"
 }

@@ -274,7 +274,7 @@ void Coordinator::verify(Sequence& own, const Draft& draft, const TargetRows& ro
     const std::vector<int> path = path_to(draft.parents, verified.last_accepted);
     own.logit_margins.insert(own.logit_margins.end(), verified.margins.begin(), verified.margins.end());
     own.stats.count_tree(draft.parents, verified.last_accepted, draft.passes, draft.further_rows);
-    own.stats.count_entropies(draft.entropies_on(path), accepted);
+    if (own.rule.needs_distribution()) own.stats.count_entropies(draft.entropies_on(path), accepted);
     own.stats.ahead += draft.ahead;
     own.stats.overlap += verified.overlap;
     own.stats.overlaps += verified.overlaps;
@@ -358,17 +358,20 @@ void Coordinator::finish(const Plan& plan, const DraftsBySlot& drafts, const Rep
     const StepSeconds each = seconds / static_cast<double>(decoded.size());
     for (const int slot : decoded) {
         const Draft& draft = drafts[static_cast<std::size_t>(slot)];
-        StepSeconds& own = sequence(slot)->stats.seconds;
-        own += each;
+        StepSeconds own = each;
         own.draft -= draft.entropy_seconds;
         own.entropy += draft.entropy_seconds;
+        sequence(slot)->stats.count_seconds(own, static_cast<int>(draft.tokens.size()) + 1);
     }
-    if (!callbacks.on_round) return;
     const double target_seconds = seconds.broadcast + seconds.score + seconds.gather + seconds.verify;
-    for (const int slot : decoded)
-        callbacks.on_round(sequence(slot)->request(),
-                           {round, first_position(slot, state), &drafts[static_cast<std::size_t>(slot)],
-                            sequence(slot)->verification, seconds.draft, target_seconds});
+    for (const int slot : decoded) {
+        if (callbacks.on_round)
+            callbacks.on_round(sequence(slot)->request(),
+                               {round, first_position(slot, state), &drafts[static_cast<std::size_t>(slot)],
+                                sequence(slot)->verification, seconds.draft, target_seconds});
+        if (callbacks.ends_text && !sequence(slot)->ended() && callbacks.ends_text(sequence(slot)->request()))
+            sequence(slot)->cut();
+    }
 }
 
 // Of the round's drafted tokens.

@@ -66,6 +66,7 @@ class Coordinator {
     }
 
     void note_signal() { signal_seen_ = true; }
+    DraftWorth draft_worth() const { return gain_.worth(); }
 
   private:
     void compile_constraint(Request& request);

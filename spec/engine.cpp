@@ -43,6 +43,10 @@ Engine::Engine(const EngineOptions& options, const EngineParts& parts)
     : impl_(std::make_unique<Impl>(options, parts)) {}
 Engine::~Engine() = default;
 
+DraftWorth Engine::draft_worth() const {
+    return impl_->coordinator.value().draft_worth();
+}
+
 RunEnd Engine::run(const EngineCallbacks& callbacks, const volatile int& stop_signal) {
     ReplicaState& state = impl_->state;
     std::optional<Coordinator>& coordinator = impl_->coordinator;

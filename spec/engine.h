@@ -85,7 +85,8 @@ struct EngineCallbacks {
     std::function<bool()> waiting; // whether empty meant none yet, so that it is asked again; may be unset
     std::function<void(const Request&, std::string_view)> on_text;   // a piece of text; may be unset
     std::function<void(const Request&, const RoundTrace&)> on_round; // after each round; may be unset
-    std::function<void(const Request&, Completion)> on_complete;     // as texts end, in any order
+    std::function<bool(const Request&)> ends_text; // after each round: whether the text ends there; may be unset
+    std::function<void(const Request&, Completion)> on_complete; // as texts end, in any order
     // Before each step of the protocol; returns at once. False ends the run as a signal does. May be unset.
     std::function<bool()> on_step;
 };
@@ -115,6 +116,9 @@ class Engine {
     // seen in a status word: then all ranks stop after the same round, and unfinished sequences are dropped.
     // Throws RoundError, and on the coordinator whatever a callback throws. Collective over the replica.
     RunEnd run(const EngineCallbacks& callbacks, const volatile int& stop_signal);
+
+    // What the run has learnt of drafting, where the rule weighs costs. Local, on the coordinator.
+    DraftWorth draft_worth() const;
 
   private:
     struct Impl;

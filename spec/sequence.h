@@ -39,6 +39,8 @@ class Sequence {
     // which becomes the text.
     void begin_beams(std::span<const std::int64_t> eos_tokens, int max_positions);
     void end_beams();
+    // The text ends here, whatever its budget.
+    void cut() { end(FinishReason::length); }
     // The text cannot go on.
     void fail(const std::string& why);
     // The finished text; the sequence is spent.

@@ -60,6 +60,12 @@ std::string read_text(const std::string& file) {
 
 namespace {
 
+void add_at(std::vector<double>& sums, int index, double value) {
+    const auto at = static_cast<std::size_t>(index);
+    if (sums.size() <= at) sums.resize(at + 1);
+    sums[at] += value;
+}
+
 template <typename T> void add_each(std::vector<T>& to, const std::vector<T>& from) {
     if (to.size() < from.size()) to.resize(from.size());
     for (std::size_t i = 0; i < from.size(); ++i)
@@ -170,6 +176,11 @@ void Stats::count_beams(const BeamRound& round) {
                   round.draft_passes, round.further_draft_rows, round.rows});
 }
 
+void Stats::count_seconds(const StepSeconds& of_round, int n_rows) {
+    seconds += of_round;
+    add_at(seconds_of_rows, n_rows, of_round.score);
+}
+
 void Stats::count_entropies(std::span<const float> entropies_nats, int n_accepted) {
     for (int i = 0; i < std::min(static_cast<int>(entropies_nats.size()), n_accepted + 1); ++i) {
         const auto entropy = static_cast<double>(entropies_nats[static_cast<std::size_t>(i)]);
@@ -193,6 +204,7 @@ Stats& Stats::operator+=(const Stats& other) {
     further_draft_rows += other.further_draft_rows;
     drafting_rounds += other.drafting_rounds;
     add_each(passes_of_rows, other.passes_of_rows);
+    add_each(seconds_of_rows, other.seconds_of_rows);
     add_each(rounds_of_accepted, other.rounds_of_accepted);
     add_each(by_position, other.by_position);
     add_each(by_entropy, other.by_entropy);
@@ -263,6 +275,7 @@ std::string to_json(const Costs& costs) {
     if (costs.t_draft_row > 0) json["t_draft_row_ms"] = costs.t_draft_row * kMsPerSecond;
     if (costs.t_round) json["t_round_ms"] = *costs.t_round * kMsPerSecond;
     json["t_target_ms"] = rows;
+    if (!costs.disturbance.empty()) json["machine"] = {{"disturbance", costs.disturbance}};
     return json.dump();
 }
 

@@ -75,6 +75,7 @@ struct Stats {
     std::int64_t further_draft_rows = 0;          // of these, beyond one a pass: of trees
     std::int64_t drafting_rounds = 0;             // rounds with a draft pass in them
     std::vector<std::int64_t> passes_of_rows;     // [r]: target passes of r rows
+    std::vector<double> seconds_of_rows;          // [r]: StepSeconds::score of passes over r - 1 drafted tokens
     std::vector<std::int64_t> rounds_of_accepted; // [a]: rounds in which a drafted tokens were accepted
     std::vector<Acceptances> by_position;         // [i]: of the i-th position of a draft, from 0
     std::vector<Acceptances> by_entropy;          // [bin], where the drafter has one
@@ -89,6 +90,7 @@ struct Stats {
     // Of any tree: at a position one of the tokens behind the accepted path was accepted, or none of them.
     void count_tree(Parents parents, int last_accepted, int n_draft_passes, int n_further_rows = 0);
     void count_beams(const BeamRound& round);
+    void count_seconds(const StepSeconds& of_round, int n_rows);
     // Of a round's drafted tokens; NaN: no entropy.
     void count_entropies(std::span<const float> entropies_nats, int n_accepted);
     Stats& operator+=(const Stats& other);
@@ -129,7 +131,7 @@ inline constexpr double kMinPassMs = 1e-6;
 inline constexpr char kMinPassMsInWords[] = "1e-6";
 
 // JSON text of a costs file, and back: {"schema_version": 1, "t_draft_ms": x, "t_target_ms": [..]} and, optionally,
-// "t_first_draft_ms", "t_draft_row_ms", "t_round_ms" and (read alone) {"machine": {"disturbance": text}}; null where a
+// "t_first_draft_ms", "t_draft_row_ms", "t_round_ms" and {"machine": {"disturbance": text}}; null where a
 // row count was not measured, any other field ignored. They throw std::runtime_error naming file and field. Local.
 std::string to_json(const Costs& costs);
 Costs read_costs(const std::string& file);

@@ -113,7 +113,11 @@ def shown_piece(piece, longest=12):
 
 
 def shortened(label, longest=60):
-    return label if len(label) <= longest else "…" + label[1 - longest:]
+    """Without its middle where it is too long: it begins with the rule's name, and similar ones differ at their ends."""
+    if len(label) <= longest:
+        return label
+    end = longest // 3
+    return f"{label[:longest - end - 1]}…{label[-end:]}"
 
 
 def plain_log_ticks(axis, values, which="y"):

@@ -321,7 +321,19 @@ def environment_of(data):
     environment = data.get("environment")
     if not isinstance(environment, dict):
         return ""
-    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in environment.items())
+    return in_words(environment)
+
+
+def in_words(value):
+    """JSON as people read it: "device cpu, machine (cores 2, trusted yes)"."""
+    if isinstance(value, dict):
+        return ", ".join(f"{name.replace('_', ' ')} {f'({in_words(each)})' if isinstance(each, dict) else in_words(each)}"
+                         for name, each in value.items())
+    if isinstance(value, list):
+        return " ".join(map(in_words, value))
+    if value is None or isinstance(value, bool):
+        return {None: "none", True: "yes", False: "no"}[value]
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def is_id(identity, wanted):

@@ -97,8 +97,11 @@ void declare(OptionSet& set, LatencyOptions& options) {
     set.add("context", "N,N", options.plan.contexts, at_least(1),
             "tokens in the cache before each pass; all passes are timed behind each, and the costs that simulate and "
             "tune take are those of the first [1000 on GPUs, 64 on CPUs, or as many as fit]");
-    set.add("repetitions", "N", options.plan.repetitions, {1, 1000000},
-            "passes of each kind; collectives are timed five times as often");
+    set.add(
+        "repetitions", "N", options.plan.repetitions, {1, 1000000},
+        fmt::format("passes of each kind, however long they take; collectives are timed five times as often [{}, or "
+                    "as many as {:g} s a context allow]",
+                    options.plan.repetitions, options.plan.max_seconds));
     set.add("tree", "SHAPE",
             "time target passes of a tree's first rows as well, beside chains of as many, and a further row of the "
             "draft's: medusa-63, eagle-25, N,N,... (children by level) or a JSON file of paths",
@@ -111,6 +114,7 @@ void declare(OptionSet& set, LatencyOptions& options) {
     set.add_output("output", options.output, "write the costs file", kStdoutIsForJson);
     set.add("json", options.json, kJsonHelp);
     set.check([&options](const ParsedOptions& given) {
+        if (given.given("repetitions")) options.plan.max_seconds = 0;
         refuse_if(!options.plan.times(1),
                   "--rows " + given.text("rows") + " lacks 1, with which the others are compared");
         if (options.plan.tree) {

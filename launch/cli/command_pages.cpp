@@ -54,7 +54,8 @@ after it. An option of a rule that no level has is an error.
          {"entrodraft record --target DIR --draft DIR --input FILE|- --output FILE [options]"},
          R"(Texts are greedy, or at a --temperature sampled with the acceptance gumbel: both are the same
 whatever is drafted.
-Before the first text, what rounds cost is measured for up to 15 s a draft, unless --costs has it.
+Before the first text, what rounds cost is measured for at most 15 s a draft, and passes of trees
+for at most 15 s more. With --costs only collectives are measured, within a second.
 )",
          {"entrodraft record --target model/demo/target --draft model/demo/draft --input model/demo/prompts.jsonl "
           "--prompts 8 --output pair.edr",
@@ -85,6 +86,8 @@ setting of each rule on the other prompts. The winner is the fastest by simulati
 the runs do not tell from the fastest (95 %). Where none beats plain decoding, the file says so and
 has expected-gain. At a --temperature all is measured with the acceptance gumbel; the temperature
 itself is not in the file.
+Before the first text, what rounds cost is measured for at most 15 s, and wider passes of trees or
+heads for at most 15 s more, unless --costs has it.
 )",
          {"entrodraft tune --target model/demo/target --draft model/demo/draft --input model/demo/prompts.jsonl "
           "--prompts 16 --output best.conf",
@@ -166,7 +169,7 @@ memory, is an answer: exit code 0.
          "whether the ranks find each other, their cores and their files; times every collective",
          {"mpirun -n N entrodraft doctor [DIR] [options]"},
          R"(All ranks must be of one build and see the same files: weights are compared by digests, read once
-for each copy. What gets a "warning" works, slowly.
+for each copy. The cores are watched for a second at least. What gets a "warning" works, slowly.
 Exit codes: 0 it will work, 1 it will not, 2 bad options.
 )",
          {"mpirun -n 2 --bind-to none entrodraft doctor",
@@ -179,6 +182,8 @@ Exit codes: 0 it will work, 1 it will not, 2 bad options.
          {"entrodraft bench latency --target DIR [--draft DIR] [options]"},
          R"(Passes of all row counts take turns; each target pass is followed by three draft passes, of which
 the first, whose weights are out of the caches, is timed apart. All figures are of the slowest rank.
+Without --repetitions passes are timed for at most 30 s a context, and collectives for at most 10 s.
+Where that is too short, some row counts are left out: they are null in the costs file.
 )",
          {"entrodraft bench latency --target model/demo/target --draft model/demo/draft --output costs.json",
           "mpirun -n 2 --bind-to none entrodraft bench latency --target DIR --draft DIR --rows 9 --json",
@@ -190,6 +195,8 @@ the first, whose weights are out of the caches, is timed apart. All figures are 
          {"entrodraft bench compare --target DIR [--draft DIR] --input FILE|- [options]"},
          R"(Settings take turns on every prompt. Texts that must be those of plain decoding (greedy, gumbel) are
 compared first: if one differs, no figure is shown and the exit code is 1.
+Before the first text, passes are timed for at most 15 s, unless --costs has what they take, and the
+stop decisions of two rules for at most 10 s.
 )",
          {"entrodraft bench compare --target model/demo/target --draft model/demo/draft --input "
           "model/demo/prompts.jsonl --prompts 6 --temperatures 0",

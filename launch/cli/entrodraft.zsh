@@ -383,7 +383,7 @@ _entrodraft() {
             '--draft-placement=[colocated, dedicated, sharded: the draft on the first rank, which also holds a shard of the target; on a rank of its own; or sharded across ranks like the target \[colocated\]]:WHERE:(colocated dedicated sharded)' \
             '--rows=[time passes of 1 to R rows, up to 128; several numbers: of these rows alone, 1 among them \[16\]]:R,R: ' \
             '--context=[tokens in the cache before each pass; all passes are timed behind each, and the costs that simulate and tune take are those of the first \[1000 on GPUs, 64 on CPUs, or as many as fit\]]:N,N: ' \
-            '--repetitions=[passes of each kind; collectives are timed five times as often \[200\]]:N: ' \
+            '--repetitions=[passes of each kind, however long they take; collectives are timed five times as often \[200, or as many as 30 s a context allow\]]:N: ' \
             '--tree=[time target passes of a tree'\''s first rows as well, beside chains of as many, and a further row of the draft'\''s: medusa-63, eagle-25, N,N,... (children by level) or a JSON file of paths]:SHAPE: ' \
             '--shards=[on one rank: time a shard of each N ranks by itself too, for bench/scaling_model.py \[none\]]:N,N: ' \
             '--output=[write the costs file]:FILE:_files' \

@@ -215,7 +215,8 @@ struct BuildCorpusOptions {
 struct LatencyPlan {
     std::vector<int> rows = {16}; // of a pass: 1 to so many; of several numbers, these alone
     std::vector<int> contexts;    // tokens in the cache before each pass, one after another; empty: default_context()
-    int repetitions = 200;
+    int repetitions = 200;        // at most, within ...
+    double max_seconds = 30;      // ... each context; 0: however long they take
     std::optional<spec::TreeOptions> tree; // whose first rows are timed beside chains of as many; a fixed one
     bool draft_levels = false;             // whether a draft's passes over a level of a tree are timed too
 

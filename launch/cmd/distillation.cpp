@@ -142,7 +142,8 @@ spec::Costs Distillation::measure_costs(const DistillTexts& texts) {
         request.max_new_tokens = kCostTokens;
         request.ignore_eos = true;
     }
-    const auto costs = measure_round_costs(session_, *models, drafters, prompts, kMaxDrafted, false, kNoSignal);
+    const auto costs =
+        measure_round_costs({session_, *models, drafters, prompts, kMaxDrafted, false, options_.quiet, kNoSignal});
     return writes() ? costs->front() : spec::Costs();
 }
 

@@ -39,7 +39,7 @@ struct DoctorReport {
     std::vector<RankGpu> gpus; // by rank; empty: not looked at, or none
     std::vector<Check> checks;
     std::vector<Transport> transports;
-    MachineLoad machine; // while collectives were timed
+    MachineLoad machine; // while collectives were timed, and for a second at least
     std::string target;  // checkpoint that was looked at; empty: none
     std::vector<std::string> drafts;
 

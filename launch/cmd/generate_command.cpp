@@ -128,7 +128,7 @@ int run_generate(dist::Session& session, const Arguments& arguments) {
     if (models->layout.is_coordinator())
         tracker.emplace(dispatcher ? &*dispatcher : nullptr, channel.get(), *options, models->clock,
                         models->tokenizer ? &*models->tokenizer : nullptr);
-    const MachineWatch machine(session);
+    const MachineWatch machine(session, models->team->size());
     const double start = models->clock.now_seconds();
     const bool interrupted = decode(session, engine.engine(), tracker ? &*tracker : nullptr);
     session.watch().enter(dist::kNoRound, "end");
@@ -152,6 +152,8 @@ int run_generate(dist::Session& session, const Arguments& arguments) {
         summary.slowest_rank = describe_slowest(waits);
         summary.costs = costs.front();
         if (!options->quiet) warn_of_no_sampling(*dispatcher, summary, options->requests);
+        if (options->speculation.stop_rules.front().type().weighs_costs)
+            summary.draft_worth = engine.engine().draft_worth();
         if (!options->quiet) print_summary(*dispatcher, summary, options->verbose);
         if (!options->summary.empty())
             replace_file(options->summary, indented(summary_json(summary, *options, environment_of(session, *models))));

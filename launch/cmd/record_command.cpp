@@ -74,6 +74,7 @@ class RecordingOutput {
         }
         return over;
     }
+    void begin_texts() { progress_.begin(fraction(), new_tokens_); }
     const spec::Request* request() const { return request_ ? &*request_ : nullptr; } // of the last fetch()
 
     // Errors of lines before the first text wait for it.
@@ -91,7 +92,7 @@ class RecordingOutput {
         else
             waiting_.push_back(line);
         count(line);
-        progress_.update(reader_.fraction(), lines_, new_tokens_);
+        progress_.update(fraction(), lines_, new_tokens_);
     }
     void summarise(double seconds, bool interrupted) {
         progress_.clear();
@@ -116,6 +117,11 @@ class RecordingOutput {
 
   private:
     bool is_full() const { return options_.max_prompts > 0 && lines_ >= options_.max_prompts; }
+    // Of the input, or of its first lines where only these are wanted.
+    double fraction() const {
+        if (options_.max_prompts == 0) return reader_.fraction();
+        return std::max(reader_.fraction(), static_cast<double>(lines_) / options_.max_prompts);
+    }
 
     // The input's first lines are those that are in the file.
     void skip_recorded() {
@@ -188,30 +194,40 @@ spec::Request prompt_for_costs(spec::Request prompt, int positions, int max_draf
 // meanwhile; all count on the coordinator. False, on all ranks, where a signal came first. Collective.
 bool measure(dist::Session& session, ModelPair& models, const Drafters& drafters, const RecordOptions& options,
              const spec::Request* first, spec::RecordingHead& head) {
+    constexpr double kShort = 0.4; // seconds: with --costs too
     head.costs = read_costs(session, options.costs);
-    LatencyPlan latency_plan;
-    latency_plan.repetitions = 20;
+    LatencyPlan plan;
+    plan.repetitions = 20;
+    plan.max_seconds = 15;
     const int most_drafted = options.trees.empty() ? 0 : spec::TreeOptions::kDefaultTokens; // of a tree
-    latency_plan.rows = {std::max(options.max_draft_tokens, most_drafted) + 1};
-    const MachineWatch watch(session);
-    const Latency latency = measure_latency(session, models, latency_plan);
-    if (options.costs.empty()) {
+    plan.rows = {std::max(options.max_draft_tokens, most_drafted) + 1};
+    const MachineWatch watch(session, models.team->size());
+    const bool is_measured = options.costs.empty();
+    if (is_measured) {
         std::vector<spec::Request> prompts;
         if (first)
             prompts.assign(kMaxCostPrompts,
                            prompt_for_costs(*first, models.target_config.max_positions, options.max_draft_tokens));
-        auto costs = measure_round_costs(session, models, drafters, prompts, options.max_draft_tokens,
-                                         !options.trees.empty(), stop_signal());
+        auto costs = measure_round_costs({session, models, drafters, prompts, options.max_draft_tokens,
+                                          !options.trees.empty(), options.quiet, stop_signal()});
         if (!costs) return false;
         head.costs = std::move(*costs);
-        for (spec::Costs& each : head.costs)
-            add_wider_passes(latency.first(), each);
+        // Of a head, which drafts fewer tokens, and of trees.
+        const auto n_timed = from_writer(session, head.costs.empty() ? 0 : std::ssize(head.costs.front().t_target));
+        if (n_timed < plan.max_rows()) {
+            const std::vector<PassTimes> passes = measure_passes(session, models, plan, options.quiet);
+            for (spec::Costs& each : head.costs)
+                add_wider_passes(passes.front(), each);
+        }
     }
-    const MachineLoad machine = watch.stop(spread_of(latency.first().target.front()));
+    const std::vector<CollectiveTime> times = measure_collectives(session, models, plan, kShort);
+    const MachineLoad machine = watch.stop(measure_spread(session, models, kShort));
+    for (spec::Costs& each : head.costs)
+        if (is_measured) each.disturbance = machine.disturbance;
     Json environment = environment_of(session, models), collectives = Json::array();
     environment["machine"] = to_json(machine);
     head.environment = compact(environment);
-    for (const CollectiveTime& each : latency.collectives)
+    for (const CollectiveTime& each : times)
         collectives.push_back({{"name", each.name}, {"median_ms", each.seconds.median * 1e3}});
     head.collectives = compact(collectives);
     if (models.layout.is_coordinator() && !options.quiet) warn_of(machine);
@@ -262,6 +278,7 @@ int run_record(dist::Session& session, const Arguments& arguments) {
     plan.trees = options->trees;
     if (coordinates && !head.costs.empty()) plan.costs = head.costs.front();
     RecordingRun run(session, *models, drafters, plan);
+    if (output) output->begin_texts();
     {
         const dist::Session::BoundedSteps bounded(session, session.timeout_seconds());
         while (step == one) {

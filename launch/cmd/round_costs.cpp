@@ -1,6 +1,7 @@
 // Costs out of rounds: see round_costs.h.
 #include "launch/cmd/round_costs.h"
 
+#include "launch/cmd/bench/measuring_time.h"
 #include "launch/pair_engine.h"
 #include "launch/phase.h"
 #include "launch/statistics.h"
@@ -14,9 +15,8 @@ namespace entrodraft::launch {
 namespace {
 
 // A machine is now faster, now slower, for seconds on end: what is measured in one of them is not what runs meet.
-constexpr double kMaxSeconds = 15;
-constexpr std::int64_t kMinTurns = 2;
-constexpr double kNever = 1e300; // nats: a threshold that no entropy reaches
+constexpr double kMaxSeconds = 15; // of each draft
+constexpr double kNever = 1e300;   // nats: a threshold that no entropy reaches
 
 // A tree of a level of one row and of one of four.
 constexpr char kTimedTree[] = "4,1";
@@ -84,23 +84,6 @@ PairEngine::Setting setting_of_length(const DrafterChoice& drafter, int length) 
     return {length > 0 ? drafter : DrafterChoice{}, {rule}, {std::nullopt}, {}};
 }
 
-// `timed`: of `rounds`, that of the engine. False where a signal ended it.
-bool time_text(PairEngine& engine, const spec::Request* request, const volatile int& stop_signal, Rounds& rounds,
-               Timed& timed) {
-    const auto on_round = [&](const spec::Request&, const spec::RoundTrace& trace) {
-        if (trace.draft->tokens.size() != timed.tokens || trace.draft->passes != timed.passes) return;
-        if (timed.tokens > 0) timed.draft.push_back(trace.draft_seconds);
-        timed.target.push_back(trace.target_seconds);
-    };
-    const DecodedText text = engine.decode(request, stop_signal, on_round);
-    const spec::Stats& stats = text.completion.stats;
-    const spec::StepSeconds& s = stats.seconds;
-    rounds.inside += s.broadcast + s.gather + s.verify;
-    rounds.around += s.total - s.prefill - s.draft - s.entropy - s.broadcast - s.score - s.gather - s.verify;
-    rounds.count += stats.rounds;
-    return text.end == spec::RunEnd::finished;
-}
-
 // Least squares of t_first + (k - 1) t_next over the lengths k that came up.
 void fit_draft(const std::vector<Timed>& by_length, spec::Costs& costs) {
     double n = 0, x = 0, y = 0, xx = 0, xy = 0;
@@ -115,7 +98,7 @@ void fit_draft(const std::vector<Timed>& by_length, spec::Costs& costs) {
     }
     if (n == 0) throw std::runtime_error("the costs of drafting cannot be measured: every text ends at once");
     const double spread = n * xx - x * x;
-    const double next = spread > 0 ? std::max((n * xy - x * y) / spread, 0.0) : y / n;
+    const double next = spread > 0 ? std::max((n * xy - x * y) / spread, 0.0) : y / (n + x); // of one length: its mean
     costs.t_draft = next;
     costs.t_first_draft = std::max((y - next * x) / n, next);
 }
@@ -141,47 +124,117 @@ spec::Costs costs_of(const Rounds& rounds) {
     return costs;
 }
 
-} // namespace
-
-std::optional<std::vector<spec::Costs>> measure_round_costs(dist::Session& session, ModelPair& models,
-                                                            const Drafters& drafters,
-                                                            std::span<const spec::Request> prompts,
-                                                            int max_draft_tokens, bool with_trees,
-                                                            const volatile int& stop_signal) {
-    const bool coordinates = models.layout.is_coordinator();
-    const int longest = models.head && models.head->max_tokens > 0 ? std::min(models.head->max_tokens, max_draft_tokens)
-                                                                   : max_draft_tokens;
-    const int n_lengths = longest + 1;
-    const std::int64_t n_prompts = std::min<std::int64_t>(from_writer(session, std::ssize(prompts)), kMaxCostPrompts);
-    const auto n_drafts = static_cast<std::size_t>(from_writer(session, models.head ? 1 : std::ssize(models.drafts)));
-    std::vector<spec::Costs> all;
-    for (std::size_t draft = 0; draft < n_drafts; ++draft) {
-        std::vector<PairEngine> engines; // as Rounds::of
-        const DrafterChoice drafter = draft_alone(models, draft);
+// Texts of one draft: of each length in turn, as many as there is time for.
+class RoundTiming {
+  public:
+    RoundTiming(const CostTask& task, std::size_t draft, int n_lengths)
+        : task_(task), rounds_(n_lengths), n_lengths_(n_lengths) {
+        const DrafterChoice drafter = draft_alone(task.models, draft);
         for (int length = 0; length < n_lengths; ++length)
-            engines.emplace_back(session, models, drafters, setting_of_length(drafter, length));
-        if (with_trees) engines.emplace_back(session, models, drafters, setting_of_trees(drafter));
-        Rounds rounds(n_lengths);
-        const double begin = models.clock.now_seconds();
-        const auto goes_on = [&](std::int64_t turn) {
-            const bool has_time = turn < kMinTurns || models.clock.now_seconds() - begin < kMaxSeconds;
-            return from_writer(session, turn < n_prompts && has_time ? 1 : 0) == 1;
-        };
-        for (std::int64_t turn = -1; goes_on(turn); ++turn) {
-            if (turn == 0) rounds = Rounds(n_lengths); // the first turn has warmed up
-            const auto text = static_cast<std::size_t>(std::max<std::int64_t>(turn, 0));
-            for (std::size_t i = 0; i < engines.size(); ++i) {
-                const std::size_t engine = (i + text) % engines.size();
-                spec::Request request;
-                if (coordinates) request = prompts[text];
-                request.max_new_tokens = std::min(request.max_new_tokens,
-                                                  turn < 0 ? max_draft_tokens + 2 : spec::Request::kDefaultNewTokens);
-                const spec::Request* own = coordinates ? &request : nullptr;
-                if (!time_text(engines[engine], own, stop_signal, rounds, rounds.of(engine))) return std::nullopt;
+            engines_.emplace_back(task.session, task.models, task.drafters, setting_of_length(drafter, length));
+        if (task.with_trees) engines_.emplace_back(task.session, task.models, task.drafters, setting_of_trees(drafter));
+    }
+
+    // False where a signal came. Collective over the world.
+    bool run(std::int64_t n_prompts) {
+        MeasuringTime time(task_.session, "what rounds cost", kMaxSeconds, task_.quiet);
+        for (std::int64_t turn = -1; turn < n_prompts; ++turn) {
+            const bool has_warmed_up = turn == 0 && time.has_left(kWarmUpShare);
+            if (has_warmed_up) rounds_ = Rounds(n_lengths_); // else what warmed up has to do
+            const std::vector<std::size_t> order = order_of(turn);
+            for (std::size_t i = 0; i < order.size(); ++i) {
+                if (!time.has_left(turn < 0 && i < kInAnyCaseTimed ? kInAnyCase : 1)) return true;
+                if (!time_text(order[i], turn)) return false;
             }
         }
-        in_agreement(session, [&] {
-            if (coordinates) all.push_back(costs_of(rounds));
+        return true;
+    }
+
+    const Rounds& rounds() const { return rounds_; } // on the coordinator
+
+  private:
+    static constexpr double kWarmUpShare = 0.25;      // of the time
+    static constexpr std::size_t kInAnyCaseTimed = 3; // plain decoding, the longest draft, and a shorter one or trees
+    static constexpr std::size_t kFirstPrompt = 64, kLeastPrompt = 16; // tokens
+
+    // Trees come early in the first turn, whose order is coarse to fine; later turns begin with another engine each.
+    std::vector<std::size_t> order_of(std::int64_t turn) const {
+        std::vector<std::size_t> order;
+        for (const int length : coarse_to_fine(n_lengths_))
+            order.push_back(static_cast<std::size_t>(length));
+        if (task_.with_trees)
+            order.insert(order.begin() + std::min<std::ptrdiff_t>(2, std::ssize(order)), engines_.size() - 1);
+        if (turn <= 0) return order;
+        for (std::size_t i = 0; i < order.size(); ++i)
+            order[i] = (i + static_cast<std::size_t>(turn)) % engines_.size();
+        return order;
+    }
+
+    // Where the target reads slowly, the end of the prompt has to do.
+    spec::Request request_of(std::int64_t turn) const {
+        spec::Request request = task_.prompts[static_cast<std::size_t>(std::max<std::int64_t>(turn, 0))];
+        request.max_new_tokens =
+            std::min(request.max_new_tokens, turn < 0 ? task_.max_draft_tokens + 2 : spec::Request::kDefaultNewTokens);
+        if (request.prompt.size() > most_read_)
+            request.prompt.erase(request.prompt.begin(),
+                                 request.prompt.end() - static_cast<std::ptrdiff_t>(most_read_));
+        return request;
+    }
+
+    // False where a signal ended it.
+    bool time_text(std::size_t engine, std::int64_t turn) {
+        constexpr double kTurns = 4; // that there is to be time for
+        const double seconds = kMaxSeconds / kTurns / static_cast<double>(engines_.size());
+        const bool coordinates = task_.models.layout.is_coordinator();
+        Timed& timed = rounds_.of(engine);
+        std::optional<double> began; // behind the first round
+        const auto on_round = [&](const spec::Request&, const spec::RoundTrace& trace) {
+            if (trace.draft->tokens.size() != timed.tokens || trace.draft->passes != timed.passes) return;
+            if (timed.tokens > 0) timed.draft.push_back(trace.draft_seconds);
+            timed.target.push_back(trace.target_seconds);
+        };
+        const auto ends_text = [&](const spec::Request&) {
+            const double now = task_.models.clock.now_seconds();
+            if (!began) began = now;
+            return now - *began > seconds;
+        };
+        const spec::Request request = coordinates ? request_of(turn) : spec::Request();
+        const DecodedText text =
+            engines_[engine].decode(coordinates ? &request : nullptr, task_.stop_signal, on_round, ends_text);
+        const spec::Stats& stats = text.completion.stats;
+        const spec::StepSeconds& s = stats.seconds;
+        rounds_.inside += s.broadcast + s.gather + s.verify;
+        rounds_.around += s.total - s.prefill - s.draft - s.entropy - s.broadcast - s.score - s.gather - s.verify;
+        rounds_.count += stats.rounds;
+        if (s.prefill > 0)
+            most_read_ = static_cast<std::size_t>(std::clamp(
+                static_cast<double>(request.prompt.size()) / s.prefill * seconds, double{kLeastPrompt}, 1e9));
+        return text.end == spec::RunEnd::finished;
+    }
+
+    const CostTask& task_;
+    std::vector<PairEngine> engines_; // as Rounds::of
+    Rounds rounds_;
+    int n_lengths_;
+    std::size_t most_read_ = kFirstPrompt; // of a prompt, in tokens
+};
+
+} // namespace
+
+std::optional<std::vector<spec::Costs>> measure_round_costs(const CostTask& task) {
+    const ModelPair& models = task.models;
+    const int longest = models.head && models.head->max_tokens > 0
+                            ? std::min(models.head->max_tokens, task.max_draft_tokens)
+                            : task.max_draft_tokens;
+    const std::int64_t n_prompts =
+        std::min<std::int64_t>(from_writer(task.session, std::ssize(task.prompts)), kMaxCostPrompts);
+    const std::int64_t n_drafts = from_writer(task.session, models.head ? 1 : std::ssize(models.drafts));
+    std::vector<spec::Costs> all;
+    for (std::int64_t draft = 0; draft < n_drafts; ++draft) {
+        RoundTiming timing(task, static_cast<std::size_t>(draft), longest + 1);
+        if (!timing.run(n_prompts)) return std::nullopt;
+        in_agreement(task.session, [&] {
+            if (models.layout.is_coordinator()) all.push_back(costs_of(timing.rounds()));
         });
     }
     return all;
@@ -189,10 +242,11 @@ std::optional<std::vector<spec::Costs>> measure_round_costs(dist::Session& sessi
 
 void add_wider_passes(const PassTimes& passes, spec::Costs& costs) {
     if (costs.t_target.empty()) return;
-    const std::size_t narrow = costs.t_target.size();
-    const double beyond = costs.t_target.back() - passes.target.at(narrow - 1).median;
-    for (std::size_t rows = narrow; rows < passes.target.size(); ++rows)
-        costs.t_target.push_back(std::max(costs.t_target.back(), passes.target[rows].median + beyond));
+    const spec::Costs alone = passes.costs(); // not of all rows where time was short
+    const auto narrow = static_cast<int>(costs.t_target.size());
+    const double beyond = costs.target_seconds(narrow) - alone.target_seconds(narrow);
+    for (int rows = narrow + 1; rows <= static_cast<int>(alone.t_target.size()); ++rows)
+        costs.t_target.push_back(std::max(costs.target_seconds(rows - 1), alone.target_seconds(rows) + beyond));
 }
 
 } // namespace entrodraft::launch

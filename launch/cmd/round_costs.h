@@ -15,16 +15,24 @@
 
 namespace entrodraft::launch {
 
-constexpr int kMaxCostPrompts = 32; // that are decoded; as many as some seconds suffice for, at least two
+constexpr int kMaxCostPrompts = 32; // that are decoded, if there is time
 
-// Of each draft with the target, on the coordinator; `prompts` count there. Decodes each of the first prompts once
-// for every length of a draft, and `with_trees` once with trees. Nothing, on any rank, once `stop_signal` is set on
-// one. Collective over the world.
-std::optional<std::vector<spec::Costs>> measure_round_costs(dist::Session& session, ModelPair& models,
-                                                            const Drafters& drafters,
-                                                            std::span<const spec::Request> prompts,
-                                                            int max_draft_tokens, bool with_trees,
-                                                            const volatile int& stop_signal);
+struct CostTask {
+    dist::Session& session;
+    ModelPair& models;
+    const Drafters& drafters;
+    std::span<const spec::Request> prompts; // on the coordinator
+    int max_draft_tokens;
+    bool with_trees;
+    bool quiet; // else the limit, and what is left of it, are shown
+    const volatile int& stop_signal;
+};
+
+// Of each draft with the target, on the coordinator. Decodes each of the first prompts once for every length of a
+// draft, and `with_trees` once with trees, within fifteen seconds a draft. Where these do not suffice, some lengths are
+// not timed: not a number, so that costs lie between those of others. Nothing, on any rank, once `stop_signal` is set
+// on one. Collective over the world.
+std::optional<std::vector<spec::Costs>> measure_round_costs(const CostTask& task);
 
 // Passes of more rows than were timed in decoding take as much longer as passes alone do, of `passes`. Nothing where
 // there are no costs. Local.

@@ -57,9 +57,14 @@ spec::Recording read_all(const std::vector<std::string>& files) {
     return all;
 }
 
-spec::Costs costs_of(const CostsInstead& instead, const spec::Costs& recorded) {
+// The costs of a draft, and a warning if what is taken of them was measured on a busy machine.
+spec::Costs costs_of(const SimulateOptions& options, const spec::Costs& recorded) {
+    const CostsInstead& instead = options.costs;
     spec::Costs costs = instead.file.empty() ? recorded : spec::read_costs(instead.file);
-    say_if_disturbed(costs, instead.file);
+    if (instead.t_draft_ms && !instead.t_target_ms.empty())
+        costs.disturbance.clear();
+    else
+        say_if_disturbed(costs, instead.file.empty() ? options.recordings.front() : instead.file);
     constexpr double kSecondsPerMs = 1e-3;
     if (instead.t_draft_ms) {
         costs.t_draft = *instead.t_draft_ms * kSecondsPerMs;
@@ -92,19 +97,21 @@ std::vector<spec::ReplaySetting> settings_of(const SimulateOptions& options, con
     if (!options.trace.empty() && !options.draft && n_drafts > 1)
         throw BadOption(fmt::format(
             "--trace shows the rounds of one draft; the recording has {}: name one with --draft", n_drafts));
-    spec::StopRuleOptions any; // under the rules' own cap, or the oracle would bound others than these
+    spec::StopRuleOptions any;
     any.max_tokens = options.max_draft_tokens.value_or(std::min(any.max_tokens, head.max_draft_tokens));
+    int widest = any.max_tokens; // cap of the chains, so that the oracle bounds them all and no others
     const int imputed_from =
         options.method == ReplayMethod::imputed ? options.imputed_from.value_or(head.max_draft_tokens) : 0;
     std::vector<spec::ReplaySetting> settings;
     for (std::size_t draft = 0; draft < head.drafts.size(); ++draft) {
         if (options.draft && static_cast<std::size_t>(*options.draft) != draft + 1) continue;
-        const spec::Costs costs = costs_of(options.costs, head.costs.at(draft));
+        const spec::Costs costs = costs_of(options, head.costs.at(draft));
         settings.push_back({spec::ReplayKind::plain, any, draft, costs});
         for (spec::StopRuleOptions rule : options.rules) {
             if (!options.max_draft_tokens)
                 rule.max_tokens =
                     rule.is_persistent() ? head.max_draft_tokens : std::max(any.max_tokens, rule.min_tokens);
+            widest = std::max(widest, rule.max_tokens);
             settings.push_back({spec::ReplayKind::rule, rule, draft, costs, options.ahead.value_or(0)});
         }
         for (const spec::TreeOptions& tree : options.trees) {
@@ -113,7 +120,9 @@ std::vector<spec::ReplaySetting> settings_of(const SimulateOptions& options, con
             if (options.costs.t_target_ms.empty()) require_rows(costs, tree, rule.max_tokens);
             settings.push_back({spec::ReplayKind::rule, rule, draft, costs, 0, tree});
         }
-        if (options.oracle) settings.push_back({spec::ReplayKind::oracle, any, draft, costs});
+        spec::StopRuleOptions of_oracle = any;
+        of_oracle.max_tokens = widest;
+        if (options.oracle) settings.push_back({spec::ReplayKind::oracle, of_oracle, draft, costs});
     }
     for (spec::ReplaySetting& setting : settings)
         setting.imputed_from = imputed_from;
@@ -153,7 +162,7 @@ struct SimulatedSetting {
     spec::Simulated counts;
     Interval ms_per_token;
     double speedup = 0;        // over plain decoding
-    double oracle_speedup = 0; // of the same draft; 0: not asked for
+    double oracle_speedup = 0; // of the same draft; 0: not asked for, or it is no bound on this setting
 
     const spec::ReplaySetting& setting() const { return counts.setting; }
 };
@@ -182,14 +191,15 @@ SimulatedSetting figures_of(spec::Simulated counts) {
     return figures;
 }
 
-// Fills in the speed-up of each draft's oracle, where that is among the settings. The oracle is that of a draft that
-// waits for the verification, and bounds no setting that drafts ahead.
+// Fills in the speed-up of each draft's oracle, where that is among the settings. The oracle bounds chains of a draft
+// that waits for the verification: no trees, and nothing that is drafted ahead.
 void compare_with_oracles(std::vector<SimulatedSetting>& settings) {
     std::map<std::size_t, double> oracles;
     for (const SimulatedSetting& each : settings)
         if (each.setting().kind == spec::ReplayKind::oracle) oracles[each.setting().draft] = each.speedup;
     for (SimulatedSetting& each : settings)
-        if (const auto found = oracles.find(each.setting().draft); found != oracles.end() && each.setting().ahead == 0)
+        if (const auto found = oracles.find(each.setting().draft);
+            found != oracles.end() && each.setting().ahead == 0 && !each.setting().tree)
             each.oracle_speedup = found->second;
 }
 

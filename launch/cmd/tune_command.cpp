@@ -27,7 +27,8 @@ namespace entrodraft::launch {
 
 namespace {
 
-constexpr int kWideRepetitions = 20; // of passes that trees alone make
+constexpr int kWideRepetitions = 20; // at most, of passes that trees alone make, within ...
+constexpr double kWideSeconds = 15;
 
 // Prompts to choose settings on, and to confirm them on. On the coordinator.
 struct Prompts {
@@ -60,7 +61,7 @@ class Tuning {
         : session_(session), options_(options),
           models_(open_models(session, options.models,
                               {.ahead = RecordingRun::kChains, .trees = !options.trees.empty(), .records = true})),
-          drafters_(session, *models_, {}, session.timeout_seconds()), watch_(session) {
+          drafters_(session, *models_, {}, session.timeout_seconds()), watch_(session, models_->team->size()) {
         in_agreement(session, [&] {
             if (!coordinates()) return;
             prompts_ = read_prompts(options, models_->prompt_limits());
@@ -81,8 +82,8 @@ class Tuning {
         }
         const std::vector<spec::Request>& prompts =
             prompts_.chosen_on.empty() ? prompts_.confirmed_on : prompts_.chosen_on;
-        const auto costs = measure_round_costs(session_, *models_, drafters_, prompts, options_.max_draft_tokens,
-                                               !options_.trees.empty(), kNoSignal);
+        const auto costs = measure_round_costs({session_, *models_, drafters_, prompts, options_.max_draft_tokens,
+                                                !options_.trees.empty(), options_.quiet, kNoSignal});
         if (coordinates()) costs_ = costs->front();
         const int most_drafted =
             std::max(options_.max_draft_tokens, options_.trees.empty() ? 0 : spec::TreeOptions::kDefaultTokens);
@@ -91,8 +92,9 @@ class Tuning {
         LatencyPlan wide;
         wide.rows = {most_drafted + 1};
         wide.repetitions = kWideRepetitions;
-        const Latency latency = measure_latency(session_, *models_, wide);
-        if (coordinates()) add_wider_passes(latency.first(), costs_);
+        wide.max_seconds = kWideSeconds;
+        const std::vector<PassTimes> passes = measure_passes(session_, *models_, wide, options_.quiet);
+        if (coordinates()) add_wider_passes(passes.front(), costs_);
     }
 
     void record() {

@@ -40,10 +40,25 @@ std::string format_duration(double seconds) {
     return fmt::format("{}:{:02}", whole / 60, whole % 60);
 }
 
+std::string format_rate(double per_second) {
+    return fmt::format("{:.{}f}", per_second, per_second < 9.95 ? 1 : 0);
+}
+
+std::optional<double> seconds_to_go(double from, double fraction, double seconds) {
+    const double done = fraction - std::max(from, 0.0);
+    if (!(done > 0.01)) return std::nullopt;
+    return std::max(0.0, seconds * (1 - fraction) / done);
+}
+
 StatusLine::StatusLine(bool quiet)
     : quiet_(quiet), terminal_(isatty(STDERR_FILENO) == 1), start_(std::chrono::steady_clock::now()), last_(start_) {
     const char* no_colour = std::getenv("NO_COLOR");
     colour_ = no_colour == nullptr || *no_colour == '\0';
+}
+
+void StatusLine::begin(double fraction) {
+    start_ = std::chrono::steady_clock::now();
+    first_fraction_ = fraction;
 }
 
 void StatusLine::update(double fraction, const std::function<std::string(double seconds)>& text) {
@@ -53,7 +68,8 @@ void StatusLine::update(double fraction, const std::function<std::string(double 
     last_ = now;
     const double seconds = since_start.count();
     std::string line = text(seconds);
-    if (fraction > 0.01) line += fmt::format(", {} to go", format_duration(seconds / fraction - seconds));
+    if (const auto left = seconds_to_go(first_fraction_, fraction, seconds))
+        line += fmt::format(", {} to go", format_duration(*left));
     if (!terminal_) return log_line(line);
     const std::string bar = fraction < 0 ? "" : format_bar(fraction, 24) + " ";
     write_to_stderr("\r\033[K" + (colour_ && !bar.empty() ? "\033[32m" + bar + "\033[0m" : bar) + line);
@@ -65,10 +81,16 @@ void StatusLine::clear() {
     drawn_ = false;
 }
 
+void Progress::begin(double fraction, std::int64_t new_tokens) {
+    StatusLine::begin(fraction);
+    first_tokens_ = new_tokens;
+}
+
 void Progress::update(double fraction, std::int64_t lines, std::int64_t new_tokens) {
     StatusLine::update(fraction, [&](double seconds) {
-        return fmt::format("{}, {}, {:.0f} tokens/s, {}", counted(lines, "prompt"), counted(new_tokens, "token"),
-                           static_cast<double>(new_tokens) / seconds, format_duration(seconds));
+        return fmt::format("{}, {}, {} tokens/s, {}", counted(lines, "prompt"), counted(new_tokens, "token"),
+                           format_rate(static_cast<double>(new_tokens - first_tokens_) / seconds),
+                           format_duration(seconds));
     });
 }
 

@@ -22,12 +22,13 @@ Json parameters_json(const spec::StopRuleOptions& rule) {
 }
 
 std::array<Column, 3> oracle_columns(double speedup, double oracle_speedup) {
-    const auto known = [&](double figure) { return oracle_speedup > 0 ? Json(figure) : Column::unknown(); };
-    const double share = oracle_speedup > 0 ? speedup / oracle_speedup : 0;
-    const double share_of_gain = oracle_speedup > 1 ? (speedup - 1) / (oracle_speedup - 1) : 0;
-    return {Column("oracle_speedup", "", known(oracle_speedup)),
-            Column("share_of_oracle_speedup", "share of oracle", known(share), or_dash(share, 3)),
-            Column("share_of_oracle_gain", "of its gain", known(share_of_gain), or_dash(share_of_gain, 3))};
+    const auto known_if = [](bool is_known, double figure) { return is_known ? Json(figure) : Column::unknown(); };
+    const bool is_bounded = oracle_speedup > 0, can_gain = oracle_speedup > 1;
+    const double share = is_bounded ? speedup / oracle_speedup : 0;
+    const double share_of_gain = can_gain ? (speedup - 1) / (oracle_speedup - 1) : 0;
+    return {Column("oracle_speedup", "", known_if(is_bounded, oracle_speedup)),
+            Column("share_of_oracle_speedup", "share of oracle", known_if(is_bounded, share), or_dash(share, 3)),
+            Column("share_of_oracle_gain", "", known_if(can_gain, share_of_gain))};
 }
 
 } // namespace entrodraft::launch

@@ -14,7 +14,8 @@ namespace entrodraft::launch {
 // The rule's own numbers, by the names of their options.
 Json parameters_json(const spec::StopRuleOptions& rule);
 
-// The oracle's speed-up (0: there is none to compare with), and what a setting's is of it, and of its gain.
+// The oracle's speed-up (0: it is not a bound on this setting), and the setting's share of it. JSON also has the share
+// of what the oracle gains over plain decoding, if it gains anything.
 std::array<Column, 3> oracle_columns(double speedup, double oracle_speedup);
 
 // Of each kind the item with the highest figure, in their order.

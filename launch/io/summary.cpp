@@ -55,6 +55,27 @@ std::optional<PhaseShares> phase_shares(const RunSummary& summary) {
     return shares;
 }
 
+// What a pass of one row takes of the run's mean pass: as timed, if that was done several times; as the rule has learnt
+// it; or by the costs that the run was given. None where nobody says.
+std::optional<double> one_row_over_all(const RunSummary& summary) {
+    constexpr std::int64_t kEnough = 3; // passes
+    const spec::Stats& stats = summary.stats;
+    const auto passes = static_cast<double>(stats.target_passes);
+    const double all = total_of(stats.seconds_of_rows);
+    const std::int64_t narrow = stats.passes_of_rows.size() > 1 ? stats.passes_of_rows[1] : 0;
+    if (narrow >= kEnough && all > 0 && stats.seconds_of_rows.size() > 1)
+        return stats.seconds_of_rows[1] / static_cast<double>(narrow) / (all / passes);
+    const bool has_learnt = summary.draft_worth && !summary.draft_worth->row_costs.empty();
+    if (!has_learnt && !summary.costs) return std::nullopt;
+    const spec::Costs costs = has_learnt ? spec::Costs{0, summary.draft_worth->row_costs} : *summary.costs;
+    double seconds = 0;
+    for (std::size_t rows = 1; rows < stats.passes_of_rows.size(); ++rows)
+        if (stats.passes_of_rows[rows] > 0)
+            seconds += static_cast<double>(stats.passes_of_rows[rows]) * costs.target_seconds(static_cast<int>(rows));
+    if (seconds <= 0) return std::nullopt;
+    return passes * costs.target_seconds(1) / seconds;
+}
+
 // ---- the two lines ----
 
 // "64 prompts (2 failed: see their error lines) in 2.40 s on 2 ranks: 3072 tokens, 1280 tokens/s (0.78 ms/token), ...".
@@ -78,16 +99,46 @@ std::string prompts_line(const RunSummary& summary) {
     return text + "\n";
 }
 
+// "; estimated speed-up 1.75", "; speed-up at most 2.94".
+std::string speedup_text(const RunSummary& summary) {
+    const auto estimate = estimated_speedup(summary);
+    if (!estimate) return "";
+    return estimate->likely ? fmt::format("; estimated speed-up {:.2f}", *estimate->likely)
+                            : fmt::format("; speed-up at most {:.2f}", estimate->at_most);
+}
+
+// Why a rule that weighs costs has drafted in hardly any round; empty where it has, or where costs were not the reason.
+std::string why_little_is_drafted(const RunSummary& summary) {
+    constexpr double kLittle = 0.05; // of the rounds
+    const spec::Stats& stats = summary.stats;
+    const auto& worth = summary.draft_worth;
+    if (!worth || worth->declined == 0 ||
+        static_cast<double>(stats.drafting_rounds) > kLittle * static_cast<double>(stats.rounds))
+        return "";
+    std::string text =
+        fmt::format("; a draft pass {} {:.2f} of the time of a token without a draft, a further row of "
+                    "the target {:.2f}, and a drafted token is accepted with a chance of {:.2f}",
+                    worth->is_pass_timed ? "takes" : "is taken for", worth->pass, worth->row, worth->acceptance);
+    if (2 * worth->declined_for_reading > worth->declined)
+        return text + fmt::format(": the draft would have to read the texts first, {:.2f} a token, for longer than "
+                                  "drafts would save",
+                                  worth->reading);
+    return text + ": drafts would cost more than they save";
+}
+
 std::string drafting_line(const RunSummary& summary) {
     const spec::Stats& stats = summary.stats;
     const spec::AcceptanceOptions& acceptance = summary.speculation.acceptance;
     std::vector<std::string> rules;
     for (const spec::StopRuleOptions& rule : summary.speculation.stop_rules)
         rules.push_back(rule.name());
-    std::string text =
-        fmt::format("drafting: {:.2f} tokens per target pass, {:.0f} % of drafted tokens accepted ({})",
-                    stats.tokens_per_target_pass(), 100 * stats.draft_acceptance_rate(), fmt::join(rules, " / "));
-    if (const auto speedup = estimated_speedup(summary)) text += fmt::format("; estimated speed-up {:.2f}", *speedup);
+    const std::string accepted =
+        stats.drafted > 0 ? fmt::format("{:.0f} % of drafted tokens accepted", 100 * stats.draft_acceptance_rate())
+                          : "nothing was drafted";
+    std::string text = fmt::format("drafting: {:.2f} tokens per target pass, {} ({})", stats.tokens_per_target_pass(),
+                                   accepted, fmt::join(rules, " / "));
+    text += why_little_is_drafted(summary);
+    if (stats.drafted > 0) text += speedup_text(summary);
     if (acceptance.is_lossy())
         text += fmt::format("; acceptance {}{}: LOSSY, not the target's own text", to_string(acceptance.kind),
                             acceptance.lenience < 1 ? fmt::format(", lenience {:g}", acceptance.lenience) : "");
@@ -238,6 +289,17 @@ Json iid_json(const std::optional<spec::IidFigures>& model) {
             {"measured_compute", known(model->measured_operations_factor)}};
 }
 
+Json worth_json(const std::optional<spec::DraftWorth>& worth) {
+    if (!worth) return {};
+    return {{"rounds_declined", worth->declined},
+            {"rounds_declined_for_reading", worth->declined_for_reading},
+            {"draft_pass", worth->pass},
+            {"draft_pass_timed", worth->is_pass_timed},
+            {"row", worth->row},
+            {"reading_a_token", worth->reading},
+            {"acceptance", worth->acceptance}};
+}
+
 // What the command line and --config asked for, by name: text, a list where an option may be repeated.
 Json options_json(const ParsedOptions& given) {
     Json json = Json::object();
@@ -306,10 +368,17 @@ std::string describe_slowest(const std::vector<RankWait>& ranks) {
     return text;
 }
 
-std::optional<double> estimated_speedup(const RunSummary& summary) {
+std::optional<SpeedupEstimate> estimated_speedup(const RunSummary& summary) {
+    const spec::Stats& stats = summary.stats;
     const auto shares = phase_shares(summary);
     if (!shares || !has_drafter(summary) || summary.batch_size > 1 || summary.num_beams > 0) return std::nullopt;
-    return summary.stats.tokens_per_target_pass() * (1 - shares->at(0).second - shares->at(1).second);
+    const double not_drafting = 1 - shares->at(0).second - shares->at(1).second;
+    SpeedupEstimate estimate = {stats.tokens_per_target_pass() * not_drafting, std::nullopt};
+    if (const auto narrow = one_row_over_all(summary)) {
+        const double score = stats.seconds.score / (stats.seconds.total - stats.seconds.prefill);
+        estimate.likely = stats.tokens_per_target_pass() * (not_drafting - score + score * *narrow);
+    }
+    return estimate;
 }
 
 std::optional<spec::IidFigures> iid_model(const RunSummary& summary) {
@@ -337,7 +406,7 @@ std::string format_summary(const RunSummary& summary, bool verbose) {
 
 Json summary_json(const RunSummary& summary, const GenerateOptions& options, const Json& environment) {
     const spec::Stats& stats = summary.stats;
-    const std::optional<double> speedup = estimated_speedup(summary);
+    const std::optional<SpeedupEstimate> speedup = estimated_speedup(summary);
     Json levels = Json::array();
     for (const spec::Stats& level : stats.levels)
         levels.push_back(counts_json(level));
@@ -361,7 +430,9 @@ Json summary_json(const RunSummary& summary, const GenerateOptions& options, con
                  {"acceptance_by_position", acceptances_json(stats.by_position)},
                  {"acceptance_by_entropy", acceptances_json(stats.by_entropy)},
                  {"time_shares", shares_json(phase_shares(summary))},
-                 {"estimated_speedup", speedup ? Json(*speedup) : Json()},
+                 {"estimated_speedup", speedup && speedup->likely ? Json(*speedup->likely) : Json()},
+                 {"speedup_at_most", speedup ? Json(speedup->at_most) : Json()},
+                 {"draft_worth", worth_json(summary.draft_worth)},
                  {"iid_model", iid_json(iid_model(summary))},
                  {"levels", levels},
                  {"replicas_busy_seconds", summary.replicas_busy_seconds},

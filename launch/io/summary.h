@@ -8,6 +8,7 @@
 #include "launch/io/json_line.h"
 #include "launch/machine_load.h"
 #include "spec/stats.h"
+#include "spec/stop/gain_model.h"
 
 #include <cstdint>
 #include <optional>
@@ -43,8 +44,9 @@ struct RunSummary { // of all replicas
     MachineLoad machine;      // while it decoded
     std::string slowest_rank; // and how long the others waited for it; empty: no rank to speak of
     SpeculationOptions speculation;
-    std::optional<spec::Costs> costs; // that the run was given; none: what it measured itself counts
-    double operations_ratio = 0;      // of a draft's row over a target's; 0: no draft model
+    std::optional<spec::Costs> costs;            // that the run was given; none: what it measured itself counts
+    std::optional<spec::DraftWorth> draft_worth; // of the first replica, where the rule weighs costs
+    double operations_ratio = 0;                 // of a draft's row over a target's; 0: no draft model
     bool interrupted = false;
     bool resumable = false; // there is an output file that --resume can go on with
 
@@ -66,10 +68,17 @@ struct RankWait {
 // the broadcast, not in sums. Local.
 std::string describe_slowest(const std::vector<RankWait>& ranks);
 
-// Over decoding without a draft, if a target pass of one token takes as long as one that verifies a draft: tokens per
-// target pass, times the share of time that is not drafting. None without a drafter, and in batches, where passes of
-// more tokens take longer. Local.
-std::optional<double> estimated_speedup(const RunSummary& summary);
+// Over decoding without a draft: what rounds without one would take for the same tokens, over the time that was taken.
+struct SpeedupEstimate {
+    // If passes of one row took as long as those of the run: tokens per target pass, times the share of time that is
+    // not drafting.
+    double at_most = 0;
+    // With passes of one row as the run has timed them, or as its rule or `costs` have them beside wider ones; none:
+    // not known.
+    std::optional<double> likely;
+};
+// None without a drafter, with beams, and in batches. Local.
+std::optional<SpeedupEstimate> estimated_speedup(const RunSummary& summary);
 
 // The i.i.d. model at the run's acceptance rate alpha; none where that is not known. Local.
 std::optional<spec::IidFigures> iid_model(const RunSummary& summary);

@@ -59,6 +59,7 @@ void Dispatcher::start(dist::Channel* channel) {
     }
     if (trace_) trace_->keep();
     channel_ = channel;
+    if (reader_) progress_.begin(reader_->fraction(), 0);
 }
 
 std::optional<Assignment> Dispatcher::receive(double wait_seconds) {

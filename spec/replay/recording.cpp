@@ -100,8 +100,12 @@ RecordingHead head_of(const Json& json) {
     head.input = object.text("input");
     head.environment = object.at("environment").dump();
     head.collectives = object.at("collectives").dump();
-    for (const Json& costs : object.list("costs"))
+    for (const Json& costs : object.list("costs")) {
         head.costs.push_back(costs_of(costs.dump()));
+        const auto disturbance = Json::json_pointer("/environment/machine/disturbance");
+        if (!costs.contains("machine") && json.contains(disturbance) && json[disturbance].is_string())
+            head.costs.back().disturbance = json[disturbance]; // recordings had it there alone once
+    }
     if (head.drafts.empty() || head.costs.size() != head.drafts.size())
         throw std::runtime_error("it has no drafts, or costs of another number of them");
     return head;
@@ -308,8 +312,10 @@ std::string pack(const RecordingHead& head) {
     json["environment"] = OrderedJson::parse(head.environment);
     json["collectives"] = OrderedJson::parse(head.collectives);
     json["costs"] = OrderedJson::array();
-    for (const Costs& costs : head.costs)
+    for (const Costs& costs : head.costs) {
         json["costs"].push_back(OrderedJson::parse(to_json(costs)));
+        if (costs.disturbance.empty()) json["costs"].back()["machine"] = OrderedJson::object();
+    }
     return block.finish();
 }
 

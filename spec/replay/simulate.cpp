@@ -4,6 +4,7 @@
 #include "model/decoder.h"
 #include "spec/draft/drafter.h"
 #include "spec/draft/head_texts.h"
+#include "spec/replay/chain_bound.h"
 
 #include <algorithm>
 #include <atomic>
@@ -98,7 +99,10 @@ Stats Replay::replay(const TextRecord& text, const OnRound& on_round) {
         task.max_nodes = setting_.rule.max_tokens;
         task.gain = &gain_;
         draft_.clear();
-        if (setting_.kind == ReplayKind::oracle) draft_by_oracle(text, task, place);
+        if (setting_.kind == ReplayKind::oracle) {
+            if (place == 0) plan_oracle(text, task);
+            draft_tokens(text, task, place, oracle_drafts_.at(place));
+        }
         if (setting_.kind == ReplayKind::rule && setting_.tree) draft_tree(text, task, place);
         if (setting_.kind == ReplayKind::rule && !setting_.tree) draft_by_rule(text, task, place);
         const std::vector<int> path = accepted_path(draft_, std::span(text.token).subspan(place));
@@ -277,13 +281,35 @@ Place Replay::place_of(const DraftedToken& first, std::int32_t index, TokenId em
     return place;
 }
 
-void Replay::draft_by_oracle(const TextRecord& text, const DraftTask& task, std::size_t place) {
+// `task` is that of the text's first round.
+void Replay::plan_oracle(const TextRecord& text, DraftTask task) {
+    const int left = task.left_tokens;
+    std::vector<PlaceChain> places;
+    for (int place = 0; place < text.new_tokens; ++place) {
+        const auto at = static_cast<std::size_t>(place);
+        task.tokens = std::span(tokens_).first(text.prompt.size() + at);
+        task.left_tokens = left - place;
+        task.max_tokens = std::min(setting_.rule.max_tokens, task.left_tokens);
+        draft_tokens(text, task, at, setting_.rule.max_tokens);
+        const std::vector<int> path = accepted_path(draft_, std::span(text.token).subspan(at));
+        places.push_back({static_cast<int>(draft_.tokens.size()), static_cast<int>(path.size())});
+    }
+    oracle_drafts_ = cheapest_drafts(places, setting_.costs);
+}
+
+// As a rule would that ends the draft after so many tokens.
+void Replay::draft_tokens(const TextRecord& text, const DraftTask& task, std::size_t place, int wanted) {
     const int most = begin_draft(task, context(task.tokens.size()));
     std::optional<std::size_t> last;
-    for (std::size_t at = place; draft_.end == DraftEnd::none && at < text.drafts[setting_.draft].places(); ++at) {
+    for (std::size_t at = place; draft_.end == DraftEnd::none && static_cast<int>(draft_.tokens.size()) < wanted;
+         ++at) {
+        if (at >= text.drafts[setting_.draft].places()) return;
         const Proposed next = proposed(text, last, at);
-        if (next.token != text.token[at]) return;
         ++draft_.passes;
+        if (next.token < 0) {
+            draft_.end = DraftEnd::no_match;
+            return;
+        }
         draft_.add(next.token, next.seen);
         draft_.end = limits_.why_end(task, most, DraftEnd::none);
     }

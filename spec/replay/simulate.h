@@ -21,7 +21,7 @@ namespace entrodraft::spec {
 
 enum class ReplayKind {
     rule,
-    oracle, // stops before the first token that would be rejected: the bound on all rules
+    oracle, // drafts what costs least, knowing the text (chain_bound.h): the bound on all chains under its cap
     plain,  // drafts nothing
 };
 
@@ -73,7 +73,8 @@ class Replay {
     void impute(const TextRecord& text);
     void draft_by_rule(const TextRecord& text, const DraftTask& task, std::size_t place);
     void draft_tree(const TextRecord& text, const DraftTask& task, std::size_t place);
-    void draft_by_oracle(const TextRecord& text, const DraftTask& task, std::size_t place);
+    void plan_oracle(const TextRecord& text, DraftTask task);
+    void draft_tokens(const TextRecord& text, const DraftTask& task, std::size_t place, int wanted);
     bool take(const DraftTask& task, int most, TokenId token, const DraftedToken& seen);
     void index_chains(const DraftRecord& draft, const TextRecord& text);
     void prepare_next(const TextRecord& text, std::size_t place, int accepted);
@@ -95,6 +96,7 @@ class Replay {
     std::vector<std::size_t> chain_begin_;   // [place]: of the first token of its chain
     std::vector<std::int32_t> chain_length_; // [place]
     std::vector<Proposed> imputed_;          // [places of the text], with imputed_from
+    std::vector<int> oracle_drafts_;         // [places of the text]: tokens that the oracle drafts
 };
 
 // Of one text, what intervals over texts are made of: Stats of every text and setting would not fit.

@@ -76,10 +76,13 @@ bool ExpectedGain::fires(const Drafting& drafting) {
 bool ExpectedGain::wants_another(const Drafting& drafting, const PassCost& cost) {
     const bool begins = drafting.drafted() == 0;
     const bool reads = drafting.passes == 0 && cost.next > 0; // not for tokens that need no pass
-    const bool pays =
-        another_pays(drafting, cost, gain_->mean_acceptance()) && (!reads || catching_up_pays(drafting, cost));
+    const bool drafting_pays = another_pays(drafting, cost, gain_->mean_acceptance());
+    const bool pays = drafting_pays && (!reads || catching_up_pays(drafting, cost));
     const bool probes = !pays && begins && wants_probe(drafting, cost);
-    if (!pays && !probes) return false;
+    if (!pays && !probes) {
+        if (begins) gain_->decline(drafting.batch_load.sequences, drafting_pays);
+        return false;
+    }
     if (begins && !gain_->may_begin(drafting.batch_load)) return false;
     probes_ = probes_ || probes;
     return true;

@@ -137,6 +137,28 @@ bool GainModel::may_begin(const BatchLoad& load) {
     return !std::exchange(one_begins_, true);
 }
 
+void GainModel::decline(int sequences, bool for_reading) {
+    sequences_ = sequences;
+    ++declined_;
+    declined_for_reading_ += for_reading ? 1 : 0;
+}
+
+DraftWorth GainModel::worth() const {
+    constexpr int kEnoughChanges = 10; // passes of one row count alone tell nothing of rows
+    const double pass = target_seconds(sequences_), token = pass / sequences_;
+    DraftWorth worth = {declined_,
+                        declined_for_reading_,
+                        draft_seconds(1) / token,
+                        knows_draft_cost(),
+                        (target_seconds(sequences_ + 1) - pass) / token,
+                        catch_up_seconds(1) / token,
+                        mean_acceptance()};
+    if (options_.costs || row_changes_ < kEnoughChanges) return worth;
+    for (int rows = 1; rows <= options_.max_rows; ++rows)
+        worth.row_costs.push_back(target_seconds(rows) / target_seconds(1));
+    return worth;
+}
+
 void GainModel::drafted(bool as_probe) {
     probe_gap_ = as_probe ? std::min(4 * probe_gap_, kLastGap) : kFirstGap;
 }
@@ -210,6 +232,8 @@ void GainModel::learn_token(const DraftedToken& token, double residual, bool acc
 void GainModel::learn_times(const RoundRecord& round) {
     times_.learn_target(round.n_rows() + round.batch_load.rows_beside, round.target_seconds,
                         1.0 / round.batch_load.sequences);
+    row_changes_ += round.n_rows() != last_rows_ ? 1 : 0;
+    last_rows_ = round.n_rows();
     if (round.draft_passes > 0) times_.learn_draft(round.draft_passes, round.further_draft_rows, round.draft_seconds);
     rounds_since_timed_ = round.draft_passes > 0 ? 0 : rounds_since_timed_ + 1;
     if (rounds_since_timed_ == kLastGap) times_.forget_draft();

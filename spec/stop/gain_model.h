@@ -12,6 +12,7 @@
 #include "spec/stop/pass_times.h"
 
 #include <array>
+#include <cstdint>
 #include <limits>
 #include <optional>
 #include <span>
@@ -63,6 +64,19 @@ struct DraftedToken {
 struct BatchLoad {
     int rows_beside = 0; // theirs
     int sequences = 1;   // with this one: they share what the pass costs
+};
+
+// Why rounds did without a draft. Times are in those of a token that is decoded plainly.
+struct DraftWorth {
+    std::int64_t declined = 0;             // rounds in which a draft seemed to cost more than it brings, ...
+    std::int64_t declined_for_reading = 0; // ... of these, because the draft would have had to read the text first
+    double pass = 0;                       // a draft pass
+    bool is_pass_timed = false;            // else it goes by the sizes of the models
+    double row = 0;                        // a further row of the target's pass
+    double reading = 0;                    // a token of the text that the draft reads first
+    double acceptance = 0;                 // chance that a drafted token is accepted
+    // [r - 1]: a target pass of r rows, in passes of one row, as the run has learnt it; empty: it has seen too little.
+    std::vector<double> row_costs = {};
 };
 
 // What the draft reads of a long text before it drafts: all of it, or its end, as if the text began there.
@@ -135,6 +149,10 @@ class GainModel {
 
     // Rounds without drafting after which a text is probed: more after each probe, few again once drafting pays.
     int probe_gap() const { return probe_gap_; }
+    // A round of a batch of so many sequences has no draft, for what it would cost. Local.
+    void decline(int sequences, bool for_reading);
+    // As far as is known now. Local.
+    DraftWorth worth() const;
     // A round had a draft, because that paid or as a probe. Local.
     void drafted(bool as_probe);
 
@@ -186,7 +204,10 @@ class GainModel {
     double spent_seconds_ = 0;               // of the run, in the model's own times
     double balance_ = 0;                     // of these, what drafts have saved: less than 0 where they cost more
     int verified_ = 0;                       // drafted tokens, ever
-    bool one_begins_ = false;                // a sequence of this round, by may_begin()
+    std::int64_t declined_ = 0, declined_for_reading_ = 0; // rounds
+    int sequences_ = 1;                                    // of the last of them
+    int last_rows_ = 0, row_changes_ = 0; // of the target's passes; how often they differed from the last one's
+    bool one_begins_ = false;             // a sequence of this round, by may_begin()
 };
 
 } // namespace entrodraft::spec

@@ -5,6 +5,7 @@ import contextlib
 import io
 import json
 import pathlib
+import re
 import tempfile
 import unittest
 
@@ -229,6 +230,26 @@ class TheReport(Scratch):
         self.assertIn('id="target-over-rows"', page)
         self.assertIn("Entropy along a text: not drawn: needs entrodraft record", page)
         self.assertNotIn('id="calibration"', page)
+
+    def test_labels_keep_the_name_of_the_rule_and_what_differs_at_the_end(self):
+        from figures.drawing import shortened
+
+        disco = "disco, threshold 0.2, bias 1.4, entropy 0.1, probability 0.4, position "
+        labels = [shortened(f"{disco}{position}") for position in (0.5, 0.75)]
+        self.assertEqual(len(set(labels)), 2)
+        for label in labels:
+            self.assertTrue(label.startswith("disco, threshold 0.2, "), label)
+            self.assertLessEqual(len(label), 60)
+        self.assertEqual(shortened("static, threshold 2.25 nats"), "static, threshold 2.25 nats")
+
+    def test_environments_are_words(self):
+        environment = {"cpu": "any", "ranks": 2, "hosts": ["a", "b"], "random_weights": None,
+                       "machine": {"cores": 2, "seconds": 12.3456789, "trusted": False}}
+        code, _ = self.run_report(self.write("latency", {**FILES["latency"], "environment": environment}))
+        self.assertEqual(code, 0)
+        self.assertIn("cpu any, ranks 2, hosts a b, random weights none, machine (cores 2, seconds 12.3457, trusted no)",
+                      self.page())
+        self.assertNotIn("{", re.sub(r"<style>.*?</style>", "", self.page(), flags=re.S))
 
     def test_escapes_what_files_and_options_say(self):
         evil = {**FILES["latency"], "environment": {"cpu": "<script>alert(1)</script>"}}

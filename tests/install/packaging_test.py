@@ -50,6 +50,33 @@ def stand_in(directory, name, text="exit 0"):
     path.chmod(0o755)
 
 
+class Build(unittest.TestCase):
+    """What quickstart.sh and run.sh print while they build."""
+
+    SLOW = 'for i in 1 2 3 4; do echo "[$i/4] Building part $i"; sleep 0.7; done'
+
+    def run_build(self, cmake):
+        with tempfile.TemporaryDirectory() as scratch:
+            stand_in(pathlib.Path(scratch), "cmake", cmake)
+            text = (ROOT / "launch/setup.sh").read_text().replace('show_progress "$log" 20', 'show_progress "$log" 1')
+            script = f"set -euo pipefail\n{text}\nbuild entrodraft\necho built >&2"
+            environment = {**os.environ, "PATH": f"{scratch}:{os.environ['PATH']}", "SEEN": f"{scratch}/seen"}
+            return subprocess.run(["bash", "-c", script], cwd=scratch, env=environment, capture_output=True, text=True)
+
+    def test_says_how_far_it_is_where_there_is_no_terminal(self):
+        done = self.run_build(self.SLOW)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stderr, r"building: \[[1-4]/4\]\n")
+        self.assertNotIn("part", done.stderr)
+        self.assertTrue(done.stderr.endswith("built\n"), done.stderr)
+
+    def test_shows_all_lines_of_a_build_that_fails(self):
+        done = self.run_build("echo '[1/2] Building'; echo 'no such header'; exit 1")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("no such header\nthe build failed: see above\n", done.stderr)
+        self.assertNotIn("built", done.stderr)
+
+
 class Apptainer(unittest.TestCase):
     def setUp(self):
         self.stages = stages(APPTAINER.read_text())

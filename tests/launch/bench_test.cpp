@@ -128,7 +128,12 @@ TEST(Bench, LatencyWritesCostsThatCompareReads) {
     EXPECT_GT(greedy[2]["interval_speedup"][0].get<double>(), 0);
     EXPECT_LE(greedy[2]["interval_speedup"][0].get<double>(), greedy[2]["speedup"].get<double>());
     EXPECT_FALSE(greedy[0].contains("interval_speedup")) << "plain decoding is what it is compared with";
-    EXPECT_GE(greedy[2]["oracle_speedup"].get<double>(), greedy[2]["predicted_speedup"].get<double>() * 0.999);
+    for (const Json& setting : greedy)
+        if (setting["setting"] != "plain") {
+            EXPECT_GE(setting["oracle_speedup"].get<double>(), setting["predicted_speedup"].get<double>() * (1 - 1e-9))
+                << setting["setting"];
+            EXPECT_GE(setting["oracle_speedup"].get<double>(), 1);
+        }
 }
 
 TEST(Bench, PromptsAreReadBeforeAnythingIsTimed) {
@@ -162,14 +167,16 @@ TEST(Bench, GreedyTextWithLenienceRunsBesideExactTextAndSaysSo) {
                   text.path()),
               0);
     const Json settings = Json::parse(compare.text())["temperatures"][0]["settings"];
-    ASSERT_EQ(settings.size(), 5u) << "plain, exact and lenient, both to the cap as well";
+    ASSERT_EQ(settings.size(), 4u) << "plain, exact, exact to the cap, lenient";
     EXPECT_EQ(settings[1]["setting"], "model, constant, 3 tokens");
     EXPECT_EQ(settings[1]["texts_different_from_plain"], 0);
     EXPECT_EQ(settings[3]["setting"], "model, constant, 3 tokens, rejection, lenience 0.01");
     EXPECT_FALSE(settings[3].contains("texts_different_from_plain"));
+    EXPECT_TRUE(settings[1].contains("share_of_oracle_speedup"));
+    EXPECT_FALSE(settings[3].contains("share_of_oracle_speedup")) << "its text is another";
     EXPECT_GT(settings[3]["accepted"].get<double>(), 0.9 * settings[3]["drafted"].get<double>());
-    for (const char* words : {"every text that is not lossy equal to plain decoding", "oracle of model, rejection: ",
-                              "oracle of model, rejection, lenience 0.01: ", "3 tokens, rejection, lenience 0.01 "})
+    for (const char* words : {"every text that is not lossy equal to plain decoding",
+                              "oracle of model, rejection: ", "3 tokens, rejection, lenience 0.01 "})
         EXPECT_NE(text.text().find(words), std::string::npos) << words << "\n" << text.text();
 }
 
@@ -192,9 +199,14 @@ TEST(Bench, ComparesDraftersAndAcceptances) {
         EXPECT_EQ(setting["texts_different_from_plain"], 0) << name;
         with_levels += setting.contains("levels") ? 1 : 0;
     }
-    EXPECT_EQ(of_gumbel, 1u + 5 * 3);
-    EXPECT_EQ(with_levels, 2u * 3); // model and ngram+model
-    EXPECT_EQ(result["temperatures"][0]["settings"].size(), 1u + 5 * 3 + 5 * 3) << "greedy: typical apart, else once";
+    EXPECT_EQ(of_gumbel, 1u + 5 * 2 + 1) << "one draft alone to the cap, for the oracle";
+    EXPECT_EQ(with_levels, 2u * 2); // model and ngram+model
+    EXPECT_EQ(result["temperatures"][0]["settings"].size(), 1u + 5 * 2 + 1 + 5 * 2)
+        << "greedy: typical apart, else once";
+    for (const Json& setting : result["temperatures"][1]["settings"])
+        EXPECT_EQ(setting.contains("oracle_speedup"), setting["setting"].get<std::string>().starts_with("draft2, ") &&
+                                                          setting["setting"].get<std::string>().ends_with("gumbel"))
+            << setting["setting"];
 }
 
 // Drafts to the cap: every position is verified once, except those behind drafts that are accepted whole.

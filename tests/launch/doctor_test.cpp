@@ -36,9 +36,12 @@ TEST(Doctor, ChecksHaveAStatusAndOneThatFailedIsAnError) {
 TEST(Doctor, OtherWorkOnTheCoresIsAWarningAndItsAbsenceIsSaid) {
     entrodraft::launch::MachineLoad load;
     load.others_busy_cores = 0;
+    load.host.seconds = 1.04;
     DoctorReport idle, busy, unknown;
     idle.add(load);
-    EXPECT_NE(idle.text().find("  ok       no other work on the cores"), std::string::npos) << idle.text();
+    EXPECT_NE(idle.text().find("  ok       no other work on the cores, which were watched for 1.0 s"),
+              std::string::npos)
+        << idle.text();
     load.disturbance = "1.1 of 2 cores are busy with other work";
     busy.add(load);
     EXPECT_NE(busy.text().find("  warning  1.1 of 2 cores are busy with other work: times are not to be trusted\n"),
@@ -47,6 +50,12 @@ TEST(Doctor, OtherWorkOnTheCoresIsAWarningAndItsAbsenceIsSaid) {
     EXPECT_EQ(busy.json()["machine"]["disturbance"], load.disturbance);
     unknown.add(entrodraft::launch::MachineLoad{});
     EXPECT_TRUE(unknown.checks.empty());
+}
+
+TEST(Doctor, OneRankWatchesTheCoresForASecond) {
+    const Ended ended = run({"doctor", "--repetitions", "1", "--threads", "1", "--json"});
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    EXPECT_GE(Json::parse(ended.out)["machine"]["seconds"].get<double>(), 1);
 }
 
 TEST(Doctor, JsonIsOneObjectWithTheExitCodeOfTheText) {

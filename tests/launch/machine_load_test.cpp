@@ -83,6 +83,19 @@ TEST(MachineLoad, SaysHowManyCoresAreBusyWithOtherWork) {
     EXPECT_EQ(assess({host_with(1, 0.5)}, 0).warning_line(), "") << "0.05 cores: a daemon";
 }
 
+TEST(MachineLoad, AdvisesOneThreadWhereSeveralWaitForEachOther) {
+    HostLoad one = host_with(20, 9), several = one;
+    one.threads = 1;
+    several.threads = 2;
+    EXPECT_EQ(assess({one}, 0).warning().find("--threads"), std::string::npos);
+    EXPECT_EQ(assess(by_host({one, several}), 0).warning(),
+              "0.2 of 2 cores are busy with other work: times are not to be trusted; --threads 1 may be faster beside "
+              "other work");
+    HostLoad quiet = host_with(20, 19.9);
+    quiet.threads = 2;
+    EXPECT_EQ(assess({quiet}, 0).warning(), "");
+}
+
 TEST(MachineLoad, SaysWhatTheHypervisorTakesAndHowFarTimesVary) {
     EXPECT_EQ(assess({host_with(10, 10, 5)}, 0).warning(),
               "0.5 of 2 cores are taken by other virtual machines: times are not to be trusted");

@@ -18,6 +18,7 @@ spec::Stats stats_of(std::int64_t first, int n_levels) {
           &stats.target_passes, &stats.draft_passes, &stats.drafting_rounds, &stats.overlaps})
         *member = first++;
     stats.passes_of_rows = {first, first + 1};
+    stats.seconds_of_rows = {0.125, 0.25};
     stats.rounds_of_accepted = {first + 2};
     stats.by_position = {{first + 3, first + 4}, {first + 5, first + 6}};
     stats.by_entropy = {{first + 7, first + 8}};

@@ -95,6 +95,11 @@ TEST(Replay, SimulatedTreesCountWhatGenerateCounts) {
             ASSERT_EQ(real.code, 3) << real.err;
             expect_counts_of(real, setting);
         }
+        const Ended bounded =
+            run({"simulate", "--recording", recording.path(), "--rules", "oracle", "--tree", "2,1", "--json"});
+        for (const Json& setting : Json::parse(bounded.out)["settings"])
+            EXPECT_EQ(setting.contains("share_of_oracle_speedup"),
+                      setting["rule"] == "plain" || setting["rule"] == "oracle");
         const Strings simulate = {"simulate", "--recording", recording.path(), "--rules", "none", "--tree"};
         EXPECT_NE(run(simulate + Strings{"4,4,2"}).err.find("not recorded"), std::string::npos);
         EXPECT_NE(run(simulate + Strings{"eagle2:3:8"}).err.find("the recording holds 4"), std::string::npos);
@@ -312,8 +317,22 @@ TEST(Replay, EveryRuleOfTheGridTakesTheOptionsOfRules) {
     const Ended capped = run(simulate + Strings{"--max-draft-tokens", "2"});
     ASSERT_EQ(settings_named(capped, "oracle").size(), 1U);
     EXPECT_EQ(settings_named(capped, "oracle")[0]["passes_of_rows"].size(), 4U) << "up to 3 rows";
-    for (const Json& setting : settings_named(capped, ""))
-        EXPECT_TRUE(setting.contains("share_of_oracle_gain"));
+    for (const Json& setting : settings_named(capped, "")) {
+        EXPECT_TRUE(setting.contains("share_of_oracle_speedup"));
+        EXPECT_LE(setting["share_of_oracle_speedup"].get<double>(), 1 + 1e-9) << setting["setting"];
+    }
+    // Where caps differ, under the widest.
+    const Ended wider = run(Strings{"simulate", "--recording", recording.path(), "--json", "--rules",
+                                    "heuristic:5:persistent,constant:15,oracle"});
+    EXPECT_LE(settings_named(wider, "persistent")[0]["share_of_oracle_speedup"].get<double>(), 1 + 1e-9);
+    // Where drafts never pay it drafts nothing, and there is no gain to have a share of.
+    const Ended dear = run(simulate + Strings{"--t-draft", "9", "--t-target", "1"});
+    EXPECT_EQ(settings_named(dear, "oracle")[0]["drafted"], 0);
+    EXPECT_EQ(settings_named(dear, "oracle")[0]["speedup"], 1);
+    EXPECT_FALSE(settings_named(dear, "oracle")[0].contains("share_of_oracle_gain"));
+    const Ended table = run({"simulate", "--recording", recording.path()});
+    EXPECT_NE(table.out.find("share of oracle"), std::string::npos);
+    EXPECT_EQ(table.out.find("of its gain"), std::string::npos);
     // It does not know what drafting ahead hides.
     const Ended ahead = run(simulate + Strings{"--draft-placement", "dedicated"});
     for (const Json& setting : settings_named(ahead, ","))
@@ -422,6 +441,36 @@ TEST(Replay, CostsOfADisturbedMachineAreWarnedOf) {
         EXPECT_EQ(simulated.code, 0);
         EXPECT_EQ(simulated.err.find(warning) != std::string::npos, costs == &disturbed) << simulated.err;
     }
+}
+
+// The recording was made on a busy machine, and says so itself; older ones say it in their environment alone.
+TEST(Replay, RecordedCostsOfABusyMachineAreWarnedOf) {
+    const ScratchFile input("{\"prompt_token_ids\": [1, 2, 3], \"max_new_tokens\": 4}\n"), costs(costs_file());
+    const NewFile recording;
+    ASSERT_EQ(run(record(input.path(), recording.path(), {"--costs", costs.path()})).code, 0);
+    spec::Recording read = spec::read_recording(recording.path());
+    const std::string busy = "1.5 of 2 cores are busy", warning = "was measured on a disturbed machine (" + busy;
+    const auto warns = [&](const std::string& head, const Strings& more = {}) {
+        const ScratchFile file(head + spec::pack(read.lines.front()));
+        const Ended ended = run(Strings{"simulate", "--recording", file.path(), "--rules", "static:1.5"} + more);
+        EXPECT_EQ(ended.code, 0) << ended.err;
+        return ended.err.find(file.path() + " " + warning) != std::string::npos;
+    };
+    Json environment = Json::parse(read.head.environment);
+    environment["machine"]["disturbance"] = busy;
+    read.head.environment = environment.dump();
+    read.head.costs.front().disturbance.clear();
+    EXPECT_FALSE(warns(spec::pack(read.head))) << "the machine was busy, the costs are of another";
+    read.head.costs.front().disturbance = busy;
+    EXPECT_TRUE(warns(spec::pack(read.head)));
+    EXPECT_FALSE(warns(spec::pack(read.head), {"--costs", costs.path()}));
+    EXPECT_FALSE(warns(spec::pack(read.head), {"--t-draft", "1", "--t-target", "5"}));
+    EXPECT_TRUE(warns(spec::pack(read.head), {"--t-draft", "1"}));
+    spec::BlockWriter older;
+    std::size_t length = 0;
+    older.json = spec::BlockReader(spec::pack(read.head), length).json;
+    older.json["costs"][0].erase("machine");
+    EXPECT_TRUE(warns(older.finish()));
 }
 
 TEST(Replay, ASilentPipeIsWaitedForAndASignalEndsIt) {

@@ -39,8 +39,8 @@ TEST(Summary, IsTwoLinesUnlessMoreIsAskedFor) {
     RunSummary summary = summary_of_a_run();
     EXPECT_EQ(format_summary(summary, false),
               "2 prompts in 1.50 s on 2 ranks: 100 tokens, 66.7 tokens/s (median 12.0 ms/token), median TTFT 120 ms\n"
-              "drafting: 2.50 tokens per target pass, 50 % of drafted tokens accepted (moving-average); estimated "
-              "speed-up 1.75\n");
+              "drafting: 2.50 tokens per target pass, 50 % of drafted tokens accepted (moving-average); speed-up at "
+              "most 1.75\n");
     summary.served = 1;
     summary.ranks = 1;
     summary.wall_seconds = 0.04;
@@ -99,9 +99,63 @@ TEST(Summary, PlainDecodingHasNoLineOfDrafting) {
     EXPECT_FALSE(estimated_speedup(summary));
 }
 
+// Of 40 passes, which take 12.5 ms on average. Shares of time: drafting 0.3, passes 0.5, else 0.2.
+TEST(Summary, TheEstimatedSpeedUpCountsWhatRowsCost) {
+    RunSummary summary = summary_of_a_run();
+    summary.stats.passes_of_rows = {0, 3, 0, 0, 37};
+    summary.stats.seconds_of_rows = {0, 0.015, 0, 0, 0.485};
+    EXPECT_DOUBLE_EQ(estimated_speedup(summary)->at_most, 2.5 * 0.7);
+    EXPECT_DOUBLE_EQ(estimated_speedup(summary)->likely.value(), 2.5 * (0.2 + 0.5 * 5 / 12.5));
+    EXPECT_TRUE(holds(format_summary(summary, false), "; estimated speed-up 1.00\n")) << format_summary(summary, false);
+    EXPECT_DOUBLE_EQ(summary_json(summary, GenerateOptions{}, Json::object())["estimated_speedup"], 1);
+    summary.costs = spec::Costs{1, {1, 1, 1, 1}};
+    EXPECT_DOUBLE_EQ(estimated_speedup(summary)->likely.value(), 1) << "the run's own times come first";
+}
+
+TEST(Summary, TheSpeedUpIsABoundWhereNobodyKnowsWhatRowsCost) {
+    RunSummary summary = summary_of_a_run();
+    summary.stats.passes_of_rows = {0, 2, 0, 0, 38};
+    summary.stats.seconds_of_rows = {0, 0.010, 0, 0, 0.490};
+    EXPECT_FALSE(estimated_speedup(summary)->likely) << "two passes are not enough";
+    EXPECT_TRUE(holds(format_summary(summary, false), "; speed-up at most 1.75\n"));
+    const Json json = summary_json(summary, GenerateOptions{}, Json::object());
+    EXPECT_TRUE(json["estimated_speedup"].is_null());
+    EXPECT_DOUBLE_EQ(json["speedup_at_most"], 1.75);
+    summary.draft_worth = spec::DraftWorth{.row_costs = {1, 1.5, 1.75, 4}}; // 38 passes of four units, two of one
+    EXPECT_DOUBLE_EQ(estimated_speedup(summary)->likely.value(), 2.5 * (0.2 + 0.5 * 40 / 154));
+    summary.draft_worth.reset();
+    // 38 passes of two units and two of one.
+    summary.costs = spec::Costs{1, {1, 1.5, 1.75, 2}};
+    EXPECT_DOUBLE_EQ(estimated_speedup(summary)->likely.value(), 2.5 * (0.2 + 0.5 * 40 / 78));
+}
+
+TEST(Summary, ARuleThatDraftsNothingSaysWhy) {
+    RunSummary summary = summary_of_a_run();
+    summary.speculation.stop_rules = {spec::StopRuleOptions("expected-gain")};
+    summary.stats.drafted = summary.stats.drafted_levels = summary.stats.draft_passes = summary.stats.accepted = 0;
+    EXPECT_TRUE(holds(format_summary(summary, false), "nothing was drafted (expected-gain)\n"))
+        << format_summary(summary, false);
+    summary.draft_worth = spec::DraftWorth{40, 0, 0.72, true, 0.09, 0.1, 0.6};
+    EXPECT_TRUE(holds(format_summary(summary, false),
+                      "nothing was drafted (expected-gain); a draft pass takes 0.72 of the time of a token without a "
+                      "draft, a further row of the target 0.09, and a drafted token is accepted with a chance of 0.60: "
+                      "drafts would cost more than they save\n"))
+        << format_summary(summary, false);
+    summary.draft_worth->is_pass_timed = false;
+    EXPECT_TRUE(holds(format_summary(summary, false), "a draft pass is taken for 0.72 of"));
+    summary.draft_worth->declined_for_reading = 30;
+    EXPECT_TRUE(holds(format_summary(summary, false), "read the texts first, 0.10 a token, for longer than"));
+    const Json worth = summary_json(summary, GenerateOptions{}, Json::object())["draft_worth"];
+    EXPECT_EQ(worth["rounds_declined"], 40);
+    EXPECT_EQ(worth["rounds_declined_for_reading"], 30);
+    EXPECT_DOUBLE_EQ(worth["draft_pass"], 0.72);
+    summary.stats.drafting_rounds = 3; // of 40
+    EXPECT_FALSE(holds(format_summary(summary, false), "a draft pass"));
+}
+
 TEST(Summary, NoSpeedUpIsEstimatedOfBatches) {
     RunSummary summary = summary_of_a_run();
-    EXPECT_DOUBLE_EQ(estimated_speedup(summary).value(), 2.5 * 0.7);
+    EXPECT_TRUE(estimated_speedup(summary));
     summary.batch_size = 4;
     summary.replicas_busy_seconds = {1.2};
     EXPECT_FALSE(estimated_speedup(summary));
@@ -167,7 +221,7 @@ TEST(Summary, JsonHoldsWhatTheLinesShowAndWhatWasAskedFor) {
     EXPECT_EQ(json["tpot_ms"]["mean"], 11);
     EXPECT_EQ(json["acceptance_by_position"][1], (Json{{"verified", 30}, {"accepted", 15}}));
     EXPECT_DOUBLE_EQ(json["time_shares"]["score"], 0.5);
-    EXPECT_DOUBLE_EQ(json["estimated_speedup"], 1.75);
+    EXPECT_DOUBLE_EQ(json["speedup_at_most"], 1.75);
     EXPECT_EQ(json["alpha"], 0.75);
     EXPECT_GT(json["iid_model"]["speedup"], 1);
     EXPECT_EQ(json["settings"]["acceptance"], "gumbel");

@@ -2,6 +2,8 @@
 #include "tests/model/temporary_directory.h"
 #include "tests/spec/engine_support.h"
 
+#include <cmath>
+#include <functional>
 #include <limits>
 #include <utility>
 
@@ -75,7 +77,8 @@ struct Told {
     spec::Completion completion;
 };
 
-Told tell(TestPair& pair, const spec::Request& request, const RunOptions& options, spec::Drafter& drafter) {
+Told tell(TestPair& pair, const spec::Request& request, const RunOptions& options, spec::Drafter& drafter,
+          const std::function<bool(const spec::Request&)>& ends_text = {}) {
     Told told;
     bool asked = false;
     spec::EngineCallbacks callbacks;
@@ -90,12 +93,60 @@ Told tell(TestPair& pair, const spec::Request& request, const RunOptions& option
         told.entropies.push_back(trace.draft->entropies_nats);
         told.levels.push_back(trace.draft->levels);
     };
+    callbacks.ends_text = ends_text;
     callbacks.on_complete = [&](const spec::Request&, spec::Completion completion) {
         told.completion = std::move(completion);
     };
     const volatile int no_signal = 0;
     pair.engine(options, &drafter)->run(callbacks, no_signal);
     return told;
+}
+
+// A tree's drafter looks at entropies all the same.
+TEST(RoundTrace, ARuleWithoutEntropiesHasNoAcceptanceByThem) {
+    TestPair pair(kTarget, kDraft);
+    spec::DrafterParts parts{{pair.limits(), pair.clock, 1}};
+    parts.models = {&pair.draft.decoder};
+    parts.tree = spec::parse_tree("2,1");
+    RunOptions options;
+    options.rule = spec::tree_rule(*parts.tree);
+    const auto drafter = spec::drafter_type("model").make(parts);
+    const Told told = tell(pair, request_of(varied_tokens(20, 512), 12), options, *drafter);
+    ASSERT_FALSE(told.entropies.front().empty());
+    EXPECT_FALSE(std::isnan(told.entropies.front().front()));
+    EXPECT_TRUE(told.completion.stats.by_entropy.empty());
+}
+
+TEST(RoundTrace, SecondsOfPassesAreToldByTheirRows) {
+    TestPair pair(kTarget, kDraft);
+    RunOptions options;
+    options.rule = rule_of("static");
+    options.rule.set("entropy-threshold", 2);
+    const auto drafter = pair.model_drafter();
+    const spec::Stats stats = tell(pair, request_of(varied_tokens(20, 512), 60), options, *drafter).completion.stats;
+    ASSERT_EQ(stats.seconds_of_rows.size(), stats.passes_of_rows.size());
+    double seconds = 0;
+    for (std::size_t rows = 0; rows < stats.passes_of_rows.size(); ++rows) {
+        EXPECT_EQ(stats.seconds_of_rows[rows] > 0, stats.passes_of_rows[rows] > 0) << rows;
+        seconds += stats.seconds_of_rows[rows];
+    }
+    EXPECT_NEAR(seconds, stats.seconds.score, 1e-9);
+    spec::Stats twice = stats;
+    twice += stats;
+    EXPECT_DOUBLE_EQ(twice.seconds_of_rows.back(), 2 * stats.seconds_of_rows.back());
+}
+
+// The text is cut behind a round, whatever was asked for.
+TEST(RoundTrace, ATextMayBeEndedBehindAnyRound) {
+    TestPair pair(kTarget, kDraft);
+    const auto drafter = pair.model_drafter();
+    int rounds = 0;
+    const Told told = tell(pair, request_of(varied_tokens(20, 512), 60), {.rule = constant_rule(3)}, *drafter,
+                           [&](const spec::Request&) { return ++rounds == 3; });
+    EXPECT_EQ(told.completion.stats.rounds, 3);
+    EXPECT_EQ(told.completion.finish_reason, spec::FinishReason::length);
+    EXPECT_LT(told.completion.tokens.size(), 13U);
+    EXPECT_EQ(static_cast<std::int64_t>(told.completion.tokens.size()), told.completion.stats.new_tokens);
 }
 
 // From the traces alone: the text, and the figures.

@@ -161,7 +161,7 @@ TEST(Simulate, CountsAlikeWithLongDrafts) {
     compare(pair, {requests(0).front()}, false, 38);
 }
 
-TEST(Simulate, TheOracleDraftsWhatStandsAndNoMore) {
+TEST(Simulate, TheOracleDraftsWhatStandsAndPaysAndNoMore) {
     TestPair pair(golden_directory("llama-target"), golden_directory("llama-draft"));
     const RecordedTexts recorded = record_texts(pair, requests(0), false, kCap);
     spec::ReplaySetting setting;
@@ -171,13 +171,18 @@ TEST(Simulate, TheOracleDraftsWhatStandsAndNoMore) {
     const auto oracle = simulate(recorded.head, recorded.pointers(), std::span(&setting, 1), 1).front().stats;
     EXPECT_EQ(oracle.drafted, oracle.accepted);
     EXPECT_EQ(oracle.draft_passes, oracle.accepted);
-    // As many rounds as with the longest drafts, and a token a round more than what was accepted.
+    // Where drafts and rows are free it has as few rounds as the longest drafts.
+    setting.costs = {0, {1}};
+    const auto free = simulate(recorded.head, recorded.pointers(), std::span(&setting, 1), 1).front().stats;
     const auto longest = pair.run(requests(0), {.rule = constant_rule(kCap, kCap)});
     spec::Stats real;
     for (const spec::Completion& text : longest)
         real += text.stats;
-    EXPECT_EQ(oracle.rounds, real.rounds);
-    EXPECT_EQ(oracle.accepted, real.accepted);
+    EXPECT_EQ(free.rounds, real.rounds);
+    EXPECT_GE(oracle.rounds, real.rounds);
+    setting.costs = {1.5, {1}};
+    const auto dear = simulate(recorded.head, recorded.pointers(), std::span(&setting, 1), 1).front().stats;
+    EXPECT_EQ(dear.drafted, 0) << "a draft pass costs more than a token";
     setting.kind = spec::ReplayKind::plain;
     const auto plain = simulate(recorded.head, recorded.pointers(), std::span(&setting, 1), 1).front().stats;
     EXPECT_EQ(plain.rounds, plain.new_tokens);

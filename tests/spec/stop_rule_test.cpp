@@ -592,6 +592,52 @@ TEST(ExpectedGain, ReadsAPromptWhereTheRestOfTheTextPaysForIt) {
     EXPECT_EQ(gain.round(true, 3000, 200), 0) << "texts end long before they must";
 }
 
+// A chance of 0.7, as long as nothing is known, against 0.72 of a pass and 0.09 for the row.
+TEST(ExpectedGain, TellsWhyItDraftsNothing) {
+    GainRule dear(0.72, {1, 1.09});
+    dear.model.drafted(true); // no probe is due
+    for (int i = 0; i < 3; ++i)
+        dear.round(0.5, 1);
+    const DraftWorth worth = dear.model.worth();
+    EXPECT_GE(worth.declined, 2);
+    EXPECT_EQ(worth.declined_for_reading, 0);
+    EXPECT_DOUBLE_EQ(worth.pass, 0.72);
+    EXPECT_DOUBLE_EQ(worth.row, 0.09);
+    EXPECT_TRUE(worth.is_pass_timed);
+    EXPECT_LT(worth.acceptance, worth.pass + worth.row);
+    EXPECT_TRUE(worth.row_costs.empty()) << "nothing is learnt where costs are given";
+    MeasuredGain reads;
+    for (int i = 0; i < 200; ++i)
+        reads.round(true, i == 0 ? 100 : 0);
+    const std::int64_t before = reads.model.worth().declined_for_reading;
+    reads.round(true, 3000, 25);
+    EXPECT_EQ(reads.model.worth().declined_for_reading, before + 1);
+    EXPECT_GT(reads.model.worth().reading, 0);
+}
+
+// A row costs a tenth of a pass.
+TEST(ExpectedGain, TellsWhatRowsCostOnceTheyHaveChangedOften) {
+    GainModel model({.max_rows = 16, .draft_to_target_cost = 0.1, .costs = {}});
+    const std::vector<DraftedToken> tokens(6, DraftedToken{1, 0.5F});
+    const auto learn = [&](int drafted) {
+        model.learn({.tokens = std::span(tokens).first(static_cast<std::size_t>(drafted)),
+                     .accepted = drafted,
+                     .draft_passes = static_cast<double>(drafted),
+                     .draft_seconds = 0.1 * drafted,
+                     .target_seconds = 1 + 0.1 * drafted});
+    };
+    for (int round = 0; round < 50; ++round)
+        learn(4);
+    EXPECT_TRUE(model.worth().row_costs.empty()) << "all passes were of five rows";
+    for (int round = 0; round < 300; ++round)
+        learn(1 + round % 6);
+    const std::vector<double> costs = model.worth().row_costs;
+    ASSERT_EQ(costs.size(), 16U);
+    EXPECT_DOUBLE_EQ(costs[0], 1);
+    EXPECT_GT(costs[4], 1.2);
+    EXPECT_LT(costs[4], 1.8);
+}
+
 TEST(ExpectedGain, ReadsAPromptOnlyWhereTheOtherTextsOfTheBatchCouldDraftAsWell) {
     MeasuredGain gain;
     for (int i = 0; i < 200; ++i)

@@ -18,6 +18,7 @@
 #include "spec/draft/chain.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 #include <stdexcept>
 #include <vector>
 
@@ -30,6 +31,9 @@ std::vector<spec::Request> read_prompts(const CompareOptions& options, const Mod
     defaults.ignore_eos = options.synthetic_acceptance.has_value();
     return read_all_prompts(options.input, defaults, options.max_prompts, models.prompt_limits());
 }
+
+constexpr double kMaxSeconds = 15;     // of timing passes
+constexpr double kOverheadSeconds = 5; // of timing a rule's decisions
 
 // Fills in costs, those of the files or measured ones, which ranks that do not coordinate lack, and returns the spread
 // of the target passes that were timed for it. Collective over the world.
@@ -49,13 +53,14 @@ double find_costs(ComparisonTask& task, const Json& environment) {
                   looks_ahead ? task.options.sources.lookahead.max_tokens() : 0});
     plan.rows = {std::max(plan.max_rows(), most_drafted + 1)};
     plan.draft_levels = !task.options.trees.empty();
-    const Latency latency = measure_latency(task.session, task.models, plan);
-    in_agreement(task.session, [&] { task.costs = level_costs(latency, task.models, plan); });
-    return spread_of(latency.first().target.front());
+    plan.max_seconds = kMaxSeconds;
+    const PassTimes passes = measure_passes(task.session, task.models, plan, task.options.quiet).front();
+    in_agreement(task.session, [&] { task.costs = level_costs(passes, task.models, plan); });
+    return spread_of(passes.target.front());
 }
 
 constexpr int kTimedTokens = 4;
-constexpr int kPairs = 2000;
+constexpr int kPairs = 2000; // at most
 constexpr int kOverheadWarmUps = 50;
 
 // Drafts kTimedTokens, whatever it thinks of them.
@@ -118,15 +123,19 @@ DraftOverhead measure_draft_overhead(ModelPair& models, const spec::Request& pro
         return (models.clock.now_seconds() - begin) / kTimedTokens;
     };
     std::vector<double> ratios, steps;
-    for (int pair = 0; pair < kOverheadWarmUps + kPairs; ++pair) {
+    const HasTime has_time = time_of_this_rank(kOverheadSeconds);
+    bool is_warm = false;
+    for (int pair = 0; std::ssize(ratios) < kPairs && (ratios.empty() || has_time(1)); ++pair) {
         double without_seconds = 0, with_seconds = 0;
         for (const bool is_with : {pair % 2 == 0, pair % 2 != 0})
             (is_with ? with_seconds : without_seconds) = time(is_with ? with : without);
-        if (pair < kOverheadWarmUps) continue;
+        is_warm = is_warm || pair >= kOverheadWarmUps || !has_time(0.2);
+        if (!is_warm) continue;
         ratios.push_back(with_seconds / without_seconds);
         steps.push_back(without_seconds);
     }
-    return {rule, 100 * (quantiles_of(ratios).median - 1), quantiles_of(steps).median, kPairs};
+    const auto pairs = static_cast<int>(ratios.size());
+    return {rule, 100 * (quantiles_of(ratios).median - 1), quantiles_of(steps).median, pairs};
 }
 
 void show(const CompareOptions& options, const ComparisonReport& report, const MachineLoad& machine) {
@@ -161,13 +170,15 @@ int run_bench_compare(dist::Session& session, const Arguments& arguments) {
     });
     ComparisonFacts facts;
     facts.environment = environment_of(session, *models);
-    const MachineWatch watch(session);
+    const MachineWatch watch(session, models->team->size());
     const double spread = find_costs(task, facts.environment);
     in_agreement(session, [&] {
         if (!coordinates || models->drafts.empty()) return;
         facts.operations_ratio = operations_ratio(*models);
         // A step of the draft alone is timed, after a pass of the target on the same cores.
         if (models->layout.placement != dist::DraftPlacement::colocated) return;
+        if (!options->quiet)
+            log_line(fmt::format("measuring what stop decisions cost: at most {:g} s", 2 * kOverheadSeconds));
         for (const char* rule : {"static", kDefaultStopRule})
             facts.overheads.push_back(measure_draft_overhead(*models, task.prompts.front(), rule));
     });

@@ -62,11 +62,17 @@ Columns shard_row(ModelPair& models, const OpenedModel& target_files, const Late
     const double limit = std::max(bytes / model::read_rate(*models.team, shard->weight_bytes()),
                                   shard->operations_per_row() / model::arithmetic_peak(*models.team));
     PassTimer target(*shard, models.clock, context);
-    const double alone = time_in_turns(std::array{TimedPair{&target}}, of_one_row).front().target.front().median;
+    const auto median_of = [&](const TimedPair& pair) {
+        return time_in_turns(std::span(&pair, 1), of_one_row, time_of_this_rank(plan.max_seconds))
+            .front()
+            .target.front()
+            .median;
+    };
+    const double alone = median_of({&target});
     double beside_draft = alone;
     if (!models.drafts.empty()) {
         PassTimer draft(*models.drafts.front(), models.clock, context);
-        beside_draft = time_in_turns(std::array{TimedPair{&target, &draft}}, of_one_row).front().target.front().median;
+        beside_draft = median_of({&target, &draft});
     }
     return {{"of", "a shard by itself", of, fmt::format("of {}", of)},
             {"t_target_ms", "median ms", beside_draft * 1e3, 4},
@@ -245,8 +251,8 @@ int run_bench_latency(dist::Session& session, const Arguments& arguments) {
     });
     const auto native = open_native(session, *options);
     const LatencyPlan& plan = options->plan;
-    const MachineWatch watch(session);
-    const Latency latency = measure_latency(session, *models, plan, native.get());
+    const MachineWatch watch(session, models->team->size());
+    const Latency latency = measure_latency(session, *models, plan, options->models.quiet, native.get());
     std::vector<Columns> shards;
     in_agreement(session, [&] {
         if (options->shards.empty()) return;

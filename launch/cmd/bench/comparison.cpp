@@ -28,6 +28,16 @@ std::vector<spec::AcceptanceOptions> acceptances_at(const CompareOptions& option
     return acceptances;
 }
 
+// Whether one run shows what every chain of the drafter would meet. The text must not depend on the draft, and what is
+// proposed for a place must not depend on where the round began, as it does with look-ups, heads and windows.
+bool has_oracle(const ComparisonTask& task, double temperature, const DrafterChoice& drafter,
+                const spec::AcceptanceOptions& acceptance) {
+    const bool is_one_text =
+        !acceptance.is_lossy() && (temperature == 0 || acceptance.kind == spec::Acceptance::gumbel);
+    return is_one_text && drafter.is_one_model() && !drafter.tree && outcomes_ahead(drafter) == 0 &&
+           !task.models.draft_window.is_on() && !task.options.synthetic_acceptance;
+}
+
 // Plain decoding first.
 std::vector<Setting> settings_at(const ComparisonTask& task, double temperature) {
     const CompareOptions& options = task.options;
@@ -54,16 +64,16 @@ std::vector<Setting> settings_at(const ComparisonTask& task, double temperature)
         for (const DrafterChoice& drafter : options.drafters) {
             if (drafter.has("lookahead")) {
                 const int max_chain = drafter.kinds.size() > 1 ? options.max_draft_tokens : 0;
-                const auto rule = [&](const char* name) {
-                    return lookahead_rule(options.sources.lookahead, name, max_chain);
-                };
-                settings.push_back({SettingKind::speculative, drafter, {rule("expected-gain")}, acceptance});
-                settings.push_back({SettingKind::longest, drafter, {rule("constant")}, acceptance});
+                settings.push_back({SettingKind::speculative,
+                                    drafter,
+                                    {lookahead_rule(options.sources.lookahead, "expected-gain", max_chain)},
+                                    acceptance});
                 continue;
             }
             for (const auto& levels : rules)
                 settings.push_back({SettingKind::speculative, drafter, levels, acceptance});
-            settings.push_back({SettingKind::longest, drafter, longest, acceptance});
+            if (has_oracle(task, temperature, drafter, acceptance))
+                settings.push_back({SettingKind::longest, drafter, longest, acceptance});
         }
         for (const spec::TreeOptions& tree : options.trees)
             settings.push_back({SettingKind::speculative, of_tree(tree), {spec::tree_rule(tree)}, acceptance});
@@ -88,19 +98,43 @@ std::vector<Running> start_all(const ComparisonTask& task, double temperature) {
         PairEngine engine(
             task.session, task.models, task.drafters,
             {setting.drafter, setting.rules, fixed, setting.acceptance, task.options.synthetic_acceptance});
-        running.push_back({{std::move(setting), {}, {}, {}}, std::move(engine)});
+        running.push_back({{std::move(setting), {}, {}, {}, {}}, std::move(engine)});
     }
     return running;
 }
 
 spec::Completion decode(const ComparisonTask& task, PairEngine& engine, std::size_t prompt, double temperature,
-                        int max_new_tokens) {
+                        int max_new_tokens, const PairEngine::OnRound& on_round = {}) {
     const bool coordinates = task.models.layout.is_coordinator();
     spec::Request request;
     if (coordinates) request = task.prompts[prompt];
     request.sampling.temperature = temperature;
     request.max_new_tokens = std::min(request.max_new_tokens, max_new_tokens);
-    return engine.decode(coordinates ? &request : nullptr).completion;
+    return engine.decode(coordinates ? &request : nullptr, kNoSignal, on_round).completion;
+}
+
+// Decodes the prompt and notes what came of it.
+void run(const ComparisonTask& task, Running& running, std::size_t prompt, double temperature) {
+    Outcome& outcome = running.outcome;
+    std::vector<bool> rejected; // [place]
+    const auto on_round = [&](const spec::Request& request, const spec::RoundTrace& round) {
+        const auto place = static_cast<std::size_t>(round.position) - request.prompt.size();
+        const auto accepted = static_cast<std::size_t>(round.verification.accepted);
+        rejected.resize(place + accepted + 1);
+        rejected.back() = round.draft->tokens.size() > accepted;
+    };
+    const bool is_longest = outcome.setting.kind == SettingKind::longest;
+    spec::Completion completion =
+        decode(task, running.engine, prompt, temperature, task.options.requests.max_new_tokens,
+               is_longest ? on_round : PairEngine::OnRound());
+    if (is_longest) {
+        rejected.resize(completion.tokens.size());
+        rejected.flip();
+        outcome.agreements.push_back(std::move(rejected));
+    }
+    outcome.stats += completion.stats;
+    outcome.stats_of_prompts.push_back(completion.stats);
+    outcome.texts.push_back(std::move(completion.tokens));
 }
 
 } // namespace
@@ -172,13 +206,9 @@ std::vector<Temperature> compare(const ComparisonTask& task) {
         std::vector<Running> running = start_all(task, temperature);
         for (std::size_t prompt = 0; prompt < n_prompts; ++prompt) {
             for (std::size_t turn = 0; turn < running.size(); ++turn) {
-                auto& [outcome, engine] = running[(prompt + turn) % running.size()];
-                spec::Completion completion =
-                    decode(task, engine, prompt, temperature, options.requests.max_new_tokens);
-                outcome.stats += completion.stats;
-                outcome.stats_of_prompts.push_back(completion.stats);
-                outcome.texts.push_back(std::move(completion.tokens));
-                new_tokens += completion.stats.new_tokens;
+                Running& one = running[(prompt + turn) % running.size()];
+                run(task, one, prompt, temperature);
+                new_tokens += one.outcome.stats_of_prompts.back().new_tokens;
             }
             ++done;
             progress.update(static_cast<double>(done) / static_cast<double>(options.temperatures.size() * n_prompts),

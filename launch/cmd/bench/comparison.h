@@ -20,7 +20,7 @@ namespace entrodraft::launch {
 enum class SettingKind {
     plain,       // no draft
     speculative, // a drafter, its rules and an acceptance
-    longest,     // the same drafting to the cap: what an oracle would have stopped is read off it
+    longest,     // the same drafting to the cap: it shows where the draft agrees with the text
 };
 
 // A way to decode.
@@ -42,6 +42,8 @@ struct Outcome {
     spec::Stats stats; // of all prompts
     std::vector<spec::Stats> stats_of_prompts;
     std::vector<std::vector<spec::TokenId>> texts;
+    // Of `longest`: [prompt][place] whether the draft's token is the text's; also where the draft was not asked.
+    std::vector<std::vector<bool>> agreements;
 };
 
 struct Temperature {

@@ -5,6 +5,7 @@
 #include "launch/io/results.h"
 #include "launch/io/rule_figures.h"
 #include "launch/statistics.h"
+#include "spec/replay/chain_bound.h"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -13,19 +14,25 @@ namespace entrodraft::launch {
 
 namespace {
 
-// Of drafting that stops just before each rejected token, from the counts of a run that drafted to the cap; 0 where
-// there are none.
-double oracle_speedup(const spec::Stats& longest, const spec::Costs& costs) {
-    const double passes_a_token =
-        longest.drafted > 0 ? static_cast<double>(longest.draft_passes) / static_cast<double>(longest.drafted) : 0;
-    double seconds = 0;
-    for (std::size_t accepted = 0; accepted < longest.rounds_of_accepted.size(); ++accepted) {
-        const double first = accepted > 0 ? costs.first_draft_seconds() - costs.t_draft : 0;
-        const double drafting = first + static_cast<double>(accepted) * costs.t_draft;
-        seconds += static_cast<double>(longest.rounds_of_accepted[accepted]) *
-                   (passes_a_token * drafting + costs.target_seconds(static_cast<int>(accepted) + 1));
+// Of the best chains of up to `most` tokens, by where a run that drafted to its cap shows that the draft agrees.
+double oracle_speedup(const Outcome& longest, int most, spec::Costs costs) {
+    costs.t_round.reset(); // predictions leave it out
+    spec::Stats best;
+    for (const std::vector<bool>& agreements : longest.agreements) {
+        std::vector<spec::PlaceChain> places(agreements.size());
+        for (std::size_t place = agreements.size(), run = 0; place-- > 0;) {
+            run = agreements[place] ? run + 1 : 0;
+            places[place] = {most, std::min(most, static_cast<int>(run))};
+        }
+        const std::vector<int> drafts = spec::cheapest_drafts(places, costs);
+        for (std::size_t place = 0; place < places.size();) {
+            const int accepted = std::min(drafts[place], places[place].accepted);
+            best.count_round(drafts[place], accepted, drafts[place]);
+            place += static_cast<std::size_t>(accepted) + 1;
+        }
     }
-    return seconds > 0 ? static_cast<double>(longest.new_tokens) * costs.target_seconds(1) / seconds : 0;
+    best.new_tokens = longest.stats.new_tokens;
+    return spec::predicted_speedup(best, std::span(&costs, 1));
 }
 
 constexpr int kNgram = 8;
@@ -34,11 +41,11 @@ constexpr int kNgram = 8;
 struct Figures {
     const Outcome* outcome = nullptr;
     PromptTimes times;
-    Interval speedup;                 // over all prompts together
-    double predicted = 0;             // counts times costs
-    double median_speedup = 0;        // of the prompts' own: what a burst of noise on a few of them does not move
-    double median_over_predicted = 0; // of each prompt's speed-up over its prediction
-    double oracle = 0;                // predicted speed-up of the same drafter stopped at each first mismatch; 0: none
+    Interval speedup;                   // over all prompts together
+    double predicted = 0;               // counts times costs
+    double median_speedup = 0;          // of the prompts' own: what a burst of noise on a few of them does not move
+    double median_over_predicted = 0;   // of each prompt's speed-up over its prediction
+    double oracle = 0;                  // predicted speed-up of the drafter's best chains; 0: there is no such bound
     std::optional<int> different_texts; // from plain decoding, where they must be equal
     Columns row, phases;                // of the tables
     std::optional<Columns> iid;
@@ -51,14 +58,18 @@ double repeated_share(const Outcome& outcome) {
     return outcome.texts.empty() ? 0 : sum / static_cast<double>(outcome.texts.size());
 }
 
-// A cascade's drafting costs more than passes of one model, and its oracle would stop on every level: none is shown.
-double oracle_of(const Temperature& result, const Setting& setting, const spec::Costs& costs) {
-    if (setting.drafter.has("model") && setting.drafter.drafts.size() > 1) return 0;
+// Where the drafter has run to the cap.
+double oracle_of(const ComparisonTask& task, const Temperature& result, const Setting& setting,
+                 const spec::Costs& costs) {
+    int most = task.options.max_draft_tokens;
+    for (const Outcome& outcome : result.outcomes)
+        for (const spec::StopRuleOptions& rule : outcome.setting.rules)
+            most = std::max(most, rule.max_tokens);
     for (const Outcome& outcome : result.outcomes)
         if (outcome.setting.kind == SettingKind::longest &&
             outcome.setting.acceptance_name() == setting.acceptance_name() &&
             describe(outcome.setting.drafter) == describe(setting.drafter))
-            return oracle_speedup(outcome.stats, costs);
+            return oracle_speedup(outcome, most, costs);
     return 0;
 }
 
@@ -192,7 +203,7 @@ Figures figures_of(const ComparisonTask& task, const Temperature& result, const 
     }
     figures.median_speedup = quantiles_of(speedups).median;
     figures.median_over_predicted = quantiles_of(over_predicted).median;
-    if (setting.drafts()) figures.oracle = oracle_of(result, setting, costs.front());
+    if (setting.drafts()) figures.oracle = oracle_of(task, result, setting, costs.front());
     figures.different_texts = different_texts(task.options, result, outcome);
     figures.row = figures_row(figures);
     figures.phases = phases_row(setting.name(), outcome.stats.seconds);

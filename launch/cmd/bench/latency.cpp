@@ -4,6 +4,7 @@
 #include "launch/counted.h"
 #include "launch/failure.h"
 #include "launch/load/drafters.h"
+#include "launch/machine_load.h"
 #include "launch/phase.h"
 #include "model/cpu/roofline.h"
 #include "model/inspection.h"
@@ -112,16 +113,24 @@ void PassTimer::add_row(int position, int parent) {
 }
 
 std::vector<CollectiveTime> time_collectives(dist::Session& session, std::span<const NamedCollective> collectives,
-                                             int repetitions) {
-    constexpr int kWarmUps = 50;
+                                             int repetitions, double max_seconds) {
+    constexpr int kWarmUps = 50, kAtFirst = 3; // these tell how long the others will take
     const dist::SteadyClock clock;
     std::vector<CollectiveTime> times;
     for (const auto& [name, run, bytes] : collectives) {
         std::vector<double> samples;
-        for (int i = 0; i < kWarmUps + repetitions; ++i) {
+        const double begin_all = clock.now_seconds();
+        int warm_ups = kWarmUps, in_all = kWarmUps + repetitions;
+        for (int i = 0; i < in_all; ++i) {
             const double begin = clock.now_seconds();
             run();
-            if (i >= kWarmUps) samples.push_back(clock.now_seconds() - begin);
+            if (i >= warm_ups) samples.push_back(clock.now_seconds() - begin);
+            if (i + 1 != kAtFirst || max_seconds == 0) continue;
+            const double each = std::max((clock.now_seconds() - begin_all) / kAtFirst, 1e-9);
+            const double room = max_seconds / static_cast<double>(collectives.size()) / each;
+            in_all = static_cast<int>(from_writer(
+                session, static_cast<std::int64_t>(std::clamp(room, 2.0 * kAtFirst, static_cast<double>(in_all)))));
+            warm_ups = std::clamp(in_all / 4, kAtFirst, kWarmUps);
         }
         times.push_back({name, of_slowest_rank(session, quantiles_of(std::move(samples))), bytes});
     }
@@ -179,19 +188,32 @@ class PairSamples {
         if (plan.tree) parents_ = spec::parents_of(*plan.tree);
     }
 
-    void warm_up(int target_passes, int draft_runs) {
+    void warm_up(int target_passes, int draft_runs, const HasTime& has_time) {
+        constexpr double kShare = 0.2; // of the time
         DraftSamples not_counted;
-        for (int i = 0; i < target_passes && pair_.target; ++i)
-            pair_.target->time(1 + i % plan_.max_rows());
-        for (int i = 0; i < draft_runs && pair_.draft; ++i)
-            not_counted.take(*pair_.draft, plan_.draft_levels);
+        for (int i = 0; i < target_passes && has_time(kShare); ++i)
+            if (pair_.target) pair_.target->time(1 + i % plan_.max_rows());
+        for (int i = 0; i < draft_runs && has_time(kShare); ++i)
+            if (pair_.draft) not_counted.take(*pair_.draft, plan_.draft_levels);
+        is_short_of_time_ = !has_time(kShare);
     }
 
-    // Up and down in turns: passes right after wider ones take longer than in a run, where rows change little.
-    void repeat(const std::function<void()>& align) {
+    // Up and down in turns: passes right after wider ones take longer than in a run, where rows change little. The
+    // first one goes from coarse to fine where it may be the last. Whether there was time for all rows.
+    bool repeat(const HasTime& has_time) {
+        const bool is_first = n_repetitions_ == 0, is_upwards = n_repetitions_ % 2 == 0;
+        const bool is_coarse = is_first && is_short_of_time_;
+        ++n_repetitions_;
+        std::vector<int> rows; // that are timed
         for (int i = 1; i <= plan_.max_rows(); ++i)
-            time(upwards_ ? i : plan_.max_rows() + 1 - i, align);
-        upwards_ = !upwards_;
+            if (plan_.times(i)) rows.push_back(i);
+        if (!is_upwards) std::ranges::reverse(rows);
+        const std::vector<int> spread = coarse_to_fine(static_cast<int>(rows.size()));
+        for (std::size_t i = 0; i < rows.size(); ++i) {
+            const int n_rows = is_coarse ? rows[static_cast<std::size_t>(spread[i])] : rows[i];
+            if (!time(n_rows, is_first && i < 2, has_time)) return false;
+        }
+        return true;
     }
 
     PassTimes times() const {
@@ -207,21 +229,23 @@ class PairSamples {
     }
 
   private:
-    void time(int rows, const std::function<void()>& align) {
-        if (!plan_.times(rows)) return;
-        align();
+    bool time(int rows, bool in_any_case, const HasTime& has_time) {
+        const double share = in_any_case ? kInAnyCase : 1;
+        if (!has_time(share)) return false;
         target_[static_cast<std::size_t>(rows - 1)].push_back(pair_.target ? pair_.target->time(rows) : 0);
         if (pair_.draft) drafts_.take(*pair_.draft, plan_.draft_levels);
         const std::size_t n_drafted = static_cast<std::size_t>(rows) - 1;
-        if (n_drafted == 0 || n_drafted > parents_.size()) return;
-        align();
+        if (n_drafted == 0 || n_drafted > parents_.size()) return true;
+        if (!has_time(share)) return false;
         const spec::Parents parents = spec::Parents(parents_).first(n_drafted);
         tree_[n_drafted].push_back(pair_.target ? pair_.target->time_tree(parents) : 0);
+        return true;
     }
 
     TimedPair pair_;
     const LatencyPlan& plan_;
-    bool upwards_ = true;
+    bool is_short_of_time_ = false;
+    int n_repetitions_ = 0;
     std::vector<std::vector<double>> target_; // [r - 1]
     std::vector<std::vector<double>> tree_;   // [r - 1]
     std::vector<std::int8_t> parents_;        // of the tree
@@ -231,20 +255,21 @@ class PairSamples {
 } // namespace
 
 std::vector<PassTimes> time_in_turns(std::span<const TimedPair> pairs, const LatencyPlan& plan,
-                                     const std::function<void()>& align) {
+                                     const HasTime& has_time) {
     constexpr int kWarmUps = 20, kDraftWarmUps = 3;
     // Threads of OpenMP, which torch has, spin for up to 15 ms after a pass.
     constexpr auto kUntilOthersRest = std::chrono::milliseconds(20);
     std::vector<PairSamples> samples;
     for (const TimedPair& pair : pairs)
-        samples.emplace_back(pair, plan).warm_up(kWarmUps, kDraftWarmUps);
-    for (int i = 0; i < plan.repetitions; ++i)
+        samples.emplace_back(pair, plan).warm_up(kWarmUps, kDraftWarmUps, has_time);
+    bool goes_on = true;
+    for (int i = 0; i < plan.repetitions && goes_on; ++i)
         for (PairSamples& each : samples) {
             if (samples.size() > 1) {
                 std::this_thread::sleep_for(kUntilOthersRest);
-                each.warm_up(1, 1);
+                each.warm_up(1, 1, has_time);
             }
-            each.repeat(align);
+            goes_on = each.repeat(has_time) && goes_on;
         }
     std::vector<PassTimes> times;
     for (const PairSamples& each : samples)
@@ -354,7 +379,9 @@ int context_of_draft(const ModelPair& models, int context) {
 }
 
 // Of the first pair, with those of the second as the native ones.
-PassTimes time_passes(dist::Session& session, std::span<ModelPair* const> pairs, const LatencyPlan& plan, int context) {
+PassTimes time_passes(dist::Session& session, std::span<ModelPair* const> pairs, const LatencyPlan& plan, int context,
+                      bool quiet) {
+    MeasuringTime time(session, "what passes take", plan.max_seconds, quiet);
     std::deque<PassTimer> timers;
     std::deque<HeadTimer> heads;
     std::vector<TimedPair> timed;
@@ -367,8 +394,11 @@ PassTimes time_passes(dist::Session& session, std::span<ModelPair* const> pairs,
         if (!models->head_decoders.empty()) pair.draft = &heads.emplace_back(*models->head_modules(), *models, context);
     }
     // The ranks start together: nobody's wait for a drafting rank counts as target time.
-    std::vector<PassTimes> all =
-        time_in_turns(timed, plan, [&] { pairs.front()->replica->barrier(session.deadline()); });
+    std::vector<PassTimes> all = time_in_turns(timed, plan, [&](double share) {
+        const bool goes_on = time.has_left(share);
+        pairs.front()->replica->barrier(session.deadline());
+        return goes_on;
+    });
     for (PassTimes& times : all) {
         times.context = context;
         for (std::vector<Quantiles>* passes : {&times.target, &times.tree})
@@ -383,7 +413,10 @@ PassTimes time_passes(dist::Session& session, std::span<ModelPair* const> pairs,
     return first;
 }
 
-std::vector<CollectiveTime> time_messages(dist::Session& session, ModelPair& models, const LatencyPlan& plan) {
+} // namespace
+
+std::vector<CollectiveTime> measure_collectives(dist::Session& session, ModelPair& models, const LatencyPlan& plan,
+                                                double max_seconds) {
     const auto hidden = static_cast<std::size_t>(models.target_config.hidden_size);
     const auto rows = static_cast<std::size_t>(plan.max_rows());
     // Every rank gathers as much as the first slice of the vocabulary, which is a widest one, needs.
@@ -412,8 +445,24 @@ std::vector<CollectiveTime> time_messages(dist::Session& session, ModelPair& mod
              hidden * each * sizeof(float)});
         if (each == rows) break;
     }
-    return time_collectives(session, collectives, 5 * plan.repetitions);
+    return time_collectives(session, collectives, 5 * plan.repetitions, max_seconds);
 }
+
+double measure_spread(dist::Session& session, ModelPair& models, double max_seconds) {
+    constexpr std::size_t kWarmUps = 2, kEnough = 10; // passes
+    MeasuringTime time(session, "how far times vary", max_seconds, true);
+    std::optional<PassTimer> timer;
+    if (models.target) timer.emplace(*models.target, models.clock, 1);
+    std::vector<double> seconds;
+    while (time.has_left())
+        seconds.push_back(timer ? timer->time(1) : 0);
+    const bool is_enough = seconds.size() >= kWarmUps + kEnough; // on all ranks or on none
+    seconds.erase(seconds.begin(), seconds.begin() + static_cast<std::ptrdiff_t>(std::min(kWarmUps, seconds.size())));
+    const Quantiles slowest = of_slowest_rank(session, quantiles_of(std::move(seconds)));
+    return is_enough ? spread_of(slowest) : 0;
+}
+
+namespace {
 
 // `device`: whose memory's rate is measured.
 void measure_limits(dist::Session& session, ModelPair& models, const RankDevice& device, const LatencyPlan& plan,
@@ -459,7 +508,8 @@ int default_context(dist::Session& session, const ModelPair& models, int rows) {
     return static_cast<int>(from_writer(session, std::clamp(room_for_context(models, rows), 1, wanted)));
 }
 
-Latency measure_latency(dist::Session& session, ModelPair& models, const LatencyPlan& plan, ModelPair* native) {
+std::vector<PassTimes> measure_passes(dist::Session& session, ModelPair& models, const LatencyPlan& plan, bool quiet,
+                                      ModelPair* native) {
     const int rows = plan.max_rows();
     const int n_read = plan.draft_levels ? std::max(rows, 2 + DraftSamples::kLevelRows) : rows; // behind a context
     std::vector<int> contexts = plan.contexts;
@@ -473,24 +523,32 @@ Latency measure_latency(dist::Session& session, ModelPair& models, const Latency
                 throw BadOption(fmt::format("--context {}: the models have {} positions, so at most {} beside the rows",
                                             context, common_positions(models), room));
     });
-    Latency latency;
-    measure_limits(session, models, native ? native->device : models.device, plan, latency);
     std::vector<ModelPair*> pairs = {&models};
     if (native != nullptr) pairs.push_back(native);
+    std::vector<PassTimes> passes;
     for (const int context : contexts)
-        latency.passes.push_back(time_passes(session, pairs, plan, context));
-    latency.collectives = time_messages(session, models, plan);
+        passes.push_back(time_passes(session, pairs, plan, context, quiet));
+    return passes;
+}
+
+Latency measure_latency(dist::Session& session, ModelPair& models, const LatencyPlan& plan, bool quiet,
+                        ModelPair* native) {
+    Latency latency;
+    latency.passes = measure_passes(session, models, plan, quiet, native);
+    measure_limits(session, models, native ? native->device : models.device, plan, latency);
+    latency.collectives = measure_collectives(session, models, plan, plan.max_seconds / 3);
     return latency;
 }
 
-std::vector<spec::Costs> level_costs(const Latency& latency, ModelPair& models, const LatencyPlan& plan) {
+std::vector<spec::Costs> level_costs(const PassTimes& first, ModelPair& models, const LatencyPlan& plan) {
     std::vector<spec::Costs> levels;
     if (!models.layout.is_coordinator()) return levels;
-    levels.push_back(latency.first().costs());
+    levels.push_back(first.costs());
     for (std::size_t level = 1; level < models.drafts.size(); ++level) {
-        PassTimer verifying(*models.drafts[level - 1], models.clock, latency.first().context);
-        PassTimer drafting(*models.drafts[level], models.clock, latency.first().context, draft_loop(models));
-        levels.push_back(time_in_turns(std::array{TimedPair{&verifying, &drafting}}, plan).front().costs());
+        PassTimer verifying(*models.drafts[level - 1], models.clock, first.context);
+        PassTimer drafting(*models.drafts[level], models.clock, first.context, draft_loop(models));
+        const std::array pair = {TimedPair{&verifying, &drafting}};
+        levels.push_back(time_in_turns(pair, plan, time_of_this_rank(plan.max_seconds)).front().costs());
     }
     return levels;
 }

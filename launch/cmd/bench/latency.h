@@ -6,6 +6,7 @@
 
 #include "dist/clock.h"
 #include "dist/session.h"
+#include "launch/cmd/bench/measuring_time.h"
 #include "launch/load/model_pair.h"
 #include "launch/statistics.h"
 #include "model/decoder.h"
@@ -92,9 +93,10 @@ struct TimedPair {
 
 // Passes of the plan's rows of each pair's target, up and down in turns, each with a run of draft passes behind it as
 // in a round, after some that warm up. The context is that of the timers. Several pairs take turns, a repetition each.
-// `align` goes before each target pass. Collective over their groups.
-std::vector<PassTimes> time_in_turns(
-    std::span<const TimedPair> pairs, const LatencyPlan& plan, const std::function<void()>& align = [] {});
+// `has_time` is asked before each target pass, and is where ranks meet. Where time is short the first repetition goes
+// from coarse to fine, and times passes of the least and of the most rows in any case. Collective over their groups.
+std::vector<PassTimes> time_in_turns(std::span<const TimedPair> pairs, const LatencyPlan& plan,
+                                     const HasTime& has_time);
 
 struct NamedCollective {
     std::string name;
@@ -108,10 +110,10 @@ struct CollectiveTime {
     std::size_t bytes = 0;
 };
 
-// Each as often as `repetitions` says, one after another, of its slowest rank. On the writer; elsewhere without
-// meaning. Collective over the world.
+// Each as often as `repetitions` says, one after another, of its slowest rank; less often where all of them would take
+// more than `max_seconds` (0: they may). On the writer; elsewhere without meaning. Collective over the world.
 std::vector<CollectiveTime> time_collectives(dist::Session& session, std::span<const NamedCollective> collectives,
-                                             int repetitions);
+                                             int repetitions, double max_seconds = 0);
 
 // "all-reduce, 1 row of 320: 118.00 us over shared memory, 0.80 us over MPI: ...", of the sum that is the most times
 // slower; empty where none is. The times are of the same collectives. Local.
@@ -129,15 +131,25 @@ struct Latency {
     const PassTimes& first() const { return passes.front(); } // whose costs are those of the run
 };
 
-// Costs of each level of drafting: the first draft for the target (`latency`), the second for the first, and so on, at
-// the first context. On the coordinator; empty elsewhere. Local.
-std::vector<spec::Costs> level_costs(const Latency& latency, ModelPair& models, const LatencyPlan& plan);
+// Costs of each level of drafting: the first draft for the target (`first`), the second for the first, and so on, at
+// the same context. On the coordinator; empty elsewhere. Local.
+std::vector<spec::Costs> level_costs(const PassTimes& first, ModelPair& models, const LatencyPlan& plan);
 
 // Passes of the plan's rows, interleaved, behind each of its contexts, or without any behind default_context().
-// `native`: the same models on our kernels, for PassTimes::native. Throws OrderlyFailure where the models have too few
-// positions. Collective over the world.
-Latency measure_latency(dist::Session& session, ModelPair& models, const LatencyPlan& plan,
+// `native`: the same models on our kernels, for PassTimes::native. Unless `quiet`, the limit and what is left of it are
+// shown. Throws OrderlyFailure where the models have too few positions. Collective over the world.
+std::vector<PassTimes> measure_passes(dist::Session& session, ModelPair& models, const LatencyPlan& plan, bool quiet,
+                                      ModelPair* native = nullptr);
+// Those, the collectives of rounds and the limits of the machine. Collective over the world.
+Latency measure_latency(dist::Session& session, ModelPair& models, const LatencyPlan& plan, bool quiet,
                         ModelPair* native = nullptr);
+// The collectives of rounds of up to plan.max_rows() rows, within so many seconds; 0: however long they take.
+// Collective over the world.
+std::vector<CollectiveTime> measure_collectives(dist::Session& session, ModelPair& models, const LatencyPlan& plan,
+                                                double max_seconds);
+// p90 over median of the target's one-row passes of so many seconds, on the writer; 0 where these are too few to tell.
+// Collective over the world.
+double measure_spread(dist::Session& session, ModelPair& models, double max_seconds);
 
 // Costs of files, by level; on the writer it is said which were measured on a disturbed machine. Throws OrderlyFailure.
 // Collective over the world.

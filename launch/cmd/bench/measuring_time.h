@@ -1,0 +1,45 @@
+// Measuring within a limit of seconds: it is said when it begins, and what is left of it is shown meanwhile.
+//
+// Called by record, tune, bench compare and bench latency.
+#pragma once
+
+#include "dist/clock.h"
+#include "dist/session.h"
+#include "launch/io/progress.h"
+
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace entrodraft::launch {
+
+// Whether less than this share of the time is spent. Asked before each thing that is timed.
+using HasTime = std::function<bool(double share)>;
+constexpr double kInAnyCase = std::numeric_limits<double>::infinity(); // a share that is never spent
+
+class MeasuringTime {
+  public:
+    // `what` is measured: "what passes cost". Unless `quiet`, the writer says so with the limit. 0: there is no limit.
+    MeasuringTime(dist::Session& session, std::string what, double limit_seconds, bool quiet);
+
+    // By the writer's clock, the same on all ranks. Collective over the world.
+    bool has_left(double share = 1);
+
+  private:
+    dist::Session& session_;
+    std::string what_;
+    double limit_seconds_;
+    dist::SteadyClock clock_;
+    double begin_;
+    StatusLine status_;
+};
+
+// The same of one rank by itself, which says nothing. 0: there is no limit. Local.
+HasTime time_of_this_rank(double limit_seconds);
+
+// 0, 1, ..., count - 1, so that wherever one stops, those before are spread over all of them: the first, the last, then
+// always the middle of what lies between. Local.
+std::vector<int> coarse_to_fine(int count);
+
+} // namespace entrodraft::launch
