@@ -3,6 +3,7 @@
 
 #include "dist/launch_environment.h"
 #include "dist/session.h"
+#include "launch/changed_files.h"
 #include "launch/commands.h"
 #include "launch/failure.h"
 #include "launch/io/progress.h"
@@ -81,12 +82,14 @@ int run(int argc, char** argv, dist::StepWatch* observer) {
     try {
         session.emplace(dist::Session::start(start));
         note_failure_of_job(session->failure());
+        end_on_lost_pages(*session);
         std::snprintf(out_of_memory_message().data(), out_of_memory_message().size(),
                       "entrodraft: [rank %d, host %s] out of memory\n", session->world_rank(),
                       session->host_name().c_str());
         int exit_code = kFailure;
         try {
             exit_code = run_command(*session, arguments);
+            warn_of_changed_files(*session);
         } catch (const OrderlyFailure& failure) {
             if (session->world_rank() == 0) log_line(std::string("entrodraft: ") + failure.what());
             exit_code = failure.exit_code();

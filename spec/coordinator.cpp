@@ -29,12 +29,6 @@ std::unique_ptr<Verifier> verifier_of(const EngineOptions& options) {
     return make_synthetic_verifier(std::move(verifier), *options.synthetic_acceptance);
 }
 
-std::string why_nothing(const LogitProcessing& processing) {
-    if (!processing.constraint.is_on()) return NothingToSay().what();
-    return "the text comes to a place where every token is banned, or goes against its " +
-           to_string(processing.constraint.language);
-}
-
 } // namespace
 
 VerifyOptions verify_options(const EngineOptions& options) {

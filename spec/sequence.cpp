@@ -95,7 +95,7 @@ void Sequence::end_beams() {
         }
         found_.push_back(std::move(found));
     }
-    if (found_.empty()) return fail(NothingToSay().what());
+    if (found_.empty()) return fail(why_nothing(request_.processing));
     const FoundText& best = found_.front();
     tokens_.insert(tokens_.end(), best.tokens.begin(), best.tokens.end());
     stats.new_tokens += static_cast<std::int64_t>(best.tokens.size());

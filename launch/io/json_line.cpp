@@ -86,7 +86,31 @@ std::string exact_text(const Json& json, std::span<const std::string_view>& numb
     return text;
 }
 
+// `numbers` as of exact_text(). `is_kept`: whether the value is in one of the fields.
+void keep_digits(Json& json, std::span<const std::string_view>& numbers, const std::vector<std::string>& fields,
+                 bool is_kept) {
+    if (json.is_number()) {
+        const std::string_view written = numbers.front();
+        numbers = numbers.subspan(1);
+        if (is_kept && json.is_number_float() && written.find_first_of(".eE") == std::string_view::npos)
+            json = Json::binary({written.begin(), written.end()});
+    } else if (json.is_array()) {
+        for (Json& part : json)
+            keep_digits(part, numbers, fields, is_kept);
+    } else if (json.is_object()) {
+        for (auto& [name, part] : json.items())
+            keep_digits(part, numbers, fields, is_kept || std::ranges::find(fields, name) != fields.end());
+    }
+}
+
 } // namespace
+
+void keep_large_integers(std::string_view line, Json& object, const std::vector<std::string>& fields) {
+    if (!has_fractions(object)) return;
+    const std::vector<std::string_view> all = numbers_of(line);
+    std::span<const std::string_view> numbers = all;
+    keep_digits(object, numbers, fields, fields.empty());
+}
 
 std::map<std::string, std::string> compact_fields(std::string_view line, const Json& object,
                                                   const std::vector<std::string>& names) {

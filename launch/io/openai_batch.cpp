@@ -87,7 +87,7 @@ void read_response_format(Json& fields) {
     fields["json_schema"] = format["json_schema"]["schema"];
 }
 
-// Arguments of earlier calls are JSON in a string; templates read objects.
+// Arguments of earlier calls are JSON in a string; templates read objects. Without any, a call has none.
 void read_tool_calls(Json& fields) {
     if (!fields.contains("messages") || !fields["messages"].is_array()) return;
     for (Json& message : fields["messages"]) {
@@ -95,9 +95,16 @@ void read_tool_calls(Json& fields) {
         for (Json& call : message["tool_calls"]) {
             if (!call.is_object() || !call.contains("function") || !call["function"].is_object()) continue;
             Json& function = call["function"];
-            if (!function.contains("arguments") || !function["arguments"].is_string()) continue;
+            Json& arguments = function["arguments"];
+            const std::string text = arguments.is_string() ? arguments.get<std::string>() : "";
+            if (!arguments.is_string() && !arguments.is_null()) continue;
+            if (text.find_first_not_of(" \t\r\n") == std::string::npos) {
+                arguments = Json::object();
+                continue;
+            }
             try {
-                function["arguments"] = parse_json_line(function["arguments"].get<std::string>());
+                arguments = parse_json_line(text);
+                keep_large_integers(text, arguments);
             } catch (const std::exception& error) {
                 throw std::runtime_error(std::string("arguments of a call in tool_calls: ") + error.what());
             }

@@ -392,8 +392,11 @@ InputItem parse_request(const Line& line, std::int64_t number, const RequestDefa
     } catch (const std::exception& error) {
         return BadLine{"null", number, error.what() + (is_openai ? "" : remedy_for_no_json(line.text)), is_openai};
     }
-    if (is_openai || (defaults.format == InputFormat::found && defaults.has_results && is_openai_request(object)))
+    const std::vector<std::string> of_templates = {"messages", "tools", "chat_template_kwargs"};
+    if (is_openai || (defaults.format == InputFormat::found && defaults.has_results && is_openai_request(object))) {
+        keep_large_integers(line.text, object, of_templates);
         return parse_openai_request(object, number, defaults, limits);
+    }
     spec::Request request = request_like(defaults);
     request.id = id_in(line.text, object, number);
     request.sequence_key = hash_of_id(request.id);
@@ -403,6 +406,7 @@ InputItem parse_request(const Line& line, std::int64_t number, const RequestDefa
         drop_nulls(object);
         apply_fields(object, defaults, limits, filled);
         if (!filled.stop_strings.empty()) require_text(limits, "stop");
+        keep_large_integers(line.text, object, of_templates);
         set_prompt(filled, prompt_of(object, defaults, limits), limits, object.value("decoder_prompt", Json()));
         set_lengths_of_file(object, defaults, limits, filled);
     });

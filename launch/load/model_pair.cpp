@@ -1,6 +1,7 @@
 // Opening target and draft: see model_pair.h.
 #include "launch/load/model_pair.h"
 
+#include "launch/changed_files.h"
 #include "launch/failure.h"
 #include "launch/io/progress.h"
 #include "launch/load/device_check.h"
@@ -405,6 +406,7 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
     const double begin = pair->clock.now_seconds();
     in_agreement(session, [&] { pair->team = std::make_unique<model::ThreadTeam>(threads); });
     loader.load();
+    warn_of_changed_files(session);
     pair->load_seconds = pair->clock.now_seconds() - begin;
     pair->tokenizer = std::move(opened.target.tokenizer);
     pair->source_tokenizer = std::move(opened.target.source_tokenizer);

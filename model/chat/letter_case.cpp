@@ -39,7 +39,7 @@ bool is_ignored(char32_t c) {
            kind == UTF8PROC_CATEGORY_LM || kind == UTF8PROC_CATEGORY_SK || kInWords.find(c) != kInWords.npos;
 }
 
-// Whether a letter comes before this place and none behind it.
+// True where a letter comes before this place and none behind it.
 bool ends_word(std::u32string_view text, std::size_t at) {
     const auto is_letter_next = [](auto begin, auto end) {
         const auto next = std::find_if_not(begin, end, is_ignored);

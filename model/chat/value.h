@@ -24,7 +24,7 @@ class TemplateError : public std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-// What a rendering may still spend: it is charged for values before they take memory. Throws TemplateError where that
+// The rest of what a rendering may spend: it is charged for values before they take memory. Throws TemplateError where that
 // is used up.
 class Budget {
   public:
@@ -104,7 +104,7 @@ class Value {
 
     Type type() const { return static_cast<Type>(is_.index()); }
     bool is(Type type) const { return this->type() == type; }
-    // Those that are computed with.
+    // A number that templates can compute with.
     bool is_number() const { return is(Type::boolean) || is(Type::integer) || is(Type::floating); }
     bool is_whole() const { return is(Type::boolean) || is(Type::integer); }
     // Each of its type alone.
@@ -127,7 +127,7 @@ class Value {
         is_;
 };
 
-// What a string in a list takes beside its characters, and a tuple of two in one: for the budget.
+// Bytes of a string in a list beside its characters, and of a tuple of two in one: for the budget.
 inline constexpr std::size_t kBytesOfText = sizeof(Value) + sizeof(Text) + 32;
 inline constexpr std::size_t kBytesOfPair = 3 * sizeof(Value) + sizeof(List) + 48;
 

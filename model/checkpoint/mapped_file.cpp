@@ -9,9 +9,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cerrno>
 #include <fmt/format.h>
+#include <mutex>
 #include <system_error>
+#include <utility>
 
 namespace entrodraft::model {
 namespace {
@@ -24,7 +28,69 @@ FileIdentity identity_of(const struct stat& about) {
             ns(about.st_ctim)};
 }
 
+// ---- all that are mapped ----
+
+enum class PlaceState : std::uint8_t { free, busy, ready };
+struct MappedPlace {
+    std::atomic<PlaceState> state = PlaceState::free;
+    const MappedFile* file = nullptr;
+    const char* name = nullptr;
+    std::uintptr_t begin = 0, end = 0;
+    bool is_told = false; // that it has changed
+};
+static_assert(std::atomic<PlaceState>::is_always_lock_free, "it is read in signal handlers");
+
+// Signal handlers read this.
+// NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables)
+std::array<MappedPlace, MappedFile::kMaxMapped> mapped_places;
+
+std::size_t take_place(const MappedFile& file) {
+    for (std::size_t i = 0; i < mapped_places.size(); ++i) {
+        PlaceState state = PlaceState::free;
+        if (!mapped_places[i].state.compare_exchange_strong(state, PlaceState::busy)) continue;
+        mapped_places[i].file = &file;
+        mapped_places[i].name = file.name().c_str();
+        mapped_places[i].begin = reinterpret_cast<std::uintptr_t>(file.bytes().data());
+        mapped_places[i].end = mapped_places[i].begin + file.bytes().size();
+        mapped_places[i].is_told = false;
+        mapped_places[i].state = PlaceState::ready;
+        return i;
+    }
+    throw BadFile(fmt::format("{}: more than {} files are mapped at once", file.name(), mapped_places.size()));
+}
+
+// Names of files that changed, and are no longer mapped.
+struct ChangedFiles {
+    std::mutex mutex;
+    std::vector<std::string> names;
+};
+ChangedFiles& changed_files() {
+    static ChangedFiles made;
+    return made;
+}
+
 } // namespace
+
+const char* mapped_file_at(const void* address) {
+    const auto at = reinterpret_cast<std::uintptr_t>(address);
+    for (const MappedPlace& place : mapped_places)
+        if (place.state == PlaceState::ready && place.begin <= at && at < place.end) return place.name;
+    return nullptr;
+}
+
+std::vector<std::string> take_changed_files() {
+    std::vector<std::string> names;
+    {
+        const std::lock_guard lock(changed_files().mutex);
+        names = std::exchange(changed_files().names, {});
+    }
+    for (MappedPlace& place : mapped_places) {
+        if (place.state != PlaceState::ready || place.is_told || !place.file->is_changed()) continue;
+        place.is_told = true;
+        names.emplace_back(place.name);
+    }
+    return names;
+}
 
 MappedFile::MappedFile(const std::filesystem::path& path, std::size_t min_bytes, std::string_view format)
     : name_(path.string()) {
@@ -51,14 +117,37 @@ MappedFile::MappedFile(const std::filesystem::path& path, std::size_t min_bytes,
     }
     data_ = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, descriptor, 0);
     if (data_ == MAP_FAILED) throw BadFile(name_ + ": cannot be mapped: " + system_reason());
-    if (text().starts_with(kLfsPointer)) {
+    try {
+        place_ = take_place(*this);
+    } catch (...) {
         ::munmap(data_, size_);
+        throw;
+    }
+    if (text().starts_with(kLfsPointer)) {
+        unmap();
         throw BadFile(name_ + ": this is a Git LFS pointer, not the file; fetch the file with git lfs pull");
     }
 }
 
-MappedFile::~MappedFile() {
+bool MappedFile::is_changed() const {
+    struct stat about {};
+    if (::stat(name_.c_str(), &about) != 0) return false;
+    const FileIdentity now = identity_of(about);
+    return now.device == identity_.device && now.inode == identity_.inode &&
+           (now.bytes != identity_.bytes || now.modified_ns != identity_.modified_ns);
+}
+
+void MappedFile::unmap() {
+    mapped_places[place_].state = PlaceState::free;
     ::munmap(data_, size_);
+}
+
+MappedFile::~MappedFile() {
+    if (!mapped_places[place_].is_told && is_changed()) {
+        const std::lock_guard lock(changed_files().mutex);
+        changed_files().names.push_back(name_);
+    }
+    unmap();
 }
 
 } // namespace entrodraft::model

@@ -1,5 +1,8 @@
 // A regular file mapped for reading, for as long as the object lives: opening copies nothing, and a page is read when
-// it is first looked at. Knows no format. Called by safetensors and zip_archive.
+// it is first looked at. Knows no format. Called by readers of checkpoints, corpora and tables.
+//
+// Whoever may write the file can change it under the program. A part that is cut off is SIGBUS where it is read
+// (mapped_file_at names the file); other contents are what the reader sees: it may trust no value that it read before.
 #pragma once
 
 #include <cstddef>
@@ -8,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace entrodraft::model {
 
@@ -32,12 +36,27 @@ class MappedFile {
     const FileIdentity& identity() const { return identity_; }
     std::span<const std::byte> bytes() const { return {static_cast<const std::byte*>(data_), size_}; }
     std::string_view text() const { return {static_cast<const char*>(data_), size_}; } // the same
+    // True where the file under this name is still the mapped one, but has another size or time of change. A file that
+    // was removed or replaced by another is not changed. Local.
+    bool is_changed() const;
+
+    static constexpr std::size_t kMaxMapped = 4096; // files at once
 
   private:
+    void unmap();
+
     std::string name_;
     FileIdentity identity_;
     void* data_ = nullptr;
     std::size_t size_ = 0;
+    std::size_t place_ = 0; // in the table of all that are mapped
 };
+
+// The name of the mapped file that holds the address; null: none does. For handlers of SIGBUS.
+const char* mapped_file_at(const void* address);
+
+// Names of files that have changed while they were mapped, each once: those mapped now, and those no longer mapped.
+// Not beside threads that map files. Local.
+std::vector<std::string> take_changed_files();
 
 } // namespace entrodraft::model

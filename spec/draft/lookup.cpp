@@ -83,7 +83,7 @@ void LookupDrafter::copy(const std::optional<LookupMatch>& match, const DraftTas
         }
         const std::optional<TokenId> copied = copies ? match->token(draft.tokens.size()) : std::nullopt;
         const std::optional<TokenId> token = only ? only : copied;
-        if (!token || *token >= setting_.limits.vocab_size) break; // the corpus has ended
+        if (!token || *token < 0 || *token >= setting_.limits.vocab_size) break; // the corpus has ended, or has changed
         if (slot.constraint && !slot.constraint->allows(*token)) break;
         copies = copies && token == copied;
         DraftedToken seen;

@@ -122,8 +122,9 @@ void LookupCorpus::check(std::span<const std::byte> bytes, const std::string& na
 }
 
 // Below 0: what begins there comes before all that begins with `sought`; 0: it begins so; above 0: it comes behind.
+// A file that somebody changed since it was checked may hold positions behind the last token: nothing begins there.
 int LookupCorpus::order(std::uint32_t position, std::span<const TokenId> sought) const {
-    const auto there = tokens_.subspan(position);
+    const auto there = tokens_.subspan(std::min<std::size_t>(position, tokens_.size()));
     for (std::size_t i = 0; i < sought.size(); ++i) {
         if (i >= there.size()) return -1;
         if (there[i] != sought[i]) return there[i] < sought[i] ? -1 : 1;

@@ -104,6 +104,16 @@ std::string why_invalid(const LogitProcessing& options, int vocab_size) {
     return {};
 }
 
+std::string why_nothing(const LogitProcessing& options) {
+    std::string why = NothingToSay().what();
+    if (!options.constraint.is_on()) return why;
+    const std::string language = to_string(options.constraint.language);
+    why += ", or goes against its " + language;
+    const std::string limit = options.grammar->limit_met();
+    if (limit.empty()) return why;
+    return why + fmt::format("; the {} met a limit of this program, {}: give a simpler one", language, limit);
+}
+
 LogitProcessor::LogitProcessor(const LogitProcessing& options, std::span<const TokenId> prompt,
                                std::span<const TokenId> eos_tokens, std::span<const TokenId> source)
     : options_(options), hash_(1) {

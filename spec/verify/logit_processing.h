@@ -87,6 +87,9 @@ struct LogitProcessing {
 // Empty when the options make sense for this vocabulary; else what is wrong, naming the option. Local.
 std::string why_invalid(const LogitProcessing& options, int vocab_size);
 
+// Why a text ends in an error line where no token is left, and whether a limit of its grammar was met. Local.
+std::string why_nothing(const LogitProcessing& options);
+
 // The prefix of a sequence, and what it does to the logits of the token after it. Drafted tokens are pushed one by one
 // and popped when they are rejected. push and pop take constant time a token.
 class LogitProcessor {

@@ -174,6 +174,52 @@ TEST(Chat, ATargetsOwnTemplateIsUsed) {
               "<|im_start|>user\nu<|im_end|>\n<|im_start|>assistant\n");
 }
 
+Chat template_of(const TemporaryDirectory& directory, const std::string& text) {
+    const std::string file = directory.write("own.jinja", text).string();
+    return open_chat("/dev/null/nonexistent", {.is_needed = true, .name = file, .date = ""});
+}
+
+// 2^64 - 1, as hashes and ids are, and what no 64 bits hold.
+TEST(Chat, LargeIntegersReachTheTemplateAsTheyAreWritten) {
+    const TemporaryDirectory directory;
+    const Chat chat =
+        template_of(directory, "{{ messages[0].v }} {{ messages[0].v|tojson }} {{ tools|tojson }} {{ k }} "
+                               "{{ messages[0].v > messages[0].w }}");
+    const std::string line =
+        R"({"id": 18446744073709551616, "own": 1.0, "messages": [{"role": "user", "content": "a \" 9", "n": 1.50,
+            "v": 18446744073709551615, "w": -123456789012345678901234567890}], "tools": [{"a": 1e22}, {"b":
+            [99999999999999999999, 9223372036854775808, 7]}], "chat_template_kwargs": {"k": 36893488147419103232}})";
+    EXPECT_EQ(served(line, {}, chat),
+              "18446744073709551615 18446744073709551615 "
+              R"([{"a": 1e+22}, {"b": [99999999999999999999, 9223372036854775808, 7]}] 36893488147419103232 True)");
+    EXPECT_NE(
+        served(R"({"messages": [{"role": "user", "content": "a"}], "seed": 99999999999999999999})").find("error: seed"),
+        std::string::npos);
+}
+
+std::string with_arguments(const std::string& arguments) {
+    return R"({"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": {"max_tokens": 1,
+               "messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": null, "tool_calls":
+               [{"id": "c", "type": "function", "function": {"name": "f")" +
+           arguments + R"(}}]}, {"role": "tool", "content": "3"}]}})";
+}
+
+TEST(Chat, ArgumentsOfACallOfOpenAisApiAreAnObjectAlsoWhereThereAreNone) {
+    const TemporaryDirectory directory;
+    const Chat chat = template_of(directory, "{{ messages[1].tool_calls[0].function.arguments|tojson }}");
+    RequestDefaults defaults;
+    defaults.format = InputFormat::openai;
+    for (const char* none : {"", R"(, "arguments": "")", R"(, "arguments": " \n")", R"(, "arguments": null)",
+                             R"(, "arguments": "{}")", R"(, "arguments": {})"})
+        EXPECT_EQ(served(with_arguments(none), defaults, chat), "{}") << none;
+    EXPECT_EQ(served(with_arguments(R"(, "arguments": "{\"v\": [18446744073709551615, 1.0, 99999999999999999999]}")"),
+                     defaults, chat),
+              R"({"v": [18446744073709551615, 1.0, 99999999999999999999]})");
+    EXPECT_EQ(served(with_arguments(R"(, "arguments": {"v": 99999999999999999999})"), defaults, chat),
+              R"({"v": 99999999999999999999})");
+    EXPECT_NE(served(with_arguments(R"(, "arguments": "{")"), defaults, chat).find("not JSON"), std::string::npos);
+}
+
 TEST(Chat, UnknownNamesAndDatesThatNobodyWritesAreRefused) {
     EXPECT_NE(refusal([] {
                   open_chat("/dev/null/nonexistent", {.is_needed = true, .name = "lama", .date = ""});

@@ -168,4 +168,19 @@ TEST(InputLines, AFileOfAChatTemplateThatIsMissingIsNamed) {
     EXPECT_NE(ended.err.find("--chat-template: my.jinja"), std::string::npos) << ended.err;
 }
 
+// An enum of more choices than a text may be understood in at once: no fault of the schema's.
+TEST(InputLines, ALimitOfConstraintsIsNamedWhereItIsMet) {
+    Json schema;
+    for (int i = 0; i < 3000; ++i)
+        schema["enum"].push_back(i);
+    const Json line = {{"prompt", "p"}, {"max_new_tokens", 8}, {"json_schema", schema}};
+    const ScratchFile input(line.dump() + "\n");
+    const Ended ended = run({"generate", "--target", kTarget, "--input", input.path(), "--quiet"});
+    EXPECT_EQ(ended.code, 3);
+    EXPECT_NE(ended.out.find("goes against its json_schema; the json_schema met a limit of this program, 2000 ways to "
+                             "understand one text: give a simpler one"),
+              std::string::npos)
+        << ended.out;
+}
+
 } // namespace input_lines_test

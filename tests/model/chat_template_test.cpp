@@ -9,9 +9,13 @@
 #include "tests/model/cpu_seconds.h"
 #include "tests/model/temporary_directory.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 namespace chat_template_test {
 
@@ -103,6 +107,68 @@ std::string times(int n, const std::string& text) {
     for (int i = 0; i < n; ++i)
         all += text;
     return all;
+}
+
+TEST(JinjaTemplates, DoNotComputeWithIntegersBeyond64Bits) {
+    const std::string x = "{% set x = '99999999999999999999'|int %}";
+    for (const char* op : {"+", "-", "*", "/", "//", "%", "**"}) {
+        const std::string error =
+            fmt::format("line 1: '{}': 99999999999999999999 is beyond 64 bits, and cannot be computed with", op);
+        EXPECT_EQ(error_of(x + "{{ x " + op + " 2 }}"), error);
+        EXPECT_EQ(error_of(x + "{{ 2.5 " + op + " x }}"), error);
+    }
+    for (const char* other : {"{{ -x }}", "{{ [1, x]|sum }}", "{{ x|round }}", "{{ x is even }}", "{{ range(x) }}",
+                              "{{ 'a' * x }}", "{{ [1] * x }}", "{{ '%x' % x }}", "{{ 'a'|center(x) }}"})
+        EXPECT_NE(error_of(x + other).find("64 bits"), std::string::npos) << other << error_of(x + other);
+    EXPECT_EQ(error_of("{{ 'ffffffffffffffffffff'|int(0, 16) }}"),
+              "line 1: int: the number is beyond 64 bits, and its base is not ten");
+}
+
+// Most of the memory, in MiB, that a rendering takes, in a process of its own; where it does not end in an error: 0.
+int peak_mib(const std::string& text) {
+    int ends[2];
+    EXPECT_EQ(pipe(ends), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        rusage before{}, after{};
+        getrusage(RUSAGE_SELF, &before);
+        int mib = 0;
+        try {
+            (void)run(text);
+        } catch (const jinja::TemplateError&) {
+            getrusage(RUSAGE_SELF, &after);
+            mib = static_cast<int>((after.ru_maxrss - before.ru_maxrss) / 1024) + 1;
+        }
+        _exit(write(ends[1], &mib, sizeof mib) == sizeof mib ? 0 : 1);
+    }
+    int mib = -1, status = -1;
+    EXPECT_EQ(read(ends[0], &mib, sizeof mib), static_cast<ssize_t>(sizeof mib));
+    waitpid(child, &status, 0);
+    close(ends[0]), close(ends[1]);
+    return mib;
+}
+
+// The limit is 128 MiB of text and lists.
+TEST(JinjaTemplates, TakeNotMuchMoreMemoryThanTheLimit) {
+    const std::string text = "{% set x = 'a' * 15000000 %}";
+    for (const std::string& made :
+         {std::string("{% set x = 'a' * 120000000 %}{{ x.split('a')|length }}"), text + "{{ x|list|length }}",
+          text + "{% for c in x %}{% endfor %}", text + "{{ (x|list)|sort }}", text + "{{ x|sort }}",
+          text + "{{ x|list|reverse|list }}", text + "{{ x|map('upper')|list }}", text + "{{ x|batch(1)|list }}",
+          std::string("{% set x = 'a ' * 60000000 %}{{ x.split()|length }}"),
+          std::string("{% set x = '\\n' * 120000000 %}{{ x.splitlines()|length }}"),
+          std::string("{% set x = 'a' * 120000000 %}{{ x.replace('a', 'b')|length }}{{ x.count('a') }}"),
+          std::string("{% set x = '.' * 120000000 %}{{ [1]|map(attribute=x)|list }}"),
+          std::string("{% set x = '\\x01' * 120000000 %}{{ [x] }}"),
+          std::string("{% set x = '&' * 120000000 %}{{ x|e|length }}"),
+          std::string("{% set r = range(100000) %}{% for i in range(20000) %}{% for c in r %}{{ loop.length }}"
+                      "{% break %}{% endfor %}{% endfor %}"),
+          std::string("{% set r = [0] * 300000 %}{{ (r|sort|list + r|sort|list + r|sort|list)|length }}"
+                      "{{ r|sort }}{{ r|sort }}")}) {
+        const int mib = peak_mib(made);
+        EXPECT_GT(mib, 0) << made << " ends without an error";
+        EXPECT_LT(mib, kSlowdown > 1 ? 2000 : 512) << made;
+    }
 }
 
 TEST(JinjaTemplates, ThatMeanHarmEndSoonWithAnError) {

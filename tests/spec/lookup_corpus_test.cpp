@@ -186,6 +186,25 @@ TEST(LookupCorpus, WorksOrRefusesWhateverHostileFilesHold) {
     }
 }
 
+// As where somebody writes over a file that was checked.
+TEST(LookupCorpus, ReadsNothingOutsideOfAFileThatChanges) {
+    const std::string good = bytes_of(LookupCorpus(kTokens, 9), 7);
+    std::vector<std::uint64_t> aligned((good.size() + 7) / 8);
+    std::mt19937 random(5);
+    for (int round = 0; round < 2000; ++round) {
+        std::memcpy(aligned.data(), good.data(), good.size());
+        const auto bytes = std::as_writable_bytes(std::span(aligned)).first(good.size());
+        const LookupCorpus corpus(bytes, "changing", 9, 7);
+        const std::size_t begin = 40 + random() % (bytes.size() - 40);
+        for (std::byte& each : bytes.subspan(begin))
+            each = round % 2 == 0 ? std::byte{0xff} : static_cast<std::byte>(random());
+        for (const Tokens& text : {Tokens{1, 2}, Tokens{kTokens.front()}, Tokens(kTokens.begin(), kTokens.begin() + 3)})
+            if (const auto found = corpus.match(text, 1)) {
+                ASSERT_LT(found->next, kTokens.size());
+            }
+    }
+}
+
 TEST(LookupCorpus, TellsItsFilesFromTexts) {
     const TemporaryDirectory directory;
     const auto file = directory.write("a", bytes_of(LookupCorpus(kTokens, 9), 7)), text = directory.write("b", "EDC");
