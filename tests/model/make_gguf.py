@@ -1,7 +1,6 @@
 """Writes quantized/gguf-*: tiny GGUF files, and what transformers says that their dequantised weights compute.
 
-PyPI's gguf names tensors, writes and dequantises them. Of Q4_K and Q6_K, which it does not quantise, the blocks are
-random. What it leaves to converters (which weights are turned, parted or shifted, which fields are written) is as
+PyPI's gguf names tensors, writes and dequantises them. The blocks of types that it does not quantise are random. What it leaves to converters (which weights are turned, parted or shifted, which fields are written) is as
 llama.cpp's has it. Run by hand when the goldens must change; the tests read its output only.
 
     python tests/model/make_gguf.py [--only NAME ...]        (torch, transformers, gguf)
@@ -71,6 +70,21 @@ CHECKPOINTS = {  # architecture, model type, shapes, kind of matrices, of some o
         head_dim=32, intermediate_size=64, num_local_experts=4, num_experts_per_tok=2, sliding_window=11,
         rope_parameters=YARN | {"truncate": False}), KIND.Q8_0,
                    {"ffn_gate_exps": KIND.MXFP4, "ffn_up_exps": KIND.MXFP4, "ffn_down_exps": KIND.MXFP4}),
+    "gguf-every-type": ("llama", "llama", llama(
+        hidden_size=256, intermediate_size=64, num_hidden_layers=3, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=16)[1], KIND.Q4_K, {
+            "token_embd": KIND.Q3_K, "output": KIND.Q6_K,
+            "blk.0.attn_q": KIND.Q2_K, "blk.0.attn_k": KIND.Q3_K, "blk.0.attn_v": KIND.Q5_K,
+            "blk.0.ffn_gate": KIND.IQ4_XS, "blk.0.ffn_up": KIND.Q2_K,
+            "blk.1.attn_q": KIND.IQ3_S, "blk.1.attn_k": KIND.IQ3_XXS, "blk.1.attn_v": KIND.IQ4_XS,
+            "blk.1.ffn_gate": KIND.IQ2_XXS, "blk.1.ffn_up": KIND.IQ2_XS,
+            "blk.2.attn_q": KIND.IQ2_S, "blk.2.attn_k": KIND.TQ1_0, "blk.2.attn_v": KIND.TQ2_0,
+            "blk.2.ffn_gate": KIND.IQ1_S, "blk.2.ffn_up": KIND.IQ1_M,
+            "blk.0.attn_output": KIND.Q5_0, "blk.1.attn_output": KIND.Q4_1, "blk.2.attn_output": KIND.IQ4_NL,
+            "blk.0.ffn_down": KIND.Q5_1, "blk.1.ffn_down": KIND.IQ4_NL, "blk.2.ffn_down": KIND.NVFP4}),
+    "gguf-nvfp4-qwen3-moe": ("qwen3moe", "qwen3_moe", small(
+        head_dim=32, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=64, norm_topk_prob=True,
+        num_hidden_layers=1), KIND.NVFP4, {"token_embd": KIND.Q5_0, "output": KIND.Q5_1}),
     "gguf-q4_0-phi3": ("phi3", "phi3", small(sliding_window=37, original_max_position_embeddings=80, rope_parameters=LONG_ROPE), KIND.Q4_0, {}),
     "gguf-q8_0-olmo2": ("olmo2", "olmo2", small(rope_parameters=YARN), KIND.Q8_0, {}),
     "gguf-q8_0-granite": ("granite", "granite", small(
@@ -95,30 +109,59 @@ def turned(weight, heads, back=False):
     return weight.reshape(*shape, *weight.shape[1:]).swapaxes(1, 2).reshape(weight.shape)
 
 
-def random_blocks(shape, kind, random):
-    block, size = gguf.GGML_QUANT_SIZES[kind]
-    blocks = random.integers(0, 256, (shape[0] * shape[1] // block, size), dtype=np.uint8)
+# Where halves of blocks lie: a scale, and of some a minimum, so many times as large that weights lie around 0.
+HALVES = {KIND.Q2_K: (80, 82, 1.5), KIND.Q3_K: (108,), KIND.Q4_K: (0, 2, 7.5), KIND.Q5_K: (0, 2, 15.5),
+          KIND.Q6_K: (208,), KIND.IQ1_M: ()}
 
+
+def put_scale(blocks, kind, scale):
     def put_half(at, values):
-        blocks[:, at:at + 2] = values.astype(np.float16).reshape(-1, 1).view(np.uint8)
+        blocks[:, at:at + 2] = values.astype("<f2").reshape(-1, 1).view(np.uint8)
 
-    count = len(blocks)
+    at = HALVES.get(kind, (0,))
+    if kind == KIND.IQ1_M:  # in the upper 4 bits of four words
+        bits = scale.astype("<f2").view("<u2")
+        for i in range(4):
+            byte = blocks[:, 49 + 2 * i]
+            byte[:] = byte & 0x0f | (bits >> 4 * i & 15).astype(np.uint8) << 4
+        return
+    put_half(at[0], scale)
+    if len(at) > 1:
+        put_half(at[1], scale * at[2])
+
+
+def random_blocks(shape, kind, size, random):
+    """Blocks of weights of about that size."""
+    block, n_bytes = gguf.GGML_QUANT_SIZES[kind]
+    blocks = random.integers(0, 256, (np.prod(shape) // block, n_bytes), dtype=np.uint8)
+    put_scale(blocks, kind, np.ones(len(blocks)))
+    usual = np.sqrt((gguf.quants.dequantize(blocks, kind) ** 2).mean())
+    put_scale(blocks, kind, random.uniform(0.7, 1.3, len(blocks)) * size / usual)
     if kind == KIND.Q4_K:
-        put_half(0, random.uniform(2e-4, 5e-4, count))
-        put_half(2, random.uniform(1e-3, 3e-3, count))
         blocks[::7, 4] &= 0xc0  # a scale of 0, over a minimum
-    else:
-        put_half(208, random.uniform(3e-5, 1e-4, count))
-    return blocks.reshape(shape[0], -1)
+    return blocks.reshape(*shape[:-1], -1)
 
 
 def encoded(weight, kind, random):
     """What the file has of it, and the numbers that this stands for."""
-    if kind in (KIND.Q4_K, KIND.Q6_K):
-        stored = random_blocks(weight.shape, kind, random)
-    else:
+    try:
         stored = gguf.quants.quantize(np.ascontiguousarray(weight), kind)
+    except NotImplementedError:
+        stored = random_blocks(weight.shape, kind, weight.std(), random)
     return stored, gguf.quants.dequantize(stored, kind).astype(np.float32)
+
+
+def encoded_with_scales(weight, random):
+    """NVFP4, with one more scale for the tensor, or for each expert, and what belongs to its activations."""
+    block, n_bytes = gguf.GGML_QUANT_SIZES[KIND.NVFP4]
+    blocks = random.integers(0, 256, (weight.size // block, n_bytes), dtype=np.uint8)
+    blocks[:, :4] = 0x30 | blocks[:, :4] & 15  # scales of groups, from 0.5 to 2
+    stored = blocks.reshape(*weight.shape[:-1], -1)
+    whole = gguf.quants.dequantize(stored, KIND.NVFP4).astype(np.float32)
+    n_experts = weight.shape[0] if weight.ndim == 3 else 1
+    scales = (random.uniform(0.7, 1.3, n_experts) * weight.std() / whole.std()).astype(np.float32)
+    further = {"scale": scales, "input_scale": np.full(n_experts, 3, np.float32)}
+    return stored, whole * scales.reshape(-1, *[1] * (weight.ndim - 1)), further
 
 
 def parts_of(key, weight, family):
@@ -254,12 +297,18 @@ def make(name, architecture, family, shapes, kind, kinds):
             heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}.get(stem)
             is_turned = architecture in TURNED and heads is not None
             is_plain = part.ndim == 1 or stored_name.endswith(".bias") or stem.startswith("ffn_gate_inp")
-            of = KIND.F32 if is_plain else kinds.get(stem, kind)
-            written, whole = encoded(turned(part, heads) if is_turned else part, of, random)
+            of = KIND.F32 if is_plain else kinds.get(stored_name.removesuffix(".weight"), kinds.get(stem, kind))
+            part_there, further = turned(part, heads) if is_turned else part, {}
+            if of == KIND.NVFP4:
+                written, whole, further = encoded_with_scales(part_there, random)
+            else:
+                written, whole = encoded(part_there, of, random)
             part[...] = turned(whole, heads, back=True) if is_turned else whole
             if architecture in SHIFTED and key.endswith("norm.weight"):
                 written = written + 1
             writer.add_tensor(stored_name, written, raw_dtype=of)
+            for ending, scales in further.items():
+                writer.add_tensor(stored_name.replace(".weight", "." + ending), scales)
         value.data = torch.from_numpy(weight)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
