@@ -2,6 +2,7 @@
 
 #include "model/checkpoint/bad_file.h"
 #include "model/checkpoint/gguf_architectures.h"
+#include "model/checkpoint/gguf_ends.h"
 #include "model/checkpoint/quantized.h"
 
 #include <algorithm>
@@ -94,12 +95,8 @@ void add_window_pattern(const GgufMetadata& metadata, Json& config) {
 void add_ends(const GgufMetadata& metadata, Json& config) {
     const Json* bos = metadata.find("tokenizer.ggml.bos_token_id");
     config["bos_token_id"] = bos ? *bos : Json();
-    Json ends = Json::array();
-    for (const char* name : {"eos", "eot"})
-        if (const Json* id = metadata.find(fmt::format("tokenizer.ggml.{}_token_id", name));
-            id && std::ranges::find(ends, *id) == ends.end())
-            ends.push_back(*id);
-    config["eos_token_id"] = ends.empty() ? Json() : ends;
+    const std::vector<std::uint64_t> ends = gguf_end_tokens(metadata);
+    config["eos_token_id"] = ends.empty() ? Json() : Json(ends);
 }
 
 } // namespace
