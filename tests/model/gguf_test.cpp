@@ -124,18 +124,26 @@ TEST(GgufTokenizers, OfSentencePieceEncodeAsItsModel) {
             scores.push_back(piece.score);
             types.push_back(static_cast<unsigned>(piece.type));
         }
-        const Tokenizer tokenizer =
-            tokenizer_of({{"tokenizer.ggml.model", "llama"},
-                          {"tokenizer.ggml.tokens", names},
-                          {"tokenizer.ggml.scores", scores},
-                          {"tokenizer.ggml.token_type", types},
-                          {"tokenizer.ggml.add_space_prefix", file.adds_space},
-                          {"tokenizer.ggml.remove_extra_whitespaces", file.removes_extra_spaces},
-                          {"tokenizer.ggml.bos_token_id", 1},
-                          {"tokenizer.ggml.eos_token_id", 2}});
+        json metadata = {{"tokenizer.ggml.model", "llama"},
+                         {"tokenizer.ggml.tokens", names},
+                         {"tokenizer.ggml.scores", scores},
+                         {"tokenizer.ggml.token_type", types},
+                         {"tokenizer.ggml.add_space_prefix", file.adds_space},
+                         {"tokenizer.ggml.remove_extra_whitespaces", file.removes_extra_spaces},
+                         {"tokenizer.ggml.bos_token_id", 1},
+                         {"tokenizer.ggml.eos_token_id", 2}};
+        const Tokenizer tokenizer = tokenizer_of(metadata);
+        const auto piece =
+            std::ranges::find(file.pieces, SentencePieceFile::PieceType::unknown, &SentencePieceFile::Piece::type);
+        ASSERT_NE(piece, file.pieces.end());
+        const auto unknown = static_cast<std::size_t>(piece - file.pieces.begin());
+        metadata["tokenizer.ggml.token_type"][unknown] = 3U; // as Gemma 3's files have it
+        metadata["tokenizer.ggml.unknown_token_id"] = unknown;
+        const Tokenizer by_key = tokenizer_of(metadata);
         for (const json& one : read(fixture(family) / "expected.json"))
-            EXPECT_EQ(tokenizer.encode(one.at("text").get<std::string>(), false),
-                      one.at("ids").get<std::vector<TokenId>>());
+            for (const Tokenizer* each : {&tokenizer, &by_key})
+                EXPECT_EQ(each->encode(one.at("text").get<std::string>(), false),
+                          one.at("ids").get<std::vector<TokenId>>());
     }
 }
 
