@@ -219,7 +219,9 @@ ModelConfig read_gguf_config(const std::filesystem::path& path) {
     if (differences.pairs_neighbours) config.rope.interleaved = true;
     if (differences.norms_are_whole) config.norm_offset = 0;
     if (differences.memory_bits > 0)
-        config.quantization = Quantization{.form = QuantizedForm::q8_0, .memory_bits = differences.memory_bits};
+        config.quantization = Quantization{.form = QuantizedForm::blocks,
+                                           .memory_bits = differences.memory_bits,
+                                           .gpu_memory_bits = differences.gpu_memory_bits};
     if (differences.pair_factors.empty()) return config;
     const bool fits = differences.pair_factors.size() == static_cast<std::size_t>(config.rope.dims / 2);
     if (!fits || std::ranges::any_of(differences.pair_factors, [](float factor) { return !(factor > 0); }))

@@ -54,7 +54,9 @@ std::uint64_t packed_bytes(MatrixShape shape, PackedFormat format) {
 
 void add_weights(const ModelConfig& config, const RunShape& run, RankNeeds& needs) {
     const ShardShapes shapes = shapes_of(config, needs.shard);
-    const double mixed_bits = config.quantization ? config.quantization->memory_bits : 0;
+    const double mixed_bits = !config.quantization ? 0
+                              : run.on_gpu         ? config.quantization->gpu_memory_bits
+                                                   : config.quantization->memory_bits;
     const auto add = [&](MatrixShape shape, int times, WeightType type) {
         if (shape.outputs == 0 || shape.inputs == 0) return;
         if (mixed_bits > 0) {

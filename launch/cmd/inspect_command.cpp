@@ -280,6 +280,16 @@ std::string tokenizer_line(const Json& tokenizer) {
     return tokenizer["kind"].get<std::string>() + ", " + format_count(tokenizer["tokens"], "token");
 }
 
+std::string ends_line(const ModelFacts& facts) {
+    std::vector<std::string> ends;
+    for (const std::int64_t id : facts.config.eos_token_ids) {
+        const bool is_named = facts.opened_tokenizer && id >= 0 && id < facts.opened_tokenizer->size();
+        ends.push_back(std::to_string(id));
+        if (is_named) ends.back() += " " + facts.opened_tokenizer->token(static_cast<model::TokenId>(id));
+    }
+    return ends.empty() ? "no token" : fmt::format("{}", fmt::join(ends, ", "));
+}
+
 // What is known of a model: its object, and the lines of those with a heading.
 Columns columns_of(const ModelFacts& facts) {
     const model::ModelConfig& config = facts.config;
@@ -296,9 +306,10 @@ Columns columns_of(const ModelFacts& facts) {
     for (const Column& column : shape)
         columns.emplace_back("", column.heading, Json(), column.text);
     columns.emplace_back("tokenizer", "tokenizer", facts.tokenizer, tokenizer_line(facts.tokenizer));
+    columns.emplace_back("", "texts end at", Json(), ends_line(facts));
     columns.emplace_back("weights", "files", facts.weights, files_line(facts.weights));
     const std::string quantized =
-        config.quantization ? "layers as the file has them, " + to_string(*config.quantization) + "; else " : "";
+        config.quantization ? "codes of the file, " + to_string(*config.quantization) + "; other matrices " : "";
     columns.emplace_back("", "in memory", Json(),
                          quantized + to_string(config.stored_type) + ", where --dtype says nothing");
     return columns;
@@ -414,9 +425,10 @@ std::string memory_line(const Inspection& inspection) {
 std::string run_text(const Inspection& inspection) {
     const model::RunShape& run = inspection.model.run;
     std::string text =
-        fmt::format("On {} of {}: weights in {}, {} of {} positions, KV cache in {}\n{}",
+        fmt::format("On {} of {}: weights in {}{}, {} of {} positions, KV cache in {}\n{}",
                     format_count(run.ranks, "rank"), run.on_gpu ? "a GPU" : format_count(run.threads, "thread"),
-                    to_string(run.type), format_count(run.batch, "sequence"), format_count(run.length),
+                    inspection.model.config.quantization ? "the file's codes, others in " : "", to_string(run.type),
+                    format_count(run.batch, "sequence"), format_count(run.length),
                     to_string(cache_type(inspection.model.config, run)), ranks_table(inspection));
     if (inspection.all_reduces.count > 0)
         text += fmt::format("  a pass of one row takes {} of together {}\n",

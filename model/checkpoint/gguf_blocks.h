@@ -1,5 +1,5 @@
-// Blocks of weights as GGUF files hold them: codes of a row's inputs, one block behind the other, with the scales of
-// the groups within. Called by quantized.
+// The types that tensors of GGUF files have, by ggml's numbers, and how those that are made of blocks decode: codes of
+// a row's inputs, one block behind the other, with what scales the groups within. Called by quantized and gguf_file.
 #pragma once
 
 #include "model/checkpoint/quantized.h"
@@ -9,21 +9,25 @@
 
 namespace entrodraft::model {
 
-struct BlockShape {
-    int inputs = 0; // of a block; 0: the form has no blocks
-    int bytes = 0;
+struct BlockType {
+    std::uint32_t number = 0; // in files
+    const char* name = "";
+    int inputs = 1; // of a block
+    int bytes = 0;  // of a block; 0: ggml has given the type up
+
+    // Of a type that is served as codes; else 0.
     int group = 0; // inputs that share a scale
     int bits = 0;  // of a code in memory
-    int run = 0;   // inputs whose codes lie in bytes one behind the other
-    bool has_zeros = false;
+    // Of a group of a block, what the block stores: an element is scale * (code + less) - offset. The codes are those
+    // of QuantizedMatrix::read_codes, of the whole group.
+    GroupFacts (*facts)(const std::byte* block, int group) = nullptr;
+    void (*codes)(const std::byte* block, int group, std::uint8_t* out) = nullptr;
+    bool has_offsets = false;
+    int less = 0; // what codes without a sign are less in memory, so that they fit their bits
     CodeValues values = CodeValues::none;
 };
-BlockShape block_shape(QuantizedForm form);
+inline constexpr int kMaxBlockGroup = 256;
 
-// Of a group of a block: an element is scale * (code - zero).
-float block_scale(QuantizedForm form, const std::byte* block, int group);
-float block_zero(QuantizedForm form, const std::byte* block, int group);
-// As QuantizedMatrix::read_codes has them, of inputs [first, first + count) of the block.
-void read_block(QuantizedForm form, const std::byte* block, int first, int count, std::uint8_t* out);
+const BlockType* block_type(std::uint32_t number); // nullptr: ggml has no such number, as far as is known here
 
 } // namespace entrodraft::model

@@ -34,35 +34,6 @@ enum class ValueKind : std::uint32_t {
     float64
 };
 
-struct TensorKind {
-    const char* dtype = nullptr; // as safetensors names it, of plain numbers
-    DiskType type = DiskType::other;
-    std::optional<QuantizedForm> form = {};
-};
-
-std::optional<TensorKind> tensor_kind(std::uint32_t number) {
-    switch (number) {
-    case 0:
-        return TensorKind{"F32", DiskType::float32};
-    case 1:
-        return TensorKind{"F16", DiskType::float16};
-    case 2:
-        return TensorKind{"Q4_0", DiskType::quantized, QuantizedForm::q4_0};
-    case 8:
-        return TensorKind{"Q8_0", DiskType::quantized, QuantizedForm::q8_0};
-    case 12:
-        return TensorKind{"Q4_K", DiskType::quantized, QuantizedForm::q4_k};
-    case 14:
-        return TensorKind{"Q6_K", DiskType::quantized, QuantizedForm::q6_k};
-    case 39:
-        return TensorKind{"MXFP4", DiskType::quantized, QuantizedForm::mxfp4_blocks};
-    case 30:
-        return TensorKind{"BF16", DiskType::bfloat16};
-    default:
-        return std::nullopt;
-    }
-}
-
 class HeaderReader {
   public:
     explicit HeaderReader(const MappedFile& file) : file_(file), bytes_(file.bytes()) {}
@@ -70,6 +41,11 @@ class HeaderReader {
     struct Header {
         Json metadata;
         TensorFile tensors;
+    };
+    // Of a tensor its bytes' place, behind the header; without a size: that of a type which nobody knows.
+    struct Place {
+        std::uint64_t offset = 0;
+        std::optional<std::uint64_t> bytes;
     };
     Header read() {
         Header out;
@@ -177,68 +153,82 @@ class HeaderReader {
 
     void read_tensors(std::uint64_t n, std::uint64_t alignment, TensorFile& out) {
         std::set<std::string> names;
-        std::vector<std::uint64_t> offsets, sizes;
+        std::vector<Place> places;
         for (std::uint64_t i = 0; i < n; ++i) {
             TensorView tensor;
-            tensor.name = string();
-            const std::string what = "tensor " + in_quotes(tensor.name);
-            if (!names.insert(tensor.name).second) refuse(what + " is there twice");
-            const auto n_dims = number<std::uint32_t>();
-            if (n_dims > kMaxDims) refuse(fmt::format("{} has {} dimensions", what, n_dims));
-            constexpr std::uint64_t kMax = std::uint64_t{1} << 40; // elements
-            std::uint64_t elements = 1;
-            for (std::uint32_t dim = 0; dim < n_dims; ++dim) {
-                const auto size = number<std::uint64_t>();
-                if (size == 0 || size > kMax / elements) refuse(what + " has a dimension of 0, or is too large");
-                elements *= size;
-                tensor.shape.insert(tensor.shape.begin(), static_cast<std::int64_t>(size));
-            }
-            const auto number_of_type = number<std::uint32_t>();
-            const auto kind = tensor_kind(number_of_type);
-            if (!kind)
-                refuse(fmt::format("{} is of type {} of ggml; supported: F32, F16, BF16, Q8_0, Q4_0, Q4_K, Q6_K, MXFP4",
-                                   what, number_of_type));
-            tensor.dtype = kind->dtype;
-            tensor.type = kind->type;
-            tensor.file = &file_.name();
-            offsets.push_back(number<std::uint64_t>());
-            sizes.push_back(kind->form ? 0 : elements * element_bits(tensor.dtype) / 8);
-            if (kind->form) sizes.back() = join_blocks(*kind->form, elements, what, tensor);
+            places.push_back(read_tensor(tensor));
+            if (!names.insert(tensor.name).second) refuse(in_words(tensor) + " is there twice");
             out.tensors.push_back(std::move(tensor));
         }
-        const std::uint64_t begin = (at_ + alignment - 1) / alignment * alignment;
+        const std::uint64_t begin = padded(at_, alignment);
         const std::uint64_t data = begin <= bytes_.size() ? bytes_.size() - begin : 0;
+        std::optional<std::uint64_t> expected = 0;
         for (std::size_t i = 0; i < out.tensors.size(); ++i) {
             TensorView& tensor = out.tensors[i];
-            if (offsets[i] > data || sizes[i] > data - offsets[i])
-                refuse("tensor " + in_quotes(tensor.name) + " lies beyond the end of the file");
-            tensor.bytes = bytes_.subspan(begin + offsets[i], sizes[i]);
-            out.data_bytes += sizes[i];
+            const auto [offset, size] = places[i];
+            if (expected && offset != *expected)
+                refuse(fmt::format("{} begins at byte {} of the tensors, where {} follows on the one before it; the "
+                                   "file is damaged: get it again",
+                                   in_words(tensor), offset, *expected));
+            if (offset > data || size.value_or(0) > data - offset)
+                refuse(in_words(tensor) + " lies beyond the end of the file");
+            expected = size ? std::optional(padded(offset + *size, alignment)) : std::nullopt;
+            tensor.bytes = bytes_.subspan(begin + offset, size.value_or(0));
+            out.data_bytes += size.value_or(0);
             if (!tensor.quantized) continue;
             QuantizedMatrix matrix = *tensor.quantized;
             matrix.codes.bytes = tensor.bytes;
             tensor.quantized = std::make_shared<const QuantizedMatrix>(std::move(matrix));
         }
     }
-    // Returns the bytes that the blocks take.
-    std::uint64_t join_blocks(QuantizedForm form, std::uint64_t elements, const std::string& what,
-                              TensorView& tensor) const {
-        const BlockShape shape = block_shape(form);
-        const auto of_block = static_cast<std::uint64_t>(shape.inputs);
-        const bool is_matrix = tensor.shape.size() == 2 || tensor.shape.size() == 3; // or one for each expert
-        if (!is_matrix || static_cast<std::uint64_t>(tensor.shape.back()) % of_block != 0)
-            refuse(fmt::format("{} is not a matrix with rows in whole blocks of {}", what, of_block));
+    static std::uint64_t padded(std::uint64_t size, std::uint64_t alignment) {
+        return (size + alignment - 1) / alignment * alignment;
+    }
+    static std::string in_words(const TensorView& tensor) { return "tensor " + in_quotes(tensor.name); }
+
+    Place read_tensor(TensorView& tensor) {
+        tensor.name = string();
+        tensor.file = &file_.name();
+        const auto n_dims = number<std::uint32_t>();
+        if (n_dims > kMaxDims) refuse(fmt::format("{} has {} dimensions", in_words(tensor), n_dims));
+        constexpr std::uint64_t kMax = std::uint64_t{1} << 40; // elements
+        std::uint64_t elements = 1;
+        for (std::uint32_t dim = 0; dim < n_dims; ++dim) {
+            const auto size = number<std::uint64_t>();
+            if (size == 0 || size > kMax / elements)
+                refuse(in_words(tensor) + " has a dimension of 0, or is too large");
+            elements *= size;
+            tensor.shape.insert(tensor.shape.begin(), static_cast<std::int64_t>(size));
+        }
+        const auto of = number<std::uint32_t>();
+        const auto offset = number<std::uint64_t>();
+        const BlockType* type = block_type(of);
+        tensor.dtype = type ? type->name : "number";
+        tensor.type = disk_type(tensor.dtype);
+        if (tensor.type == DiskType::other && !(type && type->codes)) tensor.dtype += fmt::format(" {}", of);
+        if (!type || type->bytes == 0) return {offset, std::nullopt};
+        const auto inputs = static_cast<std::uint64_t>(type->inputs);
+        if ((n_dims == 0 ? 1 : static_cast<std::uint64_t>(tensor.shape.back())) % inputs != 0)
+            refuse(fmt::format("{} is of type {}, but its rows are not whole blocks of {}", in_words(tensor),
+                               tensor.dtype, inputs));
+        if (type->codes) show_as_matrix(*type, static_cast<std::int64_t>(elements), tensor);
+        return {offset, elements / inputs * static_cast<std::uint64_t>(type->bytes)};
+    }
+    void show_as_matrix(const BlockType& type, std::int64_t elements, TensorView& tensor) const {
+        if (tensor.shape.size() != 2 && tensor.shape.size() != 3) // or one for each expert
+            refuse(fmt::format("{} is of type {}, but not a matrix", in_words(tensor), tensor.dtype));
+        tensor.type = DiskType::quantized;
         QuantizedMatrix matrix;
-        matrix.of = {.form = form,
-                     .bits = shape.bits,
-                     .group = shape.group,
-                     .has_zeros = shape.has_zeros,
-                     .values = shape.values};
+        matrix.of = {.form = QuantizedForm::blocks,
+                     .bits = type.bits,
+                     .group = type.group,
+                     .has_zeros = type.has_offsets,
+                     .values = type.values,
+                     .block = &type};
         matrix.inputs = tensor.shape.back();
-        matrix.outputs = static_cast<std::int64_t>(elements) / matrix.inputs;
+        matrix.outputs = elements / matrix.inputs;
         matrix.codes = tensor;
         tensor.quantized = std::make_shared<const QuantizedMatrix>(std::move(matrix));
-        return elements / of_block * static_cast<std::uint64_t>(shape.bytes);
     }
 
     const MappedFile& file_;
@@ -324,13 +314,20 @@ GgufFile open_gguf(const std::filesystem::path& path) {
     if (number != 1) refuse(fmt::format("is part {} of {}; name the first", number, count));
     if (!name || name->number != 1 || name->count != count)
         refuse(fmt::format("is the first of {} parts, but not named NAME-00001-of-{:05}.gguf", count, count));
+    std::size_t n_tensors = file.parts.front().tensors.size();
     for (int part = 2; part <= name->count; ++part) {
         HeaderReader::Header next = read_header(path.parent_path() / name->of(part));
         if (place_of_part(next.metadata) != std::pair<std::int64_t, std::int64_t>(part, count))
             throw BadFile(
                 fmt::format("{}: is not part {} of {}, as its name says", next.tensors.mapping->name(), part, count));
+        n_tensors += next.tensors.tensors.size();
         file.parts.push_back(std::move(next.tensors));
     }
+    const Json said = file.metadata.value("split.tensors.count", Json());
+    if (said != n_tensors)
+        refuse(fmt::format("'split.tensors.count' is {}, but the {} parts have {} tensors; they are not of one model, "
+                           "or not whole: get them again",
+                           said.dump(), count, n_tensors));
     return file;
 }
 

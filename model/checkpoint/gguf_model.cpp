@@ -2,6 +2,7 @@
 
 #include "model/checkpoint/bad_file.h"
 #include "model/checkpoint/gguf_architectures.h"
+#include "model/checkpoint/gguf_ends.h"
 #include "model/checkpoint/quantized.h"
 
 #include <algorithm>
@@ -94,12 +95,8 @@ void add_window_pattern(const GgufMetadata& metadata, Json& config) {
 void add_ends(const GgufMetadata& metadata, Json& config) {
     const Json* bos = metadata.find("tokenizer.ggml.bos_token_id");
     config["bos_token_id"] = bos ? *bos : Json();
-    Json ends = Json::array();
-    for (const char* name : {"eos", "eot"})
-        if (const Json* id = metadata.find(fmt::format("tokenizer.ggml.{}_token_id", name));
-            id && std::ranges::find(ends, *id) == ends.end())
-            ends.push_back(*id);
-    config["eos_token_id"] = ends.empty() ? Json() : ends;
+    const std::vector<std::uint64_t> ends = gguf_end_tokens(metadata);
+    config["eos_token_id"] = ends.empty() ? Json() : Json(ends);
 }
 
 } // namespace
@@ -147,14 +144,14 @@ Json gguf_config(const GgufFile& file) {
 
 GgufDifferences gguf_differences(const GgufFile& file) {
     const GgufMetadata metadata(file);
-    GgufDifferences found = {metadata.architecture().pairs_neighbours, metadata.architecture().norms_are_whole, {}, 0};
+    GgufDifferences found = {metadata.architecture().pairs_neighbours, metadata.architecture().norms_are_whole, {}};
     if (const TensorView* factors = metadata.tensor(kRopeFactors); factors && factors->type == DiskType::float32) {
         found.pair_factors.resize(factors->bytes.size() / sizeof(float));
         std::memcpy(found.pair_factors.data(), factors->bytes.data(), factors->bytes.size());
     }
-    double bits = 0, elements = 0;
+    double bits = 0, gpu_bits = 0, elements = 0;
     bool is_quantised = false;
-    std::map<std::string, std::set<std::string>> joint; // types of queries, keys and values, by layer
+    std::map<std::string, Quantization> joint; // of queries, keys and values, by layer
     const auto is_joint = [](const std::string& name) {
         return name.ends_with(".attn_q.weight") || name.ends_with(".attn_k.weight") || name.ends_with(".attn_v.weight");
     };
@@ -164,7 +161,12 @@ GgufDifferences gguf_differences(const GgufFile& file) {
             std::ranges::for_each(part.tensors, visit);
     };
     for_each_tensor([&](const TensorView& tensor) {
-        if (is_joint(tensor.name)) joint[layer_of(tensor.name)].insert(tensor.dtype);
+        if (!tensor.quantized || !is_joint(tensor.name)) return;
+        const Quantization& of = tensor.quantized->of;
+        Quantization& all = joint.try_emplace(layer_of(tensor.name), of).first->second; // as joint_format() has it
+        all.bits = std::max(all.bits, of.bits);
+        all.group = std::min(all.group, of.group);
+        all.has_zeros = all.has_zeros || of.has_zeros;
     });
     for_each_tensor([&](const TensorView& tensor) {
         if (tensor.shape.size() < 2) return;
@@ -174,15 +176,16 @@ GgufDifferences gguf_differences(const GgufFile& file) {
         elements += n;
         if (!tensor.quantized) {
             bits += n * 32; // at most, of whatever type in memory
+            gpu_bits += n * 32;
             return;
         }
-        const Quantization& of = tensor.quantized->of; // scales and zeros in float32
-        constexpr double kMixed = 8 + 2 * 32.0 / 16;   // joint_format()'s, at most
-        const bool is_mixed = is_joint(tensor.name) && joint[layer_of(tensor.name)].size() > 1;
-        bits += n * (is_mixed ? kMixed : of.bits + 32.0 * (of.has_zeros ? 2 : 1) / of.group);
+        const Quantization& of = is_joint(tensor.name) ? joint.at(layer_of(tensor.name)) : tensor.quantized->of;
+        const double facts = 32.0 * (of.has_zeros ? 2 : 1) / of.group; // in float32
+        bits += n * (of.bits + facts);
+        gpu_bits += n * ((of.group < 32 ? 8 : of.bits) + facts); // as gpu/stored_codes has it
         is_quantised = true;
     });
-    if (is_quantised) found.memory_bits = bits / elements;
+    if (is_quantised) found.memory_bits = bits / elements, found.gpu_memory_bits = gpu_bits / elements;
     return found;
 }
 
@@ -220,27 +223,73 @@ std::string checkpoint_name(std::string_view name, const Names& of_architecture)
     return "";
 }
 
+// Stems of matrices that have a number more by which they are multiplied (NVFP4's), or one for each expert; and of all
+// that have codes.
+struct FurtherScales {
+    std::set<std::string> quantised;
+    std::map<std::string, const TensorView*> scales;
+
+    static std::string stem_of(const std::string& name) { return name.substr(0, name.rfind('.')); }
+    explicit FurtherScales(const GgufFile& file) {
+        for (const TensorFile& part : file.parts)
+            for (const TensorView& tensor : part.tensors) {
+                if (tensor.quantized) quantised.insert(stem_of(tensor.name));
+                if (tensor.name.ends_with(".scale")) scales.emplace(stem_of(tensor.name), &tensor);
+            }
+    }
+    // Whether this is such a scale, or one of activations, which are not rounded here.
+    bool has(const std::string& name) const {
+        return (name.ends_with(".scale") || name.ends_with(".input_scale")) && quantised.contains(stem_of(name));
+    }
+    float of(const TensorView& tensor, std::size_t expert, std::size_t n_experts) const {
+        const auto at = scales.find(stem_of(tensor.name));
+        if (at == scales.end()) return 1;
+        const TensorView& scale = *at->second;
+        const std::size_t n = scale.bytes.size() / sizeof(float);
+        if (scale.type != DiskType::float32 || (n != 1 && n != n_experts))
+            throw BadFile(fmt::format("{}: tensor {} is not one F32 number, or one for each expert", *scale.file,
+                                      in_quotes(scale.name)));
+        float value;
+        std::memcpy(&value, scale.bytes.data() + (n == 1 ? 0 : expert) * sizeof value, sizeof value);
+        return value;
+    }
+};
+
+// One of so many matrices of a tensor, one behind the other.
+TensorView part_of(const TensorView& all, std::size_t i, std::size_t count, const FurtherScales& scales) {
+    TensorView part = all;
+    const std::size_t bytes = all.bytes.size() / count; // whole rows
+    part.bytes = all.bytes.subspan(i * bytes, bytes);
+    if (!all.quantized) return part;
+    QuantizedMatrix matrix = *all.quantized;
+    matrix.outputs /= static_cast<std::int64_t>(count);
+    matrix.codes.bytes = part.bytes;
+    matrix.scale_factor = scales.of(all, i, count);
+    part.quantized = std::make_shared<const QuantizedMatrix>(std::move(matrix));
+    return part;
+}
+
 // A tensor of all experts as one for each.
-void part_experts(const TensorView& all, const std::string& name, std::vector<TensorView>& out) {
+void part_experts(const TensorView& all, const std::string& name, const FurtherScales& scales,
+                  std::vector<TensorView>& out) {
     const std::size_t star = name.find('*');
     if (all.shape.size() < 2)
         throw BadFile(
             fmt::format("{}: tensor {} is not of experts, one behind the other", *all.file, in_quotes(all.name)));
     const auto n_experts = static_cast<std::size_t>(all.shape.front());
     for (std::size_t i = 0; i < n_experts; ++i) {
-        TensorView expert = all;
+        TensorView expert = part_of(all, i, n_experts, scales);
         expert.name = fmt::format("{}{}{}", name.substr(0, star), i, name.substr(star + 1));
         expert.shape.erase(expert.shape.begin());
-        const std::size_t bytes = all.bytes.size() / n_experts; // whole rows
-        expert.bytes = all.bytes.subspan(i * bytes, bytes);
-        if (all.quantized) {
-            QuantizedMatrix matrix = *all.quantized;
-            matrix.outputs /= all.shape.front();
-            matrix.codes.bytes = expert.bytes;
-            expert.quantized = std::make_shared<const QuantizedMatrix>(std::move(matrix));
-        }
         out.push_back(std::move(expert));
     }
+}
+
+void refuse_unserved(const TensorView& tensor) {
+    if (tensor.type != DiskType::other) return;
+    throw BadFile(fmt::format("{}: tensor {} is of ggml's type {}, which is not served; get the model in another type, "
+                              "or make a file of another: llama-quantize --allow-requantize THIS.gguf NEW.gguf Q8_0",
+                              *tensor.file, in_quotes(tensor.name), tensor.dtype));
 }
 
 } // namespace
@@ -249,23 +298,27 @@ std::vector<TensorFile> gguf_tensors(GgufFile file) {
     static const std::set<std::string_view> in_config = {kRopeFactors, "rope_factors_long.weight",
                                                          "rope_factors_short.weight"};
     const Names names = GgufMetadata(file).architecture().tensors;
-    for (TensorFile& part : file.parts) {
-        std::vector<TensorView> renamed;
-        for (TensorView& tensor : part.tensors) {
-            if (in_config.contains(tensor.name)) continue;
+    const FurtherScales scales(file);
+    std::vector<std::vector<TensorView>> renamed; // of each part; until the last, scales are looked up in the file
+    for (const TensorFile& part : file.parts) {
+        std::vector<TensorView>& tensors = renamed.emplace_back();
+        for (const TensorView& tensor : part.tensors) {
+            if (in_config.contains(tensor.name) || scales.has(tensor.name)) continue;
+            refuse_unserved(tensor);
             const std::string name = checkpoint_name(tensor.name, names);
             if (name.empty())
                 throw BadFile(fmt::format("{}: tensor {} has no place in a model of its architecture", *tensor.file,
                                           in_quotes(tensor.name)));
             if (name.find('*') != std::string::npos) {
-                part_experts(tensor, name, renamed);
+                part_experts(tensor, name, scales, tensors);
                 continue;
             }
-            tensor.name = name;
-            renamed.push_back(std::move(tensor));
+            tensors.push_back(part_of(tensor, 0, 1, scales));
+            tensors.back().name = name;
         }
-        part.tensors = std::move(renamed);
     }
+    for (std::size_t i = 0; i < renamed.size(); ++i)
+        file.parts[i].tensors = std::move(renamed[i]);
     return std::move(file.parts);
 }
 

@@ -15,7 +15,7 @@ struct GgufDifferences {
     bool pairs_neighbours = false;   // queries and keys lie so that neighbouring numbers are rotated together
     bool norms_are_whole = false;    // norm weights are not stored less one
     std::vector<float> pair_factors; // of rotary frequencies; empty: none
-    double memory_bits = 0;          // as Quantization has it; 0: nothing is quantised
+    double memory_bits = 0, gpu_memory_bits = 0; // as Quantization has them; 0: nothing is quantised
 };
 GgufDifferences gguf_differences(const GgufFile& file);
 // Renames the tensors; those of all experts become one for each, and those that only say what the config says are

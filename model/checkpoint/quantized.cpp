@@ -200,10 +200,10 @@ float number_at(const TensorView& tensor, std::int64_t element) {
 } // namespace
 
 std::string to_string(const Quantization& quantization) {
-    if (quantization.memory_bits > 0) return fmt::format("GGUF, {:.1f} bits a weight", quantization.memory_bits);
-    constexpr std::array<const char*, 12> kNames = {"gptq",   "awq",   "pack-quantized", "int-quantized",
-                                                    "float8", "mxfp4", "bitsandbytes",   "Q8_0",
-                                                    "Q4_0",   "Q4_K",  "Q6_K",           "MXFP4"};
+    if (quantization.memory_bits > 0)
+        return fmt::format("GGUF, {:.1f} bits a weight on average", quantization.memory_bits);
+    constexpr std::array<const char*, 8> kNames = {"gptq",   "awq",   "pack-quantized", "int-quantized",
+                                                   "float8", "mxfp4", "bitsandbytes",   "GGUF"};
     const std::string groups = quantization.group > 0 ? fmt::format("groups of {}", quantization.group) : "whole rows";
     return fmt::format("{} of {} bits in {}", kNames[static_cast<std::size_t>(quantization.form)], quantization.bits,
                        groups);
@@ -217,6 +217,7 @@ std::optional<Quantization> read_quantization(const Json& config, const std::str
 
 const float* table_of(CodeValues values) {
     static constexpr float kFloat4[16] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+    static constexpr float kFloat4Twice[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
     static constexpr float kNormal4[16] = {-1.0f,
                                            -0.6961928009986877f,
                                            -0.5250730514526367f,
@@ -242,6 +243,8 @@ const float* table_of(CodeValues values) {
         return nullptr;
     case CodeValues::float4:
         return kFloat4;
+    case CodeValues::float4_twice:
+        return kFloat4Twice;
     case CodeValues::normal4:
         return kNormal4;
     case CodeValues::bitsandbytes:
@@ -250,15 +253,38 @@ const float* table_of(CodeValues values) {
     return nullptr;
 }
 
-const std::byte* QuantizedMatrix::block_of(std::int64_t output, std::int64_t input) const {
-    const BlockShape shape = block_shape(of.form);
-    return codes.bytes.data() + (output * inputs + input) / shape.inputs * shape.bytes;
+namespace {
+
+// Where the block of an input lies.
+const std::byte* block_of(const QuantizedMatrix& matrix, std::int64_t output, std::int64_t input) {
+    const BlockType& type = *matrix.of.block;
+    return matrix.codes.bytes.data() + (output * matrix.inputs + input) / type.inputs * type.bytes;
+}
+
+} // namespace
+
+int QuantizedMatrix::less() const {
+    return of.block ? of.block->less : 0;
+}
+
+GroupFacts QuantizedMatrix::stored_facts(std::int64_t output, std::int64_t group) const {
+    if (const BlockType* type = of.block) {
+        const std::byte* block = block_of(*this, output, group * type->group);
+        const GroupFacts facts = type->facts(block, static_cast<int>(group % (type->inputs / type->group)));
+        return {facts.scale * scale_factor, facts.offset * scale_factor};
+    }
+    GroupFacts facts = {.scale = scale(output, group)};
+    if (of.has_zeros) facts.offset = facts.scale * zero(output, group);
+    return facts;
+}
+
+GroupFacts QuantizedMatrix::facts(std::int64_t output, std::int64_t group) const {
+    GroupFacts facts = stored_facts(output, group);
+    if (less() != 0) facts.offset -= facts.scale * static_cast<float>(less());
+    return facts;
 }
 
 float QuantizedMatrix::scale(std::int64_t output, std::int64_t group) const {
-    if (const BlockShape shape = block_shape(of.form); shape.inputs > 0)
-        return block_scale(of.form, block_of(output, group * shape.group),
-                           static_cast<int>(group % (shape.inputs / shape.group)));
     const std::int64_t at = output / scale_outputs * scale_stride + group * group_stride;
     if (of.form == QuantizedForm::mxfp4)
         return from_exponent(std::to_integer<std::uint8_t>(scales.bytes[static_cast<std::size_t>(at)]));
@@ -270,10 +296,6 @@ float QuantizedMatrix::scale(std::int64_t output, std::int64_t group) const {
 }
 
 float QuantizedMatrix::zero(std::int64_t output, std::int64_t group) const {
-    if (!of.has_zeros) return 0;
-    if (const BlockShape shape = block_shape(of.form); shape.inputs > 0)
-        return block_zero(of.form, block_of(output, group * shape.group),
-                          static_cast<int>(group % (shape.inputs / shape.group)));
     const int fields = 32 / of.bits, middle = 1 << (of.bits - 1);
     const std::int64_t place = output % fields;
     if (of.form == QuantizedForm::packed) {
@@ -314,15 +336,13 @@ void QuantizedMatrix::read_codes(std::int64_t output, std::int64_t input, int co
     case QuantizedForm::float8:
         std::memcpy(out, bytes + output * inputs + input, static_cast<std::size_t>(count));
         return;
-    case QuantizedForm::q8_0:
-    case QuantizedForm::q4_0:
-    case QuantizedForm::q4_k:
-    case QuantizedForm::q6_k:
-    case QuantizedForm::mxfp4_blocks: {
-        const BlockShape shape = block_shape(of.form);
+    case QuantizedForm::blocks: {
+        const BlockType& type = *of.block;
+        std::uint8_t group[kMaxBlockGroup];
         while (count > 0) {
-            const int first = static_cast<int>(input % shape.inputs), n = std::min(count, shape.inputs - first);
-            read_block(of.form, block_of(output, input), first, n, out);
+            const auto first = static_cast<int>(input % type.group), n = std::min(count, type.group - first);
+            type.codes(block_of(*this, output, input), static_cast<int>(input % type.inputs / type.group), group);
+            std::memcpy(out, group + first, static_cast<std::size_t>(n));
             input += n, count -= n, out += n;
         }
         return;
@@ -341,22 +361,22 @@ void QuantizedMatrix::read_values(std::int64_t output, std::int64_t input, int c
     constexpr int kSpan = 64;
     std::uint8_t stored[kSpan];
     const float* table = table_of(of.values);
+    const int more = less();
     std::int64_t group = -1;
-    float scale_of_group = 0, zero_of_group = 0;
+    GroupFacts of_group;
     for (int done = 0; done < count; done += kSpan) {
         const int span = std::min(kSpan, count - done);
         read_codes(output, input + done, span, stored);
         for (int i = 0; i < span; ++i) {
             if (const std::int64_t of_input = group_at(input + done + i); of_input != group) {
                 group = of_input;
-                scale_of_group = scale(output, group);
-                zero_of_group = zero(output, group);
+                of_group = stored_facts(output, group);
             }
             const float number = table ? table[stored[i]]
                                  : of.form == QuantizedForm::float8
                                      ? from_float8(stored[i])
-                                     : static_cast<std::int8_t>(stored[i]) - zero_of_group;
-            out[done + i] = scale_of_group * number;
+                                     : static_cast<float>(static_cast<std::int8_t>(stored[i]) + more);
+            out[done + i] = of_group.scale * number - of_group.offset;
         }
     }
 }
@@ -470,7 +490,7 @@ class MatrixJoiner {
         case QuantizedForm::pairs:
             take_state();
             break;
-        default: // whole tensors of files of GGUF
+        case QuantizedForm::blocks: // whole tensors of files of GGUF
             refuse(codes, "is in blocks");
         }
         if (matrix_.of.form == QuantizedForm::gptq && matrix_.outputs % fields != 0)

@@ -1,8 +1,7 @@
 // Matrices that a checkpoint holds as codes with scales: which stored tensors make one up, and what its elements are.
 //
-// An element is scale * (code - zero), where code and zero are whole numbers with a sign, or code a float8 and zero 0,
-// or scale * values[code]. Called by checkpoint, which shows such a matrix as one tensor, and by those who read
-// weights.
+// An element is scale * code - offset, where code is a whole number with a sign, a float8 or values[code]. Called by
+// checkpoint, which shows such a matrix as one tensor, and by those who read weights.
 #pragma once
 
 #include "model/checkpoint/tensor_view.h"
@@ -23,39 +22,45 @@ enum class QuantizedForm {
     float8, // X.weight, e4m3 (compressed-tensors, and with X.weight_scale_inv DeepSeek's)
     mxfp4,  // X_blocks, pairs of float4 along the inputs, [experts][outputs][inputs / 32][16] (gpt-oss)
     pairs,  // X.weight, pairs of codes along the inputs, the first above the second (bitsandbytes)
-    q8_0,
-    q4_0,
-    q4_k,
-    q6_k,
-    mxfp4_blocks // blocks of inputs with their scales (GGUF; gguf_blocks.h)
+    blocks  // X.weight, blocks of inputs with their scales (GGUF; gguf_blocks.h)
 };
 
 // What codes of 4 bits stand for, where not for themselves.
 enum class CodeValues {
     none,
-    float4,      // e2m1
-    normal4,     // quantiles of a normal distribution (NF4; Dettmers et al. 2023)
-    bitsandbytes // its FP4
+    float4,       // e2m1
+    float4_twice, // as whole numbers
+    normal4,      // quantiles of a normal distribution (NF4; Dettmers et al. 2023)
+    bitsandbytes  // its FP4
 };
 const float* table_of(CodeValues values); // [16]; none: nullptr
+
+struct BlockType;
 
 // What a config.json says of all of them (quantization_config).
 struct Quantization {
     QuantizedForm form = QuantizedForm::gptq;
     int bits = 4;
     int group = 0;         // inputs that share a scale; 0: all
-    bool has_zeros = true; // stored ones
+    bool has_zeros = true; // stored ones, or minima of groups: then there are offsets
     bool zeros_are_one_less = false;
     CodeValues values = CodeValues::none;
-    bool of_experts = false; // alone; else of all matrices of the layers
-    // Not 0: matrices of all kinds have forms of their own, and this many bits a weight in memory on average.
-    double memory_bits = 0;
+    bool of_experts = false;          // alone; else of all matrices of the layers
+    const BlockType* block = nullptr; // of QuantizedForm::blocks
+    // Not 0: matrices of all kinds have forms of their own, and this many bits a weight in memory on average: of a CPU,
+    // and of a GPU.
+    double memory_bits = 0, gpu_memory_bits = 0;
     friend bool operator==(const Quantization&, const Quantization&) = default;
 };
 
 std::string to_string(const Quantization& quantization); // "gptq of 4 bits in groups of 128"
 // None where the object has no such field. Throws BadFile that names what is not supported. Local.
 std::optional<Quantization> read_quantization(const nlohmann::json& config, const std::string& file);
+
+// Of inputs that share a scale.
+struct GroupFacts {
+    float scale = 0, offset = 0;
+};
 
 struct QuantizedMatrix {
     Quantization of;
@@ -75,13 +80,16 @@ struct QuantizedMatrix {
         if (!group_of_input.empty()) return group_of_input[static_cast<std::size_t>(input)];
         return of.group > 0 ? input / of.group : 0;
     }
-    float scale(std::int64_t output, std::int64_t group) const;
-    float zero(std::int64_t output, std::int64_t group) const;
+    GroupFacts facts(std::int64_t output, std::int64_t group) const;
     // Of inputs [input, input + count): whole numbers with a sign, of float8 its bits, else places in a table.
-    // Where the block of an input lies, of forms that have blocks.
-    const std::byte* block_of(std::int64_t output, std::int64_t input) const;
     void read_codes(std::int64_t output, std::int64_t input, int count, std::uint8_t* out) const;
     void read_values(std::int64_t output, std::int64_t input, int count, float* out) const;
+
+  private:
+    int less() const; // what codes without a sign are less, so that they fit their bits
+    GroupFacts stored_facts(std::int64_t output, std::int64_t group) const; // of code + less()
+    float scale(std::int64_t output, std::int64_t group) const;
+    float zero(std::int64_t output, std::int64_t group) const;
 };
 
 // Puts one tensor X.weight (of MXFP4 X) of DiskType::quantized in the place of each quantised matrix's codes, `tensors`

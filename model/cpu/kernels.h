@@ -21,8 +21,8 @@ inline constexpr int kMaxInt8Inputs = 1 << 17; // of 8-bit weights: 127 * 128 * 
 struct WeightGroups {
     int size = 0;                  // inputs that share a scale: a power of two from 16 to kLinearPiece; 0: no groups
     int lead = 0;                  // inputs of the first group that lie before the first of k; below size
-    bool wide_scales = false;      // float32; else bfloat16
-    bool has_zeros = false;        // as the scales are; else all are 0
+    bool wide_scales = false;      // float32, and so the offsets; else bfloat16
+    bool has_offsets = false;      // that are taken off; else all are 0
     const float* values = nullptr; // [16] what codes of 4 bits stand for; nullptr: numbers with a sign
     // 2 or 3: where the processor multiplies bytes x is taken as whole numbers of so many bytes, under the largest of
     // its row and group.
@@ -30,19 +30,19 @@ struct WeightGroups {
     friend bool operator==(const WeightGroups&, const WeightGroups&) = default;
 };
 
-// What a unit of grouped weights of k inputs consists of: scales [groups][16], filled up to whole lines, as many zeros,
-// where there are any, and lines of codes.
+// What a unit of grouped weights of k inputs consists of: scales [groups][16], filled up to whole lines, as many
+// offsets, where there are any, and lines of codes.
 struct GroupedUnit {
     constexpr GroupedUnit(WeightGroups of, int k, int inputs_of_line)
         : groups((of.lead + k + of.size - 1) / of.size), group_lines(of.size / inputs_of_line),
-          scale_lines(of.wide_scales ? groups : (groups + 1) / 2), zero_lines(of.has_zeros ? scale_lines : 0) {}
-    constexpr std::size_t zeros() const { return bytes_of_lines(scale_lines); } // where they begin
-    constexpr std::size_t codes() const { return bytes_of_lines(scale_lines + zero_lines); }
+          scale_lines(of.wide_scales ? groups : (groups + 1) / 2), offset_lines(of.has_offsets ? scale_lines : 0) {}
+    constexpr std::size_t offsets() const { return bytes_of_lines(scale_lines); } // where they begin
+    constexpr std::size_t codes() const { return bytes_of_lines(scale_lines + offset_lines); }
     constexpr std::size_t bytes() const { return codes() + bytes_of_lines(groups * group_lines); }
     static constexpr std::size_t bytes_of_lines(int lines) { return static_cast<std::size_t>(lines) * 4 * kLanes; }
     int groups;
     int group_lines; // of codes, of each
-    int scale_lines, zero_lines;
+    int scale_lines, offset_lines;
 };
 
 // How linear lays out activations for itself (see LinearArgs::scratch).

@@ -210,7 +210,7 @@ void linear_rows_in_tiles(const LinearArgs& a) {
 template <int kCount> struct GroupTiles : Tiling<kCount> {
     int groups;
     float* scales; // [rows][groups]: 2^-e / kTimes
-    float* sums;   // [rows][groups], of groups that have zeros: what a row sums up over the group, times kTimes
+    float* sums;   // [rows][groups], of groups that have offsets: what a row sums up over the group
 
     GroupTiles(const LinearArgs& a, int n_groups)
         : Tiling<kCount>(a, n_groups * a.groups.size, a.scratch + 2 * a.rows * n_groups), groups(n_groups),
@@ -221,7 +221,7 @@ template <int kCount> struct GroupTiles : Tiling<kCount> {
                 a, r, groups, [&](int k, __m512i words) { this->put(r, k, words); },
                 [&](int group, const DigitSums<kCount>& of, float back) {
                     scales[r * groups + group] = back / times;
-                    sums[r * groups + group] = of.value() * times;
+                    sums[r * groups + group] = of.value() * (times * scales[r * groups + group]);
                 });
     }
 };
@@ -273,14 +273,13 @@ void group_tiles_block(const LinearArgs& a, const GroupTiles<kCount>& t, int uni
         for (int s = 0; s < kSums; ++s) {
             const char* facts = begin + static_cast<std::size_t>(s % kUnits) * unit_bytes;
             const Vec scale = group_facts(a, facts, group, 0);
-            Vec zero = {};
-            if (a.groups.has_zeros) zero = group_facts(a, facts + of.zeros(), group, 0);
+            Vec offset = {};
+            if (a.groups.has_offsets) offset = group_facts(a, facts + of.offsets(), group, 0);
             const int first = (tile + s / kUnits) * t.rows * t.groups + group;
             for (int r = 0; r < counts[s]; ++r) {
                 const auto of_digit = [&](int d) { return numbers_of(_mm512_load_si512(of_group[s][r * kCount + d])); };
-                Vec value = group_value<kCount>(of_digit);
-                if (a.groups.has_zeros) value = without_zeros(value, zero, t.sums[first + r * t.groups]);
-                add_group(sums[s][r], value, scale, t.scales[first + r * t.groups]);
+                add_group(sums[s][r], group_value<kCount>(of_digit), scale, t.scales[first + r * t.groups]);
+                if (a.groups.has_offsets) take_offset(sums[s][r], offset, t.sums[first + r * t.groups]);
             }
         }
     };

@@ -6,7 +6,7 @@
 namespace entrodraft::model::kernels::KERNEL_SET {
 namespace {
 
-// kWidth scales or zeros of a group, which begin at `from`.
+// kWidth scales or offsets of a group, which begin at `from`.
 ALWAYS_INLINE Vec group_facts(const LinearArgs& a, const char* from, int group, int lane) {
     const std::size_t at = static_cast<std::size_t>(group) * kLanes + static_cast<std::size_t>(lane);
     if (a.groups.wide_scales) return *reinterpret_cast<const Vec*>(from + at * 4);
@@ -18,6 +18,10 @@ ALWAYS_INLINE Vec group_facts(const LinearArgs& a, const char* from, int group, 
 ALWAYS_INLINE const char* ahead_of(const char* line, int lines_left, std::size_t to_next) {
     constexpr int kLookAhead = 32;
     return line + kLookAhead * kLineBytes + (lines_left > kLookAhead ? 0 : to_next);
+}
+
+ALWAYS_INLINE void take_offset(Vec& sum, Vec offset, float x_sum) {
+    sum -= offset * x_sum;
 }
 
 // ---- codes as floats ----
@@ -124,18 +128,20 @@ template <typename Codes> struct Groups {
                 }
             }
             float x_sums[kRows] = {};
-            for (int r = 0; r < kRows && a.groups.has_zeros; ++r)
+            for (int r = 0; r < kRows && a.groups.has_offsets; ++r)
                 for (int i = 0; i < a.groups.size; ++i)
                     x_sums[r] += group_x[r * kPieceStride + i];
 #pragma GCC unroll 8
             for (int v = 0; v < kVectors; ++v) {
                 const char* facts = begin + unit_of_vector(v);
                 const Vec scale = group_facts(a, facts, group, v * kWidth % kLanes);
-                Vec zero = {};
-                if (a.groups.has_zeros) zero = group_facts(a, facts + of.zeros(), group, v * kWidth % kLanes);
+                Vec offset = {};
+                if (a.groups.has_offsets) offset = group_facts(a, facts + of.offsets(), group, v * kWidth % kLanes);
 #pragma GCC unroll 16
-                for (int r = 0; r < kRows; ++r)
-                    sums[r][v] += (parts[r][v] - zero * x_sums[r]) * scale;
+                for (int r = 0; r < kRows; ++r) {
+                    sums[r][v] += parts[r][v] * scale;
+                    if (a.groups.has_offsets) take_offset(sums[r][v], offset, x_sums[r]);
+                }
             }
         }
         put_outputs<false, kRows, kVectors>(a, unit, first_row, sums);
@@ -224,9 +230,6 @@ template <int kCount, typename OfDigit> ALWAYS_INLINE Vec group_value(OfDigit of
     else
         return low;
 }
-ALWAYS_INLINE Vec without_zeros(Vec value, Vec zero, float x_sum) {
-    return value - zero * x_sum;
-}
 ALWAYS_INLINE void add_group(Vec& sum, Vec value, Vec scale, float x_scale) {
     sum += value * (scale * x_scale);
 }
@@ -306,16 +309,15 @@ template <typename Bytes, int kCount> struct DigitGroups {
             for (int u = 0; u < kUnits; ++u) {
                 const char* facts = begin + static_cast<std::size_t>(u) * unit_bytes;
                 const Vec scale = group_facts(a, facts, group, 0);
-                Vec zero = {};
-                if (a.groups.has_zeros) zero = group_facts(a, facts + of.zeros(), group, 0);
+                Vec offset = {};
+                if (a.groups.has_offsets) offset = group_facts(a, facts + of.offsets(), group, 0);
 #pragma GCC unroll 16
                 for (int r = 0; r < kRows; ++r) {
                     const float* row = group_x + r * kPieceStride;
                     const auto of_digit = [&](int d) { return numbers_of(parts[r][d][u]); };
-                    Vec value = group_value<kCount>(of_digit);
-                    if (a.groups.has_zeros)
-                        value = without_zeros(value, zero, sum_of_group<kCount>(row) * Bytes::kTimes);
-                    add_group(sums[r][u], value, scale, row[kGroupScale]);
+                    add_group(sums[r][u], group_value<kCount>(of_digit), scale, row[kGroupScale]);
+                    if (a.groups.has_offsets)
+                        take_offset(sums[r][u], offset, sum_of_group<kCount>(row) * (Bytes::kTimes * row[kGroupScale]));
                 }
             }
         }

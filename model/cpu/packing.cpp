@@ -172,7 +172,7 @@ float scale_of(const StoredWeights& row) {
     constexpr float kMax = 127;
     using Limits = std::numeric_limits<float>;
     if (row.tensor && row.tensor->type == DiskType::quantized)
-        return row.tensor->quantized->scale(row.first / row.tensor->quantized->inputs, 0);
+        return row.tensor->quantized->facts(row.first / row.tensor->quantized->inputs, 0).scale;
     const float scale = row.tensor ? largest_magnitude(row) / kMax : 0;
     if (!(scale <= Limits::max())) return Limits::quiet_NaN();
     return scale >= Limits::min() ? scale : 0;
@@ -287,7 +287,7 @@ int lines_of(WeightType type, int k) {
 
 // What pack_groups makes of one output, group after group.
 struct PackedGroups {
-    std::vector<float> scales, zeros;
+    std::vector<float> scales, offsets;
     std::vector<std::uint8_t> codes; // of int4 with its sign, of int8 + 128
 };
 
@@ -300,8 +300,9 @@ void take_group(const PackedFormat& format, const StoredWeights& row, int k, int
         return format.order.empty() ? origin + place : row.wanted.begin + format.order[static_cast<std::size_t>(place)];
     };
     const std::int64_t of_group = matrix.group_at(std::min(input_at(first), matrix.inputs - 1));
-    out.scales.push_back(matrix.scale(output, of_group));
-    out.zeros.push_back(matrix.zero(output, of_group));
+    const GroupFacts facts = matrix.facts(output, of_group);
+    out.scales.push_back(facts.scale);
+    out.offsets.push_back(facts.offset);
     const std::size_t at = out.codes.size();
     out.codes.resize(at + static_cast<std::size_t>(format.groups.size));
     // The wanted ones among them.
@@ -350,7 +351,7 @@ PackedGroups pack_groups(const PackedFormat& format, const StoredWeights& row, i
     }
     const auto n = static_cast<std::size_t>(n_groups);
     out.scales.resize(n);
-    out.zeros.resize(n);
+    out.offsets.resize(n);
     out.codes.resize(n * static_cast<std::size_t>(format.groups.size),
                      static_cast<std::uint8_t>(format.type == WeightType::int8 ? 128 : 0));
     return out;
@@ -392,7 +393,8 @@ void pack_grouped_unit(const PackedFormat& format, const StoredWeights (&rows)[k
     for (std::size_t lane = 0; lane < kLanes; ++lane) {
         PackedGroups& of_lane = packed[lane] = pack_groups(format, rows[lane], k);
         put_facts(of_lane.scales, format.groups.wide_scales, lane, out);
-        if (format.groups.has_zeros) put_facts(of_lane.zeros, format.groups.wide_scales, lane, out + unit.zeros());
+        if (format.groups.has_offsets)
+            put_facts(of_lane.offsets, format.groups.wide_scales, lane, out + unit.offsets());
         if (format.type == WeightType::int4) pair_codes(of_lane.codes);
         sources[lane] = reinterpret_cast<const std::byte*>(of_lane.codes.data());
     }
@@ -444,8 +446,8 @@ PackedFormat format_of(const Quantization& of, std::int64_t first_input) {
     if (type == WeightType::int8 && of.group == 0 && !of.has_zeros) return {type};
     constexpr int kOfWholeRows = 128; // the scale is the same for all
     const int lead = of.group > 0 ? static_cast<int>(first_input % of.group) : 0;
-    const bool is_mxfp4 = of.form == QuantizedForm::mxfp4 || of.form == QuantizedForm::mxfp4_blocks;
-    const bool has_wide_scales = !is_mxfp4; // powers of two are exact in bfloat16
+    const bool has_powers = of.values == CodeValues::float4 || of.values == CodeValues::float4_twice;
+    const bool has_wide_scales = !has_powers; // powers of two are exact in bfloat16
     return {type, {of.group > 0 ? of.group : kOfWholeRows, lead, has_wide_scales, of.has_zeros, table_of(of.values)}};
 }
 
@@ -453,7 +455,8 @@ PackedFormat format_of(const TensorView& quantized, dist::Slice slice) {
     const QuantizedMatrix& matrix = *quantized.quantized;
     PackedFormat format = format_of(matrix.of, slice.begin);
     if (format.groups.size == 0) return format;
-    if (matrix.scales.type == DiskType::bfloat16) format.groups.wide_scales = false;
+    if (matrix.scales.type == DiskType::bfloat16 && !format.groups.has_offsets) format.groups.wide_scales = false;
+    if (matrix.scale_factor != 1) format.groups.wide_scales = true;
     if (matrix.group_of_input.empty()) return format;
     const auto refuse = [&](const std::string& why) {
         throw BadFile(*quantized.file + ": tensor '" + quantized.name +
@@ -477,7 +480,7 @@ std::optional<PackedFormat> joint_format(const PackedFormat& a, const PackedForm
     PackedFormat joint = a.groups.size <= b.groups.size ? a : b; // sizes are powers of two
     if (a.type == WeightType::int8 || b.type == WeightType::int8) joint.type = WeightType::int8;
     joint.groups.wide_scales = a.groups.wide_scales || b.groups.wide_scales;
-    joint.groups.has_zeros = a.groups.has_zeros || b.groups.has_zeros;
+    joint.groups.has_offsets = a.groups.has_offsets || b.groups.has_offsets;
     return joint;
 }
 
@@ -535,7 +538,7 @@ float grouped_weight(const PackedUnit& unit, std::size_t lane, std::size_t place
     const GroupedUnit of(groups, unit.k, inputs_of_line(unit.format.type));
     const std::size_t group = place / static_cast<std::size_t>(groups.size) * kLanes + lane;
     const float scale = fact_at(unit.bytes, groups.wide_scales, group);
-    const float zero = groups.has_zeros ? fact_at(unit.bytes + of.zeros(), groups.wide_scales, group) : 0;
+    const float offset = groups.has_offsets ? fact_at(unit.bytes + of.offsets(), groups.wide_scales, group) : 0;
     const std::byte* codes = unit.bytes + of.codes();
     if (unit.format.type == WeightType::float8) {
         const std::byte* line = codes + place / 4 * kLineBytes;
@@ -543,12 +546,12 @@ float grouped_weight(const PackedUnit& unit, std::size_t lane, std::size_t place
     }
     if (unit.format.type == WeightType::int8) {
         const std::byte* line = codes + place / 4 * kLineBytes;
-        return scale * (static_cast<float>(static_cast<int>(line[lane * 4 + place % 4]) - 128) - zero);
+        return scale * static_cast<float>(static_cast<int>(line[lane * 4 + place % 4]) - 128) - offset;
     }
     const std::byte* line = codes + place / 8 * kLineBytes;
     const int code = static_cast<int>(line[lane * 4 + place % 4]) >> (place % 8 / 4 * 4) & 15;
     if (groups.values) return scale * groups.values[code];
-    return scale * (static_cast<float>(code < 8 ? code : code - 16) - zero);
+    return scale * static_cast<float>(code < 8 ? code : code - 16) - offset;
 }
 
 } // namespace

@@ -17,13 +17,13 @@ bool has_whole_rows(const TensorView* tensor) {
 }
 
 // Of GPTQ every file has some, most of them 0.
-bool has_zeros(const TensorView* tensor) {
+bool has_offsets(const TensorView* tensor) {
     const QuantizedMatrix& matrix = *tensor->quantized;
     if (!matrix.of.has_zeros) return false;
     const std::int64_t group = matrix.of.group > 0 ? matrix.of.group : matrix.inputs;
     for (std::int64_t output = 0; output < matrix.outputs; ++output)
         for (std::int64_t of = 0; of * group < matrix.inputs; ++of)
-            if (matrix.zero(output, of) != 0) return true;
+            if (matrix.facts(output, of).offset != 0) return true;
     return false;
 }
 
@@ -32,7 +32,7 @@ bool has_zeros(const TensorView* tensor) {
 std::optional<HeldAs> held_as_stored(std::span<const TensorView* const> tensors, const dist::Slice& inputs) {
     std::optional<PackedFormat> format = format_of(tensors, inputs);
     if (!format) return std::nullopt;
-    format->groups.has_zeros = std::ranges::any_of(tensors, has_zeros);
+    format->groups.has_offsets = std::ranges::any_of(tensors, has_offsets);
     const CodeForm form = code_form(*format, std::ranges::all_of(tensors, has_whole_rows), inputs.begin);
     if (form.code == Code::none)
         throw BadFile(
@@ -57,7 +57,7 @@ void place_stored_row(const HeldAs& held, const TensorView& tensor, std::int64_t
     for (int begin = 0; begin < count; begin += group) {
         const std::int64_t of = matrix.group_at(stored_input(begin));
         const int end = std::min(begin + group, count);
-        float scale = matrix.scale(row, of);
+        auto [scale, offset] = matrix.facts(row, of);
         for (int i = begin; i < end; ++i) {
             const std::uint8_t code = codes[static_cast<std::size_t>(stored_input(i) - inputs.begin)];
             if (form.code == Code::float8 && (code & 0x7f) == 0x7f) // no number, which kernels do not see
@@ -66,7 +66,6 @@ void place_stored_row(const HeldAs& held, const TensorView& tensor, std::int64_t
         }
         std::byte* at = scales + begin / group * (form.group > 0 ? scale_bytes(form) : 0);
         const std::uint16_t brief = to_bfloat16(scale);
-        const float offset = scale * matrix.zero(row, of);
         form.group == 0 || form.wide_scales ? std::memcpy(at, &scale, sizeof scale)
                                             : std::memcpy(at, &brief, sizeof brief);
         if (form.has_offsets) std::memcpy(at + sizeof scale, &offset, sizeof offset);

@@ -49,8 +49,10 @@ inline HeldAs held_as(WeightType type) {
 // Of quantised weights the form that kernels know whose groups are the largest, where k begin at input `first_input` of
 // a stored row; Code::none: there is none.
 inline CodeForm code_form(const PackedFormat& format, bool has_whole_rows, std::int64_t first_input) {
+    constexpr int kFewest = 32; // inputs of a group of codes of 4 bits; those of smaller groups are held in 8
+    const bool has_8_bits = format.type == WeightType::int8 || (!format.groups.values && format.groups.size < kFewest);
     const Code code = format.type == WeightType::float8 ? Code::float8
-                      : format.type == WeightType::int8 ? Code::int8
+                      : has_8_bits                      ? Code::int8
                       : format.groups.values            ? Code::table
                                                         : Code::int4;
     const std::int64_t stored = format.groups.size;
@@ -59,7 +61,7 @@ inline CodeForm code_form(const PackedFormat& format, bool has_whole_rows, std::
     const std::int64_t group = begins_group ? stored : first_input & -first_input; // powers of two
     for (const CodeForm& form : kCodeForms)
         if (form.code == code && form.group > 0 && form.group <= group &&
-            (form.wide_scales || !format.groups.wide_scales) && form.has_offsets == format.groups.has_zeros)
+            (form.wide_scales || !format.groups.wide_scales) && form.has_offsets == format.groups.has_offsets)
             return form;
     return {};
 }

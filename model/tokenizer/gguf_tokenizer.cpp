@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <initializer_list>
+#include <optional>
 
 #include "model/checkpoint/gguf_file.h"
 #include "model/tokenizer/sentencepiece_file.h"
@@ -44,14 +45,18 @@ class Values {
     bool truth(const char* name, bool default_value) const {
         return bool_field(metadata_, ("tokenizer.ggml." + std::string(name)).c_str(), default_value, "tokenizer");
     }
-    // Of "bos", "eos" and so on; empty: none.
-    std::string special(const std::string& name) const {
+    // The number of the token "bos", "eos" and so on, where a key says it.
+    std::optional<std::size_t> id_of(const std::string& name) const {
         const json& id = value((name + "_token_id").c_str());
-        if (id.is_null()) return "";
+        if (id.is_null()) return std::nullopt;
         const auto at = static_cast<std::size_t>(token_id(id, name + "_token_id"));
         if (at >= tokens.size())
             throw BadFile(fmt::format("'tokenizer.ggml.{}_token_id' is {}, of {} tokens", name, at, tokens.size()));
-        return tokens[at];
+        return at;
+    }
+    std::string special(const std::string& name) const { // empty: none
+        const auto at = id_of(name);
+        return at ? tokens[*at] : "";
     }
 
     std::vector<std::string> tokens;
@@ -84,6 +89,9 @@ TokenizerFiles sentencepiece(const Values& values) {
         file.pieces.push_back({values.tokens[id], scores[id].get<float>(), values.types[id]});
         file.byte_fallback = file.byte_fallback || values.types[id] == Type::byte;
     }
+    // Some converters mark what stands for unknown text as any other control token; without a key it is the first.
+    if (std::ranges::find(values.types, Type::unknown) == values.types.end() && !file.pieces.empty())
+        file.pieces[values.id_of("unknown").value_or(0)].type = Type::unknown;
     file.bos_piece = values.special("bos");
     file.eos_piece = values.special("eos");
     return sentencepiece_tokenizer(file, special_tokens(values, true), false);

@@ -4,59 +4,13 @@
 #include "model/checkpoint/gguf_file.h"
 #include "model/config.h"
 #include "model/tokenizer/sentencepiece_file.h"
+#include "tests/model/gguf_bytes.h"
 #include "tests/model/tokenizer_support.h"
 
 #include <sstream>
 
 namespace entrodraft::model {
 namespace gguf_test {
-
-using nlohmann::json;
-
-// ---- writing ----
-
-template <typename T> std::string bytes_of(T value) {
-    return {reinterpret_cast<const char*>(&value), sizeof value};
-}
-std::string bytes_of_text(const std::string& text) {
-    return bytes_of<std::uint64_t>(text.size()) + text;
-}
-
-std::uint32_t kind_of(const json& value) {
-    return value.is_string() ? 8 : value.is_boolean() ? 7 : value.is_number_float() ? 6 : value.is_array() ? 9 : 4;
-}
-std::string bytes_of_value(const json& value) {
-    if (value.is_string()) return bytes_of_text(value.get<std::string>());
-    if (value.is_boolean()) return bytes_of<std::uint8_t>(value.get<bool>() ? 1 : 0);
-    if (value.is_number_float()) return bytes_of(value.get<float>());
-    if (!value.is_array()) return bytes_of(value.get<std::uint32_t>());
-    std::string bytes = bytes_of(kind_of(value.at(0))) + bytes_of<std::uint64_t>(value.size());
-    for (const json& each : value)
-        bytes += bytes_of_value(each);
-    return bytes;
-}
-
-struct Tensor {
-    std::string name;
-    std::vector<std::uint64_t> dims; // the innermost first
-    std::uint32_t type = 0;
-    std::uint64_t offset = 0;
-};
-
-std::string gguf(const json& metadata, const std::vector<Tensor>& tensors = {}, std::size_t data = 0) {
-    std::string bytes = "GGUF" + bytes_of<std::uint32_t>(3) + bytes_of<std::uint64_t>(tensors.size()) +
-                        bytes_of<std::uint64_t>(metadata.size());
-    for (const auto& [key, value] : metadata.items())
-        bytes += bytes_of_text(key) + bytes_of(kind_of(value)) + bytes_of_value(value);
-    for (const Tensor& tensor : tensors) {
-        bytes += bytes_of_text(tensor.name) + bytes_of(static_cast<std::uint32_t>(tensor.dims.size()));
-        for (const std::uint64_t dim : tensor.dims)
-            bytes += bytes_of(dim);
-        bytes += bytes_of(tensor.type) + bytes_of(tensor.offset);
-    }
-    bytes.resize((bytes.size() + 31) / 32 * 32 + data);
-    return bytes;
-}
 
 Tokenizer tokenizer_of(const json& metadata) {
     const TemporaryDirectory directory;
@@ -170,18 +124,26 @@ TEST(GgufTokenizers, OfSentencePieceEncodeAsItsModel) {
             scores.push_back(piece.score);
             types.push_back(static_cast<unsigned>(piece.type));
         }
-        const Tokenizer tokenizer =
-            tokenizer_of({{"tokenizer.ggml.model", "llama"},
-                          {"tokenizer.ggml.tokens", names},
-                          {"tokenizer.ggml.scores", scores},
-                          {"tokenizer.ggml.token_type", types},
-                          {"tokenizer.ggml.add_space_prefix", file.adds_space},
-                          {"tokenizer.ggml.remove_extra_whitespaces", file.removes_extra_spaces},
-                          {"tokenizer.ggml.bos_token_id", 1},
-                          {"tokenizer.ggml.eos_token_id", 2}});
+        json metadata = {{"tokenizer.ggml.model", "llama"},
+                         {"tokenizer.ggml.tokens", names},
+                         {"tokenizer.ggml.scores", scores},
+                         {"tokenizer.ggml.token_type", types},
+                         {"tokenizer.ggml.add_space_prefix", file.adds_space},
+                         {"tokenizer.ggml.remove_extra_whitespaces", file.removes_extra_spaces},
+                         {"tokenizer.ggml.bos_token_id", 1},
+                         {"tokenizer.ggml.eos_token_id", 2}};
+        const Tokenizer tokenizer = tokenizer_of(metadata);
+        const auto piece =
+            std::ranges::find(file.pieces, SentencePieceFile::PieceType::unknown, &SentencePieceFile::Piece::type);
+        ASSERT_NE(piece, file.pieces.end());
+        const auto unknown = static_cast<std::size_t>(piece - file.pieces.begin());
+        metadata["tokenizer.ggml.token_type"][unknown] = 3U; // as Gemma 3's files have it
+        metadata["tokenizer.ggml.unknown_token_id"] = unknown;
+        const Tokenizer by_key = tokenizer_of(metadata);
         for (const json& one : read(fixture(family) / "expected.json"))
-            EXPECT_EQ(tokenizer.encode(one.at("text").get<std::string>(), false),
-                      one.at("ids").get<std::vector<TokenId>>());
+            for (const Tokenizer* each : {&tokenizer, &by_key})
+                EXPECT_EQ(each->encode(one.at("text").get<std::string>(), false),
+                          one.at("ids").get<std::vector<TokenId>>());
     }
 }
 
@@ -218,12 +180,17 @@ TEST(Gguf, RefusesHeadersThatLie) {
              {with(33, std::uint32_t{77}), "of kind 77"},
              {good.substr(0, 60), "within its header"},
              {good.substr(0, good.size() - 1), "beyond the end"},
-             {gguf({}, {{"t", {32}, 0, kHuge}}, 64), "beyond the end"},
+             {gguf({}, {{"t", {32}, 0, kHuge}}, 64), "begins at byte 9223372036854775808"},
              {gguf({}, {{"t", {kHuge, 2}, 0, 0}}, 64), "too large"},
              {gguf({}, {{"t", {0}, 0, 0}}, 64), "dimension of 0"},
              {gguf({}, {{"t", {1, 1, 1, 1, 1}, 0, 0}}, 64), "5 dimensions"},
              {gguf({}, {{"t", {33, 2}, 8, 0}}, 640), "whole blocks of 32"},
-             {gguf({}, {{"t", {64}, 9, 0}}, 640), "type 9"},
+             {gguf({}, {{"t", {32}, 8, 0}}, 640), "of type Q8_0, but not a matrix"},
+             {gguf({}, {{"t", {4}, 0, 0}, {"u", {4}, 0, 16}}, 64), "'u' begins at byte 16 of the tensors, where 32"},
+             {gguf({}, {{"t", {9}, 0, 0}, {"u", {4}, 0, 32}}, 96), "'u' begins at byte 32 of the tensors, where 64"},
+             {gguf({}, {{"t", {4}, 0, 0}, {"u", {4}, 0, 64}}, 96), "'u' begins at byte 64 of the tensors, where 32"},
+             {gguf({}, {{"t", {4}, 0, 32}, {"u", {4}, 0, 0}}, 64), "'t' begins at byte 32 of the tensors, where 0"},
+             {gguf({{"general.alignment", 64U}}, {{"t", {4}, 0, 0}, {"u", {4}, 0, 32}}, 96), "where 64"},
              {gguf({}, {{"t", {4}, 0, 0}, {"t", {4}, 0, 0}}, 64), "twice"},
              {gguf({{"general.alignment", 3U}}), "power of two"}})
         EXPECT_NE(refusal_of_bytes(bytes).find(word), std::string::npos)
@@ -263,7 +230,7 @@ class SplitGguf : public testing::Test {
 
     SplitGguf() {
         for (unsigned part = 0; part < 3; ++part)
-            write(part, {{"split.no", part}, {"split.count", 3U}});
+            write(part, {{"split.no", part}, {"split.count", 3U}, {"split.tensors.count", 3U}});
     }
     void write(unsigned part, const json& metadata) {
         directory.write("m-0000" + std::to_string(part + 1) + "-of-00003.gguf",
@@ -312,6 +279,14 @@ TEST_F(SplitGguf, NamesThePartThatIsMissingOrOutOfPlace) {
     EXPECT_NE(refusal(kFirst).find("m-00002-of-00003.gguf"), std::string::npos) << refusal(kFirst);
     std::filesystem::rename(directory.path() / kFirst, directory.path() / "other.gguf");
     EXPECT_NE(refusal("other.gguf").find("named NAME-00001-of-00003.gguf"), std::string::npos);
+}
+
+TEST_F(SplitGguf, CountsTheTensorsOfAllParts) {
+    write(0, {{"split.no", 0U}, {"split.count", 3U}, {"split.tensors.count", 4U}});
+    EXPECT_NE(refusal(kFirst).find("'split.tensors.count' is 4, but the 3 parts have 3 tensors"), std::string::npos)
+        << refusal(kFirst);
+    write(0, {{"split.no", 0U}, {"split.count", 3U}});
+    EXPECT_NE(refusal(kFirst).find("'split.tensors.count' is null"), std::string::npos) << refusal(kFirst);
 }
 
 } // namespace gguf_test

@@ -79,8 +79,9 @@ std::size_t place_of(WeightType type, std::size_t k, std::size_t output, std::si
 // Units of weights in one of the types, and what they are as numbers.
 struct Units {
     Buffer memory;
-    std::vector<float> values; // [outputs][k], before the scale
-    std::vector<float> scales; // [outputs]
+    std::vector<float> values;  // [outputs][k], before the scale
+    std::vector<float> scales;  // [outputs]
+    std::vector<float> offsets; // [outputs][k], of groups: those that values hold
 
     // The scales of int4 are of groups, and in the values.
     Units(WeightType type, int n_inputs, int units, WeightGroups groups = {}) {
@@ -112,7 +113,7 @@ struct Units {
         scales.assign(outputs, 1.0F);
         for (std::size_t output = 0; output < outputs; ++output) {
             std::byte* unit = memory.as<std::byte>() + output / kLanes * of.bytes();
-            std::vector<float> scale_of, zero_of;
+            std::vector<float> scale_of, offset_of;
             const auto put_fact = [&](std::size_t group, std::byte* to, float value) {
                 const std::size_t at = group * kLanes + output % kLanes;
                 const std::uint16_t brief = to_bfloat16(value);
@@ -121,13 +122,14 @@ struct Units {
             };
             for (std::size_t group = 0; group < static_cast<std::size_t>(of.groups); ++group) {
                 scale_of.push_back(put_fact(group, unit, normal(generator)));
-                const float zero = groups.has_zeros ? std::nearbyint(normal(generator) * 4) : 0;
-                zero_of.push_back(groups.has_zeros ? put_fact(group, unit + of.zeros(), zero) : 0);
+                const float offset = groups.has_offsets ? normal(generator) * 4 : 0;
+                offset_of.push_back(groups.has_offsets ? put_fact(group, unit + of.offsets(), offset) : 0);
             }
             for (std::size_t input = 0; input < k; ++input) {
                 const std::size_t at = input + static_cast<std::size_t>(groups.lead), group = at / size;
                 const float code = put_code(type, unit + of.codes(), output % kLanes, at, normal(generator));
-                values.push_back((code - zero_of[group]) * scale_of[group]);
+                values.push_back(code * scale_of[group] - offset_of[group]);
+                offsets.push_back(offset_of[group]);
             }
         }
     }
@@ -240,11 +242,14 @@ void check_linear(const Kernels& table, WeightType type, int k, int units, bool 
                 const double term = static_cast<double>(x[r * args.x_stride + i]) * weight;
                 want += term;
                 size += std::fabs(term);
+                if (!weights.offsets.empty()) // which is added by itself
+                    size += 2 * std::fabs(static_cast<double>(x[r * args.x_stride + i]) *
+                                          static_cast<double>(weights.offsets[out * static_cast<std::size_t>(k) + i]));
                 rounding += half_step * largest[r][group_of(i)] * std::fabs(weight);
             }
             if (add) want += before[at], size += std::fabs(before[at]);
-            // Of groups with zeros what is taken off again rounds too.
-            const int terms = k + 2 + (groups.has_zeros ? 20 : 0);
+            // Of groups with offsets what is taken off again rounds too.
+            const int terms = k + 2 + (groups.has_offsets ? 20 : 0);
             ASSERT_NEAR(all[at], want, size * terms * 6e-8 + rounding + 1e-30) << "row " << r << ", output " << out;
         }
     }
@@ -274,15 +279,16 @@ TEST_P(KernelTable, LinearEqualsDoubleSumsAndARowsBitsDoNotDependOnTheNumberOfRo
 TEST_P(KernelTable, LinearOfGroupsEqualsDoubleSumsAndARowsBitsDoNotDependOnTheNumberOfRows) {
     const std::vector<std::pair<WeightType, WeightGroups>> cases = {
         {WeightType::int4, {16}},
+        {WeightType::int4, {16, 0, true, true}},
         {WeightType::int4, {32, 5, true}},
         {WeightType::int4, {64}},
         {WeightType::int4, {64, 63, true, true}},
         {WeightType::int4, {128, 16, false, true}},
         {WeightType::int4, {512, 300}},
         {WeightType::int4, {.size = 16, .digits = 2}},
-        {WeightType::int4, {.size = 32, .has_zeros = true, .digits = 2}},
+        {WeightType::int4, {.size = 32, .has_offsets = true, .digits = 2}},
         {WeightType::int4, {.size = 64, .lead = 9, .digits = 2}},
-        {WeightType::int4, {.size = 256, .has_zeros = true, .digits = 2}},
+        {WeightType::int4, {.size = 256, .has_offsets = true, .digits = 2}},
         {WeightType::int8, {32, 0, true, true}},
         {WeightType::int8, {128, 7}},
         {WeightType::float8, {128, 32, true}},
