@@ -2,8 +2,8 @@
 #include "model/inspection.h"
 
 #include "model/cpu/packed_matrix.h"
-#include "model/gpu/device_states.h"
 #include "model/gpu/prompt_products.h"
+#include "model/gpu/states_view.h"
 #include "model/gpu/stored_codes.h"
 #include "model/kv_cache.h"
 #include "model/pass_layout.h"

@@ -1,38 +1,13 @@
 // States of linear attention in the memory of a GPU: the RecurrentMemory of a decoder's texts. Called by
-// gpu/device_cache and inspection.
+// gpu/device_cache.
 #pragma once
 
-#include "model/gpu/delta_net.h"
-#include "model/gpu/memory.h"
-#include "model/recurrent_states.h"
+#include "model/gpu/states_view.h"
 
 #include <algorithm>
 #include <span>
 
 namespace entrodraft::model::gpu {
-
-// Without memory as yet.
-inline StatesView states_view(NumberType type, const RecurrentStates::Shape& shape, int capacity) {
-    StatesView view;
-    view.type = type;
-    view.n_layers = shape.n_layers;
-    view.n_key_heads = shape.n_key_heads;
-    view.group = shape.group;
-    view.key_dim = shape.key_dim;
-    view.key_stride = key_stride_of(shape.key_dim);
-    view.value_dim = shape.value_dim;
-    view.n_convolved = shape.n_convolved;
-    view.n_inputs = shape.inputs(capacity);
-    view.input_stride = aligned(view.input_numbers());
-    return view;
-}
-// Of a slot: float32, and numbers of the view's type.
-inline std::size_t floats_of_slot(const StatesView& view) {
-    return 2 * view.state_numbers();
-}
-inline std::size_t inputs_of_slot(const StatesView& view) {
-    return index(view.n_layers) * index(view.n_inputs) * index(view.input_stride);
-}
 
 class DeviceStates final : public RecurrentMemory {
   public:

@@ -1,7 +1,8 @@
 """Writes quantized/gguf-*: tiny GGUF files, and what transformers says that their dequantised weights compute.
 
-PyPI's gguf names tensors, writes and dequantises them; their blocks are random. What it leaves to converters (which weights are turned, parted or shifted, which fields are written) is as
-llama.cpp's has it. Run by hand when the goldens must change; the tests read its output only.
+PyPI's gguf names tensors, writes and dequantises them; their blocks are random. What it leaves to converters (which weights
+are turned, parted or shifted, which fields are written) is as llama.cpp's has it. Run by hand when the goldens must change;
+the tests read its output only.
 
     python tests/model/make_gguf.py [--only NAME ...]        (torch, transformers, gguf)
 
@@ -72,6 +73,21 @@ CHECKPOINTS = {  # architecture, model type, shapes, kind of matrices, of some o
         head_dim=32, intermediate_size=64, num_local_experts=4, num_experts_per_tok=2, sliding_window=11,
         rope_parameters=YARN | {"truncate": False}), KIND.Q8_0,
                    {"ffn_gate_exps": KIND.MXFP4, "ffn_up_exps": KIND.MXFP4, "ffn_down_exps": KIND.MXFP4}),
+    "gguf-every-type": ("llama", "llama", llama(
+        hidden_size=256, intermediate_size=64, num_hidden_layers=3, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=16)[1], KIND.Q4_K, {
+            "token_embd": KIND.Q3_K, "output": KIND.Q6_K,
+            "blk.0.attn_q": KIND.Q2_K, "blk.0.attn_k": KIND.Q3_K, "blk.0.attn_v": KIND.Q5_K,
+            "blk.0.ffn_gate": KIND.IQ4_XS, "blk.0.ffn_up": KIND.Q2_K,
+            "blk.1.attn_q": KIND.IQ3_S, "blk.1.attn_k": KIND.IQ3_XXS, "blk.1.attn_v": KIND.IQ4_XS,
+            "blk.1.ffn_gate": KIND.IQ2_XXS, "blk.1.ffn_up": KIND.IQ2_XS,
+            "blk.2.attn_q": KIND.IQ2_S, "blk.2.attn_k": KIND.TQ1_0, "blk.2.attn_v": KIND.TQ2_0,
+            "blk.2.ffn_gate": KIND.IQ1_S, "blk.2.ffn_up": KIND.IQ1_M,
+            "blk.0.attn_output": KIND.Q5_0, "blk.1.attn_output": KIND.Q4_1, "blk.2.attn_output": KIND.IQ4_NL,
+            "blk.0.ffn_down": KIND.Q5_1, "blk.1.ffn_down": KIND.IQ4_NL, "blk.2.ffn_down": KIND.NVFP4}),
+    "gguf-nvfp4-qwen3-moe": ("qwen3moe", "qwen3_moe", small(
+        head_dim=32, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=64, norm_topk_prob=True,
+        num_hidden_layers=1), KIND.NVFP4, {"token_embd": KIND.Q5_0, "output": KIND.Q5_1}),
     "gguf-q4_0-phi3": ("phi3", "phi3", small(sliding_window=37, original_max_position_embeddings=80, rope_parameters=LONG_ROPE), KIND.Q4_0, {}),
     "gguf-q8_0-olmo2": ("olmo2", "olmo2", small(rope_parameters=YARN), KIND.Q8_0, {}),
     "gguf-q8_0-granite": ("granite", "granite", small(
@@ -96,20 +112,50 @@ def turned(weight, heads, back=False):
     return weight.reshape(*shape, *weight.shape[1:]).swapaxes(1, 2).reshape(weight.shape)
 
 
+# Where a block has its scale, and of some its minimum, which is so many times as large that weights lie around 0.
+SCALES = {KIND.Q4_1: (0, 2, -7.5), KIND.Q5_0: (0,), KIND.Q5_1: (0, 2, -15.5), KIND.Q2_K: (80, 82, 1.5), KIND.Q3_K: (108,),
+          KIND.Q5_K: (0, 2, 15.5), KIND.IQ4_NL: (0,), KIND.IQ4_XS: (0,), KIND.IQ3_S: (0,), KIND.IQ3_XXS: (0,),
+          KIND.IQ2_S: (0,), KIND.IQ2_XS: (0,), KIND.IQ2_XXS: (0,), KIND.IQ1_S: (0,), KIND.TQ1_0: (52,), KIND.TQ2_0: (64,)}
+
+
+def usual_size(kind):
+    """Of weights in random blocks whose scale is 1."""
+    block, size = gguf.GGML_QUANT_SIZES[kind]
+    blocks = np.random.default_rng(0).integers(0, 256, (1000, size), dtype=np.uint8)
+    at, *of_minimum = SCALES[kind]
+    for place, value in [(at, 1), *zip(of_minimum[:1], of_minimum[1:])]:
+        blocks[:, place:place + 2] = np.frombuffer(np.float16(value).tobytes(), np.uint8)
+    return np.sqrt((gguf.quants.dequantize(blocks, kind) ** 2).mean())
+
+
+def fields_of(kind, deviation):
+    """What is not wholly random of blocks of weights of about that size."""
+    if kind == KIND.NVFP4:  # scales of groups, from 0.5 to 2; the tensor has one more
+        return [f"{at}:u8:48:16" for at in range(4)]
+    if kind == KIND.IQ1_M:  # the scale lies in the upper 4 bits of four words; weights are some 3 times as large
+        bits = int(np.frombuffer(np.float16(deviation / 3).tobytes(), "<u2")[0])
+        return [f"{49 + 2 * i}:u8:{(bits >> 4 * i & 15) << 4}:16" for i in range(4)]
+    at, *of_minimum = SCALES[kind]
+    scale = deviation / usual_size(kind)
+    return ["{}:f16:{}:{}".format(place, *make_quantized.around(value))
+            for place, value in [(at, scale), *zip(of_minimum[:1], (ratio * scale for ratio in of_minimum[1:]))]]
+
+
 def described(name, shape, kind):
     """How a recipe makes the bytes of a tensor, their type and shape there. Blocks are random."""
     if kind in (KIND.F32, KIND.F16, KIND.BF16):
         return kind.name, list(shape), make_quantized.uniform(name, shape)
     block, size = gguf.GGML_QUANT_SIZES[kind]
     deviation = make_quantized.size_of(name, shape)
-    fields = {
+    known = {
         KIND.Q4_0: [f"0:f16:{deviation / 2.7:.4g}:0"],
         KIND.Q8_0: ["0:f16:{}:{}".format(*make_quantized.around(deviation / 74))],
         KIND.Q4_K: ["0:f16:{}:{}".format(*make_quantized.around(deviation / 180)),
                     "2:f16:{}:{}".format(*make_quantized.around(deviation / 25))],
         KIND.Q6_K: [f"208:f16:{deviation / 800:.4g}:0"],
         KIND.MXFP4: [f"0:u8:{round(math.log2(deviation / 6)) + 127}:3"],
-    }[kind]
+    }
+    fields = known.get(kind) or fields_of(kind, deviation)
     return "U8", [*shape[:-1], shape[-1] // block * size], ("blocks", size, *fields)
 
 
@@ -245,6 +291,16 @@ class Writer(gguf.GGUFWriter):
         return values
 
 
+    def add_scales(self, name, values, deviation):
+        """NVFP4's one more for the tensor, or for each expert, and what belongs to its activations."""
+        n_experts = values.shape[0] if values.ndim == 3 else 1
+        factors = np.linspace(0.7, 1.3, n_experts) if n_experts > 1 else np.ones(1)
+        scales = (factors * deviation / values.std()).astype(np.float32)
+        self.add_numbers(name.replace(".weight", ".scale"), scales)
+        self.add_numbers(name.replace(".weight", ".input_scale"), np.full(n_experts, 3, np.float32))
+        return values * scales.reshape(-1, *[1] * (values.ndim - 1))
+
+
 def write_recipe(file, writer):
     """Of a written part, whose bytes beside those of tensors are kept as they are."""
     reader, contents = gguf.GGUFReader(file), file.read_bytes()
@@ -283,7 +339,10 @@ def make(name, architecture, family, shapes, kind, kinds):
             heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}.get(stem)
             is_turned = architecture in TURNED and heads is not None
             is_plain = part.ndim == 1 or stored_name.endswith(".bias") or stem.startswith("ffn_gate_inp")
-            whole = writer.add_random(stored_name, key, part.shape, KIND.F32 if is_plain else kinds.get(stem, kind))
+            of = KIND.F32 if is_plain else kinds.get(stored_name.removesuffix(".weight"), kinds.get(stem, kind))
+            whole = writer.add_random(stored_name, key, part.shape, of)
+            if of == KIND.NVFP4:
+                whole = writer.add_scales(stored_name, whole, make_quantized.size_of(key, part.shape))
             part[...] = turned(whole, heads, back=True) if is_turned else whole
             if architecture in SHIFTED and key.endswith("norm.weight"):
                 part -= 1
