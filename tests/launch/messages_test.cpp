@@ -61,11 +61,18 @@ TEST(Messages, HoldAllOfARequest) {
     request.prompt = {2, 3};
     request.max_new_tokens = 4;
     request.sampling = {0.5, 6, 0.7, 0.8, 9};
-    request.processing = {1.5, 2.5, 3.5, 4, 5, {{6, 7.5F}, {8, 9.5F}}, {10}, {model::grammar::Language::regex, "a+"},
-                          {}};
-    request.processing.sequence_bias = {{{1, 2}, 0.5F}, {{3}, -1}};
-    request.processing.suppress_tokens = {4, 5};
-    request.processing.decay = {1.5, 6};
+    spec::LogitProcessing& processing = request.processing;
+    processing.repetition_penalty = 1.5;
+    processing.presence_penalty = 2.5;
+    processing.frequency_penalty = 3.5;
+    processing.no_repeat_ngram_size = 4;
+    processing.min_new_tokens = 5;
+    processing.logit_bias = {{6, 7.5F}, {8, 9.5F}};
+    processing.banned_tokens = {10};
+    processing.constraint = {model::grammar::Language::regex, "a+"};
+    processing.sequence_bias = {{{1, 2}, 0.5F}, {{3}, -1}};
+    processing.suppress_tokens = {4, 5};
+    processing.decay = {1.5, 6};
     request.beams = {11, 0.3, spec::EarlyStopping::never, 2};
     request.num_samples = 12;
     request.sample = 13;

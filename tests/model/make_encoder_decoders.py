@@ -111,7 +111,7 @@ def is_of_last_mlp(name, config):
 
 def recipe_of(weights, config, key, which, size_of_embeddings):
     """Of a file with tensors of these names, types and shapes."""
-    recipe, tables = Recipe("safetensors", f"{key}/{which}"), []
+    recipe, tables = Recipe("safetensors", key), []
     for name, weight in sorted(weights.items()):
         shape = list(weight.shape)
         if "embed_positions" in name and config.model_type == "pegasus":  # computed
@@ -121,8 +121,8 @@ def recipe_of(weights, config, key, which, size_of_embeddings):
                 recipe.add_bytes(name, "BF16", shape, weight.view(torch.uint8).numpy().tobytes())
             tables.append(name)
             continue
-        own = which == "draft" and is_of_last_mlp(name, config)
-        recipe.add(name, "BF16", shape, *how_to_make(name, shape, config, size_of_embeddings), f"{key}{'/draft' if own else ''}/{name}")
+        own = [f"{key}/draft/{name}"] if which == "draft" and is_of_last_mlp(name, config) else []
+        recipe.add(name, "BF16", shape, *how_to_make(name, shape, config, size_of_embeddings), *own)
     return recipe
 
 

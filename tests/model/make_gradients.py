@@ -87,7 +87,7 @@ def gradients(directory, loss, text, known, source=None):
 
 def summary(gradient):
     products = [float(gradient @ signs(len(gradient), which)) for which in range(4)]
-    return [float(f"{number:.9g}") for number in [float(numpy.linalg.norm(gradient)), *products]]
+    return [float(f"{number:.7g}") for number in [float(numpy.linalg.norm(gradient)), *products]]
 
 
 def main():
@@ -115,7 +115,7 @@ def main():
             made[f"encoder_decoders/{pair.name}/{which}"] = {
                 "loss": value, "gradients": {name: summary(gradient) for name, gradient in sorted(found.items())}}
             print(pair.name, which, value, len(found), flush=True)
-    lines = [f" {json.dumps(key)}: {json.dumps(made[key])}" for key in sorted(made)]
+    lines = [f" {json.dumps(key)}: {json.dumps(made[key], separators=(',', ':'))}" for key in sorted(made)]
     file.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
