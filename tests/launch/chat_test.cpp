@@ -97,7 +97,8 @@ TEST(Chat, TheSystemMessageOfTheCommandLineBeginsConversationsThatBringNone) {
 TEST(Chat, EveryBadConversationSaysWhatIsWrong) {
     const std::vector<std::pair<std::string, std::string>> cases = {
         {R"({"messages": "hello"})", "messages must be an array"},
-        {R"({"messages": null})", "messages must be an array"},
+        {R"({"messages": null})", "prompt, messages or prompt_token_ids is missing"},
+        {R"({"messages": 5})", "messages must be an array"},
         {R"({"messages": []})", "messages is empty"},
         {R"({"messages": ["hello"]})", "messages[0]: must be an object"},
         {R"({"messages": [{"content": "u"}]})", "messages[0]: role must be a string"},

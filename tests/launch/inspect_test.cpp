@@ -215,7 +215,7 @@ TEST(Inspect, SaysWhatAHeadReadsAndHolds) {
     const auto cache_of = [](const Json& of, std::int64_t positions) {
         return of["ranks"][0]["kv_cache_bytes"].get<std::int64_t>() / positions;
     };
-    const std::int64_t length = alone["length"], with_tree = length + 127; // of a round's tree, in whole blocks
+    const std::int64_t length = alone["run"]["length"], with_tree = length + 127; // of a round's tree, in whole blocks
     EXPECT_EQ(cache_of(both, (with_tree + 15) / 16 * 16), cache_of(alone, length));
     const Json medusa = Json::parse(inspect(target + "--head " + demo + "medusa").out);
     EXPECT_EQ(medusa["head"]["modules"], medusa["head"]["max_tokens"]);

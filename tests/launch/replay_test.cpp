@@ -223,7 +223,7 @@ TEST(Replay, ResumesARecordingThatWasCutOff) {
     const NewFile shorter;
     ASSERT_EQ(run(record(input.path(), shorter.path(), options + Strings{"--max-context", "64"})).code, 3);
     const std::string apart = run({"simulate", whole.path(), shorter.path()}).err;
-    EXPECT_NE(apart.find("cannot be one: max_positions of " + whole.path() + " is 256, of " + shorter.path() +
+    EXPECT_NE(apart.find("cannot be one: drafts[0].context of " + whole.path() + " is 256, of " + shorter.path() +
                          " 64; simulate them apart"),
               std::string::npos)
         << apart;
@@ -550,7 +550,7 @@ TEST(Replay, TuneRefusesARecordingOfOtherOptions) {
     const Strings tune =
         Strings{"tune"} + kPair + Strings{"--input", input.path(), "--output",    output.path(),   "--quiet",
                                           "--costs", costs.path(), "--recording", recording.path()};
-    expect_refused(tune, 1, "its field acceptance");
+    expect_refused(tune, 1, "its acceptance is \"gumbel\", and that of this run is \"greedy\"");
     expect_refused(tune + Strings{"--temperature", "1", "--max-draft-tokens", "16"}, 1, "holds drafts of up to");
     const Ended ended = run(tune + Strings{"--temperature", "1", "--max-new-tokens", "8", "--repetitions", "1"});
     EXPECT_EQ(ended.code, 0) << ended.err;

@@ -151,11 +151,10 @@ TEST(Requests, LinesSayWhatIsDoneToTheirLogits) {
 }
 
 TEST(Requests, FieldsOfTheUserGoToTheMetadata) {
-    EXPECT_EQ(served(R"({"prompt": "p", "task_id": "x", "target": 1, "input": [], "output": "s", "speed": 1e2,
-                         "top": 1, "passages": [], "new_tokens": 3, "logits": [0.5, null]})")
+    EXPECT_EQ(served(R"({"prompt": "p", "task_id": "x", "answer": "s", "speed": 1e2, "top": 1, "passages": [],
+                         "new_tokens": 3, "logits": [0.5, null]})")
                   .metadata,
-              R"({"task_id":"x","target":1,"input":[],"output":"s","speed":100.0,"top":1,"passages":[],"new_tokens":3,)"
-              R"("logits":[0.5,null]})");
+              R"({"task_id":"x","answer":"s","speed":100.0,"top":1,"passages":[],"new_tokens":3,"logits":[0.5,null]})");
     EXPECT_EQ(served(R"({"prompt": "p", "metadata": {"b": 1, "a": 12345678901234567890123}, "note": "x"})").metadata,
               R"({"b":1,"a":12345678901234567890123,"note":"x"})");
     EXPECT_EQ(served(R"({"prompt": "p", "metadata": {}})").metadata, "{}");

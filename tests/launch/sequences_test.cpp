@@ -101,7 +101,7 @@ TEST(CliSamples, AreTheTextsOfTheLineWithTheSeedsFromItsOwnOn) {
 
 TEST(CliLogprobs, AreOfEachTokenBySampleAndByLineAndTheSameWithADraftOnRanks) {
     const ScratchFile input(R"({"id": 1, "prompt_token_ids": [5, 9, 30]}
-{"id": 2, "prompt_token_ids": [7, 7], "logprobs": null}
+{"id": 2, "prompt_token_ids": [7, 7], "logprobs": false}
 {"id": 3, "prompt_token_ids": [7, 7], "logprobs": 0, "temperature": 1, "num_samples": 2}
 {"id": 4, "prompt_token_ids": [7, 7], "logprobs": 21})");
     const Strings plain = generate(input.path(), {"--logprobs", "3"});

@@ -88,6 +88,6 @@ int main() {
         } catch (const BadGrammar& error) {
             answer["error"] = error.what();
         }
-        std::cout << answer.dump() << '\n';
+        std::cout << answer.dump(-1, ' ', true) << '\n';
     }
 }

@@ -602,7 +602,7 @@ TEST(ExpectedGain, TellsWhyItDraftsNothing) {
     EXPECT_GE(worth.declined, 2);
     EXPECT_EQ(worth.declined_for_reading, 0);
     EXPECT_DOUBLE_EQ(worth.pass, 0.72);
-    EXPECT_DOUBLE_EQ(worth.row, 0.09);
+    EXPECT_NEAR(worth.row, 0.09, 1e-12);
     EXPECT_TRUE(worth.is_pass_timed);
     EXPECT_LT(worth.acceptance, worth.pass + worth.row);
     EXPECT_TRUE(worth.row_costs.empty()) << "nothing is learnt where costs are given";

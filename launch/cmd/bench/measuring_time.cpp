@@ -33,10 +33,11 @@ HasTime time_of_this_rank(double limit_seconds) {
 }
 
 std::vector<int> coarse_to_fine(int count) {
+    if (count == 0) return {};
     std::vector<int> order;
     std::deque<std::pair<int, int>> between; // two that are in the order
     for (const int end : {0, count - 1})
-        if (end >= 0 && std::ranges::count(order, end) == 0) order.push_back(end);
+        if (std::ranges::count(order, end) == 0) order.push_back(end);
     for (between.emplace_back(0, count - 1); !between.empty(); between.pop_front()) {
         const auto [low, high] = between.front();
         if (high - low < 2) continue;
