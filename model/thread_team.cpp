@@ -67,7 +67,7 @@ template <typename Reached> void ThreadTeam::wait_until(const Reached& reached) 
     sleepers_.fetch_sub(1);
 }
 
-// What was stored before and sleepers_ are sequentially consistent: either it is seen here that somebody sleeps, or who
+// The stores before this and sleepers_ are sequentially consistent: either it is seen here that somebody sleeps, or who
 // is about to sleep sees what was stored.
 void ThreadTeam::wake_sleepers() {
     if (sleepers_.load() == 0) return;

@@ -117,7 +117,7 @@ class Engine {
     // Throws RoundError, and on the coordinator whatever a callback throws. Collective over the replica.
     RunEnd run(const EngineCallbacks& callbacks, const volatile int& stop_signal);
 
-    // What the run has learnt of drafting, where the rule weighs costs. Local, on the coordinator.
+    // The run's knowledge of drafting, where the rule weighs costs. Local, on the coordinator.
     DraftWorth draft_worth() const;
 
   private:

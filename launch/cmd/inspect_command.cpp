@@ -195,8 +195,8 @@ void add_drafting(Inspection& inspection, const model::ModelConfig& config,
     inspection.drafting.push_back({config, run});
 }
 
-// Of a rank with sequences of so many positions. What drafts has as many, or fewer. Where something drafts, caches have
-// room for a round's tree as well.
+// The share of a rank whose sequences have so many positions. Drafts have as many or fewer. Where something drafts,
+// caches have room for a round's tree as well.
 RankShare share_of(const Inspection& inspection, int rank, int length) {
     RankShare share;
     model::RunShape run = inspection.model.run;

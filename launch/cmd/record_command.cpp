@@ -117,7 +117,7 @@ class RecordingOutput {
 
   private:
     bool is_full() const { return options_.max_prompts > 0 && lines_ >= options_.max_prompts; }
-    // Of the input, or of its first lines where only these are wanted.
+    // A share of the input, or of its first lines where only these are wanted.
     double fraction() const {
         if (options_.max_prompts == 0) return reader_.fraction();
         return std::max(reader_.fraction(), static_cast<double>(lines_) / options_.max_prompts);
@@ -212,7 +212,7 @@ bool measure(dist::Session& session, ModelPair& models, const Drafters& drafters
                                           !options.trees.empty(), options.quiet, stop_signal()});
         if (!costs) return false;
         head.costs = std::move(*costs);
-        // Of a head, which drafts fewer tokens, and of trees.
+        // A head drafts fewer tokens; trees have rows of their own.
         const auto n_timed = from_writer(session, head.costs.empty() ? 0 : std::ssize(head.costs.front().t_target));
         if (n_timed < plan.max_rows()) {
             const std::vector<PassTimes> passes = measure_passes(session, models, plan, options.quiet);

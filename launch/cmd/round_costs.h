@@ -28,7 +28,7 @@ struct CostTask {
     const volatile int& stop_signal;
 };
 
-// Of each draft with the target, on the coordinator. Decodes each of the first prompts once for every length of a
+// Costs of each draft with the target, on the coordinator. Decodes each of the first prompts once for every length of a
 // draft, and `with_trees` once with trees, within fifteen seconds a draft. Where these do not suffice, some lengths are
 // not timed: not a number, so that costs lie between those of others. Nothing, on any rank, once `stop_signal` is set
 // on one. Collective over the world.

@@ -20,8 +20,8 @@ std::string format_duration(double seconds);
 
 // "0.4", "9.6", "12", "3035": of tokens a second. Local.
 std::string format_rate(double per_second);
-// How long the rest takes at the rate of the last `seconds`, in which the work went from the share `from` to the share
-// `fraction`; none where that is too little to tell. Local.
+// The time that the rest takes at the rate of the last `seconds`, in which the work went from the share `from` to the
+// share `fraction`; none where that is too little to tell. Local.
 std::optional<double> seconds_to_go(double from, double fraction, double seconds);
 
 // A bar on a terminal, redrawn at most ten times a second; a plain line each half minute elsewhere; nothing when quiet.

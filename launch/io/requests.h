@@ -91,7 +91,7 @@ class RequestReader {
     LineReader lines_;
     RequestDefaults defaults_;
     PromptLimits limits_;
-    std::int64_t number_ = 0;                                // of the last line read, from 1
+    std::int64_t number_ = 0; // of the last line read, from 1
     std::uint64_t line_hash_ = 0;
     bool any_samples_ = false;
     std::int64_t first_ = 0;                                 // lines before the shard

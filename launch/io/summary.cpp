@@ -55,8 +55,8 @@ std::optional<PhaseShares> phase_shares(const RunSummary& summary) {
     return shares;
 }
 
-// What a pass of one row takes of the run's mean pass: as timed, if that was done several times; as the rule has learnt
-// it; or by the costs that the run was given. None where nobody says.
+// The time of a pass of one row over that of the run's mean pass: as timed, if that was done several times; as the rule
+// has learnt it; or by the costs that the run was given. None where nobody says.
 std::optional<double> one_row_over_all(const RunSummary& summary) {
     constexpr std::int64_t kEnough = 3; // passes
     const spec::Stats& stats = summary.stats;

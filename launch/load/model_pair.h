@@ -58,10 +58,10 @@ struct ModelPair {
     ModelDigests digests;                                       // where ModelOptions ask for them, on the writer
     model::WeightType target_type{};
     model::WeightType draft_type{};
-    double load_seconds = 0;                  // of reading all weights, of the slowest rank
-    double load_bytes = 0;                    // of weights in the files that all ranks read together
-    int max_source = 0; // tokens that the encoders of target and drafts read; 0: the target has none
-    int vocab_size = 0; // tokens that target and tokenizer know, and so does the draft
+    double load_seconds = 0; // of reading all weights, of the slowest rank
+    double load_bytes = 0;   // of weights in the files that all ranks read together
+    int max_source = 0;      // tokens that the encoders of target and drafts read; 0: the target has none
+    int vocab_size = 0;      // tokens that target and tokenizer know, and so does the draft
 
     PromptLimits prompt_limits() const;
     // What bounds every draft of this pair.

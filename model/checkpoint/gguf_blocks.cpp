@@ -36,7 +36,7 @@ std::uint8_t code_of(int code) {
 
 // ---- blocks of 32 ----
 
-// Of each byte the `bits` bits from `shift` on, less `middle`.
+// Each byte's `bits` bits from `shift` on, less `middle`.
 void put_codes(const std::byte* from, int shift, int bits, int middle, int count, std::uint8_t* out) {
     for (int i = 0; i < count; ++i)
         out[i] = code_of((byte_at(from, i) >> shift & ((1 << bits) - 1)) - middle);
@@ -135,7 +135,7 @@ void codes_of_q5_k(const std::byte* block, int group, std::uint8_t* out) {
         out[i] = code_of(out[i] | (byte_at(block, 16 + i) >> group & 1) << 4);
 }
 
-// Of 2 bits each in 64 bytes: groups of 16, two beside each other in 32 bytes, then their next 2 bits.
+// Codes of 2 bits in 64 bytes: groups of 16, two beside each other in 32 bytes, then their next 2 bits.
 void put_2_bits(const std::byte* from, int group, int middle, std::uint8_t* out) {
     put_codes(from + group / 8 * 32 + group % 2 * 16, group % 8 / 2 * 2, 2, middle, 16, out);
 }
@@ -216,7 +216,7 @@ void put_point(std::uint32_t point, const int* values, int bits, int signs, std:
 constexpr int kIq2Values[3] = {8, 25, 43};
 constexpr int kIq3XxsValues[8] = {4, 12, 20, 28, 36, 44, 52, 62}, kIq3SValues[8] = {1, 3, 5, 7, 9, 11, 13, 15};
 
-// Of 7 bits; the eighth makes their number even.
+// Signs have 7 bits; the eighth makes their number even.
 int even_signs(std::uint32_t seven) {
     return static_cast<int>(seven | static_cast<std::uint32_t>(std::popcount(seven) & 1) << 7);
 }
@@ -277,7 +277,7 @@ void codes_of_iq3_s(const std::byte* block, int group, std::uint8_t* out) {
     }
 }
 
-// Of IQ1 an eighth is added to the point's values -1, 0 and 1, or taken off them: codes are eight times as much.
+// In IQ1 an eighth is added to the point's values -1, 0 and 1, or taken off them: codes are eight times as much.
 void put_iq1(std::uint32_t point, bool is_less, std::uint8_t* out) {
     const int eighth = is_less ? -1 : 1, values[3] = {eighth - 8, eighth, eighth + 8};
     put_point(kGridIq1[point], values, 2, 0, out);

@@ -15,10 +15,10 @@ struct BlockType {
     int inputs = 1; // of a block
     int bytes = 0;  // of a block; 0: ggml has given the type up
 
-    // Of a type that is served as codes; else 0.
+    // 0 for a type that is not served as codes.
     int group = 0; // inputs that share a scale
     int bits = 0;  // of a code in memory
-    // Of a group of a block, what the block stores: an element is scale * (code + less) - offset. The codes are those
+    // A group's facts as the block stores them: an element is scale * (code + less) - offset. The codes are those
     // of QuantizedMatrix::read_codes, of the whole group.
     GroupFacts (*facts)(const std::byte* block, int group) = nullptr;
     void (*codes)(const std::byte* block, int group, std::uint8_t* out) = nullptr;

@@ -42,7 +42,7 @@ class HeaderReader {
         Json metadata;
         TensorFile tensors;
     };
-    // Of a tensor its bytes' place, behind the header; without a size: that of a type which nobody knows.
+    // The place of a tensor's bytes after the header; without a size: that of a type which nobody knows.
     struct Place {
         std::uint64_t offset = 0;
         std::optional<std::uint64_t> bytes;

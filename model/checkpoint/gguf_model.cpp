@@ -237,7 +237,7 @@ struct FurtherScales {
                 if (tensor.name.ends_with(".scale")) scales.emplace(stem_of(tensor.name), &tensor);
             }
     }
-    // Whether this is such a scale, or one of activations, which are not rounded here.
+    // True for such a scale, or one of activations, which are not rounded here.
     bool has(const std::string& name) const {
         return (name.ends_with(".scale") || name.ends_with(".input_scale")) && quantised.contains(stem_of(name));
     }

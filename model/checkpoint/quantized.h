@@ -57,7 +57,7 @@ std::string to_string(const Quantization& quantization); // "gptq of 4 bits in g
 // None where the object has no such field. Throws BadFile that names what is not supported. Local.
 std::optional<Quantization> read_quantization(const nlohmann::json& config, const std::string& file);
 
-// Of inputs that share a scale.
+// Facts of inputs that share a scale.
 struct GroupFacts {
     float scale = 0, offset = 0;
 };

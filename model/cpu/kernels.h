@@ -30,7 +30,7 @@ struct WeightGroups {
     friend bool operator==(const WeightGroups&, const WeightGroups&) = default;
 };
 
-// What a unit of grouped weights of k inputs consists of: scales [groups][16], filled up to whole lines, as many
+// A unit of grouped weights of k inputs consists of scales [groups][16], filled up to whole lines, as many
 // offsets, where there are any, and lines of codes.
 struct GroupedUnit {
     constexpr GroupedUnit(WeightGroups of, int k, int inputs_of_line)

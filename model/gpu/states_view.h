@@ -23,7 +23,7 @@ inline StatesView states_view(NumberType type, const RecurrentStates::Shape& sha
     view.input_stride = aligned(view.input_numbers());
     return view;
 }
-// Of a slot: float32, and numbers of the view's type.
+// Sizes of a slot: numbers in float32, and numbers of the view's type.
 inline std::size_t floats_of_slot(const StatesView& view) {
     return 2 * view.state_numbers();
 }

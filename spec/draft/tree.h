@@ -28,8 +28,8 @@ class TreeSource : public LogitSource {
     // What follows each of these: one pass, at most max_rows() in all, or none where a GPU has read them by itself.
     // Slots increase, and rows_after() has read the text that their trees are behind.
     virtual SourceLogits rows_after_nodes(std::span<const NewNodes> trees, model::LogitNeeds needs) = 0;
-    // How many nodes of a tree it can read after a text of so many tokens: its cache may have room for more of them
-    // than the text has positions left.
+    // The number of a tree's nodes that it can read after a text of so many tokens: its cache may have room for more of
+    // them than the text has positions left.
     virtual std::size_t nodes_behind(std::size_t text) const { return context() - text; }
 };
 

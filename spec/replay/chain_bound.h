@@ -16,7 +16,7 @@ struct PlaceChain {
     int accepted = 0; // of these, from the first on
 };
 
-// How many tokens the round that begins at each place drafts, so that this round and those after it cost least.
+// The tokens that the round which begins at each place drafts, so that this round and those after it cost least.
 // Dynamic programming from the last place to the first. A round may draft nothing, and may draft past a token that is
 // rejected where a measured table says that more rows cost less. `costs` price rounds as predicted_seconds() does.
 // Local.

@@ -1,11 +1,11 @@
 """Compares greedy text of a GGUF file with transformers in float32 on the file's weights, dequantised by PyPI's gguf.
 
-    python tests/real/compare_with_transformers.py MODEL.gguf [--entrodraft build/entrodraft] [--prompts 20]
+    python tests/real/compare_with_transformers.py MODEL.gguf [--entrodraft build/entrodraft] [--prompts 20] [--write FILE]
                                                                                   (torch, transformers, gguf)
 
 Prompts are those of HumanEval, as raw text. Token ids must be the same up to the first place where the two best logits
 are closer than 1e-4 of the row's largest: there the order of float32 sums may decide. Takes the memory of the model in
-float32 twice. Exit code 1 where a text differs.
+float32 twice. Exit code 1 where a text differs. FILE: the texts as far as they were compared, for smollm2_test.py.
 """
 
 import argparse
@@ -85,6 +85,7 @@ def main():
     parser.add_argument("--prompts", type=int, default=20)
     parser.add_argument("--max-new-tokens", type=int, default=32)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--write", type=pathlib.Path)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     transformers.logging.set_verbosity_error()
@@ -98,13 +99,16 @@ def main():
                    "--threads", str(options.threads), "--max-context", "1024", "--max-new-tokens",
                    str(options.max_new_tokens)],
                   [{"id": i, "prompt_token_ids": prompt, "ignore_eos": True} for i, prompt in enumerate(prompts)])
-    model, differ, compared = load(options.model.resolve()), 0, 0
+    model, differ, compared, goldens = load(options.model.resolve()), 0, 0, []
     for prompt, answer in zip(prompts, answers):
         difference, places = first_difference(model, prompt, answer["token_ids"])
         compared += places
+        goldens.append({"prompt_token_ids": prompt, "token_ids": answer["token_ids"][:places]})
         if difference:
             differ += 1
             print("prompt {}: place {}: transformers says {}, entrodraft {}".format(answer["id"], *difference))
+    if options.write and not differ:
+        options.write.write_text("".join(json.dumps(golden, separators=(",", ":")) + "\n" for golden in goldens))
     print(f"{options.model.name}: {len(prompts) - differ} of {len(prompts)} texts equal, {compared} tokens compared")
     sys.exit(1 if differ else 0)
 

@@ -28,8 +28,8 @@ std::vector<spec::AcceptanceOptions> acceptances_at(const CompareOptions& option
     return acceptances;
 }
 
-// Whether one run shows what every chain of the drafter would meet. The text must not depend on the draft, and what is
-// proposed for a place must not depend on where the round began, as it does with look-ups, heads and windows.
+// True where one run shows what every chain of the drafter would meet. The text must not depend on the draft, and what
+// is proposed for a place must not depend on where the round began, as it does with look-ups, heads and windows.
 bool has_oracle(const ComparisonTask& task, double temperature, const DrafterChoice& drafter,
                 const spec::AcceptanceOptions& acceptance) {
     const bool is_one_text =

@@ -42,7 +42,7 @@ struct Outcome {
     spec::Stats stats; // of all prompts
     std::vector<spec::Stats> stats_of_prompts;
     std::vector<std::vector<spec::TokenId>> texts;
-    // Of `longest`: [prompt][place] whether the draft's token is the text's; also where the draft was not asked.
+    // For `longest`, [prompt][place]: true where the draft's token is the text's; also where the draft was not asked.
     std::vector<std::vector<bool>> agreements;
 };
 

@@ -14,7 +14,8 @@ namespace entrodraft::launch {
 
 namespace {
 
-// Of the best chains of up to `most` tokens, by where a run that drafted to its cap shows that the draft agrees.
+// The figures of the best chains of up to `most` tokens, by where a run that drafted to its cap shows that the draft
+// agrees.
 double oracle_speedup(const Outcome& longest, int most, spec::Costs costs) {
     costs.t_round.reset(); // predictions leave it out
     spec::Stats best;

@@ -14,7 +14,7 @@
 
 namespace entrodraft::launch {
 
-// Whether less than this share of the time is spent. Asked before each thing that is timed.
+// True while less than this share of the time is spent. Asked before each thing that is timed.
 using HasTime = std::function<bool(double share)>;
 constexpr double kInAnyCase = std::numeric_limits<double>::infinity(); // a share that is never spent
 
