@@ -1,6 +1,7 @@
 // The team's hand-over: a run number that workers watch, and progress counters on a cache line a thread.
 #include "model/thread_team.h"
 
+#include <algorithm>
 #include <stdexcept>
 
 namespace entrodraft::model {
@@ -14,7 +15,12 @@ void pause_briefly() {
 }
 
 constexpr int kLooksWithoutPause = 64;
-constexpr int kSpinsBeforeSleep = 8192; // some 0.2 ms
+constexpr int kMostSpins = 8192; // some 0.2 ms
+constexpr int kLeastSpins = 128;
+
+// The spins before this thread sleeps: fewer after it had to sleep, for where threads share a core a spin keeps the one
+// that is waited for from running; more after a wait that was short.
+thread_local int spins_before_sleep = kMostSpins;
 
 } // namespace
 
@@ -57,10 +63,14 @@ void ThreadTeam::run_all(Call call, void* context) {
 
 // `reached` reads what another thread stores before it calls wake_sleepers().
 template <typename Reached> void ThreadTeam::wait_until(const Reached& reached) {
-    for (int spins = 0; spins < kSpinsBeforeSleep; ++spins) {
-        if (reached()) return;
+    for (int spins = 0; spins < spins_before_sleep; ++spins) {
+        if (reached()) {
+            spins_before_sleep = std::min(2 * spins_before_sleep, kMostSpins);
+            return;
+        }
         if (spins >= kLooksWithoutPause) pause_briefly();
     }
+    spins_before_sleep = std::max(spins_before_sleep / 8, kLeastSpins);
     std::unique_lock lock(mutex_);
     sleepers_.fetch_add(1);
     wake_.wait(lock, reached);
