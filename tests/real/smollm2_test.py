@@ -40,7 +40,7 @@ def main():
         return 77
     model = ROOT / ".models/smollm2-135m-instruct.gguf"
     failures = []
-    ends = json.loads(run([binary, "inspect", "--model", model, "--json"]))["shape"]["eos_token_ids"]
+    ends = json.loads(run([binary, "inspect", "--model", model, "--json"]))["model"]["shape"]["eos_token_ids"]
     if ends != ENDS:
         failures.append(f"texts end at {ends}, expected {ENDS}")
     goldens = [json.loads(line) for line in (HERE / "smollm2.jsonl").read_text().splitlines()]
