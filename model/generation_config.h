@@ -1,5 +1,5 @@
-// The wishes of generation_config.json for a model's texts, as transformers' generate() takes it. Where a directory has no
-// such file, these fields of config.json count. A GGUF file has none.
+// The wishes of generation_config.json for a model's texts, as transformers' generate() takes it. Where a directory has
+// no such file, these fields of config.json count. A GGUF file has none.
 //
 // The one reader of that file. It applies nothing: launch/cli/generation_defaults.h makes defaults of requests of it.
 #pragma once

@@ -24,8 +24,8 @@ class TemplateError : public std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-// The rest of what a rendering may spend: it is charged for values before they take memory. Throws TemplateError where that
-// is used up.
+// The rest of what a rendering may spend: it is charged for values before they take memory. Throws TemplateError where
+// that is used up.
 class Budget {
   public:
     static constexpr std::int64_t kMaxSteps = 2'000'000;
