@@ -137,7 +137,8 @@ def fields_of(kind, deviation):
         return [f"{49 + 2 * i}:u8:{(bits >> 4 * i & 15) << 4}:16" for i in range(4)]
     at, *of_minimum = SCALES[kind]
     scale = deviation / usual_size(kind)
-    return ["{}:f16:{}:{}".format(place, *make_quantized.around(value))
+    share = 0.2 if of_minimum else 0.6  # lest a block's weights lie all on one side of 0
+    return ["{}:f16:{}:{}".format(place, *make_quantized.around(value, share))
             for place, value in [(at, scale), *zip(of_minimum[:1], (ratio * scale for ratio in of_minimum[1:]))]]
 
 

@@ -11,6 +11,7 @@ quantized/NAME/expected.json, target.logits   as families/ has them
 """
 
 import argparse
+import copy
 import json
 import math
 import pathlib
@@ -30,6 +31,8 @@ HERE = pathlib.Path(__file__).parent
 TEXT_LENGTHS = (40, 23)
 GREEDY_TOKENS = 16
 SMALLEST_MARGIN = 2e-3  # of a greedy step's two best logits, as a share of the largest
+NOISE, NOISY_MODELS = 1e-3, 6  # of weights, as a share: of models of experts, texts that noise leads to others are refused
+FARTHEST = 0.04  # of a noisy model's logits, as a share of the largest: a row through other experts moves farther
 VOCAB = 101
 AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]
 
@@ -65,9 +68,14 @@ class Format:
         return "uniform", *around(size / (2 ** self.bits / math.sqrt(12)))
 
 
-def around(value):
-    """SCALE and OFFSET of what lies by up to 0.6 of it around `value`."""
-    return f"{0.6 * value:.4g}", f"{value:.4g}"
+def around(value, share=0.6):
+    """SCALE and OFFSET of what lies by up to that share of it around `value`."""
+    return f"{share * value:.4g}", f"{value:.4g}"
+
+
+def zeros_of_4_bits(less=0):
+    """As of weights around 0: with zeros farther off, numbers of a row are alike and outputs large numbers that leave little of each other."""
+    return "nibbles", 5 - less, 6
 
 
 class Gptq(Format):
@@ -86,7 +94,7 @@ class Gptq(Format):
         groups, fields = self.groups(inputs), 32 // self.bits
         recipe.add(stem + ".qweight", "I32", [inputs // fields, outputs], "bytes", 0, 256)
         middle = 2 ** (self.bits - 1) - self.one_less
-        zeros = ("nibbles", 1 - self.one_less, 15) if not self.symmetric else \
+        zeros = zeros_of_4_bits(self.one_less) if not self.symmetric else \
             ("nibbles", middle, 1) if self.bits == 4 else ("bytes", middle, 1)
         recipe.add(stem + ".qzeros", "I32", [groups, outputs // fields], *zeros)
         recipe.add(stem + ".scales", self.scale_type, [groups, outputs], *self.scales(size))
@@ -108,7 +116,7 @@ class Awq(Format):
     def describe(self, recipe, stem, shape, size):
         outputs, inputs = shape
         recipe.add(stem + ".qweight", "I32", [inputs, outputs // 8], "bytes", 0, 256)
-        recipe.add(stem + ".qzeros", "I32", [self.groups(inputs), outputs // 8], "bytes", 0, 256)
+        recipe.add(stem + ".qzeros", "I32", [self.groups(inputs), outputs // 8], *zeros_of_4_bits())
         recipe.add(stem + ".scales", self.scale_type, [self.groups(inputs), outputs], *self.scales(size))
 
     def dequantised(self, stored, stem, shape):
@@ -136,7 +144,7 @@ class Packed(Format):
         recipe.add(stem + ".weight_scale", self.scale_type, [outputs, self.groups(inputs)], *self.scales(size))
         recipe.add_bytes(stem + ".weight_shape", "I64", [2], np.array(shape, "<i8").tobytes())
         if not self.symmetric:
-            recipe.add(stem + ".weight_zero_point", "I32", [outputs // fields, self.groups(inputs)], "bytes", 0, 256)
+            recipe.add(stem + ".weight_zero_point", "I32", [outputs // fields, self.groups(inputs)], *zeros_of_4_bits())
 
     def dequantised(self, stored, stem, shape):
         groups = self.group_of_input(shape[1])
@@ -323,9 +331,16 @@ CHECKPOINTS = {
 }
 
 
+ENDS_OF_BRANCHES = ("o_proj", "out_proj", "down_proj", "c_proj")  # half as large: what a branch adds is then about as large as embeddings are
+
+
 def size_of(name, shape):
     """How far random weights of a tensor deviate."""
-    return 0.2 if len(shape) == 1 else 1 if "embed" in name else 1.5 * shape[-1] ** -0.5
+    if len(shape) == 1:
+        return 0.2
+    if "embed" in name:
+        return 1
+    return (0.6 if any(part in name for part in ENDS_OF_BRANCHES) else 1.2) * shape[-1] ** -0.5
 
 
 def uniform(name, shape, around_1=None):
@@ -369,8 +384,28 @@ def make(name, form, family, shapes):
     expect(model.eval(), directory, sum(name.encode()))
 
 
+@torch.no_grad()
+def noisy(model, seed):
+    """Its weights as far off as rounding to 16 bits leaves them, or a little more."""
+    generator, other = torch.Generator().manual_seed(seed), copy.deepcopy(model)
+    for value in other.parameters():
+        value.mul_(1 + NOISE * torch.randn(value.shape, generator=generator))
+    return other
+
+
+@torch.no_grad()
+def routing_is_clear(model, others, text):
+    """No row goes through other experts in a noisy model."""
+    whole = model(text, use_cache=False).logits[0]
+    distances = [(other(text, use_cache=False).logits[0] - whole).abs().amax(-1) / whole.abs().amax(-1) for other in others]
+    return all(row.max() < FARTHEST for row in distances)
+
+
 def expect(model, directory, seed):
     texts, rows = [], []
+    names = " ".join(name for name, _ in model.named_parameters())
+    is_checked = ".experts." in names and "linear_attn" not in names  # whose short keys noise turns as it does experts
+    others = [noisy(model, number) for number in range(NOISY_MODELS if is_checked else 0)]
     for number, length in enumerate(TEXT_LENGTHS):
         for attempt in range(200):
             generator = torch.Generator().manual_seed(seed + 1000 * number + attempt)
@@ -383,10 +418,10 @@ def expect(model, directory, seed):
                     margins.append(float((best[0] - best[1]) / logits[-1].abs().max()))
                     greedy.append(int(logits[-1].argmax()))
                     text = torch.cat([text, logits[-1].argmax().view(1, 1)], 1)
-            if min(margins) > SMALLEST_MARGIN:
+            if min(margins) > SMALLEST_MARGIN and routing_is_clear(model, others, text):
                 break
         else:
-            raise SystemExit(f"{directory.name}: no text with clear margins")
+            raise SystemExit(f"{directory.name}: no text with clear margins and experts")
         positions = list(range(0, length, 6)) + [length - 1]
         rows += [logits[position].numpy().astype("<f4").tobytes() for position in positions]
         texts.append({"tokens": tokens[0].tolist(), "greedy": greedy, "positions": positions})
