@@ -6,6 +6,7 @@
 #include "model/checkpoint/mapped_file.h"
 
 #include <array>
+#include <atomic>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -36,6 +37,9 @@ extern "C" void on_bus_error(int signal, siginfo_t* about, void*) {
         if (is_sent) ::raise(signal);
         return; // and the same instruction fails again
     }
+    static std::atomic_flag is_ending = ATOMIC_FLAG_INIT;
+    while (is_ending.test_and_set())
+        ::pause(); // another thread of this process says it, and ends them all
     if (session_of_process->claim_failure(kFailure)) {
         write_text(beginning_of_message.data());
         write_text(file);
@@ -60,9 +64,10 @@ void end_on_lost_pages(dist::Session& session) {
 void warn_of_changed_files(const dist::Session& session) {
     if (session.node_local_rank() != 0) return;
     for (const std::string& file : model::take_changed_files())
-        log_line(fmt::format("warning: {}: was written to while it was in use, so the run may have read parts of both "
-                             "contents; run again",
-                             file));
+        log_line(
+            fmt::format("warning: {}: was written to or touched while it was in use, so the run may have read parts "
+                        "of two contents; run again",
+                        file));
 }
 
 } // namespace entrodraft::launch

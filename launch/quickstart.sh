@@ -35,14 +35,15 @@ options=(--bind-to none)
 [ "$(nproc)" -ge 2 ] || options+=(--oversubscribe)
 
 target=model/demo/target drafting=(--draft model/demo/draft)
-prompt=(--prompt "The old house stood at the end of the lane, and")
+prompt=(--prompt "The old house stood at the end of the lane, and") chat=()
 if [ $real = ON ]; then
     target=.models/smollm2-135m-instruct.gguf drafting=(--drafter ngram)
-    prompt=(--chat --prompt "Name three primary colors, then explain in one sentence how they mix.")
+    prompt=(--prompt "Name three primary colors, then explain in one sentence how they mix.") chat=(--chat)
 fi
 arguments=()
 given --target "$@" || arguments+=(--target "$target")
 given --draft "$@" || given --drafter "$@" || arguments+=("${drafting[@]}")
 given --prompt "$@" || given --input "$@" || arguments+=("${prompt[@]}")
+given --chat "$@" || given --input "$@" || given --target "$@" || arguments+=("${chat[@]}")
 
 exec mpirun -n 2 "${options[@]}" build/entrodraft generate "${arguments[@]}" "$@"

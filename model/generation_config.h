@@ -1,5 +1,5 @@
 // The wishes of generation_config.json for a model's texts, as transformers' generate() takes it. Where a directory has
-// no such file, these fields of config.json count. A GGUF file has none.
+// no such file, these fields of config.json count.
 //
 // The one reader of that file. It applies nothing: launch/cli/generation_defaults.h makes defaults of requests of it.
 #pragma once
@@ -50,7 +50,8 @@ struct GenerationConfig {
     std::vector<Field> sampling, lengths, not_served;
 };
 
-// Reads a checkpoint's directory, which may have none. Throws BadFile naming file, field and value. Local.
+// Reads a checkpoint's directory, which may have none; not of a GGUF file. Throws BadFile naming file, field and value.
+// Local.
 GenerationConfig read_generation_config(const std::filesystem::path& directory, const ModelConfig& config);
 
 // Puts the end-of-text ids of generation_config.json, and what a decoder's texts begin with, in place of config.json's.

@@ -285,9 +285,7 @@ void check_generate(const ParsedOptions& given, GenerateOptions& options) {
     if (given.given("temperature")) options.requests.body_temperature = options.requests.sampling.temperature;
     const spec::AcceptanceOptions& acceptance = options.speculation.acceptance;
     if (!acceptance.is_lossy()) note_sampling_options(given, {"acceptance"}, options.requests);
-    const bool can_sample = options.requests.generation_config == GenerationConfigUse::all || // or the file
-                            (!options.prompt && !options.requests.beams.is_on()); // for a line may ask for it
-    if (const std::string why = why_no_sampling(options.requests); !can_sample && !why.empty()) throw BadOption(why);
+    if (options.prompt || options.requests.beams.is_on()) refuse_no_sampling(options.requests);
     if (given.given("max-new-tokens")) options.requests.body_new_tokens = options.requests.max_new_tokens;
     refuse_if(options.prompt && given.given("format"), "--format goes with --input; a --prompt streams its text");
     refuse_if(options.quiet && options.verbose, "--quiet and --verbose exclude each other; give one");

@@ -3,6 +3,7 @@
 
 #include "launch/failure.h"
 #include "launch/model_directory.h"
+#include "model/checkpoint/gguf_file.h"
 #include "model/config.h"
 
 #include <algorithm>
@@ -90,7 +91,7 @@ void take_beams(const GenerationConfig& file, RequestDefaults& requests) {
 // ---- sampling and lengths ----
 
 void take_sampling(const GenerationConfig& file, RequestDefaults& requests) {
-    if (file.temperature <= 0) return;
+    if (file.temperature == 0) return; // greedy
     const auto take = [&](const char* option, auto value, auto& to) {
         if (!requests.given.contains(option)) to = value;
     };
@@ -149,9 +150,14 @@ void take_generation_config(const GenerationConfig& file, ModelOptions& models, 
 }
 
 void take_generation_config(ModelOptions& models, RequestDefaults& requests) {
-    if (requests.generation_config == GenerationConfigUse::none || models.target.empty()) return;
-    const std::filesystem::path directory = resolve_checkpoint_directory(models.target, "--target");
-    take_generation_config(model::read_generation_config(directory, model::read_config(directory)), models, requests);
+    if (requests.generation_config != GenerationConfigUse::none && !models.target.empty()) {
+        const std::filesystem::path directory = resolve_checkpoint_directory(models.target, "--target");
+        if (!model::gguf_file_of(directory)) // which has no such file
+            take_generation_config(model::read_generation_config(directory, model::read_config(directory)), models,
+                                   requests);
+    }
+    if (const std::string why = why_no_sampling(requests); requests.only_file_can_sample && !why.empty())
+        throw BadOption(why);
 }
 
 nlohmann::json json_of_file_rules(const RequestDefaults& requests) {
@@ -192,10 +198,11 @@ void set_lengths(const FileLengths& file, const std::function<bool(const char*)>
     if (!says("max_new_tokens") && (file.max_new_tokens || file.max_length)) {
         request.max_new_tokens = file.max_new_tokens ? *file.max_new_tokens - forced : *file.max_length - prompt;
         if (request.max_new_tokens < 1)
-            throw std::runtime_error(
-                fmt::format("the prompt has {} tokens, which leaves no room for an answer within the max_length of "
-                            "generation_config.json; give max_new_tokens",
-                            prompt));
+            throw std::runtime_error(fmt::format(
+                "{} of generation_config.json, of which {}, leaves no room for an answer; give max_new_tokens",
+                file.max_new_tokens ? "max_new_tokens" : "max_length",
+                file.max_new_tokens ? fmt::format("{} are forced", forced)
+                                    : fmt::format("the prompt takes {}", prompt)));
     }
     if (!says("min_new_tokens")) {
         if (file.min_new_tokens) processing.min_new_tokens = std::max(0, *file.min_new_tokens - forced);

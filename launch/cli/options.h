@@ -109,6 +109,7 @@ struct RequestDefaults {
     // Options that were given and count for sampled text alone, where the run is greedy unless a line says otherwise:
     // "--top-k", ...
     std::vector<std::string> of_sampled_text;
+    bool only_file_can_sample = false; // no line may have a temperature, and generation_config.json is yet to be read
     InputFormat format = InputFormat::found;
     bool has_results = false; // whether a line may ask for several samples, for log-probabilities, and be OpenAI's
     bool ignore_eos = false;

@@ -217,8 +217,7 @@ void declare(OptionSet& set, TuneOptions& options) {
     set.check([&options](const ParsedOptions&) { require_costs_for_each(options.costs, 1); });
     declare_sampling(set, options.requests);
     set.check([&options](const ParsedOptions&) { // for no line may have a temperature of its own
-        if (options.requests.generation_config == GenerationConfigUse::all) return;
-        if (const std::string why = why_no_sampling(options.requests); !why.empty()) throw BadOption(why);
+        refuse_no_sampling(options.requests);
     });
 }
 

@@ -283,9 +283,15 @@ void note_sampling_options(const ParsedOptions& given, const Names& options, Req
         if (given.given(option)) requests.of_sampled_text.push_back("--" + option);
 }
 
+void refuse_no_sampling(RequestDefaults& requests) {
+    requests.only_file_can_sample = requests.generation_config == GenerationConfigUse::all;
+    if (requests.only_file_can_sample) return;
+    if (const std::string why = why_no_sampling(requests); !why.empty()) throw BadOption(why);
+}
+
 std::string why_no_sampling(const RequestDefaults& requests, const char* what_is_greedy) {
     const Names& options = requests.of_sampled_text;
-    return options.empty()
+    return options.empty() || !requests.sampling.greedy()
                ? ""
                : fmt::format("{} {} no effect at temperature 0{}: give --temperature T above 0, or leave {} "
                              "out",

@@ -57,6 +57,9 @@ void declare_sampling(OptionSet& set, RequestDefaults& requests);
 void declare_generation_config(OptionSet& set, RequestDefaults& requests);
 // Notes which of these options were given: they have no effect on greedy text.
 void note_sampling_options(const ParsedOptions& given, const Names& options, RequestDefaults& requests);
+// For a run in which no line may have a temperature: throws BadOption where such options were given, or leaves that to
+// the reader of generation_config.json, which may ask for sampling. Local.
+void refuse_no_sampling(RequestDefaults& requests);
 void declare_seed(OptionSet& set, std::uint64_t& seed);
 // Lines with messages are conversations without --chat too, so that a template may be named without it.
 void declare_chat(OptionSet& set, ModelOptions& models, RequestDefaults& requests);

@@ -195,18 +195,21 @@ void add_drafting(Inspection& inspection, const model::ModelConfig& config,
     inspection.drafting.push_back({config, run});
 }
 
-// The share of a rank whose sequences have so many positions. Drafts have as many or fewer. Where something drafts,
-// caches have room for a round's tree as well.
+// Positions of each sequence beside its own: for the tree of a round, where something may draft one.
+int tree_room(const Inspection& inspection) {
+    return inspection.drafting.empty() ? 0 : spec::Packet::kMaxDraftTokens;
+}
+
+// The share of a rank whose sequences have so many positions. Drafts have as many or fewer.
 RankShare share_of(const Inspection& inspection, int rank, int length) {
     RankShare share;
     model::RunShape run = inspection.model.run;
-    const int tree_room = inspection.drafting.empty() ? 0 : spec::Packet::kMaxDraftTokens;
-    run.length = length + tree_room;
+    run.length = length + tree_room(inspection);
     share.needs = needs_of(inspection.model.config, run, rank);
     if (rank != 0) return share;
     for (const Drafting& each : inspection.drafting) {
         run = each.run;
-        run.length = std::min(length, each.config.max_positions) + tree_room;
+        run.length = std::min(length, each.config.max_positions) + tree_room(inspection);
         share.draft_bytes += needs_of(each.config, run, 0).total_bytes();
     }
     return share;
@@ -425,10 +428,11 @@ std::string memory_line(const Inspection& inspection) {
 std::string run_text(const Inspection& inspection) {
     const model::RunShape& run = inspection.model.run;
     std::string text =
-        fmt::format("On {} of {}: weights in {}{}, {} of {} positions, KV cache in {}\n{}",
+        fmt::format("On {} of {}: weights in {}{}, {} of {} positions{}, KV cache in {}\n{}",
                     format_count(run.ranks, "rank"), run.on_gpu ? "a GPU" : format_count(run.threads, "thread"),
                     inspection.model.config.quantization ? "the file's codes, others in " : "", to_string(run.type),
                     format_count(run.batch, "sequence"), format_count(run.length),
+                    tree_room(inspection) == 0 ? "" : fmt::format(" and {} for --tree", tree_room(inspection)),
                     to_string(cache_type(inspection.model.config, run)), ranks_table(inspection));
     if (inspection.all_reduces.count > 0)
         text += fmt::format("  a pass of one row takes {} of together {}\n",

@@ -86,9 +86,10 @@ std::string exact_text(const Json& json, std::span<const std::string_view>& numb
     return text;
 }
 
-// `numbers` as of exact_text(). `is_kept`: whether the value is in one of the fields.
-void keep_digits(Json& json, std::span<const std::string_view>& numbers, const std::vector<std::string>& fields,
-                 bool is_kept) {
+// `numbers` as of exact_text(). `fields`: those of an object of which digits are kept; none: they are kept everywhere
+// in it. `within`: the name of a field whose value has these fields too.
+void keep_digits(Json& json, std::span<const std::string_view>& numbers, const std::vector<std::string>* fields,
+                 bool is_kept, const char* within) {
     if (json.is_number()) {
         const std::string_view written = numbers.front();
         numbers = numbers.subspan(1);
@@ -96,10 +97,11 @@ void keep_digits(Json& json, std::span<const std::string_view>& numbers, const s
             json = Json::binary({written.begin(), written.end()});
     } else if (json.is_array()) {
         for (Json& part : json)
-            keep_digits(part, numbers, fields, is_kept);
+            keep_digits(part, numbers, nullptr, is_kept, nullptr);
     } else if (json.is_object()) {
         for (auto& [name, part] : json.items())
-            keep_digits(part, numbers, fields, is_kept || std::ranges::find(fields, name) != fields.end());
+            keep_digits(part, numbers, within != nullptr && name == within ? fields : nullptr,
+                        is_kept || (fields != nullptr && std::ranges::find(*fields, name) != fields->end()), nullptr);
     }
 }
 
@@ -109,7 +111,7 @@ void keep_large_integers(std::string_view line, Json& object, const std::vector<
     if (!has_fractions(object)) return;
     const std::vector<std::string_view> all = numbers_of(line);
     std::span<const std::string_view> numbers = all;
-    keep_digits(object, numbers, fields, fields.empty());
+    keep_digits(object, numbers, &fields, fields.empty(), "body");
 }
 
 std::map<std::string, std::string> compact_fields(std::string_view line, const Json& object,

@@ -26,8 +26,8 @@ std::string compact_field(std::string_view line, const Json& object, const std::
 std::string id_in(std::string_view line, const Json& object, std::int64_t number);
 
 // Makes those numbers of the object on `line` that are whole and that 64 bits do not hold binary values: their digits,
-// which a double would round, as model::jinja::value_of_json reads them. Only in the values of `fields`, at whatever
-// depth these are; of all where there are none. Local.
+// which a double would round, as model::jinja::value_of_json reads them. Only in the values of `fields` of the object,
+// or of its body where it is a line of OpenAI's API; of all fields where `fields` has none. Local.
 void keep_large_integers(std::string_view line, Json& object, const std::vector<std::string>& fields = {});
 
 // Compact text; never throws on bad UTF-8 in a message (it becomes U+FFFD). Local.

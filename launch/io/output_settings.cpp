@@ -5,6 +5,7 @@
 #include "launch/io/line_reader.h"
 #include "launch/io/progress.h"
 #include "launch/replaced_file.h"
+#include "model/families/fields.h"
 
 #include <charconv>
 #include <filesystem>
@@ -34,10 +35,7 @@ std::optional<std::uint64_t> hash_of_line(const Line& line) {
 }
 
 std::string shown(const Json& value) {
-    constexpr std::size_t kMaxShown = 60; // bytes
-    if (value.is_null()) return "none";
-    const std::string text = compact(value);
-    return text.size() <= kMaxShown ? text : text.substr(0, kMaxShown) + "...";
+    return value.is_null() ? "none" : model::shown(value);
 }
 
 // "temperature was 0, and is 1 now; ...": all that differ.

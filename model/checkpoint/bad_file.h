@@ -1,6 +1,7 @@
 // What reading a file that is not as it should be throws: the message names file, place and reason.
 #pragma once
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <stdexcept>
@@ -23,9 +24,12 @@ inline std::string system_reason() {
 // Text out of a file as a message may show it: in quotes, control characters as \xHH, long texts cut. Local.
 inline std::string in_quotes(std::string_view text) {
     constexpr std::size_t kLongest = 120;
+    std::size_t length = std::min(text.size(), kLongest);
+    while (length > 0 && length < text.size() && (static_cast<unsigned char>(text[length]) & 0xc0) == 0x80)
+        --length; // no part of a character
     constexpr std::string_view kDigits = "0123456789abcdef";
     std::string shown = "'";
-    for (const char c : text.substr(0, kLongest)) {
+    for (const char c : text.substr(0, length)) {
         const auto byte = static_cast<unsigned char>(c);
         if (byte < 0x20 || byte == 0x7f) {
             shown += "\\x";

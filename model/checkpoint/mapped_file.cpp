@@ -14,6 +14,7 @@
 #include <cerrno>
 #include <fmt/format.h>
 #include <mutex>
+#include <set>
 #include <system_error>
 #include <utility>
 
@@ -36,7 +37,6 @@ struct MappedPlace {
     const MappedFile* file = nullptr;
     const char* name = nullptr;
     std::uintptr_t begin = 0, end = 0;
-    bool is_told = false; // that it has changed
 };
 static_assert(std::atomic<PlaceState>::is_always_lock_free, "it is read in signal handlers");
 
@@ -52,17 +52,17 @@ std::size_t take_place(const MappedFile& file) {
         mapped_places[i].name = file.name().c_str();
         mapped_places[i].begin = reinterpret_cast<std::uintptr_t>(file.bytes().data());
         mapped_places[i].end = mapped_places[i].begin + file.bytes().size();
-        mapped_places[i].is_told = false;
         mapped_places[i].state = PlaceState::ready;
         return i;
     }
     throw BadFile(fmt::format("{}: more than {} files are mapped at once", file.name(), mapped_places.size()));
 }
 
-// Names of files that changed, and are no longer mapped.
+// Names of files: a file may be mapped several times.
 struct ChangedFiles {
     std::mutex mutex;
-    std::vector<std::string> names;
+    std::set<std::string> no_longer_mapped;
+    std::set<std::string> told;
 };
 ChangedFiles& changed_files() {
     static ChangedFiles made;
@@ -79,17 +79,13 @@ const char* mapped_file_at(const void* address) {
 }
 
 std::vector<std::string> take_changed_files() {
-    std::vector<std::string> names;
-    {
-        const std::lock_guard lock(changed_files().mutex);
-        names = std::exchange(changed_files().names, {});
-    }
-    for (MappedPlace& place : mapped_places) {
-        if (place.state != PlaceState::ready || place.is_told || !place.file->is_changed()) continue;
-        place.is_told = true;
-        names.emplace_back(place.name);
-    }
-    return names;
+    ChangedFiles& files = changed_files();
+    const std::lock_guard lock(files.mutex);
+    std::set<std::string> names = std::exchange(files.no_longer_mapped, {});
+    for (const MappedPlace& place : mapped_places)
+        if (place.state == PlaceState::ready && place.file->is_changed()) names.emplace(place.name);
+    std::erase_if(names, [&](const std::string& name) { return !files.told.insert(name).second; });
+    return {names.begin(), names.end()};
 }
 
 MappedFile::MappedFile(const std::filesystem::path& path, std::size_t min_bytes, std::string_view format)
@@ -143,9 +139,9 @@ void MappedFile::unmap() {
 }
 
 MappedFile::~MappedFile() {
-    if (!mapped_places[place_].is_told && is_changed()) {
+    if (is_changed()) {
         const std::lock_guard lock(changed_files().mutex);
-        changed_files().names.push_back(name_);
+        changed_files().no_longer_mapped.insert(name_);
     }
     unmap();
 }

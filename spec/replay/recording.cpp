@@ -2,6 +2,7 @@
 #include "spec/replay/recording.h"
 
 #include "model/checkpoint/json_object.h"
+#include "model/families/fields.h"
 #include "spec/packet.h"
 #include "spec/replay/recording_block.h"
 
@@ -276,19 +277,13 @@ OrderedJson lasting_fields(const RecordingHead& head) {
     return json;
 }
 
-std::string beginning_of(const Json& value) {
-    constexpr std::size_t kMaxShown = 60; // bytes
-    const std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
-    return text.size() <= kMaxShown ? text : text.substr(0, kMaxShown) + "...";
-}
-
 std::optional<HeadDifference> first_difference(const std::string& field, const Json& a, const Json& b) {
     if (a == b) return std::nullopt;
     if (a.is_array() && b.is_array() && a.size() == b.size()) {
         for (std::size_t i = 0; i < a.size(); ++i)
             if (auto found = first_difference(fmt::format("{}[{}]", field, i), a[i], b[i])) return found;
     }
-    if (!a.is_object() || !b.is_object()) return HeadDifference{field, beginning_of(a), beginning_of(b)};
+    if (!a.is_object() || !b.is_object()) return HeadDifference{field, model::shown(a), model::shown(b)};
     Json names = a;
     names.update(b);
     for (const auto& [name, unused] : names.items())

@@ -134,6 +134,13 @@ TEST(Bench, LatencyWritesCostsThatCompareReads) {
                 << setting["setting"];
             EXPECT_GE(setting["oracle_speedup"].get<double>(), 1);
         }
+    ASSERT_EQ(run("compare" + kPair + " --json --max-new-tokens 24 --rules constant --max-draft-tokens 2 --tree 2,2 " +
+                      "--temperatures 0 --input " + prompts.path() + " --costs " + costs.path(),
+                  compare.path()),
+              0);
+    const Json narrow = Json::parse(compare.text());
+    EXPECT_LE(narrow["temperatures"][0]["settings"][1]["oracle_speedup"].get<double>(), 3)
+        << "tokens a round, whatever plain decoding's and trees' caps are";
 }
 
 TEST(Bench, PromptsAreReadBeforeAnythingIsTimed) {

@@ -92,7 +92,8 @@ TEST(ChangedFiles, AreToldOnceWhetherMappedStillOrNot) {
     const std::string still = write("still"), gone = write("gone"), same = write("same"), removed = write("removed"),
                       replaced = write("replaced");
     (void)model::take_changed_files();
-    const model::MappedFile mapped(still, 1, "test"), alike(same, 1, "test"), other(replaced, 1, "test");
+    const model::MappedFile mapped(still, 1, "test"), again(still, 1, "test"), alike(same, 1, "test"),
+        other(replaced, 1, "test");
     {
         const model::MappedFile briefly(gone, 1, "test"), unlinked(removed, 1, "test");
         for (const std::string& file : {still, gone})

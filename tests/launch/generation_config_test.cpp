@@ -162,7 +162,7 @@ TEST(GenerationConfig, SamplingAndLengthsCountWithAllAndNothingWithNone) {
         const RequestDefaults defaults = defaults_of({{"max_length", 3}}, {}, GenerationConfigUse::all);
         return parse_request({R"({"prompt": "abc")" + fields + "}"}, 1, defaults, limits_of_bytes());
     };
-    EXPECT_NE(std::get<BadLine>(item("")).error.find("max_length of generation_config.json; give max_new_tokens"),
+    EXPECT_NE(std::get<BadLine>(item("")).error.find("max_length of generation_config.json, of which the prompt takes 3, leaves no room"),
               std::string::npos);
     EXPECT_EQ(std::get<spec::Request>(item(R"(, "max_new_tokens": 5)")).max_new_tokens, 5);
 }
@@ -228,6 +228,13 @@ TEST(GenerationConfig, WhatMakesNoSenseIsRefusedByFileAndField) {
         const Ended without = run(Strings{"generate", "--target", target.path(), "--generation-config", "none"} + last);
         EXPECT_EQ(without.code, 0) << without.err;
     }
+    const Strings all = {"--generation-config", "all"};
+    const Target below(kTarget, {{"do_sample", true}, {"temperature", -1}});
+    EXPECT_EQ(run(Strings{"generate", "--target", below.path()} + last + all).code, 2);
+    const Target greedy(kTarget, Json::object());
+    const Ended unused = run(Strings{"generate", "--target", greedy.path(), "--top-k", "5"} + last + all);
+    EXPECT_EQ(unused.code, 2) << "neither options nor the file sample";
+    EXPECT_NE(unused.err.find("--top-k has no effect at temperature 0"), std::string::npos) << unused.err;
     const Target stops(kTarget, {{"stop_strings", "x"}});
     const Ended beams = run(Strings{"generate", "--target", stops.path(), "--num-beams", "2"} + last);
     EXPECT_EQ(beams.code, 2);

@@ -208,7 +208,7 @@ TEST(Replay, ResumesARecordingThatWasCutOff) {
     }
     const ScratchFile other(bytes.substr(0, bytes.size() / 2));
     EXPECT_NE(run(record(input.path(), other.path(), options + Strings{"--resume", "--temperature", "1"}))
-                  .err.find("begun with other options: acceptance was \"greedy\", and is \"gumbel\" now"),
+                  .err.find("begun with other options: acceptance was 'greedy', and is 'gumbel' now"),
               std::string::npos);
     EXPECT_NE(run(record(input.path(), other.path(), options + Strings{"--resume", "--no-repeat-ngram-size", "4"}))
                   .err.find("options: requests.no_repeat_ngram_size was 0, and is 4 now"),
@@ -550,7 +550,7 @@ TEST(Replay, TuneRefusesARecordingOfOtherOptions) {
     const Strings tune =
         Strings{"tune"} + kPair + Strings{"--input", input.path(), "--output",    output.path(),   "--quiet",
                                           "--costs", costs.path(), "--recording", recording.path()};
-    expect_refused(tune, 1, "its acceptance is \"gumbel\", and that of this run is \"greedy\"");
+    expect_refused(tune, 1, "its acceptance is 'gumbel', and that of this run is 'greedy'");
     expect_refused(tune + Strings{"--temperature", "1", "--max-draft-tokens", "16"}, 1, "holds drafts of up to");
     const Ended ended = run(tune + Strings{"--temperature", "1", "--max-new-tokens", "8", "--repetitions", "1"});
     EXPECT_EQ(ended.code, 0) << ended.err;

@@ -126,6 +126,20 @@ TEST(Requests, IdsThatADoubleWouldRoundStayAsTheyAreWritten) {
               served(R"({"id": 18446744073709551617, "prompt": "p"})").sequence_key);
 }
 
+// Templates see them; a schema has numbers, whatever its properties are called.
+TEST(Requests, LargeIntegersKeepTheirDigitsInTheFieldsThatTemplatesReadAlone) {
+    const std::string large = "123456789012345678901234567890";
+    const std::string fields = R"("tools": [{"a": )" + large + R"(}], "other": {"tools": )" + large + "}";
+    for (const bool is_openai : {false, true}) {
+        const std::string line = is_openai ? R"({"body": {)" + fields + "}}" : "{" + fields + "}";
+        Json object = Json::parse(line);
+        keep_large_integers(line, object, {"messages", "tools"});
+        const Json& in = is_openai ? object["body"] : object;
+        EXPECT_TRUE(in["tools"][0]["a"].is_binary());
+        EXPECT_TRUE(in["other"]["tools"].is_number_float());
+    }
+}
+
 TEST(Requests, LinesOverrideOptions) {
     const auto request = served(R"({"prompt": "p", "max_new_tokens": 9, "temperature": 0.5, "top_k": 4, "top_p": 0.9,
                                     "seed": 18446744073709551615})");

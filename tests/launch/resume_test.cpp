@@ -88,14 +88,14 @@ TEST(ResumeSettings, OfAnotherRunAreRefusedByNameWithBothValues) {
     EXPECT_NE(refusal({"--repetition-penalty", "1.5"}).find("repetition_penalty was 1.0, and is 1.5 now"),
               std::string::npos);
     EXPECT_NE(refusal({"--stop", "x"}).find("stop was [], and is [\"x\"] now"), std::string::npos);
-    EXPECT_NE(refusal({"--regex", "a+"}).find("regex was none, and is \"a+\" now"), std::string::npos);
+    EXPECT_NE(refusal({"--regex", "a+"}).find("regex was none, and is 'a+' now"), std::string::npos);
     EXPECT_NE(refusal({"--max-context", "60"}).find("max_context was 256, and is 60 now"), std::string::npos);
-    EXPECT_NE(refusal({"--dtype", "bfloat16"}).find("dtype was \"float32\", and is \"bfloat16\" now"),
+    EXPECT_NE(refusal({"--dtype", "bfloat16"}).find("dtype was 'float32', and is 'bfloat16' now"),
               std::string::npos);
-    EXPECT_NE(refusal({}, kDraft).find("target_digest was \""), std::string::npos);
+    EXPECT_NE(refusal({}, kDraft).find("target_digest was '"), std::string::npos);
     const ModelCopy other(kTarget);
     other.flip_bit_before_end(1);
-    EXPECT_NE(refusal({}, other.path()).find("target_digest was \""), std::string::npos) << "a bit of the weights";
+    EXPECT_NE(refusal({}, other.path()).find("target_digest was '"), std::string::npos) << "a bit of the weights";
 }
 
 TEST(ResumeSettings, LetAllGoOnThatMakesNoOtherText) {
@@ -219,7 +219,7 @@ TEST(ResumeSettings, HoldDraftAndRuleWhereTheseMakeTheText) {
     EXPECT_NE(refusal({"--acceptance", "rejection", "--draft", other.path(), "--stop-rule", "static:2"})
                   .find("draft_digests was ["),
               std::string::npos);
-    EXPECT_NE(refusal({"--draft", kDraft}).find("acceptance was \"rejection\", and is \"gumbel\" now"),
+    EXPECT_NE(refusal({"--draft", kDraft}).find("acceptance was 'rejection', and is 'gumbel' now"),
               std::string::npos);
 }
 

@@ -56,6 +56,14 @@ TEST(JsonFile, RejectsWhatIsNoJsonWithThePlace) {
     expect_part(json_error("1e999"), "number overflow");
 }
 
+TEST(BadFile, QuotesAreCutBetweenCharacters) {
+    std::string characters = "a"; // so that the cut would fall into one
+    for (int i = 0; i < 100; ++i)
+        characters += "\u00e4";
+    const std::string shown = in_quotes(characters);
+    EXPECT_EQ(shown, "'" + characters.substr(0, 119) + "...'");
+}
+
 TEST(JsonFile, RejectsBytesThatAreNoUtf8) {
     expect_part(json_error("\"\xff\""), "UTF-8");
     expect_part(json_error("\"\xc0\xaf\""), "UTF-8");     // not the shortest form

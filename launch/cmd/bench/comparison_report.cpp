@@ -64,8 +64,9 @@ double oracle_of(const ComparisonTask& task, const Temperature& result, const Se
                  const spec::Costs& costs) {
     int most = task.options.max_draft_tokens;
     for (const Outcome& outcome : result.outcomes)
-        for (const spec::StopRuleOptions& rule : outcome.setting.rules)
-            most = std::max(most, rule.max_tokens);
+        if (outcome.setting.drafts() && !outcome.setting.drafter.tree)
+            for (const spec::StopRuleOptions& rule : outcome.setting.rules)
+                most = std::max(most, rule.max_tokens);
     for (const Outcome& outcome : result.outcomes)
         if (outcome.setting.kind == SettingKind::longest &&
             outcome.setting.acceptance_name() == setting.acceptance_name() &&

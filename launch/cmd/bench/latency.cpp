@@ -518,6 +518,10 @@ std::vector<PassTimes> measure_passes(dist::Session& session, ModelPair& models,
         if (rows > model::Decoder::kMaxRows)
             throw BadOption(fmt::format("--rows {}: a pass has at most {} rows", rows, model::Decoder::kMaxRows));
         const int room = room_for_context(models, n_read);
+        if (room < 1)
+            throw BadOption(fmt::format("passes of {} rows cannot be timed: the models have {} positions; give fewer "
+                                        "rows, more positions, or the costs of passes by --costs",
+                                        rows, common_positions(models)));
         for (const int context : contexts)
             if (context > room)
                 throw BadOption(fmt::format("--context {}: the models have {} positions, so at most {} beside the rows",
