@@ -26,7 +26,7 @@ HERE = pathlib.Path(__file__).parent
 VOCAB = 101
 CONTEXT = 160           # positions, where a family has a table of them
 LENGTHS = ((150, 40), (23, 30), (9, 1))  # of sources and what their decoders read
-NEW_TOKENS = 24
+NEW_TOKENS, FEWEST_TOKENS = 24, 8  # of a greedy text
 SMALLEST_MARGIN = 2e-3  # of a greedy step's two best logits, as a share of the largest
 SMALLEST_EFFECT = 1e-3  # of leaving out a tensor
 AGREEMENT = (0.15, 0.95)  # of target and draft over the target's texts
@@ -152,9 +152,11 @@ def expectation(model, lengths, seed, banned):
     found = model.generate(input_ids=torch.tensor([source]), decoder_input_ids=torch.tensor([read]), do_sample=False,
                            num_beams=1, max_new_tokens=NEW_TOKENS, use_cache=False,
                            bad_words_ids=[[token] for token in banned] or None)[0, len(read):].tolist()
+    if len(found) < FEWEST_TOKENS:
+        return None
     logits = forward(model, source, read + found)
     steps = logits[len(read) - 1:-1]
-    if any(margin(row, banned) < SMALLEST_MARGIN for row in steps) or len(set(found)) < min(4, len(found)):
+    if any(margin(row, banned) < SMALLEST_MARGIN for row in steps) or len(set(found)) < 4:
         return None
     positions = sorted({*range(0, len(read) + len(found), 6), len(read) + len(found) - 1})
     return {"source": source, "tokens": read, "greedy": found, "positions": positions}, logits[positions].float()
@@ -182,7 +184,7 @@ def expectations(directory, which, seed, banned):
             found = expectation(model, lengths, 7919 * seed + 5000 * i + attempt, banned)
             if found is not None:
                 break
-        assert found is not None, "no text without near ties"
+        assert found is not None, "no long text without near ties"
         texts.append(found[0])
         kept.append(found[1])
     (directory / f"{which}.logits").write_bytes(torch.cat(kept).numpy().astype("<f4").tobytes())
