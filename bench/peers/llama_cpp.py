@@ -145,7 +145,8 @@ class Server:
         written, read = len(answer["tokens"]), timings["prompt_n"]
         if (written, read) != (new_tokens, len(prompt)):
             self.fail(f"{written} of {new_tokens} tokens written, {read} of {len(prompt)} prompt tokens read")
-        return Answer(answer["tokens"], (timings["prompt_ms"] + timings["predicted_ms"]) / 1e3, wall)
+        first = timings["prompt_ms"] / 1e3
+        return Answer(answer["tokens"], first + timings["predicted_ms"] / 1e3, wall, first)
 
     def system_info(self):
         """What the build can use of the processor, as the server said at its start: AVX-512, threads, BLAS, ..."""

@@ -31,7 +31,8 @@ OURS = {PLAIN: "entrodraft plain", DRAFT: "entrodraft default rule", LOOKUP: "en
 SKIPPED = 77
 CALM = 0.5  # load average above which figures are not for the record
 
-Answer = collections.namedtuple("Answer", "tokens seconds wall")
+# Token ids; seconds of the whole by its own account, and from outside; of these own ones, those until the first token.
+Answer = collections.namedtuple("Answer", "tokens seconds wall first", defaults=[None])
 
 
 class Entrodraft:
@@ -62,7 +63,8 @@ class Entrodraft:
         answer = json.loads(answer)
         if "error" in answer:
             sys.exit(f"{shlex.join(self.command)}\nprompt {prompt}: {answer['error']}")
-        return Answer(answer["token_ids"], answer["stats"]["seconds"], wall)
+        stats = answer["stats"]
+        return Answer(answer["token_ids"], stats["seconds"], wall, stats["ttft_ms"] / 1e3)
 
     def stop(self):
         with contextlib.suppress(BrokenPipeError):

@@ -162,7 +162,8 @@ TEST(GenerationConfig, SamplingAndLengthsCountWithAllAndNothingWithNone) {
         const RequestDefaults defaults = defaults_of({{"max_length", 3}}, {}, GenerationConfigUse::all);
         return parse_request({R"({"prompt": "abc")" + fields + "}"}, 1, defaults, limits_of_bytes());
     };
-    EXPECT_NE(std::get<BadLine>(item("")).error.find("max_length of generation_config.json, of which the prompt takes 3, leaves no room"),
+    EXPECT_NE(std::get<BadLine>(item("")).error.find(
+                  "max_length of generation_config.json, of which the prompt takes 3, leaves no room"),
               std::string::npos);
     EXPECT_EQ(std::get<spec::Request>(item(R"(, "max_new_tokens": 5)")).max_new_tokens, 5);
 }

@@ -90,8 +90,7 @@ TEST(ResumeSettings, OfAnotherRunAreRefusedByNameWithBothValues) {
     EXPECT_NE(refusal({"--stop", "x"}).find("stop was [], and is [\"x\"] now"), std::string::npos);
     EXPECT_NE(refusal({"--regex", "a+"}).find("regex was none, and is 'a+' now"), std::string::npos);
     EXPECT_NE(refusal({"--max-context", "60"}).find("max_context was 256, and is 60 now"), std::string::npos);
-    EXPECT_NE(refusal({"--dtype", "bfloat16"}).find("dtype was 'float32', and is 'bfloat16' now"),
-              std::string::npos);
+    EXPECT_NE(refusal({"--dtype", "bfloat16"}).find("dtype was 'float32', and is 'bfloat16' now"), std::string::npos);
     EXPECT_NE(refusal({}, kDraft).find("target_digest was '"), std::string::npos);
     const ModelCopy other(kTarget);
     other.flip_bit_before_end(1);
@@ -219,8 +218,7 @@ TEST(ResumeSettings, HoldDraftAndRuleWhereTheseMakeTheText) {
     EXPECT_NE(refusal({"--acceptance", "rejection", "--draft", other.path(), "--stop-rule", "static:2"})
                   .find("draft_digests was ["),
               std::string::npos);
-    EXPECT_NE(refusal({"--draft", kDraft}).find("acceptance was 'rejection', and is 'gumbel' now"),
-              std::string::npos);
+    EXPECT_NE(refusal({"--draft", kDraft}).find("acceptance was 'rejection', and is 'gumbel' now"), std::string::npos);
 }
 
 TEST(ResumeSettings, AreThoseOfShardsAndOfOpenAisLinesToo) {
