@@ -20,7 +20,10 @@ constexpr int kLeastSpins = 128;
 
 // The spins before this thread sleeps: fewer after it had to sleep, for where threads share a core a spin keeps the one
 // that is waited for from running; more after a wait that was short.
-thread_local int spins_before_sleep = kMostSpins;
+int& spins_before_sleep() {
+    thread_local int spins = kMostSpins;
+    return spins;
+}
 
 } // namespace
 
@@ -63,14 +66,15 @@ void ThreadTeam::run_all(Call call, void* context) {
 
 // `reached` reads what another thread stores before it calls wake_sleepers().
 template <typename Reached> void ThreadTeam::wait_until(const Reached& reached) {
-    for (int spins = 0; spins < spins_before_sleep; ++spins) {
+    int& most = spins_before_sleep();
+    for (int spins = 0; spins < most; ++spins) {
         if (reached()) {
-            spins_before_sleep = std::min(2 * spins_before_sleep, kMostSpins);
+            most = std::min(2 * most, kMostSpins);
             return;
         }
         if (spins >= kLooksWithoutPause) pause_briefly();
     }
-    spins_before_sleep = std::max(spins_before_sleep / 8, kLeastSpins);
+    most = std::max(most / 8, kLeastSpins);
     std::unique_lock lock(mutex_);
     sleepers_.fetch_add(1);
     wake_.wait(lock, reached);

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds everything into build/ and runs the tests.
 #   tests/run.sh              labels quick, unit, mpi, hosts and smoke: half an hour on two slow cores
-#   tests/run.sh --also stand_in --also models --also real   these labels too: code for GPUs on the CPU; every family, head and
-#                             quantised form; a real model of 93 MB
+#   tests/run.sh --also stand_in --also models --also stand_in_models --also real   these labels too: code for GPUs on the CPU;
+#                             every family, head and quantised form; both; a real model of 93 MB
 #   tests/run.sh --quick      label quick: a minute where the build is there
 #   tests/run.sh --slurm      all of these; installs Slurm first where it may, without which smoke skips
 #   tests/run.sh --all        every label: nightly, fault, slurm, slow and gpu as well; installs Slurm and Python's packages too

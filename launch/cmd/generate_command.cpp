@@ -63,6 +63,14 @@ std::vector<RankWait> gather_waits(dist::Session& session, const ModelPair& mode
     return from_all(session, mine);
 }
 
+// Why a text may differ from another run's, and which files of costs were measured on a disturbed machine.
+void warn_before_the_run(const GenerateOptions& options, const std::vector<std::optional<spec::Costs>>& costs) {
+    const std::string note = why_text_varies(options);
+    if (!note.empty()) log_line(note);
+    for (std::size_t level = 0; level < costs.size(); ++level)
+        if (costs[level]) say_if_disturbed(*costs[level], options.speculation.costs[level]);
+}
+
 // Requests are served until there are none; whether a signal ended that first. Collective over the replica.
 bool decode(dist::Session& session, spec::Engine& engine, RequestTracker* tracker) {
     const dist::Session::BoundedSteps bounded(session, session.timeout_seconds());
@@ -97,12 +105,7 @@ int run_generate(dist::Session& session, const Arguments& arguments) {
         costs = read_costs_files(options->speculation);
         require_readable(options->speculation.sources);
     });
-    const std::string note = why_text_varies(*options);
-    if (dispatcher && !options->quiet) {
-        if (!note.empty()) log_line(note);
-        for (std::size_t level = 0; level < costs.size(); ++level)
-            if (costs[level]) say_if_disturbed(*costs[level], options->speculation.costs[level]);
-    }
+    if (dispatcher && !options->quiet) warn_before_the_run(*options, costs);
     const auto models = open_models(session, options->models, placement);
     in_agreement(session, [&] {
         if (!dispatcher) return;
