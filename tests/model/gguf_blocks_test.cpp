@@ -105,7 +105,8 @@ TEST(GgufBlocks, OfEveryTypeAreDequantisedToTheBit) {
 
 // Parts of rows too, as ranks and experts read them.
 TEST(GgufBlocks, ReadAnyPartOfARow) {
-    for (const auto& [name, of] : goldens().at("types").items()) {
+    const json all = goldens();
+    for (const auto& [name, of] : all.at("types").items()) {
         SCOPED_TRACE(name);
         const Blocks blocks(of, 64);
         const std::vector<float> values = blocks.values();
@@ -121,7 +122,8 @@ TEST(GgufBlocks, ReadAnyPartOfARow) {
 // What CPUs hold of a row, at least, and how far one of its weights may be from the file's: nowhere but where codes of
 // 4 bits have minima, of which a part goes into the codes.
 TEST(GgufBlocks, AreHeldAsTheDequantisedWeights) {
-    for (const auto& [name, of] : goldens().at("types").items()) {
+    const json all = goldens();
+    for (const auto& [name, of] : all.at("types").items()) {
         const Blocks blocks(of, 64);
         const QuantizedMatrix& matrix = *blocks.tensor().quantized;
         const std::vector<float> values = blocks.values();
