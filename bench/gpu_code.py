@@ -3,11 +3,11 @@
 
     python3 bench/gpu_code.py [--arch LIST] [--nvcc FILE] [--nvdisasm FILE] [--kernel WORD] [--output FILE] [--json]
 
-Compiles the .cu files of model/gpu and spec/gpu for each compute capability and reads ptxas's report and the machine
-code. Under way: the most loads of global memory (and their bytes) that one lane has issued before it needs the first of
-them, along the code as it lies; a branch forgets none. Copies: of 16 bytes from global into shared memory, past the
-registers. Before wait: loads that are issued before it waits for the kernel in
-front of it, from compute capability 9.0 on. Needs nvcc, nvdisasm (of the CUDA toolkit, PyPI's nvidia-cuda-nvdisasm
+Compiles the .cu files of dist/comm (push.cu where NCCL's headers are), model/gpu and spec/gpu for each compute
+capability and reads ptxas's report and the machine code. Under way: the most loads of global memory (and their bytes)
+that one lane has issued before it needs the first of them, along the code as it lies; a branch forgets none. Copies: of
+16 bytes from global into shared memory, past the registers. Before wait: loads that are issued before it waits for the
+kernel in front of it, from compute capability 9.0 on. Needs nvcc, nvdisasm (of the CUDA toolkit, PyPI's nvidia-cuda-nvdisasm
 or triton; without it there are no loads in the table), c++filt, and the standard library.
 """
 
@@ -26,6 +26,7 @@ from runs import ROOT, Parser, aligned, comma_list, file_name, number, report
 
 ARCHITECTURES = (80, 90, 100)
 WIDE = 16  # bytes of the widest load
+NEEDS_NCCL = "push"
 
 
 @dataclasses.dataclass
@@ -45,6 +46,7 @@ class Kernel:
     starts_next: int | None = None  # times that it lets the next kernel start (programmatic dependent launch), in the code
     waits: int | None = None  # times that it waits for the kernel before
     before_wait: int | None = None  # loads and stores in front of the first wait; None without one
+    evicts_first: bool | None = None  # whether some of what it loads is to leave the second-level cache first
 
 
 # ---- the machine code ----
@@ -69,6 +71,12 @@ def before_wait(instructions):
     opcodes = [opcode for opcode, _ in instructions]
     return sum(opcode.startswith(("LDG", "STG", "ATOMG", "REDG")) for opcode in opcodes[:opcodes.index("ACQBULK")]) \
         if "ACQBULK" in opcodes else None
+
+
+def evicts_first(instructions):
+    """Whether the policy of that name is made, as nvcc 13.0 does it: in one move, or from 9.0 on in two."""
+    moved = {word for opcode, operands in instructions if "MOV" in opcode for word in operands.replace(",", " ").split()}
+    return "0x12f00000" in moved or {"0xf0", "0x120"} <= moved
 
 
 def most_under_way(instructions):
@@ -140,10 +148,17 @@ def find_nvdisasm(nvcc):
     return next((str(path) for path in candidates if path and os.access(path, os.X_OK)), None)
 
 
+def find_nccl():
+    """The folder of NCCL's headers in .venv or beside a Python's packages; None where there is none."""
+    wheels = [*ROOT.glob(".venv/nccl"), *ROOT.glob(".venv/lib/python*/site-packages"), *map(pathlib.Path, sys.path)]
+    return next((path for path in (wheel / "nvidia/nccl/include" for wheel in wheels) if (path / "nccl_device.h").exists()), None)
+
+
 def compile_file(source, arch, nvcc, nvdisasm, folder):
     """[Kernel] of one file for one compute capability."""
     cubin = pathlib.Path(folder) / f"{source.stem}.{arch}.cubin"
-    command = [nvcc, "-std=c++20", "-O3", "-Xptxas", "-v", f"-arch=sm_{arch}", f"-I{ROOT}", "-cubin", "-o", str(cubin),
+    nccl = [f"-I{find_nccl()}"] if source.stem == NEEDS_NCCL else []
+    command = [nvcc, "-std=c++20", "-O3", "-Xptxas", "-v", f"-arch=sm_{arch}", f"-I{ROOT}", *nccl, "-cubin", "-o", str(cubin),
                str(source)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     if ended.returncode != 0:
@@ -169,12 +184,14 @@ def compile_file(source, arch, nvcc, nvdisasm, folder):
             kernel.starts_next = sum(opcode == "PREEXIT" for opcode, _ in instructions)
             kernel.waits = sum(opcode == "ACQBULK" for opcode, _ in instructions)
             kernel.before_wait = before_wait(instructions)
+            kernel.evicts_first = evicts_first(instructions)
         kernels.append(kernel)
     return kernels
 
 
 def sources():
-    return sorted([*ROOT.glob("model/gpu/*.cu"), *ROOT.glob("spec/gpu/*.cu")])
+    found = sorted(path for folder in ("dist/comm", "model/gpu", "spec/gpu") for path in ROOT.glob(f"{folder}/*.cu"))
+    return [path for path in found if path.stem != NEEDS_NCCL or find_nccl()]
 
 
 def compiled(architectures, nvcc, nvdisasm, files=None, jobs=os.cpu_count() or 1):

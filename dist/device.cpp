@@ -24,6 +24,9 @@ DeviceFacts device_facts(int device) {
     facts.name = properties.name;
     static_assert(sizeof properties.uuid == sizeof facts.uuid);
     std::memcpy(facts.uuid.data(), &properties.uuid, sizeof facts.uuid);
+    char address[32] = {};
+    check_cuda(cudaDeviceGetPCIBusId(address, sizeof address, device), "cudaDeviceGetPCIBusId");
+    facts.pci_address = address;
     return facts;
 }
 

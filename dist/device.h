@@ -14,6 +14,7 @@ int device_count();
 struct DeviceFacts {
     std::string name;               // "NVIDIA H200"
     std::array<std::byte, 16> uuid; // of this one GPU, whoever sees it under whatever number
+    std::string pci_address;        // "0000:41:00.0"
 };
 // Throws Error. Local.
 DeviceFacts device_facts(int device);

@@ -26,8 +26,8 @@ struct Grid {
 // every kernel calls that at its beginning, and wait_for_inputs() before it reads anything but weights, and before it
 // writes anything. The wait ends when the kernel before has ended altogether and what it wrote is there. As that one
 // did not end before its own wait, all kernels before it have ended then as well: that is why every thread of every
-// kernel waits, also one that reads nothing. Other work (copies, NCCL) starts behind the end of all
-// before it, and the next kernel of ours behind its end.
+// kernel waits, also one that reads nothing. Copies start behind the end of all
+// before them, and the next kernel of ours behind their end. Before NCCL's kernels comm/nccl_guard.h sees to it.
 #if !defined(ENTRODRAFT_CUDA_STAND_IN)
 __device__ inline void start_next_kernel() {
 #if __CUDA_ARCH__ >= 900
@@ -40,7 +40,9 @@ __device__ inline void wait_for_inputs() {
 #endif
 }
 #else
-inline void start_next_kernel() {}
+inline void start_next_kernel() {
+    cuda_stand_in::note_start_of_next();
+}
 inline void wait_for_inputs() {
     cuda_stand_in::note_wait();
 }
@@ -52,16 +54,11 @@ __device__ inline void begin_kernel() {
 }
 
 // Of the current device, which a process does not change. Throws Error.
-#if !defined(ENTRODRAFT_CUDA_STAND_IN)
 inline int device_attribute(cudaDeviceAttr attribute) {
     int device = 0, value = 0;
     check_cuda(cudaGetDevice(&device), "cudaGetDevice");
     check_cuda(cudaDeviceGetAttribute(&value, attribute, device), "cudaDeviceGetAttribute");
     return value;
-}
-inline bool overlaps_kernels() {
-    static const bool overlaps = device_attribute(cudaDevAttrComputeCapabilityMajor) >= 9;
-    return overlaps;
 }
 inline int multiprocessors() {
     static const int count = device_attribute(cudaDevAttrMultiProcessorCount);
@@ -71,11 +68,24 @@ inline std::size_t shared_bytes_of_multiprocessor() {
     static const int bytes = device_attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor);
     return static_cast<std::size_t>(bytes);
 }
+
+// Whether kernels of this program may overlap: a device of capability 9.0 on, and code for it. Code that was compiled
+// for an earlier one does not wait, though this device runs it.
+template <typename... Parameters> bool overlaps_kernels(void (*kernel)(Parameters...)) {
+    constexpr int kCodeThatWaits = 90, kDeviceThatOverlaps = 9;
+    const auto ask = [&] {
+        cudaFuncAttributes code = {};
+        check_cuda(cudaFuncGetAttributes(&code, kernel), "cudaFuncGetAttributes");
+        return code.ptxVersion >= kCodeThatWaits &&
+               device_attribute(cudaDevAttrComputeCapabilityMajor) >= kDeviceThatOverlaps;
+    };
+#ifdef ENTRODRAFT_CUDA_STAND_IN // a test may change it
+    return ask();
 #else
-inline int multiprocessors() {
-    return 3; // some items share a block of threads, some are shared among several
-}
+    static const bool overlaps = ask(); // all kernels are compiled for the same
+    return overlaps;
 #endif
+}
 
 // Puts kernel(arguments...) on the stream. Throws Error where it cannot be launched. Local.
 template <typename... Parameters, typename... Arguments>
@@ -84,10 +94,10 @@ void launch(void* stream, const Grid& grid, void (*kernel)(Parameters...), const
     const auto on = static_cast<cudaStream_t>(stream);
 #ifdef ENTRODRAFT_CUDA_STAND_IN
     check_cuda(cuda_stand_in::enqueue(on,
-                                      [=] {
-                                          cuda_stand_in::run_grid(grid.blocks, grid.threads, grid.shared_bytes, [&] {
-                                              kernel(static_cast<Parameters>(arguments)...);
-                                          });
+                                      [=, overlaps = overlaps_kernels(kernel)] {
+                                          cuda_stand_in::run_grid(
+                                              grid.blocks, grid.threads, grid.shared_bytes,
+                                              [&] { kernel(static_cast<Parameters>(arguments)...); }, overlaps);
                                       }),
                "a kernel's launch");
 #else
@@ -100,7 +110,7 @@ void launch(void* stream, const Grid& grid, void (*kernel)(Parameters...), const
     how.dynamicSmemBytes = grid.shared_bytes;
     how.stream = on;
     how.attrs = &overlap;
-    how.numAttrs = overlaps_kernels() ? 1 : 0;
+    how.numAttrs = overlaps_kernels(kernel) ? 1 : 0;
     const auto set = [&](cudaFuncAttribute attribute, std::size_t value) {
         check_cuda(cudaFuncSetAttribute(kernel, attribute, static_cast<int>(value)), "cudaFuncSetAttribute");
     };

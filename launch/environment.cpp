@@ -47,6 +47,7 @@ Json environment_of(const dist::Session& session, const ModelPair& models) {
                         {"communicator", models.replica->name()},
                         {"device", models.device.name},
                         {"draft_placement", dist::to_string(models.layout.placement)}};
+    if (models.tp && models.tp->name() == "nccl") environment["nccl"] = loaded_nccl();
     if (models.random_weights) environment["random_weights"] = *models.random_weights;
     return environment;
 }
@@ -57,10 +58,12 @@ std::string environment_line(const Json& environment) {
         return counted(environment[name].get<int>(), thing);
     };
     const bool on_cpu = environment.value("device", "cpu") == "cpu";
-    return fmt::format("{}{}, {}; {} of {} over {}, draft {}; target {}, draft {}; {}, {}",
+    const bool has_nccl = environment.contains("nccl");
+    return fmt::format("{}{}, {}; {} of {} over {}, draft {}; {}{}target {}, draft {}; {}, {}",
                        on_cpu ? "" : text("device") + "; ", text("cpu"), count("cores", "core"), count("ranks", "rank"),
                        count("threads_per_rank", "thread"), text("communicator"), text("draft_placement"),
-                       text("dtype"), text("draft_dtype"), text("version"), text("compiler"));
+                       has_nccl ? text("nccl") : "", has_nccl ? "; " : "", text("dtype"), text("draft_dtype"),
+                       text("version"), text("compiler"));
 }
 
 void require_costs_of(const Json& environment, const std::string& costs_file) {

@@ -5,7 +5,7 @@
 # says exactly which are missing. Nothing here runs twice: a configured build directory skips all checks.
 # shellcheck shell=bash
 
-kNcclVersion=2.28.9 # of the wheels nvidia-nccl-cu12 and nvidia-nccl-cu13
+kNcclVersion=2.30.7 # of the wheels nvidia-nccl-cu12 and nvidia-nccl-cu13; the first since 2.28 that waits by itself (dist/comm/nccl_guard.h)
 
 say() { printf '%s\n' "$*" >&2; }
 die() { say "$*"; exit 1; }
@@ -100,7 +100,7 @@ find_nvcc() {
 
 nccl_is_here() {
     local header
-    for header in .venv/lib/python3*/site-packages/nvidia/nccl/include/nccl.h; do
+    for header in .venv/{nccl,lib/python3*/site-packages}/nvidia/nccl/include/nccl.h; do
         [ ! -e "$header" ] || return 0
     done
     links '#include <nccl.h>
@@ -116,7 +116,8 @@ install_python_packages() {
     .venv/bin/python -m pip install --quiet --disable-pip-version-check "$@" >&2
 }
 
-# install_nccl NVCC: NCCL from PyPI into .venv. Its status says whether NCCL is here afterwards.
+# install_nccl NVCC: NCCL from PyPI into .venv/nccl, where no torch replaces it by its own later; where one is here already,
+# its NCCL serves. Its status says whether NCCL is here afterwards.
 install_nccl() {
     local major
     nccl_is_here "$1" && return 0
@@ -125,8 +126,8 @@ install_nccl() {
     12 | 13) ;;
     *) say "CUDA ${major:-of unknown version}: no NCCL wheel is known for it (12 and 13 have one)" && return 1 ;;
     esac
-    say "installing nvidia-nccl-cu$major $kNcclVersion into .venv (about 200 MB)"
-    install_python_packages "nvidia-nccl-cu$major==$kNcclVersion"
+    say "installing nvidia-nccl-cu$major $kNcclVersion into .venv/nccl (200 to 300 MB)"
+    install_python_packages --no-deps --target .venv/nccl "nvidia-nccl-cu$major==$kNcclVersion"
 }
 
 # prepare TESTS SETTING...: afterwards build/ is configured (release, and so set); TESTS is ON, or OFF for "only if it

@@ -74,6 +74,8 @@ class Communicator {
     // Rank r's `bytes` bytes of device memory reach all + r * bytes on every rank, as work of `stream` in the same way;
     // `mine` does not lie in `all`; both begin at a multiple of 8 bytes. Collective over the group.
     virtual void enqueue_all_gather(const void* mine, void* all, std::size_t bytes, void* stream);
+    // Up to so many bytes a rank that takes less time than a sum of as many.
+    virtual std::size_t fast_gather_bytes() const { return 0; }
     // Memory of `bytes` bytes, the same on every rank, in which enqueued sums are fastest; null where any memory of the
     // device will do. Zeroed; freed before the communicator, with no sum under way in it. Throws as wait() does.
     // Collective over the group.

@@ -7,6 +7,7 @@
 #include "dist/agreement.h"
 #include "dist/comm/backoff.h"
 #include "dist/comm/check.h"
+#include "dist/comm/nccl_guard.h"
 #include "dist/comm/push.h"
 #include "dist/device.h"
 #include "dist/error.h"
@@ -17,6 +18,8 @@
 
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
+#include <dlfcn.h>
 #include <exception>
 #include <future>
 #include <string>
@@ -36,6 +39,33 @@ ncclDataType_t nccl_type(ElementType type) {
         return ncclFloat16;
     }
     throw Error("unknown element type in all-reduce");
+}
+
+// NCCL can keep captured collectives apart from others that run beside them, which takes two nodes of a graph each.
+// Ours never do, as a rank has them all on one stream.
+constexpr const char* kGraphMixing = "NCCL_GRAPH_MIXING_SUPPORT"; // from 2.30 on it overrules what a config says
+
+// Before the first call of NCCL that reads variables.
+void turn_graph_mixing_off() {
+#if NCCL_VERSION_CODE < NCCL_VERSION(2, 30, 0)
+    static const int status = setenv(kGraphMixing, "0", 0); // unless the user has set it
+    if (status != 0) throw Error(std::string(kGraphMixing) + " cannot be set");
+#endif
+}
+
+ncclConfig_t config_of_connection() {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 30, 0)
+    config.graphUsageMode = 1; // graphs one after another
+#endif
+    return config;
+}
+
+int nccl_version() {
+    int version = 0;
+    check_nccl(ncclGetVersion(&version), "ncclGetVersion");
+    return version;
 }
 
 // A word of the host's memory that the device reads and writes too; 0 at first.
@@ -80,6 +110,7 @@ class NcclComm final : public Communicator {
     void enqueue_all_reduce_sum(void* data, std::size_t count, ElementType type, void* stream) override;
     bool enqueued_sums_are_ordered() const override { return size_ <= 2; } // a + b = b + a
     void enqueue_all_gather(const void* mine, void* all, std::size_t bytes, void* stream) override;
+    std::size_t fast_gather_bytes() const override { return can_push() ? kMaxPushedBytes : 0; }
     void abort() override { abort_connection(); }
     void await_stream(void* stream, Deadline deadline) override;
     std::unique_ptr<SymmetricBuffer> make_symmetric_buffer(std::size_t bytes, Deadline deadline) override;
@@ -89,6 +120,7 @@ class NcclComm final : public Communicator {
 
     void make_inbox(Deadline deadline);
     void require_idle(const char* what) const;
+    void begin_on(void* stream) const;
     void begin(const char* what);
     bool nccl_is_idle();
     void await_nccl(const char* what, Deadline deadline);
@@ -100,6 +132,7 @@ class NcclComm final : public Communicator {
     int rank_;
     int size_;
     NcclOptions options_;
+    bool begins_too_early_ = begins_too_early(nccl_version());
     int exceptions_at_start_ = std::uncaught_exceptions();
     DeviceBuffer barrier_token_;
     cudaStream_t stream_ = nullptr;
@@ -173,8 +206,7 @@ NcclComm::~NcclComm() {
 }
 
 void NcclComm::connect(const ncclUniqueId& id, Deadline deadline) {
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 0;
+    ncclConfig_t config = config_of_connection();
     check_nccl(ncclCommInitRankConfig(&comm_, size_, id, rank_, &config), "ncclCommInitRankConfig");
     await_nccl("connecting", deadline);
     barrier(deadline); // what the first collective sets up cannot be set up under capture
@@ -241,6 +273,7 @@ void NcclComm::enqueue_all_reduce_sum(void* data, std::size_t count, ElementType
     const ncclDataType_t element = nccl_type(type);
     require_idle("all-reduce");
     count_all_reduce(count * (type == ElementType::float32 ? sizeof(float) : sizeof(std::uint16_t)));
+    begin_on(stream);
     check_nccl(ncclAllReduce(data, data, count, element, ncclSum, comm_, static_cast<cudaStream_t>(stream)),
                "ncclAllReduce");
     await_nccl("all-reduce", Deadline::after_seconds(options_.enqueue_seconds));
@@ -262,6 +295,7 @@ void NcclComm::enqueue_all_gather(const void* mine, void* all, std::size_t bytes
         call.limit_ns = static_cast<std::uint64_t>(options_.gather_seconds * 1e9);
         return push_and_collect(stream, call);
     }
+    begin_on(stream);
     check_nccl(ncclAllGather(mine, all, bytes, ncclInt8, comm_, static_cast<cudaStream_t>(stream)), "ncclAllGather");
     await_nccl("all-gather", Deadline::after_seconds(options_.enqueue_seconds));
 }
@@ -286,7 +320,13 @@ void NcclComm::require_idle(const char* what) const {
     if (in_flight_ != nullptr) throw Error(std::string(what) + " started while a " + in_flight_ + " is in flight");
 }
 
-// The collective waits, on the device, for the work that is on the work stream now.
+// Before a collective of NCCL in the order of a stream that has kernels of ours.
+void NcclComm::begin_on(void* stream) const {
+    if (begins_too_early_) end_all_before(stream);
+}
+
+// The collective waits, on the device, for the work that is on the work stream now. Behind an event no kernel begins
+// early.
 void NcclComm::begin(const char* what) {
     require_idle(what);
     check_cuda(cudaSetDevice(options_.device), "cudaSetDevice");
@@ -361,12 +401,31 @@ void NcclComm::abort_connection() {
 
 } // namespace
 
+bool nccl_shares_gpus() {
+    const char* allowed = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+    return nccl_version() >= 23000 && allowed != nullptr && std::string(allowed) == "1";
+}
+
+std::string describe_nccl() {
+    const int version = nccl_version();
+    Dl_info file = {};
+    const bool is_known =
+        dladdr(reinterpret_cast<const void*>(&ncclGetVersion), &file) != 0 && file.dli_fname != nullptr;
+    std::string text = "NCCL " + std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
+                       std::to_string(version % 100) + " (" + (is_known ? file.dli_fname : "unknown file") + ")";
+    const char* mixing = std::getenv(kGraphMixing);
+    if (mixing != nullptr) text += std::string(", ") + kGraphMixing + "=" + mixing;
+    if (begins_too_early(version)) text += ", each of its calls behind a kernel that waits, which 2.30.7 does not need";
+    return text;
+}
+
 std::unique_ptr<Communicator> make_nccl_comm(Communicator& host, const NcclOptions& options, Deadline deadline) {
     // What can fail on one rank alone comes first, and all ranks learn of it before any of them connects.
     std::unique_ptr<NcclComm> comm;
     ncclUniqueId id = {};
     Status mine;
     try {
+        turn_graph_mixing_off();
         comm = std::make_unique<NcclComm>(host.rank(), host.size(), options);
         if (host.rank() == 0) check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId");
     } catch (const Error& error) {

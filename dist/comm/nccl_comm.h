@@ -8,6 +8,7 @@
 #include "dist/comm/communicator.h"
 
 #include <memory>
+#include <string>
 
 namespace entrodraft::dist {
 
@@ -23,5 +24,12 @@ struct NcclOptions {
 // depends on count, place and machine. Throws the same Error on every rank when one of them cannot start. Collective
 // over `host`, which is used only here.
 std::unique_ptr<Communicator> make_nccl_comm(Communicator& host, const NcclOptions& options, Deadline deadline);
+
+// Whether NCCL takes several ranks of one GPU: from 2.30 on, where its own NCCL_MULTI_RANK_GPU_ENABLE is 1. They take
+// turns there, so for tests alone. Throws Error. Local.
+bool nccl_shares_gpus();
+
+// The NCCL that this process has loaded, in words: version, file, settings of ours. Throws Error. Local.
+std::string describe_nccl();
 
 } // namespace entrodraft::dist

@@ -98,15 +98,18 @@ __device__ bool await_line(const PushCall& call, Line* from, unsigned epoch, uin
 // nothing of each other, and wait for their likes of other ranks only.
 __global__ void push_words(PushCall call) {
     start_next_kernel();
-    // Far away, so read while other kernels run. It may be old behind kernels of ours, which say what they know nearby;
-    // behind one of NCCL's, which an abort has ended, it is not.
-    const bool has_ended = *call.has_ended != 0;
+    // Far away, so one thread of a block reads it, while other kernels run. It may be old behind kernels of ours, which
+    // say what they know nearby; behind one of NCCL's, which an abort has ended, it is not.
+    const bool is_first = threadIdx.x == 0 && threadIdx.y == 0;
+    __shared__ bool has_ended;
+    if (is_first) has_ended = *call.has_ended != 0;
     wait_for_inputs();
+    unsigned epoch = call.state->epochs[blockIdx.x] + 1;
+    if (epoch == 0) epoch = 2; // never that of an empty inbox, and still after an odd one
+    __syncthreads();           // all have read the epoch, and may read what the first has
     const bool goes_on = !has_ended && call.state->has_given_up == 0;
     const auto n_words = static_cast<unsigned>(call.bytes / kPushedWord);
     const unsigned word = blockIdx.x * kWordsOfPushBlock + threadIdx.x;
-    unsigned epoch = call.state->epochs[blockIdx.x] + 1;
-    if (epoch == 0) epoch = 2; // never that of an empty inbox, and still after an odd one
     if (goes_on && word < n_words) {
         const uint2 mine = static_cast<const uint2*>(call.mine)[word];
         const Line line = {{half_of(mine.x, epoch), half_of(mine.y, epoch)}};
@@ -122,8 +125,7 @@ __global__ void push_words(PushCall call) {
             if (!await_line(call, line_at(call, epoch, rank, word, call.rank), epoch, place(rank))) break;
         }
     }
-    __syncthreads(); // all have read the epoch
-    if (threadIdx.x == 0 && threadIdx.y == 0) call.state->epochs[blockIdx.x] = epoch;
+    if (is_first) call.state->epochs[blockIdx.x] = epoch;
 }
 
 } // namespace

@@ -313,6 +313,7 @@ void look_at_gpus(dist::Session& session, int threads, std::size_t hidden, int r
         mine.read_rate = read_rate(device, team, std::min<std::size_t>(kMaxReadBytes, mine.free_bytes / 64));
     });
     report.gpus = from_all(session, mine);
+    report.good(loaded_nccl());
     look_at_links(report.gpus, report.ranks, report);
     model::ThreadTeam team(threads);
     look_at_kernels(session, device, team, report);

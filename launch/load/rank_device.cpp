@@ -21,8 +21,11 @@
 #endif
 
 #include <algorithm>
+#include <cctype>
 #include <fmt/format.h>
+#include <fstream>
 #include <limits>
+#include <sstream>
 #include <string_view>
 #include <system_error>
 #include <vector>
@@ -100,7 +103,33 @@ RankDevice choose_torch_device(dist::Session& session, DeviceChoice wanted) {
     return device;
 }
 
+#ifdef ENTRODRAFT_CUDA
+// This thread and those that it starts: what they hand to the GPU and poll crosses to another socket for nothing.
+void stay_near(const std::string& pci_address) {
+    cpu_set_t own{};
+    if (sched_getaffinity(0, sizeof own, &own) != 0) return; // more than 1,024 cores
+    const cpu_set_t near = cores_near(own, pci_address);
+    sched_setaffinity(0, sizeof near, &near); // among its own, so it cannot be refused
+}
+#endif
+
 } // namespace
+
+cpu_set_t cores_near(const cpu_set_t& own, std::string pci_address, const std::filesystem::path& devices) {
+    std::ranges::transform(pci_address, pci_address.begin(), [](unsigned char c) { return std::tolower(c); });
+    std::ifstream list(devices / pci_address / "local_cpulist"); // "0-15,32-47"
+    cpu_set_t near{};
+    for (std::string range; std::getline(list, range, ',');) {
+        std::istringstream text(range);
+        std::size_t first = 0, last = 0;
+        char dash = 0;
+        if (!(text >> first)) break;
+        if (!(text >> dash >> last)) last = first;
+        for (std::size_t core = first; core <= last && core < CPU_SETSIZE; ++core)
+            if (CPU_ISSET(core, &own)) CPU_SET(core, &near);
+    }
+    return CPU_COUNT(&near) > 0 ? near : own;
+}
 
 RankDevice choose_device(dist::Session& session, DeviceChoice wanted, Backend backend) {
     if (backend == Backend::torch) return choose_torch_device(session, wanted);
@@ -125,6 +154,7 @@ RankDevice choose_device(dist::Session& session, DeviceChoice wanted, Backend ba
         device.name = facts.name;
         device.identity = spec::hash_bytes(facts.uuid.data(), facts.uuid.size());
         dist::use_device(device.number);
+        stay_near(facts.pci_address);
 #endif
     });
     const std::vector<std::uint64_t> all = from_all(session, device.identity);
@@ -146,8 +176,8 @@ std::string shared_gpu_note(const RankDevice& device, const dist::Communicator* 
 #ifdef ENTRODRAFT_CUDA
 namespace {
 
-// How many ranks of `group` have the GPU that most of them have. NCCL refuses a communicator with more than one; ranks
-// of other groups may share it. Collective over `group`.
+// How many ranks of `group` have the GPU that most of them have. NCCL refuses a communicator with more than one, but
+// for tests (dist::nccl_shares_gpus()); ranks of other groups may share it. Collective over `group`.
 int most_sharers(dist::Communicator& group, std::uint64_t identity, dist::Deadline deadline) {
     constexpr int kRoot = 0;
     std::vector<std::uint64_t> all(static_cast<std::size_t>(group.size()));
@@ -173,7 +203,7 @@ std::unique_ptr<dist::Communicator> split_for_passes(dist::Session& session, con
             return;
         }
         const int sharers = most_sharers(*host, device.identity, session.deadline());
-        if (sharers == 1) {
+        if (sharers == 1 || dist::nccl_shares_gpus()) {
             group = dist::make_nccl_comm(*host, {.device = device.number, .gather_seconds = session.timeout_seconds()},
                                          session.deadline());
         } else if (host->name() == "node") {
@@ -187,6 +217,14 @@ std::unique_ptr<dist::Communicator> split_for_passes(dist::Session& session, con
     });
 #endif
     return group;
+}
+
+std::string loaded_nccl() {
+#ifdef ENTRODRAFT_CUDA
+    return dist::describe_nccl();
+#else
+    return "";
+#endif
 }
 
 std::function<void()> sum_for_passes([[maybe_unused]] const RankDevice& device, dist::Communicator& tp,

@@ -15,6 +15,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <sched.h>
 #include <string>
 
 namespace entrodraft::launch {
@@ -44,9 +45,15 @@ GpuLinks gpu_links(const RankDevice& device); // throws dist::Error. Local
 // Whether NVIDIA's driver has made a file for a GPU (nvidia0, nvidia1, ...), in builds with and without CUDA. Local.
 bool has_gpu_file(const std::filesystem::path& devices = "/dev");
 
+// Of a process's cores those near a device of the PCI bus ("0000:41:00.0"), by Linux's list of them under `devices`;
+// all of them where it names none. Local.
+cpu_set_t cores_near(const cpu_set_t& own, std::string pci_address,
+                     const std::filesystem::path& devices = "/sys/bus/pci/devices");
+
 // The GPU of each rank of a host, by its number among the ranks there, where all ranks see one and none else is asked
-// for; ranks share where there are fewer. Else the CPU. Of torch what `wanted` says, automatic: the CPU. Throws
-// OrderlyFailure where what was asked for is not there. Collective over the world.
+// for; ranks share where there are fewer. Threads of the process that start later stay near it. Else the CPU. Of torch
+// what `wanted` says, automatic: the CPU. Throws OrderlyFailure where what was asked for is not there. Collective over
+// the world.
 RankDevice choose_device(dist::Session& session, DeviceChoice wanted, Backend backend);
 
 // For people, where the device was left to the program, which has `chosen` the CPU though there is a GPU
@@ -61,6 +68,10 @@ std::string shared_gpu_note(const RankDevice& device, const dist::Communicator* 
 // NCCL, or over host memory where ranks of one host share them; else as Session::split(). Throws OrderlyFailure.
 // Collective over the world.
 std::unique_ptr<dist::Communicator> split_for_passes(dist::Session& session, const RankDevice& device, int color);
+
+// The NCCL that is loaded, in words: version, file, what keeps its sums right; "" in a build without CUDA. Throws
+// dist::Error. Local.
+std::string loaded_nccl();
 
 // Each call of what is returned sums so many numbers over the ranks of `tp` in the memory that passes use, and waits
 // for it: for benches. `tp` outlives it. Local.

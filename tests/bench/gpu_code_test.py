@@ -141,6 +141,13 @@ class Kernels(unittest.TestCase):
             is_short = kernel.arch == 100 and any(f"Coded<{form}>" in kernel.name for form in (9, 13))
             self.assertGreaterEqual(kernel.bytes_under_way, 112 if is_short else 128)
 
+    def test_weights_leave_the_second_level_cache_first(self):
+        for word, reads_weights in (("multiply_tensor_cores", True), ("multiply_experts", True), ("multiply_heads", True),
+                                    ("read_all", True), ("attend_tiles", False), ("add_and_norm_held_rows", False),
+                                    ("place_heads", False)):
+            for kernel in self.each(word):
+                self.assertEqual(kernel.evicts_first, reads_weights)
+
     def test_products_of_up_to_32_rows_leave_two_blocks_to_a_multiprocessor(self):
         self.assertEqual({kernel.name.rstrip(">").split(", ")[-1] for kernel in self.each("multiply_tensor_cores")},
                          {"1", "2", "4", "8"})  # of 8 rows
@@ -152,7 +159,10 @@ class Kernels(unittest.TestCase):
         for kernel in self.kernels:
             with self.subTest(kernel=kernel.name, arch=kernel.arch):
                 expected = 1 if kernel.arch >= 90 else 0
-                self.assertEqual((kernel.starts_next, kernel.waits), (expected, expected))
+                # That in front of NCCL's kernels lets none begin (dist/comm/nccl_guard.h).
+                starts = 0 if kernel.name == "wait_for_all_before" else expected
+                self.assertEqual((kernel.starts_next, kernel.waits), (starts, expected))
+        self.assertEqual(sum(kernel.name == "wait_for_all_before" for kernel in self.kernels), len(gpu_code.ARCHITECTURES))
 
     def test_nothing_but_weights_is_read_before_the_wait(self):
         for kernel in self.kernels:
@@ -163,6 +173,8 @@ class Kernels(unittest.TestCase):
                     self.assertGreaterEqual(kernel.before_wait, 2)  # those that a lane has under way together
                 elif kernel.name.startswith("add_and_norm_held_rows"):
                     self.assertGreaterEqual(kernel.before_wait, 1)
+                elif kernel.name == "push_words":
+                    self.assertEqual(kernel.before_wait, 1)  # a word of the host's, by one lane
                 else:
                     self.assertEqual(kernel.before_wait, 0)
 

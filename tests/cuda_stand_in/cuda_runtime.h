@@ -71,12 +71,20 @@ long graphs_made();
 long graphs_launched();
 long streams_awaited();
 
-// Runs `kernel` for every thread of every block of the grid.
-void run_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, const std::function<void()>& kernel);
+// What kernels are compiled for from now on: below 90 they neither wait nor let others begin. 90 at first.
+void compile_for(int virtual_architecture);
+// Runs `kernel` for every thread of every block of the grid. One that may begin beside the kernel before has to wait.
+void run_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, const std::function<void()>& kernel,
+              bool may_begin_early = true);
 void block_barrier();
 void warp_barrier();
 // That the running thread has waited for the kernels before: a thread that ends without ends the program.
 void note_wait();
+// That the running thread lets the next work of its stream begin, which it may do beside this kernel. Ours waits for
+// the kernel's end, that of others may not: see begins_beside_a_kernel().
+void note_start_of_next();
+// In a work: whether the one before it on the stream is a kernel that let it begin, and may not have ended.
+bool begins_beside_a_kernel();
 // For a thread that waits for another rank, in a loop: the other threads of its block and other ranks go on.
 void let_others_run();
 std::uint64_t clock_ns();
@@ -288,7 +296,23 @@ const char* cudaGetErrorString(cudaError_t error);
 cudaError_t cudaGetLastError();
 cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
+cudaError_t cudaDeviceGetPCIBusId(char* address, int bytes, int device);
 cudaError_t cudaSetDevice(int device);
+cudaError_t cudaGetDevice(int* device);
+enum cudaDeviceAttr {
+    cudaDevAttrMultiProcessorCount = 16,
+    cudaDevAttrComputeCapabilityMajor = 75,
+    cudaDevAttrMaxSharedMemoryPerMultiprocessor = 81
+};
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
+struct cudaFuncAttributes {
+    int ptxVersion;
+};
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel);
+template <typename... Parameters>
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, void (*kernel)(Parameters...)) {
+    return cudaFuncGetAttributes(attributes, reinterpret_cast<const void*>(kernel));
+}
 enum cudaDeviceP2PAttr { cudaDevP2PAttrNativeAtomicSupported = 3 };
 cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer);
 cudaError_t cudaDeviceGetP2PAttribute(int* value, cudaDeviceP2PAttr attribute, int device, int peer);

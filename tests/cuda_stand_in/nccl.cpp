@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <deque>
 #include <map>
 #include <mutex>
@@ -40,6 +42,7 @@ struct Group {
 struct CommState {
     std::shared_ptr<Group> group;
     int rank = 0, size = 1;
+    int version = 0;
     std::uint64_t next = 0;  // number of this rank's next collective
     std::size_t windows = 0; // that this rank has registered
     std::atomic<bool> aborted{false};
@@ -59,6 +62,7 @@ using cuda_stand_in::Collective;
 using cuda_stand_in::CommState;
 using cuda_stand_in::Group;
 
+std::atomic<int> version_loaded{NCCL_VERSION_CODE};
 std::mutex groups_mutex;
 std::map<std::uint64_t, std::shared_ptr<Group>> groups; // by unique id
 std::mutex memory_mutex;
@@ -83,10 +87,16 @@ void add_up(const std::map<int, Bytes>& brought, float* out, std::size_t count) 
 ncclResult_t enqueue(ncclComm_t comm, cudaStream_t stream, const void* in, std::size_t bytes,
                      std::function<void(const std::map<int, Bytes>&)> take) {
     constexpr std::uint64_t kNotBrought = ~std::uint64_t{0};
+    constexpr int kLostWait = NCCL_VERSION(2, 28, 0), kHasItBack = NCCL_VERSION(2, 30, 7);
     cuda_stand_in::enqueue_collective(
         stream,
         [state = comm->state, in, bytes, take = std::move(take), number = kNotBrought]() mutable {
             if (state->aborted) return true;
+            if (state->version >= kLostWait && state->version < kHasItBack &&
+                cuda_stand_in::begins_beside_a_kernel()) {
+                std::fprintf(stderr, "NCCL stand-in: rank %d reads beside a kernel that has not ended\n", state->rank);
+                std::abort();
+            }
             const std::lock_guard lock(state->group->mutex);
             if (number == kNotBrought) number = state->next++;
             Collective& collective = state->group->collectives[number];
@@ -109,8 +119,16 @@ void end(ncclComm_t comm) {
 
 } // namespace
 
+void cuda_stand_in::load_nccl(int version) {
+    version_loaded = version;
+}
+
 const char* ncclGetErrorString(ncclResult_t) {
     return "error";
+}
+ncclResult_t ncclGetVersion(int* version) {
+    *version = version_loaded;
+    return ncclSuccess;
 }
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
     static std::atomic<std::uint64_t> next{1};
@@ -125,6 +143,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id,
     const auto state = std::make_shared<CommState>();
     state->rank = rank;
     state->size = size;
+    state->version = version_loaded;
     {
         const std::lock_guard lock(groups_mutex);
         std::shared_ptr<Group>& group = groups[number];

@@ -3,6 +3,7 @@
 #include <boost/context/fiber.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <chrono>
 #include <cstddef>
@@ -22,15 +23,9 @@ struct CudaStandInStream {
     CudaStandInGraph* captured = nullptr;    // while it is being captured
     std::deque<cuda_stand_in::Work> waiting; // behind a collective that others have not come to
     std::uint64_t put = 0, done = 0;         // how much work it was ever given, and has ended
+    bool last_lets_next_begin = false;       // of what was done last
 
-    // Does what can be done. Whether that was all.
-    bool progress() {
-        while (!waiting.empty() && waiting.front()()) {
-            waiting.pop_front();
-            ++done;
-        }
-        return waiting.empty();
-    }
+    bool progress();
     void put_on(cuda_stand_in::Work work) {
         ++put;
         waiting.push_back(std::move(work));
@@ -131,7 +126,8 @@ struct Warp {
 // scheduler, which is the last of `lanes`.
 class Block {
   public:
-    Block(dim3 grid, dim3 size, unsigned char* shared, const std::function<void()>& kernel, StacksOfThread stacks);
+    Block(dim3 grid, dim3 size, unsigned char* shared, const std::function<void()>& kernel, bool has_to_wait,
+          StacksOfThread stacks);
     ~Block();
 
     void run(unsigned x, unsigned y, unsigned z);
@@ -152,21 +148,27 @@ class Block {
     bool release();
 
     const std::function<void()>& kernel_;
+    const bool has_to_wait_;
     std::vector<Lane> lanes_;
     std::vector<Warp> warps_;
     std::size_t current_, before_ = 0; // the lane that runs, and the one that handed over to it
     bool over_ = false;
 };
 
+constexpr int kCodeThatWaits = 90;
+std::atomic<int> code_for{kCodeThatWaits};
 thread_local Block* block_of_thread = nullptr;
+thread_local CudaStandInStream* stream_at_work = nullptr;
+thread_local bool lets_next_begin = false; // the work that runs
 thread_local long n_grids = 0, n_graphs = 0, n_launches = 0, n_waits = 0;
 
 Block& block() {
     return *block_of_thread;
 }
 
-Block::Block(dim3 grid, dim3 size, unsigned char* shared, const std::function<void()>& kernel, StacksOfThread stacks)
-    : kernel_(kernel), lanes_(static_cast<std::size_t>(size.x) * size.y * size.z + 1),
+Block::Block(dim3 grid, dim3 size, unsigned char* shared, const std::function<void()>& kernel, bool has_to_wait,
+             StacksOfThread stacks)
+    : kernel_(kernel), has_to_wait_(has_to_wait), lanes_(static_cast<std::size_t>(size.x) * size.y * size.z + 1),
       warps_((threads() + kWarp - 1) / kWarp), current_(threads()) {
     for (std::size_t i = 0; i < threads(); ++i) {
         const auto n = static_cast<unsigned>(i);
@@ -180,7 +182,7 @@ Block::Block(dim3 grid, dim3 size, unsigned char* shared, const std::function<vo
             lanes_[before_].fiber = std::move(from);
             while (!over_) {
                 kernel_();
-                if (!running().has_waited) fail("a thread has not waited for the kernels before");
+                if (has_to_wait_ && !running().has_waited) fail("a thread has not waited for the kernels before");
                 pause(Waits::done);
             }
             current_ = threads();
@@ -259,8 +261,20 @@ Place& place_outside() {
     return outside;
 }
 
+void compile_for(int virtual_architecture) {
+    code_for = virtual_architecture;
+}
+
 void note_wait() {
-    block().running().has_waited = true;
+    block().running().has_waited |= code_for >= kCodeThatWaits;
+}
+
+void note_start_of_next() {
+    lets_next_begin |= code_for >= kCodeThatWaits;
+}
+
+bool begins_beside_a_kernel() {
+    return stream_at_work->last_lets_next_begin;
 }
 
 void let_others_run() {
@@ -307,12 +321,13 @@ long streams_awaited() {
     return n_waits;
 }
 
-void run_grid(dim3 grid, dim3 size, std::size_t dynamic_shared_bytes, const std::function<void()>& kernel) {
+void run_grid(dim3 grid, dim3 size, std::size_t dynamic_shared_bytes, const std::function<void()>& kernel,
+              bool may_begin_early) {
     static thread_local Stacks stacks;
     const std::unique_ptr<void, decltype(&std::free)> shared(
         std::aligned_alloc(128, (dynamic_shared_bytes + 128) / 128 * 128), &std::free);
     ++n_grids;
-    Block all(grid, size, static_cast<unsigned char*>(shared.get()), kernel, {&stacks});
+    Block all(grid, size, static_cast<unsigned char*>(shared.get()), kernel, may_begin_early, {&stacks});
     block_of_thread = &all;
     for (unsigned z = 0; z < grid.z; ++z)
         for (unsigned y = 0; y < grid.y; ++y)
@@ -350,6 +365,23 @@ void set_condition(cudaGraphConditionalHandle condition, bool goes_on) {
 
 } // namespace cuda_stand_in
 
+// Does what can be done. Whether that was all.
+bool CudaStandInStream::progress() {
+    using namespace cuda_stand_in;
+    CudaStandInStream* const outer = std::exchange(stream_at_work, this);
+    const bool outer_lets_next_begin = lets_next_begin;
+    while (!waiting.empty()) {
+        lets_next_begin = false;
+        if (!waiting.front()()) break;
+        last_lets_next_begin = lets_next_begin;
+        waiting.pop_front();
+        ++done;
+    }
+    stream_at_work = outer;
+    lets_next_begin = outer_lets_next_begin;
+    return waiting.empty();
+}
+
 const char* cudaGetErrorString(cudaError_t error) {
     return error == cudaSuccess ? "no error" : error == cudaErrorMemoryAllocation ? "out of memory" : "error";
 }
@@ -364,8 +396,34 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     *properties = {"CUDA stand-in", {"only one"}, std::size_t{4} << 30, 9, 0};
     return cudaSetDevice(device);
 }
+cudaError_t cudaDeviceGetPCIBusId(char* address, int bytes, int device) {
+    std::snprintf(address, static_cast<std::size_t>(bytes), "none");
+    return cudaSetDevice(device);
+}
 cudaError_t cudaSetDevice(int device) {
     return device == 0 ? cudaSuccess : cudaErrorUnknown;
+}
+cudaError_t cudaGetDevice(int* device) {
+    *device = 0;
+    return cudaSuccess;
+}
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
+    switch (attribute) {
+    case cudaDevAttrMultiProcessorCount:
+        *value = 3; // some items share a block of threads, some are shared among several
+        return cudaSuccess;
+    case cudaDevAttrComputeCapabilityMajor:
+        *value = 9;
+        return cudaSuccess;
+    case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
+        *value = 228 << 10;
+        return cudaSuccess;
+    }
+    return cudaErrorUnknown;
+}
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
+    attributes->ptxVersion = cuda_stand_in::code_for;
+    return cudaSuccess;
 }
 cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
     *can = 0;

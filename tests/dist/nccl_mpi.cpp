@@ -1,6 +1,7 @@
 // NcclComm on as many GPUs as there are ranks; skipped with a message where there are fewer. One rank on one GPU
 // runs all of its code as well, and several do that NCCL_HOSTID makes look like ranks of several hosts.
 #ifdef ENTRODRAFT_CUDA
+#include "tests/dist/late_writes.h"
 #include "tests/dist/session_of_tests.h"
 
 #include "dist/comm/nccl_comm.h"
@@ -9,8 +10,10 @@
 
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
+#include <nccl.h>
 
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <functional>
 #include <string>
@@ -36,6 +39,7 @@ class CapturedWork {
         enqueue(stream_);
         cudaGraph_t graph = nullptr;
         EXPECT_EQ(cudaStreamEndCapture(stream_, &graph), cudaSuccess);
+        count_early_edges(graph);
         EXPECT_EQ(cudaGraphInstantiate(&executable_, graph, 0), cudaSuccess);
         cudaGraphDestroy(graph);
     }
@@ -49,12 +53,30 @@ class CapturedWork {
         EXPECT_EQ(cudaGraphLaunch(executable_, stream_), cudaSuccess);
         return stream_;
     }
+    // Edges over which a node may begin before the one in front of it has ended.
+    std::size_t early_edges() const { return early_edges_; }
     void forget() {
         if (executable_ != nullptr) cudaGraphExecDestroy(executable_);
         executable_ = nullptr;
     }
 
   private:
+    void count_early_edges(cudaGraph_t graph) {
+        std::size_t n = 0;
+#if CUDART_VERSION >= 13000
+        const auto get_edges = cudaGraphGetEdges;
+#else
+        const auto get_edges = cudaGraphGetEdges_v2;
+#endif
+        EXPECT_EQ(get_edges(graph, nullptr, nullptr, nullptr, &n), cudaSuccess);
+        std::vector<cudaGraphNode_t> from(n), to(n);
+        std::vector<cudaGraphEdgeData> edges(n);
+        EXPECT_EQ(get_edges(graph, from.data(), to.data(), edges.data(), &n), cudaSuccess);
+        for (const cudaGraphEdgeData& edge : edges)
+            early_edges_ += edge.type == cudaGraphDependencyTypeProgrammatic ? 1 : 0;
+    }
+
+    std::size_t early_edges_ = 0;
     cudaStream_t stream_ = nullptr;
     cudaGraphExec_t executable_ = nullptr;
 };
@@ -233,6 +255,70 @@ TEST_F(NcclCollectives, AnAbortReturnsWithAGraphDestroyedOrAlive) {
         comm_.reset();
         comm_ = make_nccl_comm(session_of_tests().world(), {.device = device_}, far_off());
     }
+}
+
+// A kernel of ours lets what follows begin and writes late (dist/comm/nccl_guard.h): what NCCL reads at once is old.
+class NcclBehindAKernel : public NcclCollectives {
+  protected:
+    static constexpr std::size_t kCount = 4096; // of a pass's row: NCCL sums it in one shot where it can
+    static constexpr int kLaunches = 1000;
+
+    // In how many launches some element of data[0 .. kCount), which every rank sets to the launch's number late and
+    // `sum` sums, is not what it has to be.
+    int wrong_launches(const char* what, float* data, const std::function<void(cudaStream_t)>& sum) {
+        const DeviceBuffer value(device_, sizeof(float));
+        const CapturedWork work([&](cudaStream_t stream) {
+            test::enqueue_late_writes(stream, data, kCount, static_cast<float*>(value.data()));
+            sum(stream);
+        });
+        int wrong = 0;
+        std::vector<float> sums(kCount);
+        for (int i = 1; i <= kLaunches; ++i) {
+            const auto number = static_cast<float>(i);
+            EXPECT_EQ(cudaMemcpy(value.data(), &number, sizeof number, cudaMemcpyHostToDevice), cudaSuccess);
+            comm_->await_stream(work.launch(), far_off());
+            EXPECT_EQ(cudaMemcpy(sums.data(), data, kCount * sizeof(float), cudaMemcpyDeviceToHost), cudaSuccess);
+            wrong += sums == std::vector<float>(kCount, number * static_cast<float>(ranks())) ? 0 : 1;
+        }
+        if (comm_->rank() == 0)
+            std::printf("%s: %zu early edges, %d of %d launches wrong\n", what, work.early_edges(), wrong, kLaunches);
+        comm_->barrier(far_off());
+        return wrong;
+    }
+};
+
+TEST_F(NcclBehindAKernel, SumsAreOfWhatTheKernelHasWritten) {
+    if (comm_->rank() == 0) std::printf("%s\n", describe_nccl().c_str());
+    const auto memory = comm_->make_symmetric_buffer(kCount * sizeof(float), far_off());
+    if (!memory) GTEST_SKIP() << "this NCCL has no windows";
+    auto* data = static_cast<float*>(memory->data());
+    EXPECT_EQ(wrong_launches("guarded", data,
+                             [&](cudaStream_t stream) {
+                                 comm_->enqueue_all_reduce_sum(data, kCount, ElementType::float32, stream);
+                             }),
+              0);
+}
+
+// The same calls of NCCL alone: only printed, for whether a version that does not wait reads too early is a race.
+TEST_F(NcclBehindAKernel, SumsWithoutAGuardAreCounted) {
+    ncclUniqueId id = {};
+    if (comm_->rank() == 0) {
+        ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+    }
+    session_of_tests().world().broadcast(&id, sizeof id, 0, far_off());
+    ncclComm_t comm = nullptr;
+    ASSERT_EQ(ncclCommInitRank(&comm, ranks(), id, comm_->rank()), ncclSuccess);
+    void* memory = nullptr;
+    ncclWindow_t window = nullptr;
+    ASSERT_EQ(ncclMemAlloc(&memory, kCount * sizeof(float)), ncclSuccess);
+    ASSERT_EQ(ncclCommWindowRegister(comm, memory, kCount * sizeof(float), &window, NCCL_WIN_COLL_SYMMETRIC),
+              ncclSuccess);
+    wrong_launches("unguarded", static_cast<float*>(memory), [&](cudaStream_t stream) {
+        EXPECT_EQ(ncclAllReduce(memory, memory, kCount, ncclFloat32, ncclSum, comm, stream), ncclSuccess);
+    });
+    if (window != nullptr) ncclCommWindowDeregister(comm, window);
+    ncclCommDestroy(comm);
+    ncclMemFree(memory);
 }
 
 TEST_F(NcclCollectives, RefuseACollectiveBesideAnother) {
