@@ -137,10 +137,19 @@ __global__ void list_pairs(ChooseExperts call, int n_choices) {
         count += call.chosen[i] == expert ? 1 : 0;
     counts[expert] = count;
     __syncthreads();
-    int at = 0;
-    for (int e = 0; e < expert; ++e)
+    int at = 0, place = 0, n_live = 0; // pairs and live experts before this one, and all live ones
+    for (int e = 0; e < call.n_experts; ++e) {
+        const int is_live = counts[e] > 0 ? 1 : 0;
+        n_live += is_live;
+        if (e >= expert) continue;
         at += counts[e];
-    if (expert < call.n_experts) call.begin[expert] = at;
+        place += is_live;
+    }
+    if (expert < call.n_experts) {
+        call.begin[expert] = at;
+        if (count > 0) call.live[place] = expert;
+        if (expert >= n_live) call.live[expert] = -1;
+    }
     if (expert == call.n_experts - 1) call.begin[call.n_experts] = at + count;
     for (int i = 0; i < n_choices; ++i) {
         if (call.chosen[i] < 0 && expert == 0) call.pairs[i] = -1;

@@ -149,6 +149,7 @@ constexpr int aligned(int numbers) {
 struct ExpertLinear : Linear { // rows: how many pairs there may be
     int n_experts = 0;
     const std::int32_t* begin = nullptr;     // [n_experts + 1]: pairs of expert e are [begin[e], begin[e + 1])
+    const std::int32_t* live = nullptr;      // [n_experts]: those that have pairs, then -1
     const std::int32_t* from_rows = nullptr; // [pairs], or none: x is by pairs
 };
 void expert_linear(void* stream, const ExpertLinear& call);
@@ -168,6 +169,7 @@ struct ChooseExperts {
     float* weights = nullptr;          // [rows][n_chosen]
     std::int32_t* pairs = nullptr;     // [rows][n_chosen]: pairs of a row; -1: none
     std::int32_t* begin = nullptr;     // as ExpertLinear has it
+    std::int32_t* live = nullptr;      // the same
     std::int32_t* pair_rows = nullptr; // [rows * n_chosen]: the row of each pair
 };
 inline constexpr int kMaxExperts = 512, kMaxChosen = 32;

@@ -48,7 +48,8 @@ __global__ void multiply_float(Part part) {
 
 __global__ void multiply_float_experts(ExpertLinear call) {
     begin_kernel();
-    const int expert = static_cast<int>(blockIdx.y);
+    const int expert = call.live[blockIdx.y];
+    if (expert < 0) return; // the whole block
     const Linear mine = of_expert<float>(call, expert);
     for (int first = call.begin[expert]; first < mine.rows; first += kFloatRows)
         multiply_float_rows(Part{mine, first}, Listed{call.from_rows});
@@ -96,8 +97,7 @@ void expert_linear(void* stream, const ExpertLinear& call) {
     switch (call.type) {
     case NumberType::float32:
         launch(stream,
-               {dim3(blocks_for(static_cast<std::size_t>(call.n), kFloatWarps), static_cast<unsigned>(call.n_experts)),
-                kFloatWarps * kWarp},
+               {dim3(blocks_for(static_cast<std::size_t>(call.n), kFloatWarps), most_live(call)), kFloatWarps * kWarp},
                multiply_float_experts, call);
         return;
     case NumberType::bfloat16:

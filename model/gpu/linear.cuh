@@ -402,7 +402,8 @@ template <typename W> __device__ Linear of_expert(const ExpertLinear& call, int 
 template <typename T, typename W, int kTiles, int kGroups>
 __global__ void __launch_bounds__(kWarps* kWarp, kGroups < kMaxGroups ? 2 : 1) multiply_experts(ExpertLinear call) {
     begin_kernel();
-    const int expert = static_cast<int>(blockIdx.y);
+    const int expert = call.live[blockIdx.y];
+    if (expert < 0) return; // the whole block
     const Linear mine = of_expert<W>(call, expert);
     for (int first = call.begin[expert]; first < mine.rows; first += kRowGroup * kGroups) {
         multiply_block<T, W, kTiles, kGroups>(Part{mine, first}, Listed{call.from_rows}, [] {});
@@ -411,11 +412,11 @@ __global__ void __launch_bounds__(kWarps* kWarp, kGroups < kMaxGroups ? 2 : 1) m
 }
 
 // A block for so many outputs.
-template <typename W, int kTiles, int kGroups> Grid grid_of(int outputs, int experts) {
+template <typename W, int kTiles, int kGroups> Grid grid_of(int outputs, unsigned experts) {
     constexpr std::size_t kShared = kSumBytes<kGroups> + (kFormOf<W>.code == Code::table ? kPairBytes : 0);
     static_assert(kShared <= 48 * 1024);
     const unsigned blocks = blocks_for(static_cast<std::size_t>(outputs), kTile * kTiles);
-    return {dim3(blocks, static_cast<unsigned>(experts)), kWarps * kWarp, kShared};
+    return {dim3(blocks, experts), kWarps * kWarp, kShared};
 }
 
 // Registers hold the sums of fewer rows where groups have their own.
@@ -425,11 +426,16 @@ template <typename W> inline constexpr int kGroupsAtMost = Chunk<W>::kHasGroups 
 template <typename W, int kGroups>
 inline constexpr int kManyTiles = Chunk<W>::kHasGroups&& Chunk<W>::kScaleWords > 2 / kGroups ? 1 : 2;
 
+// How many experts may have pairs.
+inline unsigned most_live(const ExpertLinear& call) {
+    return static_cast<unsigned>(std::min(call.n_experts, call.rows));
+}
+
 // As many groups as hold the rows of an expert, were they shared out evenly.
 template <typename T, typename W> void multiply_expert_tiles(void* stream, const ExpertLinear& call) {
     const int of_each = blocks_for(static_cast<std::size_t>(call.rows), static_cast<std::size_t>(call.n_experts));
     const auto multiply = [&]<int kTiles, int kGroups>() {
-        launch(stream, grid_of<W, kTiles, kGroups>(call.n, call.n_experts), multiply_experts<T, W, kTiles, kGroups>,
+        launch(stream, grid_of<W, kTiles, kGroups>(call.n, most_live(call)), multiply_experts<T, W, kTiles, kGroups>,
                call);
     };
     if constexpr (Chunk<W>::kHasGroups) // more rows at once would be spilled

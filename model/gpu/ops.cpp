@@ -16,7 +16,8 @@ GpuWorkspace::GpuWorkspace(const ModelConfig& model, const RankShard& held, cons
       cache(memory), sources(text.sources), states(text.states), tp(ranks), stream(queue),
       max_rows(max_prompt_rows(config, options.weight_type)), n_text_rows(std::max(text.n_rows, max_rows)),
       adds_parts(tp.size() > 1 && (options.sum == TensorParallelSum::ordered ||
-                                   (options.sum == TensorParallelSum::automatic && !tp.enqueued_sums_are_ordered()))) {
+                                   (options.sum == TensorParallelSum::automatic && !tp.enqueued_sums_are_ordered()))),
+      fast_gather_bytes(tp.size() > 1 && options.sum == TensorParallelSum::automatic ? tp.fast_gather_bytes() : 0) {
     const auto text_rows_of = [&](int rows, int width) {
         return DeviceBytes(index(rows) * index(aligned(width)) * bytes_of(weights.type));
     };
@@ -58,6 +59,7 @@ GpuWorkspace::GpuWorkspace(const ModelConfig& model, const RankShard& held, cons
         const int n_pairs = max_rows * experts.n_chosen;
         router_products = DeviceArray<float>(index(max_rows) * index(experts.n_experts + 1));
         expert_begin = DeviceArray<std::int32_t>(index(experts.n_experts + 1));
+        live_experts = DeviceArray<std::int32_t>(index(experts.n_experts));
         for (DeviceArray<std::int32_t>* each : {&chosen, &pairs, &pair_rows})
             *each = DeviceArray<std::int32_t>(index(n_pairs));
         expert_weights = DeviceArray<float>(index(n_pairs));
@@ -122,10 +124,11 @@ void GpuWorkspace::make_summed(dist::Deadline deadline) {
     if (x.size() > 0) return;
     x = SummedArray(tp, index(n_text_rows) * index(config.hidden_size), deadline);
     delta = SummedArray(tp, index(max_rows) * index(std::max(config.hidden_size, config.embedding_size)), deadline);
-    if (adds_parts) parts = SummedArray(tp, index(tp.size()) * index(kMaxRows) * index(config.hidden_size), deadline);
+    const bool gathers = adds_parts || fast_gather_bytes > 0;
+    if (gathers) parts = SummedArray(tp, index(tp.size()) * index(kMaxRows) * index(config.hidden_size), deadline);
     if (config.query_key_norm != QueryKeyNorm::row) return;
     squares = SummedArray(tp, index(max_rows) * 2, deadline);
-    if (adds_parts) square_parts = SummedArray(tp, index(tp.size()) * index(kMaxRows) * 2, deadline);
+    if (gathers) square_parts = SummedArray(tp, index(tp.size()) * index(kMaxRows) * 2, deadline);
 }
 
 void GpuWorkspace::sum_over_ranks(float* data, int rows, int width) const {
@@ -181,19 +184,24 @@ void GpuOps::add(std::initializer_list<Product> products) {
     sum_delta();
 }
 
+// Whether sums of so wide rows are gathered: in whichever order NCCL would add, or because that takes less time.
+bool GpuOps::gathers_sum_of(int width) const {
+    return extent_.logit_rows > 0 &&
+           (w_.adds_parts || index(rows_.rows) * index(width) * sizeof(float) <= w_.fast_gather_bytes);
+}
+
 // What is pending is then the sum of delta over the ranks. Which order NCCL adds in depends on the size of the message
 // and on where a row lies in it: only a prompt's rows, of which nothing is emitted, always lie in the same place, and
-// chunks of any length are summed as whole ones.
+// chunks of any length are summed as whole ones. Of two ranks every order is the same.
 void GpuOps::sum_delta() {
     const int hidden = w_.config.hidden_size;
-    if (gathers_sums()) {
+    if (gathers_sum_of(hidden)) {
         w_.tp.enqueue_all_gather(w_.delta.data(), w_.parts.data(), index(rows_.rows) * index(hidden) * sizeof(float),
                                  handle());
         pending_ = w_.parts.data();
         n_pending_parts_ = w_.tp.size();
     } else {
-        const bool is_chunk = w_.adds_parts && extent_.prompt_products != nullptr;
-        w_.sum_over_ranks(w_.delta.data(), is_chunk ? kMaxPromptRows : rows_.rows, hidden);
+        w_.sum_over_ranks(w_.delta.data(), summed_rows(), hidden);
         pending_ = w_.delta.data();
         n_pending_parts_ = 1;
     }
@@ -451,12 +459,11 @@ void GpuOps::norm_queries_and_keys(const DeviceLayer& layer, Operand qkv) {
     call.squares = w_.squares.data();
     call.rows = rows_.rows;
     sum_squares(handle(), call);
-    if (gathers_sums())
+    if (gathers_sum_of(2))
         w_.tp.enqueue_all_gather(w_.squares.data(), w_.square_parts.data(), index(rows_.rows) * 2 * sizeof(float),
                                  handle());
     else
-        w_.sum_over_ranks(w_.squares.data(),
-                          w_.adds_parts && extent_.prompt_products != nullptr ? kMaxPromptRows : rows_.rows, 2);
+        w_.sum_over_ranks(w_.squares.data(), summed_rows(), 2);
 }
 
 void GpuOps::rotate_and_append(int layer, Operand qkv) {
@@ -466,8 +473,8 @@ void GpuOps::rotate_and_append(int layer, Operand qkv) {
     call.key_norm = weights.key_norm.weight.data();
     call.norm_epsilon = w_.config.norm_epsilon;
     if (w_.config.query_key_norm == QueryKeyNorm::row) {
-        call.row_squares = gathers_sums() ? w_.square_parts.data() : w_.squares.data();
-        call.n_square_parts = gathers_sums() ? w_.tp.size() : 1;
+        call.row_squares = gathers_sum_of(2) ? w_.square_parts.data() : w_.squares.data();
+        call.n_square_parts = gathers_sum_of(2) ? w_.tp.size() : 1;
         call.query_count = static_cast<float>(w_.config.n_heads * w_.config.head_dim);
         call.key_count = static_cast<float>(w_.config.n_kv_heads * w_.config.head_dim);
     }
@@ -684,6 +691,7 @@ void GpuOps::choose_experts(const DeviceLayer& layer, Operand from) {
     call.weights = w_.expert_weights.data();
     call.pairs = w_.pairs.data();
     call.begin = w_.expert_begin.data();
+    call.live = w_.live_experts.data();
     call.pair_rows = w_.pair_rows.data();
     gpu::choose_experts(handle(), rows_, call);
 }
@@ -697,6 +705,7 @@ void GpuOps::add_experts(const DeviceLayer& layer, Operand from) {
         call.x = x;
         call.rows = rows_.rows * experts.n_chosen;
         call.begin = w_.expert_begin.data();
+        call.live = w_.live_experts.data();
         return call;
     };
     const bool has_part = layer.experts_down.k > 0;

@@ -54,6 +54,7 @@ struct GpuWorkspace {
     int max_rows;    // of any pass
     int n_text_rows; // of x and qkv
     bool adds_parts; // sums of delta are gathered, and added up in rank order by the kernel that adds them to x
+    std::size_t fast_gather_bytes; // up to so many a rank they are gathered in any case
 
     struct Angles {
         DeviceArray<float> cosines, sines; // [max_positions][rotary dims / 2] or empty
@@ -92,7 +93,7 @@ struct GpuWorkspace {
     DeviceBytes wide_features, joined; // of a draft head: feature_numbers(), and joined_size() or residual_size
     // Of layers with experts, as ChooseExperts has them.
     DeviceArray<float> router_products; // [max_rows][n_experts, and the shared one's scale]
-    DeviceArray<std::int32_t> chosen, expert_begin, pairs, pair_rows;
+    DeviceArray<std::int32_t> chosen, expert_begin, live_experts, pairs, pair_rows;
     DeviceArray<float> expert_weights, expert_outputs; // outputs: [pairs][hidden_size]
     DeviceBytes expert_inner;                          // [pairs][own part of an expert's width]
 
@@ -194,7 +195,9 @@ class GpuOps {
     Operand queries_of(Operand vectors) const;
     int query_stride() const;
     HeadLinear head_call(const DeviceMatrix& matrices, Operand from) const;
-    bool gathers_sums() const { return w_.adds_parts && extent_.logit_rows > 0; }
+    bool gathers_sum_of(int width) const;
+    // Rows of a message that NCCL sums.
+    int summed_rows() const { return w_.adds_parts && extent_.logit_rows == 0 ? w_.max_rows : rows_.rows; }
     void multiply_into_delta(const Product& product, bool add);
     Linear into_x(const Product& product) const;
     LstmCall lstm_call(Features gates) const;

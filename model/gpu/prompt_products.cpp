@@ -22,7 +22,7 @@ namespace {
 constexpr int kMaxAlgorithms = 16; // that are tried for a shape
 // Of device memory beside the operands. Hopper's algorithms for wide matrices want some, though they do not split k.
 constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
-constexpr int kRolledBy = 72; // rows: a tile, and a part of one
+constexpr int kRolls[] = {8, 16, 72}; // rows: parts of a tile, a tile and a part of one
 
 void check(cublasStatus_t status, const char* call) {
     if (status != CUBLAS_STATUS_SUCCESS)
@@ -154,18 +154,17 @@ std::optional<cublasLtMatmulAlgo_t> PromptProducts::Impl::find(Linear call) cons
     const std::size_t x_row = static_cast<std::size_t>(call.stride) * bytes_of(call.type);
     const std::size_t y_row = static_cast<std::size_t>(call.y_stride) * bytes_of(call.y_type);
     const std::size_t n_bytes = static_cast<std::size_t>(call.n) * bytes_of(call.y_type);
-    const DeviceBytes x(kMaxPromptRows * x_row), rolled(kMaxPromptRows * x_row), y(kMaxPromptRows * y_row);
+    const DeviceBytes x_twice(2 * kMaxPromptRows * x_row), y(kMaxPromptRows * y_row); // from any row on x, rolled
     const std::vector<std::byte> numbers =
         numbers_of(call.type, kMaxPromptRows * static_cast<std::size_t>(call.stride));
-    copy(stream, x.data(), numbers.data(), numbers.size());
-    copy(stream, rolled.data() + kRolledBy * x_row, numbers.data(), numbers.size() - kRolledBy * x_row);
-    copy(stream, rolled.data(), numbers.data() + numbers.size() - kRolledBy * x_row, kRolledBy * x_row);
+    for (const std::size_t first : {std::size_t{0}, numbers.size()})
+        copy(stream, x_twice.data() + first, numbers.data(), numbers.size());
     call.bias = nullptr;
     call.y = y.data();
     std::vector<std::byte> expected(y.size()), got(y.size());
-    const auto multiply = [&](const cublasLtMatmulAlgo_t& algorithm, const DeviceBytes& from, int rows,
+    const auto multiply = [&](const cublasLtMatmulAlgo_t& algorithm, int rolled_by, int rows,
                               std::vector<std::byte>& to) {
-        call.x = from.data();
+        call.x = x_twice.data() + static_cast<std::size_t>(kMaxPromptRows - rolled_by) * x_row;
         call.rows = rows;
         Operands operands(call);
         cublasLtMatmulHeuristicResult_t result;
@@ -190,10 +189,12 @@ std::optional<cublasLtMatmulAlgo_t> PromptProducts::Impl::find(Linear call) cons
     call.rows = kMaxPromptRows;
     Operands operands(call);
     for (const cublasLtMatmulAlgo_t& algorithm : algorithms_of(library.get(), operands)) {
-        bool is_invariant = multiply(algorithm, x, kMaxPromptRows, expected) &&
-                            multiply(algorithm, rolled, kMaxPromptRows, got) && same(kMaxPromptRows, kRolledBy);
+        bool is_invariant = multiply(algorithm, 0, kMaxPromptRows, expected);
+        for (const int rolled_by : kRolls)
+            is_invariant =
+                is_invariant && multiply(algorithm, rolled_by, kMaxPromptRows, got) && same(kMaxPromptRows, rolled_by);
         for (int rows = kMaxPromptRows / 2; rows >= kMinRows; rows /= 2)
-            is_invariant = is_invariant && multiply(algorithm, x, rows, got) && same(rows, 0);
+            is_invariant = is_invariant && multiply(algorithm, 0, rows, got) && same(rows, 0);
         if (is_invariant) return algorithm;
     }
     return std::nullopt;

@@ -81,14 +81,17 @@ template <typename Function> void with_type(NumberType type, const Function& f) 
     }
 }
 
-// 16 bytes, read once and not kept in the first-level cache where the device can be told so. Not as constants (.nc):
-// ptxas then moves what is to be under way during wait_for_inputs() behind it.
+// 16 bytes of weights, which a pass reads once: not kept in the first-level cache, and the first to leave the second,
+// where activations, tables, keys and values then stay. Not as constants (.nc): ptxas then moves what is to be under way
+// during wait_for_inputs() behind it.
 __device__ inline uint4 load_streaming(const void* from) {
 #if defined(__CUDA_ARCH__)
+    std::uint64_t leaves_first = 0;
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(leaves_first));
     uint4 got;
-    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+    asm volatile("ld.global.L1::no_allocate.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
                  : "=r"(got.x), "=r"(got.y), "=r"(got.z), "=r"(got.w)
-                 : "l"(from));
+                 : "l"(from), "l"(leaves_first));
     return got;
 #else
     return *static_cast<const uint4*>(from);

@@ -19,17 +19,19 @@ struct GpuExperts : testing::Test {
 
     // Pairs of rows with experts, as many rows each as `counts` says.
     struct Pairs {
-        std::vector<std::int32_t> begin, rows;
+        std::vector<std::int32_t> begin, rows, live;
     };
     Pairs pairs_of(const std::vector<int>& counts, int n_rows) {
-        Pairs pairs{{0}, {}};
+        Pairs pairs{{0}, {}, {}};
         for (const int count : counts) {
             std::vector<std::int32_t> rows(index(n_rows));
             std::iota(rows.begin(), rows.end(), 0);
             std::ranges::shuffle(rows, random);
             pairs.rows.insert(pairs.rows.end(), rows.begin(), rows.begin() + count);
+            if (count > 0) pairs.live.push_back(static_cast<std::int32_t>(pairs.begin.size() - 1));
             pairs.begin.push_back(static_cast<std::int32_t>(pairs.rows.size()));
         }
+        pairs.live.resize(counts.size(), -1);
         return pairs;
     }
 };
@@ -51,7 +53,7 @@ TEST_F(GpuExperts, ProductsHaveTheBitsOfEachExpertsMatrixByItself) {
                         if (i % kStride >= kK) (*matrix)[i] = 0;
                 const std::vector<float> bias = random_numbers(NumberType::float32, index(n_experts * kN), random);
                 const Numbers weights(type, w), inputs(type, x), y(NumberType::float32, index(n_pairs * kN / 2));
-                const auto begin = to_device(pairs.begin), rows = to_device(pairs.rows);
+                const auto begin = to_device(pairs.begin), rows = to_device(pairs.rows), live = to_device(pairs.live);
                 const auto biases = to_device(bias);
                 Linear alone = {type, weights.data(), inputs.data(), kK,       kStride,
                                 kN,   n_pairs,        biases.data(), y.data(), kN / 2};
@@ -59,6 +61,7 @@ TEST_F(GpuExperts, ProductsHaveTheBitsOfEachExpertsMatrixByItself) {
                 ExpertLinear call{alone};
                 call.n_experts = n_experts;
                 call.begin = begin.data();
+                call.live = live.data();
                 call.from_rows = gathers ? rows.data() : nullptr;
                 expert_linear(stream.handle(), call);
                 finish();
@@ -101,7 +104,7 @@ TEST_F(GpuExperts, ProductsOfCodesHaveTheBitsOfEachExpertsMatrixByItself) {
             const std::vector<float> x = random_rows(type, kRows, kK, call.stride, random);
             const Numbers inputs(type, x), y(NumberType::float32, index(n_pairs * kN)),
                 all(NumberType::float32, index(kRows * kExperts * kN));
-            const auto begin = to_device(pairs.begin), rows = to_device(pairs.rows);
+            const auto begin = to_device(pairs.begin), rows = to_device(pairs.rows), live = to_device(pairs.live);
             call.x = inputs.data();
             call.y = all.data();
             call.y_stride = call.n;
@@ -112,6 +115,7 @@ TEST_F(GpuExperts, ProductsOfCodesHaveTheBitsOfEachExpertsMatrixByItself) {
             call.rows = n_pairs;
             call.n_experts = kExperts;
             call.begin = begin.data();
+            call.live = live.data();
             call.from_rows = rows.data();
             expert_linear(stream.handle(), call);
             finish();
@@ -155,7 +159,7 @@ TEST_F(GpuExperts, AreChosenAndListedAsOnTheCpu) {
             const auto d_logits = to_device(logits), d_correction = to_device(correction);
             const auto d_slots = to_device(slots);
             const DeviceArray<std::int32_t> chosen(index(n_choices)), pairs(index(n_choices)),
-                begin(index(config.n_experts + 1)), pair_rows(index(n_choices));
+                begin(index(config.n_experts + 1)), live(index(config.n_experts)), pair_rows(index(n_choices));
             const DeviceArray<float> weights(index(n_choices));
             RowTable table;
             table.slots = d_slots.data();
@@ -176,6 +180,7 @@ TEST_F(GpuExperts, AreChosenAndListedAsOnTheCpu) {
             call.weights = weights.data();
             call.pairs = pairs.data();
             call.begin = begin.data();
+            call.live = live.data();
             call.pair_rows = pair_rows.data();
             choose_experts(stream.handle(), table, call);
             finish();
@@ -193,6 +198,12 @@ TEST_F(GpuExperts, AreChosenAndListedAsOnTheCpu) {
             ExpertRows by_expert;
             by_expert.set(config, expected);
             EXPECT_EQ(to_host(begin), std::vector<std::int32_t>(by_expert.begin.begin(), by_expert.begin.end()));
+            std::vector<std::int32_t> expected_live;
+            for (int e = 0; e < config.n_experts; ++e)
+                if (by_expert.begin[index(e)] < by_expert.begin[index(e) + 1]) expected_live.push_back(e);
+            EXPECT_LE(expected_live.size(), index(n_choices)) << "a grid of the pairs' number has them all";
+            expected_live.resize(index(config.n_experts), -1);
+            EXPECT_EQ(to_host(live), expected_live);
             const std::vector<std::int32_t> got_rows = to_host(pair_rows), got_pairs = to_host(pairs);
             const std::vector<float> got_weights = to_host(weights);
             for (std::size_t i = 0; i < by_expert.rows.size(); ++i)

@@ -9,6 +9,10 @@
 #include "tests/model/family_golden.h"
 #include "tests/model/gpu_models.h"
 #include "tests/model/tree_bits.h"
+#ifdef ENTRODRAFT_ON_STAND_IN
+#include "dist/kernel_launch.cuh"
+#include "tests/cuda_stand_in/nccl.h"
+#endif
 
 #include <chrono>
 #include <fmt/format.h>
@@ -143,23 +147,53 @@ TEST_F(GpuRanks, BitsOfATreesBranchesAreThoseOfTheirTextsAloneWhateverTheRanks) 
         });
 }
 
-// NCCL adds in an order that depends on the size of a message: chunks of all lengths have one size.
+// NCCL adds in an order that depends on the size of a message: chunks of all lengths have one size, those of quantised
+// models too, whose prompts are passes like others.
+void expect_prompts_alike(int n_ranks, model::WeightType type) {
+    test::ThreadRanks(n_ranks).run([&](dist::Communicator& ranks) {
+        const std::unique_ptr<dist::Communicator> sums = sums_over(ranks, false);
+        TestModelOptions options = on_gpu(type);
+        options.tp = sums.get();
+        TestModel model(golden_directory("llama-target"), options);
+        const std::vector<TokenId> prompt = varied_tokens(70, model.config.vocab_size);
+        const int last_layer = model.config.n_layers;
+        const auto first_rows_of = [&](std::size_t read) { // 20 of them, behind the last layer
+            model.forget();
+            const std::vector<model::Row> rows = model.chain(std::span(prompt).first(read));
+            const model::PassResult result = model.decoder.forward(
+                {.rows = rows, .logit_rows = {}, .hidden_layers = {&last_layer, 1}, .is_prompt = true});
+            const auto width = static_cast<std::ptrdiff_t>(result.hidden.size() / read);
+            return std::vector<float>(result.hidden.begin(), result.hidden.begin() + 20 * width);
+        };
+        EXPECT_TRUE(same_bits(first_rows_of(20), first_rows_of(70))) << n_ranks << " ranks";
+    });
+}
+
 TEST_F(GpuRanks, APromptIsRoundedByItsTokensAndPositionsAlone) {
     for (const int n_ranks : {2, 3, 4})
-        test::ThreadRanks(n_ranks).run([&](dist::Communicator& ranks) {
+        for (const model::WeightType type : {model::WeightType::bfloat16, model::WeightType::int8})
+            expect_prompts_alike(n_ranks, type);
+}
+
+// By whichever way two parts are added, the sum is the same.
+TEST_F(GpuRanks, TwoRanksPushWhatIsSmallAndGetTheBitsOfNcclsSums) {
+    std::vector<std::vector<float>> logits;
+    for (const TensorParallelSum sum : {TensorParallelSum::automatic, TensorParallelSum::all_reduce})
+        test::ThreadRanks(2).run([&](dist::Communicator& ranks) {
             const std::unique_ptr<dist::Communicator> sums = sums_over(ranks, false);
             TestModelOptions options = on_gpu(model::WeightType::bfloat16);
             options.tp = sums.get();
+            options.decoder.sum = sum;
             TestModel model(golden_directory("llama-target"), options);
-            const std::vector<TokenId> prompt = varied_tokens(70, model.config.vocab_size), next = {7, 11};
-            const auto next_after = [&](int length, int read) {
-                model.forget();
-                model.read_prompt(std::span(prompt).first(static_cast<std::size_t>(read)));
-                model.decoder.cache().truncate(0, length);
-                return model.read(next);
-            };
-            EXPECT_TRUE(same_bits(next_after(20, 20), next_after(20, 70))) << n_ranks << " ranks";
+            const auto layers = static_cast<std::uint64_t>(model.config.n_layers);
+            const dist::Traffic before = sums->traffic();
+            const std::vector<float> read = model.read(varied_tokens(20, model.config.vocab_size));
+            const bool pushes = sum == TensorParallelSum::automatic;
+            EXPECT_EQ(sums->traffic().gathers - before.gathers, pushes ? 2 * layers : 0U);
+            EXPECT_EQ(sums->traffic().all_reduces - before.all_reduces, pushes ? 1 : 2 * layers + 1);
+            if (ranks.rank() == 0) logits.push_back(read);
         });
+    EXPECT_TRUE(same_bits(logits[0], logits[1]));
 }
 
 TEST_F(GpuRanks, BitsOfARowDependOnOthersWhereNcclChoosesTheOrder) {
@@ -242,7 +276,7 @@ TEST_F(GpuRanks, EveryRankGathersWhatTheOthersHave) {
                 const long grids = grids_run();
                 graph ? graph->launch(stream) : gather();
                 sums->await_stream(stream.handle(), soon());
-                EXPECT_EQ(grids_run() - grids, 6) << "NCCL gathers what is too long alone";
+                EXPECT_EQ(grids_run() - grids, 7) << "NCCL gathers what is too long alone, behind its guard";
                 std::size_t wrong = 0;
                 for (std::size_t i = 0; i < sizes.size(); ++i)
                     for (std::size_t at = 0; at < all[i].size(); ++at)
@@ -302,5 +336,82 @@ TEST_F(GpuRanks, AnAbortEndsInTimeEvenIfAGraphIsLeft) {
         EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count(), 3);
     });
 }
+
+#ifdef ENTRODRAFT_ON_STAND_IN
+// ---- NCCL that begins too early: dist/comm/nccl_guard.h ----
+
+void let_next_begin() {
+    dist::begin_kernel();
+}
+
+// One sum behind a kernel that lets it begin, at once and from a graph: how many kernels ran.
+long kernels_of_sums(int n_ranks, int version) {
+    cuda_stand_in::load_nccl(version);
+    long of_rank_0 = 0;
+    test::ThreadRanks(n_ranks).run([&](dist::Communicator& ranks) {
+        const auto sums = dist::make_nccl_comm(ranks, {.close_seconds = 1, .gather_seconds = 20}, soon());
+        const model::gpu::Stream stream;
+        const model::gpu::DeviceArray<float> numbers(8), all(8 * 64 * 1024);
+        const auto enqueue = [&] {
+            dist::launch(stream.handle(), {1, 32}, let_next_begin);
+            sums->enqueue_all_reduce_sum(numbers.data(), 8, dist::ElementType::float32, stream.handle());
+            dist::launch(stream.handle(), {1, 32}, let_next_begin);
+            sums->enqueue_all_gather(all.data(), all.data(), dist::kMaxPushedBytes + 8, stream.handle());
+        };
+        const long before = grids_run();
+        enqueue();
+        sums->await_stream(stream.handle(), soon());
+        const model::gpu::Graph graph(stream, enqueue);
+        graph.launch(stream);
+        sums->await_stream(stream.handle(), soon());
+        if (ranks.rank() == 0) of_rank_0 = grids_run() - before;
+        ranks.barrier(soon());
+    });
+    cuda_stand_in::load_nccl(NCCL_VERSION_CODE);
+    return of_rank_0;
+}
+
+TEST_F(GpuRanks, NoSumOfNcclBeginsBesideAKernelOfOurs) {
+    for (int n_ranks = 2; n_ranks <= 8; ++n_ranks) {
+        for (const int version : {22800, 22809, 22902, 23004})
+            EXPECT_EQ(kernels_of_sums(n_ranks, version), 8) << version << ", " << n_ranks << " ranks";
+        for (const int version : {22707, 23007, 23100})
+            EXPECT_EQ(kernels_of_sums(n_ranks, version), 4) << version << ", " << n_ranks << " ranks";
+    }
+}
+
+// A sum that no guard is before: without this the test above could not fail.
+void sum_unguarded(int version) {
+    cuda_stand_in::load_nccl(version);
+    ncclUniqueId id = {};
+    ncclGetUniqueId(&id);
+    ncclConfig_t config = {0};
+    ncclComm_t comm = nullptr;
+    ncclCommInitRankConfig(&comm, 1, id, 0, &config);
+    const model::gpu::Stream stream;
+    const model::gpu::DeviceArray<float> numbers(8);
+    dist::launch(stream.handle(), {1, 32}, let_next_begin);
+    ncclAllReduce(numbers.data(), numbers.data(), 8, ncclFloat32, ncclSum, comm,
+                  static_cast<cudaStream_t>(stream.handle()));
+    ncclCommDestroy(comm);
+    cuda_stand_in::load_nccl(NCCL_VERSION_CODE);
+}
+
+TEST_F(GpuRanks, TheStandInTellsASumThatBeginsTooEarly) {
+    EXPECT_DEATH(sum_unguarded(22809), "rank 0 reads beside a kernel that has not ended");
+    EXPECT_DEATH(sum_unguarded(23004), "rank 0 reads beside a kernel that has not ended");
+    sum_unguarded(23007);
+}
+
+// What was compiled for an earlier device does not wait, so it is launched behind the end of all before it.
+TEST_F(GpuRanks, CodeForEarlierDevicesIsNotOverlappedByLaterOnes) {
+    EXPECT_TRUE(dist::overlaps_kernels(let_next_begin));
+    cuda_stand_in::compile_for(80);
+    EXPECT_FALSE(dist::overlaps_kernels(let_next_begin));
+    EXPECT_EQ(chunks_that_differ(2, {}), 0);
+    EXPECT_EQ(kernels_of_sums(2, 22809), 4) << "there is nothing to guard from";
+    cuda_stand_in::compile_for(90);
+}
+#endif
 
 } // namespace gpu_ranks_test
