@@ -92,8 +92,7 @@ ncclResult_t enqueue(ncclComm_t comm, cudaStream_t stream, const void* in, std::
         stream,
         [state = comm->state, in, bytes, take = std::move(take), number = kNotBrought]() mutable {
             if (state->aborted) return true;
-            if (state->version >= kLostWait && state->version < kHasItBack &&
-                cuda_stand_in::begins_beside_a_kernel()) {
+            if (state->version >= kLostWait && state->version < kHasItBack && cuda_stand_in::begins_beside_a_kernel()) {
                 std::fprintf(stderr, "NCCL stand-in: rank %d reads beside a kernel that has not ended\n", state->rank);
                 std::abort();
             }
