@@ -155,14 +155,28 @@ class Carried(unittest.TestCase):
             self.skipTest("needs --program, and Open MPI")
         with tempfile.TemporaryDirectory() as work:
             folder = pathlib.Path(work) / "carried"
-            subprocess.run([sys.executable, HERE / "gpu_carry.py", "--build", pathlib.Path(OPTIONS.program).parent, "--output", folder],
-                           check=True, capture_output=True)
-            self.assertLess(sum(file.stat().st_size for file in folder.rglob("*")), 60e6)
+            nccl = pathlib.Path(work) / "nccl"
+            (nccl / "2.99/lib").mkdir(parents=True)
+            shutil.copy(shutil.which("true"), nccl / "2.99/lib/libnccl.so.2")  # any program will do
+            pack = [sys.executable, HERE / "gpu_carry.py", "--build", pathlib.Path(OPTIONS.program).parent, "--output", folder, "--nccl"]
+            refused = subprocess.run([*pack, work], capture_output=True, text=True, check=False)
+            self.assertEqual((refused.returncode, folder.exists()), (2, False))
+            subprocess.run([*pack, nccl], check=True, capture_output=True)
+            self.assertEqual({file.name for file in folder.iterdir()}, {"run", "carried.tar.xz"})
             environment = {"PATH": "/usr/bin:/bin", "HOME": work}
-            told = subprocess.run([folder / "run", "ldd", folder / "bin/entrodraft"], env=environment, capture_output=True, text=True,
-                                  check=True, cwd=HERE.parent).stdout
+            told = subprocess.run([folder / "run", "ldd", folder / "unpacked/bin/entrodraft"], env=environment, capture_output=True,
+                                  text=True, check=True, cwd=work).stdout
             for name in ("libmpi.so", "libonig.so", "libstdc++.so"):
                 self.assertIn(str(folder), next(line for line in told.splitlines() if name in line))
+            self.assertFalse((folder / "unpacked/sources/model/demo/t5").exists())
+            for version, code, told in (("2.99", 0, f"{folder}/unpacked/nccl/2.99/lib:"), ("2.98", 2, "carried are: 2.99")):
+                done = subprocess.run([folder / "run", "--nccl", version, "sh", "-c", "echo $LD_LIBRARY_PATH"], env=environment,
+                                      capture_output=True, text=True, check=False, cwd=work)
+                self.assertEqual(done.returncode, code)
+                self.assertIn(told, done.stdout + done.stderr)
+            script = subprocess.run([folder / "run", "tests/gpu_first.py", "--device", "cpu", "--short", "--parts", "machine,passes"],
+                                    env=environment, capture_output=True, text=True, check=True, cwd=work).stdout
+            self.assertEqual([line["status"] for line in map(json.loads, script.splitlines()) if "status" in line], ["ok", "ok"])
             run = [folder / "run", "mpirun", *gpu_parts.AS_ROOT, "-n", "2", "--oversubscribe", "--bind-to", "none", "entrodraft", "doctor",
                    "--repetitions", "1", "--json"]
             self.assertEqual(len(json.loads(subprocess.run(run, env=environment, capture_output=True, text=True, check=True,
