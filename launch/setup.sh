@@ -99,9 +99,10 @@ find_nvcc() {
 }
 
 nccl_is_here() {
-    local header
-    for header in .venv/{nccl,lib/python3*/site-packages}/nvidia/nccl/include/nccl.h; do
-        [ ! -e "$header" ] || return 0
+    local packages
+    [ ! -e .venv/nccl/nvidia/nccl/include/nccl.h ] || return 0
+    for packages in .venv/lib/python3*/site-packages; do # torch's own, where there is one
+        [ ! -e "$packages/torch" ] || [ ! -e "$packages/nvidia/nccl/include/nccl.h" ] || return 0
     done
     links '#include <nccl.h>
            int main() { ncclGetVersion(nullptr); }' "-I${1%/bin/nvcc}/include" -lnccl

@@ -189,6 +189,13 @@ int most_sharers(dist::Communicator& group, std::uint64_t identity, dist::Deadli
     return static_cast<int>(most);
 }
 
+// Whether NCCL takes ranks of one GPU on all of them. Collective over `group`.
+bool nccl_shares_gpus(dist::Communicator& group, dist::Deadline deadline) {
+    float ranks = dist::nccl_shares_gpus() ? 1 : 0;
+    group.all_reduce_sum(&ranks, 1, deadline);
+    return ranks == static_cast<float>(group.size());
+}
+
 } // namespace
 #endif
 
@@ -203,7 +210,7 @@ std::unique_ptr<dist::Communicator> split_for_passes(dist::Session& session, con
             return;
         }
         const int sharers = most_sharers(*host, device.identity, session.deadline());
-        if (sharers == 1 || dist::nccl_shares_gpus()) {
+        if (sharers == 1 || nccl_shares_gpus(*host, session.deadline())) {
             group = dist::make_nccl_comm(*host, {.device = device.number, .gather_seconds = session.timeout_seconds()},
                                          session.deadline());
         } else if (host->name() == "node") {
