@@ -15,7 +15,7 @@
     ranks      two and four ranks on the one GPU emit what one rank emits
     several    passes and sums over two, four and eight GPUs, and texts with a draft against plain ones there
     sanitizer  compute-sanitizer memcheck, racecheck and initcheck over the tests of kernels
-    nccl       test_dist_mpi's NCCL cases, two ranks that take themselves for two hosts
+    nccl       test_dist_mpi's NCCL cases: two ranks that take themselves for two hosts; from NCCL 2.30 on two and four of one GPU
     rounds, peers   only by --parts: rounds at a synthetic acceptance over prediction; transformers on the same GPU
 
 Every line has `part`; the last of a part `status` (ok, failed, timed out, missing, not run) and `seconds`. Each part has a limit of

@@ -140,6 +140,29 @@ END""")
         lines = self.lines("--program", "true", "--short", parts="kernels")
         self.assertEqual([line.get("kernel") for line in lines], ["multiply<bf16>", "norm_rows", None])
 
+    def test_ranks_of_one_gpu_sum_over_nccl_where_its_version_lets_them(self):
+        ran = "\n".join(f"[       OK ] NcclBehindAKernel.{name} (9 ms)" for name in "AB")
+        self.program("mpirun", f"""echo "$*" >>{self.work}/seen
+            case "$*" in *"-n 4"*) echo "[  FAILED  ] NcclCollectives.C (1 ms)"; echo "rank 1: unhandled system error" >&2; exit 1 ;; esac
+            cat <<'END'
+{ran}
+guarded: 1 early edges, 0 of 1000 launches wrong
+unguarded: 2 early edges, 137 of 1000 launches wrong
+END""")
+        for version, settings in (("2.28.9", 1), ("2.30.7", 3)):
+            found = {"checks": [{"status": "ok", "text": f"NCCL {version} (/lib/libnccl.so.2)"}], "ranks": [{"gpus": 1}]}
+            program = self.program("doctor", f"echo '{json.dumps(found)}'")
+            lines = self.lines("--program", program, "--mpi-tests", "/bin/true", parts="nccl", code=int(settings > 1))
+            *runs, ending = lines
+            self.assertEqual([(line["as"], line["ranks"], line["nccl"]) for line in runs],
+                             [("two hosts", 2, version), ("one GPU", 2, version), ("one GPU", 4, version)][:settings])
+            self.assertEqual((runs[0]["ok"], runs[0]["guarded_early_edges"], runs[0]["guarded_wrong_launches"],
+                              runs[0]["unguarded_wrong_launches"]), (2, 1, 0, 137))
+        self.assertEqual((runs[2]["failed"], ending["why"]), (1, "4 ranks as one GPU: rank 1: unhandled system error"))
+        seen = (self.work / "seen").read_text().splitlines()
+        self.assertIn("NCCL_HOSTID=first", seen[0])
+        self.assertIn("NCCL_MULTI_RANK_GPU_ENABLE=1", seen[2])
+
     def test_a_sanitizers_finding_fails_its_part(self):
         self.program("compute-sanitizer", '''echo "========= COMPUTE-SANITIZER"
             [ $2 != racecheck ] || { echo "========= Error: race"; echo "========= ERROR SUMMARY: 1 error"; exit 9; }

@@ -347,19 +347,43 @@ def sanitizer(on, limit):
         raise Failed(", ".join(faulty))
 
 
+def nccl_version(on, limit):
+    """Of the NCCL that the program loads, as (2, 30, 7); () where its doctor does not say."""
+    found = json.loads(limit.run([on.program, "doctor", "--gpu", "--repetitions", 1, "--json"], codes=(0, 1)).stdout_text)
+    said = re.search(r"NCCL (\d+)\.(\d+)\.(\d+)", " ".join(each["text"] for each in found["checks"]))
+    return tuple(map(int, said.groups())) if said else ()
+
+
 def nccl(on, limit):
-    """Two ranks on one GPU are refused unless they take themselves for two hosts."""
+    """NCCL refuses two ranks of one GPU unless they take themselves for two hosts, which speak over a network, or, from 2.30 on, where
+    its own variable says so: then over the GPU's memory, as those of several GPUs do."""
     if not shutil.which("mpirun") or not pathlib.Path(on.options.mpi_tests).exists():
         raise Missing("mpirun or test_dist_mpi is not here")
     one = [on.options.mpi_tests, "--gtest_filter=Nccl*", "--gtest_color=no"]
-    ended = limit.run(["mpirun", *AS_ROOT, "--oversubscribe", "--bind-to", "none", "-n", 1, "-x", "NCCL_HOSTID=first", *one, ":",
-                       "-n", 1, "-x", "NCCL_HOSTID=second", *one], codes=())
-    counts = {name: len(re.findall(rf"^\[ +{name} +\] Nccl.*\(", ended.stdout_text, re.M)) for name in ("OK", "FAILED", "SKIPPED")}
-    yield {"ranks": 2, "code": ended.returncode, **{name.lower(): count for name, count in counts.items()}}
-    if not counts["OK"] + counts["FAILED"] + ended.returncode:
-        raise Missing("the tests skip themselves: no NCCL in the build, or fewer GPUs than ranks")
-    if ended.returncode:
-        raise Failed((ended.stderr_text.strip().splitlines() or ["exit code " + str(ended.returncode)])[-1])
+    version = nccl_version(on, limit)
+    hosts = [["-n", 1, "-x", f"NCCL_HOSTID={name}", *one] for name in ("first", "second")]
+    settings = [("two hosts", 2, [*hosts[0], ":", *hosts[1]])]
+    if version >= (2, 30):
+        shared = {"NCCL_MULTI_RANK_GPU_ENABLE": 1, "NCCL_HOSTID": "same", "NCCL_NVLS_ENABLE": 0, "NCCL_MAX_CTAS": 4,
+                  "CUDA_DEVICE_MAX_CONNECTIONS": 8}
+        variables = [word for name, value in shared.items() for word in ("-x", f"{name}={value}")]
+        settings += [("one GPU", ranks, ["-n", ranks, *variables, *one]) for ranks in (2, 4)]
+    failed = []
+    for name, ranks, arguments in settings:
+        ended = limit.run(["mpirun", *AS_ROOT, "--oversubscribe", "--bind-to", "none", *arguments], codes=())
+        counts = {kind: len(re.findall(rf"^\[ +{kind} +\] Nccl.*\(", ended.stdout_text, re.M)) for kind in ("OK", "FAILED", "SKIPPED")}
+        races = {f"{kind}_{field}": int(value) for kind, edges, wrong in re.findall(
+            r"^(guarded|unguarded): (\d+) early edges, (\d+) of \d+ launches wrong", ended.stdout_text, re.M)
+            for field, value in (("early_edges", edges), ("wrong_launches", wrong))}
+        yield {"as": name, "ranks": ranks, "nccl": ".".join(map(str, version)), "code": ended.returncode,
+               **{kind.lower(): count for kind, count in counts.items()}, **races}
+        if not counts["OK"] + counts["FAILED"] + ended.returncode:
+            raise Missing("the tests skip themselves: no NCCL in the build, or fewer GPUs than ranks")
+        if ended.returncode:
+            failed.append(f"{ranks} ranks as {name}: " +
+                          (ended.stderr_text.strip().splitlines() or ["exit code " + str(ended.returncode)])[-1])
+    if failed:
+        raise Failed("; ".join(failed))
 
 
 def rounds(on, limit):
@@ -394,7 +418,7 @@ def peers(on, limit):
 
 PARTS = {  # in the order in which they run, with seconds
     machine: 20, tests: 90, passes: 150, torch: 40, chains: 60, kernels: 60, prompts: 60, texts: 90, ranks: 40, several: 120,
-    sanitizer: 90, nccl: 30,
+    sanitizer: 90, nccl: 60,
     rounds: 300, peers: 600}
 NAMES = {part.__name__: part for part in PARTS}
 DEFAULT = [name for name in NAMES if name not in ("rounds", "peers")]
