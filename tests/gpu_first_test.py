@@ -30,6 +30,7 @@ NCU = '''==PROF== Connected to process 7
 "1","7","multiply<bf16>(Linear, int)","dram__bytes_read.sum","byte","40,000,000"
 "2","7","norm_rows(NormCall)","gpu__time_duration.sum","ns","4,000"
 "2","7","norm_rows(NormCall)","dram__bytes_read.sum","byte","16,000"
+"2","7","norm_rows(NormCall)","sm__inst_issued.avg.pct_of_peak_sustained_active","%","12.3456"
 '''
 LATENCY = {"environment": {"device": "NVIDIA H200", "dtype": "bfloat16"}, "weight_bytes_per_rank": 15.0e9, "read_rate_bytes_per_second": 4.3e12,
            "tensor_parallel": 1, "target_shape": {"layers": 32, "hidden_size": 4096, "vocab_size": 128256},
@@ -133,7 +134,8 @@ END""")
     def test_kernels_are_summed_up_by_name(self):
         multiply, norm = gpu_parts.kernel_lines(NCU)
         self.assertEqual(multiply, {"kernel": "multiply<bf16>", "launches": 1, "median_us": 10.0, "total_us": 10.0, "gb_per_s": 4000.0})
-        self.assertEqual((norm["kernel"], norm["launches"], norm["median_us"], norm["gb_per_s"]), ("norm_rows", 2, 3.0, 4.0))
+        self.assertEqual((norm["kernel"], norm["launches"], norm["median_us"], norm["gb_per_s"], norm["issue_percent"]),
+                         ("norm_rows", 2, 3.0, 4.0, 12.346))
         with self.assertRaises(Failed):
             gpu_parts.kernel_lines("==ERROR== no permission\n")
         self.program("ncu", f"cat <<'END'\n{NCU}END")

@@ -225,36 +225,44 @@ def chains(on, limit):
                    **on.beside(known, 1, context, step, in_loop=True)}
 
 
+METRICS = {  # of ncu, by the field that shows them: microseconds, bytes, warps that wait for code and for memory, issue slots in use
+    "us": "gpu__time_duration.sum", "bytes": "dram__bytes_read.sum",
+    "no_instruction": "smsp__average_warps_issue_stalled_no_instruction_per_issue_active.ratio",
+    "long_scoreboard": "smsp__average_warps_issue_stalled_long_scoreboard_per_issue_active.ratio",
+    "issue_percent": "sm__inst_issued.avg.pct_of_peak_sustained_active", "waves": "launch__waves_per_multiprocessor"}
+OF_A_LAYER = "multiply_tensor|multiply_heads|multiply_experts|attend_tiles|attend_latents|add_and_norm|place_"
+
+
 def kernel_lines(text):
-    """Of ncu's CSV: by kernel how often it ran, median microseconds and bytes, those that took longest first."""
+    """Of ncu's CSV: by kernel how often it ran, medians of the metrics, those that took longest first."""
     begin = text.find('"ID"')
     if begin < 0:
         raise Failed(f"ncu printed no table: {text.strip().splitlines()[-1:]}")
-    runs = {}
+    fields, runs = {metric: field for field, metric in METRICS.items()}, {}
     for row in csv.DictReader(io.StringIO(text[begin:])):
-        if row.get("Metric Name") in ("gpu__time_duration.sum", "dram__bytes_read.sum"):
+        if row.get("Metric Name") in fields:
             name = re.sub(r"\(.*", "", row["Kernel Name"])
-            runs.setdefault(name, {}).setdefault(row["Metric Name"], []).append(float(row["Metric Value"].replace(",", "")))
-    lines = [{"kernel": name, "launches": len(of["gpu__time_duration.sum"]),
-              "median_us": round(statistics.median(of["gpu__time_duration.sum"]) / 1e3, 2),
-              "total_us": round(sum(of["gpu__time_duration.sum"]) / 1e3, 1),
-              "gb_per_s": round(sum(of.get("dram__bytes_read.sum", [0])) / max(sum(of["gpu__time_duration.sum"]), 1), 1)}
-             for name, of in runs.items() if "gpu__time_duration.sum" in of]
+            runs.setdefault(name, {}).setdefault(fields[row["Metric Name"]], []).append(float(row["Metric Value"].replace(",", "")))
+    lines = [{"kernel": name, "launches": len(of["us"]), "median_us": round(statistics.median(of["us"]) / 1e3, 2),
+              "total_us": round(sum(of["us"]) / 1e3, 1), "gb_per_s": round(sum(of.get("bytes", [0])) / max(sum(of["us"]), 1), 1),
+              **{field: round(statistics.median(values), 3) for field, values in of.items() if field not in ("us", "bytes")}}
+             for name, of in runs.items() if "us" in of]
     return sorted(lines, key=lambda line: -line["total_us"])
 
 
 def kernels(on, limit):
+    """Of decoding passes: what is launched before them is the prompt's and the first of each form. Caches and clocks are left as they are."""
     if not shutil.which("ncu"):
         raise Missing("ncu is not on the path")
-    for shape, context, rows in [("opt-125m", 8, 1)] if on.short else [("opt-125m", 1000, 1), ("llama-3.1-8b", 1000, 1),
-                                                                      ("llama-3.1-8b", 4000, 16)]:
-        launches = (1 if on.short else 32) * 11 * 3
+    for shape, dtype, context in [("opt-125m", "bfloat16", 8)] if on.short else [
+            ("llama-3.1-8b", "bfloat16", 1000), ("llama-3.1-8b", "int4", 1000), ("opt-125m", "bfloat16", 1000)]:
         ended = limit.run([
-            "ncu", "--clock-control", "none", "--graph-profiling", "node", "--print-units", "base", "--csv", "--launch-count", launches,
-            "--metrics", "gpu__time_duration.sum,dram__bytes_read.sum", on.program, "bench", "latency", *on.weights(shape),
-            *on.device, "--dtype", "bfloat16", "--rows", rows, "--repetitions", 1, "--context", context, "--max-context", context + 64])
+            "ncu", "--clock-control", "none", "--cache-control", "none", "--graph-profiling", "node", "--print-units", "base", "--csv",
+            "--kernel-name", f"regex:{OF_A_LAYER}", "--launch-skip", 8 if on.short else 1200, "--launch-count", 8 if on.short else 48,
+            "--metrics", ",".join(METRICS.values()), on.program, "bench", "latency", *on.weights(shape), *on.device, "--dtype", dtype,
+            "--rows", 1, "--repetitions", 1 if on.short else 30, "--context", context, "--max-context", context + 64])
         for line in kernel_lines(ended.stdout_text):
-            yield {"shape": shape, "context": context, "rows": rows, **line}
+            yield {"shape": shape, "dtype": dtype, "context": context, **line}
 
 
 def prompts(on, limit):
