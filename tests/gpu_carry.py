@@ -2,7 +2,7 @@
 """A folder with all that tests/gpu_first.py needs on a borrowed machine with a GPU, without MPI, compilers or network.
 
     python3 tests/gpu_carry.py [--build build] [--nccl DIR] --output FOLDER     # here
-    FOLDER/run [--nccl VERSION] tests/gpu_first.py --output first.jsonl         # there
+    FOLDER/run [--nccl VERSION] tests/gpu_first.py --output first.jsonl         # there, or tests/gpu_run.sh
 
 FOLDER holds `run` and one archive, which `run` unpacks beside it once: the program, the tests of GPU code and of NCCL, mpirun, and their
 libraries, stripped; what these tests and scripts read of the sources, not the rest; and, from `--nccl DIR`, the copies of NCCL that lie
@@ -55,12 +55,10 @@ export PMIX_MCA_gds=hash OMPI_MCA_btl=self,vader OMPI_MCA_plm_rsh_agent=sh # whi
 [ -e "{sources}" ] || {{ mkdir -p "$(dirname "{sources}")" && ln -s "$here/sources" "{sources}"; }}
 python3 "{sources}/tests/model/recipes.py" || exit 1
 case $1 in
-*.py) script=$1 && shift ;;
+*gpu_first.py) script=$here/sources/$1 && shift && exec python3 "$script" --build "$here/bin" "$@" ;;
+*gpu_run.sh) script=$here/sources/$1 && shift && exec bash "$script" "$@" --build "$here/bin" ;;
+*.py) script=$here/sources/$1 && shift && exec python3 "$script" "$@" ;;
 *) exec "$@" ;;
-esac
-case $script in
-*gpu_first.py) exec python3 "$here/sources/$script" --build "$here/bin" "$@" ;;
-*) exec python3 "$here/sources/$script" "$@" ;;
 esac
 """
 

@@ -1,21 +1,21 @@
 #!/usr/bin/env python3
 """The first ten minutes on a machine with a GPU: what says most comes first, a line of JSON for each thing seen.
 
-    python3 tests/gpu_first.py [--build build] [--output first.jsonl] [--seconds 560] [--parts LIST] [--work DIR]
+    python3 tests/gpu_first.py [--build build] [--output first.jsonl] [--seconds 560] [--parts LIST] [--work DIR] [--table CHARACTERS]
 
     machine    driver, GPU, clocks, what the program sees and `doctor --gpu` finds
     tests      test_gpu_on_device, a process and a line for each suite: kernels, then decoder, then engine
+    nccl       test_dist_mpi's NCCL cases: two ranks that take themselves for two hosts; from NCCL 2.30 on two and four of one GPU
     passes     passes of 1 to 17 rows at contexts of 64 to 30,000, and of 1 to 128 rows; random weights, bfloat16: beside the
                rate at which the GPU reads and beside what bench/gpu_path.py predicts
     torch      the same passes by a library's kernels, where the program has `--backend torch`
+    kernels    microseconds, bytes and waits of each kernel of such passes, by ncu
     chains     a step of the draft's loop on the device: drafts of 9 tokens less drafts of 1
-    kernels    microseconds and bytes of each kernel of such passes, by ncu
     prompts    time to the first token of prompts of 512, 2,048 and 8,192 tokens, beside the prediction
     texts      demo pair: float32 against the CPU; bfloat16, speculative against plain, greedy and gumbel, 64 x 512 tokens
     ranks      two and four ranks on the one GPU emit what one rank emits
     several    passes and sums over two, four and eight GPUs, and texts with a draft against plain ones there
     sanitizer  compute-sanitizer memcheck, racecheck and initcheck over the tests of kernels
-    nccl       test_dist_mpi's NCCL cases: two ranks that take themselves for two hosts; from NCCL 2.30 on two and four of one GPU
     rounds, peers   only by --parts: rounds at a synthetic acceptance over prediction; transformers on the same GPU
 
 Every line has `part`; the last of a part `status` (ok, failed, timed out, missing, not run) and `seconds`. Each part has a limit of
@@ -61,6 +61,27 @@ def run_part(on, part, seconds, write):
     return ending["status"]
 
 
+def table_of(lines, most):
+    """What was seen, in so many characters: how each part ended and its figures; of a part with too many the first and how many more."""
+    parts = {}
+    for line in lines:
+        parts.setdefault(line["part"], []).append(line)
+    heads = {part: f"{part}: {of[-1]['status']}, {of[-1]['seconds']} s. {of[-1].get('why', '')}"[:300] + "\n" for part, of in parts.items()}
+    rows = {part: [("  " + " ".join(f"{name}={value}" for name, value in line.items() if name != "part"))[:300] + "\n" for line in of[:-1]]
+            for part, of in parts.items()}
+    left, shown = most - sum(map(len, heads.values())), {}
+    for i, part in enumerate(sorted(rows, key=lambda part: sum(map(len, rows[part])))):  # what the short ones leave is the long ones'
+        text, share, end = "", left // (len(rows) - i), "  and {} more, in the file\n"
+        for number, row in enumerate(rows[part]):
+            rest = end.format(len(rows[part]) - number)
+            if len(text) + len(row) + (0 if row is rows[part][-1] else len(rest)) > share:
+                text += rest if len(text) + len(rest) <= share else ""
+                break
+            text += row
+        shown[part], left = text, left - len(text)
+    return "".join(heads[part] + shown[part] for part in parts)
+
+
 def limits_of(text):
     """part=seconds,part=seconds"""
     pairs = dict(each.split("=") for each in text.split(","))
@@ -84,6 +105,7 @@ def parse():
     parser.add_argument("--acceptance", type=float, default=0.8, help="of rounds on random weights [0.8]")
     parser.add_argument("--work", type=pathlib.Path, help="where files go and stay [a temporary folder]")
     parser.add_argument("--output", type=pathlib.Path, help="the same lines, in a file")
+    parser.add_argument("--table", type=int, metavar="CHARACTERS", help="print a table of so many at the end, not the lines")
     options = parser.parse_args()
     for name, file in (("program", "entrodraft"), ("tests", "test_gpu_on_device"), ("mpi_tests", "test_dist_mpi")):
         setattr(options, name, str(getattr(options, name) or options.build / file))
@@ -105,9 +127,13 @@ def main():
         raise SystemExit(f"gpu_first.py: {error}") from None
     output = options.output.open("w", encoding="utf-8") if options.output else None
 
+    lines = []
+
     def write(line):
         text = json.dumps(line)
-        print(text, flush=True)
+        lines.append(line)
+        if options.table is None:
+            print(text, flush=True)
         if output:
             output.write(text + "\n")
             output.flush()
@@ -123,6 +149,8 @@ def main():
             seen.append(run_part(on, NAMES[name], seconds, write) if seconds > 0 else "not run")
     if output:
         output.close()
+    if options.table is not None:
+        print(table_of(lines, options.table), end="")
     return 1 if {"failed", "timed out"} & set(seen) else 0
 
 

@@ -174,6 +174,38 @@ END""")
         self.assertEqual((ending["status"], ending["why"]), ("failed", "racecheck"))
 
 
+    def test_a_call_comes_back_as_a_table_that_fits(self):
+        program = self.program("program", '''case "$*" in
+            *doctor*) echo '{"ranks": [{"gpus": 1, "cores": "0-1"}], "checks": [], "gpus": []}' ;;
+            *--version*) echo "entrodraft 9" ;;
+            *latency*) sleep 1000 ;;
+            *) kill -SEGV $$ ;;
+            esac''')
+        tests = self.program("tests", '''case $1 in
+            --gtest_list_tests) for i in $(seq 60); do echo "Gpu$i."; done ;;
+            *) for i in $(seq 60); do echo "[  FAILED  ] $1.$i (1 ms)"; echo "a line of some length that says nothing"; done; exit 1 ;;
+            esac''')
+        run = subprocess.run(["bash", HERE / "gpu_run.sh", "first", self.work / "out", "--device", "cpu", "--short", "--program", program,
+                              "--tests", tests, "--mpi-tests", "/no/such/file", "--limits", "passes=1,chains=1,prompts=1"],
+                             capture_output=True, text=True, check=False, timeout=120)
+        self.assertEqual(run.returncode, 1, run.stderr)
+        lines = [json.loads(line) for line in (self.work / "out/first.jsonl").read_text().splitlines()]
+        self.assertGreater(sum(len(json.dumps(line)) for line in lines), 100000)
+        self.assertLessEqual(len(run.stdout), 12000)
+        self.assertGreater(len(run.stdout), 8000)
+        heads = [line for line in run.stdout.splitlines() if not line.startswith(" ")]
+        self.assertEqual([head.split(",")[0] for head in heads],
+                         ["machine: ok", "tests: failed", "nccl: missing", "passes: timed out", "kernels: missing", "chains: timed out",
+                          "prompts: timed out", "texts: failed"])
+        self.assertRegex(run.stdout, r"and \d+ more, in the file")
+        self.assertIn("60 suites did not pass", run.stdout)
+
+    def test_a_call_is_first_or_second(self):
+        for words in ((), ("third", "out"), ("first",)):
+            done = subprocess.run(["bash", HERE / "gpu_run.sh", *words], capture_output=True, text=True, check=False)
+            self.assertNotEqual(done.returncode, 0)
+
+
 class Carried(unittest.TestCase):
     def test_a_carried_build_runs_with_its_own_libraries(self):
         if not OPTIONS.program or not shutil.which("ompi_info"):
@@ -202,6 +234,10 @@ class Carried(unittest.TestCase):
             script = subprocess.run([folder / "run", "tests/gpu_first.py", "--device", "cpu", "--short", "--parts", "machine,passes"],
                                     env=environment, capture_output=True, text=True, check=True, cwd=work).stdout
             self.assertEqual([line["status"] for line in map(json.loads, script.splitlines()) if "status" in line], ["ok", "ok"])
+            table = subprocess.run([folder / "run", "tests/gpu_run.sh", "second", "out", "--device", "cpu", "--short", "--limits",
+                                    "ranks=60,several=1,rounds=1"], env=environment, capture_output=True, text=True, check=False, cwd=work)
+            self.assertIn("ranks: ok", table.stdout, table.stderr)
+            self.assertIn('"status": "ok"', (pathlib.Path(work) / "out/second.jsonl").read_text())
             run = [folder / "run", "mpirun", *gpu_parts.AS_ROOT, "-n", "2", "--oversubscribe", "--bind-to", "none", "entrodraft", "doctor",
                    "--repetitions", "1", "--json"]
             self.assertEqual(len(json.loads(subprocess.run(run, env=environment, capture_output=True, text=True, check=True,

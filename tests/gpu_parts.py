@@ -425,8 +425,7 @@ def peers(on, limit):
 
 
 PARTS = {  # in the order in which they run, with seconds
-    machine: 20, tests: 90, passes: 150, torch: 40, chains: 60, kernels: 60, prompts: 60, texts: 90, ranks: 40, several: 120,
-    sanitizer: 90, nccl: 60,
-    rounds: 300, peers: 600}
+    machine: 20, tests: 90, nccl: 60, passes: 150, torch: 40, kernels: 110, chains: 60, prompts: 60, texts: 90, ranks: 40, several: 120,
+    rounds: 300, sanitizer: 90, peers: 600}
 NAMES = {part.__name__: part for part in PARTS}
 DEFAULT = [name for name in NAMES if name not in ("rounds", "peers")]

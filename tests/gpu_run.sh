@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# The few minutes of a borrowed GPU.
+#   tests/gpu_run.sh pack FOLDER [--build build] [--nccl DIR]   # here: all that has to travel (tests/gpu_carry.py)
+#   FOLDER/run tests/gpu_run.sh first OUT                       # there: 540 s, what tells most
+#   FOLDER/run tests/gpu_run.sh second OUT                      # there: 180 s, the rest
+# What comes back is OUT/first.jsonl and OUT/second.jsonl, and a table of at most 12,000 characters, printed last. What more
+# is given goes to tests/gpu_first.py: --nccl is FOLDER/run's.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+
+# minutes SECONDS PARTS LIMITS OUT NAME ARGUMENT...
+minutes() {
+    local seconds=$1 parts=$2 limits=$3 out=$4 name=$5
+    shift 5
+    mkdir -p "$out"
+    python3 "$here/gpu_first.py" --seconds "$seconds" --parts "$parts" --limits "$limits" --output "$out/$name.jsonl" \
+        --table 12000 "$@"
+}
+
+case ${1:-} in
+pack) folder=${2:?a folder} && shift 2 && exec python3 "$here/gpu_carry.py" --output "$folder" "$@" ;;
+first) minutes 540 machine,tests,nccl,passes,kernels,chains,prompts,texts \
+    machine=20,tests=70,nccl=60,passes=120,kernels=110,chains=50,prompts=50,texts=60 "${2:?a folder}" first "${@:3}" ;;
+second) minutes 180 ranks,several,rounds,sanitizer ranks=30,several=60,rounds=60,sanitizer=60 "${2:?a folder}" second "${@:3}" ;;
+*) sed -n 's/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit 2 ;;
+esac
