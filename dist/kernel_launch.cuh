@@ -69,8 +69,8 @@ inline std::size_t shared_bytes_of_multiprocessor() {
     return static_cast<std::size_t>(bytes);
 }
 
-// Whether kernels of this program may overlap: a device of capability 9.0 on, and code for it. Code that was compiled
-// for an earlier one does not wait, though this device runs it.
+// True where kernels of this program may overlap: a device of capability 9.0 on, and code for it. Code that was
+// compiled for an earlier one does not wait, though this device runs it.
 template <typename... Parameters> bool overlaps_kernels(void (*kernel)(Parameters...)) {
     constexpr int kCodeThatWaits = 90, kDeviceThatOverlaps = 9;
     const auto ask = [&] {

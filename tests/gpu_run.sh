@@ -3,8 +3,8 @@
 #   tests/gpu_run.sh pack FOLDER [--build build] [--nccl DIR]   # here: all that has to travel (tests/gpu_carry.py)
 #   FOLDER/run tests/gpu_run.sh first OUT                       # there: 540 s, what tells most
 #   FOLDER/run tests/gpu_run.sh second OUT                      # there: 180 s, the rest
-# What comes back is OUT/first.jsonl and OUT/second.jsonl, and a table of at most 12,000 characters, printed last. What more
-# is given goes to tests/gpu_first.py: --nccl is FOLDER/run's.
+# Each leaves a file of JSON lines in OUT (first.jsonl, second.jsonl), and prints a table of at most 12,000 characters at
+# its end. Further arguments go to tests/gpu_first.py. FOLDER/run --nccl VERSION takes one of the NCCLs that it has.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 

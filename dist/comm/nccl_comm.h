@@ -25,7 +25,7 @@ struct NcclOptions {
 // over `host`, which is used only here.
 std::unique_ptr<Communicator> make_nccl_comm(Communicator& host, const NcclOptions& options, Deadline deadline);
 
-// Whether NCCL takes several ranks of one GPU: from 2.30 on, where its own NCCL_MULTI_RANK_GPU_ENABLE is 1. They take
+// True where NCCL takes several ranks of one GPU: from 2.30 on, if its own NCCL_MULTI_RANK_GPU_ENABLE is 1. They take
 // turns there, so for tests alone. Throws Error. Local.
 bool nccl_shares_gpus();
 

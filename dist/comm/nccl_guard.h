@@ -1,4 +1,4 @@
-// What NCCL of some versions needs before each of its calls behind a kernel of ours. Called by nccl_comm.cpp only.
+// A guard that NCCL of some versions needs before each of its calls behind a kernel of ours. For nccl_comm.cpp alone.
 //
 // NCCL's kernels over windows are launched so that they may begin while the kernel before still runs, as ours are
 // (kernel_launch.cuh). From 2.28 to before 2.30.7 they do not wait for its end: the wait was left out (NCCL's commit
@@ -7,7 +7,7 @@
 
 namespace entrodraft::dist {
 
-// Of ncclGetVersion(): 10,000 times the major, 100 times the minor, the patch.
+// The version as ncclGetVersion() has it: 10,000 times the major, 100 times the minor, the patch.
 constexpr bool begins_too_early(int nccl_version) {
     return nccl_version >= 22800 && nccl_version < 23007;
 }

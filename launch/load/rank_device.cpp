@@ -189,7 +189,7 @@ int most_sharers(dist::Communicator& group, std::uint64_t identity, dist::Deadli
     return static_cast<int>(most);
 }
 
-// Whether NCCL takes ranks of one GPU on all of them. Collective over `group`.
+// True where NCCL takes ranks of one GPU on all of them. Collective over `group`.
 bool nccl_shares_gpus(dist::Communicator& group, dist::Deadline deadline) {
     float ranks = dist::nccl_shares_gpus() ? 1 : 0;
     group.all_reduce_sum(&ranks, 1, deadline);

@@ -45,8 +45,8 @@ GpuLinks gpu_links(const RankDevice& device); // throws dist::Error. Local
 // Whether NVIDIA's driver has made a file for a GPU (nvidia0, nvidia1, ...), in builds with and without CUDA. Local.
 bool has_gpu_file(const std::filesystem::path& devices = "/dev");
 
-// Of a process's cores those near a device of the PCI bus ("0000:41:00.0"), by Linux's list of them under `devices`;
-// all of them where it names none. Local.
+// The cores of a process that are near a device of the PCI bus ("0000:41:00.0"), by Linux's list of them under
+// `devices`; all of them where it names none. Local.
 cpu_set_t cores_near(const cpu_set_t& own, std::string pci_address,
                      const std::filesystem::path& devices = "/sys/bus/pci/devices");
 

@@ -426,7 +426,7 @@ template <typename W> inline constexpr int kGroupsAtMost = Chunk<W>::kHasGroups 
 template <typename W, int kGroups>
 inline constexpr int kManyTiles = Chunk<W>::kHasGroups&& Chunk<W>::kScaleWords > 2 / kGroups ? 1 : 2;
 
-// How many experts may have pairs.
+// The most experts that may have pairs.
 inline unsigned most_live(const ExpertLinear& call) {
     return static_cast<unsigned>(std::min(call.n_experts, call.rows));
 }

@@ -184,7 +184,7 @@ void GpuOps::add(std::initializer_list<Product> products) {
     sum_delta();
 }
 
-// Whether sums of so wide rows are gathered: in whichever order NCCL would add, or because that takes less time.
+// Sums of so wide rows are gathered where NCCL would add in whichever order, or where that takes less time.
 bool GpuOps::gathers_sum_of(int width) const {
     return extent_.logit_rows > 0 &&
            (w_.adds_parts || index(rows_.rows) * index(width) * sizeof(float) <= w_.fast_gather_bytes);

@@ -71,7 +71,7 @@ long graphs_made();
 long graphs_launched();
 long streams_awaited();
 
-// What kernels are compiled for from now on: below 90 they neither wait nor let others begin. 90 at first.
+// Kernels are compiled for this from now on: below 90 they neither wait nor let others begin. 90 at first.
 void compile_for(int virtual_architecture);
 // Runs `kernel` for every thread of every block of the grid. One that may begin beside the kernel before has to wait.
 void run_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, const std::function<void()>& kernel,

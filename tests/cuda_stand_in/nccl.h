@@ -29,7 +29,7 @@ enum ncclDataType_t { ncclInt8 = 0, ncclFloat16 = 6, ncclFloat32 = 7, ncclBfloat
 enum ncclRedOp_t { ncclSum = 0 };
 
 namespace cuda_stand_in {
-// What is loaded of NCCL from now on: from 2.28 to before 2.30.7 it does not wait. 2.28.9 at first. For communicators
+// This NCCL is loaded from now on: from 2.28 to before 2.30.7 it does not wait. 2.28.9 at first. For communicators
 // made later.
 void load_nccl(int version);
 } // namespace cuda_stand_in

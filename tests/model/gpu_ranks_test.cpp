@@ -403,7 +403,7 @@ TEST_F(GpuRanks, TheStandInTellsASumThatBeginsTooEarly) {
     sum_unguarded(23007);
 }
 
-// What was compiled for an earlier device does not wait, so it is launched behind the end of all before it.
+// Code for an earlier device does not wait, so it is launched behind the end of all before it.
 TEST_F(GpuRanks, CodeForEarlierDevicesIsNotOverlappedByLaterOnes) {
     EXPECT_TRUE(dist::overlaps_kernels(let_next_begin));
     cuda_stand_in::compile_for(80);
