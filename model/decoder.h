@@ -115,6 +115,7 @@ struct DecoderOptions {
     double timeout_seconds = dist::kDefaultTimeoutSeconds;             // of every collective
     const kernels::Kernels* kernels = nullptr;                         // of a CPU; null: the fastest it can run
     TensorParallelSum sum = TensorParallelSum::automatic;              // of a GPU
+    std::int64_t max_whole_embedding = kMaxWholeEmbedding;             // bytes, of a GPU
     std::function<void(std::size_t done, std::size_t total)> progress; // bytes; while weights are read; may be empty
 };
 

@@ -31,8 +31,7 @@ std::int64_t in_units(std::int64_t length, std::int64_t unit) {
     return (length + unit - 1) / unit * unit;
 }
 
-// As gpu/weights has it; the embedding, which is looked up, in the activations' type, and a second time where it is the
-// head and has codes.
+// As gpu/weights has it; the embedding, which is looked up, in the activations' type.
 std::uint64_t gpu_matrix_bytes(MatrixShape shape, const gpu::HeldAs& held) {
     const std::size_t row = held.row_bytes(shape.inputs) + held.row_scale_bytes(shape.inputs);
     return product({shape.outputs, static_cast<std::int64_t>(row)});
@@ -44,6 +43,12 @@ gpu::HeldAs planned_on_gpu(const Quantization& of, std::int64_t first_input) {
     for (const std::int64_t first : {first_input, std::int64_t{0}})
         if (held.form.code == gpu::Code::none) held.form = gpu::code_form(format_of(of, 0), of.group == 0, first);
     return held;
+}
+
+RankShard shard_held(const ModelConfig& config, const RunShape& run, int rank) {
+    RankShard shard = shard_of(config, rank, run.ranks);
+    if (run.on_gpu) hold_small_embedding_whole(config, bytes_of(cache_type(config, run)), kMaxWholeEmbedding, shard);
+    return shard;
 }
 
 std::uint64_t packed_bytes(MatrixShape shape, PackedFormat format) {
@@ -81,8 +86,10 @@ void add_weights(const ModelConfig& config, const RunShape& run, RankNeeds& need
         needs.weight_bytes += static_cast<std::uint64_t>(times) * bytes;
     };
     if (run.on_gpu) needs.weight_bytes += gpu_matrix_bytes(shapes.embedding, gpu::held_as(cache_type(config, run)));
-    const bool is_held_again = config.tied_embeddings && (is_scaled(run.type) || mixed_bits > 0);
-    if (!run.on_gpu || is_held_again) add(shapes.embedding, 1, run.type);
+    const bool is_held_again = config.tied_embeddings && !config.is_encoder &&
+                               (is_scaled(run.type) || mixed_bits > 0 || needs.shard.looked_up != needs.shard.vocab);
+    if (!run.on_gpu || is_held_again)
+        add({static_cast<int>(needs.shard.vocab.size()), shapes.embedding.inputs}, 1, run.type);
     for (const MatrixShape& shape : {shapes.head, shapes.project_in, shapes.project_out, shapes.feature_projection,
                                      shapes.fusion, shapes.skip, shapes.first_cell})
         add(shape, 1, run.type);
@@ -206,7 +213,8 @@ std::uint64_t gpu_activation_bytes(const ModelConfig& config, const RunShape& ru
         product({gpu::max_prompt_rows(config, run.type), row}) + product({kMaxRows, logits}) +
         gpu::attend_workspace_floats(shard.n_query_heads(), config.value_dim(), static_cast<int>(run.length));
     floats += rope_floats(config, run);
-    return floats * kFloat;
+    constexpr std::int64_t kGraphs = 16, kNodes = 8, kNodeBytes = 4096; // of the common passes; nodes of a layer
+    return floats * kFloat + product({kGraphs, config.n_layers, kNodes, kNodeBytes});
 }
 
 std::uint64_t activation_bytes(const ModelConfig& config, const RunShape& run, const RankShard& shard) {
@@ -250,7 +258,7 @@ WeightType cache_type(const ModelConfig& config, const RunShape& run) {
 
 RankNeeds needs_of(const ModelConfig& config, const RunShape& run, int rank) {
     RankNeeds needs;
-    needs.shard = shard_of(config, rank, run.ranks);
+    needs.shard = shard_held(config, run, rank);
     const dist::Slice kv = needs.shard.heads.kv_heads;
     for (const int other : {rank - 1, rank + 1}) { // earlier ranks hold earlier heads
         if (other < 0 || other >= run.ranks) continue;
@@ -275,16 +283,17 @@ RankNeeds needs_of(const ModelConfig& config, const RunShape& run, int rank) {
     return needs;
 }
 
-AllReduces all_reduces_of(const ModelConfig& config, int ranks) {
-    if (ranks == 1) return {};
+AllReduces all_reduces_of(const ModelConfig& config, const RunShape& run) {
+    if (run.ranks == 1) return {};
     constexpr std::int64_t kUnit = kernels::kLanes;
     const int of_layer = config.has_encoder() ? 3 : config.block == Block::parallel ? 1 : 2;
     const std::int64_t of_layers = std::int64_t{config.n_layers} * of_layer;
     // Of queries and keys that are normed row by row, two sums of squares.
     const std::int64_t of_squares = config.query_key_norm == QueryKeyNorm::row ? config.n_layers : 0;
-    const std::int64_t floats =
-        in_units(config.embedding_size, kUnit) + of_layers * in_units(config.hidden_size, kUnit) + 2 * of_squares;
-    return {of_layers + of_squares + 1, floats * std::int64_t{sizeof(float)}};
+    const bool of_embedding = shard_held(config, run, 0).looked_up.size() < config.vocab_size;
+    const std::int64_t floats = (of_embedding ? in_units(config.embedding_size, kUnit) : 0) +
+                                of_layers * in_units(config.hidden_size, kUnit) + 2 * of_squares;
+    return {of_layers + of_squares + (of_embedding ? 1 : 0), floats * std::int64_t{sizeof(float)}};
 }
 
 int longest_that_fits(const ModelConfig& config, const std::function<std::uint64_t(int length)>& bytes_of,

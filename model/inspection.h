@@ -26,7 +26,7 @@ struct RankNeeds {
     bool shares_kv_heads = false;       // some of its KV heads are copies that other ranks hold too
     std::uint64_t weight_bytes = 0;     // packed; norms, biases and learned positions in float32
     std::uint64_t cache_bytes = 0;      // keys and values, of cache_type()
-    std::uint64_t activation_bytes = 0; // buffers of the longest pass
+    std::uint64_t activation_bytes = 0; // buffers of the longest pass; and a GPU's graphs of common ones
     std::uint64_t total_bytes() const { return weight_bytes + cache_bytes + activation_bytes; }
 };
 
@@ -37,13 +37,13 @@ WeightType cache_type(const ModelConfig& config, const RunShape& run);
 // positions cannot be counted in 63 bits. Local.
 RankNeeds needs_of(const ModelConfig& config, const RunShape& run, int rank);
 
-// What the ranks sum up in a pass of one row: the embedding, and each layer's parts of the residual stream. None on one
-// rank. Local.
+// What the ranks sum up in a pass of one row: the embedding, unless each rank holds all of it, and each layer's parts
+// of the residual stream. None on one rank. Local.
 struct AllReduces {
     std::int64_t count = 0;
     std::int64_t bytes = 0; // of one rank, all together
 };
-AllReduces all_reduces_of(const ModelConfig& config, int ranks);
+AllReduces all_reduces_of(const ModelConfig& config, const RunShape& run);
 
 // The most positions, in whole blocks of the cache or all of the model's, for which bytes_of, which grows with the
 // length, is at most `memory_bytes`; 0: for none. What bytes_of cannot count (std::invalid_argument) is too much.

@@ -20,16 +20,24 @@ RankShard shard_of(const ModelConfig& config, int rank, int ranks) {
         throw std::invalid_argument(
             fmt::format("{0} experts cannot be spread over {1} ranks: at most {0}", experts.n_experts, ranks));
     const dist::Slice whole_expert = {0, experts.intermediate_size}, all_experts = {0, experts.n_experts};
+    const dist::Slice vocab = dist::even_slice(config.vocab_size, rank, ranks, kVocabUnit);
     return {dist::head_shard(config.n_heads, config.n_kv_heads, rank, ranks),
             dist::even_slice(config.intermediate_size, rank, ranks, kernels::kLanes),
-            dist::even_slice(config.vocab_size, rank, ranks, kVocabUnit),
+            vocab,
             dist::even_slice(config.n_outputs(), rank, ranks, kVocabUnit),
             rank == 0,
             spread ? whole_expert : dist::even_slice(experts.intermediate_size, rank, ranks, kernels::kLanes),
             dist::even_slice(experts.shared_size, rank, ranks, kernels::kLanes),
             dist::even_slice(n_linear_keys, rank, ranks),
             spread ? dist::even_slice(experts.n_experts, rank, ranks) : all_experts,
-            spread || rank == 0};
+            spread || rank == 0,
+            vocab};
+}
+
+void hold_small_embedding_whole(const ModelConfig& config, std::size_t bytes_of_number, std::int64_t max_bytes,
+                                RankShard& shard) {
+    const std::int64_t numbers = std::int64_t{config.vocab_size} * config.embedding_size;
+    if (numbers <= max_bytes / static_cast<std::int64_t>(bytes_of_number)) shard.looked_up = {0, config.vocab_size};
 }
 
 namespace {
@@ -155,7 +163,7 @@ ShardShapes shapes_of(const ModelConfig& config, const RankShard& shard) {
     const FusionConfig& fusion = config.fusion;
     const int queries = shard.n_query_heads() * dim, attended = shard.n_query_heads() * config.attended_dim();
     ShardShapes shapes;
-    if (config.has_embedding()) shapes.embedding = {static_cast<int>(shard.vocab.size()), embedding};
+    if (config.has_embedding()) shapes.embedding = {static_cast<int>(shard.looked_up.size()), embedding};
     if (config.has_head()) shapes.head = {outputs, embedding};
     if (fusion.projects_features) shapes.feature_projection = {fusion.projected_size(hidden), fusion.feature_numbers()};
     const bool is_concat = fusion.kind == Fusion::concat;

@@ -20,6 +20,7 @@ struct RankShard {
     dist::Slice linear_keys = {};                // of linear attention's key heads, with their value heads
     dist::Slice experts = {};                    // of a layer's experts, those of which the rank has a part or all
     bool adds_expert_bias = true;                // carries the biases of these experts' outputs
+    dist::Slice looked_up = {};                  // of the token ids, rows of the embedding: as `vocab`, or all
 
     int n_query_heads() const { return static_cast<int>(heads.query_heads.size()); }
     int n_kv_heads() const { return static_cast<int>(heads.kv_heads.size()); }
@@ -27,6 +28,14 @@ struct RankShard {
 
 // Throws std::invalid_argument that names the most ranks possible. Local.
 RankShard shard_of(const ModelConfig& config, int rank, int ranks);
+
+// Of an embedding, so many bytes are held whole by every GPU: a sum over ranks of what each looked up takes longer than
+// reading them would. That of Llama 3's 8B is within it, that of its 70B is not.
+inline constexpr std::int64_t kMaxWholeEmbedding = std::int64_t{1} << 30;
+
+// Lets a GPU's rank hold the whole embedding where that takes so many bytes at most. Local.
+void hold_small_embedding_whole(const ModelConfig& config, std::size_t bytes_of_number, std::int64_t max_bytes,
+                                RankShard& shard);
 
 // A matrix as a rank holds it; no outputs: the model has none.
 struct MatrixShape {
@@ -55,7 +64,7 @@ struct LayerShapes {
     MatrixShape shared_gate = {}, shared_up = {}, shared_down = {};
 };
 struct ShardShapes {
-    MatrixShape embedding; // of the rank's tokens; the head too where the two are tied
+    MatrixShape embedding; // of the tokens that the rank looks up; the head too where the two are tied
     MatrixShape project_in, project_out;
     LayerShapes layer;     // of every layer, but for
     MatrixShape first_qkv; // the first layer's, which a draft head may make of rows twice as wide

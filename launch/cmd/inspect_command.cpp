@@ -223,7 +223,7 @@ void look_at_ranks(Inspection& inspection) {
         const auto bytes_of = [&](int length) { return share_of(inspection, rank, length).total_bytes(); };
         if (inspection.memory_bytes) share.longest = longest_that_fits(config, bytes_of, *inspection.memory_bytes);
     }
-    inspection.all_reduces = all_reduces_of(config, run.ranks);
+    inspection.all_reduces = all_reduces_of(config, run);
 }
 
 Inspection inspect(const InspectOptions& options) {

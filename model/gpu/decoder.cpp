@@ -380,7 +380,10 @@ void GpuDecoder::carry_states_on(const Form& form, bool of_loop) const {
 
 std::unique_ptr<Decoder> load_decoder(const Checkpoint& checkpoint, const ModelConfig& config,
                                       const DecoderOptions& options, dist::Communicator& tp) {
-    const DecoderSetup setup = prepare_decoder(checkpoint, config, options, tp);
+    DecoderSetup setup = prepare_decoder(checkpoint, config, options, tp);
+    const NumberType numbers = number_type(options.weight_type, setup.config.stored_type);
+    for (RankShard* shard : {&setup.shard, &setup.encoder_shard})
+        hold_small_embedding_whole(config, bytes_of(numbers), options.max_whole_embedding, *shard);
     if (const std::string what = what_needs_cpu(config); !what.empty())
         throw std::invalid_argument("our kernels for GPUs cannot run a model with " + what);
     if (config.quantization && (is_scaled(options.weight_type) || options.weight_type == WeightType::float32))
@@ -390,7 +393,7 @@ std::unique_ptr<Decoder> load_decoder(const Checkpoint& checkpoint, const ModelC
     auto stream = std::make_unique<Stream>();
     KvCache::Shape shape = setup.cache;
     if (shape.recurrent.n_layers > 0) shape.recurrent.prompt_rows = max_prompt_rows(config, options.weight_type);
-    const BookedCache texts(number_type(options.weight_type, setup.config.stored_type), shape, *stream);
+    const BookedCache texts(numbers, shape, *stream);
     return std::make_unique<GpuDecoder>(checkpoint, setup, options, tp, std::move(stream), texts);
 }
 

@@ -147,8 +147,8 @@ void GpuOps::embed() {
     tokens.type = weights.type;
     tokens.table = w_.embedding.numbers.data();
     tokens.stride = w_.embedding.stride;
-    tokens.first_token = static_cast<int>(w_.shard.vocab.begin);
-    tokens.n_tokens = static_cast<int>(w_.shard.vocab.size());
+    tokens.first_token = static_cast<int>(w_.shard.looked_up.begin);
+    tokens.n_tokens = static_cast<int>(w_.shard.looked_up.size());
     tokens.width = config.embedding_size;
     tokens.scale = config.embedding_scale;
     tokens.position_offset = config.position_offset;
@@ -158,9 +158,10 @@ void GpuOps::embed() {
     positions.width = config.hidden_size;
     positions.positions = weights.positions.data();
     positions.x = x();
-    if (!projects && w_.shard.is_first) tokens.positions = positions.positions; // once in the sum over ranks
+    const bool is_whole = tokens.n_tokens == config.vocab_size;
+    if (!projects && (is_whole || w_.shard.is_first)) tokens.positions = positions.positions; // once in a sum
     gpu::embed(handle(), rows_, tokens);
-    w_.sum_over_ranks(tokens.x, rows_.rows, tokens.width);
+    if (!is_whole) w_.sum_over_ranks(tokens.x, rows_.rows, tokens.width);
     if (!projects) return;
     NormCall call = norm_call(w_.delta.data(), {});
     call.width = config.embedding_size;

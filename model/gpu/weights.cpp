@@ -585,14 +585,17 @@ DeviceWeights::DeviceWeights(const Checkpoint& checkpoint, const ModelConfig& co
         if (progress) progress(checkpoint.total_bytes() * done / all, checkpoint.total_bytes());
     }
     const OuterSources sources = outer_sources(config, names, shard);
-    embedding = uploader.plain_matrix(sources.embedding, weight_type(type));
-    const bool is_tied = sources.head.rows.empty();
+    RankShard to_look_up = shard;
+    to_look_up.vocab = shard.looked_up;
+    embedding = uploader.plain_matrix(outer_sources(config, names, to_look_up).embedding, weight_type(type));
+    const bool is_tied = sources.head.rows.empty() && !config.is_encoder;
     const bool has_codes =
         is_scaled(multiplied) ||
         (config.quantization && std::ranges::any_of(sources.embedding.rows, [&](const StoredSlice& part) {
              return checkpoint.tensor(part.tensor->weight).type == DiskType::quantized;
          }));
-    own_head = uploader.matrix(is_tied && has_codes ? sources.embedding : sources.head, multiplied);
+    embedding_is_head = is_tied && !has_codes && shard.looked_up == shard.vocab;
+    own_head = uploader.matrix(is_tied && !embedding_is_head ? sources.embedding : sources.head, multiplied);
     project_in = uploader.matrix(sources.project_in, multiplied);
     project_out = uploader.matrix(sources.project_out, multiplied);
     embedding_norm = parts.norm(names.embedding_norm);

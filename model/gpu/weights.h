@@ -75,15 +75,17 @@ struct DeviceFusion {
 
 struct DeviceWeights {
     // Reads the rank's slice. `type`: of the activations, and of the embedding, which is looked up; `multiplied`: of
-    // all other matrices that are not quantised in the file. A head that is the embedding and has codes is there twice.
+    // all other matrices that are not quantised in the file. A head that is the embedding is there twice where it has
+    // codes, or where the rank holds more of the embedding than of the head.
     // `progress` is told of bytes done and of all. Throws BadFile, dist::Error. Local.
     DeviceWeights(const Checkpoint& checkpoint, const ModelConfig& config, const RankShard& shard, NumberType type,
                   WeightType multiplied, const std::function<void(std::size_t, std::size_t)>& progress);
 
-    const DeviceMatrix& head() const { return own_head.n > 0 ? own_head : embedding; }
+    const DeviceMatrix& head() const { return embedding_is_head ? embedding : own_head; }
 
     NumberType type;
     DeviceMatrix embedding, own_head, project_in, project_out;
+    bool embedding_is_head = false;
     DeviceArray<float> positions;       // learned or sinusoidal, [max_positions + position_offset][hidden_size]
     DeviceArray<float> relative_biases; // [own query heads][2 max_distance + 1], by distance, or empty
     DeviceArray<float> head_bias;       // [own outputs] or empty

@@ -57,14 +57,14 @@ TEST(GpuRandomWeights, AreThoseOfAFileInEveryTypeAndShard) {
                                          : type == WeightType::float16 ? gpu::NumberType::float16
                                                                        : gpu::NumberType::bfloat16;
                     const RunShape run = {ranks, 1, 1, 1, type, true};
-                    const std::uint64_t floats =
-                        static_cast<std::uint64_t>(shapes_of(config, shard_of(config, rank, ranks)).floats);
+                    const RankNeeds needs = needs_of(config, run, rank);
+                    const auto floats = static_cast<std::uint64_t>(shapes_of(config, needs.shard).floats);
                     std::vector<std::vector<std::byte>> bytes;
                     for (const Checkpoint* from : {&random, &file})
-                        bytes.push_back(bytes_of_matrices(
-                            gpu::DeviceWeights(*from, config, shard_of(config, rank, ranks), numbers, type, {})));
+                        bytes.push_back(
+                            bytes_of_matrices(gpu::DeviceWeights(*from, config, needs.shard, numbers, type, {})));
                     EXPECT_TRUE(bytes[0] == bytes[1]);
-                    EXPECT_EQ(needs_of(config, run, rank).weight_bytes, bytes[0].size() + floats * sizeof(float));
+                    EXPECT_EQ(needs.weight_bytes, bytes[0].size() + floats * sizeof(float));
                 }
     }
 }

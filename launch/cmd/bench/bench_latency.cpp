@@ -178,7 +178,8 @@ Json passes_json(const PassTimes& passes, const std::vector<double>& limit) {
 
 Json to_json(const Latency& latency, const Json& environment, const ModelPair& models) {
     const model::ModelConfig& config = models.target_config;
-    const model::AllReduces all_reduces = model::all_reduces_of(config, models.layout.tp_size);
+    const model::AllReduces all_reduces = model::all_reduces_of(
+        config, {.ranks = models.layout.tp_size, .type = models.target_type, .on_gpu = models.device.is_gpu});
     Json json = Json::parse(spec::to_json(latency.first().costs()));
     json["environment"] = environment;
     json["tensor_parallel"] = models.layout.tp_size;
