@@ -47,4 +47,11 @@ class PairEngine {
     std::unique_ptr<spec::Engine> engine_;
 };
 
+// Runs the rounds that texts like `like` make most often, of 1, 2, 4, ... rows and of as many as the cap allows, so
+// that GPUs have a graph of each before the first text: the first time a pass is set up, the second it is captured. The
+// text is made up, and its engine and drafter are gone afterwards. On CPUs, and of beam searches, nothing is done.
+// `like` counts on the coordinator. Collective over the replica.
+void capture_common_rounds(dist::Session& session, ModelPair& models, const Drafters& drafters,
+                           PairEngine::Setting setting, const spec::Request& like, const volatile int& stop_signal);
+
 } // namespace entrodraft::launch

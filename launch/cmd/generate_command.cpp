@@ -24,6 +24,7 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace entrodraft::launch {
@@ -69,6 +70,17 @@ void warn_before_the_run(const GenerateOptions& options, const std::vector<std::
     if (!note.empty()) log_line(note);
     for (std::size_t level = 0; level < costs.size(); ++level)
         if (costs[level]) say_if_disturbed(*costs[level], options.speculation.costs[level]);
+}
+
+// Of texts that say nothing else. Collective over the replica.
+void capture_rounds(dist::Session& session, ModelPair& models, const Drafters& drafters, PairEngine::Setting setting,
+                    const RequestDefaults& requests) {
+    const dist::Session::BoundedSteps bounded(session, session.timeout_seconds());
+    spec::Request request;
+    request.sampling = requests.sampling;
+    request.logprobs = requests.logprobs;
+    setting.watch = nullptr;
+    capture_common_rounds(session, models, drafters, std::move(setting), request, stop_signal());
 }
 
 // Requests are served until there are none; whether a signal ended that first. Collective over the replica.
@@ -118,12 +130,13 @@ int run_generate(dist::Session& session, const Arguments& arguments) {
     const Drafters drafters(session, *models, speculation.sources, session.timeout_seconds());
     std::optional<Timeline> timeline;
     if (!options->timeline.empty()) timeline.emplace(session, models->clock);
-    PairEngine engine(session, *models, drafters,
-                      {.drafter = speculation.drafter,
-                       .rules = speculation.stop_rules,
-                       .costs = costs,
-                       .acceptance = speculation.acceptance,
-                       .watch = timeline ? &*timeline : nullptr});
+    const PairEngine::Setting setting = {.drafter = speculation.drafter,
+                                         .rules = speculation.stop_rules,
+                                         .costs = costs,
+                                         .acceptance = speculation.acceptance,
+                                         .watch = timeline ? &*timeline : nullptr};
+    capture_rounds(session, *models, drafters, setting, options->requests);
+    PairEngine engine(session, *models, drafters, setting);
     const std::unique_ptr<dist::Channel> channel =
         session.channel(models->layout, models->clock, session.timeout_seconds());
     if (dispatcher) dispatcher->start(channel.get());

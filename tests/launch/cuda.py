@@ -10,6 +10,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
@@ -21,11 +22,11 @@ PROMPTS = [[7], [300, 12, 5, 9], [41, 2], [19, 300, 2, 8, 8, 8]]
 CUDA, CPU = ["--device", "cuda"], ["--device", "cpu"]
 
 
-def run(*arguments, ranks=1, lines=None, code=0, faulty=()):
-    """`faulty`: the ranks whose stand-in has a fault."""
+def run(*arguments, ranks=1, lines=None, code=0, faulty=(), more=None):
+    """`faulty`: the ranks whose stand-in has a fault; `more`: of the environment."""
     own = [PROGRAM, *map(str, arguments)]
     command = own
-    environment = {**os.environ, **({"CUDA_STAND_IN_FAULT": "1"} if faulty and ranks == 1 else {})}
+    environment = {**os.environ, **({"CUDA_STAND_IN_FAULT": "1"} if faulty and ranks == 1 else {}), **(more or {})}
     if ranks > 1:
         command = list(MPIRUN)
         for rank in range(ranks):
@@ -136,6 +137,22 @@ class Cuda(unittest.TestCase):
         on_gpu = texts(*sampling, *CUDA)
         self.assertGreater(sum(line["stats"]["accepted"] for line in on_gpu), 0)
         self.assertEqual(token_ids(on_gpu), token_ids(texts(*sampling, *CPU)), "drawn on the host")
+
+    def test_graphs_of_common_rounds_are_made_before_the_first_text(self):
+        """On the stand-in, which counts them; prompts of a token, whose passes are those of rounds."""
+        for drafting in ([], PAIR[2:], [*PAIR[2:], "--temperature", 1]):
+            with self.subTest(drafting=drafting), tempfile.TemporaryDirectory() as work:
+                graphs = []
+                for n_tokens in (1, 60):
+                    file = pathlib.Path(work) / f"graphs{n_tokens}"
+                    lines = "".join(json.dumps({"id": i, "prompt_token_ids": [7]}) + "\n" for i in range(2))
+                    run("generate", *PAIR[:2], *drafting, *CUDA, "--input", "-", "--max-new-tokens", n_tokens, "--ignore-eos", "--quiet",
+                        lines=lines, more={"CUDA_STAND_IN_GRAPHS": str(file)})
+                    if not file.exists():
+                        self.skipTest("a GPU does not count its graphs")
+                    graphs.append(len(file.read_text().splitlines()))
+                self.assertGreater(graphs[0], 3 if drafting else 0)
+                self.assertEqual(graphs[0], graphs[1])
 
     def test_ranks_that_share_a_gpu_say_what_one_says(self):
         alone = token_ids(texts(*PAIR, *CUDA, "--dtype", "float32"))
