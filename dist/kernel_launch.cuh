@@ -10,6 +10,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdlib>
+#include <string_view>
 
 namespace entrodraft::dist {
 
@@ -69,6 +71,19 @@ inline std::size_t shared_bytes_of_multiprocessor() {
     return static_cast<std::size_t>(bytes);
 }
 
+// Builds with ENTRODRAFT_GPU_SWITCHES measure what a thing is worth: ENTRODRAFT_GPU_OFF names what is left out,
+// "overlap" or "carve-out". In all others nothing is.
+#ifdef ENTRODRAFT_GPU_SWITCHES
+inline bool is_off(std::string_view what) {
+    static const char* const named = std::getenv("ENTRODRAFT_GPU_OFF");
+    return named != nullptr && named == what;
+}
+#else
+constexpr bool is_off(std::string_view) {
+    return false;
+}
+#endif
+
 // True where kernels of this program may overlap: a device of capability 9.0 on, and code for it. Code that was
 // compiled for an earlier one does not wait, though this device runs it.
 template <typename... Parameters> bool overlaps_kernels(void (*kernel)(Parameters...)) {
@@ -76,7 +91,7 @@ template <typename... Parameters> bool overlaps_kernels(void (*kernel)(Parameter
     const auto ask = [&] {
         cudaFuncAttributes code = {};
         check_cuda(cudaFuncGetAttributes(&code, kernel), "cudaFuncGetAttributes");
-        return code.ptxVersion >= kCodeThatWaits &&
+        return !is_off("overlap") && code.ptxVersion >= kCodeThatWaits &&
                device_attribute(cudaDevAttrComputeCapabilityMajor) >= kDeviceThatOverlaps;
     };
 #ifdef ENTRODRAFT_CUDA_STAND_IN // a test may change it
@@ -116,8 +131,8 @@ void launch(void* stream, const Grid& grid, void (*kernel)(Parameters...), const
     };
     if (constexpr std::size_t kUnasked = 48 << 10; grid.shared_bytes > kUnasked) // more is to be asked for
         set(cudaFuncAttributeMaxDynamicSharedMemorySize, grid.shared_bytes);
-    if (grid.blocks_together > 0) {              // percent, rounded up
-        constexpr std::size_t kBeside = 4 << 10; // a block's static arrays, and what the system takes of it
+    if (grid.blocks_together > 0 && !is_off("carve-out")) { // percent, rounded up
+        constexpr std::size_t kBeside = 4 << 10;            // a block's static arrays, and what the system takes of it
         const std::size_t bytes = static_cast<std::size_t>(grid.blocks_together) * (grid.shared_bytes + kBeside);
         set(cudaFuncAttributePreferredSharedMemoryCarveout,
             std::min<std::size_t>(100, 100 * bytes / shared_bytes_of_multiprocessor() + 1));

@@ -4,19 +4,21 @@
     python3 tests/gpu_first.py [--build build] [--output first.jsonl] [--seconds 560] [--parts LIST] [--work DIR] [--table CHARACTERS]
 
     machine    driver, GPU, clocks, what the program sees and `doctor --gpu` finds
+    micro      the GPU's rate of reading, a kernel of a graph, a round trip to pinned memory
     tests      test_gpu_on_device, a process and a line for each suite: kernels, then decoder, then engine
     nccl       test_dist_mpi's NCCL cases: two ranks that take themselves for two hosts; from NCCL 2.30 on two and four of one GPU
     passes     passes of 1 to 17 rows at contexts of 64 to 30,000, and of 1 to 128 rows; random weights, bfloat16: beside the
-               rate at which the GPU reads and beside what bench/gpu_path.py predicts
+               rate at which the GPU reads and beside what bench/gpu_path.py predicts; one shape with experts
+    switches   such a pass without overlap of kernels, and without carve-outs, in a build with -DENTRODRAFT_GPU_SWITCHES=ON
     torch      the same passes by a library's kernels, where the program has `--backend torch`
     kernels    microseconds, bytes and waits of each kernel of such passes, by ncu
     chains     a step of the draft's loop on the device: drafts of 9 tokens less drafts of 1
-    prompts    time to the first token of prompts of 512, 2,048 and 8,192 tokens, beside the prediction
+    prompts    time to the first token of prompts of 512, 2,048 and 8,192 tokens, beside the prediction; of 2,048 in int8 and int4
     texts      demo pair: float32 against the CPU; bfloat16, speculative against plain, greedy and gumbel, 64 x 512 tokens
     ranks      two and four ranks on the one GPU emit what one rank emits
     several    passes and sums over two, four and eight GPUs, and texts with a draft against plain ones there
     sanitizer  compute-sanitizer memcheck, racecheck and initcheck over the tests of kernels
-    rounds, peers   only by --parts: rounds at a synthetic acceptance over prediction; transformers on the same GPU
+    rounds, library, peers   only by --parts: rounds at a synthetic acceptance over prediction; torch.compile and transformers on the same GPU
 
 Every line has `part`; the last of a part `status` (ok, failed, timed out, missing, not run) and `seconds`. Each part has a limit of
 its own and --seconds bounds all: what hangs or fails is such a line, and the next part goes on. Needs the standard library only, and of a

@@ -8,6 +8,7 @@ import argparse
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -173,6 +174,16 @@ END""")
         self.assertEqual([(line["tool"], line["code"]) for line in tools], [("memcheck", 0), ("racecheck", 9), ("initcheck", 0)])
         self.assertEqual((ending["status"], ending["why"]), ("failed", "racecheck"))
 
+    def test_what_a_switch_is_worth_is_told_by_layer(self):
+        program = self.program("program", '''case "$ENTRODRAFT_GPU_OFF" in overlap) t=1.6 ;; carve-out) t=1.1 ;; *) t=1 ;; esac
+            echo "{\\"contexts\\": [{\\"target\\": [{\\"median_ms\\": $t}]}], \\"target_shape\\": {\\"layers\\": 10}}"''')
+        tests = self.program("tests", '''echo "micro: us_a_kernel ${ENTRODRAFT_GPU_OFF:+9}1.5"''')
+        micro, without, _, first, *others, ending = self.lines("--program", program, "--tests", tests, "--short", parts="micro,switches")
+        self.assertEqual((micro["us_a_kernel"], without["off"], without["us_a_kernel"]), (1.5, "overlap", 91.5))
+        self.assertEqual([(line["off"], line["us_a_layer"]) for line in (first, *others)], [("", 0), ("overlap", 60), ("carve-out", 10)])
+        self.assertEqual(ending["status"], "ok")
+        *_, ending = self.lines("--program", "/bin/true", "--tests", tests, parts="switches")
+        self.assertEqual(ending["status"], "missing")
 
     def test_a_call_comes_back_as_a_table_that_fits(self):
         program = self.program("program", '''case "$*" in
@@ -195,8 +206,8 @@ END""")
         self.assertGreater(len(run.stdout), 8000)
         heads = [line for line in run.stdout.splitlines() if not line.startswith(" ")]
         self.assertEqual([head.split(",")[0] for head in heads],
-                         ["machine: ok", "tests: failed", "nccl: missing", "passes: timed out", "kernels: missing", "chains: timed out",
-                          "prompts: timed out", "texts: failed"])
+                         ["machine: ok", "micro: failed", "tests: failed", "nccl: missing", "passes: timed out", "switches: missing",
+                          "kernels: missing", "chains: timed out", "prompts: timed out", "texts: failed"])
         self.assertRegex(run.stdout, r"and \d+ more, in the file")
         self.assertIn("60 suites did not pass", run.stdout)
 
@@ -258,14 +269,14 @@ class Short(unittest.TestCase):
                 [sys.executable, HERE / "gpu_first.py", "--short", "--device", OPTIONS.device, "--program", OPTIONS.program, "--tests",
                  OPTIONS.tests, "--mpi-tests", "/no/such/file", "--suites", "VerifyKernels", "--output", output, "--parts",
                  ",".join(gpu_parts.DEFAULT) + (",rounds" if OPTIONS.device == "cpu" else ""), "--limits",
-                 "machine=120,tests=120,passes=120,chains=120,prompts=120,texts=240,ranks=120,several=120"],
+                 "machine=120,micro=120,tests=120,passes=120,switches=120,chains=120,prompts=120,texts=240,ranks=120,several=120"],
                 capture_output=True, text=True, check=False)
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
             self.assertEqual(done.stdout, output.read_text())
         lines = [json.loads(line) for line in done.stdout.splitlines()]
         status = {line["part"]: line["status"] for line in lines if "status" in line}
         self.assertEqual(list(status), sorted(status, key=list(gpu_parts.NAMES).index))
-        for part in ("machine", "tests", "passes", "chains", "prompts", "texts", "ranks") + (("several",) if OPTIONS.device == "cpu" else ()):
+        for part in ("machine", "micro", "tests", "passes", "chains", "prompts", "texts", "ranks") + (("several",) if OPTIONS.device == "cpu" else ()):
             self.assertEqual(status[part], "ok")
         of = {part: [line for line in lines if line["part"] == part and "status" not in line] for part in status}
         self.assertEqual([(line["suite"], line["failed"]) for line in of["tests"]], [("GpuVerifyKernels", [])])
@@ -277,6 +288,32 @@ class Short(unittest.TestCase):
         if OPTIONS.device == "cpu":
             self.assertEqual((of["several"][0]["gpus"], of["several"][1]["equal"]), (2, 4))
             self.assertTrue(all(each > 0 for each in of["several"][0]["sums_us"].values()))
+
+
+    def test_a_call_goes_on_behind_what_hangs_crashes_and_prints_too_much(self):
+        if not OPTIONS.program:
+            self.skipTest("needs --program")
+        with tempfile.TemporaryDirectory() as work:
+            work = pathlib.Path(work)
+            programs = {"ncu": "sleep 1000", "crashes": "kill -SEGV $$", "tests": f'''case $1 in
+                *GpuMicro*) exec "{OPTIONS.tests}" "$@" ;;
+                --gtest_list_tests) echo Gpu. ;;
+                *) for i in $(seq 3000); do echo "[  FAILED  ] Gpu.$i (1 ms)"; echo "a line of some length that says nothing"; done; exit 1 ;;
+                esac'''}
+            for name, text in programs.items():
+                (work / name).write_text(f"#!/bin/sh\n{text}\n")
+                (work / name).chmod(0o755)
+            done = subprocess.run(
+                ["bash", HERE / "gpu_run.sh", "first", work / "out", "--device", OPTIONS.device, "--short", "--program", OPTIONS.program, "--tests",
+                 work / "tests", "--mpi-tests", work / "crashes", "--limits",
+                 "machine=120,micro=120,passes=120,switches=120,kernels=2,chains=120,prompts=120,texts=240"],
+                env={**os.environ, "PATH": f"{work}:{os.environ['PATH']}"}, capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertLessEqual(len(done.stdout), 12000)
+        seen = dict(re.findall(r"^(\w+): ([\w ]+),", done.stdout, re.M))
+        self.assertEqual(seen, {"machine": "ok", "micro": "ok", "tests": "failed", "nccl": "failed" if shutil.which("mpirun") else "missing",
+                                "passes": "ok", "switches": "ok" if OPTIONS.device == "cuda" else "missing", "kernels": "timed out",
+                                "chains": "ok", "prompts": "ok", "texts": "ok"})
 
 
 if __name__ == "__main__":

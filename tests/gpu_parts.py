@@ -24,6 +24,11 @@ SEED = 1  # of random weights
 MAX_FAILURES, MAX_TOLD = 20, 40  # failed tests that a suite's line names, lines that it repeats
 MAX_JOBS = 8  # suites side by side
 GOLDEN = ROOT / "tests/model/golden"
+EXPERTS = "qwen3-30b-a3b-12-layers"
+FAMILY_OF_EXPERTS = ROOT / "tests/model/families/qwen3-moe/target/config.json"
+EXPERTS_SHAPE = {"hidden_size": 2048, "num_hidden_layers": 12, "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128,
+                 "num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768, "intermediate_size": 6144, "vocab_size": 151936,
+                 "max_position_embeddings": 32768}
 
 
 # ---- what they share ----
@@ -42,6 +47,8 @@ class Machine:
         return doctor["ranks"][0]["gpus"] or 0
 
     def tiny(self, shape):
+        if shape == EXPERTS:
+            return FAMILY_OF_EXPERTS.parent
         return GOLDEN / f"llama-{'draft' if shape.startswith('opt') else 'target'}"
 
     def written(self, limit, shape):
@@ -58,7 +65,8 @@ class Machine:
         directory = self.tiny(shape) if self.short else self.work / f"{shape}-without-weights"
         if not directory.exists():
             directory.mkdir()
-            config = json.loads((ROOT / f"tests/launch/public_shapes/{shape}.json").read_text())["config"]
+            config = {**json.loads(FAMILY_OF_EXPERTS.read_text()), **EXPERTS_SHAPE} if shape == EXPERTS else json.loads(
+                (ROOT / f"tests/launch/public_shapes/{shape}.json").read_text())["config"]
             (directory / "config.json").write_text(json.dumps({**config, "torch_dtype": "bfloat16"}))
         return ["--target", directory, "--random-weights", SEED]
 
@@ -122,10 +130,23 @@ def machine(on, limit):
     yield {"gpus": found["gpus"], "failed": [each["text"] for each in found["checks"] if each["status"] == "failed"]}
 
 
+def micro(on, limit):
+    """Of a build with switches once more without overlap of kernels."""
+    for off in ("", "overlap") if has_switches(on) else ("",):
+        ended = limit.run([on.options.tests, "--gtest_filter=GpuMicro.*"], environment={"ENTRODRAFT_GPU_OFF": off})
+        yield {"off": off, **{name: float(value) for name, value in re.findall(r"^micro: (\w+) (\S+)$", ended.stdout_text, re.M)}}
+
+
+def has_switches(on):
+    """Whether the build reads ENTRODRAFT_GPU_OFF (dist/kernel_launch.cuh)."""
+    files = [pathlib.Path(program) for program in (on.program, on.options.tests)]
+    return all(file.is_file() and b"ENTRODRAFT_GPU_OFF" in file.read_bytes() for file in files)
+
+
 def suites_of(on, limit):
-    """Suites of the tests, those of kernels first."""
+    """Suites of the tests, those of kernels first; without what `micro` runs by itself."""
     listed = limit.run([on.options.tests, "--gtest_list_tests"]).stdout_text.splitlines()
-    suites = [line.split(".")[0] for line in listed if line and not line.startswith((" ", "Running"))]
+    suites = [line.split(".")[0] for line in listed if line and not line.startswith((" ", "Running", "GpuMicro"))]
     order = ("Kernels", "VerifiedRows", "Decoder", "Families")
     suites.sort(key=lambda suite: next((i for i, name in enumerate(order) if name in suite), len(order)))
     return [suite for suite in suites if not on.options.suites or re.search(on.options.suites, suite)]
@@ -186,18 +207,33 @@ def on_ranks(count):
     return ["mpirun", "-n", count, "--oversubscribe", "--bind-to", "none", *AS_ROOT] if count > 1 else []
 
 
-def latency(on, limit, shape, contexts, rows, repetitions, more=(), ranks=1):
+def latency(on, limit, shape, contexts, rows, repetitions, more=(), ranks=1, environment=None):
     return json.loads(limit.run([
         *on_ranks(ranks), on.program, "bench", "latency", *on.weights(shape), *on.device, *more, "--dtype", "bfloat16", "--rows", rows, "--repetitions",
-        repetitions, "--context", ",".join(map(str, contexts)), "--max-context", max(contexts) + max(rows, 9) + 8, "--json"]).stdout_text)
+        repetitions, "--context", ",".join(map(str, contexts)), "--max-context", max(contexts) + max(rows, 9) + 8, "--json"],
+        environment=environment).stdout_text)
 
 
 def passes(on, limit):
     """The small model first, then the context that matters most; the longest, whose prompt takes its time, last."""
     settings = [("opt-125m", (1000, 64), 17, 30), ("llama-3.1-8b", (1000, 4000, 64), 17, 30), ("llama-3.1-8b", (1000,), 128, 3),
                 ("opt-6.7b", (1000,), 17, 30), ("llama-3.1-8b", (30000,), 17, 10)]
-    for shape, contexts, rows, repetitions in [("opt-125m", (8, 3), 8, 2), ("llama-3.1-8b", (8,), 8, 2)] if on.short else settings:
+    settings.insert(2, (EXPERTS, (1000,), 9, 30))
+    for shape, contexts, rows, repetitions in [("opt-125m", (8, 3), 8, 2), (EXPERTS, (8,), 8, 2)] if on.short else settings:
         yield from pass_lines(on, latency(on, limit, shape, contexts, rows, repetitions), shape)
+
+
+def switches(on, limit):
+    """A pass of one row without one of the things that are to make it faster."""
+    if not has_switches(on):
+        raise Missing("a build with -DENTRODRAFT_GPU_SWITCHES=ON")
+    for shape, context in [("opt-125m", 8)] if on.short else [("llama-3.1-8b", 1000), ("opt-125m", 1000)]:
+        with_all = None
+        for off in ("", "overlap", "carve-out"):
+            shown = latency(on, limit, shape, [context], 1, 2 if on.short else 30, environment={"ENTRODRAFT_GPU_OFF": off})
+            one, layers = shown["contexts"][0]["target"][0]["median_ms"], shown["target_shape"]["layers"]
+            with_all = with_all or one
+            yield {"shape": shape, "context": context, "off": off, "t1_ms": one, "us_a_layer": round((one - with_all) / layers * 1e3, 3)}
 
 
 def torch(on, limit):
@@ -270,12 +306,13 @@ def prompts(on, limit):
     model = on.weights(shape)
     device = latency(on, limit, shape, [8], 1, 1)
     known = on.predicted(device["environment"]["device"], device["target_shape"])
-    for tokens in lengths:
-        output = on.generated(limit, "prompts", *model, *on.device, "--dtype", "bfloat16", "--input", on.prompts([tokens] * 3),
+    of_codes = [(dtype, lengths[len(lengths) // 2]) for dtype in ("int8", "int4")]
+    for dtype, tokens in [*(("bfloat16", length) for length in lengths), *of_codes]:
+        output = on.generated(limit, "prompts", *model, *on.device, "--dtype", dtype, "--input", on.prompts([tokens] * 3),
                               "--max-new-tokens", 1, "--max-context", tokens + 16, "--ignore-eos")
         measured = statistics.median(json.loads(line)["stats"]["ttft_ms"] for line in output.read_text().splitlines()[1:])
-        line = {"shape": shape, "tokens": tokens, "ttft_ms": measured, "tokens_per_second": round(tokens / measured * 1e3)}
-        if known:
+        line = {"shape": shape, "dtype": dtype, "tokens": tokens, "ttft_ms": measured, "tokens_per_second": round(tokens / measured * 1e3)}
+        if known and dtype == "bfloat16":
             prompt = gpu_path.predicted_prompt(known[0], on.kernels, known[1], tokens)
             first = gpu_path.predicted_pass(known[0], on.kernels, known[1], 1, 1, tokens).total  # of the last token
             line.update(predicted_ms=round((prompt.total + first) * 1e3, 2), predicted_share_of_rate=round(prompt.share, 3),
@@ -414,6 +451,15 @@ def rounds(on, limit):
             return
 
 
+def library(on, limit):
+    """torch.compile on the same GPU: what our t1_ms of llama-3.1-8b stands beside."""
+    words = ["--device", "cpu", "--sizes", "64,128,4,2,16,100", "--layers", "1,2", "--context", 8, "--repetitions", 2, "--eager"] if on.short else []
+    ended = limit.run([sys.executable, ROOT / "bench/peers/compiled.py", *words], codes=(0, 77))
+    if ended.returncode:
+        raise Missing(ended.stdout_text.strip())
+    yield json.loads(ended.stdout_text)
+
+
 def peers(on, limit):
     script = ROOT / "bench/peers/transformers.py"
     common = ["--binary", on.program, *on.device, "--dtypes", "bfloat16", "--repetitions", 3, "--limit", 4]
@@ -425,7 +471,7 @@ def peers(on, limit):
 
 
 PARTS = {  # in the order in which they run, with seconds
-    machine: 20, tests: 90, nccl: 60, passes: 150, torch: 40, kernels: 110, chains: 60, prompts: 60, texts: 90, ranks: 40, several: 120,
-    rounds: 300, sanitizer: 90, peers: 600}
+    machine: 20, micro: 15, tests: 90, nccl: 60, passes: 150, switches: 50, torch: 40, kernels: 110, chains: 60, prompts: 60, texts: 90,
+    ranks: 40, several: 120, rounds: 300, library: 120, sanitizer: 90, peers: 600}
 NAMES = {part.__name__: part for part in PARTS}
-DEFAULT = [name for name in NAMES if name not in ("rounds", "peers")]
+DEFAULT = [name for name in NAMES if name not in ("rounds", "library", "peers")]

@@ -19,8 +19,10 @@ minutes() {
 
 case ${1:-} in
 pack) folder=${2:?a folder} && shift 2 && exec python3 "$here/gpu_carry.py" --output "$folder" "$@" ;;
-first) minutes 540 machine,tests,nccl,passes,kernels,chains,prompts,texts \
-    machine=20,tests=70,nccl=60,passes=120,kernels=110,chains=50,prompts=50,texts=60 "${2:?a folder}" first "${@:3}" ;;
-second) minutes 180 ranks,several,rounds,sanitizer ranks=30,several=60,rounds=60,sanitizer=60 "${2:?a folder}" second "${@:3}" ;;
+first) minutes 540 machine,micro,tests,nccl,passes,switches,kernels,chains,prompts,texts \
+    machine=20,micro=15,tests=60,nccl=50,passes=120,switches=50,kernels=80,chains=40,prompts=60,texts=45 \
+    "${2:?a folder}" first "${@:3}" ;;
+second) minutes 180 ranks,several,rounds,library,sanitizer ranks=25,several=40,rounds=40,library=45,sanitizer=30 \
+    "${2:?a folder}" second "${@:3}" ;;
 *) sed -n 's/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit 2 ;;
 esac
