@@ -382,8 +382,10 @@ std::unique_ptr<Decoder> load_decoder(const Checkpoint& checkpoint, const ModelC
                                       const DecoderOptions& options, dist::Communicator& tp) {
     DecoderSetup setup = prepare_decoder(checkpoint, config, options, tp);
     const NumberType numbers = number_type(options.weight_type, setup.config.stored_type);
-    for (RankShard* shard : {&setup.shard, &setup.encoder_shard})
-        hold_small_embedding_whole(config, bytes_of(numbers), options.max_whole_embedding, *shard);
+    hold_small_embedding_whole(config, bytes_of(numbers), options.max_whole_embedding, setup.shard);
+    if (config.has_encoder())
+        hold_small_embedding_whole(encoder_of(config), bytes_of(numbers), options.max_whole_embedding,
+                                   setup.encoder_shard);
     if (const std::string what = what_needs_cpu(config); !what.empty())
         throw std::invalid_argument("our kernels for GPUs cannot run a model with " + what);
     if (config.quantization && (is_scaled(options.weight_type) || options.weight_type == WeightType::float32))
