@@ -1,7 +1,7 @@
 // Replays recorded rounds in the page that explore.py writes, under whatever rule its reader chooses.
 //
 // First pure functions: reading the recording (docs/formats.md), stop rules (spec/stop), rounds (spec/replay/simulate.cpp)
-// and costs (spec/stats.cpp). Their counts are those of `entrodraft simulate`; tests/bench/explore_test.py holds them to it.
+// and costs (spec/protocol/stats.cpp). Their counts are those of `entrodraft simulate`; tests/bench/explore_test.py holds them to it.
 // Then the view. Entropies and probabilities are 32-bit floats in double arithmetic, as in C++.
 "use strict";
 

@@ -61,7 +61,7 @@ class Shape(typing.NamedTuple):
         return 4 * -(-self.kv_heads // gpus) * (self.hidden // self.heads)
 
     def all_reduces(self, gpus):
-        """Of a pass: of an embedding of at most 1 GiB every GPU holds all (model/rank_shard.h)."""
+        """A pass sums up an embedding of more than 1 GiB only: every GPU holds all of a smaller one (model/weights/rank_shard.h)."""
         of_embedding = 2 * self.vocab * self.hidden > 1 << 30
         return 0 if gpus == 1 else self.layers * (1 if self.family == "falcon" else 2) + of_embedding
 

@@ -3,11 +3,11 @@
 //
 //   speculative TARGET_DIR DRAFT_DIR PROMPT [NEW_TOKENS]
 #include <dist/comm/communicator.h>
-#include <model/checkpoint/checkpoint.h>
 #include <model/cpu/decoder.h>
-#include <model/thread_team.h>
+#include <model/files/checkpoint.h>
+#include <model/host/thread_team.h>
 #include <spec/draft/chain.h>
-#include <spec/engine.h>
+#include <spec/round/engine.h>
 
 #include <algorithm>
 #include <iostream>

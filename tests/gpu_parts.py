@@ -131,14 +131,14 @@ def machine(on, limit):
 
 
 def micro(on, limit):
-    """Of a build with switches once more without overlap of kernels."""
+    """A build with switches runs it once more without overlap of kernels."""
     for off in ("", "overlap") if has_switches(on) else ("",):
         ended = limit.run([on.options.tests, "--gtest_filter=GpuMicro.*"], environment={"ENTRODRAFT_GPU_OFF": off})
         yield {"off": off, **{name: float(value) for name, value in re.findall(r"^micro: (\w+) (\S+)$", ended.stdout_text, re.M)}}
 
 
 def has_switches(on):
-    """Whether the build reads ENTRODRAFT_GPU_OFF (dist/kernel_launch.cuh)."""
+    """True where the build reads ENTRODRAFT_GPU_OFF (dist/kernel_launch.cuh)."""
     files = [pathlib.Path(program) for program in (on.program, on.options.tests)]
     return all(file.is_file() and b"ENTRODRAFT_GPU_OFF" in file.read_bytes() for file in files)
 

@@ -78,7 +78,7 @@ class Model(torch.nn.Module):
 
 
 def milliseconds(options, layers):
-    """Of a token behind `context` others: the median."""
+    """The median time of a token after `context` others."""
     torch.manual_seed(0)
     with torch.device(options.device):
         model = Model(options.sizes, layers, options.context + options.repetitions + 8)

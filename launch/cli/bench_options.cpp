@@ -1,6 +1,6 @@
 // Options of the benches. See options.h.
 #include "launch/cli/shared_options.h"
-#include "launch/counted.h"
+#include "launch/start/counted.h"
 #include "spec/draft/drafter.h"
 
 #include <algorithm>

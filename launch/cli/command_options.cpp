@@ -1,8 +1,8 @@
 // Files that are written, held to be none of those that are read: see command_options.h.
 #include "launch/cli/command_options.h"
 
-#include "launch/model_directory.h"
-#include "launch/replaced_file.h"
+#include "launch/start/model_directory.h"
+#include "launch/start/replaced_file.h"
 
 #include <filesystem>
 #include <fmt/format.h>

@@ -5,8 +5,8 @@
 #include "launch/cli/command_pages.h"
 #include "launch/cli/generation_defaults.h"
 #include "launch/cli/options.h"
-#include "launch/failure.h"
-#include "launch/phase.h"
+#include "launch/start/failure.h"
+#include "launch/start/phase.h"
 
 #include <optional>
 #include <string>
@@ -37,7 +37,7 @@ std::optional<Options> read_options(dist::Session& session, const Arguments& arg
         }
     });
     require_same(session, "the command line", canonical);
-    if (!options) print(session, help_text(page));
+    if (!options) print_help(session, page);
     return options;
 }
 

@@ -9,6 +9,10 @@
 
 namespace entrodraft::launch {
 
+std::string version_text() {
+    return "entrodraft " ENTRODRAFT_VERSION;
+}
+
 namespace {
 
 struct Term {

@@ -2,14 +2,16 @@
 // docs/cli.md and completion for shells of the same declarations, as JSON.
 #pragma once
 
+#include "dist/session.h"
 #include "launch/cli/option_set.h"
-#include "launch/commands.h"
 
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace entrodraft::launch {
+
+using Arguments = std::vector<std::string>;
 
 struct CommandPage {
     const char* name;                  // "bench latency"
@@ -27,6 +29,27 @@ const std::vector<CommandPage>& command_pages();
 // Throws std::invalid_argument where there is none of that name.
 const CommandPage& page_of(std::string_view name);
 
+// The commands (launch/cmd). Each takes what follows its name, and returns the exit code on every rank. Failures that
+// all ranks know of are thrown as OrderlyFailure; anything else is one rank's own (cmd/program.cpp). Collective over
+// the world.
+int run_generate(dist::Session& session, const Arguments& arguments);
+int run_tokenize(dist::Session& session, const Arguments& arguments);
+int run_build_table(dist::Session& session, const Arguments& arguments);
+int run_build_corpus(dist::Session& session, const Arguments& arguments);
+int run_record(dist::Session& session, const Arguments& arguments);
+int run_simulate(dist::Session& session, const Arguments& arguments);
+int run_tune(dist::Session& session, const Arguments& arguments);
+int run_distill(dist::Session& session, const Arguments& arguments);
+int run_doctor(dist::Session& session, const Arguments& arguments);
+int run_inspect(dist::Session& session, const Arguments& arguments);
+int run_bench_latency(dist::Session& session, const Arguments& arguments);
+int run_bench_compare(dist::Session& session, const Arguments& arguments);
+
+// Prints help_text(page), on the writer. Throws std::runtime_error. Local.
+void print_help(dist::Session& session, const CommandPage& page);
+
+// "entrodraft 0.1.0".
+std::string version_text();
 // `entrodraft --help`. Local.
 std::string overview_text();
 // `entrodraft COMMAND --help`. Local.

@@ -1,10 +1,10 @@
 // From generation_config.json to defaults: see generation_defaults.h.
 #include "launch/cli/generation_defaults.h"
 
-#include "launch/failure.h"
-#include "launch/model_directory.h"
-#include "model/checkpoint/gguf_file.h"
-#include "model/config.h"
+#include "launch/start/failure.h"
+#include "launch/start/model_directory.h"
+#include "model/families/config.h"
+#include "model/files/gguf_file.h"
 
 #include <algorithm>
 #include <climits>

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "launch/cli/options.h"
-#include "model/generation_config.h"
+#include "model/families/generation_config.h"
 
 #include <functional>
 #include <nlohmann/json.hpp>

@@ -4,7 +4,7 @@
 // Knows nothing of what an option means; options.h does.
 #pragma once
 
-#include "launch/failure.h"
+#include "launch/start/failure.h"
 
 #include <cstdint>
 #include <functional>

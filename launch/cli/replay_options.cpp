@@ -1,8 +1,8 @@
 // Options of record, simulate and tune: see options.h.
 #include "launch/cli/shared_options.h"
-#include "launch/counted.h"
+#include "launch/start/counted.h"
+#include "spec/protocol/stats.h"
 #include "spec/replay/tune.h"
-#include "spec/stats.h"
 
 #include <algorithm>
 #include <cmath>

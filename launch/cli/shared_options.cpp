@@ -1,7 +1,7 @@
 // Options of models, requests and sampling: see shared_options.h.
 #include "launch/cli/shared_options.h"
 
-#include "model/chat/chat_template.h"
+#include "model/text/chat/chat_template.h"
 
 #include <fmt/format.h>
 

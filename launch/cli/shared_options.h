@@ -4,7 +4,7 @@
 
 #include "launch/cli/options.h"
 #include "spec/draft/drafter.h"
-#include "spec/packet.h"
+#include "spec/protocol/packet.h"
 
 #include <string>
 #include <vector>

@@ -1,7 +1,7 @@
 // Options of stop rules, out of their declarations: see shared_options.h.
 #include "launch/cli/shared_options.h"
 
-#include "launch/counted.h"
+#include "launch/start/counted.h"
 
 #include <algorithm>
 #include <fmt/format.h>

@@ -1,16 +1,16 @@
 // entrodraft build-corpus: texts, results of earlier runs and earlier corpora, as one indexed file that the drafter
 // suffix looks in. Needs no weights.
 #include "launch/cli/command_options.h"
+#include "launch/cli/command_pages.h"
 #include "launch/cli/options.h"
-#include "launch/commands.h"
-#include "launch/counted.h"
 #include "launch/io/json_line.h"
 #include "launch/io/line_reader.h"
 #include "launch/io/progress.h"
 #include "launch/load/text_tokens.h"
-#include "launch/model_directory.h"
-#include "launch/replaced_file.h"
-#include "model/checkpoint/json_object.h"
+#include "launch/start/counted.h"
+#include "launch/start/model_directory.h"
+#include "launch/start/replaced_file.h"
+#include "model/files/json_object.h"
 #include "spec/draft/lookup_corpus.h"
 
 #include <algorithm>

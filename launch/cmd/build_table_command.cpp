@@ -1,15 +1,15 @@
 // entrodraft build-table: unigram and bigram counts of a text, for drafting without a model. Needs no weights.
 #include "launch/cli/command_options.h"
+#include "launch/cli/command_pages.h"
 #include "launch/cli/options.h"
-#include "launch/commands.h"
-#include "launch/counted.h"
-#include "launch/failure.h"
 #include "launch/io/line_reader.h"
 #include "launch/io/progress.h"
 #include "launch/load/text_tokens.h"
-#include "launch/model_directory.h"
-#include "launch/replaced_file.h"
-#include "model/tokenizer/tokenizer.h"
+#include "launch/start/counted.h"
+#include "launch/start/failure.h"
+#include "launch/start/model_directory.h"
+#include "launch/start/replaced_file.h"
+#include "model/text/tokenizer/tokenizer.h"
 #include "spec/draft/token_table.h"
 
 #include <fmt/format.h>

@@ -1,9 +1,9 @@
 // See continued_texts.h.
 #include "launch/cmd/continued_texts.h"
 
-#include "launch/failure.h"
 #include "launch/io/line_reader.h"
-#include "model/checkpoint/json_object.h"
+#include "launch/start/failure.h"
+#include "model/files/json_object.h"
 
 #include <fmt/format.h>
 #include <limits>

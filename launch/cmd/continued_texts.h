@@ -6,7 +6,7 @@
 
 #include "launch/io/json_line.h"
 #include "launch/io/results.h"
-#include "spec/request.h"
+#include "spec/protocol/request.h"
 
 #include <map>
 #include <string>

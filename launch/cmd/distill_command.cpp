@@ -1,14 +1,14 @@
 // entrodraft distill: trains a draft on the target's distributions. The engine continues the prompts, the target reads
 // the texts again (spec/distill/target_scorer.h), and a trainer on libtorch learns them (spec/distill/training.h).
 #include "launch/cli/command_options.h"
+#include "launch/cli/command_pages.h"
 #include "launch/cli/options.h"
 #include "launch/cmd/distill_search.h"
 #include "launch/cmd/distill_texts.h"
 #include "launch/cmd/distillation.h"
-#include "launch/commands.h"
-#include "launch/failure.h"
-#include "launch/phase.h"
-#include "launch/signals.h"
+#include "launch/start/failure.h"
+#include "launch/start/phase.h"
+#include "launch/start/signals.h"
 
 namespace entrodraft::launch {
 

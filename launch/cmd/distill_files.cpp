@@ -1,11 +1,11 @@
 // See distill_files.h.
 #include "launch/cmd/distill_files.h"
 
-#include "launch/counted.h"
-#include "launch/failure.h"
-#include "launch/model_directory.h"
-#include "launch/replaced_file.h"
-#include "model/checkpoint/json_file.h"
+#include "launch/start/counted.h"
+#include "launch/start/failure.h"
+#include "launch/start/model_directory.h"
+#include "launch/start/replaced_file.h"
+#include "model/files/json_file.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,17 +1,18 @@
 // See distill_search.h.
 #include "launch/cmd/distill_search.h"
 
+#include "launch/cli/command_pages.h"
 #include "launch/cmd/distill_texts.h"
 #include "launch/cmd/distillation.h"
-#include "launch/commands.h"
-#include "launch/counted.h"
-#include "launch/failure.h"
 #include "launch/io/progress.h"
 #include "launch/io/report.h"
-#include "launch/phase.h"
-#include "launch/replaced_file.h"
-#include "launch/signals.h"
-#include "model/inspection.h"
+#include "launch/io/results.h"
+#include "launch/start/counted.h"
+#include "launch/start/failure.h"
+#include "launch/start/phase.h"
+#include "launch/start/replaced_file.h"
+#include "launch/start/signals.h"
+#include "model/footprint/inspection.h"
 #include "spec/distill/worth.h"
 
 #include <algorithm>

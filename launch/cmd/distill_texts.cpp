@@ -2,14 +2,14 @@
 #include "launch/cmd/distill_texts.h"
 
 #include "launch/cmd/continued_texts.h"
-#include "launch/counted.h"
-#include "launch/failure.h"
 #include "launch/io/progress.h"
-#include "launch/pair_engine.h"
-#include "launch/phase.h"
-#include "launch/signals.h"
+#include "launch/load/pair_engine.h"
+#include "launch/start/counted.h"
+#include "launch/start/failure.h"
+#include "launch/start/phase.h"
+#include "launch/start/signals.h"
 #include "spec/distill/target_scorer.h"
-#include "spec/packet.h"
+#include "spec/protocol/packet.h"
 #include "spec/verify/random.h"
 
 #include <algorithm>

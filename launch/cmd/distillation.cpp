@@ -2,15 +2,16 @@
 #include "launch/cmd/distillation.h"
 
 #include "launch/cmd/round_costs.h"
-#include "launch/counted.h"
-#include "launch/failure.h"
 #include "launch/io/progress.h"
 #include "launch/load/launch_check.h"
-#include "launch/pair_engine.h"
-#include "launch/phase.h"
-#include "launch/replaced_file.h"
-#include "launch/signals.h"
+#include "launch/load/pair_engine.h"
+#include "launch/start/counted.h"
+#include "launch/start/failure.h"
+#include "launch/start/phase.h"
+#include "launch/start/replaced_file.h"
+#include "launch/start/signals.h"
 #include "model/families/names.h"
+#include "model/weights/tensor_shapes.h"
 #include "spec/distill/worth.h"
 
 #include <algorithm>

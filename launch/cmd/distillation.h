@@ -9,7 +9,7 @@
 #include "launch/load/rank_device.h"
 #include "model/torch/trainer.h"
 #include "spec/distill/training.h"
-#include "spec/stats.h"
+#include "spec/protocol/stats.h"
 
 #include <memory>
 #include <string>

@@ -3,17 +3,18 @@
 //
 // The checks are those that generate and bench make on their way (launch_check.h, model_pair.h); here all are shown.
 #include "launch/cli/command_options.h"
+#include "launch/cli/command_pages.h"
 #include "launch/cmd/doctor_gpu.h"
 #include "launch/cmd/doctor_report.h"
-#include "launch/commands.h"
-#include "launch/failure.h"
+#include "launch/io/machine_load.h"
+#include "launch/io/results.h"
 #include "launch/load/launch_check.h"
 #include "launch/load/model_pair.h"
 #include "launch/load/opened_model.h"
 #include "launch/load/rank_device.h"
 #include "launch/load/same_models.h"
-#include "launch/machine_load.h"
-#include "launch/phase.h"
+#include "launch/start/failure.h"
+#include "launch/start/phase.h"
 
 #include <algorithm>
 #include <fmt/format.h>

@@ -2,11 +2,12 @@
 #include "launch/cmd/doctor_gpu.h"
 
 #include "dist/error.h"
-#include "launch/counted.h"
-#include "launch/failure.h"
-#include "launch/phase.h"
+#include "launch/start/counted.h"
+#include "launch/start/failure.h"
+#include "launch/start/phase.h"
 #include "model/families/names.h"
-#include "model/self_check.h"
+#include "model/pass/self_check.h"
+#include "model/weights/tensor_shapes.h"
 
 #include <algorithm>
 #include <cmath>

@@ -3,10 +3,10 @@
 
 #include "launch/cmd/bench/latency.h"
 #include "launch/io/json_line.h"
+#include "launch/io/machine_load.h"
 #include "launch/io/report.h"
 #include "launch/load/launch_check.h"
 #include "launch/load/rank_device.h"
-#include "launch/machine_load.h"
 
 #include <cstdint>
 #include <string>

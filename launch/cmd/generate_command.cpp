@@ -3,23 +3,23 @@
 // Opens files and models, and runs the engine of each replica: its request tracker gets requests from the dispatcher of
 // the run and reports results to it (request_tracker.h, dispatcher.h).
 #include "launch/cli/command_options.h"
+#include "launch/cli/command_pages.h"
 #include "launch/cmd/repeatability.h"
 #include "launch/cmd/text_settings.h"
-#include "launch/commands.h"
-#include "launch/environment.h"
-#include "launch/failure.h"
 #include "launch/io/progress.h"
 #include "launch/io/summary.h"
 #include "launch/io/timeline.h"
 #include "launch/load/drafters.h"
+#include "launch/load/environment.h"
 #include "launch/load/model_pair.h"
-#include "launch/pair_engine.h"
-#include "launch/phase.h"
-#include "launch/replaced_file.h"
+#include "launch/load/pair_engine.h"
 #include "launch/serve/dispatcher.h"
 #include "launch/serve/request_tracker.h"
-#include "launch/signals.h"
-#include "spec/engine.h"
+#include "launch/start/failure.h"
+#include "launch/start/phase.h"
+#include "launch/start/replaced_file.h"
+#include "launch/start/signals.h"
+#include "spec/round/engine.h"
 
 #include <cstring>
 #include <memory>
@@ -72,7 +72,7 @@ void warn_before_the_run(const GenerateOptions& options, const std::vector<std::
         if (costs[level]) say_if_disturbed(*costs[level], options.speculation.costs[level]);
 }
 
-// Of texts that say nothing else. Collective over the replica.
+// Takes the rounds of requests that say nothing else. Collective over the replica.
 void capture_rounds(dist::Session& session, ModelPair& models, const Drafters& drafters, PairEngine::Setting setting,
                     const RequestDefaults& requests) {
     const dist::Session::BoundedSteps bounded(session, session.timeout_seconds());

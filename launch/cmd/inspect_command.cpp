@@ -2,22 +2,23 @@
 // tokenizer and the headers of the weights, and a look at a head that is stored though it is tied. On several ranks the
 // first one does it.
 #include "launch/cli/command_options.h"
+#include "launch/cli/command_pages.h"
 #include "launch/cli/options.h"
 #include "launch/cmd/model_description.h"
-#include "launch/commands.h"
-#include "launch/failure.h"
 #include "launch/io/progress.h"
 #include "launch/io/report.h"
 #include "launch/io/results.h"
 #include "launch/load/opened_model.h"
-#include "launch/model_directory.h"
-#include "model/checkpoint/bad_file.h"
-#include "model/checkpoint/checkpoint.h"
-#include "model/checkpoint/json_file.h"
+#include "launch/start/failure.h"
+#include "launch/start/model_directory.h"
 #include "model/families/names.h"
-#include "model/inspection.h"
-#include "model/tokenizer/tokenizer.h"
-#include "spec/packet.h"
+#include "model/files/bad_file.h"
+#include "model/files/checkpoint.h"
+#include "model/files/json_file.h"
+#include "model/footprint/inspection.h"
+#include "model/text/tokenizer/tokenizer.h"
+#include "model/weights/tensor_shapes.h"
+#include "spec/protocol/packet.h"
 
 #include <algorithm>
 #include <chrono>

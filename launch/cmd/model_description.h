@@ -2,7 +2,7 @@
 #pragma once
 
 #include "launch/io/report.h"
-#include "model/config.h"
+#include "model/families/config.h"
 
 namespace entrodraft::launch {
 

@@ -2,19 +2,19 @@
 //
 // How a text becomes a record is recording_run.cpp's affair; the file is docs/formats.md's.
 #include "launch/cli/command_options.h"
+#include "launch/cli/command_pages.h"
 #include "launch/cli/options.h"
 #include "launch/cmd/bench/latency.h"
 #include "launch/cmd/recording_run.h"
 #include "launch/cmd/round_costs.h"
-#include "launch/commands.h"
-#include "launch/counted.h"
-#include "launch/environment.h"
-#include "launch/failure.h"
+#include "launch/io/machine_load.h"
 #include "launch/io/progress.h"
 #include "launch/io/results.h"
 #include "launch/load/drafters.h"
-#include "launch/machine_load.h"
-#include "launch/signals.h"
+#include "launch/load/environment.h"
+#include "launch/start/counted.h"
+#include "launch/start/failure.h"
+#include "launch/start/signals.h"
 
 #include <algorithm>
 #include <chrono>

@@ -3,7 +3,7 @@
 
 #include "launch/cli/generation_defaults.h"
 #include "launch/io/json_line.h"
-#include "launch/phase.h"
+#include "launch/start/phase.h"
 
 #include <algorithm>
 

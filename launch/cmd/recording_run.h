@@ -4,7 +4,7 @@
 // Called by the commands record and tune, on all ranks.
 #pragma once
 
-#include "launch/pair_engine.h"
+#include "launch/load/pair_engine.h"
 #include "spec/replay/recorder.h"
 
 #include <optional>

@@ -2,9 +2,9 @@
 #include "launch/cmd/round_costs.h"
 
 #include "launch/cmd/bench/measuring_time.h"
-#include "launch/pair_engine.h"
-#include "launch/phase.h"
-#include "launch/statistics.h"
+#include "launch/load/pair_engine.h"
+#include "launch/start/phase.h"
+#include "launch/start/statistics.h"
 
 #include <algorithm>
 #include <limits>

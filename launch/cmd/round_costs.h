@@ -7,7 +7,7 @@
 #include "launch/cmd/bench/latency.h"
 #include "launch/load/drafters.h"
 #include "launch/load/model_pair.h"
-#include "spec/stats.h"
+#include "spec/protocol/stats.h"
 
 #include <optional>
 #include <span>

@@ -1,15 +1,15 @@
 // entrodraft simulate: any stop rules over recordings, without models. Counts are those of real runs, or with --method
 // imputed an approximation; times are counts times costs, the recording's or others ("what if").
 #include "launch/cli/command_options.h"
+#include "launch/cli/command_pages.h"
 #include "launch/cli/options.h"
-#include "launch/commands.h"
-#include "launch/failure.h"
 #include "launch/io/results.h"
 #include "launch/io/rule_figures.h"
 #include "launch/load/drafters.h"
 #include "launch/load/launch_check.h"
-#include "launch/replaced_file.h"
-#include "launch/statistics.h"
+#include "launch/start/failure.h"
+#include "launch/start/replaced_file.h"
+#include "launch/start/statistics.h"
 #include "spec/replay/simulate.h"
 
 #include <algorithm>

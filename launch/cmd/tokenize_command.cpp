@@ -1,15 +1,15 @@
 // entrodraft tokenize: text to token ids and back, with the tokenizer of a checkpoint. Needs no weights.
 #include "launch/cli/command_options.h"
+#include "launch/cli/command_pages.h"
 #include "launch/cli/options.h"
-#include "launch/commands.h"
-#include "launch/failure.h"
 #include "launch/io/line_reader.h"
 #include "launch/io/progress.h"
 #include "launch/io/results.h"
-#include "launch/model_directory.h"
-#include "model/checkpoint/bad_file.h"
-#include "model/checkpoint/json_object.h"
-#include "model/tokenizer/tokenizer.h"
+#include "launch/start/failure.h"
+#include "launch/start/model_directory.h"
+#include "model/files/bad_file.h"
+#include "model/files/json_object.h"
+#include "model/text/tokenizer/tokenizer.h"
 
 #include <climits>
 #include <fmt/format.h>

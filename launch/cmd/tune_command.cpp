@@ -1,21 +1,21 @@
 // entrodraft tune: the best setting of every stop rule for a pair and its prompts. Settings are tried in simulation, on
 // a recording of half the prompts; the best of each rule is run on the other half, and the winner written for --config.
 #include "launch/cli/command_options.h"
+#include "launch/cli/command_pages.h"
 #include "launch/cli/options.h"
 #include "launch/cmd/bench/comparison.h"
 #include "launch/cmd/bench/latency.h"
 #include "launch/cmd/recording_run.h"
 #include "launch/cmd/round_costs.h"
 #include "launch/cmd/tuning.h"
-#include "launch/commands.h"
-#include "launch/counted.h"
-#include "launch/failure.h"
+#include "launch/io/machine_load.h"
 #include "launch/io/progress.h"
 #include "launch/io/results.h"
 #include "launch/io/rule_figures.h"
 #include "launch/load/drafters.h"
-#include "launch/machine_load.h"
-#include "launch/replaced_file.h"
+#include "launch/start/counted.h"
+#include "launch/start/failure.h"
+#include "launch/start/replaced_file.h"
 
 #include <algorithm>
 #include <climits>

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "launch/io/report.h"
-#include "launch/statistics.h"
+#include "launch/start/statistics.h"
 #include "spec/replay/tune.h"
 
 #include <string>

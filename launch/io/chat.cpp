@@ -1,10 +1,10 @@
 // Conversations and the template they are put into: see chat.h.
 #include "launch/io/chat.h"
 
-#include "launch/failure.h"
-#include "model/chat/json_value.h"
-#include "model/checkpoint/bad_file.h"
-#include "model/checkpoint/json_object.h"
+#include "launch/start/failure.h"
+#include "model/files/bad_file.h"
+#include "model/files/json_object.h"
+#include "model/text/chat/json_value.h"
 
 #include <fmt/format.h>
 #include <stdexcept>

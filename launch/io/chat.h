@@ -6,7 +6,7 @@
 
 #include "launch/cli/options.h"
 #include "launch/io/json_line.h"
-#include "model/chat/chat_template.h"
+#include "model/text/chat/chat_template.h"
 
 #include <optional>
 #include <string>

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "launch/io/json_line.h"
-#include "spec/request.h"
+#include "spec/protocol/request.h"
 
 #include <span>
 #include <string>

@@ -1,8 +1,8 @@
 // Requests and responses of OpenAI's API: see openai_batch.h.
 #include "launch/io/openai_batch.h"
 
-#include "model/checkpoint/json_object.h"
-#include "model/utf8.h"
+#include "model/files/json_object.h"
+#include "model/files/utf8.h"
 
 #include <algorithm>
 #include <cctype>

@@ -8,8 +8,8 @@
 
 #include "launch/io/json_line.h"
 #include "launch/io/requests.h"
-#include "model/tokenizer/tokenizer.h"
-#include "spec/request.h"
+#include "model/text/tokenizer/tokenizer.h"
+#include "spec/protocol/request.h"
 
 #include <string>
 

@@ -1,10 +1,10 @@
 // See output_settings.h.
 #include "launch/io/output_settings.h"
 
-#include "launch/failure.h"
 #include "launch/io/line_reader.h"
 #include "launch/io/progress.h"
-#include "launch/replaced_file.h"
+#include "launch/start/failure.h"
+#include "launch/start/replaced_file.h"
 #include "model/families/fields.h"
 
 #include <charconv>

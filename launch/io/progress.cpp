@@ -1,7 +1,7 @@
 // What people see on stderr: see progress.h.
 #include "launch/io/progress.h"
 
-#include "launch/counted.h"
+#include "launch/start/counted.h"
 
 #include <algorithm>
 #include <cmath>

@@ -3,8 +3,8 @@
 // Pure. Called by every command that prints a table.
 #pragma once
 
-#include "launch/counted.h"
 #include "launch/io/json_line.h"
+#include "launch/start/counted.h"
 
 #include <cstdint>
 #include <string>

@@ -5,7 +5,7 @@
 #include "launch/io/field_names.h"
 #include "launch/io/openai_batch.h"
 #include "launch/io/requests.h"
-#include "model/checkpoint/json_object.h"
+#include "model/files/json_object.h"
 
 #include <algorithm>
 #include <charconv>

@@ -9,8 +9,8 @@
 
 #include "launch/cli/options.h"
 #include "launch/io/line_reader.h"
-#include "model/chat/chat_template.h"
-#include "spec/request.h"
+#include "model/text/chat/chat_template.h"
+#include "spec/protocol/request.h"
 
 #include <functional>
 #include <optional>

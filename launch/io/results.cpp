@@ -1,9 +1,9 @@
 // Results as JSON lines: see results.h.
 #include "launch/io/results.h"
 
-#include "launch/failure.h"
 #include "launch/io/openai_batch.h"
-#include "launch/signals.h"
+#include "launch/start/failure.h"
+#include "launch/start/signals.h"
 
 #include <cerrno>
 #include <cmath>
@@ -310,6 +310,10 @@ std::vector<std::uint64_t> skip_served(RequestReader& reader, const ResultWriter
                                                  i + 1));
     }
     return lines;
+}
+
+void print(dist::Session& session, std::string_view text) {
+    if (session.world_rank() == 0) ResultWriter("-", Existing::refuse).write_text(text);
 }
 
 } // namespace entrodraft::launch

@@ -3,15 +3,17 @@
 // Lines are generate's, on the coordinator; ResultWriter also prints what other commands have to say.
 #pragma once
 
+#include "dist/session.h"
 #include "launch/io/json_line.h"
 #include "launch/io/requests.h"
-#include "spec/engine.h"
-#include "spec/request.h"
+#include "spec/protocol/request.h"
+#include "spec/round/engine.h"
 
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -87,5 +89,8 @@ class ResultWriter {
 // std::runtime_error naming the first that differs. Local.
 std::vector<std::uint64_t> skip_served(RequestReader& reader, const ResultWriter& writer, const std::string& output,
                                        const std::vector<std::uint64_t>& known = {});
+
+// Text to stdout, on the writer only. Throws std::runtime_error when it cannot be written.
+void print(dist::Session& session, std::string_view text);
 
 } // namespace entrodraft::launch

@@ -1,10 +1,10 @@
 // The figures of a run, and their forms on stderr and as JSON: see summary.h.
 #include "launch/io/summary.h"
 
-#include "launch/counted.h"
 #include "launch/io/report.h"
 #include "launch/io/results.h"
-#include "launch/statistics.h"
+#include "launch/start/counted.h"
+#include "launch/start/statistics.h"
 
 #include <algorithm>
 #include <cmath>

@@ -6,8 +6,8 @@
 
 #include "launch/cli/options.h"
 #include "launch/io/json_line.h"
-#include "launch/machine_load.h"
-#include "spec/stats.h"
+#include "launch/io/machine_load.h"
+#include "spec/protocol/stats.h"
 #include "spec/stop/gain_model.h"
 
 #include <cstdint>

@@ -3,7 +3,7 @@
 // Called by the loader of drafters.
 #pragma once
 
-#include "model/tokenizer/tokenizer.h"
+#include "model/text/tokenizer/tokenizer.h"
 #include "spec/draft/lookup_corpus.h"
 
 #include <memory>

@@ -3,8 +3,8 @@
 
 #include "dist/error.h"
 #include "launch/io/report.h"
-#include "launch/phase.h"
-#include "model/self_check.h"
+#include "launch/start/phase.h"
+#include "model/pass/self_check.h"
 #include "model/torch/plugin.h"
 
 #include <algorithm>

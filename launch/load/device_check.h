@@ -25,8 +25,8 @@ struct DeviceCheck {
     RankDevice safe;      // this rank's device of the other implementation
 };
 
-// Passes of three rows (model/self_check.h) through each decoder of `pair` and one of the other implementation. `held`:
-// the models in the order in which `pair` has them. Throws OrderlyFailure. Collective over the world.
+// Passes of three rows (model/pass/self_check.h) through each decoder of `pair` and one of the other implementation.
+// `held`: the models in the order in which `pair` has them. Throws OrderlyFailure. Collective over the world.
 DeviceCheck check_device(dist::Session& session, const OpenedPair& opened, std::span<const HeldModel> held,
                          ModelPair& pair);
 

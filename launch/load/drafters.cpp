@@ -2,11 +2,11 @@
 #include "launch/load/drafters.h"
 #include "spec/draft/beams.h"
 
-#include "launch/counted.h"
-#include "launch/failure.h"
 #include "launch/io/progress.h"
 #include "launch/load/corpus.h"
-#include "launch/phase.h"
+#include "launch/start/counted.h"
+#include "launch/start/failure.h"
+#include "launch/start/phase.h"
 
 #include <cerrno>
 #include <cstring>

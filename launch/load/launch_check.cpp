@@ -1,10 +1,10 @@
 // Facts of ranks and what follows from them: see launch_check.h.
 #include "launch/load/launch_check.h"
 
-#include "launch/counted.h"
-#include "launch/failure.h"
 #include "launch/io/progress.h"
-#include "launch/phase.h"
+#include "launch/start/counted.h"
+#include "launch/start/failure.h"
+#include "launch/start/phase.h"
 #include "spec/verify/random.h"
 
 #include <algorithm>

@@ -1,11 +1,11 @@
 // Sums by host, and what Linux says of free memory: see memory_plan.h.
 #include "launch/load/memory_plan.h"
 
-#include "launch/failure.h"
 #include "launch/io/report.h"
-#include "launch/phase.h"
-#include "model/inspection.h"
-#include "model/kv_cache.h"
+#include "launch/start/failure.h"
+#include "launch/start/phase.h"
+#include "model/footprint/inspection.h"
+#include "model/pass/kv_cache.h"
 #include "spec/beams/beam_tree.h"
 #include "spec/verify/random.h"
 

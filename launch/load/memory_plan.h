@@ -7,7 +7,7 @@
 
 #include "dist/session.h"
 #include "launch/load/rank_device.h"
-#include "model/config.h"
+#include "model/families/config.h"
 
 #include <cstdint>
 #include <filesystem>

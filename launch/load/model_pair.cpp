@@ -1,17 +1,17 @@
 // Opening target and draft: see model_pair.h.
 #include "launch/load/model_pair.h"
 
-#include "launch/changed_files.h"
-#include "launch/failure.h"
+#include "launch/io/changed_files.h"
 #include "launch/io/progress.h"
 #include "launch/load/device_check.h"
 #include "launch/load/launch_check.h"
 #include "launch/load/memory_plan.h"
 #include "launch/load/opened_model.h"
 #include "launch/load/same_models.h"
-#include "launch/model_directory.h"
-#include "launch/phase.h"
-#include "model/self_check.h"
+#include "launch/start/failure.h"
+#include "launch/start/model_directory.h"
+#include "launch/start/phase.h"
+#include "model/pass/self_check.h"
 #include "spec/beams/beam_tree.h"
 
 #include <algorithm>

@@ -9,12 +9,12 @@
 #include "launch/io/chat.h"
 #include "launch/io/requests.h"
 #include "launch/load/rank_device.h"
-#include "model/decoder.h"
-#include "model/thread_team.h"
-#include "model/tokenizer/tokenizer.h"
+#include "model/host/thread_team.h"
+#include "model/pass/decoder.h"
+#include "model/text/tokenizer/tokenizer.h"
 #include "spec/draft/head_texts.h"
 #include "spec/draft/sharded_draft_model.h"
-#include "spec/engine.h"
+#include "spec/round/engine.h"
 
 #include <memory>
 #include <optional>

@@ -2,13 +2,14 @@
 #include "launch/load/opened_model.h"
 
 #include "launch/cli/options.h"
-#include "launch/counted.h"
-#include "launch/failure.h"
 #include "launch/io/report.h"
-#include "launch/model_directory.h"
+#include "launch/start/counted.h"
+#include "launch/start/failure.h"
+#include "launch/start/model_directory.h"
 #include "model/families/names.h"
-#include "model/pass_layout.h"
-#include "model/rank_shard.h"
+#include "model/pass/pass_layout.h"
+#include "model/weights/rank_shard.h"
+#include "model/weights/tensor_shapes.h"
 
 #include <algorithm>
 #include <cctype>

@@ -5,10 +5,10 @@
 
 #include "dist/layout.h"
 #include "launch/cli/options.h"
-#include "model/checkpoint/checkpoint.h"
-#include "model/config.h"
+#include "model/families/config.h"
+#include "model/files/checkpoint.h"
 #include "model/heads/head.h"
-#include "model/tokenizer/vocabulary_map.h"
+#include "model/text/tokenizer/vocabulary_map.h"
 
 #include <cstdint>
 #include <filesystem>

@@ -1,9 +1,9 @@
 // Ranks and their GPUs: see rank_device.h.
 #include "launch/load/rank_device.h"
 
-#include "launch/counted.h"
-#include "launch/failure.h"
-#include "launch/phase.h"
+#include "launch/start/counted.h"
+#include "launch/start/failure.h"
+#include "launch/start/phase.h"
 #include "model/cpu/decoder.h"
 #include "model/cpu/roofline.h"
 #include "model/torch/plugin.h"

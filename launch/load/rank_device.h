@@ -6,8 +6,8 @@
 #include "dist/layout.h"
 #include "dist/session.h"
 #include "launch/cli/options.h"
-#include "model/decoder.h"
-#include "model/thread_team.h"
+#include "model/host/thread_team.h"
+#include "model/pass/decoder.h"
 #include "spec/verify/device_verifier.h"
 
 #include <cstddef>

@@ -2,13 +2,13 @@
 #include "launch/load/same_models.h"
 
 #include "dist/clock.h"
-#include "launch/failure.h"
 #include "launch/io/progress.h"
-#include "launch/model_directory.h"
-#include "launch/phase.h"
-#include "model/checkpoint/gguf_file.h"
+#include "launch/start/failure.h"
+#include "launch/start/model_directory.h"
+#include "launch/start/phase.h"
 #include "model/cpu/kernels.h"
-#include "model/tensor_digest.h"
+#include "model/files/gguf_file.h"
+#include "model/weights/tensor_digest.h"
 
 #include <algorithm>
 #include <cstring>

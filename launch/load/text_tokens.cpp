@@ -1,7 +1,7 @@
 // The tokens of a text file: see text_tokens.h.
 #include "launch/load/text_tokens.h"
 
-#include "model/utf8.h"
+#include "model/files/utf8.h"
 
 #include <cstdint>
 #include <fmt/format.h>

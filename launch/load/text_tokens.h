@@ -5,7 +5,7 @@
 #pragma once
 
 #include "launch/io/line_reader.h"
-#include "model/tokenizer/tokenizer.h"
+#include "model/text/tokenizer/tokenizer.h"
 
 #include <cstddef>
 #include <functional>

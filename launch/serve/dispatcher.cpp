@@ -1,8 +1,8 @@
 // Reading, handing out and writing: see dispatcher.h.
 #include "launch/serve/dispatcher.h"
 
-#include "launch/failure.h"
-#include "launch/replaced_file.h"
+#include "launch/start/failure.h"
+#include "launch/start/replaced_file.h"
 
 #include <algorithm>
 #include <chrono>

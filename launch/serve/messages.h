@@ -3,7 +3,7 @@
 // Within one job all ranks are the same build, so that numbers travel as they lie in memory.
 #pragma once
 
-#include "spec/request.h"
+#include "spec/protocol/request.h"
 
 #include <cstddef>
 #include <cstdint>

@@ -8,7 +8,7 @@
 #include "dist/comm/channel.h"
 #include "launch/serve/dispatcher.h"
 #include "launch/serve/messages.h"
-#include "spec/engine.h"
+#include "spec/round/engine.h"
 
 #include <cstdint>
 #include <deque>

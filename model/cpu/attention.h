@@ -4,13 +4,13 @@
 // and queries. Called by cpu/ops.
 #pragma once
 
-#include "model/buffer.h"
 #include "model/cpu/parallel_linear.h"
 #include "model/cpu/retrieved_chunks.h"
 #include "model/cpu/weights.h"
-#include "model/pass_layout.h"
-#include "model/positions.h"
-#include "model/rank_shard.h"
+#include "model/host/buffer.h"
+#include "model/pass/pass_layout.h"
+#include "model/weights/positions.h"
+#include "model/weights/rank_shard.h"
 
 #include <cstddef>
 #include <optional>

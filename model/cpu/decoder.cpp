@@ -2,7 +2,7 @@
 
 #include "model/cpu/encoder.h"
 #include "model/cpu/ops.h"
-#include "model/transformer.h"
+#include "model/pass/transformer.h"
 
 #include <numeric>
 #include <stdexcept>

@@ -2,8 +2,8 @@
 // and rows, and they meet at barriers.
 #pragma once
 
-#include "model/decoder.h"
-#include "model/thread_team.h"
+#include "model/host/thread_team.h"
+#include "model/pass/decoder.h"
 
 #include <memory>
 

@@ -1,7 +1,7 @@
 #include "model/cpu/encoder.h"
 
 #include "model/cpu/ops.h"
-#include "model/transformer.h"
+#include "model/pass/transformer.h"
 
 #include <algorithm>
 #include <exception>

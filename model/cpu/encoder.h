@@ -3,8 +3,8 @@
 #pragma once
 
 #include "model/cpu/workspace.h"
-#include "model/decoder.h"
-#include "model/thread_team.h"
+#include "model/host/thread_team.h"
+#include "model/pass/decoder.h"
 
 #include <span>
 #include <vector>

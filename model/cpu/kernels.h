@@ -5,7 +5,8 @@
 // in the lanes (packed_matrix.h); activations are row-major float32. Called by decoder and packed_matrix.
 #pragma once
 
-#include "model/config.h"
+#include "model/families/config.h"
+#include "model/pass/logit_stats.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -123,20 +124,6 @@ struct AttentionArgs {
     float* scratch = nullptr; // [n_queries][scratch_stride], stride >= n_keys rounded up to 16
     std::size_t scratch_stride = 0;
 };
-
-// What one pass over a row of logits (or over a part of it) says; parts are merged by merge().
-struct LogitStats {
-    float max = 0;                                             // NaN where a logit is not a number
-    std::int32_t arg_max = -1;                                 // lowest index of max; of NaN it says nothing
-    double sum_exp = 0;                                        // sum of exp(x - max)
-    double sum_shifted_exp = 0;                                // sum of (x - max) exp(x - max)
-    float runner_up = -std::numeric_limits<float>::infinity(); // second-best value; max itself where two have it
-
-    double log_sum_exp() const;
-    double entropy_nats() const;
-    double probability(float logit) const; // of a token of this row
-};
-LogitStats merge(const LogitStats& left, const LogitStats& right); // left holds the lower indices
 
 // A row of gated DeltaNet changes a state, [key_dim][value_dim], and reads it:
 //   delta = step (value - decay key state), state = decay state + key delta, out = query state.

@@ -138,9 +138,9 @@ ALWAYS_INLINE float max_lanes(Vec v) {
 
 // Attention needs the elementwise kernels.
 // clang-format off
-#include "model/cpu/delta_net.inl"
+#include "model/cpu/delta_step.inl"
 #include "model/cpu/elementwise.inl"
-#include "model/cpu/attention.inl"
+#include "model/cpu/attend.inl"
 #include "model/cpu/linear.inl"
 #include "model/cpu/logits.inl"
 // clang-format on

@@ -1,4 +1,4 @@
-// The operations of model/transformer.h, as one thread of the team takes part in them. One that reads what other
+// The operations of model/pass/transformer.h, as one thread of the team takes part in them. One that reads what other
 // threads have made begins with a barrier; one that changes the residual stream ends with one. Called by decoder and
 // encoder.
 #pragma once
@@ -545,7 +545,7 @@ class CpuOps {
         const int n = std::clamp(counted_outputs() - begin, 0, static_cast<int>(mine.size()));
         for (int r = 0; r < logits.n_rows; ++r) {
             const float* row = logits.row(r) + begin;
-            kernels::LogitStats& part = own(w_.summary_parts)[r];
+            LogitStats& part = own(w_.summary_parts)[r];
             part = {};
             if (n == 0) continue;
             if (layout_->pass.needs.summary == LogitSummary::max)

@@ -7,11 +7,11 @@
 #pragma once
 
 #include "dist/shard.h"
-#include "model/buffer.h"
-#include "model/checkpoint/tensor_view.h"
-#include "model/config.h"
 #include "model/cpu/kernels.h"
 #include "model/cpu/packing.h"
+#include "model/families/config.h"
+#include "model/files/tensor_view.h"
+#include "model/host/buffer.h"
 
 #include <cstddef>
 #include <span>

@@ -4,10 +4,10 @@
 #pragma once
 
 #include "dist/shard.h"
-#include "model/checkpoint/quantized.h"
-#include "model/checkpoint/tensor_view.h"
-#include "model/config.h"
 #include "model/cpu/kernels.h"
+#include "model/families/config.h"
+#include "model/files/quantized.h"
+#include "model/files/tensor_view.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -73,8 +73,5 @@ struct PackedUnit {
 };
 // out[i - inputs.begin] = weight of (lane, input i), int8's with the lane's `scale`. Local.
 void unpack_row(const PackedUnit& unit, int lane, float scale, dist::Slice inputs, float* out);
-
-// Elements [begin, end) of a stored tensor, as float32. Throws BadFile on a type that holds no weights. Local.
-void read_floats(const TensorView& tensor, dist::Slice range, float* out);
 
 } // namespace entrodraft::model

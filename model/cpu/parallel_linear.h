@@ -9,8 +9,8 @@
 
 #include "dist/comm/communicator.h"
 #include "model/cpu/packed_matrix.h"
-#include "model/rank_shard.h"
-#include "model/thread_team.h"
+#include "model/host/thread_team.h"
+#include "model/weights/rank_shard.h"
 
 #include <exception>
 #include <vector>

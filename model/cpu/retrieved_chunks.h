@@ -5,10 +5,10 @@
 // decoder's of the same weights, or one of its own that passes fill. Called by attention.
 #pragma once
 
-#include "model/buffer.h"
 #include "model/cpu/kernels.h"
-#include "model/decoder.h"
-#include "model/kv_cache.h"
+#include "model/host/buffer.h"
+#include "model/pass/decoder.h"
+#include "model/pass/kv_cache.h"
 
 #include <memory>
 #include <span>

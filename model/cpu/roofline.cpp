@@ -1,8 +1,8 @@
 // Measuring the yardsticks with the kernels' own instruction set.
 #include "model/cpu/roofline.h"
 
-#include "model/buffer.h"
 #include "model/cpu/kernels.h"
+#include "model/host/buffer.h"
 
 #include <algorithm>
 #include <chrono>

@@ -1,7 +1,7 @@
 // What these threads could do at best: bytes read and arithmetic done in a second. The benches' yardsticks.
 #pragma once
 
-#include "model/thread_team.h"
+#include "model/host/thread_team.h"
 
 #include <cstddef>
 

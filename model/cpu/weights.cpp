@@ -1,6 +1,6 @@
 #include "model/cpu/weights.h"
 
-#include "model/checkpoint/bad_file.h"
+#include "model/files/bad_file.h"
 
 #include <algorithm>
 #include <cmath>

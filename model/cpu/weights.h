@@ -3,12 +3,12 @@
 // What the layers compute with them is the decoder's. Called by decoder.
 #pragma once
 
-#include "model/checkpoint/checkpoint.h"
-#include "model/config.h"
 #include "model/cpu/parallel_linear.h"
-#include "model/rank_shard.h"
-#include "model/sources.h"
-#include "model/thread_team.h"
+#include "model/families/config.h"
+#include "model/files/checkpoint.h"
+#include "model/host/thread_team.h"
+#include "model/weights/rank_shard.h"
+#include "model/weights/sources.h"
 
 #include <array>
 #include <cstddef>

@@ -91,9 +91,9 @@ void CpuWorkspace::merge_summaries() {
     summaries.clear();
     if (layout.pass.needs.summary == LogitSummary::none) return;
     for (std::size_t r = 0; r < layout.pass.logit_rows.size(); ++r) {
-        kernels::LogitStats whole = summary_parts[r];
+        LogitStats whole = summary_parts[r];
         for (int thread = 1; thread < n_threads; ++thread) {
-            const kernels::LogitStats& part = summary_parts[index(thread) * kMaxRows + r];
+            const LogitStats& part = summary_parts[index(thread) * kMaxRows + r];
             if (part.arg_max >= 0) whole = whole.arg_max >= 0 ? merge(whole, part) : part;
         }
         if (!config.output_tokens.empty() && whole.arg_max >= 0)

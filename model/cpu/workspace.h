@@ -2,12 +2,12 @@
 // float32; outputs of matrices are as wide as these pad them, to whole units of 16. Called by ops, decoder, encoder.
 #pragma once
 
-#include "model/buffer.h"
 #include "model/cpu/attention.h"
 #include "model/cpu/weights.h"
-#include "model/delta_plan.h"
-#include "model/pass_layout.h"
-#include "model/routing.h"
+#include "model/host/buffer.h"
+#include "model/pass/delta_plan.h"
+#include "model/pass/pass_layout.h"
+#include "model/pass/routing.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -83,10 +83,10 @@ struct CpuWorkspace {
     Buffer scratch;  // [threads][scratch_floats], for PackedMatrix::multiply
     std::size_t scratch_floats;
     std::size_t features_stride = 0;
-    std::vector<float> hidden;                      // [hidden_layers][rows][hidden_size]
-    std::vector<kernels::LaneStats> lane_stats;     // [threads][kMaxRows]
-    std::vector<kernels::LogitStats> summary_parts; // [threads][kMaxRows]
-    std::vector<kernels::LogitStats> summaries;     // [logit_rows]
+    std::vector<float> hidden;                  // [hidden_layers][rows][hidden_size]
+    std::vector<kernels::LaneStats> lane_stats; // [threads][kMaxRows]
+    std::vector<LogitStats> summary_parts;      // [threads][kMaxRows]
+    std::vector<LogitStats> summaries;          // [logit_rows]
 };
 
 } // namespace entrodraft::model

@@ -2,7 +2,7 @@
 // and rw (a key head a query head, ALiBi, sequential, biases).
 #include "model/families/families.h"
 
-#include "model/checkpoint/bad_file.h"
+#include "model/files/bad_file.h"
 
 #include <fmt/format.h>
 

@@ -4,8 +4,8 @@
 // the arithmetic can be refused by name. Called by config and the families.
 #pragma once
 
-#include "model/checkpoint/json_file.h"
-#include "model/config.h"
+#include "model/families/config.h"
+#include "model/files/json_file.h"
 
 #include <cstdint>
 #include <functional>

@@ -3,8 +3,8 @@
 // Called by the decoder, and by launch before it loads.
 #pragma once
 
-#include "model/checkpoint/checkpoint.h"
-#include "model/config.h"
+#include "model/families/config.h"
+#include "model/files/checkpoint.h"
 
 #include <cstdint>
 #include <functional>
@@ -116,14 +116,5 @@ ModelNames names_of(const ModelConfig& config, const Checkpoint& checkpoint);
 // transformers does from release 5, and returns true. Reads both tensors. Loading a decoder does this; who reckons with
 // a config before that calls it first. Local.
 bool untie_stored_head(ModelConfig& config, const Checkpoint& checkpoint);
-
-// Throws BadFile that names the tensor where one is missing, has a shape other than the config calls for or a type
-// that is not F32, F16 or BF16, or where the file holds a tensor that this model would leave out. Of an encoder too,
-// where the model has one. Local.
-void check_shapes(const ModelConfig& config, const Checkpoint& checkpoint);
-
-// The tensors that the config calls for, without files: matrices and learned positions of random weights, by the seed
-// and the tensor's name, norms that multiply by 1, biases of 0. Local.
-Checkpoint random_checkpoint(const ModelConfig& config, std::uint64_t seed);
 
 } // namespace entrodraft::model

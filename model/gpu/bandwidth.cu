@@ -1,6 +1,6 @@
 #include "model/gpu/bandwidth.h"
 
-#include "model/checkpoint/random_words.h"
+#include "model/files/random_words.h"
 #include "model/gpu/memory.h"
 #include "model/gpu/simt.cuh"
 

@@ -1,13 +1,13 @@
 #include "model/gpu/decoder.h"
 
-#include "model/device_extension.h"
 #include "model/gpu/delta_table.h"
 #include "model/gpu/device_cache.h"
+#include "model/gpu/device_extension.h"
 #include "model/gpu/encoder.h"
 #include "model/gpu/logit_outputs.h"
 #include "model/gpu/ops.h"
 #include "model/gpu/prompt_products.h"
-#include "model/transformer.h"
+#include "model/pass/transformer.h"
 
 #include <algorithm>
 #include <bit>

@@ -5,7 +5,7 @@
 // in float32. A row's result depends neither on the rows beside it nor on their number (gpu/kernels.h).
 #pragma once
 
-#include "model/decoder.h"
+#include "model/pass/decoder.h"
 
 #include <memory>
 

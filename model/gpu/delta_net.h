@@ -1,5 +1,5 @@
 // Linear attention on the device: gated DeltaNet's states and inputs, and the kernels that change and read them. See
-// model/recurrent_states.h for what is kept and cpu/delta_net.h for the arithmetic.
+// model/pass/recurrent_states.h for what is kept and cpu/delta_net.h for the arithmetic.
 //
 // As in kernels.h: device memory, no CUDA header, a row's bits depend on its text alone. Called by gpu/ops,
 // gpu/device_states and gpu/delta_table.
@@ -9,7 +9,6 @@
 
 namespace entrodraft::model::gpu {
 
-inline constexpr int kMaxLinearKeyDim = 256;
 inline constexpr int kKeyLanes = 8;             // of a column of a state: value_dim columns of key_dim numbers
 inline constexpr int kKeyChunk = 4 * kKeyLanes; // numbers of a column that these read at once
 // Numbers of a column, zeros behind key_dim: a power of two of chunks.
@@ -64,7 +63,7 @@ struct DeltaSegment {
     std::int32_t first_step = 0, n_steps = 0; // of a tree; 0 steps: a chain
     std::int32_t first_saved = 0;             // of the states that its steps save
 };
-// A node of a tree, in the order in which states are changed; see DeltaStep of model/delta_plan.h.
+// A node of a tree, in the order in which states are changed; see DeltaStep of model/pass/delta_plan.h.
 struct DeltaTreeStep {
     static constexpr std::int32_t kFront = -1, kNone = -2;
     std::int32_t position = 0;

@@ -3,9 +3,9 @@
 // Called by gpu/decoder.
 #pragma once
 
-#include "model/delta_plan.h"
 #include "model/gpu/delta_net.h"
 #include "model/gpu/memory.h"
+#include "model/pass/delta_plan.h"
 
 #include <vector>
 

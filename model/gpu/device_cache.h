@@ -5,7 +5,7 @@
 #include "model/gpu/device_states.h"
 #include "model/gpu/kernels.h"
 #include "model/gpu/memory.h"
-#include "model/kv_cache.h"
+#include "model/pass/kv_cache.h"
 
 #include <algorithm>
 #include <memory>

@@ -3,7 +3,7 @@
 // Included by .cu files that implement DeviceExtension::decide.
 #pragma once
 
-#include "model/device_extension.h"
+#include "model/gpu/device_extension.h"
 #include "model/gpu/pass_table.h"
 #include "model/gpu/simt.cuh"
 

@@ -1,6 +1,6 @@
 #include "model/gpu/encoder.h"
 
-#include "model/transformer.h"
+#include "model/pass/transformer.h"
 
 #include <algorithm>
 #include <bit>

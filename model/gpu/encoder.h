@@ -2,9 +2,9 @@
 // and values that the decoder's layers attend to. Not a graph: a source is read once. Called by gpu/decoder.
 #pragma once
 
-#include "model/decoder.h"
 #include "model/gpu/device_cache.h"
 #include "model/gpu/ops.h"
+#include "model/pass/decoder.h"
 
 #include <span>
 

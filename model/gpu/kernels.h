@@ -7,9 +7,9 @@
 // own activations. Called by gpu/decoder and the benches.
 #pragma once
 
-#include "model/checkpoint/random_words.h"
-#include "model/config.h"
-#include "model/logit_needs.h"
+#include "model/families/config.h"
+#include "model/files/random_words.h"
+#include "model/pass/logit_needs.h"
 
 #include <algorithm>
 #include <bit>
@@ -466,7 +466,7 @@ void attend(void* stream, const RowTable& table, const AttendCall& call);
 // dimensions, it is attend().
 void attend_prompt(void* stream, const RowTable& table, const AttendCall& call);
 
-// What a row of logits says, as kernels::LogitStats has it; sums in float32 within a block of logits, merged in double.
+// What a row of logits says, as LogitStats has it; sums in float32 within a block of logits, merged in double.
 struct DeviceLogitStats {
     float max;
     std::int32_t arg_max; // -1: no logits
@@ -500,7 +500,7 @@ struct SummarizeCall {
 inline constexpr int kStatsBlocks = 32; // a lane of a warp each when they are merged
 void summarize_logits(void* stream, const SummarizeCall& call);
 
-// Rows of random weights (model/checkpoint/generated_values.h), in the codes of a type: out[r][i] is the code of
+// Rows of random weights (model/files/generated_values.h), in the codes of a type: out[r][i] is the code of
 // element (first_row + r) * row_step + (first_input + i) * input_step. With scales the codes are those of a row whose
 // largest magnitude is 2 m + 1 steps, by the m of the whole row. With group scales they are int4's, of groups that
 // begin where the inputs do, and rounded as on the CPU (quantise_group()).

@@ -5,12 +5,12 @@
 #pragma once
 
 #include "dist/comm/communicator.h"
-#include "model/decoder.h"
-#include "model/device_extension.h"
+#include "model/gpu/device_extension.h"
 #include "model/gpu/kernels.h"
 #include "model/gpu/memory.h"
 #include "model/gpu/ops.h"
 #include "model/gpu/pass_table.h"
+#include "model/pass/decoder.h"
 
 #include <cstddef>
 #include <span>
@@ -55,7 +55,7 @@ class LogitOutputs {
     PinnedArray<float> host_logits_;
     PinnedArray<DeviceLogitStats> host_stats_;
     PinnedArray<DeviceNoisy> host_noisy_;
-    std::vector<kernels::LogitStats> summaries_;
+    std::vector<LogitStats> summaries_;
     std::vector<NoisyToken> noisy_tokens_;
 };
 

@@ -1,6 +1,6 @@
 #include "model/gpu/ops.h"
 
-#include "model/positions.h"
+#include "model/weights/positions.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,11 +1,10 @@
-// The operations of model/transformer.h as kernels on a stream.
+// The operations of model/pass/transformer.h as kernels on a stream.
 //
 // A sum that is to be added to the residual stream stays where it is until something reads the stream: the next norm
 // then adds it in the same kernel, and adds up what the ranks have of it. Called by gpu/decoder.
 #pragma once
 
 #include "dist/comm/communicator.h"
-#include "model/decoder.h"
 #include "model/gpu/delta_net.h"
 #include "model/gpu/kernels.h"
 #include "model/gpu/memory.h"
@@ -13,6 +12,7 @@
 #include "model/gpu/prompt_products.h"
 #include "model/gpu/summed_array.h"
 #include "model/gpu/weights.h"
+#include "model/pass/decoder.h"
 
 #include <cstddef>
 #include <cstdint>

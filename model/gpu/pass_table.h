@@ -4,7 +4,7 @@
 #pragma once
 
 #include "model/gpu/kernels.h"
-#include "model/pass_layout.h"
+#include "model/pass/pass_layout.h"
 
 #include <cstdint>
 #include <span>

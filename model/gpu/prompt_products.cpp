@@ -4,7 +4,7 @@
 #include "model/gpu/prompt_products.h"
 
 #include "dist/error.h"
-#include "model/checkpoint/half.h"
+#include "model/files/half.h"
 
 #include <cublasLt.h>
 

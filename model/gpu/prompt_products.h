@@ -10,7 +10,7 @@
 #include "model/gpu/kernels.h"
 #include "model/gpu/memory.h"
 #include "model/gpu/weights.h"
-#include "model/pass_layout.h"
+#include "model/pass/pass_layout.h"
 
 #include <memory>
 #include <string>

@@ -1,5 +1,5 @@
-// Rows of random weights, made where they are read: see model/checkpoint/generated_values.h.
-#include "model/checkpoint/generated_values.h"
+// Rows of random weights, made where they are read: see model/files/generated_values.h.
+#include "model/files/generated_values.h"
 #include "model/gpu/kernels.h"
 #include "model/gpu/simt.cuh"
 

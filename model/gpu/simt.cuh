@@ -82,8 +82,8 @@ template <typename Function> void with_type(NumberType type, const Function& f) 
 }
 
 // 16 bytes of weights, which a pass reads once: not kept in the first-level cache, and the first to leave the second,
-// where activations, tables, keys and values then stay. Not as constants (.nc): ptxas then moves what is to be under way
-// during wait_for_inputs() behind it.
+// where activations, tables, keys and values then stay. Not as constants (.nc): ptxas then moves what is to be under
+// way during wait_for_inputs() behind it.
 __device__ inline uint4 load_streaming(const void* from) {
 #if defined(__CUDA_ARCH__)
     std::uint64_t leaves_first = 0;

@@ -4,7 +4,7 @@
 
 #include "model/gpu/delta_net.h"
 #include "model/gpu/memory.h"
-#include "model/recurrent_states.h"
+#include "model/pass/recurrent_states.h"
 
 namespace entrodraft::model::gpu {
 

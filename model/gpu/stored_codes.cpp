@@ -1,7 +1,7 @@
 #include "model/gpu/stored_codes.h"
 
-#include "model/checkpoint/bad_file.h"
-#include "model/checkpoint/half.h"
+#include "model/files/bad_file.h"
+#include "model/files/half.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,8 +1,9 @@
 #include "model/gpu/weights.h"
 
 #include "dist/error.h"
-#include "model/checkpoint/bad_file.h"
-#include "model/checkpoint/half.h"
+#include "model/files/bad_file.h"
+#include "model/files/half.h"
+#include "model/files/tensor_values.h"
 #include "model/gpu/stored_codes.h"
 
 #include <algorithm>

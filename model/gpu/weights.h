@@ -2,13 +2,13 @@
 // [outputs][inputs] in one number type or as codes of 8 or 4 bits, rows padded to kLinearAlign numbers with zeros;
 // vectors in float32.
 //
-// Called by gpu/decoder. The CPU's are in cpu/weights.h; what is read from where is the same (model/sources.h).
+// Called by gpu/decoder. The CPU's are in cpu/weights.h; what is read from where is the same (model/weights/sources.h).
 #pragma once
 
-#include "model/checkpoint/checkpoint.h"
+#include "model/files/checkpoint.h"
 #include "model/gpu/kernels.h"
 #include "model/gpu/memory.h"
-#include "model/sources.h"
+#include "model/weights/sources.h"
 
 #include <array>
 #include <functional>

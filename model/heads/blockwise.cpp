@@ -4,7 +4,7 @@
 // docs/models.md.
 #include "model/heads/head.h"
 
-#include "model/checkpoint/bad_file.h"
+#include "model/files/bad_file.h"
 
 #include <fmt/format.h>
 

@@ -1,8 +1,9 @@
 // Finds the format, and what formats share: see head.h.
 #include "model/heads/head.h"
 
-#include "model/checkpoint/bad_file.h"
 #include "model/families/families.h"
+#include "model/files/bad_file.h"
+#include "model/weights/tensor_shapes.h"
 
 #include <cstdint>
 #include <cstring>

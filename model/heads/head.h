@@ -6,11 +6,11 @@
 // Called by launch; what drafts with a head is spec/draft/head_texts.h.
 #pragma once
 
-#include "model/checkpoint/checkpoint.h"
-#include "model/config.h"
+#include "model/families/config.h"
 #include "model/families/fields.h"
 #include "model/families/names.h"
-#include "model/token_id.h"
+#include "model/files/checkpoint.h"
+#include "model/text/token_id.h"
 
 #include <filesystem>
 #include <functional>

@@ -2,7 +2,7 @@
 // it. Hydra++ has a layer over the target's states in front of them.
 #include "model/heads/head.h"
 
-#include "model/checkpoint/bad_file.h"
+#include "model/files/bad_file.h"
 
 #include <fmt/format.h>
 

@@ -3,7 +3,7 @@
 // them, with one matrix for all heads or a list of the tokens that they know, where it says so.
 #include "model/heads/head.h"
 
-#include "model/checkpoint/bad_file.h"
+#include "model/files/bad_file.h"
 
 #include <fmt/format.h>
 

@@ -3,7 +3,7 @@
 // an LSTM's cell beside it.
 #include "model/heads/head.h"
 
-#include "model/checkpoint/bad_file.h"
+#include "model/files/bad_file.h"
 
 #include <algorithm>
 #include <cmath>

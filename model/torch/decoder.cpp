@@ -1,9 +1,9 @@
 // A decoder whose operations are ATen's, on any device that ATen knows. See plugin.h.
+#include "model/pass/transformer.h"
 #include "model/torch/device.h"
 #include "model/torch/encoder.h"
 #include "model/torch/ops.h"
 #include "model/torch/trainer.h"
-#include "model/transformer.h"
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
@@ -80,7 +80,7 @@ class TorchDecoder final : public Decoder {
                 summaries_[static_cast<std::size_t>(r)] =
                     summary(logits + r * own.size(), n, static_cast<int>(own.begin));
         });
-        for (kernels::LogitStats& made : summaries_)
+        for (LogitStats& made : summaries_)
             if (!config_.output_tokens.empty() && made.arg_max >= 0)
                 made.arg_max = config_.output_tokens[static_cast<std::size_t>(made.arg_max)];
     }
@@ -90,7 +90,7 @@ class TorchDecoder final : public Decoder {
     TensorWeights weights_;
     TorchWorkspace workspace_;
     std::unique_ptr<TorchEncoder> encoder_;
-    std::vector<kernels::LogitStats> summaries_;
+    std::vector<LogitStats> summaries_;
 };
 
 // Another version may have all symbols, and other types behind them.

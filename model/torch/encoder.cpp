@@ -1,7 +1,7 @@
 #include "model/torch/encoder.h"
 
+#include "model/pass/transformer.h"
 #include "model/torch/ops.h"
-#include "model/transformer.h"
 
 #include <vector>
 

@@ -2,7 +2,7 @@
 // decoder's layers attend to. Called by torch/decoder.
 #pragma once
 
-#include "model/decoder.h"
+#include "model/pass/decoder.h"
 #include "model/torch/workspace.h"
 
 #include <span>

@@ -1,4 +1,4 @@
-// The operations of model/transformer.h as ATen's, on any device that ATen knows. Called by torch/decoder and
+// The operations of model/pass/transformer.h as ATen's, on any device that ATen knows. Called by torch/decoder and
 // torch/encoder.
 #pragma once
 

@@ -6,7 +6,7 @@
 // rank_device and tests; implemented in torch/decoder.
 #pragma once
 
-#include "model/decoder.h"
+#include "model/pass/decoder.h"
 
 #include <memory>
 #include <string>

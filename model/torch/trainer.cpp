@@ -1,11 +1,11 @@
 #include "model/torch/trainer.h"
 
+#include "model/pass/transformer.h"
 #include "model/torch/device.h"
 #include "model/torch/encoder.h"
 #include "model/torch/losses.h"
 #include "model/torch/ops.h"
 #include "model/torch/parameters.h"
-#include "model/transformer.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/argmax.h>

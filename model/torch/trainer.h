@@ -4,8 +4,8 @@
 // texts and its files are spec/distill's. Called by the command distill and by tests.
 #pragma once
 
-#include "model/checkpoint/safetensors.h"
-#include "model/decoder.h"
+#include "model/files/safetensors.h"
+#include "model/pass/decoder.h"
 #include "model/torch/plugin.h"
 
 #include <cstdint>

@@ -1,6 +1,7 @@
 #include "model/torch/weights.h"
 
 #include "model/cpu/packing.h"
+#include "model/files/tensor_values.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>

@@ -1,11 +1,11 @@
 // All weights of a model that one rank holds, as tensors of ATen: matrices [outputs][inputs] in the weights' type,
 // vectors in float32 but for biases, which are of the matrix's type.
 //
-// What is read from where is the same for every device (model/sources.h). Called by torch/decoder.
+// What is read from where is the same for every device (model/weights/sources.h). Called by torch/decoder.
 #pragma once
 
-#include "model/checkpoint/checkpoint.h"
-#include "model/sources.h"
+#include "model/files/checkpoint.h"
+#include "model/weights/sources.h"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/from_blob.h>

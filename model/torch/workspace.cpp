@@ -1,6 +1,6 @@
 #include "model/torch/workspace.h"
 
-#include "model/positions.h"
+#include "model/weights/positions.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>

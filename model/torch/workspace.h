@@ -3,9 +3,9 @@
 #pragma once
 
 #include "dist/comm/communicator.h"
-#include "model/kv_cache.h"
-#include "model/pass_layout.h"
-#include "model/routing.h"
+#include "model/pass/kv_cache.h"
+#include "model/pass/pass_layout.h"
+#include "model/pass/routing.h"
 #include "model/torch/weights.h"
 
 #include <ATen/core/Tensor.h>

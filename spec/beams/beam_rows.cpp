@@ -17,7 +17,7 @@ struct BeamRowHeader {
     double sum_exp = 0;
 };
 
-double log_sum_of(const model::kernels::LogitStats& stats) {
+double log_sum_of(const model::LogitStats& stats) {
     const double log_sum = stats.log_sum_exp();
     if (std::isnan(stats.max)) throw std::runtime_error("a logit is not a number");
     if (!std::isfinite(log_sum)) throw std::runtime_error("the largest logit is infinite");
@@ -28,7 +28,7 @@ float log_prob_of(float logit, double log_sum) {
     return static_cast<float>(static_cast<double>(logit) - log_sum);
 }
 
-model::kernels::LogitStats stats_of(std::span<const float> row) {
+model::LogitStats stats_of(std::span<const float> row) {
     return model::kernels::best_kernels().logit_stats(row.data(), static_cast<int>(row.size()), 0);
 }
 
@@ -61,12 +61,12 @@ void encode_beam_row(BeamRowPart part, std::size_t n, std::span<std::byte> to) {
 }
 
 std::vector<BeamCandidate> decode_beam_row(std::span<const std::span<const std::byte>> parts, std::size_t n) {
-    model::kernels::LogitStats whole;
+    model::LogitStats whole;
     std::vector<BeamCandidate> all;
     for (std::size_t rank = 0; rank < parts.size(); ++rank) {
         BeamRowHeader header;
         std::memcpy(&header, parts[rank].data(), sizeof header);
-        const model::kernels::LogitStats part = {static_cast<float>(header.max), 0, header.sum_exp, 0};
+        const model::LogitStats part = {static_cast<float>(header.max), 0, header.sum_exp, 0};
         whole = rank == 0 ? part : merge(whole, part);
         std::vector<BeamCandidate> best(n);
         std::memcpy(best.data(), parts[rank].data() + sizeof header, n * sizeof(BeamCandidate));

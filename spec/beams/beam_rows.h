@@ -19,7 +19,7 @@ std::size_t beam_row_bytes(std::size_t n);
 // What a row's slice says of itself, and the first of its tokens that may follow, n at most, whose log_prob is their
 // logit. Local.
 struct BeamRowPart {
-    model::kernels::LogitStats stats;
+    model::LogitStats stats;
     std::vector<BeamCandidate> best;
 };
 // `all` is the whole slice, whose sum counts, `allowed` the first of it that may follow (-infinity: not). Token ids

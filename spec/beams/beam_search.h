@@ -4,7 +4,7 @@
 // Knows no model and no cache: rows of candidates go in, beams come out. Called by the coordinator.
 #pragma once
 
-#include "spec/request.h"
+#include "spec/protocol/request.h"
 
 #include <cstddef>
 #include <span>

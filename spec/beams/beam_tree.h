@@ -5,8 +5,8 @@
 // Called by every rank for the target (replica_state.h), and by the drafter for the draft.
 #pragma once
 
-#include "model/decoder.h"
-#include "spec/token_id.h"
+#include "model/pass/decoder.h"
+#include "spec/verify/token_id.h"
 
 #include <cstddef>
 #include <span>

@@ -1,7 +1,7 @@
 // See scored_texts.h.
 #include "spec/distill/scored_texts.h"
 
-#include "model/checkpoint/bad_file.h"
+#include "model/files/bad_file.h"
 
 #include <algorithm>
 #include <cmath>

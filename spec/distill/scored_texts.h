@@ -1,7 +1,7 @@
 // Scored texts as tensors of a safetensors file, and back. Called by the command distill.
 #pragma once
 
-#include "model/checkpoint/checkpoint.h"
+#include "model/files/checkpoint.h"
 #include "model/torch/trainer.h"
 
 #include <string>

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "dist/comm/communicator.h"
-#include "model/decoder.h"
+#include "model/pass/decoder.h"
 #include "model/torch/trainer.h"
 
 #include <cstdint>

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "spec/distill/training.h"
-#include "spec/stats.h"
+#include "spec/protocol/stats.h"
 
 #include <span>
 

@@ -273,7 +273,7 @@ BeamDrafter::Level BeamDrafter::level_behind(const DraftTask& task, std::span<co
     const model::PassResult result = pass(tree, rows, n_of_row);
     Level level;
     for (std::size_t i = 0; i < above.size(); ++i) {
-        const model::kernels::LogitStats& stats = result.summaries[i];
+        const model::LogitStats& stats = result.summaries[i];
         for (const BeamCandidate& each : first_tokens(result, i, n_of_row)) {
             if (task.beams->ends_text(each.token)) continue; // a beam ends there, and none goes on
             const auto log_prob = static_cast<float>(static_cast<double>(each.log_prob) - stats.log_sum_exp());

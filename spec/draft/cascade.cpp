@@ -99,10 +99,10 @@ class CascadeDrafter final : public Drafter {
     Draft inner_draft_;
     std::vector<TokenId> text_; // the text with what is drafted so far, and then what the inner drafter proposes
     std::deque<Ready> ready_;
-    std::vector<model::kernels::LogitStats> stats_; // [rows] of the inner round
-    std::vector<BestToken> best_;                   // [rows], where arg max or Gumbel-max sample decide
-    std::vector<float> p_;                          // [rows][vocab], where tokens are drawn
-    std::vector<float> adjusted_;                   // [rows][vocab], where the rule above looks at these
+    std::vector<model::LogitStats> stats_; // [rows] of the inner round
+    std::vector<BestToken> best_;          // [rows], where arg max or Gumbel-max sample decide
+    std::vector<float> p_;                 // [rows][vocab], where tokens are drawn
+    std::vector<float> adjusted_;          // [rows][vocab], where the rule above looks at these
 };
 
 void CascadeDrafter::draft(const DraftTask& task, Slot& slot) {

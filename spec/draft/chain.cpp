@@ -47,7 +47,7 @@ class FunctionSource final : public LogitSource {
     FillLogits fill_;
     std::size_t weight_bytes_;
     std::vector<float> logits_; // [most rows so far][vocab]
-    std::vector<model::kernels::LogitStats> summaries_;
+    std::vector<model::LogitStats> summaries_;
 };
 
 } // namespace
@@ -69,7 +69,7 @@ std::unique_ptr<LogitSource> make_table_source(const TokenTable& table, int orde
 
 // ---- one model's choices ----
 
-using model::kernels::LogitStats;
+using model::LogitStats;
 
 DraftedToken drafted_token(const LogitStats& stats, float logit) {
     return {static_cast<float>(stats.entropy_nats()), static_cast<float>(stats.probability(logit)), 0};
@@ -215,8 +215,8 @@ model::LogitNeeds ChainPhase::needs(DeviceVerifier* device) {
     return all;
 }
 
-void ChainPhase::take(std::span<const float> logits, const model::kernels::LogitStats& summary,
-                      const dist::Clock& clock, const model::NoisyToken* noisy) {
+void ChainPhase::take(std::span<const float> logits, const model::LogitStats& summary, const dist::Clock& clock,
+                      const model::NoisyToken* noisy) {
     Draft& draft = *task_.draft;
     ++draft.passes;
     const SeenLogits row = chooser_->see(logits, summary, text_, whole_);

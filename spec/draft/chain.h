@@ -32,18 +32,16 @@ struct SourceLogits {
     std::span<const float> logits; // [rows][stride], of which the first vocab count
     std::size_t stride = 0;
     std::size_t vocab = 0;
-    std::span<const model::kernels::LogitStats> summaries; // [rows]; empty where none was asked for
-    std::span<const model::NoisyToken> noisy = {};         // [rows]; empty where noise is to be added to the logits
-    std::span<const RankedRow> ranked = {};                // [rows] that a GPU has read for a tree, in place of logits
+    std::span<const model::LogitStats> summaries;  // [rows]; empty where none was asked for
+    std::span<const model::NoisyToken> noisy = {}; // [rows]; empty where noise is to be added to the logits
+    std::span<const RankedRow> ranked = {};        // [rows] that a GPU has read for a tree, in place of logits
 
     // Empty where logits were not wanted and did not come.
     std::span<const float> row(std::size_t i) const {
         return logits.empty() ? logits : logits.subspan(i * stride, vocab);
     }
     const model::NoisyToken* noisy_token(std::size_t i) const { return noisy.empty() ? nullptr : &noisy[i]; }
-    model::kernels::LogitStats summary(std::size_t i) const {
-        return summaries.empty() ? model::kernels::LogitStats{} : summaries[i];
-    }
+    model::LogitStats summary(std::size_t i) const { return summaries.empty() ? model::LogitStats{} : summaries[i]; }
 };
 
 class LogitSource {
@@ -111,13 +109,13 @@ std::unique_ptr<LogitSource> make_random_source(int vocab);
 
 // A row of logits as the request wants it seen.
 struct SeenLogits {
-    std::span<const float> logits;    // [vocab], penalties and banned tokens applied
-    model::kernels::LogitStats stats; // of the row with bans alone; what was asked for of it
-    bool is_dead = false;             // no token can come: all are banned, or the source knows none
+    std::span<const float> logits; // [vocab], penalties and banned tokens applied
+    model::LogitStats stats;       // of the row with bans alone; what was asked for of it
+    bool is_dead = false;          // no token can come: all are banned, or the source knows none
 };
 
 // What rules see of a token of a row but its margin: `logit` is its own, with bans alone. Local.
-DraftedToken drafted_token(const model::kernels::LogitStats& stats, float logit);
+DraftedToken drafted_token(const model::LogitStats& stats, float logit);
 // The same by the adjusted distribution. Local.
 DraftedToken drafted_token(std::span<const float> adjusted, TokenId token);
 
@@ -133,8 +131,8 @@ class TokenChooser {
     std::optional<TokenId> only_token(std::span<const TokenId> prefix);
     // The row that follows `prefix`. `head` is the summary that the pass has made of it; valid until the next call.
     // Local.
-    SeenLogits see(std::span<const float> logits, const model::kernels::LogitStats& head,
-                   std::span<const TokenId> prefix, bool whole_distribution);
+    SeenLogits see(std::span<const float> logits, const model::LogitStats& head, std::span<const TokenId> prefix,
+                   bool whole_distribution);
     // The noise that the pass may add to the row that follows `position` tokens, so that it finds the best itself; of
     // temperature 0 where there is none, or where it takes the logits. Local.
     model::RowNoise noise(std::uint64_t position, Acceptance acceptance) const;
@@ -183,7 +181,7 @@ class ChainPhase {
     // it is to go on by itself. Valid until the next call. Local.
     model::LogitNeeds needs(DeviceVerifier* device);
     // The row that was wanted; `logits` may be empty where the needs do not ask for them. Local.
-    void take(std::span<const float> logits, const model::kernels::LogitStats& summary, const dist::Clock& clock,
+    void take(std::span<const float> logits, const model::LogitStats& summary, const dist::Clock& clock,
               const model::NoisyToken* noisy = nullptr);
     // Draft::q is complete.
     void finish();

@@ -7,13 +7,13 @@
 #pragma once
 
 #include "dist/clock.h"
-#include "model/decoder.h"
-#include "model/tokenizer/vocabulary_map.h"
+#include "model/pass/decoder.h"
+#include "model/text/tokenizer/vocabulary_map.h"
 #include "spec/beams/beam_search.h"
 #include "spec/draft/lookahead.h"
 #include "spec/draft/lookup_index.h"
-#include "spec/packet.h"
-#include "spec/request.h"
+#include "spec/protocol/packet.h"
+#include "spec/protocol/request.h"
 #include "spec/stop/stop_rule.h"
 #include "spec/verify/token_tree.h"
 #include "spec/verify/verify.h"

@@ -145,7 +145,7 @@ class HeadTexts final : public TreeSource {
     std::vector<float> features_; // of a pass
     std::vector<float> logits_;   // [rows][vocab], of a head that knows fewer tokens
     std::vector<float> first_;    // [rows][vocab], those that are asked for of more
-    std::vector<model::kernels::LogitStats> first_summaries_;
+    std::vector<model::LogitStats> first_summaries_;
 };
 
 std::size_t HeadTexts::context_of(int slot) const {

@@ -1,7 +1,7 @@
 // The pool and the window of lookahead decoding: see lookahead.h.
 #include "spec/draft/lookahead.h"
 
-#include "spec/packet.h"
+#include "spec/protocol/packet.h"
 
 #include <algorithm>
 #include <fmt/format.h>

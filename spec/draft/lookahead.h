@@ -4,7 +4,7 @@
 // Knows nothing of drafts, passes or acceptance. Called by lookahead_drafter.cpp.
 #pragma once
 
-#include "spec/token_id.h"
+#include "spec/verify/token_id.h"
 
 #include <cstddef>
 #include <random>

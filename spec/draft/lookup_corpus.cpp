@@ -1,8 +1,8 @@
 // Corpora to look in: see lookup_corpus.h.
 #include "spec/draft/lookup_corpus.h"
 
-#include "model/checkpoint/bad_file.h"
-#include "model/checkpoint/mapped_file.h"
+#include "model/files/bad_file.h"
+#include "model/files/mapped_file.h"
 #include "spec/draft/suffix_array.h"
 #include "spec/verify/random.h"
 

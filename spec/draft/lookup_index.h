@@ -3,7 +3,7 @@
 // Knows nothing of drafting, stop rules or distributions. Made in ngram_drafter.cpp and suffix_drafter.cpp.
 #pragma once
 
-#include "spec/token_id.h"
+#include "spec/verify/token_id.h"
 
 #include <cstddef>
 #include <cstdint>

@@ -1,7 +1,7 @@
 // The distributions of drafted tokens that were not drawn: all of each is at its token.
 #pragma once
 
-#include "spec/token_id.h"
+#include "spec/verify/token_id.h"
 
 #include <algorithm>
 #include <cstddef>

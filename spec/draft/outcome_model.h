@@ -5,7 +5,7 @@
 // the m-th of the draft's other candidates with a chance that is learnt too. Called by draft_ahead.
 #pragma once
 
-#include "spec/packet.h"
+#include "spec/protocol/packet.h"
 #include "spec/stop/gain_model.h"
 
 #include <span>

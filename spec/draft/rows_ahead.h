@@ -26,7 +26,7 @@ class ChainAhead {
   private:
     std::size_t first_ = 0; // tokens that the first row follows
     std::vector<TokenId> tokens_;
-    std::vector<model::kernels::LogitStats> summaries_;
+    std::vector<model::LogitStats> summaries_;
     std::vector<model::NoisyToken> noisy_;
     model::RowNoise noise_; // of the row before the first
     SourceLogits row_;

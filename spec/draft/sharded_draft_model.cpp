@@ -2,7 +2,7 @@
 #include "spec/draft/sharded_draft_model.h"
 
 #include "model/cpu/kernels.h"
-#include "spec/packet.h"
+#include "spec/protocol/packet.h"
 
 #include <algorithm>
 #include <stdexcept>

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "dist/comm/communicator.h"
-#include "model/decoder.h"
+#include "model/pass/decoder.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -63,7 +63,7 @@ class ShardedDraftModel final : public model::Decoder {
     std::vector<float> slices_;   // [rows][slice_floats_]: this rank's
     std::vector<float> gathered_; // [ranks][rows][slice_floats_]
     std::vector<float> logits_;   // [rows][vocab]
-    std::vector<model::kernels::LogitStats> summaries_;
+    std::vector<model::LogitStats> summaries_;
 };
 
 } // namespace entrodraft::spec

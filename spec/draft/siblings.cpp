@@ -26,7 +26,7 @@ std::vector<TreeChild> Siblings::best(const RowOfText& of, int n, Acceptance acc
     if (row.is_dead) return {};
     const bool is_raw = request_->sampling.greedy() && request_->processing.is_off();
     const std::span<const float> values = is_raw ? row.logits : values_of(row, of.text.size(), acceptance);
-    const model::kernels::LogitStats stats =
+    const model::LogitStats stats =
         is_raw ? row.stats
                : model::kernels::best_kernels().logit_stats(values.data(), static_cast<int>(values.size()), 0);
     std::vector<TreeChild> children;

@@ -16,7 +16,7 @@ namespace entrodraft::spec {
 // The row that follows `text`, as a pass has made it.
 struct RowOfText {
     std::span<const float> logits; // [vocab]
-    model::kernels::LogitStats summary;
+    model::LogitStats summary;
     std::span<const TokenId> text;
 };
 

@@ -4,7 +4,7 @@
 // Knows nothing of files and drafting. Called by lookup_corpus.cpp.
 #pragma once
 
-#include "spec/token_id.h"
+#include "spec/verify/token_id.h"
 
 #include <cstdint>
 #include <span>

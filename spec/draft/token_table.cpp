@@ -1,8 +1,8 @@
 // Unigram and bigram tables: see token_table.h.
 #include "spec/draft/token_table.h"
 
-#include "model/checkpoint/bad_file.h"
-#include "model/checkpoint/mapped_file.h"
+#include "model/files/bad_file.h"
+#include "model/files/mapped_file.h"
 #include "spec/verify/random.h"
 
 #include <fmt/format.h>

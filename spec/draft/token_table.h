@@ -10,7 +10,7 @@
 //     B of {u32 token; u32 count}: what followed token 0, by rising token, then token 1, ...
 #pragma once
 
-#include "spec/packet.h"
+#include "spec/protocol/packet.h"
 
 #include <cstddef>
 #include <cstdint>

@@ -52,7 +52,7 @@ class TranslatedTexts final : public TreeSource {
     std::vector<std::vector<TreeNode>> nodes_; // in the draft's tokens
     std::vector<NewNodes> trees_;
     std::vector<float> logits_; // [rows][vocab]
-    std::vector<model::kernels::LogitStats> summaries_;
+    std::vector<model::LogitStats> summaries_;
 };
 
 // What is left of the draft's context, behind as many of the target's tokens as those that it has read by now.

@@ -1,7 +1,7 @@
 // Drafting trees from rows of logits, and what gives these for the nodes of a tree: see tree.cpp.
 #pragma once
 
-#include "model/decoder.h"
+#include "model/pass/decoder.h"
 #include "spec/draft/chain.h"
 
 #include <functional>

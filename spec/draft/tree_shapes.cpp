@@ -1,5 +1,5 @@
 // The shapes of trees by name, by widths and out of files: see drafter.h.
-#include "model/checkpoint/json_file.h"
+#include "model/files/json_file.h"
 #include "spec/draft/drafter.h"
 
 #include <algorithm>

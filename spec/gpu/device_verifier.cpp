@@ -1,8 +1,8 @@
 // Drafting and verification on a GPU, as extensions of passes: see spec/verify/device_verifier.h.
 #include "spec/verify/device_verifier.h"
 
-#include "model/decoder.h"
 #include "model/gpu/summed_array.h"
+#include "model/pass/decoder.h"
 #include "spec/gpu/kernels.h"
 
 #include <algorithm>

@@ -3,7 +3,7 @@
 // No CUDA header is needed to call them. Called by device_verifier.cpp.
 #pragma once
 
-#include "model/device_extension.h"
+#include "model/gpu/device_extension.h"
 #include "spec/verify/device_verifier.h"
 
 #include <cstddef>

@@ -3,7 +3,7 @@
 // Pure. Called by Replay, for simulate, and by bench compare.
 #pragma once
 
-#include "spec/stats.h"
+#include "spec/protocol/stats.h"
 
 #include <span>
 #include <vector>

@@ -3,7 +3,7 @@
 
 #include "model/cpu/kernels.h"
 #include "spec/replay/tree_recorder.h"
-#include "spec/round.h"
+#include "spec/round/round.h"
 #include "spec/verify/random.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 
 namespace entrodraft::spec {
 
-using model::kernels::LogitStats;
+using model::LogitStats;
 
 namespace {
 

@@ -8,9 +8,9 @@
 #include "spec/draft/drafter.h"
 #include "spec/draft/head_texts.h"
 #include "spec/draft/model_drafter.h"
-#include "spec/engine.h"
 #include "spec/replay/recording.h"
-#include "spec/target_rows.h"
+#include "spec/round/engine.h"
+#include "spec/round/target_rows.h"
 
 #include <functional>
 #include <memory>
@@ -70,7 +70,7 @@ class Recorder {
     void note_places_of_head(Reader& reader, DraftRecord& draft, const TextRecord& record, std::size_t first,
                              std::size_t n);
     void note_place(Reader& reader, DraftRecord& draft, const TextRecord& record, std::size_t place,
-                    std::span<const float> row, const model::kernels::LogitStats& summary);
+                    std::span<const float> row, const model::LogitStats& summary);
     static std::pair<TokenId, DraftedToken> chosen_of(const Reader& reader, const SeenLogits& seen,
                                                       std::span<const float> row, std::size_t position);
     void note_no_row(Reader& reader, DraftRecord& draft) const;

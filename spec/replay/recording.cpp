@@ -1,9 +1,9 @@
 // Recordings in memory and in files: see recording.h and docs/formats.md.
 #include "spec/replay/recording.h"
 
-#include "model/checkpoint/json_object.h"
 #include "model/families/fields.h"
-#include "spec/packet.h"
+#include "model/files/json_object.h"
+#include "spec/protocol/packet.h"
 #include "spec/replay/recording_block.h"
 
 #include <algorithm>

@@ -5,8 +5,8 @@
 #pragma once
 
 #include "spec/draft/drafter.h"
-#include "spec/request.h"
-#include "spec/stats.h"
+#include "spec/protocol/request.h"
+#include "spec/protocol/stats.h"
 
 #include <cstddef>
 #include <cstdint>

@@ -1,7 +1,7 @@
 // Blocks, packed and unpacked: see recording_block.h and docs/formats.md.
 #include "spec/replay/recording_block.h"
 
-#include "model/checkpoint/json_file.h"
+#include "model/files/json_file.h"
 
 #include <algorithm>
 #include <zlib.h>

@@ -1,7 +1,7 @@
 // Rounds out of recordings: see simulate.h. Budgets, ends and feedback are the round's own (round.cpp).
 #include "spec/replay/simulate.h"
 
-#include "model/decoder.h"
+#include "model/pass/decoder.h"
 #include "spec/draft/drafter.h"
 #include "spec/draft/head_texts.h"
 #include "spec/replay/chain_bound.h"

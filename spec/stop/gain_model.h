@@ -7,7 +7,7 @@
 // alone, so that a run can be repeated exactly; else its seconds are those of pass_times.h.
 #pragma once
 
-#include "spec/stats.h"
+#include "spec/protocol/stats.h"
 #include "spec/stop/learned_weights.h"
 #include "spec/stop/pass_times.h"
 

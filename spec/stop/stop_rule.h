@@ -7,7 +7,7 @@
 // kept. The caps --max-draft-tokens and --min-draft-tokens hold for every rule; min_tokens makes a rule look later.
 #pragma once
 
-#include "spec/packet.h"
+#include "spec/protocol/packet.h"
 #include "spec/stop/gain_model.h"
 #include "spec/verify/device_verifier.h"
 #include "spec/verify/verify.h"

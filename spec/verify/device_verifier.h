@@ -6,8 +6,8 @@
 #pragma once
 
 #include "model/cpu/kernels.h"
-#include "model/logit_needs.h"
-#include "spec/token_id.h"
+#include "model/pass/logit_needs.h"
+#include "spec/verify/token_id.h"
 
 #include <cstdint>
 #include <memory>
@@ -77,7 +77,7 @@ struct RankedRow {
         float logit = 0;
         float value = 0; // that it was ranked by
     };
-    model::kernels::LogitStats raw, ranked; // of the logits and of the values
+    model::LogitStats raw, ranked; // of the logits and of the values
     std::int32_t n = 0;
     Token best[DeviceTreePlan::kMaxChildren]; // n of them, the best first, of equals the lowest token
 };

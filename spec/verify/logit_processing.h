@@ -26,7 +26,7 @@
 // is a constraint, by the coordinator alone.
 #pragma once
 
-#include "model/grammar/token_grammar.h"
+#include "model/text/grammar/token_grammar.h"
 #include "spec/verify/sampling.h"
 #include "spec/verify/token_tree.h"
 

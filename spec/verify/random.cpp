@@ -325,7 +325,7 @@ double GumbelNoise::of_word(std::uint32_t word, std::uint64_t position, TokenId 
     return -natural_log(exponential_of((static_cast<double>(word) + below) * 0x1p-32));
 }
 
-BestToken arg_max_of(const model::kernels::LogitStats& stats) {
+BestToken arg_max_of(const model::LogitStats& stats) {
     if (std::isnan(stats.max)) throw std::runtime_error("a logit is not a number");
     return {static_cast<double>(stats.max), stats.arg_max, static_cast<double>(stats.runner_up)};
 }

@@ -90,7 +90,7 @@ struct BestToken {
 };
 
 // That of a row's logits as they are, from its summary. Local.
-BestToken arg_max_of(const model::kernels::LogitStats& stats);
+BestToken arg_max_of(const model::LogitStats& stats);
 
 // The best of two disjoint slices. Local.
 BestToken better(const BestToken& a, const BestToken& b);

@@ -4,7 +4,7 @@
 // Pure functions of one row; called by drafters, verification and the ranks' gather.
 #pragma once
 
-#include "spec/token_id.h"
+#include "spec/verify/token_id.h"
 
 #include <cstdint>
 #include <span>

@@ -3,7 +3,7 @@
 // follows the next token, row i + 1 drafted token i.
 #pragma once
 
-#include "spec/token_id.h"
+#include "spec/verify/token_id.h"
 
 #include <cstdint>
 #include <span>

@@ -1,7 +1,7 @@
 // The float16 type of the CUDA stand-in: see cuda_runtime.h.
 #pragma once
 
-#include "model/checkpoint/half.h"
+#include "model/files/half.h"
 #include "tests/cuda_stand_in/cuda_runtime.h"
 
 struct __half {

@@ -6,7 +6,7 @@
 // Kinds: kill, stop (SIGSTOP), throw, exit (code 0), leave (_exit, code 3), hang, slow (20 ms each time from then on),
 // full (no file of this rank may grow by more than 40 bytes); none.
 #include "dist/launch_environment.h"
-#include "launch/program.h"
+#include "launch/cmd/program.h"
 
 #include <chrono>
 #include <csignal>

@@ -1,9 +1,9 @@
 // What the benches print and check, and one small run of each from outside.
-#include "launch/counted.h"
-#include "launch/environment.h"
-#include "launch/failure.h"
 #include "launch/io/report.h"
-#include "launch/statistics.h"
+#include "launch/load/environment.h"
+#include "launch/start/counted.h"
+#include "launch/start/failure.h"
+#include "launch/start/statistics.h"
 #include "tests/launch/command_line.h"
 #include "tests/launch/scratch_file.h"
 

@@ -3,7 +3,7 @@
 #include "tests/launch/command_line.h"
 #include "tests/model/temporary_directory.h"
 
-#include "model/tokenizer/tokenizer.h"
+#include "model/text/tokenizer/tokenizer.h"
 #include "spec/draft/lookup_corpus.h"
 
 #include <fstream>

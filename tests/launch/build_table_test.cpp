@@ -3,8 +3,8 @@
 #include "tests/model/temporary_directory.h"
 
 #include "launch/cli/options.h"
-#include "launch/failure.h"
-#include "model/tokenizer/tokenizer.h"
+#include "launch/start/failure.h"
+#include "model/text/tokenizer/tokenizer.h"
 #include "spec/draft/token_table.h"
 
 #include <algorithm>

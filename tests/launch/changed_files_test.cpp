@@ -1,9 +1,9 @@
 // Files that somebody changes while the program has them mapped: one that was cut ends the process with its name, one
 // that was written over is read within its bounds, and told of.
-#include "launch/changed_files.h"
+#include "launch/io/changed_files.h"
 
-#include "model/checkpoint/checkpoint.h"
-#include "model/checkpoint/mapped_file.h"
+#include "model/files/checkpoint.h"
+#include "model/files/mapped_file.h"
 #include "tests/launch/command_line.h"
 #include "tests/launch/model_copy.h"
 #include "tests/model/temporary_directory.h"

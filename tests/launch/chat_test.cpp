@@ -1,8 +1,8 @@
 // Conversations in input lines, and which chat template they are put into.
-#include "launch/failure.h"
 #include "launch/io/chat.h"
 #include "launch/io/requests.h"
-#include "model/chat/chat_template.h"
+#include "launch/start/failure.h"
+#include "model/text/chat/chat_template.h"
 #include "tests/model/temporary_directory.h"
 
 #include <filesystem>

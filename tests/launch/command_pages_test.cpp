@@ -1,6 +1,6 @@
 // The pages of commands: help, and examples that are command lines. What is made of them: reference.py.
 #include "launch/cli/command_pages.h"
-#include "launch/failure.h"
+#include "launch/start/failure.h"
 
 #include <algorithm>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // Texts that outlive a run: what is found again, and what is refused.
 #include "launch/cmd/continued_texts.h"
-#include "launch/failure.h"
+#include "launch/start/failure.h"
 #include "tests/model/temporary_directory.h"
 
 #include <fstream>

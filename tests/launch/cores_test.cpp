@@ -1,6 +1,6 @@
 // How many threads the environment asks for.
-#include "launch/failure.h"
 #include "launch/load/launch_check.h"
+#include "launch/start/failure.h"
 #include "tests/launch/command_line.h"
 
 #include <gtest/gtest.h>

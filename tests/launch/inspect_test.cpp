@@ -1,10 +1,11 @@
 // inspect on the shapes of public checkpoints, made up as sparse files, and its arithmetic against what decoders hold.
 #include "launch/load/opened_model.h"
-#include "model/checkpoint/checkpoint.h"
 #include "model/cpu/weights.h"
 #include "model/families/names.h"
-#include "model/inspection.h"
-#include "model/kv_cache.h"
+#include "model/files/checkpoint.h"
+#include "model/footprint/inspection.h"
+#include "model/pass/kv_cache.h"
+#include "model/weights/tensor_shapes.h"
 #include "tests/launch/scratch_file.h"
 #include "tests/model/temporary_directory.h"
 

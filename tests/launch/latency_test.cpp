@@ -33,7 +33,7 @@ class WidthsSeen final : public model::Decoder {
         setup.config.vocab_size = 64;
         return setup;
     }
-    std::vector<model::kernels::LogitStats> summaries_;
+    std::vector<model::LogitStats> summaries_;
 };
 
 // A pass of one row right behind one of 16 took 1.2 to 1.4 times what it takes in a run.

@@ -1,6 +1,6 @@
 // Whether a machine was busy with other work, from made-up counters.
 #include "launch/cmd/bench/latency.h"
-#include "launch/machine_load.h"
+#include "launch/io/machine_load.h"
 
 #include <cstring>
 #include <gtest/gtest.h>

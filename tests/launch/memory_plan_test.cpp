@@ -1,6 +1,6 @@
 // What fits a host, in words where it does not, and what a system says of its memory.
 #include "launch/load/memory_plan.h"
-#include "model/inspection.h"
+#include "model/footprint/inspection.h"
 #include "tests/model/temporary_directory.h"
 
 #include <fstream>

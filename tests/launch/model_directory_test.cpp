@@ -1,7 +1,7 @@
 // What --target, --draft and --model mean: a directory, or a name in the local Hugging Face cache.
-#include "launch/model_directory.h"
+#include "launch/start/model_directory.h"
 
-#include "launch/failure.h"
+#include "launch/start/failure.h"
 
 #include "tests/model/temporary_directory.h"
 

@@ -1,6 +1,6 @@
 // Options of the commands: values, refusals, conflicts, suggestions, config files.
 #include "launch/cli/options.h"
-#include "launch/failure.h"
+#include "launch/start/failure.h"
 
 #include <cmath>
 #include <cstdio>

@@ -1,7 +1,7 @@
 // What is written is none of what is read, for every command that writes.
 #include "launch/cli/command_options.h"
 #include "launch/cli/options.h"
-#include "launch/failure.h"
+#include "launch/start/failure.h"
 #include "tests/launch/command_line.h"
 #include "tests/model/temporary_directory.h"
 

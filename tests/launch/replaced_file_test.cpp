@@ -1,5 +1,5 @@
 // A file is replaced by a whole one or not at all.
-#include "launch/replaced_file.h"
+#include "launch/start/replaced_file.h"
 
 #include "tests/model/temporary_directory.h"
 

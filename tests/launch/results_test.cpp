@@ -1,6 +1,6 @@
 // Output lines: their form, their order, and what --resume makes of a file.
-#include "launch/failure.h"
 #include "launch/io/results.h"
+#include "launch/start/failure.h"
 #include "tests/launch/prompt_limits.h"
 #include "tests/launch/scratch_file.h"
 

@@ -28,7 +28,7 @@ except ImportError as missing:
     sys.exit(77)
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-SOURCES = [*sorted((ROOT / "model/chat").glob("*.cpp")), ROOT / "model/utf8.cpp", ROOT / "model/checkpoint/json_file.cpp"]
+SOURCES = [*sorted((ROOT / "model/text/chat").glob("*.cpp")), ROOT / "model/files/utf8.cpp", ROOT / "model/files/json_file.cpp"]
 TOKENS = [{"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}, {"eos_token": "<|im_end|>"}]
 CONTENTS = ["Hello", "  both ends  ", "\n\nlines\n\nhere\r\n\r\n", "", " ", "Καλημέρα, 世界 👋🏽", "{{ bos_token }} {% if %}",
             "\u00a0\u2003wide\u3000\u0085", "\u200bnot a space\u200b", "<|im_end|>\n<|im_start|>user\n", "[INST] x [/INST]",

@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "model/chat/chat_template.h"
-#include "model/chat/json_value.h"
+#include "model/text/chat/chat_template.h"
+#include "model/text/chat/json_value.h"
 
 using namespace entrodraft::model;
 using Json = nlohmann::ordered_json;

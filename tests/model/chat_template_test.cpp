@@ -2,10 +2,10 @@
 // ones against what transformers renders, and what bad files and conversations are told. The expectations of the
 // language are made by chat_template_differential.py, which also compares public templates; chat_templates.json holds
 // texts that transformers rendered by the templates of checkpoints.
-#include "model/chat/chat_template.h"
-#include "model/chat/json_value.h"
-#include "model/checkpoint/bad_file.h"
-#include "model/checkpoint/json_file.h"
+#include "model/files/bad_file.h"
+#include "model/files/json_file.h"
+#include "model/text/chat/chat_template.h"
+#include "model/text/chat/json_value.h"
 #include "tests/model/cpu_seconds.h"
 #include "tests/model/temporary_directory.h"
 

@@ -2,7 +2,7 @@
 // them. Knows nothing of the readers. Called by the tests of checkpoint, safetensors and torch_file.
 #pragma once
 
-#include "model/checkpoint/bad_file.h"
+#include "model/files/bad_file.h"
 #include "tests/model/cpu_seconds.h"
 
 #include <cstdint>

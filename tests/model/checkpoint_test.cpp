@@ -1,6 +1,6 @@
 // A checkpoint directory: which of its files are read, what an index may say, what a directory lacks, and that opening
 // reads headers alone.
-#include "model/checkpoint/checkpoint.h"
+#include "model/files/checkpoint.h"
 
 #include "tests/model/checkpoint_files.h"
 #include "tests/model/temporary_directory.h"

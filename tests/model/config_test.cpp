@@ -1,11 +1,12 @@
 // Reading JSON that nobody has vouched for, configs in old and new spelling, refusals by name, and the check of a
 // checkpoint's tensors against its config.
-#include "model/config.h"
+#include "model/families/config.h"
 
-#include "model/checkpoint/bad_file.h"
-#include "model/checkpoint/json_file.h"
 #include "model/families/families.h"
-#include "model/rank_shard.h"
+#include "model/files/bad_file.h"
+#include "model/files/json_file.h"
+#include "model/weights/rank_shard.h"
+#include "model/weights/tensor_shapes.h"
 #include "tests/model/temporary_directory.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // The forward pass sharded across ranks, against the same pass on this rank alone.
-#include "model/rank_shard.h"
+#include "model/weights/rank_shard.h"
 #include "tests/dist/session_of_tests.h"
 #include "tests/model/golden_models.h"
 

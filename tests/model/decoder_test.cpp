@@ -1,5 +1,6 @@
 // The forward pass on one rank: against the golden figures, and bit for bit against itself however rows are grouped.
-#include "model/device_extension.h"
+#include "model/files/tensor_values.h"
+#include "model/gpu/device_extension.h"
 #include "tests/model/tree_bits.h"
 
 #include <array>
@@ -609,7 +610,7 @@ TEST(Decoder, SummarisesLogitsAsASeparateLookDoes) {
                     ASSERT_EQ(result.summaries.size(), 2u);
                     for (std::size_t i = 0; i < 2; ++i) {
                         const float* logits = result.logits.data() + i * result.logits_stride;
-                        const model::kernels::LogitStats apart = table->logit_stats(logits, known, 0);
+                        const model::LogitStats apart = table->logit_stats(logits, known, 0);
                         EXPECT_EQ(result.summaries[i].arg_max, apart.arg_max);
                         EXPECT_EQ(result.summaries[i].max, apart.max);
                         if (wanted == model::LogitSummary::max) continue;

@@ -3,7 +3,8 @@
 #pragma once
 
 #include "model/families/families.h"
-#include "model/recurrent_states.h"
+#include "model/pass/recurrent_states.h"
+#include "model/weights/tensor_shapes.h"
 #include "tests/model/golden_models.h"
 #include "tests/model/tree_bits.h"
 

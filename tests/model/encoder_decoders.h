@@ -2,7 +2,7 @@
 // tests only.
 #pragma once
 
-#include "model/generation_config.h"
+#include "model/families/generation_config.h"
 #include "tests/model/family_golden.h"
 
 #include <fstream>

@@ -1,9 +1,10 @@
 // Encoder-decoder models on one rank: against transformers, bit for bit against themselves, and what they refuse.
-#include "model/checkpoint/bad_file.h"
 #include "model/families/families.h"
 #include "model/families/names.h"
-#include "model/rank_shard.h"
-#include "model/tokenizer/tokenizer.h"
+#include "model/files/bad_file.h"
+#include "model/text/tokenizer/tokenizer.h"
+#include "model/weights/rank_shard.h"
+#include "model/weights/tensor_shapes.h"
 #include "tests/model/encoder_decoders.h"
 
 namespace encoder_decoders_test {

@@ -1,6 +1,6 @@
 // Every family sharded across the ranks, however many there are: transformers' logits and greedy tokens, or a refusal
 // that says how many ranks would do.
-#include "model/checkpoint/bad_file.h"
+#include "model/files/bad_file.h"
 #include "tests/dist/session_of_tests.h"
 #include "tests/model/family_golden.h"
 

@@ -1,12 +1,12 @@
 // Blocks of GGUF files: random ones of every type against what PyPI's gguf dequantises them to (make_gguf_blocks.py),
 // bit for bit, and as CPUs hold them; and types that are not served. Models of such blocks are with the quantised
 // checkpoints (make_gguf.py).
-#include "model/checkpoint/bad_file.h"
-#include "model/checkpoint/checkpoint.h"
-#include "model/checkpoint/gguf_blocks.h"
-#include "model/checkpoint/gguf_file.h"
-#include "model/config.h"
 #include "model/cpu/packing.h"
+#include "model/families/config.h"
+#include "model/files/bad_file.h"
+#include "model/files/checkpoint.h"
+#include "model/files/gguf_blocks.h"
+#include "model/files/gguf_file.h"
 #include "tests/model/gguf_bytes.h"
 #include "tests/model/golden_models.h"
 #include "tests/model/temporary_directory.h"

@@ -1,7 +1,7 @@
 // Which tokens end the texts of a GGUF file: by keys, by names, and what is taken out again.
-#include "model/checkpoint/bad_file.h"
-#include "model/checkpoint/gguf_ends.h"
-#include "model/config.h"
+#include "model/families/config.h"
+#include "model/files/bad_file.h"
+#include "model/files/gguf_ends.h"
 #include "tests/model/gguf_bytes.h"
 #include "tests/model/temporary_directory.h"
 

@@ -1,9 +1,9 @@
 // GGUF files: their tokenizers against those that they are made of, and files that lie. What their weights compute is
 // with the other quantised checkpoints (make_gguf.py).
-#include "model/checkpoint/checkpoint.h"
-#include "model/checkpoint/gguf_file.h"
-#include "model/config.h"
-#include "model/tokenizer/sentencepiece_file.h"
+#include "model/families/config.h"
+#include "model/files/checkpoint.h"
+#include "model/files/gguf_file.h"
+#include "model/text/tokenizer/sentencepiece_file.h"
 #include "tests/model/gguf_bytes.h"
 #include "tests/model/tokenizer_support.h"
 

@@ -1,7 +1,7 @@
 // Numbers on their way to and from device memory, of tests of kernels.
 #pragma once
 
-#include "model/checkpoint/half.h"
+#include "model/files/half.h"
 #include "model/gpu/kernels.h"
 #include "model/gpu/memory.h"
 

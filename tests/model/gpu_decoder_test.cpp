@@ -324,7 +324,7 @@ TEST(GpuDecoder, WindowsOfLayersAreTheCpus) {
 
 TEST(GpuDecoder, SummariesAndHiddenStatesAreTheCpus) {
     const std::vector<TokenId> tokens = varied_tokens(9, 512);
-    std::vector<model::kernels::LogitStats> stats[2];
+    std::vector<model::LogitStats> stats[2];
     std::vector<float> hidden[2];
     const std::vector<int> logit_rows = {2, 8}, layers = {0, 1, 3};
     for (const bool gpu : {false, true}) {

@@ -1,6 +1,6 @@
-// Experts on a device: who goes through which, against model/routing.h; products, bit for bit, against those of each
-// expert's matrix by itself; and their sums. Run as gpu_kernels_test.cpp is.
-#include "model/routing.h"
+// Experts on a device: who goes through which, against model/pass/routing.h; products, bit for bit, against those of
+// each expert's matrix by itself; and their sums. Run as gpu_kernels_test.cpp is.
+#include "model/pass/routing.h"
 #include "tests/model/gpu_codes.h"
 
 #include <gtest/gtest.h>

@@ -1,9 +1,9 @@
 // The device's kernels against sums in float64 and against the CPU's kernels. Run twice: on a GPU where there is one
 // (label gpu), and everywhere on the stand-in for CUDA (tests/cuda_stand_in).
-#include "model/checkpoint/half.h"
 #include "model/cpu/kernels.h"
+#include "model/files/half.h"
 #include "model/gpu/kernels.h"
-#include "model/positions.h"
+#include "model/weights/positions.h"
 #include "spec/verify/random.h"
 #include "tests/model/gpu_codes.h"
 
@@ -1182,7 +1182,7 @@ TEST_F(GpuKernels, LogitsAreSummedUpAsOnTheCpu) {
         finish();
         const std::vector<DeviceLogitStats> got = to_host(stats);
         for (int r = 0; r < kRows; ++r) {
-            const kernels::LogitStats expected = cpu.logit_stats(logits.data() + index(r) * stride, count, 100);
+            const LogitStats expected = cpu.logit_stats(logits.data() + index(r) * stride, count, 100);
             const DeviceLogitStats& s = got[index(r)];
             EXPECT_EQ(s.max, expected.max);
             EXPECT_EQ(s.arg_max, expected.arg_max);
@@ -1196,7 +1196,7 @@ TEST_F(GpuKernels, LogitsAreSummedUpAsOnTheCpu) {
             }
             EXPECT_NEAR(s.sum_exp, sum, 1e-6 * sum);
             EXPECT_NEAR(s.sum_shifted_exp, shifted, 1e-6 * (1 - shifted));
-            const kernels::LogitStats ours = {s.max, s.arg_max, s.sum_exp, s.sum_shifted_exp};
+            const LogitStats ours = {s.max, s.arg_max, s.sum_exp, s.sum_shifted_exp};
             EXPECT_NEAR(ours.entropy_nats(), expected.entropy_nats(), 1e-5);
         }
     }

@@ -1,5 +1,5 @@
-// What the smallest things of a pass take on this GPU, printed as "micro: NAME VALUE" for tests/gpu_first.py, whose
-// part `micro` runs them by themselves. On the stand-in the values mean nothing.
+// Measures the smallest things of a pass on this GPU. Prints "micro: NAME VALUE" for tests/gpu_first.py, whose part
+// `micro` runs this suite by itself. On the stand-in the values mean nothing.
 #include "model/gpu/bandwidth.h"
 #include "model/gpu/memory.h"
 #include "tests/model/gpu_arrays.h"

@@ -2,10 +2,10 @@
 // transformers (quantized_test.cpp), whole and sharded; memory as planned; and what is refused. Run as
 // gpu_decoder_test.cpp is.
 #include "dist/comm/nccl_comm.h"
-#include "model/checkpoint/bad_file.h"
 #include "model/cpu/packing.h"
+#include "model/files/bad_file.h"
+#include "model/footprint/inspection.h"
 #include "model/gpu/weights.h"
-#include "model/inspection.h"
 #include "tests/dist/thread_ranks.h"
 #include "tests/model/family_golden.h"
 #include "tests/model/gpu_arrays.h"

@@ -1,8 +1,9 @@
 // Random weights that a device makes are those that the host would read and convert, in every type and shard.
 #include "model/families/names.h"
+#include "model/footprint/inspection.h"
 #include "model/gpu/weights.h"
-#include "model/inspection.h"
-#include "model/self_check.h"
+#include "model/pass/self_check.h"
+#include "model/weights/tensor_shapes.h"
 #include "tests/model/family_golden.h"
 #include "tests/model/gpu_arrays.h"
 #include "tests/model/gpu_models.h"

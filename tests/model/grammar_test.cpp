@@ -1,8 +1,8 @@
 // Grammars, regular expressions and JSON schemas: which texts are as they ask, which tokens may come next, and what is
 // refused, in what words and how soon.
-#include "model/grammar/token_grammar.h"
+#include "model/text/grammar/token_grammar.h"
 
-#include "model/tokenizer/tokenizer.h"
+#include "model/text/tokenizer/tokenizer.h"
 #include "tests/model/cpu_seconds.h"
 
 #include <gtest/gtest.h>

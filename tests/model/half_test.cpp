@@ -1,5 +1,5 @@
 // All 65,536 patterns of both 16-bit formats, both ways, and every rounding border between two neighbours.
-#include "model/checkpoint/half.h"
+#include "model/files/half.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Which directory the cache of Hugging Face's tools keeps a model in. The layout is written here as those tools do.
-#include "model/checkpoint/hub_cache.h"
+#include "model/files/hub_cache.h"
 
 #include "tests/model/checkpoint_files.h"
 #include "tests/model/temporary_directory.h"

@@ -1,8 +1,8 @@
 // Every kernel of every instruction set that this processor has, against sums in double, and the promise that all of
 // the project's exactness is on: a row's bits do not depend on what is computed with it.
-#include "model/buffer.h"
-#include "model/checkpoint/half.h"
 #include "model/cpu/kernels.h"
+#include "model/files/half.h"
+#include "model/host/buffer.h"
 
 #include <gtest/gtest.h>
 

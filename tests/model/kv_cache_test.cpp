@@ -1,5 +1,5 @@
 // The cache's bookkeeping on numbers that say where they belong; what a forward pass makes of it is in decoder_test.
-#include "model/kv_cache.h"
+#include "model/pass/kv_cache.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // Marian's source.spm, target.spm and vocab.json: ids and text are those of transformers' MarianTokenizer, and files
 // that are broken are refused. Made by marian_tokenizer.py.
-#include "model/tokenizer/tokenizer_files.h"
+#include "model/text/tokenizer/tokenizer_files.h"
 #include "tests/model/tokenizer_support.h"
 
 #include <sstream>

@@ -1,8 +1,9 @@
 // Weights in and out of the packed form: every stored and packed type, any cut of outputs and inputs, any number of
 // threads, and source bytes that are not aligned, as in a mapped file.
-#include "model/checkpoint/bad_file.h"
-#include "model/checkpoint/half.h"
 #include "model/cpu/packed_matrix.h"
+#include "model/files/bad_file.h"
+#include "model/files/half.h"
+#include "model/files/tensor_values.h"
 
 #include <gtest/gtest.h>
 

@@ -1,9 +1,9 @@
 // Checkpoints as programs for quantisation leave them (make_quantized.py): what transformers says that their
 // dequantised weights compute, with the kernels of every instruction set; and files that lie.
-#include "model/checkpoint/bad_file.h"
-#include "model/checkpoint/quantized.h"
 #include "model/cpu/packed_matrix.h"
-#include "model/inspection.h"
+#include "model/files/bad_file.h"
+#include "model/files/quantized.h"
+#include "model/footprint/inspection.h"
 #include "tests/model/family_golden.h"
 
 #include <gtest/gtest.h>

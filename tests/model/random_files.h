@@ -1,8 +1,9 @@
 // Random weights written into a file, for tests that hold what is made up to what is read.
 #pragma once
 
-#include "model/checkpoint/checkpoint.h"
 #include "model/cpu/packing.h"
+#include "model/files/checkpoint.h"
+#include "model/files/tensor_values.h"
 #include "tests/model/checkpoint_files.h"
 #include "tests/model/temporary_directory.h"
 

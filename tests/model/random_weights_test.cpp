@@ -1,8 +1,9 @@
 // Weights that are made up: the same, wherever and in whatever slices they are read.
-#include "model/checkpoint/half.h"
 #include "model/cpu/weights.h"
 #include "model/families/names.h"
-#include "model/sources.h"
+#include "model/files/half.h"
+#include "model/weights/sources.h"
+#include "model/weights/tensor_shapes.h"
 #include "tests/model/family_golden.h"
 #include "tests/model/random_files.h"
 

@@ -1,7 +1,7 @@
 // Makes random texts of regular expressions, for regex_texts.py; not a test by itself, not installed. Lines of JSON in:
 // {"language": "regex" or "json_schema", "source", "seed", "texts": how many}; out: {"texts"} or {"error"}.
-#include "model/grammar/token_grammar.h"
-#include "model/utf8.h"
+#include "model/files/utf8.h"
+#include "model/text/grammar/token_grammar.h"
 
 #include <iostream>
 #include <nlohmann/json.hpp>

@@ -1,5 +1,5 @@
 // Which experts rows go through, by hand.
-#include "model/routing.h"
+#include "model/pass/routing.h"
 
 #include <cmath>
 #include <gtest/gtest.h>

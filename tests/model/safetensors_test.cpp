@@ -1,8 +1,8 @@
 // Reading safetensors: every row of what the reference reader (0.8.0) rejects and accepts, with bytes made here.
-#include "model/checkpoint/checkpoint.h"
+#include "model/files/checkpoint.h"
 
-#include "model/checkpoint/bad_file.h"
-#include "model/checkpoint/safetensors.h"
+#include "model/files/bad_file.h"
+#include "model/files/safetensors.h"
 #include "tests/model/checkpoint_files.h"
 #include "tests/model/temporary_directory.h"
 

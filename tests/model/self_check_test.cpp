@@ -1,6 +1,7 @@
 // The check by which a device is trusted: it must find what differs, and nothing else.
 #include "model/families/names.h"
-#include "model/self_check.h"
+#include "model/pass/self_check.h"
+#include "model/weights/tensor_shapes.h"
 #include "tests/model/golden_models.h"
 
 namespace self_check_test {

@@ -1,5 +1,5 @@
 // Digests of stored tensors: what changes them, and that shares add up to them.
-#include "model/tensor_digest.h"
+#include "model/weights/tensor_digest.h"
 
 #include "tests/model/checkpoint_files.h"
 #include "tests/model/temporary_directory.h"

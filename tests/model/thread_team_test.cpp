@@ -1,5 +1,5 @@
 // The team under load: every thread takes part in every run, and nobody passes a barrier too early.
-#include "model/thread_team.h"
+#include "model/host/thread_team.h"
 
 #include <gtest/gtest.h>
 

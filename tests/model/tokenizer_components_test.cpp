@@ -7,12 +7,12 @@
 #include <string_view>
 #include <vector>
 
-#include "model/tokenizer/bpe.h"
-#include "model/tokenizer/byte_level.h"
-#include "model/tokenizer/normalizer.h"
-#include "model/tokenizer/pre_tokenizer.h"
-#include "model/tokenizer/token_decoder.h"
-#include "model/tokenizer/unigram.h"
+#include "model/text/tokenizer/bpe.h"
+#include "model/text/tokenizer/byte_level.h"
+#include "model/text/tokenizer/normalizer.h"
+#include "model/text/tokenizer/pre_tokenizer.h"
+#include "model/text/tokenizer/token_decoder.h"
+#include "model/text/tokenizer/unigram.h"
 #include "tests/model/tokenizer_support.h"
 
 namespace entrodraft::model {

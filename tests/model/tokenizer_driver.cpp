@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "model/tokenizer/tokenizer.h"
+#include "model/text/tokenizer/tokenizer.h"
 
 using entrodraft::model::StreamDecoder;
 using entrodraft::model::TokenId;

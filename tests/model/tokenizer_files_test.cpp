@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "model/tokenizer/tokenizer.h"
+#include "model/text/tokenizer/tokenizer.h"
 #include "tests/model/tokenizer_support.h"
 
 namespace entrodraft::model {

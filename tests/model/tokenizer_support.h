@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "model/checkpoint/bad_file.h"
-#include "model/tokenizer/tokenizer.h"
+#include "model/files/bad_file.h"
+#include "model/text/tokenizer/tokenizer.h"
 #include "tests/model/temporary_directory.h"
 
 namespace entrodraft::model {

@@ -1,6 +1,6 @@
 // The tokenizer against ids written by the reference (tests/model/tokenizers, made by tokenizer_differential.py),
 // its fast paths against the general engine, and its time on long runs.
-#include "model/tokenizer/tokenizer.h"
+#include "model/text/tokenizer/tokenizer.h"
 
 #include <gtest/gtest.h>
 
@@ -14,13 +14,13 @@
 #include <string>
 #include <vector>
 
-#include "model/tokenizer/byte_level.h"
-#include "model/tokenizer/normal_form.h"
-#include "model/tokenizer/normalizer.h"
-#include "model/tokenizer/pre_tokenizer.h"
-#include "model/tokenizer/regex.h"
-#include "model/tokenizer/word_splitter.h"
-#include "model/utf8.h"
+#include "model/files/utf8.h"
+#include "model/text/tokenizer/byte_level.h"
+#include "model/text/tokenizer/normal_form.h"
+#include "model/text/tokenizer/normalizer.h"
+#include "model/text/tokenizer/pre_tokenizer.h"
+#include "model/text/tokenizer/regex.h"
+#include "model/text/tokenizer/word_splitter.h"
 #include "tests/model/tokenizer_support.h"
 
 namespace entrodraft::model {

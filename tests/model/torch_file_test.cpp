@@ -1,9 +1,9 @@
 // Reading what torch.save writes: golden files made by torch (make_torch_files.py) against the same tensors as
 // safetensors, and archives and pickles made here that must be refused, each with its message.
-#include "model/checkpoint/tensor_view.h"
+#include "model/files/tensor_view.h"
 
-#include "model/checkpoint/checkpoint.h"
-#include "model/checkpoint/pickle.h"
+#include "model/files/checkpoint.h"
+#include "model/files/pickle.h"
 #include "tests/model/checkpoint_files.h"
 #include "tests/model/temporary_directory.h"
 

@@ -1,7 +1,7 @@
 // Random token trees, and that a decoder computes them as it computes the text of each branch alone. For tests only.
 #pragma once
 
-#include "model/pass_layout.h"
+#include "model/pass/pass_layout.h"
 #include "tests/model/golden_models.h"
 
 #include <random>

@@ -1,5 +1,5 @@
 // Two vocabularies side by side, and texts of one in the other's tokens.
-#include "model/tokenizer/vocabulary_map.h"
+#include "model/text/tokenizer/vocabulary_map.h"
 
 #include "tests/model/tokenizer_support.h"
 

@@ -1,5 +1,5 @@
 // What an admission carries over, and that no part of one passes for a whole.
-#include "spec/packet.h"
+#include "spec/protocol/packet.h"
 
 #include <gtest/gtest.h>
 

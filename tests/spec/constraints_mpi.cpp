@@ -4,7 +4,7 @@
 #include "tests/spec/loaded_head.h"
 #include "tests/spec/ranks.h"
 
-#include "model/grammar/token_grammar.h"
+#include "model/text/grammar/token_grammar.h"
 
 #include <gtest/gtest.h>
 

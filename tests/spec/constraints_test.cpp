@@ -3,7 +3,7 @@
 #include "tests/spec/every_drafter.h"
 #include "tests/spec/exactness_support.h"
 
-#include "model/grammar/token_grammar.h"
+#include "model/text/grammar/token_grammar.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // What distilling does beside the trainer: the order of texts and the learning rate, what the target has at each place,
 // the file of that, and the loop's ends.
-#include "model/checkpoint/bad_file.h"
+#include "model/files/bad_file.h"
 #include "spec/distill/scored_texts.h"
 #include "spec/distill/target_scorer.h"
 #include "spec/distill/training.h"

@@ -2,10 +2,10 @@
 // misbehave on purpose. For tests only.
 #pragma once
 
-#include "model/tokenizer/tokenizer.h"
+#include "model/text/tokenizer/tokenizer.h"
 #include "spec/draft/chain.h"
 #include "spec/draft/sharded_draft_model.h"
-#include "spec/engine.h"
+#include "spec/round/engine.h"
 #include "spec/verify/device_verifier.h"
 #include "tests/model/golden_models.h"
 

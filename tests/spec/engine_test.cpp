@@ -1,5 +1,6 @@
 // The whole engine on one rank: speculative text is plain text, ends are ends, and what is sampled has the target's
 // distribution.
+#include "model/files/tensor_values.h"
 #include "tests/spec/engine_support.h"
 
 #include "spec/verify/sampling.h"

@@ -48,7 +48,7 @@ std::size_t add_pass(DraftOnGpu& model, std::span<const TokenId> text, double te
     for (std::size_t i = 0; i < result.summaries.size(); ++i) {
         steps.entropies.push_back(result.summaries[i].entropy_nats());
         steps.largest.push_back(result.summaries[i].max);
-        const model::kernels::LogitStats& row = result.summaries[i];
+        const model::LogitStats& row = result.summaries[i];
         steps.tokens.push_back(temperature > 0 ? result.noisy[i].token : row.arg_max);
         steps.margins.push_back(temperature > 0 ? result.noisy[i].value - result.noisy[i].runner_up
                                                 : static_cast<double>(row.max) - static_cast<double>(row.runner_up));

@@ -89,7 +89,7 @@ void expect_ranked(const RankedRow& got, std::span<const float> logits, const Ra
         EXPECT_EQ(got.best[i].logit, logits[index(tokens[index(i)])]);
         EXPECT_NEAR(got.best[i].value, values[index(tokens[index(i)])], 2e-5);
     }
-    const auto expect_stats = [](const model::kernels::LogitStats& stats, std::span<const float> of) {
+    const auto expect_stats = [](const model::LogitStats& stats, std::span<const float> of) {
         const auto want = model::kernels::best_kernels().logit_stats(of.data(), static_cast<int>(of.size()), 0);
         EXPECT_NEAR(stats.max, want.max, 2e-5);
         EXPECT_NEAR(stats.entropy_nats(), want.entropy_nats(), 1e-3);

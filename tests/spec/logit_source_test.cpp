@@ -45,7 +45,7 @@ void expect_rows_of_prefixes(LogitSource& source) {
         ASSERT_LE(n, source.max_rows());
         const SourceLogits rows = rows_after(source, text, n, model::LogitSummary::entropy);
         std::vector<std::vector<float>> found;
-        std::vector<model::kernels::LogitStats> summaries;
+        std::vector<model::LogitStats> summaries;
         for (std::size_t i = 0; i < n; ++i) {
             found.push_back(copy(rows.row(i)));
             summaries.push_back(rows.summary(i));

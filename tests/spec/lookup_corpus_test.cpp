@@ -2,7 +2,7 @@
 // back, and that no other bytes are.
 #include "spec/draft/lookup_corpus.h"
 
-#include "model/checkpoint/bad_file.h"
+#include "model/files/bad_file.h"
 #include "spec/draft/suffix_array.h"
 #include "spec/verify/random.h"
 #include "tests/model/temporary_directory.h"

@@ -1,5 +1,5 @@
 // The control packet: its size, its places, and that a wrong one is told from a right one.
-#include "spec/packet.h"
+#include "spec/protocol/packet.h"
 
 #include <gtest/gtest.h>
 

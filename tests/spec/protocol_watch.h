@@ -4,7 +4,7 @@
 #pragma once
 
 #include "dist/comm/host_comm.h"
-#include "spec/packet.h"
+#include "spec/protocol/packet.h"
 #include "spec/verify/random.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // The text in the making: budgets and ends, and that nothing is ever shown that a stop string then takes back.
-#include "spec/sequence.h"
+#include "spec/round/sequence.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Figures against values worked out by hand, and the costs file.
-#include "spec/stats.h"
+#include "spec/protocol/stats.h"
 
 #include <gtest/gtest.h>
 

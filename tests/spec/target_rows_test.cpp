@@ -1,6 +1,6 @@
 // What ranks hand over: the form that options ask for, the same rows however the vocabulary is cut, and one rank's
 // gather as a whole. Over ranks: processing_mpi.cpp and exactness_mpi.cpp.
-#include "spec/target_rows.h"
+#include "spec/round/target_rows.h"
 
 #include "tests/spec/engine_support.h"
 

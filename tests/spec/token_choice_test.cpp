@@ -39,7 +39,7 @@ TokenChooser chooser_of(const Request& request, std::vector<TokenId> eos_tokens 
     return chooser;
 }
 
-model::kernels::LogitStats stats_of(const std::vector<float>& logits) {
+model::LogitStats stats_of(const std::vector<float>& logits) {
     return model::kernels::best_kernels().logit_stats(logits.data(), static_cast<int>(logits.size()), 0);
 }
 

@@ -1,5 +1,5 @@
 // Unigram and bigram tables: counting, the file and what is wrong with bad ones, and the distributions.
-#include "model/checkpoint/bad_file.h"
+#include "model/files/bad_file.h"
 #include "spec/draft/token_table.h"
 #include "spec/verify/random.h"
 #include "tests/model/temporary_directory.h"

@@ -54,7 +54,7 @@ class ToySource final : public LogitSource {
     const ToyModel& toy_;
     std::size_t skipped_, context_, max_rows_;
     std::vector<float> logits_; // [rows][vocab]
-    std::vector<model::kernels::LogitStats> summaries_;
+    std::vector<model::LogitStats> summaries_;
 };
 
 // Texts of a toy target at temperature 1 with a drafter: what the engine does, for toys. An end of text ends drafts, as

@@ -3,18 +3,18 @@
 // Times come from the engine's own statistics, predictions from the costs of passes measured apart (bench latency).
 // The running is comparison.cpp's, the figures are comparison_report.cpp's.
 #include "launch/cli/command_options.h"
+#include "launch/cli/command_pages.h"
 #include "launch/cmd/bench/comparison.h"
 #include "launch/cmd/bench/latency.h"
-#include "launch/commands.h"
-#include "launch/environment.h"
-#include "launch/failure.h"
 #include "launch/io/progress.h"
 #include "launch/io/results.h"
 #include "launch/load/drafters.h"
-#include "launch/phase.h"
-#include "launch/replaced_file.h"
-#include "model/buffer.h"
+#include "launch/load/environment.h"
+#include "launch/start/failure.h"
+#include "launch/start/phase.h"
+#include "launch/start/replaced_file.h"
 #include "model/cpu/kernels.h"
+#include "model/host/buffer.h"
 #include "spec/draft/chain.h"
 
 #include <algorithm>

@@ -6,18 +6,19 @@
 // is in the time, all-reduces and the others' share of the memory's bandwidth are not.
 #include "dist/shard.h"
 #include "launch/cli/command_options.h"
+#include "launch/cli/command_pages.h"
 #include "launch/cmd/bench/latency.h"
-#include "launch/commands.h"
-#include "launch/environment.h"
-#include "launch/failure.h"
+#include "launch/io/machine_load.h"
 #include "launch/io/report.h"
+#include "launch/io/results.h"
+#include "launch/load/environment.h"
 #include "launch/load/opened_model.h"
-#include "launch/machine_load.h"
-#include "launch/phase.h"
-#include "launch/replaced_file.h"
+#include "launch/start/failure.h"
+#include "launch/start/phase.h"
+#include "launch/start/replaced_file.h"
 #include "model/cpu/decoder.h"
 #include "model/cpu/roofline.h"
-#include "model/inspection.h"
+#include "model/footprint/inspection.h"
 
 #include <algorithm>
 #include <array>

@@ -2,8 +2,8 @@
 #include "launch/cmd/bench/comparison.h"
 
 #include "launch/io/progress.h"
-#include "launch/pair_engine.h"
-#include "launch/phase.h"
+#include "launch/load/pair_engine.h"
+#include "launch/start/phase.h"
 #include "spec/replay/tune.h"
 
 #include <algorithm>

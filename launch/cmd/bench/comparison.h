@@ -6,10 +6,10 @@
 
 #include "launch/cli/options.h"
 #include "launch/io/json_line.h"
+#include "launch/io/machine_load.h"
 #include "launch/load/drafters.h"
 #include "launch/load/model_pair.h"
-#include "launch/machine_load.h"
-#include "spec/engine.h"
+#include "spec/round/engine.h"
 
 #include <optional>
 #include <string>

@@ -1,10 +1,10 @@
 // Figures of a comparison as tables and JSON: see comparison.h.
 #include "launch/cmd/bench/comparison.h"
 
-#include "launch/environment.h"
 #include "launch/io/results.h"
 #include "launch/io/rule_figures.h"
-#include "launch/statistics.h"
+#include "launch/load/environment.h"
+#include "launch/start/statistics.h"
 #include "spec/replay/chain_bound.h"
 
 #include <algorithm>

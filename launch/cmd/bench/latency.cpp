@@ -1,13 +1,13 @@
 // Timing passes and collectives: see latency.h.
 #include "launch/cmd/bench/latency.h"
 
-#include "launch/counted.h"
-#include "launch/failure.h"
+#include "launch/io/machine_load.h"
 #include "launch/load/drafters.h"
-#include "launch/machine_load.h"
-#include "launch/phase.h"
+#include "launch/start/counted.h"
+#include "launch/start/failure.h"
+#include "launch/start/phase.h"
 #include "model/cpu/roofline.h"
-#include "model/inspection.h"
+#include "model/footprint/inspection.h"
 
 #include <algorithm>
 #include <array>

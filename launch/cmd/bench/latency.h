@@ -8,9 +8,9 @@
 #include "dist/session.h"
 #include "launch/cmd/bench/measuring_time.h"
 #include "launch/load/model_pair.h"
-#include "launch/statistics.h"
-#include "model/decoder.h"
-#include "spec/stats.h"
+#include "launch/start/statistics.h"
+#include "model/pass/decoder.h"
+#include "spec/protocol/stats.h"
 #include "spec/verify/device_verifier.h"
 
 #include <functional>

@@ -1,6 +1,6 @@
 #include "launch/cmd/bench/measuring_time.h"
 
-#include "launch/phase.h"
+#include "launch/start/phase.h"
 
 #include <algorithm>
 #include <deque>

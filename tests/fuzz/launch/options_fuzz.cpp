@@ -2,7 +2,7 @@
 #include "tests/fuzz/fuzz_input.h"
 
 #include "launch/cli/options.h"
-#include "launch/failure.h"
+#include "launch/start/failure.h"
 
 using namespace entrodraft;
 

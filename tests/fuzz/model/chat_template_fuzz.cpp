@@ -1,9 +1,9 @@
 // tokenizer_config.json, and behind a line "----" the message of a user.
 #include "tests/fuzz/fuzz_input.h"
 
-#include "model/chat/chat_template.h"
-#include "model/checkpoint/bad_file.h"
-#include "model/utf8.h"
+#include "model/files/bad_file.h"
+#include "model/files/utf8.h"
+#include "model/text/chat/chat_template.h"
 
 #include <stdexcept>
 

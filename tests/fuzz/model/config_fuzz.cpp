@@ -1,9 +1,9 @@
 // config.json, and behind a line "----" generation_config.json.
 #include "tests/fuzz/fuzz_input.h"
 
-#include "model/checkpoint/bad_file.h"
-#include "model/generation_config.h"
-#include "model/rank_shard.h"
+#include "model/families/generation_config.h"
+#include "model/files/bad_file.h"
+#include "model/weights/rank_shard.h"
 
 #include <algorithm>
 

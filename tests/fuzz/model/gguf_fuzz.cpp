@@ -1,11 +1,11 @@
 // A GGUF file: its header, config and tokenizer, and the first and last element of every tensor.
 #include "tests/fuzz/fuzz_input.h"
 
-#include "model/checkpoint/bad_file.h"
-#include "model/checkpoint/gguf_file.h"
-#include "model/checkpoint/quantized.h"
-#include "model/config.h"
-#include "model/tokenizer/tokenizer.h"
+#include "model/families/config.h"
+#include "model/files/bad_file.h"
+#include "model/files/gguf_file.h"
+#include "model/files/quantized.h"
+#include "model/text/tokenizer/tokenizer.h"
 
 using namespace entrodraft;
 

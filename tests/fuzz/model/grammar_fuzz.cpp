@@ -2,7 +2,7 @@
 // the grammar's own bytes. Masks must be those of the bytes' recognizer.
 #include "tests/fuzz/fuzz_input.h"
 
-#include "model/grammar/token_grammar.h"
+#include "model/text/grammar/token_grammar.h"
 
 #include <memory>
 #include <string>

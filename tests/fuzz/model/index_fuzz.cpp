@@ -1,8 +1,8 @@
 // model.safetensors.index.json beside one good shard.
 #include "tests/fuzz/fuzz_input.h"
 
-#include "model/checkpoint/bad_file.h"
-#include "model/checkpoint/checkpoint.h"
+#include "model/files/bad_file.h"
+#include "model/files/checkpoint.h"
 
 #include <array>
 

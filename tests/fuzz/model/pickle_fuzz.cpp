@@ -1,8 +1,8 @@
 // The pickle of a state dict, without the archive around it.
 #include "tests/fuzz/fuzz_input.h"
 
-#include "model/checkpoint/bad_file.h"
-#include "model/checkpoint/pickle.h"
+#include "model/files/bad_file.h"
+#include "model/files/pickle.h"
 
 using namespace entrodraft;
 

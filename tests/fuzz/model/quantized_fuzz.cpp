@@ -1,9 +1,9 @@
 // A quantization_config beside a safetensors file, a border between them: what is joined, and every element of it.
 #include "tests/fuzz/fuzz_input.h"
 
-#include "model/checkpoint/bad_file.h"
-#include "model/checkpoint/checkpoint.h"
-#include "model/checkpoint/quantized.h"
+#include "model/files/bad_file.h"
+#include "model/files/checkpoint.h"
+#include "model/files/quantized.h"
 
 #include <algorithm>
 #include <array>

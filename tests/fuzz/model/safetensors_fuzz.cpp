@@ -1,8 +1,8 @@
 // A safetensors file: its header, and the first and last byte of every tensor that it names.
 #include "tests/fuzz/fuzz_input.h"
 
-#include "model/checkpoint/bad_file.h"
-#include "model/checkpoint/tensor_view.h"
+#include "model/files/bad_file.h"
+#include "model/files/tensor_view.h"
 
 using namespace entrodraft;
 

@@ -1,7 +1,7 @@
 // tokenizer.json, and behind a line "----" a text for it.
 #include "tests/fuzz/model/tokenizer_support.h"
 
-#include "model/checkpoint/bad_file.h"
+#include "model/files/bad_file.h"
 
 using namespace entrodraft;
 

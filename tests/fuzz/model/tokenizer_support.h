@@ -3,7 +3,7 @@
 
 #include "tests/fuzz/fuzz_input.h"
 
-#include "model/tokenizer/tokenizer.h"
+#include "model/text/tokenizer/tokenizer.h"
 
 #include <span>
 #include <stdexcept>

@@ -1,8 +1,8 @@
 // pytorch_model.bin: the archive, its pickle, and the first and last byte of every tensor.
 #include "tests/fuzz/fuzz_input.h"
 
-#include "model/checkpoint/bad_file.h"
-#include "model/checkpoint/tensor_view.h"
+#include "model/files/bad_file.h"
+#include "model/files/tensor_view.h"
 
 using namespace entrodraft;
 

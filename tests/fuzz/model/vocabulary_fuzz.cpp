@@ -2,7 +2,7 @@
 // that file, tokenizer_config.json and a text, with lines "----" between them.
 #include "tests/fuzz/model/tokenizer_support.h"
 
-#include "model/checkpoint/bad_file.h"
+#include "model/files/bad_file.h"
 
 #include <filesystem>
 

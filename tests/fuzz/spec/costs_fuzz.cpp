@@ -1,7 +1,7 @@
 // A costs file.
 #include "tests/fuzz/fuzz_input.h"
 
-#include "spec/stats.h"
+#include "spec/protocol/stats.h"
 
 #include <cmath>
 #include <stdexcept>

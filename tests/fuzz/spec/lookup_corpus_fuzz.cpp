@@ -1,7 +1,7 @@
 // A corpus that the drafter suffix looks in: a file of build-corpus, with the checksum that its contents have.
 #include "tests/fuzz/fuzz_input.h"
 
-#include "model/checkpoint/bad_file.h"
+#include "model/files/bad_file.h"
 #include "spec/draft/lookup_corpus.h"
 #include "spec/verify/random.h"
 

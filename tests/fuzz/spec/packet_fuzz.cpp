@@ -1,7 +1,7 @@
 // The bytes of an round packet. What passes for a packet can be followed: no field leads out of it.
 #include "tests/fuzz/fuzz_input.h"
 
-#include "spec/packet.h"
+#include "spec/protocol/packet.h"
 
 #include <algorithm>
 #include <cstring>

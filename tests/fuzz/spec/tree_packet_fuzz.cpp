@@ -2,7 +2,7 @@
 // parent (one byte) and a token (four) each. What passes is a tree that can be followed; what does not has a reason.
 #include "tests/fuzz/fuzz_input.h"
 
-#include "spec/packet.h"
+#include "spec/protocol/packet.h"
 #include "spec/verify/token_tree.h"
 
 #include <algorithm>

@@ -1,0 +1,69 @@
+// See pair_engine.h.
+#include "launch/load/pair_engine.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace entrodraft::launch {
+
+PairEngine::PairEngine(dist::Session& session, ModelPair& models, const Drafters& drafters, const Setting& setting)
+    : drafter_(drafters.make(setting.drafter, setting.rules, setting.costs)) {
+    spec::EngineOptions engine;
+    engine.acceptance = setting.acceptance;
+    engine.stop_rule = setting.rules.front();
+    engine.costs = setting.costs.front();
+    engine.n_slots = models.batch_size;
+    engine.num_beams = models.num_beams;
+    engine.vocab_size = models.vocab_size;
+    engine.timeout_seconds = session.timeout_seconds();
+    engine.synthetic_acceptance = setting.synthetic_acceptance;
+    spec::EngineParts parts = models.engine_parts(drafter_.get());
+    if (setting.drafter.kinds.empty()) parts.sharded_draft = nullptr; // nobody has to wait for drafts
+    if (setting.watch) parts.watch = setting.watch;
+    engine_ = std::make_unique<spec::Engine>(engine, parts);
+}
+
+DecodedText PairEngine::decode(const spec::Request* request, const volatile int& stop_signal, const OnRound& on_round,
+                               const EndsText& ends_text) {
+    DecodedText text;
+    spec::EngineCallbacks callbacks;
+    if (request) {
+        callbacks.next_request = [&]() -> std::optional<spec::Request> {
+            const spec::Request* next = std::exchange(request, nullptr);
+            return next ? std::optional(*next) : std::nullopt;
+        };
+        callbacks.on_round = on_round;
+        callbacks.ends_text = ends_text;
+        callbacks.on_complete = [&](const spec::Request&, spec::Completion completion) {
+            text.completion = std::move(completion);
+        };
+    }
+    text.end = engine_->run(callbacks, stop_signal);
+    return text;
+}
+
+void capture_common_rounds(dist::Session& session, ModelPair& models, const Drafters& drafters,
+                           PairEngine::Setting setting, const spec::Request& like, const volatile int& stop_signal) {
+    if (!models.device.is_gpu || models.num_beams > 0) return;
+    const int cap = setting.drafter.kinds.empty() ? 0 : setting.rules.front().max_tokens;
+    for (spec::StopRuleOptions& rule : setting.rules)
+        rule.min_tokens = rule.max_tokens; // it looks at tokens as it does, and never fires
+    setting.synthetic_acceptance = 1;      // a text of n tokens is a round of n rows
+    PairEngine engine(session, models, drafters, setting);
+    spec::Request request = like;
+    request.prompt = {11 % models.vocab_size};
+    if (models.target_config.has_encoder()) request.source = request.prompt;
+    request.ignore_eos = true;
+    std::vector<int> tokens;
+    for (int n = 1; n <= cap; n *= 2)
+        tokens.push_back(n);
+    tokens.push_back(2 * (cap + 1)); // a second round drafts behind a draft that was accepted whole
+    for (const int n : tokens)
+        for (int time = 0; time < 2; ++time) {
+            request.max_new_tokens = std::min(n, models.target_config.max_positions - 1);
+            const spec::Request* const next = models.layout.is_coordinator() ? &request : nullptr;
+            if (engine.decode(next, stop_signal).end == spec::RunEnd::interrupted) return;
+        }
+}
+
+} // namespace entrodraft::launch

@@ -1,0 +1,60 @@
+// All tensors of a checkpoint directory, whatever files they lie in: safetensors or pickled by torch, single or in
+// shards that an index names. Memory-mapped: opening reads headers alone. Or tensors that lie in none (generated
+// values). Knows no model and converts nothing.
+// Called by decoder, families and inspect.
+#pragma once
+
+#include "model/files/mapped_file.h"
+#include "model/files/tensor_view.h"
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace entrodraft::model {
+
+// The first of these that a directory holds: model.safetensors, model.safetensors.index.json, pytorch_model.bin,
+// pytorch_model.bin.index.json; an index names plain files beside it.
+class Checkpoint {
+  public:
+    // Maps the files and reads their headers, or that of the GGUF file that `directory` is or holds; where config.json
+    // there says that matrices are quantised, each is one tensor (quantized.h). Throws BadFile. Local.
+    static Checkpoint open(const std::filesystem::path& directory);
+    // One file by itself: by torch where its name ends in .bin, .pt or .pth, else safetensors. Throws BadFile. Local.
+    static Checkpoint open_file(const std::filesystem::path& file);
+    // Of tensors of DiskType::generated, whose elements would take so many bytes in a file. Local.
+    static Checkpoint generated(std::vector<TensorView> tensors, std::size_t element_bytes);
+
+    // A tensor of `from`, which may be named otherwise there.
+    struct Part {
+        std::string name;
+        const Checkpoint* from;
+        std::string stored_name;
+    };
+    // Of tensors of others, whose files it shares; `where` is what messages name. Throws BadFile where one is missing.
+    // Local.
+    static Checkpoint composed(std::filesystem::path where, const std::vector<Part>& parts);
+
+    bool has(const std::string& name) const;
+    // Throws BadFile naming the tensor and the directory when it is missing. Local.
+    const TensorView& tensor(const std::string& name) const;
+    const std::map<std::string, TensorView>& tensors() const { return tensors_; }
+    std::vector<FileIdentity> files() const;                   // of weights, in the order of their names
+    std::uint64_t total_bytes() const { return total_bytes_; } // tensor data over all files
+
+  private:
+    void add(const std::filesystem::path& file);
+    void add(TensorFile file);
+    void add_directory(const std::filesystem::path& directory);
+    void add_shards(const std::filesystem::path& directory, const std::filesystem::path& index);
+
+    std::filesystem::path where_;
+    std::vector<std::shared_ptr<const MappedFile>> mappings_;
+    std::map<std::string, TensorView> tensors_;
+    std::uint64_t total_bytes_ = 0;
+};
+
+} // namespace entrodraft::model

@@ -1,0 +1,57 @@
+// The architectures that GGUF files name, in the words of transformers: which model type each is, which field of
+// config.json a key stands for, and what its tensors are called. Called by gguf_model.
+#pragma once
+
+#include "model/files/gguf_file.h"
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace entrodraft::model {
+
+struct GgufArchitecture;
+
+// What a file says, by keys of its architecture.
+class GgufMetadata {
+  public:
+    // Throws BadFile where the architecture is not supported.
+    explicit GgufMetadata(const GgufFile& file);
+
+    const GgufArchitecture& architecture() const { return *architecture_; }
+    const nlohmann::json* find(const std::string& key) const;
+    const nlohmann::json* field(std::string_view key) const; // behind the architecture's name
+    const nlohmann::json& required(std::string_view key) const;
+    const TensorView* tensor(std::string_view name) const;
+    [[noreturn]] void refuse(const std::string& reason) const;
+    // A field that has another value than the one at which it changes nothing.
+    void refuse_other(std::string_view key, const nlohmann::json& neutral) const;
+
+  private:
+    const GgufFile& file_;
+    const GgufArchitecture* architecture_ = nullptr;
+};
+
+struct GgufArchitecture {
+    using Names = std::vector<std::pair<std::string_view, std::string_view>>;
+
+    std::string_view name;       // general.architecture
+    std::string_view model_type; // of config.json
+    std::string_view class_name;
+    bool has_experts = false;
+    int gating = 1;                // expert_gating_func, where a file has it: 1: softmax, 2: sigmoid
+    bool pairs_neighbours = false; // queries and keys lie so that neighbouring numbers are rotated together, where the
+                                   // checkpoint's lie half a head apart
+    bool norms_are_whole = false;  // norm weights are not stored less one, as in the checkpoint
+    Names fields = {};             // keys, and what config.json calls them; beside those of all
+    nlohmann::json implied = {};   // fields without a key
+    // Tensors of a layer, and their names in the checkpoint, where these are not Llama's: with their endings, or
+    // without. A * is an expert's number: the tensor has all experts', one behind the other.
+    Names tensors = {};
+    void (*complete)(const GgufMetadata& file, nlohmann::json& config) = nullptr;
+};
+const std::vector<GgufArchitecture>& gguf_architectures();
+
+} // namespace entrodraft::model

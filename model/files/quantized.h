@@ -1,0 +1,102 @@
+// Matrices that a checkpoint holds as codes with scales: which stored tensors make one up, and what its elements are.
+//
+// An element is scale * code - offset, where code is a whole number with a sign, a float8 or values[code]. Called by
+// checkpoint, which shows such a matrix as one tensor, and by those who read weights.
+#pragma once
+
+#include "model/files/tensor_view.h"
+
+#include <cstdint>
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+
+namespace entrodraft::model {
+
+enum class QuantizedForm {
+    gptq,   // X.qweight, words of 32 bits along the inputs, [inputs][outputs]
+    awq,    // X.qweight, words along the outputs in an order of its own, [inputs][outputs]
+    packed, // X.weight_packed, words along the inputs, [outputs][inputs] (compressed-tensors)
+    int8,   // X.weight, whole numbers (compressed-tensors)
+    float8, // X.weight, e4m3 (compressed-tensors, and with X.weight_scale_inv DeepSeek's)
+    mxfp4,  // X_blocks, pairs of float4 along the inputs, [experts][outputs][inputs / 32][16] (gpt-oss)
+    pairs,  // X.weight, pairs of codes along the inputs, the first above the second (bitsandbytes)
+    blocks  // X.weight, blocks of inputs with their scales (GGUF; gguf_blocks.h)
+};
+
+// What codes of 4 bits stand for, where not for themselves.
+enum class CodeValues {
+    none,
+    float4,       // e2m1
+    float4_twice, // as whole numbers
+    normal4,      // quantiles of a normal distribution (NF4; Dettmers et al. 2023)
+    bitsandbytes  // its FP4
+};
+const float* table_of(CodeValues values); // [16]; none: nullptr
+
+struct BlockType;
+
+// What a config.json says of all of them (quantization_config).
+struct Quantization {
+    QuantizedForm form = QuantizedForm::gptq;
+    int bits = 4;
+    int group = 0;         // inputs that share a scale; 0: all
+    bool has_zeros = true; // stored ones, or minima of groups: then there are offsets
+    bool zeros_are_one_less = false;
+    CodeValues values = CodeValues::none;
+    bool of_experts = false;          // alone; else of all matrices of the layers
+    const BlockType* block = nullptr; // of QuantizedForm::blocks
+    // Not 0: matrices of all kinds have forms of their own, and this many bits a weight in memory on average: of a CPU,
+    // and of a GPU.
+    double memory_bits = 0, gpu_memory_bits = 0;
+    friend bool operator==(const Quantization&, const Quantization&) = default;
+};
+
+std::string to_string(const Quantization& quantization); // "gptq of 4 bits in groups of 128"
+// None where the object has no such field. Throws BadFile that names what is not supported. Local.
+std::optional<Quantization> read_quantization(const nlohmann::json& config, const std::string& file);
+
+// Facts of inputs that share a scale.
+struct GroupFacts {
+    float scale = 0, offset = 0;
+};
+
+struct QuantizedMatrix {
+    Quantization of;
+    std::int64_t outputs = 0, inputs = 0;
+    TensorView codes, scales, zeros;
+    std::int64_t scale_outputs = 1;                  // that share a row of scales
+    std::int64_t scale_stride = 0, group_stride = 0; // of outputs' and groups' scales, counted in elements
+    std::vector<std::int32_t> group_of_input;        // of GPTQ with act-order; empty: one group behind the other
+    float scale_factor = 1;                          // of scales as they are stored
+    // Where scales are themselves bytes: each stands for outer_values[byte] * outer_scales[place / kOuterGroup], to
+    // which an offset is added (bitsandbytes).
+    static constexpr std::int64_t kOuterGroup = 256;
+    TensorView outer_scales, outer_values;
+    float outer_offset = 0;
+
+    std::int64_t group_at(std::int64_t input) const {
+        if (!group_of_input.empty()) return group_of_input[static_cast<std::size_t>(input)];
+        return of.group > 0 ? input / of.group : 0;
+    }
+    GroupFacts facts(std::int64_t output, std::int64_t group) const;
+    // Of inputs [input, input + count): whole numbers with a sign, of float8 its bits, else places in a table.
+    void read_codes(std::int64_t output, std::int64_t input, int count, std::uint8_t* out) const;
+    void read_values(std::int64_t output, std::int64_t input, int count, float* out) const;
+
+  private:
+    int less() const; // what codes without a sign are less, so that they fit their bits
+    GroupFacts stored_facts(std::int64_t output, std::int64_t group) const; // of code + less()
+    float scale(std::int64_t output, std::int64_t group) const;
+    float zero(std::int64_t output, std::int64_t group) const;
+};
+
+// Puts one tensor X.weight (of MXFP4 X) of DiskType::quantized in the place of each quantised matrix's codes, `tensors`
+// by name; its other parts stay, as TensorView::is_part. Throws BadFile. Local.
+void join_quantized(const Quantization& quantization, std::map<std::string, TensorView>& tensors);
+
+// out[i] = element first + i * stride of such a tensor, row-major. Local.
+void read_quantized(const TensorView& tensor, std::int64_t first, std::int64_t stride, int count, float* out);
+
+} // namespace entrodraft::model

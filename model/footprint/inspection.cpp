@@ -1,0 +1,319 @@
+// See inspection.h. Follows ModelWeights, KvCache and the decoder's buffers.
+#include "model/footprint/inspection.h"
+
+#include "model/cpu/packed_matrix.h"
+#include "model/gpu/prompt_products.h"
+#include "model/gpu/states_view.h"
+#include "model/gpu/stored_codes.h"
+#include "model/pass/kv_cache.h"
+#include "model/pass/pass_layout.h"
+
+#include <algorithm>
+#include <initializer_list>
+#include <limits>
+#include <stdexcept>
+#include <utility>
+
+namespace entrodraft::model {
+namespace {
+
+constexpr std::uint64_t kFloat = sizeof(float);
+
+std::uint64_t product(std::initializer_list<std::int64_t> factors) {
+    std::int64_t result = 1;
+    for (const std::int64_t factor : factors)
+        if (__builtin_mul_overflow(result, factor, &result))
+            throw std::invalid_argument("so many positions take more bytes than can be counted");
+    return static_cast<std::uint64_t>(result);
+}
+
+std::int64_t in_units(std::int64_t length, std::int64_t unit) {
+    return (length + unit - 1) / unit * unit;
+}
+
+// As gpu/weights has it; the embedding, which is looked up, in the activations' type.
+std::uint64_t gpu_matrix_bytes(MatrixShape shape, const gpu::HeldAs& held) {
+    const std::size_t row = held.row_bytes(shape.inputs) + held.row_scale_bytes(shape.inputs);
+    return product({shape.outputs, static_cast<std::int64_t>(row)});
+}
+
+// Of a form that kernels know where the file's groups are cut so; else the run is refused when weights are loaded.
+gpu::HeldAs planned_on_gpu(const Quantization& of, std::int64_t first_input) {
+    gpu::HeldAs held;
+    for (const std::int64_t first : {first_input, std::int64_t{0}})
+        if (held.form.code == gpu::Code::none) held.form = gpu::code_form(format_of(of, 0), of.group == 0, first);
+    return held;
+}
+
+RankShard shard_held(const ModelConfig& config, const RunShape& run, int rank) {
+    RankShard shard = shard_of(config, rank, run.ranks);
+    if (run.on_gpu) hold_small_embedding_whole(config, bytes_of(cache_type(config, run)), kMaxWholeEmbedding, shard);
+    return shard;
+}
+
+std::uint64_t packed_bytes(MatrixShape shape, PackedFormat format) {
+    PackedMatrix matrix(shape.outputs, shape.inputs, WeightType::float32, 1);
+    matrix.hold_as(std::move(format));
+    return matrix.bytes();
+}
+
+void add_weights(const ModelConfig& config, const RunShape& run, RankNeeds& needs) {
+    const ShardShapes shapes = shapes_of(config, needs.shard);
+    const double mixed_bits = !config.quantization ? 0
+                              : run.on_gpu         ? config.quantization->gpu_memory_bits
+                                                   : config.quantization->memory_bits;
+    const auto add = [&](MatrixShape shape, int times, WeightType type) {
+        if (shape.outputs == 0 || shape.inputs == 0) return;
+        if (mixed_bits > 0) {
+            const std::int64_t unit = run.on_gpu ? 128 : 1; // inputs of a chunk
+            const double weights = static_cast<double>(in_units(shape.outputs, kernels::kLanes)) *
+                                   static_cast<double>(in_units(shape.inputs, unit));
+            needs.weight_bytes += static_cast<std::uint64_t>(times * weights * mixed_bits / 8);
+            return;
+        }
+        const std::uint64_t bytes = run.on_gpu ? gpu_matrix_bytes(shape, gpu::held_as(type))
+                                               : packed_bytes(shape, format_of(type, shape.first_input));
+        needs.weight_bytes += static_cast<std::uint64_t>(times) * bytes;
+    };
+    // Of a layer: quantised, where the file is.
+    const auto add_layer = [&](MatrixShape shape, int times, bool of_experts = false) {
+        const bool is_quantised =
+            config.quantization && mixed_bits == 0 && (of_experts || !config.quantization->of_experts);
+        if (!is_quantised || shape.outputs == 0 || shape.inputs == 0) return add(shape, times, run.type);
+        const std::uint64_t bytes =
+            run.on_gpu ? gpu_matrix_bytes(shape, planned_on_gpu(*config.quantization, shape.first_input))
+                       : packed_bytes(shape, format_of(*config.quantization, shape.first_input));
+        needs.weight_bytes += static_cast<std::uint64_t>(times) * bytes;
+    };
+    if (run.on_gpu) needs.weight_bytes += gpu_matrix_bytes(shapes.embedding, gpu::held_as(cache_type(config, run)));
+    const bool is_held_again = config.tied_embeddings && !config.is_encoder &&
+                               (is_scaled(run.type) || mixed_bits > 0 || needs.shard.looked_up != needs.shard.vocab);
+    if (!run.on_gpu || is_held_again)
+        add({static_cast<int>(needs.shard.vocab.size()), shapes.embedding.inputs}, 1, run.type);
+    for (const MatrixShape& shape : {shapes.head, shapes.project_in, shapes.project_out, shapes.feature_projection,
+                                     shapes.fusion, shapes.skip, shapes.first_cell})
+        add(shape, 1, run.type);
+    add(shapes.cell, config.fusion.n_cells - 1, run.type);
+    add(shapes.residual_block, config.fusion.n_residual_blocks, run.type);
+    add(shapes.residual_output, config.fusion.n_residual_blocks, run.type);
+    const int n_attention_layers = config.n_attention_layers();
+    if (n_attention_layers > 0) {
+        add_layer(shapes.first_qkv, 1);
+        add_layer(shapes.layer.qkv, n_attention_layers - 1);
+    }
+    for (const MatrixShape& shape : {shapes.layer.linear_in, shapes.layer.linear_output})
+        add_layer(shape, config.n_linear_layers());
+    if (config.quantization) { // of linear_in the gates, which files may hold as they are
+        const auto gates = 2 * config.linear.group() * static_cast<int>(needs.shard.linear_keys.size());
+        add({gates, shapes.layer.linear_in.inputs}, config.n_linear_layers(), run.type);
+    }
+    for (const MatrixShape& shape : {shapes.layer.output, shapes.layer.query_up, shapes.layer.cross_query,
+                                     shapes.layer.cross_key_value, shapes.layer.cross_output})
+        add_layer(shape, n_attention_layers);
+    const int n_heads = config.n_layers * needs.shard.n_query_heads();
+    if (run.on_gpu) {
+        for (const MatrixShape& shape : {shapes.layer.absorb, shapes.layer.expand})
+            add(shape, n_heads, cache_type(config, run));
+    } else {
+        add(shapes.layer.absorb, n_heads, config.quantization ? WeightType::float32 : run.type);
+        add_layer(shapes.layer.expand, n_heads);
+    }
+    const int n_expert_layers = config.n_expert_layers(), n_mlp_layers = config.n_layers - n_expert_layers;
+    add_layer(shapes.layer.down, n_mlp_layers);
+    const auto add_wide = [&](MatrixShape shape, int times, bool is_expert = false) { // gates and ups
+        if (run.on_gpu && config.gated_mlp) shape.outputs = static_cast<int>(in_units(shape.outputs, gpu::kGateGroup));
+        add_layer(shape, times, is_expert);
+    };
+    add_wide(shapes.layer.gate, n_mlp_layers);
+    add_wide(shapes.layer.up, n_mlp_layers);
+    add(shapes.layer.router, n_expert_layers, run.on_gpu ? cache_type(config, run) : WeightType::float32);
+    add_wide(shapes.layer.shared_gate, n_expert_layers);
+    add_wide(shapes.layer.shared_up, n_expert_layers);
+    add_layer(shapes.layer.shared_down, n_expert_layers);
+    const int n_experts = n_expert_layers * static_cast<int>(needs.shard.experts.size());
+    add_wide(shapes.layer.expert_gate, n_experts, true);
+    add_wide(shapes.layer.expert_up, n_experts, true);
+    add_layer(shapes.layer.expert_down, n_experts, true);
+    needs.weight_bytes += product({shapes.floats, sizeof(float)});
+}
+
+// Of linear attention, of a slot.
+std::uint64_t states_bytes(const ModelConfig& config, const RunShape& run, const RankShard& shard, int capacity) {
+    if (config.n_linear_layers() == 0) return 0;
+    RecurrentStates::Shape shape = recurrent_shape(config, shard, run.tree_positions);
+    if (!run.on_gpu) return RecurrentStates::floats_per_slot(shape, capacity) * kFloat;
+    shape.prompt_rows = gpu::max_prompt_rows(config, run.type);
+    const gpu::StatesView view = gpu::states_view({}, shape, capacity);
+    return gpu::floats_of_slot(view) * kFloat + gpu::inputs_of_slot(view) * bytes_of(cache_type(config, run));
+}
+
+std::uint64_t cache_bytes(const ModelConfig& config, const RunShape& run, const RankShard& shard) {
+    const std::int64_t capacity = in_units(run.length, KvCache::kBlock);
+    const std::int64_t on_gpu = (config.is_latent() ? 1 : 2) * in_units(config.key_dim(), gpu::kHeadAlign);
+    const std::int64_t both = run.on_gpu ? on_gpu : std::int64_t{config.key_dim()} + config.value_dim();
+    const auto number = static_cast<std::int64_t>(bytes_of(cache_type(config, run)));
+    const std::uint64_t of_states = states_bytes(config, run, shard, static_cast<int>(capacity));
+    return product({config.n_attention_layers(), run.batch, shard.n_kv_heads(), capacity, both, number}) +
+           product({run.batch, static_cast<std::int64_t>(of_states)});
+}
+
+// Keys and values of sources, as long as the texts, of all layers of the decoder, and the encoder's of one layer.
+std::uint64_t source_bytes(const ModelConfig& config, const RunShape& run, const RankShard& shard) {
+    if (!config.has_encoder()) return 0;
+    RunShape of_source = run;
+    of_source.length = std::min(run.length, config.encoder.max_positions);
+    ModelConfig layer = encoder_of(config);
+    layer.n_layers = 1;
+    const RankShard of_encoder = shard_of(layer, 0, run.ranks);
+    const std::uint64_t of_texts = cache_bytes(config, of_source, shard);
+    of_source.batch = 1;
+    return of_texts + cache_bytes(layer, of_source, of_encoder);
+}
+
+// Of a draft head: features as they come and as its layers take them, and what they are joined to.
+std::int64_t fusion_numbers(const ModelConfig& config) {
+    if (!config.is_draft_head()) return 0;
+    const FusionConfig& fusion = config.fusion;
+    return 2 * fusion.width() + fusion.projected_size(config.hidden_size) + fusion.joined_size(config.hidden_size) +
+           fusion.residual_size;
+}
+
+// Of the rank's part of an MLP, or of the expert that all rows go through.
+std::int64_t inner_size(const ModelConfig& config, const RankShard& shard) {
+    const bool has_mlp = config.n_expert_layers() < config.n_layers;
+    return std::max(has_mlp ? shard.mlp.size() : 0, shard.shared_expert.size());
+}
+
+std::uint64_t rope_floats(const ModelConfig& config, const RunShape& run) {
+    std::uint64_t floats = 0;
+    if (config.positions == Positions::rotary) floats += product({run.length, config.rope.dims});
+    if (std::ranges::find(config.layer_ropes, LayerRope::local) != config.layer_ropes.end())
+        floats += product({run.length, config.local_rope.dims});
+    return floats;
+}
+
+// As gpu/decoder makes them, all numbers taken for float32.
+std::uint64_t gpu_activation_bytes(const ModelConfig& config, const RunShape& run, const RankShard& shard) {
+    const ShardShapes shapes = shapes_of(config, shard);
+    // Rows of logits, and what an extension keeps beside them: as many, put together from all ranks.
+    const std::int64_t beside = run.ranks > 1 ? config.n_outputs() : shard.outputs.size();
+    const std::int64_t logits = config.is_encoder ? 0 : shard.outputs.size() + beside;
+    const int qkv = std::max(shapes.layer.qkv.outputs, shapes.layer.linear_in.outputs);
+    const int attended = std::max(shapes.layer.output.inputs, shapes.layer.linear_output.inputs);
+    std::int64_t row = 4 * std::int64_t{config.hidden_size} + qkv + attended + shapes.layer.linear_output.inputs +
+                       (config.gated_mlp ? 3 : 2) * inner_size(config, shard) + config.embedding_size +
+                       fusion_numbers(config);
+    if (config.n_expert_layers() > 0) // of pairs: output, inner numbers, and where they are
+        row += config.experts.n_experts +
+               config.experts.n_chosen * (config.hidden_size + shard.expert.size() + std::int64_t{4});
+    if (config.is_latent())
+        row += config.latent.query_rank +
+               shard.n_query_heads() * (std::int64_t{config.head_dim} + config.key_dim() + config.value_dim());
+    std::uint64_t floats =
+        product({gpu::max_prompt_rows(config, run.type), row}) + product({kMaxRows, logits}) +
+        gpu::attend_workspace_floats(shard.n_query_heads(), config.value_dim(), static_cast<int>(run.length));
+    floats += rope_floats(config, run);
+    constexpr std::int64_t kGraphs = 16, kNodes = 8, kNodeBytes = 4096; // of the common passes; nodes of a layer
+    return floats * kFloat + product({kGraphs, config.n_layers, kNodes, kNodeBytes});
+}
+
+std::uint64_t activation_bytes(const ModelConfig& config, const RunShape& run, const RankShard& shard) {
+    constexpr std::int64_t kUnit = kernels::kLanes;
+    const ShardShapes shapes = shapes_of(config, shard);
+    const std::int64_t hidden = in_units(config.hidden_size, kUnit);
+    const std::int64_t inner = in_units(inner_size(config, shard), kUnit);
+    const int qkv = std::max(shapes.layer.qkv.outputs, shapes.layer.linear_in.outputs);
+    const int attended = std::max(shapes.layer.output.inputs, shapes.layer.linear_output.inputs);
+    std::int64_t row =
+        hidden + in_units(qkv, kUnit) + attended + (config.gated_mlp ? 2 : 1) * inner + fusion_numbers(config);
+    if (!config.is_encoder) row += in_units(shard.outputs.size(), kUnit);
+    if (config.block == Block::sandwich || config.block == Block::inner_norm || config.n_expert_layers() > 0)
+        row += hidden;
+    if (config.is_latent())
+        row += shard.n_query_heads() * (std::int64_t{config.head_dim} + config.key_dim() + config.value_dim());
+    if (config.n_expert_layers() > 0)
+        row += config.experts.n_experts +
+               config.experts.n_chosen * 2 * (in_units(shard.expert.size(), kUnit) + std::int64_t{1}) +
+               std::int64_t{run.threads} * config.hidden_size;
+    if (config.embedding_size != config.hidden_size) row += in_units(config.embedding_size, kUnit);
+    const LatentConfig& latent = config.latent;
+    const int widest =
+        std::max({config.hidden_size, config.embedding_size, attended, shapes.layer.down.inputs,
+                  static_cast<int>(shard.expert.size()), latent.query_rank, latent.rank, latent.plain_dim});
+    const std::int64_t scores = 2 * kernels::kMaxQueries * in_units(run.length, KvCache::kBlock); // and their biases
+    const std::int64_t of_thread =
+        std::int64_t{kMaxRows} * config.hidden_size + scores +
+        static_cast<std::int64_t>(kernels::linear_scratch_floats(kMaxRows, scratch_inputs(widest)));
+    std::uint64_t floats = product({kMaxRows, row}) + product({run.threads, of_thread});
+    floats += rope_floats(config, run);
+    if (config.positions == Positions::alibi) floats += product({run.length, shard.n_query_heads()});
+    return floats * kFloat;
+}
+
+} // namespace
+
+WeightType cache_type(const ModelConfig& config, const RunShape& run) {
+    return run.on_gpu ? activation_type(run.type, config.stored_type) : WeightType::float32;
+}
+
+RankNeeds needs_of(const ModelConfig& config, const RunShape& run, int rank) {
+    RankNeeds needs;
+    needs.shard = shard_held(config, run, rank);
+    const dist::Slice kv = needs.shard.heads.kv_heads;
+    for (const int other : {rank - 1, rank + 1}) { // earlier ranks hold earlier heads
+        if (other < 0 || other >= run.ranks) continue;
+        const dist::Slice theirs = dist::head_shard(config.n_heads, config.n_kv_heads, other, run.ranks).kv_heads;
+        needs.shares_kv_heads = needs.shares_kv_heads || (theirs.begin < kv.end && kv.begin < theirs.end);
+    }
+    add_weights(config, run, needs);
+    needs.cache_bytes = cache_bytes(config, run, needs.shard) + source_bytes(config, run, needs.shard);
+    needs.activation_bytes = (run.on_gpu ? gpu_activation_bytes : activation_bytes)(config, run, needs.shard);
+    if (config.has_encoder()) {
+        const ModelConfig encoder = encoder_of(config);
+        RunShape of_encoder = run;
+        of_encoder.length = std::min(run.length, encoder.max_positions);
+        const RankNeeds more = needs_of(encoder, of_encoder, rank);
+        needs.weight_bytes += more.weight_bytes;
+        // The residual stream and what attention takes of it, of the whole source.
+        const std::int64_t row = encoder.hidden_size + shapes_of(encoder, more.shard).layer.qkv.outputs;
+        needs.activation_bytes += more.activation_bytes + product({of_encoder.length, row, sizeof(float)});
+    }
+    if (needs.total_bytes() > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
+        throw std::invalid_argument("so many positions take more bytes than can be counted");
+    return needs;
+}
+
+AllReduces all_reduces_of(const ModelConfig& config, const RunShape& run) {
+    if (run.ranks == 1) return {};
+    constexpr std::int64_t kUnit = kernels::kLanes;
+    const int of_layer = config.has_encoder() ? 3 : config.block == Block::parallel ? 1 : 2;
+    const std::int64_t of_layers = std::int64_t{config.n_layers} * of_layer;
+    // Of queries and keys that are normed row by row, two sums of squares.
+    const std::int64_t of_squares = config.query_key_norm == QueryKeyNorm::row ? config.n_layers : 0;
+    const bool of_embedding = shard_held(config, run, 0).looked_up.size() < config.vocab_size;
+    const std::int64_t floats = (of_embedding ? in_units(config.embedding_size, kUnit) : 0) +
+                                of_layers * in_units(config.hidden_size, kUnit) + 2 * of_squares;
+    return {of_layers + of_squares + (of_embedding ? 1 : 0), floats * std::int64_t{sizeof(float)}};
+}
+
+int longest_that_fits(const ModelConfig& config, const std::function<std::uint64_t(int length)>& bytes_of,
+                      std::uint64_t memory_bytes) {
+    const auto length_of = [&](std::int64_t blocks) {
+        return static_cast<int>(std::min<std::int64_t>(blocks * KvCache::kBlock, config.max_positions));
+    };
+    const auto fits = [&](std::int64_t blocks) {
+        try {
+            return bytes_of(length_of(blocks)) <= memory_bytes;
+        } catch (const std::invalid_argument&) {
+            return false;
+        }
+    };
+    std::int64_t fitting = 0, too_many = in_units(config.max_positions, KvCache::kBlock) / KvCache::kBlock + 1;
+    while (too_many - fitting > 1) {
+        const std::int64_t middle = fitting + (too_many - fitting) / 2;
+        (fits(middle) ? fitting : too_many) = middle;
+    }
+    return length_of(fitting);
+}
+
+} // namespace entrodraft::model

@@ -1,0 +1,292 @@
+// What lies inside values and how they are called: attributes, items, iteration, arguments. See interpreter.h,
+// builtins.h.
+#include "model/files/bad_file.h"
+#include "model/files/utf8.h"
+#include "model/text/chat/builtins.h"
+#include "model/text/chat/text.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+namespace entrodraft::model::jinja {
+
+namespace {
+
+Value undefined(std::string why) {
+    return Value(Undefined{std::make_shared<const std::string>(std::move(why))});
+}
+
+// Those that Python has and the sandbox refuses, since they change the value.
+bool is_forbidden(const Value& self, std::string_view name) {
+    static constexpr std::string_view kOfLists[] = {"append", "clear",  "pop",  "reverse",
+                                                    "insert", "remove", "sort", "extend"};
+    static constexpr std::string_view kOfDicts[] = {"clear", "pop", "popitem", "setdefault", "update"};
+    if (self.is(Type::list) && self.list().kind == ListKind::list)
+        return std::ranges::find(kOfLists, name) != std::end(kOfLists);
+    return self.is(Type::dict) && std::ranges::find(kOfDicts, name) != std::end(kOfDicts);
+}
+
+std::vector<Value> dict_items(const Dict& dict, ListKind kind) {
+    std::vector<Value> items;
+    for (const auto& [key, value] : dict.entries)
+        items.push_back(kind == ListKind::keys     ? key
+                        : kind == ListKind::values ? value
+                                                   : Value(std::vector<Value>{key, value}, ListKind::tuple));
+    return items;
+}
+
+template <ListKind kind> Value dict_view(const BuiltinCall& call) {
+    if (kind == ListKind::items) call.in.budget().produce(call.self.dict().entries.size() * kBytesOfPair);
+    return Value(dict_items(call.self.dict(), kind), kind);
+}
+
+constexpr Builtin kDictMethods[] = {
+    {"get", "key default", 1,
+     [](const BuiltinCall& call) {
+         const Value* found = call.self.dict().find(*call.arguments[0]);
+         return found ? *found : call.arguments[1].value_or(Value(None{}));
+     }},
+    {"items", "", 0, dict_view<ListKind::items>},
+    {"keys", "", 0, dict_view<ListKind::keys>},
+    {"values", "", 0, dict_view<ListKind::values>},
+    {"copy", "", 0, [](const BuiltinCall& call) { return call.self; }},
+};
+
+constexpr Builtin kListMethods[] = {
+    {"count", "value", 1,
+     [](const BuiltinCall& call) {
+         return Value(static_cast<std::int64_t>(std::ranges::count_if(call.self.list().items, [&](const Value& item) {
+             return equal(item, *call.arguments[0], call.in.budget());
+         })));
+     }},
+    {"index", "value", 1,
+     [](const BuiltinCall& call) {
+         const auto& items = call.self.list().items;
+         const auto found = std::ranges::find_if(
+             items, [&](const Value& item) { return equal(item, *call.arguments[0], call.in.budget()); });
+         if (found == items.end()) call.refuse("the value is not in the list");
+         return Value(static_cast<std::int64_t>(found - items.begin()));
+     }},
+    {"copy", "", 0, [](const BuiltinCall& call) { return call.self; }},
+};
+
+Value loop_attribute(Loop& loop, std::string_view name, Budget& budget) {
+    const auto number = [](std::size_t n) { return Value(static_cast<std::int64_t>(n)); };
+    const auto length = [&] {
+        loop.has(SIZE_MAX - 1, budget);
+        return loop.ready.size();
+    };
+    const std::size_t at = loop.index0;
+    if (name == "index") return number(at + 1);
+    if (name == "index0") return number(at);
+    if (name == "first") return Value(at == 0);
+    if (name == "last") return Value(!loop.has(at + 1, budget));
+    if (name == "length") return number(length());
+    if (name == "revindex") return number(length() - at);
+    if (name == "revindex0") return number(length() - at - 1);
+    if (name == "depth") return number(1);
+    if (name == "depth0") return number(0);
+    if (name == "previtem") return at == 0 ? undefined("there is no previous item") : loop.ready[at - 1];
+    if (name == "nextitem") return loop.has(at + 1, budget) ? loop.ready[at + 1] : undefined("there is no next item");
+    return undefined(fmt::format("'loop' has no attribute '{}'", name));
+}
+
+} // namespace
+
+const Builtin* find_builtin(std::span<const Builtin> table, std::string_view name) {
+    const auto found = std::ranges::find(table, name, &Builtin::name);
+    return found == table.end() ? nullptr : &*found;
+}
+
+const Builtin* find_method(const Value& self, std::string_view name) {
+    if (self.is(Type::string)) return find_builtin(string_methods(), name);
+    if (self.is(Type::dict)) return find_builtin(kDictMethods, name);
+    if (self.is(Type::list) && self.list().kind <= ListKind::range) return find_builtin(kListMethods, name);
+    return nullptr;
+}
+
+Value run_builtin(Interpreter& in, const Builtin& builtin, const Value& self, const CallArguments& arguments) {
+    in.budget().step(1 + (self.is(Type::string) ? self.text().size() / 256 : 0));
+    const std::size_t n_self = self.is(Type::string) ? self.text().size() : 0;
+    for (const Value& argument : arguments.positional) {
+        if (argument.is(Type::string)) in.budget().search(n_self, argument.text().size());
+        if (argument.is(Type::list)) in.budget().step(argument.list().items.size());
+    }
+    BuiltinCall call{in, self, builtin.name, arguments};
+    if (builtin.parameters == "*") return builtin.run(call);
+    std::vector<std::string_view> names;
+    split(builtin.parameters, {}, -1, false, [&](std::string_view name) { names.push_back(name); });
+    if (arguments.positional.size() > names.size())
+        call.refuse(fmt::format("takes {} arguments, not {}", names.size(), arguments.positional.size()));
+    call.arguments.assign(arguments.positional.begin(), arguments.positional.end());
+    call.arguments.resize(names.size());
+    for (const auto& [name, value] : arguments.named) {
+        const auto found = static_cast<std::size_t>(std::ranges::find(names, name) - names.begin());
+        if (found == names.size()) call.refuse("has no parameter named " + in_quotes(name));
+        if (call.arguments[found]) call.refuse("is given " + in_quotes(name) + " twice");
+        call.arguments[found] = value;
+    }
+    for (std::size_t i = 0; i < builtin.n_required; ++i)
+        if (!call.arguments[i]) call.refuse(fmt::format("needs an argument '{}'", names[i]));
+    return builtin.run(call);
+}
+
+void BuiltinCall::refuse(std::string_view why) const {
+    throw TemplateError(fmt::format("{}: {}", name, why));
+}
+
+std::vector<Value> BuiltinCall::items() const {
+    const Value list = in.as_list(self);
+    in.budget().step(list.list().items.size() / 8);
+    in.budget().produce(list.list().items.size() * sizeof(Value));
+    return list.list().items;
+}
+
+std::u32string BuiltinCall::points() const {
+    const std::string text = self_text();
+    in.budget().step(text.size() / 8);
+    return code_points(text);
+}
+
+std::int64_t BuiltinCall::whole(std::size_t i, std::int64_t default_value) const {
+    if (!has(i)) return default_value;
+    if (!arguments[i]->is_whole()) refuse(fmt::format("takes a whole number, not a {}", type_name(*arguments[i])));
+    return arguments[i]->whole();
+}
+
+std::string BuiltinCall::string(std::size_t i, std::string_view default_value) const {
+    if (!has(i)) return std::string(default_value);
+    if (arguments[i]->is(Type::undefined)) fail_undefined(*arguments[i]);
+    if (!arguments[i]->is(Type::string)) refuse(fmt::format("takes a string, not a {}", type_name(*arguments[i])));
+    return arguments[i]->text();
+}
+
+Value Interpreter::as_list(const Value& value) {
+    if (value.is(Type::list)) {
+        const bool is_generator = value.list().kind == ListKind::generator;
+        return is_generator && std::exchange(value.list().is_consumed, true) ? Value(std::vector<Value>()) : value;
+    }
+    std::vector<Value> items;
+    if (value.is(Type::dict)) {
+        items = dict_items(value.dict(), ListKind::keys);
+    } else if (value.is(Type::string)) {
+        const std::string& text = value.text();
+        budget_.step(text.size() / 8);
+        for (std::size_t at = 0; at < text.size();) {
+            const std::size_t n_bytes = code_point_at(text, at).n_bytes;
+            budget_.produce(kBytesOfText);
+            items.emplace_back(text.substr(at, n_bytes));
+            at += n_bytes;
+        }
+    } else if (!value.is(Type::undefined)) {
+        throw TemplateError(fmt::format("a {} cannot be iterated over", type_name(value)));
+    }
+    return charged(Value(std::move(items)));
+}
+
+Value Interpreter::attribute(const Value& value, std::string_view name) {
+    if (value.is(Type::undefined)) fail_undefined(value);
+    if (is_forbidden(value, name))
+        return undefined(fmt::format("'{}' would change a {}, which templates may not", name, type_name(value)));
+    if (find_method(value, name)) return make_object(Method{value, std::string(name)});
+    if (value.is(Type::dict)) {
+        if (const Value* found = value.dict().find(name)) return *found;
+    } else if (value.is(Type::object)) {
+        Object& object = value.object();
+        if (auto* space = std::get_if<Namespace>(&object.is)) {
+            budget_.step(space->attributes.names.size() / 16);
+            if (const Value* found = space->attributes.find(name)) return *found;
+        }
+        if (auto* loop = std::get_if<Loop>(&object.is)) {
+            if (name == "cycle" || name == "changed") return make_object(Method{value, std::string(name)});
+            return loop_attribute(*loop, name, budget_);
+        }
+        if (auto* cycler = std::get_if<Cycler>(&object.is)) {
+            if (name == "current") return cycler->items[cycler->at];
+            if (name == "next" || name == "reset") return make_object(Method{value, std::string(name)});
+        }
+    } else if (value.is(Type::list) && value.list().kind == ListKind::tuple && value.list().items.size() == 2) {
+        if (name == "grouper") return value.list().items[0]; // of the groups that groupby makes
+        if (name == "list") return value.list().items[1];
+    }
+    return undefined(fmt::format("a {} has no attribute '{}'", type_name(value), name));
+}
+
+Value Interpreter::item(const Value& value, const Value& key) {
+    if (value.is(Type::undefined)) fail_undefined(value);
+    const bool has_places = value.is(Type::string) || (value.is(Type::list) && value.list().kind <= ListKind::range);
+    if (has_places && key.is_whole()) {
+        if (value.is(Type::string)) budget_.step(value.text().size() / 8);
+        const std::u32string points = value.is(Type::string) ? code_points(value.text()) : U"";
+        const auto n = static_cast<std::int64_t>(value.is(Type::string) ? points.size() : value.list().items.size());
+        const std::int64_t at = key.whole() < 0 ? key.whole() + n : key.whole();
+        if (at < 0 || at >= n)
+            return undefined(fmt::format("a {} of {} has no item {}", type_name(value), n, key.whole()));
+        const auto place = static_cast<std::size_t>(at);
+        return value.is(Type::string) ? Value(utf8(points.substr(place, 1))) : value.list().items[place];
+    }
+    charge_key(key);
+    const bool is_hashable = !key.is(Type::dict) && !(key.is(Type::list) && key.list().kind != ListKind::tuple);
+    if (value.is(Type::dict) && is_hashable)
+        if (const Value* found = value.dict().find(key)) return *found;
+    if (key.is(Type::string)) return attribute(value, key.text());
+    return undefined(fmt::format("a {} has no item {}", type_name(value), text_of(key)));
+}
+
+bool Interpreter::contains(const Value& container, const Value& value) {
+    if (container.is(Type::dict)) charge_key(value);
+    if (container.is(Type::dict)) return container.dict().find(value) != nullptr;
+    if (container.is(Type::string)) {
+        if (value.is(Type::undefined)) fail_undefined(value);
+        if (!value.is(Type::string)) throw TemplateError(fmt::format("'in' a string: a {} is none", type_name(value)));
+        budget_.step(container.text().size() / 256);
+        budget_.search(container.text().size(), value.text().size());
+        return container.text().find(value.text()) != std::string::npos;
+    }
+    const Value list = as_list(container);
+    return std::ranges::any_of(list.list().items, [&](const Value& item) { return equal(item, value, budget_); });
+}
+
+Value Interpreter::call(const Value& callee, const CallArguments& arguments) {
+    const Nested nested(*this);
+    if (callee.is(Type::undefined)) fail_undefined(callee);
+    if (!callee.is(Type::object)) throw TemplateError(fmt::format("a {} cannot be called", type_name(callee)));
+    Object& object = callee.object();
+    if (const auto* macro = std::get_if<Macro>(&object.is)) return call_macro(*macro, arguments);
+    if (const auto* function = std::get_if<Function>(&object.is))
+        return run_builtin(*this, *find_builtin(builtin_functions(), function->name), callee, arguments);
+    if (auto* joiner = std::get_if<Joiner>(&object.is))
+        return std::exchange(joiner->is_used, true) ? Value(joiner->separator) : Value("");
+    const auto* method = std::get_if<Method>(&object.is);
+    if (!method) throw TemplateError("a namespace or loop cannot be called");
+    if (const Builtin* builtin = find_method(method->self, method->name))
+        return run_builtin(*this, *builtin, method->self, arguments);
+    if (auto* cycler = std::get_if<Cycler>(&method->self.object().is)) {
+        const Value current = cycler->items[cycler->at];
+        cycler->at = method->name == "next" ? (cycler->at + 1) % cycler->items.size() : 0;
+        return method->name == "next" ? current : Value(None{});
+    }
+    Loop& loop = std::get<Loop>(method->self.object().is);
+    if (method->name == "changed") {
+        const Value asked(arguments.positional, ListKind::tuple);
+        const bool is_same = loop.changed && equal(*loop.changed, asked, budget_);
+        loop.changed = asked;
+        return Value(!is_same);
+    }
+    if (arguments.positional.empty()) throw TemplateError("loop.cycle() needs something to cycle through");
+    return arguments.positional[loop.index0 % arguments.positional.size()];
+}
+
+Value Interpreter::filter(std::string_view name, const Value& value, const CallArguments& arguments) {
+    const Builtin* filter = find_builtin(builtin_filters(), name);
+    if (!filter) throw TemplateError(fmt::format("there is no filter named '{}'", name));
+    return run_builtin(*this, *filter, value, arguments);
+}
+
+bool Interpreter::test(std::string_view name, const Value& value, const CallArguments& arguments) {
+    const Builtin* test = find_builtin(builtin_tests(), name);
+    if (!test) throw TemplateError(fmt::format("there is no test named '{}'", name));
+    return truth(run_builtin(*this, *test, value, arguments));
+}
+
+} // namespace entrodraft::model::jinja

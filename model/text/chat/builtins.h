@@ -1,0 +1,52 @@
+// What chat templates call by name: filters, tests, methods of strings and dicts, functions. A table each; a name's
+// parameters are bound as Python binds them. Called by the interpreter.
+#pragma once
+
+#include "model/text/chat/interpreter.h"
+
+#include <span>
+
+namespace entrodraft::model::jinja {
+
+// A call, its arguments in the order of the parameters.
+struct BuiltinCall {
+    Interpreter& in;
+    const Value& self; // what the filter, test or method is applied to
+    std::string_view name;
+    const CallArguments& all; // as they were given
+    std::vector<std::optional<Value>> arguments = {};
+
+    bool has(std::size_t i) const { return arguments[i] && !arguments[i]->is(Type::none); }
+    // Each throws where the argument is given and none such.
+    std::int64_t whole(std::size_t i, std::int64_t default_value) const;
+    bool flag(std::size_t i) const { return arguments[i] && truth(*arguments[i]); }
+    std::string string(std::size_t i, std::string_view default_value = {}) const;
+    [[noreturn]] void refuse(std::string_view why) const;
+    std::string self_text() const { return in.text_of(self); }
+    std::u32string points() const; // of the self as text: what takes time for each is paid for
+    // The self's items, or the argument's.
+    std::vector<Value> items() const;
+    Value text(std::string utf8) const { return Value(std::move(utf8), self.is_markup()); } // safe where self is
+};
+
+struct Builtin {
+    std::string_view name;
+    std::string_view parameters; // separated by blanks; "*": any, unbound
+    std::size_t n_required;
+    Value (*run)(const BuiltinCall& call);
+};
+
+std::span<const Builtin> builtin_filters();
+std::span<const Builtin> builtin_tests();
+std::span<const Builtin> string_methods();
+std::span<const Builtin> builtin_functions();
+const Builtin* find_builtin(std::span<const Builtin> table, std::string_view name);
+// Null where the value has no such method that may be called.
+const Builtin* find_method(const Value& self, std::string_view name);
+Value run_builtin(Interpreter& in, const Builtin& builtin, const Value& self, const CallArguments& arguments);
+
+// Python's format % values, and its str.format. Throw where arguments are missing or do not fit.
+std::string percent_formatted(Interpreter& in, std::string_view format, const Value& values);
+std::string brace_formatted(Interpreter& in, std::string_view format, const CallArguments& arguments);
+
+} // namespace entrodraft::model::jinja

@@ -1,0 +1,52 @@
+// A grammar as positions between bytes, with edges over bytes, without any, and calls of rules: what a recognizer walks
+// (recognizer.h). Rules that no text completes are gone, and so is whatever leads to them alone, so that each position
+// can still be completed.
+#pragma once
+
+#include "model/text/grammar/expression.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace entrodraft::model::grammar {
+
+using Position = std::int32_t;
+inline constexpr Position kNoPosition = -1;
+
+struct ByteEdge {
+    std::uint8_t first = 0, last = 0;
+    Position to = kNoPosition;
+};
+
+struct PositionEdges {
+    std::vector<ByteEdge> bytes;
+    std::vector<Position> next;    // without a byte
+    Position called = kNoPosition; // where a rule begins
+    Position back = kNoPosition;   // where that goes on once the rule is complete
+    bool ends_rule = false;
+    bool only_ends = false; // nothing else can come here: whoever goes on from here need not come back
+};
+
+class Automaton {
+  public:
+    static constexpr std::size_t kMaxPositions = 200'000;
+
+    // Throws BadGrammar where a rule is missing, where rules are left-recursive, where no text is as the rules ask, or
+    // where they are too large. Local.
+    explicit Automaton(const Rules& rules);
+
+    Position start() const { return start_; }
+    const PositionEdges& at(Position position) const { return positions_[static_cast<std::size_t>(position)]; }
+    std::size_t size() const { return positions_.size(); }
+
+  private:
+    friend class AutomatonBuilder;
+    void drop_what_never_ends();
+    void note_what_only_ends();
+
+    std::vector<PositionEdges> positions_;
+    Position start_ = 0;
+};
+
+} // namespace entrodraft::model::grammar

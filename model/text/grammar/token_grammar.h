@@ -1,0 +1,148 @@
+// Which tokens of a vocabulary may come next in a text that is to be as a grammar asks: the grammar over bytes
+// (recognizer.h), and the vocabulary as a trie of bytes that is walked beside it. Masks are kept by state.
+//
+// A text's end is legal where the grammar is complete, and nowhere else; other special tokens, which have no text, are
+// never. Called by logit processing and by drafters, by one thread.
+#pragma once
+
+#include "model/text/grammar/recognizer.h"
+#include "model/text/token_id.h"
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace entrodraft::model {
+class Tokenizer;
+}
+
+namespace entrodraft::model::grammar {
+
+enum class Language : std::uint8_t { none, json_schema, regex, grammar };
+std::string to_string(Language language); // as input lines name it
+
+// A grammar as it was given.
+struct Source {
+    Language language = Language::none;
+    std::string text;
+    static constexpr std::size_t kMaxBytes = std::size_t{1} << 18;
+    bool is_on() const { return language != Language::none; }
+    auto operator<=>(const Source&) const = default;
+};
+
+// Throws BadGrammar. Local.
+std::shared_ptr<const Automaton> compile(const Source& source);
+
+// The bytes of tokens, as a trie.
+class Vocabulary {
+  public:
+    // The first `n_tokens` of the tokenizer's. Local.
+    static Vocabulary of(const Tokenizer& tokenizer, int n_tokens, std::span<const TokenId> ends);
+    // Tokens without bytes are special; `ends` end a text. `drops_first_space`: a text's first token loses a space that
+    // it begins with.
+    Vocabulary(std::vector<std::string> bytes, std::span<const TokenId> ends, bool drops_first_space = false);
+
+    struct Node {
+        std::uint8_t byte = 0;
+        int depth = 0;              // of the first bytes 1
+        std::size_t after = 0;      // of nodes(): behind its subtree
+        std::size_t tokens_end = 0; // of tokens(): those of this node begin where the node before ends
+    };
+    std::span<const Node> nodes() const { return nodes_; } // depth first
+    std::span<const TokenId> tokens() const { return tokens_; }
+    const std::string& bytes(TokenId token) const { return bytes_[static_cast<std::size_t>(token)]; }
+    std::span<const TokenId> ends() const { return ends_; }
+    bool drops_first_space() const { return drops_first_space_; }
+    std::size_t size() const { return bytes_.size(); }
+
+  private:
+    std::vector<std::string> bytes_;
+    std::vector<TokenId> ends_;
+    bool drops_first_space_;
+    std::vector<Node> nodes_;
+    std::vector<TokenId> tokens_;
+};
+
+// The legal tokens of a state.
+class TokenMask {
+  public:
+    explicit TokenMask(std::size_t n_tokens) : bits_((n_tokens + 63) / 64) {}
+    void allow(TokenId token);
+    bool allows(TokenId token) const {
+        const auto at = static_cast<std::size_t>(token);
+        return token >= 0 && at / 64 < bits_.size() && ((bits_[at / 64] >> (at % 64)) & 1U) != 0;
+    }
+    // To minus infinity, of the logits of tokens from `first_token` on, those that are not legal. Local.
+    void ban_others(std::span<float> logits, TokenId first_token) const;
+    int count() const { return count_; }
+    // Where it is the only one. Local.
+    std::optional<TokenId> only() const { return count_ == 1 ? std::optional(last_) : std::nullopt; }
+    std::size_t bytes() const { return bits_.size() * sizeof(std::uint64_t); }
+
+  private:
+    std::vector<std::uint64_t> bits_;
+    int count_ = 0;
+    TokenId last_ = -1;
+};
+
+// A grammar over a vocabulary, for any number of texts.
+class TokenGrammar {
+  public:
+    TokenGrammar(std::shared_ptr<const Automaton> automaton, std::shared_ptr<const Vocabulary> vocabulary);
+
+    // The limit for which tokens were made illegal, in words; empty: none was met.
+    std::string limit_met() const;
+
+  private:
+    friend class TokenMatcher;
+    StateId after(StateId state, TokenId token, bool is_first);
+    const TokenMask& mask(StateId state, bool is_first);
+    void make_room();
+
+    std::shared_ptr<const Automaton> automaton_;
+    std::shared_ptr<const Vocabulary> vocabulary_;
+    std::optional<Recognizer> recognizer_;
+    bool is_walk_cut_ = false;
+    int generation_ = 0;                           // of states: ids of an earlier one mean nothing
+    std::unordered_map<StateId, TokenMask> masks_; // of states behind a text's first token
+    std::optional<TokenMask> first_mask_;
+    std::vector<StateId> walk_; // [depth]
+};
+
+// One text. Tokens are pushed and popped.
+class TokenMatcher {
+  public:
+    explicit TokenMatcher(std::shared_ptr<TokenGrammar> grammar);
+
+    void push(TokenId token);
+    void pop() { tokens_.pop_back(), states_.resize(std::min(states_.size(), tokens_.size() + 1)); }
+    // What may come next; valid until the next call on any text of the grammar.
+    const TokenMask& mask();
+
+  private:
+    void catch_up();
+
+    std::shared_ptr<TokenGrammar> grammar_;
+    std::vector<TokenId> tokens_;
+    std::vector<StateId> states_; // before the first token, and behind each that was looked at
+    int generation_ = -1;
+};
+
+// Grammars over one vocabulary, those used lately kept.
+class TokenGrammars {
+  public:
+    explicit TokenGrammars(std::shared_ptr<const Vocabulary> vocabulary) : vocabulary_(std::move(vocabulary)) {}
+    // Throws BadGrammar.
+    std::shared_ptr<TokenGrammar> get(const Source& source);
+
+  private:
+    std::shared_ptr<const Vocabulary> vocabulary_;
+    std::map<Source, std::shared_ptr<TokenGrammar>> kept_;
+};
+
+} // namespace entrodraft::model::grammar

@@ -1,0 +1,50 @@
+// The normalizer of a tokenizer.json: what is done to text before it is cut into words. A step that is not known is
+// refused by name. Called by tokenizer.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "model/text/tokenizer/regex.h"
+
+namespace entrodraft::model {
+
+// What to look for: a string as it is, or a regular expression.
+using Pattern = std::variant<std::string, Regex>;
+
+// From {"String": ...} or {"Regex": ...}; refuses the empty string. Throws BadFile with `what`. Local.
+Pattern pattern_from_json(const nlohmann::json& pattern, const std::string& what);
+// All its matches, left to right, not overlapping. Local.
+std::vector<Span> find_all(const Pattern& pattern, std::string_view text);
+// The text with `content` in place of each match. Local.
+std::string replaced(std::string_view text, const std::vector<Span>& matches, std::string_view content);
+
+struct NormalizedText {
+    std::string text;
+    bool keeps_begin = true; // its first character comes from the first one of the text that was given
+    bool at_begin = true;    // of the whole text, not of what follows a special token
+};
+
+using NormalizerStep = std::function<void(NormalizedText&)>;
+
+class Normalizer {
+  public:
+    // From the file's "normalizer" (null: none). Throws BadFile naming what is not supported. Local.
+    static Normalizer from_json(const nlohmann::json& normalizer, const std::shared_ptr<const CharClasses>& classes);
+    static Normalizer of_step(NormalizerStep step);
+
+    bool changes_nothing() const { return steps_.empty(); }
+    // Of valid UTF-8. Linear but for the regular expressions of the file and n log n for normal forms. Local.
+    NormalizedText normalize(std::string_view text, bool at_begin = true) const;
+
+  private:
+    std::vector<NormalizerStep> steps_;
+};
+
+} // namespace entrodraft::model

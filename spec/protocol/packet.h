@@ -1,0 +1,150 @@
+// What the coordinator broadcasts. The packet, one a step, says what every rank of a replica does next: trivially
+// copyable bytes of a size fixed at start by batch size and max draft tokens, so that one broadcast carries it. An
+// admission follows the packet that says how long it is: a new sequence's prompt and the options that ranks act on.
+//
+// Layout of a packet: PacketHeader, then per slot a SlotHeader, max_draft_tokens tokens (i32) and as many parents (i8;
+// see verify/token_tree.h). Of a beam search the beams' last tokens come first, whose parents are rows of the round
+// before (-1: the prompt), then the drafted ones, whose parents are places among all of these.
+// Filled by the coordinator, read by every rank; every later branch depends on packets and admissions alone.
+#pragma once
+
+#include "spec/protocol/request.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace entrodraft::spec {
+
+// idle: nothing to do yet, said now and then so that waiting for input is not taken for a death. share: a sequence
+// takes over what another has read of the same prompt.
+enum class Command : std::uint8_t {
+    round = 1,
+    admit = 2,
+    prefill = 3,
+    retire = 4,
+    stop = 5,
+    interrupt = 6,
+    idle = 7,
+    share = 8
+};
+enum class SlotState : std::uint8_t { empty = 0, prefilling = 1, decoding = 2 };
+enum class DraftEnd : std::uint8_t {
+    none = 0,
+    rule = 1,
+    cap = 2,
+    budget = 3,
+    context = 4,
+    end_of_text = 5,
+    no_match = 6
+};
+
+std::string to_string(DraftEnd end); // "rule", "cap", "budget", ...
+// Whether the draft ended for a reason that says nothing of draft and target.
+constexpr bool is_cut_short(DraftEnd end) {
+    return end == DraftEnd::budget || end == DraftEnd::context || end == DraftEnd::end_of_text;
+}
+
+struct PacketHeader {
+    static constexpr std::uint32_t kMagic = 0x44524445; // "EDRD"
+    static constexpr std::uint16_t kVersion = 3;
+    std::uint32_t magic = kMagic;
+    std::uint16_t version = kVersion;
+    Command command = Command::stop;
+    std::uint8_t slot = 0;             // of admit, prefill, retire, share
+    std::uint32_t admission_bytes = 0; // of admit: length of the broadcast that follows
+    std::uint32_t prefill_rows = 0;    // of prefill; of share the slot that has read the prompt
+    std::uint64_t round = 0;           // number of this packet, from 0
+    std::uint64_t checksum = 0;        // of the sequences a rank must hold before this packet
+    std::uint64_t digest = 0;          // of all other bytes of the packet
+};
+
+struct SlotHeader {
+    SlotState state = SlotState::empty;
+    DraftEnd draft_end = DraftEnd::none;
+    std::uint8_t n_drafted = 0;
+    std::int8_t last_accepted = -1; // the last accepted drafted token of the previous round; -1: none is
+    TokenId next_token = -1;        // emitted after them: the first row of this round
+    std::uint32_t n_beams = 0;      // 0: no beam search, whose rows are the beams' and then n_drafted more
+};
+
+class Packet {
+  public:
+    static constexpr int kMaxDraftTokens = 127;
+
+    // 1 to 256 slots of 0 to kMaxDraftTokens tokens; throws std::invalid_argument otherwise.
+    Packet(int n_slots, int max_draft_tokens);
+
+    PacketHeader& header() { return *reinterpret_cast<PacketHeader*>(bytes_.data()); }
+    const PacketHeader& header() const { return *reinterpret_cast<const PacketHeader*>(bytes_.data()); }
+    SlotHeader& slot(int index);
+    const SlotHeader& slot(int index) const;
+    // Drafted tokens and the index of each one's parent among them (-1: the next token); of a beam search see above.
+    // Whole capacity.
+    std::span<TokenId> tokens(int index);
+    std::span<const TokenId> tokens(int index) const;
+    std::span<std::int8_t> parents(int index);
+    std::span<const std::int8_t> parents(int index) const;
+
+    std::span<std::byte> bytes() { return bytes_; }
+    std::span<const std::byte> bytes() const { return bytes_; }
+    int n_slots() const { return n_slots_; }
+    int max_draft_tokens() const { return max_draft_tokens_; }
+    void clear();
+
+    // To be called when every field is set.
+    void seal();
+    // Whether these are the bytes that were sealed.
+    bool is_intact() const;
+    // Empty for packet number `round` over sequences of `checksum` whose fields can all be followed (token ids are
+    // only known not to be negative); else what is wrong.
+    std::string why_unexpected(std::uint64_t round, std::uint64_t checksum) const;
+
+  private:
+    std::size_t slot_offset(int index) const;
+    std::uint64_t digest() const;
+    std::string why_unexpected_slot(int index) const;
+
+    int n_slots_;
+    int max_draft_tokens_;
+    std::size_t slot_bytes_;
+    std::vector<std::byte> bytes_;
+};
+
+// ---- messages of lists whose lengths are known beforehand ----
+
+template <typename T> void append_values(std::vector<std::byte>& message, std::span<const T> values) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    const auto bytes = std::as_bytes(values);
+    message.insert(message.end(), bytes.begin(), bytes.end());
+}
+
+// The first `count` values of `message`, which then begins behind them. Throws std::runtime_error where it is shorter.
+template <typename T> std::vector<T> take_values(std::span<const std::byte>& message, std::size_t count) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    if (count > message.size() / sizeof(T)) throw std::runtime_error("a message is shorter than it says");
+    std::vector<T> values(count);
+    if (count > 0) std::memcpy(values.data(), message.data(), count * sizeof(T));
+    message = message.subspan(count * sizeof(T));
+    return values;
+}
+
+// What ranks must know of a text before its first pass.
+struct Admission {
+    Request request;
+    bool verified_on_device = false; // its rows are verified on the GPU of the rank that drafts
+};
+
+std::vector<std::byte> pack_admission(const Request& request, bool verified_on_device);
+
+// The request with sequence key, prompt, source, sampling, processing, num_beams and logprobs as they were packed, and
+// nothing else; of a constraint the language alone, for only the coordinator holds rows to it. Throws
+// std::runtime_error where the bytes are not those of an admission.
+Admission unpack_admission(std::span<const std::byte> bytes);
+
+} // namespace entrodraft::spec

@@ -1,0 +1,77 @@
+// One text in the making, as the coordinator knows it: its tokens, whether it has ended, and why.
+//
+// Local to the coordinator; the other ranks hold the committed tokens only (see round.h).
+#pragma once
+
+#include "model/text/tokenizer/tokenizer.h"
+#include "spec/beams/beam_round.h"
+#include "spec/protocol/request.h"
+#include "spec/stop/stop_rule.h"
+#include "spec/verify/verify.h"
+
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace entrodraft::spec {
+
+class Sequence {
+  public:
+    using OnText = std::function<void(const Request&, std::string_view)>;
+
+    // `gain` is what the replica has learnt so far, for rules that use it; null: none. Without a tokenizer (null) there
+    // are tokens alone, no text, and no stop string is found.
+    Sequence(Request request, const StopRuleOptions& rule_options, GainModel* gain, const model::Tokenizer* tokenizer,
+             OnText on_text);
+
+    const Request& request() const { return request_; }
+    std::span<const TokenId> tokens() const { return tokens_; } // prompt and text; the last one is the next token
+    bool ended() const { return ended_; }
+    int remaining_tokens() const; // of the budget
+
+    // Adds tokens to the text until one ends it: an EOS in `eos_tokens`, a stop string, the budget, or the
+    // model's context of `max_positions`.
+    void emit(std::span<const TokenId> tokens, std::span<const std::int64_t> eos_tokens, int max_positions);
+    // Of a request that asks for a beam search, instead: the first steps of it, and what it found once it has ended,
+    // which becomes the text.
+    void begin_beams(std::span<const std::int64_t> eos_tokens, int max_positions);
+    void end_beams();
+    // The text ends here, whatever its budget.
+    void cut() { end(FinishReason::length); }
+    // The text cannot go on.
+    void fail(const std::string& why);
+    // The finished text; the sequence is spent.
+    Completion finish();
+
+    std::optional<BeamSearch> beams; // of a beam search, as the next
+    BeamEnds beam_ends;
+    StopRule rule;
+    Verification verification; // of the last round
+    int last_accepted = -1;    // of its drafted tokens; rides in the next broadcast
+    std::vector<double> logit_margins;
+    std::vector<TokenLogProbs> logprobs;
+    Stats stats;
+    double admitted_at = 0;          // seconds on the round's clock
+    bool verified_on_device = false; // see packet.h
+
+  private:
+    void end(FinishReason reason);
+    void take_text(std::string_view piece);
+
+    Request request_;
+    std::vector<TokenId> tokens_;
+    const model::Tokenizer* tokenizer_;           // null: there is none
+    std::optional<model::StreamDecoder> decoder_; // none: there is no tokenizer
+    OnText on_text_;
+    std::string text_;
+    std::size_t handed_out_ = 0; // of text_
+    bool ended_ = false;
+    std::vector<FoundText> found_;
+    std::string failure_;
+    FinishReason reason_ = FinishReason::length;
+};
+
+} // namespace entrodraft::spec
