@@ -1,4 +1,5 @@
 // A decoder whose operations are ATen's, on any device that ATen knows. See plugin.h.
+#include "model/cpu/kernels.h"
 #include "model/pass/transformer.h"
 #include "model/torch/device.h"
 #include "model/torch/encoder.h"
