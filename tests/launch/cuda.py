@@ -39,7 +39,7 @@ def run(*arguments, ranks=1, lines=None, code=0, faulty=(), more=None):
 
 def texts(*arguments, ranks=1, tokens=10, vocab=512):
     lines = "".join(json.dumps({"id": i, "prompt_token_ids": [id % vocab for id in ids]}) + "\n" for i, ids in enumerate(PROMPTS))
-    if "--draft" in arguments and not {"--tree", "--stop-rule"} & set(arguments):
+    if "--draft" in arguments and not {"--tree", "--stop-rule", "--num-beams"} & set(arguments):
         arguments = [*arguments, "--max-draft-tokens", 4]  # as many rounds are captured first
     done = run("generate", *arguments, "--input", "-", "--max-new-tokens", tokens, "--ignore-eos", "--quiet",
                ranks=ranks, lines=lines)
