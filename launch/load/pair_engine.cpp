@@ -57,11 +57,11 @@ void capture_common_rounds(dist::Session& session, ModelPair& models, const Draf
     std::vector<int> tokens;
     for (int n = 1; n <= cap; n *= 2)
         tokens.push_back(n);
-    tokens.push_back(2 * (cap + 1)); // a second round drafts behind a draft that was accepted whole
+    tokens.push_back(2 * (cap + 1)); // its second round drafts after a draft that was accepted whole
+    const spec::Request* const next = models.layout.is_coordinator() ? &request : nullptr;
     for (const int n : tokens)
         for (int time = 0; time < 2; ++time) {
             request.max_new_tokens = std::min(n, models.target_config.max_positions - 1);
-            const spec::Request* const next = models.layout.is_coordinator() ? &request : nullptr;
             if (engine.decode(next, stop_signal).end == spec::RunEnd::interrupted) return;
         }
 }

@@ -150,7 +150,7 @@ class Cuda(unittest.TestCase):
                     lines = "".join(json.dumps({"id": i, "prompt_token_ids": [7]}) + "\n" for i in range(2))
                     run("generate", *PAIR[:2], *drafting, *CUDA, "--input", "-", "--max-new-tokens", n_tokens, "--ignore-eos", "--quiet",
                         lines=lines, more={"CUDA_STAND_IN_GRAPHS": str(file)})
-                    if not file.exists():
+                    if not file.exists() and "stand_in" not in PROGRAM:
                         self.skipTest("a GPU does not count its graphs")
                     graphs.append(len(file.read_text().splitlines()))
                 self.assertGreater(graphs[0], 3 if drafting else 0)
