@@ -216,9 +216,8 @@ def latency(on, limit, shape, contexts, rows, repetitions, more=(), ranks=1, env
 
 def passes(on, limit):
     """The small model first, then the context that matters most; the longest, whose prompt takes its time, last."""
-    settings = [("opt-125m", (1000, 64), 17, 30), ("llama-3.1-8b", (1000, 4000, 64), 17, 30), ("llama-3.1-8b", (1000,), 128, 3),
-                ("opt-6.7b", (1000,), 17, 30), ("llama-3.1-8b", (30000,), 17, 10)]
-    settings.insert(2, (EXPERTS, (1000,), 9, 30))
+    settings = [("opt-125m", (1000, 64), 17, 30), ("llama-3.1-8b", (1000, 4000, 64), 17, 30), (EXPERTS, (1000,), 9, 30),
+                ("llama-3.1-8b", (1000,), 128, 3), ("opt-6.7b", (1000,), 17, 30), ("llama-3.1-8b", (30000,), 17, 10)]
     for shape, contexts, rows, repetitions in [("opt-125m", (8, 3), 8, 2), (EXPERTS, (8,), 8, 2)] if on.short else settings:
         yield from pass_lines(on, latency(on, limit, shape, contexts, rows, repetitions), shape)
 

@@ -113,7 +113,7 @@ def inspect(held):
         return [done.returncode, without_times(done.stdout), done.stderr]
 
     with tempfile.TemporaryDirectory() as scratch:
-        places = {**checkpoints()}
+        places = checkpoints()
         for shape in sorted((ROOT / "tests/launch/public_shapes").glob("*.json")):
             folder = pathlib.Path(scratch) / shape.stem
             folder.mkdir()
