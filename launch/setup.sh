@@ -44,6 +44,9 @@ has() {
     libutf8proc-dev) pkg-config --exists libutf8proc ;;
     zlib1g-dev) links '#include <zlib.h>
                        int main() { zlibVersion(); }' -lz ;;
+    libboost-program-options-dev) links '#include <boost/program_options.hpp>
+                                         int main() { boost::program_options::options_description all; }' \
+                                  -lboost_program_options ;;
     libfmt-dev) links '#include <fmt/format.h>
                        int main() { fmt::print("{}", 1); }' -lfmt ;;
     libgtest-dev) links '#include <gtest/gtest.h>
@@ -143,12 +146,13 @@ prepare() {
     *) [ ! -e /proc/driver/nvidia/version ] || nvcc=$(find_nvcc) ;;
     esac
     [ -z "$nvcc" ] || cuda=ON
+    local needed=(g++ cmake ninja-build pkg-config openmpi-bin libopenmpi-dev nlohmann-json3-dev
+        libonig-dev libutf8proc-dev zlib1g-dev libfmt-dev libboost-program-options-dev)
+    local known="nvcc $nvcc needs ${needed[*]}"
     [ ! -f build/build.ninja ] || done_for=$(cat build/entrodraft-setup 2>/dev/null || true)
     case "$tests$*, $done_for" in
-    "OFF, tests OFF nvcc $nvcc" | "OFF, tests ON nvcc $nvcc" | "ON, tests ON nvcc $nvcc") return 0 ;;
+    "OFF, tests OFF $known" | "OFF, tests ON $known" | "ON, tests ON $known") return 0 ;;
     esac
-    local needed=(g++ cmake ninja-build pkg-config openmpi-bin libopenmpi-dev nlohmann-json3-dev
-        libonig-dev libutf8proc-dev zlib1g-dev libfmt-dev)
     [ "$tests" = OFF ] || needed+=(libgtest-dev libboost-context-dev)
     ensure "${needed[@]}"
     [ "$tests" = OFF ] || ensure_if_possible ccache # who runs tests builds again
@@ -160,7 +164,7 @@ prepare() {
     rm -f build/entrodraft-setup
     cmake --preset release -DENTRODRAFT_TESTS="$tests" -DENTRODRAFT_CUDA=$cuda ${nvcc:+-DCMAKE_CUDA_COMPILER="$nvcc"} \
         "$@" >&2
-    echo "tests $tests nvcc $nvcc" >build/entrodraft-setup
+    echo "tests $tests $known" >build/entrodraft-setup
 }
 
 kSlurmPackages=(slurm-wlm munge libpmix-dev iproute2) # tests/slurm; tests/hosts needs the last alone

@@ -2,6 +2,8 @@
 #include "launch/cli/option_set.h"
 
 #include <algorithm>
+#include <boost/make_shared.hpp>
+#include <boost/program_options.hpp>
 #include <charconv>
 #include <climits>
 #include <cmath>
@@ -12,6 +14,8 @@
 #include <sstream>
 
 namespace entrodraft::launch {
+
+namespace po = boost::program_options;
 
 namespace {
 
@@ -49,12 +53,11 @@ const OptionSpec* find_spec(const std::vector<OptionGroup>& groups, std::string_
     return found;
 }
 
-// The option that an argument names: "--seed" or "-m", not "--seed=1".
+// The option that an argument names: "--seed", "--seed=1" or "-m".
 const OptionSpec* find_option(const std::vector<OptionGroup>& groups, const std::string& argument) {
-    const std::string name = strip_dashes(argument);
+    const std::string named = argument.substr(0, argument.find('=')), name = strip_dashes(named);
     const OptionSpec* option = find_spec(groups, name);
-    const bool has_its_dashes =
-        option != nullptr && argument == (name == option->name ? "--" + name : with_dashes(name));
+    const bool has_its_dashes = option != nullptr && named == (name == option->name ? "--" + name : with_dashes(name));
     return has_its_dashes ? option : nullptr;
 }
 
@@ -272,51 +275,100 @@ std::string OptionSet::default_text(const std::vector<double>& values) {
 
 namespace {
 
-// An argument without a name.
-void add_positional(const std::vector<OptionGroup>& groups, const std::string& argument, ParsedOptions& parsed) {
-    if (argument.size() > 1 && argument.front() == '-') refuse_unknown(groups, argument);
-    const OptionSpec* positional = nullptr;
+const std::string kNoText(1, '\0'); // the value of "--seed=", which no argument can have
+
+// The declarations as Boost's parser has them. It knows a name of one dash only as one letter with its value behind;
+// see short_option().
+po::options_description described(const std::vector<OptionGroup>& groups) {
+    po::options_description all;
     for_each_option(groups, [&](const OptionSpec& option) {
-        if (option.is_positional) positional = &option;
+        std::string names = option.name;
+        for (const std::string& alias : option.aliases)
+            if (with_dashes(alias).starts_with("--")) names += "," + alias;
+        all.add(boost::make_shared<po::option_description>(names.c_str(), new po::untyped_value(option.is_switch())));
     });
-    refuse_if(positional == nullptr,
-              "unexpected argument '" + argument + "'; options begin with --, and --help lists them");
-    parsed.add({positional->name, argument});
+    return all;
 }
 
-ParsedOptions parse_arguments(const std::vector<OptionGroup>& groups, const Names& arguments) {
-    const auto named = [&](const std::string& argument) {
-        return find_option(groups, argument.substr(0, argument.find('=')));
-    };
+// Name and value of "-n" and "-n=5"; and of "--seed=", which is an option without a value here, and may be the value of
+// an option where no option has the name.
+std::pair<std::string, std::string> short_option(const std::vector<OptionGroup>& groups, const std::string& argument) {
+    const std::size_t equals = argument.find('=');
+    const bool is_long = argument.starts_with("--"), has_value = equals != std::string::npos;
+    const std::string value = has_value ? argument.substr(equals + 1) : "";
+    if (is_long && (!has_value || !value.empty())) return {};
+    if (const OptionSpec* option = find_option(groups, argument))
+        return {option->name, has_value && value.empty() ? kNoText : value};
+    return {is_long ? argument : "", ""};
+}
+
+po::parsed_options run_parser(const std::vector<OptionGroup>& groups, const Names& arguments) {
+    const po::options_description options = described(groups);
+    po::positional_options_description positional;
+    for_each_option(groups, [&](const OptionSpec& option) {
+        if (option.is_positional) positional.add(option.name.c_str(), -1);
+    });
+    po::command_line_parser parser(arguments);
+    parser.options(options).style(po::command_line_style::allow_long | po::command_line_style::long_allow_adjacent |
+                                  po::command_line_style::long_allow_next); // no abbreviations
+    parser.extra_parser([&](const std::string& argument) { return short_option(groups, argument); });
+    if (positional.max_total_count() > 0) parser.positional(positional);
+    return parser.run();
+}
+
+// "--target --prompt x": the next option must not stand in for the value.
+void refuse_option_as_value(const std::vector<OptionGroup>& groups, const Names& arguments, const OptionSpec& option,
+                            const std::string& value) {
+    if (find_option(groups, value) == nullptr) return;
+    for (std::size_t i = 0; i + 1 < arguments.size(); ++i)
+        if (arguments[i + 1] == value && find_option(groups, arguments[i]) == &option)
+            throw BadOption(fmt::format("{0} needs a value: {1}; write {0}={2} if {2} is meant as one", arguments[i],
+                                        option.value, value));
+}
+
+// Takes what Boost found, and refuses what it lets through.
+ParsedOptions taken(const std::vector<OptionGroup>& groups, const Names& arguments) {
     ParsedOptions parsed;
-    bool names_may_follow = true;
-    for (std::size_t i = 0; i < arguments.size(); ++i) {
-        const std::string& argument = arguments[i];
-        if (names_may_follow && argument == "--") {
-            names_may_follow = false;
-            continue;
-        }
-        const OptionSpec* option = names_may_follow ? named(argument) : nullptr;
-        if (option == nullptr) {
-            add_positional(groups, argument, parsed);
-            continue;
-        }
-        const std::size_t equals = argument.find('=');
-        std::string value = equals == std::string::npos ? "" : argument.substr(equals + 1);
-        if (option->is_switch()) {
-            if (equals != std::string::npos) throw BadOption("--" + option->name + " takes no value");
-            value = "true";
-        } else if (equals != std::string::npos ? value.empty() : i + 1 == arguments.size()) {
-            throw BadOption(fmt::format("--{} needs a value: {}", option->name, option->value));
-        } else if (equals == std::string::npos) {
-            value = arguments[++i];
-            if (named(value) != nullptr) // "--target --prompt x": the next option must not stand in for the value
-                throw BadOption(fmt::format("{0} needs a value: {1}; write {0}={2} if {2} is meant as one",
-                                            arguments[i - 1], option->value, value));
-        }
-        parsed.add({option->name, value});
+    for (const po::option& found : run_parser(groups, arguments).options) {
+        const bool is_named = found.position_key == -1 && !found.string_key.empty();
+        const std::string& argument = is_named ? found.string_key : found.original_tokens.front();
+        if (!is_named && argument.size() > 1 && argument.front() == '-') refuse_unknown(groups, argument);
+        refuse_if(found.string_key.empty(),
+                  "unexpected argument '" + argument + "'; options begin with --, and --help lists them");
+        const OptionSpec& option = *find_spec(groups, found.string_key);
+        const std::string text = option.is_switch() ? "true" : found.value.front();
+        refuse_if(text == kNoText, fmt::format("--{} needs a value: {}", option.name, option.value));
+        const bool is_next_argument = !found.original_tokens.empty() && found.original_tokens.back() == text;
+        if (is_named && is_next_argument) refuse_option_as_value(groups, arguments, option, text);
+        parsed.add({option.name, text});
     }
     return parsed;
+}
+
+// Of several mistakes the first is named, in our words.
+ParsedOptions parse_arguments(const std::vector<OptionGroup>& groups, const Names& arguments) {
+    try {
+        return taken(groups, arguments);
+    } catch (const po::error_with_option_name& error) {
+        for (Names before = arguments; !before.empty();) { // those that Boost takes may hold an earlier mistake
+            before.pop_back();
+            try {
+                taken(groups, before);
+                break;
+            } catch (const po::error_with_option_name&) {
+                continue;
+            }
+        }
+        const std::string name = strip_dashes(error.get_option_name());
+        const OptionSpec* option = find_option(groups, error.get_option_name());
+        const auto is_it = [&](const std::string& argument) {
+            return argument.starts_with('-') && find_option(groups, argument) == nullptr &&
+                   strip_dashes(argument).starts_with(name);
+        };
+        if (option == nullptr) refuse_unknown(groups, *std::ranges::find_if(arguments, is_it));
+        refuse_if(option->is_switch(), "--" + option->name + " takes no value");
+        throw BadOption(fmt::format("--{} needs a value: {}", option->name, option->value));
+    }
 }
 
 } // namespace

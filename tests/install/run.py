@@ -106,7 +106,7 @@ def check_packages(build, work, text):
         print("no dpkg-shlibdeps (package dpkg-dev): no .deb is made")
         return
     debian = work / "debian"
-    for package, needs in (("entrodraft", ("libopenmpi", "libc6", "libonig")), ("entrodraft-dev", ("entrodraft (=",))):
+    for package, needs in (("entrodraft", ("libopenmpi", "libc6", "libonig", "libboost-program-options")), ("entrodraft-dev", ("entrodraft (=",))):
         file = one_of(packages.glob(f"{package}_*.deb"), f"{package}'s")
         run("dpkg-deb", "-x", file, debian)
         depends = run("dpkg-deb", "-f", file, "Depends")

@@ -38,6 +38,7 @@ class Entrodraft(CMakePackage, CudaPackage):
     for arch in CudaPackage.cuda_arch_values:
         depends_on(f"nccl@2.28: cuda_arch={arch}", when=f"+cuda cuda_arch={arch}")
     depends_on("googletest", when="+tests")
+    depends_on("boost@1.74: +program_options")
     depends_on("boost@1.74: +context", when="+tests")
     depends_on("python@3.9:", type="test", when="+tests")
 
