@@ -13,6 +13,7 @@
 #include "launch/start/replaced_file.h"
 #include "launch/start/signals.h"
 #include "model/footprint/inspection.h"
+#include "model/weights/layer_plan.h"
 #include "spec/distill/worth.h"
 
 #include <algorithm>

@@ -17,6 +17,7 @@
 #include "model/files/json_file.h"
 #include "model/footprint/inspection.h"
 #include "model/text/tokenizer/tokenizer.h"
+#include "model/weights/layer_plan.h"
 #include "model/weights/tensor_shapes.h"
 #include "spec/protocol/packet.h"
 

@@ -12,6 +12,7 @@
 #include "launch/start/model_directory.h"
 #include "launch/start/phase.h"
 #include "model/pass/self_check.h"
+#include "model/weights/layer_plan.h"
 #include "spec/beams/beam_tree.h"
 
 #include <algorithm>

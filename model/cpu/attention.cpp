@@ -88,18 +88,18 @@ void Attention::place(const PassContext& context, const Task& task, const Segmen
     const kernels::Kernels& kernels = *context.kernels;
     const int dim = config_->head_dim, position = task.layout->pass.rows[index(row)].position;
     float* base = task.qkv.row(row);
-    const auto prepare = [&](float* head, const NormWeights& norm) {
+    const auto prepare = [&](float* head, const VectorValues& norm) {
         const bool norms = config_->query_key_norm == QueryKeyNorm::head; // a row's heads together: done already
         if (norms) kernels.rms_norm(head, norm.weight.data(), dim, config_->norm_epsilon, head);
         rotate(kernels, task.layer, position, head);
     };
     const Group& group = groups_[index(kv_head)];
     for (int q = group.first_query; q < group.first_query + group.n_queries; ++q)
-        prepare(base + q * dim, task.weights->query_norm);
+        prepare(base + q * dim, task.weights->vector(Role::query_norm));
     const int n_kv_heads = static_cast<int>(groups_.size());
     float* key = base + (n_query_heads_ + kv_head) * dim;
     const float* value = base + (n_query_heads_ + n_kv_heads + kv_head) * dim;
-    prepare(key, task.weights->key_norm);
+    prepare(key, task.weights->vector(Role::key_norm));
     put(task, segment, row, kv_head, key, value);
 }
 
@@ -127,8 +127,8 @@ void Attention::append_latent(const PassContext& context, const Task& task, Acti
         for (int r = segment.begin; r < segment.end; ++r) {
             if (!my_rows.contains(r)) continue;
             float* vector = latent.row(r);
-            context.kernels->rms_norm(vector, task.weights->key_value_down_norm.weight.data(), config.rank,
-                                      config.kNormEpsilon, vector);
+            context.kernels->rms_norm(vector, task.weights->vector(Role::key_value_down_norm).weight.data(),
+                                      config.rank, config.kNormEpsilon, vector);
             rotate(*context.kernels, task.layer, layout.pass.rows[index(r)].position, vector + config.rank);
             put(task, segment, r, 0, vector, vector);
         }
@@ -189,7 +189,7 @@ void Attention::set_query(kernels::AttentionArgs& args, int i, int thread, const
     const int window = config_->window(task.layer);
     args.q[i] = task.qkv.row(row) + query_head * config_->key_dim();
     args.out[i] = task.attended.row(row) + query_head * config_->value_dim();
-    if (config_->has_sinks) args.sink[i] = &task.weights->sinks[index(query_head)];
+    if (config_->has_sinks) args.sink[i] = &task.weights->vector(Role::sinks).weight[index(query_head)];
     if (reads_all_) {
         args.n_keys[i] = cache_->length(memory_slot(pass.rows[index(row)].slot));
         if (!relative_.empty()) args.bias[i] = row_biases(i, thread, task, row, query_head, args.n_keys[i], 0);

@@ -37,8 +37,8 @@ class Attention {
     // What one layer's attention works on.
     struct Task {
         const PassLayout* layout = nullptr;
-        const LayerWeights* weights = nullptr; // of query and key norms
-        int layer = 0, cache_layer = 0;        // the second as KvCache counts
+        const HeldWeights* weights = nullptr; // of query and key norms
+        int layer = 0, cache_layer = 0;       // the second as KvCache counts
         Activations qkv;      // own query heads, key heads, value heads; queries are changed. Latent: queries alone
         Activations attended; // [own query heads][value_dim()]
     };

@@ -11,9 +11,8 @@ class KeyHead {
   public:
     KeyHead(CpuWorkspace& w, const PassContext& context, int layer, int head)
         : w_(w), kernels_(*context.kernels), config_(w.config), linear_(w.config.linear),
-          weights_(w.weights.layers[index(layer)].delta_net), states_(w.texts.recurrent()),
-          layer_(config_.cache_layer(layer)), head_(head), group_(linear_.group()),
-          state_floats_(index(linear_.key_dim) * index(linear_.value_dim)),
+          weights_(w.weights.layers[index(layer)]), states_(w.texts.recurrent()), layer_(config_.cache_layer(layer)),
+          head_(head), group_(linear_.group()), state_floats_(index(linear_.key_dim) * index(linear_.value_dim)),
           branches_(w.delta_states.as<float>() + index(context.thread) * w.delta_state_floats),
           convolved_(index(linear_.convolved_size())), read_(index(linear_.value_dim)) {}
 
@@ -61,9 +60,9 @@ class KeyHead {
         float* to = std::copy_n(projected + head_ * width, of_head, input(position));
         for (int j = 0; j < group_; ++j) {
             const std::size_t value_head = index(head_ * group_ + j);
-            const float x = steps[group_ + j] + weights_.decay_bias[value_head];
+            const float x = steps[group_ + j] + weights_.vector(Role::decay_bias).weight[value_head];
             const float softplus = x > 20 ? x : std::log1p(std::exp(x));
-            to[j] = std::exp(weights_.decay_rates[value_head] * softplus);
+            to[j] = std::exp(weights_.vector(Role::decay_rates).weight[value_head] * softplus);
             to[group_ + j] = 1 / (1 + std::exp(-steps[j]));
         }
     }
@@ -77,14 +76,15 @@ class KeyHead {
         }
         const int n = linear_.convolved_size();
         const std::size_t of_weights = index(head_) * index(linear_.n_convolved) * index(n);
-        kernels_.convolve(rows, weights_.convolution.data() + of_weights, linear_.n_convolved, n, convolved_.data());
+        kernels_.convolve(rows, weights_.vector(Role::convolution).weight.data() + of_weights, linear_.n_convolved, n,
+                          convolved_.data());
         kernels_.activate(config_.activation, convolved_.data(), nullptr, n);
         const auto scale = [&](float* x, const std::vector<float>& by) {
             kernels_.rms_norm(x, by.data(), linear_.key_dim,
                               linear_.kLengthEpsilon / static_cast<float>(linear_.key_dim), x);
         };
-        scale(convolved_.data(), weights_.query_scale);
-        scale(convolved_.data() + linear_.key_dim, weights_.key_scale);
+        scale(convolved_.data(), w_.query_scale);
+        scale(convolved_.data() + linear_.key_dim, w_.key_scale);
     }
 
     // What a row does to the states behind `state`; and what it reads of them, gated, if it is one of the pass.
@@ -97,7 +97,8 @@ class KeyHead {
             kernels_.delta_step(
                 {state, query, key, values + j * dim, gates[j], gates[group_ + j], linear_.key_dim, dim, read_.data()});
             if (attended == nullptr) continue;
-            kernels_.rms_norm(read_.data(), weights_.norm.weight.data(), dim, config_.norm_epsilon, read_.data());
+            kernels_.rms_norm(read_.data(), weights_.vector(Role::delta_norm).weight.data(), dim, config_.norm_epsilon,
+                              read_.data());
             const int width = linear_.convolved_size() + group_ * dim;
             float* to = attended + (head_ * group_ + j) * dim;
             std::copy_n(projected + head_ * width + linear_.convolved_size() + j * dim, dim, to);
@@ -109,7 +110,7 @@ class KeyHead {
     const kernels::Kernels& kernels_;
     const ModelConfig& config_;
     const LinearAttentionConfig& linear_;
-    const DeltaNetWeights& weights_;
+    const HeldWeights& weights_;
     RecurrentStates& states_;
     int layer_, head_, group_;
     std::size_t state_floats_;

@@ -9,7 +9,7 @@
 namespace entrodraft::model {
 
 // What the rows read of a layer's states, [own value heads][value_dim], normed and gated; `projected` is
-// LayerShapes::linear_in's. A barrier comes first, and must follow.
+// Role::qkv's product. A barrier comes first, and must follow.
 Activations delta_net(CpuWorkspace& workspace, const PassContext& context, int layer, Activations projected);
 
 } // namespace entrodraft::model

@@ -31,12 +31,13 @@ class CpuEncoderOps : public CpuOps {
         }
     }
 
-    Operand final_rows() { return norm(workspace().weights.final_norm); }
+    Operand final_rows() { return norm(workspace().weights.outer.vector(Role::final_norm)); }
 
-    const std::vector<LayerWeights>& decoder_layers() const { return target_.weights.layers; }
+    const std::vector<HeldWeights>& decoder_layers() const { return target_.weights.layers; }
 
     Operand source_rows() const {
-        return {target_.workspace.qkv.as<float>(), decoder_layers().front().cross_key_value.y_stride(), n_rows()};
+        return {target_.workspace.qkv.as<float>(), decoder_layers().front()[Role::cross_key_value].y_stride(),
+                n_rows()};
     }
 
     void append_source(int layer, Operand key_value) {
@@ -65,9 +66,10 @@ CpuEncoder::CpuEncoder(const Checkpoint& checkpoint, const DecoderSetup& setup, 
                        ThreadTeam& team, const ModelWeights& decoder, KvCache& sources)
     : config_(encoder_of(setup.config)), shard_(setup.encoder_shard),
       weights_(checkpoint, config_, shard_, options.weight_type, team), decoder_(decoder), sources_(sources),
-      cache_(setup.encoder_layer), workspace_(config_, shard_, weights_, cache_, team.size(),
-                                              {.n_rows = setup.sources.capacity,
-                                               .embedding = config_.has_embedding() ? nullptr : &decoder.embedding}) {}
+      cache_(setup.encoder_layer),
+      workspace_(config_, shard_, weights_, cache_, team.size(),
+                 {.n_rows = setup.sources.capacity,
+                  .embedding = config_.has_embedding() ? VocabEmbedding{} : decoder.embedding()}) {}
 
 void CpuEncoder::run(std::span<const TokenId> source, int to, PassContext context, CpuWorkspace& decoder) {
     const int n_tokens = static_cast<int>(source.size());

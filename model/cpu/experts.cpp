@@ -12,8 +12,8 @@ Activations router_products(CpuWorkspace& workspace, int n_rows) {
 }
 
 // Of an expert, as many rows as it has.
-Activations inner_rows(Buffer& buffer, const ExpertWeights& weights, int first, int count) {
-    const std::size_t stride = weights.up.y_stride();
+Activations inner_rows(Buffer& buffer, const ShardedLinear& up, int first, int count) {
+    const std::size_t stride = up.y_stride();
     return {buffer.as<float>() + index(first) * stride, stride, count};
 }
 
@@ -28,37 +28,38 @@ void clamp(const ExpertsConfig& experts, float* gate, float* up, int n) {
 
 } // namespace
 
-void choose_experts(CpuWorkspace& w, const PassContext& context, const LayerWeights& layer, Activations from) {
+void choose_experts(CpuWorkspace& w, const PassContext& context, const HeldWeights& layer, Activations from) {
     const ExpertsConfig& experts = w.config.experts;
     const Activations products = router_products(w, from.n_rows);
-    layer.router.apply(context, from, products);
+    layer[Role::router].apply(context, from, products);
     context.barrier();
     const dist::Slice mine = dist::even_slice(from.n_rows, context.thread, context.team->size());
     const std::size_t n_chosen = index(experts.n_chosen);
     for (auto r = static_cast<int>(mine.begin); r < mine.end; ++r)
-        choose_experts(experts, {products.row(r), index(experts.n_experts)}, layer.router_correction,
+        choose_experts(experts, {products.row(r), index(experts.n_experts)},
+                       layer.vector(Role::router_correction).weight,
                        std::span(w.chosen).subspan(index(r) * n_chosen, n_chosen));
     context.barrier();
     w.expert_rows[index(context.thread)].set(experts, std::span(w.chosen).first(index(from.n_rows) * n_chosen));
 }
 
-void multiply_into_experts(CpuWorkspace& w, const PassContext& context, const LayerWeights& layer, Activations from) {
+void multiply_into_experts(CpuWorkspace& w, const PassContext& context, const HeldWeights& layer, Activations from) {
     const ExpertRows& rows = w.expert_rows[index(context.thread)];
     const std::size_t hidden = index(w.config.hidden_size);
     Activations gathered = {w.expert_from.as<float>() + index(context.thread) * kMaxRows * hidden, hidden, 0};
-    for (std::size_t own = 0; own < layer.experts.size(); ++own) {
+    for (std::size_t own = 0; own < layer.all(Role::expert_up).size(); ++own) {
         const int e = static_cast<int>(w.shard.experts.begin) + static_cast<int>(own);
         const int first = rows.begin[index(e)], count = rows.count(e);
         if (count == 0) continue;
-        const ExpertWeights& expert = layer.experts[own];
+        const ShardedLinear& expert_up = layer.all(Role::expert_up)[own];
         gathered.n_rows = count;
         for (int i = 0; i < count; ++i)
             std::copy_n(from.row(rows.rows[index(first + i)]), hidden, gathered.row(i));
-        const Activations gate = inner_rows(w.expert_gate, expert, first, count);
-        const Activations up = inner_rows(w.expert_up, expert, first, count);
-        expert.gate.apply(context, gathered, gate);
-        expert.up.apply(context, gathered, up);
-        const dist::Slice mine = expert.up.matrix().outputs_of(context.thread);
+        const Activations gate = inner_rows(w.expert_gate, expert_up, first, count);
+        const Activations up = inner_rows(w.expert_up, expert_up, first, count);
+        layer.all(Role::expert_gate)[own].apply(context, gathered, gate);
+        expert_up.apply(context, gathered, up);
+        const dist::Slice mine = expert_up.matrix().outputs_of(context.thread);
         for (int i = 0; i < count; ++i) {
             float *inner = gate.row(i) + mine.begin, *factor = up.row(i) + mine.begin;
             const int n = static_cast<int>(mine.size());
@@ -68,16 +69,16 @@ void multiply_into_experts(CpuWorkspace& w, const PassContext& context, const La
     }
 }
 
-void add_from_experts(CpuWorkspace& w, const PassContext& context, const LayerWeights& layer, Activations x) {
+void add_from_experts(CpuWorkspace& w, const PassContext& context, const HeldWeights& layer, Activations x) {
     const ExpertRows& rows = w.expert_rows[index(context.thread)];
-    const dist::Slice mine = layer.experts.front().down.matrix().outputs_of(context.thread);
-    for (std::size_t own = 0; own < layer.experts.size(); ++own) {
+    const dist::Slice mine = layer[Role::expert_down].matrix().outputs_of(context.thread);
+    for (std::size_t own = 0; own < layer.all(Role::expert_up).size(); ++own) {
         const int e = static_cast<int>(w.shard.experts.begin) + static_cast<int>(own);
         const int first = rows.begin[index(e)], count = rows.count(e);
         if (count == 0) continue;
-        const ExpertWeights& expert = layer.experts[own];
+        const Activations inner = inner_rows(w.expert_gate, layer.all(Role::expert_up)[own], first, count);
         const Activations outputs = {w.delta.as<float>(), x.stride, count};
-        expert.down.apply(context, inner_rows(w.expert_gate, expert, first, count), outputs);
+        layer.all(Role::expert_down)[own].apply(context, inner, outputs);
         for (int i = 0; i < count; ++i) {
             float* to = x.row(rows.rows[index(first + i)]);
             for (std::int64_t c = mine.begin; c < mine.end; ++c)

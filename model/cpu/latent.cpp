@@ -11,18 +11,17 @@ dist::Slice own_rows(const PassContext& context, Activations rows) {
 
 } // namespace
 
-Activations latent_queries(CpuWorkspace& w, const PassContext& context, const LayerWeights& layer,
-                           Activations vectors) {
+Activations latent_queries(CpuWorkspace& w, const PassContext& context, const HeldWeights& layer, Activations vectors) {
     context.barrier();
     const LatentConfig& latent = w.config.latent;
     if (latent.query_rank == 0) return vectors;
     const dist::Slice mine = own_rows(context, vectors);
     for (auto r = static_cast<int>(mine.begin); r < mine.end; ++r)
-        context.kernels->rms_norm(vectors.row(r), layer.query_down_norm.weight.data(), latent.query_rank,
+        context.kernels->rms_norm(vectors.row(r), layer.vector(Role::query_down_norm).weight.data(), latent.query_rank,
                                   latent.kNormEpsilon, vectors.row(r));
     context.barrier();
-    const Activations to = {w.queries.as<float>(), layer.query_up.y_stride(), vectors.n_rows};
-    layer.query_up.apply(context, vectors, to);
+    const Activations to = {w.queries.as<float>(), layer[Role::query_up].y_stride(), vectors.n_rows};
+    layer[Role::query_up].apply(context, vectors, to);
     return to;
 }
 
@@ -39,7 +38,7 @@ Activations absorb(CpuWorkspace& w, const PassContext& context, const PassLayout
     const Activations to = {w.latent_queries.as<float>(), index(n_heads * key_dim), queries.n_rows};
     context.barrier();
     for (int h = 0; h < n_heads; ++h)
-        w.weights.layers[index(layer)].absorb[index(h)].apply(
+        w.weights.layers[index(layer)].all(Role::absorb)[index(h)].apply(
             context, {queries.data + h * dim, queries.stride, queries.n_rows}, {to.data + h * key_dim, to.stride, 0});
     const dist::Slice mine = own_rows(context, queries);
     for (auto r = static_cast<int>(mine.begin); r < mine.end; ++r) {
@@ -58,7 +57,7 @@ Activations expand(CpuWorkspace& w, const PassContext& context, int layer, Activ
     const Activations to = {w.attended.as<float>(), index(n_heads * dim), vectors.n_rows};
     context.barrier();
     for (int h = 0; h < n_heads; ++h)
-        w.weights.layers[index(layer)].expand[index(h)].apply(
+        w.weights.layers[index(layer)].all(Role::expand)[index(h)].apply(
             context, {vectors.data + h * rank, vectors.stride, vectors.n_rows}, {to.data + h * dim, to.stride, 0});
     return to;
 }

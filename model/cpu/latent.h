@@ -9,7 +9,7 @@ namespace entrodraft::model {
 
 // Of what the layer's first matrix makes of the rows: the queries, [own query heads][head_dim], made of the vectors in
 // front where there are such. A barrier comes first.
-Activations latent_queries(CpuWorkspace& workspace, const PassContext& context, const LayerWeights& layer,
+Activations latent_queries(CpuWorkspace& workspace, const PassContext& context, const HeldWeights& layer,
                            Activations vectors);
 // And the vectors of keys and values, with the keys that are rotated behind them.
 Activations key_value_vectors(const CpuWorkspace& workspace, Activations vectors);

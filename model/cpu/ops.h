@@ -19,7 +19,7 @@ class CpuOps {
   public:
     using Operand = Activations;
     struct Product {
-        const RowLinear& matrix;
+        const ShardedLinear& matrix;
         Operand from;
     };
 
@@ -41,11 +41,11 @@ class CpuOps {
     void embed() {
         if (config_.fusion.kind == Fusion::features) return; // has no embedding
         const bool projects = config_.embedding_size != config_.hidden_size;
-        const std::vector<float>& table = w_.weights.positions;
+        const std::vector<float>& table = weight(Role::positions);
         const Operand x = residual(), tokens = projects ? embedded() : x;
         w_.embedding.look_up(context_, layout_->tokens, tokens);
         if (!projects && table.empty() && config_.embedding_scale == 1) return;
-        if (projects) column_linear(w_.weights.project_in, tokens, x);
+        if (projects) column_linear(w_.weights.outer[Role::project_in], tokens, x);
         const dist::Slice mine = dist::even_slice(config_.hidden_size, context_.thread, n_threads(), kernels::kLanes);
         for (int r = 0; r < n_rows(); ++r) {
             const int place = layout_->pass.rows[index(r)].position + config_.position_offset;
@@ -67,7 +67,7 @@ class CpuOps {
         context_.all_reduce(x.data, index(x.n_rows) * x.stride);
     }
 
-    void add_normed(Product product, const NormWeights& norm) {
+    void add_normed(Product product, const VectorValues& norm) {
         const Operand x = residual(), delta = rows_of(w_.delta, x.stride);
         context_.barrier();
         product.matrix.apply(context_, product.from, delta);
@@ -96,7 +96,6 @@ class CpuOps {
 
     Operand features() {
         const Pass& pass = layout_->pass;
-        const FusionWeights& fusion = w_.weights.fusion;
         const Operand to = rows_of(w_.features, w_.features_stride), wide = joined();
         const bool projects = config_.fusion.projects_features && !pass.features_are_own;
         const std::size_t width = pass.features.size() / index(n_rows());
@@ -109,7 +108,7 @@ class CpuOps {
         }
         context_.barrier();
         if (!projects) return to;
-        column_linear(fusion.feature_projection, wide, to);
+        column_linear(w_.weights.outer[Role::feature_projection], wide, to);
         context_.barrier();
         return to;
     }
@@ -117,8 +116,8 @@ class CpuOps {
     Operand joined() const { return rows_of(w_.wide, joined_width(config_)); }
 
     Operand join(Operand features) {
-        const FusionWeights& fusion = w_.weights.fusion;
         const Operand to = joined(), embedded = residual();
+        const HeldWeights& outer = w_.weights.outer;
         const std::size_t hidden = index(config_.hidden_size);
         const bool is_concat = config_.fusion.kind == Fusion::concat; // of features as they are
         const std::size_t width = is_concat ? index(config_.fusion.width()) : hidden;
@@ -126,31 +125,32 @@ class CpuOps {
         const dist::Slice mine = own_rows();
         for (auto r = static_cast<int>(mine.begin); r < mine.end; ++r) {
             float* of_features = to.row(r) + (features_first ? 0 : hidden);
-            apply_norm(fusion.embedding_norm, embedded.row(r), to.row(r) + (features_first ? width : 0));
+            apply_norm(outer.vector(Role::fused_embedding_norm), embedded.row(r),
+                       to.row(r) + (features_first ? width : 0));
             if (is_concat)
                 std::copy_n(features.row(r), width, of_features);
             else
-                apply_norm(fusion.state_norm, features.row(r), of_features);
+                apply_norm(outer.vector(Role::state_norm), features.row(r), of_features);
         }
         context_.barrier();
         return to;
     }
 
     void fuse(Operand joined) {
-        column_linear(w_.weights.fusion.linear, joined, residual());
+        column_linear(w_.weights.outer[Role::fusion], joined, residual());
         context_.barrier();
     }
 
     void fuse_activated(Operand joined) {
         const Operand x = residual(), inner = rows_of(w_.features, w_.features_stride);
-        column_linear(w_.weights.fusion.skip, joined, x);
-        column_linear(w_.weights.fusion.linear, joined, inner);
+        column_linear(w_.weights.outer[Role::skip], joined, x);
+        column_linear(w_.weights.outer[Role::fusion], joined, inner);
         add_activated(x, inner);
     }
 
     void add_features(Operand features) {
         const Operand x = residual();
-        const NormWeights& norm = w_.weights.fusion.sum_norm;
+        const VectorValues& norm = w_.weights.outer.vector(Role::sum_norm);
         const dist::Slice mine = own_rows();
         for (auto r = static_cast<int>(mine.begin); r < mine.end; ++r) {
             for (int i = 0; i < config_.hidden_size; ++i)
@@ -171,7 +171,7 @@ class CpuOps {
                 forget[i] += x.row(r)[i % hidden];
             const float* cell = fusion.cell_size > 0 ? wide.row(r) + fusion.feature_numbers() : nullptr;
             apply_sigmoid(forget, 3 * hidden); // forget, input, output
-            activate_normed(w_.weights.fusion.cell_norm, candidate, input);
+            activate_normed(w_.weights.outer.vector(Role::cell_norm), candidate, input);
             for (int i = 0; i < hidden; ++i)
                 x.row(r)[i] = (cell ? cell[i] * forget[i] : 0.0f) + candidate[i];
         }
@@ -182,11 +182,12 @@ class CpuOps {
         context_.barrier(); // behind keep_hidden()
         const dist::Slice mine = own_rows();
         for (auto r = static_cast<int>(mine.begin); r < mine.end; ++r)
-            activate_normed(w_.weights.fusion.sum_norm, residual().row(r), gates.row(r) + 2 * config_.hidden_size);
+            activate_normed(w_.weights.outer.vector(Role::sum_norm), residual().row(r),
+                            gates.row(r) + 2 * config_.hidden_size);
         context_.barrier();
     }
 
-    void run_cell(const ColumnLinear& cell, Operand from) {
+    void run_cell(const ShardedLinear& cell, Operand from) {
         const int hidden = config_.hidden_size;
         const Operand x = residual(), gates = rows_of(w_.features, w_.features_stride);
         column_linear(cell, from, gates);
@@ -204,20 +205,20 @@ class CpuOps {
 
     void replace_residual(Operand features) {
         const dist::Slice mine = own_rows();
-        static const NormWeights none;
+        static const VectorValues none;
         for (auto r = static_cast<int>(mine.begin); r < mine.end; ++r)
-            apply_norm(config_.fusion.normed_residual ? w_.weights.fusion.state_norm : none, features.row(r),
-                       residual().row(r));
+            apply_norm(config_.fusion.normed_residual ? w_.weights.outer.vector(Role::state_norm) : none,
+                       features.row(r), residual().row(r));
         context_.barrier();
     }
 
-    void add_activated(const ColumnLinear& block) {
+    void add_activated(const ShardedLinear& block) {
         const Operand x = residual(), inner = rows_of(w_.features, w_.features_stride);
         column_linear(block, x, inner);
         add_activated(x, inner);
     }
 
-    void add_feed_forward(const ColumnLinear& in, const RowLinear& out) {
+    void add_feed_forward(const ShardedLinear& in, const ShardedLinear& out) {
         const Operand x = residual(), inner = rows_of(w_.features, w_.features_stride);
         column_linear(in, x, inner);
         context_.barrier();
@@ -243,13 +244,13 @@ class CpuOps {
     // ---- norms ----
 
     // Every thread norms all rows into its own memory: cheaper than meeting at a barrier.
-    Operand norm(const NormWeights& norm) {
+    Operand norm(const VectorValues& norm) {
         for (int r = 0; r < n_rows(); ++r)
             apply_norm(norm, residual().row(r), normed_.row(r));
         return normed_;
     }
 
-    void norm_residual(const NormWeights& norm) {
+    void norm_residual(const VectorValues& norm) {
         const dist::Slice mine = own_rows();
         for (auto r = static_cast<int>(mine.begin); r < mine.end; ++r)
             apply_norm(norm, residual().row(r), residual().row(r));
@@ -261,7 +262,7 @@ class CpuOps {
         to.n_rows = 0;
         for (const int wanted : layout_->pass.logit_rows) {
             const float* from = residual().row(wanted);
-            apply_norm(w_.weights.final_norm, from, to.row(to.n_rows));
+            apply_norm(w_.weights.outer.vector(Role::final_norm), from, to.row(to.n_rows));
             ++to.n_rows;
         }
         keep_normed(to);
@@ -270,7 +271,7 @@ class CpuOps {
 
     // ---- the two halves of a layer: each thread makes its own outputs ----
 
-    Operand column_linear(const ColumnLinear& matrix, Operand from, Operand to) {
+    Operand column_linear(const ShardedLinear& matrix, Operand from, Operand to) {
         matrix.apply(context_, from, to);
         return {to.data, to.stride, from.n_rows};
     }
@@ -294,14 +295,14 @@ class CpuOps {
         return task.attended;
     }
 
-    Operand gate_up(const LayerWeights& layer, Operand from) {
-        if (config_.gated_mlp) layer.gate.apply(context_, from, rows_of(w_.gate, layer.gate.y_stride()));
-        return column_linear(layer.up, from, rows_of(w_.up, layer.up.y_stride()));
+    Operand gate_up(const HeldWeights& layer, Operand from) {
+        if (config_.gated_mlp) layer[Role::gate].apply(context_, from, rows_of(w_.gate, layer[Role::gate].y_stride()));
+        return column_linear(layer[Role::up], from, rows_of(w_.up, layer[Role::up].y_stride()));
     }
 
-    Operand activate(const LayerWeights& layer, Operand up) {
-        const Operand inner = config_.gated_mlp ? rows_of(w_.gate, layer.gate.y_stride()) : up;
-        const dist::Slice mine = layer.up.matrix().outputs_of(context_.thread);
+    Operand activate(const HeldWeights& layer, Operand up) {
+        const Operand inner = config_.gated_mlp ? rows_of(w_.gate, layer[Role::gate].y_stride()) : up;
+        const dist::Slice mine = layer[Role::up].matrix().outputs_of(context_.thread);
         for (int r = 0; r < n_rows(); ++r)
             kernels_.activate(config_.activation, inner.row(r) + mine.begin,
                               config_.gated_mlp ? up.row(r) + mine.begin : nullptr, static_cast<int>(mine.size()));
@@ -309,7 +310,7 @@ class CpuOps {
     }
 
     // Each rank has its own heads; of a KV head that several have, the one with its first query head counts.
-    void norm_queries_and_keys(const LayerWeights& layer, Operand qkv) {
+    void norm_queries_and_keys(const HeldWeights& layer, Operand qkv) {
         context_.barrier();
         const dist::HeadShard& heads = w_.shard.heads;
         const int dim = config_.head_dim, n_queries = w_.shard.n_query_heads(), n_keys = w_.shard.n_kv_heads();
@@ -326,15 +327,16 @@ class CpuOps {
         context_.all_reduce(squares.data, index(n_rows()) * 2);
         for (auto r = static_cast<int>(mine.begin); r < mine.end; ++r) {
             float* queries = qkv.row(r);
-            scale_normed(queries, squares.row(r)[0] / static_cast<float>(config_.n_heads * dim), layer.query_norm);
+            scale_normed(queries, squares.row(r)[0] / static_cast<float>(config_.n_heads * dim),
+                         layer.vector(Role::query_norm));
             scale_normed(queries + n_queries * dim, squares.row(r)[1] / static_cast<float>(config_.n_kv_heads * dim),
-                         layer.key_norm);
+                         layer.vector(Role::key_norm));
         }
     }
 
     // ---- latent attention ----
 
-    Operand latent_queries(const LayerWeights& layer, Operand vectors) {
+    Operand latent_queries(const HeldWeights& layer, Operand vectors) {
         return model::latent_queries(w_, context_, layer, vectors);
     }
 
@@ -365,9 +367,9 @@ class CpuOps {
 
     // ---- experts ----
 
-    void choose_experts(const LayerWeights& layer, Operand from) { model::choose_experts(w_, context_, layer, from); }
+    void choose_experts(const HeldWeights& layer, Operand from) { model::choose_experts(w_, context_, layer, from); }
 
-    void add_experts(const LayerWeights& layer, Operand from) {
+    void add_experts(const HeldWeights& layer, Operand from) {
         const Operand x = residual();
         const bool has_shared = config_.experts.shared_size > 0;
         Operand shared;
@@ -375,8 +377,8 @@ class CpuOps {
         multiply_into_experts(w_, context_, layer, from);
         context_.barrier();
         const bool carries = context_.carries_residual(); // the other ranks bring their parts alone
-        const dist::Slice mine = layer.experts.front().down.matrix().outputs_of(context_.thread);
-        if (has_shared) layer.down.apply(context_, shared, x, carries);
+        const dist::Slice mine = layer[Role::expert_down].matrix().outputs_of(context_.thread);
+        if (has_shared) layer[Role::down].apply(context_, shared, x, carries);
         for (int r = 0; r < n_rows() && !has_shared && !carries; ++r)
             std::fill(x.row(r) + mine.begin, x.row(r) + mine.end, 0.0f);
         add_from_experts(w_, context_, layer, x);
@@ -392,7 +394,7 @@ class CpuOps {
         const LogitSummary summary = layout_->pass.needs.summary;
         // The multiplication keeps up the sums for the entropy of logits that stay as they are.
         const bool has_sums =
-            summary == LogitSummary::entropy && w_.weights.head_bias.empty() && config_.logit_soft_cap == 0;
+            summary == LogitSummary::entropy && weight(Role::head_bias).empty() && config_.logit_soft_cap == 0;
         if (has_sums) {
             matrix.multiply_logits(kernels_, context_.thread, from.data, from.stride, from.n_rows, logits.data,
                                    logits.stride, context_.scratch, own(w_.lane_stats), counted_outputs());
@@ -442,7 +444,7 @@ class CpuOps {
     void norm_features(const float* from, float* to) const {
         const FusionConfig& fusion = config_.fusion;
         const int size = fusion.feature_norm_size;
-        for (const NormWeights& norm : w_.weights.fusion.feature_norms) {
+        for (const VectorValues& norm : w_.weights.outer.vectors(Role::feature_norm)) {
             if (fusion.feature_norm == Norm::rms)
                 kernels_.rms_norm(from, norm.weight.data(), size, fusion.feature_norm_epsilon, to);
             else
@@ -462,7 +464,7 @@ class CpuOps {
     }
 
     // No weights: as it is.
-    void apply_norm(const NormWeights& norm, const float* from, float* to) const {
+    void apply_norm(const VectorValues& norm, const float* from, float* to) const {
         if (norm.weight.empty())
             std::copy_n(from, config_.hidden_size, to);
         else if (config_.norm == Norm::rms)
@@ -473,7 +475,7 @@ class CpuOps {
     }
 
     // x = activation(norm x + bias), times a factor where there is one.
-    void activate_normed(const NormWeights& norm, float* x, const float* factor) const {
+    void activate_normed(const VectorValues& norm, float* x, const float* factor) const {
         apply_norm(norm, x, x);
         for (int i = 0; i < config_.hidden_size; ++i)
             x[i] += norm.bias[index(i)];
@@ -481,8 +483,8 @@ class CpuOps {
     }
 
     // This thread's part of what the shared expert makes inside.
-    Operand scale_shared(const LayerWeights& layer, Operand inner) const {
-        const dist::Slice mine = layer.up.matrix().outputs_of(context_.thread);
+    Operand scale_shared(const HeldWeights& layer, Operand inner) const {
+        const dist::Slice mine = layer[Role::up].matrix().outputs_of(context_.thread);
         for (int r = 0; r < n_rows() && config_.experts.gated_shared; ++r) {
             const float scale = shared_scale(w_, r);
             for (std::int64_t i = mine.begin; i < mine.end; ++i)
@@ -501,7 +503,7 @@ class CpuOps {
     }
 
     // x as RMSNorm makes it whose mean of squares is known.
-    void scale_normed(float* x, float mean, const NormWeights& norm) const {
+    void scale_normed(float* x, float mean, const VectorValues& norm) const {
         const float scale = 1.0f / std::sqrt(mean + config_.norm_epsilon);
         for (std::size_t i = 0; i < norm.weight.size(); ++i)
             x[i] *= scale * norm.weight[i];
@@ -522,7 +524,7 @@ class CpuOps {
 
     // What the family does to logits, to this thread's.
     void finish_logits(Operand logits) const {
-        const std::vector<float>& bias = w_.weights.head_bias;
+        const std::vector<float>& bias = weight(Role::head_bias);
         const dist::Slice mine = w_.weights.head().outputs_of(context_.thread);
         for (int r = 0; r < logits.n_rows; ++r) {
             for (std::int64_t i = mine.begin; i < mine.end && !bias.empty(); ++i)
@@ -556,6 +558,9 @@ class CpuOps {
                 part = kernels_.logit_stats(row, n, first_token);
         }
     }
+
+    // A vector around the layers; empty where the model has none.
+    const std::vector<float>& weight(Role role) const { return w_.weights.outer.vector(role).weight; }
 
     CpuWorkspace& w_;
     const ModelConfig& config_;

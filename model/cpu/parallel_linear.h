@@ -1,7 +1,7 @@
 // The typed layers of tensor parallelism: what is cut, which way, and where ranks must meet.
 //
-//   ColumnLinear     outputs are cut: every rank makes its own part of the result, no communication
-//   RowLinear        inputs are cut: every rank makes a part of the sum, one all-reduce
+//   Split::columns   outputs are cut: every rank makes its own part of the result, no communication
+//   Split::rows      inputs are cut: every rank makes a part of the sum, one all-reduce
 //   VocabEmbedding   token ids are cut: lookup is an all-reduce of rows, the head yields a slice of logits
 //
 // Every method is called by all threads of the team (see ThreadTeam::run) and, where it says so, by all ranks.
@@ -45,9 +45,7 @@ struct Activations {
 class ShardedLinear {
   public:
     ShardedLinear() = default;
-    ShardedLinear(MatrixShape shape, WeightType type, int n_threads)
-        : matrix_(shape.outputs, shape.inputs, type, n_threads, shape.first_input) {}
-    // Whose last outputs are held in a format of their own; those before them are whole units.
+    // Its n_last last outputs are held in a format of their own; those before them are whole units then.
     ShardedLinear(MatrixShape shape, int n_last, WeightType type, int n_threads)
         : matrix_(shape.outputs - n_last, shape.inputs, type, n_threads, shape.first_input),
           last_(n_last, shape.inputs, type, n_threads, shape.first_input) {}
@@ -55,7 +53,7 @@ class ShardedLinear {
     PackedMatrix& last() { return last_; } // n() is 0: there are none
     const PackedMatrix& matrix() const { return matrix_; }
     std::size_t y_stride() const { return static_cast<std::size_t>(matrix_.n_padded() + last_.n_padded()); } // at least
-    // [n], or none. Of a RowLinear on one rank only, since the ranks' parts are summed. Local.
+    // [n], or none. Of Split::rows on one rank only, since the ranks' parts are summed.
     void set_bias(std::vector<float> bias);
     // y[r][own outputs of this thread] = or += x[r] . w + bias, this rank's part of it. No barrier. Local.
     void apply(const PassContext& pass, Activations x, Activations y, bool add = false) const;
@@ -65,30 +63,13 @@ class ShardedLinear {
     std::vector<float> bias_; // [y_stride()] or empty; none where there are last ones
 };
 
-class ColumnLinear : public ShardedLinear {
-    using ShardedLinear::ShardedLinear;
-};
-
-class RowLinear : public ShardedLinear {
-    using ShardedLinear::ShardedLinear;
-};
-
-class VocabEmbedding {
-  public:
-    VocabEmbedding() = default;
-    // `vocab` is this rank's slice of token ids, `hidden` the width of a row.
-    VocabEmbedding(dist::Slice vocab, int hidden, WeightType type, int n_threads)
-        : vocab_(vocab), table_(static_cast<int>(vocab.size()), hidden, type, n_threads) {}
-    PackedMatrix& table() { return table_; }
-    const PackedMatrix& table() const { return table_; }
-    dist::Slice vocab() const { return vocab_; }
+// The embedding as one rank holds it.
+struct VocabEmbedding {
+    const PackedMatrix* table = nullptr; // [vocab][embedding_size]
+    dist::Slice vocab;                   // the token ids of its rows
 
     // x[r] = row of tokens[r], from whichever rank holds it. A barrier follows. Collective over tp.
     void look_up(const PassContext& pass, const std::vector<std::int32_t>& tokens, Activations x) const;
-
-  private:
-    dist::Slice vocab_;
-    PackedMatrix table_;
 };
 
 } // namespace entrodraft::model

@@ -1,12 +1,15 @@
 #include "model/cpu/workspace.h"
 
+#include <cmath>
+
 namespace entrodraft::model {
 
 CpuWorkspace::CpuWorkspace(const ModelConfig& model, const RankShard& held, const ModelWeights& packed, KvCache& cache,
                            int threads, const CpuTextShape& text)
     : n_threads(threads), config(model), shard(held), weights(packed), texts(cache),
-      embedding(text.embedding ? *text.embedding : packed.embedding),
-      attention(model, held, cache, threads, {model.is_encoder, nullptr, packed.relative_biases, text.chunks}) {
+      embedding(text.embedding.table != nullptr ? text.embedding : packed.embedding()),
+      attention(model, held, cache, threads,
+                {model.is_encoder, nullptr, packed.outer.vector(Role::relative_biases).weight, text.chunks}) {
     layout.retrieves = text.chunks != nullptr;
     if (text.sources) cross_attention.emplace(model, held, *text.sources, threads, Attention::Reads{true, &cache});
     const auto rows_of = [](std::size_t width) { return Buffer(kMaxRows * width * sizeof(float)); };
@@ -18,17 +21,22 @@ CpuWorkspace::CpuWorkspace(const ModelConfig& model, const RankShard& held, cons
     int widest = std::max(config.hidden_size, config.embedding_size);
     std::size_t mlp_stride = 0; // layers with experts have others than those without
     int attended_numbers = shard.n_query_heads() * config.attended_dim();
-    for (const LayerWeights& layer : weights.layers) {
-        qkv_stride = std::max(qkv_stride, layer.qkv.y_stride());
-        attended_numbers = std::max(attended_numbers, layer.output.matrix().k());
-        mlp_stride = std::max(mlp_stride, layer.up.y_stride());
-        widest = std::max({widest, layer.output.matrix().k(), layer.down.matrix().k()});
+    for (const HeldWeights& layer : weights.layers) {
+        qkv_stride = std::max(qkv_stride, layer[Role::qkv].y_stride());
+        attended_numbers = std::max(attended_numbers, layer[Role::output].matrix().k());
+        mlp_stride = std::max(mlp_stride, layer[Role::up].y_stride());
+        widest = std::max({widest, layer[Role::output].matrix().k(), layer[Role::down].matrix().k()});
     }
     if (!weights.layers.empty()) {
         qkv = text_rows_of(qkv_stride);
         attended = rows_of(index(attended_numbers));
         up = rows_of(mlp_stride);
         if (config.gated_mlp) gate = rows_of(mlp_stride);
+    }
+    if (config.n_linear_layers() > 0) {
+        const std::size_t key_dim = index(config.linear.key_dim);
+        query_scale.assign(key_dim, 1 / static_cast<float>(config.linear.key_dim));
+        key_scale.assign(key_dim, 1 / std::sqrt(static_cast<float>(config.linear.key_dim)));
     }
     if (config.query_key_norm == QueryKeyNorm::row) squares = rows_of(2);
     if (config.is_latent()) {

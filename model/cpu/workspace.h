@@ -18,10 +18,10 @@ namespace entrodraft::model {
 
 // Where it is not a decoder's without an encoder.
 struct CpuTextShape {
-    int n_rows = kMaxRows;                     // of x and qkv: an encoder's, of its longest source
-    const VocabEmbedding* embedding = nullptr; // null: the weights' own
-    KvCache* sources = nullptr;                // what a decoder's rows attend to beside their text
-    RetrievedChunks* chunks = nullptr;         // of texts that the cache keeps a part of
+    int n_rows = kMaxRows;             // of x and qkv: an encoder's, of its longest source
+    VocabEmbedding embedding = {};     // without a table: the weights' own
+    KvCache* sources = nullptr;        // what a decoder's rows attend to beside their text
+    RetrievedChunks* chunks = nullptr; // of texts that the cache keeps a part of
 };
 
 inline std::size_t padded(int outputs) {
@@ -47,7 +47,7 @@ struct CpuWorkspace {
     const RankShard& shard;
     const ModelWeights& weights;
     KvCache& texts; // the decoder's cache
-    const VocabEmbedding& embedding;
+    const VocabEmbedding embedding;
     Attention attention;
     std::optional<Attention> cross_attention; // of a decoder that reads sources
     PassLayout layout;                        // of the pass at hand
@@ -65,6 +65,8 @@ struct CpuWorkspace {
     std::vector<DeltaPlan> delta_plans; // [segments] of the pass
     Buffer delta_states;                // [threads][DeltaPlan::n_states][group][key_dim][value_dim]
     std::size_t delta_state_floats = 0; // of a thread
+    // [key_dim], all alike: RMSNorm with them makes keys of length 1, and queries scaled as scores are
+    std::vector<float> query_scale, key_scale;
 
     // Of latent attention.
     Buffer queries;                         // [own query heads][head_dim], made of their vector

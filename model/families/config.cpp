@@ -99,6 +99,9 @@ void refuse_absurd_size(const Fields& fields, const ModelConfig& config) {
     if (config.n_heads * of_head > kMaxSize || std::int64_t{latent.query_rank} + latent.rank > kMaxSize)
         fields.refuse(
             fmt::format("'kv_lora_rank', 'q_lora_rank' and the sizes of heads make rows of more than {}", kMaxSize));
+    constexpr int kMaxHeads = 1 << 16; // each is listed in the plan of a layer
+    if (std::max({config.n_heads, config.n_kv_heads, config.linear.n_key_heads}) > kMaxHeads)
+        fields.refuse(fmt::format("more than {} attention heads are not supported", kMaxHeads));
     constexpr std::int64_t kMaxExperts = 1'000'000; // of all layers
     if (std::int64_t{config.n_layers} * config.experts.n_experts > kMaxExperts)
         fields.refuse(fmt::format("the layers have more than {} experts together", kMaxExperts));

@@ -11,28 +11,6 @@
 
 namespace entrodraft::model {
 
-using LayerStems = LayerParts<std::string_view>;
-
-// What a family calls its tensors, without prefix and without ".weight" and ".bias"; which of them have a bias follows
-// from the config. Empty: there is no such tensor.
-struct TensorStems {
-    // Behind the prefix.
-    std::string_view embedding, positions = {}, project_in = {}, project_out = {}, final_norm = {};
-    std::string_view embedding_norm = {}, relative_bias = {};
-    std::vector<std::string_view> embedding_aliases = {}; // where it may be instead
-    std::string_view head = "lm_head";
-    std::string_view head_bias = {};    // the whole name; empty: the head's own bias. Zeros where a file lacks it
-    std::string_view layers = "layers"; // behind the prefix; then the layer's number
-    LayerStems layer = {};
-    std::string_view experts = "mlp.experts"; // behind a layer's prefix; then the expert's number
-    ExpertParts<std::string_view> expert = {};
-    QkvForm qkv = QkvForm::separate;
-    bool transposed = false;                    // matrices of the layers
-    bool transposed_experts = false;            // of all experts together, where they are not quantised
-    std::vector<std::string_view> ignored = {}; // how names of tensors begin or end that nothing reads
-    bool ignores_further_layers = false;        // behind n_layers: a draft head's
-};
-
 struct FamilyDescription {
     std::string model_type;                 // of config.json
     std::vector<std::string> architectures; // that decode text, old spellings too

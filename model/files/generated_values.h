@@ -2,7 +2,7 @@
 // of the element's place alone: any shard on any device has the same.
 //
 // A random weight is one of 256 values, the odd multiples of 2^-13 up to 255 times it: exact in every type of 16 bits
-// or more, of deviation 0.018. Made by random_checkpoint() (weights/tensor_shapes.h), read by packing and gpu/weights.
+// or more, of deviation 0.018. Made by random_checkpoint() (weights/tensor_shapes.h), read by packing and gpu/uploader.
 #pragma once
 
 #include "model/files/random_words.h"

@@ -7,6 +7,7 @@
 #include "model/gpu/stored_codes.h"
 #include "model/pass/kv_cache.h"
 #include "model/pass/pass_layout.h"
+#include "model/weights/layer_plan.h"
 
 #include <algorithm>
 #include <initializer_list>
@@ -57,85 +58,98 @@ std::uint64_t packed_bytes(MatrixShape shape, PackedFormat format) {
     return matrix.bytes();
 }
 
-void add_weights(const ModelConfig& config, const RunShape& run, RankNeeds& needs) {
-    const ShardShapes shapes = shapes_of(config, needs.shard);
-    const double mixed_bits = !config.quantization ? 0
-                              : run.on_gpu         ? config.quantization->gpu_memory_bits
-                                                   : config.quantization->memory_bits;
-    const auto add = [&](MatrixShape shape, int times, WeightType type) {
+// What a rank's weights take, counted over the plan of its tensors.
+class WeightBytes {
+  public:
+    WeightBytes(const ModelConfig& config, const RunShape& run, const RankShard& shard)
+        : config_(config), run_(run), shard_(shard), mixed_bits_(!config.quantization ? 0
+                                                                 : run.on_gpu ? config.quantization->gpu_memory_bits
+                                                                              : config.quantization->memory_bits) {}
+
+    std::uint64_t count() {
+        const ModelNames names = names_of(config_, Checkpoint());
+        add(plan_outer(config_, names, shard_), 1, false);
+        for (const LayerKind& kind : layer_kinds(config_)) {
+            add(plan_layer(config_, names, kind.layer, shard_), kind.count, true);
+            if (kind.has_experts)
+                add(plan_expert(config_, names, kind.layer, 0, shard_), kind.count * shard_.experts.size(), true);
+        }
+        // Files may hold the gates of linear attention as they are, after quantised matrices.
+        const int gates = 2 * config_.linear.group() * static_cast<int>(shard_.linear_keys.size());
+        if (config_.quantization) add({gates, config_.hidden_size}, config_.n_linear_layers(), run_.type);
+        return bytes_ + static_cast<std::uint64_t>(mixed_bytes_) + product({floats_, sizeof(float)});
+    }
+
+  private:
+    void add(const TensorPlan& plan, std::int64_t times, bool is_of_layer) {
+        for (const PlannedMatrix& matrix : plan.matrices)
+            is_of_layer ? add_layer_matrix(matrix, times) : add_outer_matrix(matrix);
+        floats_ += times * plan.floats();
+    }
+
+    void add_outer_matrix(const PlannedMatrix& matrix) {
+        const MatrixShape shape = matrix.shape();
+        if (matrix.role != Role::embedding) return add(shape, 1, run_.type);
+        // A GPU looks rows up in numbers; a tied head may have codes, or fewer rows.
+        if (run_.on_gpu) bytes_ += gpu_matrix_bytes(shape, gpu::held_as(cache_type(config_, run_)));
+        const bool is_held_again = config_.tied_embeddings && !config_.is_encoder &&
+                                   (is_scaled(run_.type) || mixed_bits_ > 0 || shard_.looked_up != shard_.vocab);
+        if (!run_.on_gpu || is_held_again) add({static_cast<int>(shard_.vocab.size()), shape.inputs}, 1, run_.type);
+    }
+
+    void add_layer_matrix(const PlannedMatrix& matrix, std::int64_t times) {
+        MatrixShape shape = matrix.shape();
+        const WeightType exact = run_.on_gpu ? cache_type(config_, run_) : WeightType::float32;
+        switch (matrix.role) {
+        case Role::router:
+            return add(shape, times, exact);
+        case Role::absorb:
+            return add(shape, times, run_.on_gpu || config_.quantization ? exact : run_.type);
+        case Role::expand:
+            if (run_.on_gpu) return add(shape, times, exact);
+            break;
+        case Role::gate: // GPUs hold gates and ups by turns, in whole groups
+        case Role::up:
+        case Role::expert_gate:
+        case Role::expert_up:
+            if (run_.on_gpu && config_.gated_mlp)
+                shape.outputs = static_cast<int>(in_units(shape.outputs, gpu::kGateGroup));
+            break;
+        default:
+            break;
+        }
+        const bool is_of_expert = matrix.reading == Reading::chosen_experts;
+        const bool is_quantised =
+            config_.quantization && mixed_bits_ == 0 && (is_of_expert || !config_.quantization->of_experts);
+        if (!is_quantised || shape.outputs == 0 || shape.inputs == 0) return add(shape, times, run_.type);
+        bytes_ += static_cast<std::uint64_t>(times) *
+                  (run_.on_gpu ? gpu_matrix_bytes(shape, planned_on_gpu(*config_.quantization, shape.first_input))
+                               : packed_bytes(shape, format_of(*config_.quantization, shape.first_input)));
+    }
+
+    // Not as the file has it, but for files whose tensors are of several types.
+    void add(const MatrixShape& shape, std::int64_t times, WeightType type) {
         if (shape.outputs == 0 || shape.inputs == 0) return;
-        if (mixed_bits > 0) {
-            const std::int64_t unit = run.on_gpu ? 128 : 1; // inputs of a chunk
+        if (mixed_bits_ > 0) {
+            const std::int64_t unit = run_.on_gpu ? 128 : 1; // inputs of a chunk
             const double weights = static_cast<double>(in_units(shape.outputs, kernels::kLanes)) *
                                    static_cast<double>(in_units(shape.inputs, unit));
-            needs.weight_bytes += static_cast<std::uint64_t>(times * weights * mixed_bits / 8);
+            mixed_bytes_ += static_cast<double>(times) * weights * mixed_bits_ / 8;
             return;
         }
-        const std::uint64_t bytes = run.on_gpu ? gpu_matrix_bytes(shape, gpu::held_as(type))
-                                               : packed_bytes(shape, format_of(type, shape.first_input));
-        needs.weight_bytes += static_cast<std::uint64_t>(times) * bytes;
-    };
-    // Of a layer: quantised, where the file is.
-    const auto add_layer = [&](MatrixShape shape, int times, bool of_experts = false) {
-        const bool is_quantised =
-            config.quantization && mixed_bits == 0 && (of_experts || !config.quantization->of_experts);
-        if (!is_quantised || shape.outputs == 0 || shape.inputs == 0) return add(shape, times, run.type);
-        const std::uint64_t bytes =
-            run.on_gpu ? gpu_matrix_bytes(shape, planned_on_gpu(*config.quantization, shape.first_input))
-                       : packed_bytes(shape, format_of(*config.quantization, shape.first_input));
-        needs.weight_bytes += static_cast<std::uint64_t>(times) * bytes;
-    };
-    if (run.on_gpu) needs.weight_bytes += gpu_matrix_bytes(shapes.embedding, gpu::held_as(cache_type(config, run)));
-    const bool is_held_again = config.tied_embeddings && !config.is_encoder &&
-                               (is_scaled(run.type) || mixed_bits > 0 || needs.shard.looked_up != needs.shard.vocab);
-    if (!run.on_gpu || is_held_again)
-        add({static_cast<int>(needs.shard.vocab.size()), shapes.embedding.inputs}, 1, run.type);
-    for (const MatrixShape& shape : {shapes.head, shapes.project_in, shapes.project_out, shapes.feature_projection,
-                                     shapes.fusion, shapes.skip, shapes.first_cell})
-        add(shape, 1, run.type);
-    add(shapes.cell, config.fusion.n_cells - 1, run.type);
-    add(shapes.residual_block, config.fusion.n_residual_blocks, run.type);
-    add(shapes.residual_output, config.fusion.n_residual_blocks, run.type);
-    const int n_attention_layers = config.n_attention_layers();
-    if (n_attention_layers > 0) {
-        add_layer(shapes.first_qkv, 1);
-        add_layer(shapes.layer.qkv, n_attention_layers - 1);
+        bytes_ +=
+            static_cast<std::uint64_t>(times) * (run_.on_gpu ? gpu_matrix_bytes(shape, gpu::held_as(type))
+                                                             : packed_bytes(shape, format_of(type, shape.first_input)));
     }
-    for (const MatrixShape& shape : {shapes.layer.linear_in, shapes.layer.linear_output})
-        add_layer(shape, config.n_linear_layers());
-    if (config.quantization) { // of linear_in the gates, which files may hold as they are
-        const auto gates = 2 * config.linear.group() * static_cast<int>(needs.shard.linear_keys.size());
-        add({gates, shapes.layer.linear_in.inputs}, config.n_linear_layers(), run.type);
-    }
-    for (const MatrixShape& shape : {shapes.layer.output, shapes.layer.query_up, shapes.layer.cross_query,
-                                     shapes.layer.cross_key_value, shapes.layer.cross_output})
-        add_layer(shape, n_attention_layers);
-    const int n_heads = config.n_layers * needs.shard.n_query_heads();
-    if (run.on_gpu) {
-        for (const MatrixShape& shape : {shapes.layer.absorb, shapes.layer.expand})
-            add(shape, n_heads, cache_type(config, run));
-    } else {
-        add(shapes.layer.absorb, n_heads, config.quantization ? WeightType::float32 : run.type);
-        add_layer(shapes.layer.expand, n_heads);
-    }
-    const int n_expert_layers = config.n_expert_layers(), n_mlp_layers = config.n_layers - n_expert_layers;
-    add_layer(shapes.layer.down, n_mlp_layers);
-    const auto add_wide = [&](MatrixShape shape, int times, bool is_expert = false) { // gates and ups
-        if (run.on_gpu && config.gated_mlp) shape.outputs = static_cast<int>(in_units(shape.outputs, gpu::kGateGroup));
-        add_layer(shape, times, is_expert);
-    };
-    add_wide(shapes.layer.gate, n_mlp_layers);
-    add_wide(shapes.layer.up, n_mlp_layers);
-    add(shapes.layer.router, n_expert_layers, run.on_gpu ? cache_type(config, run) : WeightType::float32);
-    add_wide(shapes.layer.shared_gate, n_expert_layers);
-    add_wide(shapes.layer.shared_up, n_expert_layers);
-    add_layer(shapes.layer.shared_down, n_expert_layers);
-    const int n_experts = n_expert_layers * static_cast<int>(needs.shard.experts.size());
-    add_wide(shapes.layer.expert_gate, n_experts, true);
-    add_wide(shapes.layer.expert_up, n_experts, true);
-    add_layer(shapes.layer.expert_down, n_experts, true);
-    needs.weight_bytes += product({shapes.floats, sizeof(float)});
-}
+
+    const ModelConfig& config_;
+    const RunShape& run_;
+    const RankShard& shard_;
+    double mixed_bits_;
+    std::uint64_t bytes_ = 0;
+    double mixed_bytes_ = 0;
+    std::int64_t floats_ = 0;
+};
 
 // Of linear attention, of a slot.
 std::uint64_t states_bytes(const ModelConfig& config, const RunShape& run, const RankShard& shard, int capacity) {
@@ -192,15 +206,34 @@ std::uint64_t rope_floats(const ModelConfig& config, const RunShape& run) {
     return floats;
 }
 
+// Of a row, the widest that layers have.
+struct AttentionWidths {
+    int qkv = 0;
+    int attended = 0;
+    int states_read = 0; // of linear attention
+};
+
+AttentionWidths attention_widths(const ModelConfig& config, const RankShard& shard) {
+    const ModelNames names = names_of(config, Checkpoint());
+    AttentionWidths widths;
+    for (const LayerKind& kind : layer_kinds(config))
+        for (const PlannedMatrix& matrix : plan_layer(config, names, kind.layer, shard).matrices) {
+            const MatrixShape shape = matrix.shape();
+            if (matrix.role == Role::qkv) widths.qkv = std::max(widths.qkv, shape.outputs);
+            if (matrix.role != Role::output) continue;
+            widths.attended = std::max(widths.attended, shape.inputs);
+            if (config.is_linear(kind.layer)) widths.states_read = shape.inputs;
+        }
+    return widths;
+}
+
 // As gpu/decoder makes them, all numbers taken for float32.
 std::uint64_t gpu_activation_bytes(const ModelConfig& config, const RunShape& run, const RankShard& shard) {
-    const ShardShapes shapes = shapes_of(config, shard);
+    const AttentionWidths widths = attention_widths(config, shard);
     // Rows of logits, and what an extension keeps beside them: as many, put together from all ranks.
     const std::int64_t beside = run.ranks > 1 ? config.n_outputs() : shard.outputs.size();
     const std::int64_t logits = config.is_encoder ? 0 : shard.outputs.size() + beside;
-    const int qkv = std::max(shapes.layer.qkv.outputs, shapes.layer.linear_in.outputs);
-    const int attended = std::max(shapes.layer.output.inputs, shapes.layer.linear_output.inputs);
-    std::int64_t row = 4 * std::int64_t{config.hidden_size} + qkv + attended + shapes.layer.linear_output.inputs +
+    std::int64_t row = 4 * std::int64_t{config.hidden_size} + widths.qkv + widths.attended + widths.states_read +
                        (config.gated_mlp ? 3 : 2) * inner_size(config, shard) + config.embedding_size +
                        fusion_numbers(config);
     if (config.n_expert_layers() > 0) // of pairs: output, inner numbers, and where they are
@@ -219,13 +252,11 @@ std::uint64_t gpu_activation_bytes(const ModelConfig& config, const RunShape& ru
 
 std::uint64_t activation_bytes(const ModelConfig& config, const RunShape& run, const RankShard& shard) {
     constexpr std::int64_t kUnit = kernels::kLanes;
-    const ShardShapes shapes = shapes_of(config, shard);
+    const AttentionWidths widths = attention_widths(config, shard);
     const std::int64_t hidden = in_units(config.hidden_size, kUnit);
     const std::int64_t inner = in_units(inner_size(config, shard), kUnit);
-    const int qkv = std::max(shapes.layer.qkv.outputs, shapes.layer.linear_in.outputs);
-    const int attended = std::max(shapes.layer.output.inputs, shapes.layer.linear_output.inputs);
-    std::int64_t row =
-        hidden + in_units(qkv, kUnit) + attended + (config.gated_mlp ? 2 : 1) * inner + fusion_numbers(config);
+    std::int64_t row = hidden + in_units(widths.qkv, kUnit) + widths.attended + (config.gated_mlp ? 2 : 1) * inner +
+                       fusion_numbers(config);
     if (!config.is_encoder) row += in_units(shard.outputs.size(), kUnit);
     if (config.block == Block::sandwich || config.block == Block::inner_norm || config.n_expert_layers() > 0)
         row += hidden;
@@ -238,7 +269,7 @@ std::uint64_t activation_bytes(const ModelConfig& config, const RunShape& run, c
     if (config.embedding_size != config.hidden_size) row += in_units(config.embedding_size, kUnit);
     const LatentConfig& latent = config.latent;
     const int widest =
-        std::max({config.hidden_size, config.embedding_size, attended, shapes.layer.down.inputs,
+        std::max({config.hidden_size, config.embedding_size, widths.attended, static_cast<int>(shard.mlp.size()),
                   static_cast<int>(shard.expert.size()), latent.query_rank, latent.rank, latent.plain_dim});
     const std::int64_t scores = 2 * kernels::kMaxQueries * in_units(run.length, KvCache::kBlock); // and their biases
     const std::int64_t of_thread =
@@ -265,7 +296,7 @@ RankNeeds needs_of(const ModelConfig& config, const RunShape& run, int rank) {
         const dist::Slice theirs = dist::head_shard(config.n_heads, config.n_kv_heads, other, run.ranks).kv_heads;
         needs.shares_kv_heads = needs.shares_kv_heads || (theirs.begin < kv.end && kv.begin < theirs.end);
     }
-    add_weights(config, run, needs);
+    needs.weight_bytes = WeightBytes(config, run, needs.shard).count();
     needs.cache_bytes = cache_bytes(config, run, needs.shard) + source_bytes(config, run, needs.shard);
     needs.activation_bytes = (run.on_gpu ? gpu_activation_bytes : activation_bytes)(config, run, needs.shard);
     if (config.has_encoder()) {
@@ -275,7 +306,7 @@ RankNeeds needs_of(const ModelConfig& config, const RunShape& run, int rank) {
         const RankNeeds more = needs_of(encoder, of_encoder, rank);
         needs.weight_bytes += more.weight_bytes;
         // The residual stream and what attention takes of it, of the whole source.
-        const std::int64_t row = encoder.hidden_size + shapes_of(encoder, more.shard).layer.qkv.outputs;
+        const std::int64_t row = encoder.hidden_size + attention_widths(encoder, more.shard).qkv;
         needs.activation_bytes += more.activation_bytes + product({of_encoder.length, row, sizeof(float)});
     }
     if (needs.total_bytes() > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))

@@ -89,7 +89,7 @@ struct DeltaNetCall {
     StatesView states;
     DeltaTable segments;
     int layer = 0;                   // among its kind
-    const void* projected = nullptr; // [rows][projected_stride] of the states' type: LayerShapes::linear_in's
+    const void* projected = nullptr; // [rows][projected_stride] of the states' type: Role::qkv's product
     int projected_stride = 0;
     const float* convolution = nullptr;       // [own key heads][n_convolved][convolved_size()]
     const float* decay_rates = nullptr;       // [own value heads], below 0

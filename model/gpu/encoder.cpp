@@ -35,14 +35,14 @@ class GpuEncoderOps : public GpuOps {
         }
     }
 
-    Operand final_rows() { return norm(workspace().weights.final_norm); }
-    const std::vector<DeviceLayer>& decoder_layers() const { return target_.decoder.weights.layers; }
+    Operand final_rows() { return norm(workspace().weights.outer.vector(Role::final_norm)); }
+    const std::vector<DeviceTensors>& decoder_layers() const { return target_.decoder.weights.layers; }
     Operand source_rows() const { return {target_.decoder.qkv.data(), rows().rows}; }
 
     void append_source(int layer, Operand key_value) {
         RowTable to = rows();
         to.slots = to.source_slots;
-        const int stride = aligned(decoder_layers()[index(layer)].cross_key_value.n);
+        const int stride = aligned(decoder_layers()[index(layer)][Role::cross_key_value].n);
         place_keys(handle(), to, {{target_.sources, layer, key_value.data, stride, 0}});
     }
 

@@ -12,9 +12,10 @@ namespace entrodraft::model::gpu {
 GpuWorkspace::GpuWorkspace(const ModelConfig& model, const RankShard& held, const DeviceWeights& read,
                            const CacheView& memory, dist::Communicator& ranks, const Stream& queue,
                            const DecoderOptions& options, const GpuTextShape& text)
-    : config(model), shard(held), weights(read), embedding(text.embedding ? *text.embedding : read.embedding),
-      cache(memory), sources(text.sources), states(text.states), tp(ranks), stream(queue),
-      max_rows(max_prompt_rows(config, options.weight_type)), n_text_rows(std::max(text.n_rows, max_rows)),
+    : config(model), shard(held), weights(read),
+      embedding(text.embedding ? *text.embedding : read.outer[Role::embedding]), cache(memory), sources(text.sources),
+      states(text.states), tp(ranks), stream(queue), max_rows(max_prompt_rows(config, options.weight_type)),
+      n_text_rows(std::max(text.n_rows, max_rows)),
       adds_parts(tp.size() > 1 && (options.sum == TensorParallelSum::ordered ||
                                    (options.sum == TensorParallelSum::automatic && !tp.enqueued_sums_are_ordered()))),
       fast_gather_bytes(tp.size() > 1 && options.sum == TensorParallelSum::automatic ? tp.fast_gather_bytes() : 0) {
@@ -34,15 +35,15 @@ GpuWorkspace::GpuWorkspace(const ModelConfig& model, const RankShard& held, cons
     parts_of_keys = DeviceArray<float>(floats);
     arrived = DeviceArray<int>(counters);
     normed = rows_of(config.hidden_size);
-    if (weights.project_in.n > 0) embedded = rows_of(config.embedding_size);
+    if (weights.outer[Role::project_in].n > 0) embedded = rows_of(config.embedding_size);
     if (!weights.layers.empty()) {
         const auto widest = [&](auto width_of) { // layers may be of several kinds
             return width_of(*std::ranges::max_element(weights.layers, {}, width_of));
         };
-        qkv = text_rows_of(n_text_rows, widest([](const DeviceLayer& each) { return each.qkv.outputs(); }));
-        attended = rows_of(widest([](const DeviceLayer& each) { return each.output.k; }));
-        wide = rows_of(widest([](const DeviceLayer& each) { return each.wide.n; }));
-        inner = rows_of(widest([](const DeviceLayer& each) { return each.down.k; }));
+        qkv = text_rows_of(n_text_rows, widest([](const DeviceTensors& each) { return each[Role::qkv].outputs(); }));
+        attended = rows_of(widest([](const DeviceTensors& each) { return each[Role::output].k; }));
+        wide = rows_of(widest([](const DeviceTensors& each) { return each[Role::up].n; }));
+        inner = rows_of(widest([](const DeviceTensors& each) { return each[Role::down].k; }));
     }
     if (config.is_latent()) {
         if (const int rank = config.latent.query_rank; rank > 0) {
@@ -156,7 +157,7 @@ void GpuOps::embed() {
     Embed positions = tokens; // no token is its own
     positions.n_tokens = 0;
     positions.width = config.hidden_size;
-    positions.positions = weights.positions.data();
+    positions.positions = weights.outer.vector(Role::positions).weight.data();
     positions.x = x();
     const bool is_whole = tokens.n_tokens == config.vocab_size;
     if (!projects && (is_whole || w_.shard.is_first)) tokens.positions = positions.positions; // once in a sum
@@ -165,7 +166,7 @@ void GpuOps::embed() {
     if (!projects) return;
     NormCall call = norm_call(w_.delta.data(), {});
     call.width = config.embedding_size;
-    multiply_into_delta({weights.project_in, rounded(call, w_.embedded)}, false);
+    multiply_into_delta({weights.outer[Role::project_in], rounded(call, w_.embedded)}, false);
     gpu::embed(handle(), rows_, positions);
     pending_ = w_.delta.data();
     n_pending_parts_ = 1;
@@ -240,7 +241,7 @@ void GpuOps::keep_hidden(int layer, const DeviceNorm& norm) {
 
 GpuOps::Features GpuOps::features() {
     const FusionConfig& config = w_.config.fusion;
-    const DeviceFusion& weights = w_.weights.fusion;
+    const DeviceTensors& outer = w_.weights.outer;
     if (pass_.features_are_own) return {w_.features.data(), w_.config.hidden_size};
     const Features all = {w_.features.data(), config.feature_numbers()};
     const auto norm = [&](Features part, const DeviceNorm& weight) { // where they lie
@@ -249,13 +250,16 @@ GpuOps::Features GpuOps::features() {
         call.x_stride = call.out_stride = config.width();
         add_and_norm(handle(), call);
     };
-    for (std::size_t i = 0; i < weights.feature_norms.size(); ++i)
-        norm({all.data + i * index(config.feature_norm_size), config.feature_norm_size}, weights.feature_norms[i]);
-    if (config.features_scale != 0) norm(all, weights.feature_scale);
+    Features part = {all.data, config.feature_norm_size};
+    for (const DeviceNorm& weight : outer.vectors(Role::feature_norm)) {
+        norm(part, weight);
+        part.data += part.width;
+    }
+    if (config.features_scale != 0) norm(all, w_.weights.feature_scale);
     if (!config.projects_features) return all;
     NormCall from = rows_call(all.data, all.width, {});
     from.x_stride = config.width();
-    Linear call = linear_call(weights.feature_projection, rounded(from, w_.wide_features));
+    Linear call = linear_call(outer[Role::feature_projection], rounded(from, w_.wide_features));
     const Features to = {w_.projected.data(), config.projected_size(w_.config.hidden_size)};
     call.y = to.data;
     call.y_stride = to.width;
@@ -265,7 +269,7 @@ GpuOps::Features GpuOps::features() {
 
 GpuOps::Operand GpuOps::join(Features features) {
     const ModelConfig& config = w_.config;
-    const DeviceFusion& weights = w_.weights.fusion;
+    const DeviceTensors& outer = w_.weights.outer;
     const bool features_first = config.fusion.kind == Fusion::concat || config.fusion.features_first;
     const auto write = [&](NormCall call, int begin) {
         call.out = w_.joined.data() + index(begin) * bytes_of(w_.weights.type);
@@ -273,8 +277,9 @@ GpuOps::Operand GpuOps::join(Features features) {
         call.out_stride = aligned(config.fusion.joined_size(config.hidden_size));
         add_and_norm(handle(), call);
     };
-    write(norm_call(x(), weights.embedding_norm), features_first ? features.width : 0);
-    write(rows_call(features.data, features.width, weights.state_norm), features_first ? 0 : config.hidden_size);
+    write(norm_call(x(), outer.vector(Role::fused_embedding_norm)), features_first ? features.width : 0);
+    write(rows_call(features.data, features.width, outer.vector(Role::state_norm)),
+          features_first ? 0 : config.hidden_size);
     return joined();
 }
 
@@ -317,14 +322,14 @@ void GpuOps::run_cell(const DeviceMatrix& cell, Operand from) {
 }
 
 void GpuOps::fuse_activated(Operand joined) {
-    multiply(into_x({w_.weights.fusion.skip, joined}));
-    add_activated({w_.weights.fusion.linear, joined});
+    multiply(into_x({w_.weights.outer[Role::skip], joined}));
+    add_activated({w_.weights.outer[Role::fusion], joined});
 }
 
 void GpuOps::add_features(Features features) {
     const int hidden = w_.config.hidden_size;
     add_pending();
-    NormCall call = norm_call(x(), w_.weights.fusion.sum_norm);
+    NormCall call = norm_call(x(), w_.weights.outer.vector(Role::sum_norm));
     call.delta = features.data;
     call.out = call.x;
     call.out_stride = hidden;
@@ -342,7 +347,7 @@ LstmCall GpuOps::lstm_call(Features gates) const {
 void GpuOps::lstm_cell(Features gates) {
     const int hidden = w_.config.hidden_size;
     add_pending();
-    NormCall candidate = rows_call(gates.data + 3 * index(hidden), hidden, w_.weights.fusion.cell_norm);
+    NormCall candidate = rows_call(gates.data + 3 * index(hidden), hidden, w_.weights.outer.vector(Role::cell_norm));
     candidate.delta = x();
     candidate.out = candidate.x;
     candidate.x_stride = candidate.out_stride = gates.width;
@@ -351,12 +356,12 @@ void GpuOps::lstm_cell(Features gates) {
 }
 
 void GpuOps::lstm_output(Features gates) {
-    norm_residual(w_.weights.fusion.sum_norm);
+    norm_residual(w_.weights.outer.vector(Role::sum_norm));
     gpu::lstm_output(handle(), lstm_call(gates));
 }
 
 void GpuOps::replace_residual(Features features) {
-    NormCall call = rows_call(features.data, features.width, w_.weights.fusion.state_norm);
+    NormCall call = rows_call(features.data, features.width, w_.weights.outer.vector(Role::state_norm));
     if (!w_.config.fusion.normed_residual) call.weight = nullptr;
     call.out = x();
     call.out_stride = w_.config.hidden_size;
@@ -406,8 +411,8 @@ void GpuOps::norm_residual(const DeviceNorm& norm) {
 GpuOps::Operand GpuOps::final_norm() {
     if (extent_.logit_rows == 0) return {};
     add_pending();
-    keep_hidden(w_.config.n_layers + 1, w_.weights.final_norm);
-    NormCall call = norm_call(x(), w_.weights.final_norm);
+    keep_hidden(w_.config.n_layers + 1, w_.weights.outer.vector(Role::final_norm));
+    NormCall call = norm_call(x(), w_.weights.outer.vector(Role::final_norm));
     call.rows = extent_.logit_rows;
     call.from_rows = logit_rows_;
     return rounded(call, w_.normed);
@@ -449,13 +454,14 @@ HeadRows GpuOps::heads(int layer, Operand qkv) const {
     // An encoder's keys and values serve one layer after another.
     const int of_cache = w_.config.is_encoder ? 0 : w_.config.cache_layer(layer);
     const int n_heads = w_.shard.n_query_heads();
-    const int width = w_.config.is_latent() ? n_heads * w_.cache.head_stride : w_.weights.layers[index(layer)].qkv.n;
+    const int width =
+        w_.config.is_latent() ? n_heads * w_.cache.head_stride : w_.weights.layers[index(layer)][Role::qkv].n;
     return {w_.cache, of_cache, qkv.data, aligned(width), n_heads};
 }
 
 // Only the sums: rotate_and_append norms by them. They are added up as sum_delta() adds up delta.
-void GpuOps::norm_queries_and_keys(const DeviceLayer& layer, Operand qkv) {
-    SquaresCall call{{w_.cache, 0, qkv.data, aligned(layer.qkv.n), w_.shard.n_query_heads()}};
+void GpuOps::norm_queries_and_keys(const DeviceTensors& layer, Operand qkv) {
+    SquaresCall call{{w_.cache, 0, qkv.data, aligned(layer[Role::qkv].n), w_.shard.n_query_heads()}};
     call.counts_head = w_.counts_head.data();
     call.squares = w_.squares.data();
     call.rows = rows_.rows;
@@ -468,10 +474,10 @@ void GpuOps::norm_queries_and_keys(const DeviceLayer& layer, Operand qkv) {
 }
 
 void GpuOps::rotate_and_append(int layer, Operand qkv) {
-    const DeviceLayer& weights = w_.weights.layers[index(layer)];
+    const DeviceTensors& weights = w_.weights.layers[index(layer)];
     PlaceCall call{heads(layer, qkv)};
-    call.query_norm = weights.query_norm.weight.data();
-    call.key_norm = weights.key_norm.weight.data();
+    call.query_norm = weights.vector(Role::query_norm).weight.data();
+    call.key_norm = weights.vector(Role::key_norm).weight.data();
     call.norm_epsilon = w_.config.norm_epsilon;
     if (w_.config.query_key_norm == QueryKeyNorm::row) {
         call.row_squares = gathers_sum_of(2) ? w_.square_parts.data() : w_.squares.data();
@@ -497,30 +503,31 @@ GpuOps::Operand GpuOps::queries_of(Operand vectors) const {
 }
 
 int GpuOps::query_stride() const {
-    const DeviceLayer& layer = w_.weights.layers.front();
-    return aligned(w_.config.latent.query_rank > 0 ? layer.query_up.n : layer.qkv.n);
+    const DeviceTensors& layer = w_.weights.layers.front();
+    return aligned(w_.config.latent.query_rank > 0 ? layer[Role::query_up].n : layer[Role::qkv].n);
 }
 
-GpuOps::Operand GpuOps::latent_queries(const DeviceLayer& layer, Operand vectors) {
+GpuOps::Operand GpuOps::latent_queries(const DeviceTensors& layer, Operand vectors) {
     const int rank = w_.config.latent.query_rank;
     if (rank == 0) return vectors;
     norm_vectors(handle(),
-                 {w_.weights.type, vectors.data, aligned(layer.qkv.n), layer.query_down_norm.weight.data(), rank,
-                  layer.query_down_norm.epsilon, w_.query_vectors.data(), aligned(rank), vectors.n_rows});
-    return column_linear(layer.query_up, {w_.query_vectors.data(), vectors.n_rows}, queries_of(vectors));
+                 {w_.weights.type, vectors.data, aligned(layer[Role::qkv].n),
+                  layer.vector(Role::query_down_norm).weight.data(), rank, layer.vector(Role::query_down_norm).epsilon,
+                  w_.query_vectors.data(), aligned(rank), vectors.n_rows});
+    return column_linear(layer[Role::query_up], {w_.query_vectors.data(), vectors.n_rows}, queries_of(vectors));
 }
 
 void GpuOps::append_latent(int layer, Operand vectors) {
-    const DeviceLayer& weights = w_.weights.layers[index(layer)];
+    const DeviceTensors& weights = w_.weights.layers[index(layer)];
     const int n_heads = w_.shard.n_query_heads(), query_rank = w_.config.latent.query_rank;
     const int in_front = query_rank > 0 ? query_rank : n_heads * w_.config.head_dim;
     PlaceLatentsCall call;
     call.cache = w_.cache;
     call.layer = layer;
     call.vectors = static_cast<const std::byte*>(vectors.data) + index(in_front) * bytes_of(w_.weights.type);
-    call.vector_stride = aligned(weights.qkv.n);
-    call.norm = weights.key_value_down_norm.weight.data();
-    call.norm_epsilon = weights.key_value_down_norm.epsilon;
+    call.vector_stride = aligned(weights[Role::qkv].n);
+    call.norm = weights.vector(Role::key_value_down_norm).weight.data();
+    call.norm_epsilon = weights.vector(Role::key_value_down_norm).epsilon;
     call.queries = queries_of(vectors).data;
     call.query_stride = query_stride();
     call.query_dim = w_.config.head_dim;
@@ -548,7 +555,7 @@ HeadLinear GpuOps::head_call(const DeviceMatrix& matrices, Operand from) const {
 
 // But for the rotated ends, which append_latent() has put there.
 GpuOps::Operand GpuOps::absorb(int layer, Operand queries) {
-    HeadLinear call = head_call(w_.weights.layers[index(layer)].absorb, queries);
+    HeadLinear call = head_call(w_.weights.layers[index(layer)][Role::absorb], queries);
     call.x_stride = query_stride();
     call.x_step = w_.config.head_dim;
     call.y = w_.absorbed.data();
@@ -559,13 +566,13 @@ GpuOps::Operand GpuOps::absorb(int layer, Operand queries) {
 }
 
 GpuOps::Operand GpuOps::expand(int layer, Operand attended) {
-    const DeviceLayer& weights = w_.weights.layers[index(layer)];
-    HeadLinear call = head_call(weights.expand, attended);
+    const DeviceTensors& weights = w_.weights.layers[index(layer)];
+    HeadLinear call = head_call(weights[Role::expand], attended);
     call.x_step = call.k;
     call.x_stride = aligned(call.n_heads * call.x_step);
     call.y = w_.attended.data();
     call.y_step = call.n;
-    call.y_stride = aligned(weights.output.k);
+    call.y_stride = aligned(weights[Role::output].k);
     head_linear(handle(), call);
     return {call.y, attended.n_rows};
 }
@@ -573,24 +580,24 @@ GpuOps::Operand GpuOps::expand(int layer, Operand attended) {
 // ---- linear attention ----
 
 GpuOps::Operand GpuOps::delta_net(int layer, Operand projected) {
-    const DeviceLayer& weights = w_.weights.layers[index(layer)];
+    const DeviceTensors& weights = w_.weights.layers[index(layer)];
     DeltaNetCall call;
     call.states = w_.states;
     call.segments = extent_.segments;
     call.layer = w_.config.cache_layer(layer);
     call.projected = projected.data;
-    call.projected_stride = aligned(weights.qkv.outputs());
-    call.convolution = weights.convolution.data();
-    call.decay_rates = weights.decay_rates.data();
-    call.decay_bias = weights.decay_bias.data();
+    call.projected_stride = aligned(weights[Role::qkv].outputs());
+    call.convolution = weights.vector(Role::convolution).weight.data();
+    call.decay_rates = weights.vector(Role::decay_rates).weight.data();
+    call.decay_bias = weights.vector(Role::decay_bias).weight.data();
     call.length_epsilon = LinearAttentionConfig::kLengthEpsilon;
     call.activation = w_.config.activation;
-    call.norm = weights.delta_norm.weight.data();
-    call.norm_epsilon = weights.delta_norm.epsilon;
+    call.norm = weights.vector(Role::delta_norm).weight.data();
+    call.norm_epsilon = weights.vector(Role::delta_norm).epsilon;
     call.saved = extent_.saved_states;
     call.read = w_.states_read.data();
     call.attended = w_.attended.data();
-    call.attended_stride = aligned(weights.output.k);
+    call.attended_stride = aligned(weights[Role::output].k);
     gpu::delta_net(handle(), rows_, call);
     return {call.attended, projected.n_rows};
 }
@@ -616,9 +623,9 @@ GpuOps::Operand GpuOps::attend(int layer, Operand qkv) {
     AttendCall call{heads(layer, qkv)};
     call.slopes = w_.slopes.data();
     call.scaled_alibi = w_.config.scaled_alibi;
-    call.relative_biases = w_.weights.relative_biases.data();
+    call.relative_biases = w_.weights.outer.vector(Role::relative_biases).weight.data();
     call.max_distance = w_.config.relative.max_distance;
-    call.sinks = w_.weights.layers[index(layer)].sinks.data();
+    call.sinks = w_.weights.layers[index(layer)].vector(Role::sinks).weight.data();
     call.window = w_.config.window(layer);
     return attend(call, rows_);
 }
@@ -630,7 +637,7 @@ GpuOps::Operand GpuOps::attend_source(int layer, Operand query) {
     rows.n_keys = rows_.source_lengths;
     rows.prefix_lengths = w_.no_prefix_lengths.data();
     rows.mask_begins = w_.no_mask_begins.data();
-    const int stride = aligned(w_.weights.layers[index(layer)].cross_query.n);
+    const int stride = aligned(w_.weights.layers[index(layer)][Role::cross_query].n);
     return attend({{w_.sources, layer, query.data, stride, w_.shard.n_query_heads()}}, rows);
 }
 
@@ -648,11 +655,11 @@ GpuOps::Operand GpuOps::attend(AttendCall call, const RowTable& rows) {
 }
 
 // Activated in the product itself, but for a library's.
-GpuOps::Operand GpuOps::gate_up(const DeviceLayer& layer, Operand from) {
-    if (extent_.prompt_products != nullptr) return column_linear(layer.wide, from, {w_.wide.data()});
-    Linear call = linear_call(layer.wide, from);
+GpuOps::Operand GpuOps::gate_up(const DeviceTensors& layer, Operand from) {
+    if (extent_.prompt_products != nullptr) return column_linear(layer[Role::up], from, {w_.wide.data()});
+    Linear call = linear_call(layer[Role::up], from);
     call.y = w_.inner.data();
-    call.y_stride = aligned(layer.down.k);
+    call.y_stride = aligned(layer[Role::down].k);
     call.y_type = w_.weights.type;
     call.epilogue = w_.config.gated_mlp ? Epilogue::gate : Epilogue::activation;
     call.activation = w_.config.activation;
@@ -660,26 +667,26 @@ GpuOps::Operand GpuOps::gate_up(const DeviceLayer& layer, Operand from) {
     return {w_.inner.data(), from.n_rows};
 }
 
-GpuOps::Operand GpuOps::activate(const DeviceLayer& layer, Operand wide) {
+GpuOps::Operand GpuOps::activate(const DeviceTensors& layer, Operand wide) {
     if (extent_.prompt_products == nullptr) return wide; // gate_up has
-    const int width = layer.down.k;
-    gpu::activate(handle(), {w_.config.activation, w_.weights.type, wide.data, aligned(layer.wide.n),
+    const int width = layer[Role::down].k;
+    gpu::activate(handle(), {w_.config.activation, w_.weights.type, wide.data, aligned(layer[Role::up].n),
                              w_.config.gated_mlp, w_.inner.data(), aligned(width), width, wide.n_rows});
     return {w_.inner.data(), wide.n_rows};
 }
 
 // ---- experts ----
 
-void GpuOps::choose_experts(const DeviceLayer& layer, Operand from) {
+void GpuOps::choose_experts(const DeviceTensors& layer, Operand from) {
     const ExpertsConfig& experts = w_.config.experts;
-    Linear products = linear_call(layer.router, from);
+    Linear products = linear_call(layer[Role::router], from);
     products.y = w_.router_products.data();
-    products.y_stride = layer.router.n;
+    products.y_stride = layer[Role::router].n;
     linear(handle(), products);
     ChooseExperts call;
     call.logits = w_.router_products.data();
-    call.stride = layer.router.n;
-    call.correction = layer.router_correction.data();
+    call.stride = layer[Role::router].n;
+    call.correction = layer.vector(Role::router_correction).weight.data();
     call.n_experts = experts.n_experts;
     call.n_chosen = experts.n_chosen;
     call.score = experts.score;
@@ -697,7 +704,7 @@ void GpuOps::choose_experts(const DeviceLayer& layer, Operand from) {
     gpu::choose_experts(handle(), rows_, call);
 }
 
-void GpuOps::add_experts(const DeviceLayer& layer, Operand from) {
+void GpuOps::add_experts(const DeviceTensors& layer, Operand from) {
     const ExpertsConfig& experts = w_.config.experts;
     const auto product_of = [&](const DeviceMatrix& matrices, const void* x) {
         ExpertLinear call{matrices.product(w_.weights.type)};
@@ -709,29 +716,29 @@ void GpuOps::add_experts(const DeviceLayer& layer, Operand from) {
         call.live = w_.live_experts.data();
         return call;
     };
-    const bool has_part = layer.experts_down.k > 0;
+    const bool has_part = layer[Role::expert_down].k > 0;
     if (has_part) {
-        ExpertLinear wide = product_of(layer.experts_wide, from.data);
+        ExpertLinear wide = product_of(layer[Role::expert_up], from.data);
         wide.from_rows = w_.pair_rows.data();
         wide.y = w_.expert_inner.data();
-        wide.y_stride = aligned(layer.experts_down.k);
+        wide.y_stride = aligned(layer[Role::expert_down].k);
         wide.y_type = w_.weights.type;
         wide.epilogue = Epilogue::gate;
         wide.activation = w_.config.activation;
         wide.gate_limit = experts.swiglu_limit;
         wide.gate_slope = experts.swiglu_slope;
         expert_linear(handle(), wide);
-        ExpertLinear down = product_of(layer.experts_down, w_.expert_inner.data());
+        ExpertLinear down = product_of(layer[Role::expert_down], w_.expert_inner.data());
         down.y = w_.expert_outputs.data();
         down.y_stride = w_.config.hidden_size;
         expert_linear(handle(), down);
     }
     AddExperts call;
     call.keeps = experts.shared_size > 0;
-    if (call.keeps) multiply_into_delta({layer.down, activate(layer, gate_up(layer, from))}, false);
+    if (call.keeps) multiply_into_delta({layer[Role::down], activate(layer, gate_up(layer, from))}, false);
     if (experts.gated_shared) {
         call.gates = w_.router_products.data() + experts.n_experts;
-        call.gate_stride = layer.router.n;
+        call.gate_stride = layer[Role::router].n;
     }
     call.outputs = has_part ? w_.expert_outputs.data() : nullptr;
     call.weights = w_.expert_weights.data();
@@ -748,7 +755,7 @@ void GpuOps::add_experts(const DeviceLayer& layer, Operand from) {
 
 void GpuOps::head(Operand from) {
     Linear call = linear_call(w_.weights.head(), from);
-    call.bias = w_.weights.head_bias.data();
+    call.bias = w_.weights.outer.vector(Role::head_bias).weight.data();
     call.y = w_.logits.data();
     call.y_stride = w_.outputs();
     linear(handle(), call);

@@ -83,7 +83,7 @@ struct GpuWorkspace {
     // In the weights' number type, [max_rows][width rounded up to kLinearAlign]
     DeviceBytes normed;   // hidden_size
     DeviceBytes embedded; // embedding_size, of a narrower embedding
-    DeviceBytes qkv;      // own query heads, key heads, value heads, of n_text_rows; or LayerShapes::linear_in
+    DeviceBytes qkv;      // own query heads, key heads, value heads, of n_text_rows; or what Role::qkv says
     DeviceBytes attended; // own query heads * attended_dim(), or own value heads * value_dim of linear attention
     // Of latent attention: the vector of queries, own query heads * head_dim, own query heads * head_stride of the
     // cache, own query heads * value_dim().
@@ -138,9 +138,9 @@ class GpuOps {
     Operand residual() { return norm({}); } // in the number type
     void norm_residual(const DeviceNorm& norm);
     Operand column_linear(const DeviceMatrix& matrix, Operand from, Operand to);
-    void norm_queries_and_keys(const DeviceLayer& layer, Operand qkv);
+    void norm_queries_and_keys(const DeviceTensors& layer, Operand qkv);
     void rotate_and_append(int layer, Operand qkv);
-    Operand latent_queries(const DeviceLayer& layer, Operand vectors);
+    Operand latent_queries(const DeviceTensors& layer, Operand vectors);
     void append_latent(int layer, Operand vectors);
     Operand absorb(int layer, Operand queries);
     Operand expand(int layer, Operand attended);
@@ -148,10 +148,10 @@ class GpuOps {
     Operand delta_net(int layer, Operand projected);
     Operand gate_attended(Operand attended, Operand qkv);
     Operand attend_source(int layer, Operand query);
-    Operand gate_up(const DeviceLayer& layer, Operand from);
-    Operand activate(const DeviceLayer& layer, Operand wide);
-    void choose_experts(const DeviceLayer& layer, Operand from);
-    void add_experts(const DeviceLayer& layer, Operand from);
+    Operand gate_up(const DeviceTensors& layer, Operand from);
+    Operand activate(const DeviceTensors& layer, Operand wide);
+    void choose_experts(const DeviceTensors& layer, Operand from);
+    void add_experts(const DeviceTensors& layer, Operand from);
     void add(std::initializer_list<Product> products);
     void add_normed(Product product, const DeviceNorm& norm);
     void keep_hidden(int layers_done) { keep_hidden(layers_done, {}); }
@@ -159,7 +159,7 @@ class GpuOps {
     Features features();
     Operand joined() const { return {w_.joined.data(), rows_.rows}; }
     Operand join(Features features);
-    void fuse(Operand joined) { multiply(into_x({w_.weights.fusion.linear, joined})); }
+    void fuse(Operand joined) { multiply(into_x({w_.weights.outer[Role::fusion], joined})); }
     void fuse_activated(Operand joined);
     void add_features(Features features);
     void replace_residual(Features features);
@@ -185,7 +185,7 @@ class GpuOps {
   private:
     float* x() const { return w_.x.data() + index(first_row_) * index(w_.config.hidden_size); }
     std::size_t qkv_row_bytes() const { // of an encoder, whose layers are alike
-        return index(aligned(w_.weights.layers.front().qkv.n)) * bytes_of(w_.weights.type);
+        return index(aligned(w_.weights.layers.front()[Role::qkv].n)) * bytes_of(w_.weights.type);
     }
     Operand attend(AttendCall call, const RowTable& rows);
     Linear linear_call(const DeviceMatrix& matrix, Operand from) const;

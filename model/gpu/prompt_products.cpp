@@ -221,16 +221,16 @@ void PromptProducts::add(const DeviceWeights& weights) {
     };
     const auto fix_column = [&](const DeviceMatrix& matrix) { fix(matrix, weights.type, aligned(matrix.n)); };
     const auto fix_row = [&](const DeviceMatrix& matrix) { fix(matrix, NumberType::float32, impl_->hidden_size); };
-    fix_row(weights.project_in);
-    for (const DeviceLayer& layer : weights.layers) {
-        fix_column(layer.qkv);
-        fix_column(layer.query_up);
-        fix_column(layer.wide);
-        fix_row(layer.output);
-        fix_row(layer.down);
-        fix_column(layer.cross_query);
-        fix_column(layer.cross_key_value);
-        fix_row(layer.cross_output);
+    fix_row(weights.outer[Role::project_in]);
+    for (const DeviceTensors& layer : weights.layers) {
+        fix_column(layer[Role::qkv]);
+        fix_column(layer[Role::query_up]);
+        fix_column(layer[Role::up]);
+        fix_row(layer[Role::output]);
+        fix_row(layer[Role::down]);
+        fix_column(layer[Role::cross_query]);
+        fix_column(layer[Role::cross_key_value]);
+        fix_row(layer[Role::cross_output]);
     }
 }
 

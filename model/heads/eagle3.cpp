@@ -4,7 +4,7 @@
 // features that stand for what is not known.
 #include "model/heads/head.h"
 
-#include "model/weights/sources.h"
+#include "model/weights/planned_values.h"
 
 #include <algorithm>
 #include <fmt/format.h>

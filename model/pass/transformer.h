@@ -76,13 +76,14 @@
 #pragma once
 
 #include "model/families/config.h"
+#include "model/weights/layer_plan.h"
 
 #include <cstddef>
 
 namespace entrodraft::model {
 
 template <class Ops> void run_cells(Ops& ops, typename Ops::Operand from) {
-    for (const auto& cell : ops.weights().fusion.cells) {
+    for (const auto& cell : ops.weights().outer.all(Role::cell)) {
         ops.run_cell(cell, from);
         from = ops.residual();
     }
@@ -120,10 +121,10 @@ template <class Ops> void run_fusion(const ModelConfig& config, Ops& ops) {
         ops.fuse_activated(ops.join(features));
         break;
     }
-    const auto& fusion = ops.weights().fusion;
-    for (std::size_t i = 0; i < fusion.residual_blocks.size(); ++i)
-        fusion.residual_outputs.empty() ? ops.add_activated(fusion.residual_blocks[i])
-                                        : ops.add_feed_forward(fusion.residual_blocks[i], fusion.residual_outputs[i]);
+    const auto& blocks = ops.weights().outer.all(Role::residual_block);
+    const auto& outputs = ops.weights().outer.all(Role::residual_output);
+    for (std::size_t i = 0; i < blocks.size(); ++i)
+        outputs.empty() ? ops.add_activated(blocks[i]) : ops.add_feed_forward(blocks[i], outputs[i]);
 }
 
 // Devices that run such models; others refuse them when they are loaded (what_needs_cpu()).
@@ -175,7 +176,7 @@ template <class Ops> void add_mlp(const ModelConfig& config, Ops& ops, int numbe
             return;
         }
     }
-    ops.add({{layer.down, ops.activate(layer, ops.gate_up(layer, from))}});
+    ops.add({{layer[Role::down], ops.activate(layer, ops.gate_up(layer, from))}});
 }
 
 // Between attention and MLP of a layer: nothing in a model without an encoder.
@@ -183,49 +184,51 @@ template <class Ops> void run_cross_attention(const ModelConfig& config, Ops& op
     if (!config.has_encoder()) return;
     const auto& layer = ops.weights().layers[static_cast<std::size_t>(number)];
     const bool is_pre_norm = config.block == Block::pre_norm; // else post_norm
-    const auto from = is_pre_norm ? ops.norm(layer.cross_norm) : ops.residual();
-    const auto query = ops.column_linear(layer.cross_query, from, ops.qkv());
-    ops.add({{layer.cross_output, ops.attend_source(number, query)}});
-    if (!is_pre_norm) ops.norm_residual(layer.cross_norm);
+    const auto from = is_pre_norm ? ops.norm(layer.vector(Role::cross_norm)) : ops.residual();
+    const auto query = ops.column_linear(layer[Role::cross_query], from, ops.qkv());
+    ops.add({{layer[Role::cross_output], ops.attend_source(number, query)}});
+    if (!is_pre_norm) ops.norm_residual(layer.vector(Role::cross_norm));
 }
 
 template <class Ops> void run_layer(const ModelConfig& config, Ops& ops, int number) {
     const auto& layer = ops.weights().layers[static_cast<std::size_t>(number)];
-    const auto project_qkv = [&](auto from) { return ops.column_linear(layer.qkv, from, ops.qkv()); };
+    const auto project_qkv = [&](auto from) { return ops.column_linear(layer[Role::qkv], from, ops.qkv()); };
     const auto attend = [&](auto qkv) { return run_attention(config, ops, number, qkv); };
     const auto attention = [&](auto from) { return attend(project_qkv(from)); };
     const auto attention_input = [&] {
         const bool is_joined = config.fusion.kind == Fusion::attention && number == 0;
-        return is_joined ? ops.joined() : ops.norm(layer.attention_norm);
+        return is_joined ? ops.joined() : ops.norm(layer.vector(Role::attention_norm));
     };
     const auto mlp = [&](auto from) { return ops.activate(layer, ops.gate_up(layer, from)); };
     switch (config.block) {
     case Block::pre_norm:
-        ops.add({{layer.output, attention(attention_input())}});
+        ops.add({{layer[Role::output], attention(attention_input())}});
         run_cross_attention(config, ops, number);
-        add_mlp(config, ops, number, ops.norm(layer.mlp_norm));
+        add_mlp(config, ops, number, ops.norm(layer.vector(Role::mlp_norm)));
         return;
     case Block::post_norm:
-        ops.add({{layer.output, attention(ops.residual())}});
-        ops.norm_residual(layer.attention_norm);
+        ops.add({{layer[Role::output], attention(ops.residual())}});
+        ops.norm_residual(layer.vector(Role::attention_norm));
         run_cross_attention(config, ops, number);
-        ops.add({{layer.down, mlp(ops.residual())}});
-        ops.norm_residual(layer.mlp_norm);
+        ops.add({{layer[Role::down], mlp(ops.residual())}});
+        ops.norm_residual(layer.vector(Role::mlp_norm));
         return;
     case Block::sandwich:
-        ops.add_normed({layer.output, attention(ops.norm(layer.attention_norm))}, layer.after_attention_norm);
-        ops.add_normed({layer.down, mlp(ops.norm(layer.mlp_norm))}, layer.after_mlp_norm);
+        ops.add_normed({layer[Role::output], attention(ops.norm(layer.vector(Role::attention_norm)))},
+                       layer.vector(Role::after_attention_norm));
+        ops.add_normed({layer[Role::down], mlp(ops.norm(layer.vector(Role::mlp_norm)))},
+                       layer.vector(Role::after_mlp_norm));
         return;
     case Block::inner_norm:
-        ops.add_normed({layer.output, attention(ops.residual())}, layer.attention_norm);
-        ops.add_normed({layer.down, mlp(ops.residual())}, layer.mlp_norm);
+        ops.add_normed({layer[Role::output], attention(ops.residual())}, layer.vector(Role::attention_norm));
+        ops.add_normed({layer[Role::down], mlp(ops.residual())}, layer.vector(Role::mlp_norm));
         return;
     case Block::parallel: {
-        const auto normed = ops.norm(layer.attention_norm);
+        const auto normed = ops.norm(layer.vector(Role::attention_norm));
         const auto qkv = project_qkv(normed);
         // Before attention, whose barriers then serve the MLP's outputs as well.
-        const auto inner = mlp(config.shared_norm ? normed : ops.norm(layer.mlp_norm));
-        ops.add({{layer.output, attend(qkv)}, {layer.down, inner}});
+        const auto inner = mlp(config.shared_norm ? normed : ops.norm(layer.vector(Role::mlp_norm)));
+        ops.add({{layer[Role::output], attend(qkv)}, {layer[Role::down], inner}});
         return;
     }
     }
@@ -235,7 +238,7 @@ template <class Ops> void run_layer(const ModelConfig& config, Ops& ops, int num
 template <class Ops> void append_features(const ModelConfig& config, Ops& ops) {
     ops.replace_residual(ops.features());
     for (int layer = 0; layer < config.n_layers; ++layer) {
-        const auto& qkv = ops.weights().layers[static_cast<std::size_t>(layer)].qkv;
+        const auto& qkv = ops.weights().layers[static_cast<std::size_t>(layer)][Role::qkv];
         ops.rotate_and_append(layer, ops.column_linear(qkv, ops.residual(), ops.qkv()));
     }
 }
@@ -244,7 +247,7 @@ template <class Ops> void append_features(const ModelConfig& config, Ops& ops) {
 template <class Ops> void run_transformer(const ModelConfig& config, Ops& ops) {
     if (config.fusion.kind == Fusion::context && ops.has_features()) return append_features(config, ops);
     ops.embed();
-    if (config.embedding_norm) ops.norm_residual(ops.weights().embedding_norm);
+    if (config.embedding_norm) ops.norm_residual(ops.weights().outer.vector(Role::embedding_norm));
     ops.keep_hidden(0);
     if (ops.has_features()) run_fusion(config, ops);
     for (int layer = 0; layer < config.n_layers; ++layer) {
@@ -254,7 +257,7 @@ template <class Ops> void run_transformer(const ModelConfig& config, Ops& ops) {
     auto rows = ops.final_norm();
     if (rows.n_rows == 0) return;
     if (config.embedding_size != config.hidden_size)
-        rows = ops.column_linear(ops.weights().project_out, rows, ops.embedded());
+        rows = ops.column_linear(ops.weights().outer[Role::project_out], rows, ops.embedded());
     ops.head(rows);
 }
 
@@ -263,15 +266,15 @@ template <class Ops> void run_encoder_layer(const ModelConfig& encoder, Ops& ops
     const auto& layer = ops.weights().layers[static_cast<std::size_t>(number)];
     const bool is_pre_norm = encoder.block == Block::pre_norm; // else post_norm
     ops.for_each_chunk([&] {
-        const auto from = is_pre_norm ? ops.norm(layer.attention_norm) : ops.residual();
-        ops.rotate_and_append(number, ops.column_linear(layer.qkv, from, ops.qkv()));
+        const auto from = is_pre_norm ? ops.norm(layer.vector(Role::attention_norm)) : ops.residual();
+        ops.rotate_and_append(number, ops.column_linear(layer[Role::qkv], from, ops.qkv()));
     });
     ops.for_each_chunk([&] {
-        ops.add({{layer.output, ops.attend(number, ops.qkv())}});
-        if (!is_pre_norm) ops.norm_residual(layer.attention_norm);
-        const auto from = is_pre_norm ? ops.norm(layer.mlp_norm) : ops.residual();
-        ops.add({{layer.down, ops.activate(layer, ops.gate_up(layer, from))}});
-        if (!is_pre_norm) ops.norm_residual(layer.mlp_norm);
+        ops.add({{layer[Role::output], ops.attend(number, ops.qkv())}});
+        if (!is_pre_norm) ops.norm_residual(layer.vector(Role::attention_norm));
+        const auto from = is_pre_norm ? ops.norm(layer.vector(Role::mlp_norm)) : ops.residual();
+        ops.add({{layer[Role::down], ops.activate(layer, ops.gate_up(layer, from))}});
+        if (!is_pre_norm) ops.norm_residual(layer.vector(Role::mlp_norm));
     });
 }
 
@@ -280,7 +283,7 @@ template <class Ops> void run_encoder_layer(const ModelConfig& encoder, Ops& ops
 template <class Ops> void run_encoder(const ModelConfig& encoder, Ops& ops) {
     ops.for_each_chunk([&] {
         ops.embed();
-        if (encoder.embedding_norm) ops.norm_residual(ops.weights().embedding_norm);
+        if (encoder.embedding_norm) ops.norm_residual(ops.weights().outer.vector(Role::embedding_norm));
     });
     for (int layer = 0; layer < encoder.n_layers; ++layer)
         run_encoder_layer(encoder, ops, layer);
@@ -288,7 +291,7 @@ template <class Ops> void run_encoder(const ModelConfig& encoder, Ops& ops) {
         const auto encoded = ops.final_rows();
         int number = 0;
         for (const auto& layer : ops.decoder_layers())
-            ops.append_source(number++, ops.column_linear(layer.cross_key_value, encoded, ops.source_rows()));
+            ops.append_source(number++, ops.column_linear(layer[Role::cross_key_value], encoded, ops.source_rows()));
     });
 }
 

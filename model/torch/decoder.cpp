@@ -28,7 +28,7 @@ class TorchDecoder final : public Decoder {
                  dist::Communicator& tp, const BookedTensors& texts)
         : Decoder(setup, texts.books), timeout_seconds_(options.timeout_seconds), texts_(texts),
           weights_(stored, config_, shard_, numbers(), options.progress),
-          workspace_(config_, shard_, weights_, weights_.embedding, texts_, sources_, tp) {
+          workspace_(config_, shard_, weights_, weights_.outer[Role::embedding], texts_, sources_, tp) {
         if (!config_.has_encoder()) return;
         sources_ = BookedTensors(setup.sources, numbers());
         encoder_ = std::make_unique<TorchEncoder>(stored, setup, numbers(), weights_, tp);

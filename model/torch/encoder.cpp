@@ -12,13 +12,13 @@ namespace {
 // The operations of run_encoder(), over a single chunk.
 class TorchEncoderOps : public TorchOps {
   public:
-    TorchEncoderOps(TorchWorkspace& workspace, const std::vector<TensorLayer>& decoder_layers,
+    TorchEncoderOps(TorchWorkspace& workspace, const std::vector<TensorsByRole>& decoder_layers,
                     const KvCache::Shape& kept)
         : TorchOps(workspace), decoder_layers_(decoder_layers), kept_(kept) {}
 
     template <typename Function> void for_each_chunk(const Function& function) { function(); }
-    Operand final_rows() const { return norm(workspace().weights.final_norm); }
-    const std::vector<TensorLayer>& decoder_layers() const { return decoder_layers_; }
+    Operand final_rows() const { return norm(workspace().weights.outer.vector(Role::final_norm)); }
+    const std::vector<TensorsByRole>& decoder_layers() const { return decoder_layers_; }
     Operand source_rows() const { return {}; }
 
     void append_source(int, const Operand& key_value) {
@@ -37,7 +37,7 @@ class TorchEncoderOps : public TorchOps {
     }
 
   private:
-    const std::vector<TensorLayer>& decoder_layers_;
+    const std::vector<TensorsByRole>& decoder_layers_;
     const KvCache::Shape& kept_;
     SourceKeysAndValues made_;
 };
@@ -48,7 +48,8 @@ TorchEncoder::TorchEncoder(StoredTensors& stored, const DecoderSetup& setup, con
                            const TensorWeights& decoder, dist::Communicator& tp)
     : config_(encoder_of(setup.config)), shard_(setup.encoder_shard), weights_(stored, config_, shard_, numbers, {}),
       decoder_(decoder), cache_(setup.encoder_layer, numbers),
-      workspace_(config_, shard_, weights_, config_.has_embedding() ? weights_.embedding : decoder.embedding, cache_,
+      workspace_(config_, shard_, weights_,
+                 config_.has_embedding() ? weights_.outer[Role::embedding] : decoder.outer[Role::embedding], cache_,
                  none_, tp),
       kept_(setup.sources) {}
 

@@ -70,9 +70,11 @@ class TorchOps {
         else // of more ranks than units of the vocabulary
             x_ = at::zeros({w_.layout.rows(), config_.embedding_size}, table.options().dtype(at::kFloat));
         if (w_.tp.size() > 1) x_ = summed(x_ * to_tensor(is_own, w_.device).unsqueeze(1));
-        if (config_.embedding_size != config_.hidden_size) x_ = product({w_.weights.project_in, rounded(x_)});
+        if (config_.embedding_size != config_.hidden_size)
+            x_ = product({w_.weights.outer[Role::project_in], rounded(x_)});
         if (config_.embedding_scale != 1) x_ = x_ * config_.embedding_scale;
-        if (w_.weights.positions.defined()) x_ = x_ + w_.weights.positions.index_select(0, places_);
+        const at::Tensor& positions = w_.weights.outer.vector(Role::positions).weight;
+        if (positions.defined()) x_ = x_ + positions.index_select(0, places_);
     }
 
     void add(std::initializer_list<Product> products) {
@@ -99,34 +101,39 @@ class TorchOps {
         if (fusion.cell_size > 0) cell_ = states.narrow(1, fusion.feature_numbers(), fusion.cell_size);
         const at::Tensor normed = normed_features(states.narrow(1, 0, fusion.feature_numbers()));
         if (!config_.fusion.projects_features) return normed;
-        return product({w_.weights.fusion.feature_projection, rounded(normed)});
+        return product({w_.weights.outer[Role::feature_projection], rounded(normed)});
     }
 
     Operand joined() const { return joined_; }
     Operand join(const at::Tensor& features) {
         const FusionConfig& fusion = config_.fusion;
-        std::vector<at::Tensor> parts = {apply(w_.weights.fusion.embedding_norm, x_),
-                                         apply(w_.weights.fusion.state_norm, features)};
+        std::vector<at::Tensor> parts = {apply(w_.weights.outer.vector(Role::fused_embedding_norm), x_),
+                                         apply(w_.weights.outer.vector(Role::state_norm), features)};
         if (fusion.kind == Fusion::concat || fusion.features_first) std::swap(parts[0], parts[1]);
         joined_ = rounded(at::cat(parts, 1));
         return joined_;
     }
 
-    void fuse(const Operand& joined) { x_ = product({w_.weights.fusion.linear, joined}); }
+    void fuse(const Operand& joined) { x_ = product({w_.weights.outer[Role::fusion], joined}); }
     void fuse_activated(const Operand& joined) {
-        x_ = product({w_.weights.fusion.skip, joined}) + activation(product({w_.weights.fusion.linear, joined}));
+        x_ = product({w_.weights.outer[Role::skip], joined}) +
+             activation(product({w_.weights.outer[Role::fusion], joined}));
     }
-    void add_features(const at::Tensor& features) { x_ = activation(apply(w_.weights.fusion.sum_norm, x_ + features)); }
+    void add_features(const at::Tensor& features) {
+        x_ = activation(apply(w_.weights.outer.vector(Role::sum_norm), x_ + features));
+    }
     void lstm_cell(const at::Tensor& gates) {
         const at::Tensor sums = gates.view({gates.size(0), 4, config_.hidden_size}) + x_.unsqueeze(1);
         const auto gate = [&](int number) { return at::sigmoid(sums.select(1, number)); }; // forget, input, output
-        x_ = gate(1) * activation(apply(w_.weights.fusion.cell_norm, sums.select(1, 3)));
+        x_ = gate(1) * activation(apply(w_.weights.outer.vector(Role::cell_norm), sums.select(1, 3)));
         if (cell_.defined()) x_ = x_ + cell_ * gate(0);
         output_gate_ = gate(2);
     }
-    void lstm_output(const at::Tensor&) { x_ = activation(apply(w_.weights.fusion.sum_norm, x_)) * output_gate_; }
+    void lstm_output(const at::Tensor&) {
+        x_ = activation(apply(w_.weights.outer.vector(Role::sum_norm), x_)) * output_gate_;
+    }
     void replace_residual(const at::Tensor& features) {
-        x_ = config_.fusion.normed_residual ? apply(w_.weights.fusion.state_norm, features) : features;
+        x_ = config_.fusion.normed_residual ? apply(w_.weights.outer.vector(Role::state_norm), features) : features;
     }
     void run_cell(const TensorMatrix& cell, const Operand& from) {
         const std::vector<at::Tensor> gates = product({cell, from}).chunk(3, 1); // input, candidate, output
@@ -144,7 +151,7 @@ class TorchOps {
 
     Operand final_norm() {
         if (pass_.logit_rows.empty()) return {};
-        const at::Tensor normed = apply(w_.weights.final_norm, x_);
+        const at::Tensor normed = apply(w_.weights.outer.vector(Role::final_norm), x_);
         keep_hidden(config_.n_layers + 1, normed);
         const std::vector<std::int64_t> wanted(pass_.logit_rows.begin(), pass_.logit_rows.end());
         return rounded(normed.index_select(0, to_tensor(wanted, w_.device)));
@@ -157,13 +164,13 @@ class TorchOps {
     }
 
     void rotate_and_append(int layer, const Operand& qkv) {
-        const TensorLayer& weights = w_.weights.layers[index(layer)];
+        const TensorsByRole& weights = w_.weights.layers[index(layer)];
         const std::int64_t n_queries = w_.shard.n_query_heads(), n_keys = w_.shard.n_kv_heads();
         const at::Tensor heads = qkv.rows.view({qkv.n_rows, n_queries + 2 * n_keys, config_.head_dim});
         at::Tensor both = heads.narrow(1, 0, n_queries + n_keys);
         if (config_.query_key_norm == QueryKeyNorm::head)
-            both = at::cat({normed(weights.query_norm, heads.narrow(1, 0, n_queries)),
-                            normed(weights.key_norm, heads.narrow(1, n_queries, n_keys))},
+            both = at::cat({normed(weights.vector(Role::query_norm), heads.narrow(1, 0, n_queries)),
+                            normed(weights.vector(Role::key_norm), heads.narrow(1, n_queries, n_keys))},
                            1);
         both = turned(both, config_.layer_rope(layer));
         queries_ = both.narrow(1, 0, n_queries);
@@ -190,16 +197,18 @@ class TorchOps {
         });
     }
 
-    Operand gate_up(const TensorLayer& layer, const Operand& from) const { return column_linear(layer.wide, from, {}); }
+    Operand gate_up(const TensorsByRole& layer, const Operand& from) const {
+        return column_linear(layer[Role::up], from, {});
+    }
 
-    Operand activate(const TensorLayer&, const Operand& wide) const {
+    Operand activate(const TensorsByRole&, const Operand& wide) const {
         if (!config_.gated_mlp) return {activation(wide.rows), wide.n_rows};
         const std::vector<at::Tensor> halves = wide.rows.chunk(2, 1);
         return {activation(halves[0]) * halves[1], wide.n_rows};
     }
 
     // In place, of a copy of the rows, for gradients are made of what was read.
-    void norm_queries_and_keys(const TensorLayer& layer, const Operand& qkv) const {
+    void norm_queries_and_keys(const TensorsByRole& layer, const Operand& qkv) const {
         const std::int64_t dim = config_.head_dim, n_queries = w_.shard.n_query_heads(), n_keys = w_.shard.n_kv_heads();
         const dist::HeadShard& heads = w_.shard.heads;
         const std::int64_t group = config_.n_heads / config_.n_kv_heads;
@@ -218,45 +227,46 @@ class TorchOps {
             return part * (mean + config_.norm_epsilon).rsqrt() * norm.weight;
         };
         qkv.rows.narrow(1, 0, (n_queries + n_keys) * dim)
-            .copy_(at::cat({scaled(queries, 0, config_.n_heads, layer.query_norm),
-                            scaled(keys, 1, config_.n_kv_heads, layer.key_norm)},
+            .copy_(at::cat({scaled(queries, 0, config_.n_heads, layer.vector(Role::query_norm)),
+                            scaled(keys, 1, config_.n_kv_heads, layer.vector(Role::key_norm))},
                            1));
     }
 
     // ---- experts: chosen on the host ----
 
-    void choose_experts(const TensorLayer& layer, const Operand& from) {
-        router_products_ = at::linear(from.rows.to(at::kFloat), layer.router.weight);
+    void choose_experts(const TensorsByRole& layer, const Operand& from) {
+        router_products_ = at::linear(from.rows.to(at::kFloat), layer[Role::router].weight);
         const at::Tensor logits = router_products_.cpu().contiguous();
         const std::size_t n_chosen = index(config_.experts.n_chosen);
         std::vector<ChosenExpert> chosen(index(from.n_rows) * n_chosen);
+        const std::vector<float> correction = floats_of(layer.vector(Role::router_correction).weight);
         for (int r = 0; r < from.n_rows; ++r)
             model::choose_experts(
                 config_.experts,
-                {logits.const_data_ptr<float>() + r * logits.size(1), index(config_.experts.n_experts)},
-                layer.router_correction, std::span(chosen).subspan(index(r) * n_chosen, n_chosen));
+                {logits.const_data_ptr<float>() + r * logits.size(1), index(config_.experts.n_experts)}, correction,
+                std::span(chosen).subspan(index(r) * n_chosen, n_chosen));
         expert_rows_.set(config_.experts, chosen);
         expert_weights_ = weights_of(chosen);
     }
 
-    void add_experts(const TensorLayer& layer, const Operand& from) {
+    void add_experts(const TensorsByRole& layer, const Operand& from) {
         at::Tensor sum = at::zeros({from.n_rows, config_.hidden_size}, x_.options());
         if (config_.experts.shared_size > 0) {
             Operand inner = activate(layer, gate_up(layer, from));
             if (config_.experts.gated_shared)
                 inner = rounded(inner.rows * at::sigmoid(router_products_.narrow(1, config_.experts.n_experts, 1)));
-            sum = product({layer.down, inner});
+            sum = product({layer[Role::down], inner});
         }
         for (int e = 0; e < config_.experts.n_experts; ++e) {
             const int first = expert_rows_.begin[index(e)], count = expert_rows_.count(e);
             if (count == 0) continue;
-            const TensorExpert& expert = layer.experts[index(e)];
+            const TensorMatrix& expert_up = layer.all(Role::expert_up)[index(e)];
             const auto begin = expert_rows_.rows.begin() + first;
             const at::Tensor rows = to_tensor(std::vector<std::int64_t>(begin, begin + count), w_.device);
-            const Operand wide = {at::linear(from.rows.index_select(0, rows), expert.wide.weight), count};
+            const Operand wide = {at::linear(from.rows.index_select(0, rows), expert_up.weight), count};
             const at::Tensor weights = expert_weights_.narrow(1, e, 1).index_select(0, rows);
             const Operand inner = rounded(activate(layer, wide).rows * weights);
-            sum.index_add_(0, rows, product({expert.down, inner}));
+            sum.index_add_(0, rows, product({layer.all(Role::expert_down)[index(e)], inner}));
         }
         x_ = x_ + summed(sum);
     }
@@ -265,7 +275,8 @@ class TorchOps {
 
     void head(const Operand& from) {
         at::Tensor logits = at::linear(from.rows, w_.weights.head().weight).to(at::kFloat);
-        if (w_.weights.head_bias.defined()) logits = logits + w_.weights.head_bias;
+        const at::Tensor& bias = w_.weights.outer.vector(Role::head_bias).weight;
+        if (bias.defined()) logits = logits + bias;
         if (config_.logit_soft_cap > 0) logits = capped(logits, config_.logit_soft_cap);
         w_.logits = w_.is_training ? logits : logits.cpu().contiguous();
     }
@@ -297,6 +308,13 @@ class TorchOps {
         return {all.cosines.index_select(0, places_).unsqueeze(1), all.sines.index_select(0, places_).unsqueeze(1)};
     }
 
+    // Of a tensor in host memory; none of an undefined one.
+    static std::vector<float> floats_of(const at::Tensor& tensor) {
+        if (!tensor.defined()) return {};
+        const at::Tensor stored = tensor.contiguous();
+        return {stored.const_data_ptr<float>(), stored.const_data_ptr<float>() + stored.numel()};
+    }
+
     Operand rounded(const at::Tensor& floats) const { return {floats.to(w_.type), static_cast<int>(floats.size(0))}; }
 
     void keep_hidden(int layer, const at::Tensor& states) {
@@ -311,7 +329,7 @@ class TorchOps {
         const FusionConfig& fusion = config_.fusion;
         std::vector<at::Tensor> parts;
         std::int64_t done = 0;
-        for (const TensorNorm& norm : w_.weights.fusion.feature_norms) {
+        for (const TensorNorm& norm : w_.weights.outer.vectors(Role::feature_norm)) {
             parts.push_back(apply(norm, features.narrow(1, done, fusion.feature_norm_size)));
             done += fusion.feature_norm_size;
         }

@@ -4,8 +4,8 @@
 
 namespace entrodraft::model::torch {
 
-at::Tensor Parameters::matrix(const MatrixSource& source, const StoredSlice& part, const at::TensorOptions& numbers) {
-    const at::Tensor& stored = leaf(part.tensor->weight);
+at::Tensor Parameters::matrix(const PlannedMatrix& source, const StoredSlice& part, const at::TensorOptions& numbers) {
+    const at::Tensor& stored = leaf(part.tensor->names.weight);
     const at::Tensor rows = stored.reshape({-1, stored.size(-1)});
     return (source.transposed ? rows.t() : rows)
         .narrow(0, part.rows.begin, part.rows.size())

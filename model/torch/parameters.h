@@ -14,7 +14,7 @@ class Parameters final : public StoredTensors {
     Parameters(const Checkpoint& checkpoint, at::Device device) : checkpoint_(checkpoint), device_(device) {}
 
     const Checkpoint& checkpoint() const override { return checkpoint_; }
-    at::Tensor matrix(const MatrixSource& source, const StoredSlice& part, const at::TensorOptions& numbers) override;
+    at::Tensor matrix(const PlannedMatrix& source, const StoredSlice& part, const at::TensorOptions& numbers) override;
     at::Tensor vector(const std::string& name, at::Device device) override;
 
     const std::map<std::string, at::Tensor>& all() const { return leaves_; }

@@ -188,7 +188,8 @@ class TorchTrainer final : public Trainer {
             }
         }
         const TensorWeights weights(parameters_, setup_.config, setup_.shard, numbers_, {});
-        TorchWorkspace workspace(setup_.config, setup_.shard, weights, weights.embedding, cache_, no_sources_, self_);
+        TorchWorkspace workspace(setup_.config, setup_.shard, weights, weights.outer[Role::embedding], cache_,
+                                 no_sources_, self_);
         workspace.is_training = true;
         if (setup_.config.has_encoder()) workspace.training_sources = sources_of(texts, weights);
         workspace.layout.max_rows = static_cast<int>(rows.size());

@@ -1,11 +1,11 @@
 // All weights of a model that one rank holds, as tensors of ATen: matrices [outputs][inputs] in the weights' type,
 // vectors in float32 but for biases, which are of the matrix's type.
 //
-// What is read from where is the same for every device (model/weights/sources.h). Called by torch/decoder.
+// The plan of the tensors is the same for every device (model/weights/layer_plan.h). Called by torch/decoder.
 #pragma once
 
 #include "model/files/checkpoint.h"
-#include "model/weights/sources.h"
+#include "model/weights/planned_values.h"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/from_blob.h>
@@ -19,35 +19,16 @@ struct TensorMatrix {
     at::Tensor weight, bias; // bias: [outputs], or undefined
 };
 
+// A norm or another vector, float32.
 struct TensorNorm {
-    at::Tensor weight, bias; // weight undefined: no norm
+    at::Tensor weight, bias; // weight undefined: there is none
     Norm kind = Norm::rms;
     float epsilon = 0;
 };
 
-struct TensorExpert {
-    TensorMatrix wide, down; // as a layer's
-};
-
-struct TensorLayer {
-    TensorNorm attention_norm, mlp_norm, after_attention_norm, after_mlp_norm, query_norm, key_norm;
-    TensorMatrix qkv, output, wide, down; // wide: gate, then up; or up alone
-    // Of a layer that attends to a source; cross_key_value: own key heads, then own value heads
-    TensorNorm cross_norm = {};
-    TensorMatrix cross_query = {}, cross_key_value = {}, cross_output = {};
-    // Of a layer with experts, whose wide and down are those of the shared one.
-    TensorMatrix router = {}; // float32; behind it the shared one's scale
-    std::vector<float> router_correction = {};
-    std::vector<TensorExpert> experts = {};
-};
-
-// Of a draft head (ModelConfig::fusion).
-struct TensorFusion {
-    std::vector<TensorNorm> feature_norms;
-    TensorMatrix feature_projection, linear, skip;
-    TensorNorm embedding_norm, state_norm, sum_norm, cell_norm;
-    std::vector<TensorMatrix> cells, residual_blocks, residual_outputs;
-};
+// A layer's tensors, or those around the layers. Role::up is gates, then ups, or ups alone; Role::expert_up is the same
+// of each expert. The router is float32; its correction lies in host memory.
+using TensorsByRole = HeldTensors<TensorMatrix, TensorNorm>;
 
 // The tensors that weights are made of, as a checkpoint stores them. What is made of them is differentiable.
 class StoredTensors {
@@ -55,7 +36,7 @@ class StoredTensors {
     virtual ~StoredTensors() = default;
     virtual const Checkpoint& checkpoint() const = 0;
     // What a matrix has of one of them: [part.rows][source.inputs], of the type and on the device of `numbers`.
-    virtual at::Tensor matrix(const MatrixSource& source, const StoredSlice& part,
+    virtual at::Tensor matrix(const PlannedMatrix& source, const StoredSlice& part,
                               const at::TensorOptions& numbers) = 0;
     // All of one, [elements], float32.
     virtual at::Tensor vector(const std::string& name, at::Device device) = 0;
@@ -66,7 +47,7 @@ class CheckpointTensors final : public StoredTensors {
   public:
     explicit CheckpointTensors(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
     const Checkpoint& checkpoint() const override { return checkpoint_; }
-    at::Tensor matrix(const MatrixSource& source, const StoredSlice& part, const at::TensorOptions& numbers) override;
+    at::Tensor matrix(const PlannedMatrix& source, const StoredSlice& part, const at::TensorOptions& numbers) override;
     at::Tensor vector(const std::string& name, at::Device device) override;
 
   private:
@@ -79,17 +60,12 @@ struct TensorWeights {
     TensorWeights(StoredTensors& stored, const ModelConfig& config, const RankShard& shard,
                   const at::TensorOptions& numbers, const std::function<void(std::size_t, std::size_t)>& progress);
 
-    const TensorMatrix& head() const { return own_head.weight.defined() ? own_head : embedding; }
+    const TensorMatrix& head() const {
+        return outer[outer[Role::head].weight.defined() ? Role::head : Role::embedding];
+    }
 
-    TensorMatrix embedding, own_head, project_in, project_out;
-    // float32, or undefined
-    at::Tensor positions;       // learned or sinusoidal, [max_positions + position_offset][hidden_size]
-    at::Tensor relative_biases; // [own query heads][2 max_distance + 1], by distance
-    at::Tensor head_bias;       // [own outputs]
-    TensorNorm embedding_norm;
-    TensorFusion fusion;
-    std::vector<TensorLayer> layers;
-    TensorNorm final_norm;
+    TensorsByRole outer;
+    std::vector<TensorsByRole> layers;
     std::size_t bytes_per_pass = 0; // read by a pass of one row
     double operations_per_row = 0;  // multiply-adds times two
 };

@@ -130,14 +130,14 @@ Tensor TorchWorkspace::mask_of(const Segment& segment, int window) const {
         return table.index_select(1, to_tensor(numbers, device)).view({-1, rows, keys});
     };
     if (alibi.defined()) by_head = columns_of(alibi);
-    if (weights.relative_biases.defined()) {
+    if (weights.outer.vector(Role::relative_biases).weight.defined()) {
         const int reach = config.relative.max_distance;
         for (std::size_t i = 0; i < numbers.size(); ++i) { // by how far each key is behind each row
             const std::size_t row = index(segment.begin) + i / index(keys);
             const int distance = pass.rows[row].position - static_cast<int>(numbers[i]);
             numbers[i] = std::clamp(distance, -reach, reach) + reach;
         }
-        by_head = columns_of(weights.relative_biases);
+        by_head = columns_of(weights.outer.vector(Role::relative_biases).weight);
     }
     if (!hides && !by_head.defined()) return {};
     Tensor added = to_tensor(mask, device).view({1, 1, rows, keys});

@@ -45,44 +45,5 @@ struct MatrixShape {
     int inputs = 0;
     std::int64_t first_input = 0; // where they begin in a stored row, of a matrix whose inputs are sharded
 };
-struct LayerShapes {
-    // Own query heads, then own key heads, then own value heads, then the gates of own query heads, if any; of latent
-    // attention the vector of queries, or own query heads, then that of keys and values with the rotated key.
-    MatrixShape qkv;
-    MatrixShape output;
-    MatrixShape gate;
-    MatrixShape up;
-    MatrixShape down;
-    MatrixShape cross_query = {}, cross_key_value = {}, cross_output = {}; // of layers that attend to a source
-    // Of latent attention: queries of their vector, and of each own head a query as keys are cached, and a value.
-    MatrixShape query_up = {}, absorb = {}, expand = {};
-    // Of linear attention, in the place of qkv and output. The first: of each own key head its query, key, values and
-    // their gates; then of each the steps and the decays of its value heads.
-    MatrixShape linear_in = {}, linear_output = {};
-    // Of layers with experts, in the place of gate, up and down: the router with the shared expert's scale, each
-    // expert's, and the shared one's.
-    MatrixShape router = {};
-    MatrixShape expert_gate = {}, expert_up = {}, expert_down = {};
-    MatrixShape shared_gate = {}, shared_up = {}, shared_down = {};
-};
-struct ShardShapes {
-    MatrixShape embedding; // rows of the tokens that the rank looks up; the head too where the two are tied
-    MatrixShape project_in, project_out;
-    LayerShapes layer;     // of every layer, but for
-    MatrixShape first_qkv; // the first layer's, which a draft head may make of rows twice as wide
-    MatrixShape feature_projection, fusion, skip, first_cell, cell, residual_block, residual_output; // of a draft head
-    MatrixShape head;
-    std::int64_t floats = 0;        // norms, biases and learned positions, kept in float32
-    std::int64_t expert_floats = 0; // of them, those of one expert
-};
-// Of the rows that queries, keys and values of a layer are made of. Local.
-int attention_input_size(const ModelConfig& config, int layer);
-// Local.
-ShardShapes shapes_of(const ModelConfig& config, const RankShard& shard);
-
-// Parameters of a model of these shapes and of its encoder, tied embeddings counted once. Local.
-std::int64_t parameter_count(const ModelConfig& config);
-// Those of a text's token: without the experts that it does not go through. Local.
-std::int64_t active_parameter_count(const ModelConfig& config);
 
 } // namespace entrodraft::model

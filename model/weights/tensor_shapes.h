@@ -1,7 +1,8 @@
 // The shapes of a checkpoint's tensors follow from its config: a file is checked by them, and weights are made up.
 #pragma once
 
-#include "model/families/names.h"
+#include "model/families/config.h"
+#include "model/files/checkpoint.h"
 
 #include <cstdint>
 

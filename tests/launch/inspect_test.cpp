@@ -5,6 +5,7 @@
 #include "model/files/checkpoint.h"
 #include "model/footprint/inspection.h"
 #include "model/pass/kv_cache.h"
+#include "model/weights/layer_plan.h"
 #include "model/weights/tensor_shapes.h"
 #include "tests/launch/scratch_file.h"
 #include "tests/model/temporary_directory.h"
@@ -240,6 +241,15 @@ TEST(Inspect, OptionsThatCannotBeHonouredExitTwo) {
     EXPECT_EQ(inspect("--model /dev/null/nonexistent").code, 2);
 }
 
+std::uint64_t bytes_held(const model::ModelWeights& weights) {
+    std::uint64_t bytes = 0;
+    const auto add = [&](const model::ShardedLinear& linear) { bytes += linear.matrix().bytes(); };
+    weights.outer.each_matrix(add);
+    for (const model::HeldWeights& layer : weights.layers)
+        layer.each_matrix(add);
+    return bytes;
+}
+
 TEST(Needs, WeightsAndCacheAreThoseThatADecoderHolds) {
     const model::ModelConfig config = model::read_config(kGolden + "/llama-target");
     const model::Checkpoint checkpoint = model::Checkpoint::open(kGolden + "/llama-target");
@@ -253,11 +263,8 @@ TEST(Needs, WeightsAndCacheAreThoseThatADecoderHolds) {
             run.type = type;
             const model::RankNeeds needs = needs_of(config, run, rank);
             const model::ModelWeights weights(checkpoint, config, needs.shard, type, team);
-            std::uint64_t bytes = weights.embedding.table().bytes() + weights.own_head.matrix().bytes();
-            for (const model::LayerWeights& layer : weights.layers)
-                bytes += layer.qkv.matrix().bytes() + layer.output.matrix().bytes() + layer.gate.matrix().bytes() +
-                         layer.up.matrix().bytes() + layer.down.matrix().bytes();
-            bytes += static_cast<std::uint64_t>(shapes_of(config, needs.shard).floats) * sizeof(float);
+            std::uint64_t bytes =
+                bytes_held(weights) + static_cast<std::uint64_t>(float_count(config, needs.shard)) * sizeof(float);
             EXPECT_EQ(needs.weight_bytes, bytes);
             const model::KvCache cache(
                 {config.n_layers, needs.shard.n_kv_heads(), config.head_dim, run.batch, run.length});
@@ -278,15 +285,10 @@ TEST(Needs, SpreadExpertsAreThoseThatADecoderHolds) {
         const model::RankNeeds needs = needs_of(config, run, rank);
         EXPECT_EQ(needs.shard.experts, (rank == 0 ? dist::Slice{0, 3} : dist::Slice{3, 5}));
         model::ModelWeights weights(checkpoint, config, needs.shard, run.type, team);
-        std::uint64_t bytes = weights.embedding.table().bytes() + weights.own_head.matrix().bytes();
-        for (model::LayerWeights& layer : weights.layers) {
-            bytes += layer.qkv.matrix().bytes() + layer.output.matrix().bytes() + layer.router.matrix().bytes();
-            EXPECT_EQ(static_cast<std::int64_t>(layer.experts.size()), needs.shard.experts.size());
-            for (model::ExpertWeights& expert : layer.experts)
-                for (const model::ShardedLinear* linear : expert.linears())
-                    bytes += linear->matrix().bytes();
-        }
-        bytes += static_cast<std::uint64_t>(shapes_of(config, needs.shard).floats) * sizeof(float);
+        for (const model::HeldWeights& layer : weights.layers)
+            EXPECT_EQ(std::ssize(layer.all(model::Role::expert_up)), needs.shard.experts.size());
+        std::uint64_t bytes = bytes_held(weights);
+        bytes += static_cast<std::uint64_t>(float_count(config, needs.shard)) * sizeof(float);
         EXPECT_EQ(needs.weight_bytes, bytes);
     }
     EXPECT_EQ(parameter_count(config), parameter_count(model::read_config(directory)));
@@ -317,16 +319,8 @@ TEST(Needs, LinearAttentionsWeightsAndStatesAreThoseThatADecoderHolds) {
         run.length = 48;
         const model::RankNeeds needs = needs_of(config, run, rank);
         model::ModelWeights weights(checkpoint, config, needs.shard, run.type, team);
-        std::uint64_t bytes = weights.embedding.table().bytes() + weights.own_head.matrix().bytes();
-        for (model::LayerWeights& layer : weights.layers) {
-            for (const model::ShardedLinear* linear : layer.linears())
-                bytes += linear->matrix().bytes();
-            bytes += layer.router.matrix().bytes();
-            for (model::ExpertWeights& expert : layer.experts)
-                for (const model::ShardedLinear* linear : expert.linears())
-                    bytes += linear->matrix().bytes();
-        }
-        bytes += static_cast<std::uint64_t>(shapes_of(config, needs.shard).floats) * sizeof(float);
+        std::uint64_t bytes = bytes_held(weights);
+        bytes += static_cast<std::uint64_t>(float_count(config, needs.shard)) * sizeof(float);
         EXPECT_EQ(needs.weight_bytes, bytes);
         const int keys = rank == 0 ? 2 : 1, values = 2 * keys; // three layers, one of attention
         const int states = 2 * values * 12 * 16, inputs = 48 * (keys * 2 * 12 + values * (16 + 2));

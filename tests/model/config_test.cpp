@@ -5,6 +5,7 @@
 #include "model/families/families.h"
 #include "model/files/bad_file.h"
 #include "model/files/json_file.h"
+#include "model/weights/layer_plan.h"
 #include "model/weights/rank_shard.h"
 #include "model/weights/tensor_shapes.h"
 #include "tests/model/temporary_directory.h"
@@ -371,6 +372,9 @@ TEST(Config, RefusesSizesThatCannotBe) {
     expect_part(config_error(config_with(
                     {{"num_attention_heads", 1 << 20}, {"num_key_value_heads", 1 << 20}, {"head_dim", 512}})),
                 "'head_dim', is more");
+    expect_part(config_error(config_with(
+                    {{"num_attention_heads", 1 << 17}, {"num_key_value_heads", 1 << 17}, {"head_dim", 2}})),
+                "more than 65536 attention heads");
     expect_part(config_error(config_with({{"vocab_size", 1 << 30}, {"hidden_size", 1 << 30}, {"head_dim", 16}})),
                 "parameters");
     EXPECT_EQ(config_error(config_with({{"hidden_size", 100}, {"head_dim", 16}})), "");

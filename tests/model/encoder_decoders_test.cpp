@@ -3,6 +3,7 @@
 #include "model/families/names.h"
 #include "model/files/bad_file.h"
 #include "model/text/tokenizer/tokenizer.h"
+#include "model/weights/layer_plan.h"
 #include "model/weights/rank_shard.h"
 #include "model/weights/tensor_shapes.h"
 #include "tests/model/encoder_decoders.h"

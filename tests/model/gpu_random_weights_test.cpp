@@ -3,6 +3,7 @@
 #include "model/footprint/inspection.h"
 #include "model/gpu/weights.h"
 #include "model/pass/self_check.h"
+#include "model/weights/layer_plan.h"
 #include "model/weights/tensor_shapes.h"
 #include "tests/model/family_golden.h"
 #include "tests/model/gpu_arrays.h"
@@ -30,14 +31,9 @@ std::vector<std::byte> bytes_of_matrices(const gpu::DeviceWeights& weights) {
         take(matrix.numbers.data(), matrix.numbers.size());
         take(matrix.scales.data(), matrix.scales.size());
     };
-    for (const gpu::DeviceMatrix* matrix :
-         {&weights.embedding, &weights.own_head, &weights.project_in, &weights.project_out})
-        take_matrix(*matrix);
-    for (const gpu::DeviceLayer& layer : weights.layers)
-        for (const gpu::DeviceMatrix* matrix :
-             {&layer.qkv, &layer.output, &layer.wide, &layer.down, &layer.router, &layer.experts_wide,
-              &layer.experts_down, &layer.query_up, &layer.absorb, &layer.expand})
-            take_matrix(*matrix);
+    weights.outer.each_matrix(take_matrix);
+    for (const gpu::DeviceTensors& layer : weights.layers)
+        layer.each_matrix(take_matrix);
     return all;
 }
 
@@ -59,7 +55,7 @@ TEST(GpuRandomWeights, AreThoseOfAFileInEveryTypeAndShard) {
                                                                        : gpu::NumberType::bfloat16;
                     const RunShape run = {ranks, 1, 1, 1, type, true};
                     const RankNeeds needs = needs_of(config, run, rank);
-                    const auto floats = static_cast<std::uint64_t>(shapes_of(config, needs.shard).floats);
+                    const auto floats = static_cast<std::uint64_t>(float_count(config, needs.shard));
                     std::vector<std::vector<std::byte>> bytes;
                     for (const Checkpoint* from : {&random, &file})
                         bytes.push_back(

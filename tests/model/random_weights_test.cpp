@@ -2,11 +2,13 @@
 #include "model/cpu/weights.h"
 #include "model/families/names.h"
 #include "model/files/half.h"
-#include "model/weights/sources.h"
+#include "model/weights/layer_plan.h"
+#include "model/weights/planned_values.h"
 #include "model/weights/tensor_shapes.h"
 #include "tests/model/family_golden.h"
 #include "tests/model/random_files.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace random_weights_test {
@@ -50,21 +52,23 @@ TEST(RandomWeights, DependOnSeedAndTensorAndNormsMultiplyByOne) {
         const Checkpoint one = random_checkpoint(config, kSeed), other = random_checkpoint(config, kSeed + 1);
         EXPECT_NO_THROW(check_shapes(config, one));
         const ModelNames names = names_of(config, one);
-        const LayerNames first = names.layer(0), second = names.layer(1);
-        const std::string output = (config.is_linear(0) ? first.linear_output : first.output).weight;
-        EXPECT_NE(values_of(one, output), values_of(other, output));
-        EXPECT_NE(values_of(one, output),
-                  values_of(one, (config.is_linear(1) ? second.linear_output : second.output).weight));
-        if (!first.linear_norm.weight.empty()) {
-            for (const float value : values_of(one, first.linear_norm.weight))
+        const RankShard whole = shard_of(config, 0, 1);
+        const TensorPlan first = plan_layer(config, names, 0, whole), second = plan_layer(config, names, 1, whole);
+        const auto output_of = [](const TensorPlan& plan) {
+            const auto output = std::ranges::find(plan.matrices, Role::output, &PlannedMatrix::role);
+            return output->rows.front().tensor->names.weight;
+        };
+        EXPECT_NE(values_of(one, output_of(first)), values_of(other, output_of(first)));
+        EXPECT_NE(values_of(one, output_of(first)), values_of(one, output_of(second)));
+        for (const PlannedVector& vector : first.vectors) {
+            const VectorValues values = read_planned(one, config, whole, vector);
+            if (vector.role != Role::attention_norm && vector.role != Role::delta_norm) continue;
+            for (const float value : values.weight)
                 EXPECT_EQ(value, 1);
         }
-        for (const float value : read_norm(one, first.attention_norm, config.norm_offset).weight)
-            EXPECT_EQ(value, 1);
-        const std::vector<float> biases =
-            first.down.bias.empty() ? std::vector<float>() : values_of(one, first.down.bias);
-        for (const float value : biases)
-            EXPECT_EQ(value, 0);
+        for (const PlannedMatrix& matrix : first.matrices)
+            for (const float value : read_biases(one, matrix))
+                EXPECT_EQ(value, 0);
         std::int64_t count = 0;
         for (const auto& [name, tensor] : one.tensors()) {
             std::int64_t elements = 1;
@@ -113,13 +117,14 @@ std::vector<float> matrices_of(const Checkpoint& checkpoint, const ModelConfig& 
     ThreadTeam team(1);
     ModelWeights weights(checkpoint, config, shard_of(config, rank, ranks), type, team, {});
     std::vector<float> all;
-    for (LayerWeights& layer : weights.layers)
-        for (ShardedLinear* linear : layer.linears())
-            for (int output = 0; output < linear->matrix().n(); ++output) {
-                std::vector<float> row(static_cast<std::size_t>(linear->matrix().k()));
-                linear->matrix().read_output(output, {0, linear->matrix().k()}, row.data());
+    for (const HeldWeights& layer : weights.layers)
+        layer.each_matrix([&](const ShardedLinear& linear) {
+            for (int output = 0; output < linear.matrix().n(); ++output) {
+                std::vector<float> row(static_cast<std::size_t>(linear.matrix().k()));
+                linear.matrix().read_output(output, {0, linear.matrix().k()}, row.data());
                 all.insert(all.end(), row.begin(), row.end());
             }
+        });
     return all;
 }
 

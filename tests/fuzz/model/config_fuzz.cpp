@@ -3,6 +3,7 @@
 
 #include "model/families/generation_config.h"
 #include "model/files/bad_file.h"
+#include "model/weights/layer_plan.h"
 #include "model/weights/rank_shard.h"
 
 #include <algorithm>

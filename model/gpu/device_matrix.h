@@ -1,0 +1,51 @@
+// A matrix and a norm in the memory of a GPU, as the kernels of this folder read them: matrices [outputs][inputs] in
+// one number type or as codes of 8 or 4 bits, rows padded to kLinearAlign numbers with zeros; vectors in float32.
+// Called by gpu/uploader, which fills them, and by gpu/ops.
+#pragma once
+
+#include "model/gpu/kernels.h"
+#include "model/gpu/memory.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace entrodraft::model::gpu {
+
+struct DeviceMatrix {
+    DeviceBytes numbers;
+    int n = 0, k = 0, stride = 0;
+    DeviceArray<float> bias; // [n] or empty
+    CodeForm form;
+    DeviceBytes scales;        // of codes: of rows or of their groups, as Linear has them
+    DeviceArray<float> values; // [16] or empty
+    // [k] or empty: column i is multiplied with input order[i] (GPTQ's act-order, which groups inputs in an order of
+    // its own)
+    DeviceArray<std::int32_t> order;
+    // One or none: further outputs, which the file holds in another way (of linear attention gates that are no codes).
+    std::vector<DeviceMatrix> last;
+
+    int outputs() const { return last.empty() ? n : n + last.front().n; }
+    // The product of its n outputs with activations of this type; rows, x and y are still to be said.
+    Linear product(NumberType type_of_x) const {
+        Linear call;
+        call.type = type_of_x;
+        call.w = numbers.data();
+        call.k = k;
+        call.stride = stride;
+        call.n = n;
+        call.bias = bias.data();
+        call.form = form;
+        if (form.group == 0) call.scales = reinterpret_cast<const float*>(scales.data());
+        call.group_scales = scales.data();
+        call.values = values.data();
+        return call;
+    }
+};
+
+struct DeviceNorm {
+    DeviceArray<float> weight, bias; // empty: no norm, no bias
+    Norm kind = Norm::rms;
+    float epsilon = 0;
+};
+
+} // namespace entrodraft::model::gpu

@@ -1,0 +1,202 @@
+// Every tensor of a model is described here, once: the name that a checkpoint has for it, its whole shape, and the part
+// of it that a rank holds, by role. Shape checks, made-up weights, counts of parameters, memory plans and the loaders
+// of all devices are loops over these plans.
+//
+// A plan is arithmetic on a config and on names: it reads no weights. model/weights/planned_values.h reads the small
+// tensors. To add a tensor: a stem (families/stems.h), a role, and a line in layer_plan.cpp.
+#pragma once
+
+#include "dist/shard.h"
+#include "model/families/names.h"
+#include "model/weights/rank_shard.h"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace entrodraft::model {
+
+using Shape = std::vector<std::int64_t>;
+
+// "own" heads and widths are the rank's.
+enum class Role {
+    // ---- matrices [outputs][inputs] of a layer, in the order in which a pass reads them ----
+    // Own query heads, then own key heads, then own value heads, then the gates of own query heads, if any.
+    // Latent attention: the vector of queries, or own query heads, then the vector of keys and values with the rotated
+    // key. Linear attention: for each own key head its query, key, values and the values' gates; then for each own key
+    // head the steps and the decays of its value heads.
+    qkv,
+    output, // [hidden_size][own attended numbers]
+    gate,
+    up,       // [own width][hidden_size]; gate: of gated MLPs. In a layer with experts: the shared expert's
+    down,     // [hidden_size][own width]
+    query_up, // latent attention: own query heads, made of the vector of queries
+    absorb,   // one for each own head, [rank][plain_dim]: makes of a query one as keys are cached
+    expand,   // one for each own head, [value_dim][rank]: makes of an attended vector a value
+    router,   // [n_experts][hidden_size], then one row for the shared expert's scale, if any; whole on each rank
+    expert_gate,
+    expert_up,
+    expert_down, // one for each own expert
+    cross_query,
+    cross_key_value,
+    cross_output, // attention to a source; own key heads, then own value heads
+    // ---- matrices around the layers ----
+    project_out, // [embedding_size][hidden_size]
+    embedding,   // [own tokens][embedding_size]
+    head,        // [own outputs][embedding_size]; none where it is the embedding
+    project_in,  // [hidden_size][embedding_size]
+    // A draft head's (ModelConfig::fusion). skip and fusion: U and W.
+    feature_projection,
+    fusion,
+    skip,
+    cell, // one for each LSTM cell: input gate, candidate, output gate
+    residual_block,
+    residual_output,
+    // ---- norms ----
+    attention_norm,
+    mlp_norm,
+    after_attention_norm,
+    after_mlp_norm, // [hidden_size]
+    query_norm,
+    key_norm, // [head_dim], or [own heads * head_dim]
+    query_down_norm,
+    key_value_down_norm, // latent attention
+    delta_norm,          // linear attention, [value_dim]
+    cross_norm,
+    embedding_norm,
+    final_norm,   // [hidden_size]
+    feature_norm, // [feature_norm_size], several
+    fused_embedding_norm,
+    state_norm,
+    sum_norm,
+    cell_norm, // of a draft head, [hidden_size]
+    // ---- other vectors ----
+    sinks,             // [own query heads]
+    router_correction, // [n_experts]
+    // Linear attention: [own key heads][n_convolved][convolved_size()]; [own value heads]; the same
+    convolution,
+    decay_rates,
+    decay_bias,
+    positions,       // [max_positions + position_offset][hidden_size]
+    relative_biases, // [own query heads][2 max_distance + 1], by distance
+    head_bias,       // [own outputs]
+    count,
+};
+
+// A tensor as a checkpoint has it.
+struct StoredTensor {
+    enum class Content { matrix, norm, plain_norm, vector }; // a plain norm is stored without the config's offset
+    TensorNames names;
+    Shape shape;      // of the weight
+    Shape bias_shape; // of the bias and the second bias
+    Content content = Content::matrix;
+};
+
+// Rows of a stored matrix, and of its bias. A tensor of all experts is one matrix of all their rows.
+struct StoredSlice {
+    const StoredTensor* tensor = nullptr;
+    dist::Slice rows;
+    std::int64_t step = 1; // from row to row: of rows.size() of them, from rows.begin on
+};
+
+// How a matrix lies on the ranks.
+enum class Split {
+    columns, // each rank has outputs of its own
+    rows,    // each rank has inputs of its own; results are summed, so only one rank adds the bias
+    whole,   // each rank has all of it
+};
+
+// How much of a matrix a row of a pass reads.
+enum class Reading { whole, chosen_experts, once_a_source };
+
+struct PlannedMatrix {
+    Role role = Role::qkv;
+    std::vector<StoredSlice> rows = {}; // its outputs, one slice after the other
+    dist::Slice inputs = {};            // of each stored row
+    bool transposed = false;            // stored [in, out]
+    Split split = Split::columns;
+    Reading reading = Reading::whole;
+    bool adds_bias = true; // whether this rank adds the bias
+
+    MatrixShape shape() const;
+    bool has_bias() const; // on this rank
+};
+
+struct PlannedVector {
+    Role role = Role::attention_norm;
+    const StoredTensor* tensor = nullptr; // null: computed (sinusoidal positions)
+    std::vector<dist::Slice> parts = {};  // of the stored numbers, and of the bias's; empty: all
+    std::int64_t floats = 0;              // as stored, of this rank, with the bias
+    // A norm's: its kind, what is added to the stored weights, and what weights and bias are multiplied by.
+    Norm norm = Norm::rms;
+    float epsilon = 0, offset = 0, scale = 1;
+};
+
+// What a rank holds of a layer, of an expert, or around the layers. Several matrices or vectors of a role (heads,
+// cells, experts) come one after the other.
+struct TensorPlan {
+    std::vector<std::unique_ptr<const StoredTensor>> stored; // what the others point to
+    std::vector<PlannedMatrix> matrices;
+    std::vector<PlannedVector> vectors;
+
+    std::int64_t floats() const;  // of vectors and biases
+    std::int64_t numbers() const; // of matrices
+};
+
+// Embedding, head, and what a draft head has around its layers.
+TensorPlan plan_outer(const ModelConfig& config, const ModelNames& names, const RankShard& shard);
+// A layer, without its experts.
+TensorPlan plan_layer(const ModelConfig& config, const ModelNames& names, int layer, const RankShard& shard);
+// One expert of a layer that has experts. All experts are alike in shape.
+TensorPlan plan_expert(const ModelConfig& config, const ModelNames& names, int layer, int expert,
+                       const RankShard& shard);
+
+// Layers whose plans are alike but for the names.
+struct LayerKind {
+    int layer = 0; // the first of them
+    std::int64_t count = 0;
+    bool has_experts = false;
+};
+std::vector<LayerKind> layer_kinds(const ModelConfig& config);
+
+// Of the rows that queries, keys and values of a layer are made of.
+int attention_input_size(const ModelConfig& config, int layer);
+
+// What a rank holds in float32: norms, biases and learned positions.
+std::int64_t float_count(const ModelConfig& config, const RankShard& shard);
+// Parameters of a model and of its encoder, tied embeddings counted once.
+std::int64_t parameter_count(const ModelConfig& config);
+// The parameters that one token of a text reads: without the experts that it does not go through.
+std::int64_t active_parameter_count(const ModelConfig& config);
+
+// What a device holds of a plan: matrices and vectors by role.
+template <typename Matrix, typename Vector> class HeldTensors {
+  public:
+    // The first of a role; an empty one where there is none.
+    const Matrix& operator[](Role role) const { return first(all(role)); }
+    const Vector& vector(Role role) const { return first(vectors(role)); }
+    // All of a role.
+    const std::vector<Matrix>& all(Role role) const { return matrices_[index_of(role)]; }
+    const std::vector<Vector>& vectors(Role role) const { return vectors_[index_of(role)]; }
+    void each_matrix(const auto& visit) const {
+        for (const std::vector<Matrix>& of_role : matrices_)
+            for (const Matrix& matrix : of_role)
+                visit(matrix);
+    }
+    std::vector<Matrix>& all(Role role) { return matrices_[index_of(role)]; }
+    std::vector<Vector>& vectors(Role role) { return vectors_[index_of(role)]; }
+
+  private:
+    static std::size_t index_of(Role role) { return static_cast<std::size_t>(role); }
+    template <typename T> static const T& first(const std::vector<T>& of_role) {
+        static const T none;
+        return of_role.empty() ? none : of_role.front();
+    }
+
+    std::array<std::vector<Matrix>, static_cast<std::size_t>(Role::count)> matrices_;
+    std::array<std::vector<Vector>, static_cast<std::size_t>(Role::count)> vectors_;
+};
+
+} // namespace entrodraft::model
