@@ -2,6 +2,7 @@
 // distribution passes a threshold, the target verifies them in one pass. Greedy, so that the text is the target's own.
 //
 //   speculative TARGET_DIR DRAFT_DIR PROMPT [NEW_TOKENS]
+#include "model/families/read_config.h"
 #include <dist/comm/communicator.h>
 #include <model/cpu/decoder.h>
 #include <model/files/checkpoint.h>

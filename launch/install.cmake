@@ -2,7 +2,7 @@
 # pages to read; and the packages of it that `cpack` makes (.deb and .tar.gz). Included by the root's CMakeLists.txt.
 include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/entrodraft)
-install(TARGETS entrodraft_settings entrodraft_dist entrodraft_model entrodraft_spec EXPORT entrodraft
+install(TARGETS entrodraft_settings entrodraft_dist entrodraft_files entrodraft_text entrodraft_model entrodraft_spec EXPORT entrodraft
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development)
 install(EXPORT entrodraft NAMESPACE entrodraft:: DESTINATION ${package_dir} COMPONENT development)
 configure_package_config_file(launch/entrodraftConfig.cmake.in ${CMAKE_BINARY_DIR}/entrodraftConfig.cmake

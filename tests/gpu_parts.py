@@ -138,7 +138,7 @@ def micro(on, limit):
 
 
 def has_switches(on):
-    """True where the build reads ENTRODRAFT_GPU_OFF (dist/kernel_launch.cuh)."""
+    """True where the build reads ENTRODRAFT_GPU_OFF (dist/rank/kernel_launch.cuh)."""
     files = [pathlib.Path(program) for program in (on.program, on.options.tests)]
     return all(file.is_file() and b"ENTRODRAFT_GPU_OFF" in file.read_bytes() for file in files)
 

@@ -2,8 +2,8 @@
 // a core, or outnumber the cores, still make progress. Used inside this module by every wait with a deadline.
 #pragma once
 
-#include "dist/clock.h"
 #include "dist/comm/futex.h"
+#include "dist/rank/clock.h"
 
 #include <algorithm>
 #include <sched.h>

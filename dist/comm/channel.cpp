@@ -1,9 +1,9 @@
 // Messages with heartbeats, and how they travel over MPI: see channel.h.
 #include "dist/comm/channel.h"
 
-#include "dist/comm/check.h"
 #include "dist/comm/deferred_buffers.h"
-#include "dist/error.h"
+#include "dist/rank/check.h"
+#include "dist/rank/error.h"
 
 #include <mpi.h>
 

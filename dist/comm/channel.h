@@ -4,8 +4,8 @@
 // the messages, so that a dead replica is noticed in time. Made by Session; not for the inside of a round.
 #pragma once
 
-#include "dist/clock.h"
-#include "dist/layout.h"
+#include "dist/layout/layout.h"
+#include "dist/rank/clock.h"
 
 #include <cstddef>
 #include <memory>

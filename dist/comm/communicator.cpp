@@ -1,7 +1,7 @@
 // What all transports share: start and wait in one, and the group of one.
 #include "dist/comm/communicator.h"
 
-#include "dist/error.h"
+#include "dist/rank/error.h"
 
 #include <cstring>
 

@@ -7,7 +7,7 @@
 // device memory for NcclComm.
 #pragma once
 
-#include "dist/clock.h"
+#include "dist/rank/clock.h"
 
 #include <cstddef>
 #include <cstdint>

@@ -1,7 +1,7 @@
 // Starts and ends host collectives, one at a time, and refuses all after a failure.
 #include "dist/comm/host_comm.h"
 
-#include "dist/error.h"
+#include "dist/rank/error.h"
 
 #include <cstdio>
 #include <fmt/format.h>

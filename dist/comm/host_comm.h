@@ -5,7 +5,7 @@
 
 #include "dist/comm/backoff.h"
 #include "dist/comm/communicator.h"
-#include "dist/rank_board.h"
+#include "dist/rank/rank_board.h"
 
 #include <vector>
 

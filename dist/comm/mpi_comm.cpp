@@ -10,10 +10,10 @@
 // are then left alone for ever.
 #include "dist/comm/mpi_comm.h"
 
-#include "dist/comm/check.h"
 #include "dist/comm/deferred_buffers.h"
 #include "dist/comm/host_comm.h"
 #include "dist/comm/rank_order_sum.h"
+#include "dist/rank/check.h"
 
 #include <mpi.h>
 

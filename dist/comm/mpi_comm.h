@@ -4,7 +4,7 @@
 #pragma once
 
 #include "dist/comm/communicator.h"
-#include "dist/rank_board.h"
+#include "dist/rank/rank_board.h"
 
 #include <memory>
 #include <vector>

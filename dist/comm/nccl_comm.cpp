@@ -4,13 +4,13 @@
 // (every call may return "in progress"), the host polls, and a failure, a deadline or an unwinding stack aborts it.
 #include "dist/comm/nccl_comm.h"
 
-#include "dist/agreement.h"
+#include "dist/comm/agreement.h"
 #include "dist/comm/backoff.h"
-#include "dist/comm/check.h"
 #include "dist/comm/nccl_guard.h"
 #include "dist/comm/push.h"
-#include "dist/device.h"
-#include "dist/error.h"
+#include "dist/rank/check.h"
+#include "dist/rank/device.h"
+#include "dist/rank/error.h"
 
 #include <cuda_runtime.h>
 #include <nccl.h>

@@ -1,7 +1,7 @@
 // See nccl_guard.h.
 #include "dist/comm/nccl_guard.h"
 
-#include "dist/kernel_launch.cuh"
+#include "dist/rank/kernel_launch.cuh"
 
 namespace entrodraft::dist {
 

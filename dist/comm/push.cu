@@ -1,7 +1,7 @@
 // One-shot all-gather: see push.h.
 #include "dist/comm/push.h"
 
-#include "dist/kernel_launch.cuh"
+#include "dist/rank/kernel_launch.cuh"
 
 #include <cuda_runtime.h>
 #include <nccl.h>

@@ -2,8 +2,8 @@
 #include "dist/comm/staged_comm.h"
 
 #include "dist/comm/backoff.h"
-#include "dist/comm/check.h"
-#include "dist/error.h"
+#include "dist/rank/check.h"
+#include "dist/rank/error.h"
 
 #include <cuda_runtime.h>
 

@@ -2,7 +2,7 @@
 // docs/cli.md and completion for shells of the same declarations, as JSON.
 #pragma once
 
-#include "dist/session.h"
+#include "dist/session/session.h"
 #include "launch/cli/option_set.h"
 
 #include <string>

@@ -4,6 +4,7 @@
 #include "launch/start/failure.h"
 #include "launch/start/model_directory.h"
 #include "model/families/config.h"
+#include "model/families/read_config.h"
 #include "model/files/gguf_file.h"
 
 #include <algorithm>

@@ -349,8 +349,9 @@ ParsedOptions taken(const std::vector<OptionGroup>& groups, const Names& argumen
 ParsedOptions parse_arguments(const std::vector<OptionGroup>& groups, const Names& arguments) {
     try {
         return taken(groups, arguments);
-    } catch (const po::error_with_option_name& error) {
-        for (Names before = arguments; !before.empty();) { // those that Boost takes may hold an earlier mistake
+    } catch (const po::error_with_option_name&) {
+        Names before = arguments;
+        while (!before.empty()) { // those that Boost takes may hold an earlier mistake
             before.pop_back();
             try {
                 taken(groups, before);
@@ -359,13 +360,9 @@ ParsedOptions parse_arguments(const std::vector<OptionGroup>& groups, const Name
                 continue;
             }
         }
-        const std::string name = strip_dashes(error.get_option_name());
-        const OptionSpec* option = find_option(groups, error.get_option_name());
-        const auto is_it = [&](const std::string& argument) {
-            return argument.starts_with('-') && find_option(groups, argument) == nullptr &&
-                   strip_dashes(argument).starts_with(name);
-        };
-        if (option == nullptr) refuse_unknown(groups, *std::ranges::find_if(arguments, is_it));
+        const std::string& wrong = arguments[before.size()];
+        const OptionSpec* option = find_option(groups, wrong);
+        if (option == nullptr) refuse_unknown(groups, wrong);
         refuse_if(option->is_switch(), "--" + option->name + " takes no value");
         throw BadOption(fmt::format("--{} needs a value: {}", option->name, option->value));
     }

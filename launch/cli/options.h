@@ -6,7 +6,7 @@
 #pragma once
 
 #include "dist/comm/communicator.h"
-#include "dist/layout.h"
+#include "dist/layout/layout.h"
 #include "launch/cli/option_set.h"
 #include "model/families/config.h"
 #include "model/torch/trainer.h"
@@ -73,7 +73,7 @@ struct ModelOptions {
     std::string needs_same_vocabulary; // the option that a draft of another one cannot honour; empty: none
     bool quiet = false;                // no bar while weights are read
     std::vector<std::string> notes;    // of the target's generation_config.json, for stderr
-    bool takes_digests = false;        // of target and drafts, on the writer: ModelPair::digests
+    bool takes_digests = false;        // of target and drafts, on the writer: OpenedPair::digests
 
     std::vector<std::string> draft_directories() const { return head.empty() ? drafts : std::vector{head}; }
 };

@@ -5,6 +5,7 @@
 #include "launch/start/failure.h"
 #include "launch/start/model_directory.h"
 #include "launch/start/replaced_file.h"
+#include "model/families/read_config.h"
 #include "model/files/json_file.h"
 
 #include <algorithm>

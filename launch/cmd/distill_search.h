@@ -4,7 +4,7 @@
 // Called by distill.
 #pragma once
 
-#include "dist/session.h"
+#include "dist/session/session.h"
 #include "launch/cli/options.h"
 
 namespace entrodraft::launch {

@@ -29,7 +29,7 @@ std::vector<std::vector<spec::TokenId>> continue_all(dist::Session& session, Mod
                                                      ContinuedTexts* continued) {
     const Drafters drafters(session, models, {}, session.timeout_seconds());
     PairEngine::Setting setting;
-    if (!models.drafts.empty()) setting.drafter = draft_alone(models, 0);
+    if (!models.loaded.drafts.empty()) setting.drafter = draft_alone(models, 0);
     setting.rules = {spec::StopRuleOptions(kDefaultStopRule)};
     setting.costs = {std::nullopt};
     PairEngine engine(session, models, drafters, setting);
@@ -43,7 +43,7 @@ std::vector<std::vector<spec::TokenId>> continue_all(dist::Session& session, Mod
     }
     std::size_t next = 0;
     std::int64_t done = std::ssize(requests) - std::ssize(missing), new_tokens = 0;
-    Progress progress(quiet || !models.layout.is_coordinator());
+    Progress progress(quiet || !models.placed.layout.is_coordinator());
     spec::EngineCallbacks callbacks;
     callbacks.next_request = [&]() -> std::optional<spec::Request> {
         if (next == missing.size()) return std::nullopt;
@@ -181,12 +181,12 @@ Json DistillTexts::made_by(int vocab_size) const {
 
 void DistillTexts::make() {
     const auto models = open_models(session_, options_.models, {.batch_size = options_.batch_size});
-    const int vocab_size = std::min(models->vocab_size, draft_vocab_size_);
+    const int vocab_size = std::min(models->opened.vocab_size, draft_vocab_size_);
     std::vector<spec::Request> requests;
     std::vector<bool> is_held_out;
     std::unique_ptr<ContinuedTexts> continued;
     in_agreement(session_, [&] {
-        if (!models->layout.is_coordinator()) return;
+        if (!models->placed.layout.is_coordinator()) return;
         const std::vector<spec::Request> prompts =
             read_all_prompts(options_.input, options_.requests, options_.max_prompts, models->prompt_limits());
         for (std::size_t i = 0; i < prompts.size(); ++i)
@@ -236,8 +236,8 @@ void DistillTexts::score(ModelPair& models, std::vector<ScoredText>& texts) cons
     options.n_top = std::min(options_.top_tokens, options.vocab_size);
     options.seed = options_.plan.seed;
     options.timeout_seconds = session_.timeout_seconds();
-    spec::TargetScorer scorer(options, models.target.get(), *models.replica);
-    StatusLine line(options_.quiet || !models.layout.is_coordinator());
+    spec::TargetScorer scorer(options, models.loaded.target.get(), *models.placed.replica);
+    StatusLine line(options_.quiet || !models.placed.layout.is_coordinator());
     for (std::size_t i = 0; i < texts.size(); ++i) {
         scorer.score(texts[i], i);
         line.update(static_cast<double>(i + 1) / static_cast<double>(texts.size()),

@@ -11,6 +11,7 @@
 #include "launch/start/replaced_file.h"
 #include "launch/start/signals.h"
 #include "model/families/names.h"
+#include "model/torch/plugin.h"
 #include "model/weights/tensor_shapes.h"
 #include "spec/distill/worth.h"
 

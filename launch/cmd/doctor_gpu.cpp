@@ -1,7 +1,7 @@
 // See doctor_gpu.h.
 #include "launch/cmd/doctor_gpu.h"
 
-#include "dist/error.h"
+#include "dist/rank/error.h"
 #include "launch/start/counted.h"
 #include "launch/start/failure.h"
 #include "launch/start/phase.h"

@@ -1,7 +1,7 @@
 // What doctor --gpu looks at: the GPUs that ranks would use, what they reach, and whether their kernels compute.
 #pragma once
 
-#include "dist/session.h"
+#include "dist/session/session.h"
 #include "launch/cmd/doctor_report.h"
 
 #include <cstddef>

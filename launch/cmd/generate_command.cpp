@@ -33,11 +33,11 @@ namespace {
 
 // Puts the run's settings beside what the replicas counted.
 void add_settings(RunSummary& summary, const GenerateOptions& options, const ModelPair& models) {
-    summary.batch_size = models.batch_size;
-    summary.num_beams = models.num_beams;
-    summary.ranks = models.layout.world_size;
-    summary.load_seconds = models.load_seconds;
-    summary.load_bytes = models.load_bytes;
+    summary.batch_size = models.placed.cache.sequences;
+    summary.num_beams = models.placed.cache.num_beams;
+    summary.ranks = models.placed.layout.world_size;
+    summary.load_seconds = models.loaded.seconds;
+    summary.load_bytes = models.loaded.bytes;
     summary.speculation = options.speculation;
     const DrafterChoice& drafter = options.speculation.drafter;
     if (drafter.is_one_model()) summary.operations_ratio = operations_ratio(models);
@@ -59,7 +59,8 @@ void warn_of_no_sampling(Dispatcher& dispatcher, const RunSummary& summary, cons
 // How long each rank waited for the others in passes of the target. Collective over the world.
 std::vector<RankWait> gather_waits(dist::Session& session, const ModelPair& models, double run_seconds) {
     RankWait mine;
-    if (models.tp) mine = {{}, models.layout.replica, models.tp->traffic().waited_seconds, run_seconds};
+    if (models.placed.tp)
+        mine = {{}, models.placed.layout.replica, models.placed.tp->traffic().waited_seconds, run_seconds};
     std::strncpy(mine.host, session.host_name().c_str(), sizeof mine.host - 1);
     return from_all(session, mine);
 }
@@ -96,6 +97,68 @@ int exit_code_of(const RunSummary& summary, std::int64_t resumed_with_error) {
     return summary.with_error + resumed_with_error > 0 ? kSomeLinesFailed : kAllServed;
 }
 
+struct RunFiles {
+    std::optional<Dispatcher> dispatcher; // on the writer
+    std::vector<std::optional<spec::Costs>> costs;
+};
+
+// Before models are loaded: a mistake there costs no loading. Collective over the world.
+void open_files(dist::Session& session, const GenerateOptions& options, const Placement& placement, RunFiles& files) {
+    in_agreement(session, [&] {
+        if (layout_of(session, placement).is_writer()) files.dispatcher.emplace(options);
+        if (files.dispatcher && !options.summary.empty()) require_replaceable(options.summary);
+        files.costs = read_costs_files(options.speculation);
+        require_readable(options.speculation.sources);
+    });
+    if (files.dispatcher && !options.quiet) warn_before_the_run(options, files.costs);
+}
+
+void read_first_lines(dist::Session& session, const GenerateOptions& options, const ModelPair& models,
+                      RunFiles& files) {
+    in_agreement(session, [&] {
+        if (!files.dispatcher) return;
+        const PromptLimits limits = models.prompt_limits();
+        Json settings = Json::object();
+        if (options.models.takes_digests) settings = text_settings(options, models, limits);
+        files.dispatcher->read_first(limits, settings);
+    });
+}
+
+// From the first request to the last. On the writer: what came of it; elsewhere only the seconds. Collective.
+RunSummary serve(dist::Session& session, const GenerateOptions& options, const ModelPair& models, spec::Engine& engine,
+                 RunFiles& files) {
+    const PlacedPair& placed = models.placed;
+    Dispatcher* const dispatcher = files.dispatcher ? &*files.dispatcher : nullptr;
+    const std::unique_ptr<dist::Channel> channel =
+        session.channel(placed.layout, placed.clock, session.timeout_seconds());
+    if (dispatcher) dispatcher->start(channel.get());
+    const auto& tokenizer = models.opened.target.tokenizer;
+    std::optional<RequestTracker> tracker;
+    if (placed.layout.is_coordinator())
+        tracker.emplace(dispatcher, channel.get(), options, placed.clock, tokenizer ? &*tokenizer : nullptr);
+    const MachineWatch machine(session, placed.team->size());
+    const double start = placed.clock.now_seconds();
+    const bool interrupted = decode(session, engine, tracker ? &*tracker : nullptr);
+    session.watch().enter(dist::kNoRound, "end");
+    cancel_abort_timer();
+    if (tracker) tracker->close(interrupted);
+    RunSummary summary;
+    if (dispatcher) summary = dispatcher->finish();
+    summary.wall_seconds = placed.clock.now_seconds() - start;
+    summary.machine = machine.stop();
+    return summary;
+}
+
+// On the writer.
+void report(dist::Session& session, const GenerateOptions& options, const ModelPair& models, Dispatcher& dispatcher,
+            RunSummary& summary) {
+    add_settings(summary, options, models);
+    if (!options.quiet) warn_of_no_sampling(dispatcher, summary, options.requests);
+    if (!options.quiet) print_summary(dispatcher, summary, options.verbose);
+    if (!options.summary.empty())
+        replace_file(options.summary, indented(summary_json(summary, options, environment_of(session, models))));
+}
+
 } // namespace
 
 int run_generate(dist::Session& session, const Arguments& arguments) {
@@ -109,71 +172,35 @@ int run_generate(dist::Session& session, const Arguments& arguments) {
                                  outcomes_ahead(options->speculation.drafter),
                                  options->requests.beams.num_beams,
                                  options->speculation.drafter.drafts_trees()};
-    std::optional<Dispatcher> dispatcher; // on the writer
-    std::vector<std::optional<spec::Costs>> costs;
-    in_agreement(session, [&] { // files first: a mistake there costs no loading
-        if (layout_of(session, placement).is_writer()) dispatcher.emplace(*options);
-        if (dispatcher && !options->summary.empty()) require_replaceable(options->summary);
-        costs = read_costs_files(options->speculation);
-        require_readable(options->speculation.sources);
-    });
-    if (dispatcher && !options->quiet) warn_before_the_run(*options, costs);
+    RunFiles files;
+    open_files(session, *options, placement, files);
     const auto models = open_models(session, options->models, placement);
-    in_agreement(session, [&] {
-        if (!dispatcher) return;
-        const PromptLimits limits = models->prompt_limits();
-        Json settings = Json::object();
-        if (options->models.takes_digests) settings = text_settings(*options, *models, limits);
-        dispatcher->read_first(limits, settings);
-    });
+    read_first_lines(session, *options, *models, files);
     const SpeculationOptions& speculation = options->speculation;
     const Drafters drafters(session, *models, speculation.sources, session.timeout_seconds());
     std::optional<Timeline> timeline;
-    if (!options->timeline.empty()) timeline.emplace(session, models->clock);
+    if (!options->timeline.empty()) timeline.emplace(session, models->placed.clock);
     const PairEngine::Setting setting = {.drafter = speculation.drafter,
                                          .rules = speculation.stop_rules,
-                                         .costs = costs,
+                                         .costs = files.costs,
                                          .acceptance = speculation.acceptance,
                                          .watch = timeline ? &*timeline : nullptr};
     capture_rounds(session, *models, drafters, setting, options->requests);
     PairEngine engine(session, *models, drafters, setting);
-    const std::unique_ptr<dist::Channel> channel =
-        session.channel(models->layout, models->clock, session.timeout_seconds());
-    if (dispatcher) dispatcher->start(channel.get());
-    std::optional<RequestTracker> tracker;
-    if (models->layout.is_coordinator())
-        tracker.emplace(dispatcher ? &*dispatcher : nullptr, channel.get(), *options, models->clock,
-                        models->tokenizer ? &*models->tokenizer : nullptr);
-    const MachineWatch machine(session, models->team->size());
-    const double start = models->clock.now_seconds();
-    const bool interrupted = decode(session, engine.engine(), tracker ? &*tracker : nullptr);
-    session.watch().enter(dist::kNoRound, "end");
-    cancel_abort_timer();
-    if (tracker) tracker->close(interrupted);
-    RunSummary summary; // on the writer
-    if (dispatcher) summary = dispatcher->finish();
-    const double seconds = models->clock.now_seconds() - start;
+    RunSummary summary = serve(session, *options, *models, engine.engine(), files);
     if (timeline) {
-        const std::string events = timeline->gather(models->layout);
-        if (dispatcher) dispatcher->write_timeline(events);
+        const std::string events = timeline->gather(models->placed.layout);
+        if (files.dispatcher) files.dispatcher->write_timeline(events);
     }
-    const std::vector<RankWait> waits = gather_waits(session, *models, seconds);
-    const MachineLoad load = machine.stop();
+    const std::vector<RankWait> waits = gather_waits(session, *models, summary.wall_seconds);
     int exit_code = kAllServed; // of the writer
     in_agreement(session, [&] {
-        if (!dispatcher) return;
-        add_settings(summary, *options, *models);
-        summary.wall_seconds = seconds;
-        summary.machine = load;
+        if (!files.dispatcher) return;
         summary.slowest_rank = describe_slowest(waits);
-        summary.costs = costs.front();
-        if (!options->quiet) warn_of_no_sampling(*dispatcher, summary, options->requests);
-        if (options->speculation.stop_rules.front().type().weighs_costs)
-            summary.draft_worth = engine.engine().draft_worth();
-        if (!options->quiet) print_summary(*dispatcher, summary, options->verbose);
-        if (!options->summary.empty())
-            replace_file(options->summary, indented(summary_json(summary, *options, environment_of(session, *models))));
-        exit_code = exit_code_of(summary, dispatcher->resumed_with_error());
+        summary.costs = files.costs.front();
+        if (speculation.stop_rules.front().type().weighs_costs) summary.draft_worth = engine.engine().draft_worth();
+        report(session, *options, *models, *files.dispatcher, summary);
+        exit_code = exit_code_of(summary, files.dispatcher->resumed_with_error());
     });
     return static_cast<int>(from_writer(session, exit_code));
 }

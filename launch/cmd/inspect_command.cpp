@@ -12,6 +12,7 @@
 #include "launch/start/failure.h"
 #include "launch/start/model_directory.h"
 #include "model/families/names.h"
+#include "model/families/read_config.h"
 #include "model/files/bad_file.h"
 #include "model/files/checkpoint.h"
 #include "model/files/json_file.h"

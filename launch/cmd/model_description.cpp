@@ -192,6 +192,22 @@ Json rope_json(const model::Rope& rope) {
 
 } // namespace
 
+namespace {
+
+void add_parts_of_some(const ModelConfig& config, Columns& columns) {
+    if (config.n_linear_layers() > 0)
+        columns.emplace(std::ranges::find(columns, std::string("kv_heads"), &Column::key), "linear_attention", "linear",
+                        linear_json(config.linear), linear_line(config));
+    if (config.n_expert_layers() > 0)
+        columns.emplace(std::ranges::find(columns, std::string("heads"), &Column::key), "experts", "experts",
+                        experts_json(config.experts), experts_line(config));
+    if (config.has_encoder())
+        columns.emplace(columns.begin() + 1, "encoder", "encoder", encoder_json(config.encoder),
+                        encoder_line(config.encoder));
+}
+
+} // namespace
+
 Columns description_of(const ModelConfig& config) {
     const WindowFacts windows = windows_of(config);
     const auto or_null = [](auto figure) { return figure > 0 ? Json(figure) : Json(); };
@@ -238,15 +254,7 @@ Columns description_of(const ModelConfig& config) {
         {"eos_token_ids", "", config.eos_token_ids},
         {"dtype", "", to_string(config.stored_type)},
     };
-    if (config.n_linear_layers() > 0)
-        columns.emplace(std::ranges::find(columns, std::string("kv_heads"), &Column::key), "linear_attention", "linear",
-                        linear_json(config.linear), linear_line(config));
-    if (config.n_expert_layers() > 0)
-        columns.emplace(std::ranges::find(columns, std::string("heads"), &Column::key), "experts", "experts",
-                        experts_json(config.experts), experts_line(config));
-    if (config.has_encoder())
-        columns.emplace(columns.begin() + 1, "encoder", "encoder", encoder_json(config.encoder),
-                        encoder_line(config.encoder));
+    add_parts_of_some(config, columns);
     return columns;
 }
 

@@ -1,8 +1,8 @@
 // Messages and exit codes of the program: see program.h.
 #include "launch/cmd/program.h"
 
-#include "dist/launch_environment.h"
-#include "dist/session.h"
+#include "dist/rank/launch_environment.h"
+#include "dist/session/session.h"
 #include "launch/cmd/commands.h"
 #include "launch/io/changed_files.h"
 #include "launch/io/progress.h"

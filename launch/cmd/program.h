@@ -3,7 +3,7 @@
 // Called by main, and by the tests of failures with an observer that fails on purpose.
 #pragma once
 
-#include "dist/step_watch.h"
+#include "dist/rank/step_watch.h"
 
 namespace entrodraft::launch {
 

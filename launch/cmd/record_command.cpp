@@ -201,13 +201,13 @@ bool measure(dist::Session& session, ModelPair& models, const Drafters& drafters
     plan.max_seconds = 15;
     const int most_drafted = options.trees.empty() ? 0 : spec::TreeOptions::kDefaultTokens; // of a tree
     plan.rows = {std::max(options.max_draft_tokens, most_drafted) + 1};
-    const MachineWatch watch(session, models.team->size());
+    const MachineWatch watch(session, models.placed.team->size());
     const bool is_measured = options.costs.empty();
     if (is_measured) {
         std::vector<spec::Request> prompts;
         if (first)
-            prompts.assign(kMaxCostPrompts,
-                           prompt_for_costs(*first, models.target_config.max_positions, options.max_draft_tokens));
+            prompts.assign(kMaxCostPrompts, prompt_for_costs(*first, models.opened.target.config.max_positions,
+                                                             options.max_draft_tokens));
         auto costs = measure_round_costs({session, models, drafters, prompts, options.max_draft_tokens,
                                           !options.trees.empty(), options.quiet, stop_signal()});
         if (!costs) return false;
@@ -230,8 +230,20 @@ bool measure(dist::Session& session, ModelPair& models, const Drafters& drafters
     for (const CollectiveTime& each : times)
         collectives.push_back({{"name", each.name}, {"median_ms", each.seconds.median * 1e3}});
     head.collectives = compact(collectives);
-    if (models.layout.is_coordinator() && !options.quiet) warn_of(machine);
+    if (models.placed.layout.is_coordinator() && !options.quiet) warn_of(machine);
     return true;
+}
+
+// That of this run; of a recording that goes on, its own. Throws BadOption where the two differ.
+spec::RecordingHead begun_head(const RecordOptions& options, const ModelPair& models, const RecordingOutput& output) {
+    spec::RecordingHead head =
+        recording_head(models, options.models, options.input, options.requests, options.max_draft_tokens);
+    for (const spec::TreeOptions& tree : options.trees)
+        head.add_tree(tree);
+    if (output.is_new()) return head;
+    const spec::RecordingHead& begun = output.existing().head;
+    if (const auto difference = spec::first_difference(begun, head)) refuse_other_options(options.output, *difference);
+    return begun;
 }
 
 } // namespace
@@ -242,23 +254,16 @@ int run_record(dist::Session& session, const Arguments& arguments) {
     install_signal_handlers(session.world_rank() == 0);
     session.set_timeout(options->models.collective_timeout_seconds);
     const auto models = open_models(session, options->models, {.ahead = RecordingRun::kChains, .records = true});
-    const bool coordinates = models->layout.is_coordinator();
+    const bool coordinates = models->placed.layout.is_coordinator();
     const Drafters drafters(session, *models, {}, session.timeout_seconds());
-    const double start = models->clock.now_seconds();
+    const double start = models->placed.clock.now_seconds();
 
     std::unique_ptr<RecordingOutput> output; // on the coordinator
     spec::RecordingHead head;
     in_agreement(session, [&] {
         if (!coordinates) return;
         output = std::make_unique<RecordingOutput>(*options, *models);
-        head = recording_head(*models, options->models, options->input, options->requests, options->max_draft_tokens);
-        for (const spec::TreeOptions& tree : options->trees)
-            head.add_tree(tree);
-        if (output->is_new()) return;
-        const spec::RecordingHead& begun = output->existing().head; // it goes on only as it began
-        if (const auto difference = spec::first_difference(begun, head))
-            refuse_other_options(options->output, *difference);
-        head = begun;
+        head = begun_head(*options, *models, *output);
     });
     Step step = next_step(session, output.get());
     const bool is_new = from_writer(session, coordinates && head.costs.empty() ? 1 : 0) == 1;
@@ -289,7 +294,7 @@ int run_record(dist::Session& session, const Arguments& arguments) {
     }
     const bool interrupted = step == stopped;
     cancel_abort_timer();
-    if (output) output->summarise(models->clock.now_seconds() - start, interrupted);
+    if (output) output->summarise(models->placed.clock.now_seconds() - start, interrupted);
     if (interrupted) return kStopped;
     return static_cast<int>(from_writer(session, output && output->has_errors() ? kSomeLinesFailed : kAllServed));
 }

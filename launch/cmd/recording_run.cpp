@@ -26,7 +26,7 @@ RecordingRun::RecordingRun(dist::Session& session, ModelPair& models, const Draf
       engine_(session, models, drafters,
               {draft_alone(models, 0), {default_rule(plan.max_draft_tokens)}, {plan.costs}, {}}) {
     std::vector<model::Decoder*> drafts;
-    for (std::size_t draft = 0; models.layout.is_coordinator() && draft < models.drafts.size(); ++draft)
+    for (std::size_t draft = 0; models.placed.layout.is_coordinator() && draft < models.loaded.drafts.size(); ++draft)
         drafts.push_back(&drafters.draft_model(draft));
     spec::RecorderOptions recorder;
     recorder.limits = models.draft_limits();
@@ -35,7 +35,7 @@ RecordingRun::RecordingRun(dist::Session& session, ModelPair& models, const Draf
     recorder.trees = plan.trees;
     recorder.timeout_seconds = session.timeout_seconds();
     recorder_.emplace(recorder, models.engine_parts(nullptr), drafts,
-                      models.layout.is_coordinator() ? drafters.head() : nullptr);
+                      models.placed.layout.is_coordinator() ? drafters.head() : nullptr);
 }
 
 std::optional<spec::RecordedLine> RecordingRun::record(const spec::Request* request, const volatile int& stop_signal) {
@@ -82,10 +82,10 @@ std::optional<spec::RecordedLine> RecordingRun::record(const spec::Request* requ
 
 // Each as it reads behind another token: the first one of a text may lose its space.
 void RecordingRun::add_token_texts(spec::TextRecord& record) const {
-    if (!models_.tokenizer) return;
+    if (!models_.opened.target.tokenizer) return;
     const auto add = [&](spec::TokenId token) {
         if (token < 0 || record.token_texts.count(token) > 0) return;
-        model::StreamDecoder decoder(*models_.tokenizer, true);
+        model::StreamDecoder decoder(*models_.opened.target.tokenizer, true);
         if (!record.token.empty()) decoder.push(record.token.front());
         const std::string text = decoder.push(token);
         record.token_texts[token] = text + decoder.finish();
@@ -99,8 +99,8 @@ void RecordingRun::add_token_texts(spec::TextRecord& record) const {
 
 // What each token adds to the text; the last also what was held back for characters cut between tokens.
 std::vector<std::string> RecordingRun::pieces_of(const std::vector<spec::TokenId>& tokens) const {
-    if (!models_.tokenizer) return std::vector<std::string>(tokens.size());
-    model::StreamDecoder decoder(*models_.tokenizer, true);
+    if (!models_.opened.target.tokenizer) return std::vector<std::string>(tokens.size());
+    model::StreamDecoder decoder(*models_.opened.target.tokenizer, true);
     std::vector<std::string> pieces;
     for (const spec::TokenId token : tokens)
         pieces.push_back(decoder.push(token));
@@ -136,23 +136,25 @@ Json json_of(const RequestDefaults& requests, const ChatTemplateOptions& chat) {
 spec::RecordingHead recording_head(const ModelPair& models, const ModelOptions& options, const std::string& input,
                                    const RequestDefaults& requests, int max_draft_tokens) {
     spec::RecordingHead head;
-    head.target = {options.target, model::to_string(models.target_type), models.target_config.max_positions};
-    for (std::size_t draft = 0; draft < models.drafts.size(); ++draft) {
-        const model::ModelConfig& config = models.drafts[draft]->config();
+    head.target = {options.target, model::to_string(models.placed.target_type),
+                   models.opened.target.config.max_positions};
+    for (std::size_t draft = 0; draft < models.loaded.drafts.size(); ++draft) {
+        const model::ModelConfig& config = models.loaded.drafts[draft]->config();
         head.drafts.push_back({options.drafts.at(draft),
                                model::to_string(options.draft_dtype.value_or(config.stored_type)),
                                config.max_positions});
     }
-    if (models.head)
-        head.drafts.push_back({options.head,
-                               model::to_string(options.draft_dtype.value_or(models.head->config().stored_type)),
-                               models.head->config().max_positions, models.head->max_tokens});
+    if (models.opened.draft_head())
+        head.drafts.push_back(
+            {options.head,
+             model::to_string(options.draft_dtype.value_or(models.opened.draft_head()->config().stored_type)),
+             models.opened.draft_head()->config().max_positions, models.opened.draft_head()->max_tokens});
     head.noisy = !requests.sampling.greedy();
     head.sampling = requests.sampling;
     head.requests = json_of(requests, options.chat_template).dump();
     head.max_draft_tokens = max_draft_tokens;
-    head.vocab_size = models.vocab_size;
-    head.max_positions = models.target_config.max_positions;
+    head.vocab_size = models.opened.vocab_size;
+    head.max_positions = models.opened.target.config.max_positions;
     head.eos_tokens = models.draft_limits().eos_tokens;
     head.input = input;
     return head;

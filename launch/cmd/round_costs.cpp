@@ -185,7 +185,7 @@ class RoundTiming {
     bool time_text(std::size_t engine, std::int64_t turn) {
         constexpr double kTurns = 4; // that there is to be time for
         const double seconds = kMaxSeconds / kTurns / static_cast<double>(engines_.size());
-        const bool coordinates = task_.models.layout.is_coordinator();
+        const bool coordinates = task_.models.placed.layout.is_coordinator();
         Timed& timed = rounds_.of(engine);
         std::optional<double> began; // behind the first round
         const auto on_round = [&](const spec::Request&, const spec::RoundTrace& trace) {
@@ -194,7 +194,7 @@ class RoundTiming {
             timed.target.push_back(trace.target_seconds);
         };
         const auto ends_text = [&](const spec::Request&) {
-            const double now = task_.models.clock.now_seconds();
+            const double now = task_.models.placed.clock.now_seconds();
             if (!began) began = now;
             return now - *began > seconds;
         };
@@ -223,18 +223,19 @@ class RoundTiming {
 
 std::optional<std::vector<spec::Costs>> measure_round_costs(const CostTask& task) {
     const ModelPair& models = task.models;
-    const int longest = models.head && models.head->max_tokens > 0
-                            ? std::min(models.head->max_tokens, task.max_draft_tokens)
+    const int longest = models.opened.draft_head() && models.opened.draft_head()->max_tokens > 0
+                            ? std::min(models.opened.draft_head()->max_tokens, task.max_draft_tokens)
                             : task.max_draft_tokens;
     const std::int64_t n_prompts =
         std::min<std::int64_t>(from_writer(task.session, std::ssize(task.prompts)), kMaxCostPrompts);
-    const std::int64_t n_drafts = from_writer(task.session, models.head ? 1 : std::ssize(models.drafts));
+    const std::int64_t n_drafts =
+        from_writer(task.session, models.opened.draft_head() ? 1 : std::ssize(models.loaded.drafts));
     std::vector<spec::Costs> all;
     for (std::int64_t draft = 0; draft < n_drafts; ++draft) {
         RoundTiming timing(task, static_cast<std::size_t>(draft), longest + 1);
         if (!timing.run(n_prompts)) return std::nullopt;
         in_agreement(task.session, [&] {
-            if (models.layout.is_coordinator()) all.push_back(costs_of(timing.rounds()));
+            if (models.placed.layout.is_coordinator()) all.push_back(costs_of(timing.rounds()));
         });
     }
     return all;

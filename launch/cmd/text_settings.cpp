@@ -37,19 +37,14 @@ Json contents_of(const std::string& name) {
 Json settings_of(const spec::Request& request) {
     const auto& [id, sequence_key, prompt, source, max_new_tokens, sampling, processing, beams, num_samples, sample,
                  ignore_eos, stop_strings, logprobs, metadata, response, model, plain] = request;
-    const auto& [temperature, top_k, top_p, min_p, seed] = sampling;
     const auto& [repetition_penalty, presence_penalty, frequency_penalty, no_repeat_ngram_size, min_new_tokens,
                  logit_bias, banned_tokens, constraint, grammar, encoder_repetition_penalty,
                  encoder_no_repeat_ngram_size, sequence_bias, suppress_tokens, begin_suppress_tokens, forced_bos_token,
                  forced_eos_tokens, forced_eos_at, decay] = processing; // from `constraint` on see json_of_file_rules
     const auto& [num_beams, length_penalty, early_stopping, num_return_sequences, forced_tokens] = beams;
-    Json settings = {{"max_new_tokens", max_new_tokens},
-                     {"temperature", temperature},
-                     {"top_k", top_k},
-                     {"top_p", top_p},
-                     {"min_p", min_p},
-                     {"seed", seed},
-                     {"repetition_penalty", repetition_penalty},
+    Json settings = {{"max_new_tokens", max_new_tokens}};
+    visit_options(sampling, [&](const char* name, const auto& option) { settings[name] = option; });
+    settings.update({{"repetition_penalty", repetition_penalty},
                      {"presence_penalty", presence_penalty},
                      {"frequency_penalty", frequency_penalty},
                      {"no_repeat_ngram_size", no_repeat_ngram_size},
@@ -60,7 +55,7 @@ Json settings_of(const spec::Request& request) {
                      {"ignore_eos", ignore_eos},
                      {"logprobs", logprobs ? Json(*logprobs) : Json()},
                      {"num_beams", num_beams},
-                     {"stop", Json::array()}};
+                     {"stop", Json::array()}});
     for (const std::string& stop : stop_strings)
         settings["stop"].push_back(shown(stop));
     if (constraint.is_on()) settings[to_string(constraint.language)] = shown(constraint.text);
@@ -80,11 +75,11 @@ bool drafts_decide(const SpeculationOptions& speculation) {
 // The drafts, and the options that say what they propose, as they were given.
 Json drafting_settings(const GenerateOptions& options, const ModelPair& models) {
     Json settings = {{"drafter", describe(options.speculation.drafter)},
-                     {"draft_dtype", model::to_string(models.draft_type)},
+                     {"draft_dtype", model::to_string(models.placed.draft_type)},
                      {"draft_digests", Json::array()}};
     for (const std::string& draft : options.models.drafts)
         if (self_draft_of(draft)) settings["draft"] = draft; // layers of the target
-    for (const std::uint64_t digest : models.digests.drafts)
+    for (const std::uint64_t digest : models.opened.digests.drafts)
         settings["draft_digests"].push_back(shown(digest));
     for (const OptionGroup& group : groups_of<GenerateOptions>())
         for (const OptionSpec& option : group.options) {
@@ -106,10 +101,10 @@ Json drafting_settings(const GenerateOptions& options, const ModelPair& models) 
 Json text_settings(const GenerateOptions& options, const ModelPair& models, const PromptLimits& limits) {
     const RequestDefaults& requests = options.requests;
     const ChatTemplateOptions& chat = options.models.chat_template;
-    Json settings = {{"target_digest", shown(models.digests.target)},
-                     {"dtype", model::to_string(models.target_type)},
+    Json settings = {{"target_digest", shown(models.opened.digests.target)},
+                     {"dtype", model::to_string(models.placed.target_type)},
                      {"max_context", limits.max_positions}};
-    if (models.random_weights) settings["random_weights"] = *models.random_weights;
+    if (models.opened.random_weights) settings["random_weights"] = *models.opened.random_weights;
     settings.update(settings_of(request_like(requests)));
     if (const Json rules = json_of_file_rules(requests); !rules.empty()) settings["generation_config"] = rules;
     settings.update({{"openai_temperature", requests.body_temperature},

@@ -61,7 +61,7 @@ class Tuning {
         : session_(session), options_(options),
           models_(open_models(session, options.models,
                               {.ahead = RecordingRun::kChains, .trees = !options.trees.empty(), .records = true})),
-          drafters_(session, *models_, {}, session.timeout_seconds()), watch_(session, models_->team->size()) {
+          drafters_(session, *models_, {}, session.timeout_seconds()), watch_(session, models_->placed.team->size()) {
         in_agreement(session, [&] {
             if (!coordinates()) return;
             prompts_ = read_prompts(options, models_->prompt_limits());
@@ -125,8 +125,9 @@ class Tuning {
             if (!coordinates()) return;
             const std::vector<const spec::TextRecord*> texts = recording_.texts();
             if (texts.empty()) throw std::runtime_error("no text could be recorded to choose settings on");
-            std::vector<spec::TunedRule> tuned = spec::tune(
-                {&recording_.head, texts, 0, costs_, options_.max_draft_tokens, models_->team->size(), options_.trees});
+            std::vector<spec::TunedRule> tuned =
+                spec::tune({&recording_.head, texts, 0, costs_, options_.max_draft_tokens, models_->placed.team->size(),
+                            options_.trees});
             std::ranges::stable_partition(tuned, [](const auto& rule) { return !rule.best.setting.tree; });
             for (spec::TunedRule& rule : tuned) { // chains first, as they are compared
                 settings_.push_back({rule.best.setting.rule, -1});
@@ -135,8 +136,8 @@ class Tuning {
             }
         });
         settings_.resize(static_cast<std::size_t>(from_writer(session_, std::ssize(settings_))));
-        models_->replica->broadcast(settings_.data(), settings_.size() * sizeof settings_[0],
-                                    dist::RankLayout::kCoordinatorReplicaRank, session_.deadline());
+        models_->placed.replica->broadcast(settings_.data(), settings_.size() * sizeof settings_[0],
+                                           dist::RankLayout::kCoordinatorReplicaRank, session_.deadline());
     }
 
     void confirm() {
@@ -206,7 +207,7 @@ class Tuning {
         int tree = -1; // in all_trees(); -1: a chain
     };
 
-    bool coordinates() const { return models_->layout.is_coordinator(); }
+    bool coordinates() const { return models_->placed.layout.is_coordinator(); }
 
     // That may win, on every rank the same.
     std::vector<spec::TreeOptions> all_trees() const {

@@ -5,7 +5,7 @@
 // affair (mapped_file.h).
 #pragma once
 
-#include "dist/session.h"
+#include "dist/session/session.h"
 
 namespace entrodraft::launch {
 

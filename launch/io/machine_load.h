@@ -4,7 +4,7 @@
 // On Linux; where /proc/stat cannot be read, nothing is claimed. Used by every command that prints times.
 #pragma once
 
-#include "dist/session.h"
+#include "dist/session/session.h"
 #include "launch/io/json_line.h"
 #include "launch/start/statistics.h"
 

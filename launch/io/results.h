@@ -3,7 +3,7 @@
 // Lines are generate's, on the coordinator; ResultWriter also prints what other commands have to say.
 #pragma once
 
-#include "dist/session.h"
+#include "dist/session/session.h"
 #include "launch/io/json_line.h"
 #include "launch/io/requests.h"
 #include "spec/protocol/request.h"

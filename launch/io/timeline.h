@@ -3,10 +3,10 @@
 // Between the engine and the session's own watch. Called by generate --timeline.
 #pragma once
 
-#include "dist/clock.h"
-#include "dist/layout.h"
-#include "dist/session.h"
-#include "dist/step_watch.h"
+#include "dist/layout/layout.h"
+#include "dist/rank/clock.h"
+#include "dist/rank/step_watch.h"
+#include "dist/session/session.h"
 
 #include <cstddef>
 #include <string>

@@ -1,7 +1,7 @@
 // See device_check.h.
 #include "launch/load/device_check.h"
 
-#include "dist/error.h"
+#include "dist/rank/error.h"
 #include "launch/io/report.h"
 #include "launch/start/phase.h"
 #include "model/pass/self_check.h"
@@ -37,19 +37,19 @@ HeldModel held_there(HeldModel held, const RankDevice& device) {
 
 // Of this rank. Collective over the world.
 std::optional<RankDevice> second_implementation(dist::Session& session, std::span<const HeldModel> held,
-                                                const ModelPair& pair) {
+                                                const PlacedPair& placed) {
     const CacheShape cache = {1, model::kCheckedRows};
     const auto fits = [&](const RankDevice& device, auto... limits) { // of half of what is left there
         std::vector<HeldModel> there;
         for (const HeldModel& each : held)
             there.push_back(held_there(each, device));
-        RankMemory memory = planned_memory(session, there, pair.team->size(), cache, device);
-        if (!device.is_cpu()) memory.host = pair.device.identity, memory.available_bytes = free_gpu_bytes();
+        RankMemory memory = planned_memory(session, there, placed.team->size(), cache, device);
+        if (!device.is_cpu()) memory.host = placed.device.identity, memory.available_bytes = free_gpu_bytes();
         memory.available_bytes = std::min({memory.available_bytes / 2, limits...});
         return why_too_little_memory(from_all(session, memory), cache).empty();
     };
     RankDevice torch;
-    torch.torch = fmt::format("cuda:{}", pair.device.number);
+    torch.torch = fmt::format("cuda:{}", placed.device.number);
     torch.name = "torch " + torch.torch;
     const bool has_torch = model::torch::why_missing().empty() && model::torch::devices_of("cuda").count > 0 &&
                            std::ranges::none_of(held, torch_lacks);
@@ -60,8 +60,9 @@ std::optional<RankDevice> second_implementation(dist::Session& session, std::spa
 }
 
 // What differs in any of this rank's models. Collective over the groups that hold them.
-std::string difference_here(std::span<const HeldModel> held, const OpenedPair& opened, ModelPair& pair,
-                            const RankDevice& safe, dist::Communicator* tp, double timeout_seconds) {
+std::string difference_here(std::span<const HeldModel> held, const OpenedPair& opened, PlacedPair& placed,
+                            LoadedPair& loaded, const RankDevice& safe, dist::Communicator* tp,
+                            double timeout_seconds) {
     std::string found;
     auto part = held.begin();
     const auto check = [&](const char* name, model::Decoder& decoder, const model::Checkpoint& checkpoint,
@@ -71,21 +72,22 @@ std::string difference_here(std::span<const HeldModel> held, const OpenedPair& o
         options.timeout_seconds = timeout_seconds;
         options.weight_type = there.type;
         options.capacity = options.source_capacity = model::kCheckedRows;
-        const auto other = load_decoder(safe, checkpoint, config, options, is_sharded ? *tp : pair.self, *pair.team);
+        const auto other =
+            load_decoder(safe, checkpoint, config, options, is_sharded ? *tp : placed.self, *placed.team);
         const std::string difference =
             model::difference_of(decoder, *other, model::self_check_bound(part->type, decoder.config()));
         if (found.empty() && !difference.empty()) found = fmt::format("{}: {}", name, difference);
         ++part;
     };
     try {
-        if (pair.target) check("the target", *pair.target, *opened.target.checkpoint, opened.target.config, true);
-        for (std::size_t i = 0; i < pair.drafts.size(); ++i)
-            check("the draft", *pair.drafts[i], *opened.drafts[i].checkpoint, opened.drafts[i].config,
-                  pair.sharded_draft != nullptr);
+        if (loaded.target) check("the target", *loaded.target, *opened.target.checkpoint, opened.target.config, true);
+        for (std::size_t i = 0; i < loaded.drafts.size(); ++i)
+            check("the draft", *loaded.drafts[i], *opened.drafts[i].checkpoint, opened.drafts[i].config,
+                  loaded.sharded_draft != nullptr);
         const std::size_t first = opened.head && opened.head->head.has_prefix ? 1 : 0; // a prefix has no logits
-        if (first == 1 && !pair.head_decoders.empty()) ++part;
-        for (std::size_t i = first; i < pair.head_decoders.size(); ++i)
-            check("the head", *pair.head_decoders[i], opened.head->head.modules[i].weights,
+        if (first == 1 && !loaded.head_decoders.empty()) ++part;
+        for (std::size_t i = first; i < loaded.head_decoders.size(); ++i)
+            check("the head", *loaded.head_decoders[i], opened.head->head.modules[i].weights,
                   opened.head->head.modules[i].config, false);
     } catch (const dist::Error& error) { // of CUDA or NCCL
         if (found.empty()) found = error.what();
@@ -96,9 +98,9 @@ std::string difference_here(std::span<const HeldModel> held, const OpenedPair& o
 } // namespace
 
 DeviceCheck check_device(dist::Session& session, const OpenedPair& opened, std::span<const HeldModel> held,
-                         ModelPair& pair) {
+                         PlacedPair& placed, LoadedPair& loaded) {
     DeviceCheck check;
-    const auto safe = second_implementation(session, held, pair);
+    const auto safe = second_implementation(session, held, placed);
     if (!safe) {
         check.left_out = fmt::format("the models are not compared with the CPU's, which would take more than {} a host",
                                      format_bytes(kMaxCheckedBytes));
@@ -108,9 +110,10 @@ DeviceCheck check_device(dist::Session& session, const OpenedPair& opened, std::
     struct Found {
         char text[240] = {};
     } mine; // goes through a collective as it is
-    const auto tp = split_for_passes(session, check.safe, pair.layout.holds_target() ? pair.layout.replica : -1);
+    const auto tp = split_for_passes(session, check.safe, placed.layout.holds_target() ? placed.layout.replica : -1);
     in_agreement(session, [&] {
-        const std::string found = difference_here(held, opened, pair, check.safe, tp.get(), session.timeout_seconds());
+        const std::string found =
+            difference_here(held, opened, placed, loaded, check.safe, tp.get(), session.timeout_seconds());
         std::strncpy(mine.text, found.c_str(), sizeof mine.text - 1);
     });
     const std::vector<Found> all = from_all(session, mine);

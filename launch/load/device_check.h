@@ -5,8 +5,8 @@
 // more, else the CPU, where they fit kMaxCheckedBytes a host. Called by model_pair.
 #pragma once
 
+#include "launch/load/loaded_pair.h"
 #include "launch/load/memory_plan.h"
-#include "launch/load/model_pair.h"
 #include "launch/load/opened_model.h"
 
 #include <cstdint>
@@ -28,6 +28,6 @@ struct DeviceCheck {
 // Passes of three rows (model/pass/self_check.h) through each decoder of `pair` and one of the other implementation.
 // `held`: the models in the order in which `pair` has them. Throws OrderlyFailure. Collective over the world.
 DeviceCheck check_device(dist::Session& session, const OpenedPair& opened, std::span<const HeldModel> held,
-                         ModelPair& pair);
+                         PlacedPair& placed, LoadedPair& loaded);
 
 } // namespace entrodraft::launch

@@ -18,38 +18,39 @@
 namespace entrodraft::launch {
 
 DrafterChoice draft_alone(const ModelPair& models, std::size_t draft) {
-    if (models.head) return {{"head"}, {}};
+    if (models.opened.draft_head()) return {{"head"}, {}};
     return {{"model"}, {draft}};
 }
 
 Drafters::Drafters(dist::Session& session, ModelPair& models, const DrafterSources& sources, double timeout_seconds)
     : models_(models), sources_(sources), head_(models.head_modules()) {
     in_agreement(session, timeout_seconds, [&] {
-        if (!models_.layout.is_coordinator()) return;
+        if (!models_.placed.layout.is_coordinator()) return;
         if (!sources.draft_table.empty())
-            table_.emplace(spec::TokenTable::open(sources.draft_table, models_.tokenizer->size(),
-                                                  models_.tokenizer->fingerprint()));
-        if (!sources.lookup_corpus.empty()) corpus_ = open_corpus(sources.lookup_corpus, *models_.tokenizer);
+            table_.emplace(spec::TokenTable::open(sources.draft_table, models_.opened.target.tokenizer->size(),
+                                                  models_.opened.target.tokenizer->fingerprint()));
+        if (!sources.lookup_corpus.empty())
+            corpus_ = open_corpus(sources.lookup_corpus, *models_.opened.target.tokenizer);
     });
 }
 
 std::unique_ptr<spec::Drafter> Drafters::make(const DrafterChoice& choice, std::span<const spec::StopRuleOptions> rules,
                                               std::span<const std::optional<spec::Costs>> costs) const {
-    if (choice.kinds.empty() || !models_.layout.is_coordinator()) return nullptr;
-    spec::DeviceVerifier* const device = models_.sharded_draft ? nullptr : models_.device_verifier.get();
-    if (models_.num_beams > 0)
-        return spec::make_beam_drafter(draft_model(0), {models_.draft_limits(), models_.clock, models_.batch_size},
-                                       device);
-    spec::DrafterParts parts{{models_.draft_limits(), models_.clock, models_.batch_size}};
+    if (choice.kinds.empty() || !models_.placed.layout.is_coordinator()) return nullptr;
+    spec::DeviceVerifier* const device = models_.loaded.sharded_draft ? nullptr : models_.loaded.device_verifier.get();
+    if (models_.placed.cache.num_beams > 0)
+        return spec::make_beam_drafter(
+            draft_model(0), {models_.draft_limits(), models_.placed.clock, models_.placed.cache.sequences}, device);
+    spec::DrafterParts parts{{models_.draft_limits(), models_.placed.clock, models_.placed.cache.sequences}};
     for (const std::size_t draft : choice.drafts)
         parts.models.push_back(&draft_model(draft));
-    parts.window = models_.draft_window;
-    if (models_.vocabularies && choice.has("model"))
-        parts.vocabulary = {models_.vocabularies.get(),
-                            models_.draft_vocabulary == DraftVocabulary::retokenize
+    parts.window = models_.opened.draft_window;
+    if (models_.opened.vocabularies && choice.has("model"))
+        parts.vocabulary = {models_.opened.vocabularies.get(),
+                            models_.opened.draft_vocabulary == DraftVocabulary::retokenize
                                 ? spec::OtherVocabulary::Use::retokenize
                                 : spec::OtherVocabulary::Use::intersection,
-                            models_.target_config.max_positions};
+                            models_.opened.target.config.max_positions};
     parts.device = device;
     if (choice.has("head")) parts.head = head();
     parts.tree = choice.tree;
@@ -64,7 +65,7 @@ std::unique_ptr<spec::Drafter> Drafters::make(const DrafterChoice& choice, std::
 }
 
 model::Decoder& Drafters::draft_model(std::size_t draft) const {
-    return models_.sharded_draft ? *models_.sharded_draft : *models_.drafts.at(draft);
+    return models_.loaded.sharded_draft ? *models_.loaded.sharded_draft : *models_.loaded.drafts.at(draft);
 }
 
 void require_wide_enough(const spec::Costs& costs, const std::string& file, int max_draft_tokens) {

@@ -4,7 +4,7 @@
 // Called by all commands that decode. Which drafters there are, and how they draft, is spec's affair.
 #pragma once
 
-#include "dist/session.h"
+#include "dist/session/session.h"
 #include "launch/cli/options.h"
 #include "launch/load/model_pair.h"
 #include "spec/draft/drafter.h"

@@ -39,16 +39,16 @@ Json environment_of(const dist::Session& session, const ModelPair& models) {
                         {"cores", std::thread::hardware_concurrency()},
                         {"ranks", session.world_size()},
                         {"host_ranks", session.node_local_size()}, // of the first rank's host
-                        {"threads_per_rank", models.team->size()},
+                        {"threads_per_rank", models.placed.team->size()},
                         {"version", version_text()},
                         {"compiler", compiler()},
-                        {"dtype", model::to_string(models.target_type)},
-                        {"draft_dtype", model::to_string(models.draft_type)},
-                        {"communicator", models.replica->name()},
-                        {"device", models.device.name},
-                        {"draft_placement", dist::to_string(models.layout.placement)}};
-    if (models.tp && models.tp->name() == "nccl") environment["nccl"] = loaded_nccl();
-    if (models.random_weights) environment["random_weights"] = *models.random_weights;
+                        {"dtype", model::to_string(models.placed.target_type)},
+                        {"draft_dtype", model::to_string(models.placed.draft_type)},
+                        {"communicator", models.placed.replica->name()},
+                        {"device", models.placed.device.name},
+                        {"draft_placement", dist::to_string(models.placed.layout.placement)}};
+    if (models.placed.tp && models.placed.tp->name() == "nccl") environment["nccl"] = loaded_nccl();
+    if (models.opened.random_weights) environment["random_weights"] = *models.opened.random_weights;
     return environment;
 }
 

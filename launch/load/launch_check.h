@@ -5,8 +5,8 @@
 // the commands that decode, and by doctor, which shows all of it.
 #pragma once
 
-#include "dist/launch_environment.h"
-#include "dist/session.h"
+#include "dist/rank/launch_environment.h"
+#include "dist/session/session.h"
 
 #include <cstdint>
 #include <optional>

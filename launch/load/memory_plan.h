@@ -5,7 +5,7 @@
 // model_pair.
 #pragma once
 
-#include "dist/session.h"
+#include "dist/session/session.h"
 #include "launch/load/rank_device.h"
 #include "model/families/config.h"
 

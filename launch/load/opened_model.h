@@ -3,8 +3,9 @@
 // Called by model_pair and doctor, and for the warning by inspect; local throughout.
 #pragma once
 
-#include "dist/layout.h"
+#include "dist/layout/layout.h"
 #include "launch/cli/options.h"
+#include "launch/io/chat.h"
 #include "model/families/config.h"
 #include "model/files/checkpoint.h"
 #include "model/heads/head.h"
@@ -51,6 +52,13 @@ struct OpenedHead {
     model::DraftHead head;
 };
 
+// Digests of what is in the files of models, wherever they lie: digest_of(). The head's is the last of the drafts.
+struct ModelDigests {
+    std::uint64_t target = 0;
+    std::vector<std::uint64_t> drafts = {};
+};
+
+// What was said: files, configs, tokenizers. Weights are read when it is loaded, and the checkpoints are closed then.
 struct OpenedPair {
     OpenedModel target;
     std::optional<OpenedHead> head;
@@ -59,6 +67,13 @@ struct OpenedPair {
     std::shared_ptr<const model::VocabularyMap> vocabularies; // of target and last draft; null: they have the same
     DraftVocabulary draft_vocabulary = DraftVocabulary::same; // what is done then: intersection or retokenize
     std::vector<std::string> doubts;                          // a line for each draft that may be none of this target
+    Chat chat;                                                // the target's
+    spec::DraftWindow draft_window;                           // of the draft
+    std::optional<std::uint64_t> random_weights;              // seed of weights that are made up
+    ModelDigests digests;                                     // where ModelOptions ask for them, on the writer
+    int vocab_size = 0; // tokens that target and tokenizer know, and so does the draft
+
+    const model::DraftHead* draft_head() const { return head ? &head->head : nullptr; }
 };
 
 // The target, then the drafts.

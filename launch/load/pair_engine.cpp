@@ -12,9 +12,9 @@ PairEngine::PairEngine(dist::Session& session, ModelPair& models, const Drafters
     engine.acceptance = setting.acceptance;
     engine.stop_rule = setting.rules.front();
     engine.costs = setting.costs.front();
-    engine.n_slots = models.batch_size;
-    engine.num_beams = models.num_beams;
-    engine.vocab_size = models.vocab_size;
+    engine.n_slots = models.placed.cache.sequences;
+    engine.num_beams = models.placed.cache.num_beams;
+    engine.vocab_size = models.opened.vocab_size;
     engine.timeout_seconds = session.timeout_seconds();
     engine.synthetic_acceptance = setting.synthetic_acceptance;
     spec::EngineParts parts = models.engine_parts(drafter_.get());
@@ -44,24 +44,24 @@ DecodedText PairEngine::decode(const spec::Request* request, const volatile int&
 
 void capture_common_rounds(dist::Session& session, ModelPair& models, const Drafters& drafters,
                            PairEngine::Setting setting, const spec::Request& like, const volatile int& stop_signal) {
-    if (!models.device.is_gpu || models.num_beams > 0) return;
+    if (!models.placed.device.is_gpu || models.placed.cache.num_beams > 0) return;
     const int cap = setting.drafter.kinds.empty() ? 0 : setting.rules.front().max_tokens;
     for (spec::StopRuleOptions& rule : setting.rules)
         rule.min_tokens = rule.max_tokens; // it looks at tokens as it does, and never fires
     setting.synthetic_acceptance = 1;      // a text of n tokens is a round of n rows
     PairEngine engine(session, models, drafters, setting);
     spec::Request request = like;
-    request.prompt = {11 % models.vocab_size};
-    if (models.target_config.has_encoder()) request.source = request.prompt;
+    request.prompt = {11 % models.opened.vocab_size};
+    if (models.opened.target.config.has_encoder()) request.source = request.prompt;
     request.ignore_eos = true;
     std::vector<int> tokens;
     for (int n = 1; n <= cap; n *= 2)
         tokens.push_back(n);
     tokens.push_back(2 * (cap + 1)); // its second round drafts after a draft that was accepted whole
-    const spec::Request* const next = models.layout.is_coordinator() ? &request : nullptr;
+    const spec::Request* const next = models.placed.layout.is_coordinator() ? &request : nullptr;
     for (const int n : tokens)
         for (int time = 0; time < 2; ++time) {
-            request.max_new_tokens = std::min(n, models.target_config.max_positions - 1);
+            request.max_new_tokens = std::min(n, models.opened.target.config.max_positions - 1);
             if (engine.decode(next, stop_signal).end == spec::RunEnd::interrupted) return;
         }
 }

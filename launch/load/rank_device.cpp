@@ -12,7 +12,7 @@
 #ifdef ENTRODRAFT_CUDA
 #include "dist/comm/nccl_comm.h"
 #include "dist/comm/staged_comm.h"
-#include "dist/device.h"
+#include "dist/rank/device.h"
 #include "model/gpu/bandwidth.h"
 #include "model/gpu/decoder.h"
 #include "model/gpu/memory.h"

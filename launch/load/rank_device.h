@@ -3,8 +3,8 @@
 // The one place of this module that knows whether the program was built with CUDA. Called by model_pair and doctor.
 #pragma once
 
-#include "dist/layout.h"
-#include "dist/session.h"
+#include "dist/layout/layout.h"
+#include "dist/session/session.h"
 #include "launch/cli/options.h"
 #include "model/host/thread_team.h"
 #include "model/pass/decoder.h"

@@ -1,7 +1,7 @@
 // Digests of what each rank has opened, gathered to all ranks: see same_models.h.
 #include "launch/load/same_models.h"
 
-#include "dist/clock.h"
+#include "dist/rank/clock.h"
 #include "launch/io/progress.h"
 #include "launch/start/failure.h"
 #include "launch/start/model_directory.h"

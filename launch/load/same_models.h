@@ -8,7 +8,7 @@
 // ranks. Called by model_pair and doctor.
 #pragma once
 
-#include "dist/session.h"
+#include "dist/session/session.h"
 #include "launch/load/opened_model.h"
 
 #include <cstddef>

@@ -4,8 +4,8 @@
 // One for each replica, on its coordinator. Several requests may be under way, and come back in any order.
 #pragma once
 
-#include "dist/clock.h"
 #include "dist/comm/channel.h"
+#include "dist/rank/clock.h"
 #include "launch/serve/dispatcher.h"
 #include "launch/serve/messages.h"
 #include "spec/round/engine.h"

@@ -1,7 +1,7 @@
 // Work that ends in agreement: see phase.h.
 #include "launch/start/phase.h"
 
-#include "dist/agreement.h"
+#include "dist/comm/agreement.h"
 #include "launch/start/failure.h"
 #include "spec/verify/random.h"
 

@@ -1,7 +1,7 @@
 // Work before the first round, rank by rank, that ends in agreement: all ranks go on, or all leave alike.
 #pragma once
 
-#include "dist/session.h"
+#include "dist/session/session.h"
 
 #include <cstdint>
 #include <functional>

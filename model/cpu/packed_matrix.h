@@ -6,7 +6,7 @@
 // beginning of the next.
 #pragma once
 
-#include "dist/shard.h"
+#include "dist/layout/shard.h"
 #include "model/cpu/kernels.h"
 #include "model/cpu/packing.h"
 #include "model/families/config.h"

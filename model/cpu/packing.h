@@ -3,7 +3,7 @@
 // packed_matrix, and by decoder for vectors.
 #pragma once
 
-#include "dist/shard.h"
+#include "dist/layout/shard.h"
 #include "model/cpu/kernels.h"
 #include "model/families/config.h"
 #include "model/files/quantized.h"

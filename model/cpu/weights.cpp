@@ -6,7 +6,7 @@
 
 namespace entrodraft::model {
 
-// Makes a matrix for each planned one, in the order in which a pass reads them, and fills it.
+// Makes a matrix for each planned one, in the order of the plans, and fills it.
 class ModelWeights::Loader {
   public:
     Loader(ModelWeights& to, const Checkpoint& checkpoint, const ModelConfig& config, const RankShard& shard)
@@ -114,12 +114,13 @@ class ModelWeights::Loader {
             const MatrixShape shape = planned.shape();
             const int n_last = n_plain_gates(planned, shape, layer);
             const WeightType held = planned.role == Role::router ? WeightType::float32 : type;
-            Job job{planned, layer, &to, of_role.size()}, last = job;
             of_role.emplace_back(shape, n_last, held, threads);
+            Job& job = jobs_.emplace_back(Job{planned, layer, &to, of_role.size() - 1});
+            if (n_last == 0) continue;
+            Job last = job;
             last.source.rows = take_last(job.source.rows, n_last);
             last.is_last = true;
-            jobs_.push_back(std::move(job));
-            if (n_last > 0) jobs_.push_back(std::move(last));
+            jobs_.push_back(std::move(last));
         }
         plans_.push_back({std::move(plan), &to});
     }

@@ -39,22 +39,34 @@ CpuWorkspace::CpuWorkspace(const ModelConfig& model, const RankShard& held, cons
         key_scale.assign(key_dim, 1 / std::sqrt(static_cast<float>(config.linear.key_dim)));
     }
     if (config.query_key_norm == QueryKeyNorm::row) squares = rows_of(2);
+    widest = std::max(widest, make_buffers_of_some());
+    if (!config.is_encoder) logits = rows_of(index(weights.head().n_padded()));
+    normed = rows_of(index(threads) * index(config.hidden_size));
+    scratch_floats = kernels::linear_scratch_floats(kMaxRows, scratch_inputs(widest));
+    scratch = Buffer(index(threads) * scratch_floats * sizeof(float));
+    lane_stats.resize(index(threads) * kMaxRows);
+    summary_parts.resize(index(threads) * kMaxRows);
+}
+
+int CpuWorkspace::make_buffers_of_some() {
+    const auto rows_of = [](std::size_t width) { return Buffer(kMaxRows * width * sizeof(float)); };
+    int widest = 0;
     if (config.is_latent()) {
         const std::size_t heads = index(shard.n_query_heads());
         queries = rows_of(padded(shard.n_query_heads() * config.head_dim));
         latent_queries = rows_of(heads * index(config.key_dim()));
         latent_attended = rows_of(heads * index(config.value_dim()));
-        widest = std::max({widest, config.latent.query_rank, config.latent.rank, config.latent.plain_dim});
+        widest = std::max({config.latent.query_rank, config.latent.rank, config.latent.plain_dim});
     }
     if (config.n_expert_layers() > 0) {
         const ExpertsConfig& experts = config.experts;
         const std::size_t inner = padded(static_cast<int>(shard.expert.size()));
         router_products = rows_of(padded(experts.n_experts + 1));
         chosen.resize(index(kMaxRows) * index(experts.n_chosen));
-        expert_rows.resize(index(threads));
+        expert_rows.resize(index(n_threads));
         expert_gate = rows_of(index(experts.n_chosen) * inner);
         expert_up = rows_of(index(experts.n_chosen) * inner);
-        expert_from = rows_of(index(threads) * index(config.hidden_size));
+        expert_from = rows_of(index(n_threads) * index(config.hidden_size));
         widest = std::max(widest, static_cast<int>(inner));
     }
     if (config.is_draft_head()) {
@@ -65,12 +77,7 @@ CpuWorkspace::CpuWorkspace(const ModelConfig& model, const RankShard& held, cons
         wide = rows_of(joined_width(config));
         widest = std::max({widest, static_cast<int>(joined_width(config)), fusion.residual_size});
     }
-    if (!config.is_encoder) logits = rows_of(index(weights.head().n_padded()));
-    normed = rows_of(index(threads) * index(config.hidden_size));
-    scratch_floats = kernels::linear_scratch_floats(kMaxRows, scratch_inputs(widest));
-    scratch = Buffer(index(threads) * scratch_floats * sizeof(float));
-    lane_stats.resize(index(threads) * kMaxRows);
-    summary_parts.resize(index(threads) * kMaxRows);
+    return widest;
 }
 
 void CpuWorkspace::begin_pass(const Pass& pass, KvCache& cache) {

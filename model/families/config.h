@@ -11,7 +11,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -287,9 +286,5 @@ void stretch_context(ModelConfig& config, int positions);
 
 // The model of the first n_layers layers, followed by the final norm and the head. Pure.
 ModelConfig first_layers(ModelConfig config, int n_layers);
-
-// Reads directory/config.json, and of its generation defaults where texts begin and end (generation_config.h).
-// Throws BadFile naming the file, the field and the remedy. Local.
-ModelConfig read_config(const std::filesystem::path& directory);
 
 } // namespace entrodraft::model

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "model/families/fields.h"
-#include "model/families/names.h"
+#include "model/families/stems.h"
 
 #include <string>
 #include <string_view>
@@ -29,12 +29,6 @@ std::vector<FamilyDescription> families_of_files();
 const std::vector<FamilyDescription>& families();
 // Throws std::invalid_argument where there is no such family.
 const FamilyDescription& describe(const std::string& model_type);
-
-// The fields of a config.json's decoder: of a model that reads images too, those of its text_config and, where these
-// say nothing, of what is around them. `file` is before every message. Throws BadFile. Local.
-nlohmann::json decoder_fields(nlohmann::json json, const std::string& file);
-// What a config.json says of a decoder. Throws BadFile. Local.
-ModelConfig read_config(const nlohmann::json& json, const std::string& file);
 
 // ---- what several families share ----
 

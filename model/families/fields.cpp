@@ -270,15 +270,13 @@ void read_rope_object(const Fields& rope, double max_positions, double outer_ori
     if (to.scaling == RopeScaling::by_pair) read_longrope(rope, to);
 }
 
-} // namespace
-
-Rope read_rope(const Fields& fields, const RopeNames& names, ModelConfig& config) {
+// transformers lets rope_scaling, where it is there, replace rope_parameters. Of theta and share their values replace
+// those beside them.
+Rope read_rope_objects(const Fields& fields, const RopeNames& names, const ModelConfig& config, double& theta,
+                       double& share) {
     Rope to;
-    double theta = fields.positive(names.theta, 0);
-    double share = fields.positive(names.share, 0);
     const double outer_original = fields.positive("original_max_position_embeddings", 0);
     bool is_set = false;
-    // transformers lets rope_scaling, where it is there, replace rope_parameters.
     for (const char* name : {"rope_scaling", "rope_parameters"}) {
         const Json* object = fields.find(name);
         if (object == nullptr) continue;
@@ -301,6 +299,15 @@ Rope read_rope(const Fields& fields, const RopeNames& names, ModelConfig& config
         if (!is_set) to = read;
         is_set = true;
     }
+    return to;
+}
+
+} // namespace
+
+Rope read_rope(const Fields& fields, const RopeNames& names, ModelConfig& config) {
+    double theta = fields.positive(names.theta, 0);
+    double share = fields.positive(names.share, 0);
+    Rope to = read_rope_objects(fields, names, config, theta, share);
     if (theta > 0) to.theta = theta;
     if (to.theta <= 1) fields.refuse("'" + std::string(names.theta) + "' is not above 1");
     if (share <= 0) share = names.default_share;

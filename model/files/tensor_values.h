@@ -1,7 +1,7 @@
 // A stored tensor's elements as numbers of another format.
 #pragma once
 
-#include "dist/shard.h"
+#include "dist/layout/shard.h"
 #include "model/files/bad_file.h"
 #include "model/files/half.h"
 #include "model/files/quantized.h"

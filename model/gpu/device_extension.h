@@ -5,7 +5,7 @@
 #pragma once
 
 #include "dist/comm/communicator.h"
-#include "dist/shard.h"
+#include "dist/layout/shard.h"
 #include "model/gpu/kernels.h"
 #include "model/gpu/memory.h"
 

@@ -19,10 +19,6 @@ GpuWorkspace::GpuWorkspace(const ModelConfig& model, const RankShard& held, cons
       adds_parts(tp.size() > 1 && (options.sum == TensorParallelSum::ordered ||
                                    (options.sum == TensorParallelSum::automatic && !tp.enqueued_sums_are_ordered()))),
       fast_gather_bytes(tp.size() > 1 && options.sum == TensorParallelSum::automatic ? tp.fast_gather_bytes() : 0) {
-    const auto text_rows_of = [&](int rows, int width) {
-        return DeviceBytes(index(rows) * index(aligned(width)) * bytes_of(weights.type));
-    };
-    const auto rows_of = [&](int width) { return text_rows_of(max_rows, width); };
     if (config.block == Block::sandwich || config.block == Block::inner_norm)
         normed_delta = DeviceArray<float>(index(max_rows) * index(config.hidden_size));
     if (!config.is_encoder) logits = DeviceArray<float>(index(kMaxRows) * index(outputs()));
@@ -34,27 +30,37 @@ GpuWorkspace::GpuWorkspace(const ModelConfig& model, const RankShard& held, cons
     }
     parts_of_keys = DeviceArray<float>(floats);
     arrived = DeviceArray<int>(counters);
-    normed = rows_of(config.hidden_size);
-    if (weights.outer[Role::project_in].n > 0) embedded = rows_of(config.embedding_size);
+    normed = rows_of(max_rows, config.hidden_size);
+    if (weights.outer[Role::project_in].n > 0) embedded = rows_of(max_rows, config.embedding_size);
     if (!weights.layers.empty()) {
         const auto widest = [&](auto width_of) { // layers may be of several kinds
             return width_of(*std::ranges::max_element(weights.layers, {}, width_of));
         };
-        qkv = text_rows_of(n_text_rows, widest([](const DeviceTensors& each) { return each[Role::qkv].outputs(); }));
-        attended = rows_of(widest([](const DeviceTensors& each) { return each[Role::output].k; }));
-        wide = rows_of(widest([](const DeviceTensors& each) { return each[Role::up].n; }));
-        inner = rows_of(widest([](const DeviceTensors& each) { return each[Role::down].k; }));
+        qkv = rows_of(n_text_rows, widest([](const DeviceTensors& each) { return each[Role::qkv].outputs(); }));
+        attended = rows_of(max_rows, widest([](const DeviceTensors& each) { return each[Role::output].k; }));
+        wide = rows_of(max_rows, widest([](const DeviceTensors& each) { return each[Role::up].n; }));
+        inner = rows_of(max_rows, widest([](const DeviceTensors& each) { return each[Role::down].k; }));
     }
+    make_buffers_of_some();
+    upload_tables(options.timeout_seconds);
+}
+
+DeviceBytes GpuWorkspace::rows_of(int rows, int width) const {
+    return DeviceBytes(index(rows) * index(aligned(width)) * bytes_of(weights.type));
+}
+
+void GpuWorkspace::make_buffers_of_some() {
+    const int n_heads = shard.n_query_heads();
     if (config.is_latent()) {
         if (const int rank = config.latent.query_rank; rank > 0) {
-            query_vectors = rows_of(rank);
-            queries = rows_of(n_heads * config.head_dim);
+            query_vectors = rows_of(max_rows, rank);
+            queries = rows_of(max_rows, n_heads * config.head_dim);
         }
-        absorbed = rows_of(n_heads * cache.head_stride);
-        latent_attended = rows_of(n_heads * cache.value_dim);
+        absorbed = rows_of(max_rows, n_heads * cache.head_stride);
+        latent_attended = rows_of(max_rows, n_heads * cache.value_dim);
     }
     states_read = DeviceArray<float>(index(max_rows) * index(states.n_key_heads * states.value_columns()));
-    ordered = rows_of(weights.widest_order);
+    ordered = rows_of(max_rows, weights.widest_order);
     if (config.n_expert_layers() > 0) {
         const ExpertsConfig& experts = config.experts;
         const int n_pairs = max_rows * experts.n_chosen;
@@ -65,17 +71,16 @@ GpuWorkspace::GpuWorkspace(const ModelConfig& model, const RankShard& held, cons
             *each = DeviceArray<std::int32_t>(index(n_pairs));
         expert_weights = DeviceArray<float>(index(n_pairs));
         expert_outputs = DeviceArray<float>(index(n_pairs) * index(config.hidden_size));
-        expert_inner = text_rows_of(n_pairs, static_cast<int>(shard.expert.size()));
+        expert_inner = rows_of(n_pairs, static_cast<int>(shard.expert.size()));
     }
     if (config.is_draft_head()) {
         const FusionConfig& fusion = config.fusion;
         features = DeviceArray<float>(index(max_rows) * index(std::max(fusion.width(), config.hidden_size)));
         if (fusion.projects_features || fusion.kind == Fusion::cells)
             projected = DeviceArray<float>(index(max_rows) * index(fusion.projected_size(config.hidden_size)));
-        if (fusion.projects_features) wide_features = rows_of(fusion.feature_numbers());
-        joined = rows_of(std::max(fusion.joined_size(config.hidden_size), fusion.residual_size));
+        if (fusion.projects_features) wide_features = rows_of(max_rows, fusion.feature_numbers());
+        joined = rows_of(max_rows, std::max(fusion.joined_size(config.hidden_size), fusion.residual_size));
     }
-    upload_tables(options.timeout_seconds);
 }
 
 void GpuWorkspace::upload_tables(double timeout_seconds) {

@@ -3,7 +3,7 @@
 // Its matrices lie column by column: y^T [n][rows] = w^T transposed, [stride][n], times x^T [stride][rows].
 #include "model/gpu/prompt_products.h"
 
-#include "dist/error.h"
+#include "dist/rank/error.h"
 #include "model/files/half.h"
 
 #include <cublasLt.h>

@@ -4,8 +4,8 @@
 // threads run one after another on the CPU.
 #pragma once
 
-#include "dist/error.h"
-#include "dist/kernel_launch.cuh"
+#include "dist/rank/error.h"
+#include "dist/rank/kernel_launch.cuh"
 #include "model/gpu/kernels.h"
 
 #include <cuda_bf16.h>

@@ -1,6 +1,6 @@
 #include "model/gpu/uploader.h"
 
-#include "dist/error.h"
+#include "dist/rank/error.h"
 #include "model/files/half.h"
 #include "model/files/tensor_values.h"
 #include "model/gpu/stored_codes.h"

@@ -2,6 +2,7 @@
 #include "model/heads/head.h"
 
 #include "model/families/families.h"
+#include "model/families/read_config.h"
 #include "model/files/bad_file.h"
 #include "model/weights/tensor_shapes.h"
 

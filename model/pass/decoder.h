@@ -8,12 +8,13 @@
 #pragma once
 
 #include "dist/comm/communicator.h"
-#include "dist/shard.h"
+#include "dist/layout/shard.h"
 #include "model/families/config.h"
 #include "model/files/checkpoint.h"
 #include "model/pass/kv_cache.h"
 #include "model/pass/logit_needs.h"
 #include "model/pass/logit_stats.h"
+#include "model/pass/pass_rows.h"
 #include "model/text/token_id.h"
 #include "model/weights/rank_shard.h"
 
@@ -171,8 +172,8 @@ class Decoder {
     dist::Slice local_vocab() const { return shard_.outputs; }
     virtual std::size_t weight_bytes() const = 0; // read by a pass of one row on this rank
     virtual double
-    operations_per_row() const = 0;      // multiply-adds times two of a row on this rank, attention not counted
-    static constexpr int kMaxRows = 128; // of a pass that is not a chunk of a prompt
+    operations_per_row() const = 0; // multiply-adds times two of a row on this rank, attention not counted
+    static constexpr int kMaxRows = model::kMaxRows; // of a pass that is not a chunk of a prompt
     int max_rows() const { return kMaxRows; }
     // Of a pass that is a prompt's chunk. The same on all ranks that hold the model.
     virtual int max_prompt_rows() const { return kMaxRows; }

@@ -11,8 +11,6 @@
 
 namespace entrodraft::model {
 
-constexpr int kMaxRows = Decoder::kMaxRows;
-
 // Rows that extend one slot: [begin, end) of the pass, behind `cached` positions.
 struct Segment {
     int slot = 0;

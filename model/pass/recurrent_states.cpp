@@ -1,6 +1,6 @@
 #include "model/pass/recurrent_states.h"
 
-#include "model/pass/decoder.h"
+#include "model/pass/pass_rows.h"
 
 #include <algorithm>
 #include <cstring>
@@ -18,8 +18,7 @@ constexpr int kAdvanced = 32; // positions that a base lags behind kReach before
 int RecurrentStates::Shape::inputs(int capacity) const {
     // What a base is behind, two passes' rows (of a tree that is read level by level, all of them) or a prompt's chunk,
     // and what the base's own rows are convolved with.
-    return std::min(capacity,
-                    kReach + kAdvanced + std::max(2 * Decoder::kMaxRows, prompt_rows) + tree_positions + n_convolved);
+    return std::min(capacity, kReach + kAdvanced + std::max(2 * kMaxRows, prompt_rows) + tree_positions + n_convolved);
 }
 
 std::size_t RecurrentStates::floats_per_slot(const Shape& shape, int capacity) {

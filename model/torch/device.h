@@ -1,7 +1,8 @@
 // Where tensors are and of what type, and errors of ATen as ours. Called by torch/decoder and torch/trainer.
 #pragma once
 
-#include "model/torch/plugin.h"
+#include "model/families/config.h"
+#include "model/torch/place.h"
 
 #include <ATen/core/Tensor.h>
 #include <stdexcept>

@@ -1,7 +1,7 @@
 // Distances between a target's distributions and those of a model's logits. Called by torch/trainer and its test.
 #pragma once
 
-#include "model/torch/trainer.h"
+#include "model/torch/distill_loss.h"
 
 #include <ATen/core/Tensor.h>
 

@@ -1,4 +1,4 @@
-#include "model/torch/trainer.h"
+#include "model/torch/plugin.h"
 
 #include <dlfcn.h>
 #include <fmt/format.h>

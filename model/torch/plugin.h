@@ -7,24 +7,16 @@
 #pragma once
 
 #include "model/pass/decoder.h"
+#include "model/torch/place.h"
+#include "model/torch/trainer.h"
 
 #include <memory>
 #include <string>
 
 namespace entrodraft::model::torch {
 
-// Where a decoder computes.
-struct Place {
-    std::string device = "cpu"; // as ATen names it: "cuda:1"
-    int threads = 1;            // on a CPU, of all decoders of the process
-};
-
 // Why decoders of this kind cannot be loaded, with the remedy, in one line; empty: they can. Local.
 std::string why_missing();
-struct Devices {
-    int count = 0;
-    std::string why_none; // in a few words; empty: there are some
-};
 // Devices of a type ("cuda", "xpu") that ATen sees. Throws std::runtime_error where why_missing() says why. Local.
 Devices devices_of(const std::string& type);
 // As load_cpu_decoder. Weights in float32, bfloat16 and float16; keys, values and activations are of the weights' type,
@@ -32,11 +24,6 @@ Devices devices_of(const std::string& type);
 // std::runtime_error where why_missing() says why, std::invalid_argument (types, devices). Local.
 std::unique_ptr<Decoder> load_decoder(const Checkpoint& checkpoint, const ModelConfig& config,
                                       const DecoderOptions& options, dist::Communicator& tp, const Place& place);
-
-class Trainer; // trainer.h
-struct TrainerOptions;
-std::unique_ptr<Trainer> load_trainer(const Checkpoint& checkpoint, const ModelConfig& config,
-                                      const TrainerOptions& options, dist::Communicator& ranks, const Place& place);
 
 // What the shared library exports, under the name "entrodraft_torch".
 struct Plugin {

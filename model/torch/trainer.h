@@ -6,7 +6,8 @@
 
 #include "model/files/safetensors.h"
 #include "model/pass/decoder.h"
-#include "model/torch/plugin.h"
+#include "model/torch/distill_loss.h"
+#include "model/torch/place.h"
 
 #include <cstdint>
 #include <memory>
@@ -15,16 +16,6 @@
 #include <vector>
 
 namespace entrodraft::model::torch {
-
-// What is made small, of the target's distribution p of a next token and the trained model's q.
-enum class DistillLoss {
-    forward_kl, // sum p ln(p / q)
-    reverse_kl, // sum q ln(q / p)
-    jsd,        // half of the sum of both to the mean of p and q: Jensen and Shannon's divergence
-    tvd,        // half of sum |p - q|, which is 1 - alpha
-    log_alpha,  // -ln alpha, of alpha = sum min(p, q)
-};
-std::string to_string(DistillLoss loss); // "forward-kl", ...
 
 // A text, and what the target has at each place behind its prompt: [places()] unless said otherwise. Of p its most
 // likely tokens are known, and of the others their mass, which the losses take for one token's.

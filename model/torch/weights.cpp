@@ -105,7 +105,8 @@ class Loader {
         if (is_looked_up || matrix.reading == Reading::once_a_source || !made.weight.defined()) return;
         const double chosen = static_cast<double>(config_.experts.n_chosen) / std::max(1, config_.experts.n_experts);
         const double share = matrix.reading == Reading::chosen_experts ? chosen : 1;
-        to_.bytes_per_pass += static_cast<std::size_t>(static_cast<double>(made.weight.nbytes()) * share);
+        bytes_ += static_cast<double>(made.weight.nbytes()) * share;
+        to_.bytes_per_pass = static_cast<std::size_t>(bytes_);
         to_.operations_per_row += 2.0 * static_cast<double>(made.weight.numel()) * share;
     }
 
@@ -141,6 +142,7 @@ class Loader {
     const RankShard& shard_;
     const at::TensorOptions numbers_;
     TensorWeights& to_;
+    double bytes_ = 0; // of a pass, so far
 };
 
 } // namespace

@@ -6,7 +6,7 @@
 // tensors. To add a tensor: a stem (families/stems.h), a role, and a line in layer_plan.cpp.
 #pragma once
 
-#include "dist/shard.h"
+#include "dist/layout/shard.h"
 #include "model/families/names.h"
 #include "model/weights/rank_shard.h"
 
@@ -20,68 +20,79 @@ namespace entrodraft::model {
 
 using Shape = std::vector<std::int64_t>;
 
-// "own" heads and widths are the rank's.
+// What a tensor is for. Shapes are [outputs][inputs]; "own" heads and widths are the rank's.
 enum class Role {
-    // ---- matrices [outputs][inputs] of a layer, in the order in which a pass reads them ----
+    // ---- matrices of a layer ----
+
     // Own query heads, then own key heads, then own value heads, then the gates of own query heads, if any.
-    // Latent attention: the vector of queries, or own query heads, then the vector of keys and values with the rotated
+    // Latent attention: the vector of queries, or own query heads; then the vector of keys and values with the rotated
     // key. Linear attention: for each own key head its query, key, values and the values' gates; then for each own key
     // head the steps and the decays of its value heads.
     qkv,
     output, // [hidden_size][own attended numbers]
+    // [own width][hidden_size], twice, and [hidden_size][own width]. gate: gated MLPs alone. In a layer with experts
+    // the three are the shared expert's.
     gate,
-    up,       // [own width][hidden_size]; gate: of gated MLPs. In a layer with experts: the shared expert's
-    down,     // [hidden_size][own width]
+    up,
+    down,
     query_up, // latent attention: own query heads, made of the vector of queries
-    absorb,   // one for each own head, [rank][plain_dim]: makes of a query one as keys are cached
-    expand,   // one for each own head, [value_dim][rank]: makes of an attended vector a value
+    absorb,   // latent attention, one for each own head, [rank][plain_dim]: makes of a query one as keys are cached
+    expand,   // latent attention, one for each own head, [value_dim][rank]: makes of an attended vector a value
     router,   // [n_experts][hidden_size], then one row for the shared expert's scale, if any; whole on each rank
+    // One for each own expert, as gate, up and down.
     expert_gate,
     expert_up,
-    expert_down, // one for each own expert
+    expert_down,
+    // Attention to a source. The second: own key heads, then own value heads.
     cross_query,
     cross_key_value,
-    cross_output, // attention to a source; own key heads, then own value heads
+    cross_output,
+
     // ---- matrices around the layers ----
+
     project_out, // [embedding_size][hidden_size]
     embedding,   // [own tokens][embedding_size]
     head,        // [own outputs][embedding_size]; none where it is the embedding
     project_in,  // [hidden_size][embedding_size]
-    // A draft head's (ModelConfig::fusion). skip and fusion: U and W.
+    // A draft head's (ModelConfig::fusion): fusion and skip are W and U; an LSTM cell has its input gate, its candidate
+    // and its output gate.
     feature_projection,
     fusion,
     skip,
-    cell, // one for each LSTM cell: input gate, candidate, output gate
+    cell,
     residual_block,
     residual_output,
-    // ---- norms ----
+
+    // ---- norms, [hidden_size] where nothing else is said ----
+
     attention_norm,
     mlp_norm,
     after_attention_norm,
-    after_mlp_norm, // [hidden_size]
-    query_norm,
-    key_norm, // [head_dim], or [own heads * head_dim]
-    query_down_norm,
-    key_value_down_norm, // latent attention
+    after_mlp_norm,
+    query_norm,          // [head_dim], or [own query heads * head_dim]
+    key_norm,            // [head_dim], or [own key heads * head_dim]
+    query_down_norm,     // latent attention, [query_rank]
+    key_value_down_norm, // latent attention, [rank]
     delta_norm,          // linear attention, [value_dim]
     cross_norm,
     embedding_norm,
-    final_norm,   // [hidden_size]
-    feature_norm, // [feature_norm_size], several
+    final_norm,
+    feature_norm, // a draft head's, [feature_norm_size], several
     fused_embedding_norm,
     state_norm,
     sum_norm,
-    cell_norm, // of a draft head, [hidden_size]
+    cell_norm,
+
     // ---- other vectors ----
+
     sinks,             // [own query heads]
     router_correction, // [n_experts]
-    // Linear attention: [own key heads][n_convolved][convolved_size()]; [own value heads]; the same
-    convolution,
-    decay_rates,
-    decay_bias,
-    positions,       // [max_positions + position_offset][hidden_size]
-    relative_biases, // [own query heads][2 max_distance + 1], by distance
-    head_bias,       // [own outputs]
+    convolution,       // linear attention, [own key heads][n_convolved][convolved_size()]
+    decay_rates,       // linear attention, [own value heads]
+    decay_bias,        // linear attention, [own value heads]
+    positions,         // [max_positions + position_offset][hidden_size]
+    relative_biases,   // [own query heads][2 max_distance + 1], by distance
+    head_bias,         // [own outputs]
     count,
 };
 

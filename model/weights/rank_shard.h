@@ -3,7 +3,7 @@
 // The decoder cuts by it, inspect prints it.
 #pragma once
 
-#include "dist/shard.h"
+#include "dist/layout/shard.h"
 #include "model/families/config.h"
 
 #include <cstdint>

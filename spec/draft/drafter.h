@@ -6,7 +6,7 @@
 // model's logits are in chain.h.
 #pragma once
 
-#include "dist/clock.h"
+#include "dist/rank/clock.h"
 #include "model/pass/decoder.h"
 #include "model/text/tokenizer/vocabulary_map.h"
 #include "spec/beams/beam_search.h"

@@ -24,17 +24,13 @@ std::string wrong(const char* what, std::uint64_t found, std::uint64_t expected)
     return fmt::format("packet {} is {}, expected {}", what, found, expected);
 }
 
-// An admission begins with it; the lists that it counts follow: biases, banned tokens, prompt, source; then the rules.
+// An admission begins with it. Then come the sampling options, 8 bytes each, the lists that it counts (biases, banned
+// tokens, prompt, source), and the rules.
 struct AdmissionHeader {
     std::uint64_t sequence_key = 0;
-    std::uint64_t seed = 0;
-    double temperature = 0;
-    double top_p = 1;
-    double min_p = 0;
     double repetition_penalty = 1;
     double presence_penalty = 0;
     double frequency_penalty = 0;
-    std::int32_t top_k = 0;
     std::int32_t no_repeat_ngram_size = 0;
     std::int32_t min_new_tokens = 0;
     std::uint32_t n_biases = 0;
@@ -45,7 +41,6 @@ struct AdmissionHeader {
     std::int32_t num_beams = 0;
     std::int32_t logprobs = -1;
     std::uint32_t language = 0; // of the constraint
-    std::uint32_t unused = 0;
 };
 
 struct Bias {
@@ -256,17 +251,11 @@ void take_rules(std::span<const std::byte>& bytes, LogitProcessing& processing) 
 } // namespace
 
 std::vector<std::byte> pack_admission(const Request& request, bool verified_on_device) {
-    const SamplingOptions& sampling = request.sampling;
     const LogitProcessing& processing = request.processing;
     const AdmissionHeader head = {request.sequence_key,
-                                  sampling.seed,
-                                  sampling.temperature,
-                                  sampling.top_p,
-                                  sampling.min_p,
                                   processing.repetition_penalty,
                                   processing.presence_penalty,
                                   processing.frequency_penalty,
-                                  sampling.top_k,
                                   processing.no_repeat_ngram_size,
                                   processing.min_new_tokens,
                                   static_cast<std::uint32_t>(processing.logit_bias.size()),
@@ -282,6 +271,11 @@ std::vector<std::byte> pack_admission(const Request& request, bool verified_on_d
         biases.push_back({token, bias});
     std::vector<std::byte> bytes;
     append_values(bytes, std::span(&head, 1));
+    visit_options(request.sampling, [&]<typename T>(const char*, const T& option) {
+        using Packed = std::conditional_t<std::is_integral_v<T>, std::uint64_t, T>;
+        const auto packed = static_cast<Packed>(option);
+        append_values(bytes, std::span(&packed, 1));
+    });
     append_values(bytes, std::span<const Bias>(biases));
     append_values(bytes, std::span<const TokenId>(processing.banned_tokens));
     append_values(bytes, std::span<const TokenId>(request.prompt));
@@ -296,7 +290,10 @@ Admission unpack_admission(std::span<const std::byte> bytes) {
     admission.verified_on_device = head.verified_on_device != 0;
     Request& request = admission.request;
     request.sequence_key = head.sequence_key;
-    request.sampling = {head.temperature, head.top_k, head.top_p, head.min_p, head.seed};
+    visit_options(request.sampling, [&]<typename T>(const char*, T& option) {
+        using Packed = std::conditional_t<std::is_integral_v<T>, std::uint64_t, T>;
+        option = static_cast<T>(take_values<Packed>(bytes, 1)[0]);
+    });
     LogitProcessing& processing = request.processing;
     processing.repetition_penalty = head.repetition_penalty;
     processing.presence_penalty = head.presence_penalty;

@@ -82,11 +82,14 @@ RecordingHead head_of(const Json& json) {
         throw std::runtime_error("field acceptance must be greedy or gumbel");
     head.noisy = acceptance == "gumbel";
     const Object sampling = object_of(object.at("sampling"));
-    head.sampling.temperature = number(sampling, "temperature", 0, kMaxTemperature);
-    head.sampling.top_k = sampling.integer("top_k", 0, std::numeric_limits<int>::max());
-    head.sampling.top_p = number(sampling, "top_p", 0, 1);
-    head.sampling.min_p = number(sampling, "min_p", 0, 1);
-    head.sampling.seed = seed_of(sampling);
+    visit_options(head.sampling, [&]<typename T>(const char* name, T& option) {
+        if constexpr (std::is_same_v<T, double>)
+            option = number(sampling, name, 0, std::string_view(name) == "temperature" ? kMaxTemperature : 1);
+        else if constexpr (std::is_same_v<T, int>)
+            option = sampling.integer(name, 0, std::numeric_limits<int>::max());
+        else
+            option = seed_of(sampling);
+    });
     head.max_draft_tokens = object.integer("max_draft_tokens", 1, Packet::kMaxDraftTokens);
     if (json.contains("trees")) { // recordings were made without them once
         for (const Json& tree : object.list("trees"))
@@ -262,11 +265,7 @@ OrderedJson lasting_fields(const RecordingHead& head) {
     for (const RecordedModel& draft : head.drafts)
         json["drafts"].push_back(json_of(draft));
     json["acceptance"] = head.noisy ? "gumbel" : "greedy";
-    json["sampling"] = {{"temperature", head.sampling.temperature},
-                        {"top_k", head.sampling.top_k},
-                        {"top_p", head.sampling.top_p},
-                        {"min_p", head.sampling.min_p},
-                        {"seed", head.sampling.seed}};
+    visit_options(head.sampling, [&](const char* name, const auto& option) { json["sampling"][name] = option; });
     json["max_draft_tokens"] = head.max_draft_tokens;
     json["trees"] = head.trees;
     json["tree_children"] = head.tree_children;

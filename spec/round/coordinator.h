@@ -6,7 +6,7 @@
 
 #include "spec/draft/drafter.h"
 #include "spec/protocol/packet.h"
-#include "spec/round/engine.h"
+#include "spec/round/engine_parts.h"
 #include "spec/round/replica_state.h"
 #include "spec/round/sequence.h"
 #include "spec/round/verifier.h"

@@ -4,92 +4,15 @@
 // and a tokenizer. What each rank does next comes from the round packet alone (see round.h).
 #pragma once
 
-#include "dist/clock.h"
-#include "dist/comm/communicator.h"
-#include "dist/layout.h"
-#include "dist/step_watch.h"
-#include "model/pass/decoder.h"
-#include "model/text/tokenizer/tokenizer.h"
-#include "spec/draft/drafter.h"
-#include "spec/protocol/request.h"
-#include "spec/stop/stop_rule.h"
-#include "spec/verify/verify.h"
+#include "spec/round/engine_parts.h"
 
-#include <functional>
+#include <cstdint>
 #include <memory>
-#include <optional>
 #include <stdexcept>
 #include <string>
-#include <string_view>
-#include <vector>
+#include <utility>
 
 namespace entrodraft::spec {
-
-struct EngineOptions {
-    AcceptanceOptions acceptance;
-    StopRuleOptions stop_rule;
-    std::optional<Costs> costs; // of passes, for expected-gain; none: measured as the run goes
-    int n_slots = 1;            // sequences decoded together, 1 to kMaxSlots
-    int num_beams = 0;          // of the beam searches that all sequences are, at most; 0: none is one
-    int vocab_size = 0;         // tokens that both models and the tokenizer know
-    double timeout_seconds = dist::kDefaultTimeoutSeconds; // of every collective
-    // For benches of models that mean nothing: each drafted token is accepted with this probability, whatever it is.
-    // What is emitted then means nothing either, and the rest of a round costs what it costs.
-    std::optional<double> synthetic_acceptance;
-};
-
-class DeviceVerifier;
-class ShardedDraftModel;
-
-// Sequences that an engine decodes together at most: each has at least a row of a pass.
-constexpr int kMaxSlots = model::Decoder::kMaxRows;
-
-// What an engine works with. All outlive it. target is null on a rank that holds no shard; drafter and tokenizer are
-// null on ranks that do not coordinate; on the coordinator a null drafter means plain decoding, and a null tokenizer
-// results without text. A null watch: nobody is told of steps.
-struct EngineParts {
-    const dist::RankLayout* layout = nullptr;
-    dist::Communicator* replica = nullptr; // all ranks of the replica
-    model::Decoder* target = nullptr;
-    Drafter* drafter = nullptr;
-    const model::Tokenizer* tokenizer = nullptr;
-    const dist::Clock* clock = nullptr;
-    const model::ModelConfig* target_config = nullptr;
-    double target_pass_bytes = 0; // of weights that a pass reads on each rank with a shard
-    dist::StepWatch* watch = nullptr;
-    ShardedDraftModel* sharded_draft = nullptr; // on all ranks of the replica, or on none
-    DeviceVerifier* device_verifier = nullptr;  // of this rank's GPU; null: models are on the CPU
-    // Decoder::max_prompt_rows() of the ranks with a shard: what is read of a prompt at a time.
-    int max_prompt_rows = model::Decoder::kMaxRows;
-    std::vector<int> hidden_layers = {}; // the drafter's, on all ranks, so that all run the same passes of the target
-    // Positions of the target's cache beyond its context, on all ranks: at the end of a text a tree has more nodes than
-    // the text has positions left.
-    int tree_room = 0;
-};
-
-// A round as it went.
-struct RoundTrace {
-    std::uint64_t number = 0;     // of its packet
-    int position = 0;             // in the sequence, of the first drafted token
-    const Draft* draft = nullptr; // until the next round
-    Verification verification;
-    double draft_seconds = 0;
-    double target_seconds = 0; // of everything after drafting
-};
-
-// What the coordinator asks for and hands out. Unused on the other ranks.
-struct EngineCallbacks {
-    // Asked while a slot is empty, whether or not others decode; empty: no more, or none yet. It may wait, well under
-    // the timeout, but only while nothing that it handed out is under way.
-    std::function<std::optional<Request>()> next_request;
-    std::function<bool()> waiting; // whether empty meant none yet, so that it is asked again; may be unset
-    std::function<void(const Request&, std::string_view)> on_text;   // a piece of text; may be unset
-    std::function<void(const Request&, const RoundTrace&)> on_round; // after each round; may be unset
-    std::function<bool(const Request&)> ends_text; // after each round: whether the text ends there; may be unset
-    std::function<void(const Request&, Completion)> on_complete; // as texts end, in any order
-    // Before each step of the protocol; returns at once. False ends the run as a signal does. May be unset.
-    std::function<bool()> on_step;
-};
 
 // Something failed inside a round: what() is the reason, the rest is where. The other ranks may be waiting, so
 // whoever catches it prints and tears the job down.

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "spec/round/coordinator.h"
-#include "spec/round/engine.h"
+#include "spec/round/engine_parts.h"
 #include "spec/round/replica_state.h"
 #include "spec/round/target_rows.h"
 

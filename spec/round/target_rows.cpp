@@ -1,7 +1,7 @@
 // From a pass's logits to what travels, and back: see target_rows.h.
 #include "spec/round/target_rows.h"
 
-#include "dist/layout.h"
+#include "dist/layout/layout.h"
 #include "model/cpu/kernels.h"
 #include "spec/beams/beam_rows.h"
 

@@ -27,7 +27,17 @@ struct SamplingOptions {
     std::uint64_t seed = 0;
 
     bool greedy() const { return temperature == 0; }
+    bool filters() const { return top_k > 0 || top_p < 1 || min_p > 0; }
 };
+
+// Calls visit(name, option) for each, by its name in JSON: packets, recordings and settings hold all that are here.
+void visit_options(auto& sampling, const auto& visit) {
+    visit("temperature", sampling.temperature);
+    visit("top_k", sampling.top_k);
+    visit("top_p", sampling.top_p);
+    visit("min_p", sampling.min_p);
+    visit("seed", sampling.seed);
+}
 
 // Temperatures outside 0 and [kMinTemperature, kMaxTemperature] are refused: float cannot hold their quotients.
 constexpr double kMinTemperature = 1e-6;

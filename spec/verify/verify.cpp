@@ -210,9 +210,8 @@ Verification verify_block(const DeviceInput& input, const RandomStream& acceptan
 }
 
 bool can_verify_on_device(Acceptance acceptance, const SamplingOptions& sampling) {
-    const bool is_filtered = sampling.top_k > 0 || sampling.top_p < 1 || sampling.min_p > 0;
     return (acceptance == Acceptance::rejection || acceptance == Acceptance::block) && !sampling.greedy() &&
-           !is_filtered;
+           !sampling.filters();
 }
 
 const char* why_invalid(const AcceptanceOptions& options) {

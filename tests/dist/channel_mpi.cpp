@@ -2,7 +2,7 @@
 #include "tests/dist/session_of_tests.h"
 
 #include "dist/comm/channel.h"
-#include "dist/error.h"
+#include "dist/rank/error.h"
 
 #include <gtest/gtest.h>
 

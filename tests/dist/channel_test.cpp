@@ -1,5 +1,5 @@
 // Heartbeats between replicas: who lives is not missed, and who does not is, in time and by name.
-#include "dist/error.h"
+#include "dist/rank/error.h"
 #include "tests/dist/joined_channels.h"
 
 #include <gtest/gtest.h>

@@ -1,8 +1,8 @@
 // Every collective over shared memory and over MPI, at whatever number of ranks mpirun gave.
 #include "tests/dist/session_of_tests.h"
 
-#include "dist/agreement.h"
-#include "dist/error.h"
+#include "dist/comm/agreement.h"
+#include "dist/rank/error.h"
 
 #include <gtest/gtest.h>
 

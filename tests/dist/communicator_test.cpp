@@ -1,9 +1,9 @@
 // The group of one, clocks and deadlines, and NodeComm among threads of one process over ordinary memory, where a
 // sanitizer can see both sides of every slot.
-#include "dist/agreement.h"
+#include "dist/comm/agreement.h"
 #include "dist/comm/backoff.h"
 #include "dist/comm/node_comm.h"
-#include "dist/error.h"
+#include "dist/rank/error.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // See late_writes.h.
 #include "tests/dist/late_writes.h"
 
-#include "dist/kernel_launch.cuh"
+#include "dist/rank/kernel_launch.cuh"
 
 namespace {
 

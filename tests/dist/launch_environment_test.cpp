@@ -1,5 +1,5 @@
 // What the environment of a launcher tells, from made-up environments.
-#include "dist/launch_environment.h"
+#include "dist/rank/launch_environment.h"
 
 #include <gtest/gtest.h>
 

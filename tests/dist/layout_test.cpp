@@ -1,5 +1,5 @@
 // Roles, replicas and refusals of make_layout.
-#include "dist/layout.h"
+#include "dist/layout/layout.h"
 
 #include <gtest/gtest.h>
 

@@ -5,8 +5,8 @@
 #include "tests/dist/session_of_tests.h"
 
 #include "dist/comm/nccl_comm.h"
-#include "dist/device.h"
-#include "dist/error.h"
+#include "dist/rank/device.h"
+#include "dist/rank/error.h"
 
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>

@@ -1,9 +1,9 @@
 // What ranks can see of each other on the board, with places in ordinary memory, and the watchdog beside it.
-#include "dist/rank_board.h"
+#include "dist/rank/rank_board.h"
 
 #include "dist/comm/node_comm.h"
-#include "dist/error.h"
-#include "dist/watchdog.h"
+#include "dist/rank/error.h"
+#include "dist/rank/watchdog.h"
 
 #include <gtest/gtest.h>
 

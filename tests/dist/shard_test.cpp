@@ -1,5 +1,5 @@
 // Properties of slices over many lengths, rank counts and units.
-#include "dist/shard.h"
+#include "dist/layout/shard.h"
 
 #include <gtest/gtest.h>
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "dist/comm/communicator.h"
-#include "dist/error.h"
+#include "dist/rank/error.h"
 
 #include <algorithm>
 #include <barrier>

@@ -5,7 +5,7 @@
 // Does what entrodraft does, until rank RANK begins step STEP for the TIMES-th time. Step "init" is before MPI starts.
 // Kinds: kill, stop (SIGSTOP), throw, exit (code 0), leave (_exit, code 3), hang, slow (20 ms each time from then on),
 // full (no file of this rank may grow by more than 40 bytes); none.
-#include "dist/launch_environment.h"
+#include "dist/rank/launch_environment.h"
 #include "launch/cmd/program.h"
 
 #include <chrono>

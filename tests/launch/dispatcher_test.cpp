@@ -1,6 +1,6 @@
 // Dispatcher and request trackers without models or ranks: who is handed what and when, what is written in which order,
 // and how all of it ends. Replicas are threads here, and engines complete a prompt with itself.
-#include "dist/error.h"
+#include "dist/rank/error.h"
 #include "launch/serve/dispatcher.h"
 #include "launch/serve/request_tracker.h"
 #include "tests/dist/joined_channels.h"

@@ -2,6 +2,7 @@
 #include "launch/load/opened_model.h"
 #include "model/cpu/weights.h"
 #include "model/families/names.h"
+#include "model/families/read_config.h"
 #include "model/files/checkpoint.h"
 #include "model/footprint/inspection.h"
 #include "model/pass/kv_cache.h"

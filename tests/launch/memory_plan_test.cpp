@@ -1,5 +1,6 @@
 // What fits a host, in words where it does not, and what a system says of its memory.
 #include "launch/load/memory_plan.h"
+#include "model/families/read_config.h"
 #include "model/footprint/inspection.h"
 #include "tests/model/temporary_directory.h"
 

@@ -538,6 +538,27 @@ TEST(Options, MissingValuesAndStrayArgumentsAreNamed) {
     expect_refused({"--seed", "1", "--seed", "2"}, "--seed is given 2 times");
 }
 
+TEST(Options, OfSeveralMistakesTheFirstIsNamed) {
+    const std::vector<std::pair<Strings, std::string>> by_message = {
+        {{"---seed", "1"}, "unknown option ---seed"},
+        {{"---quiet"}, "unknown option ---quiet"},
+        {{"--/tmp"}, "unknown option --/tmp"},
+        {{"--=3"}, "unknown option --;"},
+        {{"---"}, "unknown option ---"},
+        {{"--stop", "--foobar", "--foo"}, "unknown option --foo;"},
+        {{"--presence-penalty", "-5", "---"}, "unknown option ---"},
+        {{"stray", "--foo"}, "unexpected argument 'stray'"},
+        {{"--foo", "stray"}, "unknown option --foo"},
+        {{"--seed", "--quiet", "--foo"}, "--seed needs a value: N; write --seed=--quiet if --quiet is meant as one"},
+        {{"--seed=", "5"}, "--seed needs a value: N"},
+        {{"-n=", "5"}, "--max-new-tokens needs a value: N"},
+        {{"--quiet=yes", "--foo"}, "--quiet takes no value"},
+    };
+    for (const auto& [arguments, message] : by_message)
+        EXPECT_EQ(refusal([&] { parse(arguments); }).find(message), 0U) << refusal([&] { parse(arguments); });
+    EXPECT_EQ(parse({"--target", "t", "--prompt", "--x="}).prompt, "--x=") << "no option has the name";
+}
+
 TEST(Options, NamesOfFilesAndDirectoriesAreNotEmpty) {
     EXPECT_EQ(refusal_of({"--draft", ""}), "--draft is empty; name a directory");
     EXPECT_EQ(refusal_of({"--costs", ""}), "--costs is empty; name a file");

@@ -3,6 +3,7 @@
 #include "model/families/config.h"
 
 #include "model/families/families.h"
+#include "model/families/read_config.h"
 #include "model/files/bad_file.h"
 #include "model/files/json_file.h"
 #include "model/weights/layer_plan.h"
@@ -372,8 +373,8 @@ TEST(Config, RefusesSizesThatCannotBe) {
     expect_part(config_error(config_with(
                     {{"num_attention_heads", 1 << 20}, {"num_key_value_heads", 1 << 20}, {"head_dim", 512}})),
                 "'head_dim', is more");
-    expect_part(config_error(config_with(
-                    {{"num_attention_heads", 1 << 17}, {"num_key_value_heads", 1 << 17}, {"head_dim", 2}})),
+    expect_part(config_error(
+                    config_with({{"num_attention_heads", 1 << 17}, {"num_key_value_heads", 1 << 17}, {"head_dim", 2}})),
                 "more than 65536 attention heads");
     expect_part(config_error(config_with({{"vocab_size", 1 << 30}, {"hidden_size", 1 << 30}, {"head_dim", 16}})),
                 "parameters");

@@ -1,4 +1,5 @@
 // The forward pass sharded across ranks, against the same pass on this rank alone.
+#include "model/families/read_config.h"
 #include "model/weights/rank_shard.h"
 #include "tests/dist/session_of_tests.h"
 #include "tests/model/golden_models.h"

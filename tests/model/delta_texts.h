@@ -3,6 +3,7 @@
 #pragma once
 
 #include "model/families/families.h"
+#include "model/families/read_config.h"
 #include "model/pass/recurrent_states.h"
 #include "model/weights/tensor_shapes.h"
 #include "tests/model/golden_models.h"

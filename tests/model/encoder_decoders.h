@@ -3,6 +3,7 @@
 #pragma once
 
 #include "model/families/generation_config.h"
+#include "model/families/read_config.h"
 #include "tests/model/family_golden.h"
 
 #include <fstream>

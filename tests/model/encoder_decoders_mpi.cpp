@@ -1,4 +1,5 @@
 // Encoder-decoder models sharded across the ranks, however many there are: transformers' logits and greedy tokens.
+#include "model/families/read_config.h"
 #include "tests/dist/session_of_tests.h"
 #include "tests/model/encoder_decoders.h"
 

@@ -1,6 +1,7 @@
 // Encoder-decoder models on one rank: against transformers, bit for bit against themselves, and what they refuse.
 #include "model/families/families.h"
 #include "model/families/names.h"
+#include "model/families/read_config.h"
 #include "model/files/bad_file.h"
 #include "model/text/tokenizer/tokenizer.h"
 #include "model/weights/layer_plan.h"

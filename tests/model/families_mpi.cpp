@@ -1,5 +1,6 @@
 // Every family sharded across the ranks, however many there are: transformers' logits and greedy tokens, or a refusal
 // that says how many ranks would do.
+#include "model/families/read_config.h"
 #include "model/files/bad_file.h"
 #include "tests/dist/session_of_tests.h"
 #include "tests/model/family_golden.h"

@@ -1,5 +1,6 @@
 // Every family on one rank: against transformers, bit for bit against itself, and in all types of weights.
 #include "model/families/families.h"
+#include "model/families/read_config.h"
 #include "model/weights/layer_plan.h"
 #include "model/weights/tensor_shapes.h"
 #include "tests/model/encoder_decoders.h"

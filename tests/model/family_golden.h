@@ -1,7 +1,8 @@
 // The tiny checkpoints of every family (make_families.py) and what transformers says that they compute. For tests only.
 #pragma once
 
-#include "dist/shard.h"
+#include "dist/layout/shard.h"
+#include "model/families/read_config.h"
 #include "tests/model/golden_models.h"
 
 #include <cstdint>

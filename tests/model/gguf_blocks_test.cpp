@@ -3,6 +3,7 @@
 // checkpoints (make_gguf.py).
 #include "model/cpu/packing.h"
 #include "model/families/config.h"
+#include "model/families/read_config.h"
 #include "model/files/bad_file.h"
 #include "model/files/checkpoint.h"
 #include "model/files/gguf_blocks.h"

@@ -1,5 +1,6 @@
 // Which tokens end the texts of a GGUF file: by keys, by names, and what is taken out again.
 #include "model/families/config.h"
+#include "model/families/read_config.h"
 #include "model/files/bad_file.h"
 #include "model/files/gguf_ends.h"
 #include "tests/model/gguf_bytes.h"

@@ -1,6 +1,7 @@
 // GGUF files: their tokenizers against those that they are made of, and files that lie. What their weights compute is
 // with the other quantised checkpoints (make_gguf.py).
 #include "model/families/config.h"
+#include "model/families/read_config.h"
 #include "model/files/checkpoint.h"
 #include "model/files/gguf_file.h"
 #include "model/text/tokenizer/sentencepiece_file.h"

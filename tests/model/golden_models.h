@@ -3,6 +3,7 @@
 
 #include "model/cpu/decoder.h"
 #include "model/cpu/packed_matrix.h"
+#include "model/families/read_config.h"
 #include "model/torch/plugin.h"
 
 #include <gtest/gtest.h>

@@ -4,7 +4,7 @@
 // whose ranks are threads: gpu_ranks_test.cpp.
 #ifdef ENTRODRAFT_CUDA
 #include "dist/comm/nccl_comm.h"
-#include "dist/device.h"
+#include "dist/rank/device.h"
 #include "model/gpu/decoder.h"
 #include "tests/dist/session_of_tests.h"
 #include "tests/model/golden_models.h"

@@ -3,6 +3,7 @@
 // gpu_decoder_test.cpp is.
 #include "dist/comm/nccl_comm.h"
 #include "model/cpu/packing.h"
+#include "model/families/read_config.h"
 #include "model/files/bad_file.h"
 #include "model/footprint/inspection.h"
 #include "model/gpu/weights.h"

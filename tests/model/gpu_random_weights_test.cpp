@@ -1,5 +1,6 @@
 // Random weights that a device makes are those that the host would read and convert, in every type and shard.
 #include "model/families/names.h"
+#include "model/families/read_config.h"
 #include "model/footprint/inspection.h"
 #include "model/gpu/weights.h"
 #include "model/pass/self_check.h"

@@ -3,14 +3,14 @@
 #include "dist/comm/nccl_comm.h"
 #include "dist/comm/push.h"
 #include "dist/comm/staged_comm.h"
-#include "dist/error.h"
+#include "dist/rank/error.h"
 #include "model/gpu/memory.h"
 #include "tests/dist/thread_ranks.h"
 #include "tests/model/family_golden.h"
 #include "tests/model/gpu_models.h"
 #include "tests/model/tree_bits.h"
 #ifdef ENTRODRAFT_ON_STAND_IN
-#include "dist/kernel_launch.cuh"
+#include "dist/rank/kernel_launch.cuh"
 #include "tests/cuda_stand_in/nccl.h"
 #endif
 

@@ -1,6 +1,7 @@
 // Weights that are made up: the same, wherever and in whatever slices they are read.
 #include "model/cpu/weights.h"
 #include "model/families/names.h"
+#include "model/families/read_config.h"
 #include "model/files/half.h"
 #include "model/weights/layer_plan.h"
 #include "model/weights/planned_values.h"

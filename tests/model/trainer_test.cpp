@@ -2,6 +2,7 @@
 // float64, and steps that go on from a state bit for bit. Skipped where the torch backend was not built.
 #include "model/torch/trainer.h"
 
+#include "model/families/read_config.h"
 #include "tests/model/encoder_decoders.h"
 #include "tests/model/temporary_directory.h"
 

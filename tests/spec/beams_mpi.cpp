@@ -1,4 +1,5 @@
 // Beam search through the engine, over ranks: texts and scores are those of transformers for every family.
+#include "model/families/read_config.h"
 #include "spec/draft/beams.h"
 #include "tests/spec/beams_support.h"
 

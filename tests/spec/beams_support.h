@@ -1,6 +1,7 @@
 // What transformers' beam search finds (beams_golden.json), as requests and as what is to come back. For tests only.
 #pragma once
 
+#include "model/families/read_config.h"
 #include "spec/beams/beam_tree.h"
 #include "tests/model/encoder_decoders.h"
 #include "tests/spec/ranks.h"

@@ -1,5 +1,6 @@
 // Encoder-decoder models in the engine, over ranks: greedy text is what transformers generates, and speculative text is
 // plain text, whoever drafts, whatever the rule, wherever the draft is.
+#include "model/families/read_config.h"
 #include "tests/model/encoder_decoders.h"
 #include "tests/spec/every_drafter.h"
 #include "tests/spec/ranks.h"

@@ -1,4 +1,5 @@
 // Speculation with a pair of every family: the text is the plain text, and transformers' text.
+#include "model/families/read_config.h"
 #include "tests/dist/session_of_tests.h"
 #include "tests/model/family_golden.h"
 #include "tests/spec/every_drafter.h"

@@ -1,5 +1,6 @@
 // Draft heads in their authors' layouts, against what their authors' code computes (tests/model/make_heads.py): over
 // rounds with rejected tokens between, prompts in chunks, chains and trees.
+#include "model/families/read_config.h"
 #include "model/files/bad_file.h"
 #include "tests/model/temporary_directory.h"
 #include "tests/spec/golden_head.h"

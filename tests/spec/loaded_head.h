@@ -1,6 +1,7 @@
 // Heads of tests/model/heads and of the demo target, loaded. For tests only.
 #pragma once
 
+#include "model/families/read_config.h"
 #include "spec/draft/head_texts.h"
 #include "tests/model/golden_models.h"
 #include "tests/spec/engine_support.h"

@@ -6,7 +6,7 @@
 #include "tests/spec/protocol_tasks.h"
 
 #include "dist/comm/host_comm.h"
-#include "dist/error.h"
+#include "dist/rank/error.h"
 
 #include <chrono>
 #include <cmath>

@@ -4,7 +4,7 @@
 
 #include "tests/spec/protocol_network.h"
 
-#include "dist/layout.h"
+#include "dist/layout/layout.h"
 #include "spec/stop/stop_rule.h"
 #include "spec/verify/verify.h"
 

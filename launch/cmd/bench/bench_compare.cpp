@@ -76,7 +76,7 @@ spec::StopRule rule_of(const std::string& name, spec::GainModel& gain) {
 class TargetTraffic {
   public:
     explicit TargetTraffic(ModelPair& models)
-        : team_(*models.team), floats_(models.target->weight_bytes() / sizeof(float) / n_threads()),
+        : team_(*models.placed.team), floats_(models.loaded.target->weight_bytes() / sizeof(float) / n_threads()),
           memory_(floats_ * sizeof(float) * n_threads(), model::Pages::huge), sums_(16 * n_threads()) {
         std::fill_n(memory_.as<float>(), memory_.bytes() / sizeof(float), 1.0f);
     }
@@ -106,9 +106,10 @@ DraftOverhead measure_draft_overhead(ModelPair& models, const spec::Request& pro
     request.sampling = {};
     request.ignore_eos = true;
     const spec::DraftLimits limits = models.draft_limits();
-    const std::unique_ptr<spec::Drafter> drafter = spec::make_chain_drafter(
-        spec::make_model_source(*models.drafts.front(), limits.vocab_size, 1, models.device_verifier.get()),
-        {limits, models.clock});
+    const std::unique_ptr<spec::Drafter> drafter =
+        spec::make_chain_drafter(spec::make_model_source(*models.loaded.drafts.front(), limits.vocab_size, 1,
+                                                         models.loaded.device_verifier.get()),
+                                 {limits, models.placed.clock});
     drafter->begin_sequence(0, request);
     drafter->prefill(0, request.prompt);
     spec::GainModel everything_pays({kTimedTokens, 0, spec::Costs{0, {1}}});
@@ -118,9 +119,9 @@ DraftOverhead measure_draft_overhead(ModelPair& models, const spec::Request& pro
     TargetTraffic traffic(models);
     const auto time = [&](spec::StopRule& timed) {
         traffic.read();
-        const double begin = models.clock.now_seconds();
+        const double begin = models.placed.clock.now_seconds();
         drafter->propose({0, request.prompt, kTimedTokens, &request, {}, &timed, &draft});
-        return (models.clock.now_seconds() - begin) / kTimedTokens;
+        return (models.placed.clock.now_seconds() - begin) / kTimedTokens;
     };
     std::vector<double> ratios, steps;
     const HasTime has_time = time_of_this_rank(kOverheadSeconds);
@@ -162,7 +163,7 @@ int run_bench_compare(dist::Session& session, const Arguments& arguments) {
         placement.trees = placement.trees || drafter.drafts_trees();
     }
     const auto models = open_models(session, options->models, placement);
-    const bool coordinates = models->layout.is_coordinator();
+    const bool coordinates = models->placed.layout.is_coordinator();
     const Drafters drafters(session, *models, options->sources, session.timeout_seconds());
     ComparisonTask task = {session, *models, drafters, *options, {}, {}};
     in_agreement(session, [&] { // what may be wrong in a file is said before anything is timed
@@ -170,13 +171,13 @@ int run_bench_compare(dist::Session& session, const Arguments& arguments) {
     });
     ComparisonFacts facts;
     facts.environment = environment_of(session, *models);
-    const MachineWatch watch(session, models->team->size());
+    const MachineWatch watch(session, models->placed.team->size());
     const double spread = find_costs(task, facts.environment);
     in_agreement(session, [&] {
-        if (!coordinates || models->drafts.empty()) return;
+        if (!coordinates || models->loaded.drafts.empty()) return;
         facts.operations_ratio = operations_ratio(*models);
         // A step of the draft alone is timed, after a pass of the target on the same cores.
-        if (models->layout.placement != dist::DraftPlacement::colocated) return;
+        if (models->placed.layout.placement != dist::DraftPlacement::colocated) return;
         if (!options->quiet)
             log_line(fmt::format("measuring what stop decisions cost: at most {:g} s", 2 * kOverheadSeconds));
         for (const char* rule : {"static", kDefaultStopRule})

@@ -4,7 +4,7 @@
 // The shard of the first rank of so many is loaded on a single rank and run as if the others were there. What does not
 // shrink with the ranks (norms, copies of KV heads, what a pass costs by itself) and what fits a cache once it is cut
 // is in the time, all-reduces and the others' share of the memory's bandwidth are not.
-#include "dist/shard.h"
+#include "dist/layout/shard.h"
 #include "launch/cli/command_options.h"
 #include "launch/cli/command_pages.h"
 #include "launch/cmd/bench/latency.h"
@@ -55,14 +55,14 @@ Columns shard_row(ModelPair& models, const OpenedModel& target_files, const Late
     of_one_row.rows = {1};
     AbsentRanks others(of);
     model::DecoderOptions options;
-    options.weight_type = models.target_type;
-    options.capacity = models.target_config.max_positions;
+    options.weight_type = models.placed.target_type;
+    options.capacity = models.opened.target.config.max_positions;
     const std::unique_ptr<model::Decoder> shard =
-        model::load_cpu_decoder(*target_files.checkpoint, target_files.config, options, others, *models.team);
+        model::load_cpu_decoder(*target_files.checkpoint, target_files.config, options, others, *models.placed.team);
     const auto bytes = static_cast<double>(shard->weight_bytes());
-    const double limit = std::max(bytes / model::read_rate(*models.team, shard->weight_bytes()),
-                                  shard->operations_per_row() / model::arithmetic_peak(*models.team));
-    PassTimer target(*shard, models.clock, context);
+    const double limit = std::max(bytes / model::read_rate(*models.placed.team, shard->weight_bytes()),
+                                  shard->operations_per_row() / model::arithmetic_peak(*models.placed.team));
+    PassTimer target(*shard, models.placed.clock, context);
     const auto median_of = [&](const TimedPair& pair) {
         return time_in_turns(std::span(&pair, 1), of_one_row, time_of_this_rank(plan.max_seconds))
             .front()
@@ -71,8 +71,8 @@ Columns shard_row(ModelPair& models, const OpenedModel& target_files, const Late
     };
     const double alone = median_of({&target});
     double beside_draft = alone;
-    if (!models.drafts.empty()) {
-        PassTimer draft(*models.drafts.front(), models.clock, context);
+    if (!models.loaded.drafts.empty()) {
+        PassTimer draft(*models.loaded.drafts.front(), models.placed.clock, context);
         beside_draft = median_of({&target, &draft});
     }
     return {{"of", "a shard by itself", of, fmt::format("of {}", of)},
@@ -178,12 +178,13 @@ Json passes_json(const PassTimes& passes, const std::vector<double>& limit) {
 }
 
 Json to_json(const Latency& latency, const Json& environment, const ModelPair& models) {
-    const model::ModelConfig& config = models.target_config;
-    const model::AllReduces all_reduces = model::all_reduces_of(
-        config, {.ranks = models.layout.tp_size, .type = models.target_type, .on_gpu = models.device.is_gpu});
+    const model::ModelConfig& config = models.opened.target.config;
+    const model::AllReduces all_reduces = model::all_reduces_of(config, {.ranks = models.placed.layout.tp_size,
+                                                                         .type = models.placed.target_type,
+                                                                         .on_gpu = models.placed.device.is_gpu});
     Json json = Json::parse(spec::to_json(latency.first().costs()));
     json["environment"] = environment;
-    json["tensor_parallel"] = models.layout.tp_size;
+    json["tensor_parallel"] = models.placed.layout.tp_size;
     json["target_shape"] = {{"layers", config.n_layers}, // what the scaling model has to know of the target
                             {"hidden_size", config.hidden_size},
                             {"vocab_size", config.vocab_size},
@@ -246,14 +247,14 @@ int run_bench_latency(dist::Session& session, const Arguments& arguments) {
     });
     const auto models = open_models(session, options->models, {.draft = options->placement});
     in_agreement(session, [&] {
-        if (!options->shards.empty() && !models->device.is_native_cpu())
+        if (!options->shards.empty() && !models->placed.device.is_native_cpu())
             throw BadOption("--shards times shards of native passes on the CPU alone: add --device cpu, and leave "
                             "--backend torch out");
-        require_heads_for(options->shards, models->target_config);
+        require_heads_for(options->shards, models->opened.target.config);
     });
     const auto native = open_native(session, *options);
     const LatencyPlan& plan = options->plan;
-    const MachineWatch watch(session, models->team->size());
+    const MachineWatch watch(session, models->placed.team->size());
     const Latency latency = measure_latency(session, *models, plan, options->models.quiet, native.get());
     std::vector<Columns> shards;
     in_agreement(session, [&] {
@@ -266,7 +267,7 @@ int run_bench_latency(dist::Session& session, const Arguments& arguments) {
     const MachineLoad load = watch.stop(spread_of(latency.first().target.front()));
     const Json environment = environment_of(session, *models);
     in_agreement(session, [&] {
-        if (!models->layout.is_writer()) return;
+        if (!models->placed.layout.is_writer()) return;
         Json json = to_json(latency, environment, *models);
         json["machine"] = to_json(load);
         if (!shards.empty()) json["shards"] = json_of(shards);

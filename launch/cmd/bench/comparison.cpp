@@ -35,7 +35,7 @@ bool has_oracle(const ComparisonTask& task, double temperature, const DrafterCho
     const bool is_one_text =
         !acceptance.is_lossy() && (temperature == 0 || acceptance.kind == spec::Acceptance::gumbel);
     return is_one_text && drafter.is_one_model() && !drafter.tree && outcomes_ahead(drafter) == 0 &&
-           !task.models.draft_window.is_on() && !task.options.synthetic_acceptance;
+           !task.models.opened.draft_window.is_on() && !task.options.synthetic_acceptance;
 }
 
 // Plain decoding first.
@@ -105,7 +105,7 @@ std::vector<Running> start_all(const ComparisonTask& task, double temperature) {
 
 spec::Completion decode(const ComparisonTask& task, PairEngine& engine, std::size_t prompt, double temperature,
                         int max_new_tokens, const PairEngine::OnRound& on_round = {}) {
-    const bool coordinates = task.models.layout.is_coordinator();
+    const bool coordinates = task.models.placed.layout.is_coordinator();
     spec::Request request;
     if (coordinates) request = task.prompts[prompt];
     request.sampling.temperature = temperature;
@@ -196,7 +196,7 @@ std::vector<Temperature> compare(const ComparisonTask& task) {
     constexpr int kWarmUpTokens = 16;
     const CompareOptions& options = task.options;
     const auto n_prompts = static_cast<std::size_t>(from_writer(task.session, std::ssize(task.prompts)));
-    Progress progress(options.quiet || !task.models.layout.is_writer());
+    Progress progress(options.quiet || !task.models.placed.layout.is_writer());
     std::vector<Temperature> results;
     std::int64_t new_tokens = 0, done = 0;
     for (const double temperature : options.temperatures) {

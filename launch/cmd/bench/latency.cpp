@@ -291,17 +291,18 @@ namespace {
 
 // A draft that is sharded across the ranks goes on with no loop.
 spec::DeviceVerifier* draft_loop(const ModelPair& models) {
-    return models.sharded_draft ? nullptr : models.device_verifier.get();
+    return models.loaded.sharded_draft ? nullptr : models.loaded.device_verifier.get();
 }
 
 // A head behind a text whose hidden states mean nothing; a token joins the text before each draft.
 class HeadTimer final : public DraftTimer {
   public:
     HeadTimer(const spec::HeadModules& head, const ModelPair& models, int context)
-        : head_(head), source_(spec::make_head_source(head_, models.vocab_size, 1, draft_loop(models))),
-          clock_(models.clock),
-          states_(head.head->target_layers.size() * static_cast<std::size_t>(models.target_config.hidden_size), 0.5F),
-          vocab_(models.vocab_size), context_(static_cast<std::size_t>(context)) {
+        : head_(head), source_(spec::make_head_source(head_, models.opened.vocab_size, 1, draft_loop(models))),
+          clock_(models.placed.clock),
+          states_(head.head->target_layers.size() * static_cast<std::size_t>(models.opened.target.config.hidden_size),
+                  0.5F),
+          vocab_(models.opened.vocab_size), context_(static_cast<std::size_t>(context)) {
         begin_text();
     }
 
@@ -374,7 +375,7 @@ class HeadTimer final : public DraftTimer {
 
 // What a draft reads behind so many tokens.
 int context_of_draft(const ModelPair& models, int context) {
-    const spec::DraftWindow& window = models.draft_window;
+    const spec::DraftWindow& window = models.opened.draft_window;
     return window.is_on() ? std::min(context, window.head() + window.positions) : context;
 }
 
@@ -387,16 +388,18 @@ PassTimes time_passes(dist::Session& session, std::span<ModelPair* const> pairs,
     std::vector<TimedPair> timed;
     for (ModelPair* models : pairs) {
         TimedPair& pair = timed.emplace_back();
-        if (models->target) pair.target = &timers.emplace_back(*models->target, models->clock, context);
-        if (!models->drafts.empty())
-            pair.draft = &timers.emplace_back(*models->drafts.front(), models->clock,
+        if (models->loaded.target)
+            pair.target = &timers.emplace_back(*models->loaded.target, models->placed.clock, context);
+        if (!models->loaded.drafts.empty())
+            pair.draft = &timers.emplace_back(*models->loaded.drafts.front(), models->placed.clock,
                                               context_of_draft(*models, context), draft_loop(*models));
-        if (!models->head_decoders.empty()) pair.draft = &heads.emplace_back(*models->head_modules(), *models, context);
+        if (!models->loaded.head_decoders.empty())
+            pair.draft = &heads.emplace_back(*models->head_modules(), *models, context);
     }
     // The ranks start together: nobody's wait for a drafting rank counts as target time.
     std::vector<PassTimes> all = time_in_turns(timed, plan, [&](double share) {
         const bool goes_on = time.has_left(share);
-        pairs.front()->replica->barrier(session.deadline());
+        pairs.front()->placed.replica->barrier(session.deadline());
         return goes_on;
     });
     for (PassTimes& times : all) {
@@ -417,32 +420,33 @@ PassTimes time_passes(dist::Session& session, std::span<ModelPair* const> pairs,
 
 std::vector<CollectiveTime> measure_collectives(dist::Session& session, ModelPair& models, const LatencyPlan& plan,
                                                 double max_seconds) {
-    const auto hidden = static_cast<std::size_t>(models.target_config.hidden_size);
+    const auto hidden = static_cast<std::size_t>(models.opened.target.config.hidden_size);
     const auto rows = static_cast<std::size_t>(plan.max_rows());
     // Every rank gathers as much as the first slice of the vocabulary, which is a widest one, needs.
-    const dist::Slice slice = model::vocab_slice(models.target_config, 0, models.layout.tp_size);
+    const dist::Slice slice = model::vocab_slice(models.opened.target.config, 0, models.placed.layout.tp_size);
     const std::size_t row_bytes = static_cast<std::size_t>(slice.size()) * sizeof(float);
     std::vector<float> buffer(std::max(hidden * rows, row_bytes * rows / sizeof(float)) + 64);
     std::vector<std::byte> gathered(buffer.size() * sizeof(float) * static_cast<std::size_t>(session.world_size()));
     const auto deadline = [&] { return session.deadline(); };
     const auto gather = [&](std::size_t bytes) {
-        models.replica->gather(buffer.data(), gathered.data(), bytes, 0, deadline());
+        models.placed.replica->gather(buffer.data(), gathered.data(), bytes, 0, deadline());
     };
     const std::string all_rows = counted(plan.max_rows(), "row");
     constexpr std::size_t kPacket = 256;
     std::vector<NamedCollective> collectives = {
-        {"barrier", [&] { models.replica->barrier(deadline()); }},
+        {"barrier", [&] { models.placed.replica->barrier(deadline()); }},
         {"round packet: broadcast of 256 bytes",
-         [&] { models.replica->broadcast(buffer.data(), kPacket, 0, deadline()); }, kPacket},
+         [&] { models.placed.replica->broadcast(buffer.data(), kPacket, 0, deadline()); }, kPacket},
         {"gather of candidates, " + all_rows, [&] { gather(rows * 8 + 8); }, rows * 8 + 8},
         {"gather of distributions, " + all_rows, [&] { gather(row_bytes * rows); }, row_bytes * rows},
     };
     // Several sizes, so that what a message costs and what its bytes cost can be told apart.
     for (std::size_t each = 1;; each = std::min(2 * each, rows)) {
-        collectives.push_back(
-            {"all-reduce of hidden, " + counted(static_cast<std::int64_t>(each), "row"),
-             models.tp ? sum_for_passes(models.device, *models.tp, hidden * each, session.timeout_seconds()) : [] {},
-             hidden * each * sizeof(float)});
+        collectives.push_back({"all-reduce of hidden, " + counted(static_cast<std::int64_t>(each), "row"),
+                               models.placed.tp ? sum_for_passes(models.placed.device, *models.placed.tp, hidden * each,
+                                                                 session.timeout_seconds())
+                                                : [] {},
+                               hidden * each * sizeof(float)});
         if (each == rows) break;
     }
     return time_collectives(session, collectives, 5 * plan.repetitions, max_seconds);
@@ -452,7 +456,7 @@ double measure_spread(dist::Session& session, ModelPair& models, double max_seco
     constexpr std::size_t kWarmUps = 2, kEnough = 10; // passes
     MeasuringTime time(session, "how far times vary", max_seconds, true);
     std::optional<PassTimer> timer;
-    if (models.target) timer.emplace(*models.target, models.clock, 1);
+    if (models.loaded.target) timer.emplace(*models.loaded.target, models.placed.clock, 1);
     std::vector<double> seconds;
     while (time.has_left())
         seconds.push_back(timer ? timer->time(1) : 0);
@@ -469,14 +473,14 @@ void measure_limits(dist::Session& session, ModelPair& models, const RankDevice&
                     Latency& latency) {
     constexpr double kNoLimit = std::numeric_limits<double>::infinity();
     // A rank without a shard reads its draft beside the others, and sets no limit.
-    const bool counts = models.target != nullptr;
-    const std::size_t bytes = counts ? models.target->weight_bytes() : std::size_t{1} << 20;
-    const double operations = counts ? models.target->operations_per_row() : 0;
+    const bool counts = models.loaded.target != nullptr;
+    const std::size_t bytes = counts ? models.loaded.target->weight_bytes() : std::size_t{1} << 20;
+    const double operations = counts ? models.loaded.target->operations_per_row() : 0;
     session.world().barrier(session.deadline());
-    const double rate = read_rate(device, *models.team, bytes);
+    const double rate = read_rate(device, *models.placed.team, bytes);
     session.world().barrier(session.deadline());
     // No pass of a round comes near a GPU's.
-    const double peak = !models.device.is_cpu() ? kNoLimit : model::arithmetic_peak(*models.team);
+    const double peak = !models.placed.device.is_cpu() ? kNoLimit : model::arithmetic_peak(*models.placed.team);
     std::vector<double> limits;
     for (int rows = 1; rows <= plan.max_rows(); ++rows)
         limits.push_back(counts ? std::max(static_cast<double>(bytes) / rate, rows * operations / peak) : 0);
@@ -489,21 +493,21 @@ void measure_limits(dist::Session& session, ModelPair& models, const RankDevice&
 }
 
 int common_positions(const ModelPair& models) {
-    int positions = models.target_config.max_positions;
-    for (const auto& draft : models.drafts)
+    int positions = models.opened.target.config.max_positions;
+    for (const auto& draft : models.loaded.drafts)
         positions = std::min(positions, draft->config().max_positions);
     return positions;
 }
 
 // Positions that passes of up to so many rows, or a loop on the device, leave for the context. Local.
 int room_for_context(const ModelPair& models, int rows) {
-    return common_positions(models) - (models.device.is_gpu ? std::max(rows, 1 + PassTimer::kLoopSteps) : rows);
+    return common_positions(models) - (models.placed.device.is_gpu ? std::max(rows, 1 + PassTimer::kLoopSteps) : rows);
 }
 
 } // namespace
 
 int default_context(dist::Session& session, const ModelPair& models, int rows) {
-    const int wanted = models.device.is_cpu() ? 64 : 1000;
+    const int wanted = models.placed.device.is_cpu() ? 64 : 1000;
     // Ranks without a draft do not know of its positions.
     return static_cast<int>(from_writer(session, std::clamp(room_for_context(models, rows), 1, wanted)));
 }
@@ -539,18 +543,18 @@ Latency measure_latency(dist::Session& session, ModelPair& models, const Latency
                         ModelPair* native) {
     Latency latency;
     latency.passes = measure_passes(session, models, plan, quiet, native);
-    measure_limits(session, models, native ? native->device : models.device, plan, latency);
+    measure_limits(session, models, native ? native->placed.device : models.placed.device, plan, latency);
     latency.collectives = measure_collectives(session, models, plan, plan.max_seconds / 3);
     return latency;
 }
 
 std::vector<spec::Costs> level_costs(const PassTimes& first, ModelPair& models, const LatencyPlan& plan) {
     std::vector<spec::Costs> levels;
-    if (!models.layout.is_coordinator()) return levels;
+    if (!models.placed.layout.is_coordinator()) return levels;
     levels.push_back(first.costs());
-    for (std::size_t level = 1; level < models.drafts.size(); ++level) {
-        PassTimer verifying(*models.drafts[level - 1], models.clock, first.context);
-        PassTimer drafting(*models.drafts[level], models.clock, first.context, draft_loop(models));
+    for (std::size_t level = 1; level < models.loaded.drafts.size(); ++level) {
+        PassTimer verifying(*models.loaded.drafts[level - 1], models.placed.clock, first.context);
+        PassTimer drafting(*models.loaded.drafts[level], models.placed.clock, first.context, draft_loop(models));
         const std::array pair = {TimedPair{&verifying, &drafting}};
         levels.push_back(time_in_turns(pair, plan, time_of_this_rank(plan.max_seconds)).front().costs());
     }

@@ -4,8 +4,8 @@
 // Called by the commands bench latency, bench compare, record, tune and doctor.
 #pragma once
 
-#include "dist/clock.h"
-#include "dist/session.h"
+#include "dist/rank/clock.h"
+#include "dist/session/session.h"
 #include "launch/cmd/bench/measuring_time.h"
 #include "launch/load/model_pair.h"
 #include "launch/start/statistics.h"

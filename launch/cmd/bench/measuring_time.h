@@ -3,8 +3,8 @@
 // Called by record, tune, bench compare and bench latency.
 #pragma once
 
-#include "dist/clock.h"
-#include "dist/session.h"
+#include "dist/rank/clock.h"
+#include "dist/session/session.h"
 #include "launch/io/progress.h"
 
 #include <functional>

@@ -216,6 +216,34 @@ std::string brace_formatted(Interpreter& in, std::string_view format, const Call
     return std::move(out.text);
 }
 
+namespace {
+
+// Flags, width and precision behind a "%", up to its letter. Takes them away.
+FormatSpec take_percent_spec(std::string_view& format) {
+    FormatSpec spec;
+    spec.align = '>';
+    for (; !format.empty() && std::string_view("-+ 0#").find(format[0]) != std::string_view::npos;
+         format.remove_prefix(1)) {
+        if (format[0] == '-')
+            spec.align = '<';
+        else if (format[0] == '#')
+            spec.has_prefix = true;
+        else if (format[0] != '0')
+            spec.sign = format[0];
+        else if (spec.align != '<')
+            spec.align = '=', spec.fill = "0";
+    }
+    spec.width = read_number(format);
+    if (format.starts_with('.')) {
+        format.remove_prefix(1);
+        spec.precision = read_number(format);
+    }
+    if (format.empty()) throw TemplateError("a % is followed by no letter");
+    return spec;
+}
+
+} // namespace
+
 std::string percent_formatted(Interpreter& in, std::string_view format, const Value& values) {
     Writer out{in.budget(), {}};
     const bool is_tuple = values.is(Type::list) && values.list().kind == ListKind::tuple;
@@ -239,25 +267,7 @@ std::string percent_formatted(Interpreter& in, std::string_view format, const Va
             value = values.dict().find(format.substr(1, close - 1));
             format.remove_prefix(close + 1);
         }
-        FormatSpec spec;
-        spec.align = '>';
-        for (; !format.empty() && std::string_view("-+ 0#").find(format[0]) != std::string_view::npos;
-             format.remove_prefix(1)) {
-            if (format[0] == '-')
-                spec.align = '<';
-            else if (format[0] == '#')
-                spec.has_prefix = true;
-            else if (format[0] != '0')
-                spec.sign = format[0];
-            else if (spec.align != '<')
-                spec.align = '=', spec.fill = "0";
-        }
-        spec.width = read_number(format);
-        if (format.starts_with('.')) {
-            format.remove_prefix(1);
-            spec.precision = read_number(format);
-        }
-        if (format.empty()) throw TemplateError("a % is followed by no letter");
+        FormatSpec spec = take_percent_spec(format);
         const char letter = format[0];
         format.remove_prefix(1);
         if (!value && next < list.size()) value = &list[next++];

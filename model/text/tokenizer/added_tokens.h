@@ -12,9 +12,9 @@
 #include <string_view>
 #include <vector>
 
+#include "model/text/token_id.h"
 #include "model/text/tokenizer/byte_trie.h"
 #include "model/text/tokenizer/regex.h"
-#include "model/text/tokenizer/tokenizer.h"
 
 namespace entrodraft::model {
 

@@ -13,7 +13,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "model/text/tokenizer/tokenizer.h"
+#include "model/text/token_id.h"
 #include "model/text/tokenizer/word_cache.h"
 
 namespace entrodraft::model {

@@ -8,7 +8,7 @@
 #include <optional>
 #include <vector>
 
-#include "model/text/tokenizer/tokenizer.h"
+#include "model/text/token_id.h"
 
 namespace entrodraft::model {
 

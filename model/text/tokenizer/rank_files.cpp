@@ -175,13 +175,8 @@ TokenizerFiles tiktoken_files(Ranks ranks, const path& file) {
     return files;
 }
 
-TokenizerFiles tekken_files(const path& file) {
-    const json tekken = read_json_file(file, kMaxBytes);
-    if (!tekken.is_object()) throw BadFile("not an object");
-    const json& config = object_field(tekken, "config", "tekken");
-    const auto n_special = static_cast<std::size_t>(token_id(field(config, "default_num_special_tokens"), "config"));
-    const auto n_all = static_cast<std::size_t>(token_id(field(config, "default_vocab_size"), "config"));
-    if (n_all <= n_special) throw BadFile("config: default_vocab_size is below default_num_special_tokens");
+// [n_special], in the order of their ids.
+std::vector<std::string> tekken_special_tokens(const json& tekken, std::size_t n_special) {
     // Files of the first versions do not list them.
     std::vector<std::string> names = {"<unk>",
                                       "<s>",
@@ -214,6 +209,17 @@ TokenizerFiles tekken_files(const path& file) {
     if (names.size() > n_special) throw BadFile("special_tokens are more than default_num_special_tokens");
     while (names.size() < n_special)
         names.push_back(fmt::format("<SPECIAL_{}>", names.size()));
+    return names;
+}
+
+TokenizerFiles tekken_files(const path& file) {
+    const json tekken = read_json_file(file, kMaxBytes);
+    if (!tekken.is_object()) throw BadFile("not an object");
+    const json& config = object_field(tekken, "config", "tekken");
+    const auto n_special = static_cast<std::size_t>(token_id(field(config, "default_num_special_tokens"), "config"));
+    const auto n_all = static_cast<std::size_t>(token_id(field(config, "default_vocab_size"), "config"));
+    if (n_all <= n_special) throw BadFile("config: default_vocab_size is below default_num_special_tokens");
+    const std::vector<std::string> names = tekken_special_tokens(tekken, n_special);
     Ranks ranks{.model = {}, .of_id = {}, .first_id = n_special};
     for (const json& token : array_field(tekken, "vocab", "tekken")) {
         const auto rank = static_cast<std::size_t>(token_id(field(token, "rank"), "vocab"));

@@ -11,8 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include "model/text/token_id.h"
 #include "model/text/tokenizer/byte_trie.h"
-#include "model/text/tokenizer/tokenizer.h"
 #include "model/text/tokenizer/word_cache.h"
 
 namespace entrodraft::model {

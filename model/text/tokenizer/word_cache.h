@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "model/text/tokenizer/tokenizer.h"
+#include "model/text/token_id.h"
 
 namespace entrodraft::model {
 

@@ -2,6 +2,7 @@
 #include "tests/fuzz/fuzz_input.h"
 
 #include "model/families/generation_config.h"
+#include "model/families/read_config.h"
 #include "model/files/bad_file.h"
 #include "model/weights/layer_plan.h"
 #include "model/weights/rank_shard.h"

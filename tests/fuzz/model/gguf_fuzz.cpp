@@ -2,6 +2,7 @@
 #include "tests/fuzz/fuzz_input.h"
 
 #include "model/families/config.h"
+#include "model/families/read_config.h"
 #include "model/files/bad_file.h"
 #include "model/files/gguf_file.h"
 #include "model/files/quantized.h"

@@ -1,7 +1,7 @@
 // The messages of failed calls.
-#include "dist/comm/check.h"
+#include "dist/rank/check.h"
 
-#include "dist/error.h"
+#include "dist/rank/error.h"
 
 #include <mpi.h>
 

@@ -1,5 +1,5 @@
 // The monotonic clock behind Deadline and SteadyClock.
-#include "dist/clock.h"
+#include "dist/rank/clock.h"
 
 namespace entrodraft::dist {
 

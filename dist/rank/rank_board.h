@@ -5,7 +5,7 @@
 // show their waits. What it says is for messages; nothing that ranks do depends on it but who prints one.
 #pragma once
 
-#include "dist/step_watch.h"
+#include "dist/rank/step_watch.h"
 
 #include <atomic>
 #include <cstddef>

@@ -1,5 +1,5 @@
 // Slices of an axis and of attention heads: arithmetic only.
-#include "dist/shard.h"
+#include "dist/layout/shard.h"
 
 #include <algorithm>
 #include <fmt/format.h>

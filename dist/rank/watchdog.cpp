@@ -1,5 +1,5 @@
 // The heartbeat's thread: see watchdog.h.
-#include "dist/watchdog.h"
+#include "dist/rank/watchdog.h"
 
 #include <chrono>
 #include <csignal>

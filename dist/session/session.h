@@ -6,7 +6,7 @@
 
 #include "dist/comm/channel.h"
 #include "dist/comm/communicator.h"
-#include "dist/step_watch.h"
+#include "dist/rank/step_watch.h"
 
 #include <atomic>
 #include <cstdint>

@@ -1,5 +1,5 @@
 // One gather and one broadcast of fixed-size records: the coordinator of the group decides for all.
-#include "dist/agreement.h"
+#include "dist/comm/agreement.h"
 
 #include <algorithm>
 #include <cstring>

@@ -2,16 +2,16 @@
 //
 // Windows belong to the session, not to the communicators over them: freeing one is collective, and a destructor
 // that runs while an exception unwinds on one rank must not wait for the others.
-#include "dist/session.h"
+#include "dist/session/session.h"
 
 #include "dist/comm/backoff.h"
-#include "dist/comm/check.h"
 #include "dist/comm/mpi_comm.h"
 #include "dist/comm/node_comm.h"
-#include "dist/error.h"
-#include "dist/launch_environment.h"
-#include "dist/rank_board.h"
-#include "dist/watchdog.h"
+#include "dist/rank/check.h"
+#include "dist/rank/error.h"
+#include "dist/rank/launch_environment.h"
+#include "dist/rank/rank_board.h"
+#include "dist/rank/watchdog.h"
 
 #include <mpi.h>
 

@@ -1,7 +1,7 @@
 // CUDA devices and their memory: see device.h.
-#include "dist/device.h"
+#include "dist/rank/device.h"
 
-#include "dist/comm/check.h"
+#include "dist/rank/check.h"
 
 #include <cuda_runtime.h>
 

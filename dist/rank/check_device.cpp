@@ -1,5 +1,5 @@
 // Failed CUDA and NCCL calls: see check.h.
-#include "dist/comm/check.h"
+#include "dist/rank/check.h"
 
 #include <cuda_runtime.h>
 #include <nccl.h>

@@ -1,5 +1,5 @@
 // Variables of launchers: see launch_environment.h.
-#include "dist/launch_environment.h"
+#include "dist/rank/launch_environment.h"
 
 #include <ifaddrs.h>
 #include <net/if.h>

@@ -4,7 +4,7 @@
 // threads run one after another on the CPU.
 #pragma once
 
-#include "dist/comm/check.h"
+#include "dist/rank/check.h"
 
 #include <cuda_runtime.h>
 

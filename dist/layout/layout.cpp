@@ -1,5 +1,5 @@
 // Roles from rank numbers: replicas are runs of neighbouring ranks, the first of each coordinates.
-#include "dist/layout.h"
+#include "dist/layout/layout.h"
 
 #include <fmt/format.h>
 #include <stdexcept>

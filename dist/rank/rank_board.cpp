@@ -2,7 +2,7 @@
 //
 // Every field is an atomic of its own. A reader may see a new round beside an old step: that is good enough for a
 // message, and costs the writer nothing.
-#include "dist/rank_board.h"
+#include "dist/rank/rank_board.h"
 
 #include <array>
 #include <chrono>

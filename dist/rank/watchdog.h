@@ -5,7 +5,7 @@
 // not stuck. Made by Session.
 #pragma once
 
-#include "dist/rank_board.h"
+#include "dist/rank/rank_board.h"
 
 #include <condition_variable>
 #include <functional>

@@ -1,0 +1,102 @@
+#include "launch/load/placed_pair.h"
+
+#include "launch/io/progress.h"
+#include "launch/load/launch_check.h"
+#include "launch/load/same_models.h"
+#include "launch/start/failure.h"
+#include "launch/start/phase.h"
+#include "model/pass/self_check.h"
+#include "spec/protocol/packet.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+namespace entrodraft::launch {
+
+namespace {
+
+// Some models and types of weights run on CPUs alone: a device that was left to the program becomes one, in a line that
+// says so. Throws OrderlyFailure.
+void require_cpu(const OpenedPair& opened, const ModelOptions& options, PlacedPair& placed) {
+    if (!options.needs_cpu.empty() && !placed.device.is_native_cpu()) { // --device auto, by the options' own check
+        placed.device = {};
+        if (placed.layout.is_writer() && !options.quiet)
+            log_line("note: --device auto: " + options.needs_cpu + " runs on CPUs alone; cpu is used");
+    }
+    for (const OpenedModel* model : models_of(opened)) {
+        if (placed.device.is_native_cpu()) return;
+        const bool on_torch = options.backend == Backend::torch;
+        const std::string what = (on_torch ? model::what_torch_lacks : model::what_needs_cpu)(model->config);
+        if (what.empty()) continue;
+        if (on_torch)
+            throw OrderlyFailure(kBadOptions, fmt::format("{} has {}, which --backend torch does not compute: leave "
+                                                          "it out",
+                                                          model->name, what));
+        if (options.device != DeviceChoice::automatic)
+            throw OrderlyFailure(kBadOptions, fmt::format("{} has {}, and only our CPU kernels run such models so far: "
+                                                          "give --device cpu",
+                                                          model->name, what));
+        placed.device = {};
+        if (placed.layout.is_writer() && !options.quiet)
+            log_line(fmt::format("note: --device auto: {} has {}, which CPUs alone compute; cpu is used", model->name,
+                                 what));
+    }
+}
+
+// The least that an encoder of the run takes, within the cache's positions; 0: the target has none.
+int max_source_of(const OpenedPair& opened, int positions) {
+    if (!opened.target.config.has_encoder()) return 0;
+    for (const OpenedModel* model : models_of(opened))
+        if (model->config.has_encoder()) positions = std::min(positions, model->config.encoder.max_positions);
+    return positions;
+}
+
+CacheShape cache_of(const OpenedPair& opened, const ModelOptions& options, const Placement& placement) {
+    CacheShape cache = {placement.batch_size, opened.target.config.max_positions, placement.num_beams,
+                        placement.trees ? spec::Packet::kMaxDraftTokens : 0};
+    if (options.max_context > 0) cache.positions = std::min(options.max_context, cache.positions);
+    return cache;
+}
+
+void choose_types(const OpenedPair& opened, const ModelOptions& options, PlacedPair& placed) {
+    const bool on_gpu = placed.device.is_gpu;
+    placed.target_type = options.dtype.value_or(automatic_type(opened.target.config, on_gpu));
+    placed.draft_type = placed.target_type;
+    if (!opened.drafts.empty())
+        placed.draft_type = options.draft_dtype.value_or(automatic_type(opened.drafts.front().config, on_gpu));
+}
+
+} // namespace
+
+dist::RankLayout layout_of(const dist::Session& session, const Placement& placement) {
+    return dist::make_layout(session.world_rank(), session.world_size(), placement.replicas, placement.draft);
+}
+
+void connect_devices(dist::Session& session, bool is_quiet, PlacedPair& placed) {
+    const dist::RankLayout& layout = placed.layout;
+    placed.tp = split_for_passes(session, placed.device, layout.holds_target() ? layout.replica : -1);
+    const std::string about = shared_gpu_note(placed.device, placed.tp.get());
+    if (!about.empty() && layout.is_writer() && !is_quiet) log_line(about);
+}
+
+void place(dist::Session& session, const OpenedPair& opened, const ModelOptions& options, const Placement& placement,
+           PlacedPair& placed) {
+    placed.replica = session.split(placed.layout.replica);
+    placed.device = choose_device(session, options.device, options.backend);
+    require_cpu(opened, options, placed);
+    if (placed.layout.is_writer() && !options.quiet && options.backend == Backend::native)
+        if (const std::string note = idle_gpu_note(options.device, placed.device, n_gpus(), has_gpu_file());
+            !note.empty())
+            log_line(note);
+    placed.cache = cache_of(opened, options, placement);
+    placed.ahead = opened.vocabularies ? 0 : placement.ahead;
+    placed.replicas = placement.replicas;
+    placed.max_source = max_source_of(opened, placed.cache.positions);
+    connect_devices(session, options.quiet, placed);
+    const int threads = check_launch(session, options.threads, options.quiet);
+    require_same_models(session, opened, {.threads = threads, .quiet = options.quiet});
+    choose_types(opened, options, placed);
+    in_agreement(session, [&] { placed.team = std::make_unique<model::ThreadTeam>(threads); });
+}
+
+} // namespace entrodraft::launch

@@ -1,0 +1,8 @@
+// How many rows a pass has at most.
+#pragma once
+
+namespace entrodraft::model {
+
+inline constexpr int kMaxRows = 128; // of a pass that is not a chunk of a prompt
+
+} // namespace entrodraft::model

@@ -1,0 +1,18 @@
+// The losses that distillation knows. Includes nothing of torch's.
+#pragma once
+
+#include <string>
+
+namespace entrodraft::model::torch {
+
+// What is made small, of the target's distribution p of a next token and the trained model's q.
+enum class DistillLoss {
+    forward_kl, // sum p ln(p / q)
+    reverse_kl, // sum q ln(q / p)
+    jsd,        // half of the sum of both to the mean of p and q: Jensen and Shannon's divergence
+    tvd,        // half of sum |p - q|, which is 1 - alpha
+    log_alpha,  // -ln alpha, of alpha = sum min(p, q)
+};
+std::string to_string(DistillLoss loss); // "forward-kl", ...
+
+} // namespace entrodraft::model::torch
