@@ -345,7 +345,7 @@ ParsedOptions taken(const std::vector<OptionGroup>& groups, const Names& argumen
     return parsed;
 }
 
-// Of several mistakes the first is named, in our words.
+// Names the first of several mistakes, in our words.
 ParsedOptions parse_arguments(const std::vector<OptionGroup>& groups, const Names& arguments) {
     try {
         return taken(groups, arguments);

@@ -234,7 +234,7 @@ bool measure(dist::Session& session, ModelPair& models, const Drafters& drafters
     return true;
 }
 
-// That of this run; of a recording that goes on, its own. Throws BadOption where the two differ.
+// The head of this run, or the own head of a recording that goes on. Throws BadOption where the two differ.
 spec::RecordingHead begun_head(const RecordOptions& options, const ModelPair& models, const RecordingOutput& output) {
     spec::RecordingHead head =
         recording_head(models, options.models, options.input, options.requests, options.max_draft_tokens);

@@ -16,8 +16,8 @@ namespace entrodraft::launch {
 
 namespace {
 
-// What this rank holds of them: of the target, then of each draft. A continuation drafted ahead writes few positions,
-// but in time at every place.
+// The models that this rank holds, or its parts of them: the target, then each draft. A continuation drafted ahead
+// writes few positions, but in time at every place.
 std::vector<HeldModel> held_models(const OpenedPair& opened, const ModelOptions& options, const PlacedPair& placed) {
     const dist::RankLayout& layout = placed.layout;
     const int ahead = placed.ahead;
@@ -89,7 +89,7 @@ void load_weights(const OpenedPair& opened, const std::vector<HeldModel>& held, 
                                                                          options.collective_timeout_seconds);
 }
 
-// How the models of the first replica compute, where there is something to say.
+// Says how the models of the first replica compute, where there is something to say.
 void log_notes(const PlacedPair& placed, const LoadedPair& loaded) {
     if (placed.layout.replica != 0) return;
     const auto log = [](const char* what, const model::Decoder& decoder) {

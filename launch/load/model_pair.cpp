@@ -74,7 +74,7 @@ double operations_ratio(const ModelPair& models) {
 
 namespace {
 
-// Of what is loaded, the files are not needed any more, nor are the drafts' tokenizers.
+// A loaded model needs its files no more, nor does a draft its tokenizer.
 void close_files(OpenedPair& opened) {
     opened.target.checkpoint.reset();
     for (OpenedModel& draft : opened.drafts) {

@@ -58,7 +58,7 @@ struct ModelDigests {
     std::vector<std::uint64_t> drafts = {};
 };
 
-// What was said: files, configs, tokenizers. Weights are read when it is loaded, and the checkpoints are closed then.
+// Files, configs and tokenizers, as they were named. Loading reads the weights, and closes the checkpoints.
 struct OpenedPair {
     OpenedModel target;
     std::optional<OpenedHead> head;

@@ -61,7 +61,7 @@ void require_text(const OpenedPair& opened, const ModelOptions& options) {
                                     options.needs_text, options.target));
 }
 
-// What a recording holds does not depend on where rounds begin.
+// A recording holds nothing that depends on where rounds begin.
 void require_recordable(const OpenedPair& opened) {
     if (opened.head && opened.head->head.block > 1)
         throw BadOption(fmt::format("{}: what a head of the format {} drafts depends on where rounds begin, so that "

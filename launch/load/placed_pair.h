@@ -48,7 +48,7 @@ struct PlacedPair {
 void place(dist::Session& session, const OpenedPair& opened, const ModelOptions& options, const Placement& placement,
            PlacedPair& placed);
 
-// What sums the passes, on the devices as they are chosen by now. Collective over the world.
+// Makes the communicator that sums passes, for the devices as they are chosen by now. Collective over the world.
 void connect_devices(dist::Session& session, bool is_quiet, PlacedPair& placed);
 
 } // namespace entrodraft::launch

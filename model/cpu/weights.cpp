@@ -24,7 +24,7 @@ class ModelWeights::Loader {
         make(plan_outer(config_, names, shard_), config_.n_layers, to_.outer, type, threads);
     }
 
-    // What is stored quantised is held so, except for what is read the other way round.
+    // A quantised matrix is held so, unless it is read the other way round.
     void choose_formats() {
         if (!config_.quantization) return;
         for (const Job& job : jobs_) {

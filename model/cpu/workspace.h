@@ -41,7 +41,7 @@ struct CpuWorkspace {
     void begin_pass(const Pass& pass, KvCache& cache);
     void merge_summaries();
     void plan_delta_nets(RecurrentStates& states);
-    // Of latent attention, experts and draft heads. Returns the inputs of the widest matrix that they multiply with.
+    // For latent attention, experts and draft heads. Returns the inputs of the widest matrix that they multiply with.
     int make_buffers_of_some();
 
     const int n_threads;

@@ -36,7 +36,7 @@ struct ModelNames {
 
 // "PREFIXstem.weight" and, if asked for, "PREFIXstem.bias"; empty for an empty stem.
 TensorNames tensor_names(const std::string& prefix, std::string_view stem, bool has_bias);
-// Whether the config's norms have a bias.
+// True where the config's norms have a bias.
 bool norm_has_bias(const ModelConfig& config);
 
 // Takes the prefix that the checkpoint's names have. An empty checkpoint: the family's first prefix.

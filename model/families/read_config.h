@@ -16,7 +16,7 @@ ModelConfig read_config(const std::filesystem::path& directory);
 // The fields of a config.json's decoder: of a model that reads images too, those of its text_config and, where these
 // say nothing, of what is around them. `file` is before every message. Throws BadFile. Local.
 nlohmann::json decoder_fields(nlohmann::json json, const std::string& file);
-// What a config.json says of a decoder. Throws BadFile. Local.
+// Reads a decoder's config.json. Throws BadFile.
 ModelConfig read_config(const nlohmann::json& json, const std::string& file);
 
 } // namespace entrodraft::model

@@ -1,5 +1,5 @@
-// What families call the tensors of their checkpoints: names without the prefix, and without ".weight" and ".bias".
-// Which of the tensors have a bias follows from the config. An empty stem: the family has no such tensor.
+// Families name the tensors of their checkpoints here: without the prefix, and without ".weight" and ".bias". The
+// config says which of them have a bias. An empty stem: the family has no such tensor.
 // model/weights/layer_plan.cpp says which shape each of them has and what a rank holds of it.
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace entrodraft::model {
 
-// How the rows of a fused query-key-value matrix lie.
+// The order of the rows of a fused query-key-value matrix.
 enum class QkvForm {
     separate, // three matrices
     stacked,  // all query heads, all key heads, all value heads

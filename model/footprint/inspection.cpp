@@ -58,7 +58,7 @@ std::uint64_t packed_bytes(MatrixShape shape, PackedFormat format) {
     return matrix.bytes();
 }
 
-// What a rank's weights take, counted over the plan of its tensors.
+// Counts the bytes of a rank's weights over the plan of its tensors.
 class WeightBytes {
   public:
     WeightBytes(const ModelConfig& config, const RunShape& run, const RankShard& shard)
@@ -206,7 +206,7 @@ std::uint64_t rope_floats(const ModelConfig& config, const RunShape& run) {
     return floats;
 }
 
-// Of a row, the widest that layers have.
+// Numbers of a row, the most that a layer has.
 struct AttentionWidths {
     int qkv = 0;
     int attended = 0;

@@ -177,7 +177,7 @@ class Loader {
     Uploader& uploader_;
 };
 
-// What a pass of one row reads, without padding.
+// Counts what a pass of one row reads, without padding.
 void count_work(const ModelConfig& config, DeviceWeights& weights) {
     const double chosen = static_cast<double>(config.experts.n_chosen) / std::max(1, config.experts.n_experts);
     const auto count = [&](const DeviceMatrix& matrix, int outputs, double share = 1) {

@@ -1,4 +1,4 @@
-// How many rows a pass has at most.
+// The most rows that a pass has.
 #pragma once
 
 namespace entrodraft::model {

@@ -5,7 +5,7 @@
 
 namespace entrodraft::model::torch {
 
-// What is made small, of the target's distribution p of a next token and the trained model's q.
+// Training makes one of these small. p is the target's distribution of a next token, q the trained model's.
 enum class DistillLoss {
     forward_kl, // sum p ln(p / q)
     reverse_kl, // sum q ln(q / p)

@@ -308,7 +308,7 @@ class TorchOps {
         return {all.cosines.index_select(0, places_).unsqueeze(1), all.sines.index_select(0, places_).unsqueeze(1)};
     }
 
-    // Of a tensor in host memory; none of an undefined one.
+    // The numbers of a tensor in host memory; none of an undefined one.
     static std::vector<float> floats_of(const at::Tensor& tensor) {
         if (!tensor.defined()) return {};
         const at::Tensor stored = tensor.contiguous();

@@ -99,7 +99,7 @@ class Loader {
         return names.second_bias.empty() ? rows_of(names.bias) : rows_of(names.bias) + rows_of(names.second_bias);
     }
 
-    // What a pass of one row reads: a part of the experts; the embedding only where it is the head.
+    // A pass of one row reads a part of the experts, and the embedding only where it is the head.
     void count(const PlannedMatrix& matrix, const TensorMatrix& made) {
         const bool is_looked_up = matrix.role == Role::embedding && config_.has_head();
         if (is_looked_up || matrix.reading == Reading::once_a_source || !made.weight.defined()) return;

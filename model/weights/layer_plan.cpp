@@ -220,7 +220,7 @@ class Planner {
                n_buckets * shard_.n_query_heads());
     }
 
-    // What heads/*.cpp call these tensors; no family has them.
+    // These are the names that heads/*.cpp give; no family has such tensors.
     void fusion() {
         const FusionConfig& fusion = config_.fusion;
         const std::int64_t width = config_.hidden_size, joined = fusion.joined_size(config_.hidden_size);

@@ -20,7 +20,7 @@ namespace entrodraft::model {
 
 using Shape = std::vector<std::int64_t>;
 
-// What a tensor is for. Shapes are [outputs][inputs]; "own" heads and widths are the rank's.
+// A tensor's purpose. Shapes are [outputs][inputs]; "own" heads and widths are the rank's.
 enum class Role {
     // ---- matrices of a layer ----
 
@@ -112,14 +112,14 @@ struct StoredSlice {
     std::int64_t step = 1; // from row to row: of rows.size() of them, from rows.begin on
 };
 
-// How a matrix lies on the ranks.
+// The parts of a matrix that ranks hold.
 enum class Split {
     columns, // each rank has outputs of its own
     rows,    // each rank has inputs of its own; results are summed, so only one rank adds the bias
     whole,   // each rank has all of it
 };
 
-// How much of a matrix a row of a pass reads.
+// The part of a matrix that a row of a pass reads.
 enum class Reading { whole, chosen_experts, once_a_source };
 
 struct PlannedMatrix {
@@ -145,8 +145,8 @@ struct PlannedVector {
     float epsilon = 0, offset = 0, scale = 1;
 };
 
-// What a rank holds of a layer, of an expert, or around the layers. Several matrices or vectors of a role (heads,
-// cells, experts) come one after the other.
+// A rank's part of a layer, of an expert, or of what is around the layers. Several matrices or vectors of a role
+// (heads, cells, experts) come one after the other.
 struct TensorPlan {
     std::vector<std::unique_ptr<const StoredTensor>> stored; // what the others point to
     std::vector<PlannedMatrix> matrices;
@@ -172,17 +172,17 @@ struct LayerKind {
 };
 std::vector<LayerKind> layer_kinds(const ModelConfig& config);
 
-// Of the rows that queries, keys and values of a layer are made of.
+// The width of the rows that queries, keys and values of a layer are made of.
 int attention_input_size(const ModelConfig& config, int layer);
 
-// What a rank holds in float32: norms, biases and learned positions.
+// Numbers that a rank holds in float32: norms, biases and learned positions.
 std::int64_t float_count(const ModelConfig& config, const RankShard& shard);
 // Parameters of a model and of its encoder, tied embeddings counted once.
 std::int64_t parameter_count(const ModelConfig& config);
 // The parameters that one token of a text reads: without the experts that it does not go through.
 std::int64_t active_parameter_count(const ModelConfig& config);
 
-// What a device holds of a plan: matrices and vectors by role.
+// A device's tensors of a plan: matrices and vectors by role.
 template <typename Matrix, typename Vector> class HeldTensors {
   public:
     // The first of a role; an empty one where there is none.

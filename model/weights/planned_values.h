@@ -16,7 +16,7 @@ struct VectorValues {
     std::vector<float> bias;
 };
 
-// What this rank holds of a planned vector: a norm with its offset and scale applied; decay rates below 0; a
+// Reads this rank's part of a planned vector: a norm with its offset and scale applied; decay rates below 0; a
 // convolution by own key head, [n_convolved][convolved_size()]; relative biases by own head and distance, from
 // -max_distance on. Throws BadFile.
 VectorValues read_planned(const Checkpoint& checkpoint, const ModelConfig& config, const RankShard& shard,

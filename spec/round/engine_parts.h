@@ -1,4 +1,4 @@
-// What an engine is told, works with, and calls back: see engine.h. Read by its coordinator and its rounds.
+// Options, parts and callbacks of an engine: see engine.h. Read by its coordinator and its rounds.
 #pragma once
 
 #include "dist/comm/communicator.h"
