@@ -4,6 +4,7 @@
 #include "model/torch/device.h"
 #include "model/torch/encoder.h"
 #include "model/torch/ops.h"
+#include "model/torch/plugin.h"
 #include "model/torch/trainer.h"
 
 #include <ATen/Context.h>

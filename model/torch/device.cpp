@@ -1,3 +1,4 @@
+#include "model/pass/decoder.h"
 #include "model/torch/device.h"
 
 #include <ATen/Parallel.h>
