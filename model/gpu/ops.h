@@ -100,7 +100,7 @@ struct GpuWorkspace {
   private:
     DeviceBytes rows_of(int rows, int width) const; // in the weights' number type
     void make_buffers_of_some();                    // of latent and linear attention, experts and draft heads
-    void upload_tables(double timeout_seconds); // what no pass writes. Throws dist::Timeout. Local.
+    void upload_tables(double timeout_seconds);     // what no pass writes. Throws dist::Timeout. Local.
 };
 
 class GpuOps {

@@ -1,5 +1,5 @@
-#include "model/pass/decoder.h"
 #include "model/torch/device.h"
+#include "model/pass/decoder.h"
 
 #include <ATen/Parallel.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
