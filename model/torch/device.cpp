@@ -1,4 +1,5 @@
 #include "model/torch/device.h"
+
 #include "model/pass/decoder.h"
 
 #include <ATen/Parallel.h>
