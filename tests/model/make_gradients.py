@@ -20,6 +20,7 @@ from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
 HERE = pathlib.Path(__file__).resolve().parent
 N_TOKENS = 32  # no more than dynamic RoPE leaves as they are
+LEAST_LOG = -30  # the trainer's floor (model/torch/losses.cpp), which models of random weights reach
 PROBABILITIES = (0.5, 0.25, 0.125)  # of the top tokens; the rest has what is left
 
 
@@ -40,7 +41,7 @@ def losses(logits, known):
     log_q = torch.log_softmax(logits, 1)
     tokens = torch.tensor([top_tokens(place, known) for place in range(len(logits))])
     rest = logits.scatter(1, tokens, float("-inf")).logsumexp(1, keepdim=True) - logits.logsumexp(1, keepdim=True)
-    log_q = torch.cat([log_q.gather(1, tokens), rest], 1)
+    log_q = torch.cat([log_q.gather(1, tokens), rest], 1).clamp_min(LEAST_LOG)
     p = torch.tensor([*PROBABILITIES, 1 - sum(PROBABILITIES)]).expand(len(logits), -1)
     q, log_p = log_q.exp(), p.log()
     mean = (p + q) / 2
