@@ -104,22 +104,18 @@ heads for at most 15 s more, unless --costs has it.
          run_tune},
         {"distill",
          "train a draft on what the target has at each place of its texts",
-         {"entrodraft distill --target DIR (--draft DIR | --layers N | --search) --input FILE|- --output DIR "
-          "[options]"},
+         {"entrodraft distill --target DIR (--draft DIR | --layers N) --input FILE|- --output DIR [options]"},
          R"(The target continues the prompts, reads its texts again and keeps its most likely tokens of each
 place. The draft learns these by AdamW, on all ranks; what share of drafted tokens is accepted is
 measured on held-out prompts: in sampled texts sum min(p, q), in greedy ones the agreement of the
 most likely tokens. --output holds the best draft so far, a report (distill.json), and in
 training/ the texts and what --resume goes on from: on one rank to the same weights bit for bit.
---search tries several shapes, each in a directory of --output, and prints what is expected of
-them (search.json).
 Needs a build with -DENTRODRAFT_TORCH=ON.
 )",
          {"entrodraft distill --target model/demo/target --draft model/demo/draft --input prompts.jsonl --output draft",
           "mpirun -n 2 --bind-to none entrodraft distill --target DIR --layers 2 --input prompts.jsonl --output draft",
           "entrodraft distill --target DIR --draft DIR --texts draft/training/texts.safetensors --loss jsd --output "
-          "jsd",
-          "entrodraft distill --target DIR --search --input prompts.jsonl --output shapes"},
+          "jsd"},
          groups_of<DistillOptions>,
          run_distill},
         {"tokenize",

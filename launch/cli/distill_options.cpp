@@ -5,33 +5,6 @@ namespace entrodraft::launch {
 
 namespace {
 
-void declare_search(OptionSet& set, DistillOptions& options) {
-    set.group("Search for a shape");
-    set.add("search", options.search,
-            "train drafts of several shapes for a while, time their passes, and say which is worth training; --draft, "
-            "where it is given, is one of them");
-    set.add("search-layers", "N,N", options.search_layers, at_least(1),
-            "depths that are tried [1, 2 and 4, below the target's]");
-    set.add("search-hidden", "H,H", options.search_hidden, at_least(8),
-            "widths that are tried; the target's own begins with its first layers, others with random weights [a "
-            "quarter, half and all of the target's]");
-    set.add("search-steps", "N", options.search_steps, at_least(2),
-            "of --steps, how many each shape is trained; what it comes to after all of them is extrapolated");
-    set.check([&options](const ParsedOptions& given) {
-        for (const char* option : {"search-layers", "search-hidden", "search-steps"})
-            given.refuse_without_effect(option, options.search, "without --search");
-        for (const char* option : {"layers", "hidden"})
-            given.refuse_without_effect(option, !options.search,
-                                        "with --search; give --search-layers, --search-hidden");
-        if (!options.search) return;
-        refuse_if(options.search_steps > options.plan.steps, "--search-steps wants at least as many --steps");
-        refuse_if(options.search_steps < 2 * options.plan.evaluate_every,
-                  "--search-steps wants two measurements: at least twice --evaluate-every");
-        refuse_if(options.search_steps % options.plan.evaluate_every != 0,
-                  "--search-steps wants a multiple of --evaluate-every, so that measurements are those of a whole run");
-    });
-}
-
 void declare_texts(OptionSet& set, DistillOptions& options) {
     set.group("Texts");
     set.add(
@@ -101,8 +74,8 @@ void declare(OptionSet& set, DistillOptions& options) {
         "with --layers: begin with random weights, in the target's family, so wide; other sizes follow in proportion");
     set.check([&options](const ParsedOptions& given) {
         refuse_if(options.models.drafts.size() > 1, "--draft is given more than once; distil one draft at a time");
-        refuse_if(options.models.drafts.empty() != given.given("layers") && !given.given("search"),
-                  "name --draft DIR, the draft to train, --layers N of the target, or --search");
+        refuse_if(options.models.drafts.empty() != given.given("layers"),
+                  "name --draft DIR, the draft to train, or --layers N of the target");
         given.refuse_without_effect("hidden", given.given("layers"), "without --layers");
         given.refuse_without_effect("random-weights", false, "here: a target of random weights has nothing to teach");
         options.models.needs_same_vocabulary = "distill";
@@ -112,7 +85,6 @@ void declare(OptionSet& set, DistillOptions& options) {
     set.add("resume", options.resume, "go on with the run that --output holds, with the same options");
     declare_texts(set, options);
     declare_training(set, options);
-    declare_search(set, options);
     set.add("quiet", options.quiet, "no progress");
 }
 

@@ -47,7 +47,6 @@ _entrodraft() {
             '--tensor-parallel-sum=[how GPUs sum over the ranks of the target: auto, all-reduce, ordered. auto: ordered (by rank) beyond two ranks; all-reduce is NCCL'\''s order, in which text depends on batch and draft sizes beyond two ranks \[auto\]]:HOW:(auto all-reduce ordered)' \
             '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, int4, float8; float8 on GPUs alone; also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
             '--draft-dtype=[the same for the draft \[as --dtype\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
-            '--expert-placement=[how ranks hold the target'\''s experts: slice, spread; spread is each whole on one rank, on CPUs alone \[slice\]]:HOW:(slice spread)' \
             '--threads=[threads of each rank \[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks\]]:N: ' \
             '--draft-vocabulary=[a draft of another vocabulary: auto, same, intersection, retokenize. intersection drafts tokens that both know; retokenize what the draft writes, in the target'\''s tokens; same refuses it; auto: intersection \[auto\]]:HOW:(auto same intersection retokenize)' \
             '--head=[draft head of the target, which reads its hidden states: EAGLE 1 to 3, HASS, Medusa, ...; see docs/models.md]:DIR:_path_files -/' \
@@ -152,7 +151,6 @@ _entrodraft() {
             '--tensor-parallel-sum=[how GPUs sum over the ranks of the target: auto, all-reduce, ordered. auto: ordered (by rank) beyond two ranks; all-reduce is NCCL'\''s order, in which text depends on batch and draft sizes beyond two ranks \[auto\]]:HOW:(auto all-reduce ordered)' \
             '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, int4, float8; float8 on GPUs alone; also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
             '--draft-dtype=[the same for the draft \[as --dtype\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
-            '--expert-placement=[how ranks hold the target'\''s experts: slice, spread; spread is each whole on one rank, on CPUs alone \[slice\]]:HOW:(slice spread)' \
             '--threads=[threads of each rank \[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks\]]:N: ' \
             '--max-context=[positions kept for a sequence, prompt and text \[all that the target has\]]:N: ' \
             '--collective-timeout=[how long a rank waits for the others, or works on one step, before the job ends \[300\]]:SECONDS: ' \
@@ -225,7 +223,6 @@ _entrodraft() {
             '--tensor-parallel-sum=[how GPUs sum over the ranks of the target: auto, all-reduce, ordered. auto: ordered (by rank) beyond two ranks; all-reduce is NCCL'\''s order, in which text depends on batch and draft sizes beyond two ranks \[auto\]]:HOW:(auto all-reduce ordered)' \
             '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, int4, float8; float8 on GPUs alone; also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
             '--draft-dtype=[the same for the draft \[as --dtype\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
-            '--expert-placement=[how ranks hold the target'\''s experts: slice, spread; spread is each whole on one rank, on CPUs alone \[slice\]]:HOW:(slice spread)' \
             '--threads=[threads of each rank \[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks\]]:N: ' \
             '--max-context=[positions kept for a sequence, prompt and text \[all that the target has\]]:N: ' \
             '--collective-timeout=[how long a rank waits for the others, or works on one step, before the job ends \[300\]]:SECONDS: ' \
@@ -269,7 +266,6 @@ _entrodraft() {
             '--tensor-parallel-sum=[how GPUs sum over the ranks of the target: auto, all-reduce, ordered. auto: ordered (by rank) beyond two ranks; all-reduce is NCCL'\''s order, in which text depends on batch and draft sizes beyond two ranks \[auto\]]:HOW:(auto all-reduce ordered)' \
             '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, int4, float8; float8 on GPUs alone; also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
             '--draft-dtype=[the same for the draft \[as --dtype\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
-            '--expert-placement=[how ranks hold the target'\''s experts: slice, spread; spread is each whole on one rank, on CPUs alone \[slice\]]:HOW:(slice spread)' \
             '--threads=[threads of each rank \[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks\]]:N: ' \
             '--max-context=[positions kept for a sequence, prompt and text \[all that the target has\]]:N: ' \
             '--collective-timeout=[how long a rank waits for the others, or works on one step, before the job ends \[300\]]:SECONDS: ' \
@@ -300,10 +296,6 @@ _entrodraft() {
             '--evaluate-every=[steps between measurements on held-out texts, after each of which the run can be resumed \[50\]]:N: ' \
             '--patience=[end after so many measurements without a better one \[5\]]:N: ' \
             '--seed=[of sampled text: the same seed, the same text; with --acceptance rejection or block only where the draft is the same, see --costs \[0\]]:N: ' \
-            '--search[train drafts of several shapes for a while, time their passes, and say which is worth training; --draft, where it is given, is one of them]' \
-            '--search-layers=[depths that are tried \[1, 2 and 4, below the target'\''s\]]:N,N: ' \
-            '--search-hidden=[widths that are tried; the target'\''s own begins with its first layers, others with random weights \[a quarter, half and all of the target'\''s\]]:H,H: ' \
-            '--search-steps=[of --steps, how many each shape is trained; what it comes to after all of them is extrapolated \[200\]]:N: ' \
             '--quiet[no progress]' ;;
     'tokenize')
         _arguments \
@@ -341,7 +333,6 @@ _entrodraft() {
             '--head=[draft head of it: what it reads, and its share of memory]:DIR:_path_files -/' \
             '--json[all of it as JSON on stdout]' \
             '--tensor-parallel=[ranks that the model is sharded across \[1\]; also -tp, --tensor-parallel-size]:N: ' \
-            '--expert-placement=[how ranks hold the target'\''s experts: slice, spread; spread is each whole on one rank, on CPUs alone \[slice\]]:HOW:(slice spread)' \
             '--device=[whose memory: cpu, cuda; gpu is cuda \[cpu\]]:DEVICE:(cpu cuda)' \
             '--dtype=[in memory: auto, float32, bfloat16, float16, int8, int4, float8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
             '--draft-dtype=[the same for the draft \[as --dtype\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
@@ -372,7 +363,6 @@ _entrodraft() {
             '--tensor-parallel-sum=[how GPUs sum over the ranks of the target: auto, all-reduce, ordered. auto: ordered (by rank) beyond two ranks; all-reduce is NCCL'\''s order, in which text depends on batch and draft sizes beyond two ranks \[auto\]]:HOW:(auto all-reduce ordered)' \
             '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, int4, float8; float8 on GPUs alone; also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
             '--draft-dtype=[the same for the draft \[as --dtype\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
-            '--expert-placement=[how ranks hold the target'\''s experts: slice, spread; spread is each whole on one rank, on CPUs alone \[slice\]]:HOW:(slice spread)' \
             '--threads=[threads of each rank \[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks\]]:N: ' \
             '--max-context=[positions kept for a sequence, prompt and text \[all that the target has\]]:N: ' \
             '--collective-timeout=[how long a rank waits for the others, or works on one step, before the job ends \[300\]]:SECONDS: ' \
@@ -400,7 +390,6 @@ _entrodraft() {
             '--tensor-parallel-sum=[how GPUs sum over the ranks of the target: auto, all-reduce, ordered. auto: ordered (by rank) beyond two ranks; all-reduce is NCCL'\''s order, in which text depends on batch and draft sizes beyond two ranks \[auto\]]:HOW:(auto all-reduce ordered)' \
             '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, int4, float8; float8 on GPUs alone; also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
             '--draft-dtype=[the same for the draft \[as --dtype\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
-            '--expert-placement=[how ranks hold the target'\''s experts: slice, spread; spread is each whole on one rank, on CPUs alone \[slice\]]:HOW:(slice spread)' \
             '--threads=[threads of each rank \[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks\]]:N: ' \
             '--max-context=[positions kept for a sequence, prompt and text \[all that the target has\]]:N: ' \
             '--collective-timeout=[how long a rank waits for the others, or works on one step, before the job ends \[300\]]:SECONDS: ' \

@@ -112,7 +112,6 @@ void declare(OptionSet& set, InspectOptions& options) {
     set.group("What each rank would hold");
     set.add("tensor-parallel", "N", options.ranks, {1, 65536}, "ranks that the model is sharded across")
         .also("tp tensor-parallel-size");
-    declare_expert_placement(set, options.expert_placement);
     const Names devices = {"cpu", "cuda"};
     const auto read_device = [&options, devices](const GivenValue& given) {
         options.on_gpu = index_among(devices, given.meant({{"gpu", "cuda"}})) == 1;

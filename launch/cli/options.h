@@ -59,7 +59,6 @@ struct ModelOptions {
     DraftVocabulary draft_vocabulary = DraftVocabulary::same;
     std::optional<model::WeightType> dtype; // empty: the file's
     std::optional<model::WeightType> draft_dtype;
-    model::ExpertPlacement expert_placement = model::ExpertPlacement::slice;
     std::optional<std::uint64_t> random_weights; // seed of weights that are made up; empty: the files'
     DeviceChoice device = DeviceChoice::automatic;
     Backend backend = Backend::native;
@@ -338,9 +337,6 @@ struct DistillOptions {
     double weight_decay = 0;
     double max_gradient_norm = 1;
     spec::TrainingPlan plan;
-    bool search = false;                           // several shapes are tried, and the draft where there is one
-    std::vector<int> search_layers, search_hidden; // empty: of the target's size
-    int search_steps = 200;                        // of plan.steps, that each is trained
     bool resume = false;
     bool quiet = false;
 };
@@ -364,7 +360,6 @@ struct InspectOptions {
     std::optional<model::WeightType> draft_dtype;
     bool on_gpu = false;
     int ranks = 1;
-    model::ExpertPlacement expert_placement = model::ExpertPlacement::slice;
     int threads = 1; // of each rank
     int batch = 1;
     int length = 0;                            // positions; 0: the model's context

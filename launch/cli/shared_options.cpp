@@ -72,11 +72,6 @@ void refuse_weight_types_of_others(std::optional<WeightType> target, std::option
     refuse_if(any(WeightType::float8) && !on_gpu, "float8 weights are for --device cuda; CPUs have int8 and int4");
 }
 
-void declare_expert_placement(OptionSet& set, model::ExpertPlacement& placement) {
-    set.add("expert-placement", "HOW", placement, {"slice", "spread"},
-            "how ranks hold the target's experts: {}; spread is each whole on one rank, on CPUs alone");
-}
-
 void declare_models(OptionSet& set, ModelOptions& models, const char* draft_help) {
     set.group("Models");
     set.add("target", "DIR", models.target,
@@ -124,7 +119,6 @@ void declare_models(OptionSet& set, ModelOptions& models, const char* draft_help
         refuse_if(models.device == DeviceChoice::xpu && !is_torch, "--device xpu is for --backend torch");
         refuse_weight_types_of_others(models.dtype, models.draft_dtype, models.device == DeviceChoice::cuda);
     });
-    declare_expert_placement(set, models.expert_placement);
     set.add("threads", "N", models.threads, kThreads, kThreadsHelp);
 }
 

@@ -32,7 +32,6 @@ void declare_draft_window(OptionSet& set, ModelOptions& models);
 void refuse_self_draft(const ModelOptions& models, const char* command);
 void declare_head(OptionSet& set, ModelOptions& models);
 void declare_head(OptionSet& set, std::string& head, const char* help); // beside --draft
-void declare_expert_placement(OptionSet& set, model::ExpertPlacement& placement);
 void refuse_sharded_head(dist::DraftPlacement placement, bool has_head);
 // Of --drafter, where it is not given: "model", "head" or none.
 std::string default_drafter(const ModelOptions& models);

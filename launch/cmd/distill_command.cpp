@@ -3,7 +3,6 @@
 #include "launch/cli/command_options.h"
 #include "launch/cli/command_pages.h"
 #include "launch/cli/options.h"
-#include "launch/cmd/distill_search.h"
 #include "launch/cmd/distill_texts.h"
 #include "launch/cmd/distillation.h"
 #include "launch/start/failure.h"
@@ -20,12 +19,11 @@ int run_distill(dist::Session& session, const Arguments& arguments) {
     in_agreement(session, [&] {
         if (session.world_rank() == 0) require_source_of_texts(*options);
     });
-    if (options->search) return search_shapes(session, *options);
     Distillation distillation(session, *options);
     distillation.begin();
     DistillTexts texts(session, *options, distillation.files(), distillation.config().vocab_size);
     texts.find();
-    if (!distillation.train(texts, options->plan.steps)) return kStopped;
+    if (!distillation.train(texts)) return kStopped;
     cancel_abort_timer();
     const spec::Costs costs = distillation.measure_costs(texts);
     in_agreement(session, [&] {

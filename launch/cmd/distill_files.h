@@ -34,7 +34,6 @@ class DistillFiles {
     std::filesystem::path current_draft() const { return directory_ / "training/draft"; }
     std::filesystem::path state() const { return directory_ / "training/state.safetensors"; }
     std::string report() const { return directory_ / "distill.json"; }
-    std::string search_report() const { return directory_ / "search.json"; } // of several, each in a directory below
 
     // The small files of the checkpoint that the draft is made of, its config for a draft of that shape.
     void write_model_files(const OpenedModel& source, const DraftShape& shape) const;

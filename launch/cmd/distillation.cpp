@@ -97,7 +97,7 @@ void Distillation::say(const std::string& line) const {
     if (writes() && !options_.quiet) log_line(line);
 }
 
-bool Distillation::train(const DistillTexts& texts, int end) {
+bool Distillation::train(const DistillTexts& texts) {
     const RankDevice device = choose_device(session_, options_.models.device, options_.models.backend);
     const int threads = check_launch(session_, options_.models.threads, true);
     in_agreement(session_, [&] { load_trainer(texts, device, threads); });
@@ -116,14 +116,14 @@ bool Distillation::train(const DistillTexts& texts, int end) {
     spec::TrainingPlan plan = options_.plan;
     plan.timeout_seconds = session_.timeout_seconds();
     spec::TrainingEnd how = spec::TrainingEnd::finished;
-    const int last_phase = phase_of(end - 1);
+    const int last_phase = phase_of(plan.steps - 1);
     for (int phase = phase_of(progress_.step); phase <= last_phase && how == spec::TrainingEnd::finished; ++phase) {
         std::vector<ScoredText> learned = texts.learned();
         if (phase > 0) {
             const std::vector<ScoredText> own = own_texts(texts, phase);
             learned.insert(learned.end(), own.begin(), own.end());
         }
-        how = spec::train(*trainer_, plan, {learned, texts.held_out(), std::min(begin_of(phase + 1), end)},
+        how = spec::train(*trainer_, plan, {learned, texts.held_out(), std::min(begin_of(phase + 1), plan.steps)},
                           session_.world(), progress_, callbacks, stop_signal());
     }
     trainer_.reset();

@@ -1,7 +1,7 @@
 // A draft in training: what it begins with, its steps, its texts of its own, and its report in the directory that
 // distill writes.
 //
-// Called by distill, of several shapes in turn by its search. Collective over the world where not said otherwise.
+// Called by distill. Collective over the world where not said otherwise.
 #pragma once
 
 #include "launch/cmd/distill_files.h"
@@ -28,15 +28,12 @@ class Distillation {
     const model::ModelConfig& config() const { return begun_.config; } // of the draft
     const DistillFiles& files() const { return files_; }
 
-    // Up to step `end` of the plan. False where a signal came first: the run can be resumed.
-    bool train(const DistillTexts& texts, int end);
+    // False where a signal came first: the run can be resumed.
+    bool train(const DistillTexts& texts);
     // Of the trained draft beside the target, as rounds pay them: counts on the first rank.
     spec::Costs measure_costs(const DistillTexts& texts);
     // distill.json, and the same in words. On the first rank. Local.
     void write_report(const DistillTexts& texts, const spec::Costs& costs) const;
-
-    // Of train(), the first before any step. Local.
-    const std::vector<spec::Evaluation>& evaluations() const { return progress_.evaluations; }
 
   private:
     DraftShape shape() const { return {options_.layers, options_.hidden_size}; }

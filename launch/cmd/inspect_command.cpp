@@ -232,7 +232,6 @@ void look_at_ranks(Inspection& inspection) {
 Inspection inspect(const InspectOptions& options) {
     Inspection inspection;
     inspection.model = look_at(options.model, "--model", inspection.first_broken);
-    place_experts(options.expert_placement, "--model " + options.model, inspection.model.config);
     model::stretch_context(inspection.model.config, options.length);
     const model::ModelConfig& config = inspection.model.config;
     if (options.length > config.max_positions)
@@ -387,11 +386,9 @@ Columns rank_row(const Inspection& inspection, std::size_t rank) {
                    {"total_bytes", "total", facts.total_bytes(), format_bytes(facts.total_bytes())}};
     const model::ExpertsConfig& experts = inspection.model.config.experts;
     if (experts.n_experts > 0) {
-        const bool are_whole = experts.placement == model::ExpertPlacement::spread;
         const auto place = std::ranges::find(row, std::string("vocab"), &Column::key);
-        row.emplace(place, "experts", "experts", slice_json(shard.experts),
-                    are_whole ? fmt::format("{} whole", shard.experts.size())
-                              : fmt::format("{} x {}", shard.experts.size(), shard.expert.size()));
+        row.emplace(place, "experts", "experts", slice_json({0, experts.n_experts}),
+                    fmt::format("{} x {}", experts.n_experts, shard.expert.size()));
         row.emplace_back("expert_width", "", slice_json(shard.expert));
     }
     if (!facts.longest) return row;

@@ -99,20 +99,18 @@ std::string why_too_little_memory(std::span<const RankMemory> ranks, const Cache
         host.min_buffer_bytes += rank.min_buffer_bytes;
         host.available_bytes = std::min(host.available_bytes, rank.available_bytes);
         host.is_gpu = rank.is_gpu;
-        host.spreads_experts = host.spreads_experts || rank.spreads_experts;
         ++host.ranks;
     }
     for (const RankMemory& rank : ranks) {
         const HostMemory& host = hosts[rank.host];
         if (host.total_bytes() <= host.available_bytes) continue;
         return fmt::format(
-            "not enough memory: {} of a {} {} {} (weights {}{}, KV cache of {} of {} positions {}, buffers {}), and it "
+            "not enough memory: {} of a {} {} {} (weights {}, KV cache of {} of {} positions {}, buffers {}), and it "
             "has {} left: {}",
             host.ranks > 1 ? fmt::format("the {} ranks", host.ranks) : "the rank", host.is_gpu ? "GPU" : "host",
             host.ranks > 1 ? "need" : "needs", format_bytes(host.total_bytes()), format_bytes(host.weight_bytes),
-            host.spreads_experts ? " with spread experts" : "", counted(cache.sequences, "sequence"),
-            format_count(cache.positions), format_bytes(host.cache_bytes), format_bytes(host.buffer_bytes),
-            format_bytes(host.available_bytes), remedy(host, cache));
+            counted(cache.sequences, "sequence"), format_count(cache.positions), format_bytes(host.cache_bytes),
+            format_bytes(host.buffer_bytes), format_bytes(host.available_bytes), remedy(host, cache));
     }
     return "";
 }
@@ -149,8 +147,6 @@ RankMemory memory_of(std::span<const HeldModel> held, int threads, const CacheSh
             part.on_gpu, in_trees};
         const model::RankNeeds needs = needs_of(*part.config, run, part.rank);
         run.length = 1;
-        memory.spreads_experts =
-            memory.spreads_experts || part.config->experts.placement == model::ExpertPlacement::spread;
         if (!part.shares_weights) memory.weight_bytes += needs.weight_bytes;
         memory.cache_bytes += needs.cache_bytes;
         memory.buffer_bytes += needs.activation_bytes;

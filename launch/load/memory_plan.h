@@ -28,7 +28,6 @@ struct RankMemory {
     std::uint64_t min_buffer_bytes = 0;        // of them, however few the positions
     std::uint64_t available_bytes = kNotKnown; // on its host, before any of it is taken
     bool is_gpu = false;                       // `host` and what is there are a GPU's
-    bool spreads_experts = false;              // ModelConfig's placement of a model that it holds
 
     std::uint64_t total_bytes() const { return weight_bytes + cache_bytes + buffer_bytes; }
 };

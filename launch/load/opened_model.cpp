@@ -83,12 +83,6 @@ OpenedModel open_model(const std::string& option, const std::string& name,
     return opened;
 }
 
-void place_experts(model::ExpertPlacement placement, const std::string& model, model::ModelConfig& config) {
-    if (placement == model::ExpertPlacement::spread && config.n_expert_layers() == 0)
-        throw BadOption("--expert-placement spread: " + model + " has no experts");
-    config.experts.placement = placement;
-}
-
 OpenedHead open_head(const std::string& name, const model::ModelConfig& target, const model::Checkpoint& weights) {
     const std::string directory = resolve_checkpoint_directory(name, "--head");
     return {"--head " + name, directory, model::read_head(directory, target, weights)};

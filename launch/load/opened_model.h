@@ -84,9 +84,6 @@ std::vector<const OpenedModel*> models_of(const OpenedPair& pair);
 OpenedModel open_model(const std::string& option, const std::string& name,
                        std::optional<std::uint64_t> random_weights = {});
 
-// As the ranks of a run hold its experts. Throws BadOption where they are spread and there are none.
-void place_experts(model::ExpertPlacement placement, const std::string& model, model::ModelConfig& config);
-
 // The head for that target. Throws BadOption, naming --head, where the directory is missing, model::BadFile. Local.
 OpenedHead open_head(const std::string& name, const model::ModelConfig& target, const model::Checkpoint& weights);
 

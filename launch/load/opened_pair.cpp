@@ -77,7 +77,6 @@ OpenedPair open_for_run(const ModelOptions& options, const dist::RankLayout& lay
     opened.draft_window = options.draft_window;
     opened.random_weights = options.random_weights;
     require_same_vocabulary(opened, options);
-    place_experts(options.expert_placement, opened.target.name, opened.target.config);
     stretch_contexts(options.max_context, opened);
     require_text(opened, options);
     opened.chat = open_chat(resolve_model_directory(options.target, "--target"), options.chat_template);

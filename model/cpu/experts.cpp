@@ -47,17 +47,16 @@ void multiply_into_experts(CpuWorkspace& w, const PassContext& context, const He
     const ExpertRows& rows = w.expert_rows[index(context.thread)];
     const std::size_t hidden = index(w.config.hidden_size);
     Activations gathered = {w.expert_from.as<float>() + index(context.thread) * kMaxRows * hidden, hidden, 0};
-    for (std::size_t own = 0; own < layer.all(Role::expert_up).size(); ++own) {
-        const int e = static_cast<int>(w.shard.experts.begin) + static_cast<int>(own);
+    for (int e = 0; e < w.config.experts.n_experts; ++e) {
         const int first = rows.begin[index(e)], count = rows.count(e);
         if (count == 0) continue;
-        const ShardedLinear& expert_up = layer.all(Role::expert_up)[own];
+        const ShardedLinear& expert_up = layer.all(Role::expert_up)[index(e)];
         gathered.n_rows = count;
         for (int i = 0; i < count; ++i)
             std::copy_n(from.row(rows.rows[index(first + i)]), hidden, gathered.row(i));
         const Activations gate = inner_rows(w.expert_gate, expert_up, first, count);
         const Activations up = inner_rows(w.expert_up, expert_up, first, count);
-        layer.all(Role::expert_gate)[own].apply(context, gathered, gate);
+        layer.all(Role::expert_gate)[index(e)].apply(context, gathered, gate);
         expert_up.apply(context, gathered, up);
         const dist::Slice mine = expert_up.matrix().outputs_of(context.thread);
         for (int i = 0; i < count; ++i) {
@@ -72,13 +71,12 @@ void multiply_into_experts(CpuWorkspace& w, const PassContext& context, const He
 void add_from_experts(CpuWorkspace& w, const PassContext& context, const HeldWeights& layer, Activations x) {
     const ExpertRows& rows = w.expert_rows[index(context.thread)];
     const dist::Slice mine = layer[Role::expert_down].matrix().outputs_of(context.thread);
-    for (std::size_t own = 0; own < layer.all(Role::expert_up).size(); ++own) {
-        const int e = static_cast<int>(w.shard.experts.begin) + static_cast<int>(own);
+    for (int e = 0; e < w.config.experts.n_experts; ++e) {
         const int first = rows.begin[index(e)], count = rows.count(e);
         if (count == 0) continue;
-        const Activations inner = inner_rows(w.expert_gate, layer.all(Role::expert_up)[own], first, count);
+        const Activations inner = inner_rows(w.expert_gate, layer.all(Role::expert_up)[index(e)], first, count);
         const Activations outputs = {w.delta.as<float>(), x.stride, count};
-        layer.all(Role::expert_down)[own].apply(context, inner, outputs);
+        layer.all(Role::expert_down)[index(e)].apply(context, inner, outputs);
         for (int i = 0; i < count; ++i) {
             float* to = x.row(rows.rows[index(first + i)]);
             for (std::int64_t c = mine.begin; c < mine.end; ++c)

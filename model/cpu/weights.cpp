@@ -18,8 +18,8 @@ class ModelWeights::Loader {
         for (int i = 0; i < config_.n_layers; ++i) {
             HeldWeights& layer = to_.layers[static_cast<std::size_t>(i)];
             make(plan_layer(config_, names, i, shard_), i, layer, type, threads);
-            for (auto expert = shard_.experts.begin; config_.has_experts(i) && expert < shard_.experts.end; ++expert)
-                make(plan_expert(config_, names, i, static_cast<int>(expert), shard_), i, layer, type, threads);
+            for (int expert = 0; config_.has_experts(i) && expert < config_.experts.n_experts; ++expert)
+                make(plan_expert(config_, names, i, expert, shard_), i, layer, type, threads);
         }
         make(plan_outer(config_, names, shard_), config_.n_layers, to_.outer, type, threads);
     }

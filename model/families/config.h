@@ -121,9 +121,6 @@ enum class LayerRope { common, local, none };
 // Of what a router makes the scores of a row's experts: a softmax over all of them, or each by itself.
 enum class RouterScore { softmax, sigmoid };
 
-// How a run's ranks hold a layer's experts: a slice of each, or each expert whole on one rank.
-enum class ExpertPlacement { slice, spread };
-
 // Experts: MLPs of which each row goes through a few, added with its weights for them.
 struct ExpertsConfig {
     int n_experts = 0; // of a layer; 0: there are none
@@ -143,7 +140,6 @@ struct ExpertsConfig {
     // Where the limit is not 0, an expert makes of gate g, at most limit, and up u, within +-limit:
     // (u + 1) g sigmoid(slope g).
     float swiglu_limit = 0, swiglu_slope = 1;
-    ExpertPlacement placement = ExpertPlacement::slice; // the run's, not the file's
 };
 
 // Latent attention (DeepSeek-V2): keys and values of all heads are made of one vector, of which alone the cache

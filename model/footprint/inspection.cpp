@@ -72,7 +72,7 @@ class WeightBytes {
         for (const LayerKind& kind : layer_kinds(config_)) {
             add(plan_layer(config_, names, kind.layer, shard_), kind.count, true);
             if (kind.has_experts)
-                add(plan_expert(config_, names, kind.layer, 0, shard_), kind.count * shard_.experts.size(), true);
+                add(plan_expert(config_, names, kind.layer, 0, shard_), kind.count * config_.experts.n_experts, true);
         }
         // Files may hold the gates of linear attention as they are, after quantised matrices.
         const int gates = 2 * config_.linear.group() * static_cast<int>(shard_.linear_keys.size());

@@ -17,7 +17,6 @@ std::string what_needs_cpu(const ModelConfig& config) {
     if (config.linear.key_dim > kMaxLinearKeyDim)
         return fmt::format("linear attention with keys of more than {} dimensions", kMaxLinearKeyDim);
     if (config.quantization && config.quantization->group == 16) return "quantised weights in groups of 16";
-    if (config.experts.placement == ExpertPlacement::spread) return "experts spread over its ranks";
     return "";
 }
 

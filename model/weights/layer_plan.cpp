@@ -362,7 +362,7 @@ class Planner {
         planned(Role::expert_gate, gate, hidden(), Split::columns);
         planned(Role::expert_up, up, hidden(), Split::columns);
         planned(Role::expert_down, down, shard_.expert, Split::rows);
-        plan_.matrices.back().adds_bias = shard_.adds_expert_bias;
+        plan_.matrices.back().adds_bias = shard_.is_first;
     }
 
     void feature_norm(int i) {
@@ -572,7 +572,7 @@ int attention_input_size(const ModelConfig& config, int layer) {
 }
 
 std::int64_t float_count(const ModelConfig& config, const RankShard& shard) {
-    return sum_of_plans(config, shard, shard.experts.size(), &TensorPlan::floats);
+    return sum_of_plans(config, shard, config.experts.n_experts, &TensorPlan::floats);
 }
 
 std::int64_t parameter_count(const ModelConfig& config) {

@@ -11,23 +11,15 @@ RankShard shard_of(const ModelConfig& config, int rank, int ranks) {
     if (config.n_linear_layers() > 0 && ranks > n_linear_keys)
         throw std::invalid_argument(fmt::format(
             "{0} key heads of linear attention cannot be sharded across {1} ranks: at most {0}", n_linear_keys, ranks));
-    const ExpertsConfig& experts = config.experts;
-    const bool spread = experts.placement == ExpertPlacement::spread;
-    if (spread && ranks > experts.n_experts)
-        throw std::invalid_argument(
-            fmt::format("{0} experts cannot be spread over {1} ranks: at most {0}", experts.n_experts, ranks));
-    const dist::Slice whole_expert = {0, experts.intermediate_size}, all_experts = {0, experts.n_experts};
     const dist::Slice vocab = dist::even_slice(config.vocab_size, rank, ranks, kVocabUnit);
     return {dist::head_shard(config.n_heads, config.n_kv_heads, rank, ranks),
             dist::even_slice(config.intermediate_size, rank, ranks, kShardUnit),
             vocab,
             dist::even_slice(config.n_outputs(), rank, ranks, kVocabUnit),
             rank == 0,
-            spread ? whole_expert : dist::even_slice(experts.intermediate_size, rank, ranks, kShardUnit),
-            dist::even_slice(experts.shared_size, rank, ranks, kShardUnit),
+            dist::even_slice(config.experts.intermediate_size, rank, ranks, kShardUnit),
+            dist::even_slice(config.experts.shared_size, rank, ranks, kShardUnit),
             dist::even_slice(n_linear_keys, rank, ranks),
-            spread ? dist::even_slice(experts.n_experts, rank, ranks) : all_experts,
-            spread || rank == 0,
             vocab};
 }
 

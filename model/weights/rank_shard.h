@@ -20,8 +20,6 @@ struct RankShard {
     bool is_first = true;                        // carries the residual and the biases of what is summed over ranks
     dist::Slice expert = {}, shared_expert = {}; // of each expert's width, and of the shared one's: as `mlp`
     dist::Slice linear_keys = {};                // of linear attention's key heads, with their value heads
-    dist::Slice experts = {};                    // of a layer's experts, those of which the rank has a part or all
-    bool adds_expert_bias = true;                // carries the biases of these experts' outputs
     dist::Slice looked_up = {};                  // token ids whose rows of the embedding it holds: `vocab`, or all
 
     int n_query_heads() const { return static_cast<int>(heads.query_heads.size()); }

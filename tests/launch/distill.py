@@ -107,38 +107,13 @@ def kill_while_texts_are_made(scratch):
     return found
 
 
-def search(scratch, texts):
-    """Each shape is trained, timed and in the table; the one that is advised goes on to what it would have come to."""
-    output, whole = scratch / "shapes", scratch / "one_shape"
-    common = [*OPTIONS[:2], *TRAINING, "--threads", "1", "--texts", texts, "--learning-rate", "3e-3"]
-    shapes = ["--search", "--search-layers", "1,2", "--search-hidden", "32", "--search-steps", "12"]
-    command = ["distill", *common, *shapes, "--draft", DEMO / "draft", "--output", output]
-    killed = subprocess.Popen([BINARY, *map(str, command)], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    while killed.poll() is None and not (output / "1x32/training/state.safetensors").exists():
-        time.sleep(0.005)
-    killed.send_signal(signal.SIGKILL)
-    killed.wait()
-    done = must(*command, "--resume")
-    made = json.loads((output / "search.json").read_text(encoding="utf-8"))
-    assert [shape["name"] for shape in made["shapes"]] == ["draft", "1x32", "2x32"]
-    for shape in made["shapes"]:
-        assert shape["step"] == 12 and shape["predicted_overlap"] >= shape["overlap"] > 0, shape
-        assert shape["name"] in done.stdout
-    draft, one, two = made["shapes"]
-    assert draft["t_draft_ms"] > max(one["t_draft_ms"], two["t_draft_ms"]) > 0, made
-    assert draft["parameters"] > two["parameters"] > one["parameters"]
-    assert draft["overlap"] > max(one["overlap"], two["overlap"]) and made["best"] == "draft", made
-    assert f"--draft {DEMO / 'draft'} --texts {texts} --output {output / 'draft'} --resume" in done.stdout, done.stdout
-    must("distill", *common, "--layers", "2", "--hidden", "32", "--output", whole)
-    must("distill", *common, "--layers", "2", "--hidden", "32", "--output", output / "2x32", "--resume")
-    assert (output / "2x32/model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
-    must_fail(2, "--search-steps", *command[:-1], scratch / "none", "--search-steps", "5")
-    must_fail(2, "has an encoder", "distill", "--target", DEMO / "t5/target", *TRAINING, "--texts", texts, *shapes,
-              "--output", scratch / "none")
-    must_fail(1, "cannot be opened", "distill", *OPTIONS[:2], *DRAFT, "--input", scratch / "no.jsonl",
-              "--output", scratch / "none")
-    assert not (scratch / "none").exists(), "what is refused leaves nothing"
-    must_fail(2, "--layers", *command[:-1], scratch / "none", "--layers", "1")
+def refusals(scratch, texts):
+    """What is refused leaves nothing."""
+    nothing = ["--output", scratch / "none"]
+    must_fail(2, "has an encoder", "distill", "--target", DEMO / "t5/target", *TRAINING, "--texts", texts, "--layers", "1",
+              *nothing)
+    must_fail(1, "cannot be opened", "distill", *OPTIONS[:2], *DRAFT, "--input", scratch / "no.jsonl", *nothing)
+    assert not (scratch / "none").exists()
 
 
 def first_greedy_mismatch(output):
@@ -208,7 +183,7 @@ def main():
     assert figures["after"]["overlap"] > figures["before"]["overlap"] + 0.03, figures
     print("transformers, of a fresh draft:", transformers_loads(fresh))
 
-    search(scratch, texts)
+    refusals(scratch, texts)
     encoder_and_decoder(scratch)
     print("texts made before a death:", kill_while_texts_are_made(scratch))
     seed = int(os.environ.get("SEED", random.randrange(1 << 30)))

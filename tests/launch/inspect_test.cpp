@@ -273,39 +273,12 @@ TEST(Needs, WeightsAndCacheAreThoseThatADecoderHolds) {
         }
 }
 
-TEST(Needs, SpreadExpertsAreThoseThatADecoderHolds) {
-    const std::string directory = ENTRODRAFT_SOURCE_DIR "/tests/model/families/gpt-oss/target"; // 5, with biases
-    model::ModelConfig config = model::read_config(directory);
-    config.experts.placement = model::ExpertPlacement::spread;
-    const model::Checkpoint checkpoint = model::Checkpoint::open(directory);
-    model::ThreadTeam team(1);
-    for (const int rank : {0, 1}) {
-        model::RunShape run;
-        run.ranks = 2;
-        run.length = 48;
-        const model::RankNeeds needs = needs_of(config, run, rank);
-        EXPECT_EQ(needs.shard.experts, (rank == 0 ? dist::Slice{0, 3} : dist::Slice{3, 5}));
-        model::ModelWeights weights(checkpoint, config, needs.shard, run.type, team);
-        for (const model::HeldWeights& layer : weights.layers)
-            EXPECT_EQ(std::ssize(layer.all(model::Role::expert_up)), needs.shard.experts.size());
-        std::uint64_t bytes = bytes_held(weights);
-        bytes += static_cast<std::uint64_t>(float_count(config, needs.shard)) * sizeof(float);
-        EXPECT_EQ(needs.weight_bytes, bytes);
-    }
-    EXPECT_EQ(parameter_count(config), parameter_count(model::read_config(directory)));
-    EXPECT_THROW(needs_of(config, {.ranks = 6, .length = 1}, 0), std::invalid_argument);
-}
-
-TEST(Inspect, SaysHowExpertsArePlaced) {
+TEST(Inspect, SaysHowExpertsAreSharded) {
     const std::string of = "--model " ENTRODRAFT_SOURCE_DIR "/tests/model/families/gpt-oss/target --tensor-parallel 2 ";
-    EXPECT_NE(inspect(of + "--expert-placement spread").out.find("3 whole"), std::string::npos);
     EXPECT_NE(inspect(of).out.find("5 x 16"), std::string::npos);
-    const Json ranks = Json::parse(inspect(of + "--expert-placement spread --json").out)["ranks"];
-    EXPECT_EQ(ranks[1]["experts"], Json({3, 5}));
-    EXPECT_EQ(ranks[1]["expert_width"], Json({0, 24}));
-    const Ended none = inspect("--model " + kGolden + "/llama-target --expert-placement spread");
-    EXPECT_EQ(none.code, 2);
-    EXPECT_NE(none.err.find("has no experts"), std::string::npos) << none.err;
+    const Json ranks = Json::parse(inspect(of + "--json").out)["ranks"];
+    EXPECT_EQ(ranks[1]["experts"], Json({0, 5}));
+    EXPECT_EQ(ranks[1]["expert_width"], Json({16, 24}));
 }
 
 TEST(Needs, LinearAttentionsWeightsAndStatesAreThoseThatADecoderHolds) {

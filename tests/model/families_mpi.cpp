@@ -59,35 +59,6 @@ TEST_F(FamiliesOnRanks, LogitsAndGreedyTokensAreThoseOfTransformers) {
     EXPECT_EQ(served > 0, tp_->size() <= max_heads);
 }
 
-TEST_F(FamiliesOnRanks, ExpertsThatAreSpreadMakeTheSame) {
-    if (const std::string why = lacking_on_torch("experts spread over ranks"); !why.empty()) GTEST_SKIP() << why;
-    TestModelOptions spread = options();
-    spread.expert_placement = model::ExpertPlacement::spread;
-    ModelDirectories models = models_of(family_pairs());
-    std::ranges::copy(quantized_models(), std::back_inserter(models));
-    int served = 0;
-    for (const FamilyGolden& golden : read_family_goldens(models)) {
-        SCOPED_TRACE(golden.name());
-        const model::ModelConfig config = model::read_config(golden.directory);
-        if (config.n_expert_layers() == 0 || !fits(config)) continue;
-        if (tp_->size() > config.experts.n_experts) {
-            EXPECT_THROW(TestModel(golden.directory, spread), std::invalid_argument);
-            continue;
-        }
-        TestModel cut(golden.directory, spread);
-        EXPECT_NE(model::what_needs_cpu(cut.config), "");
-        const auto& experts = model::shard_of(cut.config, tp_->rank(), tp_->size()).experts;
-        EXPECT_EQ(experts.size() < config.experts.n_experts, tp_->size() > 1);
-        ++served;
-        for (const FamilyText& text : golden.texts) {
-            const std::vector<float> logits = read_whole(cut, whole_text(text), 33);
-            EXPECT_LE(worst_kept_row(logits, text), kRowBound);
-            EXPECT_EQ(said_of(logits, text, golden.known), text.greedy);
-        }
-    }
-    EXPECT_GT(served, 0);
-}
-
 // Groups of inputs that straddle a cut are held by both ranks.
 TEST_F(FamiliesOnRanks, LogitsOfQuantisedCheckpointsAreThoseOfTheirDequantisedWeights) {
     if (const std::string why = lacking_on_torch("quantised weights"); !why.empty()) GTEST_SKIP() << why;

@@ -74,7 +74,6 @@ struct TestModelOptions {
     model::DecoderOptions decoder = {};
     decltype(&model::load_cpu_decoder) load = &load_for_tests; // onto which device
     std::vector<int> windows = {};                             // of the layers; empty: as the checkpoint says
-    model::ExpertPlacement expert_placement = model::ExpertPlacement::slice;
 };
 
 // A checkpoint loaded on this rank, with a team of its own.
@@ -168,7 +167,6 @@ class TestModel {
         if (options.max_source > 0) config.encoder.max_positions = options.max_source;
         if (!options.windows.empty()) config.windows = options.windows;
         if (!options.eos_token_ids.empty()) config.eos_token_ids = options.eos_token_ids;
-        config.experts.placement = options.expert_placement;
         return config;
     }
 };

@@ -79,23 +79,6 @@ TEST(FamilyPairs, GreedySpeculativeTextIsPlainTextAndTransformersText) {
     }
 }
 
-TEST(FamilyPairs, SpeculationWithSpreadExpertsChangesNothing) {
-    if (on_torch()) GTEST_SKIP() << lacking_on_torch("experts spread over ranks");
-    const std::unique_ptr<dist::Communicator> replica = session_of_tests().split(0), tp = session_of_tests().split(0);
-    TestModelOptions options;
-    options.tp = tp.get();
-    options.decoder.timeout_seconds = 60;
-    options.expert_placement = model::ExpertPlacement::spread;
-    for (const auto& pair : family_pairs()) {
-        const FamilyGolden golden = read_family_golden(pair / "target");
-        SCOPED_TRACE(golden.name());
-        const model::ExpertsConfig experts = model::read_config(golden.directory).experts;
-        if (tp->size() > experts.n_experts || !fits(golden.directory, tp->size())) continue;
-        const Accepted some = check_pair(golden, *replica, options);
-        EXPECT_EQ(some.accepted > 0, replica->rank() == 0);
-    }
-}
-
 // Texts whose drafts are trees of the draft model, against those without drafts.
 void check_trees(TestPair& pair, std::vector<Request> requests, const char* tree) {
     RunOptions run;

@@ -259,8 +259,7 @@ int run_bench_latency(dist::Session& session, const Arguments& arguments) {
     std::vector<Columns> shards;
     in_agreement(session, [&] {
         if (options->shards.empty()) return;
-        OpenedModel opened = open_model("--target", options->models.target, options->models.random_weights);
-        place_experts(options->models.expert_placement, opened.name, opened.config);
+        const OpenedModel opened = open_model("--target", options->models.target, options->models.random_weights);
         for (const int of : options->shards)
             shards.push_back(shard_row(*models, opened, plan, latency.first().context, of));
     });
