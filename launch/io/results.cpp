@@ -85,7 +85,6 @@ Json counts_json(const spec::Stats& stats) {
                    {"target_passes", stats.target_passes},
                    {"draft_passes", stats.draft_passes},
                    {"further_draft_rows", stats.further_draft_rows},
-                   {"whole_drafts", stats.whole_drafts},
                    {"draft_acceptance_rate", rounded(stats.draft_acceptance_rate())},
                    {"mean_acceptance_length", rounded(stats.mean_acceptance_length())},
                    {"alpha", stats.alpha() ? Json(rounded(*stats.alpha())) : Json()}};

@@ -18,8 +18,8 @@ namespace {
         use(__VA_ARGS__);                                                                                              \
     }
 MEMBERS(spec::Stats, sequences, prompt_tokens, new_tokens, rounds, drafted, drafted_levels, accepted, target_passes,
-        draft_passes, further_draft_rows, drafting_rounds, whole_drafts, passes_of_rows, seconds_of_rows,
-        rounds_of_accepted, by_position, by_entropy, overlap, overlaps, ahead, seconds, levels)
+        draft_passes, further_draft_rows, drafting_rounds, passes_of_rows, seconds_of_rows, rounds_of_accepted,
+        by_position, by_entropy, overlap, overlaps, ahead, seconds, levels)
 using Bias = decltype(spec::LogitProcessing::logit_bias)::value_type;
 MEMBERS(Bias, token, bias)
 MEMBERS(model::grammar::Source, language, text)

@@ -140,7 +140,6 @@ void count(Stats& stats, const RoundCounts& round) {
     stats.draft_passes += round.passes;
     stats.further_draft_rows += round.further_rows;
     stats.drafting_rounds += round.passes > 0 ? 1 : 0;
-    stats.whole_drafts += round.levels > 0 && round.accepted == round.levels ? 1 : 0;
     count_at(stats.passes_of_rows, round.rows);
     count_at(stats.rounds_of_accepted, round.accepted);
     const auto verified = static_cast<std::size_t>(round.verified);
@@ -204,7 +203,6 @@ Stats& Stats::operator+=(const Stats& other) {
     draft_passes += other.draft_passes;
     further_draft_rows += other.further_draft_rows;
     drafting_rounds += other.drafting_rounds;
-    whole_drafts += other.whole_drafts;
     add_each(passes_of_rows, other.passes_of_rows);
     add_each(seconds_of_rows, other.seconds_of_rows);
     add_each(rounds_of_accepted, other.rounds_of_accepted);

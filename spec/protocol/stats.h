@@ -74,7 +74,6 @@ struct Stats {
     std::int64_t draft_passes = 0;                // prefill not counted
     std::int64_t further_draft_rows = 0;          // of these, beyond one a pass: of trees
     std::int64_t drafting_rounds = 0;             // rounds with a draft pass in them
-    std::int64_t whole_drafts = 0;                // rounds whose draft was accepted to its end
     std::vector<std::int64_t> passes_of_rows;     // [r]: target passes of r rows
     std::vector<double> seconds_of_rows;          // [r]: StepSeconds::score of passes over r - 1 drafted tokens
     std::vector<std::int64_t> rounds_of_accepted; // [a]: rounds in which a drafted tokens were accepted

@@ -217,7 +217,6 @@ TEST(Stats, PredictsWithTheRowsOfTreesLevelsAtTheirOwnCost) {
     stats += Stats(stats);
     stats.new_tokens = 4;
     EXPECT_EQ(stats.further_draft_rows, 2);
-    EXPECT_EQ(stats.whole_drafts, 0);
     Costs costs{1, {10, 11, 12, 13, 14}};
     costs.t_draft_row = 0.25;
     EXPECT_DOUBLE_EQ(predicted_speedup(stats, std::vector{costs}), 40.0 / (2 * (2 * 1 + 0.25 + 14)));
