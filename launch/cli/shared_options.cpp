@@ -226,8 +226,6 @@ void declare_sampling(OptionSet& set, RequestDefaults& requests) {
             "only the most likely tokens that together have probability P [{}: off]");
     set.add("min-p", "P", sampling.min_p, {0, 1},
             "only tokens with at least P times the probability of the most likely one [{}: off]");
-    set.add("max-gap", "NATS", sampling.max_gap, at_least(0),
-            "only tokens whose logit / temperature is at most NATS below the greatest [{}: off]");
     declare_seed(set, sampling.seed);
     set.add("repetition-penalty", "R", logits.repetition_penalty, at_least(0),
             "of tokens in prompt and text, as in transformers [{}: off]");
@@ -256,7 +254,7 @@ void declare_sampling(OptionSet& set, RequestDefaults& requests) {
     set.check([&](const ParsedOptions& given) {
         if (const char* why = spec::why_invalid(sampling); *why != '\0') throw BadOption(why);
         if (const std::string why = spec::why_invalid(logits, INT32_MAX); !why.empty()) throw BadOption(why);
-        note_sampling_options(given, {"top-k", "top-p", "min-p", "max-gap", "seed"}, requests);
+        note_sampling_options(given, {"top-k", "top-p", "min-p", "seed"}, requests);
     });
 }
 

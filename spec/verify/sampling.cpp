@@ -156,15 +156,13 @@ void narrow(Nucleus& nucleus, std::span<const float> logits, std::span<const flo
 // Turns weights of sum `total` into probabilities, after top-p and min-p where they are on.
 void normalize(std::span<const float> logits, float max, double total, const SamplingOptions& options,
                std::span<float> weights) {
-    if (options.top_p >= 1 && options.min_p <= 0 && options.max_gap <= 0) {
+    if (options.top_p >= 1 && options.min_p <= 0) {
         row_kernels().scale(weights.data(), weights.size(), static_cast<float>(1 / total));
         return;
     }
     Nucleus nucleus{-kInfinity, {}, total};
     if (options.top_p < 1) nucleus = nucleus_of(logits, weights, total, options);
     if (options.min_p > 0) narrow(nucleus, logits, weights, min_p_border(max, options));
-    if (options.max_gap > 0)
-        narrow(nucleus, logits, weights, max - static_cast<float>(options.max_gap * options.temperature));
     const auto factor = static_cast<float>(1 / nucleus.mass);
     std::vector<float> kept;
     kept.reserve(nucleus.more.size());
@@ -230,7 +228,6 @@ const char* why_invalid(const SamplingOptions& options) {
     if (options.top_k < 0) return "--top-k must be 0 (off) or more";
     if (!(options.top_p >= 0 && options.top_p <= 1)) return "--top-p must be a number from 0 to 1 (off)";
     if (!(options.min_p >= 0 && options.min_p <= 1)) return "--min-p must be a number from 0 (off) to 1";
-    if (options.max_gap < 0) return "--max-gap must be 0 (off) or more";
     return "";
 }
 

@@ -24,11 +24,10 @@ struct SamplingOptions {
     int top_k = 0;          // 0: off
     double top_p = 1;       // 1: off
     double min_p = 0;       // 0: off
-    double max_gap = 0;     // nats of logit / temperature below the greatest that are kept; 0: off
     std::uint64_t seed = 0;
 
     bool greedy() const { return temperature == 0; }
-    bool filters() const { return top_k > 0 || top_p < 1 || min_p > 0 || max_gap > 0; }
+    bool filters() const { return top_k > 0 || top_p < 1 || min_p > 0; }
 };
 
 // Calls visit(name, option) for each, by its name in JSON: packets, recordings and settings hold all that are here.
@@ -37,7 +36,6 @@ void visit_options(auto& sampling, const auto& visit) {
     visit("top_k", sampling.top_k);
     visit("top_p", sampling.top_p);
     visit("min_p", sampling.min_p);
-    visit("max_gap", sampling.max_gap);
     visit("seed", sampling.seed);
 }
 
