@@ -12,10 +12,6 @@ namespace entrodraft::model::jinja {
 
 namespace {
 
-Value undefined(std::string why) {
-    return Value(Undefined{std::make_shared<const std::string>(std::move(why))});
-}
-
 // Those that Python has and the sandbox refuses, since they change the value.
 bool is_forbidden(const Value& self, std::string_view name) {
     static constexpr std::string_view kOfLists[] = {"append", "clear",  "pop",  "reverse",
@@ -26,48 +22,21 @@ bool is_forbidden(const Value& self, std::string_view name) {
     return self.is(Type::dict) && std::ranges::find(kOfDicts, name) != std::end(kOfDicts);
 }
 
-std::vector<Value> dict_items(const Dict& dict, ListKind kind) {
-    std::vector<Value> items;
-    for (const auto& [key, value] : dict.entries)
-        items.push_back(kind == ListKind::keys     ? key
-                        : kind == ListKind::values ? value
-                                                   : Value(std::vector<Value>{key, value}, ListKind::tuple));
-    return items;
-}
-
-template <ListKind kind> Value dict_view(const BuiltinCall& call) {
-    if (kind == ListKind::items) call.in.budget().produce(call.self.dict().entries.size() * kBytesOfPair);
-    return Value(dict_items(call.self.dict(), kind), kind);
-}
-
 constexpr Builtin kDictMethods[] = {
     {"get", "key default", 1,
      [](const BuiltinCall& call) {
          const Value* found = call.self.dict().find(*call.arguments[0]);
          return found ? *found : call.arguments[1].value_or(Value(None{}));
      }},
-    {"items", "", 0, dict_view<ListKind::items>},
-    {"keys", "", 0, dict_view<ListKind::keys>},
-    {"values", "", 0, dict_view<ListKind::values>},
-    {"copy", "", 0, [](const BuiltinCall& call) { return call.self; }},
-};
-
-constexpr Builtin kListMethods[] = {
-    {"count", "value", 1,
+    {"items", "", 0, [](const BuiltinCall& call) { return Value(call.entries(), ListKind::view); }},
+    {"keys", "", 0, [](const BuiltinCall& call) { return Value(call.items(), ListKind::view); }},
+    {"values", "", 0,
      [](const BuiltinCall& call) {
-         return Value(static_cast<std::int64_t>(std::ranges::count_if(call.self.list().items, [&](const Value& item) {
-             return equal(item, *call.arguments[0], call.in.budget());
-         })));
+         std::vector<Value> values;
+         for (const auto& [key, value] : call.self.dict().entries)
+             values.push_back(value);
+         return Value(std::move(values), ListKind::view);
      }},
-    {"index", "value", 1,
-     [](const BuiltinCall& call) {
-         const auto& items = call.self.list().items;
-         const auto found = std::ranges::find_if(
-             items, [&](const Value& item) { return equal(item, *call.arguments[0], call.in.budget()); });
-         if (found == items.end()) call.refuse("the value is not in the list");
-         return Value(static_cast<std::int64_t>(found - items.begin()));
-     }},
-    {"copy", "", 0, [](const BuiltinCall& call) { return call.self; }},
 };
 
 Value loop_attribute(Loop& loop, std::string_view name, Budget& budget) {
@@ -84,8 +53,6 @@ Value loop_attribute(Loop& loop, std::string_view name, Budget& budget) {
     if (name == "length") return number(length());
     if (name == "revindex") return number(length() - at);
     if (name == "revindex0") return number(length() - at - 1);
-    if (name == "depth") return number(1);
-    if (name == "depth0") return number(0);
     if (name == "previtem") return at == 0 ? undefined("there is no previous item") : loop.ready[at - 1];
     if (name == "nextitem") return loop.has(at + 1, budget) ? loop.ready[at + 1] : undefined("there is no next item");
     return undefined(fmt::format("'loop' has no attribute '{}'", name));
@@ -101,7 +68,6 @@ const Builtin* find_builtin(std::span<const Builtin> table, std::string_view nam
 const Builtin* find_method(const Value& self, std::string_view name) {
     if (self.is(Type::string)) return find_builtin(string_methods(), name);
     if (self.is(Type::dict)) return find_builtin(kDictMethods, name);
-    if (self.is(Type::list) && self.list().kind <= ListKind::range) return find_builtin(kListMethods, name);
     return nullptr;
 }
 
@@ -115,7 +81,7 @@ Value run_builtin(Interpreter& in, const Builtin& builtin, const Value& self, co
     BuiltinCall call{in, self, builtin.name, arguments};
     if (builtin.parameters == "*") return builtin.run(call);
     std::vector<std::string_view> names;
-    split(builtin.parameters, {}, -1, false, [&](std::string_view name) { names.push_back(name); });
+    split(builtin.parameters, {}, -1, [&](std::string_view name) { names.push_back(name); });
     if (arguments.positional.size() > names.size())
         call.refuse(fmt::format("takes {} arguments, not {}", names.size(), arguments.positional.size()));
     call.arguments.assign(arguments.positional.begin(), arguments.positional.end());
@@ -142,10 +108,19 @@ std::vector<Value> BuiltinCall::items() const {
     return list.list().items;
 }
 
-std::u32string BuiltinCall::points() const {
-    const std::string text = self_text();
+std::vector<Value> BuiltinCall::entries() const {
+    if (!self.is(Type::dict)) refuse("takes a dict");
+    in.budget().produce(self.dict().entries.size() * kBytesOfPair);
+    std::vector<Value> pairs;
+    for (const auto& [key, value] : self.dict().entries)
+        pairs.emplace_back(std::vector<Value>{key, value}, ListKind::tuple);
+    return pairs;
+}
+
+std::string BuiltinCall::costly_text() const {
+    std::string text = self_text();
     in.budget().step(text.size() / 8);
-    return code_points(text);
+    return text;
 }
 
 std::int64_t BuiltinCall::whole(std::size_t i, std::int64_t default_value) const {
@@ -154,8 +129,8 @@ std::int64_t BuiltinCall::whole(std::size_t i, std::int64_t default_value) const
     return arguments[i]->whole();
 }
 
-std::string BuiltinCall::string(std::size_t i, std::string_view default_value) const {
-    if (!has(i)) return std::string(default_value);
+std::string BuiltinCall::string(std::size_t i) const {
+    if (!has(i)) return "";
     if (arguments[i]->is(Type::undefined)) fail_undefined(*arguments[i]);
     if (!arguments[i]->is(Type::string)) refuse(fmt::format("takes a string, not a {}", type_name(*arguments[i])));
     return arguments[i]->text();
@@ -168,7 +143,8 @@ Value Interpreter::as_list(const Value& value) {
     }
     std::vector<Value> items;
     if (value.is(Type::dict)) {
-        items = dict_items(value.dict(), ListKind::keys);
+        for (const auto& [key, part] : value.dict().entries)
+            items.push_back(key);
     } else if (value.is(Type::string)) {
         const std::string& text = value.text();
         budget_.step(text.size() / 8);
@@ -188,7 +164,7 @@ Value Interpreter::attribute(const Value& value, std::string_view name) {
     if (value.is(Type::undefined)) fail_undefined(value);
     if (is_forbidden(value, name))
         return undefined(fmt::format("'{}' would change a {}, which templates may not", name, type_name(value)));
-    if (find_method(value, name)) return make_object(Method{value, std::string(name)});
+    if (const Builtin* method = find_method(value, name)) return make_object(Method{value, method});
     if (value.is(Type::dict)) {
         if (const Value* found = value.dict().find(name)) return *found;
     } else if (value.is(Type::object)) {
@@ -197,17 +173,7 @@ Value Interpreter::attribute(const Value& value, std::string_view name) {
             budget_.step(space->attributes.names.size() / 16);
             if (const Value* found = space->attributes.find(name)) return *found;
         }
-        if (auto* loop = std::get_if<Loop>(&object.is)) {
-            if (name == "cycle" || name == "changed") return make_object(Method{value, std::string(name)});
-            return loop_attribute(*loop, name, budget_);
-        }
-        if (auto* cycler = std::get_if<Cycler>(&object.is)) {
-            if (name == "current") return cycler->items[cycler->at];
-            if (name == "next" || name == "reset") return make_object(Method{value, std::string(name)});
-        }
-    } else if (value.is(Type::list) && value.list().kind == ListKind::tuple && value.list().items.size() == 2) {
-        if (name == "grouper") return value.list().items[0]; // of the groups that groupby makes
-        if (name == "list") return value.list().items[1];
+        if (auto* loop = std::get_if<Loop>(&object.is)) return loop_attribute(*loop, name, budget_);
     }
     return undefined(fmt::format("a {} has no attribute '{}'", type_name(value), name));
 }
@@ -226,16 +192,17 @@ Value Interpreter::item(const Value& value, const Value& key) {
         return value.is(Type::string) ? Value(utf8(points.substr(place, 1))) : value.list().items[place];
     }
     charge_key(key);
-    const bool is_hashable = !key.is(Type::dict) && !(key.is(Type::list) && key.list().kind != ListKind::tuple);
-    if (value.is(Type::dict) && is_hashable)
+    if (value.is(Type::dict) && !key.is(Type::list) && !key.is(Type::dict))
         if (const Value* found = value.dict().find(key)) return *found;
     if (key.is(Type::string)) return attribute(value, key.text());
     return undefined(fmt::format("a {} has no item {}", type_name(value), text_of(key)));
 }
 
 bool Interpreter::contains(const Value& container, const Value& value) {
-    if (container.is(Type::dict)) charge_key(value);
-    if (container.is(Type::dict)) return container.dict().find(value) != nullptr;
+    if (container.is(Type::dict)) {
+        charge_key(value);
+        return container.dict().find(value) != nullptr;
+    }
     if (container.is(Type::string)) {
         if (value.is(Type::undefined)) fail_undefined(value);
         if (!value.is(Type::string)) throw TemplateError(fmt::format("'in' a string: a {} is none", type_name(value)));
@@ -253,28 +220,9 @@ Value Interpreter::call(const Value& callee, const CallArguments& arguments) {
     if (!callee.is(Type::object)) throw TemplateError(fmt::format("a {} cannot be called", type_name(callee)));
     Object& object = callee.object();
     if (const auto* macro = std::get_if<Macro>(&object.is)) return call_macro(*macro, arguments);
-    if (const auto* function = std::get_if<Function>(&object.is))
-        return run_builtin(*this, *find_builtin(builtin_functions(), function->name), callee, arguments);
-    if (auto* joiner = std::get_if<Joiner>(&object.is))
-        return std::exchange(joiner->is_used, true) ? Value(joiner->separator) : Value("");
-    const auto* method = std::get_if<Method>(&object.is);
-    if (!method) throw TemplateError("a namespace or loop cannot be called");
-    if (const Builtin* builtin = find_method(method->self, method->name))
-        return run_builtin(*this, *builtin, method->self, arguments);
-    if (auto* cycler = std::get_if<Cycler>(&method->self.object().is)) {
-        const Value current = cycler->items[cycler->at];
-        cycler->at = method->name == "next" ? (cycler->at + 1) % cycler->items.size() : 0;
-        return method->name == "next" ? current : Value(None{});
-    }
-    Loop& loop = std::get<Loop>(method->self.object().is);
-    if (method->name == "changed") {
-        const Value asked(arguments.positional, ListKind::tuple);
-        const bool is_same = loop.changed && equal(*loop.changed, asked, budget_);
-        loop.changed = asked;
-        return Value(!is_same);
-    }
-    if (arguments.positional.empty()) throw TemplateError("loop.cycle() needs something to cycle through");
-    return arguments.positional[loop.index0 % arguments.positional.size()];
+    if (const auto* method = std::get_if<Method>(&object.is))
+        return run_builtin(*this, *method->builtin, method->self, arguments);
+    throw TemplateError("a namespace or loop cannot be called");
 }
 
 Value Interpreter::filter(std::string_view name, const Value& value, const CallArguments& arguments) {

@@ -20,13 +20,13 @@ struct BuiltinCall {
     // Each throws where the argument is given and none such.
     std::int64_t whole(std::size_t i, std::int64_t default_value) const;
     bool flag(std::size_t i) const { return arguments[i] && truth(*arguments[i]); }
-    std::string string(std::size_t i, std::string_view default_value = {}) const;
+    std::string string(std::size_t i) const;
     [[noreturn]] void refuse(std::string_view why) const;
     std::string self_text() const { return in.text_of(self); }
-    std::u32string points() const; // of the self as text: what takes time for each is paid for
-    // The self's items, or the argument's.
-    std::vector<Value> items() const;
-    Value text(std::string utf8) const { return Value(std::move(utf8), self.is_markup()); } // safe where self is
+    std::string costly_text() const;    // of the self, where each character takes time: that is paid for
+    std::vector<Value> items() const;   // of the self
+    std::vector<Value> entries() const; // tuples of key and value; throws where the self is no dict
+    Value text(std::string utf8) const { return Value(std::move(utf8), self.is_markup()); } // markup where self is
 };
 
 struct Builtin {
@@ -44,9 +44,5 @@ const Builtin* find_builtin(std::span<const Builtin> table, std::string_view nam
 // Null where the value has no such method that may be called.
 const Builtin* find_method(const Value& self, std::string_view name);
 Value run_builtin(Interpreter& in, const Builtin& builtin, const Value& self, const CallArguments& arguments);
-
-// Python's format % values, and its str.format. Throw where arguments are missing or do not fit.
-std::string percent_formatted(Interpreter& in, std::string_view format, const Value& values);
-std::string brace_formatted(Interpreter& in, std::string_view format, const CallArguments& arguments);
 
 } // namespace entrodraft::model::jinja

@@ -6,7 +6,7 @@ namespace entrodraft::model::jinja {
 namespace {
 
 // Binary operators, those that bind least first; behind them come signs.
-constexpr std::string_view kPrecedence[] = {"+ -", "~", "* / // %", "**"};
+constexpr std::string_view kPrecedence[] = {"+ -", "~", "* / // %"};
 
 } // namespace
 
@@ -16,16 +16,15 @@ bool is_word_of(std::string_view words, std::string_view word) {
            (at + word.size() == words.size() || words[at + word.size()] == ' ');
 }
 
-bool ExpressionParser::is_tuple_end(std::string_view end_word) const {
-    return here().kind == TokenKind::end_output || here().kind == TokenKind::end_block || is_symbol(")") ||
-           (!end_word.empty() && is_word(end_word));
+bool ExpressionParser::is_tuple_end() const {
+    return here().kind == TokenKind::end_output || here().kind == TokenKind::end_block || is_symbol(")");
 }
 
-ExpressionPtr ExpressionParser::parse_tuple(bool with_conditional, std::string_view end_word, bool in_parentheses) {
+ExpressionPtr ExpressionParser::parse_tuple(bool with_conditional, bool in_parentheses) {
     const int line = here().line;
     std::vector<ExpressionPtr> parts;
     bool is_tuple = false;
-    while (!is_tuple_end(end_word)) {
+    while (!is_tuple_end()) {
         parts.push_back(parse_expression(with_conditional));
         if (!is_symbol(",")) break;
         ++at_;
@@ -108,8 +107,6 @@ ExpressionPtr ExpressionParser::parse_unary(bool with_filter) {
     ExpressionPtr value;
     if (skip_symbol("-"))
         value = add(make(Kind::negative, line), parse_unary(false));
-    else if (skip_symbol("+"))
-        value = add(make(Kind::positive, line), parse_unary(false));
     else
         value = parse_primary();
     value = parse_postfix(std::move(value));
@@ -141,7 +138,7 @@ ExpressionPtr ExpressionParser::parse_primary() {
         return made;
     }
     if (skip_symbol("(")) {
-        ExpressionPtr made = parse_tuple(true, {}, true);
+        ExpressionPtr made = parse_tuple(true, true);
         expect_symbol(")");
         return made;
     }
@@ -156,11 +153,6 @@ ExpressionPtr ExpressionParser::parse_name() {
     if (is_none || is_word_of("true True false False", name)) {
         made->kind = Kind::constant;
         made->value = is_none ? Value(None{}) : Value(is_word_of("true True", name));
-    }
-    for (Statement* macro : macros_) {
-        macro->takes_more_positional |= name == "varargs";
-        macro->takes_more_named |= name == "kwargs";
-        macro->takes_caller |= name == "caller";
     }
     ++at_;
     return made;
@@ -189,13 +181,7 @@ ExpressionPtr ExpressionParser::parse_postfix(ExpressionPtr value) {
         if (is_symbol("(")) {
             value = parse_call(std::move(value));
         } else if (skip_symbol(".")) {
-            if (here().kind == TokenKind::name) {
-                value = add(make(Kind::attribute, line, expect_name()), std::move(value));
-            } else if (here().kind == TokenKind::constant && here().value.is(Type::integer)) {
-                value = add(add(make(Kind::item, line), std::move(value)), parse_primary());
-            } else {
-                fail("expected a name or a number behind the dot, found " + shown());
-            }
+            value = add(make(Kind::attribute, line, expect_name()), std::move(value));
         } else if (skip_symbol("[")) {
             value = add(add(make(Kind::item, line), std::move(value)), parse_subscript());
             expect_symbol("]");
@@ -208,11 +194,10 @@ ExpressionPtr ExpressionParser::parse_postfix(ExpressionPtr value) {
 ExpressionPtr ExpressionParser::parse_subscript() {
     const int line = here().line;
     ExpressionPtr first = is_symbol(":") ? nullptr : parse_expression();
-    if (!is_symbol(":") && !is_symbol(",")) return first;
-    const bool is_slice = is_symbol(":");
-    ExpressionPtr made = add(make(is_slice ? Kind::slice : Kind::tuple, line), std::move(first));
-    for (int i = 0; is_slice ? i < 2 : is_symbol(","); ++i) {
-        const bool has_part = skip_symbol(is_slice ? ":" : ",") && !is_symbol("]") && !is_symbol(":");
+    if (!is_symbol(":")) return first;
+    ExpressionPtr made = add(make(Kind::slice, line), std::move(first));
+    for (int i = 0; i < 2; ++i) {
+        const bool has_part = skip_symbol(":") && !is_symbol("]") && !is_symbol(":");
         made = add(std::move(made), has_part ? parse_expression() : nullptr);
     }
     return made;
@@ -221,28 +206,17 @@ ExpressionPtr ExpressionParser::parse_subscript() {
 void ExpressionParser::parse_arguments(Expression& call) {
     const Level level(*this);
     Arguments& arguments = call.arguments;
-    const auto take = [&](ExpressionPtr& into) {
-        if (into) fail("an argument list has two of * or **");
-        ++at_;
-        into = parse_expression();
-        deepen(call, into);
-    };
     expect_symbol("(");
     for (bool is_first = true; !is_symbol(")"); is_first = false) {
         if (!is_first) expect_symbol(",");
         if (is_symbol(")")) break;
-        if (is_symbol("*")) {
-            take(arguments.more_positional);
-        } else if (is_symbol("**")) {
-            take(arguments.more_named);
-        } else if (here().kind == TokenKind::name && ahead().kind == TokenKind::symbol && ahead().text == "=") {
+        if (here().kind == TokenKind::name && ahead().kind == TokenKind::symbol && ahead().text == "=") {
             std::string name = expect_name();
             ++at_;
             arguments.named.emplace_back(std::move(name), parse_expression());
             deepen(call, arguments.named.back().second);
         } else {
-            if (arguments.more_positional || arguments.more_named || !arguments.named.empty())
-                fail("an argument without a name behind one with a name");
+            if (!arguments.named.empty()) fail("an argument without a name behind one with a name");
             arguments.positional.push_back(parse_expression());
             deepen(call, arguments.positional.back());
         }
@@ -256,17 +230,10 @@ ExpressionPtr ExpressionParser::parse_call(ExpressionPtr callee) {
     return made;
 }
 
-std::string ExpressionParser::parse_dotted_name() {
-    std::string name = expect_name();
-    while (skip_symbol("."))
-        name += "." + expect_name();
-    return name;
-}
-
 ExpressionPtr ExpressionParser::parse_filter(ExpressionPtr value, bool without_bar) {
     while (without_bar || skip_symbol("|")) {
         const int line = here().line;
-        value = add(make(Kind::filter, line, parse_dotted_name()), std::move(value));
+        value = add(make(Kind::filter, line, expect_name()), std::move(value));
         if (is_symbol("(")) parse_arguments(*value);
         without_bar = false;
     }
@@ -277,7 +244,7 @@ ExpressionPtr ExpressionParser::parse_test(ExpressionPtr value) {
     const int line = here().line;
     ++at_;
     const bool is_negated = skip_word("not");
-    ExpressionPtr made = add(make(Kind::test, line, parse_dotted_name()), std::move(value));
+    ExpressionPtr made = add(make(Kind::test, line, expect_name()), std::move(value));
     if (is_symbol("(")) {
         parse_arguments(*made);
     } else if (here().kind == TokenKind::constant || is_symbol("[") || is_symbol("{") ||

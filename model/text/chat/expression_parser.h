@@ -79,9 +79,8 @@ class ExpressionParser {
         return parent;
     }
 
-    bool is_tuple_end(std::string_view end_word) const;
-    ExpressionPtr parse_tuple(bool with_conditional = true, std::string_view end_word = {},
-                              bool in_parentheses = false);
+    bool is_tuple_end() const;
+    ExpressionPtr parse_tuple(bool with_conditional = true, bool in_parentheses = false);
     ExpressionPtr parse_expression(bool with_conditional = true);
     ExpressionPtr parse_or();
     ExpressionPtr parse_and();
@@ -96,7 +95,6 @@ class ExpressionParser {
     ExpressionPtr parse_subscript();
     void parse_arguments(Expression& call);
     ExpressionPtr parse_call(ExpressionPtr callee);
-    std::string parse_dotted_name();
     // One filter or several, behind | each; `without_bar`: not the first, in {% filter %}.
     ExpressionPtr parse_filter(ExpressionPtr value, bool without_bar);
     ExpressionPtr parse_test(ExpressionPtr value);
@@ -104,8 +102,7 @@ class ExpressionParser {
     std::vector<Token> tokens_;
     std::size_t at_ = 0;
     int level_ = 0;
-    int loops_ = 0;                  // around what is parsed, in the same macro
-    std::vector<Statement*> macros_; // around what is parsed
+    int loops_ = 0; // around what is parsed, in the same macro
 };
 
 } // namespace entrodraft::model::jinja

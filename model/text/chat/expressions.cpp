@@ -4,7 +4,6 @@
 #include "model/text/chat/text.h"
 
 #include <algorithm>
-#include <cmath>
 #include <fmt/format.h>
 
 namespace entrodraft::model::jinja {
@@ -15,19 +14,6 @@ namespace {
     if (a.is(Type::undefined)) fail_undefined(a);
     if (b.is(Type::undefined)) fail_undefined(b);
     throw TemplateError(fmt::format("'{}' is not defined for {} and {}", op, type_name(a), type_name(b)));
-}
-
-// Python's // and %, which round down.
-std::int64_t floor_divide(std::int64_t a, std::int64_t b) {
-    return a / b - ((a % b != 0 && (a < 0) != (b < 0)) ? 1 : 0);
-}
-
-std::optional<std::int64_t> whole_power(std::int64_t base, std::int64_t exponent) {
-    std::int64_t power = 1;
-    if (base == 0 || base == 1 || base == -1) return exponent == 0 ? 1 : base == -1 && exponent % 2 == 0 ? 1 : base;
-    for (std::int64_t i = 0; i < exponent; ++i)
-        if (__builtin_mul_overflow(power, base, &power)) return std::nullopt;
-    return power;
 }
 
 Value arithmetic(char op, std::int64_t a, std::int64_t b) {
@@ -43,92 +29,68 @@ Value arithmetic(char op, std::int64_t a, std::int64_t b) {
     case '*':
         overflows = __builtin_mul_overflow(a, b, &result);
         break;
-    case 'p': {
-        const std::optional<std::int64_t> power = whole_power(a, b);
-        overflows = !power;
-        result = power.value_or(0);
-        break;
-    }
     default: // f: //, %
         if (b == 0) throw TemplateError("division by zero");
         if (b == -1) return arithmetic('-', 0, op == 'f' ? a : 0);
-        result = op == 'f' ? floor_divide(a, b) : a - b * floor_divide(a, b);
+        result = a / b - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0); // rounds down
+        if (op == '%') result = a - b * result;
     }
     if (overflows) throw TemplateError("a whole number is beyond 64 bits");
     return Value(result);
 }
 
 Value arithmetic(char op, double a, double b) {
-    if ((op == '/' || op == 'f' || op == '%') && b == 0) throw TemplateError("division by zero");
-    switch (op) {
-    case '+':
-        return Value(a + b);
-    case '-':
-        return Value(a - b);
-    case '*':
-        return Value(a * b);
-    case '/':
-        return Value(a / b);
-    case 'f':
-        return Value(std::floor(a / b));
-    case '%':
-        return Value(a - b * std::floor(a / b));
-    default:
-        return Value(std::pow(a, b));
-    }
+    if (op == '+') return Value(a + b);
+    if (op == '-') return Value(a - b);
+    if (op == '*') return Value(a * b);
+    if (b == 0) throw TemplateError("division by zero");
+    return Value(a / b);
 }
 
 Value repeated(const Value& value, std::int64_t n, Budget& budget) {
+    const std::string& text = value.text();
     const auto times = static_cast<std::size_t>(std::clamp<std::int64_t>(n, 0, Budget::kMaxBytes));
-    if (value.is(Type::string)) {
-        const std::string& text = value.text();
-        if (!text.empty()) budget.produce(times > Budget::kMaxBytes / text.size() ? SIZE_MAX / 2 : times * text.size());
-        std::string result;
-        result.reserve(times * text.size());
-        for (std::size_t i = 0; i < times && !text.empty(); ++i)
-            result += text;
-        return Value(std::move(result), value.is_markup());
-    }
-    const std::vector<Value>& items = value.list().items;
-    if (!items.empty())
-        budget.produce(times > Budget::kMaxBytes / items.size() ? SIZE_MAX / 2 : times * items.size() * sizeof(Value));
-    std::vector<Value> result;
-    for (std::size_t i = 0; i < times && !items.empty(); ++i)
-        result.insert(result.end(), items.begin(), items.end());
-    return Value(std::move(result), value.list().kind);
+    if (!text.empty()) budget.produce(times > Budget::kMaxBytes / text.size() ? SIZE_MAX / 2 : times * text.size());
+    std::string result;
+    for (std::size_t i = 0; i < times && !text.empty(); ++i)
+        result += text;
+    return Value(std::move(result), value.is_markup());
 }
 
 bool is_plain_list(const Value& value) {
     return value.is(Type::list) && (value.list().kind == ListKind::list || value.list().kind == ListKind::tuple);
 }
 
+// With &, <, >, ', " as HTML has them.
+std::string escaped(std::string_view text, Budget& budget) {
+    static constexpr std::string_view kMarks = "&<>'\"";
+    static constexpr std::string_view kNames[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
+    Writer out{budget, {}};
+    while (!text.empty()) {
+        const std::size_t at = std::min(text.find_first_of(kMarks), text.size());
+        out.add(text.substr(0, at));
+        if (at < text.size()) out.add(kNames[kMarks.find(text[at])]);
+        text.remove_prefix(std::min(at + 1, text.size()));
+    }
+    return std::move(out.text);
+}
+
 Value added_texts(const Value& a, const Value& b, Budget& budget) {
-    const bool is_markup = a.is_markup() || b.is_markup();
     budget.produce(a.text().size() + b.text().size());
+    if (a.is_markup() == b.is_markup()) return Value(a.text() + b.text(), a.is_markup());
     const auto part = [&](const Value& value) {
-        return is_markup && !value.is_markup() ? escaped(value.text(), budget) : value.text();
+        return value.is_markup() ? value.text() : escaped(value.text(), budget);
     };
-    return Value(part(a) + part(b), is_markup);
+    return Value(part(a) + part(b), true);
 }
 
 } // namespace
 
 Value Interpreter::binary(std::string_view op, const Value& a, const Value& b) {
-    const char code = op == "//" ? 'f' : op == "**" ? 'p' : op[0];
-    if (code == '~') {
-        std::string text = text_of(a) + text_of(b);
-        budget_.produce(text.size());
-        return Value(std::move(text));
-    }
-    if (a.is_number() && b.is_number()) {
-        const bool is_whole = a.is_whole() && b.is_whole() && code != '/' && !(code == 'p' && b.whole() < 0);
-        return is_whole ? arithmetic(code, a.whole(), b.whole()) : arithmetic(code, a.number(), b.number());
-    }
-    for (const Value* value : {&a, &b})
-        if (value->is(Type::large_integer) && a.type() >= Type::boolean && a.type() != Type::string)
-            throw TemplateError(
-                fmt::format("'{}': {} is beyond 64 bits, and cannot be computed with", op, value->decimal()));
-    if (code == '%' && a.is(Type::string)) return charged(Value(percent_formatted(*this, a.text(), b)));
+    const char code = op == "//" ? 'f' : op[0];
+    if (code == '~') return charged(Value(text_of(a) + text_of(b)));
+    if (a.is_whole() && b.is_whole() && code != '/') return arithmetic(code, a.whole(), b.whole());
+    if (a.is_number() && b.is_number() && code != 'f' && code != '%') return arithmetic(code, a.number(), b.number());
     if (code == '+' && a.is(Type::string) && b.is(Type::string)) return added_texts(a, b, budget_);
     if (code == '+' && is_plain_list(a) && is_plain_list(b) && a.list().kind == b.list().kind) {
         budget_.produce((a.list().items.size() + b.list().items.size()) * sizeof(Value));
@@ -136,8 +98,8 @@ Value Interpreter::binary(std::string_view op, const Value& a, const Value& b) {
         items.insert(items.end(), b.list().items.begin(), b.list().items.end());
         return Value(std::move(items), a.list().kind);
     }
-    if (code == '*' && (a.is(Type::string) || is_plain_list(a)) && b.is_whole()) return repeated(a, b.whole(), budget_);
-    if (code == '*' && (b.is(Type::string) || is_plain_list(b)) && a.is_whole()) return repeated(b, a.whole(), budget_);
+    if (code == '*' && a.is(Type::string) && b.is_whole()) return repeated(a, b.whole(), budget_);
+    if (code == '*' && b.is(Type::string) && a.is_whole()) return repeated(b, a.whole(), budget_);
     refuse_operands(op, a, b);
 }
 
@@ -149,10 +111,6 @@ Value Interpreter::charged(Value value) {
 
 void Interpreter::charge_key(const Value& key) {
     if (key.is(Type::string)) budget_.search(0, key.text().size());
-    if (!key.is(Type::list)) return;
-    for (const Value& part : key.list().items)
-        charge_key(part);
-    budget_.step(key.list().items.size());
 }
 
 Value Interpreter::lookup(const std::string& name) {
@@ -160,7 +118,7 @@ Value Interpreter::lookup(const std::string& name) {
         budget_.step(scope->names.size() / 16);
         if (const Value* found = scope->find(name)) return *found;
     }
-    return Value(Undefined{std::make_shared<const std::string>("'" + name + "' is undefined")});
+    return undefined("'" + name + "' is undefined");
 }
 
 Value Interpreter::evaluate(const Expression& expression) {
@@ -190,11 +148,10 @@ Value Interpreter::evaluate(const Expression& expression) {
         return evaluate_named(expression);
     case Kind::logical_not:
         return Value(!truth(evaluate(*parts[0])));
-    case Kind::negative:
-    case Kind::positive: {
+    case Kind::negative: {
         const Value value = evaluate(*parts[0]);
-        if (!value.is_number() && !value.is(Type::large_integer)) refuse_operands("-", value, value);
-        return binary("*", value, Value(std::int64_t{expression.kind == Kind::negative ? -1 : 1}));
+        if (!value.is_number()) refuse_operands("-", value, value);
+        return binary("*", value, Value(std::int64_t{-1}));
     }
     case Kind::binary: {
         const Value left = evaluate(*parts[0]), right = evaluate(*parts[1]);
@@ -211,7 +168,7 @@ Value Interpreter::evaluate(const Expression& expression) {
     case Kind::conditional: // condition, value, else
         if (truth(evaluate(*parts[0]))) return evaluate(*parts[1]);
         if (parts[2]) return evaluate(*parts[2]);
-        return Value(Undefined{std::make_shared<const std::string>("an if without else was false, and has no value")});
+        return undefined("an if without else was false, and has no value");
     case Kind::slice:
     case Kind::namespace_attribute:
         break;
@@ -231,7 +188,7 @@ Value Interpreter::evaluate_list(const Expression& expression) {
     }
     std::vector<Value> items;
     for (const ExpressionPtr& part : expression.parts)
-        items.push_back(part ? evaluate(*part) : Value(None{}));
+        items.push_back(evaluate(*part));
     return charged(
         Value(std::move(items), expression.kind == Expression::Kind::list ? ListKind::list : ListKind::tuple));
 }
@@ -240,30 +197,18 @@ CallArguments Interpreter::evaluate_arguments(const Arguments& arguments) {
     CallArguments values;
     for (const ExpressionPtr& argument : arguments.positional)
         values.positional.push_back(evaluate(*argument));
-    if (arguments.more_positional) {
-        const Value more = as_list(evaluate(*arguments.more_positional));
-        budget_.produce(more.list().items.size() * sizeof(Value));
-        values.positional.insert(values.positional.end(), more.list().items.begin(), more.list().items.end());
-    }
     for (const auto& [name, argument] : arguments.named)
         values.named.emplace_back(name, evaluate(*argument));
-    if (arguments.more_named) {
-        const Value more = evaluate(*arguments.more_named);
-        if (!more.is(Type::dict)) throw TemplateError("what follows ** must be a dict");
-        for (const auto& [name, value] : more.dict().entries)
-            values.named.emplace_back(text_of(name), value);
-    }
     return values;
 }
 
-Value Interpreter::evaluate_call(const Expression& expression, const Variables& more_named) {
+Value Interpreter::evaluate_call(const Expression& expression) {
     const Expression& callee = *expression.parts[0];
     const bool is_attribute = callee.kind == Expression::Kind::attribute;
     const Value self = is_attribute ? evaluate(*callee.parts[0]) : Value();
     const Builtin* method = is_attribute ? find_method(self, callee.name) : nullptr; // most calls: needs no object
     const Value function = method ? Value() : is_attribute ? attribute(self, callee.name) : evaluate(callee);
-    CallArguments arguments = evaluate_arguments(expression.arguments);
-    arguments.named.insert(arguments.named.end(), more_named.begin(), more_named.end());
+    const CallArguments arguments = evaluate_arguments(expression.arguments);
     line_ = expression.line;
     return charged(method ? run_builtin(*this, *method, self, arguments) : call(function, arguments));
 }

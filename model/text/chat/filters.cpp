@@ -1,5 +1,4 @@
 // The filters of chat templates, as jinja2 has them, but tojson, which is transformers': see builtins.h.
-#include "model/files/utf8.h"
 #include "model/text/chat/builtins.h"
 #include "model/text/chat/text.h"
 
@@ -18,7 +17,7 @@ Value member(const BuiltinCall& call, const Value& item, const std::optional<Val
     if (!path->is(Type::string)) return call.in.item(item, *path);
     const std::string& text = path->text();
     Value value = item;
-    split(text, ".", -1, false, [&](std::string_view part) {
+    split(text, ".", -1, [&](std::string_view part) {
         std::int64_t index = 0;
         const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), index);
         const bool is_number =
@@ -30,31 +29,15 @@ Value member(const BuiltinCall& call, const Value& item, const std::optional<Val
 
 Value without_case(const Value& value, bool case_sensitive) {
     if (case_sensitive || !value.is(Type::string)) return value;
-    return Value(utf8(lower(code_points(value.text()))));
-}
-
-// The named members of an item, to sort by: "a,b" names two.
-std::vector<Value> sort_key(const BuiltinCall& call, const Value& item, const std::optional<Value>& paths,
-                            bool case_sensitive) {
-    if (!paths || !paths->is(Type::string)) return {without_case(member(call, item, paths), case_sensitive)};
-    std::vector<Value> key;
-    split(paths->text(), ",", -1, false, [&](std::string_view path) {
-        call.in.budget().produce(sizeof(Value));
-        key.push_back(without_case(member(call, item, Value(path)), case_sensitive));
-    });
-    return key;
+    return Value(lower(value.text()));
 }
 
 using Keyed = std::vector<std::pair<Value, Value>>; // keys, and what they are keys of
 
-void sort_by_key(const BuiltinCall& call, Keyed& keyed, bool reverse) {
-    const auto before = [&](const auto& a, const auto& b) { return compare(a.first, b.first, call.in.budget()) < 0; };
-    if (reverse) std::ranges::reverse(keyed); // equal ones keep their order, as in Python
-    std::ranges::stable_sort(keyed, before);
-    if (reverse) std::ranges::reverse(keyed);
-}
-
-Value values_of(const Keyed& keyed) {
+Value sorted(const BuiltinCall& call, Keyed keyed, bool reverse) {
+    std::ranges::stable_sort(keyed, [&](const auto& a, const auto& b) {
+        return compare(reverse ? b.first : a.first, reverse ? a.first : b.first, call.in.budget()) < 0;
+    });
     std::vector<Value> values;
     for (const auto& [key, value] : keyed)
         values.push_back(value);
@@ -66,42 +49,15 @@ Value sort_filter(const BuiltinCall& call) { // reverse case_sensitive attribute
     const std::vector<Value> items = call.items();
     call.in.budget().produce(items.size() * kBytesOfPair);
     for (const Value& item : items)
-        keyed.emplace_back(Value(sort_key(call, item, call.arguments[2], call.flag(1))), item);
-    sort_by_key(call, keyed, call.flag(0));
-    return values_of(keyed);
+        keyed.emplace_back(without_case(member(call, item, call.arguments[2]), call.flag(1)), item);
+    return sorted(call, std::move(keyed), call.flag(0));
 }
 
-Value dictsort_filter(const BuiltinCall& call) { // case_sensitive by reverse
-    if (!call.self.is(Type::dict)) call.refuse("takes a dict");
-    const std::string by = call.string(1, "key");
-    if (by != "key" && by != "value") call.refuse("sorts by key or by value");
+Value dictsort_filter(const BuiltinCall& call) {
     Keyed keyed;
-    call.in.budget().produce(call.self.dict().entries.size() * kBytesOfPair);
-    for (const auto& [key, value] : call.self.dict().entries)
-        keyed.emplace_back(without_case(by == "key" ? key : value, call.flag(0)),
-                           Value(std::vector<Value>{key, value}, ListKind::tuple));
-    sort_by_key(call, keyed, call.flag(2));
-    return values_of(keyed);
-}
-
-Value groupby_filter(const BuiltinCall& call) { // attribute default case_sensitive
-    const auto named = [&](const Value& item) {
-        const Value value = member(call, item, call.arguments[0]);
-        return value.is(Type::undefined) && call.has(1) ? *call.arguments[1] : value;
-    };
-    Keyed keyed;
-    for (const Value& item : call.items())
-        keyed.emplace_back(without_case(named(item), call.flag(2)), item);
-    sort_by_key(call, keyed, false);
-    std::vector<Value> groups;
-    for (std::size_t i = 0; i < keyed.size();) {
-        std::vector<Value> group;
-        const std::size_t begin = i;
-        for (; i < keyed.size() && equal(keyed[i].first, keyed[begin].first, call.in.budget()); ++i)
-            group.push_back(keyed[i].second);
-        groups.emplace_back(std::vector<Value>{named(keyed[begin].second), Value(std::move(group))}, ListKind::tuple);
-    }
-    return Value(std::move(groups));
+    for (const Value& entry : call.entries())
+        keyed.emplace_back(without_case(entry.list().items[0], false), entry);
+    return sorted(call, std::move(keyed), false);
 }
 
 Value unique_filter(const BuiltinCall& call) { // case_sensitive attribute
@@ -123,24 +79,14 @@ template <int sign> Value extreme_filter(const BuiltinCall& call) { // case_sens
         Value key = without_case(member(call, item, call.arguments[1]), call.flag(0));
         if (!best || compare(key, best->first, call.in.budget()) * sign < 0) best = {std::move(key), item};
     }
-    return best
-               ? best->second
-               : Value(Undefined{std::make_shared<const std::string>("a list without items has no least or greatest")});
+    return best ? best->second : undefined("a list without items has no least or greatest");
 }
 
-Value sum_filter(const BuiltinCall& call) { // attribute start
-    const Value start = call.arguments[1].value_or(Value(std::int64_t{0}));
-    std::int64_t whole = start.is_whole() ? start.whole() : 0;
-    double sum = start.is_number() ? start.number() : 0;
-    bool is_whole = start.is_whole();
-    for (const Value& item : call.items()) {
-        const Value value = member(call, item, call.arguments[0]);
-        if (!value.is_number()) call.refuse(fmt::format("cannot add a {}", type_name(value)));
-        is_whole = is_whole && value.is_whole();
-        sum += value.number();
-        if (is_whole && __builtin_add_overflow(whole, value.whole(), &whole)) call.refuse("the sum is beyond 64 bits");
-    }
-    return is_whole ? Value(whole) : Value(sum);
+Value sum_filter(const BuiltinCall& call) { // attribute
+    Value sum(std::int64_t{0});
+    for (const Value& item : call.items())
+        sum = call.in.binary("+", sum, member(call, item, call.arguments[0]));
+    return sum;
 }
 
 // What map and select go through: nothing where the value is false, none too.
@@ -207,19 +153,18 @@ Value join_filter(const BuiltinCall& call) { // separator attribute
     return Value(std::move(out.text));
 }
 
-Value indent_filter(const BuiltinCall& call) { // width first blank
+Value indent_filter(const BuiltinCall& call) { // width first
     if (call.self.is(Type::undefined)) fail_undefined(call.self);
     if (!call.self.is(Type::string)) call.refuse("takes a string");
-    const bool has_text = call.arguments[0] && call.arguments[0]->is(Type::string);
-    const std::int64_t width = has_text ? 0 : std::clamp<std::int64_t>(call.whole(0, 4), 0, Budget::kMaxBytes);
-    call.in.budget().produce(static_cast<std::size_t>(width));
-    const std::string indent = has_text ? call.arguments[0]->text() : std::string(static_cast<std::size_t>(width), ' ');
+    const auto width = static_cast<std::size_t>(std::clamp<std::int64_t>(call.whole(0, 4), 0, Budget::kMaxBytes));
+    call.in.budget().produce(width);
+    const std::string indent(width, ' ');
     const std::string text = call.self.text() + "\n";
     Writer out{call.in.budget(), {}};
     bool is_first = true;
-    split_lines(text, false, [&](std::string_view line) {
+    split_lines(text, [&](std::string_view line) {
         if (!is_first) out.add("\n");
-        if (is_first ? call.flag(1) : call.flag(2) || !line.empty()) out.add(indent);
+        if (is_first ? call.flag(1) : !line.empty()) out.add(indent);
         out.add(line);
         is_first = false;
     });
@@ -231,12 +176,9 @@ Value tojson_filter(const BuiltinCall& call) { // ensure_ascii indent separators
     style.ensure_ascii = call.flag(0);
     style.sort_keys = call.flag(3);
     if (call.has(1)) {
-        const bool is_text = call.arguments[1]->is(Type::string);
         style.has_indent = true;
         style.between = ",";
-        style.indent =
-            is_text ? call.arguments[1]->text()
-                    : std::string(static_cast<std::size_t>(std::clamp<std::int64_t>(call.whole(1, 0), 0, 1000)), ' ');
+        style.indent.assign(static_cast<std::size_t>(std::clamp<std::int64_t>(call.whole(1, 0), 0, 1000)), ' ');
     }
     if (call.has(2)) {
         const Value separators = call.in.as_list(*call.arguments[2]);
@@ -249,59 +191,26 @@ Value tojson_filter(const BuiltinCall& call) { // ensure_ascii indent separators
     return Value(std::move(out.text));
 }
 
-[[noreturn]] void refuse_number(const BuiltinCall& call) {
-    call.refuse(fmt::format("takes a number of up to 64 bits, not a {}", type_name(call.self)));
-}
-
-Value round_filter(const BuiltinCall& call) { // precision method
-    if (call.self.is(Type::undefined)) fail_undefined(call.self);
-    if (!call.self.is_number()) refuse_number(call);
-    const auto precision = static_cast<int>(std::clamp<std::int64_t>(call.whole(0, 0), -300, 300));
-    const std::string method = call.string(1, "common");
-    const double scale = std::pow(10.0, precision), number = call.self.number();
-    if (method == "ceil" || method == "floor")
-        return Value((method == "ceil" ? std::ceil(number * scale) : std::floor(number * scale)) / scale);
-    if (method != "common") call.refuse("the method must be common, ceil or floor");
-    if (precision < 0) {
-        const double rounded = std::nearbyint(number * scale) / scale;
-        return call.self.is_whole() ? Value(static_cast<std::int64_t>(rounded)) : Value(rounded);
-    }
-    return call.self.is_whole() ? Value(call.self.whole())
-                                : Value(std::stod(fmt::format("{:.{}f}", number, precision)));
-}
-
-std::optional<double> float_of(const BuiltinCall& call) {
-    if (call.self.is(Type::undefined)) fail_undefined(call.self);
-    if (call.self.is_number()) return call.self.number();
-    const bool is_large = call.self.is(Type::large_integer);
-    if (!is_large && !call.self.is(Type::string)) return std::nullopt;
-    std::string text(is_large ? call.self.decimal() : stripped(call.self.text()));
-    if (text.starts_with('+')) text.erase(0, 1);
-    double number = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-    return error == std::errc{} && end == text.data() + text.size() ? std::optional(number) : std::nullopt;
-}
-
-Value int_filter(const BuiltinCall& call) { // default base
-    if (call.self.is_whole()) return Value(call.self.whole());
-    if (call.self.is(Type::large_integer)) return call.self;
-    if (call.self.is(Type::string)) {
-        std::string text(stripped(call.self.text()));
-        const auto base = static_cast<int>(std::clamp<std::int64_t>(call.whole(1, 10), 2, 36));
+Value int_filter(const BuiltinCall& call) { // default
+    const Value& self = call.self;
+    if (self.is(Type::undefined)) fail_undefined(self);
+    if (self.is_whole()) return Value(self.whole());
+    if (self.is(Type::large_integer)) return self;
+    double number = self.is(Type::floating) ? self.number() : NAN;
+    if (self.is(Type::string)) {
+        std::string text(stripped(self.text()));
         if (text.starts_with('+')) text.erase(0, 1);
-        if (base == 16 && (text.starts_with("0x") || text.starts_with("0X"))) text.erase(0, 2);
-        std::int64_t number = 0;
-        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, base);
-        const bool is_all = end == text.data() + text.size();
-        if (error == std::errc{} && is_all) return Value(number);
-        if (error == std::errc::result_out_of_range && is_all) {
-            if (base != 10) call.refuse("the number is beyond 64 bits, and its base is not ten");
+        const char *begin = text.data(), *end = begin + text.size();
+        std::int64_t whole = 0;
+        if (const auto [stop, error] = std::from_chars(begin, end, whole);
+            stop == end && error != std::errc::invalid_argument)
             return Value::of_decimal(text);
-        }
+        if (const auto [stop, error] = std::from_chars(begin, end, number); stop != end || error != std::errc{})
+            number = NAN;
     }
-    const std::optional<double> number = float_of(call);
-    if (number && std::isfinite(*number)) return Value::of_decimal(fmt::format("{:.0f}", std::trunc(*number)));
-    return call.arguments[0].value_or(Value(std::int64_t{0}));
+    if (!std::isfinite(number)) return call.arguments[0].value_or(Value(std::int64_t{0}));
+    if (std::abs(number) > 9e18) call.refuse("the number is beyond 64 bits");
+    return Value(static_cast<std::int64_t>(number));
 }
 
 Value length_filter(const BuiltinCall& call) {
@@ -314,90 +223,21 @@ Value length_filter(const BuiltinCall& call) {
     call.refuse(fmt::format("a {} has no length", type_name(self)));
 }
 
-Value last_filter(const BuiltinCall& call) {
-    if (call.self.is(Type::list) && call.self.list().kind == ListKind::generator)
+template <std::int64_t place> Value item_at(const BuiltinCall& call) {
+    if (place < 0 && call.self.is(Type::list) && call.self.list().kind == ListKind::generator)
         call.refuse("takes no generator; make a list of it");
-    if (call.self.is(Type::string) && !call.self.text().empty())
-        return Value(call.self.text().substr(previous_code_point(call.self.text(), call.self.text().size())));
-    const std::vector<Value> items = call.items();
-    return items.empty() ? Value(Undefined{std::make_shared<const std::string>("there is no last item")})
-                         : items.back();
+    return call.in.item(call.self.is(Type::string) ? call.self : Value(call.items()), Value(place));
 }
 
 Value reverse_filter(const BuiltinCall& call) {
     if (call.self.is(Type::string)) {
-        std::u32string points = call.points();
+        std::u32string points = code_points(call.costly_text());
         std::ranges::reverse(points);
         return Value(utf8(points));
     }
     std::vector<Value> items = call.items();
     std::ranges::reverse(items);
     return Value(std::move(items), ListKind::generator);
-}
-
-Value batch_filter(const BuiltinCall& call) { // linecount fill_with
-    const auto size = static_cast<std::size_t>(std::max<std::int64_t>(call.whole(0, 0), 1));
-    std::vector<Value> batches, batch;
-    for (const Value& item : call.items()) {
-        if (batch.size() == size) batches.emplace_back(std::exchange(batch, {}));
-        batch.push_back(item);
-    }
-    if (call.has(1) && !batch.empty() && batch.size() < size) {
-        call.in.budget().produce(std::min<std::size_t>(size, Budget::kMaxBytes) * sizeof(Value));
-        batch.resize(size, *call.arguments[1]);
-    }
-    if (!batch.empty()) batches.emplace_back(std::move(batch));
-    return Value(std::move(batches), ListKind::generator);
-}
-
-Value slice_filter(const BuiltinCall& call) { // slices fill_with
-    const std::vector<Value> items = call.items();
-    const auto n_slices = static_cast<std::size_t>(std::max<std::int64_t>(call.whole(0, 1), 1));
-    call.in.budget().produce(std::min<std::size_t>(n_slices, Budget::kMaxBytes) * sizeof(Value));
-    std::vector<Value> slices;
-    for (std::size_t i = 0, at = 0; i < n_slices; ++i) {
-        const bool has_extra = i < items.size() % n_slices;
-        const std::size_t end = at + items.size() / n_slices + (has_extra ? 1 : 0);
-        std::vector<Value> slice(items.begin() + static_cast<std::ptrdiff_t>(at),
-                                 items.begin() + static_cast<std::ptrdiff_t>(end));
-        if (call.has(1) && !has_extra) slice.push_back(*call.arguments[1]);
-        slices.emplace_back(std::move(slice));
-        at = end;
-    }
-    return Value(std::move(slices), ListKind::generator);
-}
-
-// Words begin behind white space and opening brackets.
-Value title_filter(const BuiltinCall& call) {
-    const std::u32string points = call.points();
-    const auto is_between = [](char32_t c) {
-        return is_space(c) || std::u32string_view(U"-({[<").find(c) != std::u32string_view::npos;
-    };
-    std::u32string out;
-    for (auto begin = points.begin(); begin != points.end();) {
-        const auto end = is_between(*begin) ? begin + 1 : std::find_if(begin, points.end(), is_between);
-        out += upper({begin, begin + 1}) + lower({begin + 1, end});
-        begin = end;
-    }
-    return call.text(utf8(out));
-}
-
-Value truncate_filter(const BuiltinCall& call) { // length killwords end leeway
-    if (call.self.is(Type::undefined)) return call.self;
-    if (!call.self.is(Type::string)) call.refuse("takes a string");
-    const std::string text = call.self_text(), end = call.string(2, "...");
-    const std::u32string points = call.points();
-    const auto limit = static_cast<std::size_t>(std::max<std::int64_t>(call.whole(0, 255), 0));
-    const auto leeway = static_cast<std::size_t>(std::max<std::int64_t>(call.whole(3, 5), 0));
-    if (limit < length(end)) call.refuse("the length is below that of the end");
-    if (points.size() <= limit + leeway) return call.text(text);
-    std::string cut = utf8(std::u32string_view(points).substr(0, limit - length(end)));
-    if (!call.flag(1)) cut.resize(std::min(cut.rfind(' '), cut.size()));
-    return call.text(cut + end);
-}
-
-template <std::u32string (*change)(std::u32string_view)> Value case_filter(const BuiltinCall& call) {
-    return call.text(utf8(change(call.points())));
 }
 
 // The string method of the same name, of whatever there is as text.
@@ -407,97 +247,40 @@ Value as_method(const BuiltinCall& call) {
                        call.self.is(Type::string) ? call.self : Value(call.self_text()), call.all);
 }
 
-Value escape_filter(const BuiltinCall& call) {
-    return call.self.is_markup() ? call.self : Value(escaped(call.self_text(), call.in.budget()), true);
-}
-
 Value default_filter(const BuiltinCall& call) { // default_value boolean
     const bool is_missing = call.self.is(Type::undefined) || (call.flag(1) && !truth(call.self));
     return is_missing ? call.arguments[0].value_or(Value("")) : call.self;
 }
 
 Value items_filter(const BuiltinCall& call) {
-    if (call.self.is(Type::undefined)) return Value(std::vector<Value>(), ListKind::generator);
-    if (!call.self.is(Type::dict)) call.refuse("takes a dict");
-    std::vector<Value> items;
-    call.in.budget().produce(call.self.dict().entries.size() * kBytesOfPair);
-    for (const auto& [key, value] : call.self.dict().entries)
-        items.emplace_back(std::vector<Value>{key, value}, ListKind::tuple);
-    return Value(std::move(items), ListKind::generator);
-}
-
-Value first_filter(const BuiltinCall& call) {
-    if (call.self.is(Type::string) && !call.self.text().empty())
-        return Value(call.self.text().substr(0, code_point_at(call.self.text(), 0).n_bytes));
-    const std::vector<Value> items = call.items();
-    return items.empty() ? Value(Undefined{std::make_shared<const std::string>("there is no first item")})
-                         : items.front();
+    return Value(call.self.is(Type::undefined) ? std::vector<Value>() : call.entries(), ListKind::generator);
 }
 
 Value abs_filter(const BuiltinCall& call) {
-    if (call.self.is(Type::undefined)) fail_undefined(call.self);
-    if (call.self.is(Type::large_integer)) {
-        const std::string& decimal = call.self.decimal();
-        return Value::of_decimal(std::string_view(decimal).substr(decimal.starts_with('-') ? 1 : 0));
-    }
-    if (!call.self.is_number()) refuse_number(call);
-    if (!call.self.is_whole()) return Value(std::abs(call.self.number()));
-    if (call.self.whole() == INT64_MIN) return Value::of_decimal("9223372036854775808");
-    return Value(std::abs(call.self.whole()));
+    const Value zero(std::int64_t{0});
+    return compare(call.self, zero, call.in.budget()) < 0 ? call.in.binary("-", zero, call.self) : call.self;
 }
 
-Value wordcount_filter(const BuiltinCall& call) {
-    std::int64_t n = 0;
-    bool in_word = false;
-    for (const char32_t c : call.points()) {
-        const bool is_part = is_letter(c) || is_digit(c) || c == U'_';
-        n += is_part && !in_word ? 1 : 0;
-        in_word = is_part;
-    }
-    return Value(n);
+Value text_filter(const BuiltinCall& call) {
+    return call.self.is(Type::string) ? call.self : Value(call.self_text());
 }
 
 constexpr Builtin kFilters[] = {
     {"abs", "", 0, abs_filter},
-    {"attr", "name", 1,
-     [](const BuiltinCall& call) {
-         return call.self.is(Type::dict) ? Value(Undefined{}) : call.in.attribute(call.self, call.string(0));
-     }},
-    {"batch", "linecount fill_with", 1, batch_filter},
     {"capitalize", "", 0, as_method},
-    {"center", "width", 0, as_method},
     {"count", "", 0, length_filter},
     {"d", "default_value boolean", 0, default_filter},
     {"default", "default_value boolean", 0, default_filter},
-    {"dictsort", "case_sensitive by reverse", 0, dictsort_filter},
-    {"e", "", 0, escape_filter},
-    {"escape", "", 0, escape_filter},
-    {"first", "", 0, first_filter},
-    {"float", "default", 0,
-     [](const BuiltinCall& call) {
-         const std::optional<double> number = float_of(call);
-         return number ? Value(*number) : call.arguments[0].value_or(Value(0.0));
-     }},
-    {"forceescape", "", 0,
-     [](const BuiltinCall& call) { return Value(escaped(call.self_text(), call.in.budget()), true); }},
-    {"format", "*", 0,
-     [](const BuiltinCall& call) {
-         Dict named;
-         for (const auto& [name, value] : call.all.named)
-             named.set(Value(name), value);
-         const Value values =
-             call.all.named.empty() ? Value(call.all.positional, ListKind::tuple) : Value(std::move(named));
-         return Value(percent_formatted(call.in, call.self_text(), values));
-     }},
-    {"groupby", "attribute default case_sensitive", 1, groupby_filter},
-    {"indent", "width first blank", 0, indent_filter},
-    {"int", "default base", 0, int_filter},
+    {"dictsort", "", 0, dictsort_filter},
+    {"first", "", 0, item_at<0>},
+    {"indent", "width first", 0, indent_filter},
+    {"int", "default", 0, int_filter},
     {"items", "", 0, items_filter},
     {"join", "d attribute", 0, join_filter},
-    {"last", "", 0, last_filter},
+    {"last", "", 0, item_at<-1>},
     {"length", "", 0, length_filter},
     {"list", "", 0, [](const BuiltinCall& call) { return Value(call.items()); }},
-    {"lower", "", 0, case_filter<lower>},
+    {"lower", "", 0, as_method},
     {"map", "*", 0, map_filter},
     {"max", "case_sensitive attribute", 0, extreme_filter<-1>},
     {"min", "case_sensitive attribute", 0, extreme_filter<1>},
@@ -505,22 +288,18 @@ constexpr Builtin kFilters[] = {
     {"rejectattr", "*", 0, select_filter<false, true>},
     {"replace", "old new count", 2, as_method},
     {"reverse", "", 0, reverse_filter},
-    {"round", "precision method", 0, round_filter},
     {"safe", "", 0, [](const BuiltinCall& call) { return Value(call.self_text(), true); }},
     {"select", "*", 0, select_filter<true, false>},
     {"selectattr", "*", 0, select_filter<true, true>},
-    {"slice", "slices fill_with", 1, slice_filter},
     {"sort", "reverse case_sensitive attribute", 0, sort_filter},
-    {"string", "", 0,
-     [](const BuiltinCall& call) { return call.self.is(Type::string) ? call.self : Value(call.self_text()); }},
-    {"sum", "attribute start", 0, sum_filter},
-    {"title", "", 0, title_filter},
+    {"string", "", 0, text_filter},
+    {"sum", "attribute", 0, sum_filter},
+    {"title", "", 0,
+     [](const BuiltinCall& call) { return call.text(titled(call.costly_text(), Words::behind_spaces)); }},
     {"tojson", "ensure_ascii indent separators sort_keys", 0, tojson_filter},
     {"trim", "chars", 0, as_method},
-    {"truncate", "length killwords end leeway", 0, truncate_filter},
     {"unique", "case_sensitive attribute", 0, unique_filter},
-    {"upper", "", 0, case_filter<upper>},
-    {"wordcount", "", 0, wordcount_filter},
+    {"upper", "", 0, as_method},
 };
 
 } // namespace

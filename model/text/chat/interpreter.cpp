@@ -1,6 +1,8 @@
 // Statements, scopes and macros of chat templates: see interpreter.h.
 #include "model/text/chat/interpreter.h"
 
+#include "model/text/chat/builtins.h"
+
 #include <algorithm>
 #include <fmt/format.h>
 
@@ -9,8 +11,6 @@ namespace entrodraft::model::jinja {
 namespace {
 
 constexpr int kMaxCallDepth = 500;
-constexpr std::string_view kFunctionNames[] = {"range",           "dict",        "namespace", "cycler", "joiner",
-                                               "raise_exception", "strftime_now"};
 
 } // namespace
 
@@ -57,9 +57,8 @@ bool Loop::has(std::size_t index, Budget& budget) {
 
 Interpreter::Interpreter(const Variables& variables, const std::tm& now) : now_(now) {
     scope_ = std::make_shared<Scope>();
-    for (const std::string_view name : kFunctionNames)
-        scope_->set(name, make_object(Function{name}));
-    scope_->set("self", make_object(Namespace{})); // of a template's blocks, which there are none of
+    for (const Builtin& function : builtin_functions())
+        scope_->set(function.name, make_object(Method{{}, &function}));
     scope_ = std::make_shared<Scope>(Scope{scope_, {}});
     for (const auto& [name, value] : variables)
         scope_->set(name, value);
@@ -133,18 +132,6 @@ Interpreter::Flow Interpreter::execute(const Statement& statement) {
     case S::macro:
         scope_->set(statement.text, make_object(Macro{&statement, scope_}));
         break;
-    case S::call:
-        call_block(statement);
-        break;
-    case S::with: {
-        const auto inner = std::make_shared<Scope>(Scope{scope_, {}});
-        for (const auto& [target, value] : statement.with)
-            assign(*target, evaluate(*value), *inner);
-        const std::shared_ptr<Scope> outer = std::exchange(scope_, inner);
-        const Flow flow = execute(statement.body);
-        scope_ = outer;
-        return flow;
-    }
     case S::scope:
         return execute_in_scope(statement.body);
     case S::break_loop:
@@ -157,7 +144,7 @@ Interpreter::Flow Interpreter::execute(const Statement& statement) {
 
 Interpreter::Flow Interpreter::execute_loop(const Statement& statement) {
     const std::shared_ptr<Scope> outer = scope_;
-    const Value object = make_object(Loop{as_list(evaluate(*statement.value)), {}, 0, {}, 0, {}});
+    const Value object = make_object(Loop{as_list(evaluate(*statement.value)), {}, 0, {}, 0});
     Loop& loop = std::get<Loop>(object.object().is);
     if (statement.test)
         loop.accepts = [&](const Value& item) {
@@ -203,11 +190,6 @@ void Interpreter::set_block(const Statement& statement) {
         write(value);
 }
 
-void Interpreter::call_block(const Statement& statement) {
-    const Value caller = make_object(Macro{&statement, scope_});
-    write(evaluate_call(*statement.value, {{"caller", caller}}));
-}
-
 void Interpreter::assign(const Expression& target, Value value, Scope& scope) {
     budget_.step(scope.names.size() / 16);
     if (target.kind == Expression::Kind::name) return scope.set(target.name, std::move(value));
@@ -231,43 +213,26 @@ void Interpreter::assign(const Expression& target, Value value, Scope& scope) {
 Value Interpreter::call_macro(const Macro& macro, const CallArguments& arguments) {
     const Statement& definition = *macro.definition;
     const std::vector<Parameter>& parameters = definition.parameters;
+    const std::size_t n_positional = arguments.positional.size();
+    if (n_positional > parameters.size())
+        throw TemplateError(
+            fmt::format("macro '{}' takes not more than {} arguments", definition.text, parameters.size()));
     const auto scope = std::make_shared<Scope>(Scope{macro.scope, {}});
-    const std::size_t n_positional = std::min(arguments.positional.size(), parameters.size());
-    Dict more_named;
-    std::optional<Value> caller;
     for (std::size_t i = 0; i < n_positional; ++i)
         scope->set(parameters[i].name, arguments.positional[i]);
     for (const auto& [name, value] : arguments.named) {
-        const auto known = std::ranges::find(parameters.begin() + static_cast<std::ptrdiff_t>(n_positional),
-                                             parameters.end(), name, &Parameter::name);
-        if (known != parameters.end())
-            scope->set(name, value);
-        else if (name == "caller" && definition.takes_caller)
-            caller = value;
-        else if (definition.takes_more_named)
-            more_named.set(Value(name), value);
-        else
+        const auto of_rest = std::span(parameters).subspan(n_positional);
+        if (std::ranges::find(of_rest, name, &Parameter::name) == of_rest.end())
             throw TemplateError(fmt::format("macro '{}' takes no argument named '{}'", definition.text, name));
+        scope->set(name, value);
     }
-    if (arguments.positional.size() > parameters.size() && !definition.takes_more_positional)
-        throw TemplateError(
-            fmt::format("macro '{}' takes not more than {} arguments", definition.text, parameters.size()));
     const std::shared_ptr<Scope> outer = std::exchange(scope_, scope);
     for (const Parameter& parameter : parameters) {
         if (scope->find(parameter.name)) continue;
-        const auto why = std::make_shared<const std::string>("parameter '" + parameter.name + "' was not provided");
-        scope->set(parameter.name,
-                   parameter.default_value ? evaluate(*parameter.default_value) : Value(Undefined{why}));
+        scope->set(parameter.name, parameter.default_value
+                                       ? evaluate(*parameter.default_value)
+                                       : undefined("parameter '" + parameter.name + "' was not provided"));
     }
-    if (definition.takes_more_positional)
-        scope->set("varargs",
-                   Value(std::vector<Value>(arguments.positional.begin() + static_cast<std::ptrdiff_t>(n_positional),
-                                            arguments.positional.end()),
-                         ListKind::tuple));
-    if (definition.takes_more_named) scope->set("kwargs", Value(std::move(more_named)));
-    if (definition.takes_caller && !scope->find("caller"))
-        scope->set("caller",
-                   caller ? *caller : Value(Undefined{std::make_shared<const std::string>("no caller is defined")}));
     scope_ = outer;
     return Value(captured(definition.body, scope));
 }

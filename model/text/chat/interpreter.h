@@ -8,9 +8,11 @@
 #include <deque>
 #include <functional>
 #include <optional>
+#include <span>
 
 namespace entrodraft::model::jinja {
 
+struct Builtin;
 struct Scope {
     std::shared_ptr<Scope> parent;
     Variables names;
@@ -38,28 +40,16 @@ struct Loop {
     std::size_t next = 0; // of the source
     std::vector<Value> ready;
     std::size_t index0 = 0;
-    std::optional<Value> changed; // what changed() was last asked about
 
     bool has(std::size_t index, Budget& budget); // after as many steps as it takes
 };
-struct Method {
+struct Method { // or a function, whose self is undefined
     Value self;
-    std::string name;
-};
-struct Function {
-    std::string_view name;
-};
-struct Cycler {
-    std::vector<Value> items;
-    std::size_t at = 0;
-};
-struct Joiner {
-    std::string separator;
-    bool is_used = false;
+    const Builtin* builtin;
 };
 // What has an identity; its interpreter owns it. Values that point to it are valid as long as that lives.
 struct Object {
-    std::variant<Namespace, Macro, Loop, Method, Function, Cycler, Joiner> is;
+    std::variant<Namespace, Macro, Loop, Method> is;
 };
 
 class Interpreter {
@@ -81,6 +71,7 @@ class Interpreter {
     Value attribute(const Value& value, std::string_view name);
     Value item(const Value& value, const Value& key);
     Value call(const Value& callee, const CallArguments& arguments);
+    Value binary(std::string_view op, const Value& a, const Value& b);
     bool contains(const Value& container, const Value& value);
     // Throws where the name is none.
     Value filter(std::string_view name, const Value& value, const CallArguments& arguments);
@@ -104,7 +95,6 @@ class Interpreter {
     Flow execute_loop(const Statement& statement);
     std::string captured(const Block& block, std::shared_ptr<Scope> scope);
     void set_block(const Statement& statement);
-    void call_block(const Statement& statement);
     void assign(const Expression& target, Value value, Scope& scope);
     Value call_macro(const Macro& macro, const CallArguments& arguments);
     void write(const Value& value);
@@ -112,14 +102,13 @@ class Interpreter {
     // expressions.cpp
     Value evaluate(const Expression& expression);
     Value evaluate_list(const Expression& expression);
-    Value evaluate_call(const Expression& expression, const Variables& more_named = {});
+    Value evaluate_call(const Expression& expression);
     Value evaluate_compare(const Expression& expression);
     Value evaluate_slice(const Value& value, const Expression& slice);
     Value evaluate_named(const Expression& expression); // filters and tests
     Value lookup(const std::string& name);
     void charge_key(const Value& key); // for finding it in a dict
     CallArguments evaluate_arguments(const Arguments& arguments);
-    Value binary(std::string_view op, const Value& a, const Value& b);
     Value charged(Value value); // its size is spent
 
     Budget budget_;

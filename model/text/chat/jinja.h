@@ -1,4 +1,4 @@
-// Chat templates as programs: jinja2's language, run in a sandbox as transformers runs it
+// Chat templates as programs: what they use of jinja2's language, run in a sandbox as transformers runs it
 // (ImmutableSandboxedEnvironment). Nothing outside can be reached, names with an underscore in front neither; steps,
 // depth and size are limited, so that any template ends soon. Knows nothing of checkpoints; called by
 // chat_template.cpp.

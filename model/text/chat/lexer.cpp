@@ -5,15 +5,18 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdlib>
 #include <fmt/format.h>
 
 namespace entrodraft::model::jinja {
 
 namespace {
 
-bool is_name_char(char32_t c) {
-    return c == U'_' || is_letter(c) || is_digit(c);
+bool is_digit_char(char c) {
+    return c >= '0' && c <= '9';
+}
+
+bool is_name_char(char c) {
+    return c == '_' || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || is_digit_char(c);
 }
 
 // With \n for all line ends, and without the last one.
@@ -44,7 +47,7 @@ class Lexer {
             take(open);
             if (kind == '#')
                 skip_comment();
-            else if (!take_raw())
+            else
                 take_tag(kind);
         }
         add(TokenKind::end, "");
@@ -89,12 +92,12 @@ class Lexer {
     void take_spaces() { take(rest_.size() - stripped(rest_, {}, Side::left).size()); }
 
     // The end of a tag whose closing is `close`, at `at`; the white space that goes with it too.
-    void take_close(std::size_t at, bool of_block, bool trims = true) {
+    void take_close(std::size_t at, bool of_block) {
         const char sign = at > 0 ? rest_[at - 1] : ' ';
         take(at + 2);
         if (sign == '-')
             take_spaces();
-        else if (of_block && trims && sign != '+' && rest_.starts_with('\n'))
+        else if (of_block && sign != '+' && rest_.starts_with('\n'))
             take(1);
     }
 
@@ -102,31 +105,6 @@ class Lexer {
         const std::size_t end = rest_.find("#}", 2);
         if (end == std::string_view::npos) fail("the comment {# is not closed by #}");
         take_close(end, true);
-    }
-
-    // Behind {% and its sign.
-    static std::size_t word_end(std::string_view text, std::size_t at, std::string_view word) {
-        if (at < text.size() && (text[at] == '-' || text[at] == '+')) ++at;
-        at = text.size() - stripped(text.substr(at), {}, Side::left).size();
-        if (!text.substr(at).starts_with(word)) return std::string_view::npos;
-        at += word.size();
-        at = text.size() - stripped(text.substr(at), {}, Side::left).size();
-        if (at < text.size() && (text[at] == '-' || text[at] == '+')) ++at;
-        return text.substr(at).starts_with("%}") ? at : std::string_view::npos;
-    }
-
-    bool take_raw() {
-        const std::size_t close = rest_.starts_with("{%") ? word_end(rest_, 2, "raw") : std::string_view::npos;
-        if (close == std::string_view::npos || rest_[close - 1] == '+') return false;
-        take_close(close, true, false);
-        for (std::size_t at = rest_.find("{%"); at != std::string_view::npos; at = rest_.find("{%", at + 2)) {
-            const std::size_t end = word_end(rest_, at + 2, "endraw");
-            if (end == std::string_view::npos) continue;
-            add_text(rest_.substr(0, at), true, rest_[at + 2]);
-            take_close(end, true);
-            return true;
-        }
-        fail("{% raw %} is not closed by {% endraw %}");
     }
 
     void take_tag(char kind) {
@@ -152,19 +130,15 @@ class Lexer {
     void take_token(std::string& brackets) {
         const char first = rest_[0];
         if (first == '\'' || first == '"') return take_string(first);
-        if (first >= '0' && first <= '9') return take_number();
-        std::size_t n_bytes = 0;
-        while (n_bytes < rest_.size()) {
-            const CodePoint point = code_point_at(rest_, n_bytes);
-            if (!is_name_char(point.value)) break;
-            n_bytes += point.n_bytes;
-        }
-        if (n_bytes > 0) {
+        if (is_digit_char(first)) return take_number();
+        const auto name_end = std::ranges::find_if_not(rest_, is_name_char);
+        if (name_end != rest_.begin()) {
+            const auto n_bytes = static_cast<std::size_t>(name_end - rest_.begin());
             add(TokenKind::name, std::string(rest_.substr(0, n_bytes)));
             return take(n_bytes);
         }
-        for (const std::string_view symbol : {"//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[",
-                                              "]",  "(",  ")",  "{",  "}",  ">",  "<", "=", ".", ":", "|", ","}) {
+        for (const std::string_view symbol : {"//", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[",
+                                              "]",  "(",  ")",  "{",  "}",  ">", "<", "=", ".", ":", "|", ","}) {
             if (!rest_.starts_with(symbol)) continue;
             balance(first, brackets);
             add(TokenKind::symbol, std::string(symbol));
@@ -181,55 +155,19 @@ class Lexer {
     }
 
     void take_number() {
-        std::string digits;
-        bool is_float = false;
-        int base = 10;
-        std::size_t at = 0;
-        if (rest_[0] == '0' && rest_.size() > 1) {
-            const char letter = static_cast<char>(rest_[1] | 0x20);
-            base = letter == 'x' ? 16 : letter == 'o' ? 8 : letter == 'b' ? 2 : 10;
-            if (base != 10) at = 2;
-        }
-        const auto is_digit_here = [&](std::size_t i) {
-            if (i >= rest_.size()) return false;
-            const char c = rest_[i];
-            return (c >= '0' && c <= '9') || (base == 16 && ((c | 0x20) >= 'a' && (c | 0x20) <= 'f'));
-        };
-        const auto take_digits = [&] {
-            for (; is_digit_here(at) || (at < rest_.size() && rest_[at] == '_' && is_digit_here(at + 1)); ++at)
-                if (rest_[at] != '_') digits += rest_[at];
-        };
-        take_digits();
-        const bool after_dot = !tokens_.empty() && tokens_.back().text == "."; // in x.0.1
-        if (base == 10 && !after_dot && at < rest_.size() && rest_[at] == '.' && is_digit_here(at + 1)) {
-            is_float = true;
-            digits += rest_[at++];
-            take_digits();
-        }
-        if (base == 10 && !after_dot && at < rest_.size() && (rest_[at] | 0x20) == 'e') {
-            const std::size_t sign = at + 1 < rest_.size() && (rest_[at + 1] == '+' || rest_[at + 1] == '-') ? 1 : 0;
-            if (is_digit_here(at + 1 + sign)) {
-                is_float = true;
-                digits += rest_.substr(at, 1 + sign);
-                at += 1 + sign;
-                take_digits();
-            }
-        }
-        add_number(digits, is_float, base);
-        take(at);
-    }
-
-    void add_number(const std::string& digits, bool is_float, int base) {
-        const char *begin = digits.data(), *end = begin + digits.size();
-        double number = 0;
+        static constexpr std::string_view kDigits = "0123456789";
+        std::size_t n = std::min(rest_.find_first_not_of(kDigits), rest_.size());
+        const bool is_float = n + 1 < rest_.size() && rest_[n] == '.' && is_digit_char(rest_[n + 1]);
+        if (is_float) n = std::min(rest_.find_first_not_of(kDigits, n + 1), rest_.size());
+        if (n < rest_.size() && is_name_char(rest_[n]))
+            fail(fmt::format("numbers have digits only, not '{}'", rest_[n]));
         std::int64_t whole = 0;
-        const auto [stop, error] =
-            is_float ? std::from_chars(begin, end, number) : std::from_chars(begin, end, whole, base);
-        if (is_float && error == std::errc::result_out_of_range)
-            number = std::strtod(begin, nullptr); // 0 or infinity
-        else if (stop != end || error != std::errc{})
-            fail(fmt::format("the number {} is not one of 64 bits", digits));
+        double number = 0;
+        const char *begin = rest_.data(), *end = begin + n;
+        const auto error = is_float ? std::from_chars(begin, end, number).ec : std::from_chars(begin, end, whole).ec;
+        if (error != std::errc{}) fail(fmt::format("the number {} is not one of 64 bits", rest_.substr(0, n)));
         tokens_.push_back({TokenKind::constant, "", line_, is_float ? Value(number) : Value(whole)});
+        take(n);
     }
 
     void take_string(char quote) {
@@ -257,20 +195,17 @@ class Lexer {
             text += kMeanings[known];
             return at;
         }
-        const bool is_octal = letter >= '0' && letter <= '7';
-        const std::size_t n_digits = letter == 'x' ? 2 : letter == 'u' ? 4 : letter == 'U' ? 8 : is_octal ? 3 : 0;
-        if (letter == 'N') fail("characters by name, \\N{..}, are not known here; write \\uXXXX");
+        const std::size_t n_digits = letter == 'x' ? 2 : letter == 'u' ? 4 : letter == 'U' ? 8 : 0;
+        if (letter == 'N' || is_digit_char(letter)) fail(fmt::format("\\{} is not known here; write \\uXXXX", letter));
         if (n_digits == 0) {
             text.append("\\").append(1, letter);
             return at;
         }
-        if (is_octal) --at;
         std::uint32_t c = 0;
         const char* begin = rest_.data() + at;
-        const auto [stop, error] =
-            std::from_chars(begin, rest_.data() + std::min(at + n_digits, rest_.size()), c, is_octal ? 8 : 16);
+        const auto [stop, error] = std::from_chars(begin, rest_.data() + std::min(at + n_digits, rest_.size()), c, 16);
         const auto n_read = static_cast<std::size_t>(stop - begin);
-        if (error != std::errc{} || (!is_octal && n_read != n_digits) || c > 0x10ffff || (c >= 0xd800 && c < 0xe000))
+        if (error != std::errc{} || n_read != n_digits || c > 0x10ffff || (c >= 0xd800 && c < 0xe000))
             fail(fmt::format("\\{} begins no character", letter));
         append_utf8(c, text);
         return at + n_read;

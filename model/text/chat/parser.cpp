@@ -62,8 +62,7 @@ class Parser : ExpressionParser {
         if (word == "if") return parse_if(made);
         if (word == "for") return parse_for(made);
         if (word == "set") return parse_set(made);
-        if (word == "macro" || word == "call") return parse_macro(made, word == "macro");
-        if (word == "with") return parse_with(made);
+        if (word == "macro") return parse_macro(made);
         if (word == "generation") {
             made.kind = S::scope;
             expect_end_of_tag();
@@ -99,11 +98,10 @@ class Parser : ExpressionParser {
 
     void parse_for(Statement& made) {
         made.kind = Statement::Kind::loop;
-        made.target = parse_target("in");
+        made.target = parse_target();
         if (!skip_word("in")) fail("expected 'in', found " + shown());
-        made.value = parse_tuple(false, "recursive");
+        made.value = parse_tuple(false);
         if (skip_word("if")) made.test = parse_expression();
-        if (is_word("recursive")) fail("recursive loops are not supported");
         expect_end_of_tag();
         ++loops_;
         made.body = parse_body({"else", "endfor"});
@@ -127,19 +125,13 @@ class Parser : ExpressionParser {
         made.body = parse_body_to("endset");
     }
 
-    void parse_macro(Statement& made, bool is_macro) {
-        made.kind = is_macro ? Statement::Kind::macro : Statement::Kind::call;
-        made.text = is_macro ? expect_name() : "caller";
-        if (is_macro || is_symbol("(")) parse_parameters(made);
-        if (!is_macro) {
-            made.value = parse_expression();
-            if (made.value->kind != Kind::call) fail("expected a call");
-        }
+    void parse_macro(Statement& made) {
+        made.kind = Statement::Kind::macro;
+        made.text = expect_name();
+        parse_parameters(made);
         expect_end_of_tag();
         const int loops = std::exchange(loops_, 0);
-        macros_.push_back(&made);
-        made.body = parse_body_to(is_macro ? "endmacro" : "endcall");
-        macros_.pop_back();
+        made.body = parse_body_to("endmacro");
         loops_ = loops;
     }
 
@@ -157,36 +149,18 @@ class Parser : ExpressionParser {
         ++at_;
     }
 
-    void parse_with(Statement& made) {
-        made.kind = Statement::Kind::with;
-        while (here().kind != TokenKind::end_block) {
-            if (!made.with.empty()) expect_symbol(",");
-            ExpressionPtr target = parse_target();
-            expect_symbol("=");
-            made.with.emplace_back(std::move(target), parse_expression());
-        }
-        ++at_;
-        made.body = parse_body_to("endwith");
-    }
-
-    // What is assigned to: a name, name.attribute of a namespace, or a tuple of them.
-    ExpressionPtr parse_target(std::string_view end = {}) {
+    // What is assigned to: a name, name.attribute of a namespace, or several of them.
+    ExpressionPtr parse_target() {
         const int line = here().line;
         ExpressionPtr first = parse_one_target();
         if (!is_symbol(",")) return first;
         ExpressionPtr tuple = add(make(Kind::tuple, line), std::move(first));
-        while (skip_symbol(",") && !is_symbol("=") && !is_word(end))
+        while (skip_symbol(","))
             tuple = add(std::move(tuple), parse_one_target());
         return tuple;
     }
     ExpressionPtr parse_one_target() {
-        const Level level(*this);
         const int line = here().line;
-        if (skip_symbol("(")) {
-            ExpressionPtr target = parse_target();
-            expect_symbol(")");
-            return target;
-        }
         std::string name = expect_name();
         if (is_word_of("true false none True False None", name)) fail("a constant cannot be assigned to");
         if (!skip_symbol(".")) return make(Kind::name, line, std::move(name));

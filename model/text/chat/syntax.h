@@ -30,8 +30,6 @@ using ExpressionPtr = std::unique_ptr<Expression>;
 struct Arguments {
     std::vector<ExpressionPtr> positional;
     std::vector<std::pair<std::string, ExpressionPtr>> named;
-    ExpressionPtr more_positional; // *list
-    ExpressionPtr more_named;      // **dict
 };
 struct Expression {
     enum class Kind {
@@ -48,7 +46,6 @@ struct Expression {
         test,
         logical_not,
         negative,
-        positive,
         binary,
         compare,
         logical_and,
@@ -74,31 +71,15 @@ struct Parameter {
     ExpressionPtr default_value; // null: none
 };
 struct Statement {
-    enum class Kind {
-        text,
-        output,
-        condition,
-        loop,
-        set,
-        set_block,
-        macro,
-        call,
-        filter,
-        with,
-        scope,
-        break_loop,
-        continue_loop
-    };
+    enum class Kind { text, output, condition, loop, set, set_block, macro, filter, scope, break_loop, continue_loop };
     Kind kind = Kind::text;
     int line = 1;
-    std::string text = {};                                          // or the macro's name
-    ExpressionPtr target = {};                                      // of loop, set, set_block
-    ExpressionPtr value = {};                                       // what is written, iterated, assigned, called
-    ExpressionPtr test = {};                                        // of a loop
-    std::vector<std::pair<ExpressionPtr, Block>> branches = {};     // if, elif, ..; without condition: else
-    std::vector<std::pair<ExpressionPtr, ExpressionPtr>> with = {}; // targets and values
-    std::vector<Parameter> parameters = {};                         // of macro, call
-    bool takes_more_positional = false, takes_more_named = false, takes_caller = false;
+    std::string text = {};                                      // or the macro's name
+    ExpressionPtr target = {};                                  // of loop, set, set_block
+    ExpressionPtr value = {};                                   // what is written, iterated, assigned
+    ExpressionPtr test = {};                                    // of a loop
+    std::vector<std::pair<ExpressionPtr, Block>> branches = {}; // if, elif, ..; without condition: else
+    std::vector<Parameter> parameters = {};                     // of macro
     Block body = {};
     Block otherwise = {}; // of a loop without iterations
 };

@@ -1,9 +1,6 @@
 // The tests behind `is`, and the functions, of chat templates: see builtins.h.
 #include "model/text/chat/builtins.h"
-#include "model/text/chat/text.h"
 
-#include <algorithm>
-#include <cmath>
 #include <fmt/format.h>
 
 namespace entrodraft::model::jinja {
@@ -14,51 +11,15 @@ template <Type type> Value has_type(const BuiltinCall& call) {
     return Value(call.self.is(type));
 }
 
-template <bool result, typename Compare> Value compared(const BuiltinCall& call, Compare holds) {
-    return Value(holds(compare(call.self, *call.arguments[0], call.in.budget())) == result);
-}
-Value is_equal(const BuiltinCall& call) {
-    return Value(equal(call.self, *call.arguments[0], call.in.budget()));
-}
-Value is_different(const BuiltinCall& call) {
-    return Value(!equal(call.self, *call.arguments[0], call.in.budget()));
-}
-Value is_less(const BuiltinCall& call) {
-    return compared<true>(call, [](int order) { return order < 0; });
-}
-Value is_at_least(const BuiltinCall& call) {
-    return compared<false>(call, [](int order) { return order < 0; });
-}
-Value is_greater(const BuiltinCall& call) {
-    return compared<true>(call, [](int order) { return order > 0; });
-}
-Value is_at_most(const BuiltinCall& call) {
-    return compared<false>(call, [](int order) { return order > 0; });
+template <bool result> Value is_equal(const BuiltinCall& call) {
+    return Value(equal(call.self, *call.arguments[0], call.in.budget()) == result);
 }
 
-// Whether the remainder of a number by the divisor is this.
-Value leaves(const BuiltinCall& call, std::int64_t divisor, double rest) {
+bool is_divisible(const BuiltinCall& call, std::int64_t divisor) {
     if (call.self.is(Type::undefined)) fail_undefined(call.self);
-    if (!call.self.is_number()) call.refuse(fmt::format("takes a number, not a {}", type_name(call.self)));
+    if (!call.self.is_whole()) call.refuse(fmt::format("takes a whole number, not a {}", type_name(call.self)));
     if (divisor == 0) call.refuse("division by zero");
-    if (!call.self.is_whole()) {
-        const double number = call.self.number(), by = static_cast<double>(divisor);
-        return Value(number - by * std::floor(number / by) == rest);
-    }
-    return Value((divisor == -1 ? 0 : call.self.whole() % divisor != 0 ? 1 : 0) == static_cast<int>(rest));
-}
-
-// Whether there are cased characters, and all are of this case.
-Value is_all(const BuiltinCall& call, bool (*of_case)(char32_t), bool (*of_other)(char32_t)) {
-    const std::u32string points = call.points();
-    return Value(std::ranges::any_of(points, of_case) && std::ranges::none_of(points, of_other));
-}
-
-Value is_callable(const BuiltinCall& call) {
-    const bool is_object = call.self.is(Type::object);
-    return Value(call.self.is(Type::undefined) ||
-                 (is_object && !std::holds_alternative<Namespace>(call.self.object().is) &&
-                  !std::holds_alternative<Cycler>(call.self.object().is)));
+    return divisor == -1 || call.self.whole() % divisor == 0;
 }
 
 Value is_sequence(const BuiltinCall& call) {
@@ -69,8 +30,7 @@ Value is_sequence(const BuiltinCall& call) {
 
 Value is_iterable(const BuiltinCall& call) {
     const Value& self = call.self;
-    return Value(self.is(Type::undefined) || self.is(Type::string) || self.is(Type::dict) || self.is(Type::list) ||
-                 (self.is(Type::object) && std::holds_alternative<Loop>(self.object().is)));
+    return Value(self.is(Type::undefined) || self.is(Type::string) || self.is(Type::dict) || self.is(Type::list));
 }
 
 template <bool truth_value> Value is_truth(const BuiltinCall& call) {
@@ -78,53 +38,30 @@ template <bool truth_value> Value is_truth(const BuiltinCall& call) {
 }
 
 constexpr Builtin kTests[] = {
-    {"!=", "other", 1, is_different},
-    {"<", "other", 1, is_less},
-    {"<=", "other", 1, is_at_most},
-    {"==", "other", 1, is_equal},
-    {">", "other", 1, is_greater},
-    {">=", "other", 1, is_at_least},
+    {"!=", "other", 1, is_equal<false>},
+    {"==", "other", 1, is_equal<true>},
     {"boolean", "", 0, has_type<Type::boolean>},
-    {"callable", "", 0, is_callable},
     {"defined", "", 0, [](const BuiltinCall& call) { return Value(!call.self.is(Type::undefined)); }},
-    {"divisibleby", "num", 1, [](const BuiltinCall& call) { return leaves(call, call.whole(0, 0), 0); }},
-    {"eq", "other", 1, is_equal},
-    {"equalto", "other", 1, is_equal},
-    {"escaped", "", 0, [](const BuiltinCall& call) { return Value(call.self.is_markup()); }},
-    {"even", "", 0, [](const BuiltinCall& call) { return leaves(call, 2, 0); }},
+    {"divisibleby", "num", 1, [](const BuiltinCall& call) { return Value(is_divisible(call, call.whole(0, 0))); }},
+    {"eq", "other", 1, is_equal<true>},
+    {"equalto", "other", 1, is_equal<true>},
+    {"even", "", 0, [](const BuiltinCall& call) { return Value(is_divisible(call, 2)); }},
     {"false", "", 0, is_truth<false>},
-    {"filter", "", 0,
-     [](const BuiltinCall& call) { return Value(find_builtin(builtin_filters(), call.self_text()) != nullptr); }},
     {"float", "", 0, has_type<Type::floating>},
-    {"ge", "other", 1, is_at_least},
-    {"greaterthan", "other", 1, is_greater},
-    {"gt", "other", 1, is_greater},
     {"in", "seq", 1, [](const BuiltinCall& call) { return Value(call.in.contains(*call.arguments[0], call.self)); }},
     {"integer", "", 0,
      [](const BuiltinCall& call) { return Value(call.self.is(Type::integer) || call.self.is(Type::large_integer)); }},
     {"iterable", "", 0, is_iterable},
-    {"le", "other", 1, is_at_most},
-    {"lessthan", "other", 1, is_less},
-    {"lower", "", 0, [](const BuiltinCall& call) { return is_all(call, is_lower, is_upper); }},
-    {"lt", "other", 1, is_less},
     {"mapping", "", 0, has_type<Type::dict>},
-    {"ne", "other", 1, is_different},
+    {"ne", "other", 1, is_equal<false>},
     {"none", "", 0, has_type<Type::none>},
     {"number", "", 0,
      [](const BuiltinCall& call) { return Value(call.self.is_number() || call.self.is(Type::large_integer)); }},
-    {"odd", "", 0, [](const BuiltinCall& call) { return leaves(call, 2, 1); }},
-    {"sameas", "other", 1,
-     [](const BuiltinCall& call) {
-         return Value(call.self.is_same(*call.arguments[0]) ||
-                      (call.self.is(Type::string) && equal(call.self, *call.arguments[0], call.in.budget())));
-     }},
+    {"odd", "", 0, [](const BuiltinCall& call) { return Value(!is_divisible(call, 2)); }},
     {"sequence", "", 0, is_sequence},
     {"string", "", 0, has_type<Type::string>},
-    {"test", "", 0,
-     [](const BuiltinCall& call) { return Value(find_builtin(builtin_tests(), call.self_text()) != nullptr); }},
     {"true", "", 0, is_truth<true>},
     {"undefined", "", 0, has_type<Type::undefined>},
-    {"upper", "", 0, [](const BuiltinCall& call) { return is_all(call, is_upper, is_lower); }},
 };
 
 Value range_function(const BuiltinCall& call) {
@@ -145,32 +82,10 @@ Value range_function(const BuiltinCall& call) {
     return Value(std::move(numbers), ListKind::range);
 }
 
-// dict(pairs or dict, name=value..).
-Dict dict_of(const BuiltinCall& call) {
-    Dict dict;
-    if (call.all.positional.size() > 1) call.refuse("takes one dict or list of pairs");
-    if (!call.all.positional.empty() && call.all.positional[0].is(Type::dict)) {
-        dict.entries.reserve(call.all.positional[0].dict().entries.size());
-        for (const auto& [key, value] : call.all.positional[0].dict().entries)
-            dict.set(key, value);
-    } else if (!call.all.positional.empty()) {
-        const Value pairs = call.in.as_list(call.all.positional[0]);
-        for (const Value& pair : pairs.list().items) {
-            const Value both = call.in.as_list(pair);
-            if (both.list().items.size() != 2) call.refuse("takes pairs of key and value");
-            dict.set(both.list().items[0], both.list().items[1]);
-        }
-    }
-    for (const auto& [name, value] : call.all.named)
-        dict.set(Value(name), value);
-    call.in.budget().produce(dict.entries.size() * sizeof(dict.entries[0]));
-    return dict;
-}
-
 Value namespace_function(const BuiltinCall& call) {
+    if (!call.all.positional.empty()) call.refuse("takes attributes by name only");
     Namespace made;
-    for (const auto& [key, value] : dict_of(call).entries) {
-        const std::string name = call.in.text_of(key);
+    for (const auto& [name, value] : call.all.named) {
         if (name.starts_with('_')) call.refuse("attributes such as '" + name + "' cannot be set; rename it");
         call.in.budget().step(made.attributes.names.size() / 16);
         made.attributes.set(name, value);
@@ -189,13 +104,6 @@ Value strftime_function(const BuiltinCall& call) {
 }
 
 constexpr Builtin kFunctions[] = {
-    {"cycler", "*", 0,
-     [](const BuiltinCall& call) {
-         if (call.all.positional.empty()) call.refuse("needs something to cycle through");
-         return call.in.make_object(Cycler{call.all.positional});
-     }},
-    {"dict", "*", 0, [](const BuiltinCall& call) { return Value(dict_of(call)); }},
-    {"joiner", "sep", 0, [](const BuiltinCall& call) { return call.in.make_object(Joiner{call.string(0, ", ")}); }},
     {"namespace", "*", 0, namespace_function},
     {"raise_exception", "message", 1,
      [](const BuiltinCall& call) -> Value { throw RaisedByTemplate(call.in.text_of(*call.arguments[0])); }},

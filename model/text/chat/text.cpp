@@ -8,10 +8,29 @@
 
 namespace entrodraft::model::jinja {
 
+using namespace std::string_view_literals;
+
 namespace {
 
 utf8proc_category_t category(char32_t c) {
     return utf8proc_category(static_cast<utf8proc_int32_t>(c));
+}
+
+char32_t mapped(utf8proc_int32_t (*map)(utf8proc_int32_t), char32_t c) {
+    return static_cast<char32_t>(map(static_cast<utf8proc_int32_t>(c)));
+}
+
+bool has_case(char32_t c) {
+    const utf8proc_category_t kind = category(c);
+    return kind >= UTF8PROC_CATEGORY_LU && kind <= UTF8PROC_CATEGORY_LT;
+}
+
+template <typename Take> void each_point(std::string_view text, Take take) {
+    for (std::size_t at = 0; at < text.size();) {
+        const CodePoint point = code_point_at(text, at);
+        take(point.value);
+        at += point.n_bytes;
+    }
 }
 
 } // namespace
@@ -27,31 +46,44 @@ bool is_printable(char32_t c) {
     return kind != UTF8PROC_CATEGORY_CN && kind < UTF8PROC_CATEGORY_ZS;
 }
 
-bool is_letter(char32_t c) {
-    const utf8proc_category_t kind = category(c);
-    return kind >= UTF8PROC_CATEGORY_LU && kind <= UTF8PROC_CATEGORY_LO;
-}
-
 bool is_digit(char32_t c) {
     return category(c) == UTF8PROC_CATEGORY_ND;
 }
 
-bool is_upper(char32_t c) {
-    return category(c) == UTF8PROC_CATEGORY_LU;
+std::string upper(std::string_view text) {
+    std::string out;
+    each_point(text, [&](char32_t c) { append_utf8(mapped(utf8proc_toupper, c), out); });
+    return out;
 }
 
-bool is_lower(char32_t c) {
-    return category(c) == UTF8PROC_CATEGORY_LL;
+std::string lower(std::string_view text) {
+    std::string out;
+    each_point(text, [&](char32_t c) { append_utf8(mapped(utf8proc_tolower, c), out); });
+    return out;
+}
+
+std::string capitalized(std::string_view text) {
+    std::string out;
+    each_point(text,
+               [&](char32_t c) { append_utf8(mapped(out.empty() ? utf8proc_totitle : utf8proc_tolower, c), out); });
+    return out;
+}
+
+std::string titled(std::string_view text, Words words) {
+    std::string out;
+    bool in_word = false;
+    each_point(text, [&](char32_t c) {
+        append_utf8(mapped(in_word ? utf8proc_tolower : utf8proc_totitle, c), out);
+        in_word = words == Words::behind_others ? has_case(c)
+                                                : !is_space(c) && U"-({[<"sv.find(c) == std::u32string_view::npos;
+    });
+    return out;
 }
 
 std::u32string code_points(std::string_view text) {
     std::u32string points;
     points.reserve(text.size());
-    for (std::size_t at = 0; at < text.size();) {
-        const CodePoint point = code_point_at(text, at);
-        points += point.value;
-        at += point.n_bytes;
-    }
+    each_point(text, [&](char32_t c) { points += c; });
     return points;
 }
 
@@ -86,53 +118,48 @@ std::string_view stripped(std::string_view text, std::optional<std::string_view>
 
 namespace {
 
-void split_at_spaces(std::string_view text, std::int64_t max_splits, bool from_right, const EachPart& each) {
-    const Side side = from_right ? Side::right : Side::left;
-    text = stripped(text, {}, side);
+void split_at_spaces(std::string_view text, std::int64_t max_splits, const EachPart& each) {
+    text = stripped(text, {}, Side::left);
     for (std::int64_t n = 0; !text.empty(); ++n) {
-        if (max_splits >= 0 && n == max_splits) return each(text);
-        std::size_t at = from_right ? text.size() : 0;
-        const std::size_t end = from_right ? 0 : text.size();
-        while (at != end) { // to the next white space
-            const std::size_t here = from_right ? previous_code_point(text, at) : at;
-            const CodePoint point = code_point_at(text, here);
+        if (n == max_splits) return each(text);
+        std::size_t at = 0;
+        while (at < text.size()) { // to the next white space
+            const CodePoint point = code_point_at(text, at);
             if (is_space(point.value)) break;
-            at = from_right ? here : at + point.n_bytes;
+            at += point.n_bytes;
         }
-        each(from_right ? text.substr(at) : text.substr(0, at));
-        text = stripped(from_right ? text.substr(0, at) : text.substr(at), {}, side);
+        each(text.substr(0, at));
+        text = stripped(text.substr(at), {}, Side::left);
     }
 }
 
 } // namespace
 
-void split(std::string_view text, std::optional<std::string_view> separator, std::int64_t max_splits, bool from_right,
+void split(std::string_view text, std::optional<std::string_view> separator, std::int64_t max_splits,
            const EachPart& each) {
-    if (!separator) return split_at_spaces(text, max_splits, from_right, each);
-    for (std::int64_t n = 0; max_splits < 0 || n < max_splits; ++n) {
-        const std::size_t at = from_right ? text.rfind(*separator) : text.find(*separator);
+    if (!separator) return split_at_spaces(text, max_splits, each);
+    for (std::int64_t n = 0; n != max_splits; ++n) {
+        const std::size_t at = text.find(*separator);
         if (at == std::string_view::npos) break;
-        each(from_right ? text.substr(at + separator->size()) : text.substr(0, at));
-        text = from_right ? text.substr(0, at) : text.substr(at + separator->size());
+        each(text.substr(0, at));
+        text.remove_prefix(at + separator->size());
     }
     each(text);
 }
 
-void split_lines(std::string_view text, bool keep_ends, const EachPart& each) {
-    std::size_t begin = 0;
-    for (std::size_t at = 0; at < text.size();) {
-        const auto [c, n_bytes] = code_point_at(text, at);
-        std::size_t next = at + n_bytes;
-        const bool ends =
-            (c >= 0x0a && c <= 0x0d) || (c >= 0x1c && c <= 0x1e) || c == 0x85 || c == 0x2028 || c == 0x2029;
-        if (ends) {
-            if (c == U'\r' && next < text.size() && text[next] == '\n') ++next;
-            each(text.substr(begin, (keep_ends ? next : at) - begin));
-            begin = next;
+void split_lines(std::string_view text, const EachPart& each) {
+    while (!text.empty()) {
+        std::size_t at = 0, next = 0;
+        for (bool ends = false; next < text.size() && !ends;) {
+            const auto [c, n_bytes] = code_point_at(text, next);
+            ends = (c >= 0x0a && c <= 0x0d) || (c >= 0x1c && c <= 0x1e) || c == 0x85 || c == 0x2028 || c == 0x2029;
+            if (!ends) at = next + n_bytes;
+            next += n_bytes;
         }
-        at = next;
+        each(text.substr(0, at));
+        if (text.substr(at).starts_with("\r\n")) ++next;
+        text.remove_prefix(next);
     }
-    if (begin < text.size()) each(text.substr(begin));
 }
 
 } // namespace entrodraft::model::jinja

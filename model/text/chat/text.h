@@ -7,24 +7,19 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace entrodraft::model::jinja {
 
 bool is_space(char32_t c);     // str.isspace()
 bool is_printable(char32_t c); // what repr() leaves as it is
-bool is_letter(char32_t c);
 bool is_digit(char32_t c);
-bool is_upper(char32_t c);
-bool is_lower(char32_t c);
 
-// Python's str.upper() and so on, by Unicode's full mappings.
-std::u32string upper(std::u32string_view text);
-std::u32string lower(std::u32string_view text);
-std::u32string titled(std::u32string_view text);
-std::u32string capitalized(std::u32string_view text);
-std::u32string case_swapped(std::u32string_view text);
-std::u32string case_folded(std::u32string_view text);
+// By Unicode's mappings of one character to one.
+std::string upper(std::string_view text);
+std::string lower(std::string_view text);
+std::string capitalized(std::string_view text);
+enum class Words { behind_others, behind_spaces }; // than letters: str.title(); and brackets: jinja2's filter
+std::string titled(std::string_view text, Words words);
 
 std::u32string code_points(std::string_view text);
 std::string utf8(std::u32string_view text);
@@ -34,10 +29,10 @@ enum class Side { both, left, right };
 // Without the white space, or the characters of `chars`, at its ends.
 std::string_view stripped(std::string_view text, std::optional<std::string_view> chars = {}, Side side = Side::both);
 // Tells `each` of the parts between separators, or between runs of white space; at most `max_splits` cuts where that is
-// not negative. From the right the last part comes first.
+// not negative.
 using EachPart = std::function<void(std::string_view part)>;
-void split(std::string_view text, std::optional<std::string_view> separator, std::int64_t max_splits, bool from_right,
+void split(std::string_view text, std::optional<std::string_view> separator, std::int64_t max_splits,
            const EachPart& each);
-void split_lines(std::string_view text, bool keep_ends, const EachPart& each);
+void split_lines(std::string_view text, const EachPart& each);
 
 } // namespace entrodraft::model::jinja

@@ -39,8 +39,6 @@ void Budget::produce(std::size_t n_bytes) {
     step(n_bytes / 1024);
 }
 
-Value::Value(std::string utf8, bool is_markup) : is_(std::make_shared<const Text>(Text{std::move(utf8), is_markup})) {}
-
 Value::Value(std::vector<Value> items, ListKind kind) {
     List list{std::move(items), kind};
     for (const Value& item : list.items)
@@ -65,21 +63,6 @@ Value Value::of_decimal(std::string_view decimal) {
     return made;
 }
 
-bool Value::is_same(const Value& other) const {
-    if (type() != other.type()) return false;
-    return std::visit(
-        [&](const auto& mine) {
-            using Mine = std::decay_t<decltype(mine)>;
-            if constexpr (std::is_same_v<Mine, None>)
-                return true;
-            else if constexpr (std::is_same_v<Mine, Undefined>)
-                return false;
-            else
-                return mine == std::get<Mine>(other.is_);
-        },
-        is_);
-}
-
 const Value* Dict::find(const Value& key) const {
     const auto found = places.find(key_of(key));
     return found == places.end() ? nullptr : &entries[found->second].second;
@@ -98,11 +81,14 @@ void Dict::set(Value key, Value value) {
         entries[at->second].second = std::move(value);
 }
 
+Value undefined(std::string why) {
+    return Value(Undefined{std::make_shared<const std::string>(std::move(why))});
+}
+
 std::string_view type_name(const Value& value) {
     static constexpr std::string_view kNames[] = {"Undefined", "NoneType", "bool", "int",    "float",
                                                   "str",       "list",     "dict", "object", "int beyond 64 bits"};
-    static constexpr std::string_view kLists[] = {"list",        "tuple",      "range",    "dict_keys",
-                                                  "dict_values", "dict_items", "generator"};
+    static constexpr std::string_view kLists[] = {"list", "tuple", "range", "dict view", "generator"};
     if (value.is(Type::list)) return kLists[static_cast<std::size_t>(value.list().kind)];
     return kNames[static_cast<std::size_t>(value.type())];
 }
@@ -134,38 +120,11 @@ bool truth(const Value& value) {
     return true;
 }
 
-namespace {
-
-bool is_any_number(const Value& value) {
-    return value.is_number() || value.is(Type::large_integer);
-}
-
-// Below, at or above 0, of two numbers of which one is beyond 64 bits. A float as large as that is whole.
-int compare_large(const Value& a, const Value& b) {
-    const auto decimal = [](const Value& value) {
-        return value.is(Type::large_integer) ? value.decimal()
-               : value.is_whole()            ? fmt::format("{}", value.whole())
-                                             : fmt::format("{:.0f}", value.number());
-    };
-    for (const Value* value : {&a, &b})
-        if (value->is(Type::floating) && !std::isfinite(value->number()))
-            return (value->number() > 0 ? 1 : -1) * (value == &a ? 1 : -1); // nan has no order
-    const std::string x = decimal(a), y = decimal(b);
-    const bool is_negative = x.starts_with('-');
-    if (is_negative != y.starts_with('-')) return is_negative ? -1 : 1;
-    const int order = x.size() != y.size() ? (x.size() > y.size() ? 1 : -1) : x.compare(y);
-    return is_negative ? -order : order;
-}
-
-} // namespace
-
 bool equal(const Value& a, const Value& b, Budget& budget) {
     budget.step();
     if (a.is_number() && b.is_number())
         return a.is_whole() && b.is_whole() ? a.whole() == b.whole() : a.number() == b.number();
-    if (is_any_number(a) && is_any_number(b)) return compare_large(a, b) == 0;
     if (a.type() != b.type()) return false;
-    if (a.is_same(b)) return true;
     switch (a.type()) {
     case Type::string:
         budget.step(std::min(a.text().size(), b.text().size()) / 1024);
@@ -180,31 +139,25 @@ bool equal(const Value& a, const Value& b, Budget& budget) {
                    const Value* other = b.dict().find(entry.first);
                    return other && equal(entry.second, *other, budget);
                });
+    case Type::object:
+        return &a.object() == &b.object();
+    case Type::large_integer:
+        return a.decimal() == b.decimal();
     default:
-        return a.is(Type::undefined);
+        return true; // undefined, none
     }
 }
 
 int compare(const Value& a, const Value& b, Budget& budget) {
     budget.step();
-    if (a.is_number() && b.is_number()) {
-        if (a.is_whole() && b.is_whole()) return (a.whole() > b.whole()) - (a.whole() < b.whole());
-        return (a.number() > b.number()) - (a.number() < b.number());
-    }
-    if (is_any_number(a) && is_any_number(b)) return compare_large(a, b);
+    if (a.is_whole() && b.is_whole()) return (a.whole() > b.whole()) - (a.whole() < b.whole());
+    if (a.is_number() && b.is_number()) return (a.number() > b.number()) - (a.number() < b.number());
     if (a.is(Type::undefined)) fail_undefined(a);
     if (b.is(Type::undefined)) fail_undefined(b);
-    if (a.is(Type::string) && b.is(Type::string)) {
-        budget.step(std::min(a.text().size(), b.text().size()) / 1024);
-        return a.text().compare(b.text());
-    }
-    const bool are_lists = a.is(Type::list) && b.is(Type::list) && a.list().kind == b.list().kind &&
-                           (a.list().kind == ListKind::list || a.list().kind == ListKind::tuple);
-    if (!are_lists) throw TemplateError(fmt::format("cannot compare {} with {}", type_name(a), type_name(b)));
-    const auto &x = a.list().items, &y = b.list().items;
-    for (std::size_t i = 0; i < std::min(x.size(), y.size()); ++i)
-        if (!equal(x[i], y[i], budget)) return compare(x[i], y[i], budget);
-    return (x.size() > y.size()) - (x.size() < y.size());
+    if (!a.is(Type::string) || !b.is(Type::string))
+        throw TemplateError(fmt::format("cannot compare {} with {}", type_name(a), type_name(b)));
+    budget.step(std::min(a.text().size(), b.text().size()) / 1024);
+    return a.text().compare(b.text());
 }
 
 std::string key_of(const Value& key) {
@@ -216,41 +169,21 @@ std::string key_of(const Value& key) {
         return fmt::format("i{}", key.whole());
     case Type::large_integer:
         return "i" + key.decimal();
-    case Type::floating:
-        if (const double number = key.number(); number == std::floor(number) && std::isfinite(number))
-            return fmt::format("i{:.0f}", number + 0.0);
-        return "f" + float_text(key.number());
     case Type::none:
         return "n";
     case Type::undefined:
         return "u";
-    case Type::object:
-        return fmt::format("o{}", reinterpret_cast<std::uintptr_t>(&key.object()));
-    case Type::list:
-        if (key.list().kind != ListKind::tuple) break;
-        {
-            std::string text = "t";
-            for (const Value& item : key.list().items) {
-                const std::string part = key_of(item);
-                text += fmt::format("{}:{}", part.size(), part);
-                if (text.size() > 1 << 20) throw TemplateError("a tuple is too large for a key of a dict");
-            }
-            return text;
-        }
-    case Type::dict:
-        break;
+    default:
+        throw TemplateError(fmt::format("a {} cannot be a key of a dict", type_name(key)));
     }
-    throw TemplateError(fmt::format("a {} cannot be a key of a dict", type_name(key)));
-}
-
-std::string float_text(double number) {
-    if (std::isnan(number)) return "nan";
-    if (std::isinf(number)) return number > 0 ? "inf" : "-inf";
-    std::string text = fmt::format("{}", number);
-    return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
 }
 
 namespace {
+
+std::string float_text(double number) {
+    std::string text = fmt::format("{}", number);
+    return text.find_first_of(".einf") == std::string::npos ? text + ".0" : text;
+}
 
 constexpr std::size_t kPieceBytes = 4096; // of a text that is written: what is charged for at once
 
@@ -259,23 +192,24 @@ void write_text_repr(std::string_view text, Writer& out) {
     const char quote = has_single && text.find('"') == std::string_view::npos ? '"' : '\'';
     std::string repr(1, quote);
     for (std::size_t at = 0; at < text.size();) {
+        static constexpr std::string_view kShort = "\n\r\t", kLetters = "nrt";
         const auto [c, n_bytes] = code_point_at(text, at);
-        if (c == U'\n')
-            repr += "\\n";
-        else if (c == U'\r')
-            repr += "\\r";
-        else if (c == U'\t')
-            repr += "\\t";
+        const std::size_t escape = c < 0x80 ? kShort.find(static_cast<char>(c)) : std::string_view::npos;
+        if (escape != std::string_view::npos)
+            repr.append("\\").append(1, kLetters[escape]);
         else if (c == U'\\' || c == static_cast<char32_t>(quote))
             repr.append("\\").append(1, static_cast<char>(c));
         else if (is_printable(c))
             repr.append(text.substr(at, n_bytes));
-        else if (c < 0x100)
-            repr += fmt::format("\\x{:02x}", static_cast<std::uint32_t>(c));
-        else if (c < 0x10000)
-            repr += fmt::format("\\u{:04x}", static_cast<std::uint32_t>(c));
         else
-            repr += fmt::format("\\U{:08x}", static_cast<std::uint32_t>(c));
+            repr += fmt::format("\\{}{:0{}x}",
+                                c < 0x100     ? 'x'
+                                : c < 0x10000 ? 'u'
+                                              : 'U',
+                                static_cast<std::uint32_t>(c),
+                                c < 0x100     ? 2
+                                : c < 0x10000 ? 4
+                                              : 8);
         at += n_bytes;
         if (repr.size() > kPieceBytes) out.add(std::exchange(repr, {}));
     }
@@ -283,25 +217,16 @@ void write_text_repr(std::string_view text, Writer& out) {
 }
 
 void write_list_repr(const List& list, Writer& out) {
-    static constexpr std::pair<std::string_view, std::string_view> kAround[] = {{"[", "]"},
-                                                                                {"(", ")"},
-                                                                                {"range(0, ", ")"},
-                                                                                {"dict_keys([", "])"},
-                                                                                {"dict_values([", "])"},
-                                                                                {"dict_items([", "])"},
-                                                                                {"<generator object>", ""}};
-    const auto [before, after] = kAround[static_cast<std::size_t>(list.kind)];
-    out.add(before);
-    if (list.kind == ListKind::range) { // its beginning and step are not printed right
-        out.add(fmt::format("{}", list.items.empty() ? 0 : list.items.back().whole() + 1));
-    } else if (list.kind != ListKind::generator) {
-        for (std::size_t i = 0; i < list.items.size(); ++i) {
-            if (i > 0) out.add(", ");
-            write_repr(list.items[i], out);
-        }
-        if (list.kind == ListKind::tuple && list.items.size() == 1) out.add(",");
+    if (list.kind > ListKind::tuple)
+        throw TemplateError("a range, a view of a dict or a generator has no text; make a list of it");
+    const bool is_list = list.kind == ListKind::list;
+    out.add(is_list ? "[" : "(");
+    for (std::size_t i = 0; i < list.items.size(); ++i) {
+        if (i > 0) out.add(", ");
+        write_repr(list.items[i], out);
     }
-    out.add(after);
+    if (!is_list && list.items.size() == 1) out.add(",");
+    out.add(is_list ? "]" : ")");
 }
 
 void write_json_text(std::string_view text, bool ensure_ascii, Writer& out) {
@@ -312,7 +237,7 @@ void write_json_text(std::string_view text, bool ensure_ascii, Writer& out) {
         const std::size_t escape = c < 0x80 ? kShort.find(static_cast<char>(c)) : std::string_view::npos;
         if (escape != std::string_view::npos)
             json.append("\\").append(1, kLetters[escape]);
-        else if (c < 0x20 || (ensure_ascii && c >= 0x7f && c < 0x10000 && c != 0x7f))
+        else if (c < 0x20 || (ensure_ascii && c > 0x7f && c < 0x10000))
             json += fmt::format("\\u{:04x}", static_cast<std::uint32_t>(c));
         else if (ensure_ascii && c >= 0x10000)
             json += fmt::format("\\u{:04x}\\u{:04x}", 0xd800 + ((static_cast<std::uint32_t>(c) - 0x10000) >> 10),
@@ -323,32 +248,6 @@ void write_json_text(std::string_view text, bool ensure_ascii, Writer& out) {
         if (json.size() > kPieceBytes) out.add(std::exchange(json, {}));
     }
     out.add(json + "\"");
-}
-
-std::string json_number(const Value& value) {
-    if (value.is(Type::integer)) return fmt::format("{}", value.whole());
-    if (value.is(Type::large_integer)) return value.decimal();
-    const double number = value.number();
-    return std::isnan(number)   ? "NaN"
-           : std::isinf(number) ? (number > 0 ? "Infinity" : "-Infinity")
-                                : float_text(number);
-}
-
-std::string json_key(const Value& key) {
-    switch (key.type()) {
-    case Type::string:
-        return key.text();
-    case Type::none:
-        return "null";
-    case Type::boolean:
-        return key.boolean() ? "true" : "false";
-    case Type::integer:
-    case Type::large_integer:
-    case Type::floating:
-        return json_number(key);
-    default:
-        throw TemplateError(fmt::format("JSON has no keys that are a {}", type_name(key)));
-    }
 }
 
 void write_json_line(const JsonStyle& style, int level, Writer& out) {
@@ -369,8 +268,10 @@ void write_json_dict(const Dict& dict, const JsonStyle& style, Writer& out, int 
     for (std::size_t i = 0; i < entries.size(); ++i) {
         if (i > 0) out.add(style.between);
         write_json_line(style, level + 1, out);
-        write_json_text(json_key(entries[i]->first), style.ensure_ascii, out);
-        out.add(style.colon);
+        const Value& key = entries[i]->first;
+        if (!key.is(Type::string)) out.add("\"");
+        write_json(key, style, out);
+        out.add(key.is(Type::string) ? style.colon : "\"" + style.colon);
         write_json(entries[i]->second, style, out, level + 1);
     }
     if (!entries.empty()) write_json_line(style, level, out);
@@ -378,19 +279,6 @@ void write_json_dict(const Dict& dict, const JsonStyle& style, Writer& out, int 
 }
 
 } // namespace
-
-std::string escaped(std::string_view text, Budget& budget) {
-    static constexpr std::string_view kMarks = "&<>'\"";
-    static constexpr std::string_view kNames[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
-    Writer out{budget, {}};
-    while (!text.empty()) {
-        const std::size_t at = std::min(text.find_first_of(kMarks), text.size());
-        out.add(text.substr(0, at));
-        if (at < text.size()) out.add(kNames[kMarks.find(text[at])]);
-        text.remove_prefix(std::min(at + 1, text.size()));
-    }
-    return std::move(out.text);
-}
 
 void write_repr(const Value& value, Writer& out) {
     out.budget.step();
@@ -447,8 +335,10 @@ void write_json(const Value& value, const JsonStyle& style, Writer& out, int lev
         return out.add(value.boolean() ? "true" : "false");
     case Type::integer:
     case Type::large_integer:
+        return write_repr(value, out);
     case Type::floating:
-        return out.add(json_number(value));
+        if (!std::isfinite(value.number())) break;
+        return write_repr(value, out);
     case Type::string:
         return write_json_text(value.text(), style.ensure_ascii, out);
     case Type::dict:

@@ -57,9 +57,9 @@ struct Undefined {
 };
 struct Text {
     std::string utf8;
-    bool is_markup = false; // escaped already: what is added to it is escaped too
+    bool is_markup = false; // of the filter safe: plain text that is added to it is escaped
 };
-enum class ListKind { list, tuple, range, keys, values, items, generator };
+enum class ListKind { list, tuple, range, view, generator };
 struct List {
     std::vector<Value> items;
     ListKind kind = ListKind::list;
@@ -71,15 +71,14 @@ struct Dict {
     std::unordered_map<std::string, std::size_t> places; // of entries, by key_of
     int depth = 1;
 
-    const Value* find(const Value& key) const; // throws where the key is a list or dict
+    const Value* find(const Value& key) const; // throws where the value can be no key
     const Value* find(std::string_view key) const;
     void set(Value key, Value value);
 };
 
-// A whole number that 64 bits do not hold, by its digits: it is printed, compared and passed on, and not computed with.
+// A whole number that 64 bits do not hold, by its digits: it is printed and passed on, and not computed with.
 struct LargeInteger {
     std::shared_ptr<const std::string> decimal; // "-" before a negative one; no zeros lead
-    bool operator==(const LargeInteger& other) const { return *decimal == *other.decimal; }
 };
 
 enum class Type { undefined, none, boolean, integer, floating, string, list, dict, object, large_integer };
@@ -92,7 +91,8 @@ class Value {
     Value(std::same_as<bool> auto truth) : is_(truth) {}
     Value(std::int64_t number) : is_(number) {}
     Value(double number) : is_(number) {}
-    Value(std::string utf8, bool is_markup = false);
+    Value(std::string utf8, bool is_markup = false)
+        : is_(std::make_shared<const Text>(Text{std::move(utf8), is_markup})) {}
     Value(const char* utf8) : Value(std::string(utf8)) {}
     Value(std::string_view utf8) : Value(std::string(utf8)) {}
     // Throws TemplateError where lists and dicts lie too deep in one another.
@@ -118,8 +118,6 @@ class Value {
     const std::string& decimal() const { return *std::get<LargeInteger>(is_).decimal; }
     std::int64_t whole() const { return is(Type::boolean) ? boolean() : std::get<std::int64_t>(is_); }
     double number() const { return is(Type::floating) ? std::get<double>(is_) : static_cast<double>(whole()); }
-    // The very same object, as Python's `is`.
-    bool is_same(const Value& other) const;
 
   private:
     std::variant<Undefined, None, bool, std::int64_t, double, std::shared_ptr<const Text>, std::shared_ptr<const List>,
@@ -131,19 +129,18 @@ class Value {
 inline constexpr std::size_t kBytesOfText = sizeof(Value) + sizeof(Text) + 32;
 inline constexpr std::size_t kBytesOfPair = 3 * sizeof(Value) + sizeof(List) + 48;
 
+Value undefined(std::string why);
 std::string_view type_name(const Value& value); // Python's
 [[noreturn]] void fail_undefined(const Value& value);
 bool truth(const Value& value);
 bool equal(const Value& a, const Value& b, Budget& budget);
 // Below, at or above 0. Throws where Python has no order for the two.
 int compare(const Value& a, const Value& b, Budget& budget);
-// Equal for keys that are equal, else different. Throws where the key is a list or dict.
+// Equal for keys that are equal, else different. Throws where the value is none that templates use as a key.
 std::string key_of(const Value& key);
 
-std::string float_text(double number);
 void write_repr(const Value& value, Writer& out);
-std::string escaped(std::string_view text, Budget& budget); // &, <, >, ', " as HTML has them
-std::string to_text(const Value& value, Budget& budget);    // Python's str()
+std::string to_text(const Value& value, Budget& budget); // Python's str()
 
 struct JsonStyle {
     bool ensure_ascii = false;
