@@ -18,7 +18,9 @@ bool is_digit(char32_t c);
 std::string upper(std::string_view text);
 std::string lower(std::string_view text);
 std::string capitalized(std::string_view text);
-enum class Words { behind_others, behind_spaces }; // than letters: str.title(); and brackets: jinja2's filter
+// Words begin behind all that is no letter, as for str.title(), or behind white space and opening brackets, as for
+// jinja2's filter.
+enum class Words { behind_others, behind_spaces };
 std::string titled(std::string_view text, Words words);
 
 std::u32string code_points(std::string_view text);
