@@ -295,7 +295,7 @@ constexpr Builtin kFilters[] = {
     {"string", "", 0, text_filter},
     {"sum", "attribute", 0, sum_filter},
     {"title", "", 0,
-     [](const BuiltinCall& call) { return call.text(titled(call.costly_text(), Words::behind_spaces)); }},
+     [](const BuiltinCall& call) { return call.text(titled(call.costly_text(), WordStarts::behind_spaces)); }},
     {"tojson", "ensure_ascii indent separators sort_keys", 0, tojson_filter},
     {"trim", "chars", 0, as_method},
     {"unique", "case_sensitive attribute", 0, unique_filter},

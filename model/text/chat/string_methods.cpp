@@ -166,7 +166,7 @@ constexpr Builtin kStringMethods[] = {
     {"startswith", "prefix", 1, has_affix<false>},
     {"strip", "chars", 0, strip_method<Side::both>},
     {"title", "", 0,
-     [](const BuiltinCall& call) { return call.text(titled(call.costly_text(), Words::behind_others)); }},
+     [](const BuiltinCall& call) { return call.text(titled(call.costly_text(), WordStarts::behind_others)); }},
     {"upper", "", 0, changed_case<upper>},
 };
 

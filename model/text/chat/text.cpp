@@ -69,13 +69,13 @@ std::string capitalized(std::string_view text) {
     return out;
 }
 
-std::string titled(std::string_view text, Words words) {
+std::string titled(std::string_view text, WordStarts words) {
     std::string out;
     bool in_word = false;
     each_point(text, [&](char32_t c) {
         append_utf8(mapped(in_word ? utf8proc_tolower : utf8proc_totitle, c), out);
-        in_word = words == Words::behind_others ? has_case(c)
-                                                : !is_space(c) && U"-({[<"sv.find(c) == std::u32string_view::npos;
+        in_word = words == WordStarts::behind_others ? has_case(c)
+                                                     : !is_space(c) && U"-({[<"sv.find(c) == std::u32string_view::npos;
     });
     return out;
 }

@@ -20,8 +20,8 @@ std::string lower(std::string_view text);
 std::string capitalized(std::string_view text);
 // Words begin behind all that is no letter, as for str.title(), or behind white space and opening brackets, as for
 // jinja2's filter.
-enum class Words { behind_others, behind_spaces };
-std::string titled(std::string_view text, Words words);
+enum class WordStarts { behind_others, behind_spaces };
+std::string titled(std::string_view text, WordStarts words);
 
 std::u32string code_points(std::string_view text);
 std::string utf8(std::u32string_view text);
