@@ -59,6 +59,7 @@ struct ModelOptions {
     DraftVocabulary draft_vocabulary = DraftVocabulary::same;
     std::optional<model::WeightType> dtype; // empty: the file's
     std::optional<model::WeightType> draft_dtype;
+    model::ActivationType activations = model::ActivationType::automatic;
     std::optional<std::uint64_t> random_weights; // seed of weights that are made up; empty: the files'
     DeviceChoice device = DeviceChoice::automatic;
     Backend backend = Backend::native;

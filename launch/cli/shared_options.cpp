@@ -111,7 +111,12 @@ void declare_models(OptionSet& set, ModelOptions& models, const char* draft_help
     declare_weight_types(set, models.dtype, models.draft_dtype,
                          "the weights' type in memory: {}; float8 on GPUs alone; also fp32, bf16, fp16, "
                          "half, fp8 [auto: the file's]");
-    set.check([&models](const ParsedOptions&) {
+    set.add("activation-dtype", "TYPE", models.activations, {"auto", "int24", "int16", "int8"},
+            "what activations are rounded to where CPUs multiply weights of 8 bits or fewer: {}; whole numbers, 32 of "
+            "which share a scale; auto is int8");
+    set.check([&models](const ParsedOptions& given) {
+        const bool is_of_cpus = models.device != DeviceChoice::cuda && models.backend == Backend::native;
+        given.refuse_without_effect("activation-dtype", is_of_cpus, "with --device cuda or --backend torch");
         const auto is_scaled = [](std::optional<WeightType> type) { return type && model::is_scaled(*type); };
         const bool is_torch = models.backend == Backend::torch;
         refuse_if(is_torch && (is_scaled(models.dtype) || is_scaled(models.draft_dtype)),

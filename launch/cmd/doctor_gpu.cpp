@@ -218,6 +218,7 @@ std::string wrong_kernels(const RankDevice& device, model::ThreadTeam& team) {
             const int context = config.n_layers > 0 && config.family == "llama" ? kLong : kShort;
             model::DecoderOptions options;
             options.weight_type = type;
+            options.activations = model::ActivationType::int24;
             options.capacity = context + model::kCheckedRows;
             const auto tested = load_decoder(device, checkpoint, config, options, alone, team);
             if (type == WeightType::float8) options.weight_type = config.stored_type;

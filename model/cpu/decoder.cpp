@@ -24,7 +24,8 @@ class CpuDecoder final : public Decoder {
                std::shared_ptr<const ModelWeights> weights, std::shared_ptr<KvCache> whole = nullptr)
         : Decoder(setup, std::make_shared<KvCache>(setup.cache)), tp_(tp), team_(team),
           kernels_(options.kernels ? *options.kernels : kernels::best_kernels()),
-          timeout_seconds_(options.timeout_seconds), weights_(std::move(weights)),
+          digits_(bytes_of(options.activations)), timeout_seconds_(options.timeout_seconds),
+          weights_(std::move(weights)),
           sources_(setup.sources.capacity > 0 ? std::make_unique<KvCache>(setup.sources) : nullptr),
           retrieves_own_(options.retrieval.chunks > 0 && !whole),
           chunks_(options.retrieval.chunks > 0
@@ -59,7 +60,8 @@ class CpuDecoder final : public Decoder {
         std::exception_ptr failure;
         const auto deadline = dist::Deadline::after_seconds(timeout_seconds_);
         team_.run([&](int thread) {
-            CpuOps ops(workspace_, {&kernels_, &team_, &tp_, deadline, thread, pass.is_prompt, nullptr, &failure});
+            CpuOps ops(workspace_,
+                       {&kernels_, &team_, &tp_, deadline, thread, digits_, pass.is_prompt, nullptr, &failure});
             run_transformer(config_, ops);
         });
         if (failure) std::rethrow_exception(failure);
@@ -79,13 +81,15 @@ class CpuDecoder final : public Decoder {
         return std::span(weights_->layer_work).subspan(index(config_.n_layers));
     }
     void read_source(int number, std::span<const TokenId> source) override {
-        encoder_->run(source, number, {&kernels_, &team_, &tp_, dist::Deadline::after_seconds(timeout_seconds_)},
+        encoder_->run(source, number,
+                      {&kernels_, &team_, &tp_, dist::Deadline::after_seconds(timeout_seconds_), 0, digits_},
                       workspace_);
     }
 
     dist::Communicator& tp_;
     ThreadTeam& team_;
     const kernels::Kernels& kernels_;
+    int digits_;
     double timeout_seconds_;
     std::shared_ptr<const ModelWeights> weights_; // of all layers, of which config() may have the first alone
     std::unique_ptr<KvCache> sources_;            // of a model with an encoder, as the next

@@ -14,9 +14,8 @@
 
 namespace entrodraft::model::kernels {
 
-inline constexpr int kLanes = 16;              // outputs of a unit; outputs are padded to whole units
-inline constexpr int kMaxQueries = 6;          // queries of one attention call
-inline constexpr int kMaxInt8Inputs = 1 << 17; // of 8-bit weights: 127 * 128 * inputs stays below 2^31
+inline constexpr int kLanes = 16;     // outputs of a unit; outputs are padded to whole units
+inline constexpr int kMaxQueries = 6; // queries of one attention call
 
 // Weights whose scales are those of an output and some inputs: w = scale * (code - zero).
 struct WeightGroups {
@@ -25,9 +24,6 @@ struct WeightGroups {
     bool wide_scales = false;      // float32, and so the offsets; else bfloat16
     bool has_offsets = false;      // that are taken off; else all are 0
     const float* values = nullptr; // [16] what codes of 4 bits stand for; nullptr: numbers with a sign
-    // 2 or 3: where the processor multiplies bytes x is taken as whole numbers of so many bytes, under the largest of
-    // its row and group.
-    int digits = 3;
     friend bool operator==(const WeightGroups&, const WeightGroups&) = default;
 };
 
@@ -35,11 +31,13 @@ struct WeightGroups {
 // offsets, where there are any, and lines of codes.
 struct GroupedUnit {
     constexpr GroupedUnit(WeightGroups of, int k, int inputs_of_line)
-        : groups((of.lead + k + of.size - 1) / of.size), group_lines(of.size / inputs_of_line),
-          scale_lines(of.wide_scales ? groups : (groups + 1) / 2), offset_lines(of.has_offsets ? scale_lines : 0) {}
+        : groups((of.lead + k + whole(of) - 1) / whole(of) * (whole(of) / of.size)),
+          group_lines(of.size / inputs_of_line), scale_lines(of.wide_scales ? groups : (groups + 1) / 2),
+          offset_lines(of.has_offsets ? scale_lines : 0) {}
     constexpr std::size_t offsets() const { return bytes_of_lines(scale_lines); } // where they begin
     constexpr std::size_t codes() const { return bytes_of_lines(scale_lines + offset_lines); }
     constexpr std::size_t bytes() const { return codes() + bytes_of_lines(groups * group_lines); }
+    static constexpr int whole(WeightGroups of) { return of.size < 32 ? 32 : of.size; } // inputs that kernels take
     static constexpr std::size_t bytes_of_lines(int lines) { return static_cast<std::size_t>(lines) * 4 * kLanes; }
     int groups;
     int group_lines; // of codes, of each
@@ -82,6 +80,7 @@ struct LinearArgs {
     const float* scales = nullptr;       // [16 * units], of int8 without groups
     WeightGroups groups = {};            // int4, int8, float8
     const std::int32_t* order = nullptr; // [k], of groups without a lead: input i is multiplied with x[order[i]]
+    int digits = 3; // of int4 and int8: bytes that x is rounded to, 32 inputs under a scale; 1 to 3
     int k = 0;
     int units = 0;
     const float* x = nullptr;

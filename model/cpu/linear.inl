@@ -11,7 +11,6 @@ constexpr std::size_t kLineBytes = 64;
 // these.
 struct Float32 {
     static constexpr int kInputs = 1;
-    static constexpr bool kScaled = false;
     static ALWAYS_INLINE Vec load(const char* line, int /*input*/, int lane) {
         return *reinterpret_cast<const Vec*>(line + lane * 4);
     }
@@ -19,7 +18,6 @@ struct Float32 {
 
 struct BFloat16 {
     static constexpr int kInputs = 2;
-    static constexpr bool kScaled = false;
     static ALWAYS_INLINE Vec load(const char* line, int input, int lane) {
         const UintVec pairs = *reinterpret_cast<const UintVec*>(line + lane * 4);
         const UintVec bits = input == 0 ? pairs << 16 : pairs & 0xffff0000u;
@@ -29,7 +27,6 @@ struct BFloat16 {
 
 struct Float16 {
     static constexpr int kInputs = 2;
-    static constexpr bool kScaled = false;
     static ALWAYS_INLINE Vec load(const char* line, int input, int lane) {
         const char* p = line + input * kLanes * 2 + lane * 2;
 #if defined(__AVX512F__)
@@ -50,16 +47,6 @@ struct Float16 {
     }
 };
 
-struct Int8 {
-    static constexpr int kInputs = 4;
-    static constexpr bool kScaled = true;
-    static ALWAYS_INLINE Vec load(const char* line, int input, int lane) {
-        const UintVec stored = *reinterpret_cast<const UintVec*>(line + lane * 4) ^ 0x80808080u;
-        const IntVec weights = __builtin_bit_cast(IntVec, stored << (24 - 8 * input)) >> 24;
-        return __builtin_convertvector(weights, Vec);
-    }
-};
-
 // Activations are laid out anew in pieces of kPiece inputs, every row of a piece a fixed distance apart, so that the
 // inner loop reaches all rows from one pointer: [k / kPiece][rows][kPieceStride]. The last line's missing inputs are 0,
 // and so are the lead and the last group's missing inputs of grouped weights.
@@ -74,7 +61,7 @@ ALWAYS_INLINE float* laid_out(const LinearArgs& a, int piece, int row) {
 }
 
 void lay_out(const LinearArgs& a) {
-    const int end = a.groups.lead + a.k, unit = a.groups.size > 0 ? a.groups.size : kMaxInputs;
+    const int end = a.groups.lead + a.k, unit = a.groups.size > 0 ? GroupedUnit::whole(a.groups) : kMaxInputs;
     for (int piece = 0, k = 0; k < end; ++piece, k += kPiece) {
         const int count = end - k < kPiece ? end - k : kPiece, lead = k < a.groups.lead ? a.groups.lead - k : 0;
         for (int r = 0; r < a.rows; ++r) {
@@ -216,7 +203,7 @@ template <typename Weight, int kRows, int kUnits> void linear_block(const Linear
             }
         }
     }
-    put_outputs<Weight::kScaled, kRows, kVectors>(a, unit, first_row, sums);
+    put_outputs<false, kRows, kVectors>(a, unit, first_row, sums);
 }
 
 // Calls the block of exactly `rows` rows, 1 <= rows <= kRows.
@@ -278,10 +265,8 @@ template <typename Weight> void linear_typed(const LinearArgs& a) {
 } // namespace entrodraft::model::kernels::KERNEL_SET
 
 // clang-format off
-#if defined(__AVX512VNNI__)
-#include "model/cpu/linear_int8.inl"
-#endif
 #include "model/cpu/linear_groups.inl"
+#include "model/cpu/linear_digits.inl"
 // clang-format on
 
 namespace entrodraft::model::kernels::KERNEL_SET {
@@ -296,16 +281,11 @@ void linear(const LinearArgs& a) {
     case WeightType::float16:
         return linear_typed<Float16>(a);
     case WeightType::int8:
-        if (a.groups.size > 0) return linear_int8_groups(a);
-#if defined(__AVX512VNNI__)
-        return linear_int8(a);
-#else
-        return linear_typed<Int8>(a);
-#endif
+        return linear_digits<InVectors>(a);
     case WeightType::int4:
-        return a.groups.values ? linear_groups<TableCodes>(a) : linear_int4(a);
+        return a.groups.values ? linear_groups<TableCodes>(a) : linear_digits<InVectors>(a);
     case WeightType::float8:
-        return linear_float8(a);
+        return linear_groups<Float8Codes>(a);
     }
 }
 

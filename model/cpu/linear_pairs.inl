@@ -9,6 +9,11 @@ namespace {
 
 constexpr int kPairStride = kPieceStride / 2;
 
+// The first `count` lanes, all from 16 on.
+ALWAYS_INLINE __mmask16 first_lanes(int count) {
+    return static_cast<__mmask16>(count >= kWidth ? 0xffff : (1u << count) - 1);
+}
+
 ALWAYS_INLINE std::uint32_t* pairs_at(const LinearArgs& a, int piece, int row) {
     return reinterpret_cast<std::uint32_t*>(a.scratch) +
            (static_cast<std::size_t>(piece) * static_cast<std::size_t>(a.rows) + static_cast<std::size_t>(row)) *

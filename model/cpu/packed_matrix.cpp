@@ -1,9 +1,6 @@
 // Which unit lies where, and who fills and multiplies it. The bytes within a unit are packing's and the kernels'.
 #include "model/cpu/packed_matrix.h"
 
-#include <fmt/format.h>
-#include <stdexcept>
-#include <string>
 #include <utility>
 
 namespace entrodraft::model {
@@ -19,9 +16,6 @@ PackedMatrix::PackedMatrix(int n, int k, WeightType type, int n_threads, std::in
 
 void PackedMatrix::hold_as(PackedFormat format) {
     format_ = std::move(format);
-    if (has_row_scales() && k_ > kernels::kMaxInt8Inputs)
-        throw std::invalid_argument(fmt::format("8-bit weights take up to {} inputs, not {}; choose a 16-bit type",
-                                                kernels::kMaxInt8Inputs, k_));
 }
 
 std::size_t PackedMatrix::part_bytes(const ThreadPart& part) const {
@@ -100,23 +94,26 @@ kernels::LinearArgs PackedMatrix::arguments(const ThreadPart& part, const float*
 }
 
 void PackedMatrix::multiply(const kernels::Kernels& kernels, int thread, const float* x, std::size_t x_stride, int rows,
-                            float* y, std::size_t y_stride, bool add, float* scratch, bool is_prompt) const {
+                            float* y, std::size_t y_stride, bool add, float* scratch, int digits,
+                            bool is_prompt) const {
     const ThreadPart& part = parts_[static_cast<std::size_t>(thread)];
     if (part.outputs.size() == 0) return;
     kernels::LinearArgs args = arguments(part, x, x_stride, rows, y, y_stride, scratch);
     args.add = add;
+    args.digits = digits;
     args.is_prompt = is_prompt;
     kernels.linear(args);
 }
 
 void PackedMatrix::multiply_logits(const kernels::Kernels& kernels, int thread, const float* x, std::size_t x_stride,
-                                   int rows, float* y, std::size_t y_stride, float* scratch, kernels::LaneStats* stats,
-                                   int counted) const {
+                                   int rows, float* y, std::size_t y_stride, float* scratch, int digits,
+                                   kernels::LaneStats* stats, int counted) const {
     const ThreadPart& part = parts_[static_cast<std::size_t>(thread)];
     for (int r = 0; r < rows; ++r)
         stats[r].clear();
     if (part.outputs.size() == 0) return;
     kernels::LinearArgs args = arguments(part, x, x_stride, rows, y, y_stride, scratch);
+    args.digits = digits;
     args.stats = stats;
     args.stats_outputs = counted - static_cast<int>(part.outputs.begin);
     kernels.linear(args);

@@ -38,11 +38,10 @@ class PackedMatrix {
   public:
     PackedMatrix() = default;
     // n outputs of k inputs, shared out among `n_threads`. Memory comes from WeightArena::place. `first_input` is where
-    // k begin in a stored row whose scales are those of groups of inputs. Throws std::invalid_argument where int8
-    // cannot take so many inputs.
+    // k begin in a stored row whose scales are those of groups of inputs.
     PackedMatrix(int n, int k, WeightType type, int n_threads, std::int64_t first_input = 0);
 
-    // In place of what the type calls for; before a WeightArena takes it. Throws as above.
+    // In place of what the type calls for; before a WeightArena takes it.
     void hold_as(PackedFormat format);
 
     int n() const { return n_; }
@@ -56,14 +55,15 @@ class PackedMatrix {
     // BadFile on a stored type that holds no weights. Local, one call a thread.
     void load(std::span<const MatrixPart> stacked, int thread);
     // y[r][this thread's outputs] = or += x[r] . w, for every row. `scratch` is the thread's own, of
-    // kernels::linear_scratch_floats(rows, scratch_inputs(k)); `is_prompt` as LinearArgs has it. Local, one call a
-    // thread.
+    // kernels::linear_scratch_floats(rows, scratch_inputs(k)); `digits` and `is_prompt` as LinearArgs has them. Local,
+    // one call a thread.
     void multiply(const kernels::Kernels& kernels, int thread, const float* x, std::size_t x_stride, int rows, float* y,
-                  std::size_t y_stride, bool add, float* scratch, bool is_prompt = false) const;
+                  std::size_t y_stride, bool add, float* scratch, int digits, bool is_prompt = false) const;
     // The same as logits, y = x . w, whose running sums go to stats[r], cleared first, as far as they are of the first
     // `counted` outputs. Local, one call a thread.
     void multiply_logits(const kernels::Kernels& kernels, int thread, const float* x, std::size_t x_stride, int rows,
-                         float* y, std::size_t y_stride, float* scratch, kernels::LaneStats* stats, int counted) const;
+                         float* y, std::size_t y_stride, float* scratch, int digits, kernels::LaneStats* stats,
+                         int counted) const;
 
     // out[i] = weight of (output, input i) for inputs in `range`: a row of a tied embedding. Local.
     void read_output(int output, dist::Slice range, float* out) const;

@@ -367,9 +367,7 @@ std::size_t unit_bytes_of(const PackedFormat& format, int k) {
 
 PackedFormat format_of(WeightType type, std::int64_t first_input) {
     if (type != WeightType::int4) return {type};
-    PackedFormat format{type, {kInt4Group, static_cast<int>(first_input % kInt4Group)}};
-    format.groups.digits = 2; // far below what the weights were rounded by
-    return format;
+    return {type, {kInt4Group, static_cast<int>(first_input % kInt4Group)}};
 }
 
 PackedFormat format_of(const Quantization& of, std::int64_t first_input) {

@@ -31,10 +31,10 @@ void ShardedLinear::apply(const PassContext& pass, Activations x, Activations y,
             y.row(r)[i] = add ? y.row(r)[i] + bias_[i] : bias_[i];
     }
     matrix_.multiply(*pass.kernels, pass.thread, x.data, x.stride, x.n_rows, y.data, y.stride, add || !bias_.empty(),
-                     pass.scratch, pass.is_prompt);
+                     pass.scratch, pass.digits, pass.is_prompt);
     if (last_.n() > 0)
         last_.multiply(*pass.kernels, pass.thread, x.data, x.stride, x.n_rows, y.data + matrix_.n(), y.stride, add,
-                       pass.scratch, pass.is_prompt);
+                       pass.scratch, pass.digits, pass.is_prompt);
 }
 
 void VocabEmbedding::look_up(const PassContext& pass, const std::vector<std::int32_t>& tokens, Activations x) const {

@@ -9,6 +9,14 @@
 
 namespace entrodraft::model {
 
+int bytes_of(ActivationType type) {
+    return type == ActivationType::int24 ? 3 : type == ActivationType::int16 ? 2 : 1;
+}
+
+std::string to_string(ActivationType type) {
+    return fmt::format("int{}", 8 * bytes_of(type));
+}
+
 dist::Slice vocab_slice(const ModelConfig& config, int tp_rank, int tp_size) {
     return shard_of(config, tp_rank, tp_size).vocab;
 }

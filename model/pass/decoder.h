@@ -108,8 +108,15 @@ struct RetrievalOptions {
     int first_chunk() const { return (sinks + kChunk - 1) / kChunk; } // of the text, that can be retrieved
 };
 
+// Whole numbers of so many bits that activations are rounded to in front of weights of 8 bits or fewer, on CPUs: 32
+// inputs under a scale. automatic: 8 bits.
+enum class ActivationType { automatic, int24, int16, int8 };
+int bytes_of(ActivationType type);
+std::string to_string(ActivationType type); // of automatic what it stands for
+
 struct DecoderOptions {
     WeightType weight_type = WeightType::float32;
+    ActivationType activations = ActivationType::automatic;
     int n_slots = 1;
     int capacity = 0;       // positions a slot; 0: the model's max_positions
     int kept_positions = 0; // of a slot at once, where its older ones are dropped (KvCache::keep); 0: all

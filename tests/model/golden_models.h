@@ -64,6 +64,12 @@ inline std::string lacking_on_torch(const char* what) {
 }
 inline constexpr const char* kRowBits = "rows whose bits do not depend on the rows beside them";
 
+inline model::DecoderOptions as_exact_as_float32() {
+    model::DecoderOptions options;
+    options.activations = model::ActivationType::int24;
+    return options;
+}
+
 struct TestModelOptions {
     int threads = 1;
     int max_positions = 0;                        // 0: as the checkpoint says
@@ -71,7 +77,7 @@ struct TestModelOptions {
     int max_source = 0;                           // of an encoder with relative positions; 0: as the checkpoint says
     std::vector<std::int64_t> eos_token_ids = {}; // empty: as the checkpoint says
     dist::Communicator* tp = nullptr;             // null: this rank alone
-    model::DecoderOptions decoder = {};
+    model::DecoderOptions decoder = as_exact_as_float32();
     decltype(&model::load_cpu_decoder) load = &load_for_tests; // onto which device
     std::vector<int> windows = {};                             // of the layers; empty: as the checkpoint says
 };

@@ -140,7 +140,7 @@ void check(DiskType disk, WeightType type, int threads) {
         const Slice mine = matrix.outputs_of(thread);
         ASSERT_EQ(mine.begin, covered.end) << "parts must tile the outputs";
         covered.end = mine.end;
-        matrix.multiply(kernels::best_kernels(), thread, x.data(), 31, 31, y.data(), 150, false, scratch.data());
+        matrix.multiply(kernels::best_kernels(), thread, x.data(), 31, 31, y.data(), 150, false, scratch.data(), 3);
     }
     ASSERT_EQ(covered.end, matrix.n_padded());
     for (int input = 0; input < k; ++input)
@@ -249,7 +249,7 @@ TEST(PackedMatrix, FourBitWeightsAreMultipliedBehindTheirLead) {
     std::vector<float> x, y(32), scratch(kernels::linear_scratch_floats(1, scratch_inputs(200)));
     for (int i = 0; i < 200; ++i)
         x.push_back(std::nearbyint(256 * std::sin(static_cast<float>(i))) / 256); // whole numbers of 15 bits hold it
-    matrix.multiply(kernels::best_kernels(), 0, x.data(), 200, 1, y.data(), 32, false, scratch.data());
+    matrix.multiply(kernels::best_kernels(), 0, x.data(), 200, 1, y.data(), 32, false, scratch.data(), 3);
     for (int output = 0; output < 32; ++output) {
         double want = 0;
         for (int i = 0; i < 200 && output < 20; ++i)
@@ -283,11 +283,6 @@ TEST(PackedMatrix, EightBitRowsOfZerosAreZerosAndInfinitiesAreNotHidden) {
     expect_zeros_and_infinities(WeightType::int8, 8, 8, 1e-40F);
 }
 
-TEST(PackedMatrix, RefusesMoreInputsThanEightBitSumsCanTake) {
-    EXPECT_NO_THROW(PackedMatrix(16, kernels::kMaxInt8Inputs, WeightType::int8, 1));
-    EXPECT_THROW(PackedMatrix(16, kernels::kMaxInt8Inputs + 1, WeightType::int8, 1), std::invalid_argument);
-}
-
 TEST(PackedMatrix, GivesTheSameBitsForEveryThreadCountAndAddsWhereAsked) {
     const Stored stored(DiskType::float32, 200, 90, 4);
     const MatrixPart part = {&stored.view, {0, 200}, {0, 90}};
@@ -302,7 +297,7 @@ TEST(PackedMatrix, GivesTheSameBitsForEveryThreadCountAndAddsWhereAsked) {
             x.push_back(std::sin(static_cast<float>(i)));
         for (int thread = 0; thread < threads; ++thread) {
             matrix.load({&part, 1}, thread);
-            matrix.multiply(kernels::best_kernels(), thread, x.data(), 90, 7, y.data(), 208, true, scratch.data());
+            matrix.multiply(kernels::best_kernels(), thread, x.data(), 90, 7, y.data(), 208, true, scratch.data(), 3);
         }
         if (threads == 1) reference = y;
         EXPECT_EQ(std::memcmp(y.data(), reference.data(), y.size() * sizeof(float)), 0) << threads << " threads";
@@ -324,7 +319,7 @@ TEST(PackedMatrix, MoreThreadsThanUnitsLeaveSomeThreadsWithNothing) {
     std::vector<float> y(32, -9.0F), scratch(kernels::linear_scratch_floats(1, 4));
     for (int thread = 0; thread < 5; ++thread) {
         matrix.load({&part, 1}, thread);
-        matrix.multiply(kernels::best_kernels(), thread, x.data(), 4, 1, y.data(), 32, false, scratch.data());
+        matrix.multiply(kernels::best_kernels(), thread, x.data(), 4, 1, y.data(), 32, false, scratch.data(), 3);
     }
     EXPECT_EQ(matrix.outputs_of(4).size(), 0);
     for (int output = 0; output < 20; ++output)

@@ -45,6 +45,24 @@ TEST_P(Quantized, BitsOfARowDoNotDependOnTheRowsOfItsPass) {
     }
 }
 
+// docs/models.md, Weights. Float8, and codes that stand for values of a table, are multiplied as float32.
+TEST_P(Quantized, RoundedActivationsStayWithinTheirBounds) {
+    for (const auto& [type, bound] :
+         {std::pair(model::ActivationType::int16, 1e-3), {model::ActivationType::int8, 0.1}}) {
+        TestModelOptions options;
+        options.decoder.activations = type;
+        TestModel model(golden().directory, options);
+        for (const FamilyText& text : golden().texts) {
+            model.forget();
+            const std::vector<float> alone = model.read(whole_text(text), 1);
+            EXPECT_LE(worst_kept_row(alone, text), bound) << to_string(type);
+            RecordProperty(to_string(type), std::to_string(worst_kept_row(alone, text)));
+            model.forget();
+            EXPECT_TRUE(same_bits(model.read(whole_text(text), 7), alone)) << to_string(type);
+        }
+    }
+}
+
 // Packed as in the file, and planned so; scales and zeros may be wider.
 TEST_P(Quantized, MatricesAreHeldAsTheFileHasThem) {
     TestModel model(golden().directory);

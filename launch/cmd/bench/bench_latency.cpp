@@ -50,12 +50,14 @@ class AbsentRanks final : public dist::Communicator {
 
 // Of the first of so many ranks: a row's pass beside draft passes, as colocated ranks have it, and as ranks that never
 // draft do; and its limit, of this rank alone.
-Columns shard_row(ModelPair& models, const OpenedModel& target_files, const LatencyPlan& plan, int context, int of) {
+Columns shard_row(ModelPair& models, const OpenedModel& target_files, const ModelOptions& run, const LatencyPlan& plan,
+                  int context, int of) {
     LatencyPlan of_one_row = plan;
     of_one_row.rows = {1};
     AbsentRanks others(of);
     model::DecoderOptions options;
     options.weight_type = models.placed.target_type;
+    options.activations = run.activations;
     options.capacity = models.opened.target.config.max_positions;
     const std::unique_ptr<model::Decoder> shard =
         model::load_cpu_decoder(*target_files.checkpoint, target_files.config, options, others, *models.placed.team);
@@ -261,7 +263,7 @@ int run_bench_latency(dist::Session& session, const Arguments& arguments) {
         if (options->shards.empty()) return;
         const OpenedModel opened = open_model("--target", options->models.target, options->models.random_weights);
         for (const int of : options->shards)
-            shards.push_back(shard_row(*models, opened, plan, latency.first().context, of));
+            shards.push_back(shard_row(*models, opened, options->models, plan, latency.first().context, of));
     });
     const MachineLoad load = watch.stop(spread_of(latency.first().target.front()));
     const Json environment = environment_of(session, *models);
