@@ -47,7 +47,7 @@ _entrodraft() {
             '--tensor-parallel-sum=[how GPUs sum over the ranks of the target: auto, all-reduce, ordered. auto: ordered (by rank) beyond two ranks; all-reduce is NCCL'\''s order, in which text depends on batch and draft sizes beyond two ranks \[auto\]]:HOW:(auto all-reduce ordered)' \
             '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, int4, float8; float8 on GPUs alone; also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
             '--draft-dtype=[the same for the draft \[as --dtype\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
-            '--activation-dtype=[what activations are rounded to where CPUs multiply weights of 8 bits or fewer: auto, int24, int16, int8; whole numbers, 32 of which share a scale; auto is int8 \[auto\]]:TYPE:(auto int24 int16 int8)' \
+            '--activation-dtype=[what activations are rounded to where CPUs multiply weights of 8 bits or fewer: auto, int24, int16, int8; whole numbers, 32 of which share a scale; auto is int16 \[auto\]]:TYPE:(auto int24 int16 int8)' \
             '--threads=[threads of each rank \[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks\]]:N: ' \
             '--draft-vocabulary=[a draft of another vocabulary: auto, same, intersection, retokenize. intersection drafts tokens that both know; retokenize what the draft writes, in the target'\''s tokens; same refuses it; auto: intersection \[auto\]]:HOW:(auto same intersection retokenize)' \
             '--head=[draft head of the target, which reads its hidden states: EAGLE 1 to 3, HASS, Medusa, ...; see docs/models.md]:DIR:_path_files -/' \
@@ -152,7 +152,7 @@ _entrodraft() {
             '--tensor-parallel-sum=[how GPUs sum over the ranks of the target: auto, all-reduce, ordered. auto: ordered (by rank) beyond two ranks; all-reduce is NCCL'\''s order, in which text depends on batch and draft sizes beyond two ranks \[auto\]]:HOW:(auto all-reduce ordered)' \
             '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, int4, float8; float8 on GPUs alone; also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
             '--draft-dtype=[the same for the draft \[as --dtype\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
-            '--activation-dtype=[what activations are rounded to where CPUs multiply weights of 8 bits or fewer: auto, int24, int16, int8; whole numbers, 32 of which share a scale; auto is int8 \[auto\]]:TYPE:(auto int24 int16 int8)' \
+            '--activation-dtype=[what activations are rounded to where CPUs multiply weights of 8 bits or fewer: auto, int24, int16, int8; whole numbers, 32 of which share a scale; auto is int16 \[auto\]]:TYPE:(auto int24 int16 int8)' \
             '--threads=[threads of each rank \[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks\]]:N: ' \
             '--max-context=[positions kept for a sequence, prompt and text \[all that the target has\]]:N: ' \
             '--collective-timeout=[how long a rank waits for the others, or works on one step, before the job ends \[300\]]:SECONDS: ' \
@@ -225,7 +225,7 @@ _entrodraft() {
             '--tensor-parallel-sum=[how GPUs sum over the ranks of the target: auto, all-reduce, ordered. auto: ordered (by rank) beyond two ranks; all-reduce is NCCL'\''s order, in which text depends on batch and draft sizes beyond two ranks \[auto\]]:HOW:(auto all-reduce ordered)' \
             '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, int4, float8; float8 on GPUs alone; also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
             '--draft-dtype=[the same for the draft \[as --dtype\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
-            '--activation-dtype=[what activations are rounded to where CPUs multiply weights of 8 bits or fewer: auto, int24, int16, int8; whole numbers, 32 of which share a scale; auto is int8 \[auto\]]:TYPE:(auto int24 int16 int8)' \
+            '--activation-dtype=[what activations are rounded to where CPUs multiply weights of 8 bits or fewer: auto, int24, int16, int8; whole numbers, 32 of which share a scale; auto is int16 \[auto\]]:TYPE:(auto int24 int16 int8)' \
             '--threads=[threads of each rank \[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks\]]:N: ' \
             '--max-context=[positions kept for a sequence, prompt and text \[all that the target has\]]:N: ' \
             '--collective-timeout=[how long a rank waits for the others, or works on one step, before the job ends \[300\]]:SECONDS: ' \
@@ -269,7 +269,7 @@ _entrodraft() {
             '--tensor-parallel-sum=[how GPUs sum over the ranks of the target: auto, all-reduce, ordered. auto: ordered (by rank) beyond two ranks; all-reduce is NCCL'\''s order, in which text depends on batch and draft sizes beyond two ranks \[auto\]]:HOW:(auto all-reduce ordered)' \
             '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, int4, float8; float8 on GPUs alone; also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
             '--draft-dtype=[the same for the draft \[as --dtype\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
-            '--activation-dtype=[what activations are rounded to where CPUs multiply weights of 8 bits or fewer: auto, int24, int16, int8; whole numbers, 32 of which share a scale; auto is int8 \[auto\]]:TYPE:(auto int24 int16 int8)' \
+            '--activation-dtype=[what activations are rounded to where CPUs multiply weights of 8 bits or fewer: auto, int24, int16, int8; whole numbers, 32 of which share a scale; auto is int16 \[auto\]]:TYPE:(auto int24 int16 int8)' \
             '--threads=[threads of each rank \[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks\]]:N: ' \
             '--max-context=[positions kept for a sequence, prompt and text \[all that the target has\]]:N: ' \
             '--collective-timeout=[how long a rank waits for the others, or works on one step, before the job ends \[300\]]:SECONDS: ' \
@@ -367,7 +367,7 @@ _entrodraft() {
             '--tensor-parallel-sum=[how GPUs sum over the ranks of the target: auto, all-reduce, ordered. auto: ordered (by rank) beyond two ranks; all-reduce is NCCL'\''s order, in which text depends on batch and draft sizes beyond two ranks \[auto\]]:HOW:(auto all-reduce ordered)' \
             '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, int4, float8; float8 on GPUs alone; also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
             '--draft-dtype=[the same for the draft \[as --dtype\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
-            '--activation-dtype=[what activations are rounded to where CPUs multiply weights of 8 bits or fewer: auto, int24, int16, int8; whole numbers, 32 of which share a scale; auto is int8 \[auto\]]:TYPE:(auto int24 int16 int8)' \
+            '--activation-dtype=[what activations are rounded to where CPUs multiply weights of 8 bits or fewer: auto, int24, int16, int8; whole numbers, 32 of which share a scale; auto is int16 \[auto\]]:TYPE:(auto int24 int16 int8)' \
             '--threads=[threads of each rank \[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks\]]:N: ' \
             '--max-context=[positions kept for a sequence, prompt and text \[all that the target has\]]:N: ' \
             '--collective-timeout=[how long a rank waits for the others, or works on one step, before the job ends \[300\]]:SECONDS: ' \
@@ -395,7 +395,7 @@ _entrodraft() {
             '--tensor-parallel-sum=[how GPUs sum over the ranks of the target: auto, all-reduce, ordered. auto: ordered (by rank) beyond two ranks; all-reduce is NCCL'\''s order, in which text depends on batch and draft sizes beyond two ranks \[auto\]]:HOW:(auto all-reduce ordered)' \
             '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, int4, float8; float8 on GPUs alone; also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
             '--draft-dtype=[the same for the draft \[as --dtype\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
-            '--activation-dtype=[what activations are rounded to where CPUs multiply weights of 8 bits or fewer: auto, int24, int16, int8; whole numbers, 32 of which share a scale; auto is int8 \[auto\]]:TYPE:(auto int24 int16 int8)' \
+            '--activation-dtype=[what activations are rounded to where CPUs multiply weights of 8 bits or fewer: auto, int24, int16, int8; whole numbers, 32 of which share a scale; auto is int16 \[auto\]]:TYPE:(auto int24 int16 int8)' \
             '--threads=[threads of each rank \[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks\]]:N: ' \
             '--max-context=[positions kept for a sequence, prompt and text \[all that the target has\]]:N: ' \
             '--collective-timeout=[how long a rank waits for the others, or works on one step, before the job ends \[300\]]:SECONDS: ' \

@@ -27,6 +27,14 @@ void declare_weight_type(OptionSet& set, const char* name, std::optional<WeightT
     set.add(name, "TYPE", help, read).choosing(names);
 }
 
+// What `option` needs: with --device auto the CPU is used, other devices are refused.
+void require_cpu_kernels(ModelOptions& models, const std::string& option) {
+    const bool may_be_cpu = models.device == DeviceChoice::automatic || models.device == DeviceChoice::cpu;
+    refuse_if(models.backend == Backend::torch || !may_be_cpu,
+              option + " runs on our CPU kernels alone so far: give --device cpu, without --backend torch");
+    if (models.device == DeviceChoice::automatic) models.needs_cpu = option;
+}
+
 } // namespace
 
 // ---- models ----
@@ -113,10 +121,10 @@ void declare_models(OptionSet& set, ModelOptions& models, const char* draft_help
                          "half, fp8 [auto: the file's]");
     set.add("activation-dtype", "TYPE", models.activations, {"auto", "int24", "int16", "int8"},
             "what activations are rounded to where CPUs multiply weights of 8 bits or fewer: {}; whole numbers, 32 of "
-            "which share a scale; auto is int8");
+            "which share a scale; auto is int16");
     set.check([&models](const ParsedOptions& given) {
-        const bool is_of_cpus = models.device != DeviceChoice::cuda && models.backend == Backend::native;
-        given.refuse_without_effect("activation-dtype", is_of_cpus, "with --device cuda or --backend torch");
+        if (given.given("activation-dtype") && models.activations != model::ActivationType::automatic)
+            require_cpu_kernels(models, "--activation-dtype");
         const auto is_scaled = [](std::optional<WeightType> type) { return type && model::is_scaled(*type); };
         const bool is_torch = models.backend == Backend::torch;
         refuse_if(is_torch && (is_scaled(models.dtype) || is_scaled(models.draft_dtype)),
@@ -163,10 +171,7 @@ void declare_draft_window(OptionSet& set, ModelOptions& models) {
         refuse_if(has_self && given.text("draft-placement") == "dedicated",
                   "--draft self reads the target's weights, and the rank of a dedicated draft has none: use colocated "
                   "on one rank, or sharded");
-        refuse_if(models.backend == Backend::torch || models.device == DeviceChoice::cuda ||
-                      models.device == DeviceChoice::xpu,
-                  name + " runs on our CPU kernels alone so far: give --device cpu, without --backend torch");
-        if (models.device == DeviceChoice::automatic) models.needs_cpu = name;
+        require_cpu_kernels(models, name);
     });
 }
 

@@ -109,7 +109,7 @@ struct RetrievalOptions {
 };
 
 // Whole numbers of so many bits that activations are rounded to in front of weights of 8 bits or fewer, on CPUs: 32
-// inputs under a scale. automatic: 8 bits.
+// inputs under a scale. automatic: 16 bits.
 enum class ActivationType { automatic, int24, int16, int8 };
 int bytes_of(ActivationType type);
 std::string to_string(ActivationType type); // of automatic what it stands for

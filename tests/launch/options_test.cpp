@@ -60,6 +60,16 @@ class ConfigFile {
     std::filesystem::path path_;
 };
 
+TEST(Options, ActivationsAreRoundedByOurCpuKernelsAlone) {
+    EXPECT_EQ(parse_more({"--activation-dtype", "int8"}).models.needs_cpu, "--activation-dtype");
+    EXPECT_EQ(parse_more({"--activation-dtype", "auto"}).models.needs_cpu, "");
+    EXPECT_EQ(parse_more({"--activation-dtype", "int8", "--device", "cpu"}).models.needs_cpu, "");
+    for (const Strings& other : {Strings{"--device", "cuda"}, {"--backend", "torch"}})
+        EXPECT_NE(refusal_of({"--activation-dtype", "int8", other[0], other[1]}).find("give --device cpu"),
+                  std::string::npos)
+            << other[1];
+}
+
 TEST(Options, DefaultsAreThoseOfTheDesign) {
     const GenerateOptions options = parse(kDrafting);
     EXPECT_EQ(options.requests.max_new_tokens, 128);
