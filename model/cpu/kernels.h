@@ -17,31 +17,50 @@ namespace entrodraft::model::kernels {
 inline constexpr int kLanes = 16;     // outputs of a unit; outputs are padded to whole units
 inline constexpr int kMaxQueries = 6; // queries of one attention call
 
-// Weights whose scales are those of an output and some inputs: w = scale * (code - zero).
+// How the scales of groups are held, and their offsets. steps: a byte, times a float16 that kOuterGroup inputs share;
+// nibbles: the same, a scale in the lower half of a byte and an offset in the upper.
+enum class ScaleType { bfloat16, float16, float32, steps, nibbles };
+inline constexpr int kOuterGroup = 256;
+
+// Weights whose scales are those of an output and some inputs: w = scale * (code - less) - offset.
 struct WeightGroups {
-    int size = 0;                  // inputs that share a scale: a power of two from 16 to kLinearPiece; 0: no groups
-    int lead = 0;                  // inputs of the first group that lie before the first of k; below size
-    bool wide_scales = false;      // float32, and so the offsets; else bfloat16
-    bool has_offsets = false;      // that are taken off; else all are 0
-    const float* values = nullptr; // [16] what codes of 4 bits stand for; nullptr: numbers with a sign
+    int size = 0; // inputs that share a scale: a power of two from 16 to kLinearPiece; 0: no groups
+    int lead = 0; // inputs of the first group that lie before the first of k; below size
+    ScaleType scales = ScaleType::bfloat16;
+    bool has_offsets = false;              // else all are 0
+    const float* values = nullptr;         // [16] what codes of 4 bits stand for, less being 0; nullptr: for themselves
+    int bits = 4;                          // of a code: 2, 3, 4, 5, 6 or 8
+    int less = 8;                          // at most 128
+    const std::uint8_t* numbers = nullptr; // [16] the codes of 8 bits that codes of 4 stand for; nullptr: themselves
+    int outer_lead = 0;                    // inputs of the first kOuterGroup that lie before the first group
     friend bool operator==(const WeightGroups&, const WeightGroups&) = default;
 };
 
-// A unit of grouped weights of k inputs consists of scales [groups][16], filled up to whole lines, as many
-// offsets, where there are any, and lines of codes.
+// A unit of grouped weights of k inputs consists of lines of 64 bytes: scales [groups][16], as many offsets, where
+// there are any, what steps are counted in, [outer groups][scales, offsets][16], and codes, `bits` lines for 32 inputs.
 struct GroupedUnit {
-    constexpr GroupedUnit(WeightGroups of, int k, int inputs_of_line)
+    constexpr GroupedUnit(const WeightGroups& of, int k)
         : groups((of.lead + k + whole(of) - 1) / whole(of) * (whole(of) / of.size)),
-          group_lines(of.size / inputs_of_line), scale_lines(of.wide_scales ? groups : (groups + 1) / 2),
-          offset_lines(of.has_offsets ? scale_lines : 0) {}
-    constexpr std::size_t offsets() const { return bytes_of_lines(scale_lines); } // where they begin
-    constexpr std::size_t codes() const { return bytes_of_lines(scale_lines + offset_lines); }
-    constexpr std::size_t bytes() const { return codes() + bytes_of_lines(groups * group_lines); }
-    static constexpr int whole(WeightGroups of) { return of.size < 32 ? 32 : of.size; } // inputs that kernels take
+          code_lines(groups * of.size / 32 * of.bits), scale_lines(lines_of(groups * bytes_of(of.scales) * kLanes)),
+          offset_lines(of.has_offsets && of.scales != ScaleType::nibbles ? scale_lines : 0),
+          outer_lines(!has_steps(of) ? 0
+                                     : lines_of((of.outer_lead + groups * of.size + kOuterGroup - 1) / kOuterGroup *
+                                                outer_bytes(of))) {}
+    // Where they begin.
+    constexpr std::size_t offsets() const { return bytes_of_lines(scale_lines); }
+    constexpr std::size_t outer() const { return bytes_of_lines(scale_lines + offset_lines); }
+    constexpr std::size_t codes() const { return bytes_of_lines(scale_lines + offset_lines + outer_lines); }
+    constexpr std::size_t bytes() const { return codes() + bytes_of_lines(code_lines); }
+    static constexpr bool has_steps(const WeightGroups& of) { return of.scales >= ScaleType::steps; }
+    static constexpr int bytes_of(ScaleType scales) {
+        return scales == ScaleType::float32 ? 4 : scales >= ScaleType::steps ? 1 : 2;
+    }
+    static constexpr int outer_bytes(const WeightGroups& of) { return (of.has_offsets ? 4 : 2) * kLanes; } // of a group
+    static constexpr int whole(const WeightGroups& of) { return of.size < 32 ? 32 : of.size; } // that kernels take
+    static constexpr int lines_of(int bytes) { return (bytes + 4 * kLanes - 1) / (4 * kLanes); }
     static constexpr std::size_t bytes_of_lines(int lines) { return static_cast<std::size_t>(lines) * 4 * kLanes; }
     int groups;
-    int group_lines; // of codes, of each
-    int scale_lines, offset_lines;
+    int code_lines, scale_lines, offset_lines, outer_lines;
 };
 
 // How linear lays out activations for itself (see LinearArgs::scratch).
@@ -71,14 +90,17 @@ struct LaneStats {
 // int8 [k / 4][16][4], where a weight w is stored as w + 128.
 //
 // Of grouped weights a unit is a GroupedUnit, whose inputs are the groups' lead, k, and what fills the last group; x is
-// 0 before and behind k. Lines are for int4 [inputs / 8][16][4], where byte i of an output holds the code of input i in
-// its lower half and that of input i + 4 in its upper, each with its sign, for int8 as above, and for float8 (e4m3)
-// [inputs / 4][4][16].
+// 0 before and behind k. Codes of whole numbers have no sign. 32 inputs of 16 outputs lie in lines [16][4] of:
+//   8 bits     of line i, byte j: input 4 i + j
+//   4 bits     of line i, byte j: input 8 i + j, and 4 bits above it 8 i + 4 + j
+//   2 bits     of line i, byte j, from bit 2 v on: input 16 i + 4 v + j
+//   a bit      of the line, byte j, bit v: input 4 v + j
+// 3, 5 and 6 bits are the lower 2, 4 and 4, then the upper 1, 1 and 2. float8 (e4m3) is [inputs / 4][4][16].
 struct LinearArgs {
     const void* w = nullptr; // [units][lines], 64-byte aligned
     WeightType type = WeightType::float32;
     const float* scales = nullptr;       // [16 * units], of int8 without groups
-    WeightGroups groups = {};            // int4, int8, float8
+    WeightGroups groups = {};            // int4: of up to 4 bits, int8: of up to 8, float8
     const std::int32_t* order = nullptr; // [k], of groups without a lead: input i is multiplied with x[order[i]]
     int digits = 3; // of int4 and int8: bytes that x is rounded to, 32 inputs under a scale; 1 to 3
     int k = 0;

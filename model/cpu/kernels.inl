@@ -116,8 +116,8 @@ ALWAYS_INLINE Vec capped(Vec x, float cap) {
 // ---- lanes ----
 
 // Sum of the lanes, always in the same order.
-ALWAYS_INLINE float sum_lanes(Vec v) {
-    float lane[kWidth];
+ALWAYS_INLINE auto sum_lanes(auto v) {
+    decltype(v[0] + v[0]) lane[kWidth];
     for (int i = 0; i < kWidth; ++i)
         lane[i] = v[i];
     for (int width = kWidth / 2; width > 0; width /= 2)

@@ -25,16 +25,17 @@ struct TileConfig {
 static_assert(sizeof(TileConfig) == 64);
 
 struct InTiles {
-    template <typename Codes, int kDigits, Scaling kScaling>
-    static void add_block(const UnitBlocks<Codes, kScaling>& unit, const char* lines, const RowDigits<kDigits>& x,
-                          int block, int first_row, int rows, RowSums& sums) {
-        constexpr int kHalves = UnitBlocks<Codes, kScaling>::kHalves, kWords = kBlockLines / kHalves;
-        constexpr int kTileRows = 16 / kDigits;
+    static constexpr int units_together(int /*halves*/) { return 1; }
+
+    template <int kTogether, typename Codes, int kDigits, Scaling kScaling, int kHalves>
+    static void add_block(const UnitBlocks<Codes, kScaling>* units, const char* const* lines,
+                          const RowDigits<kDigits, kHalves>& x, int block, int first_row, int rows, RowSums* sums) {
+        constexpr int kWords = kBlockLines / kHalves, kTileRows = 16 / kDigits;
         const TileConfig config(kBlock / kHalves, kTileRows * kDigits);
         __asm__ volatile("ldtilecfg %0" : : "m"(config));
         alignas(kLineBytes) Bytes codes[kBlockLines];
-        Codes::load(lines, 0, codes);
-        const BlockScales<kHalves> scales = unit.scales(block, 0);
+        Codes::load(units->a, *lines, 0, codes);
+        const BlockScales<kHalves> scales = units->scales(block, 0);
         // A last tile that is not full also takes what lies behind the digits, of which nothing is used.
         for (int tile = 0; tile < rows; tile += kTileRows) {
             alignas(64) std::int32_t products[kHalves][16][kLanes];
@@ -49,10 +50,9 @@ struct InTiles {
             }
             const int count = rows - tile < kTileRows ? rows - tile : kTileRows;
             for (int r = 0; r < count; ++r) {
-                const BlockFacts<kDigits>& facts = x.facts[x.at(block, first_row + tile + r)];
-                unit.add(sums[tile + r][0], facts, scales, [&](int d, int half) {
-                    return start_of<kHalves>(facts, d, half) +
-                           *reinterpret_cast<const IntVec*>(products[half][r * kDigits + d]);
+                const BlockFacts<kDigits, kHalves>& facts = x.facts[x.at(block, first_row + tile + r)];
+                units->add((*sums)[tile + r][0], facts, scales, [&](int d, int half) {
+                    return facts.starts[d][half] + *reinterpret_cast<const IntVec*>(products[half][r * kDigits + d]);
                 });
             }
         }

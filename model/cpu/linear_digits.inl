@@ -15,33 +15,35 @@ constexpr int kBlockLines = kBlock / 4;
 constexpr int kHalf = kBlock / 2; // what groups of 16 make of a block
 
 typedef unsigned char Bytes __attribute__((vector_size(4 * kWidth), may_alias)); // kWidth outputs of a line
+typedef signed char SmallVec __attribute__((vector_size(kWidth), may_alias, aligned(1)));
 constexpr int kVectors = kLanes / kWidth;
-constexpr int kLinesAhead = 64; // that are asked for
+constexpr int kLinesAhead = 144; // that are asked for, into the second cache: the first would be full of them
 
 // ---- rows as digits ----
 
-template <int kDigits> struct BlockFacts {
+// Of a row's block, which has kHalves groups of weights.
+template <int kDigits, int kHalves> struct BlockFacts {
     float scale;
-    float sums[2];                   // of the inputs of either half
-    std::int32_t starts[kDigits][2]; // what sums of products begin with
+    float minus_sums[kHalves];             // of inputs
+    std::int32_t starts[kDigits][kHalves]; // what sums of products begin with
 };
 
 // The rows of a call: [blocks][rows][digit][32] and [blocks][rows].
-template <int kDigits> struct RowDigits {
+template <int kDigits, int kHalves> struct RowDigits {
     int rows, blocks;
     signed char* digits;
-    BlockFacts<kDigits>* facts;
+    BlockFacts<kDigits, kHalves>* facts;
 
     RowDigits(const LinearArgs& a, int n_blocks)
         : rows(a.rows), blocks(n_blocks), digits(reinterpret_cast<signed char*>(a.scratch)),
-          facts(reinterpret_cast<BlockFacts<kDigits>*>(digits + at(n_blocks, 0) * kDigits * kBlock)) {}
+          facts(reinterpret_cast<BlockFacts<kDigits, kHalves>*>(digits + at(n_blocks, 0) * kDigits * kBlock)) {}
     std::size_t at(int block, int row) const {
         return static_cast<std::size_t>(block) * static_cast<std::size_t>(rows) + static_cast<std::size_t>(row);
     }
     signed char* digits_at(int block, int row) const { return digits + at(block, row) * kDigits * kBlock; }
 };
 // As many bytes of a block as linear_scratch_floats counts for one.
-static_assert(3 * kBlock + sizeof(BlockFacts<3>) <= sizeof(float) * kPieceStride / (kPiece / kBlock));
+static_assert(3 * kBlock + sizeof(BlockFacts<3, 2>) <= sizeof(float) * kPieceStride / (kPiece / kBlock));
 
 ALWAYS_INLINE IntVec to_nearest(Vec x) {
 #if defined(__AVX512F__)
@@ -68,7 +70,8 @@ void take_block(const LinearArgs& a, const float* x, int at, float* out) {
 }
 
 // Blocks with a value that is no number have no number for a scale. Those without a value above kTiny are 0.
-template <int kDigits> void take_digits(const float* x, int less, signed char* digits, BlockFacts<kDigits>& facts) {
+template <int kDigits, int kHalves>
+void take_digits(const float* x, int less, signed char* digits, BlockFacts<kDigits, kHalves>& facts) {
     constexpr float kMost = kDigits == 1 ? 127 : kDigits == 2 ? 0x7f7f : 0x7f7f00; // with room for a rounding
     constexpr std::uint32_t kBias = kDigits == 1 ? 0x80 : kDigits == 2 ? 0x8080 : 0x808080;
     constexpr float kTiny = 1e-31f; // kMost / kTiny is a float
@@ -81,35 +84,37 @@ template <int kDigits> void take_digits(const float* x, int less, signed char* d
     const bool is_number = bits < 0x7f800000u;
     const float inverse = is_number && largest > kTiny ? kMost / largest : 0;
     facts.scale = !is_number ? __builtin_nanf("") : largest > kTiny ? largest / kMost : 0;
-    std::uint32_t whole[kBlock];
-    for (int i = 0; i < kBlock; i += kWidth) {
-        const Vec scaled = rounded(*reinterpret_cast<const Vec*>(x + i) * inverse);
-        *reinterpret_cast<IntVec*>(whole + i) = is_number ? to_nearest(scaled) : IntVec{};
-    }
-    for (int half = 0; half < 2; ++half) {
-        std::int32_t sum = 0;
-        for (int i = 0; i < kHalf; ++i)
-            sum += static_cast<std::int32_t>(whole[half * kHalf + i]);
-        facts.sums[half] = facts.scale * static_cast<float>(sum);
-    }
-    for (int d = 0; d < kDigits; ++d) {
-        for (int i = 0; i < kBlock; ++i)
-            digits[d * kBlock + i] = static_cast<signed char>((((whole[i] + kBias) ^ kBias) >> 8 * d) & 0xffu);
-        for (int half = 0; half < 2; ++half) {
-            std::int32_t sum = 0;
-            for (int i = 0; i < kHalf; ++i)
-                sum += digits[d * kBlock + half * kHalf + i];
-            facts.starts[d][half] = -less * sum;
+    constexpr int kPart = kBlock / kHalves, kVectorsOfPart = kPart / kWidth;
+    for (int half = 0; half < kHalves; ++half) {
+        IntVec whole[kVectorsOfPart], sum = {};
+        for (int v = 0; v < kVectorsOfPart; ++v) {
+            const Vec scaled = rounded(*reinterpret_cast<const Vec*>(x + half * kPart + v * kWidth) * inverse);
+            whole[v] = is_number ? to_nearest(scaled) : IntVec{};
+            sum += whole[v];
+        }
+        const std::int32_t of_half = sum_lanes(sum);
+        facts.minus_sums[half] = facts.scale * static_cast<float>(-of_half);
+        for (int d = 0; d < kDigits; ++d) {
+            sum = IntVec{};
+            for (int v = 0; v < kVectorsOfPart; ++v) {
+                const UintVec biased = (__builtin_bit_cast(UintVec, whole[v]) + kBias) ^ kBias;
+                const IntVec digit = __builtin_bit_cast(IntVec, biased << 8 * (3 - d)) >> 24;
+                sum += digit;
+                *reinterpret_cast<SmallVec*>(digits + d * kBlock + half * kPart + v * kWidth) =
+                    __builtin_convertvector(digit, SmallVec);
+            }
+            facts.starts[d][half] = -less * (kDigits == 1 ? of_half : sum_lanes(sum));
         }
     }
 }
 
-template <int kDigits> void lay_out_digits(const LinearArgs& a, const RowDigits<kDigits>& to, int less) {
+template <int kDigits, int kHalves>
+void lay_out_digits(const LinearArgs& a, const RowDigits<kDigits, kHalves>& to, int less) {
     for (int block = 0; block < to.blocks; ++block)
         for (int r = 0; r < a.rows; ++r) {
             alignas(64) float x[kBlock];
             take_block(a, a.x + static_cast<std::size_t>(r) * a.x_stride, block * kBlock - a.groups.lead, x);
-            take_digits<kDigits>(x, less, to.digits_at(block, r), to.facts[to.at(block, r)]);
+            take_digits(x, less, to.digits_at(block, r), to.facts[to.at(block, r)]);
         }
 }
 
@@ -119,25 +124,55 @@ ALWAYS_INLINE Bytes bytes_of(const char* lines, int line, int vector) {
     return reinterpret_cast<const Bytes*>(lines + line * static_cast<int>(kLineBytes))[vector];
 }
 
+// The bytes of a line, whose bits `from` are moved to `to`; bits of other bytes come in beside them.
+ALWAYS_INLINE Bytes moved(Bytes line, int from, int to) {
+    const auto words = __builtin_bit_cast(UintVec, line);
+    return __builtin_bit_cast(Bytes, from > to ? words >> (from - to) : words << (to - from));
+}
+
 // A block's codes of the kWidth outputs of a vector as bytes without a sign: out[i] holds inputs 4 i to 4 i + 3.
-struct Int4Codes {
-    static constexpr int kInputs = 8, kLess = 8, kMost = 15;
-    static ALWAYS_INLINE void load(const char* lines, int vector, Bytes (&out)[kBlockLines]) {
-#pragma GCC unroll 4
-        for (int i = 0; i < kBlockLines / 2; ++i) {
-            const Bytes stored = bytes_of(lines, i, vector);
-            out[2 * i] = (stored & 15) ^ 8;
-            out[2 * i + 1] = (stored >> 4) ^ 8;
+template <int kCodeBits> struct BitCodes {
+    static constexpr int kBits = kCodeBits, kMost = (1 << kBits) - 1;
+    static constexpr int kLow = kBits == 8 ? 8 : kBits >= 4 ? 4 : 2, kHigh = kBits - kLow; // bits of the first lines
+    static constexpr auto kLowMask = static_cast<unsigned char>((1 << kLow) - 1);
+    static constexpr auto kHighMask = static_cast<unsigned char>(kMost - kLowMask);
+
+    static ALWAYS_INLINE void load(const LinearArgs&, const char* lines, int vector, Bytes (&out)[kBlockLines]) {
+        constexpr int kTogether = 8 / kLow, kHighTogether = kHigh > 0 ? 8 / kHigh : 1;
+#pragma GCC unroll 8
+        for (int i = 0; i < kBlockLines; ++i) {
+            const Bytes low = bytes_of(lines, i / kTogether, vector);
+            out[i] = kLow == 8 ? low : moved(low, i % kTogether * kLow, 0) & kLowMask;
+            if constexpr (kHigh > 0) {
+                const Bytes high = bytes_of(lines, kLow + i / kHighTogether, vector);
+                out[i] |= moved(high, i % kHighTogether * kHigh, kLow) & kHighMask;
+            }
         }
     }
 };
 
-struct Int8Codes {
-    static constexpr int kInputs = 4, kLess = 128, kMost = 255;
-    static ALWAYS_INLINE void load(const char* lines, int vector, Bytes (&out)[kBlockLines]) {
+// Codes of 4 bits that stand for WeightGroups::numbers.
+struct CodesOfNumbers {
+    static constexpr int kBits = 4, kMost = 255;
+    static ALWAYS_INLINE void load(const LinearArgs& a, const char* lines, int vector, Bytes (&out)[kBlockLines]) {
+        BitCodes<4>::load(a, lines, vector, out);
+#if defined(__AVX2__)
+        const __m128i numbers = _mm_loadu_si128(reinterpret_cast<const __m128i*>(a.groups.numbers));
+#endif
 #pragma GCC unroll 8
-        for (int i = 0; i < kBlockLines; ++i)
-            out[i] = bytes_of(lines, i, vector);
+        for (int i = 0; i < kBlockLines; ++i) {
+#if defined(__AVX512F__)
+            const __m512i places = __builtin_bit_cast(__m512i, out[i]);
+            out[i] =
+                __builtin_bit_cast(Bytes, _mm512_shuffle_epi8(_mm512_maskz_broadcast_i32x4(0xffff, numbers), places));
+#elif defined(__AVX2__)
+            const __m256i places = __builtin_bit_cast(__m256i, out[i]);
+            out[i] = __builtin_bit_cast(Bytes, _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(numbers), places));
+#else
+            for (int j = 0; j < 4 * kWidth; ++j)
+                out[i][j] = a.groups.numbers[out[i][j]];
+#endif
+        }
     }
 };
 
@@ -245,34 +280,61 @@ template <int kDigits> ALWAYS_INLINE Vec joined(auto sum_of_digit) {
     return value;
 }
 
-// What the sums of a half of a block, or of all of it, start with.
-template <int kHalves, int kDigits> ALWAYS_INLINE IntVec start_of(const BlockFacts<kDigits>& facts, int d, int half) {
-    return (kHalves == 2 ? facts.starts[d][half] : facts.starts[d][0] + facts.starts[d][1]) - IntVec{};
-}
-
 // How the sums of a block are scaled.
 enum class Scaling { of_output, of_block, of_halves };
 
 // The scales and offsets of kWidth outputs, of one block.
 template <int kHalves> struct BlockScales { Vec scale[kHalves], offset[kHalves]; };
 
+// kWidth numbers of 8 bits with a sign.
+ALWAYS_INLINE IntVec small_numbers(const char* from) {
+#if defined(__AVX512F__)
+    return __builtin_bit_cast(
+        IntVec, _mm512_maskz_cvtepi8_epi32(0xffff, _mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
+#elif defined(__AVX2__)
+    return __builtin_bit_cast(IntVec, _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from))));
+#else
+    IntVec out;
+    for (int i = 0; i < kWidth; ++i)
+        out[i] = static_cast<signed char>(from[i]);
+    return out;
+#endif
+}
+
 // A unit of weights as it passes by, block after block: its lines of codes, and its scales.
 template <typename Codes, Scaling kScaling> struct UnitBlocks {
-    static constexpr int kLines = kBlock / Codes::kInputs, kHalves = kScaling == Scaling::of_halves ? 2 : 1;
+    static constexpr int kLines = Codes::kBits, kHalves = kScaling == Scaling::of_halves ? 2 : 1;
 
-    const LinearArgs& a;
-    const char *facts, *offsets, *codes;
-    int lines_left;
+    LinearArgs a;
+    const char *facts, *offsets, *outer, *codes;
+    int lines_left;      // of codes
+    int lines_a_block;   // of all that the unit holds, on average
+    int group_bits;      // of an input's number, which its group's does not have
+    const char* ahead;   // what to ask for next
+    int until_skip;      // blocks until that is behind units that are read beside this one
+    std::size_t skipped; // the bytes of those
+
+    void begin(const LinearArgs& args, const GroupedUnit& of, int unit, int together) {
+        a = args;
+        facts = static_cast<const char*>(a.w) + static_cast<std::size_t>(unit) * of.bytes();
+        offsets = facts + of.offsets(), outer = facts + of.outer(), codes = facts + of.codes();
+        lines_left = of.code_lines;
+        const int blocks = (of.code_lines + kLines - 1) / kLines, lines = static_cast<int>(of.bytes() / kLineBytes);
+        lines_a_block = blocks > 0 ? (lines + blocks - 1) / blocks : 0;
+        group_bits = a.groups.size > 0 ? __builtin_ctz(static_cast<unsigned>(a.groups.size)) : 0;
+        ahead = facts + kLinesAhead * kLineBytes;
+        until_skip = lines > kLinesAhead ? (lines - kLinesAhead) / lines_a_block : 0;
+        skipped = static_cast<std::size_t>(together - 1) * of.bytes();
+    }
 
     // The next block's; `last` takes what lies behind the unit's end, which must not be read.
     using Last = char[kLines * kLineBytes];
     ALWAYS_INLINE const char* next(Last& last) {
         const char* lines = codes;
-        if (lines_left >= kLines) {
-#pragma GCC unroll 8
-            for (int i = kLinesAhead; i < kLinesAhead + kLines; ++i)
-                __builtin_prefetch(codes + i * static_cast<int>(kLineBytes));
-        } else {
+        if (until_skip-- == 0) ahead += skipped;
+        for (int i = 0; i < lines_a_block; ++i, ahead += kLineBytes)
+            __builtin_prefetch(ahead, 0, 2);
+        if (lines_left < kLines) {
             __builtin_memset(last, 0, sizeof(last));
             __builtin_memcpy(last, codes, static_cast<std::size_t>(lines_left) * kLineBytes);
             lines = last;
@@ -284,16 +346,44 @@ template <typename Codes, Scaling kScaling> struct UnitBlocks {
     ALWAYS_INLINE BlockScales<kHalves> scales(int block, int lane) const {
         BlockScales<kHalves> out = {};
         if constexpr (kScaling != Scaling::of_output)
-            for (int half = 0; half < kHalves; ++half) {
-                const int group = (block * kBlock + half * kHalf) / a.groups.size;
-                out.scale[half] = group_facts(a, facts, group, lane);
-                if (a.groups.has_offsets) out.offset[half] = group_facts(a, offsets, group, lane);
-            }
+            for (int half = 0; half < kHalves; ++half)
+                scale_half((block * kBlock + half * kHalf) >> group_bits, lane, out.scale[half], out.offset[half]);
         return out;
+    }
+    ALWAYS_INLINE void scale_half(int group, int lane, Vec& scale, Vec& offset) const {
+        const std::size_t at = static_cast<std::size_t>(group) * kLanes + static_cast<std::size_t>(lane);
+        switch (a.groups.scales) {
+        case ScaleType::bfloat16:
+        case ScaleType::float32:
+            scale = group_facts(a, facts, group, lane);
+            if (a.groups.has_offsets) offset = group_facts(a, offsets, group, lane);
+            return;
+        case ScaleType::float16:
+            scale = floats_of_float16(facts + 2 * at);
+            if (a.groups.has_offsets) offset = floats_of_float16(offsets + 2 * at);
+            return;
+        case ScaleType::steps:
+        case ScaleType::nibbles:
+            break;
+        }
+        // Whole numbers of 8 bits times float16 are exact.
+        const char* of_outer =
+            outer + (a.groups.outer_lead + (group << group_bits)) / kOuterGroup * GroupedUnit::outer_bytes(a.groups) +
+            2 * lane;
+        IntVec steps = small_numbers(facts + at), offset_steps = {};
+        if (a.groups.scales == ScaleType::nibbles) {
+            offset_steps = steps >> 4 & 15;
+            steps &= 15;
+        } else if (a.groups.has_offsets) {
+            offset_steps = small_numbers(offsets + at);
+        }
+        scale = floats_of_float16(of_outer) * __builtin_convertvector(steps, Vec);
+        if (a.groups.has_offsets)
+            offset = floats_of_float16(of_outer + 2 * kLanes) * __builtin_convertvector(offset_steps, Vec);
     }
     // Adds to a row's sums what a block brings; whole(d, half): its sums of digits.
     template <int kDigits>
-    ALWAYS_INLINE void add(Vec& sum, const BlockFacts<kDigits>& of_row, const BlockScales<kHalves>& of,
+    ALWAYS_INLINE void add(Vec& sum, const BlockFacts<kDigits, kHalves>& of_row, const BlockScales<kHalves>& of,
                            auto whole) const {
 #pragma GCC unroll 2
         for (int half = 0; half < kHalves; ++half) {
@@ -303,8 +393,7 @@ template <typename Codes, Scaling kScaling> struct UnitBlocks {
             else
                 sum = fused(rounded(value * of_row.scale), of.scale[half], sum);
             if (kScaling == Scaling::of_output || !a.groups.has_offsets) continue;
-            const float inputs = kHalves == 2 ? of_row.sums[half] : of_row.sums[0] + of_row.sums[1];
-            sum = fused(splat(-inputs), of.offset[half], sum);
+            sum = fused(splat(of_row.minus_sums[half]), of.offset[half], sum);
         }
     }
 };
@@ -312,63 +401,84 @@ template <typename Codes, Scaling kScaling> struct UnitBlocks {
 constexpr int kNearRows = 64; // whose sums stay in the first cache
 using RowSums = Vec[kNearRows][kVectors];
 
-// Adds up the products of `rows` rows, from first_row on.
+// Adds up the products of `rows` rows, from first_row on, with a block of kUnits units.
 struct InVectors {
-    template <typename Codes, int kDigits, Scaling kScaling>
-    static ALWAYS_INLINE void add_block(const UnitBlocks<Codes, kScaling>& unit, const char* lines,
-                                        const RowDigits<kDigits>& x, int block, int first_row, int rows,
-                                        RowSums& sums) {
-        constexpr int kHalves = UnitBlocks<Codes, kScaling>::kHalves, kWords = kBlockLines / kHalves;
+    // Whose codes and scales lie in registers.
+    static constexpr int units_together(int halves) { return kVectors == 1 && halves == 1 ? 2 : 1; }
+
+    template <int kTogether, typename Codes, int kDigits, Scaling kScaling, int kHalves>
+    static ALWAYS_INLINE void add_block(const UnitBlocks<Codes, kScaling>* units, const char* const* lines,
+                                        const RowDigits<kDigits, kHalves>& x, int block, int first_row, int rows,
+                                        RowSums* sums) {
+        constexpr int kWords = kBlockLines / kHalves;
 #pragma GCC unroll 4
         for (int v = 0; v < kVectors; ++v) {
-            Bytes codes[kBlockLines];
-            Codes::load(lines, v, codes);
-            const BlockScales<kHalves> scales = unit.scales(block, v * kWidth);
-            for (int r = 0; r < rows; ++r) {
-                const BlockFacts<kDigits>& facts = x.facts[x.at(block, first_row + r)];
-                const signed char* digits = x.digits_at(block, first_row + r);
-                unit.add(sums[r][v], facts, scales, [&](int d, int half) {
-                    return add_products<Codes::kMost, kWords>(start_of<kHalves>(facts, d, half), codes + half * kWords,
-                                                              digits + d * kBlock + half * kHalf);
-                });
+            Bytes codes[kTogether][kBlockLines];
+            BlockScales<kHalves> scales[kTogether];
+#pragma GCC unroll 2
+            for (int u = 0; u < kTogether; ++u) {
+                Codes::load(units[u].a, lines[u], v, codes[u]);
+                scales[u] = units[u].scales(block, v * kWidth);
             }
+            const BlockFacts<kDigits, kHalves>* facts = &x.facts[x.at(block, first_row)];
+            const signed char* digits = x.digits_at(block, first_row);
+            for (int r = 0; r < rows; ++r, ++facts, digits += kDigits * kBlock)
+#pragma GCC unroll 2
+                for (int u = 0; u < kTogether; ++u)
+                    units[u].add(sums[u][r][v], *facts, scales[u], [&](int d, int half) {
+                        return add_products<Codes::kMost, kWords>(facts->starts[d][half] - IntVec{},
+                                                                  codes[u] + half * kWords,
+                                                                  digits + d * kBlock + half * (kBlock / kHalves));
+                    });
         }
     }
 };
 
-template <typename Products, typename Codes, int kDigits, Scaling kScaling>
-void digits_unit(const LinearArgs& a, const RowDigits<kDigits>& x, int unit, const UnitBlocks<Codes, kScaling>& of) {
+// Units [unit, unit + kUnits).
+template <typename Products, int kUnits, typename Codes, Scaling kScaling, int kDigits, int kHalves>
+void digits_units(const LinearArgs& a, const RowDigits<kDigits, kHalves>& x, const GroupedUnit& of, int unit) {
     for (int first_row = 0; first_row < a.rows; first_row += kNearRows) {
         const int rows = a.rows - first_row < kNearRows ? a.rows - first_row : kNearRows;
-        RowSums sums;
-        __builtin_memset(sums, 0, sizeof(sums[0]) * static_cast<std::size_t>(rows));
-        UnitBlocks<Codes, kScaling> blocks = of;
+        RowSums sums[kUnits];
+        UnitBlocks<Codes, kScaling> units[kUnits];
+        for (int u = 0; u < kUnits; ++u) {
+            units[u].begin(a, of, unit + u, kUnits);
+            __builtin_memset(sums[u], 0, sizeof(sums[u][0]) * static_cast<std::size_t>(rows));
+        }
         for (int block = 0; block < x.blocks; ++block) {
-            alignas(kLineBytes) typename UnitBlocks<Codes, kScaling>::Last last;
-            const char* lines = blocks.next(last);
-            Products::add_block(blocks, lines, x, block, first_row, rows, sums);
+            alignas(kLineBytes) typename UnitBlocks<Codes, kScaling>::Last last[kUnits];
+            const char* lines[kUnits];
+            for (int u = 0; u < kUnits; ++u)
+                lines[u] = units[u].next(last[u]);
+            Products::template add_block<kUnits>(units, lines, x, block, first_row, rows, sums);
         }
-        for (int r = 0; r < rows; ++r) {
-            Vec whole[1][kVectors];
-            __builtin_memcpy(whole, sums[r], sizeof(whole));
-            put_outputs<kScaling == Scaling::of_output, 1, kVectors>(a, unit, first_row + r, whole);
-        }
+        for (int u = 0; u < kUnits; ++u)
+            for (int r = 0; r < rows; ++r) {
+                Vec whole[1][kVectors];
+                __builtin_memcpy(whole, sums[u][r], sizeof(whole));
+                put_outputs<kScaling == Scaling::of_output, 1, kVectors>(a, unit + u, first_row + r, whole);
+            }
     }
 }
 
+// Weights without groups are one group of bytes, whose unit ends behind the last line of k.
+GroupedUnit unit_of(const LinearArgs& a) {
+    if (a.groups.size > 0) return {a.groups, a.k};
+    GroupedUnit of(WeightGroups{.size = kBlock, .bits = 8}, 0);
+    of.code_lines = (a.k + 3) / 4;
+    return of;
+}
+
 template <typename Products, typename Codes, int kDigits, Scaling kScaling> void digits_rows(const LinearArgs& a) {
-    constexpr bool kGroups = kScaling != Scaling::of_output;
-    const GroupedUnit of(kGroups ? a.groups : WeightGroups{kBlock}, a.k, Codes::kInputs);
-    const int lines = kGroups ? of.groups * of.group_lines : (a.k + Codes::kInputs - 1) / Codes::kInputs;
-    const std::size_t unit_bytes = kGroups ? of.bytes() : static_cast<std::size_t>(lines) * kLineBytes;
-    const RowDigits<kDigits> x(a, (lines * Codes::kInputs + kBlock - 1) / kBlock);
-    lay_out_digits(a, x, Codes::kLess);
-    for (int unit = 0; unit < a.units; ++unit) {
-        const char* begin = static_cast<const char*>(a.w) + static_cast<std::size_t>(unit) * unit_bytes;
-        digits_unit<Products>(
-            a, x, unit,
-            UnitBlocks<Codes, kScaling>{a, begin, begin + of.offsets(), begin + (kGroups ? of.codes() : 0), lines});
-    }
+    const GroupedUnit of = unit_of(a);
+    constexpr int kHalves = UnitBlocks<Codes, kScaling>::kHalves, kUnits = Products::units_together(kHalves);
+    const RowDigits<kDigits, kHalves> x(a, (of.code_lines + Codes::kBits - 1) / Codes::kBits);
+    lay_out_digits(a, x, kScaling == Scaling::of_output ? 128 : a.groups.less);
+    int unit = 0;
+    for (; unit + kUnits <= a.units; unit += kUnits)
+        digits_units<Products, kUnits, Codes, kScaling>(a, x, of, unit);
+    for (; unit < a.units; ++unit)
+        digits_units<Products, 1, Codes, kScaling>(a, x, of, unit);
 }
 
 template <typename Products, typename Codes, Scaling kScaling> void with_digits(const LinearArgs& a) {
@@ -382,16 +492,28 @@ template <typename Products, typename Codes, Scaling kScaling> void with_digits(
     }
 }
 
+template <typename Products, typename Codes> void with_scales(const LinearArgs& a) {
+    a.groups.size < kBlock ? with_digits<Products, Codes, Scaling::of_halves>(a)
+                           : with_digits<Products, Codes, Scaling::of_block>(a);
+}
+
 template <typename Products> void linear_digits(const LinearArgs& a) {
-    const bool has_halves = a.groups.size < kBlock;
-    if (a.type == WeightType::int8 && a.groups.size == 0)
-        with_digits<Products, Int8Codes, Scaling::of_output>(a);
-    else if (a.type == WeightType::int8)
-        has_halves ? with_digits<Products, Int8Codes, Scaling::of_halves>(a)
-                   : with_digits<Products, Int8Codes, Scaling::of_block>(a);
-    else
-        has_halves ? with_digits<Products, Int4Codes, Scaling::of_halves>(a)
-                   : with_digits<Products, Int4Codes, Scaling::of_block>(a);
+    if (a.groups.size == 0) return with_digits<Products, BitCodes<8>, Scaling::of_output>(a);
+    if (a.groups.numbers) return with_scales<Products, CodesOfNumbers>(a);
+    switch (a.groups.bits) {
+    case 2:
+        return with_scales<Products, BitCodes<2>>(a);
+    case 3:
+        return with_scales<Products, BitCodes<3>>(a);
+    case 4:
+        return with_scales<Products, BitCodes<4>>(a);
+    case 5:
+        return with_scales<Products, BitCodes<5>>(a);
+    case 6:
+        return with_scales<Products, BitCodes<6>>(a);
+    default:
+        return with_scales<Products, BitCodes<8>>(a);
+    }
 }
 
 } // namespace

@@ -5,12 +5,15 @@
 namespace entrodraft::model::kernels::KERNEL_SET {
 namespace {
 
-// Gives kWidth scales or offsets of a group, which begin at `from`.
+ALWAYS_INLINE Vec floats_of_bfloat16(const char* from) {
+    return __builtin_bit_cast(Vec, __builtin_convertvector(*reinterpret_cast<const HalfVec*>(from), UintVec) << 16);
+}
+
+// Gives kWidth scales or offsets of a group, which begin at `from`: floats of 32 bits, or bfloat16.
 ALWAYS_INLINE Vec group_facts(const LinearArgs& a, const char* from, int group, int lane) {
     const std::size_t at = static_cast<std::size_t>(group) * kLanes + static_cast<std::size_t>(lane);
-    if (a.groups.wide_scales) return *reinterpret_cast<const Vec*>(from + at * 4);
-    const UintVec bits = __builtin_convertvector(*reinterpret_cast<const HalfVec*>(from + at * 2), UintVec) << 16;
-    return __builtin_bit_cast(Vec, bits);
+    if (a.groups.scales == ScaleType::float32) return *reinterpret_cast<const Vec*>(from + at * 4);
+    return floats_of_bfloat16(from + at * 2);
 }
 
 // kLookAhead lines ahead of a unit's line; near the unit's end, of the units behind those that are read with it.
@@ -81,17 +84,18 @@ template <typename Codes> struct Groups {
     // As linear_block.
     template <int kRows, int kUnits> static void block(const LinearArgs& a, int unit, int first_row) {
         constexpr int kVectors = kUnits * kLanes / kWidth;
-        const GroupedUnit of(a.groups, a.k, Codes::kInputs);
+        const GroupedUnit of(a.groups, a.k);
+        const int group_lines = a.groups.size / Codes::kInputs;
         const std::size_t unit_bytes = of.bytes();
         const char* begin = static_cast<const char*>(a.w) + static_cast<std::size_t>(unit) * unit_bytes;
         const char* w = begin + of.codes();
         const auto unit_of_vector = [&](int v) { return static_cast<std::size_t>(v * kWidth / kLanes) * unit_bytes; };
-        int lines_left = of.groups * of.group_lines;
+        int lines_left = of.code_lines;
         Vec sums[kRows][kVectors] = {};
         for (int group = 0; group < of.groups; ++group) {
             const float* x = laid_out(a, group * a.groups.size / kPiece, first_row) + group * a.groups.size % kPiece;
             Vec parts[kRows][kVectors] = {};
-            for (int line = 0; line < of.group_lines; ++line, --lines_left, w += kLineBytes, x += Codes::kInputs) {
+            for (int line = 0; line < group_lines; ++line, --lines_left, w += kLineBytes, x += Codes::kInputs) {
                 const char* ahead = ahead_of(w, lines_left, (kUnits - 1) * unit_bytes);
 #pragma GCC unroll 4
                 for (int u = 0; u < kUnits; ++u)

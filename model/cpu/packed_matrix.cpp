@@ -7,15 +7,11 @@ namespace entrodraft::model {
 
 using kernels::kLanes;
 
-PackedMatrix::PackedMatrix(int n, int k, WeightType type, int n_threads, std::int64_t first_input)
-    : n_(n), n_padded_((n + kLanes - 1) / kLanes * kLanes), k_(k), parts_(static_cast<std::size_t>(n_threads)) {
-    hold_as(format_of(type, first_input));
+PackedMatrix::PackedMatrix(int n, int k, PackedFormat format, int n_threads)
+    : n_(n), n_padded_((n + kLanes - 1) / kLanes * kLanes), k_(k), format_(std::move(format)),
+      parts_(static_cast<std::size_t>(n_threads)) {
     for (int thread = 0; thread < n_threads; ++thread)
         parts_[static_cast<std::size_t>(thread)].outputs = dist::even_slice(n_padded_, thread, n_threads, kLanes);
-}
-
-void PackedMatrix::hold_as(PackedFormat format) {
-    format_ = std::move(format);
 }
 
 std::size_t PackedMatrix::part_bytes(const ThreadPart& part) const {

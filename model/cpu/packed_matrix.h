@@ -37,12 +37,8 @@ struct MatrixPart {
 class PackedMatrix {
   public:
     PackedMatrix() = default;
-    // n outputs of k inputs, shared out among `n_threads`. Memory comes from WeightArena::place. `first_input` is where
-    // k begin in a stored row whose scales are those of groups of inputs.
-    PackedMatrix(int n, int k, WeightType type, int n_threads, std::int64_t first_input = 0);
-
-    // In place of what the type calls for; before a WeightArena takes it.
-    void hold_as(PackedFormat format);
+    // n outputs of k inputs, shared out among `n_threads`. Memory comes from WeightArena::place.
+    PackedMatrix(int n, int k, PackedFormat format, int n_threads);
 
     int n() const { return n_; }
     int n_padded() const { return n_padded_; } // what a row of results must have room for

@@ -4,6 +4,7 @@
 #include "model/cpu/packing.h"
 
 #include "model/files/bad_file.h"
+#include "model/files/gguf_blocks.h"
 #include "model/files/half.h"
 #include "model/files/quantized.h"
 #include "model/files/tensor_values.h"
@@ -20,12 +21,18 @@ namespace entrodraft::model {
 
 using kernels::GroupedUnit;
 using kernels::kLanes;
+using kernels::ScaleType;
 using kernels::WeightGroups;
 
 namespace {
 
 constexpr int kChunk = kMaxConverted; // inputs
 constexpr std::size_t kWordBytes = 4, kLineBytes = kLanes * kWordBytes;
+
+// How many inputs of 16 outputs a line of 64 bytes holds, where there are no groups.
+int inputs_of_line(WeightType type) {
+    return static_cast<int>(kWordBytes / bytes_of(type));
+}
 
 bool lies_as(const StoredWeights& row, WeightType type) {
     if (row.stride != 1) return false;
@@ -217,94 +224,174 @@ int lines_of(WeightType type, int k) {
     return (k + inputs_of_line(type) - 1) / inputs_of_line(type);
 }
 
-// What pack_groups makes of one output, group after group.
-struct PackedGroups {
-    std::vector<float> scales, offsets;
-    std::vector<std::uint8_t> codes; // of int4 with its sign, of int8 + 128
-};
+// ---- groups ----
 
-// Group `group` of a quantised row; inputs that are not wanted have codes of their own kind's zero.
-void take_group(const PackedFormat& format, const StoredWeights& row, int k, int group, PackedGroups& out) {
-    const QuantizedMatrix& matrix = *row.tensor->quantized;
-    const std::int64_t output = row.first / matrix.inputs, origin = row.wanted.begin - format.groups.lead;
-    const int first = group * format.groups.size;
-    const auto input_at = [&](int place) {
-        return format.order.empty() ? origin + place : row.wanted.begin + format.order[static_cast<std::size_t>(place)];
-    };
-    const std::int64_t of_group = matrix.group_at(std::min(input_at(first), matrix.inputs - 1));
-    const GroupFacts facts = matrix.facts(output, of_group);
-    out.scales.push_back(facts.scale);
-    out.offsets.push_back(facts.offset);
-    const std::size_t at = out.codes.size();
-    out.codes.resize(at + static_cast<std::size_t>(format.groups.size));
-    // The wanted ones among them.
-    const int begin = std::max(first, format.groups.lead);
-    const std::int64_t n_wanted = std::min<std::int64_t>(k, row.wanted.size());
-    const auto end =
-        static_cast<int>(std::min<std::int64_t>(first + format.groups.size, format.groups.lead + n_wanted));
-    std::uint8_t* to = &out.codes[at] + (begin - first);
-    if (format.order.empty() && begin < end) matrix.read_codes(output, input_at(begin), end - begin, to);
-    for (int place = begin; place < end && !format.order.empty(); ++place)
-        matrix.read_codes(output, input_at(place), 1, to + (place - begin));
-    for (std::size_t i = at; i < out.codes.size(); ++i) {
-        if (format.type == WeightType::float8 && (out.codes[i] & 0x7f) == 0x7f) // no number, which kernels do not see
-            out.scales.back() = std::numeric_limits<float>::quiet_NaN();
-        if (format.type == WeightType::int8) out.codes[i] ^= 128;
-    }
+// Bits of a code in the first lines of a block; the others are in lines behind them.
+int low_bits(int bits) {
+    return bits == 8 ? 8 : bits >= 4 ? 4 : 2;
 }
 
-// A group of numbers, rounded to 4 bits: of the stored row, whatever of it is wanted.
-void round_group(const PackedFormat& format, const StoredWeights& row, int group, PackedGroups& out) {
-    const int size = format.groups.size;
-    const std::int64_t begin = row.wanted.begin - format.groups.lead + std::int64_t{group} * size;
-    const int stored = static_cast<int>(std::clamp<std::int64_t>(row.inputs - begin, 0, size));
-    const int wanted = static_cast<int>(std::clamp<std::int64_t>(row.wanted.end - begin, 0, stored));
-    float values[kChunk];
-    std::uint8_t codes[kChunk] = {};
-    std::uint16_t scale = 0;
-    if (wanted > 0) {
+// One output of a grouped unit; its scales lie between those of the others.
+class GroupedLane {
+  public:
+    GroupedLane(const PackedFormat& format, const GroupedUnit& unit, int lane, std::byte* out)
+        : format_(format), groups_(format.groups), unit_(unit), lane_(static_cast<std::size_t>(lane)), out_(out),
+          codes_(static_cast<std::size_t>(unit.groups * groups_.size)),
+          words_(static_cast<std::size_t>(unit.code_lines)) {}
+
+    // Returns its lines of codes as words. Codes of inputs that are not wanted are any.
+    const std::byte* pack(const StoredWeights& row, int k) {
+        if (row.tensor && row.tensor->type == DiskType::quantized)
+            take_quantized(row, k);
+        else
+            for (int group = 0; group < unit_.groups && row.tensor; ++group)
+                round_group(row, group);
+        put_words();
+        return reinterpret_cast<const std::byte*>(words_.data());
+    }
+
+  private:
+    void take_quantized(const StoredWeights& row, int k) {
+        const QuantizedMatrix& matrix = *row.tensor->quantized;
+        const std::int64_t output = row.first / matrix.inputs, begin = row.wanted.begin;
+        const auto count = static_cast<int>(std::min<std::int64_t>(k, row.wanted.size()));
+        std::uint8_t* to = codes_.data() + groups_.lead;
+        if (format_.order.empty()) matrix.read_codes(output, begin, count, to);
+        for (std::size_t place = 0; place < format_.order.size(); ++place)
+            matrix.read_codes(output, begin + format_.order[place], 1, to + place);
+        if (is_of_floats())
+            take_facts(matrix, output, begin);
+        else
+            take_steps(*matrix.of.block, matrix, output, begin - groups_.lead);
+    }
+    bool is_of_floats() const { return groups_.scales == ScaleType::bfloat16 || groups_.scales == ScaleType::float32; }
+    void take_facts(const QuantizedMatrix& matrix, std::int64_t output, std::int64_t begin) {
+        for (int group = 0; group < unit_.groups; ++group) {
+            const auto first = static_cast<std::size_t>(group * groups_.size);
+            std::int64_t input = begin - groups_.lead + static_cast<std::int64_t>(first);
+            if (!format_.order.empty()) input = begin + format_.order[std::min(first, format_.order.size() - 1)];
+            if (input >= matrix.inputs) return;
+            GroupFacts facts = matrix.facts(output, matrix.group_at(input));
+            for (std::size_t i = first;
+                 format_.type == WeightType::float8 && i < first + static_cast<std::size_t>(groups_.size); ++i)
+                if ((codes_[i] & 0x7f) == 0x7f) // no number, which kernels do not see
+                    facts.scale = std::numeric_limits<float>::quiet_NaN();
+            put_facts(facts, group);
+        }
+    }
+    void take_steps(const BlockType& type, const QuantizedMatrix& matrix, std::int64_t output, std::int64_t input) {
+        const int groups_of_block = type.inputs / type.group;
+        int of_block = static_cast<int>(input % type.inputs / type.group);
+        const std::byte *block = matrix.block_at(output, input), *end = matrix.block_at(output + 1, 0);
+        for (int group = 0; group < unit_.groups && block != end; ++group) {
+            put_steps(type, block, of_block, group);
+            if (++of_block < groups_of_block) continue;
+            of_block = 0;
+            block += type.bytes;
+        }
+    }
+    // A group of numbers, rounded to 4 bits: of the stored row, whatever of it is wanted.
+    void round_group(const StoredWeights& row, int group) {
+        const int size = groups_.size;
+        const std::int64_t begin = row.wanted.begin - groups_.lead + std::int64_t{group} * size;
+        const int stored = static_cast<int>(std::clamp<std::int64_t>(row.inputs - begin, 0, size));
+        if (std::min(row.wanted.end - begin, std::int64_t{stored}) <= 0) return;
+        float values[kChunk];
         convert_from<Float32Format>(*row.tensor, row.first + begin * row.stride, row.stride, stored,
                                     reinterpret_cast<std::byte*>(values));
-        scale = quantise_group(values, stored, codes);
+        const std::uint16_t scale = quantise_group(values, stored, &codes_[static_cast<std::size_t>(group * size)]);
+        put_facts({from_bfloat16(scale)}, group);
     }
-    std::fill(codes + wanted, codes + size, std::uint8_t{0});
-    out.scales.push_back(from_bfloat16(scale));
-    out.codes.insert(out.codes.end(), codes, codes + size);
-}
 
-PackedGroups pack_groups(const PackedFormat& format, const StoredWeights& row, int k) {
-    PackedGroups out;
-    const int n_groups = GroupedUnit(format.groups, k, inputs_of_line(format.type)).groups;
-    for (int group = 0; group < n_groups && row.tensor; ++group) {
-        if (row.tensor->type == DiskType::quantized)
-            take_group(format, row, k, group, out);
-        else
-            round_group(format, row, group, out);
+    std::size_t place(int group) const { return static_cast<std::size_t>(group) * kLanes + lane_; }
+    void put_facts(const GroupFacts& facts, int group) {
+        put_float(facts.scale, place(group), out_);
+        if (groups_.has_offsets) put_float(facts.offset, place(group), out_ + unit_.offsets());
     }
-    const auto n = static_cast<std::size_t>(n_groups);
-    out.scales.resize(n);
-    out.offsets.resize(n);
-    out.codes.resize(n * static_cast<std::size_t>(format.groups.size),
-                     static_cast<std::uint8_t>(format.type == WeightType::int8 ? 128 : 0));
-    return out;
-}
-
-void put_facts(const std::vector<float>& facts, bool wide, std::size_t lane, std::byte* out) {
-    for (std::size_t group = 0; group < facts.size(); ++group) {
-        const std::uint16_t brief = to_bfloat16(facts[group]);
-        const std::size_t at = group * kLanes + lane;
-        wide ? std::memcpy(out + at * 4, &facts[group], 4) : std::memcpy(out + at * 2, &brief, 2);
+    void put_float(float value, std::size_t at, std::byte* to) const {
+        const std::uint16_t brief = to_bfloat16(value);
+        groups_.scales == ScaleType::float32 ? std::memcpy(to + at * 4, &value, 4)
+                                             : std::memcpy(to + at * 2, &brief, 2);
     }
-}
+    void put_steps(const BlockType& type, const std::byte* block, int group_of_block, int group) {
+        const std::byte *half = block + type.steps.half, *offset_half = block + type.steps.offset_half;
+        if (groups_.scales == ScaleType::float16) {
+            std::memcpy(out_ + place(group) * 2, half, 2);
+            std::byte* offset = out_ + unit_.offsets() + place(group) * 2;
+            if (groups_.has_offsets) std::memcpy(offset, offset_half, 2), offset[1] ^= std::byte{0x80}; // taken off
+            return;
+        }
+        const GroupSteps steps = type.steps.of(block, group_of_block);
+        const bool is_paired = groups_.scales == ScaleType::nibbles;
+        out_[place(group)] = static_cast<std::byte>(is_paired ? steps.scale | steps.offset << 4 : steps.scale);
+        if (groups_.has_offsets && !is_paired)
+            out_[unit_.offsets() + place(group)] = static_cast<std::byte>(steps.offset);
+        const int outer = (groups_.outer_lead + group * groups_.size) / kernels::kOuterGroup;
+        std::byte* to =
+            out_ + unit_.outer() + static_cast<std::size_t>(outer * GroupedUnit::outer_bytes(groups_)) + lane_ * 2;
+        std::memcpy(to, half, 2);
+        if (groups_.has_offsets) std::memcpy(to + kLanes * 2, offset_half, 2);
+    }
 
-// As a line has them: two codes of int4 to a byte.
-void pair_codes(std::vector<std::uint8_t>& codes) {
-    std::size_t to = 0;
-    for (std::size_t i = 0; i < codes.size(); i += 8)
-        for (std::size_t half = 0; half < 4; ++half)
-            codes[to++] = static_cast<std::uint8_t>((codes[i + half] & 15) | codes[i + half + 4] << 4);
-    codes.resize(to);
-}
+    // Codes lose their signs and their upper bits, and get their places: kernels::LinearArgs.
+    void put_words() {
+        std::uint8_t places[256] = {};
+        for (std::uint8_t i = 0; i < 16 && groups_.numbers; ++i)
+            places[groups_.numbers[i]] = i;
+        const std::uint32_t middle = in_all_bytes(format_.middle);
+        const std::uint32_t mask = in_all_bytes(groups_.numbers ? 255 : (1 << groups_.bits) - 1);
+        std::uint32_t* to = words_.data();
+        for (std::size_t block = 0; block < codes_.size(); block += 32) {
+            std::uint32_t quads[8];
+            std::memcpy(quads, &codes_[block], sizeof quads);
+            for (std::uint32_t& quad : quads)
+                quad = (((quad & in_all_bytes(127)) + middle) ^ (quad & in_all_bytes(128))) & mask; // byte by byte
+            if (groups_.numbers)
+                for (auto* code = reinterpret_cast<std::uint8_t*>(quads);
+                     code != reinterpret_cast<std::uint8_t*>(quads + 8); ++code)
+                    *code = places[*code];
+            put_block(quads, to);
+            to += groups_.bits;
+        }
+    }
+    void put_block(const std::uint32_t (&quads)[8], std::uint32_t* to) const {
+        switch (groups_.bits) {
+        case 2:
+            return put_bits<2, 0>(quads, to);
+        case 3:
+            put_bits<2, 0>(quads, to);
+            return put_bits<1, 2>(quads, to + 2);
+        case 4:
+            return put_bits<4, 0>(quads, to);
+        case 5:
+            put_bits<4, 0>(quads, to);
+            return put_bits<1, 4>(quads, to + 4);
+        case 6:
+            put_bits<4, 0>(quads, to);
+            return put_bits<2, 4>(quads, to + 4);
+        default:
+            return put_bits<8, 0>(quads, to);
+        }
+    }
+    static constexpr std::uint32_t in_all_bytes(int byte) { return 0x01010101u * static_cast<std::uint32_t>(byte); }
+    // kBits bits of every code, from bit kFrom on.
+    template <int kBits, int kFrom> static void put_bits(const std::uint32_t (&quads)[8], std::uint32_t* to) {
+        constexpr int kTogether = 8 / kBits;
+        for (int word = 0; word < kBits; ++word) {
+            to[word] = 0;
+            for (int i = 0; i < kTogether; ++i)
+                to[word] |= (quads[word * kTogether + i] >> kFrom & in_all_bytes((1 << kBits) - 1)) << i * kBits;
+        }
+    }
+
+    const PackedFormat& format_;
+    const WeightGroups& groups_;
+    const GroupedUnit& unit_;
+    std::size_t lane_;
+    std::byte* out_;
+    std::vector<std::uint8_t> codes_;
+    std::vector<std::uint32_t> words_;
+};
 
 // Lines of quads, [16][4], become four runs of 16 outputs, [4][16].
 void part_quads(std::byte* out, int lines) {
@@ -317,21 +404,15 @@ void part_quads(std::byte* out, int lines) {
 }
 
 void pack_grouped_unit(const PackedFormat& format, const StoredWeights (&rows)[kLanes], int k, std::byte* out) {
-    const GroupedUnit unit(format.groups, k, inputs_of_line(format.type));
-    const int lines = unit.groups * unit.group_lines;
+    const GroupedUnit unit(format.groups, k);
     std::memset(out, 0, unit.codes()); // what fills the scales' last line
-    PackedGroups packed[kLanes];
+    std::vector<GroupedLane> lanes;
+    lanes.reserve(kLanes);
     const std::byte* sources[kLanes];
-    for (std::size_t lane = 0; lane < kLanes; ++lane) {
-        PackedGroups& of_lane = packed[lane] = pack_groups(format, rows[lane], k);
-        put_facts(of_lane.scales, format.groups.wide_scales, lane, out);
-        if (format.groups.has_offsets)
-            put_facts(of_lane.offsets, format.groups.wide_scales, lane, out + unit.offsets());
-        if (format.type == WeightType::int4) pair_codes(of_lane.codes);
-        sources[lane] = reinterpret_cast<const std::byte*>(of_lane.codes.data());
-    }
-    turn(sources, lines, out + unit.codes());
-    if (format.type == WeightType::float8) part_quads(out + unit.codes(), lines);
+    for (int lane = 0; lane < kLanes; ++lane)
+        sources[lane] = lanes.emplace_back(format, unit, lane, out).pack(rows[lane], k);
+    turn(sources, unit.code_lines, out + unit.codes());
+    if (format.type == WeightType::float8) part_quads(out + unit.codes(), unit.code_lines);
 }
 
 } // namespace
@@ -356,37 +437,41 @@ std::uint16_t quantise_group(const float* values, int count, std::uint8_t* codes
     return is_tiny ? std::uint16_t{0} : stored;
 }
 
-int inputs_of_line(WeightType type) {
-    return type == WeightType::int4 ? 8 : static_cast<int>(kWordBytes / bytes_of(type));
-}
-
 std::size_t unit_bytes_of(const PackedFormat& format, int k) {
-    if (format.groups.size > 0) return GroupedUnit(format.groups, k, inputs_of_line(format.type)).bytes();
+    if (format.groups.size > 0) return GroupedUnit(format.groups, k).bytes();
     return static_cast<std::size_t>(lines_of(format.type, k)) * kLineBytes;
 }
 
 PackedFormat format_of(WeightType type, std::int64_t first_input) {
     if (type != WeightType::int4) return {type};
-    return {type, {kInt4Group, static_cast<int>(first_input % kInt4Group)}};
+    return {.type = type, .groups = {kInt4Group, static_cast<int>(first_input % kInt4Group)}, .middle = 8};
 }
 
-PackedFormat format_of(const Quantization& of, std::int64_t first_input) {
-    const bool is_float = of.form == QuantizedForm::float8;
-    const WeightType type = is_float ? WeightType::float8 : of.bits == 4 ? WeightType::int4 : WeightType::int8;
+PackedFormat wide_format_of(const Quantization& of, std::int64_t first_input) {
+    const bool is_float = of.form == QuantizedForm::float8, has_4_bits = !is_float && of.bits == 4;
+    const WeightType type = is_float ? WeightType::float8 : has_4_bits ? WeightType::int4 : WeightType::int8;
     if (type == WeightType::int8 && of.group == 0 && !of.has_zeros) return {type};
     constexpr int kOfWholeRows = 128; // the scale is the same for all
-    const int lead = of.group > 0 ? static_cast<int>(first_input % of.group) : 0;
+    const int middle = is_float || of.values != CodeValues::none ? 0 : has_4_bits ? 8 : 128;
     const bool has_powers = of.values == CodeValues::float4 || of.values == CodeValues::float4_twice;
-    const bool has_wide_scales = !has_powers; // powers of two are exact in bfloat16
-    return {type, {of.group > 0 ? of.group : kOfWholeRows, lead, has_wide_scales, of.has_zeros, table_of(of.values)}};
+    PackedFormat format = {.type = type, .middle = middle};
+    format.groups.size = of.group > 0 ? of.group : kOfWholeRows;
+    format.groups.lead = of.group > 0 ? static_cast<int>(first_input % of.group) : 0;
+    format.groups.scales = has_powers ? ScaleType::bfloat16 : ScaleType::float32; // which is exact for powers of two
+    format.groups.has_offsets = of.has_zeros;
+    format.groups.values = table_of(of.values);
+    format.groups.bits = has_4_bits ? 4 : 8;
+    format.groups.less = middle;
+    return format;
 }
 
-PackedFormat format_of(const TensorView& quantized, dist::Slice slice) {
+PackedFormat wide_format_of(const TensorView& quantized, dist::Slice slice) {
     const QuantizedMatrix& matrix = *quantized.quantized;
-    PackedFormat format = format_of(matrix.of, slice.begin);
+    PackedFormat format = wide_format_of(matrix.of, slice.begin);
     if (format.groups.size == 0) return format;
-    if (matrix.scales.type == DiskType::bfloat16 && !format.groups.has_offsets) format.groups.wide_scales = false;
-    if (matrix.scale_factor != 1) format.groups.wide_scales = true;
+    if (matrix.scales.type == DiskType::bfloat16 && !format.groups.has_offsets)
+        format.groups.scales = ScaleType::bfloat16;
+    if (matrix.scale_factor != 1) format.groups.scales = ScaleType::float32;
     if (matrix.group_of_input.empty()) return format;
     const auto refuse = [&](const std::string& why) {
         throw BadFile(*quantized.file + ": tensor '" + quantized.name +
@@ -402,31 +487,19 @@ PackedFormat format_of(const TensorView& quantized, dist::Slice slice) {
     return format;
 }
 
-std::optional<PackedFormat> joint_format(const PackedFormat& a, const PackedFormat& b) {
-    if (a == b) return a;
-    for (const PackedFormat* each : {&a, &b})
-        if (each->groups.size == 0 || each->groups.values || !each->order.empty() || each->type == WeightType::float8)
-            return std::nullopt;
-    PackedFormat joint = a.groups.size <= b.groups.size ? a : b; // sizes are powers of two
-    if (a.type == WeightType::int8 || b.type == WeightType::int8) joint.type = WeightType::int8;
-    joint.groups.wide_scales = a.groups.wide_scales || b.groups.wide_scales;
-    joint.groups.has_offsets = a.groups.has_offsets || b.groups.has_offsets;
-    return joint;
-}
-
-std::optional<PackedFormat> format_of(std::span<const TensorView* const> tensors, dist::Slice slice) {
-    std::optional<PackedFormat> format;
-    for (const TensorView* each : tensors) {
-        std::optional<PackedFormat> joint;
-        if (each->type == DiskType::quantized) joint = format_of(*each, slice);
-        const bool is_quantized = joint || format;
-        if (each != tensors.front()) joint = joint && format ? joint_format(*format, *joint) : std::nullopt;
-        if (is_quantized && !joint)
-            throw BadFile(fmt::format("{}: tensors '{}' and '{}' are quantised in different ways, but one matrix is "
-                                      "made of them",
-                                      *each->file, tensors.front()->name, each->name));
-        format = std::move(joint);
-    }
+PackedFormat format_of(const TensorView& quantized, dist::Slice slice) {
+    PackedFormat format = wide_format_of(quantized, slice);
+    const QuantizedMatrix& matrix = *quantized.quantized;
+    if (!matrix.of.block || matrix.of.block->steps.bits == 0 || matrix.scale_factor != 1) return format;
+    const BlockSteps& steps = matrix.of.block->steps;
+    WeightGroups& groups = format.groups;
+    format.type = steps.bits > 4 ? WeightType::int8 : WeightType::int4;
+    format.middle = steps.middle;
+    groups.bits = steps.bits;
+    groups.less = steps.middle - matrix.of.block->less;
+    groups.numbers = steps.numbers;
+    groups.scales = !steps.of ? ScaleType::float16 : steps.bits == 2 ? ScaleType::nibbles : ScaleType::steps;
+    if (steps.of) groups.outer_lead = static_cast<int>((slice.begin - groups.lead) % kernels::kOuterGroup);
     return format;
 }
 
@@ -452,36 +525,63 @@ void pack_unit(const PackedFormat& format, const StoredWeights (&rows)[kLanes], 
 
 namespace {
 
-float fact_at(const std::byte* facts, bool wide, std::size_t at) {
+float fact_at(const std::byte* facts, ScaleType type, std::size_t at) {
     float value = 0;
     std::uint16_t brief = 0;
-    if (wide)
+    if (type == ScaleType::float32)
         std::memcpy(&value, facts + at * 4, 4);
     else
         std::memcpy(&brief, facts + at * 2, 2);
-    return wide ? value : from_bfloat16(brief);
+    return type == ScaleType::float32 ? value : type == ScaleType::float16 ? from_float16(brief) : from_bfloat16(brief);
+}
+
+// The facts of a group of a unit, of one lane.
+GroupFacts facts_at(const PackedUnit& unit, const GroupedUnit& of, std::size_t group, std::size_t lane) {
+    const WeightGroups& groups = unit.format.groups;
+    const std::size_t at = group * kLanes + lane;
+    if (!GroupedUnit::has_steps(groups))
+        return {fact_at(unit.bytes, groups.scales, at),
+                groups.has_offsets ? fact_at(unit.bytes + of.offsets(), groups.scales, at) : 0};
+    const auto step_at = [&](std::size_t place) {
+        return static_cast<int>(static_cast<std::int8_t>(unit.bytes[place]));
+    };
+    GroupSteps steps = {step_at(at)};
+    if (groups.scales == ScaleType::nibbles)
+        steps = {steps.scale & 15, steps.scale >> 4 & 15};
+    else if (groups.has_offsets)
+        steps.offset = step_at(of.offsets() + at);
+    const std::size_t outer =
+        (static_cast<std::size_t>(groups.outer_lead) + group * static_cast<std::size_t>(groups.size)) /
+        kernels::kOuterGroup;
+    const std::byte* halves =
+        unit.bytes + of.outer() + outer * static_cast<std::size_t>(GroupedUnit::outer_bytes(groups));
+    return {fact_at(halves, ScaleType::float16, lane) * static_cast<float>(steps.scale),
+            groups.has_offsets ? fact_at(halves, ScaleType::float16, kLanes + lane) * static_cast<float>(steps.offset)
+                               : 0};
+}
+
+// `bits` bits of place `place` of 32, of lines from `line` on.
+int bits_at(const std::byte* line, int bits, std::size_t lane, std::size_t place) {
+    const auto together = static_cast<std::size_t>(8 / bits), quad = place / 4;
+    const std::byte byte = line[quad / together * kLineBytes + lane * 4 + place % 4];
+    return static_cast<int>(byte) >> quad % together * static_cast<std::size_t>(bits) & ((1 << bits) - 1);
 }
 
 // The weight of (lane, place) of a grouped unit.
-float grouped_weight(const PackedUnit& unit, std::size_t lane, std::size_t place) {
+float grouped_weight(const PackedUnit& unit, const GroupedUnit& of, std::size_t lane, std::size_t place) {
     const WeightGroups& groups = unit.format.groups;
-    const GroupedUnit of(groups, unit.k, inputs_of_line(unit.format.type));
-    const std::size_t group = place / static_cast<std::size_t>(groups.size) * kLanes + lane;
-    const float scale = fact_at(unit.bytes, groups.wide_scales, group);
-    const float offset = groups.has_offsets ? fact_at(unit.bytes + of.offsets(), groups.wide_scales, group) : 0;
-    const std::byte* codes = unit.bytes + of.codes();
+    const GroupFacts facts = facts_at(unit, of, place / static_cast<std::size_t>(groups.size), lane);
+    const std::byte* lines = unit.bytes + of.codes() + place / 32 * static_cast<std::size_t>(groups.bits) * kLineBytes;
     if (unit.format.type == WeightType::float8) {
-        const std::byte* line = codes + place / 4 * kLineBytes;
-        return scale * from_float8(static_cast<std::uint8_t>(line[place % 4 * kLanes + lane]));
+        const std::byte* line = lines + place % 32 / 4 * kLineBytes;
+        return facts.scale * from_float8(static_cast<std::uint8_t>(line[place % 4 * kLanes + lane]));
     }
-    if (unit.format.type == WeightType::int8) {
-        const std::byte* line = codes + place / 4 * kLineBytes;
-        return scale * static_cast<float>(static_cast<int>(line[lane * 4 + place % 4]) - 128) - offset;
-    }
-    const std::byte* line = codes + place / 8 * kLineBytes;
-    const int code = static_cast<int>(line[lane * 4 + place % 4]) >> (place % 8 / 4 * 4) & 15;
-    if (groups.values) return scale * groups.values[code];
-    return scale * static_cast<float>(code < 8 ? code : code - 16) - offset;
+    const int low = low_bits(groups.bits), high = groups.bits - low;
+    int code = bits_at(lines, low, lane, place % 32);
+    if (high > 0) code |= bits_at(lines + static_cast<std::size_t>(low) * kLineBytes, high, lane, place % 32) << low;
+    if (groups.values) return facts.scale * groups.values[code];
+    if (groups.numbers) code = groups.numbers[code];
+    return facts.scale * static_cast<float>(code - groups.less) - facts.offset;
 }
 
 } // namespace
@@ -489,12 +589,13 @@ float grouped_weight(const PackedUnit& unit, std::size_t lane, std::size_t place
 void unpack_row(const PackedUnit& unit, int lane, float scale, dist::Slice inputs, float* out) {
     const auto at = static_cast<std::size_t>(lane);
     if (unit.format.groups.size > 0) {
+        const GroupedUnit of(unit.format.groups, unit.k);
         for (std::int64_t place = 0; place < unit.k; ++place) {
             const std::int64_t input =
                 unit.format.order.empty() ? place : unit.format.order[static_cast<std::size_t>(place)];
             if (inputs.contains(input))
                 out[input - inputs.begin] =
-                    grouped_weight(unit, at, static_cast<std::size_t>(place + unit.format.groups.lead));
+                    grouped_weight(unit, of, at, static_cast<std::size_t>(place + unit.format.groups.lead));
         }
         return;
     }

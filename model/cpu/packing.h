@@ -11,8 +11,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
-#include <span>
 #include <vector>
 
 namespace entrodraft::model {
@@ -24,28 +22,23 @@ struct PackedFormat {
     WeightType type = WeightType::float32;
     kernels::WeightGroups groups = {};
     std::vector<std::int32_t> order = {}; // of inputs as they are packed; empty: as they are stored
+    int middle = 0;                       // what QuantizedMatrix::read_codes has less than codes of groups
     friend bool operator==(const PackedFormat&, const PackedFormat&) = default;
 };
 // Of weights that are rounded when they are loaded, of a stored row from `first_input` on.
 PackedFormat format_of(WeightType type, std::int64_t first_input);
-// Of quantised ones, as they are: of [outputs][inputs] the inputs in `slice`. Throws BadFile where a row's groups
-// cannot be sliced so. Local.
+// Of quantised ones, as they are, of [outputs][inputs] the inputs in `slice`: with codes and scales of as many bits as
+// GGUF files have. Throws BadFile where a row's groups cannot be sliced so. Local.
 PackedFormat format_of(const TensorView& quantized, dist::Slice slice);
+// The same with codes of 4 or 8 bits, and floats for scales.
+PackedFormat wide_format_of(const TensorView& quantized, dist::Slice slice);
 // As this, of what config.json says alone: in what order, and whether with the shorter scales, a file may say.
-PackedFormat format_of(const Quantization& quantization, std::int64_t first_input);
-
-// Of tensors that become one matrix; none: none is quantised. Throws as above, and where nothing holds them all. Local.
-std::optional<PackedFormat> format_of(std::span<const TensorView* const> tensors, dist::Slice slice);
-
-// What holds weights of both, made of whole numbers with scales of groups; none: nothing does. Local.
-std::optional<PackedFormat> joint_format(const PackedFormat& a, const PackedFormat& b);
+PackedFormat wide_format_of(const Quantization& quantization, std::int64_t first_input);
 
 // Of a group of up to kInt4Group numbers the scale, in bfloat16, and the codes, 4 bits with a sign: the nearest, ties
 // to even. A group with something that is no number has no number for a scale, a tiny one 0.
 std::uint16_t quantise_group(const float* values, int count, std::uint8_t* codes);
 
-// How many inputs of 16 outputs a line of 64 bytes holds.
-int inputs_of_line(WeightType type);
 // What k inputs of 16 outputs take.
 std::size_t unit_bytes_of(const PackedFormat& format, int k);
 

@@ -2,7 +2,6 @@
 #include "model/cpu/parallel_linear.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace entrodraft::model {
 
@@ -19,22 +18,30 @@ void PassContext::all_reduce(float* data, std::size_t count) const {
     barrier();
 }
 
+std::size_t ShardedLinear::y_stride() const {
+    std::size_t outputs = 0;
+    for (const PackedMatrix& matrix : matrices_)
+        outputs += static_cast<std::size_t>(matrix.n_padded());
+    return outputs;
+}
+
 void ShardedLinear::set_bias(std::vector<float> bias) {
     bias_ = std::move(bias);
     if (!bias_.empty()) bias_.resize(y_stride());
 }
 
 void ShardedLinear::apply(const PassContext& pass, Activations x, Activations y, bool add) const {
-    const dist::Slice mine = matrix_.outputs_of(pass.thread);
-    for (int r = 0; r < x.n_rows && !bias_.empty(); ++r) { // it lies under the outputs, which are added to it
-        for (auto i = static_cast<std::size_t>(mine.begin); i < static_cast<std::size_t>(mine.end); ++i)
-            y.row(r)[i] = add ? y.row(r)[i] + bias_[i] : bias_[i];
+    std::size_t first = 0;
+    for (const PackedMatrix& matrix : matrices_) {
+        const dist::Slice mine = matrix.outputs_of(pass.thread);
+        for (int r = 0; r < x.n_rows && !bias_.empty(); ++r) // it lies under the outputs, which are added to it
+            for (std::size_t i = first + static_cast<std::size_t>(mine.begin);
+                 i < first + static_cast<std::size_t>(mine.end); ++i)
+                y.row(r)[i] = add ? y.row(r)[i] + bias_[i] : bias_[i];
+        matrix.multiply(*pass.kernels, pass.thread, x.data, x.stride, x.n_rows, y.data + first, y.stride,
+                        add || !bias_.empty(), pass.scratch, pass.digits, pass.is_prompt);
+        first += static_cast<std::size_t>(matrix.n());
     }
-    matrix_.multiply(*pass.kernels, pass.thread, x.data, x.stride, x.n_rows, y.data, y.stride, add || !bias_.empty(),
-                     pass.scratch, pass.digits, pass.is_prompt);
-    if (last_.n() > 0)
-        last_.multiply(*pass.kernels, pass.thread, x.data, x.stride, x.n_rows, y.data + matrix_.n(), y.stride, add,
-                       pass.scratch, pass.digits, pass.is_prompt);
 }
 
 void VocabEmbedding::look_up(const PassContext& pass, const std::vector<std::int32_t>& tokens, Activations x) const {

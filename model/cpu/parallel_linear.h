@@ -13,6 +13,7 @@
 #include "model/weights/rank_shard.h"
 
 #include <exception>
+#include <utility>
 #include <vector>
 
 namespace entrodraft::model {
@@ -46,22 +47,19 @@ struct Activations {
 class ShardedLinear {
   public:
     ShardedLinear() = default;
-    // Its n_last last outputs are held in a format of their own; those before them are whole units then.
-    ShardedLinear(MatrixShape shape, int n_last, WeightType type, int n_threads)
-        : matrix_(shape.outputs - n_last, shape.inputs, type, n_threads, shape.first_input),
-          last_(n_last, shape.inputs, type, n_threads, shape.first_input) {}
-    PackedMatrix& matrix() { return matrix_; }
-    PackedMatrix& last() { return last_; } // n() is 0: there are none
-    const PackedMatrix& matrix() const { return matrix_; }
-    std::size_t y_stride() const { return static_cast<std::size_t>(matrix_.n_padded() + last_.n_padded()); } // at least
+    // Of matrices one behind the other along the outputs, all but the last of whole units.
+    explicit ShardedLinear(std::vector<PackedMatrix> matrices) : matrices_(std::move(matrices)) {}
+    std::vector<PackedMatrix>& matrices() { return matrices_; }
+    const PackedMatrix& matrix() const { return matrices_.front(); } // the only one, or the first
+    std::size_t y_stride() const;                                    // at least
     // [n], or none. Of Split::rows on one rank only, since the ranks' parts are summed.
     void set_bias(std::vector<float> bias);
     // y[r][own outputs of this thread] = or += x[r] . w + bias, this rank's part of it. No barrier. Local.
     void apply(const PassContext& pass, Activations x, Activations y, bool add = false) const;
 
   private:
-    PackedMatrix matrix_, last_;
-    std::vector<float> bias_; // [y_stride()] or empty; none where there are last ones
+    std::vector<PackedMatrix> matrices_ = std::vector<PackedMatrix>(1);
+    std::vector<float> bias_; // [y_stride()] or empty
 };
 
 // The embedding as one rank holds it.

@@ -1,7 +1,9 @@
 #include "model/cpu/weights.h"
 
 #include <algorithm>
+#include <deque>
 #include <exception>
+#include <span>
 #include <utility>
 
 namespace entrodraft::model {
@@ -24,23 +26,6 @@ class ModelWeights::Loader {
         make(plan_outer(config_, names, shard_), config_.n_layers, to_.outer, type, threads);
     }
 
-    // A quantised matrix is held so, unless it is read the other way round.
-    void choose_formats() {
-        if (!config_.quantization) return;
-        for (const Job& job : jobs_) {
-            std::vector<const TensorView*> tensors;
-            for (const StoredSlice& slice : job.source.rows)
-                tensors.push_back(&stored(slice));
-            const bool is_quantized =
-                std::ranges::any_of(job.source.rows, [&](const auto& each) { return is_code(each); });
-            if (job.source.transposed) {
-                if (is_quantized) matrix(job).hold_as({WeightType::float32});
-                continue;
-            }
-            if (auto format = format_of(tensors, job.source.inputs)) matrix(job).hold_as(*std::move(format));
-        }
-    }
-
     // Gives matrices their memory, and counts what a pass reads of it: of experts, as many as a row goes through.
     void place(WeightArena& arena) {
         to_.layer_work.resize(to_.layers.size());
@@ -49,10 +34,10 @@ class ModelWeights::Loader {
             PackedMatrix& matrix = this->matrix(job);
             if (matrix.n() == 0) continue;
             arena.place(matrix);
-            const Role role = job.source.role;
+            const Role role = job.source->role;
             const bool is_looked_up = role == Role::embedding && !to_.tied_;
-            if (config_.is_encoder || is_looked_up || job.source.reading == Reading::once_a_source) continue;
-            const double share = job.source.reading == Reading::chosen_experts ? chosen : 1;
+            if (config_.is_encoder || is_looked_up || job.source->reading == Reading::once_a_source) continue;
+            const double share = job.source->reading == Reading::chosen_experts ? chosen : 1;
             const auto bytes = static_cast<std::size_t>(static_cast<double>(matrix.bytes()) * share);
             const double operations = 2.0 * matrix.n() * matrix.k() * share;
             to_.bytes_per_pass += bytes;
@@ -68,7 +53,7 @@ class ModelWeights::Loader {
     // Norms, biases and other small tensors.
     void read_vectors() {
         for (const Job& job : jobs_)
-            if (!job.is_last) linear(job).set_bias(read_biases(checkpoint_, job.source));
+            if (job.part == 0) linear(job).set_bias(read_biases(checkpoint_, *job.source));
         for (const Plan& plan : plans_)
             for (const PlannedVector& vector : plan.tensors.vectors)
                 plan.to->vectors(vector.role).push_back(read_planned(checkpoint_, config_, shard_, vector));
@@ -81,8 +66,8 @@ class ModelWeights::Loader {
         std::size_t done = 0;
         for (const Job& job : jobs_) {
             std::vector<MatrixPart> parts;
-            for (const StoredSlice& slice : job.source.rows)
-                parts.push_back({&stored(slice), slice.rows, job.source.inputs, job.source.transposed, slice.step});
+            for (const StoredSlice& slice : job.rows)
+                parts.push_back({&stored(slice), slice.rows, job.source->inputs, job.source->transposed, slice.step});
             matrix(job).load(parts, thread);
             done += matrix(job).bytes();
             if (thread == 0 && progress) progress(done, to_.arena_.bytes());
@@ -94,63 +79,72 @@ class ModelWeights::Loader {
         TensorPlan tensors;
         HeldWeights* to;
     };
-    // A packed matrix and what it is made of.
+    // A packed matrix, all of a planned one or a part of it.
     struct Job {
-        PlannedMatrix source;
+        const PlannedMatrix* source;
         int layer;
         HeldWeights* to;
-        std::size_t number;   // among those of its role
-        bool is_last = false; // ShardedLinear::last()
+        std::size_t number;                // among those of its role
+        std::size_t part;                  // of ShardedLinear::matrices()
+        std::span<const StoredSlice> rows; // what it is made of
     };
 
     const TensorView& stored(const StoredSlice& slice) const { return checkpoint_.tensor(slice.tensor->names.weight); }
     bool is_code(const StoredSlice& slice) const { return stored(slice).type == DiskType::quantized; }
-    static ShardedLinear& linear(const Job& job) { return job.to->all(job.source.role)[job.number]; }
-    static PackedMatrix& matrix(const Job& job) { return job.is_last ? linear(job).last() : linear(job).matrix(); }
+    static ShardedLinear& linear(const Job& job) { return job.to->all(job.source->role)[job.number]; }
+    static PackedMatrix& matrix(const Job& job) { return linear(job).matrices()[job.part]; }
 
-    void make(TensorPlan plan, int layer, HeldWeights& to, WeightType type, int threads) {
-        for (PlannedMatrix& planned : plan.matrices) {
-            std::vector<ShardedLinear>& of_role = to.all(planned.role);
+    void make(TensorPlan tensors, int layer, HeldWeights& to, WeightType type, int threads) {
+        const Plan& plan = plans_.emplace_back(Plan{std::move(tensors), &to});
+        for (const PlannedMatrix& planned : plan.tensors.matrices) {
             const MatrixShape shape = planned.shape();
-            const int n_last = n_plain_gates(planned, shape, layer);
             const WeightType held = planned.role == Role::router ? WeightType::float32 : type;
-            of_role.emplace_back(shape, n_last, held, threads);
-            Job& job = jobs_.emplace_back(Job{planned, layer, &to, of_role.size() - 1});
-            if (n_last == 0) continue;
-            Job last = job;
-            last.source.rows = take_last(job.source.rows, n_last);
-            last.is_last = true;
-            jobs_.push_back(std::move(last));
+            std::vector<ShardedLinear>& of_role = to.all(planned.role);
+            std::vector<PackedMatrix> parts;
+            for (const FormatRun& run : runs_of(planned, format_of(held, shape.first_input))) {
+                parts.emplace_back(run.outputs, shape.inputs, run.format, threads);
+                jobs_.push_back({&planned, layer, &to, of_role.size(), parts.size() - 1, run.rows});
+            }
+            of_role.emplace_back(std::move(parts));
         }
-        plans_.push_back({std::move(plan), &to});
     }
 
-    // So many stored rows at the end, which it takes away.
-    static std::vector<StoredSlice> take_last(std::vector<StoredSlice>& rows, std::int64_t count) {
-        auto from = rows.end();
-        while (count > 0)
-            count -= (--from)->rows.size();
-        std::vector<StoredSlice> last(from, rows.end());
-        rows.erase(from, rows.end());
-        return last;
-    }
-
-    // Linear attention: outputs at the end that are stored as they are after quantised ones (the gates of FP8
-    // checkpoints), where no unit has to hold some of both.
-    int n_plain_gates(const PlannedMatrix& planned, const MatrixShape& shape, int layer) const {
-        if (!config_.quantization || planned.role != Role::qkv || !config_.is_linear(layer)) return 0;
-        int count = 0;
-        for (auto at = planned.rows.rbegin(); at != planned.rows.rend() && !is_code(*at); ++at)
-            count += static_cast<int>(at->rows.size());
-        const int before = shape.outputs - count;
-        return before > 0 && before % kernels::kLanes == 0 ? count : 0;
+    // Rows that follow one another and are held in one format.
+    struct FormatRun {
+        PackedFormat format;
+        std::span<const StoredSlice> rows;
+        int outputs = 0;
+    };
+    // Quantised rows are held as they are, unless they are read the other way round, the others as `plain`. Where a run
+    // ends within a unit, which holds one format, there is one run, of floats.
+    std::vector<FormatRun> runs_of(const PlannedMatrix& matrix, const PackedFormat& plain) const {
+        std::vector<FormatRun> runs;
+        const std::span<const StoredSlice> rows = matrix.rows;
+        const int outputs = matrix.shape().outputs;
+        if (!config_.quantization ||
+            !std::ranges::any_of(rows, [&](const StoredSlice& slice) { return is_code(slice); }))
+            return {{plain, rows, outputs}};
+        for (std::size_t i = 0; i < rows.size() && !matrix.transposed; ++i) {
+            PackedFormat format = is_code(rows[i]) ? format_of(stored(rows[i]), matrix.inputs) : plain;
+            const auto count = static_cast<int>(rows[i].rows.size());
+            if (runs.empty() || !(runs.back().format == format)) {
+                if (!runs.empty() && runs.back().outputs % kernels::kLanes != 0)
+                    return {{{WeightType::float32}, rows, outputs}};
+                runs.push_back({std::move(format), rows.subspan(i, 0)});
+            }
+            FormatRun& run = runs.back();
+            run.rows = {run.rows.data(), run.rows.size() + 1};
+            run.outputs += count;
+        }
+        if (runs.empty()) runs.push_back({{WeightType::float32}, rows, outputs});
+        return runs;
     }
 
     ModelWeights& to_;
     const Checkpoint& checkpoint_;
     const ModelConfig& config_;
     const RankShard& shard_;
-    std::vector<Plan> plans_;
+    std::deque<Plan> plans_; // which stay where they are
     std::vector<Job> jobs_;
 };
 
@@ -159,7 +153,6 @@ ModelWeights::ModelWeights(const Checkpoint& checkpoint, const ModelConfig& conf
     : tied_(config.tied_embeddings), vocab_(shard.vocab), arena_(team.size()) {
     Loader loader(*this, checkpoint, config, shard);
     loader.make_matrices(type, team.size());
-    loader.choose_formats();
     loader.place(arena_);
     loader.read_vectors();
     std::vector<std::exception_ptr> failures(static_cast<std::size_t>(team.size()));

@@ -6,6 +6,7 @@
 #include "model/files/half.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 
@@ -62,14 +63,15 @@ void put_values(const std::int8_t (&values)[16], int count, std::uint8_t* out) {
 }
 
 constexpr std::int8_t kNonLinear[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+// As codes of 8 bits without a sign.
+constexpr std::array<std::uint8_t, 16> kNonLinearCodes = [] {
+    std::array<std::uint8_t, 16> codes{};
+    for (std::size_t i = 0; i < codes.size(); ++i)
+        codes[i] = static_cast<std::uint8_t>(kNonLinear[i] + 128);
+    return codes;
+}();
 constexpr std::int8_t kFloat4Twice[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
-GroupFacts first_half(const std::byte* block, int) {
-    return {half_at(block, 0)};
-}
-GroupFacts scale_and_minimum(const std::byte* block, int) {
-    return {half_at(block, 0), -half_at(block, 2)};
-}
 // A power of two by its exponent + 128 (e8m0, halved).
 GroupFacts half_exponent(const std::byte* block, int) {
     const std::uint32_t exponent = static_cast<std::uint32_t>(byte_at(block, 0));
@@ -122,9 +124,8 @@ int six_bits(const std::byte* of, int group, bool is_minimum) {
     return (byte_at(of, 4 + group) >> (is_minimum ? 4 : 0) & 15) | (first >> 6) << 4;
 }
 
-GroupFacts facts_of_q4_k(const std::byte* block, int group) {
-    return {half_at(block, 0) * static_cast<float>(six_bits(block + 4, group, false)),
-            half_at(block, 2) * static_cast<float>(six_bits(block + 4, group, true))};
+GroupSteps steps_of_q4_k(const std::byte* block, int group) {
+    return {six_bits(block + 4, group, false), six_bits(block + 4, group, true)};
 }
 void codes_of_q4_k(const std::byte* block, int group, std::uint8_t* out) {
     put_codes(block + 16 + group / 2 * 32, group % 2 * 4, 4, 8, 32, out);
@@ -140,18 +141,17 @@ void put_2_bits(const std::byte* from, int group, int middle, std::uint8_t* out)
     put_codes(from + group / 8 * 32 + group % 2 * 16, group % 8 / 2 * 2, 2, middle, 16, out);
 }
 
-GroupFacts facts_of_q2_k(const std::byte* block, int group) {
-    return {half_at(block, 80) * static_cast<float>(byte_at(block, group) & 15),
-            half_at(block, 82) * static_cast<float>(byte_at(block, group) >> 4)};
+GroupSteps steps_of_q2_k(const std::byte* block, int group) {
+    return {byte_at(block, group) & 15, byte_at(block, group) >> 4};
 }
 void codes_of_q2_k(const std::byte* block, int group, std::uint8_t* out) {
     put_2_bits(block + 16, group, 0, out);
 }
 
-GroupFacts facts_of_q3_k(const std::byte* block, int group) {
+GroupSteps steps_of_q3_k(const std::byte* block, int group) {
     const int low = byte_at(block, 96 + group % 8) >> group / 8 * 4 & 15;
     const int high = byte_at(block, 104 + group % 4) >> group / 4 * 2 & 3;
-    return {half_at(block, 108) * static_cast<float>((low | high << 4) - 32)};
+    return {(low | high << 4) - 32};
 }
 void codes_of_q3_k(const std::byte* block, int group, std::uint8_t* out) {
     put_2_bits(block + 32, group, 4, out);
@@ -159,8 +159,8 @@ void codes_of_q3_k(const std::byte* block, int group, std::uint8_t* out) {
         out[i] = code_of(out[i] + (byte_at(block, group % 2 * 16 + i) >> group / 2 & 1) * 4);
 }
 
-GroupFacts facts_of_q6_k(const std::byte* block, int group) {
-    return {half_at(block, 208) * static_cast<float>(word_at<std::int8_t>(block, 192 + group))};
+GroupSteps steps_of_q6_k(const std::byte* block, int group) {
+    return {word_at<std::int8_t>(block, 192 + group)};
 }
 void codes_of_q6_k(const std::byte* block, int group, std::uint8_t* out) {
     const int half = group / 8, of_half = group % 8 * 16;
@@ -171,9 +171,9 @@ void codes_of_q6_k(const std::byte* block, int group, std::uint8_t* out) {
     }
 }
 
-GroupFacts facts_of_iq4_xs(const std::byte* block, int group) {
+GroupSteps steps_of_iq4_xs(const std::byte* block, int group) {
     const int high = word_at<std::uint16_t>(block, 2) >> group * 2 & 3;
-    return {half_at(block, 0) * static_cast<float>((nibble_at(block, 4, group) | high << 4) - 32)};
+    return {(nibble_at(block, 4, group) | high << 4) - 32};
 }
 void codes_of_iq4_xs(const std::byte* block, int group, std::uint8_t* out) {
     put_halves(block + 8 + group * 16, 0, 32, out);
@@ -192,16 +192,10 @@ void codes_of_tq1_0(const std::byte* block, int, std::uint8_t* out) {
             for (int i = 0; i < run.bytes; ++i)
                 *out++ = code_of((byte_at(block, run.begin + i) * power % 256 * 3 >> 8) - 1);
 }
-GroupFacts facts_of_tq1_0(const std::byte* block, int) {
-    return {half_at(block, 52)};
-}
 
 void codes_of_tq2_0(const std::byte* block, int, std::uint8_t* out) {
     for (int group = 0; group < 16; ++group)
         put_2_bits(block, group, 1, out + group * 16);
-}
-GroupFacts facts_of_tq2_0(const std::byte* block, int) {
-    return {half_at(block, 64)};
 }
 
 // ---- points of grids ----
@@ -312,50 +306,66 @@ void codes_of_iq1_m(const std::byte* block, int group, std::uint8_t* out) {
 constexpr BlockType kTypes[] = {
     {0, "F32", 1, 4},
     {1, "F16", 1, 2},
-    {2, "Q4_0", 32, 18, 32, 4, first_half, codes_of_q4_0},
-    {3, "Q4_1", 32, 20, 32, 4, scale_and_minimum, codes_of_q4_1, true, 8},
+    {2, "Q4_0", 32, 18, 32, 4, codes_of_q4_0, {4, 8}},
+    {3, "Q4_1", 32, 20, 32, 4, codes_of_q4_1, {4, 8, 0, 2}, nullptr, 8},
     {4, "Q4_2"},
     {5, "Q4_3"},
-    {6, "Q5_0", 32, 22, 32, 8, first_half, codes_of_q5_0},
-    {7, "Q5_1", 32, 24, 32, 8, scale_and_minimum, codes_of_q5_1, true},
-    {8, "Q8_0", 32, 34, 32, 8, first_half, codes_of_q8_0},
+    {6, "Q5_0", 32, 22, 32, 8, codes_of_q5_0, {5, 16}},
+    {7, "Q5_1", 32, 24, 32, 8, codes_of_q5_1, {5, 0, 0, 2}},
+    {8, "Q8_0", 32, 34, 32, 8, codes_of_q8_0, {8, 128}},
     {9, "Q8_1", 32, 36},
-    {10, "Q2_K", 256, 84, 16, 4, facts_of_q2_k, codes_of_q2_k, true},
-    {11, "Q3_K", 256, 110, 16, 4, facts_of_q3_k, codes_of_q3_k},
-    {12, "Q4_K", 256, 144, 32, 4, facts_of_q4_k, codes_of_q4_k, true, 8},
-    {13, "Q5_K", 256, 176, 32, 8, facts_of_q4_k, codes_of_q5_k, true},
-    {14, "Q6_K", 256, 210, 16, 8, facts_of_q6_k, codes_of_q6_k},
+    {10, "Q2_K", 256, 84, 16, 4, codes_of_q2_k, {2, 0, 80, 82, steps_of_q2_k}},
+    {11, "Q3_K", 256, 110, 16, 4, codes_of_q3_k, {3, 4, 108, -1, steps_of_q3_k}},
+    {12, "Q4_K", 256, 144, 32, 4, codes_of_q4_k, {4, 8, 0, 2, steps_of_q4_k}, nullptr, 8},
+    {13, "Q5_K", 256, 176, 32, 8, codes_of_q5_k, {5, 0, 0, 2, steps_of_q4_k}},
+    {14, "Q6_K", 256, 210, 16, 8, codes_of_q6_k, {6, 32, 208, -1, steps_of_q6_k}},
     {15, "Q8_K", 256, 292},
-    {16, "IQ2_XXS", 256, 66, 32, 8, facts_of_iq2_xxs, codes_of_iq2_xxs},
-    {17, "IQ2_XS", 256, 74, 16, 8, facts_of_iq2_xs, codes_of_iq2_xs},
-    {18, "IQ3_XXS", 256, 98, 32, 8, facts_of_iq3_xxs, codes_of_iq3_xxs},
-    {19, "IQ1_S", 256, 50, 32, 8, facts_of_iq1_s, codes_of_iq1_s},
-    {20, "IQ4_NL", 32, 18, 32, 8, first_half, codes_of_iq4_nl},
-    {21, "IQ3_S", 256, 110, 32, 8, facts_of_iq3_s, codes_of_iq3_s},
-    {22, "IQ2_S", 256, 82, 16, 8, facts_of_iq2_s, codes_of_iq2_s},
-    {23, "IQ4_XS", 256, 136, 32, 8, facts_of_iq4_xs, codes_of_iq4_xs},
+    {16, "IQ2_XXS", 256, 66, 32, 8, codes_of_iq2_xxs, {}, facts_of_iq2_xxs},
+    {17, "IQ2_XS", 256, 74, 16, 8, codes_of_iq2_xs, {}, facts_of_iq2_xs},
+    {18, "IQ3_XXS", 256, 98, 32, 8, codes_of_iq3_xxs, {}, facts_of_iq3_xxs},
+    {19, "IQ1_S", 256, 50, 32, 8, codes_of_iq1_s, {}, facts_of_iq1_s},
+    {20, "IQ4_NL", 32, 18, 32, 8, codes_of_iq4_nl, {4, 128, 0, -1, nullptr, kNonLinearCodes.data()}},
+    {21, "IQ3_S", 256, 110, 32, 8, codes_of_iq3_s, {}, facts_of_iq3_s},
+    {22, "IQ2_S", 256, 82, 16, 8, codes_of_iq2_s, {}, facts_of_iq2_s},
+    {23, "IQ4_XS", 256, 136, 32, 8, codes_of_iq4_xs, {4, 128, 0, -1, steps_of_iq4_xs, kNonLinearCodes.data()}},
     {24, "I8", 1, 1},
     {25, "I16", 1, 2},
     {26, "I32", 1, 4},
     {27, "I64", 1, 8},
     {28, "F64", 1, 8},
-    {29, "IQ1_M", 256, 56, 16, 8, facts_of_iq1_m, codes_of_iq1_m},
+    {29, "IQ1_M", 256, 56, 16, 8, codes_of_iq1_m, {}, facts_of_iq1_m},
     {30, "BF16", 1, 2},
     {31, "Q4_0_4_4"},
     {32, "Q4_0_4_8"},
     {33, "Q4_0_8_8"},
-    {34, "TQ1_0", 256, 54, 256, 4, facts_of_tq1_0, codes_of_tq1_0},
-    {35, "TQ2_0", 256, 66, 256, 4, facts_of_tq2_0, codes_of_tq2_0},
+    {34, "TQ1_0", 256, 54, 256, 4, codes_of_tq1_0, {2, 1, 52}},
+    {35, "TQ2_0", 256, 66, 256, 4, codes_of_tq2_0, {2, 1, 64}},
     {36, "IQ4_NL_4_4"},
     {37, "IQ4_NL_4_8"},
     {38, "IQ4_NL_8_8"},
-    {39, "MXFP4", 32, 17, 32, 4, half_exponent, codes_of_mxfp4, false, 0, CodeValues::float4_twice},
-    {40, "NVFP4", 64, 36, 16, 8, half_float8, codes_of_nvfp4},
+    {39, "MXFP4", 32, 17, 32, 4, codes_of_mxfp4, {}, half_exponent, 0, CodeValues::float4_twice},
+    {40, "NVFP4", 64, 36, 16, 8, codes_of_nvfp4, {}, half_float8},
     {41, "Q1_0", 128, 18},
     {42, "Q2_0", 64, 18},
 };
 
 } // namespace
+
+double BlockType::held_bits() const {
+    const int kinds = has_offsets() ? 2 : 1;
+    if (steps.bits == 0) return bits + 32.0 / group; // a float
+    if (!steps.of) return steps.bits + 16.0 * kinds / group;
+    const double of_steps = steps.bits == 2 ? 8 : 8 * kinds; // both in a byte
+    return steps.bits + of_steps / group + 16.0 * kinds / inputs;
+}
+
+GroupFacts facts_of(const BlockType& type, const std::byte* block, int group) {
+    const BlockSteps& by = type.steps;
+    if (by.bits == 0) return type.facts(block, group);
+    const GroupSteps steps = by.of ? by.of(block, group) : GroupSteps{1, -1};
+    return {half_at(block, by.half) * static_cast<float>(steps.scale),
+            type.has_offsets() ? half_at(block, by.offset_half) * static_cast<float>(steps.offset) : 0};
+}
 
 const BlockType* block_type(std::uint32_t number) {
     const auto* found = std::ranges::find(kTypes, number, &BlockType::number);

@@ -222,7 +222,7 @@ class GgufHeaderReader {
         matrix.of = {.form = QuantizedForm::blocks,
                      .bits = type.bits,
                      .group = type.group,
-                     .has_zeros = type.has_offsets,
+                     .has_zeros = type.has_offsets(),
                      .values = type.values,
                      .block = &type};
         matrix.inputs = tensor.shape.back();

@@ -2,6 +2,7 @@
 
 #include "model/files/bad_file.h"
 #include "model/files/gguf_architectures.h"
+#include "model/files/gguf_blocks.h"
 #include "model/files/gguf_ends.h"
 #include "model/files/quantized.h"
 
@@ -163,7 +164,7 @@ GgufDifferences gguf_differences(const GgufFile& file) {
     for_each_tensor([&](const TensorView& tensor) {
         if (!tensor.quantized || !is_joint(tensor.name)) return;
         const Quantization& of = tensor.quantized->of;
-        Quantization& all = joint.try_emplace(layer_of(tensor.name), of).first->second; // as joint_format() has it
+        Quantization& all = joint.try_emplace(layer_of(tensor.name), of).first->second; // as gpu/stored_codes has it
         all.bits = std::max(all.bits, of.bits);
         all.group = std::min(all.group, of.group);
         all.has_zeros = all.has_zeros || of.has_zeros;
@@ -179,10 +180,9 @@ GgufDifferences gguf_differences(const GgufFile& file) {
             gpu_bits += n * 32;
             return;
         }
+        bits += n * tensor.quantized->of.block->held_bits();
         const Quantization& of = is_joint(tensor.name) ? joint.at(layer_of(tensor.name)) : tensor.quantized->of;
-        const double facts = 32.0 * (of.has_zeros ? 2 : 1) / of.group; // in float32
-        bits += n * (of.bits + facts);
-        gpu_bits += n * ((of.group < 32 ? 8 : of.bits) + facts); // as gpu/stored_codes has it
+        gpu_bits += n * ((of.group < 32 ? 8 : of.bits) + 32.0 * (of.has_zeros ? 2 : 1) / of.group); // in float32
         is_quantised = true;
     });
     if (is_quantised) found.memory_bits = bits / elements, found.gpu_memory_bits = gpu_bits / elements;

@@ -253,15 +253,9 @@ const float* table_of(CodeValues values) {
     return nullptr;
 }
 
-namespace {
-
-// Where the block of an input lies.
-const std::byte* block_of(const QuantizedMatrix& matrix, std::int64_t output, std::int64_t input) {
-    const BlockType& type = *matrix.of.block;
-    return matrix.codes.bytes.data() + (output * matrix.inputs + input) / type.inputs * type.bytes;
+const std::byte* QuantizedMatrix::block_at(std::int64_t output, std::int64_t input) const {
+    return codes.bytes.data() + (output * inputs + input) / of.block->inputs * of.block->bytes;
 }
-
-} // namespace
 
 int QuantizedMatrix::less() const {
     return of.block ? of.block->less : 0;
@@ -269,8 +263,8 @@ int QuantizedMatrix::less() const {
 
 GroupFacts QuantizedMatrix::stored_facts(std::int64_t output, std::int64_t group) const {
     if (const BlockType* type = of.block) {
-        const std::byte* block = block_of(*this, output, group * type->group);
-        const GroupFacts facts = type->facts(block, static_cast<int>(group % (type->inputs / type->group)));
+        const std::byte* block = block_at(output, group * type->group);
+        const GroupFacts facts = facts_of(*type, block, static_cast<int>(group % (type->inputs / type->group)));
         return {facts.scale * scale_factor, facts.offset * scale_factor};
     }
     GroupFacts facts = {.scale = scale(output, group)};
@@ -341,8 +335,10 @@ void QuantizedMatrix::read_codes(std::int64_t output, std::int64_t input, int co
         std::uint8_t group[kMaxBlockGroup];
         while (count > 0) {
             const auto first = static_cast<int>(input % type.group), n = std::min(count, type.group - first);
-            type.codes(block_of(*this, output, input), static_cast<int>(input % type.inputs / type.group), group);
-            std::memcpy(out, group + first, static_cast<std::size_t>(n));
+            const bool is_whole = n == type.group;
+            type.codes(block_at(output, input), static_cast<int>(input % type.inputs / type.group),
+                       is_whole ? out : group);
+            if (!is_whole) std::memcpy(out, group + first, static_cast<std::size_t>(n));
             input += n, count -= n, out += n;
         }
         return;

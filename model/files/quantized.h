@@ -81,6 +81,7 @@ struct QuantizedMatrix {
         return of.group > 0 ? input / of.group : 0;
     }
     GroupFacts facts(std::int64_t output, std::int64_t group) const;
+    const std::byte* block_at(std::int64_t output, std::int64_t input) const; // of QuantizedForm::blocks
     // Of inputs [input, input + count): whole numbers with a sign, of float8 its bits, else places in a table.
     void read_codes(std::int64_t output, std::int64_t input, int count, std::uint8_t* out) const;
     void read_values(std::int64_t output, std::int64_t input, int count, float* out) const;

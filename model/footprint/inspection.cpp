@@ -42,7 +42,7 @@ std::uint64_t gpu_matrix_bytes(MatrixShape shape, const gpu::HeldAs& held) {
 gpu::HeldAs planned_on_gpu(const Quantization& of, std::int64_t first_input) {
     gpu::HeldAs held;
     for (const std::int64_t first : {first_input, std::int64_t{0}})
-        if (held.form.code == gpu::Code::none) held.form = gpu::code_form(format_of(of, 0), of.group == 0, first);
+        if (held.form.code == gpu::Code::none) held.form = gpu::code_form(wide_format_of(of, 0), of.group == 0, first);
     return held;
 }
 
@@ -53,9 +53,7 @@ RankShard shard_held(const ModelConfig& config, const RunShape& run, int rank) {
 }
 
 std::uint64_t packed_bytes(MatrixShape shape, PackedFormat format) {
-    PackedMatrix matrix(shape.outputs, shape.inputs, WeightType::float32, 1);
-    matrix.hold_as(std::move(format));
-    return matrix.bytes();
+    return PackedMatrix(shape.outputs, shape.inputs, std::move(format), 1).bytes();
 }
 
 // Counts the bytes of a rank's weights over the plan of its tensors.
@@ -124,7 +122,7 @@ class WeightBytes {
         if (!is_quantised || shape.outputs == 0 || shape.inputs == 0) return add(shape, times, run_.type);
         bytes_ += static_cast<std::uint64_t>(times) *
                   (run_.on_gpu ? gpu_matrix_bytes(shape, planned_on_gpu(*config_.quantization, shape.first_input))
-                               : packed_bytes(shape, format_of(*config_.quantization, shape.first_input)));
+                               : packed_bytes(shape, wide_format_of(*config_.quantization, shape.first_input)));
     }
 
     // Not as the file has it, but for files whose tensors are of several types.

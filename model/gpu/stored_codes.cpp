@@ -27,10 +27,40 @@ bool has_offsets(const TensorView* tensor) {
     return false;
 }
 
+// What holds weights of both, made of whole numbers with scales of groups; none: nothing does.
+std::optional<PackedFormat> joint_format(const PackedFormat& a, const PackedFormat& b) {
+    if (a == b) return a;
+    for (const PackedFormat* each : {&a, &b})
+        if (each->groups.size == 0 || each->groups.values || !each->order.empty() || each->type == WeightType::float8)
+            return std::nullopt;
+    PackedFormat joint = a.groups.size <= b.groups.size ? a : b; // sizes are powers of two
+    if (a.type == WeightType::int8 || b.type == WeightType::int8) joint.type = WeightType::int8;
+    joint.groups.scales = std::max(a.groups.scales, b.groups.scales); // bfloat16 or float32
+    joint.groups.has_offsets = a.groups.has_offsets || b.groups.has_offsets;
+    return joint;
+}
+
+// None: none of the tensors is quantised.
+std::optional<PackedFormat> joint_format(std::span<const TensorView* const> tensors, dist::Slice slice) {
+    std::optional<PackedFormat> format;
+    for (const TensorView* each : tensors) {
+        std::optional<PackedFormat> joint;
+        if (each->type == DiskType::quantized) joint = wide_format_of(*each, slice);
+        const bool is_quantized = joint || format;
+        if (each != tensors.front()) joint = joint && format ? joint_format(*format, *joint) : std::nullopt;
+        if (is_quantized && !joint)
+            throw BadFile(fmt::format("{}: tensors '{}' and '{}' are quantised in different ways, but one matrix is "
+                                      "made of them",
+                                      *each->file, tensors.front()->name, each->name));
+        format = std::move(joint);
+    }
+    return format;
+}
+
 } // namespace
 
 std::optional<HeldAs> held_as_stored(std::span<const TensorView* const> tensors, const dist::Slice& inputs) {
-    std::optional<PackedFormat> format = format_of(tensors, inputs);
+    std::optional<PackedFormat> format = joint_format(tensors, inputs);
     if (!format) return std::nullopt;
     format->groups.has_offsets = std::ranges::any_of(tensors, has_offsets);
     const CodeForm form = code_form(*format, std::ranges::all_of(tensors, has_whole_rows), inputs.begin);

@@ -61,7 +61,8 @@ inline CodeForm code_form(const PackedFormat& format, bool has_whole_rows, std::
     const std::int64_t group = begins_group ? stored : first_input & -first_input; // powers of two
     for (const CodeForm& form : kCodeForms)
         if (form.code == code && form.group > 0 && form.group <= group &&
-            (form.wide_scales || !format.groups.wide_scales) && form.has_offsets == format.groups.has_offsets)
+            (form.wide_scales || format.groups.scales == kernels::ScaleType::bfloat16) &&
+            form.has_offsets == format.groups.has_offsets)
             return form;
     return {};
 }

@@ -102,8 +102,7 @@ struct Units {
                 put(type, place_of(type, k, output, input), values[output * k + input]);
     }
     void make_grouped(WeightType type, int n_inputs, int units, WeightGroups groups) {
-        const int n = type == WeightType::int4 ? 8 : 4; // inputs of a line
-        const GroupedUnit of(groups, n_inputs, n);
+        const GroupedUnit of(groups, n_inputs);
         const auto k = static_cast<std::size_t>(n_inputs), size = static_cast<std::size_t>(groups.size);
         const std::size_t outputs = static_cast<std::size_t>(units) * kLanes;
         std::mt19937 generator(7U + static_cast<unsigned>(n_inputs * units));
@@ -113,43 +112,80 @@ struct Units {
         scales.assign(outputs, 1.0F);
         for (std::size_t output = 0; output < outputs; ++output) {
             std::byte* unit = memory.as<std::byte>() + output / kLanes * of.bytes();
-            std::vector<float> scale_of, offset_of;
-            const auto put_fact = [&](std::size_t group, std::byte* to, float value) {
-                const std::size_t at = group * kLanes + output % kLanes;
-                const std::uint16_t brief = to_bfloat16(value);
-                groups.wide_scales ? std::memcpy(to + at * 4, &value, 4) : std::memcpy(to + at * 2, &brief, 2);
-                return groups.wide_scales ? value : from_bfloat16(brief);
+            const std::size_t lane = output % kLanes;
+            // What a step is worth: a half of an outer group, 0: of scales, 1: of offsets.
+            const auto outer_half = [&](std::size_t group, std::size_t which) {
+                const std::size_t outer = (static_cast<std::size_t>(groups.outer_lead) + group * size) / 256;
+                const std::size_t at = outer * (groups.has_offsets ? 2 : 1) + which;
+                const std::uint16_t half = to_float16(0.25F + 0.01F * static_cast<float>((at + lane) % 13));
+                std::memcpy(unit + of.outer() + (at * kLanes + lane) * 2, &half, 2);
+                return from_float16(half);
             };
+            const auto put_fact = [&](std::size_t group, bool is_offset, float value) {
+                const std::size_t at = group * kLanes + lane;
+                std::byte* to = unit + (is_offset ? of.offsets() : 0);
+                std::uint16_t brief = to_bfloat16(value);
+                const int step = std::clamp(static_cast<int>(value * 20), -128, 127);
+                switch (groups.scales) {
+                case ScaleType::float32:
+                    std::memcpy(to + at * 4, &value, 4);
+                    return value;
+                case ScaleType::bfloat16:
+                    std::memcpy(to + at * 2, &brief, 2);
+                    return from_bfloat16(brief);
+                case ScaleType::float16:
+                    brief = to_float16(value);
+                    std::memcpy(to + at * 2, &brief, 2);
+                    return from_float16(brief);
+                case ScaleType::steps:
+                    to[at] = static_cast<std::byte>(step);
+                    return outer_half(group, is_offset ? 1 : 0) * static_cast<float>(step);
+                case ScaleType::nibbles:
+                    break;
+                }
+                if (is_offset) // the upper half of the scale's byte
+                    unit[at] = (unit[at] & std::byte{15}) | static_cast<std::byte>((step & 15) << 4);
+                else
+                    unit[at] = static_cast<std::byte>(step & 15);
+                return outer_half(group, is_offset ? 1 : 0) * static_cast<float>(step & 15);
+            };
+            std::vector<float> scale_of, offset_of;
             for (std::size_t group = 0; group < static_cast<std::size_t>(of.groups); ++group) {
-                scale_of.push_back(put_fact(group, unit, normal(generator)));
+                scale_of.push_back(put_fact(group, false, normal(generator)));
                 const float offset = groups.has_offsets ? normal(generator) * 4 : 0;
-                offset_of.push_back(groups.has_offsets ? put_fact(group, unit + of.offsets(), offset) : 0);
+                offset_of.push_back(groups.has_offsets ? put_fact(group, true, offset) : 0);
             }
             for (std::size_t input = 0; input < k; ++input) {
                 const std::size_t at = input + static_cast<std::size_t>(groups.lead), group = at / size;
-                const float code = put_code(type, unit + of.codes(), output % kLanes, at, normal(generator));
+                const float code = put_code(type, groups, unit + of.codes(), lane, at, normal(generator));
                 values.push_back(code * scale_of[group] - offset_of[group]);
                 offsets.push_back(offset_of[group]);
             }
         }
     }
     // Of a unit's lines; returns what the code is.
-    static float put_code(WeightType type, std::byte* lines, std::size_t lane, std::size_t at, float random) {
+    static float put_code(WeightType type, const WeightGroups& groups, std::byte* lines, std::size_t lane,
+                          std::size_t at, float random) {
         if (type == WeightType::float8) {
             const std::uint8_t bits = to_float8(random * 0.1F); // subnormal ones among them
             lines[at / 4 * kLanes * 4 + at % 4 * kLanes + lane] = static_cast<std::byte>(bits);
             return from_float8(bits);
         }
-        const float most = type == WeightType::int4 ? 7 : 127;
-        const float code = std::clamp(std::nearbyint(random * most / 2), -most - 1, most);
-        if (type == WeightType::int8) {
-            lines[at / 4 * kLanes * 4 + lane * 4 + at % 4] = static_cast<std::byte>(static_cast<int>(code) + 128);
-            return code;
+        const int most = (1 << groups.bits) - 1;
+        const int code = std::clamp(static_cast<int>((random * 0.5F + 1) * static_cast<float>(most) / 2), 0, most);
+        // Where the lines of a block put bit `bit` of input `at % 32`.
+        const int low = groups.bits == 8 ? 8 : groups.bits >= 4 ? 4 : 2;
+        std::byte* block = lines + at / 32 * static_cast<std::size_t>(groups.bits) * kLanes * 4;
+        for (int bit = 0; bit < groups.bits; ++bit) {
+            const bool is_high = bit >= low;
+            const int width = is_high ? groups.bits - low : low, in = is_high ? bit - low : bit;
+            const auto quad = static_cast<int>(at % 32 / 4);
+            const auto line = static_cast<std::size_t>((is_high ? low : 0) + quad / (8 / width));
+            std::byte& byte = block[line * kLanes * 4 + lane * 4 + at % 4];
+            const auto mask = static_cast<std::byte>(1 << (quad % (8 / width) * width + in));
+            byte = (code >> bit & 1) != 0 ? byte | mask : byte & ~mask;
         }
-        std::byte& pair = lines[at / 8 * kLanes * 4 + lane * 4 + at % 4];
-        const auto bits = static_cast<std::byte>(static_cast<int>(code) & 15);
-        pair = at % 8 < 4 ? (pair & std::byte{0xf0}) | bits : (pair & std::byte{0x0f}) | bits << 4;
-        return code;
+        return static_cast<float>((groups.numbers ? groups.numbers[code] : code) - groups.less);
     }
     void put(WeightType type, std::size_t place, float& value) {
         switch (type) {
@@ -272,38 +308,56 @@ TEST_P(KernelTable, LinearEqualsDoubleSumsAndARowsBitsDoNotDependOnTheNumberOfRo
                 }
 }
 
-TEST_P(KernelTable, LinearOfGroupsEqualsDoubleSumsAndARowsBitsDoNotDependOnTheNumberOfRows) {
-    struct Case {
-        WeightType type;
-        WeightGroups groups;
-        int digits = 3;
-    };
-    const std::vector<Case> cases = {
+struct GroupedCase {
+    WeightType type;
+    WeightGroups groups;
+    int digits = 3;
+};
+std::vector<GroupedCase> grouped_cases() {
+    constexpr ScaleType kFloats = ScaleType::float32, kBriefs = ScaleType::bfloat16, kSteps = ScaleType::steps;
+    static constexpr std::uint8_t kNumbers[16] = {0,   9,   17,  33,  64,  90,  100, 120,
+                                                  128, 130, 150, 160, 200, 222, 250, 255};
+    return {
         {WeightType::int4, {16}},
-        {WeightType::int4, {16, 0, true, true}},
-        {WeightType::int4, {32, 5, true}},
+        {WeightType::int4, {16, 0, kFloats, true}},
+        {WeightType::int4, {32, 5, kFloats}},
         {WeightType::int4, {64}},
-        {WeightType::int4, {64, 63, true, true}},
-        {WeightType::int4, {128, 16, false, true}},
+        {WeightType::int4, {64, 63, kFloats, true}},
+        {WeightType::int4, {128, 16, kBriefs, true}},
         {WeightType::int4, {512, 300}},
         {WeightType::int4, {16}, 1},
         {WeightType::int4, {.size = 16, .has_offsets = true}, 2},
         {WeightType::int4, {.size = 32, .has_offsets = true}, 1},
         {WeightType::int4, {64, 9}, 2},
         {WeightType::int4, {.size = 256, .has_offsets = true}, 2},
-        {WeightType::int8, {32, 0, true, true}},
-        {WeightType::int8, {128, 7}},
-        {WeightType::int8, {16, 3, false, true}, 1},
-        {WeightType::int8, {64, 0, true}, 2},
-        {WeightType::float8, {128, 32, true}},
-        {WeightType::float8, {512, 0, false}},
+        {WeightType::int8, {.size = 32, .scales = kFloats, .has_offsets = true, .bits = 8, .less = 128}},
+        {WeightType::int8, {.size = 128, .lead = 7, .bits = 8, .less = 128}},
+        {WeightType::int8, {.size = 16, .lead = 3, .has_offsets = true, .bits = 8, .less = 128}, 1},
+        {WeightType::int8, {.size = 64, .scales = kFloats, .bits = 8, .less = 128}, 2},
+        // As GGUF files have them: Q2_K, Q3_K, Q4_1, Q4_K, Q5_0, Q5_K, Q6_K, Q8_0, IQ4_NL, IQ4_XS, TQ2_0.
+        {WeightType::int4, {.size = 16, .scales = ScaleType::nibbles, .has_offsets = true, .bits = 2, .less = 0}, 1},
+        {WeightType::int4, {.size = 16, .lead = 8, .scales = kSteps, .bits = 3, .less = 4, .outer_lead = 32}, 2},
+        {WeightType::int4, {.size = 32, .scales = ScaleType::float16, .has_offsets = true, .less = 0}},
+        {WeightType::int4, {.size = 32, .scales = kSteps, .has_offsets = true, .less = 0, .outer_lead = 224}, 2},
+        {WeightType::int8, {.size = 32, .lead = 16, .scales = ScaleType::float16, .bits = 5, .less = 16}, 2},
+        {WeightType::int8, {.size = 32, .scales = kSteps, .has_offsets = true, .bits = 5, .less = 0}, 1},
+        {WeightType::int8, {.size = 16, .scales = kSteps, .bits = 6, .less = 32, .outer_lead = 128}},
+        {WeightType::int8, {.size = 32, .scales = ScaleType::float16, .bits = 8, .less = 128}, 1},
+        {WeightType::int4, {.size = 32, .scales = ScaleType::float16, .less = 128, .numbers = kNumbers}, 2},
+        {WeightType::int4, {.size = 32, .scales = kSteps, .less = 128, .numbers = kNumbers, .outer_lead = 64}, 1},
+        {WeightType::int4, {.size = 256, .scales = ScaleType::float16, .bits = 2, .less = 1}, 3},
+        {WeightType::float8, {.size = 128, .lead = 32, .scales = kFloats, .bits = 8, .less = 0}},
+        {WeightType::float8, {.size = 512, .bits = 8, .less = 0}},
     };
-    for (const auto& [type, groups, digits] : cases)
+}
+
+TEST_P(KernelTable, LinearOfGroupsEqualsDoubleSumsAndARowsBitsDoNotDependOnTheNumberOfRows) {
+    for (const auto& [type, groups, digits] : grouped_cases())
         for (const int units : {1, 3, 5})
             for (const int k : {0, 1, 72, 129, kLinearPiece + 1}) {
                 SCOPED_TRACE(to_string(type) + ", " + std::to_string(units) + " units, k " + std::to_string(k) +
-                             ", groups of " + std::to_string(groups.size) + " behind " + std::to_string(groups.lead) +
-                             ", " + std::to_string(digits) + " digits");
+                             ", groups of " + std::to_string(groups.size) + " and " + std::to_string(groups.bits) +
+                             " bits behind " + std::to_string(groups.lead) + ", " + std::to_string(digits) + " digits");
                 check_linear(table(), type, k, units, k == 72, false, groups, digits);
                 if (HasFatalFailure()) return;
             }
@@ -312,7 +366,8 @@ TEST_P(KernelTable, LinearOfGroupsEqualsDoubleSumsAndARowsBitsDoNotDependOnTheNu
 TEST_P(KernelTable, LinearOfGroupsTakesInputsInAnyOrder) {
     constexpr int k = 200, kRows = 7;
     for (const WeightType type : {WeightType::int4, WeightType::float8}) {
-        const Units weights(type, k, 3, {32});
+        const WeightGroups groups = {.size = 32, .bits = type == WeightType::int4 ? 4 : 8};
+        const Units weights(type, k, 3, groups);
         std::vector<std::int32_t> order(k);
         std::iota(order.begin(), order.end(), 0);
         std::shuffle(order.begin(), order.end(), std::mt19937(3));
@@ -323,7 +378,7 @@ TEST_P(KernelTable, LinearOfGroupsTakesInputsInAnyOrder) {
         LinearArgs args;
         args.w = weights.memory.data();
         args.type = type;
-        args.groups = {32};
+        args.groups = groups;
         args.k = k;
         args.units = 3;
         args.x = ordered.data();
@@ -482,15 +537,12 @@ TEST_P(KernelTable, TheSumsThatAMultiplicationKeepsAreThoseOfDoublesHoweverManyT
 // A block's sums are whole numbers, and what follows is one sequence of roundings.
 TEST_P(KernelTable, WeightsOfWholeNumbersGiveTheBitsOfEveryOtherInstructionSet) {
     const Kernels& portable = *kernels_named("portable");
-    const std::vector<std::pair<WeightType, WeightGroups>> cases = {{WeightType::int8, {}},
-                                                                    {WeightType::int8, {64, 9, false, true}},
-                                                                    {WeightType::int8, {16, 3, false, true}},
-                                                                    {WeightType::int4, {32, 7}},
-                                                                    {WeightType::int4, {128, 64, true, true}},
-                                                                    {WeightType::int4, {16}}};
-    for (const auto& [type, groups] : cases)
+    std::vector<GroupedCase> cases = grouped_cases();
+    cases.push_back({WeightType::int8, {}});
+    for (const auto& [type, groups, unused] : cases)
         for (const int k : {1, 60, 64, 65, 700})
             for (const int digits : {1, 2, 3}) {
+                if (type == WeightType::float8) continue;
                 constexpr int kUnits = 3;
                 const Units weights(type, k, kUnits, groups);
                 LinearArgs args;

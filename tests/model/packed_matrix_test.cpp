@@ -97,7 +97,7 @@ void check(DiskType disk, WeightType type, int threads) {
     const std::vector<MatrixPart> parts = {
         {&first.view, {3, 124}, {5, 36}}, {&second.view, {0, 20}, {19, 50}}, {&first.view, {149, 150}, {0, 31}}};
     const int n = 121 + 20 + 1, k = 31;
-    PackedMatrix matrix(n, k, type, threads), behind(5, 3, type, threads);
+    PackedMatrix matrix(n, k, format_of(type, 0), threads), behind(5, 3, format_of(type, 0), threads);
     WeightArena arena(threads);
     arena.place(matrix);
     arena.place(behind);
@@ -163,7 +163,7 @@ TEST(PackedMatrix, GivesBackWhatWasPackedForEveryTypeAndThreadCount) {
 // All weights of a matrix of one thread, [n][k].
 std::vector<float> packed(WeightType type, int n, int k, const std::vector<MatrixPart>& parts,
                           std::int64_t first_input = 0) {
-    PackedMatrix matrix(n, k, type, 1, first_input);
+    PackedMatrix matrix(n, k, format_of(type, first_input), 1);
     WeightArena arena(1);
     arena.place(matrix);
     arena.allocate();
@@ -241,7 +241,7 @@ TEST(PackedMatrix, FourBitWeightsAreTheSameWhateverSliceOfInputsARankHolds) {
 TEST(PackedMatrix, FourBitWeightsAreMultipliedBehindTheirLead) {
     const Stored stored(DiskType::float32, 20, 300, 8);
     const MatrixPart part = {&stored.view, {0, 20}, {100, 300}};
-    PackedMatrix matrix(20, 200, WeightType::int4, 1, 100);
+    PackedMatrix matrix(20, 200, format_of(WeightType::int4, 100), 1);
     WeightArena arena(1);
     arena.place(matrix);
     arena.allocate();
@@ -288,7 +288,7 @@ TEST(PackedMatrix, GivesTheSameBitsForEveryThreadCountAndAddsWhereAsked) {
     const MatrixPart part = {&stored.view, {0, 200}, {0, 90}};
     std::vector<float> reference;
     for (int threads = 1; threads <= 5; ++threads) {
-        PackedMatrix matrix(200, 90, WeightType::float32, threads);
+        PackedMatrix matrix(200, 90, {WeightType::float32}, threads);
         WeightArena arena(threads);
         arena.place(matrix);
         arena.allocate();
@@ -311,7 +311,7 @@ TEST(PackedMatrix, GivesTheSameBitsForEveryThreadCountAndAddsWhereAsked) {
 TEST(PackedMatrix, MoreThreadsThanUnitsLeaveSomeThreadsWithNothing) {
     const Stored stored(DiskType::float32, 20, 4, 5);
     const MatrixPart part = {&stored.view, {0, 20}, {0, 4}};
-    PackedMatrix matrix(20, 4, WeightType::float32, 5);
+    PackedMatrix matrix(20, 4, {WeightType::float32}, 5);
     WeightArena arena(5);
     arena.place(matrix);
     arena.allocate();
