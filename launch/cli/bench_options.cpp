@@ -89,6 +89,7 @@ void declare(OptionSet& set, LatencyOptions& options) {
     declare_measured_models(set, options.models, "checkpoint of the draft");
     declare_head(set, options.models);
     declare_draft_window(set, options.models);
+    declare_draft_vocab(set, options.models);
     declare_placement(set, options.placement);
     set.group("Latency");
     set.add("rows", "R,R", options.plan.rows, {1, spec::kMaxSlots},
@@ -136,6 +137,7 @@ void declare(OptionSet& set, CompareOptions& options) {
                             "one alone");
     declare_head(set, options.models);
     declare_draft_window(set, options.models);
+    declare_draft_vocab(set, options.models);
     declare_placement(set, options.placement);
     set.group("Compare");
     set.add("input", "FILE|-", options.input, "JSON lines of prompts, as for generate")

@@ -46,14 +46,15 @@ _entrodraft() {
             '--backend=[native, torch: this program'\''s kernels, or libtorch (builds with -DENTRODRAFT_TORCH=ON), with which a text may depend on what is batched with it \[native\]]:NAME:(native torch)' \
             '--tensor-parallel-sum=[how GPUs sum over the ranks of the target: auto, all-reduce, ordered. auto: ordered (by rank) beyond two ranks; all-reduce is NCCL'\''s order, in which text depends on batch and draft sizes beyond two ranks \[auto\]]:HOW:(auto all-reduce ordered)' \
             '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, int4, float8; float8 on GPUs alone; also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
-            '--draft-dtype=[the same for the draft \[as --dtype\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
-            '--activation-dtype=[what activations are rounded to where CPUs multiply weights of 8 bits or fewer: auto, int24, int16, int8; whole numbers, 32 of which share a scale; auto is int16 \[auto\]]:TYPE:(auto int24 int16 int8)' \
+            '--draft-dtype=[the same for the draft \[as --dtype; on CPUs int4 of a quantised file of more than 5.5 bits a weight\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
+            '--activation-dtype=[what activations are rounded to where CPUs multiply weights of 8 bits or fewer: auto, int24, int16, int8; whole numbers, 32 of which share a scale; auto is int8 \[auto\]]:TYPE:(auto int24 int16 int8)' \
             '--threads=[threads of each rank \[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks\]]:N: ' \
             '--draft-vocabulary=[a draft of another vocabulary: auto, same, intersection, retokenize. intersection drafts tokens that both know; retokenize what the draft writes, in the target'\''s tokens; same refuses it; auto: intersection \[auto\]]:HOW:(auto same intersection retokenize)' \
             '--head=[draft head of the target, which reads its hidden states: EAGLE 1 to 3, HASS, Medusa, ...; see docs/models.md]:DIR:_path_files -/' \
             '--draft-window=[the draft'\''s cache keeps, and its passes read, no more of a text than its last W tokens, or up to W / 8 more, and its first ones; on CPUs, of one --draft \[all of it\]]:W: ' \
             '--draft-sinks=[first tokens that a --draft-window keeps beside them \[4\]]:S: ' \
             '--draft-chunks=[chunks of 8 tokens between first and last ones that a --draft-window reads too, the best by the attention to their mean keys \[0\]]:N: ' \
+            '--draft-vocab=[tokens that the --draft may propose: the N most frequent in FILE, of build-table, or with the lowest ids, and ends and special ones. Its passes read so much less; texts stay the same; on CPUs, of one --draft \[all\]]:N[\:FILE]: ' \
             '--drafter=[model: --draft; head: --head; without a model ngram, suffix: what followed the text'\''s end before; lookahead: n-grams that the target makes by lookahead decoding; bigram, unigram: a table of counts; random; of several, separated by commas, the first with anything to propose \[model with --draft, head with --head\]]:LIST:_values -s , value model head ngram suffix lookahead bigram unigram random' \
             '--ngram-max=[most tokens that ngram matches \[4\]]:N: ' \
             '--ngram-min=[least tokens that ngram and suffix match \[1; of several drafters 3\]]:N: ' \
@@ -151,8 +152,8 @@ _entrodraft() {
             '--backend=[native, torch: this program'\''s kernels, or libtorch (builds with -DENTRODRAFT_TORCH=ON), with which a text may depend on what is batched with it \[native\]]:NAME:(native torch)' \
             '--tensor-parallel-sum=[how GPUs sum over the ranks of the target: auto, all-reduce, ordered. auto: ordered (by rank) beyond two ranks; all-reduce is NCCL'\''s order, in which text depends on batch and draft sizes beyond two ranks \[auto\]]:HOW:(auto all-reduce ordered)' \
             '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, int4, float8; float8 on GPUs alone; also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
-            '--draft-dtype=[the same for the draft \[as --dtype\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
-            '--activation-dtype=[what activations are rounded to where CPUs multiply weights of 8 bits or fewer: auto, int24, int16, int8; whole numbers, 32 of which share a scale; auto is int16 \[auto\]]:TYPE:(auto int24 int16 int8)' \
+            '--draft-dtype=[the same for the draft \[as --dtype; on CPUs int4 of a quantised file of more than 5.5 bits a weight\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
+            '--activation-dtype=[what activations are rounded to where CPUs multiply weights of 8 bits or fewer: auto, int24, int16, int8; whole numbers, 32 of which share a scale; auto is int8 \[auto\]]:TYPE:(auto int24 int16 int8)' \
             '--threads=[threads of each rank \[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks\]]:N: ' \
             '--max-context=[positions kept for a sequence, prompt and text \[all that the target has\]]:N: ' \
             '--collective-timeout=[how long a rank waits for the others, or works on one step, before the job ends \[300\]]:SECONDS: ' \
@@ -224,8 +225,8 @@ _entrodraft() {
             '--backend=[native, torch: this program'\''s kernels, or libtorch (builds with -DENTRODRAFT_TORCH=ON), with which a text may depend on what is batched with it \[native\]]:NAME:(native torch)' \
             '--tensor-parallel-sum=[how GPUs sum over the ranks of the target: auto, all-reduce, ordered. auto: ordered (by rank) beyond two ranks; all-reduce is NCCL'\''s order, in which text depends on batch and draft sizes beyond two ranks \[auto\]]:HOW:(auto all-reduce ordered)' \
             '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, int4, float8; float8 on GPUs alone; also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
-            '--draft-dtype=[the same for the draft \[as --dtype\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
-            '--activation-dtype=[what activations are rounded to where CPUs multiply weights of 8 bits or fewer: auto, int24, int16, int8; whole numbers, 32 of which share a scale; auto is int16 \[auto\]]:TYPE:(auto int24 int16 int8)' \
+            '--draft-dtype=[the same for the draft \[as --dtype; on CPUs int4 of a quantised file of more than 5.5 bits a weight\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
+            '--activation-dtype=[what activations are rounded to where CPUs multiply weights of 8 bits or fewer: auto, int24, int16, int8; whole numbers, 32 of which share a scale; auto is int8 \[auto\]]:TYPE:(auto int24 int16 int8)' \
             '--threads=[threads of each rank \[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks\]]:N: ' \
             '--max-context=[positions kept for a sequence, prompt and text \[all that the target has\]]:N: ' \
             '--collective-timeout=[how long a rank waits for the others, or works on one step, before the job ends \[300\]]:SECONDS: ' \
@@ -268,8 +269,8 @@ _entrodraft() {
             '--backend=[native, torch: this program'\''s kernels, or libtorch (builds with -DENTRODRAFT_TORCH=ON), with which a text may depend on what is batched with it \[native\]]:NAME:(native torch)' \
             '--tensor-parallel-sum=[how GPUs sum over the ranks of the target: auto, all-reduce, ordered. auto: ordered (by rank) beyond two ranks; all-reduce is NCCL'\''s order, in which text depends on batch and draft sizes beyond two ranks \[auto\]]:HOW:(auto all-reduce ordered)' \
             '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, int4, float8; float8 on GPUs alone; also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
-            '--draft-dtype=[the same for the draft \[as --dtype\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
-            '--activation-dtype=[what activations are rounded to where CPUs multiply weights of 8 bits or fewer: auto, int24, int16, int8; whole numbers, 32 of which share a scale; auto is int16 \[auto\]]:TYPE:(auto int24 int16 int8)' \
+            '--draft-dtype=[the same for the draft \[as --dtype; on CPUs int4 of a quantised file of more than 5.5 bits a weight\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
+            '--activation-dtype=[what activations are rounded to where CPUs multiply weights of 8 bits or fewer: auto, int24, int16, int8; whole numbers, 32 of which share a scale; auto is int8 \[auto\]]:TYPE:(auto int24 int16 int8)' \
             '--threads=[threads of each rank \[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks\]]:N: ' \
             '--max-context=[positions kept for a sequence, prompt and text \[all that the target has\]]:N: ' \
             '--collective-timeout=[how long a rank waits for the others, or works on one step, before the job ends \[300\]]:SECONDS: ' \
@@ -339,7 +340,7 @@ _entrodraft() {
             '--tensor-parallel=[ranks that the model is sharded across \[1\]; also -tp, --tensor-parallel-size]:N: ' \
             '--device=[whose memory: cpu, cuda; gpu is cuda \[cpu\]]:DEVICE:(cpu cuda)' \
             '--dtype=[in memory: auto, float32, bfloat16, float16, int8, int4, float8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
-            '--draft-dtype=[the same for the draft \[as --dtype\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
+            '--draft-dtype=[the same for the draft \[as --dtype; on CPUs int4 of a quantised file of more than 5.5 bits a weight\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
             '--batch-size=[sequences decoded together \[1\]]:B: ' \
             '--length=[positions of each sequence, prompt included \[the model'\''s context\]]:L: ' \
             '--threads=[threads of each rank; each has buffers of its own \[1\]]:N: ' \
@@ -366,8 +367,8 @@ _entrodraft() {
             '--backend=[native, torch: this program'\''s kernels, or libtorch (builds with -DENTRODRAFT_TORCH=ON), with which a text may depend on what is batched with it \[native\]]:NAME:(native torch)' \
             '--tensor-parallel-sum=[how GPUs sum over the ranks of the target: auto, all-reduce, ordered. auto: ordered (by rank) beyond two ranks; all-reduce is NCCL'\''s order, in which text depends on batch and draft sizes beyond two ranks \[auto\]]:HOW:(auto all-reduce ordered)' \
             '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, int4, float8; float8 on GPUs alone; also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
-            '--draft-dtype=[the same for the draft \[as --dtype\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
-            '--activation-dtype=[what activations are rounded to where CPUs multiply weights of 8 bits or fewer: auto, int24, int16, int8; whole numbers, 32 of which share a scale; auto is int16 \[auto\]]:TYPE:(auto int24 int16 int8)' \
+            '--draft-dtype=[the same for the draft \[as --dtype; on CPUs int4 of a quantised file of more than 5.5 bits a weight\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
+            '--activation-dtype=[what activations are rounded to where CPUs multiply weights of 8 bits or fewer: auto, int24, int16, int8; whole numbers, 32 of which share a scale; auto is int8 \[auto\]]:TYPE:(auto int24 int16 int8)' \
             '--threads=[threads of each rank \[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks\]]:N: ' \
             '--max-context=[positions kept for a sequence, prompt and text \[all that the target has\]]:N: ' \
             '--collective-timeout=[how long a rank waits for the others, or works on one step, before the job ends \[300\]]:SECONDS: ' \
@@ -375,6 +376,7 @@ _entrodraft() {
             '--draft-window=[the draft'\''s cache keeps, and its passes read, no more of a text than its last W tokens, or up to W / 8 more, and its first ones; on CPUs, of one --draft \[all of it\]]:W: ' \
             '--draft-sinks=[first tokens that a --draft-window keeps beside them \[4\]]:S: ' \
             '--draft-chunks=[chunks of 8 tokens between first and last ones that a --draft-window reads too, the best by the attention to their mean keys \[0\]]:N: ' \
+            '--draft-vocab=[tokens that the --draft may propose: the N most frequent in FILE, of build-table, or with the lowest ids, and ends and special ones. Its passes read so much less; texts stay the same; on CPUs, of one --draft \[all\]]:N[\:FILE]: ' \
             '--draft-placement=[colocated, dedicated, sharded: the draft on the first rank, which also holds a shard of the target; on a rank of its own; or sharded across ranks like the target \[colocated\]]:WHERE:(colocated dedicated sharded)' \
             '--rows=[time passes of 1 to R rows, up to 128; several numbers: of these rows alone, 1 among them \[16\]]:R,R: ' \
             '--context=[tokens in the cache before each pass; all passes are timed behind each, and the costs that simulate and tune take are those of the first \[1000 on GPUs, 64 on CPUs, or as many as fit\]]:N,N: ' \
@@ -394,8 +396,8 @@ _entrodraft() {
             '--backend=[native, torch: this program'\''s kernels, or libtorch (builds with -DENTRODRAFT_TORCH=ON), with which a text may depend on what is batched with it \[native\]]:NAME:(native torch)' \
             '--tensor-parallel-sum=[how GPUs sum over the ranks of the target: auto, all-reduce, ordered. auto: ordered (by rank) beyond two ranks; all-reduce is NCCL'\''s order, in which text depends on batch and draft sizes beyond two ranks \[auto\]]:HOW:(auto all-reduce ordered)' \
             '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, int4, float8; float8 on GPUs alone; also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
-            '--draft-dtype=[the same for the draft \[as --dtype\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
-            '--activation-dtype=[what activations are rounded to where CPUs multiply weights of 8 bits or fewer: auto, int24, int16, int8; whole numbers, 32 of which share a scale; auto is int16 \[auto\]]:TYPE:(auto int24 int16 int8)' \
+            '--draft-dtype=[the same for the draft \[as --dtype; on CPUs int4 of a quantised file of more than 5.5 bits a weight\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
+            '--activation-dtype=[what activations are rounded to where CPUs multiply weights of 8 bits or fewer: auto, int24, int16, int8; whole numbers, 32 of which share a scale; auto is int8 \[auto\]]:TYPE:(auto int24 int16 int8)' \
             '--threads=[threads of each rank \[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks\]]:N: ' \
             '--max-context=[positions kept for a sequence, prompt and text \[all that the target has\]]:N: ' \
             '--collective-timeout=[how long a rank waits for the others, or works on one step, before the job ends \[300\]]:SECONDS: ' \
@@ -403,6 +405,7 @@ _entrodraft() {
             '--draft-window=[the draft'\''s cache keeps, and its passes read, no more of a text than its last W tokens, or up to W / 8 more, and its first ones; on CPUs, of one --draft \[all of it\]]:W: ' \
             '--draft-sinks=[first tokens that a --draft-window keeps beside them \[4\]]:S: ' \
             '--draft-chunks=[chunks of 8 tokens between first and last ones that a --draft-window reads too, the best by the attention to their mean keys \[0\]]:N: ' \
+            '--draft-vocab=[tokens that the --draft may propose: the N most frequent in FILE, of build-table, or with the lowest ids, and ends and special ones. Its passes read so much less; texts stay the same; on CPUs, of one --draft \[all\]]:N[\:FILE]: ' \
             '--draft-placement=[colocated, dedicated, sharded: the draft on the first rank, which also holds a shard of the target; on a rank of its own; or sharded across ranks like the target \[colocated\]]:WHERE:(colocated dedicated sharded)' \
             '--input=[JSON lines of prompts, as for generate]:FILE|-:_files' \
             '--prompts=[only the first N of them \[all\]]:N: ' \

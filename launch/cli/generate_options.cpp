@@ -338,6 +338,7 @@ void declare(OptionSet& set, GenerateOptions& options) {
     declare_draft_vocabulary(set, options);
     declare_head(set, options.models);
     declare_draft_window(set, options.models);
+    declare_draft_vocab(set, options.models);
     declare_drafters(set, options);
     declare_text(set, options);
     declare_chat(set, options.models, options.requests);

@@ -55,6 +55,8 @@ struct ModelOptions {
     std::string target;              // directory
     std::vector<std::string> drafts; // directories, the largest first; several: a cascade
     spec::DraftWindow draft_window;  // of one draft
+    int draft_vocab = 0;             // tokens that one draft may propose, and its ends and special ones; 0: all
+    std::string draft_vocab_counts;  // a file of build-table, whose most frequent they are; empty: the lowest ids
     std::string head;                // directory of a draft head; empty: none
     DraftVocabulary draft_vocabulary = DraftVocabulary::same;
     std::optional<model::WeightType> dtype; // empty: the file's

@@ -47,7 +47,7 @@ void declare_weight_types(OptionSet& set, std::optional<WeightType>& target, std
         given.refuse_without_effect("draft-dtype", given.given("draft") || given.given("head"),
                                     "without --draft DIR or --head DIR");
     });
-    declare_weight_type(set, "draft-dtype", draft, "the same for the draft [as --dtype]");
+    declare_weight_type(set, "draft-dtype", draft, "the same for the draft [as --dtype; on CPUs int4 of a quantised file of more than 5.5 bits a weight]");
 }
 
 void declare_head(OptionSet& set, std::string& head, const char* help) {
@@ -121,7 +121,7 @@ void declare_models(OptionSet& set, ModelOptions& models, const char* draft_help
                          "half, fp8 [auto: the file's]");
     set.add("activation-dtype", "TYPE", models.activations, {"auto", "int24", "int16", "int8"},
             "what activations are rounded to where CPUs multiply weights of 8 bits or fewer: {}; whole numbers, 32 of "
-            "which share a scale; auto is int16");
+            "which share a scale; auto is int8");
     set.check([&models](const ParsedOptions& given) {
         if (given.given("activation-dtype") && models.activations != model::ActivationType::automatic)
             require_cpu_kernels(models, "--activation-dtype");
@@ -172,6 +172,31 @@ void declare_draft_window(OptionSet& set, ModelOptions& models) {
                   "--draft self reads the target's weights, and the rank of a dedicated draft has none: use colocated "
                   "on one rank, or sharded");
         require_cpu_kernels(models, name);
+    });
+}
+
+void declare_draft_vocab(OptionSet& set, ModelOptions& models) {
+    const auto read = [&models](const GivenValue& given) {
+        const std::size_t colon = given.text.find(':');
+        const std::string number = given.text.substr(0, colon);
+        read_value(given.part(number), at_least(1), models.draft_vocab);
+        if (colon == std::string::npos) return;
+        models.draft_vocab_counts = given.text.substr(colon + 1);
+        refuse_if(models.draft_vocab_counts.empty(),
+                  "--draft-vocab " + given.text + ": a file of build-table goes behind the colon");
+    };
+    set.add(
+        "draft-vocab", "N[:FILE]",
+        "tokens that the --draft may propose: the N most frequent in FILE, of build-table, or with the lowest ids, "
+        "and ends and special ones. Its passes read so much less; texts stay the same; on CPUs, of one --draft [all]",
+        read);
+    set.check([&models](const ParsedOptions& given) {
+        if (models.draft_vocab == 0) return;
+        refuse_if(models.drafts.size() != 1 || self_draft_of(models.drafts[0]), "--draft-vocab is for one --draft DIR");
+        refuse_if(given.given("draft-placement") && given.text("draft-placement") == "sharded",
+                  "--draft-vocab is for a draft on one rank; leave --draft-placement sharded out");
+        models.needs_same_vocabulary = "--draft-vocab";
+        require_cpu_kernels(models, "--draft-vocab");
     });
 }
 

@@ -28,6 +28,7 @@ constexpr const char* kJsonHelp = "results as JSON on stdout, not as tables";
 void declare_models(OptionSet& set, ModelOptions& models, const char* draft_help);
 // --draft-window, --draft-sinks, and what --draft self goes with.
 void declare_draft_window(OptionSet& set, ModelOptions& models);
+void declare_draft_vocab(OptionSet& set, ModelOptions& models);
 // Of commands whose recordings hold what a draft proposes behind any text. Throws BadOption. Local.
 void refuse_self_draft(const ModelOptions& models, const char* command);
 void declare_head(OptionSet& set, ModelOptions& models);

@@ -9,6 +9,7 @@
 #include "launch/io/report.h"
 #include "launch/io/results.h"
 #include "launch/load/opened_model.h"
+#include "launch/load/placed_pair.h"
 #include "launch/start/failure.h"
 #include "launch/start/model_directory.h"
 #include "model/families/names.h"
@@ -247,7 +248,8 @@ Inspection inspect(const InspectOptions& options) {
         inspection.draft = look_at(options.draft, "--draft", inspection.first_broken);
         model::stretch_context(inspection.draft->config, options.length);
         inspection.pair = pair_json(inspection.model, *inspection.draft);
-        add_drafting(inspection, inspection.draft->config, options.draft_dtype);
+        const HeldDraft held = held_draft(inspection.draft->config, options.draft_dtype, !options.on_gpu);
+        add_drafting(inspection, held.config, held.type);
     }
     if (!options.head.empty()) look_at_head(options.head, inspection);
     if (inspection.head)

@@ -4,6 +4,7 @@
 #include "launch/cli/generation_defaults.h"
 #include "launch/io/requests.h"
 #include "launch/load/same_models.h"
+#include "spec/verify/random.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -75,10 +76,14 @@ bool drafts_decide(const SpeculationOptions& speculation) {
 // The drafts, and the options that say what they propose, as they were given.
 Json drafting_settings(const GenerateOptions& options, const ModelPair& models) {
     Json settings = {{"drafter", describe(options.speculation.drafter)},
-                     {"draft_dtype", model::to_string(models.placed.draft_type)},
+                     {"draft_dtype", model::to_string(models.placed.draft_type())},
                      {"draft_digests", Json::array()}};
     for (const std::string& draft : options.models.drafts)
         if (self_draft_of(draft)) settings["draft"] = draft; // layers of the target
+    if (const auto& drafts = models.placed.drafts; !drafts.empty() && drafts.front().config.picks_outputs) {
+        const std::vector<model::TokenId>& tokens = drafts.front().config.output_tokens;
+        settings["draft_vocab"] = shown(spec::hash_bytes(tokens.data(), tokens.size() * sizeof(model::TokenId)));
+    }
     for (const std::uint64_t digest : models.opened.digests.drafts)
         settings["draft_digests"].push_back(shown(digest));
     for (const OptionGroup& group : groups_of<GenerateOptions>())

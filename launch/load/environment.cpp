@@ -43,7 +43,7 @@ Json environment_of(const dist::Session& session, const ModelPair& models) {
                         {"version", version_text()},
                         {"compiler", compiler()},
                         {"dtype", model::to_string(models.placed.target_type)},
-                        {"draft_dtype", model::to_string(models.placed.draft_type)},
+                        {"draft_dtype", model::to_string(models.placed.draft_type())},
                         {"communicator", models.placed.replica->name()},
                         {"device", models.placed.device.name},
                         {"draft_placement", dist::to_string(models.placed.layout.placement)}};

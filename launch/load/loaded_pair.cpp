@@ -30,10 +30,9 @@ std::vector<HeldModel> held_models(const OpenedPair& opened, const ModelOptions&
     const bool is_sharded = layout.placement == dist::DraftPlacement::sharded;
     const int kept = options.draft_window.is_on() ? options.draft_window.max_kept() : 0;
     const bool has_chunks = options.draft_window.chunks > 0;
-    for (const OpenedModel& draft : opened.drafts)
-        held.push_back({&draft.config, options.draft_dtype.value_or(automatic_type(draft.config, on_gpu)),
-                        is_sharded ? layout.tp_size : 1, is_sharded ? layout.tp_rank : 0, ahead, on_gpu, kept, false,
-                        has_chunks});
+    for (const HeldDraft& draft : placed.drafts)
+        held.push_back({&draft.config, draft.type, is_sharded ? layout.tp_size : 1, is_sharded ? layout.tp_rank : 0,
+                        ahead, on_gpu, kept, false, has_chunks});
     if (opened.self_draft)
         held.push_back({&*opened.self_draft, held.front().type, layout.tp_size, layout.tp_rank, ahead, on_gpu, kept,
                         true, has_chunks});

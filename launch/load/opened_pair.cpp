@@ -5,9 +5,12 @@
 #include "launch/start/failure.h"
 #include "launch/start/model_directory.h"
 #include "model/weights/layer_plan.h"
+#include "spec/draft/token_table.h"
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <functional>
+#include <numeric>
 
 namespace entrodraft::launch {
 
@@ -54,6 +57,36 @@ void require_same_vocabulary(const OpenedPair& opened, const ModelOptions& optio
                                     options.needs_same_vocabulary, opened.drafts.back().name));
 }
 
+// The tokens that --draft-vocab leaves a draft, in rising order. Throws BadOption, model::BadFile.
+std::vector<model::TokenId> tokens_left(const ModelOptions& options, const OpenedModel& draft) {
+    int n_tokens = draft.config.vocab_size;
+    if (draft.tokenizer) n_tokens = std::min(n_tokens, draft.tokenizer->size());
+    std::vector<model::TokenId> tokens(static_cast<std::size_t>(n_tokens));
+    std::iota(tokens.begin(), tokens.end(), 0);
+    if (!options.draft_vocab_counts.empty()) {
+        const std::uint64_t fingerprint = draft.tokenizer ? draft.tokenizer->fingerprint() : 0;
+        std::vector<float> frequency(tokens.size());
+        spec::TokenTable::open(options.draft_vocab_counts, n_tokens, fingerprint).row(1, 0, frequency);
+        std::ranges::stable_sort(tokens, std::greater<>(),
+                                 [&](model::TokenId token) { return frequency[static_cast<std::size_t>(token)]; });
+    }
+    const auto is_left = [&](model::TokenId token) {
+        return std::ranges::find(draft.config.eos_token_ids, token) != draft.config.eos_token_ids.end() ||
+               (draft.tokenizer && draft.tokenizer->has_token(token) && draft.tokenizer->is_special(token));
+    };
+    const auto cut = tokens.begin() + std::min(options.draft_vocab, n_tokens);
+    tokens.erase(std::remove_if(cut, tokens.end(), [&](model::TokenId token) { return !is_left(token); }), tokens.end());
+    std::ranges::sort(tokens);
+    return tokens;
+}
+
+void restrict_draft(const ModelOptions& options, OpenedPair& opened) {
+    if (options.draft_vocab == 0) return;
+    OpenedModel& draft = opened.drafts.front();
+    draft.config.output_tokens = tokens_left(options, draft);
+    draft.config.picks_outputs = true;
+}
+
 void require_text(const OpenedPair& opened, const ModelOptions& options) {
     if (!options.needs_text.empty() && !opened.target.tokenizer)
         throw BadOption(fmt::format("{} needs a tokenizer, and --target {} has none (tokenizer.json, or "
@@ -77,6 +110,7 @@ OpenedPair open_for_run(const ModelOptions& options, const dist::RankLayout& lay
     opened.draft_window = options.draft_window;
     opened.random_weights = options.random_weights;
     require_same_vocabulary(opened, options);
+    restrict_draft(options, opened);
     stretch_contexts(options.max_context, opened);
     require_text(opened, options);
     opened.chat = open_chat(resolve_model_directory(options.target, "--target"), options.chat_template);

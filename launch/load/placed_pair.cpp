@@ -61,12 +61,20 @@ CacheShape cache_of(const OpenedPair& opened, const ModelOptions& options, const
 void choose_types(const OpenedPair& opened, const ModelOptions& options, PlacedPair& placed) {
     const bool on_gpu = placed.device.is_gpu;
     placed.target_type = options.dtype.value_or(automatic_type(opened.target.config, on_gpu));
-    placed.draft_type = placed.target_type;
-    if (!opened.drafts.empty())
-        placed.draft_type = options.draft_dtype.value_or(automatic_type(opened.drafts.front().config, on_gpu));
+    for (const OpenedModel& draft : opened.drafts)
+        placed.drafts.push_back(held_draft(draft.config, options.draft_dtype, placed.device.is_native_cpu()));
 }
 
 } // namespace
+
+HeldDraft held_draft(const model::ModelConfig& config, std::optional<model::WeightType> type, bool on_cpu) {
+    const bool has_many_bits = config.quantization && config.quantization->memory_bits > kMostDraftBits;
+    if (!type && on_cpu && has_many_bits) type = model::WeightType::int4;
+    HeldDraft held = {config, type.value_or(automatic_type(config, !on_cpu))};
+    if (on_cpu && (held.type == model::WeightType::int8 || held.type == model::WeightType::int4))
+        held.config.quantization.reset();
+    return held;
+}
 
 dist::RankLayout layout_of(const dist::Session& session, const Placement& placement) {
     return dist::make_layout(session.world_rank(), session.world_size(), placement.replicas, placement.draft);

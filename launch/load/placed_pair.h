@@ -10,6 +10,8 @@
 #include "model/host/thread_team.h"
 
 #include <memory>
+#include <optional>
+#include <vector>
 
 namespace entrodraft::launch {
 
@@ -26,6 +28,16 @@ struct Placement {
 // Throws std::invalid_argument where the ranks do not fit it. Local.
 dist::RankLayout layout_of(const dist::Session& session, const Placement& placement);
 
+// A draft as it is held. `config` has no quantization where the weights are rounded again.
+struct HeldDraft {
+    model::ModelConfig config;
+    model::WeightType type{};
+};
+// `type`: what was asked for; none: the file's, but int4 on CPUs where a quantised file has more than kMostDraftBits a
+// weight. The run's texts are the target's, so a draft may be rounded a second time: on CPUs to int8 and int4. Local.
+inline constexpr double kMostDraftBits = 5.5; // int4 takes 4.25
+HeldDraft held_draft(const model::ModelConfig& config, std::optional<model::WeightType> type, bool on_cpu);
+
 struct PlacedPair {
     dist::RankLayout layout;
     std::unique_ptr<dist::Communicator> replica; // all ranks of the replica
@@ -39,7 +51,8 @@ struct PlacedPair {
     int ahead = 0;    // continuations of a text that the draft holds beside it
     int replicas = 1;
     model::WeightType target_type{};
-    model::WeightType draft_type{};
+    std::vector<HeldDraft> drafts; // of OpenedPair::drafts
+    model::WeightType draft_type() const { return drafts.empty() ? target_type : drafts.front().type; }
     int max_source = 0; // tokens that the encoders of target and drafts read; 0: the target has none
 };
 

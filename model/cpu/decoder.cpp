@@ -16,16 +16,14 @@ class CpuDecoder final : public Decoder {
     CpuDecoder(const Checkpoint& checkpoint, const DecoderSetup& setup, const DecoderOptions& options,
                dist::Communicator& tp, ThreadTeam& team)
         : CpuDecoder(setup, options, tp, team,
-                     std::make_shared<ModelWeights>(checkpoint, setup.config, setup.shard, options.weight_type, team,
-                                                    options.progress)) {
+                     std::make_shared<ModelWeights>(checkpoint, setup.config, setup.shard, options, team)) {
         if (sources_) encoder_ = std::make_unique<CpuEncoder>(checkpoint, setup, options, team, *weights_, *sources_);
     }
     CpuDecoder(const DecoderSetup& setup, const DecoderOptions& options, dist::Communicator& tp, ThreadTeam& team,
                std::shared_ptr<const ModelWeights> weights, std::shared_ptr<KvCache> whole = nullptr)
         : Decoder(setup, std::make_shared<KvCache>(setup.cache)), tp_(tp), team_(team),
           kernels_(options.kernels ? *options.kernels : kernels::best_kernels()),
-          digits_(bytes_of(options.activations)), timeout_seconds_(options.timeout_seconds),
-          weights_(std::move(weights)),
+          timeout_seconds_(options.timeout_seconds), weights_(std::move(weights)),
           sources_(setup.sources.capacity > 0 ? std::make_unique<KvCache>(setup.sources) : nullptr),
           retrieves_own_(options.retrieval.chunks > 0 && !whole),
           chunks_(options.retrieval.chunks > 0
@@ -60,8 +58,7 @@ class CpuDecoder final : public Decoder {
         std::exception_ptr failure;
         const auto deadline = dist::Deadline::after_seconds(timeout_seconds_);
         team_.run([&](int thread) {
-            CpuOps ops(workspace_,
-                       {&kernels_, &team_, &tp_, deadline, thread, digits_, pass.is_prompt, nullptr, &failure});
+            CpuOps ops(workspace_, {&kernels_, &team_, &tp_, deadline, thread, pass.is_prompt, nullptr, &failure});
             run_transformer(config_, ops);
         });
         if (failure) std::rethrow_exception(failure);
@@ -81,15 +78,13 @@ class CpuDecoder final : public Decoder {
         return std::span(weights_->layer_work).subspan(index(config_.n_layers));
     }
     void read_source(int number, std::span<const TokenId> source) override {
-        encoder_->run(source, number,
-                      {&kernels_, &team_, &tp_, dist::Deadline::after_seconds(timeout_seconds_), 0, digits_},
+        encoder_->run(source, number, {&kernels_, &team_, &tp_, dist::Deadline::after_seconds(timeout_seconds_)},
                       workspace_);
     }
 
     dist::Communicator& tp_;
     ThreadTeam& team_;
     const kernels::Kernels& kernels_;
-    int digits_;
     double timeout_seconds_;
     std::shared_ptr<const ModelWeights> weights_; // of all layers, of which config() may have the first alone
     std::unique_ptr<KvCache> sources_;            // of a model with an encoder, as the next

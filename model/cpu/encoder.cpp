@@ -65,7 +65,7 @@ class CpuEncoderOps : public CpuOps {
 CpuEncoder::CpuEncoder(const Checkpoint& checkpoint, const DecoderSetup& setup, const DecoderOptions& options,
                        ThreadTeam& team, const ModelWeights& decoder, KvCache& sources)
     : config_(encoder_of(setup.config)), shard_(setup.encoder_shard),
-      weights_(checkpoint, config_, shard_, options.weight_type, team), decoder_(decoder), sources_(sources),
+      weights_(checkpoint, config_, shard_, options, team), decoder_(decoder), sources_(sources),
       cache_(setup.encoder_layer),
       workspace_(config_, shard_, weights_, cache_, team.size(),
                  {.n_rows = setup.sources.capacity,

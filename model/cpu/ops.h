@@ -397,11 +397,10 @@ class CpuOps {
             summary == LogitSummary::entropy && weight(Role::head_bias).empty() && config_.logit_soft_cap == 0;
         if (has_sums) {
             matrix.multiply_logits(kernels_, context_.thread, from.data, from.stride, from.n_rows, logits.data,
-                                   logits.stride, context_.scratch, context_.digits, own(w_.lane_stats),
-                                   counted_outputs());
+                                   logits.stride, context_.scratch, own(w_.lane_stats), counted_outputs());
         } else {
             matrix.multiply(kernels_, context_.thread, from.data, from.stride, from.n_rows, logits.data, logits.stride,
-                            false, context_.scratch, context_.digits);
+                            false, context_.scratch);
             finish_logits(logits);
         }
         if (summary != LogitSummary::none) summarize(logits, has_sums);

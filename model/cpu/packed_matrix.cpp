@@ -77,6 +77,7 @@ kernels::LinearArgs PackedMatrix::arguments(const ThreadPart& part, const float*
     args.type = format_.type;
     args.scales = reinterpret_cast<const float*>(part.data);
     args.groups = format_.groups;
+    args.digits = format_.digits;
     args.order = format_.order.empty() ? nullptr : format_.order.data();
     args.k = k_;
     args.units = static_cast<int>(part.outputs.size() / kLanes);
@@ -90,26 +91,23 @@ kernels::LinearArgs PackedMatrix::arguments(const ThreadPart& part, const float*
 }
 
 void PackedMatrix::multiply(const kernels::Kernels& kernels, int thread, const float* x, std::size_t x_stride, int rows,
-                            float* y, std::size_t y_stride, bool add, float* scratch, int digits,
-                            bool is_prompt) const {
+                            float* y, std::size_t y_stride, bool add, float* scratch, bool is_prompt) const {
     const ThreadPart& part = parts_[static_cast<std::size_t>(thread)];
     if (part.outputs.size() == 0) return;
     kernels::LinearArgs args = arguments(part, x, x_stride, rows, y, y_stride, scratch);
     args.add = add;
-    args.digits = digits;
     args.is_prompt = is_prompt;
     kernels.linear(args);
 }
 
 void PackedMatrix::multiply_logits(const kernels::Kernels& kernels, int thread, const float* x, std::size_t x_stride,
-                                   int rows, float* y, std::size_t y_stride, float* scratch, int digits,
-                                   kernels::LaneStats* stats, int counted) const {
+                                   int rows, float* y, std::size_t y_stride, float* scratch, kernels::LaneStats* stats,
+                                   int counted) const {
     const ThreadPart& part = parts_[static_cast<std::size_t>(thread)];
     for (int r = 0; r < rows; ++r)
         stats[r].clear();
     if (part.outputs.size() == 0) return;
     kernels::LinearArgs args = arguments(part, x, x_stride, rows, y, y_stride, scratch);
-    args.digits = digits;
     args.stats = stats;
     args.stats_outputs = counted - static_cast<int>(part.outputs.begin);
     kernels.linear(args);

@@ -51,15 +51,14 @@ class PackedMatrix {
     // BadFile on a stored type that holds no weights. Local, one call a thread.
     void load(std::span<const MatrixPart> stacked, int thread);
     // y[r][this thread's outputs] = or += x[r] . w, for every row. `scratch` is the thread's own, of
-    // kernels::linear_scratch_floats(rows, scratch_inputs(k)); `digits` and `is_prompt` as LinearArgs has them. Local,
+    // kernels::linear_scratch_floats(rows, scratch_inputs(k)); `is_prompt` as LinearArgs has it. Local,
     // one call a thread.
     void multiply(const kernels::Kernels& kernels, int thread, const float* x, std::size_t x_stride, int rows, float* y,
-                  std::size_t y_stride, bool add, float* scratch, int digits, bool is_prompt = false) const;
+                  std::size_t y_stride, bool add, float* scratch, bool is_prompt = false) const;
     // The same as logits, y = x . w, whose running sums go to stats[r], cleared first, as far as they are of the first
     // `counted` outputs. Local, one call a thread.
     void multiply_logits(const kernels::Kernels& kernels, int thread, const float* x, std::size_t x_stride, int rows,
-                         float* y, std::size_t y_stride, float* scratch, int digits, kernels::LaneStats* stats,
-                         int counted) const;
+                         float* y, std::size_t y_stride, float* scratch, kernels::LaneStats* stats, int counted) const;
 
     // out[i] = weight of (output, input i) for inputs in `range`: a row of a tied embedding. Local.
     void read_output(int output, dist::Slice range, float* out) const;

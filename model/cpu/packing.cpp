@@ -34,6 +34,11 @@ int inputs_of_line(WeightType type) {
     return static_cast<int>(kWordBytes / bytes_of(type));
 }
 
+// Whether the file's codes are held as they are.
+bool holds_codes(const PackedFormat& format, const StoredWeights& row) {
+    return row.tensor && row.tensor->type == DiskType::quantized && !format.is_rounded;
+}
+
 bool lies_as(const StoredWeights& row, WeightType type) {
     if (row.stride != 1) return false;
     switch (row.tensor->type) {
@@ -75,19 +80,21 @@ float largest_of(const std::byte* from, std::size_t step, std::int64_t count) {
     return Format::to_float(std::bit_cast<typename Format::Bits>(largest));
 }
 
-float largest_generated(const StoredWeights& row) {
+// Of what is no number in the file.
+float largest_read(const StoredWeights& row) {
     float values[kChunk], largest = 0;
     for (std::int64_t done = 0; done < row.inputs; done += kChunk) {
         const int count = static_cast<int>(std::min<std::int64_t>(kChunk, row.inputs - done));
-        read_generated(row.tensor->generated, row.first + done * row.stride, row.stride, count, values);
+        convert_from<Float32Format>(*row.tensor, row.first + done * row.stride, row.stride, count,
+                                    reinterpret_cast<std::byte*>(values));
         for (int i = 0; i < count; ++i)
-            largest = std::max(largest, std::abs(values[i]));
+            if (!std::isnan(largest) && !(std::abs(values[i]) <= largest)) largest = std::abs(values[i]); // or no number
     }
     return largest;
 }
 
 float largest_magnitude(const StoredWeights& row) {
-    if (row.tensor->type == DiskType::generated) return largest_generated(row);
+    if (row.tensor->type == DiskType::generated || row.tensor->type == DiskType::quantized) return largest_read(row);
     const std::byte* from = address_of(*row.tensor, row.first);
     const auto step = static_cast<std::size_t>(row.stride);
     switch (row.tensor->type) {
@@ -107,10 +114,10 @@ float largest_magnitude(const StoredWeights& row) {
 
 // A row with an infinity or a value that is no number has no scale: its outputs will be no numbers. A row that is zero
 // or so small that its scale would not be exact has scale 0.
-float scale_of(const StoredWeights& row) {
+float scale_of(const PackedFormat& format, const StoredWeights& row) {
     constexpr float kMax = 127;
     using Limits = std::numeric_limits<float>;
-    if (row.tensor && row.tensor->type == DiskType::quantized)
+    if (holds_codes(format, row))
         return row.tensor->quantized->facts(row.first / row.tensor->quantized->inputs, 0).scale;
     const float scale = row.tensor ? largest_magnitude(row) / kMax : 0;
     if (!(scale <= Limits::max())) return Limits::quiet_NaN();
@@ -180,8 +187,9 @@ struct Staging {
 
 // Inputs [input, input + count) of what is wanted of a row, in the type of memory: in the file itself or, filled up
 // with zeros to whole lines, copied.
-const std::byte* fetch(WeightType type, const StoredWeights& row, int input, int count, float scale, Staging& staging,
-                       int lane) {
+const std::byte* fetch(const PackedFormat& format, const StoredWeights& row, int input, int count, float scale,
+                       Staging& staging, int lane) {
+    const WeightType type = format.type;
     const std::int64_t wanted = row.tensor ? row.wanted.size() - input : 0;
     const bool whole = count <= wanted && count % inputs_of_line(type) == 0;
     const std::int64_t first = row.tensor ? row.first + (row.wanted.begin + input) * row.stride : 0;
@@ -201,7 +209,7 @@ const std::byte* fetch(WeightType type, const StoredWeights& row, int input, int
         convert_from<Float16Format>(*row.tensor, first, row.stride, count, to);
         break;
     case WeightType::int8:
-        if (row.tensor->type == DiskType::quantized) {
+        if (holds_codes(format, row)) {
             const QuantizedMatrix& matrix = *row.tensor->quantized;
             auto* codes = reinterpret_cast<std::uint8_t*>(to);
             matrix.read_codes(first / matrix.inputs, first % matrix.inputs, count, codes);
@@ -241,7 +249,7 @@ class GroupedLane {
 
     // Returns its lines of codes as words. Codes of inputs that are not wanted are any.
     const std::byte* pack(const StoredWeights& row, int k) {
-        if (row.tensor && row.tensor->type == DiskType::quantized)
+        if (holds_codes(format_, row))
             take_quantized(row, k);
         else
             for (int group = 0; group < unit_.groups && row.tensor; ++group)
@@ -443,8 +451,11 @@ std::size_t unit_bytes_of(const PackedFormat& format, int k) {
 }
 
 PackedFormat format_of(WeightType type, std::int64_t first_input) {
-    if (type != WeightType::int4) return {type};
-    return {.type = type, .groups = {kInt4Group, static_cast<int>(first_input % kInt4Group)}, .middle = 8};
+    PackedFormat format = {.type = type, .is_rounded = is_scaled(type)};
+    if (type != WeightType::int4) return format;
+    format.groups = {kInt4Group, static_cast<int>(first_input % kInt4Group)};
+    format.middle = 8;
+    return format;
 }
 
 PackedFormat wide_format_of(const Quantization& of, std::int64_t first_input) {
@@ -510,13 +521,13 @@ void pack_unit(const PackedFormat& format, const StoredWeights (&rows)[kLanes], 
     float scale[kLanes] = {};
     if (type == WeightType::int8) {
         for (int lane = 0; lane < kLanes; ++lane)
-            scales[lane] = scale[lane] = scale_of(rows[lane]);
+            scales[lane] = scale[lane] = scale_of(format, rows[lane]);
     }
     for (int input = 0; input < k; input += kChunk) {
         const int count = std::min(kChunk, k - input), lines = lines_of(type, count);
         const std::byte* sources[kLanes];
         for (int lane = 0; lane < kLanes; ++lane)
-            sources[lane] = fetch(type, rows[lane], input, count, scale[lane], staging, lane);
+            sources[lane] = fetch(format, rows[lane], input, count, scale[lane], staging, lane);
         turn(sources, lines, out);
         if (type == WeightType::float16) part_pairs(out, lines);
         out += static_cast<std::size_t>(lines) * kLineBytes;

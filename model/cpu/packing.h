@@ -17,15 +17,17 @@ namespace entrodraft::model {
 
 inline constexpr int kInt4Group = 64; // inputs that share a scale where weights are rounded when they are loaded
 
-// How the kernels find weights (kernels::LinearArgs).
+// How the kernels find weights, and what they round their inputs to (kernels::LinearArgs).
 struct PackedFormat {
     WeightType type = WeightType::float32;
     kernels::WeightGroups groups = {};
     std::vector<std::int32_t> order = {}; // of inputs as they are packed; empty: as they are stored
+    int digits = 3;                       // of int4 and int8: LinearArgs::digits
+    bool is_rounded = false;              // of numbers, whatever the file holds, when they are loaded
     int middle = 0;                       // what QuantizedMatrix::read_codes has less than codes of groups
     friend bool operator==(const PackedFormat&, const PackedFormat&) = default;
 };
-// Of weights that are rounded when they are loaded, of a stored row from `first_input` on.
+// Of weights that are converted when they are loaded, of a stored row from `first_input` on.
 PackedFormat format_of(WeightType type, std::int64_t first_input);
 // Of quantised ones, as they are, of [outputs][inputs] the inputs in `slice`: with codes and scales of as many bits as
 // GGUF files have. Throws BadFile where a row's groups cannot be sliced so. Local.

@@ -39,7 +39,7 @@ void ShardedLinear::apply(const PassContext& pass, Activations x, Activations y,
                  i < first + static_cast<std::size_t>(mine.end); ++i)
                 y.row(r)[i] = add ? y.row(r)[i] + bias_[i] : bias_[i];
         matrix.multiply(*pass.kernels, pass.thread, x.data, x.stride, x.n_rows, y.data + first, y.stride,
-                        add || !bias_.empty(), pass.scratch, pass.digits, pass.is_prompt);
+                        add || !bias_.empty(), pass.scratch, pass.is_prompt);
         first += static_cast<std::size_t>(matrix.n());
     }
 }

@@ -25,7 +25,6 @@ struct PassContext {
     dist::Communicator* tp = nullptr;
     dist::Deadline deadline;
     int thread = 0;
-    int digits = 3;           // LinearArgs::digits
     bool is_prompt = false;   // Pass::is_prompt
     float* scratch = nullptr; // this thread's, for PackedMatrix::multiply
     std::exception_ptr* failure = nullptr;

@@ -14,16 +14,16 @@ class ModelWeights::Loader {
     Loader(ModelWeights& to, const Checkpoint& checkpoint, const ModelConfig& config, const RankShard& shard)
         : to_(to), checkpoint_(checkpoint), config_(config), shard_(shard) {}
 
-    void make_matrices(WeightType type, int threads) {
+    void make_matrices(const DecoderOptions& options, int threads) {
         const ModelNames names = names_of(config_, checkpoint_);
         to_.layers.resize(static_cast<std::size_t>(config_.n_layers));
         for (int i = 0; i < config_.n_layers; ++i) {
             HeldWeights& layer = to_.layers[static_cast<std::size_t>(i)];
-            make(plan_layer(config_, names, i, shard_), i, layer, type, threads);
+            make(plan_layer(config_, names, i, shard_), i, layer, options, threads);
             for (int expert = 0; config_.has_experts(i) && expert < config_.experts.n_experts; ++expert)
-                make(plan_expert(config_, names, i, expert, shard_), i, layer, type, threads);
+                make(plan_expert(config_, names, i, expert, shard_), i, layer, options, threads);
         }
-        make(plan_outer(config_, names, shard_), config_.n_layers, to_.outer, type, threads);
+        make(plan_outer(config_, names, shard_), config_.n_layers, to_.outer, options, threads);
     }
 
     // Gives matrices their memory, and counts what a pass reads of it: of experts, as many as a row goes through.
@@ -62,7 +62,7 @@ class ModelWeights::Loader {
     }
 
     // This thread's part of every matrix.
-    void read_matrices(int thread, const LoadProgress& progress) {
+    void read_matrices(int thread, const auto& progress) {
         std::size_t done = 0;
         for (const Job& job : jobs_) {
             std::vector<MatrixPart> parts;
@@ -94,14 +94,15 @@ class ModelWeights::Loader {
     static ShardedLinear& linear(const Job& job) { return job.to->all(job.source->role)[job.number]; }
     static PackedMatrix& matrix(const Job& job) { return linear(job).matrices()[job.part]; }
 
-    void make(TensorPlan tensors, int layer, HeldWeights& to, WeightType type, int threads) {
+    void make(TensorPlan tensors, int layer, HeldWeights& to, const DecoderOptions& options, int threads) {
         const Plan& plan = plans_.emplace_back(Plan{std::move(tensors), &to});
         for (const PlannedMatrix& planned : plan.tensors.matrices) {
             const MatrixShape shape = planned.shape();
-            const WeightType held = planned.role == Role::router ? WeightType::float32 : type;
+            const WeightType held = planned.role == Role::router ? WeightType::float32 : options.weight_type;
             std::vector<ShardedLinear>& of_role = to.all(planned.role);
             std::vector<PackedMatrix> parts;
-            for (const FormatRun& run : runs_of(planned, format_of(held, shape.first_input))) {
+            for (FormatRun& run : runs_of(planned, format_of(held, shape.first_input))) {
+                run.format.digits = bytes_of(options.activations);
                 parts.emplace_back(run.outputs, shape.inputs, run.format, threads);
                 jobs_.push_back({&planned, layer, &to, of_role.size(), parts.size() - 1, run.rows});
             }
@@ -149,16 +150,16 @@ class ModelWeights::Loader {
 };
 
 ModelWeights::ModelWeights(const Checkpoint& checkpoint, const ModelConfig& config, const RankShard& shard,
-                           WeightType type, ThreadTeam& team, const LoadProgress& progress)
-    : tied_(config.tied_embeddings), vocab_(shard.vocab), arena_(team.size()) {
+                           const DecoderOptions& options, ThreadTeam& team)
+    : tied_(!config.has_head()), vocab_(shard.vocab), arena_(team.size()) {
     Loader loader(*this, checkpoint, config, shard);
-    loader.make_matrices(type, team.size());
+    loader.make_matrices(options, team.size());
     loader.place(arena_);
     loader.read_vectors();
     std::vector<std::exception_ptr> failures(static_cast<std::size_t>(team.size()));
     team.run([&](int thread) { // each thread packs what it will read: its pages lie near its core
         try {
-            loader.read_matrices(thread, progress);
+            loader.read_matrices(thread, options.progress);
         } catch (...) {
             failures[static_cast<std::size_t>(thread)] = std::current_exception();
         }

@@ -6,10 +6,10 @@
 #include "model/families/config.h"
 #include "model/files/checkpoint.h"
 #include "model/host/thread_team.h"
+#include "model/pass/decoder.h"
 #include "model/weights/planned_values.h"
 
 #include <cstddef>
-#include <functional>
 #include <vector>
 
 namespace entrodraft::model {
@@ -17,14 +17,11 @@ namespace entrodraft::model {
 // A layer's tensors, or those around the layers.
 using HeldWeights = HeldTensors<ShardedLinear, VectorValues>;
 
-// How far loading has come, in bytes as they will lie in memory. Called by one thread.
-using LoadProgress = std::function<void(std::size_t done, std::size_t total)>;
-
 class ModelWeights {
   public:
     // Reads the rank's slice, each thread of `team` what it will multiply with. Throws BadFile, std::bad_alloc.
-    ModelWeights(const Checkpoint& checkpoint, const ModelConfig& config, const RankShard& shard, WeightType type,
-                 ThreadTeam& team, const LoadProgress& progress = {});
+    ModelWeights(const Checkpoint& checkpoint, const ModelConfig& config, const RankShard& shard,
+                 const DecoderOptions& options, ThreadTeam& team);
 
     // The logits' matrix: the embedding's where the two are tied.
     const PackedMatrix& head() const { return outer[tied_ ? Role::embedding : Role::head].matrix(); }

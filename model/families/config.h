@@ -232,7 +232,9 @@ struct ModelConfig {
     EncoderConfig encoder;
     bool is_encoder = false; // encoder_of() a model: rows see all of their source, and there are no logits
     FusionConfig fusion;
-    std::vector<TokenId> output_tokens; // of a draft head that knows fewer than it reads: those; empty: all
+    // Of a draft head, or of a draft, that knows fewer than it reads: those; empty: all.
+    std::vector<TokenId> output_tokens;
+    bool picks_outputs = false; // they are rows of a matrix of all tokens, in rising order
     bool tied_embeddings = false;
     WeightType stored_type = WeightType::float32; // what the config says the file holds
     std::optional<Quantization> quantization;     // of matrices of the layers, all or some
@@ -267,7 +269,7 @@ struct ModelConfig {
     }
     bool has_encoder() const { return encoder.n_layers > 0; }
     bool has_embedding() const { return fusion.kind != Fusion::features && (!is_encoder || encoder.own_embedding); }
-    bool has_head() const { return !is_encoder && !tied_embeddings; } // a matrix of its own
+    bool has_head() const { return !is_encoder && (!tied_embeddings || picks_outputs); } // a matrix of its own
     bool is_draft_head() const { return fusion.kind != Fusion::none; }
     int n_outputs() const { return output_tokens.empty() ? vocab_size : static_cast<int>(output_tokens.size()); }
     int window(int layer) const { return windows.empty() ? 0 : windows[static_cast<std::size_t>(layer)]; }

@@ -10,7 +10,7 @@
 namespace entrodraft::model {
 
 int bytes_of(ActivationType type) {
-    return type == ActivationType::int24 ? 3 : type == ActivationType::int8 ? 1 : 2;
+    return type == ActivationType::int24 ? 3 : type == ActivationType::int16 ? 2 : 1;
 }
 
 std::string to_string(ActivationType type) {

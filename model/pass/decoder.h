@@ -109,7 +109,7 @@ struct RetrievalOptions {
 };
 
 // Whole numbers of so many bits that activations are rounded to in front of weights of 8 bits or fewer, on CPUs: 32
-// inputs under a scale. automatic: 16 bits.
+// inputs under a scale. automatic: 8 bits.
 enum class ActivationType { automatic, int24, int16, int8 };
 int bytes_of(ActivationType type);
 std::string to_string(ActivationType type); // of automatic what it stands for
@@ -128,7 +128,7 @@ struct DecoderOptions {
     const kernels::Kernels* kernels = nullptr;                         // of a CPU; null: the fastest it can run
     TensorParallelSum sum = TensorParallelSum::automatic;              // of a GPU
     std::int64_t max_whole_embedding = kMaxWholeEmbedding;             // bytes, of a GPU
-    std::function<void(std::size_t done, std::size_t total)> progress; // bytes; while weights are read; may be empty
+    std::function<void(std::size_t done, std::size_t total)> progress = {}; // bytes; while weights are read; may be empty
 };
 
 // The token ids whose rows of embedding and head rank `tp_rank` holds: whole units of 64, earlier ranks the larger

@@ -192,18 +192,36 @@ class Planner {
         }
         const TensorNames& head = names_.head;
         if (config_.has_head()) {
-            const StoredTensor& matrix = stored({head.weight, ""}, {config_.n_outputs(), narrow}, Content::matrix);
-            add(Role::head, {{&matrix, shard_.outputs}}, embedded);
+            const int n_stored = config_.picks_outputs ? config_.vocab_size : config_.n_outputs();
+            const std::string& name = config_.tied_embeddings ? names_.embedding.weight : head.weight;
+            const StoredTensor& matrix = stored({name, ""}, {n_stored, narrow}, Content::matrix);
+            std::vector<StoredSlice> rows;
+            for (const dist::Slice& slice : head_rows())
+                rows.push_back({&matrix, slice});
+            add(Role::head, std::move(rows), embedded);
         }
         if (narrow != width) add(Role::project_in, {{&outer(stems.project_in, {width, narrow}), hidden()}}, embedded);
         if (!head.bias.empty()) {
-            const StoredTensor& bias = stored({head.bias, ""}, {config_.n_outputs()}, Content::vector);
-            vector(Role::head_bias, bias, {shard_.outputs}, shard_.outputs.size());
+            const int n_stored = config_.picks_outputs ? config_.vocab_size : config_.n_outputs();
+            const StoredTensor& bias = stored({head.bias, ""}, {n_stored}, Content::vector);
+            vector(Role::head_bias, bias, head_rows(), shard_.outputs.size());
         }
         if (config_.embedding_norm) norm(Role::embedding_norm, stems.embedding_norm);
         if (config_.final_norm)
             if (PlannedVector* planned = norm(Role::final_norm, stems.final_norm))
                 planned->scale = config_.output_scale;
+    }
+
+    // The stored rows of this rank's outputs.
+    std::vector<dist::Slice> head_rows() const {
+        if (!config_.picks_outputs) return {shard_.outputs};
+        std::vector<dist::Slice> rows;
+        for (std::int64_t i = shard_.outputs.begin; i < shard_.outputs.end; ++i) {
+            const std::int64_t token = config_.output_tokens[static_cast<std::size_t>(i)];
+            if (rows.empty() || rows.back().end != token) rows.push_back({token, token});
+            ++rows.back().end;
+        }
+        return rows;
     }
 
     void position_tables() {

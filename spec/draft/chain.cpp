@@ -13,6 +13,17 @@
 
 namespace entrodraft::spec {
 
+void SourceLogits::take_tokens(std::span<const TokenId> tokens, std::vector<float>& memory) {
+    const std::size_t n_rows = logits.size() / stride;
+    memory.assign(n_rows * vocab, -std::numeric_limits<float>::infinity());
+    for (std::size_t row = 0; row < n_rows; ++row)
+        for (std::size_t i = 0; i < tokens.size(); ++i)
+            if (const auto token = static_cast<std::size_t>(tokens[i]); token < vocab)
+                memory[row * vocab + token] = logits[row * stride + i];
+    logits = memory;
+    stride = vocab;
+}
+
 // ---- sources that keep nothing of a text ----
 
 namespace {

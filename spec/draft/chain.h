@@ -42,6 +42,9 @@ struct SourceLogits {
     }
     const model::NoisyToken* noisy_token(std::size_t i) const { return noisy.empty() ? nullptr : &noisy[i]; }
     model::LogitStats summary(std::size_t i) const { return summaries.empty() ? model::LogitStats{} : summaries[i]; }
+
+    // Logits of some tokens, in that order, become those of the vocabulary, in `memory`: the others cannot come.
+    void take_tokens(std::span<const TokenId> tokens, std::vector<float>& memory);
 };
 
 class LogitSource {

@@ -566,15 +566,7 @@ SourceLogits HeadTexts::rows_ahead(std::span<const NewNodes> trees, const model:
 SourceLogits HeadTexts::logits_of(const model::PassResult& result) {
     const auto vocab = static_cast<std::size_t>(vocab_);
     SourceLogits all = {result.logits, result.logits_stride, vocab, result.summaries, result.noisy};
-    if (tokens_.empty()) return all;
-    const std::size_t n_rows = result.logits.size() / result.logits_stride;
-    logits_.assign(n_rows * vocab, -std::numeric_limits<float>::infinity());
-    for (std::size_t row = 0; row < n_rows; ++row)
-        for (std::size_t i = 0; i < tokens_.size(); ++i)
-            if (const auto token = static_cast<std::size_t>(tokens_[i]); token < vocab)
-                logits_[row * vocab + token] = result.logits[row * result.logits_stride + i];
-    all.logits = logits_;
-    all.stride = vocab;
+    if (!tokens_.empty()) all.take_tokens(tokens_, logits_);
     return all;
 }
 

@@ -256,11 +256,28 @@ SourceLogits ModelTexts::rows_after(std::span<const TextEnd> texts, model::Logit
                                                      .hidden_layers = {},
                                                      .mask = model::Mask::causal,
                                                      .needs = needs,
-                                                     .summary_vocab = vocab_,
+                                                     .summary_vocab = summary_vocab(),
                                                      .retrievals = retrievals_});
     if (needs.extension != nullptr) keep_ahead(texts[0], needs, result);
-    return {result.logits,    result.logits_stride, static_cast<std::size_t>(vocab_),
-            result.summaries, result.noisy,         tree_ahead_.text_row()};
+    SourceLogits rows = logits_of(result, needs);
+    rows.ranked = tree_ahead_.text_row();
+    return rows;
+}
+
+SourceLogits ModelTexts::logits_of(const model::PassResult& result, const model::LogitNeeds& needs) {
+    const auto vocab = static_cast<std::size_t>(vocab_);
+    SourceLogits rows = {result.logits, result.logits_stride, vocab, result.summaries, result.noisy};
+    const std::vector<TokenId>& known = model_.config().output_tokens;
+    if (!known.empty() && needs.rows)
+        rows.take_tokens(known, logits_);
+    else if (!known.empty())
+        rows.logits = {};
+    return rows;
+}
+
+// Of the logits that count in summaries; 0: all that there are.
+int ModelTexts::summary_vocab() const {
+    return model_.config().output_tokens.empty() ? vocab_ : 0;
 }
 
 // Of a chain the tokens, all but the last, have been read, of a tree its nodes; what follows them is kept.
@@ -285,8 +302,7 @@ SourceLogits ModelTexts::rows_after_nodes(std::span<const NewNodes> trees, model
     if (const SourceLogits* rows = tree_ahead_.rows_of(trees, vocab_)) return *rows;
     drop_tree_ahead();
     tree_rows_.set(trees, nodes_, [&](int slot) { return static_cast<int>(cached(slot).size()); });
-    const model::PassResult result = model_.forward(tree_rows_.pass(needs, vocab_));
-    return {result.logits, result.logits_stride, static_cast<std::size_t>(vocab_), result.summaries, result.noisy};
+    return logits_of(model_.forward(tree_rows_.pass(needs, summary_vocab())), needs);
 }
 
 std::unique_ptr<LogitSource> make_model_source(model::Decoder& decoder, int vocab, int n_slots,

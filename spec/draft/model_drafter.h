@@ -76,6 +76,8 @@ class ModelTexts final : public TreeSource {
     void encode(int slot);
     void make_room(std::span<const TextEnd> texts);
     void add_rows(int slot, std::span<const TokenId> tokens);
+    SourceLogits logits_of(const model::PassResult& result, const model::LogitNeeds& needs);
+    int summary_vocab() const;
 
     model::Decoder& model_;
     DeviceVerifier* device_;
@@ -95,6 +97,7 @@ class ModelTexts final : public TreeSource {
     std::vector<model::Row> rows_;
     std::vector<int> logit_rows_;
     std::vector<model::Retrieval> retrievals_; // of the pass
+    std::vector<float> logits_;                // of all tokens, where the model knows some
 };
 
 } // namespace entrodraft::spec

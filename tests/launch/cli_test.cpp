@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 #include <string>
 #include <sys/wait.h>
@@ -156,6 +157,11 @@ TEST(Cli, WhatADraftWithAWindowAndTheTargetAsDraftCannotDoIsRefused) {
     refused({"--draft", kDraft, "--draft-window", "2000000000"}, {"--draft-window 2000000000"});
     refused({"--draft", kDraft, "--draft-window", "4", "--num-beams", "2"}, {"--num-beams", "--draft-window"});
     refused({"--draft", kDraft, "--draft-window", "4", "--backend", "torch"}, {"--draft-window", "--device cpu"});
+    refused({"--draft-vocab", "4"}, {"--draft-vocab is for one --draft DIR"});
+    refused({"--draft", "self:layers=1", "--draft-vocab", "4"}, {"--draft-vocab is for one --draft DIR"});
+    refused({"--draft", kDraft, "--draft-vocab", "0"}, {"--draft-vocab 0"});
+    refused({"--draft", kDraft, "--draft-vocab", "4:"}, {"--draft-vocab 4:", "build-table"});
+    refused({"--draft", kDraft, "--draft-vocab", "4", "--device", "cuda"}, {"--draft-vocab", "--device cpu"});
     refused({"--draft", "self"}, {"--draft self", "--draft-window W", "self:layers=N"});
     refused({"--draft", "self:layers=0"}, {"--draft self:layers=0"});
     refused({"--draft", "self:layers=100"}, {"--draft self:layers=100", "layers"});
@@ -354,6 +360,8 @@ TEST(Cli, NoDrafterChangesGreedyOrGumbelText) {
         {"--drafter", "ngram,model", "--draft", kDraft},
         {"--drafter", "lookahead", "--lookahead-window", "3", "--stop-rule", "constant"},
         {"--draft", kDraft, "--draft-window", "4"},
+        {"--draft", kDraft, "--draft-vocab", "100"},
+        {"--draft", kDraft, "--draft-vocab", "60:" + table.path(), "--tree", "2,2"},
         {"--draft", "self", "--draft-window", "4", "--draft-sinks", "0"},
         {"--draft", kDraft, "--draft-window", "1", "--draft-sinks", "0", "--draft-chunks", "1"},
         {"--draft", "self:layers=1", "--draft-window", "2", "--draft-chunks", "1"},
@@ -371,6 +379,33 @@ TEST(Cli, NoDrafterChangesGreedyOrGumbelText) {
             EXPECT_EQ(drafted.out, plain.out) << drafter[1];
         }
     }
+}
+
+// The N most frequent of a text, or the lowest ids, and the ends, which this prompt's text does not reach.
+TEST(Cli, ADraftOfSomeTokensProposesNoOthers) {
+    const ScratchFile text("The ferry left the harbour, and the ferry left the harbour again.\n"), table("");
+    ASSERT_EQ(run({"build-table", "--model", kTarget, "--input", text.path(), "--output", table.path()}).code, 0);
+    const Strings target = {"generate",         "--target", kTarget,       "--prompt",   "The ferry left",
+                            "--max-new-tokens", "24",       "--stop-rule", "constant:3", "--quiet"};
+    const auto proposed = [&](const Strings& draft) {
+        const TemporaryDirectory directory;
+        const std::string trace = (directory.path() / "trace.jsonl").string();
+        const Ended ended = run(target + Strings{"--draft", kDraft, "--trace", trace} + draft);
+        EXPECT_EQ(ended.code, 0) << ended.err;
+        std::ifstream file(trace);
+        std::set<int> tokens;
+        for (const Json& round : lines_of({std::istreambuf_iterator<char>(file), {}}))
+            for (const Json& token : round["drafted"])
+                tokens.insert(token.get<int>());
+        return tokens;
+    };
+    const std::set<int> all = proposed({}), lowest = proposed({"--draft-vocab", "100"});
+    EXPECT_GT(*all.rbegin(), 99);
+    ASSERT_FALSE(lowest.empty());
+    EXPECT_LT(*lowest.rbegin(), 100);
+    const std::set<int> of_text = proposed({"--draft-vocab", "20:" + table.path()});
+    EXPECT_LE(of_text.size(), 20U);
+    EXPECT_TRUE(std::ranges::any_of(of_text, [](int token) { return token > 99; }));
 }
 
 TEST(Cli, ATraceHoldsALineForEachRound) {

@@ -263,7 +263,7 @@ TEST(Needs, WeightsAndCacheAreThoseThatADecoderHolds) {
             run.length = 33;
             run.type = type;
             const model::RankNeeds needs = needs_of(config, run, rank);
-            const model::ModelWeights weights(checkpoint, config, needs.shard, type, team);
+            const model::ModelWeights weights(checkpoint, config, needs.shard, {.weight_type = type}, team);
             std::uint64_t bytes =
                 bytes_held(weights) + static_cast<std::uint64_t>(float_count(config, needs.shard)) * sizeof(float);
             EXPECT_EQ(needs.weight_bytes, bytes);
@@ -292,7 +292,7 @@ TEST(Needs, LinearAttentionsWeightsAndStatesAreThoseThatADecoderHolds) {
         run.batch = 2;
         run.length = 48;
         const model::RankNeeds needs = needs_of(config, run, rank);
-        model::ModelWeights weights(checkpoint, config, needs.shard, run.type, team);
+        model::ModelWeights weights(checkpoint, config, needs.shard, {.weight_type = run.type}, team);
         std::uint64_t bytes = bytes_held(weights);
         bytes += static_cast<std::uint64_t>(float_count(config, needs.shard)) * sizeof(float);
         EXPECT_EQ(needs.weight_bytes, bytes);

@@ -1,5 +1,6 @@
 // What fits a host, in words where it does not, and what a system says of its memory.
 #include "launch/load/memory_plan.h"
+#include "launch/load/placed_pair.h"
 #include "model/families/read_config.h"
 #include "model/footprint/inspection.h"
 #include "tests/model/temporary_directory.h"
@@ -137,6 +138,22 @@ TEST(AvailableMemory, ControlGroupsOfVersionOneCountToo) {
     system.put("sys/fs/cgroup/memory/slurm/memory.limit_in_bytes", "9223372036854771712\n");
     system.put("sys/fs/cgroup/memory/slurm/memory.usage_in_bytes", "100000\n");
     EXPECT_EQ(system.available(), 300000u);
+}
+
+// A draft's file of many bits is rounded to four on CPUs, and others where that is asked for.
+TEST(HeldDraft, IsRoundedAgainOnCpusAlone) {
+    model::ModelConfig config;
+    config.quantization = model::Quantization{.form = model::QuantizedForm::blocks, .memory_bits = 6.3};
+    const HeldDraft many = held_draft(config, {}, true);
+    EXPECT_EQ(many.type, model::WeightType::int4);
+    EXPECT_FALSE(many.config.quantization);
+    EXPECT_TRUE(held_draft(config, {}, false).config.quantization);
+    EXPECT_TRUE(held_draft(config, model::WeightType::float32, true).config.quantization);
+    config.quantization->memory_bits = 4.6;
+    const HeldDraft few = held_draft(config, {}, true);
+    EXPECT_EQ(few.type, config.stored_type);
+    EXPECT_TRUE(few.config.quantization);
+    EXPECT_FALSE(held_draft(config, model::WeightType::int8, true).config.quantization);
 }
 
 } // namespace memory_plan_test

@@ -675,6 +675,33 @@ TEST(Decoder, UsesAStoredHeadThoughTheConfigTiesIt) {
     EXPECT_TRUE(same_bits(logits, expected));
 }
 
+// Of a head of its own, of one that is the embedding, and of one with a bias.
+TEST(Decoder, GivesLogitsOfTheTokensThatADraftIsLeft) {
+    for (const std::filesystem::path& directory :
+         {golden_directory("llama-target"), source_directory() / "tests/model/families/gpt2/target",
+          source_directory() / "tests/model/families/phi/target"}) {
+        SCOPED_TRACE(directory);
+        TestModelOptions picking;
+        picking.load = [](const model::Checkpoint& checkpoint, const model::ModelConfig& config,
+                          const model::DecoderOptions& options, dist::Communicator& tp, model::ThreadTeam& team) {
+            model::ModelConfig changed = config;
+            changed.output_tokens = {0, 1, 2, 3, 9, 10, 11, 40, 41, 77, 90};
+            changed.picks_outputs = true;
+            return model::load_cpu_decoder(checkpoint, changed, options, tp, team);
+        };
+        TestModel all(directory), some(directory, picking);
+        const std::vector<TokenId> tokens = varied_tokens(7, 90);
+        const std::vector<float> expected = all.read(tokens), logits = some.read(tokens);
+        const std::vector<TokenId>& left = some.decoder.config().output_tokens;
+        const auto vocab = static_cast<std::size_t>(all.config.vocab_size);
+        ASSERT_EQ(logits.size(), left.size() * tokens.size());
+        for (std::size_t row = 0; row < tokens.size(); ++row)
+            for (std::size_t i = 0; i < left.size(); ++i)
+                EXPECT_EQ(logits[row * left.size() + i], expected[row * vocab + static_cast<std::size_t>(left[i])])
+                    << "row " << row << ", token " << left[i];
+    }
+}
+
 TEST(Decoder, GivesLogitsOfTheRowsAskedForInTheirOrder) {
     if (const std::string why = lacking_on_torch(kRowBits); !why.empty()) GTEST_SKIP() << why;
     TestModel model(golden_directory("llama-target"));

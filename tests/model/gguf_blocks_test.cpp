@@ -163,6 +163,35 @@ TEST(GgufBlocks, AreHeldAsTheDequantisedWeights) {
     }
 }
 
+// As a draft's may be.
+TEST(GgufBlocks, AreRoundedAgainAsTheirNumbersAre) {
+    const json all = goldens();
+    for (const char* name : {"Q5_0", "Q6_K", "Q8_0"}) {
+        const Blocks blocks(all.at("types").at(name), 64);
+        const std::vector<float> values = blocks.values();
+        TensorView numbers = blocks.tensor();
+        numbers.type = DiskType::float32;
+        numbers.bytes = std::as_bytes(std::span(values));
+        const std::int64_t inputs = numbers.shape[1];
+        for (const WeightType type : {WeightType::int8, WeightType::int4}) {
+            const PackedFormat format = format_of(type, 0);
+            const auto packed = [&](const TensorView& tensor) {
+                StoredWeights rows[kernels::kLanes];
+                for (int lane = 0; lane < kernels::kLanes; ++lane)
+                    rows[lane] = {&tensor, lane * inputs, 1, inputs, {0, inputs}};
+                std::vector<std::byte> unit(unit_bytes_of(format, static_cast<int>(inputs)));
+                std::vector<float> scales(kernels::kLanes);
+                pack_unit(format, rows, static_cast<int>(inputs), scales.data(), unit.data());
+                for (const float& scale : scales)
+                    for (const std::byte byte : std::as_bytes(std::span(&scale, 1)))
+                        unit.push_back(byte);
+                return unit;
+            };
+            EXPECT_EQ(packed(blocks.tensor()), packed(numbers)) << name << ", " << to_string(type);
+        }
+    }
+}
+
 // ---- what is not served ----
 
 json small_llama() {

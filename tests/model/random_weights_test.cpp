@@ -116,7 +116,9 @@ TEST(RandomWeights, MakeTheModelOfAFileThatHoldsThem) {
 std::vector<float> matrices_of(const Checkpoint& checkpoint, const ModelConfig& config, int rank, int ranks,
                                WeightType type) {
     ThreadTeam team(1);
-    ModelWeights weights(checkpoint, config, shard_of(config, rank, ranks), type, team, {});
+    DecoderOptions options;
+    options.weight_type = type;
+    ModelWeights weights(checkpoint, config, shard_of(config, rank, ranks), options, team);
     std::vector<float> all;
     for (const HeldWeights& layer : weights.layers)
         layer.each_matrix([&](const ShardedLinear& linear) {

