@@ -46,8 +46,8 @@ _entrodraft() {
             '--backend=[native, torch: this program'\''s kernels, or libtorch (builds with -DENTRODRAFT_TORCH=ON), with which a text may depend on what is batched with it \[native\]]:NAME:(native torch)' \
             '--tensor-parallel-sum=[how GPUs sum over the ranks of the target: auto, all-reduce, ordered. auto: ordered (by rank) beyond two ranks; all-reduce is NCCL'\''s order, in which text depends on batch and draft sizes beyond two ranks \[auto\]]:HOW:(auto all-reduce ordered)' \
             '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, int4, float8; float8 on GPUs alone; also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
-            '--draft-dtype=[the same for the draft \[as --dtype; on CPUs int4 of a quantised file of more than 5.5 bits a weight\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
-            '--activation-dtype=[what activations are rounded to where CPUs multiply weights of 8 bits or fewer: auto, int24, int16, int8; whole numbers, 32 of which share a scale; auto is int8 \[auto\]]:TYPE:(auto int24 int16 int8)' \
+            '--draft-dtype=[the same for the draft \[as --dtype; on CPUs int4 of a GGUF file of more than 5.5 bits a weight\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
+            '--activation-dtype=[what activations are rounded to where CPUs multiply weights of 8 bits or fewer: auto, int24, int16, int8; whole numbers, 32 of which share a scale; auto is int8. --device auto uses the CPU where another is given \[auto\]]:TYPE:(auto int24 int16 int8)' \
             '--threads=[threads of each rank \[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks\]]:N: ' \
             '--draft-vocabulary=[a draft of another vocabulary: auto, same, intersection, retokenize. intersection drafts tokens that both know; retokenize what the draft writes, in the target'\''s tokens; same refuses it; auto: intersection \[auto\]]:HOW:(auto same intersection retokenize)' \
             '--head=[draft head of the target, which reads its hidden states: EAGLE 1 to 3, HASS, Medusa, ...; see docs/models.md]:DIR:_path_files -/' \
@@ -152,8 +152,8 @@ _entrodraft() {
             '--backend=[native, torch: this program'\''s kernels, or libtorch (builds with -DENTRODRAFT_TORCH=ON), with which a text may depend on what is batched with it \[native\]]:NAME:(native torch)' \
             '--tensor-parallel-sum=[how GPUs sum over the ranks of the target: auto, all-reduce, ordered. auto: ordered (by rank) beyond two ranks; all-reduce is NCCL'\''s order, in which text depends on batch and draft sizes beyond two ranks \[auto\]]:HOW:(auto all-reduce ordered)' \
             '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, int4, float8; float8 on GPUs alone; also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
-            '--draft-dtype=[the same for the draft \[as --dtype; on CPUs int4 of a quantised file of more than 5.5 bits a weight\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
-            '--activation-dtype=[what activations are rounded to where CPUs multiply weights of 8 bits or fewer: auto, int24, int16, int8; whole numbers, 32 of which share a scale; auto is int8 \[auto\]]:TYPE:(auto int24 int16 int8)' \
+            '--draft-dtype=[the same for the draft \[as --dtype; on CPUs int4 of a GGUF file of more than 5.5 bits a weight\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
+            '--activation-dtype=[what activations are rounded to where CPUs multiply weights of 8 bits or fewer: auto, int24, int16, int8; whole numbers, 32 of which share a scale; auto is int8. --device auto uses the CPU where another is given \[auto\]]:TYPE:(auto int24 int16 int8)' \
             '--threads=[threads of each rank \[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks\]]:N: ' \
             '--max-context=[positions kept for a sequence, prompt and text \[all that the target has\]]:N: ' \
             '--collective-timeout=[how long a rank waits for the others, or works on one step, before the job ends \[300\]]:SECONDS: ' \
@@ -225,8 +225,8 @@ _entrodraft() {
             '--backend=[native, torch: this program'\''s kernels, or libtorch (builds with -DENTRODRAFT_TORCH=ON), with which a text may depend on what is batched with it \[native\]]:NAME:(native torch)' \
             '--tensor-parallel-sum=[how GPUs sum over the ranks of the target: auto, all-reduce, ordered. auto: ordered (by rank) beyond two ranks; all-reduce is NCCL'\''s order, in which text depends on batch and draft sizes beyond two ranks \[auto\]]:HOW:(auto all-reduce ordered)' \
             '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, int4, float8; float8 on GPUs alone; also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
-            '--draft-dtype=[the same for the draft \[as --dtype; on CPUs int4 of a quantised file of more than 5.5 bits a weight\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
-            '--activation-dtype=[what activations are rounded to where CPUs multiply weights of 8 bits or fewer: auto, int24, int16, int8; whole numbers, 32 of which share a scale; auto is int8 \[auto\]]:TYPE:(auto int24 int16 int8)' \
+            '--draft-dtype=[the same for the draft \[as --dtype; on CPUs int4 of a GGUF file of more than 5.5 bits a weight\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
+            '--activation-dtype=[what activations are rounded to where CPUs multiply weights of 8 bits or fewer: auto, int24, int16, int8; whole numbers, 32 of which share a scale; auto is int8. --device auto uses the CPU where another is given \[auto\]]:TYPE:(auto int24 int16 int8)' \
             '--threads=[threads of each rank \[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks\]]:N: ' \
             '--max-context=[positions kept for a sequence, prompt and text \[all that the target has\]]:N: ' \
             '--collective-timeout=[how long a rank waits for the others, or works on one step, before the job ends \[300\]]:SECONDS: ' \
@@ -269,8 +269,8 @@ _entrodraft() {
             '--backend=[native, torch: this program'\''s kernels, or libtorch (builds with -DENTRODRAFT_TORCH=ON), with which a text may depend on what is batched with it \[native\]]:NAME:(native torch)' \
             '--tensor-parallel-sum=[how GPUs sum over the ranks of the target: auto, all-reduce, ordered. auto: ordered (by rank) beyond two ranks; all-reduce is NCCL'\''s order, in which text depends on batch and draft sizes beyond two ranks \[auto\]]:HOW:(auto all-reduce ordered)' \
             '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, int4, float8; float8 on GPUs alone; also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
-            '--draft-dtype=[the same for the draft \[as --dtype; on CPUs int4 of a quantised file of more than 5.5 bits a weight\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
-            '--activation-dtype=[what activations are rounded to where CPUs multiply weights of 8 bits or fewer: auto, int24, int16, int8; whole numbers, 32 of which share a scale; auto is int8 \[auto\]]:TYPE:(auto int24 int16 int8)' \
+            '--draft-dtype=[the same for the draft \[as --dtype; on CPUs int4 of a GGUF file of more than 5.5 bits a weight\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
+            '--activation-dtype=[what activations are rounded to where CPUs multiply weights of 8 bits or fewer: auto, int24, int16, int8; whole numbers, 32 of which share a scale; auto is int8. --device auto uses the CPU where another is given \[auto\]]:TYPE:(auto int24 int16 int8)' \
             '--threads=[threads of each rank \[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks\]]:N: ' \
             '--max-context=[positions kept for a sequence, prompt and text \[all that the target has\]]:N: ' \
             '--collective-timeout=[how long a rank waits for the others, or works on one step, before the job ends \[300\]]:SECONDS: ' \
@@ -340,7 +340,7 @@ _entrodraft() {
             '--tensor-parallel=[ranks that the model is sharded across \[1\]; also -tp, --tensor-parallel-size]:N: ' \
             '--device=[whose memory: cpu, cuda; gpu is cuda \[cpu\]]:DEVICE:(cpu cuda)' \
             '--dtype=[in memory: auto, float32, bfloat16, float16, int8, int4, float8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
-            '--draft-dtype=[the same for the draft \[as --dtype; on CPUs int4 of a quantised file of more than 5.5 bits a weight\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
+            '--draft-dtype=[the same for the draft \[as --dtype; on CPUs int4 of a GGUF file of more than 5.5 bits a weight\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
             '--batch-size=[sequences decoded together \[1\]]:B: ' \
             '--length=[positions of each sequence, prompt included \[the model'\''s context\]]:L: ' \
             '--threads=[threads of each rank; each has buffers of its own \[1\]]:N: ' \
@@ -367,8 +367,8 @@ _entrodraft() {
             '--backend=[native, torch: this program'\''s kernels, or libtorch (builds with -DENTRODRAFT_TORCH=ON), with which a text may depend on what is batched with it \[native\]]:NAME:(native torch)' \
             '--tensor-parallel-sum=[how GPUs sum over the ranks of the target: auto, all-reduce, ordered. auto: ordered (by rank) beyond two ranks; all-reduce is NCCL'\''s order, in which text depends on batch and draft sizes beyond two ranks \[auto\]]:HOW:(auto all-reduce ordered)' \
             '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, int4, float8; float8 on GPUs alone; also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
-            '--draft-dtype=[the same for the draft \[as --dtype; on CPUs int4 of a quantised file of more than 5.5 bits a weight\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
-            '--activation-dtype=[what activations are rounded to where CPUs multiply weights of 8 bits or fewer: auto, int24, int16, int8; whole numbers, 32 of which share a scale; auto is int8 \[auto\]]:TYPE:(auto int24 int16 int8)' \
+            '--draft-dtype=[the same for the draft \[as --dtype; on CPUs int4 of a GGUF file of more than 5.5 bits a weight\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
+            '--activation-dtype=[what activations are rounded to where CPUs multiply weights of 8 bits or fewer: auto, int24, int16, int8; whole numbers, 32 of which share a scale; auto is int8. --device auto uses the CPU where another is given \[auto\]]:TYPE:(auto int24 int16 int8)' \
             '--threads=[threads of each rank \[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks\]]:N: ' \
             '--max-context=[positions kept for a sequence, prompt and text \[all that the target has\]]:N: ' \
             '--collective-timeout=[how long a rank waits for the others, or works on one step, before the job ends \[300\]]:SECONDS: ' \
@@ -396,8 +396,8 @@ _entrodraft() {
             '--backend=[native, torch: this program'\''s kernels, or libtorch (builds with -DENTRODRAFT_TORCH=ON), with which a text may depend on what is batched with it \[native\]]:NAME:(native torch)' \
             '--tensor-parallel-sum=[how GPUs sum over the ranks of the target: auto, all-reduce, ordered. auto: ordered (by rank) beyond two ranks; all-reduce is NCCL'\''s order, in which text depends on batch and draft sizes beyond two ranks \[auto\]]:HOW:(auto all-reduce ordered)' \
             '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, int4, float8; float8 on GPUs alone; also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
-            '--draft-dtype=[the same for the draft \[as --dtype; on CPUs int4 of a quantised file of more than 5.5 bits a weight\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
-            '--activation-dtype=[what activations are rounded to where CPUs multiply weights of 8 bits or fewer: auto, int24, int16, int8; whole numbers, 32 of which share a scale; auto is int8 \[auto\]]:TYPE:(auto int24 int16 int8)' \
+            '--draft-dtype=[the same for the draft \[as --dtype; on CPUs int4 of a GGUF file of more than 5.5 bits a weight\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
+            '--activation-dtype=[what activations are rounded to where CPUs multiply weights of 8 bits or fewer: auto, int24, int16, int8; whole numbers, 32 of which share a scale; auto is int8. --device auto uses the CPU where another is given \[auto\]]:TYPE:(auto int24 int16 int8)' \
             '--threads=[threads of each rank \[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks\]]:N: ' \
             '--max-context=[positions kept for a sequence, prompt and text \[all that the target has\]]:N: ' \
             '--collective-timeout=[how long a rank waits for the others, or works on one step, before the job ends \[300\]]:SECONDS: ' \

@@ -207,7 +207,7 @@ void check_beams(const ParsedOptions& given, GenerateOptions& options) {
     refuse_if(!options.requests.sampling.greedy(),
               "--num-beams takes the most probable tokens, and --temperature above 0 samples; give one of them");
     for (const char* option : {"acceptance", "lenience", "tree", "head", "stop", "trace", "num-samples", "logprobs",
-                               "json-schema", "regex", "grammar", "draft-window"})
+                               "json-schema", "regex", "grammar", "draft-window", "draft-vocab"})
         refuse_if(given.given(option), fmt::format("--num-beams does not go with --{}; leave one out", option));
     const DrafterChoice& drafter = options.speculation.drafter;
     refuse_if(!drafter.kinds.empty() && !drafter.is_one_model(),

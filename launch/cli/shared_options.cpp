@@ -47,7 +47,9 @@ void declare_weight_types(OptionSet& set, std::optional<WeightType>& target, std
         given.refuse_without_effect("draft-dtype", given.given("draft") || given.given("head"),
                                     "without --draft DIR or --head DIR");
     });
-    declare_weight_type(set, "draft-dtype", draft, "the same for the draft [as --dtype; on CPUs int4 of a quantised file of more than 5.5 bits a weight]");
+    declare_weight_type(
+        set, "draft-dtype", draft,
+        "the same for the draft [as --dtype; on CPUs int4 of a GGUF file of more than 5.5 bits a weight]");
 }
 
 void declare_head(OptionSet& set, std::string& head, const char* help) {
@@ -121,7 +123,7 @@ void declare_models(OptionSet& set, ModelOptions& models, const char* draft_help
                          "half, fp8 [auto: the file's]");
     set.add("activation-dtype", "TYPE", models.activations, {"auto", "int24", "int16", "int8"},
             "what activations are rounded to where CPUs multiply weights of 8 bits or fewer: {}; whole numbers, 32 of "
-            "which share a scale; auto is int8");
+            "which share a scale; auto is int8. --device auto uses the CPU where another is given");
     set.check([&models](const ParsedOptions& given) {
         if (given.given("activation-dtype") && models.activations != model::ActivationType::automatic)
             require_cpu_kernels(models, "--activation-dtype");

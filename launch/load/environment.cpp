@@ -47,6 +47,10 @@ Json environment_of(const dist::Session& session, const ModelPair& models) {
                         {"communicator", models.placed.replica->name()},
                         {"device", models.placed.device.name},
                         {"draft_placement", dist::to_string(models.placed.layout.placement)}};
+    if (models.placed.device.is_native_cpu())
+        environment["activation_dtype"] = model::to_string(models.placed.activations);
+    if (!models.placed.drafts.empty() && models.placed.drafts.front().config.picks_outputs)
+        environment["draft_vocab"] = models.placed.drafts.front().config.n_outputs();
     if (models.placed.tp && models.placed.tp->name() == "nccl") environment["nccl"] = loaded_nccl();
     if (models.opened.random_weights) environment["random_weights"] = *models.opened.random_weights;
     return environment;
@@ -69,13 +73,14 @@ std::string environment_line(const Json& environment) {
 void require_costs_of(const Json& environment, const std::string& costs_file) {
     const Json costs = Json::parse(std::ifstream(costs_file), nullptr, false);
     if (!costs.is_object() || !costs.contains("environment")) return; // written by hand: it says nothing of this
-    for (const char* field : {"ranks", "threads_per_rank", "draft_placement", "dtype", "draft_dtype", "device"}) {
-        const Json measured = costs["environment"].value(field, Json());
-        if (measured.is_null() && std::string(field) == "device") continue; // of versions that knew CPUs alone
-        if (measured != environment[field])
-            throw BadOption(
-                fmt::format("--costs {} was measured with {} {}, and this run has {}; measure again with bench latency",
-                            costs_file, field, compact(measured), compact(environment[field])));
+    for (const std::string field : {"ranks", "threads_per_rank", "draft_placement", "dtype", "draft_dtype",
+                                    "activation_dtype", "draft_vocab", "device"}) {
+        const Json measured = costs["environment"].value(field, Json()), here = environment.value(field, Json());
+        const bool was_not_said = field == "device" || field == "activation_dtype"; // by earlier versions
+        if ((measured.is_null() && was_not_said) || measured == here) continue;
+        throw BadOption(fmt::format("--costs {} was measured with {} {}, and this run has {}; measure again with bench "
+                                    "latency",
+                                    costs_file, field, compact(measured), compact(here)));
     }
 }
 

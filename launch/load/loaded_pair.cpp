@@ -112,8 +112,7 @@ class PairLoader {
         if (const std::string why = memory_shortage(); !why.empty()) {
             if (!is_left_to_us) throw OrderlyFailure(kBadOptions, why); // the same on every rank
             note(why + "; cpu is used", options_.quiet);
-            placed_.device = {};
-            connect_devices(session_, options_.quiet, placed_);
+            move_to({});
             return run();
         }
         in_agreement(session_, [&] { load_weights(opened_, held(), options_, placed_, loaded_); });
@@ -125,13 +124,17 @@ class PairLoader {
                          check.safe.name),
              false);
         unload();
-        placed_.device = check.safe;
-        connect_devices(session_, options_.quiet, placed_);
+        move_to(check.safe);
         run();
     }
 
   private:
     std::vector<HeldModel> held() const { return held_models(opened_, options_, placed_); }
+    void move_to(const RankDevice& device) {
+        placed_.device = device;
+        choose_types(opened_, options_, placed_);
+        connect_devices(session_, options_.quiet, placed_);
+    }
     std::string memory_shortage() {
         const CacheShape& cache = placed_.cache;
         return why_too_little_memory(

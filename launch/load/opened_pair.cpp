@@ -58,13 +58,15 @@ void require_same_vocabulary(const OpenedPair& opened, const ModelOptions& optio
 }
 
 // The tokens that --draft-vocab leaves a draft, in rising order. Throws BadOption, model::BadFile.
-std::vector<model::TokenId> tokens_left(const ModelOptions& options, const OpenedModel& draft) {
+std::vector<model::TokenId> tokens_left(const ModelOptions& options, const OpenedPair& opened) {
+    const OpenedModel& draft = opened.drafts.front();
+    const auto& tokenizer = draft.tokenizer ? draft.tokenizer : opened.target.tokenizer; // they have one vocabulary
     int n_tokens = draft.config.vocab_size;
-    if (draft.tokenizer) n_tokens = std::min(n_tokens, draft.tokenizer->size());
+    if (tokenizer) n_tokens = std::min(n_tokens, tokenizer->size());
     std::vector<model::TokenId> tokens(static_cast<std::size_t>(n_tokens));
     std::iota(tokens.begin(), tokens.end(), 0);
     if (!options.draft_vocab_counts.empty()) {
-        const std::uint64_t fingerprint = draft.tokenizer ? draft.tokenizer->fingerprint() : 0;
+        const std::uint64_t fingerprint = tokenizer ? tokenizer->fingerprint() : 0;
         std::vector<float> frequency(tokens.size());
         spec::TokenTable::open(options.draft_vocab_counts, n_tokens, fingerprint).row(1, 0, frequency);
         std::ranges::stable_sort(tokens, std::greater<>(),
@@ -72,10 +74,11 @@ std::vector<model::TokenId> tokens_left(const ModelOptions& options, const Opene
     }
     const auto is_left = [&](model::TokenId token) {
         return std::ranges::find(draft.config.eos_token_ids, token) != draft.config.eos_token_ids.end() ||
-               (draft.tokenizer && draft.tokenizer->has_token(token) && draft.tokenizer->is_special(token));
+               (tokenizer && tokenizer->has_token(token) && tokenizer->is_special(token));
     };
     const auto cut = tokens.begin() + std::min(options.draft_vocab, n_tokens);
-    tokens.erase(std::remove_if(cut, tokens.end(), [&](model::TokenId token) { return !is_left(token); }), tokens.end());
+    tokens.erase(std::remove_if(cut, tokens.end(), [&](model::TokenId token) { return !is_left(token); }),
+                 tokens.end());
     std::ranges::sort(tokens);
     return tokens;
 }
@@ -83,7 +86,7 @@ std::vector<model::TokenId> tokens_left(const ModelOptions& options, const Opene
 void restrict_draft(const ModelOptions& options, OpenedPair& opened) {
     if (options.draft_vocab == 0) return;
     OpenedModel& draft = opened.drafts.front();
-    draft.config.output_tokens = tokens_left(options, draft);
+    draft.config.output_tokens = tokens_left(options, opened);
     draft.config.picks_outputs = true;
 }
 

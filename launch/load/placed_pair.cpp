@@ -58,22 +58,26 @@ CacheShape cache_of(const OpenedPair& opened, const ModelOptions& options, const
     return cache;
 }
 
-void choose_types(const OpenedPair& opened, const ModelOptions& options, PlacedPair& placed) {
-    const bool on_gpu = placed.device.is_gpu;
-    placed.target_type = options.dtype.value_or(automatic_type(opened.target.config, on_gpu));
-    for (const OpenedModel& draft : opened.drafts)
-        placed.drafts.push_back(held_draft(draft.config, options.draft_dtype, placed.device.is_native_cpu()));
-}
-
 } // namespace
 
 HeldDraft held_draft(const model::ModelConfig& config, std::optional<model::WeightType> type, bool on_cpu) {
     const bool has_many_bits = config.quantization && config.quantization->memory_bits > kMostDraftBits;
     if (!type && on_cpu && has_many_bits) type = model::WeightType::int4;
     HeldDraft held = {config, type.value_or(automatic_type(config, !on_cpu))};
-    if (on_cpu && (held.type == model::WeightType::int8 || held.type == model::WeightType::int4))
-        held.config.quantization.reset();
+    const bool is_rounded = held.type == model::WeightType::int8 || held.type == model::WeightType::int4;
+    // Matrices of MXFP4 lie in files in an order of their own.
+    const bool is_mxfp4 = config.quantization && config.quantization->form == model::QuantizedForm::mxfp4;
+    if (on_cpu && is_rounded && !is_mxfp4) held.config.quantization.reset();
     return held;
+}
+
+void choose_types(const OpenedPair& opened, const ModelOptions& options, PlacedPair& placed) {
+    const bool on_gpu = placed.device.is_gpu;
+    placed.activations = options.activations;
+    placed.target_type = options.dtype.value_or(automatic_type(opened.target.config, on_gpu));
+    placed.drafts.clear();
+    for (const OpenedModel& draft : opened.drafts)
+        placed.drafts.push_back(held_draft(draft.config, options.draft_dtype, placed.device.is_native_cpu()));
 }
 
 dist::RankLayout layout_of(const dist::Session& session, const Placement& placement) {

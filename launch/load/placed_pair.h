@@ -33,7 +33,7 @@ struct HeldDraft {
     model::ModelConfig config;
     model::WeightType type{};
 };
-// `type`: what was asked for; none: the file's, but int4 on CPUs where a quantised file has more than kMostDraftBits a
+// `type`: what was asked for; none: the file's, but int4 on CPUs where a GGUF file has more than kMostDraftBits a
 // weight. The run's texts are the target's, so a draft may be rounded a second time: on CPUs to int8 and int4. Local.
 inline constexpr double kMostDraftBits = 5.5; // int4 takes 4.25
 HeldDraft held_draft(const model::ModelConfig& config, std::optional<model::WeightType> type, bool on_cpu);
@@ -51,10 +51,14 @@ struct PlacedPair {
     int ahead = 0;    // continuations of a text that the draft holds beside it
     int replicas = 1;
     model::WeightType target_type{};
+    model::ActivationType activations{};
     std::vector<HeldDraft> drafts; // of OpenedPair::drafts
     model::WeightType draft_type() const { return drafts.empty() ? target_type : drafts.front().type; }
     int max_source = 0; // tokens that the encoders of target and drafts read; 0: the target has none
 };
+
+// The types of weights on the device as it is chosen by now. Local.
+void choose_types(const OpenedPair& opened, const ModelOptions& options, PlacedPair& placed);
 
 // `placed` has the layout. Chooses the device, connects the ranks, and compares their models. Throws OrderlyFailure.
 // Collective over the world.

@@ -60,12 +60,18 @@ class CpuEncoderOps : public CpuOps {
     Target target_;
 };
 
+// The decoder's says how far loading is.
+DecoderOptions without_progress(DecoderOptions options) {
+    options.progress = {};
+    return options;
+}
+
 } // namespace
 
 CpuEncoder::CpuEncoder(const Checkpoint& checkpoint, const DecoderSetup& setup, const DecoderOptions& options,
                        ThreadTeam& team, const ModelWeights& decoder, KvCache& sources)
     : config_(encoder_of(setup.config)), shard_(setup.encoder_shard),
-      weights_(checkpoint, config_, shard_, options, team), decoder_(decoder), sources_(sources),
+      weights_(checkpoint, config_, shard_, without_progress(options), team), decoder_(decoder), sources_(sources),
       cache_(setup.encoder_layer),
       workspace_(config_, shard_, weights_, cache_, team.size(),
                  {.n_rows = setup.sources.capacity,

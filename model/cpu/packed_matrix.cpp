@@ -35,24 +35,28 @@ std::size_t PackedMatrix::bytes() const {
 
 namespace {
 
-// Where the weights of one of the stacked outputs lie; behind the last one, nowhere.
-StoredWeights stored_row(std::span<const MatrixPart> stacked, std::int64_t output) {
-    for (const MatrixPart& part : stacked) {
-        if (output >= part.outputs.size()) {
-            output -= part.outputs.size();
-            continue;
-        }
-        if (!part.tensor) return {};
+// Where the weights of stacked outputs lie, for outputs that rise; behind the last one, nowhere.
+class StoredRows {
+  public:
+    explicit StoredRows(std::span<const MatrixPart> stacked) : parts_(stacked) {}
+    StoredWeights at(std::int64_t output) {
+        for (; !parts_.empty() && output >= first_ + parts_.front().outputs.size(); parts_ = parts_.subspan(1))
+            first_ += parts_.front().outputs.size();
+        if (parts_.empty() || !parts_.front().tensor) return {};
+        const MatrixPart& part = parts_.front();
         const std::vector<std::int64_t>& shape = part.tensor->shape;
-        const std::int64_t at = part.outputs.begin + output * part.step, wide = shape.back();
+        const std::int64_t at = part.outputs.begin + (output - first_) * part.step, wide = shape.back();
         if (part.transposed) {
             const std::int64_t tall = shape[shape.size() - 2], matrix = at / wide;
             return {part.tensor, matrix * tall * wide + at % wide, wide, tall, part.inputs};
         }
         return {part.tensor, at * wide, 1, wide, part.inputs};
     }
-    return {};
-}
+
+  private:
+    std::span<const MatrixPart> parts_;
+    std::int64_t first_ = 0; // output of the first of them
+};
 
 } // namespace
 
@@ -60,10 +64,11 @@ void PackedMatrix::load(std::span<const MatrixPart> stacked, int thread) {
     const ThreadPart& part = parts_[static_cast<std::size_t>(thread)];
     float* scales = reinterpret_cast<float*>(part.data);
     std::byte* unit = part.data + scale_bytes(part);
+    StoredRows stored(stacked);
     for (std::int64_t first = part.outputs.begin; first < part.outputs.end; first += kLanes) {
         StoredWeights rows[kLanes];
         for (int lane = 0; lane < kLanes; ++lane)
-            rows[lane] = stored_row(stacked, first + lane);
+            rows[lane] = stored.at(first + lane);
         pack_unit(format_, rows, k_, scales, unit);
         scales += kLanes;
         unit += unit_bytes();

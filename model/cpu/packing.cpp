@@ -88,7 +88,8 @@ float largest_read(const StoredWeights& row) {
         convert_from<Float32Format>(*row.tensor, row.first + done * row.stride, row.stride, count,
                                     reinterpret_cast<std::byte*>(values));
         for (int i = 0; i < count; ++i)
-            if (!std::isnan(largest) && !(std::abs(values[i]) <= largest)) largest = std::abs(values[i]); // or no number
+            if (!std::isnan(largest) && !(std::abs(values[i]) <= largest))
+                largest = std::abs(values[i]); // or no number
     }
     return largest;
 }

@@ -124,11 +124,12 @@ struct DecoderOptions {
     int tree_positions = 0;  // more a slot, for the branches of trees that stay in the cache
     int tree_room = 0;       // more a slot, for a round's tree: it has more nodes than its text has positions left
     int source_capacity = 0; // tokens of a source; 0: what its encoder takes
-    double timeout_seconds = dist::kDefaultTimeoutSeconds;             // of every collective
-    const kernels::Kernels* kernels = nullptr;                         // of a CPU; null: the fastest it can run
-    TensorParallelSum sum = TensorParallelSum::automatic;              // of a GPU
-    std::int64_t max_whole_embedding = kMaxWholeEmbedding;             // bytes, of a GPU
-    std::function<void(std::size_t done, std::size_t total)> progress = {}; // bytes; while weights are read; may be empty
+    double timeout_seconds = dist::kDefaultTimeoutSeconds; // of every collective
+    const kernels::Kernels* kernels = nullptr;             // of a CPU; null: the fastest it can run
+    TensorParallelSum sum = TensorParallelSum::automatic;  // of a GPU
+    std::int64_t max_whole_embedding = kMaxWholeEmbedding; // bytes, of a GPU
+    std::function<void(std::size_t done, std::size_t total)> progress =
+        {}; // bytes; while weights are read; may be empty
 };
 
 // The token ids whose rows of embedding and head rank `tp_rank` holds: whole units of 64, earlier ranks the larger
@@ -174,7 +175,7 @@ class Decoder {
     std::size_t tree_room() const {
         return static_cast<std::size_t>(std::max(0, cache_->shape().capacity - config_.max_positions));
     }
-    // This rank's token ids: logits[.][i] belongs to token local_vocab().begin + i. Of a draft head that knows fewer
+    // This rank's token ids: logits[.][i] belongs to token local_vocab().begin + i. Of a draft that knows fewer
     // tokens, places in ModelConfig::output_tokens.
     dist::Slice local_vocab() const { return shard_.outputs; }
     virtual std::size_t weight_bytes() const = 0; // read by a pass of one row on this rank

@@ -268,9 +268,11 @@ SourceLogits ModelTexts::logits_of(const model::PassResult& result, const model:
     const auto vocab = static_cast<std::size_t>(vocab_);
     SourceLogits rows = {result.logits, result.logits_stride, vocab, result.summaries, result.noisy};
     const std::vector<TokenId>& known = model_.config().output_tokens;
-    if (!known.empty() && needs.rows)
+    if (known.empty()) return rows;
+    const bool are_to_be_noisy = !needs.noises.empty() && result.noisy.empty();
+    if (needs.rows || are_to_be_noisy)
         rows.take_tokens(known, logits_);
-    else if (!known.empty())
+    else
         rows.logits = {};
     return rows;
 }

@@ -51,11 +51,8 @@ TEST(Bench, OneOfAKindIsNotSeveral) {
 }
 
 TEST(Bench, CostsOfAnotherSettingAreRefused) {
-    const Json environment = {{"ranks", 1},
-                              {"threads_per_rank", 2},
-                              {"draft_placement", "colocated"},
-                              {"dtype", "float32"},
-                              {"draft_dtype", "float32"}};
+    const Json environment = {{"ranks", 1},         {"threads_per_rank", 2},    {"draft_placement", "colocated"},
+                              {"dtype", "float32"}, {"draft_dtype", "float32"}, {"activation_dtype", "int8"}};
     Json costs = {{"environment", environment}};
     const ScratchFile same(costs.dump());
     EXPECT_NO_THROW(require_costs_of(environment, same.path()));
@@ -63,6 +60,21 @@ TEST(Bench, CostsOfAnotherSettingAreRefused) {
     const ScratchFile other(costs.dump()), by_hand("{}");
     EXPECT_THROW(require_costs_of(environment, other.path()), BadOption);
     EXPECT_NO_THROW(require_costs_of(environment, by_hand.path()));
+    costs["environment"]["threads_per_rank"] = 2;
+    const auto is_refused_with = [&](const char* field, const Json& value) {
+        Json changed = costs;
+        changed["environment"][field] = value;
+        const ScratchFile file(changed.dump());
+        try {
+            require_costs_of(environment, file.path());
+            return false;
+        } catch (const BadOption&) {
+            return true;
+        }
+    };
+    EXPECT_TRUE(is_refused_with("activation_dtype", "int16"));
+    EXPECT_FALSE(is_refused_with("activation_dtype", Json())); // of an earlier version
+    EXPECT_TRUE(is_refused_with("draft_vocab", 32768));
 }
 
 TEST(Bench, LatencyOfSomeRowsAloneLeavesTheOthersUnknown) {

@@ -160,6 +160,7 @@ TEST(Cli, WhatADraftWithAWindowAndTheTargetAsDraftCannotDoIsRefused) {
     refused({"--draft-vocab", "4"}, {"--draft-vocab is for one --draft DIR"});
     refused({"--draft", "self:layers=1", "--draft-vocab", "4"}, {"--draft-vocab is for one --draft DIR"});
     refused({"--draft", kDraft, "--draft-vocab", "0"}, {"--draft-vocab 0"});
+    refused({"--draft", kDraft, "--draft-vocab", "4", "--num-beams", "2"}, {"--num-beams", "--draft-vocab"});
     refused({"--draft", kDraft, "--draft-vocab", "4:"}, {"--draft-vocab 4:", "build-table"});
     refused({"--draft", kDraft, "--draft-vocab", "4", "--device", "cuda"}, {"--draft-vocab", "--device cpu"});
     refused({"--draft", "self"}, {"--draft self", "--draft-window W", "self:layers=N"});
@@ -369,7 +370,8 @@ TEST(Cli, NoDrafterChangesGreedyOrGumbelText) {
     const Strings target = {"generate",       "--target",         kTarget, "--prompt",
                             "The ferry left", "--max-new-tokens", "24",    "--quiet"};
     for (const Strings& sampling :
-         {Strings{}, Strings{"--temperature", "1", "--top-k", "40", "--seed", "4"},
+         {Strings{}, Strings{"--temperature", "1", "--seed", "4"},
+          Strings{"--temperature", "1", "--top-k", "40", "--seed", "4"},
           Strings{"--repetition-penalty", "1.2", "--no-repeat-ngram-size", "2", "--min-new-tokens", "20"}}) {
         const Ended plain = run(target + sampling);
         ASSERT_EQ(plain.code, 0) << plain.err;

@@ -149,6 +149,9 @@ TEST(HeldDraft, IsRoundedAgainOnCpusAlone) {
     EXPECT_FALSE(many.config.quantization);
     EXPECT_TRUE(held_draft(config, {}, false).config.quantization);
     EXPECT_TRUE(held_draft(config, model::WeightType::float32, true).config.quantization);
+    config.quantization->form = model::QuantizedForm::mxfp4; // which are loaded in no other way
+    EXPECT_TRUE(held_draft(config, model::WeightType::int4, true).config.quantization);
+    config.quantization->form = model::QuantizedForm::blocks;
     config.quantization->memory_bits = 4.6;
     const HeldDraft few = held_draft(config, {}, true);
     EXPECT_EQ(few.type, config.stored_type);
