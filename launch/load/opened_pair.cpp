@@ -63,6 +63,9 @@ std::vector<model::TokenId> tokens_left(const ModelOptions& options, const Opene
     const auto& tokenizer = draft.tokenizer ? draft.tokenizer : opened.target.tokenizer; // they have one vocabulary
     int n_tokens = draft.config.vocab_size;
     if (tokenizer) n_tokens = std::min(n_tokens, tokenizer->size());
+    if (options.draft_vocab >= n_tokens)
+        throw BadOption(
+            fmt::format("--draft-vocab {}: {} has {} tokens; leave it out", options.draft_vocab, draft.name, n_tokens));
     std::vector<model::TokenId> tokens(static_cast<std::size_t>(n_tokens));
     std::iota(tokens.begin(), tokens.end(), 0);
     if (!options.draft_vocab_counts.empty()) {
@@ -76,7 +79,7 @@ std::vector<model::TokenId> tokens_left(const ModelOptions& options, const Opene
         return std::ranges::find(draft.config.eos_token_ids, token) != draft.config.eos_token_ids.end() ||
                (tokenizer && tokenizer->has_token(token) && tokenizer->is_special(token));
     };
-    const auto cut = tokens.begin() + std::min(options.draft_vocab, n_tokens);
+    const auto cut = tokens.begin() + options.draft_vocab;
     tokens.erase(std::remove_if(cut, tokens.end(), [&](model::TokenId token) { return !is_left(token); }),
                  tokens.end());
     std::ranges::sort(tokens);

@@ -22,6 +22,11 @@ inline constexpr int kMaxQueries = 6; // queries of one attention call
 enum class ScaleType { bfloat16, float16, float32, steps, nibbles };
 inline constexpr int kOuterGroup = 256;
 
+// Of a code's bits those in the first lines of 32 inputs; the others are in lines behind them.
+constexpr int low_bits(int bits) {
+    return bits == 8 ? 8 : bits >= 4 ? 4 : 2;
+}
+
 // Weights whose scales are those of an output and some inputs: w = scale * (code - less) - offset.
 struct WeightGroups {
     int size = 0; // inputs that share a scale: a power of two from 16 to kLinearPiece; 0: no groups
@@ -95,7 +100,7 @@ struct LaneStats {
 //   4 bits     of line i, byte j: input 8 i + j, and 4 bits above it 8 i + 4 + j
 //   2 bits     of line i, byte j, from bit 2 v on: input 16 i + 4 v + j
 //   a bit      of the line, byte j, bit v: input 4 v + j
-// 3, 5 and 6 bits are the lower 2, 4 and 4, then the upper 1, 1 and 2. float8 (e4m3) is [inputs / 4][4][16].
+// 3, 5 and 6 bits are low_bits() of them, then the upper 1, 1 and 2. float8 (e4m3) is [inputs / 4][4][16].
 struct LinearArgs {
     const void* w = nullptr; // [units][lines], 64-byte aligned
     WeightType type = WeightType::float32;

@@ -133,7 +133,7 @@ ALWAYS_INLINE Bytes moved(Bytes line, int from, int to) {
 // A block's codes of the kWidth outputs of a vector as bytes without a sign: out[i] holds inputs 4 i to 4 i + 3.
 template <int kCodeBits> struct BitCodes {
     static constexpr int kBits = kCodeBits, kMost = (1 << kBits) - 1;
-    static constexpr int kLow = kBits == 8 ? 8 : kBits >= 4 ? 4 : 2, kHigh = kBits - kLow; // bits of the first lines
+    static constexpr int kLow = low_bits(kBits), kHigh = kBits - kLow;
     static constexpr auto kLowMask = static_cast<unsigned char>((1 << kLow) - 1);
     static constexpr auto kHighMask = static_cast<unsigned char>(kMost - kLowMask);
 

@@ -21,6 +21,7 @@ namespace entrodraft::model {
 
 using kernels::GroupedUnit;
 using kernels::kLanes;
+using kernels::low_bits;
 using kernels::ScaleType;
 using kernels::WeightGroups;
 
@@ -234,11 +235,6 @@ int lines_of(WeightType type, int k) {
 }
 
 // ---- groups ----
-
-// Bits of a code in the first lines of a block; the others are in lines behind them.
-int low_bits(int bits) {
-    return bits == 8 ? 8 : bits >= 4 ? 4 : 2;
-}
 
 // One output of a grouped unit; its scales lie between those of the others.
 class GroupedLane {

@@ -161,6 +161,7 @@ TEST(Cli, WhatADraftWithAWindowAndTheTargetAsDraftCannotDoIsRefused) {
     refused({"--draft", "self:layers=1", "--draft-vocab", "4"}, {"--draft-vocab is for one --draft DIR"});
     refused({"--draft", kDraft, "--draft-vocab", "0"}, {"--draft-vocab 0"});
     refused({"--draft", kDraft, "--draft-vocab", "4", "--num-beams", "2"}, {"--num-beams", "--draft-vocab"});
+    refused({"--draft", kDraft, "--draft-vocab", "512"}, {"--draft-vocab 512", "has 512 tokens"});
     refused({"--draft", kDraft, "--draft-vocab", "4:"}, {"--draft-vocab 4:", "build-table"});
     refused({"--draft", kDraft, "--draft-vocab", "4", "--device", "cuda"}, {"--draft-vocab", "--device cpu"});
     refused({"--draft", "self"}, {"--draft self", "--draft-window W", "self:layers=N"});
