@@ -1,4 +1,4 @@
-// What rounding activations costs: perplexity of a text, and how far the distributions lie from those with 24 bits.
+// Measures what rounded activations cost: the perplexity of a text, and the distance from distributions with 24 bits.
 //
 //   perplexity MODEL TEXT TOKENS [THREADS]
 //

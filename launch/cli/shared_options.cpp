@@ -27,7 +27,7 @@ void declare_weight_type(OptionSet& set, const char* name, std::optional<WeightT
     set.add(name, "TYPE", help, read).choosing(names);
 }
 
-// What `option` needs: with --device auto the CPU is used, other devices are refused.
+// For an option that our CPU kernels alone honour: --device auto becomes the CPU, other devices are refused.
 void require_cpu_kernels(ModelOptions& models, const std::string& option) {
     const bool may_be_cpu = models.device == DeviceChoice::automatic || models.device == DeviceChoice::cpu;
     refuse_if(models.backend == Backend::torch || !may_be_cpu,

@@ -17,12 +17,12 @@ namespace entrodraft::model::kernels {
 inline constexpr int kLanes = 16;     // outputs of a unit; outputs are padded to whole units
 inline constexpr int kMaxQueries = 6; // queries of one attention call
 
-// How the scales of groups are held, and their offsets. steps: a byte, times a float16 that kOuterGroup inputs share;
+// The form of groups' scales, and of their offsets. steps: a byte, times a float16 that kOuterGroup inputs share;
 // nibbles: the same, a scale in the lower half of a byte and an offset in the upper.
 enum class ScaleType { bfloat16, float16, float32, steps, nibbles };
 inline constexpr int kOuterGroup = 256;
 
-// Of a code's bits those in the first lines of 32 inputs; the others are in lines behind them.
+// The bits of a code that lie in the first lines of 32 inputs; the others are in lines behind them.
 constexpr int low_bits(int bits) {
     return bits == 8 ? 8 : bits >= 4 ? 4 : 2;
 }

@@ -21,7 +21,7 @@ constexpr int kLinesAhead = 144; // that are asked for, into the second cache: t
 
 // ---- rows as digits ----
 
-// Of a row's block, which has kHalves groups of weights.
+// Facts of a row's block, before kHalves groups of weights.
 template <int kDigits, int kHalves> struct BlockFacts {
     float scale;
     float minus_sums[kHalves];             // of inputs

@@ -30,12 +30,12 @@ namespace {
 constexpr int kChunk = kMaxConverted; // inputs
 constexpr std::size_t kWordBytes = 4, kLineBytes = kLanes * kWordBytes;
 
-// How many inputs of 16 outputs a line of 64 bytes holds, where there are no groups.
+// Returns the inputs of 16 outputs that a line of 64 bytes holds, where there are no groups.
 int inputs_of_line(WeightType type) {
     return static_cast<int>(kWordBytes / bytes_of(type));
 }
 
-// Whether the file's codes are held as they are.
+// True where the file's codes are held as they are.
 bool holds_codes(const PackedFormat& format, const StoredWeights& row) {
     return row.tensor && row.tensor->type == DiskType::quantized && !format.is_rounded;
 }
@@ -81,7 +81,7 @@ float largest_of(const std::byte* from, std::size_t step, std::int64_t count) {
     return Format::to_float(std::bit_cast<typename Format::Bits>(largest));
 }
 
-// Of what is no number in the file.
+// The largest magnitude of values that the file does not hold as numbers.
 float largest_read(const StoredWeights& row) {
     float values[kChunk], largest = 0;
     for (std::int64_t done = 0; done < row.inputs; done += kChunk) {

@@ -17,7 +17,7 @@ namespace entrodraft::model {
 
 inline constexpr int kInt4Group = 64; // inputs that share a scale where weights are rounded when they are loaded
 
-// How the kernels find weights, and what they round their inputs to (kernels::LinearArgs).
+// Tells kernels where weights lie, and what their inputs are rounded to (kernels::LinearArgs).
 struct PackedFormat {
     WeightType type = WeightType::float32;
     kernels::WeightGroups groups = {};
@@ -27,10 +27,10 @@ struct PackedFormat {
     int middle = 0;                       // what QuantizedMatrix::read_codes has less than codes of groups
     friend bool operator==(const PackedFormat&, const PackedFormat&) = default;
 };
-// Of weights that are converted when they are loaded, of a stored row from `first_input` on.
+// The format of weights that are converted when they are loaded, of a stored row from `first_input` on.
 PackedFormat format_of(WeightType type, std::int64_t first_input);
-// Of quantised ones, as they are, of [outputs][inputs] the inputs in `slice`: with codes and scales of as many bits as
-// GGUF files have. Throws BadFile where a row's groups cannot be sliced so. Local.
+// The format of quantised ones, as they are, of [outputs][inputs] the inputs in `slice`: GGUF files keep their bits.
+// Throws BadFile where a row's groups cannot be sliced so. Local.
 PackedFormat format_of(const TensorView& quantized, dist::Slice slice);
 // The same with codes of 4 or 8 bits, and floats for scales.
 PackedFormat wide_format_of(const TensorView& quantized, dist::Slice slice);

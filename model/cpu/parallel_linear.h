@@ -46,7 +46,7 @@ struct Activations {
 class ShardedLinear {
   public:
     ShardedLinear() = default;
-    // Of matrices one behind the other along the outputs, all but the last of whole units.
+    // Takes matrices one behind the other along the outputs, all but the last of whole units.
     explicit ShardedLinear(std::vector<PackedMatrix> matrices) : matrices_(std::move(matrices)) {}
     std::vector<PackedMatrix>& matrices() { return matrices_; }
     const PackedMatrix& matrix() const { return matrices_.front(); } // the only one, or the first

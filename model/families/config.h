@@ -232,7 +232,7 @@ struct ModelConfig {
     EncoderConfig encoder;
     bool is_encoder = false; // encoder_of() a model: rows see all of their source, and there are no logits
     FusionConfig fusion;
-    // Of a draft head, or of a draft, that knows fewer than it reads: those; empty: all.
+    // The tokens of a draft head, or of a draft, that knows fewer than it reads; empty: all.
     std::vector<TokenId> output_tokens;
     bool picks_outputs = false; // they are rows of a matrix of all tokens, in rising order
     bool tied_embeddings = false;

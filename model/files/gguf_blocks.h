@@ -14,7 +14,7 @@ struct GroupSteps {
     int scale = 1, offset = 0; // of 8 bits with a sign
 };
 
-// How blocks scale codes by numbers of few bits: an element is half * (steps.scale * code - steps.offset), where
+// Blocks that scale codes by numbers of few bits: an element is half * (steps.scale * code - steps.offset), where
 // offsets are counted in a half of their own.
 struct BlockSteps {
     int bits = 0;         // of a code that has no sign, as CPUs hold it; 0: there are no steps, but floats

@@ -27,7 +27,7 @@ bool has_offsets(const TensorView* tensor) {
     return false;
 }
 
-// What holds weights of both, made of whole numbers with scales of groups; none: nothing does.
+// A format that holds weights of both, made of whole numbers with scales of groups; none: there is none.
 std::optional<PackedFormat> joint_format(const PackedFormat& a, const PackedFormat& b) {
     if (a == b) return a;
     for (const PackedFormat* each : {&a, &b})

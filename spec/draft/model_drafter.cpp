@@ -277,7 +277,7 @@ SourceLogits ModelTexts::logits_of(const model::PassResult& result, const model:
     return rows;
 }
 
-// Of the logits that count in summaries; 0: all that there are.
+// The number of logits that count in summaries; 0: all that there are.
 int ModelTexts::summary_vocab() const {
     return model_.config().output_tokens.empty() ? vocab_ : 0;
 }

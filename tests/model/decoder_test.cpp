@@ -675,7 +675,7 @@ TEST(Decoder, UsesAStoredHeadThoughTheConfigTiesIt) {
     EXPECT_TRUE(same_bits(logits, expected));
 }
 
-// Of a head of its own, of one that is the embedding, and of one with a bias.
+// With a head of its own, with one that is the embedding, and with one that has a bias.
 TEST(Decoder, GivesLogitsOfTheTokensThatADraftIsLeft) {
     for (const std::filesystem::path& directory :
          {golden_directory("llama-target"), source_directory() / "tests/model/families/gpt2/target",

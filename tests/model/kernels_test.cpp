@@ -113,7 +113,7 @@ struct Units {
         for (std::size_t output = 0; output < outputs; ++output) {
             std::byte* unit = memory.as<std::byte>() + output / kLanes * of.bytes();
             const std::size_t lane = output % kLanes;
-            // What a step is worth: a half of an outer group, 0: of scales, 1: of offsets.
+            // The worth of a step: a half of an outer group, 0: of scales, 1: of offsets.
             const auto outer_half = [&](std::size_t group, std::size_t which) {
                 const std::size_t outer = (static_cast<std::size_t>(groups.outer_lead) + group * size) / 256;
                 const std::size_t at = outer * (groups.has_offsets ? 2 : 1) + which;
