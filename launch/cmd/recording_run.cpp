@@ -139,10 +139,8 @@ spec::RecordingHead recording_head(const ModelPair& models, const ModelOptions& 
     head.target = {options.target, model::to_string(models.placed.target_type),
                    models.opened.target.config.max_positions};
     for (std::size_t draft = 0; draft < models.loaded.drafts.size(); ++draft) {
-        const model::ModelConfig& config = models.loaded.drafts[draft]->config();
-        const model::WeightType type = models.placed.drafts.empty() ? config.stored_type // --draft self
-                                                                    : models.placed.drafts[draft].type;
-        head.drafts.push_back({options.drafts.at(draft), model::to_string(type), config.max_positions});
+        head.drafts.push_back({options.drafts.at(draft), model::to_string(models.placed.drafts.at(draft).type),
+                               models.loaded.drafts[draft]->config().max_positions});
     }
     if (models.opened.draft_head())
         head.drafts.push_back(

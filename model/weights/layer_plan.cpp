@@ -191,8 +191,8 @@ class Planner {
             add(Role::embedding, {{&embedding, shard_.looked_up}}, embedded);
         }
         const TensorNames& head = names_.head;
+        const int n_stored = config_.picks_outputs ? config_.vocab_size : config_.n_outputs();
         if (config_.has_head()) {
-            const int n_stored = config_.picks_outputs ? config_.vocab_size : config_.n_outputs();
             const std::string& name = config_.tied_embeddings ? names_.embedding.weight : head.weight;
             const StoredTensor& matrix = stored({name, ""}, {n_stored, narrow}, Content::matrix);
             std::vector<StoredSlice> rows;
@@ -202,7 +202,6 @@ class Planner {
         }
         if (narrow != width) add(Role::project_in, {{&outer(stems.project_in, {width, narrow}), hidden()}}, embedded);
         if (!head.bias.empty()) {
-            const int n_stored = config_.picks_outputs ? config_.vocab_size : config_.n_outputs();
             const StoredTensor& bias = stored({head.bias, ""}, {n_stored}, Content::vector);
             vector(Role::head_bias, bias, head_rows(), shard_.outputs.size());
         }
