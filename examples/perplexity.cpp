@@ -1,9 +1,10 @@
-// Measures what rounded activations cost: the perplexity of a text, and the distance from distributions with 24 bits.
+// Measures what rounded activations, keys and values cost: the perplexity of a text, and the distance from
+// distributions with activations of 24 bits, keys and values in float32.
 //
 //   perplexity MODEL TEXT TOKENS [THREADS]
 //
 // Windows of 512 tokens, whose first is the token that the tokenizer puts before texts, if any; the last 255 of each
-// count, as in llama-perplexity. Holds the weights three times.
+// count, as in llama-perplexity. Holds the weights seven times.
 #include <dist/comm/communicator.h>
 #include <model/cpu/decoder.h>
 #include <model/families/read_config.h>
@@ -24,6 +25,7 @@
 using namespace entrodraft;
 using model::ActivationType;
 using model::TokenId;
+using model::WeightType;
 
 namespace {
 
@@ -59,6 +61,17 @@ std::vector<std::vector<double>> read_window(model::Decoder& decoder, const std:
     return distributions;
 }
 
+struct Form {
+    ActivationType activations;
+    WeightType kv_type;
+};
+constexpr Form kForms[] = {
+    {ActivationType::int24, WeightType::float32}, {ActivationType::int16, WeightType::float32},
+    {ActivationType::int8, WeightType::float32},  {ActivationType::int24, WeightType::bfloat16},
+    {ActivationType::int24, WeightType::float16}, {ActivationType::int24, WeightType::int8},
+    {ActivationType::int8, WeightType::float16},
+};
+
 struct Figures {
     double minus_logs = 0, divergence = 0;
     int other_best = 0;
@@ -75,12 +88,12 @@ int main(int argc, char** argv) try {
     dist::SelfComm alone; // one rank
     model::ThreadTeam threads(argc > 4 ? std::stoi(argv[4]) : 2);
     const model::ModelConfig config = model::read_config(argv[1]);
-    const ActivationType types[] = {ActivationType::int24, ActivationType::int16, ActivationType::int8};
     std::vector<std::unique_ptr<model::Decoder>> decoders;
-    for (const ActivationType type : types) {
+    for (const Form& form : kForms) {
         model::DecoderOptions options;
         options.weight_type = config.stored_type;
-        options.activations = type;
+        options.activations = form.activations;
+        options.kv_type = form.kv_type;
         options.capacity = kWindow;
         decoders.push_back(model::load_cpu_decoder(model::Checkpoint::open(argv[1]), config, options, alone, threads));
     }
@@ -90,13 +103,13 @@ int main(int argc, char** argv) try {
     const std::vector<TokenId> tokens = tokenizer.encode(text, true), start = tokenizer.encode("", true);
     const int n_tokens = std::stoi(argv[3]);
     if (static_cast<int>(tokens.size()) < n_tokens) throw std::runtime_error("the text is too short");
-    Figures all[std::size(types)];
+    Figures all[std::size(kForms)];
     int counted = 0;
     for (int begin = 0; begin + kWindow <= n_tokens; begin += kWindow) {
         std::vector<TokenId> window(tokens.begin() + begin, tokens.begin() + begin + kWindow);
         if (!start.empty()) window[0] = start[0];
         std::vector<std::vector<double>> exact;
-        for (std::size_t t = 0; t < std::size(types); ++t) {
+        for (std::size_t t = 0; t < std::size(kForms); ++t) {
             const std::vector<std::vector<double>> rows = read_window(*decoders[t], window);
             if (t == 0) exact = rows, counted += static_cast<int>(rows.size());
             for (std::size_t r = 0; r < rows.size(); ++r) {
@@ -107,8 +120,9 @@ int main(int argc, char** argv) try {
             }
         }
     }
-    for (std::size_t t = 0; t < std::size(types); ++t)
-        std::cout << model::to_string(types[t]) << ": perplexity " << std::exp(all[t].minus_logs / counted)
+    for (std::size_t t = 0; t < std::size(kForms); ++t)
+        std::cout << "activations " << to_string(kForms[t].activations) << ", keys and values "
+                  << to_string(kForms[t].kv_type) << ": perplexity " << std::exp(all[t].minus_logs / counted)
                   << ", divergence " << all[t].divergence / counted << " nats, another best token behind "
                   << all[t].other_best << " of " << counted << '\n';
 } catch (const std::exception& error) {

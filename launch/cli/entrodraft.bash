@@ -22,7 +22,7 @@ _entrodraft() {
     case $command in
     help) options='generate record simulate tune distill tokenize build-table build-corpus inspect doctor bench --json' ;;
     'generate')
-        options='--help --config --target --draft --random-weights --device --backend --tensor-parallel-sum --dtype --draft-dtype --activation-dtype --threads --draft-vocabulary --head --draft-window --draft-sinks --draft-chunks --draft-vocab --drafter --ngram-max --ngram-min --ngram-match --ngram-full --lookup-corpus --lookup-texts --lookahead-window --lookahead-ngram --lookahead-candidates --draft-table --prompt --input --format --output --shard --resume --resume-anyway --max-new-tokens --ignore-eos --stop --num-samples --logprobs --json-schema --regex --grammar --check --trace --timeline --summary --verbose --quiet --chat --system --chat-template --chat-date --temperature --top-k --top-p --min-p --seed --repetition-penalty --presence-penalty --frequency-penalty --no-repeat-ngram-size --logit-bias --banned-tokens --min-new-tokens --generation-config --num-beams --length-penalty --early-stopping --num-return-sequences --stop-rule --entropy-threshold --entropy-factor --entropy-window --num-draft-tokens --heuristic-persistent --confidence-threshold --svip-threshold --adaedl-gamma --disco-threshold --disco-bias --disco-entropy --disco-probability --disco-position --entropy-unit --entropy-of --max-draft-tokens --min-draft-tokens --drop-stop-token --costs --acceptance --lenience --tree --typical-epsilon --typical-delta --rollback-distance --draft-placement --draft-ahead --draft-ahead-passes --replicas --batch-size --max-context --collective-timeout'
+        options='--help --config --target --draft --random-weights --device --backend --tensor-parallel-sum --dtype --draft-dtype --activation-dtype --kv-dtype --threads --draft-vocabulary --head --draft-window --draft-sinks --draft-chunks --draft-vocab --drafter --ngram-max --ngram-min --ngram-match --ngram-full --lookup-corpus --lookup-texts --lookahead-window --lookahead-ngram --lookahead-candidates --draft-table --prompt --input --format --output --shard --resume --resume-anyway --max-new-tokens --ignore-eos --stop --num-samples --logprobs --json-schema --regex --grammar --check --trace --timeline --summary --verbose --quiet --chat --system --chat-template --chat-date --temperature --top-k --top-p --min-p --seed --repetition-penalty --presence-penalty --frequency-penalty --no-repeat-ngram-size --logit-bias --banned-tokens --min-new-tokens --generation-config --num-beams --length-penalty --early-stopping --num-return-sequences --stop-rule --entropy-threshold --entropy-factor --entropy-window --num-draft-tokens --heuristic-persistent --confidence-threshold --svip-threshold --adaedl-gamma --disco-threshold --disco-bias --disco-entropy --disco-probability --disco-position --entropy-unit --entropy-of --max-draft-tokens --min-draft-tokens --drop-stop-token --costs --acceptance --lenience --tree --typical-epsilon --typical-delta --rollback-distance --draft-placement --draft-ahead --draft-ahead-passes --replicas --batch-size --max-context --collective-timeout'
         case $previous in
         --config|--lookup-corpus|--draft-table|--input|--output|--json-schema|--grammar|--trace|--timeline|--summary|--chat-template|--costs) kind=-f ;;
         --target|--draft|--head) kind=-d ;;
@@ -32,6 +32,7 @@ _entrodraft() {
         --dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 int4 float8' ;;
         --draft-dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 int4 float8' ;;
         --activation-dtype) kind=-W separators='' values='auto int24 int16 int8' ;;
+        --kv-dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8' ;;
         --draft-vocabulary) kind=-W separators='' values='auto same intersection retokenize' ;;
         --drafter) kind=-W separators=',' values='model head ngram suffix lookahead bigram unigram random' ;;
         --ngram-match) kind=-W separators='' values='latest first' ;;
@@ -47,7 +48,7 @@ _entrodraft() {
         --random-weights|--threads|--draft-window|--draft-sinks|--draft-chunks|--draft-vocab|--ngram-max|--ngram-min|--ngram-full|--lookahead-window|--lookahead-ngram|--lookahead-candidates|--prompt|--shard|--max-new-tokens|--stop|--num-samples|--logprobs|--regex|--system|--chat-date|--temperature|--top-k|--top-p|--min-p|--seed|--repetition-penalty|--presence-penalty|--frequency-penalty|--no-repeat-ngram-size|--logit-bias|--banned-tokens|--min-new-tokens|--num-beams|--length-penalty|--num-return-sequences|--entropy-threshold|--entropy-factor|--entropy-window|--num-draft-tokens|--confidence-threshold|--svip-threshold|--adaedl-gamma|--disco-threshold|--disco-bias|--disco-entropy|--disco-probability|--disco-position|--max-draft-tokens|--min-draft-tokens|--lenience|--tree|--typical-epsilon|--typical-delta|--rollback-distance|--draft-ahead|--draft-ahead-passes|--replicas|--batch-size|--max-context|--collective-timeout) return ;;
         esac ;;
     'record')
-        options='--help --config --target --draft --random-weights --device --backend --tensor-parallel-sum --dtype --draft-dtype --activation-dtype --threads --max-context --collective-timeout --head --input --output --resume --prompts --max-new-tokens --ignore-eos --stop --max-draft-tokens --tree --entropy-of --costs --quiet --temperature --top-k --top-p --min-p --seed --repetition-penalty --presence-penalty --frequency-penalty --no-repeat-ngram-size --logit-bias --banned-tokens --min-new-tokens --generation-config --chat --system --chat-template --chat-date'
+        options='--help --config --target --draft --random-weights --device --backend --tensor-parallel-sum --dtype --draft-dtype --activation-dtype --kv-dtype --threads --max-context --collective-timeout --head --input --output --resume --prompts --max-new-tokens --ignore-eos --stop --max-draft-tokens --tree --entropy-of --costs --quiet --temperature --top-k --top-p --min-p --seed --repetition-penalty --presence-penalty --frequency-penalty --no-repeat-ngram-size --logit-bias --banned-tokens --min-new-tokens --generation-config --chat --system --chat-template --chat-date'
         case $previous in
         --config|--input|--output|--costs|--chat-template) kind=-f ;;
         --target|--draft|--head) kind=-d ;;
@@ -57,6 +58,7 @@ _entrodraft() {
         --dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 int4 float8' ;;
         --draft-dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 int4 float8' ;;
         --activation-dtype) kind=-W separators='' values='auto int24 int16 int8' ;;
+        --kv-dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8' ;;
         --generation-config) kind=-W separators='' values='greedy all none' ;;
         --random-weights|--threads|--max-context|--collective-timeout|--prompts|--max-new-tokens|--stop|--max-draft-tokens|--tree|--entropy-of|--temperature|--top-k|--top-p|--min-p|--seed|--repetition-penalty|--presence-penalty|--frequency-penalty|--no-repeat-ngram-size|--logit-bias|--banned-tokens|--min-new-tokens|--system|--chat-date) return ;;
         esac ;;
@@ -70,7 +72,7 @@ _entrodraft() {
         --tree|--imputed-from|--draft|--max-draft-tokens|--min-draft-tokens|--entropy-of|--threads|--t-draft|--t-first-draft|--t-draft-row|--t-target|--t-round|--draft-ahead) return ;;
         esac ;;
     'tune')
-        options='--help --config --target --draft --random-weights --device --backend --tensor-parallel-sum --dtype --draft-dtype --activation-dtype --threads --max-context --collective-timeout --head --input --recording --output --report --prompts --repetitions --max-new-tokens --ignore-eos --stop --max-draft-tokens --tree --entropy-of --costs --quiet --temperature --top-k --top-p --min-p --seed --repetition-penalty --presence-penalty --frequency-penalty --no-repeat-ngram-size --logit-bias --banned-tokens --min-new-tokens --generation-config'
+        options='--help --config --target --draft --random-weights --device --backend --tensor-parallel-sum --dtype --draft-dtype --activation-dtype --kv-dtype --threads --max-context --collective-timeout --head --input --recording --output --report --prompts --repetitions --max-new-tokens --ignore-eos --stop --max-draft-tokens --tree --entropy-of --costs --quiet --temperature --top-k --top-p --min-p --seed --repetition-penalty --presence-penalty --frequency-penalty --no-repeat-ngram-size --logit-bias --banned-tokens --min-new-tokens --generation-config'
         case $previous in
         --config|--input|--recording|--output|--report|--costs) kind=-f ;;
         --target|--draft|--head) kind=-d ;;
@@ -80,11 +82,12 @@ _entrodraft() {
         --dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 int4 float8' ;;
         --draft-dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 int4 float8' ;;
         --activation-dtype) kind=-W separators='' values='auto int24 int16 int8' ;;
+        --kv-dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8' ;;
         --generation-config) kind=-W separators='' values='greedy all none' ;;
         --random-weights|--threads|--max-context|--collective-timeout|--prompts|--repetitions|--max-new-tokens|--stop|--max-draft-tokens|--tree|--entropy-of|--temperature|--top-k|--top-p|--min-p|--seed|--repetition-penalty|--presence-penalty|--frequency-penalty|--no-repeat-ngram-size|--logit-bias|--banned-tokens|--min-new-tokens) return ;;
         esac ;;
     'distill')
-        options='--help --config --target --draft --random-weights --device --backend --tensor-parallel-sum --dtype --draft-dtype --activation-dtype --threads --max-context --collective-timeout --layers --hidden --output --resume --input --prompts --texts --max-new-tokens --ignore-eos --temperatures --generation-config --batch-size --top-tokens --held-out --loss --steps --own-texts --texts-a-step --texts-a-pass --learning-rate --warmup-steps --weight-decay --max-gradient-norm --bfloat16 --evaluate-every --patience --seed --quiet'
+        options='--help --config --target --draft --random-weights --device --backend --tensor-parallel-sum --dtype --draft-dtype --activation-dtype --kv-dtype --threads --max-context --collective-timeout --layers --hidden --output --resume --input --prompts --texts --max-new-tokens --ignore-eos --temperatures --generation-config --batch-size --top-tokens --held-out --loss --steps --own-texts --texts-a-step --texts-a-pass --learning-rate --warmup-steps --weight-decay --max-gradient-norm --bfloat16 --evaluate-every --patience --seed --quiet'
         case $previous in
         --config|--input|--texts) kind=-f ;;
         --target|--draft|--output) kind=-d ;;
@@ -94,6 +97,7 @@ _entrodraft() {
         --dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 int4 float8' ;;
         --draft-dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 int4 float8' ;;
         --activation-dtype) kind=-W separators='' values='auto int24 int16 int8' ;;
+        --kv-dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8' ;;
         --generation-config) kind=-W separators='' values='greedy all none' ;;
         --loss) kind=-W separators='' values='forward-kl reverse-kl jsd tvd log-alpha' ;;
         --random-weights|--threads|--max-context|--collective-timeout|--layers|--hidden|--prompts|--max-new-tokens|--temperatures|--batch-size|--top-tokens|--held-out|--steps|--own-texts|--texts-a-step|--texts-a-pass|--learning-rate|--warmup-steps|--weight-decay|--max-gradient-norm|--evaluate-every|--patience|--seed) return ;;
@@ -118,13 +122,14 @@ _entrodraft() {
         --model) kind=-d ;;
         esac ;;
     'inspect')
-        options='--help --config --model --draft --head --json --tensor-parallel --device --dtype --draft-dtype --batch-size --length --threads --memory'
+        options='--help --config --model --draft --head --json --tensor-parallel --device --dtype --draft-dtype --kv-dtype --batch-size --length --threads --memory'
         case $previous in
         --config) kind=-f ;;
         --model|--draft|--head) kind=-d ;;
         --device) kind=-W separators='' values='cpu cuda' ;;
         --dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 int4 float8' ;;
         --draft-dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 int4 float8' ;;
+        --kv-dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8' ;;
         --tensor-parallel|--batch-size|--length|--threads|--memory) return ;;
         esac ;;
     'doctor')
@@ -135,7 +140,7 @@ _entrodraft() {
         --threads|--repetitions|--collective-timeout) return ;;
         esac ;;
     'bench latency')
-        options='--help --config --target --draft --random-weights --device --backend --tensor-parallel-sum --dtype --draft-dtype --activation-dtype --threads --max-context --collective-timeout --head --draft-window --draft-sinks --draft-chunks --draft-vocab --draft-placement --rows --context --repetitions --tree --shards --output --json'
+        options='--help --config --target --draft --random-weights --device --backend --tensor-parallel-sum --dtype --draft-dtype --activation-dtype --kv-dtype --threads --max-context --collective-timeout --head --draft-window --draft-sinks --draft-chunks --draft-vocab --draft-placement --rows --context --repetitions --tree --shards --output --json'
         case $previous in
         --config|--output) kind=-f ;;
         --target|--draft|--head) kind=-d ;;
@@ -145,11 +150,12 @@ _entrodraft() {
         --dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 int4 float8' ;;
         --draft-dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 int4 float8' ;;
         --activation-dtype) kind=-W separators='' values='auto int24 int16 int8' ;;
+        --kv-dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8' ;;
         --draft-placement) kind=-W separators='' values='colocated dedicated sharded' ;;
         --random-weights|--threads|--max-context|--collective-timeout|--draft-window|--draft-sinks|--draft-chunks|--draft-vocab|--rows|--context|--repetitions|--tree|--shards) return ;;
         esac ;;
     'bench compare')
-        options='--help --config --target --draft --random-weights --device --backend --tensor-parallel-sum --dtype --draft-dtype --activation-dtype --threads --max-context --collective-timeout --head --draft-window --draft-sinks --draft-chunks --draft-vocab --draft-placement --input --prompts --max-new-tokens --temperatures --seed --generation-config --drafters --rules --tree --acceptances --entropy-of --lenience --max-draft-tokens --min-draft-tokens --drop-stop-token --draft-ahead --draft-ahead-passes --tune --synthetic-acceptance --costs --ngram-max --ngram-min --ngram-match --ngram-full --lookup-corpus --lookup-texts --lookahead-window --lookahead-ngram --lookahead-candidates --draft-table --output --json --quiet'
+        options='--help --config --target --draft --random-weights --device --backend --tensor-parallel-sum --dtype --draft-dtype --activation-dtype --kv-dtype --threads --max-context --collective-timeout --head --draft-window --draft-sinks --draft-chunks --draft-vocab --draft-placement --input --prompts --max-new-tokens --temperatures --seed --generation-config --drafters --rules --tree --acceptances --entropy-of --lenience --max-draft-tokens --min-draft-tokens --drop-stop-token --draft-ahead --draft-ahead-passes --tune --synthetic-acceptance --costs --ngram-max --ngram-min --ngram-match --ngram-full --lookup-corpus --lookup-texts --lookahead-window --lookahead-ngram --lookahead-candidates --draft-table --output --json --quiet'
         case $previous in
         --config|--input|--costs|--lookup-corpus|--draft-table|--output) kind=-f ;;
         --target|--draft|--head) kind=-d ;;
@@ -159,6 +165,7 @@ _entrodraft() {
         --dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 int4 float8' ;;
         --draft-dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 int4 float8' ;;
         --activation-dtype) kind=-W separators='' values='auto int24 int16 int8' ;;
+        --kv-dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8' ;;
         --draft-placement) kind=-W separators='' values='colocated dedicated sharded' ;;
         --generation-config) kind=-W separators='' values='greedy all none' ;;
         --drafters) kind=-W separators=',+' values='model head ngram suffix lookahead bigram unigram random' ;;

@@ -48,6 +48,7 @@ _entrodraft() {
             '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, int4, float8; float8 on GPUs alone; also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
             '--draft-dtype=[the same for the draft \[as --dtype; on CPUs int4 of a GGUF file of more than 5.5 bits a weight\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
             '--activation-dtype=[what activations are rounded to where CPUs multiply weights of 8 bits or fewer: auto, int24, int16, int8; whole numbers, 32 of which share a scale; auto is int8. --device auto uses the CPU where another is given \[auto\]]:TYPE:(auto int24 int16 int8)' \
+            '--kv-dtype=[what CPUs keep keys and values in: auto, float32, bfloat16, float16, int8; int8 has a scale for each key and value of a head \[auto: float32 beside weights of float32, else float16\]]:TYPE:(auto float32 bfloat16 float16 int8)' \
             '--threads=[threads of each rank \[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks\]]:N: ' \
             '--draft-vocabulary=[a draft of another vocabulary: auto, same, intersection, retokenize. intersection drafts tokens that both know; retokenize what the draft writes, in the target'\''s tokens; same refuses it; auto: intersection \[auto\]]:HOW:(auto same intersection retokenize)' \
             '--head=[draft head of the target, which reads its hidden states: EAGLE 1 to 3, HASS, Medusa, ...; see docs/models.md]:DIR:_path_files -/' \
@@ -154,6 +155,7 @@ _entrodraft() {
             '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, int4, float8; float8 on GPUs alone; also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
             '--draft-dtype=[the same for the draft \[as --dtype; on CPUs int4 of a GGUF file of more than 5.5 bits a weight\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
             '--activation-dtype=[what activations are rounded to where CPUs multiply weights of 8 bits or fewer: auto, int24, int16, int8; whole numbers, 32 of which share a scale; auto is int8. --device auto uses the CPU where another is given \[auto\]]:TYPE:(auto int24 int16 int8)' \
+            '--kv-dtype=[what CPUs keep keys and values in: auto, float32, bfloat16, float16, int8; int8 has a scale for each key and value of a head \[auto: float32 beside weights of float32, else float16\]]:TYPE:(auto float32 bfloat16 float16 int8)' \
             '--threads=[threads of each rank \[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks\]]:N: ' \
             '--max-context=[positions kept for a sequence, prompt and text \[all that the target has\]]:N: ' \
             '--collective-timeout=[how long a rank waits for the others, or works on one step, before the job ends \[300\]]:SECONDS: ' \
@@ -227,6 +229,7 @@ _entrodraft() {
             '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, int4, float8; float8 on GPUs alone; also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
             '--draft-dtype=[the same for the draft \[as --dtype; on CPUs int4 of a GGUF file of more than 5.5 bits a weight\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
             '--activation-dtype=[what activations are rounded to where CPUs multiply weights of 8 bits or fewer: auto, int24, int16, int8; whole numbers, 32 of which share a scale; auto is int8. --device auto uses the CPU where another is given \[auto\]]:TYPE:(auto int24 int16 int8)' \
+            '--kv-dtype=[what CPUs keep keys and values in: auto, float32, bfloat16, float16, int8; int8 has a scale for each key and value of a head \[auto: float32 beside weights of float32, else float16\]]:TYPE:(auto float32 bfloat16 float16 int8)' \
             '--threads=[threads of each rank \[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks\]]:N: ' \
             '--max-context=[positions kept for a sequence, prompt and text \[all that the target has\]]:N: ' \
             '--collective-timeout=[how long a rank waits for the others, or works on one step, before the job ends \[300\]]:SECONDS: ' \
@@ -271,6 +274,7 @@ _entrodraft() {
             '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, int4, float8; float8 on GPUs alone; also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
             '--draft-dtype=[the same for the draft \[as --dtype; on CPUs int4 of a GGUF file of more than 5.5 bits a weight\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
             '--activation-dtype=[what activations are rounded to where CPUs multiply weights of 8 bits or fewer: auto, int24, int16, int8; whole numbers, 32 of which share a scale; auto is int8. --device auto uses the CPU where another is given \[auto\]]:TYPE:(auto int24 int16 int8)' \
+            '--kv-dtype=[what CPUs keep keys and values in: auto, float32, bfloat16, float16, int8; int8 has a scale for each key and value of a head \[auto: float32 beside weights of float32, else float16\]]:TYPE:(auto float32 bfloat16 float16 int8)' \
             '--threads=[threads of each rank \[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks\]]:N: ' \
             '--max-context=[positions kept for a sequence, prompt and text \[all that the target has\]]:N: ' \
             '--collective-timeout=[how long a rank waits for the others, or works on one step, before the job ends \[300\]]:SECONDS: ' \
@@ -308,7 +312,7 @@ _entrodraft() {
             '--config=[read '\''option = value'\'' lines; the command line goes first]:FILE:_files' \
             '--model=[directory with the tokenizer, or a name in the Hugging Face cache; also -m]:DIR:_path_files -/' \
             '--text=[one text; its ids go to stdout]:TEXT: ' \
-            '--input=[JSON lines {"id", "text"}, or {"id", "token_ids"} with --decode]:FILE|-:_files' \
+            '--input=[JSON lines {"id", "text"}, {"id", "messages"} for the model'\''s chat template, or {"id", "token_ids"} with --decode]:FILE|-:_files' \
             '--decode[from ids to text]' \
             '--add-special-tokens[apply the tokenizer'\''s template when encoding]' \
             '--skip-special-tokens[leave special tokens out when decoding]' ;;
@@ -341,6 +345,7 @@ _entrodraft() {
             '--device=[whose memory: cpu, cuda; gpu is cuda \[cpu\]]:DEVICE:(cpu cuda)' \
             '--dtype=[in memory: auto, float32, bfloat16, float16, int8, int4, float8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
             '--draft-dtype=[the same for the draft \[as --dtype; on CPUs int4 of a GGUF file of more than 5.5 bits a weight\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
+            '--kv-dtype=[what CPUs keep keys and values in: auto, float32, bfloat16, float16, int8; int8 has a scale for each key and value of a head \[auto: float32 beside weights of float32, else float16\]]:TYPE:(auto float32 bfloat16 float16 int8)' \
             '--batch-size=[sequences decoded together \[1\]]:B: ' \
             '--length=[positions of each sequence, prompt included \[the model'\''s context\]]:L: ' \
             '--threads=[threads of each rank; each has buffers of its own \[1\]]:N: ' \
@@ -369,6 +374,7 @@ _entrodraft() {
             '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, int4, float8; float8 on GPUs alone; also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
             '--draft-dtype=[the same for the draft \[as --dtype; on CPUs int4 of a GGUF file of more than 5.5 bits a weight\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
             '--activation-dtype=[what activations are rounded to where CPUs multiply weights of 8 bits or fewer: auto, int24, int16, int8; whole numbers, 32 of which share a scale; auto is int8. --device auto uses the CPU where another is given \[auto\]]:TYPE:(auto int24 int16 int8)' \
+            '--kv-dtype=[what CPUs keep keys and values in: auto, float32, bfloat16, float16, int8; int8 has a scale for each key and value of a head \[auto: float32 beside weights of float32, else float16\]]:TYPE:(auto float32 bfloat16 float16 int8)' \
             '--threads=[threads of each rank \[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks\]]:N: ' \
             '--max-context=[positions kept for a sequence, prompt and text \[all that the target has\]]:N: ' \
             '--collective-timeout=[how long a rank waits for the others, or works on one step, before the job ends \[300\]]:SECONDS: ' \
@@ -398,6 +404,7 @@ _entrodraft() {
             '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, int4, float8; float8 on GPUs alone; also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
             '--draft-dtype=[the same for the draft \[as --dtype; on CPUs int4 of a GGUF file of more than 5.5 bits a weight\]]:TYPE:(auto float32 bfloat16 float16 int8 int4 float8)' \
             '--activation-dtype=[what activations are rounded to where CPUs multiply weights of 8 bits or fewer: auto, int24, int16, int8; whole numbers, 32 of which share a scale; auto is int8. --device auto uses the CPU where another is given \[auto\]]:TYPE:(auto int24 int16 int8)' \
+            '--kv-dtype=[what CPUs keep keys and values in: auto, float32, bfloat16, float16, int8; int8 has a scale for each key and value of a head \[auto: float32 beside weights of float32, else float16\]]:TYPE:(auto float32 bfloat16 float16 int8)' \
             '--threads=[threads of each rank \[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks\]]:N: ' \
             '--max-context=[positions kept for a sequence, prompt and text \[all that the target has\]]:N: ' \
             '--collective-timeout=[how long a rank waits for the others, or works on one step, before the job ends \[300\]]:SECONDS: ' \

@@ -39,7 +39,8 @@ void declare(OptionSet& set, TokenizeOptions& options) {
     declare_tokenizer(set, options.model);
     set.add("text", "TEXT", options.text, "one text; its ids go to stdout");
     set.add("input", "FILE|-", options.input,
-            "JSON lines {\"id\", \"text\"}, or {\"id\", \"token_ids\"} with --decode");
+            "JSON lines {\"id\", \"text\"}, {\"id\", \"messages\"} for the model's chat template, or {\"id\", "
+            "\"token_ids\"} with --decode");
     set.add("decode", options.decode, "from ids to text");
     set.add("add-special-tokens", options.add_special_tokens, "apply the tokenizer's template when encoding");
     set.add("skip-special-tokens", options.skip_special_tokens, "leave special tokens out when decoding");
@@ -118,8 +119,10 @@ void declare(OptionSet& set, InspectOptions& options) {
     };
     set.add("device", "DEVICE", "whose memory: {}; gpu is cuda [cpu]", read_device).choosing(devices);
     declare_weight_types(set, options.dtype, options.draft_dtype, "in memory: {} [auto: the file's]");
+    declare_kv_type(set, options.kv_type);
     set.check([&options](const ParsedOptions&) {
         refuse_weight_types_of_others(options.dtype, options.draft_dtype, options.on_gpu);
+        refuse_if(options.kv_type && options.on_gpu, "--kv-dtype is for CPUs: leave --device cuda or the type out");
     });
     set.add("batch-size", "B", options.batch, at_least(1), "sequences decoded together");
     set.add("length", "L", options.length, at_least(1),

@@ -62,6 +62,7 @@ struct ModelOptions {
     std::optional<model::WeightType> dtype; // empty: the file's
     std::optional<model::WeightType> draft_dtype;
     model::ActivationType activations = model::ActivationType::automatic;
+    std::optional<model::WeightType> kv_type;    // of CPUs' keys and values; empty: model::kv_type_of()'s choice
     std::optional<std::uint64_t> random_weights; // seed of weights that are made up; empty: the files'
     DeviceChoice device = DeviceChoice::automatic;
     Backend backend = Backend::native;
@@ -361,6 +362,7 @@ struct InspectOptions {
     std::string head;                       // beside no draft
     std::optional<model::WeightType> dtype; // empty: the file's
     std::optional<model::WeightType> draft_dtype;
+    std::optional<model::WeightType> kv_type; // as ModelOptions has it
     bool on_gpu = false;
     int ranks = 1;
     int threads = 1; // of each rank

@@ -11,8 +11,10 @@ namespace {
 
 using WeightType = model::WeightType;
 
-void declare_weight_type(OptionSet& set, const char* name, std::optional<WeightType>& field, const char* help) {
-    Names names = names_up_to(WeightType::float8);
+// Those up to `last`.
+void declare_weight_type(OptionSet& set, const char* name, std::optional<WeightType>& field, WeightType last,
+                         const char* help) {
+    Names names = names_up_to(last);
     names.insert(names.begin(), "auto");
     const auto read = [&field, names](const GivenValue& given) {
         const GivenValue usual = given.meant({{"fp32", "float32"},
@@ -41,15 +43,22 @@ void require_cpu_kernels(ModelOptions& models, const std::string& option) {
 
 void declare_weight_types(OptionSet& set, std::optional<WeightType>& target, std::optional<WeightType>& draft,
                           const char* help) {
-    declare_weight_type(set, "dtype", target, help);
+    declare_weight_type(set, "dtype", target, WeightType::float8, help);
     set.check([&](const ParsedOptions& given) {
         draft = target;
         given.refuse_without_effect("draft-dtype", given.given("draft") || given.given("head"),
                                     "without --draft DIR or --head DIR");
     });
     declare_weight_type(
-        set, "draft-dtype", draft,
+        set, "draft-dtype", draft, WeightType::float8,
         "the same for the draft [as --dtype; on CPUs int4 of a GGUF file of more than 5.5 bits a weight]");
+}
+
+void declare_kv_type(OptionSet& set, std::optional<WeightType>& field) {
+    declare_weight_type(
+        set, "kv-dtype", field, WeightType::int8,
+        "what CPUs keep keys and values in: {}; int8 has a scale for each key and value of a head [auto: "
+        "float32 beside weights of float32, else float16]");
 }
 
 void declare_head(OptionSet& set, std::string& head, const char* help) {
@@ -124,9 +133,11 @@ void declare_models(OptionSet& set, ModelOptions& models, const char* draft_help
     set.add("activation-dtype", "TYPE", models.activations, {"auto", "int24", "int16", "int8"},
             "what activations are rounded to where CPUs multiply weights of 8 bits or fewer: {}; whole numbers, 32 of "
             "which share a scale; auto is int8. --device auto uses the CPU where another is given");
+    declare_kv_type(set, models.kv_type);
     set.check([&models](const ParsedOptions& given) {
         if (given.given("activation-dtype") && models.activations != model::ActivationType::automatic)
             require_cpu_kernels(models, "--activation-dtype");
+        if (models.kv_type) require_cpu_kernels(models, "--kv-dtype");
         const auto is_scaled = [](std::optional<WeightType> type) { return type && model::is_scaled(*type); };
         const bool is_torch = models.backend == Backend::torch;
         refuse_if(is_torch && (is_scaled(models.dtype) || is_scaled(models.draft_dtype)),

@@ -38,6 +38,7 @@ void refuse_sharded_head(dist::DraftPlacement placement, bool has_head);
 std::string default_drafter(const ModelOptions& models);
 // The same of commands that are run on models for their figures, with --max-context and --collective-timeout.
 void declare_measured_models(OptionSet& set, ModelOptions& models, const char* draft_help);
+void declare_kv_type(OptionSet& set, std::optional<model::WeightType>& field);
 // --dtype and --draft-dtype.
 void declare_weight_types(OptionSet& set, std::optional<model::WeightType>& target,
                           std::optional<model::WeightType>& draft, const char* help);

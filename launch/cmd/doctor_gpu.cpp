@@ -219,6 +219,7 @@ std::string wrong_kernels(const RankDevice& device, model::ThreadTeam& team) {
             model::DecoderOptions options;
             options.weight_type = type;
             options.activations = model::ActivationType::int24;
+            options.kv_type = WeightType::float32;
             options.capacity = context + model::kCheckedRows;
             const auto tested = load_decoder(device, checkpoint, config, options, alone, team);
             if (type == WeightType::float8) options.weight_type = config.stored_type;

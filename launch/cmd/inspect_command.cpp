@@ -230,6 +230,10 @@ void look_at_ranks(Inspection& inspection) {
     inspection.all_reduces = all_reduces_of(config, run);
 }
 
+void require_kv_type(const ModelFacts& facts, std::optional<model::WeightType> type) {
+    if (const std::string why = why_no_kv_type(facts.name, facts.config, type); !why.empty()) throw BadOption(why);
+}
+
 Inspection inspect(const InspectOptions& options) {
     Inspection inspection;
     inspection.model = look_at(options.model, "--model", inspection.first_broken);
@@ -242,11 +246,15 @@ Inspection inspect(const InspectOptions& options) {
                             options.batch,
                             options.length > 0 ? options.length : config.max_positions,
                             options.dtype.value_or(automatic_type(config, options.on_gpu)),
-                            options.on_gpu};
+                            options.on_gpu,
+                            0,
+                            options.kv_type};
+    require_kv_type(inspection.model, options.kv_type);
     inspection.memory_bytes = options.memory_bytes;
     if (!options.draft.empty()) {
         inspection.draft = look_at(options.draft, "--draft", inspection.first_broken);
         model::stretch_context(inspection.draft->config, options.length);
+        require_kv_type(*inspection.draft, options.kv_type);
         inspection.pair = pair_json(inspection.model, *inspection.draft);
         const HeldDraft held = held_draft(inspection.draft->config, options.draft_dtype, !options.on_gpu);
         add_drafting(inspection, held.config, held.type);

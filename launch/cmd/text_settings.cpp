@@ -109,6 +109,7 @@ Json text_settings(const GenerateOptions& options, const ModelPair& models, cons
     Json settings = {{"target_digest", shown(models.opened.digests.target)},
                      {"dtype", model::to_string(models.placed.target_type)},
                      {"activation_dtype", model::to_string(options.models.activations)},
+                     {"kv_dtype", models.placed.kv_type ? Json(model::to_string(*models.placed.kv_type)) : Json()},
                      {"max_context", limits.max_positions}};
     if (models.opened.random_weights) settings["random_weights"] = *models.opened.random_weights;
     settings.update(settings_of(request_like(requests)));

@@ -71,7 +71,8 @@ std::string difference_here(std::span<const HeldModel> held, const OpenedPair& o
         model::DecoderOptions options;
         options.timeout_seconds = timeout_seconds;
         options.weight_type = there.type;
-        options.activations = model::ActivationType::int24; // what GPUs compute with is nearer to it
+        options.activations = model::ActivationType::int24; // what GPUs compute with is nearer to these
+        options.kv_type = model::WeightType::float32;
         options.capacity = options.source_capacity = model::kCheckedRows;
         const auto other =
             load_decoder(safe, checkpoint, config, options, is_sharded ? *tp : placed.self, *placed.team);

@@ -49,6 +49,7 @@ Json environment_of(const dist::Session& session, const ModelPair& models) {
                         {"draft_placement", dist::to_string(models.placed.layout.placement)}};
     if (models.placed.device.is_native_cpu())
         environment["activation_dtype"] = model::to_string(models.placed.activations);
+    if (models.placed.kv_type) environment["kv_dtype"] = model::to_string(*models.placed.kv_type);
     if (!models.placed.drafts.empty() && models.placed.drafts.front().config.picks_outputs)
         environment["draft_vocab"] = models.placed.drafts.front().config.n_outputs();
     if (models.placed.tp && models.placed.tp->name() == "nccl") environment["nccl"] = loaded_nccl();
@@ -74,9 +75,10 @@ void require_costs_of(const Json& environment, const std::string& costs_file) {
     const Json costs = Json::parse(std::ifstream(costs_file), nullptr, false);
     if (!costs.is_object() || !costs.contains("environment")) return; // written by hand: it says nothing of this
     for (const std::string field : {"ranks", "threads_per_rank", "draft_placement", "dtype", "draft_dtype",
-                                    "activation_dtype", "draft_vocab", "device"}) {
+                                    "activation_dtype", "kv_dtype", "draft_vocab", "device"}) {
         const Json measured = costs["environment"].value(field, Json()), here = environment.value(field, Json());
-        const bool was_not_said = field == "device" || field == "activation_dtype"; // by earlier versions
+        const bool was_not_said = // by earlier versions
+            field == "device" || field == "activation_dtype" || field == "kv_dtype";
         if ((measured.is_null() && was_not_said) || measured == here) continue;
         throw BadOption(fmt::format("--costs {} was measured with {} {}, and this run has {}; measure again with bench "
                                     "latency",

@@ -53,6 +53,7 @@ void load_weights(const OpenedPair& opened, const std::vector<HeldModel>& held, 
         decoder.timeout_seconds = options.collective_timeout_seconds;
         decoder.weight_type = part.type;
         decoder.activations = options.activations;
+        decoder.kv_type = cache.kv_type;
         decoder.sum = options.sum;
         decoder.capacity = std::min(cache.positions, part.config->max_positions);
         decoder.kept_positions = part.kept_positions;

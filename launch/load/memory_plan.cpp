@@ -142,9 +142,14 @@ RankMemory memory_of(std::span<const HeldModel> held, int threads, const CacheSh
         if (part.has_chunks) // mean keys take half of what a chunk's position does
             positions += (part.shares_weights ? 0 : all) + all / (2 * model::RetrievalOptions::kChunk);
         const int in_trees = cache.num_beams > 0 ? spec::tree_positions(cache.num_beams, positions) : 0;
-        model::RunShape run = {
-            part.ranks,  threads, cache.sequences + part.beside, positions + in_trees + cache.tree_room, part.type,
-            part.on_gpu, in_trees};
+        model::RunShape run = {part.ranks,
+                               threads,
+                               cache.sequences + part.beside,
+                               positions + in_trees + cache.tree_room,
+                               part.type,
+                               part.on_gpu,
+                               in_trees,
+                               cache.kv_type};
         const model::RankNeeds needs = needs_of(*part.config, run, part.rank);
         run.length = 1;
         if (!part.shares_weights) memory.weight_bytes += needs.weight_bytes;

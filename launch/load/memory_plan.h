@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <limits>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -34,9 +35,10 @@ struct RankMemory {
 
 struct CacheShape {
     int sequences = 1;
-    int positions = 0; // of each
-    int num_beams = 0; // of each; 0: no beam search
-    int tree_room = 0; // positions of each beside these, for a round's tree; 0: no trees
+    int positions = 0;                             // of each
+    int num_beams = 0;                             // of each; 0: no beam search
+    int tree_room = 0;                             // positions of each beside these, for a round's tree; 0: no trees
+    std::optional<model::WeightType> kv_type = {}; // as model::DecoderOptions has it
 };
 
 // A model, or the part of it that this rank holds.

@@ -23,6 +23,9 @@ void require_cpu(const OpenedPair& opened, const ModelOptions& options, PlacedPa
         if (placed.layout.is_writer() && !options.quiet)
             log_line("note: --device auto: " + options.needs_cpu + " runs on CPUs alone; cpu is used");
     }
+    for (const OpenedModel* model : models_of(opened))
+        if (const std::string why = why_no_kv_type(model->name, model->config, options.kv_type); !why.empty())
+            throw OrderlyFailure(kBadOptions, why);
     for (const OpenedModel* model : models_of(opened)) {
         if (placed.device.is_native_cpu()) return;
         const bool on_torch = options.backend == Backend::torch;
@@ -53,7 +56,7 @@ int max_source_of(const OpenedPair& opened, int positions) {
 
 CacheShape cache_of(const OpenedPair& opened, const ModelOptions& options, const Placement& placement) {
     CacheShape cache = {placement.batch_size, opened.target.config.max_positions, placement.num_beams,
-                        placement.trees ? spec::Packet::kMaxDraftTokens : 0};
+                        placement.trees ? spec::Packet::kMaxDraftTokens : 0, options.kv_type};
     if (options.max_context > 0) cache.positions = std::min(options.max_context, cache.positions);
     return cache;
 }
@@ -71,10 +74,19 @@ HeldDraft held_draft(const model::ModelConfig& config, std::optional<model::Weig
     return held;
 }
 
+std::string why_no_kv_type(const std::string& name, const model::ModelConfig& config,
+                           std::optional<model::WeightType> type) {
+    const std::string what = model::what_stays_float32(config);
+    if (what.empty() || !type || type == model::WeightType::float32) return "";
+    return fmt::format("--kv-dtype {}: {} keeps {} in float32: leave it out", to_string(*type), name, what);
+}
+
 void choose_types(const OpenedPair& opened, const ModelOptions& options, PlacedPair& placed) {
     const bool on_gpu = placed.device.is_gpu;
     placed.activations = options.activations;
     placed.target_type = options.dtype.value_or(automatic_type(opened.target.config, on_gpu));
+    if (placed.device.is_native_cpu())
+        placed.kv_type = kv_type_of(opened.target.config, placed.target_type, options.kv_type);
     placed.drafts.clear();
     for (const OpenedModel& draft : opened.drafts)
         placed.drafts.push_back(held_draft(draft.config, options.draft_dtype, placed.device.is_native_cpu()));

@@ -38,6 +38,10 @@ struct HeldDraft {
 inline constexpr double kMostDraftBits = 5.5; // int4 takes 4.25
 HeldDraft held_draft(const model::ModelConfig& config, std::optional<model::WeightType> type, bool on_cpu);
 
+// Why a model's keys and values cannot be of a type; empty: they can. Local.
+std::string why_no_kv_type(const std::string& name, const model::ModelConfig& config,
+                           std::optional<model::WeightType> type);
+
 struct PlacedPair {
     dist::RankLayout layout;
     std::unique_ptr<dist::Communicator> replica; // all ranks of the replica
@@ -52,7 +56,8 @@ struct PlacedPair {
     int replicas = 1;
     model::WeightType target_type{};
     model::ActivationType activations{};
-    std::vector<HeldDraft> drafts; // of OpenedPair::drafts
+    std::optional<model::WeightType> kv_type; // of the target's keys and values; empty: as its device has them
+    std::vector<HeldDraft> drafts;            // of OpenedPair::drafts
     model::WeightType draft_type() const { return drafts.empty() ? target_type : drafts.front().type; }
     int max_source = 0; // tokens that the encoders of target and drafts read; 0: the target has none
 };

@@ -2,20 +2,61 @@
 namespace entrodraft::model::kernels::KERNEL_SET {
 namespace {
 
+// The types of keys and values: kWidth numbers as floats.
+struct KvFloat32 {
+    static constexpr int kBytes = 4;
+    static ALWAYS_INLINE Vec load(const std::byte* from) { return *reinterpret_cast<const Vec*>(from); }
+};
+
+struct KvBFloat16 {
+    static constexpr int kBytes = 2;
+    static ALWAYS_INLINE Vec load(const std::byte* from) {
+        return floats_of_bfloat16(reinterpret_cast<const char*>(from));
+    }
+};
+
+struct KvFloat16 {
+    static constexpr int kBytes = 2;
+    static ALWAYS_INLINE Vec load(const std::byte* from) {
+        return floats_of_float16(reinterpret_cast<const char*>(from));
+    }
+};
+
+struct KvInt8 {
+    static constexpr int kBytes = 1;
+    static ALWAYS_INLINE Vec load(const std::byte* from) {
+        return __builtin_convertvector(*reinterpret_cast<const SmallVec*>(from), Vec);
+    }
+};
+
+// One number, with nothing behind it read.
+template <typename Type> ALWAYS_INLINE float one_of(const std::byte* from) {
+    std::byte numbers[kWidth * Type::kBytes] = {};
+    for (int i = 0; i < Type::kBytes; ++i)
+        numbers[i] = from[i];
+    return Type::load(numbers)[0];
+}
+
 // Scores of one block of 16 keys for queries [query, query + kQueries).
-template <int kQueries> ALWAYS_INLINE void score_block(const AttentionArgs& a, int query, int block) {
-    const float* all_keys = block * kLanes < a.n_prefix ? a.prefix_keys : a.keys[query];
-    const float* block_keys =
-        all_keys + static_cast<std::size_t>(block) * static_cast<std::size_t>(a.head_dim) * kLanes;
+template <typename Type, int kQueries> ALWAYS_INLINE void score_block(const AttentionArgs& a, int query, int block) {
+    const KvHead& head = block * kLanes < a.n_prefix ? a.prefix : a.kv[query];
+    const std::byte* block_keys =
+        head.keys + static_cast<std::size_t>(block) * static_cast<std::size_t>(a.head_dim) * kLanes * Type::kBytes;
     float* scores = a.scratch + static_cast<std::size_t>(query) * a.scratch_stride + block * kLanes;
     for (int lane = 0; lane < kLanes; lane += kWidth) {
-        const float* keys = block_keys + lane;
+        const std::byte* keys = block_keys + lane * Type::kBytes;
         Vec sums[kQueries] = {};
         for (int d = 0; d < a.head_dim; ++d) {
-            const Vec key = *reinterpret_cast<const Vec*>(keys + d * kLanes);
+            const Vec key = Type::load(keys + d * kLanes * Type::kBytes);
 #pragma GCC unroll 8
             for (int i = 0; i < kQueries; ++i)
                 sums[i] += splat(a.q[query + i][d]) * key;
+        }
+        if constexpr (Type::kBytes == 1) {
+            const Vec scales = *reinterpret_cast<const Vec*>(head.key_scales + block * kLanes + lane);
+#pragma GCC unroll 8
+            for (int i = 0; i < kQueries; ++i)
+                sums[i] *= scales;
         }
 #pragma GCC unroll 8
         for (int i = 0; i < kQueries; ++i)
@@ -48,9 +89,11 @@ template <int kQueries> KeyRange range_of(const AttentionArgs& a) {
     return keys;
 }
 
-ALWAYS_INLINE const float* value_of(const AttentionArgs& a, int query, int j) {
-    const float* values = j < a.n_prefix ? a.prefix_values : a.values[query];
-    return values + static_cast<std::size_t>(j) * static_cast<std::size_t>(a.value_dim);
+template <typename Type> ALWAYS_INLINE const std::byte* value_of(const AttentionArgs& a, int query, int j, int column) {
+    const std::byte* values = j < a.n_prefix ? a.prefix.values : a.kv[query].values;
+    return values +
+           (static_cast<std::size_t>(j) * static_cast<std::size_t>(a.value_dim) + static_cast<std::size_t>(column)) *
+               Type::kBytes;
 }
 
 ALWAYS_INLINE const float* weights_of(const AttentionArgs& a, int query) {
@@ -116,18 +159,28 @@ float soften(const AttentionArgs& a, int query, const KeyRange& keys) {
     return 1.0f / (sum_lanes(sum) + of_sink);
 }
 
+// Weights of codes of values, of which each position has a scale.
+void scale_weights(const AttentionArgs& a, int query, const KeyRange& keys) {
+    float* weights = a.scratch + static_cast<std::size_t>(query) * a.scratch_stride;
+    for (int j = keys.begin; j < keys.padded; j += kWidth) {
+        const float* scales = (j < a.n_prefix ? a.prefix : a.kv[query]).value_scales + j;
+        *reinterpret_cast<Vec*>(weights + j) *= *reinterpret_cast<const Vec*>(scales);
+    }
+}
+
 // What mix_columns has summed up so far goes on over the values that are a query's own.
-template <int kVectors> void mix_own(const AttentionArgs& a, int query, float scale, int first, int begin) {
+template <typename Type, int kVectors>
+void mix_own(const AttentionArgs& a, int query, float scale, int first, int begin) {
     Vec sums[kVectors];
 #pragma GCC unroll 4
     for (int c = 0; c < kVectors; ++c)
         sums[c] = *reinterpret_cast<const Vec*>(a.out[query] + first + c * kWidth);
-    const float* value = value_of(a, query, begin) + first;
-    for (int j = begin; j < a.n_keys[query]; ++j, value += a.value_dim) {
+    const std::byte* value = value_of<Type>(a, query, begin, first);
+    for (int j = begin; j < a.n_keys[query]; ++j, value += a.value_dim * Type::kBytes) {
         const Vec weight = splat(weights_of(a, query)[j]);
 #pragma GCC unroll 4
         for (int c = 0; c < kVectors; ++c)
-            sums[c] += weight * *reinterpret_cast<const Vec*>(value + c * kWidth);
+            sums[c] += weight * Type::load(value + c * kWidth * Type::kBytes);
     }
 #pragma GCC unroll 4
     for (int c = 0; c < kVectors; ++c)
@@ -135,17 +188,17 @@ template <int kVectors> void mix_own(const AttentionArgs& a, int query, float sc
 }
 
 // Weighted sum of values over columns [first, first + kWidth * kVectors).
-template <int kQueries, int kVectors>
+template <typename Type, int kQueries, int kVectors>
 ALWAYS_INLINE void mix_columns(const AttentionArgs& a, const float* scales, int first, const KeyRange& keys) {
     Vec sums[kQueries][kVectors] = {};
     for (int j = keys.begin; j < keys.joint_end;) {
         const int end = keys.stretch_end(a, j);
-        const float* value = value_of(a, 0, j) + first;
-        for (; j < end; ++j, value += a.value_dim) {
+        const std::byte* value = value_of<Type>(a, 0, j, first);
+        for (; j < end; ++j, value += a.value_dim * Type::kBytes) {
             Vec v[kVectors];
 #pragma GCC unroll 4
             for (int c = 0; c < kVectors; ++c)
-                v[c] = *reinterpret_cast<const Vec*>(value + c * kWidth);
+                v[c] = Type::load(value + c * kWidth * Type::kBytes);
 #pragma GCC unroll 8
             for (int i = 0; i < kQueries; ++i) {
                 const Vec weight = splat(weights_of(a, i)[j]);
@@ -161,59 +214,74 @@ ALWAYS_INLINE void mix_columns(const AttentionArgs& a, const float* scales, int 
         for (int c = 0; c < kVectors; ++c)
             *reinterpret_cast<Vec*>(a.out[i] + first + c * kWidth) = a.apart ? sums[i][c] : sums[i][c] * scales[i];
     for (int i = 0; a.apart && i < kQueries; ++i)
-        mix_own<kVectors>(a, i, scales[i], first, keys.joint_end);
+        mix_own<Type, kVectors>(a, i, scales[i], first, keys.joint_end);
 }
 
-template <int kQueries> void score(const AttentionArgs& a, const KeyRange& keys) {
+template <typename Type, int kQueries> void score(const AttentionArgs& a, const KeyRange& keys) {
     const int joint_blocks = (keys.joint_end + kLanes - 1) / kLanes;
     for (int block = keys.begin / kLanes; block < joint_blocks; ++block)
-        score_block<kQueries>(a, 0, block);
+        score_block<Type, kQueries>(a, 0, block);
     for (int i = 0; a.apart && i < kQueries; ++i)
         for (int block = joint_blocks; block * kLanes < a.n_keys[i]; ++block)
-            score_block<1>(a, i, block);
+            score_block<Type, 1>(a, i, block);
 }
 
-template <int kQueries> void attention_exact(const AttentionArgs& a) {
+template <typename Type, int kQueries> void attention_exact(const AttentionArgs& a) {
     const KeyRange keys = range_of<kQueries>(a);
-    score<kQueries>(a, keys);
+    score<Type, kQueries>(a, keys);
     float scales[kQueries];
-    for (int i = 0; i < kQueries; ++i)
+    for (int i = 0; i < kQueries; ++i) {
         scales[i] = soften(a, i, keys);
+        if (Type::kBytes == 1 && a.value_dim > 0) scale_weights(a, i, keys);
+    }
     int column = 0;
     for (; column + kWidth * 4 <= a.value_dim; column += kWidth * 4)
-        mix_columns<kQueries, 4>(a, scales, column, keys);
+        mix_columns<Type, kQueries, 4>(a, scales, column, keys);
     for (; column + kWidth <= a.value_dim; column += kWidth)
-        mix_columns<kQueries, 1>(a, scales, column, keys);
+        mix_columns<Type, kQueries, 1>(a, scales, column, keys);
     if (column == a.value_dim) return;
     // What is left over goes with columns before it, again in a whole vector: alone, its sums might be rounded
     // otherwise for another number of queries.
-    if (a.value_dim >= kWidth) return mix_columns<kQueries, 1>(a, scales, a.value_dim - kWidth, keys);
+    if (a.value_dim >= kWidth) return mix_columns<Type, kQueries, 1>(a, scales, a.value_dim - kWidth, keys);
     for (; column < a.value_dim; ++column) {
         for (int i = 0; i < kQueries; ++i) {
             float sum = 0;
             for (int j = keys.begin; j < a.n_keys[i]; ++j)
-                sum = __builtin_fmaf(weights_of(a, i)[j], value_of(a, i, j)[column], sum);
+                sum = __builtin_fmaf(weights_of(a, i)[j], one_of<Type>(value_of<Type>(a, i, j, column)), sum);
             a.out[i][column] = sum * scales[i];
         }
     }
 }
 
-void attention(const AttentionArgs& a) {
+template <typename Type> void attention_of(const AttentionArgs& a) {
     switch (a.n_queries) {
     case 1:
-        return attention_exact<1>(a);
+        return attention_exact<Type, 1>(a);
     case 2:
-        return attention_exact<2>(a);
+        return attention_exact<Type, 2>(a);
     case 3:
-        return attention_exact<3>(a);
+        return attention_exact<Type, 3>(a);
     case 4:
-        return attention_exact<4>(a);
+        return attention_exact<Type, 4>(a);
     case 5:
-        return attention_exact<5>(a);
+        return attention_exact<Type, 5>(a);
     case 6:
-        return attention_exact<6>(a);
+        return attention_exact<Type, 6>(a);
     default:
         return;
+    }
+}
+
+void attention(const AttentionArgs& a) {
+    switch (a.kv_type) {
+    case WeightType::bfloat16:
+        return attention_of<KvBFloat16>(a);
+    case WeightType::float16:
+        return attention_of<KvFloat16>(a);
+    case WeightType::int8:
+        return attention_of<KvInt8>(a);
+    default:
+        return attention_of<KvFloat32>(a);
     }
 }
 

@@ -106,7 +106,7 @@ void Attention::place(const PassContext& context, const Task& task, const Segmen
 void Attention::put(const Task& task, const Segment& segment, int row, int kv_head, const float* key,
                     const float* value) {
     const int at = segment.cached + row - segment.begin, position = task.layout->pass.rows[index(row)].position;
-    cache_->put(task.cache_layer, segment.slot, kv_head, at, key, value);
+    cache_->put({task.cache_layer, segment.slot, kv_head, at}, key, value);
     if (chunks_ && task.layout->pass.mask == Mask::causal) // siblings of a tree have one position
         chunks_->write({task.cache_layer, segment.slot, kv_head, position}, key, value);
 }
@@ -166,17 +166,16 @@ void Attention::attend_some(const PassContext& context, const Task& task, const 
     args.soft_cap = config_->attention_soft_cap;
     args.scratch_stride = index(cache_->shape().capacity);
     args.scratch = scores_.as<float>() + index(context.thread) * kernels::kMaxQueries * args.scratch_stride;
+    args.kv_type = cache_->shape().type;
     if (!texts_) {
         args.n_prefix = bundle.prefix.length;
-        args.prefix_keys = cache_->keys(task.cache_layer, bundle.prefix.slot, kv_head);
-        args.prefix_values = cache_->values(task.cache_layer, bundle.prefix.slot, kv_head);
+        args.prefix = cache_->head(task.cache_layer, bundle.prefix.slot, kv_head);
     }
     for (int i = 0; i < count; ++i) {
         const int row = layout.bundled[index(bundle.begin + (first + i) / group.n_queries)];
         const int slot = memory_slot(layout.pass.rows[index(row)].slot);
-        args.keys[i] = cache_->keys(task.cache_layer, slot, kv_head);
-        args.values[i] = cache_->values(task.cache_layer, slot, kv_head);
-        args.apart = args.apart || args.keys[i] != args.keys[0];
+        args.kv[i] = cache_->head(task.cache_layer, slot, kv_head);
+        args.apart = args.apart || args.kv[i].keys != args.kv[0].keys;
         set_query(args, i, context.thread, task, row, group.first_query + (first + i) % group.n_queries);
     }
     context.kernels->attention(args);

@@ -11,6 +11,11 @@ namespace entrodraft::model {
 
 namespace {
 
+KvCache::Shape with_type(KvCache::Shape shape, WeightType type) {
+    shape.type = type;
+    return shape;
+}
+
 class CpuDecoder final : public Decoder {
   public:
     CpuDecoder(const Checkpoint& checkpoint, const DecoderSetup& setup, const DecoderOptions& options,
@@ -20,11 +25,15 @@ class CpuDecoder final : public Decoder {
         if (sources_) encoder_ = std::make_unique<CpuEncoder>(checkpoint, setup, options, team, *weights_, *sources_);
     }
     CpuDecoder(const DecoderSetup& setup, const DecoderOptions& options, dist::Communicator& tp, ThreadTeam& team,
-               std::shared_ptr<const ModelWeights> weights, std::shared_ptr<KvCache> whole = nullptr)
-        : Decoder(setup, std::make_shared<KvCache>(setup.cache)), tp_(tp), team_(team),
+               std::shared_ptr<const ModelWeights> weights)
+        : CpuDecoder(setup, options, kv_type_of(setup.config, options.weight_type, options.kv_type), tp, team,
+                     std::move(weights), nullptr) {}
+    CpuDecoder(const DecoderSetup& setup, const DecoderOptions& options, WeightType kv_type, dist::Communicator& tp,
+               ThreadTeam& team, std::shared_ptr<const ModelWeights> weights, std::shared_ptr<KvCache> whole)
+        : Decoder(setup, std::make_shared<KvCache>(with_type(setup.cache, kv_type))), tp_(tp), team_(team),
           kernels_(options.kernels ? *options.kernels : kernels::best_kernels()),
           timeout_seconds_(options.timeout_seconds), weights_(std::move(weights)),
-          sources_(setup.sources.capacity > 0 ? std::make_unique<KvCache>(setup.sources) : nullptr),
+          sources_(setup.sources.capacity > 0 ? std::make_unique<KvCache>(with_type(setup.sources, kv_type)) : nullptr),
           retrieves_own_(options.retrieval.chunks > 0 && !whole),
           chunks_(options.retrieval.chunks > 0
                       ? std::make_unique<RetrievedChunks>(std::move(whole), *cache_, options.retrieval,
@@ -45,8 +54,8 @@ class CpuDecoder final : public Decoder {
     std::unique_ptr<Decoder> over_same_weights(const ModelConfig& config,
                                                const DecoderOptions& options) const override {
         if (config.has_encoder()) return Decoder::over_same_weights(config, options);
-        return std::make_unique<CpuDecoder>(lay_out_decoder(config, options, tp_.rank(), tp_.size()), options, tp_,
-                                            team_, weights_, cache_);
+        return std::make_unique<CpuDecoder>(lay_out_decoder(config, options, tp_.rank(), tp_.size()), options,
+                                            cache_->shape().type, tp_, team_, weights_, cache_);
     }
     bool retrieves_own() const override { return retrieves_own_; }
     bool reads_from_within() const override { return config_.n_linear_layers() == 0 && !config_.has_encoder(); }

@@ -48,7 +48,7 @@ class CpuEncoderOps : public CpuOps {
         for (auto r = static_cast<int>(mine.begin); r < mine.end; ++r) {
             for (int head = 0; head < shape.n_kv_heads; ++head) {
                 const float* key = key_value.row(r) + index(head) * dim;
-                target_.sources.put(layer, target_.number, head, first_row() + r, key,
+                target_.sources.put({layer, target_.number, head, first_row() + r}, key,
                                     key + index(shape.n_kv_heads) * dim);
             }
         }

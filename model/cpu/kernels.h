@@ -6,6 +6,7 @@
 #pragma once
 
 #include "model/families/config.h"
+#include "model/pass/kv_head.h"
 #include "model/pass/logit_stats.h"
 
 #include <cstddef>
@@ -138,14 +139,13 @@ struct AttentionArgs {
     float soft_cap = 0; // a scaled score s becomes soft_cap tanh(s / soft_cap); 0: it stays
     // ALiBi: then the score of key j gains bias[i][j], [n_keys rounded up to 16]; nullptr: it stays.
     const float* bias[kMaxQueries] = {};
-    const float* sink[kMaxQueries] = {};   // one more score in the softmax, without a value; nullptr: none
-    const float* keys[kMaxQueries] = {};   // [n_keys / 16][head_dim][16]
-    const float* values[kMaxQueries] = {}; // [n_keys][value_dim]
-    bool apart = false;                    // they are not the same for all queries
+    const float* sink[kMaxQueries] = {};      // one more score in the softmax, without a value; nullptr: none
+    WeightType kv_type = WeightType::float32; // of all keys and values: also bfloat16, float16, int8
+    KvHead kv[kMaxQueries] = {};
+    bool apart = false; // they are not the same for all queries
     // The first n_prefix keys and values of all queries, a multiple of 16 and at most n_keys, lie here instead, in the
     // same places.
-    const float* prefix_keys = nullptr;
-    const float* prefix_values = nullptr;
+    KvHead prefix = {};
     int n_prefix = 0;
     float* scratch = nullptr; // [n_queries][scratch_stride], stride >= n_keys rounded up to 16
     std::size_t scratch_stride = 0;

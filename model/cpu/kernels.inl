@@ -26,6 +26,7 @@ typedef float Vec __attribute__((vector_size(4 * kWidth), aligned(4)));
 typedef std::int32_t IntVec __attribute__((vector_size(4 * kWidth), aligned(4)));
 typedef std::uint32_t UintVec __attribute__((vector_size(4 * kWidth), aligned(4)));
 typedef std::uint16_t HalfVec __attribute__((vector_size(2 * kWidth), aligned(2)));
+typedef signed char SmallVec __attribute__((vector_size(kWidth), may_alias, aligned(1)));
 
 ALWAYS_INLINE Vec splat(float value) {
     return value - Vec{}; // subtracting zero changes nothing, and compilers know it; adding it would cost an addition
@@ -65,6 +66,31 @@ ALWAYS_INLINE bool any_greater(Vec a, Vec b) {
     const IntVec greater = a > b;
     return (greater[0] | greater[1] | greater[2] | greater[3]) != 0;
 #endif
+}
+
+// ---- numbers of 16 bits ----
+
+// kWidth of float16.
+ALWAYS_INLINE Vec floats_of_float16(const char* p) {
+#if defined(__AVX512F__)
+    const __m512 wide = _mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+    return __builtin_bit_cast(Vec, wide);
+#elif defined(__F16C__)
+    const __m256 wide = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    return __builtin_bit_cast(Vec, wide);
+#else
+    // Shift exponent and mantissa into place, then scale by 2^112 to correct the exponent's bias.
+    const UintVec half = __builtin_convertvector(*reinterpret_cast<const HalfVec*>(p), UintVec);
+    const UintVec magnitude = (half & 0x7fffu) << 13;
+    const UintVec special = UintVec(magnitude >= (0x7c00u << 13)) & 0x7f800000u;
+    const Vec scaled = __builtin_bit_cast(Vec, magnitude) * 0x1p112f;
+    const UintVec bits = __builtin_bit_cast(UintVec, scaled) | special | ((half & 0x8000u) << 16);
+    return __builtin_bit_cast(Vec, bits);
+#endif
+}
+
+ALWAYS_INLINE Vec floats_of_bfloat16(const char* from) {
+    return __builtin_bit_cast(Vec, __builtin_convertvector(*reinterpret_cast<const HalfVec*>(from), UintVec) << 16);
 }
 
 // ---- exponential ----

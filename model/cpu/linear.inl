@@ -7,25 +7,6 @@ namespace {
 
 constexpr std::size_t kLineBytes = 64;
 
-// kWidth of float16.
-ALWAYS_INLINE Vec floats_of_float16(const char* p) {
-#if defined(__AVX512F__)
-    const __m512 wide = _mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
-    return __builtin_bit_cast(Vec, wide);
-#elif defined(__F16C__)
-    const __m256 wide = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-    return __builtin_bit_cast(Vec, wide);
-#else
-    // Shift exponent and mantissa into place, then scale by 2^112 to correct the exponent's bias.
-    const UintVec half = __builtin_convertvector(*reinterpret_cast<const HalfVec*>(p), UintVec);
-    const UintVec magnitude = (half & 0x7fffu) << 13;
-    const UintVec special = UintVec(magnitude >= (0x7c00u << 13)) & 0x7f800000u;
-    const Vec scaled = __builtin_bit_cast(Vec, magnitude) * 0x1p112f;
-    const UintVec bits = __builtin_bit_cast(UintVec, scaled) | special | ((half & 0x8000u) << 16);
-    return __builtin_bit_cast(Vec, bits);
-#endif
-}
-
 // The types of weights: how many inputs a line holds, and the weights of kWidth outputs from `lane` on for one of
 // these.
 struct Float32 {

@@ -15,7 +15,6 @@ constexpr int kBlockLines = kBlock / 4;
 constexpr int kHalf = kBlock / 2; // what groups of 16 make of a block
 
 typedef unsigned char Bytes __attribute__((vector_size(4 * kWidth), may_alias)); // kWidth outputs of a line
-typedef signed char SmallVec __attribute__((vector_size(kWidth), may_alias, aligned(1)));
 constexpr int kVectors = kLanes / kWidth;
 constexpr int kLinesAhead = 144; // that are asked for, into the second cache: the first would be full of them
 

@@ -5,10 +5,6 @@
 namespace entrodraft::model::kernels::KERNEL_SET {
 namespace {
 
-ALWAYS_INLINE Vec floats_of_bfloat16(const char* from) {
-    return __builtin_bit_cast(Vec, __builtin_convertvector(*reinterpret_cast<const HalfVec*>(from), UintVec) << 16);
-}
-
 // Gives kWidth scales or offsets of a group, which begin at `from`: floats of 32 bits, or bfloat16.
 ALWAYS_INLINE Vec group_facts(const LinearArgs& a, const char* from, int group, int lane) {
     const std::size_t at = static_cast<std::size_t>(group) * kLanes + static_cast<std::size_t>(lane);

@@ -1,6 +1,7 @@
 #include "model/cpu/retrieved_chunks.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 
 namespace entrodraft::model {
@@ -15,6 +16,7 @@ std::shared_ptr<KvCache> cache_of_all(KvCache::Shape shape, int max_positions) {
 KvCache::Shape shape_of_means(KvCache::Shape shape) {
     shape.capacity = std::max(shape.capacity / RetrievalOptions::kChunk, 1);
     shape.value_dim = 1; // not used
+    shape.type = WeightType::float32;
     return shape;
 }
 
@@ -29,7 +31,7 @@ RetrievedChunks::RetrievedChunks(std::shared_ptr<KvCache> whole, KvCache& kept, 
 }
 
 void RetrievedChunks::write(const KvCache::HeadPlace& place, const float* key, const float* value) {
-    if (writes_) whole_->put(place.layer, place.slot, place.kv_head, place.position, key, value);
+    if (writes_) whole_->put(place, key, value);
 }
 
 void RetrievedChunks::retrieve(const kernels::Kernels& kernels, int thread, const Retrieval& of, int layer, int kv_head,
@@ -39,7 +41,7 @@ void RetrievedChunks::retrieve(const kernels::Kernels& kernels, int thread, cons
     const int first = options_.first_chunk(), end = of.end / kSize;
     std::fill_n(scoring.first_key, kernels::kMaxQueries, first);
     std::fill_n(scoring.n_keys, kernels::kMaxQueries, end);
-    std::fill_n(scoring.keys, kernels::kMaxQueries, means_.keys(layer, of.slot, kv_head));
+    std::fill_n(scoring.kv, kernels::kMaxQueries, means_.head(layer, of.slot, kv_head));
     vote(kernels, thread, scoring, queries);
     const std::vector<float>& votes = threads_[index(thread)].votes;
     std::vector<int>& best = threads_[index(thread)].best;
@@ -66,15 +68,17 @@ KvCache::HeadPlace RetrievedChunks::place_of_chunk(int slot, int layer, int kv_h
 
 void RetrievedChunks::add_means(const Retrieval& of, int layer, int kv_head) {
     const std::size_t dim = index(whole_->shape().head_dim);
-    std::vector<float> mean(dim);
+    std::vector<float> key(dim), mean(dim);
     for (int chunk = of.begin / kSize; chunk < of.end / kSize; ++chunk) {
-        const KvCache::HeadPlace from = place_of_chunk(of.slot, layer, kv_head, chunk);
-        const float* keys = whole_->keys(layer, from.slot, kv_head) +
-                            index(from.position / KvCache::kBlock) * dim * KvCache::kBlock +
-                            index(from.position % KvCache::kBlock);
-        for (std::size_t d = 0; d < dim; ++d, keys += KvCache::kBlock)
-            mean[d] = std::accumulate(keys, keys + kSize, 0.0F) / kSize;
-        means_.put(layer, of.slot, kv_head, chunk, mean.data(), mean.data());
+        KvCache::HeadPlace from = place_of_chunk(of.slot, layer, kv_head, chunk);
+        std::ranges::fill(mean, 0.0F);
+        for (const int end = from.position + kSize; from.position < end; ++from.position) {
+            whole_->read(from, key.data(), nullptr);
+            std::ranges::transform(mean, key, mean.begin(), std::plus());
+        }
+        for (float& number : mean)
+            number /= kSize;
+        means_.put({layer, of.slot, kv_head, chunk}, mean.data(), mean.data());
     }
 }
 

@@ -162,10 +162,12 @@ std::uint64_t states_bytes(const ModelConfig& config, const RunShape& run, const
 std::uint64_t cache_bytes(const ModelConfig& config, const RunShape& run, const RankShard& shard) {
     const std::int64_t capacity = in_units(run.length, KvCache::kBlock);
     const std::int64_t on_gpu = (config.is_latent() ? 1 : 2) * in_units(config.key_dim(), gpu::kHeadAlign);
-    const std::int64_t both = run.on_gpu ? on_gpu : std::int64_t{config.key_dim()} + config.value_dim();
-    const auto number = static_cast<std::int64_t>(bytes_of(cache_type(config, run)));
+    const WeightType type = cache_type(config, run);
+    const std::size_t position = run.on_gpu ? index(static_cast<int>(on_gpu)) * bytes_of(type)
+                                            : KvCache::bytes_of_position(type, config.key_dim(), config.value_dim());
     const std::uint64_t of_states = states_bytes(config, run, shard, static_cast<int>(capacity));
-    return product({config.n_attention_layers(), run.batch, shard.n_kv_heads(), capacity, both, number}) +
+    return product({config.n_attention_layers(), run.batch, shard.n_kv_heads(), capacity,
+                    static_cast<std::int64_t>(position)}) +
            product({run.batch, static_cast<std::int64_t>(of_states)});
 }
 
@@ -179,6 +181,7 @@ std::uint64_t source_bytes(const ModelConfig& config, const RunShape& run, const
     const RankShard of_encoder = shard_of(layer, 0, run.ranks);
     const std::uint64_t of_texts = cache_bytes(config, of_source, shard);
     of_source.batch = 1;
+    of_source.kv_type = WeightType::float32;
     return of_texts + cache_bytes(layer, of_source, of_encoder);
 }
 
@@ -282,7 +285,7 @@ std::uint64_t activation_bytes(const ModelConfig& config, const RunShape& run, c
 } // namespace
 
 WeightType cache_type(const ModelConfig& config, const RunShape& run) {
-    return run.on_gpu ? activation_type(run.type, config.stored_type) : WeightType::float32;
+    return run.on_gpu ? activation_type(run.type, config.stored_type) : kv_type_of(config, run.type, run.kv_type);
 }
 
 RankNeeds needs_of(const ModelConfig& config, const RunShape& run, int rank) {

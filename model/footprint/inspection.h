@@ -17,8 +17,9 @@ struct RunShape {
     int batch = 1;   // sequences
     int length = 0;  // positions of each
     WeightType type = WeightType::float32;
-    bool on_gpu = false;    // the bytes are then those of its memory; or of torch's device
-    int tree_positions = 0; // of length, those of trees that stay in the cache
+    bool on_gpu = false;                    // the bytes are then those of its memory; or of torch's device
+    int tree_positions = 0;                 // of length, those of trees that stay in the cache
+    std::optional<WeightType> kv_type = {}; // of CPUs; none: kv_type_of()'s choice
 };
 
 struct RankNeeds {

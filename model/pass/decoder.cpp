@@ -41,6 +41,17 @@ WeightType automatic_type(const ModelConfig& config, bool on_gpu) {
     return on_gpu && config.quantization ? activation_type(WeightType::int8, config.stored_type) : config.stored_type;
 }
 
+std::string what_stays_float32(const ModelConfig& config) {
+    if (config.is_latent()) return "the vectors of latent attention";
+    return config.n_linear_layers() > 0 ? "the states of linear attention" : "";
+}
+
+WeightType kv_type_of(const ModelConfig& config, WeightType weights, std::optional<WeightType> asked) {
+    if (!what_stays_float32(config).empty()) return WeightType::float32;
+    const bool is_exact = weights == WeightType::float32 && !config.quantization;
+    return asked.value_or(is_exact ? WeightType::float32 : WeightType::float16);
+}
+
 RecurrentStates::Shape recurrent_shape(const ModelConfig& config, const RankShard& shard, int tree_positions) {
     if (config.n_linear_layers() == 0) return {};
     const LinearAttentionConfig& linear = config.linear;

@@ -21,6 +21,7 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -117,6 +118,7 @@ std::string to_string(ActivationType type); // of automatic what it stands for
 struct DecoderOptions {
     WeightType weight_type = WeightType::float32;
     ActivationType activations = ActivationType::automatic;
+    std::optional<WeightType> kv_type = {}; // of a CPU's keys and values: see kv_type_of
     int n_slots = 1;
     int capacity = 0;       // positions a slot; 0: the model's max_positions
     int kept_positions = 0; // of a slot at once, where its older ones are dropped (KvCache::keep); 0: all
@@ -143,6 +145,13 @@ std::string what_torch_lacks(const ModelConfig& config);
 // What --dtype auto is: as the file has it; beside its codes GPUs have 16 bits.
 WeightType automatic_type(const ModelConfig& config, bool on_gpu);
 
+// What CPUs keep of a text in float32 whatever is asked for, as "the states of linear attention"; empty: nothing.
+// Local.
+std::string what_stays_float32(const ModelConfig& config);
+// The type of keys and values on a CPU. `asked`: float32, bfloat16, float16, int8, or none: float32 beside weights of
+// float32 and of what_stays_float32(), else float16, which is a hundred times nearer to float32 than bfloat16. Local.
+WeightType kv_type_of(const ModelConfig& config, WeightType weights, std::optional<WeightType> asked);
+
 // Of linear attention, what a rank keeps of each slot; no layers: the model has none. Local.
 RecurrentStates::Shape recurrent_shape(const ModelConfig& config, const RankShard& shard, int tree_positions);
 
@@ -150,7 +159,7 @@ RecurrentStates::Shape recurrent_shape(const ModelConfig& config, const RankShar
 struct DecoderSetup {
     ModelConfig config; // of the weights as they are stored; no longer a context than the cache holds
     RankShard shard;
-    KvCache::Shape cache;
+    KvCache::Shape cache; // in float32, as the next: a CPU's decoder chooses its own types
     // Of a model with an encoder, else empty.
     RankShard encoder_shard = {};
     KvCache::Shape sources = {};       // keys and values of all layers of the decoder

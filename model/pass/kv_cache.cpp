@@ -1,13 +1,89 @@
 // Cache bookkeeping; the forward pass itself writes keys and values.
 #include "model/pass/kv_cache.h"
 
+#include "model/files/tensor_values.h"
+
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <fmt/format.h>
+#include <limits>
 #include <new>
 #include <stdexcept>
 
 namespace entrodraft::model {
+
+namespace {
+
+bool has_scales(WeightType type) {
+    return type == WeightType::int8;
+}
+
+// Of a row of numbers without a scale.
+template <typename Format> struct Plain : Format {
+    Plain() = default;
+    explicit Plain(std::span<const float>) {}
+    float scale = 1;
+};
+
+// A number beyond the largest becomes that: a key of 100,000 is better read as 65,504 than as infinity.
+struct SaturatingFloat16 : Float16Format {
+    static std::uint16_t from_float(float value) {
+        constexpr float kLargest = 65504;
+        return Float16Format::from_float(std::isinf(value) ? value : std::clamp(value, -kLargest, kLargest));
+    }
+};
+
+struct Int8Format {
+    using Bits = std::int8_t;
+    static constexpr float kLargest = 127;
+    Int8Format() = default;
+    // The scale of a row of zeros is 0, of one with infinities or NaN it is NaN.
+    explicit Int8Format(std::span<const float> row) {
+        float largest = 0;
+        bool has_nan = false;
+        for (const float x : row) {
+            largest = std::max(largest, std::abs(x));
+            has_nan = has_nan || std::isnan(x);
+        }
+        if (has_nan || !std::isfinite(largest)) {
+            scale = std::numeric_limits<float>::quiet_NaN();
+        } else if (largest >= kLargest * std::numeric_limits<float>::min()) { // less is as nothing
+            scale = largest / kLargest;
+            to_codes = 1 / scale;
+        }
+    }
+    static float to_float(std::int8_t code) { return code; }
+    std::int8_t from_float(float value) const {
+        constexpr float kRounding = 0x1.8p23f; // whole numbers alone can be added to it
+        const float code = to_codes > 0 ? value * to_codes + kRounding - kRounding : 0;
+        return static_cast<std::int8_t>(static_cast<int>(code));
+    }
+    float scale = 0, to_codes = 0;
+};
+
+// Calls visit(format) for numbers of a cache.
+template <typename Visit> void with_format(WeightType type, Visit visit) {
+    switch (type) {
+    case WeightType::float32:
+        return visit(Plain<Float32Format>());
+    case WeightType::bfloat16:
+        return visit(Plain<BFloat16Format>());
+    case WeightType::float16:
+        return visit(Plain<SaturatingFloat16>());
+    case WeightType::int8:
+        return visit(Int8Format());
+    default:
+        throw std::logic_error("keys and values are not kept in " + to_string(type));
+    }
+}
+
+// Where a key begins; its numbers are kBlock apart.
+std::size_t key_offset(std::size_t dim, int position) {
+    return index(position / KvCache::kBlock) * dim * KvCache::kBlock + index(position % KvCache::kBlock);
+}
+
+} // namespace
 
 KvCache::KvCache(const Shape& shape, std::unique_ptr<KvMemory> elsewhere, std::unique_ptr<RecurrentMemory> states)
     : shape_(shape), elsewhere_(std::move(elsewhere)), lengths_(index(shape.n_slots), 0),
@@ -22,59 +98,95 @@ KvCache::KvCache(const Shape& shape, std::unique_ptr<KvMemory> elsewhere, std::u
 }
 
 KvCache::KvCache(const Shape& shape) : KvCache(shape, nullptr) {
-    const auto buffer_of = [&](int dim) {
-        std::size_t bytes = sizeof(float);
-        for (const int factor : {shape_.n_layers, shape_.n_slots, shape_.n_kv_heads, shape_.capacity, dim})
+    const auto buffer_of = [&](std::size_t bytes) {
+        for (const int factor : {shape_.n_layers, shape_.n_slots, shape_.n_kv_heads, shape_.capacity})
             if (__builtin_mul_overflow(bytes, index(factor), &bytes)) throw std::bad_alloc();
         return Buffer(bytes);
     };
-    keys_ = buffer_of(shape_.head_dim);
-    values_ = buffer_of(shape_.value_dim);
+    keys_ = buffer_of(index(shape_.head_dim) * bytes_of(shape_.type));
+    values_ = buffer_of(index(shape_.value_dim) * bytes_of(shape_.type));
+    if (has_scales(shape_.type)) scales_ = buffer_of(2 * sizeof(float));
 }
 
-std::size_t KvCache::head_index(int layer, int slot, int kv_head) const {
-    return (index(layer) * index(shape_.n_slots) + index(slot)) * index(shape_.n_kv_heads) + index(kv_head);
+KvHead KvCache::head(int layer, int slot, int kv_head) {
+    const std::size_t heads = index(shape_.n_slots) * index(shape_.n_kv_heads), size = bytes_of(shape_.type);
+    const std::size_t at = index(layer) * heads + index(slot) * index(shape_.n_kv_heads) + index(kv_head);
+    const std::size_t positions = at * index(shape_.capacity);
+    KvHead found = {keys_.as<std::byte>() + positions * index(shape_.head_dim) * size,
+                    values_.as<std::byte>() + positions * index(shape_.value_dim) * size};
+    if (!has_scales(shape_.type)) return found;
+    found.key_scales = scales_.as<float>() + positions;
+    found.value_scales = found.key_scales + index(shape_.n_layers) * heads * index(shape_.capacity);
+    return found;
 }
 
-float* KvCache::keys(int layer, int slot, int kv_head) {
-    return keys_.as<float>() + head_index(layer, slot, kv_head) * index(shape_.capacity) * index(shape_.head_dim);
+void KvCache::put(const HeadPlace& to, const float* key, const float* value) {
+    const KvHead head = this->head(to.layer, to.slot, to.kv_head);
+    const std::size_t dim = index(shape_.head_dim), value_dim = index(shape_.value_dim), at = index(to.position);
+    with_format(shape_.type, [&]<typename Format>(Format) {
+        using Bits = typename Format::Bits;
+        const auto put_numbers = [](std::span<const float> from, Bits* first, std::size_t step, float* scale) {
+            const Format format(from);
+            for (std::size_t d = 0; d < from.size(); ++d)
+                first[d * step] = format.from_float(from[d]);
+            if (scale) *scale = format.scale;
+        };
+        put_numbers({key, dim}, reinterpret_cast<Bits*>(head.keys) + key_offset(dim, to.position), kBlock,
+                    head.key_scales ? head.key_scales + at : nullptr);
+        put_numbers({value, value_dim}, reinterpret_cast<Bits*>(head.values) + at * value_dim, 1,
+                    head.value_scales ? head.value_scales + at : nullptr);
+    });
 }
 
-float* KvCache::values(int layer, int slot, int kv_head) {
-    return values_.as<float>() + head_index(layer, slot, kv_head) * index(shape_.capacity) * index(shape_.value_dim);
-}
-
-void KvCache::put(int layer, int slot, int kv_head, int position, const float* key, const float* value) {
-    const std::size_t dim = index(shape_.head_dim), value_dim = index(shape_.value_dim);
-    float* to = keys(layer, slot, kv_head) + index(position / kBlock) * dim * kBlock + index(position % kBlock);
-    for (std::size_t d = 0; d < dim; ++d)
-        to[d * kBlock] = key[d];
-    std::copy_n(value, value_dim, values(layer, slot, kv_head) + index(position) * value_dim);
+void KvCache::read(const HeadPlace& from, float* key, float* value) {
+    const KvHead head = this->head(from.layer, from.slot, from.kv_head);
+    const std::size_t dim = index(shape_.head_dim), value_dim = index(shape_.value_dim), at = index(from.position);
+    with_format(shape_.type, [&]<typename Format>(Format) {
+        using Bits = typename Format::Bits;
+        const auto read_numbers = [](const Bits* first, std::size_t step, const float* scale, std::span<float> to) {
+            for (std::size_t d = 0; d < to.size(); ++d)
+                to[d] = Format::to_float(first[d * step]) * (scale ? *scale : 1);
+        };
+        if (key)
+            read_numbers(reinterpret_cast<const Bits*>(head.keys) + key_offset(dim, from.position), kBlock,
+                         head.key_scales ? head.key_scales + at : nullptr, {key, dim});
+        if (value)
+            read_numbers(reinterpret_cast<const Bits*>(head.values) + at * value_dim, 1,
+                         head.value_scales ? head.value_scales + at : nullptr, {value, value_dim});
+    });
 }
 
 void KvCache::copy_in(HeadPlace to, KvCache& other, HeadPlace from, int count) {
-    const std::size_t dim = index(shape_.head_dim), value_dim = index(shape_.value_dim);
-    std::copy_n(other.values(from.layer, from.slot, from.kv_head) + index(from.position) * value_dim,
-                index(count) * value_dim, values(to.layer, to.slot, to.kv_head) + index(to.position) * value_dim);
-    const auto key_of = [dim](KvCache& cache, const HeadPlace& place) {
-        return cache.keys(place.layer, place.slot, place.kv_head) + index(place.position / kBlock) * dim * kBlock +
-               index(place.position % kBlock);
-    };
+    const std::size_t dim = index(shape_.head_dim), value_bytes = index(shape_.value_dim) * bytes_of(shape_.type);
+    const KvHead there = other.head(from.layer, from.slot, from.kv_head), here = head(to.layer, to.slot, to.kv_head);
+    std::copy_n(there.values + index(from.position) * value_bytes, index(count) * value_bytes,
+                here.values + index(to.position) * value_bytes);
+    if (here.key_scales) {
+        std::copy_n(there.key_scales + from.position, count, here.key_scales + to.position);
+        std::copy_n(there.value_scales + from.position, count, here.value_scales + to.position);
+    }
     while (count > 0) { // what lies in one block of both
         const int n = std::min({count, kBlock - from.position % kBlock, kBlock - to.position % kBlock});
-        const float* source = key_of(other, from);
-        float* target = key_of(*this, to);
-        for (std::size_t d = 0; d < dim; ++d)
-            std::copy_n(source + d * kBlock, n, target + d * kBlock);
+        with_format(shape_.type, [&]<typename Format>(Format) {
+            using Bits = typename Format::Bits;
+            const Bits* source = reinterpret_cast<const Bits*>(there.keys) + key_offset(dim, from.position);
+            Bits* target = reinterpret_cast<Bits*>(here.keys) + key_offset(dim, to.position);
+            for (std::size_t d = 0; d < dim; ++d)
+                std::copy_n(source + d * kBlock, n, target + d * kBlock);
+        });
         from.position += n;
         to.position += n;
         count -= n;
     }
 }
 
+std::size_t KvCache::bytes_of_position(WeightType type, int head_dim, int value_dim) {
+    return index(head_dim + value_dim) * bytes_of(type) + (has_scales(type) ? 2 * sizeof(float) : 0);
+}
+
 std::size_t KvCache::bytes_per_position() const {
-    return index(shape_.n_layers) * index(shape_.n_kv_heads) * index(shape_.head_dim + shape_.value_dim) *
-           sizeof(float);
+    return index(shape_.n_layers) * index(shape_.n_kv_heads) *
+           bytes_of_position(shape_.type, shape_.head_dim, shape_.value_dim);
 }
 
 void KvCache::append(int slot, int rows) {
@@ -155,14 +267,19 @@ void KvCache::own_from(int slot, int position, int end) {
 void KvCache::copy_range(int from, int to, int begin, int end) {
     if (begin >= end) return;
     if (elsewhere_) return elsewhere_->copy(from, begin, to, begin, end - begin);
-    const std::size_t first_key = index(begin) * index(shape_.head_dim),
-                      first_value = index(begin) * index(shape_.value_dim);
-    const std::size_t key_bytes = (index(whole_blocks(end)) * index(shape_.head_dim) - first_key) * sizeof(float),
-                      value_bytes = index(end - begin) * index(shape_.value_dim) * sizeof(float);
+    const std::size_t size = bytes_of(shape_.type), key = index(shape_.head_dim) * size,
+                      value = index(shape_.value_dim) * size, first = index(begin);
+    const auto copy = [&](const auto* source, auto* target, std::size_t unit, int positions) {
+        std::copy_n(source + first * unit, (index(positions) - first) * unit, target + first * unit);
+    };
     for (int layer = 0; layer < shape_.n_layers; ++layer) {
         for (int head = 0; head < shape_.n_kv_heads; ++head) {
-            std::memcpy(keys(layer, to, head) + first_key, keys(layer, from, head) + first_key, key_bytes);
-            std::memcpy(values(layer, to, head) + first_value, values(layer, from, head) + first_value, value_bytes);
+            const KvHead source = this->head(layer, from, head), target = this->head(layer, to, head);
+            copy(source.keys, target.keys, key, whole_blocks(end));
+            copy(source.values, target.values, value, end);
+            if (!source.key_scales) continue;
+            copy(source.key_scales, target.key_scales, 1, end);
+            copy(source.value_scales, target.value_scales, 1, end);
         }
     }
 }
@@ -177,15 +294,19 @@ void KvCache::move(int slot, std::span<const int> from, int to) {
 }
 
 void KvCache::move_position(int slot, int from, int to) {
-    const std::size_t dim = index(shape_.head_dim), value_dim = index(shape_.value_dim);
-    auto key_offset = [&](int position) { return index(position / kBlock) * dim * kBlock + index(position % kBlock); };
+    const std::size_t dim = index(shape_.head_dim), value_bytes = index(shape_.value_dim) * bytes_of(shape_.type);
     for (int layer = 0; layer < shape_.n_layers; ++layer) {
         for (int head = 0; head < shape_.n_kv_heads; ++head) {
-            float* key = keys(layer, slot, head);
-            for (std::size_t d = 0; d < dim; ++d)
-                key[key_offset(to) + d * kBlock] = key[key_offset(from) + d * kBlock];
-            float* value = values(layer, slot, head);
-            std::memmove(value + index(to) * value_dim, value + index(from) * value_dim, value_dim * sizeof(float));
+            const KvHead place = this->head(layer, slot, head);
+            with_format(shape_.type, [&]<typename Format>(Format) {
+                auto* keys = reinterpret_cast<typename Format::Bits*>(place.keys);
+                for (std::size_t d = 0; d < dim; ++d)
+                    keys[key_offset(dim, to) + d * kBlock] = keys[key_offset(dim, from) + d * kBlock];
+            });
+            std::memmove(place.values + index(to) * value_bytes, place.values + index(from) * value_bytes, value_bytes);
+            if (!place.key_scales) continue;
+            place.key_scales[to] = place.key_scales[from];
+            place.value_scales[to] = place.value_scales[from];
         }
     }
 }

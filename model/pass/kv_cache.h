@@ -3,11 +3,13 @@
 // A sequence owns one slot of fixed capacity; physical memory is taken as positions are first written. Whole blocks at
 // its beginning may be those of another slot, read where they lie (share): continuations of one text cost next to none.
 // Keys lie transposed in blocks of 16 positions, [kv_head][position / 16][head_dim][16], so that a block's
-// scores need no horizontal sums; values lie [kv_head][position][value_dim]. So it is on a CPU, in float32; memory that
-// lies elsewhere, as a GPU's, has a KvMemory that copies there.
+// scores need no horizontal sums; values lie [kv_head][position][value_dim]. So it is on a CPU; memory that lies
+// elsewhere, as a GPU's, has a KvMemory that copies there.
 #pragma once
 
+#include "model/families/config.h"
 #include "model/host/buffer.h"
+#include "model/pass/kv_head.h"
 #include "model/pass/recurrent_states.h"
 
 #include <cstdint>
@@ -39,7 +41,10 @@ class KvCache {
         int capacity = 0;                      // positions a slot
         int value_dim = 0;                     // 0: head_dim, as of keys
         RecurrentStates::Shape recurrent = {}; // of linear attention's layers, which n_layers does not count
+        WeightType type = WeightType::float32; // of memory of its own: float32, bfloat16, float16 or int8
     };
+    // Of a key and a value of a head: int8 has a scale for each. Pure.
+    static std::size_t bytes_of_position(WeightType type, int head_dim, int value_dim);
 
     // Throws std::bad_alloc.
     explicit KvCache(const Shape& shape);
@@ -77,18 +82,19 @@ class KvCache {
     };
     Prefix prefix(int slot) const { return prefixes_[static_cast<std::size_t>(slot)]; }
 
-    // First element of a head's own keys or values in a layer, those of its prefix left out. Shapes above. Of memory of
-    // its own only.
-    float* keys(int layer, int slot, int kv_head);
-    float* values(int layer, int slot, int kv_head);
-    // Writes a key, [head_dim], and a value, [value_dim], to a position of a head's own.
-    void put(int layer, int slot, int kv_head, int position, const float* key, const float* value);
+    // A head's own keys and values in a layer, those of its prefix left out. Of memory of its own only, as the next.
+    KvHead head(int layer, int slot, int kv_head);
 
     struct HeadPlace {
         int layer = 0, slot = 0, kv_head = 0, position = 0; // the last of the slot's own
     };
-    // `count` positions from `to` on become those from `from` on of a cache whose heads have the same sizes. Of memory
-    // of its own only, as is the other's.
+    // Writes a key, [head_dim], and a value, [value_dim], rounded to the cache's type. int8: the largest number of each
+    // is 127 times its scale.
+    void put(const HeadPlace& to, const float* key, const float* value);
+    // Reads a key, [head_dim], and a value, [value_dim], as put() has rounded them; nullptr: not that.
+    void read(const HeadPlace& from, float* key, float* value);
+    // `count` positions from `to` on become those from `from` on of a cache whose heads have the same sizes and type.
+    // Of memory of its own only, as is the other's.
     void copy_in(HeadPlace to, KvCache& other, HeadPlace from, int count);
 
     // Of a decoder with an encoder: under which number the keys and values of a slot's source are kept (-1: it has
@@ -102,7 +108,6 @@ class KvCache {
     std::size_t bytes_per_position() const;
 
   private:
-    std::size_t head_index(int layer, int slot, int kv_head) const;
     void move(int slot, std::span<const int> from, int to);
     void move_position(int slot, int from, int to);
     void copy_range(int from, int to, int begin, int end);
@@ -112,9 +117,9 @@ class KvCache {
 
     Shape shape_;
     std::unique_ptr<RecurrentStates> recurrent_; // or none
-    std::unique_ptr<KvMemory> elsewhere_;        // or the next two
-    Buffer keys_;
-    Buffer values_;
+    std::unique_ptr<KvMemory> elsewhere_;        // or the next three
+    Buffer keys_, values_;
+    Buffer scales_; // of int8: [2][heads of all layers and slots][capacity], of keys, then of values
     std::vector<int> lengths_, sources_;
     std::vector<Prefix> prefixes_; // what `slot` names has no prefix itself, and holds `length` positions at least
 };

@@ -255,22 +255,45 @@ TEST(Needs, WeightsAndCacheAreThoseThatADecoderHolds) {
     const model::ModelConfig config = model::read_config(kGolden + "/llama-target");
     const model::Checkpoint checkpoint = model::Checkpoint::open(kGolden + "/llama-target");
     model::ThreadTeam team(1);
-    for (const model::WeightType type : {model::WeightType::float32, model::WeightType::bfloat16})
+    for (const model::WeightType type :
+         {model::WeightType::float32, model::WeightType::bfloat16, model::WeightType::int8})
         for (const int rank : {0, 1}) {
             model::RunShape run;
             run.ranks = 2;
             run.batch = 3;
             run.length = 33;
-            run.type = type;
+            run.type = type == model::WeightType::int8 ? model::WeightType::float32 : type;
+            run.kv_type = type;
             const model::RankNeeds needs = needs_of(config, run, rank);
-            const model::ModelWeights weights(checkpoint, config, needs.shard, {.weight_type = type}, team);
+            const model::ModelWeights weights(checkpoint, config, needs.shard, {.weight_type = run.type}, team);
             std::uint64_t bytes =
                 bytes_held(weights) + static_cast<std::uint64_t>(float_count(config, needs.shard)) * sizeof(float);
             EXPECT_EQ(needs.weight_bytes, bytes);
             const model::KvCache cache(
-                {config.n_layers, needs.shard.n_kv_heads(), config.head_dim, run.batch, run.length});
+                {config.n_layers, needs.shard.n_kv_heads(), config.head_dim, run.batch, run.length, 0, {}, type});
             EXPECT_EQ(needs.cache_bytes, cache.bytes_per_position() * 48 * 3);
         }
+}
+
+TEST(Inspect, CountsKeysAndValuesInTheirType) {
+    const std::string of = "--model " + kGolden + "/llama-target --length 64 --json ";
+    const auto bytes_of = [&](const std::string& type) {
+        const Json found = Json::parse(inspect(of + "--kv-dtype " + type).out);
+        return std::pair(found["run"]["kv_cache_dtype"].get<std::string>(), found["ranks"][0]["kv_cache_bytes"]);
+    };
+    const auto [name, whole] = bytes_of("float32");
+    EXPECT_EQ(name, "float32");
+    EXPECT_EQ(bytes_of("auto"), std::pair(name, whole));
+    EXPECT_EQ(bytes_of("bfloat16").second, whole.get<int>() / 2);
+    EXPECT_LT(bytes_of("int8").second, whole.get<int>() / 2);
+    EXPECT_EQ(Json::parse(inspect(of + "--dtype bfloat16").out)["run"]["kv_cache_dtype"], "float16");
+    for (const std::string family : {"deepseek-v2", "qwen3-next"}) {
+        const std::string model = "--model " ENTRODRAFT_SOURCE_DIR "/tests/model/families/" + family + "/target ";
+        const Ended refused = inspect(model + "--kv-dtype int8");
+        EXPECT_EQ(refused.code, 2);
+        EXPECT_NE(refused.err.find("in float32"), std::string::npos) << refused.err;
+        EXPECT_EQ(inspect(model + "--kv-dtype float32").code, 0);
+    }
 }
 
 TEST(Inspect, SaysHowExpertsAreSharded) {

@@ -60,14 +60,16 @@ class ConfigFile {
     std::filesystem::path path_;
 };
 
-TEST(Options, ActivationsAreRoundedByOurCpuKernelsAlone) {
-    EXPECT_EQ(parse_more({"--activation-dtype", "int8"}).models.needs_cpu, "--activation-dtype");
-    EXPECT_EQ(parse_more({"--activation-dtype", "auto"}).models.needs_cpu, "");
-    EXPECT_EQ(parse_more({"--activation-dtype", "int8", "--device", "cpu"}).models.needs_cpu, "");
-    for (const Strings& other : {Strings{"--device", "cuda"}, {"--backend", "torch"}})
-        EXPECT_NE(refusal_of({"--activation-dtype", "int8", other[0], other[1]}).find("give --device cpu"),
-                  std::string::npos)
-            << other[1];
+TEST(Options, OurCpuKernelsAloneChooseTypesOfActivationsKeysAndValues) {
+    for (const std::string option : {"--activation-dtype", "--kv-dtype"}) {
+        EXPECT_EQ(parse_more({option, "int8"}).models.needs_cpu, option);
+        EXPECT_EQ(parse_more({option, "auto"}).models.needs_cpu, "");
+        EXPECT_EQ(parse_more({option, "int8", "--device", "cpu"}).models.needs_cpu, "");
+        for (const Strings& other : {Strings{"--device", "cuda"}, {"--backend", "torch"}})
+            EXPECT_NE(refusal_of({option, "int8", other[0], other[1]}).find("give --device cpu"), std::string::npos)
+                << option << other[1];
+    }
+    expect_refused({"--kv-dtype", "int4"}, "auto, float32, bfloat16, float16, int8");
 }
 
 TEST(Options, DefaultsAreThoseOfTheDesign) {

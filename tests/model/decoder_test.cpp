@@ -103,6 +103,40 @@ TEST(Decoder, SixteenBitWeightsStayNearFloat32) {
     }
 }
 
+// Keys and values alone, beside weights of float32; across ranks too these are what differs.
+TEST(Decoder, RoundedKeysAndValuesStayNearFloat32) {
+    if (const std::string why = lacking_on_torch("a type of its own for keys and values"); !why.empty())
+        GTEST_SKIP() << why;
+    TestModel reference(golden_directory("llama-target"));
+    const std::vector<TokenId> tokens = varied_tokens(200, 512);
+    const std::vector<float> want = reference.read(tokens);
+    for (const auto& [type, bound] : {std::pair{model::WeightType::bfloat16, 2e-2},
+                                      {model::WeightType::float16, 2.5e-3},
+                                      {model::WeightType::int8, 4e-2}}) {
+        TestModelOptions options;
+        options.decoder.kv_type = type;
+        TestModel rounded(golden_directory("llama-target"), options);
+        const std::vector<float> got = rounded.read(tokens);
+        double worst = 0;
+        for (std::size_t row = 0; row < tokens.size(); ++row)
+            worst = std::max(worst, relative_difference(row_of(got, row), row_of(want, row)));
+        EXPECT_LT(worst, bound) << to_string(type);
+        EXPECT_GT(worst, bound / 50) << to_string(type) << ": were keys and values rounded at all?";
+    }
+}
+
+TEST(Decoder, KeysAndValuesAreAsGoodAsTheWeightsUnlessATypeIsGiven) {
+    const model::ModelConfig config = model::read_config(golden_directory("llama-target"));
+    using model::WeightType;
+    EXPECT_EQ(kv_type_of(config, WeightType::float32, {}), WeightType::float32);
+    for (const WeightType weights : {WeightType::bfloat16, WeightType::float16, WeightType::int8, WeightType::int4})
+        EXPECT_EQ(kv_type_of(config, weights, {}), WeightType::float16);
+    EXPECT_EQ(kv_type_of(config, WeightType::float32, WeightType::int8), WeightType::int8);
+    model::ModelConfig quantised = config;
+    quantised.quantization.emplace();
+    EXPECT_EQ(kv_type_of(quantised, WeightType::float32, {}), WeightType::float16);
+}
+
 // ---- bit for bit against itself ----
 
 class DecoderBits : public testing::TestWithParam<std::tuple<const char*, int, model::WeightType>> {
@@ -115,6 +149,10 @@ class DecoderBits : public testing::TestWithParam<std::tuple<const char*, int, m
         TestModelOptions options;
         options.threads = std::get<1>(GetParam());
         options.decoder.weight_type = std::get<2>(GetParam());
+        constexpr model::WeightType kKvTypes[] = {model::WeightType::float16, model::WeightType::bfloat16,
+                                                  model::WeightType::int8};
+        if (options.decoder.weight_type != model::WeightType::float32)
+            options.decoder.kv_type = kKvTypes[options.threads - 1];
         options.decoder.n_slots = 3;
         return options;
     }
@@ -300,6 +338,7 @@ class ManySlots {
     static TestModelOptions same_type(const TestModelOptions& options) {
         TestModelOptions alone;
         alone.decoder.weight_type = options.decoder.weight_type;
+        alone.decoder.kv_type = options.decoder.kv_type;
         return alone;
     }
     model::KvCache& cache() { return together_.decoder.cache(); }

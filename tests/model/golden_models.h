@@ -67,6 +67,7 @@ inline constexpr const char* kRowBits = "rows whose bits do not depend on the ro
 inline model::DecoderOptions as_exact_as_float32() {
     model::DecoderOptions options;
     options.activations = model::ActivationType::int24;
+    options.kv_type = model::WeightType::float32;
     return options;
 }
 

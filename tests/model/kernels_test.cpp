@@ -3,6 +3,7 @@
 #include "model/cpu/kernels.h"
 #include "model/files/half.h"
 #include "model/host/buffer.h"
+#include "model/pass/kv_cache.h"
 
 #include <gtest/gtest.h>
 
@@ -10,6 +11,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <numeric>
 #include <optional>
 #include <random>
@@ -616,43 +618,60 @@ TEST_P(KernelTable, EightBitWeightsDoNotHideWhatIsNoNumber) {
 
 // ---- attention ----
 
-// Keys and values of one head in the cache's layout; what lies behind the last key is large, as stale memory may be.
+constexpr WeightType kKvTypes[] = {WeightType::float32, WeightType::bfloat16, WeightType::float16, WeightType::int8};
+
+// Keys and values of one head in a cache; what lies behind the last key is large, as stale memory may be.
 struct Head {
     int head_dim;
     int n_keys;
-    std::vector<float> key_rows; // [n_keys][head_dim]
+    std::vector<float> key_rows; // [n_keys][head_dim], as the cache has rounded them
     std::vector<float> values;   // [n_keys][head_dim]
-    Buffer packed;               // [n_keys / 16][head_dim][16]
+    std::shared_ptr<KvCache> cache;
 
     // The first n_beginning keys and values are those of another, if there is one.
-    Head(int dim, int keys, unsigned seed = 21, const Head* beginning = nullptr, int n_beginning = 0)
+    Head(int dim, int keys, WeightType type = WeightType::float32, unsigned seed = 21, const Head* beginning = nullptr,
+         int n_beginning = 0)
         : head_dim(dim), n_keys(keys), key_rows(random_floats(static_cast<std::size_t>(dim * keys), seed)),
-          values(random_floats(static_cast<std::size_t>(dim * keys), seed + 1)) {
+          values(random_floats(static_cast<std::size_t>(dim * keys), seed + 1)),
+          cache(cache_of(dim, keys, type, 1e4F)) {
         if (beginning) {
             std::copy_n(beginning->key_rows.begin(), n_beginning * dim, key_rows.begin());
             std::copy_n(beginning->values.begin(), n_beginning * dim, values.begin());
         }
-        const auto d_count = static_cast<std::size_t>(dim), padded = static_cast<std::size_t>((keys + 15) / 16 * 16);
-        packed = Buffer(padded * d_count * sizeof(float));
-        std::fill_n(packed.as<float>(), padded * d_count, 1e9F);
-        for (std::size_t j = 0; j < static_cast<std::size_t>(keys); ++j)
-            for (std::size_t d = 0; d < d_count; ++d)
-                packed.as<float>()[j / 16 * d_count * 16 + d * 16 + j % 16] = key_rows[j * d_count + d];
+        for (int j = 0; j < keys; ++j) {
+            float *key = key_rows.data() + j * dim, *value = values.data() + j * dim;
+            if (j >= n_beginning)
+                cache->put({.position = j}, key, value);
+            else // rounded already, and not again
+                cache->copy_in({.position = j}, *beginning->cache, {.position = j}, 1);
+            cache->read({.position = j}, key, value);
+        }
+    }
+
+    WeightType type() const { return cache->shape().type; }
+    KvHead memory() const { return cache->head(0, 0, 0); }
+
+    // Of one number everywhere, also behind the last key.
+    static std::shared_ptr<KvCache> cache_of(int dim, int keys, WeightType type, float number) {
+        auto made = std::make_shared<KvCache>(KvCache::Shape{
+            .n_layers = 1, .n_kv_heads = 1, .head_dim = dim, .n_slots = 1, .capacity = keys, .type = type});
+        const std::vector<float> row(static_cast<std::size_t>(dim), number);
+        for (int j = 0; j < made->shape().capacity; ++j)
+            made->put({.position = j}, row.data(), row.data());
+        return made;
     }
 };
 
 // The same keys and values in two places: the first n_prefix, and the rest; none where the other has them.
 struct SplitHead {
-    std::vector<float> prefix_keys, prefix_values, keys, values;
+    std::shared_ptr<KvCache> prefix, own;
 
-    SplitHead(const Head& head, int n_prefix) : prefix_values(head.values), values(head.values) {
-        const auto border = static_cast<std::ptrdiff_t>(n_prefix) * head.head_dim;
-        keys.assign(head.packed.as<float>(), head.packed.as<float>() + head.packed.bytes() / sizeof(float));
-        prefix_keys = keys;
-        for (std::vector<float>* all : {&prefix_keys, &prefix_values})
-            std::fill(all->begin() + border, all->end(), std::numeric_limits<float>::quiet_NaN());
-        for (std::vector<float>* all : {&keys, &values})
-            std::fill(all->begin(), all->begin() + border, std::numeric_limits<float>::quiet_NaN());
+    SplitHead(const Head& head, int n_prefix) : prefix(without_numbers(head)), own(without_numbers(head)) {
+        prefix->copy_in({}, *head.cache, {}, n_prefix);
+        own->copy_in({.position = n_prefix}, *head.cache, {.position = n_prefix}, head.n_keys - n_prefix);
+    }
+    static std::shared_ptr<KvCache> without_numbers(const Head& head) {
+        return Head::cache_of(head.head_dim, head.n_keys, head.type(), std::numeric_limits<float>::quiet_NaN());
     }
 };
 
@@ -679,15 +698,14 @@ std::vector<float> run_attention(const Kernels& table, const Head& head, const s
     std::optional<SplitHead> split;
     if (n_prefix > 0) {
         split.emplace(head, n_prefix);
-        args.prefix_keys = split->prefix_keys.data();
-        args.prefix_values = split->prefix_values.data();
+        args.prefix = split->prefix->head(0, 0, 0);
         args.n_prefix = n_prefix;
     }
+    args.kv_type = head.type();
     args.soft_cap = soft_cap;
     for (std::size_t i = 0; i < count; ++i) {
         if (!queries[first + i].bias.empty()) args.bias[i] = queries[first + i].bias.data();
-        args.keys[i] = split ? split->keys.data() : head.packed.as<float>();
-        args.values[i] = split ? split->values.data() : head.values.data();
+        args.kv[i] = split ? split->own->head(0, 0, 0) : head.memory();
         args.mask_begin[i] = mask_begin;
         args.q[i] = q.data() + (first + i) * dim;
         args.out[i] = out.data() + i * dim;
@@ -745,8 +763,9 @@ std::vector<Query> make_queries(int count, int keys, bool masked, int& mask_begi
     return queries;
 }
 
-void check_attention(const Kernels& table, int dim, int keys, bool masked, float soft_cap, bool biased) {
-    const Head head(dim, keys);
+void check_attention(const Kernels& table, int dim, int keys, bool masked, float soft_cap, bool biased,
+                     WeightType type = WeightType::float32) {
+    const Head head(dim, keys, type);
     for (int count = 1; count <= kMaxQueries; ++count) {
         int mask_begin = 0;
         std::vector<Query> queries = make_queries(count, keys, masked, mask_begin);
@@ -780,6 +799,18 @@ TEST_P(KernelTable, AttentionEqualsDoubleSumsAndAQuerysBitsDoNotDependOnTheOther
             }
 }
 
+TEST_P(KernelTable, AttentionReadsKeysAndValuesOfEveryType) {
+    for (const WeightType type : kKvTypes)
+        for (const int dim : {2, 20, 40, 64, 128})
+            for (const int keys : {1, 17, 100})
+                for (const bool masked : {false, true}) {
+                    SCOPED_TRACE(to_string(type) + ", head_dim " + std::to_string(dim) + ", " + std::to_string(keys) +
+                                 " keys" + (masked ? ", masks" : ""));
+                    check_attention(table(), dim, keys, masked, 0, false, type);
+                    if (HasFatalFailure()) return;
+                }
+}
+
 TEST_P(KernelTable, AttentionCapsScoresAndThenAddsEachKeysBias) {
     for (const float soft_cap : {0.0F, 1.5F, 50.0F})
         for (const bool biased : {false, true})
@@ -793,11 +824,11 @@ TEST_P(KernelTable, AttentionCapsScoresAndThenAddsEachKeysBias) {
 }
 
 // Queries of three sequences that begin alike, in one call, against each alone.
-void check_attention_apart(const Kernels& table, int dim, int n_prefix, int count) {
-    const Head longest(dim, n_prefix + 20);
-    const Head heads[] = {Head(dim, n_prefix + 1, 31, &longest, n_prefix),
-                          Head(dim, n_prefix + 7, 33, &longest, n_prefix),
-                          Head(dim, n_prefix + 20, 35, &longest, n_prefix)};
+void check_attention_apart(const Kernels& table, int dim, int n_prefix, int count, WeightType type) {
+    const Head longest(dim, n_prefix + 20, type);
+    const Head heads[] = {Head(dim, n_prefix + 1, type, 31, &longest, n_prefix),
+                          Head(dim, n_prefix + 7, type, 33, &longest, n_prefix),
+                          Head(dim, n_prefix + 20, type, 35, &longest, n_prefix)};
     const SplitHead split[] = {SplitHead(heads[0], n_prefix), SplitHead(heads[1], n_prefix),
                                SplitHead(heads[2], n_prefix)};
     const auto width = static_cast<std::size_t>(dim), stride = static_cast<std::size_t>(n_prefix + 32);
@@ -808,6 +839,7 @@ void check_attention_apart(const Kernels& table, int dim, int n_prefix, int coun
         scratch(kMaxQueries * stride, std::numeric_limits<float>::quiet_NaN());
     AttentionArgs args;
     args.head_dim = args.value_dim = dim;
+    args.kv_type = type;
     args.scale = 0.3F;
     args.scratch_stride = stride;
     args.scratch = scratch.data();
@@ -815,8 +847,7 @@ void check_attention_apart(const Kernels& table, int dim, int n_prefix, int coun
     together.apart = count > 1;
     together.n_queries = count;
     together.n_prefix = n_prefix;
-    together.prefix_keys = split[1].prefix_keys.data();
-    together.prefix_values = split[1].prefix_values.data();
+    together.prefix = split[1].prefix->head(0, 0, 0);
     const auto fill = [&](AttentionArgs& to, std::size_t at, std::size_t query, const Head& head) {
         to.q[at] = q.data() + query * width;
         to.n_keys[at] = head.n_keys;
@@ -830,14 +861,12 @@ void check_attention_apart(const Kernels& table, int dim, int n_prefix, int coun
     for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
         fill(together, i, i, heads[i % 3]);
         together.out[i] = out.data() + i * width;
-        together.keys[i] = split[i % 3].keys.data();
-        together.values[i] = split[i % 3].values.data();
+        together.kv[i] = split[i % 3].own->head(0, 0, 0);
         AttentionArgs one = args;
         fill(one, 0, i, heads[i % 3]);
         one.n_queries = 1;
         one.out[0] = alone.data() + i * width;
-        one.keys[0] = heads[i % 3].packed.as<float>();
-        one.values[0] = heads[i % 3].values.data();
+        one.kv[0] = heads[i % 3].memory();
         table.attention(one);
     }
     table.attention(together);
@@ -846,18 +875,19 @@ void check_attention_apart(const Kernels& table, int dim, int n_prefix, int coun
 }
 
 TEST_P(KernelTable, AttentionGivesQueriesOfSequencesThatBeginAlikeTheBitsOfEachAlone) {
-    for (const int dim : {2, 8, 20, 40, 64, 80, 128})
-        for (const int n_prefix : {16, 48, 240})
-            for (int count = 1; count <= kMaxQueries; ++count) {
-                check_attention_apart(table(), dim, n_prefix, count);
-                if (HasFatalFailure()) return;
-            }
+    for (const WeightType type : kKvTypes)
+        for (const int dim : {2, 8, 20, 40, 64, 80, 128})
+            for (const int n_prefix : {16, 48, 240})
+                for (int count = 1; count <= kMaxQueries; ++count) {
+                    check_attention_apart(table(), dim, n_prefix, count, type);
+                    if (HasFatalFailure()) return;
+                }
 }
 
 TEST_P(KernelTable, AttentionGivesTheSameBitsWhereverTheFirstKeysLie) {
     for (const int dim : {2, 8, 20, 40, 64, 80, 128}) {
         for (const int keys : {17, 33, 48, 100, 257}) {
-            const Head head(dim, keys);
+            const Head head(dim, keys, kKvTypes[static_cast<std::size_t>(keys / 16 + dim) % 4]);
             for (int count = 1; count <= kMaxQueries; ++count) {
                 const bool masked = keys % 2 == 0;
                 int mask_begin = 0;

@@ -4,14 +4,19 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <random>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace kv_cache_test {
 
 using entrodraft::model::KvCache;
+using entrodraft::model::WeightType;
+
+constexpr WeightType kTypes[] = {WeightType::float32, WeightType::bfloat16, WeightType::float16, WeightType::int8};
 
 const KvCache::Shape kShape = {.n_layers = 2, .n_kv_heads = 3, .head_dim = 5, .n_slots = 3, .capacity = 60};
 
@@ -24,14 +29,22 @@ float mark(int layer, int slot, int head, int position, int d) {
     return static_cast<float>(layer * 100000 + slot * 10000 + head * 1000 + position * 10 + d);
 }
 
+float* keys_of(KvCache& cache, int layer, int slot, int head) {
+    return reinterpret_cast<float*>(cache.head(layer, slot, head).keys);
+}
+
+float* values_of(KvCache& cache, int layer, int slot, int head) {
+    return reinterpret_cast<float*>(cache.head(layer, slot, head).values);
+}
+
 // Calls visit(layer, head, d, key, value) for all that a slot holds at a position, in another slot or itself.
 template <typename Visit> void for_each(KvCache& cache, int slot, int position, Visit visit) {
     if (position < cache.prefix(slot).length) slot = cache.prefix(slot).slot;
     for (int layer = 0; layer < kShape.n_layers; ++layer)
         for (int head = 0; head < kShape.n_kv_heads; ++head)
             for (int d = 0; d < kShape.head_dim; ++d)
-                visit(layer, head, d, cache.keys(layer, slot, head)[key_offset(position, d)],
-                      cache.values(layer, slot, head)[position * kShape.head_dim + d]);
+                visit(layer, head, d, keys_of(cache, layer, slot, head)[key_offset(position, d)],
+                      values_of(cache, layer, slot, head)[position * kShape.head_dim + d]);
 }
 
 // Marks the next positions as those of `as`, or of the slot itself.
@@ -176,10 +189,10 @@ TEST(KvCache, AShareCopiesNoWholeBlock) {
     KvCache cache(kShape);
     fill(cache, 0, 40);
     cache.share(0, 1, 37);
-    EXPECT_EQ(cache.keys(1, 1, 2)[key_offset(31, 0)], 0.0F);
-    EXPECT_EQ(cache.keys(1, 1, 2)[key_offset(32, 0)], mark(1, 0, 2, 32, 0));
-    EXPECT_EQ(cache.values(1, 1, 2)[31 * kShape.head_dim], 0.0F);
-    EXPECT_EQ(cache.values(1, 1, 2)[32 * kShape.head_dim], -mark(1, 0, 2, 32, 0));
+    EXPECT_EQ(keys_of(cache, 1, 1, 2)[key_offset(31, 0)], 0.0F);
+    EXPECT_EQ(keys_of(cache, 1, 1, 2)[key_offset(32, 0)], mark(1, 0, 2, 32, 0));
+    EXPECT_EQ(values_of(cache, 1, 1, 2)[31 * kShape.head_dim], 0.0F);
+    EXPECT_EQ(values_of(cache, 1, 1, 2)[32 * kShape.head_dim], -mark(1, 0, 2, 32, 0));
 }
 
 TEST(KvCache, AShareOfAShareReadsTheSlotThatHoldsTheBlocks) {
@@ -267,10 +280,10 @@ TEST(KvCache, ASlotCutInsideItsPrefixHoldsTheRestItself) {
     expect_holds(again, 1, 15, 0, 22);
 }
 
-// Slots as plain lists of numbers, each drawn once, beside the cache.
+// Slots as plain lists of numbers beside the cache.
 class CacheAgainstLists {
   public:
-    explicit CacheAgainstLists(unsigned seed) : generator_(seed), cache_(kMany), lists_(kSlots) {}
+    CacheAgainstLists(unsigned seed, WeightType type) : generator_(seed), cache_(shape_of(type)), lists_(kSlots) {}
 
     void step() {
         const int slot = random(kSlots), other = random(kSlots), length = random(size(slot) + 1);
@@ -293,7 +306,7 @@ class CacheAgainstLists {
         for (int slot = 0; slot < kSlots; ++slot) {
             ASSERT_EQ(cache_.length(slot), size(slot));
             for (int position = 0; position < size(slot); ++position)
-                ASSERT_EQ(number(slot, position), lists_[at(slot)][at(position)]) << slot << ", " << position;
+                ASSERT_FLOAT_EQ(number(slot, position), lists_[at(slot)][at(position)]) << slot << ", " << position;
         }
     }
 
@@ -301,8 +314,9 @@ class CacheAgainstLists {
 
   private:
     static constexpr int kSlots = 5;
-    static constexpr KvCache::Shape kMany = {
-        .n_layers = 1, .n_kv_heads = 1, .head_dim = 1, .n_slots = kSlots, .capacity = 64};
+    static KvCache::Shape shape_of(WeightType type) {
+        return {.n_layers = 1, .n_kv_heads = 1, .head_dim = 1, .n_slots = kSlots, .capacity = 64, .type = type};
+    }
 
     static std::size_t at(int value) { return static_cast<std::size_t>(value); }
     int random(int n) { return std::uniform_int_distribution<int>(0, n - 1)(generator_); }
@@ -310,14 +324,21 @@ class CacheAgainstLists {
     std::vector<float> first(int slot, int n) const { return {lists_[at(slot)].begin(), lists_[at(slot)].begin() + n}; }
     float number(int slot, int position) {
         if (position < cache_.prefix(slot).length) slot = cache_.prefix(slot).slot;
-        EXPECT_EQ(cache_.keys(0, slot, 0)[position], -cache_.values(0, slot, 0)[position]);
-        return cache_.keys(0, slot, 0)[position];
+        float key = 0, value = 0;
+        cache_.read({0, slot, 0, position}, &key, &value);
+        EXPECT_EQ(key, -value);
+        return key;
+    }
+    // Numbers that bfloat16 and float16 hold.
+    float draw() {
+        ++n_drawn_;
+        return std::ldexp(1.0F + static_cast<float>(n_drawn_ % 128) / 128, n_drawn_ / 128 % 16 - 8);
     }
     void grow(int slot, int n) {
         for (int i = 0; i < n; ++i) {
-            cache_.keys(0, slot, 0)[size(slot)] = ++drawn_;
-            cache_.values(0, slot, 0)[size(slot)] = -drawn_;
-            lists_[at(slot)].push_back(drawn_);
+            const float key = draw(), value = -key;
+            cache_.put({0, slot, 0, size(slot)}, &key, &value);
+            lists_[at(slot)].push_back(key);
         }
         cache_.append(slot, n);
     }
@@ -343,14 +364,14 @@ class CacheAgainstLists {
     std::mt19937 generator_;
     KvCache cache_;
     std::vector<std::vector<float>> lists_;
-    float drawn_ = 0;
+    int n_drawn_ = 0;
     int refused_ = 0;
 };
 
 TEST(KvCache, HoldsWhatPlainListsHoldAfterAnyOrderOfChanges) {
     constexpr int kSteps = 4000;
-    for (unsigned seed = 0; seed < 10; ++seed) {
-        CacheAgainstLists both(seed);
+    for (unsigned seed = 0; seed < 12; ++seed) {
+        CacheAgainstLists both(seed, kTypes[seed % 4]);
         for (int i = 0; i < kSteps; ++i) {
             both.step();
             both.check();
@@ -358,6 +379,67 @@ TEST(KvCache, HoldsWhatPlainListsHoldAfterAnyOrderOfChanges) {
         }
         EXPECT_GT(both.refused(), kSteps / 100);
         EXPECT_LT(both.refused(), kSteps / 2);
+    }
+}
+
+TEST(KvCache, RoundsKeysAndValuesWithinTheBoundOfItsType) {
+    constexpr int kDim = 48, kPositions = 40;
+    std::mt19937 generator(5);
+    std::normal_distribution<float> normal(0, 3);
+    for (const auto& [type, bound] : {std::pair(WeightType::float32, 0.0F),
+                                      {WeightType::bfloat16, 0x1p-8F}, // of a number, as the next
+                                      {WeightType::float16, 0x1p-11F},
+                                      {WeightType::int8, 0.5F / 127}}) { // of the row's largest number
+        KvCache cache(
+            {.n_layers = 2, .n_kv_heads = 2, .head_dim = kDim, .capacity = kPositions, .value_dim = 32, .type = type});
+        for (int position = 0; position < kPositions; ++position) {
+            std::vector<float> row(kDim), key(kDim), value(32);
+            for (float& number : row)
+                number = normal(generator);
+            const KvCache::HeadPlace place = {1, 0, 1, position};
+            cache.put(place, row.data(), row.data() + 16);
+            cache.read(place, key.data(), value.data());
+            const auto size = [](float a, float b) { return std::abs(a) < std::abs(b); };
+            for (std::size_t d = 0; d < key.size(); ++d) {
+                const float largest = type == WeightType::int8 ? *std::ranges::max_element(row, size) : row[d];
+                ASSERT_NEAR(key[d], row[d], std::abs(largest) * bound * 1.001F) << to_string(type);
+            }
+            for (std::size_t d = 0; d < value.size(); ++d) {
+                const float largest =
+                    type == WeightType::int8 ? *std::max_element(row.begin() + 16, row.end(), size) : row[16 + d];
+                ASSERT_NEAR(value[d], row[16 + d], std::abs(largest) * bound * 1.001F) << to_string(type);
+            }
+        }
+    }
+}
+
+TEST(KvCache, LargeNumbersBecomeTheLargestOfFloat16AndInfinitiesStay) {
+    KvCache cache({.n_layers = 1, .n_kv_heads = 1, .head_dim = 4, .capacity = 16, .type = WeightType::float16});
+    const float row[] = {1e6F, -65520, INFINITY, std::nanf("")};
+    float key[4];
+    cache.put({}, row, row);
+    cache.read({}, key, nullptr);
+    EXPECT_EQ(key[0], 65504);
+    EXPECT_EQ(key[1], -65504);
+    EXPECT_EQ(key[2], INFINITY);
+    EXPECT_TRUE(std::isnan(key[3]));
+}
+
+TEST(KvCache, AnInt8RowOfZerosStaysThatAndOneWithoutNumbersHasNone) {
+    KvCache cache({.n_layers = 1, .n_kv_heads = 1, .head_dim = 2, .capacity = 16, .type = WeightType::int8});
+    const float zeros[] = {0, -0.0F}, tiny[] = {1e-38F, 0}, broken[] = {1, std::nanf("")}, endless[] = {1, INFINITY};
+    float key[2], value[2];
+    for (const float* row : {zeros, tiny}) {
+        cache.put({0, 0, 0, 3}, row, row);
+        cache.read({0, 0, 0, 3}, key, value);
+        EXPECT_EQ(key[0], 0);
+        EXPECT_EQ(value[1], 0);
+    }
+    for (const float* row : {broken, endless}) {
+        cache.put({0, 0, 0, 3}, row, zeros);
+        cache.read({0, 0, 0, 3}, key, value);
+        EXPECT_TRUE(std::isnan(key[0]) && std::isnan(key[1]));
+        EXPECT_EQ(value[0], 0);
     }
 }
 

@@ -19,7 +19,8 @@ constexpr KvCache::Shape kWhole = {.n_layers = 2,
                                    .head_dim = kDim,
                                    .n_slots = kSlots,
                                    .capacity = kPositions,
-                                   .value_dim = kValueDim};
+                                   .value_dim = kValueDim,
+                                   .type = WeightType::int8};
 
 class RetrievedChunksTest : public testing::Test {
   protected:
@@ -33,7 +34,7 @@ class RetrievedChunksTest : public testing::Test {
     void fill(KvCache& cache, int slot, int end) {
         for (int position = cache.length(slot); position < end; ++position)
             for_each_head([&](int layer, int head) {
-                cache.put(layer, slot, head, position, numbers(kDim).data(), numbers(kValueDim).data());
+                cache.put({layer, slot, head, position}, numbers(kDim).data(), numbers(kValueDim).data());
             });
         cache.append(slot, end - cache.length(slot));
     }
@@ -46,15 +47,15 @@ class RetrievedChunksTest : public testing::Test {
 
     static std::vector<float> key_of(KvCache& cache, int layer, int slot, int head, int position) {
         if (position < cache.prefix(slot).length) slot = cache.prefix(slot).slot;
-        std::vector<float> key;
-        for (int d = 0; d < kDim; ++d)
-            key.push_back(cache.keys(layer, slot, head)[position / 16 * 16 * kDim + d * 16 + position % 16]);
+        std::vector<float> key(kDim);
+        cache.read({layer, slot, head, position}, key.data(), nullptr);
         return key;
     }
     static std::vector<float> value_of(KvCache& cache, int layer, int slot, int head, int position) {
         if (position < cache.prefix(slot).length) slot = cache.prefix(slot).slot;
-        const float* from = cache.values(layer, slot, head) + position * kValueDim;
-        return {from, from + kValueDim};
+        std::vector<float> value(kValueDim);
+        cache.read({layer, slot, head, position}, nullptr, value.data());
+        return value;
     }
 
     // In order of their positions: by softmax of scale * query . mean key, summed over queries, in float64.

@@ -65,11 +65,8 @@ class DraftChunksTest : public testing::TestWithParam<std::tuple<std::string, bo
     // Of the first layer, whose keys and values depend on tokens and positions alone.
     std::vector<float> at(model::Decoder& decoder, int head, int position) {
         const model::KvCache::Shape& shape = decoder.cache().shape();
-        const float* keys = decoder.cache().keys(0, 0, head) + position / 16 * 16 * shape.head_dim + position % 16;
-        const float* value = decoder.cache().values(0, 0, head) + position * shape.value_dim;
-        std::vector<float> numbers(value, value + shape.value_dim);
-        for (int d = 0; d < shape.head_dim; ++d)
-            numbers.push_back(keys[d * 16]);
+        std::vector<float> numbers(static_cast<std::size_t>(shape.head_dim + shape.value_dim));
+        decoder.cache().read({0, 0, head, position}, numbers.data(), numbers.data() + shape.head_dim);
         return numbers;
     }
 

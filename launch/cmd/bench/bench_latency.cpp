@@ -58,6 +58,7 @@ Columns shard_row(ModelPair& models, const OpenedModel& target_files, const Mode
     model::DecoderOptions options;
     options.weight_type = models.placed.target_type;
     options.activations = run.activations;
+    options.kv_type = run.kv_type;
     options.capacity = models.opened.target.config.max_positions;
     const std::unique_ptr<model::Decoder> shard =
         model::load_cpu_decoder(*target_files.checkpoint, target_files.config, options, others, *models.placed.team);
