@@ -2,6 +2,7 @@
 #include "launch/cli/command_options.h"
 #include "launch/cli/command_pages.h"
 #include "launch/cli/options.h"
+#include "launch/io/chat.h"
 #include "launch/io/line_reader.h"
 #include "launch/io/progress.h"
 #include "launch/io/results.h"
@@ -22,9 +23,17 @@ namespace entrodraft::launch {
 
 namespace {
 
+struct Text {
+    model::Tokenizer tokenizer;
+    Chat chat;
+};
+
 // The output line of an input line. Throws with the reason when the line cannot be served.
-Json convert(const Json& line, const model::Tokenizer& tokenizer, const TokenizeOptions& options) {
+Json convert(const Json& line, const Text& of, const TokenizeOptions& options) {
     const model::JsonObject object(line, "");
+    const model::Tokenizer& tokenizer = of.tokenizer;
+    if (!options.decode && line.contains("messages"))
+        return {{"token_ids", tokenizer.encode(of.chat.render(conversation_of(line, std::nullopt)), false)}};
     if (!options.decode) return {{"token_ids", tokenizer.encode(object.text("text"), options.add_special_tokens)}};
     std::vector<model::TokenId> ids;
     for (const Json& id : object.list("token_ids", "an array of token ids")) {
@@ -35,8 +44,8 @@ Json convert(const Json& line, const model::Tokenizer& tokenizer, const Tokenize
     return {{"text", tokenizer.decode(ids, options.skip_special_tokens)}};
 }
 
-std::string line_of(const Line& line, std::int64_t number, const model::Tokenizer& tokenizer,
-                    const TokenizeOptions& options, bool& failed) {
+std::string line_of(const Line& line, std::int64_t number, const Text& of, const TokenizeOptions& options,
+                    bool& failed) {
     BadLine bad;
     bad.line = number;
     try {
@@ -44,7 +53,7 @@ std::string line_of(const Line& line, std::int64_t number, const model::Tokenize
         const Json object = parse_json_line(line.text);
         bad.id = id_in(line.text, object, number);
         bad.line.reset();
-        return "{\"id\":" + bad.id + "," + compact(convert(object, tokenizer, options)).substr(1);
+        return "{\"id\":" + bad.id + "," + compact(convert(object, of, options)).substr(1);
     } catch (const std::exception& error) {
         failed = true;
         bad.error = error.what();
@@ -62,11 +71,12 @@ void show(const model::Tokenizer& tokenizer, const std::vector<model::TokenId>& 
 }
 
 ExitCode tokenize(const TokenizeOptions& options) {
-    const model::Tokenizer tokenizer = model::Tokenizer::open(resolve_model_directory(options.model, "--model"));
+    const std::string directory = resolve_model_directory(options.model, "--model");
+    const Text of = {model::Tokenizer::open(directory), open_chat(directory, {})};
     ResultWriter writer("-", Existing::refuse);
     if (options.text) {
-        const auto ids = tokenizer.encode(*options.text, options.add_special_tokens);
-        if (isatty(STDERR_FILENO) == 1) show(tokenizer, ids);
+        const auto ids = of.tokenizer.encode(*options.text, options.add_special_tokens);
+        if (isatty(STDERR_FILENO) == 1) show(of.tokenizer, ids);
         writer.write_text(compact(Json(ids)) + "\n");
         return kAllServed;
     }
@@ -76,7 +86,7 @@ ExitCode tokenize(const TokenizeOptions& options) {
         const auto line = lines.next();
         if (!line) break;
         if (!line->too_long && line->text.find_first_not_of(" \t\r") == std::string::npos) continue;
-        writer.write_text(line_of(*line, number, tokenizer, options, failed) + "\n");
+        writer.write_text(line_of(*line, number, of, options, failed) + "\n");
     }
     return failed ? kSomeLinesFailed : kAllServed;
 }

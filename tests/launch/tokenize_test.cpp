@@ -98,6 +98,20 @@ TEST(Tokenize, SaysWhatALineLacks) {
     EXPECT_EQ(lines_of(decoded.out).at(1)["error"], "token_ids must be an array of token ids");
 }
 
+TEST(Tokenize, PutsMessagesIntoTheModelsChatTemplate) {
+    const TemporaryDirectory directory;
+    for (const auto& file : std::filesystem::directory_iterator(kFixtures + "/llama2"))
+        std::filesystem::copy(file.path(), directory.path() / file.path().filename());
+    directory.write("chat_template.jinja", "{% for m in messages %}[{{ m.role }}] {{ m.content }}{% endfor %}");
+    const ScratchFile lines("{\"messages\": [{\"role\": \"user\", \"content\": \"the the\"}]}\n"
+                            "{\"text\": \"[user] the the\"}\n{\"messages\": []}\n");
+    const auto out = lines_of(tokenize("--model " + directory.path().string() + " --input " + lines.path()).out);
+    EXPECT_EQ(out.at(0)["token_ids"], out.at(1)["token_ids"]);
+    EXPECT_NE(out.at(2)["error"].get<std::string>().find("messages"), std::string::npos);
+    const auto without = lines_of(tokenize("--model " + kFixtures + "/llama2 --input " + lines.path()).out);
+    EXPECT_NE(without.at(0)["error"].get<std::string>().find("has no chat template"), std::string::npos);
+}
+
 TEST(Tokenize, PrintsTheIdsOfOneText) {
     const Ended ended = tokenize("--model " + kFixtures + "/llama2 --add-special-tokens --text 'the the'");
     EXPECT_EQ(ended.code, 0);
