@@ -110,12 +110,12 @@ _entrodraft() {
             '--early-stopping=[false, true, never: with K finished texts, end where no beam beats them at its present length; end at once; or where none can at any length \[false\]]:WHEN:(false true never)' \
             '--num-return-sequences=[texts of a line, the best first, in "sequences" \[1\]]:N: ' \
             '*--stop-rule=[when drafting stops: static, moving-average, cumulative, constant, heuristic, adaptive, confidence, svip, adaedl, disco, expected-gain; with values as in static:2.25; repeated, as its options below: of each level of a cascade \[expected-gain\]]:RULE:(static moving-average cumulative constant heuristic adaptive confidence svip adaedl disco expected-gain)' \
-            '*--entropy-threshold=[of static \[2.25\] and cumulative \[10\]]:TAU: ' \
-            '*--entropy-factor=[of moving-average \[0.5\]]:LAMBDA: ' \
+            '*--entropy-threshold=[of static \[0.75\] and cumulative \[1\]]:TAU: ' \
+            '*--entropy-factor=[of moving-average \[0.3\]]:LAMBDA: ' \
             '*--entropy-window=[tokens that moving-average and cumulative look back \[7\]]:N: ' \
             '*--num-draft-tokens=[of constant \[5\]; first K of heuristic \[5\] and adaptive \[3\]; also --num-speculative-tokens]:K: ' \
             '--heuristic-persistent[heuristic keeps K from text to text, without a cap of its own]' \
-            '*--confidence-threshold=[of confidence: least probability of a drafted token \[0.4\]]:C: ' \
+            '*--confidence-threshold=[of confidence: least probability of a drafted token \[0.7\]]:C: ' \
             '*--svip-threshold=[of svip \[0.3\]]:H: ' \
             '*--adaedl-gamma=[of adaedl \[0.2\]]:GAMMA: ' \
             '*--disco-threshold=[of disco: least chance of a drafted token \[0.3\]]:H: ' \

@@ -36,9 +36,9 @@ StopRuleType confidence_rule() {
                             .symbol = "C",
                             .label = "threshold",
                             .help = "of {}: least probability of a drafted token",
-                            .default_value = 0.4,
+                            .default_value = 0.7,
                             .max = 1,
-                            .grid = {0.1, 0.2, 0.3, 0.4, 0.5, 0.6}}},
+                            .grid = {0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9}}},
             .make = make_stop_condition<Confidence>};
 }
 

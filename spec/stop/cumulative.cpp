@@ -35,7 +35,7 @@ class Cumulative final : public StopCondition {
 StopRuleType cumulative_rule() {
     return {.name = "cumulative",
             .position = 30,
-            .parameters = {entropy_threshold(StopRuleParameter::Kind::squared_entropy, 10, {2, 5, 10, 15, 20, 30}),
+            .parameters = {entropy_threshold(StopRuleParameter::Kind::squared_entropy, 1, {0.5, 1, 1.5, 2, 3, 5, 10, 20}),
                            entropy_window()},
             .make = make_stop_condition<Cumulative>};
 }

@@ -28,8 +28,8 @@ struct DraftedToken;
 class TokenChance {
   public:
     using Weights = LearnedWeights<5>::Vector;
-    // Between those that pairs come to under greedy decoding and at temperature 1.
-    static constexpr Weights kFirstWeights = {1, 0.2, 0.2, 1, 1};
+    // What fits Qwen2.5-Coder 1.5B and 0.5B on code, chat and Spec-Bench's tasks, greedy and at temperature 1.
+    static constexpr Weights kFirstWeights = {-0.2, -1.1, 0.15, 0.75, 1};
 
     explicit TokenChance(const Weights& first = kFirstWeights);
     double of(const DraftedToken& token, double residual) const; // the token's entropy is known

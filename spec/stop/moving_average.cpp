@@ -38,9 +38,9 @@ StopRuleType moving_average_rule() {
             .parameters = {{.option = "entropy-factor",
                             .symbol = "LAMBDA",
                             .label = "factor",
-                            .default_value = 0.5,
+                            .default_value = 0.3,
                             .above_min = true,
-                            .grid = {0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2}},
+                            .grid = {0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1, 1.2}},
                            entropy_window({1, 3, 7})},
             .make = make_stop_condition<MovingAverage>};
 }

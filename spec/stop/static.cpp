@@ -32,8 +32,8 @@ class StaticThreshold final : public StopCondition {
 StopRuleType static_rule() {
     return {.name = "static",
             .position = 10,
-            .parameters = {entropy_threshold(StopRuleParameter::Kind::entropy, 2.25,
-                                             {0.5, 1, 1.5, 2, 2.25, 2.5, 3, 3.5, 4})},
+            .parameters = {entropy_threshold(StopRuleParameter::Kind::entropy, 0.75,
+                                             {0.25, 0.5, 0.75, 1, 1.25, 1.5, 2, 2.5, 3, 4})},
             .make = make_stop_condition<StaticThreshold>,
             .other_names = "entropy"};
 }

@@ -37,7 +37,7 @@ StopRuleType svip_rule() {
                             .symbol = "H",
                             .label = "threshold",
                             .default_value = 0.3,
-                            .grid = {0.3, 0.4, 0.5, 0.6, 0.7, 0.8}}},
+                            .grid = {0.1, 0.2, 0.3, 0.4, 0.5, 0.6}}},
             .make = make_stop_condition<Svip>};
 }
 

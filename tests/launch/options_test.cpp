@@ -663,7 +663,7 @@ TEST(Options, EntropiesAreRawUnlessAdjustedOnesAreAskedFor) {
     const auto compared = options_of<CompareOptions>(
         parse_options(groups_of<CompareOptions>(), {"--target", "t", "--draft", "d", "--input", "i", "--rules",
                                                     "static,constant", "--entropy-of", "adjusted"}));
-    EXPECT_EQ(describe(compared.rules.at(0).at(0), EntropyUnit::nats), "static, threshold 2.25 nats, adjusted");
+    EXPECT_EQ(describe(compared.rules.at(0).at(0), EntropyUnit::nats), "static, threshold 0.75 nats, adjusted");
     EXPECT_EQ(describe(compared.rules.at(1).at(0), EntropyUnit::nats), "constant, 5 tokens");
     EXPECT_EQ(refusal([] {
                   options_of<CompareOptions>(

@@ -14,13 +14,19 @@ namespace stop_rule_test {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
+// With the numbers that the sums below are worked out for.
 StopRuleOptions options_of(const std::string& rule) {
-    return StopRuleOptions(rule);
+    StopRuleOptions options(rule);
+    if (rule == "static") options.set("entropy-threshold", 2.25);
+    if (rule == "cumulative") options.set("entropy-threshold", 10);
+    if (rule == "moving-average") options.set("entropy-factor", 0.5);
+    if (rule == "confidence") options.set("confidence-threshold", 0.4);
+    return options;
 }
 
 // Another rule under the same caps.
 StopRuleOptions instead(const StopRuleOptions& options, const std::string& rule) {
-    StopRuleOptions other(rule);
+    StopRuleOptions other = options_of(rule);
     other.min_tokens = options.min_tokens;
     other.max_tokens = options.max_tokens;
     other.drop_stop_token = options.drop_stop_token;
@@ -960,8 +966,8 @@ TEST(StopRuleOptions, AreRefusedWithTheOptionsName) {
         bad.min_tokens = least;
         names(bad, "--min-draft-tokens");
     }
-    EXPECT_EQ(options_of("cumulative").get("entropy-threshold"), 10);
-    EXPECT_EQ(options_of("static").get("entropy-threshold"), 2.25);
+    EXPECT_EQ(StopRuleOptions("cumulative").get("entropy-threshold"), 1);
+    EXPECT_EQ(StopRuleOptions("static").get("entropy-threshold"), 0.75);
 }
 
 } // namespace stop_rule_test
