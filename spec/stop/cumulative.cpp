@@ -33,11 +33,12 @@ class Cumulative final : public StopCondition {
 } // namespace
 
 StopRuleType cumulative_rule() {
-    return {.name = "cumulative",
-            .position = 30,
-            .parameters = {entropy_threshold(StopRuleParameter::Kind::squared_entropy, 1, {0.5, 1, 1.5, 2, 3, 5, 10, 20}),
-                           entropy_window()},
-            .make = make_stop_condition<Cumulative>};
+    return {
+        .name = "cumulative",
+        .position = 30,
+        .parameters = {entropy_threshold(StopRuleParameter::Kind::squared_entropy, 1, {0.5, 1, 1.5, 2, 3, 5, 10, 20}),
+                       entropy_window()},
+        .make = make_stop_condition<Cumulative>};
 }
 
 } // namespace entrodraft::spec
