@@ -87,6 +87,16 @@ std::uint64_t left_by_groups(const fs::path& top, fs::path group, const char* li
     }
 }
 
+// A chunk's mean key is of float32. Positions of the cache that take as much as those of `all` positions.
+int positions_of_means(const HeldModel& part, const CacheShape& cache, int all) {
+    const model::ModelConfig& config = *part.config;
+    const model::WeightType type = kv_type_of(config, part.type, cache.kv_type);
+    const auto of_position = model::KvCache::bytes_of_position(type, config.key_dim(), config.value_dim());
+    const auto of_mean = model::KvCache::bytes_of_position(model::WeightType::float32, config.key_dim(), 0);
+    const auto chunks = static_cast<std::size_t>(all / model::RetrievalOptions::kChunk);
+    return static_cast<int>((chunks * of_mean + of_position - 1) / of_position);
+}
+
 } // namespace
 
 std::string why_too_little_memory(std::span<const RankMemory> ranks, const CacheShape& cache) {
@@ -139,8 +149,7 @@ RankMemory memory_of(std::span<const HeldModel> held, int threads, const CacheSh
     for (const HeldModel& part : held) {
         const int all = std::min(cache.positions, part.config->max_positions);
         int positions = part.kept_positions > 0 ? std::min(all, part.kept_positions) : all;
-        if (part.has_chunks) // mean keys take half of what a chunk's position does
-            positions += (part.shares_weights ? 0 : all) + all / (2 * model::RetrievalOptions::kChunk);
+        if (part.has_chunks) positions += (part.shares_weights ? 0 : all) + positions_of_means(part, cache, all);
         const int in_trees = cache.num_beams > 0 ? spec::tree_positions(cache.num_beams, positions) : 0;
         model::RunShape run = {part.ranks,
                                threads,

@@ -81,11 +81,14 @@ TEST(MemoryPlan, ARankTakesWhatInspectSaysOfEachModelItHolds) {
     const RankMemory with_trees = memory_of(std::vector{whole, self}, 3, {2, 64, 0, 48});
     EXPECT_EQ(with_trees.cache_bytes, needs(1, 0, 64 + 48).cache_bytes + needs(1, 0, 32 + 48).cache_bytes);
 
-    self.has_chunks = true; // whose mean keys take as much as a sixteenth of the target's positions
+    self.has_chunks = true; // a mean key of float32 for eight positions: as much as a position of float16
     const RankMemory chunks = memory_of(std::vector{whole, self}, 3, {2, 256});
-    EXPECT_EQ(chunks.cache_bytes, needs(1, 0, 256).cache_bytes + needs(1, 0, 32 + 16).cache_bytes);
+    EXPECT_EQ(chunks.cache_bytes, needs(1, 0, 256).cache_bytes + needs(1, 0, 32 + 32).cache_bytes);
     self.shares_weights = false;
-    EXPECT_EQ(memory_of(std::vector{self}, 3, {2, 256}).cache_bytes, needs(1, 0, 32 + 256 + 16).cache_bytes);
+    EXPECT_EQ(memory_of(std::vector{self}, 3, {2, 256}).cache_bytes, needs(1, 0, 32 + 256 + 32).cache_bytes);
+    self.type = model::WeightType::float32; // as half a position of float32
+    EXPECT_EQ(memory_of(std::vector{self}, 3, {2, 256}).cache_bytes,
+              needs_of(config, {1, 3, 2, 32 + 256 + 16}, 0).cache_bytes);
 }
 
 // ---- what a system says ----
