@@ -14,6 +14,7 @@
 
 #include <climits>
 #include <fmt/format.h>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <unistd.h>
@@ -24,16 +25,22 @@ namespace entrodraft::launch {
 namespace {
 
 struct Text {
+    std::string directory;
     model::Tokenizer tokenizer;
-    Chat chat;
+    std::optional<Chat> chat = {}; // once a line has messages
+
+    std::vector<model::TokenId> encode(const model::Conversation& conversation) {
+        if (!chat) chat = open_chat(directory, {});
+        return tokenizer.encode(chat->render(conversation), false);
+    }
 };
 
 // The output line of an input line. Throws with the reason when the line cannot be served.
-Json convert(const Json& line, const Text& of, const TokenizeOptions& options) {
+Json convert(const Json& line, Text& of, const TokenizeOptions& options) {
     const model::JsonObject object(line, "");
     const model::Tokenizer& tokenizer = of.tokenizer;
     if (!options.decode && line.contains("messages"))
-        return {{"token_ids", tokenizer.encode(of.chat.render(conversation_of(line, std::nullopt)), false)}};
+        return {{"token_ids", of.encode(conversation_of(line, std::nullopt))}};
     if (!options.decode) return {{"token_ids", tokenizer.encode(object.text("text"), options.add_special_tokens)}};
     std::vector<model::TokenId> ids;
     for (const Json& id : object.list("token_ids", "an array of token ids")) {
@@ -44,8 +51,7 @@ Json convert(const Json& line, const Text& of, const TokenizeOptions& options) {
     return {{"text", tokenizer.decode(ids, options.skip_special_tokens)}};
 }
 
-std::string line_of(const Line& line, std::int64_t number, const Text& of, const TokenizeOptions& options,
-                    bool& failed) {
+std::string line_of(const Line& line, std::int64_t number, Text& of, const TokenizeOptions& options, bool& failed) {
     BadLine bad;
     bad.line = number;
     try {
@@ -72,7 +78,7 @@ void show(const model::Tokenizer& tokenizer, const std::vector<model::TokenId>& 
 
 ExitCode tokenize(const TokenizeOptions& options) {
     const std::string directory = resolve_model_directory(options.model, "--model");
-    const Text of = {model::Tokenizer::open(directory), open_chat(directory, {})};
+    Text of = {directory, model::Tokenizer::open(directory)};
     ResultWriter writer("-", Existing::refuse);
     if (options.text) {
         const auto ids = of.tokenizer.encode(*options.text, options.add_special_tokens);
