@@ -24,6 +24,7 @@ import argparse
 import hashlib
 import json
 import pathlib
+import shutil
 import statistics
 import subprocess
 import sys
@@ -186,6 +187,10 @@ def prompts_of(options):
     return [(name, json.loads(line)["token_ids"]) for (name, _), line in zip(asked, answer.stdout.splitlines())]
 
 
+def digest(tokens):
+    return hashlib.sha256(json.dumps(tokens).encode()).hexdigest()[:16]
+
+
 def take_turn(contender, prompts, new_tokens):
     """[digest of the tokens, seconds to the first, ms a token after it] of each prompt, after a text that is not timed."""
     contender.start()
@@ -194,13 +199,12 @@ def take_turn(contender, prompts, new_tokens):
         answers = [contender.ask(prompt, new_tokens) for _, prompt in prompts]
     finally:
         contender.stop()
-    digest = lambda tokens: hashlib.sha256(json.dumps(tokens).encode()).hexdigest()[:16]  # noqa: E731
     return [[digest(a.tokens), round(a.first, 4), round(1e3 * (a.seconds - a.first) / (len(a.tokens) - 1), 3)]
             for a in answers]
 
 
 class Turns:
-    """What was measured, in a file that is written after every turn."""
+    """Keeps what was measured in a file that is written after every turn."""
 
     def __init__(self, path, settings):
         self.path, self.all = path, {"environment": machine(), **settings, "turns": {}}
@@ -295,6 +299,10 @@ def main():
     side_by_side.check_counts(parser, options, "human_eval", "new_tokens", "repetitions", "threads")
     if not options.models.is_dir():
         parser.error(f"--models {options.models}: no such directory")
+    for name in ("binary", "openvino", "transformers"):
+        program = getattr(options, name)
+        if program and not shutil.which(program):
+            parser.error(f"--{name} {program}: no such program")
     groups, prompts = groups_of(options), prompts_of(options)
     settings = {"target": options.target, "draft": options.draft, "threads": options.threads,
                 "new_tokens": options.new_tokens, "human_eval": options.human_eval, "spec_bench": options.spec_bench}

@@ -29,7 +29,7 @@ def find_server(directory):
 
 
 class Options:
-    """What this version's server understands: names change between versions."""
+    """The options that this version's server understands: names change between versions."""
 
     def __init__(self, server):
         help = subprocess.run([server, "--help"], capture_output=True, text=True)
@@ -123,7 +123,7 @@ class Server:
         return Answer(answer["tokens"], first + timings["predicted_ms"] / 1e3, wall, first)
 
     def system_info(self):
-        """What the build can use of the processor, as the server said at its start: AVX-512, threads, BLAS, ..."""
+        """Lists what the build can use of the processor, as the server said at its start: AVX-512, threads, BLAS, ..."""
         self.log.seek(0)
         said = re.search(r"system_info: (.*)", self.log.read())
         return " ".join(said.group(1).split()).strip("| ") if said else "not said"

@@ -62,6 +62,9 @@ class OnTheDemo(unittest.TestCase):
         missing = self.run_it("--draft", "none")
         self.assertIn("left out: demo-target and its draft are not both there", missing.stdout)
         self.assertIn("nothing to measure", missing.stderr)
+        program = self.run_it("--openvino", "/no/python")
+        self.assertEqual(program.returncode, 2)
+        self.assertIn("--openvino /no/python: no such program", program.stderr)
 
 
 class Figures(unittest.TestCase):
