@@ -11,7 +11,7 @@ namespace {
 
 using WeightType = model::WeightType;
 
-// Those up to `last`.
+// The types are float32 up to `last`.
 void declare_weight_type(OptionSet& set, const char* name, std::optional<WeightType>& field, WeightType last,
                          const char* help) {
     Names names = names_up_to(last);

@@ -145,7 +145,7 @@ std::string what_torch_lacks(const ModelConfig& config);
 // What --dtype auto is: as the file has it; beside its codes GPUs have 16 bits.
 WeightType automatic_type(const ModelConfig& config, bool on_gpu);
 
-// What CPUs keep of a text in float32 whatever is asked for, as "the states of linear attention"; empty: nothing.
+// Names what CPUs keep of a text in float32 whatever is asked for, as "the states of linear attention"; empty: nothing.
 // Local.
 std::string what_stays_float32(const ModelConfig& config);
 // The type of keys and values on a CPU. `asked`: float32, bfloat16, float16, int8, or none: float32 beside weights of

@@ -19,7 +19,7 @@ bool has_scales(WeightType type) {
     return type == WeightType::int8;
 }
 
-// Of a row of numbers without a scale.
+// Numbers of a row without a scale.
 template <typename Format> struct Plain : Format {
     Plain() = default;
     explicit Plain(std::span<const float>) {}

@@ -43,7 +43,7 @@ class KvCache {
         RecurrentStates::Shape recurrent = {}; // of linear attention's layers, which n_layers does not count
         WeightType type = WeightType::float32; // of memory of its own: float32, bfloat16, float16 or int8
     };
-    // Of a key and a value of a head: int8 has a scale for each. Pure.
+    // Counts a key and a value of a head, and of int8 a scale for each. Pure.
     static std::size_t bytes_of_position(WeightType type, int head_dim, int value_dim);
 
     // Throws std::bad_alloc.
@@ -94,7 +94,7 @@ class KvCache {
     // Reads a key, [head_dim], and a value, [value_dim], as put() has rounded them; nullptr: not that.
     void read(const HeadPlace& from, float* key, float* value);
     // `count` positions from `to` on become those from `from` on of a cache whose heads have the same sizes and type.
-    // Of memory of its own only, as is the other's.
+    // Both have memory of their own.
     void copy_in(HeadPlace to, KvCache& other, HeadPlace from, int count);
 
     // Of a decoder with an encoder: under which number the keys and values of a slot's source are kept (-1: it has

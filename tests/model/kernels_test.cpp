@@ -651,7 +651,7 @@ struct Head {
     WeightType type() const { return cache->shape().type; }
     KvHead memory() const { return cache->head(0, 0, 0); }
 
-    // Of one number everywhere, also behind the last key.
+    // Makes a cache of one number everywhere, also behind the last key.
     static std::shared_ptr<KvCache> cache_of(int dim, int keys, WeightType type, float number) {
         auto made = std::make_shared<KvCache>(KvCache::Shape{
             .n_layers = 1, .n_kv_heads = 1, .head_dim = dim, .n_slots = 1, .capacity = keys, .type = type});
