@@ -27,12 +27,12 @@ class Channel {
     Channel(const RankLayout& layout, const Clock& clock, double timeout_seconds);
     virtual ~Channel() = default;
 
-    // Takes a copy of the bytes; none: a heartbeat. Messages to one replica arrive in order. Throws Error. Local.
+    // Takes a copy of the bytes; none: a heartbeat. Messages to one replica arrive in order. Throws Error.
     virtual void send(int to, std::span<const std::byte> bytes) = 0;
     // The next message; none when none has come within `wait_seconds`. To be called between any two steps, until there
-    // is none: it sends the heartbeats. Throws Timeout that names a silent replica. Local.
+    // is none: it sends the heartbeats. Throws Timeout that names a silent replica.
     std::optional<Message> receive(double wait_seconds);
-    // Returns once all messages have reached their receivers, or will without this rank's help. Throws Timeout. Local.
+    // Returns once all messages have reached their receivers, or will without this rank's help. Throws Timeout.
     virtual void flush(Deadline deadline) = 0;
 
   protected:
@@ -53,7 +53,7 @@ class Channel {
 };
 
 // `mpi_comm` points to an MPI_Comm (no mpi.h here) that returns errors, whose ranks are the replicas, and which nothing
-// else uses. It and `clock` outlive the result. Local.
+// else uses. It and `clock` outlive the result.
 std::unique_ptr<Channel> make_mpi_channel(const void* mpi_comm, const RankLayout& layout, const Clock& clock,
                                           double timeout_seconds);
 

@@ -47,7 +47,7 @@ class Communicator {
     virtual int size() const = 0;
     virtual std::string name() const = 0; // "self", "node", "mpi", "nccl": for reports
     const Traffic& traffic() const { return traffic_; }
-    // Enqueued collectives that a graph of them does once more. Local.
+    // Enqueued collectives that a graph of them does once more.
     void count_again(const Traffic& enqueued);
 
     // data[0..count) becomes the sum over all ranks, added in rank order, the same bits on every rank.
@@ -61,7 +61,7 @@ class Communicator {
     // transport fails; the communicator is unusable after either. Local wait on a collective.
     virtual void wait(Deadline deadline) = 0;
     // Whether wait() would end at once, as far as this rank can tell without waiting; true where the transport cannot
-    // tell. Local.
+    // tell.
     virtual bool is_ready() { return true; }
 
     // The same sum of device memory as work of `stream`, a cudaStream_t, which orders it and may be under capture into
@@ -84,7 +84,7 @@ class Communicator {
     // the caller then destroys the graphs that hold such collectives and calls abort(). Local wait on collectives.
     virtual void await_stream(void* stream, Deadline deadline);
     // Ends what was enqueued and waits for ranks that do not come; the communicator is unusable afterwards. No graph
-    // may hold its collectives any more. Returns within seconds whatever the others do. Local.
+    // may hold its collectives any more. Returns within seconds whatever the others do.
     virtual void abort() {}
 
     // Start and wait in one. Collective over the group.

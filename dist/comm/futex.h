@@ -25,7 +25,7 @@ inline void nap() {
 }
 
 // Sleeps while `word` holds `value`, for `longest` at most, which is not negative; a signal ends it too. The caller
-// looks again in any case. Local.
+// looks again in any case.
 inline void sleep_while(const std::uint32_t* word, std::uint32_t value, std::chrono::nanoseconds longest) {
 #if defined(__linux__)
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(longest);
@@ -38,7 +38,7 @@ inline void sleep_while(const std::uint32_t* word, std::uint32_t value, std::chr
     nap();
 }
 
-// Ends the sleep of all that sleep on `word`. Local.
+// Ends the sleep of all that sleep on `word`.
 inline void wake_sleepers(const std::uint32_t* word) {
 #if defined(__linux__)
     syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);

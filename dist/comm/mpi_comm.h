@@ -13,7 +13,7 @@ namespace entrodraft::dist {
 
 // `mpi_comm` points to an MPI_Comm (no mpi.h here) that returns errors, is used by nothing else and outlives the
 // result, as does `board` (null: nothing is known of ranks that do not come). `world_ranks`: its members in rank order,
-// for messages. Local.
+// for messages.
 std::unique_ptr<Communicator> make_mpi_comm(const void* mpi_comm, std::vector<int> world_ranks, RankBoard* board);
 
 } // namespace entrodraft::dist

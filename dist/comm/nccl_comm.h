@@ -26,10 +26,10 @@ struct NcclOptions {
 std::unique_ptr<Communicator> make_nccl_comm(Communicator& host, const NcclOptions& options, Deadline deadline);
 
 // True where NCCL takes several ranks of one GPU: from 2.30 on, if its own NCCL_MULTI_RANK_GPU_ENABLE is 1. They take
-// turns there, so for tests alone. Throws Error. Local.
+// turns there, so for tests alone. Throws Error.
 bool nccl_shares_gpus();
 
-// The NCCL that this process has loaded, in words: version, file, settings of ours. Throws Error. Local.
+// The NCCL that this process has loaded, in words: version, file, settings of ours. Throws Error.
 std::string describe_nccl();
 
 } // namespace entrodraft::dist

@@ -13,7 +13,7 @@ constexpr bool begins_too_early(int nccl_version) {
 }
 
 // Puts a kernel on the stream, a cudaStream_t, which may be under capture: it waits and lets nothing begin before its
-// end. So what follows begins when all before has ended. Nothing where kernels do not overlap. Throws Error. Local.
+// end. So what follows begins when all before has ended. Nothing where kernels do not overlap. Throws Error.
 void end_all_before(void* stream);
 
 } // namespace entrodraft::dist

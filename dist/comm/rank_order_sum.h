@@ -9,7 +9,7 @@
 
 namespace entrodraft::dist {
 
-// out[0..count) = sum over parts[r][0..count), at least two parts; `out` overlaps none of them. Local.
+// out[0..count) = sum over parts[r][0..count), at least two parts; `out` overlaps none of them.
 inline void sum_in_rank_order(float* __restrict out, const std::vector<const float*>& parts, std::size_t count) {
     constexpr std::size_t kBlock = 1024; // floats: `out` stays in the first-level cache while the parts are added
     for (std::size_t begin = 0; begin < count; begin += kBlock) {

@@ -12,7 +12,7 @@
 namespace entrodraft::dist {
 
 // Over `host`, which must be able to sum on whatever thread asks it and serves nothing else meanwhile (NodeComm); other
-// collectives than enqueued ones are `host`'s own. One that takes longer fails. Local.
+// collectives than enqueued ones are `host`'s own. One that takes longer fails.
 std::unique_ptr<Communicator> make_staged_comm(std::unique_ptr<Communicator> host, double timeout_seconds);
 
 } // namespace entrodraft::dist

@@ -36,7 +36,7 @@ struct RankLayout {
 };
 
 // The layout of `world_rank`. Throws std::invalid_argument, with the sizes that would work, when the
-// world does not divide into `replicas` groups or a dedicated drafter would leave no target rank. Local.
+// world does not divide into `replicas` groups or a dedicated drafter would leave no target rank.
 RankLayout make_layout(int world_rank, int world_size, int replicas, DraftPlacement placement);
 
 } // namespace entrodraft::dist

@@ -16,7 +16,7 @@ struct Slice {
 };
 
 // Rank `rank`'s part of `length` items in units of `unit`: whole units, as even as possible, earlier
-// ranks take the larger parts; the last unit may be partial. Slices of all ranks tile [0, length). Local.
+// ranks take the larger parts; the last unit may be partial. Slices of all ranks tile [0, length).
 Slice even_slice(std::int64_t length, int rank, int ranks, std::int64_t unit = 1);
 
 // Heads of one rank: a run of query heads, and the KV heads that these read.
@@ -28,7 +28,7 @@ struct HeadShard {
     Slice kv_heads;
 };
 
-// Every rank gets at least one query head. Throws std::invalid_argument that names the most ranks possible. Local.
+// Every rank gets at least one query head. Throws std::invalid_argument that names the most ranks possible.
 HeadShard head_shard(int n_heads, int n_kv_heads, int rank, int ranks);
 
 } // namespace entrodraft::dist

@@ -7,13 +7,13 @@
 
 namespace entrodraft::dist {
 
-// The rank of this process in the MPI world, 0 without MPI. Local.
+// The rank of this process in the MPI world, 0 without MPI.
 int world_rank_or_zero();
 
 // Throws the Error that those below say.
 [[noreturn]] void fail(const char* call, const std::string& reason, const std::source_location& place);
 
-// Each throws Error("[rank r] CALL failed at FILE:LINE: REASON") unless `code` says success. Local.
+// Each throws Error("[rank r] CALL failed at FILE:LINE: REASON") unless `code` says success.
 void check_mpi(int code, const char* call, std::source_location place = std::source_location::current());
 void check_cuda(int code, const char* call, std::source_location place = std::source_location::current());
 void check_nccl(int code, const char* call, std::source_location place = std::source_location::current());

@@ -19,7 +19,7 @@ struct Deadline {
 class Clock {
   public:
     virtual ~Clock() = default;
-    // Seconds since an arbitrary start, never going back. Local.
+    // Seconds since an arbitrary start, never going back.
     virtual double now_seconds() const = 0;
 };
 

@@ -8,7 +8,7 @@
 namespace entrodraft::dist {
 
 // How many CUDA devices this process can use: 0 without a driver or a device. The first CUDA call of a process that
-// has not made any. Local.
+// has not made any.
 int device_count();
 
 struct DeviceFacts {
@@ -16,22 +16,22 @@ struct DeviceFacts {
     std::array<std::byte, 16> uuid; // of this one GPU, whoever sees it under whatever number
     std::string pci_address;        // "0000:41:00.0"
 };
-// Throws Error. Local.
+// Throws Error.
 DeviceFacts device_facts(int device);
 // How a device reaches another one of this process.
 struct PeerLink {
     bool has_access = false;  // reads and writes its memory; else copies go through the host's
     bool has_atomics = false; // native ones, which NVLink has and PCIe has not
 };
-// Throws Error. Local.
+// Throws Error.
 PeerLink peer_link(int from, int to);
-// Later CUDA calls of this thread are about this device. Throws Error. Local.
+// Later CUDA calls of this thread are about this device. Throws Error.
 void use_device(int device);
 
 // Memory on one device, freed with the object. Move only.
 class DeviceBuffer {
   public:
-    // Throws Error when the device has not enough. Local.
+    // Throws Error when the device has not enough.
     DeviceBuffer(int device, std::size_t bytes);
     DeviceBuffer(DeviceBuffer&& other) noexcept;
     DeviceBuffer& operator=(DeviceBuffer&& other) noexcept;
@@ -39,7 +39,7 @@ class DeviceBuffer {
 
     void* data() const { return data_; }
     std::size_t bytes() const { return bytes_; }
-    // Whole buffer, returns when done. Local.
+    // Whole buffer, returns when done.
     void copy_from_host(const void* source);
     void copy_to_host(void* destination) const;
 

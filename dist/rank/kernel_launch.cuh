@@ -102,7 +102,7 @@ template <typename... Parameters> bool overlaps_kernels(void (*kernel)(Parameter
 #endif
 }
 
-// Puts kernel(arguments...) on the stream. Throws Error where it cannot be launched. Local.
+// Puts kernel(arguments...) on the stream. Throws Error where it cannot be launched.
 template <typename... Parameters, typename... Arguments>
 void launch(void* stream, const Grid& grid, void (*kernel)(Parameters...), const Arguments&... arguments) {
     if (grid.blocks.x == 0 || grid.blocks.y == 0) return; // CUDA refuses a grid of nothing

@@ -21,7 +21,7 @@ bool started_by_launcher(const Environment& environment);
 // The rank that the launcher gave this process: 0 where it says nothing.
 int launcher_rank(const Environment& environment);
 
-// "rank 2, host n1, start": this process before it has a session. Local.
+// "rank 2, host n1, start": this process before it has a session.
 std::string starting_place(const Environment& environment);
 
 // Why a process that found itself alone in its world should not go on: the launcher started several, which cannot find
@@ -32,7 +32,7 @@ struct NetworkInterface {
     std::string name;
     bool is_loopback = false;
 };
-// Those of this host that are up and have an address. Local.
+// Those of this host that are up and have an address.
 std::vector<NetworkInterface> network_interfaces();
 
 // Why ranks on several hosts could not reach each other from here: no interface is left that MPI may use. Empty: one

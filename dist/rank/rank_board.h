@@ -25,30 +25,30 @@ class RankBoard final : public StepWatch {
         std::byte* place = nullptr; // null: on another host
     };
 
-    // `members`: every rank of the world, this one with a place. The places outlive the board. Local.
+    // `members`: every rank of the world, this one with a place. The places outlive the board.
     RankBoard(int world_rank, std::vector<Member> members);
 
     void enter(std::uint64_t round, const char* step) override;
-    // Renews this rank's heartbeat. From one thread, a few times a second. Local.
+    // Renews this rank's heartbeat. From one thread, a few times a second.
     void beat();
-    // This rank begins to wait for another one of the world, or has ended to. Local.
+    // This rank begins to wait for another one of the world, or has ended to.
     void begin_wait(int world_rank);
     void end_wait();
 
-    // How often this rank has moved on, to compare with later; whether it waits for others; its step. Local.
+    // How often this rank has moved on, to compare with later; whether it waits for others; its step.
     std::uint64_t moves() const;
     bool is_waiting() const;
     bool is_in(const char* step) const;
 
-    // "rank 2, host n1, round 17, score", of this rank. Local.
+    // "rank 2, host n1, round 17, score", of this rank.
     std::string position() const;
     // What is known of a rank, for a message: "rank 2 (host n1) has not moved since round 17, score, and given no sign
-    // of life for 31 s: stopped or dead". Of a rank that waits itself, whom it waits for is told as well. Local.
+    // of life for 31 s: stopped or dead". Of a rank that waits itself, whom it waits for is told as well.
     std::string what_is_known_of(int world_rank) const;
-    // Whether a rank of this host is known to wait for others: it is not the one that is missing. Local.
+    // Whether a rank of this host is known to wait for others: it is not the one that is missing.
     bool waits(int world_rank) const;
 
-    // True for the first rank of this host that calls it: the one to report the failure that ends the job. Local.
+    // True for the first rank of this host that calls it: the one to report the failure that ends the job.
     bool claim_failure(int exit_code);
     // The exit code of that failure, 0 while there is none. For signal handlers; lives as long as the places.
     const std::atomic<int>& failure() const;

@@ -22,13 +22,13 @@ class Watchdog {
     // cannot.
     using OnStuck = std::function<void(const std::string& reason)>;
 
-    // Begins to beat. All signals stay with the other threads. `board` outlives it. Local.
+    // Begins to beat. All signals stay with the other threads. `board` outlives it.
     explicit Watchdog(RankBoard& board, OnStuck on_stuck = {});
     ~Watchdog(); // ends the thread
     Watchdog(const Watchdog&) = delete;
     Watchdog& operator=(const Watchdog&) = delete;
 
-    // From now on a step of this rank may take so long; 0: as long as it likes. Local.
+    // From now on a step of this rank may take so long; 0: as long as it likes.
     void bound_steps(double seconds);
 
   private:

@@ -42,7 +42,7 @@ class Session {
     static Session start(const StartOptions& options = {});
     Session(Session&&) noexcept;
     Session& operator=(Session&&) noexcept;
-    // Frees nothing that needs the other ranks: a process that ends without leave() ends the whole job. Local.
+    // Frees nothing that needs the other ranks: a process that ends without leave() ends the whole job.
     ~Session();
 
     int world_rank() const;
@@ -51,10 +51,10 @@ class Session {
     int node_local_size() const;
     const std::string& host_name() const;
 
-    // Of this rank's host, as far as communicators were made; the same on all its ranks. None: there is enough. Local.
+    // Of this rank's host, as far as communicators were made; the same on all its ranks. None: there is enough.
     const std::optional<SharedMemoryShortage>& shared_memory_shortage() const;
 
-    // How long ranks wait for each other: as StartOptions says until they have read how long they should. Local.
+    // How long ranks wait for each other: as StartOptions says until they have read how long they should.
     double timeout_seconds() const;
     void set_timeout(double seconds);
     Deadline deadline() const { return Deadline::after_seconds(timeout_seconds()); } // of a collective that begins now
@@ -89,12 +89,12 @@ class Session {
     };
 
     // Whether this rank is the first of its host to report a failure that ends the job; the others then keep silent,
-    // and leave with its code, which failure() tells even to a signal handler. Local.
+    // and leave with its code, which failure() tells even to a signal handler.
     bool claim_failure(int exit_code);
     const std::atomic<int>& failure() const;
 
     // Tears the whole job down at once, for errors inside a round: unwinding alone while others wait would
-    // hang. Prints nothing. Does not return. Local.
+    // hang. Prints nothing. Does not return.
     [[noreturn]] void abort(int exit_code);
     // The orderly end: last barrier, MPI_Finalize, flush, _exit(exit_code), the same code on every rank.
     // SIGTERM, SIGINT, SIGUSR1 and SIGHUP are ignored from here on. Ranks that do not come within seconds are not

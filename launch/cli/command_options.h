@@ -14,7 +14,7 @@
 namespace entrodraft::launch {
 
 // Throws BadOption where a file that is to be written is read as well, under any name, as stdin or as a part of a
-// model, or is written twice. Pipes and devices may be both. Local.
+// model, or is written twice. Pipes and devices may be both.
 void refuse_output_conflicts(const ParsedOptions& given, const std::vector<OptionGroup>& groups);
 
 // Nothing when --help was asked for and printed. Throws OrderlyFailure. Collective over the world.

@@ -45,16 +45,16 @@ int run_inspect(dist::Session& session, const Arguments& arguments);
 int run_bench_latency(dist::Session& session, const Arguments& arguments);
 int run_bench_compare(dist::Session& session, const Arguments& arguments);
 
-// Prints help_text(page), on the writer. Throws std::runtime_error. Local.
+// Prints help_text(page), on the writer. Throws std::runtime_error.
 void print_help(dist::Session& session, const CommandPage& page);
 
 // "entrodraft 0.1.0".
 std::string version_text();
-// `entrodraft --help`. Local.
+// `entrodraft --help`.
 std::string overview_text();
-// `entrodraft COMMAND --help`. Local.
+// `entrodraft COMMAND --help`.
 std::string help_text(const CommandPage& page);
-// `entrodraft help --json`: commands with their options, and exit codes. `version`: "entrodraft 0.1.0". Local.
+// `entrodraft help --json`: commands with their options, and exit codes. `version`: "entrodraft 0.1.0".
 std::string declarations_as_json(const std::string& version);
 
 } // namespace entrodraft::launch

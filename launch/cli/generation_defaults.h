@@ -11,7 +11,7 @@
 namespace entrodraft::launch {
 
 // Reads the file of `models.target` unless the options leave it out, and puts what people should know of it into
-// `models.notes`. Throws BadOption and model::BadFile. Local.
+// `models.notes`. Throws BadOption and model::BadFile.
 void take_generation_config(ModelOptions& models, RequestDefaults& requests);
 // The same of a file that has been read.
 void take_generation_config(const model::GenerationConfig& file, ModelOptions& models, RequestDefaults& requests);
@@ -20,7 +20,7 @@ void take_generation_config(const model::GenerationConfig& file, ModelOptions& m
 nlohmann::json json_of_file_rules(const RequestDefaults& requests);
 // The file's lengths for a request whose prompt is known. The file counts new tokens from the end of transformers'
 // prompt, which is in front of a forced BOS. `says`: whether the line has a field of this name. Throws
-// std::runtime_error where no room is left for an answer. Local.
+// std::runtime_error where no room is left for an answer.
 void set_lengths(const FileLengths& file, const std::function<bool(const char*)>& says, int max_positions,
                  spec::Request& request);
 

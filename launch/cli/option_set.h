@@ -22,7 +22,7 @@ using Names = std::vector<std::string>;
 
 // ---- what was given ----
 
-// "a, b": the parts, without the blanks around them. Local.
+// "a, b": the parts, without the blanks around them.
 Names split_list(const std::string& text, char separator = ',');
 
 struct GivenValue {
@@ -70,7 +70,7 @@ constexpr Range at_least(double min) {
     return {min, kNoLimit};
 }
 
-// The text of the file that the option names, at most 1 MiB. Throws BadOption. Local.
+// The text of the file that the option names, at most 1 MiB. Throws BadOption.
 std::string read_named_file(const GivenValue& given);
 
 // Throw BadOption, which names option and place. Lists are separated by commas and hold at least one number.
@@ -113,7 +113,7 @@ struct OptionSpec {
     OptionSpec& required(const char* what);
     OptionSpec& choosing(const Names& names, std::string of_several = "");
 };
-// "top_k" of "top-k": what fields of lines and of OUTPUT.settings are called. Local.
+// "top_k" of "top-k": what fields of lines and of OUTPUT.settings are called.
 std::string field_of_option(std::string name);
 // Its help, with aliases behind.
 std::string help_of(const OptionSpec& option);
@@ -213,19 +213,19 @@ std::string options_text(const std::vector<OptionGroup>& groups);
 
 // ---- words ----
 
-// How many letters have to be put in, taken out or exchanged to make one of the other. Local.
+// How many letters have to be put in, taken out or exchanged to make one of the other.
 std::size_t edit_distance(std::string_view a, std::string_view b);
 // The candidate that `name` is a part of ("temp", or "max-tokens" of "max-new-tokens"), or else the nearest by edit
 // distance, if near enough to be meant.
 std::optional<std::string> nearest(std::string_view name, const Names& candidates);
 // "must be one of a, b, c", with what was meant where one of them is near.
 std::string must_be_one_of(const Names& choices, std::string_view given);
-// "a, b and c", by "and" before the last. Local.
+// "a, b and c", by "and" before the last.
 std::string listed(Names words, const char* before_last);
 
 // What an option of another program (vLLM, llama.cpp, transformers, SGLang) is called here, or why it is not here, for
 // whoever gave its `name` (without dashes); empty where nothing is known. `has_option` tells which options the command
-// has: no remedy names one that it lacks. Names that mean exactly an option of ours are its aliases. Local.
+// has: no remedy names one that it lacks. Names that mean exactly an option of ours are its aliases.
 std::string remedy_for_foreign_option(std::string_view name,
                                       const std::function<bool(std::string_view name)>& has_option);
 

@@ -43,7 +43,7 @@ enum class Backend { native, torch };                  // whose operations: our 
 struct SelfDraft {
     int n_layers = 0; // 0: all
 };
-// None: the name is of a checkpoint. Throws BadOption. Local.
+// None: the name is of a checkpoint. Throws BadOption.
 std::optional<SelfDraft> self_draft_of(const std::string& draft);
 
 // What a draft with another vocabulary than the target's does: automatic: intersection; same: it is refused. See
@@ -386,7 +386,7 @@ void declare(OptionSet& set, DistillOptions& options);
 void declare(OptionSet& set, DoctorOptions& options);
 void declare(OptionSet& set, InspectOptions& options);
 
-// Of a command, by its struct: what it declares, and the struct made of what was given. Throw BadOption. Local.
+// Of a command, by its struct: what it declares, and the struct made of what was given. Throw BadOption.
 template <typename Options> const std::vector<OptionGroup>& groups_of() {
     static Options defaults;
     static const OptionSet set = [] {
@@ -405,7 +405,7 @@ template <typename Options> Options options_of(const ParsedOptions& given) {
 }
 
 // Says that options have no effect, for a run that samples no text; `what_is_greedy` follows "temperature 0". Empty: no
-// such option was given. Local.
+// such option was given.
 std::string why_no_sampling(const RequestDefaults& requests, const char* what_is_greedy = "");
 
 // Nothing to tune: it was no slower than the best tuned threshold wherever that was measured (bench/NOTES.md).
@@ -415,12 +415,12 @@ constexpr const char* kDefaultStopRule = "expected-gain";
 constexpr int kShortestOfCombination = 3;
 
 // Of the drafter lookahead: expected-gain, with which rounds draft where that pays, or constant, with which all do.
-// `max_chain`: tokens of a draft of the other drafters in its list. Local.
+// `max_chain`: tokens of a draft of the other drafters in its list.
 spec::StopRuleOptions lookahead_rule(const spec::LookaheadOptions& lookahead, const std::string& rule,
                                      int max_chain = 0);
-// The drafter in a few words: "ngram+model", "draft1<draft2". Local.
+// The drafter in a few words: "ngram+model", "draft1<draft2".
 std::string describe(const DrafterChoice& drafter);
-// The rule and its setting in a few words: "static, threshold 2.25 nats". Local.
+// The rule and its setting in a few words: "static, threshold 2.25 nats".
 std::string describe(const spec::StopRuleOptions& rule, EntropyUnit unit);
 
 } // namespace entrodraft::launch

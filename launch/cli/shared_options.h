@@ -29,7 +29,7 @@ void declare_models(OptionSet& set, ModelOptions& models, const char* draft_help
 // --draft-window, --draft-sinks, and what --draft self goes with.
 void declare_draft_window(OptionSet& set, ModelOptions& models);
 void declare_draft_vocab(OptionSet& set, ModelOptions& models);
-// Of commands whose recordings hold what a draft proposes behind any text. Throws BadOption. Local.
+// Of commands whose recordings hold what a draft proposes behind any text. Throws BadOption.
 void refuse_self_draft(const ModelOptions& models, const char* command);
 void declare_head(OptionSet& set, ModelOptions& models);
 void declare_head(OptionSet& set, std::string& head, const char* help); // beside --draft
@@ -59,7 +59,7 @@ void declare_generation_config(OptionSet& set, RequestDefaults& requests);
 // Notes which of these options were given: they have no effect on greedy text.
 void note_sampling_options(const ParsedOptions& given, const Names& options, RequestDefaults& requests);
 // For a run in which no line may have a temperature: throws BadOption where such options were given, or leaves that to
-// the reader of generation_config.json, which may ask for sampling. Local.
+// the reader of generation_config.json, which may ask for sampling.
 void refuse_no_sampling(RequestDefaults& requests);
 void declare_seed(OptionSet& set, std::uint64_t& seed);
 // Lines with messages are conversations without --chat too, so that a template may be named without it.
@@ -106,11 +106,11 @@ constexpr Range kDraftTokens = {1, spec::Packet::kMaxDraftTokens};
 constexpr int kTreeTokens =
     spec::TreeOptions::kDefaultTokens; // of a tree that grows, at most, unless --max-draft-tokens says otherwise
 
-// stop_rules and costs of `speculation`. Throws BadOption. Local.
+// stop_rules and costs of `speculation`. Throws BadOption.
 void read_stop_rules(const ParsedOptions& given, std::size_t n_levels, SpeculationOptions& speculation);
 // --rules of bench compare and simulate: "static:2.25" or, of a cascade, "static:2/constant:4", with what `common` says
 // of all rules: caps, and as far as the rule looks at distributions, which, and whether the token that fires is
-// dropped. `beside`: names that the caller takes itself, for messages. Throws BadOption. Local.
+// dropped. `beside`: names that the caller takes itself, for messages. Throws BadOption.
 std::vector<std::vector<spec::StopRuleOptions>> compared_rules(const std::string& rules,
                                                                const spec::StopRuleOptions& common,
                                                                std::size_t n_levels, const Names& beside = {});

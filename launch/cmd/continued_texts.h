@@ -17,12 +17,12 @@ namespace entrodraft::launch {
 class ContinuedTexts {
   public:
     // Begins the file, or reads it where it is there; a torn last line is cut off. Throws BadOption where it was begun
-    // with other `settings`, std::runtime_error naming file and line. Local.
+    // with other `settings`, std::runtime_error naming file and line.
     ContinuedTexts(const std::string& file, const Json& settings, std::size_t n_texts);
 
     // Those that were in the file, by their number.
     const std::map<std::size_t, std::vector<spec::TokenId>>& found() const { return found_; }
-    // Throws std::runtime_error. Local.
+    // Throws std::runtime_error.
     void add(std::size_t number, const std::vector<spec::TokenId>& tokens);
 
   private:

@@ -37,7 +37,7 @@ class DistillFiles {
 
     // The small files of the checkpoint that the draft is made of, its config for a draft of that shape.
     void write_model_files(const OpenedModel& source, const DraftShape& shape) const;
-    // Of a draft that was written so. Throws BadFile, BadOption where its config does not say that shape. Local.
+    // Of a draft that was written so. Throws BadFile, BadOption where its config does not say that shape.
     model::ModelConfig draft_config(const DraftShape& shape) const;
     void write_weights(std::span<const model::TensorBytes> tensors) const;
     // A checkpoint of its own, of a draft in training.
@@ -47,10 +47,10 @@ class DistillFiles {
     std::filesystem::path directory_;
 };
 
-// Whole, or not at all. Throws std::runtime_error. Local.
+// Whole, or not at all. Throws std::runtime_error.
 void write_tensors(const std::filesystem::path& file, std::span<const model::TensorBytes> tensors);
 
-// The tensors of the first layers. Local.
+// The tensors of the first layers.
 model::Checkpoint first_layers(const OpenedModel& opened, int layers);
 
 } // namespace entrodraft::launch

@@ -21,18 +21,17 @@ std::vector<std::vector<spec::TokenId>> continue_all(dist::Session& session, Mod
                                                      const std::vector<spec::Request>& requests, bool quiet,
                                                      ContinuedTexts* continued = nullptr);
 
-// A continued prompt as a text to learn; nothing where there is nothing to learn. Local.
+// A continued prompt as a text to learn; nothing where there is nothing to learn.
 void add_text(const spec::Request& request, const std::vector<spec::TokenId>& continued,
               std::vector<spec::ScoredText>& texts);
 
 // Before anything is written: throws std::runtime_error where the file that texts are to come from cannot be opened.
-// Local.
 void require_source_of_texts(const DistillOptions& options);
 
 // What a run learns from, on all ranks: texts of an earlier run, or those that its target makes.
 class DistillTexts {
   public:
-    // For drafts that know the first `vocab_size` tokens. All outlive this. Local.
+    // For drafts that know the first `vocab_size` tokens. All outlive this.
     DistillTexts(dist::Session& session, const DistillOptions& options, const DistillFiles& files, int vocab_size);
 
     // Throws OrderlyFailure.

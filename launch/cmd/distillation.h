@@ -32,7 +32,7 @@ class Distillation {
     bool train(const DistillTexts& texts);
     // Of the trained draft beside the target, as rounds pay them: counts on the first rank.
     spec::Costs measure_costs(const DistillTexts& texts);
-    // distill.json, and the same in words. On the first rank. Local.
+    // distill.json, and the same in words. On the first rank.
     void write_report(const DistillTexts& texts, const spec::Costs& costs) const;
 
   private:

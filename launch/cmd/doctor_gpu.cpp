@@ -206,7 +206,7 @@ std::vector<SmallModel> small_models() {
             {"blockwise heads", small_blockwise_head()}};
 }
 
-// What this rank's GPU computes otherwise than its CPU, the first of it; empty: nothing. Local.
+// What this rank's GPU computes otherwise than its CPU, the first of it; empty: nothing.
 std::string wrong_kernels(const RankDevice& device, model::ThreadTeam& team) {
     constexpr std::uint64_t kSeed = 1;
     constexpr int kLong = 300, kShort = 20; // positions before the rows: several blocks of keys, and one

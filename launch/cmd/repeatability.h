@@ -8,7 +8,7 @@
 namespace entrodraft::launch {
 
 // Why the text of these options may differ from run to run, with the remedy, in one line. Empty: the same command
-// repeats it. Texts at the temperature of the options; an input line may ask for another. Local.
+// repeats it. Texts at the temperature of the options; an input line may ask for another.
 std::string why_text_varies(const GenerateOptions& options);
 
 } // namespace entrodraft::launch

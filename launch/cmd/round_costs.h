@@ -35,7 +35,7 @@ struct CostTask {
 std::optional<std::vector<spec::Costs>> measure_round_costs(const CostTask& task);
 
 // Passes of more rows than were timed in decoding take as much longer as passes alone do, of `passes`. Nothing where
-// there are no costs. Local.
+// there are no costs.
 void add_wider_passes(const PassTimes& passes, spec::Costs& costs);
 
 } // namespace entrodraft::launch

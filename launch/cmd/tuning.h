@@ -33,19 +33,19 @@ struct ConfirmedRule {
     bool may_beat_plain() const { return speedup.mean > 1; }
 };
 
-// Fills in the intervals of at least one rule; `plain` are the times of plain decoding. The fastest goes first. Local.
+// Fills in the intervals of at least one rule; `plain` are the times of plain decoding. The fastest goes first.
 void verify(std::vector<ConfirmedRule>& rules, const PromptTimes& plain);
 
 // Of those that the runs do not tell from the fastest, the one that simulation puts first: as good as the fastest, and
 // not by chance. Those that are seen to beat plain decoding go before those that only may. Where none was faster than
-// plain decoding it is expected-gain, which drafts only where that pays. Local.
+// plain decoding it is expected-gain, which drafts only where that pays.
 const ConfirmedRule& winner_of(const std::vector<ConfirmedRule>& rules);
 
 // What there is to know of the winner, one of `rules`, beside its name: whether it beats plain decoding, and why it is
-// not the first row. A line each, for people and, as remarks, for the file. Local.
+// not the first row. A line each, for people and, as remarks, for the file.
 std::vector<std::string> remarks_of(const ConfirmedRule& winner, const std::vector<ConfirmedRule>& rules);
 
-// A warning, a line, where measured times are far from counts times costs; else empty. Local.
+// A warning, a line, where measured times are far from counts times costs; else empty.
 std::string prediction_warning(const std::vector<ConfirmedRule>& rules);
 
 // "stop-rule = static" and what belongs to it, or "tree = SHAPE", for --config; `remarks` are before it as comments.

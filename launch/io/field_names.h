@@ -17,13 +17,13 @@ struct LineField {
     const char* elsewhere = ""; // what other programs call it, separated by blanks
 };
 
-// What a line may set. In request_fields.cpp. Local.
+// What a line may set. In request_fields.cpp.
 std::span<const LineField> line_fields();
 
-// The beginning of a field's name, for messages. Local.
+// The beginning of a field's name, for messages.
 std::string shown_field(const std::string& name);
 
-// Leaves out what is null, which says nothing in whatever field. Local.
+// Leaves out what is null, which says nothing in whatever field.
 void drop_nulls(Json& object);
 
 // The names of the fields that are the user's own data, in the order written. Throws, naming the field and the remedy,

@@ -19,14 +19,14 @@ class LineReader {
     static constexpr std::size_t kLongestLine = std::size_t{64} << 20;
 
     // "-" is stdin. A plain file is read as far as it reaches now: what is appended meanwhile, by this very run
-    // perhaps, is not. Throws std::runtime_error naming the file. Local.
+    // perhaps, is not. Throws std::runtime_error naming the file.
     explicit LineReader(const std::string& file, std::size_t longest_line = kLongestLine);
     ~LineReader();
     LineReader(const LineReader&) = delete;
     LineReader& operator=(const LineReader&) = delete;
 
     // The next line; nothing at the end, or when a signal interrupted the wait for one, or patience ran out.
-    // Throws std::runtime_error. Local.
+    // Throws std::runtime_error.
     std::optional<Line> next();
     bool interrupted() const { return interrupted_; }
     bool waiting() const { return waiting_; } // the last next() ran out of patience: ask again

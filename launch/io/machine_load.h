@@ -24,9 +24,9 @@ struct CoreTicks {
 };
 
 // From the text of /proc/stat, over those of `cores` that it lists; none where it lists none of them, or where a line
-// is not as proc(5) has it. Local.
+// is not as proc(5) has it.
 std::optional<CoreTicks> core_ticks(std::string_view proc_stat, const cpu_set_t& cores);
-// The first number of /proc/loadavg. Local.
+// The first number of /proc/loadavg.
 std::optional<double> load_average(std::string_view proc_loadavg);
 
 // What the cores of one host did during a timed stretch, as one of its ranks saw it. Goes through a collective as it
@@ -42,7 +42,7 @@ struct HostLoad {
     int threads = 0;        // of the rank; by_host: of the one with most; 0: nobody chose them
 };
 
-// One of each host, with the CPU time of all its ranks. Local.
+// One of each host, with the CPU time of all its ranks.
 std::vector<HostLoad> by_host(const std::vector<HostLoad>& ranks);
 
 // The report on the most disturbed host of the job.
@@ -61,14 +61,14 @@ struct MachineLoad {
     std::string warning_line() const;
 };
 
-// `spread` is 0 where nothing was timed repeatedly. Hosts are named where there are several. Local.
+// `spread` is 0 where nothing was timed repeatedly. Hosts are named where there are several.
 MachineLoad assess(const std::vector<HostLoad>& hosts, double spread);
 
-// p90 over median; 0 of nothing. Local.
+// p90 over median; 0 of nothing.
 double spread_of(const Quantiles& timings);
 
 Json to_json(const MachineLoad& load);
-// The warning on stderr, if there is one. Local.
+// The warning on stderr, if there is one.
 void warn_of(const MachineLoad& load);
 
 // Watches the cores of the job's ranks, from its construction on.
@@ -79,7 +79,7 @@ class MachineWatch {
 
     // Since the start, the same on every rank. `spread` counts on rank 0. Collective over the world.
     MachineLoad stop(double spread = 0) const;
-    // Waits until the cores have been watched for so many seconds. Local.
+    // Waits until the cores have been watched for so many seconds.
     void watch_for(double seconds) const;
 
   private:

@@ -22,13 +22,13 @@ struct OpenAiRequest {
     std::string model; // that the body names; empty: none
     Json fields;       // of the body that say something, by the names of input lines
 };
-// Throws std::runtime_error with what is wrong. Local.
+// Throws std::runtime_error with what is wrong.
 OpenAiRequest read_openai_request(const Json& object);
-// A message about fields of input lines, in the names of a body. Local.
+// A message about fields of input lines, in the names of a body.
 std::string in_openai_names(std::string message);
 
 // The lines of a served request, written at `created` (seconds since 1970), and of one that was not. `target` names the
-// model where the body does not. No newline. Local.
+// model where the body does not. No newline.
 std::string openai_result_line(const spec::Request& request, const spec::Completion& completion,
                                const model::Tokenizer& tokenizer, const std::string& target, std::int64_t created);
 std::string openai_error_line(const BadLine& bad);

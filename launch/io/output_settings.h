@@ -26,21 +26,20 @@ struct ResumeRules {
 
 class OutputSettings {
   public:
-    // Throws std::runtime_error where the file could not be written beside `output`. Local.
+    // Throws std::runtime_error where the file could not be written beside `output`.
     explicit OutputSettings(const std::string& output);
 
     const std::string& file() const { return file_; }
     // The settings of this run, before its first line. Where the output holds `n_served` lines of an earlier run, these
     // have to be its settings: throws BadOption that names each one that differs, with both values. Returns the hashes
     // of the lines served that are known. Where there is no file, or it knows fewer lines, it warns. Throws
-    // std::runtime_error where the file is none of ours. Local.
+    // std::runtime_error where the file is none of ours.
     std::vector<std::uint64_t> compare(const Json& settings, std::size_t n_served, const ResumeRules& rules);
     // Writes the file with the settings of compare() and the hashes of the lines served. Throws std::runtime_error.
-    // Local.
     void begin(std::span<const std::uint64_t> served);
-    // The hash of the next input line that will have a line in the output. Local.
+    // The hash of the next input line that will have a line in the output.
     void expect(std::uint64_t line_hash) { expected_.push_back(line_hash); }
-    // Before the next line of the output is written. Throws std::runtime_error. Local.
+    // Before the next line of the output is written. Throws std::runtime_error.
     void write_next();
 
   private:

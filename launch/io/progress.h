@@ -13,15 +13,15 @@ namespace entrodraft::launch {
 // One line to stderr, in one write.
 void log_line(const std::string& line);
 
-// A bar of `width` characters: "[####------]". `fraction` outside [0, 1] is held at its ends. Local.
+// A bar of `width` characters: "[####------]". `fraction` outside [0, 1] is held at its ends.
 std::string format_bar(double fraction, int width);
-// "0:42", "1:03:07". Local.
+// "0:42", "1:03:07".
 std::string format_duration(double seconds);
 
-// "0.4", "9.6", "12", "3035": of tokens a second. Local.
+// "0.4", "9.6", "12", "3035": of tokens a second.
 std::string format_rate(double per_second);
 // The time that the rest takes at the rate of the last `seconds`, in which the work went from the share `from` to the
-// share `fraction`; none where that is too little to tell. Local.
+// share `fraction`; none where that is too little to tell.
 std::optional<double> seconds_to_go(double from, double fraction, double seconds);
 
 // A bar on a terminal, redrawn at most ten times a second; a plain line each half minute elsewhere; nothing when quiet.

@@ -38,19 +38,19 @@ template <typename T, typename RowOf> std::vector<Columns> rows_of(const std::ve
     return rows;
 }
 
-// The object of a row, and of several the list. Local.
+// The object of a row, and of several the list.
 Json json_of(const Columns& row);
 Json json_of(const std::vector<Columns>& rows);
-// Headings and rows, each line behind `margin`; empty without rows. All rows have the same columns. Local.
+// Headings and rows, each line behind `margin`; empty without rows. All rows have the same columns.
 std::string table_of(const std::vector<Columns>& rows, const std::string& margin = "");
 
 // Columns of text, each as wide as its widest cell; the first is aligned left, the others right.
 std::string format_table(const std::vector<std::vector<std::string>>& rows);
 std::string format_number(double value, int decimals);
 std::string or_dash(double value, int decimals); // "-" unless above 0
-// "1.23 GiB", "45.6 MiB", "789 bytes". Local.
+// "1.23 GiB", "45.6 MiB", "789 bytes".
 std::string format_bytes(std::uint64_t bytes);
-// "68,976,648,192", and "1,234 tokens". Local.
+// "68,976,648,192", and "1,234 tokens".
 std::string format_count(std::int64_t count);
 std::string format_count(std::int64_t count, const std::string& noun);
 

@@ -53,14 +53,14 @@ struct PromptLimits {
     std::function<std::vector<spec::TokenId>(std::string_view)> encode_decoder_prompt;
 };
 
-// One line, the `number`-th from 1; of format `found` what it is alone. Never throws on bad content. Local.
+// One line, the `number`-th from 1; of format `found` what it is alone. Never throws on bad content.
 InputItem parse_request(const Line& line, std::int64_t number, const RequestDefaults& defaults,
                         const PromptLimits& limits);
 
-// A request before its line is read: it has the run's defaults. Local.
+// A request before its line is read: it has the run's defaults.
 spec::Request request_like(const RequestDefaults& defaults);
 
-// The request of --prompt: sequence key 0, id null. Local.
+// The request of --prompt: sequence key 0, id null.
 InputItem request_of_prompt(const std::string& prompt, const RequestDefaults& defaults, const PromptLimits& limits);
 
 // A file's items in order. Repeated ids are bad lines.
@@ -75,9 +75,9 @@ class RequestReader {
     std::optional<InputItem> next();
     // Before the first next(): from here on the file seems to hold the shard's lines alone. They keep their numbers,
     // and the ids of the lines before them count as used, so that the pieces' items, put together, are those of the
-    // whole file. Reads all of it once. Throws std::runtime_error when it is not a plain file or cannot be read. Local.
+    // whole file. Reads all of it once. Throws std::runtime_error when it is not a plain file or cannot be read.
     void keep(const InputShard& shard);
-    // How much has been read, from 0 to 1; -1 where that cannot be known. Local.
+    // How much has been read, from 0 to 1; -1 where that cannot be known.
     double fraction() const;
     LineReader& lines() { return lines_; }
     std::int64_t last_number() const { return number_; }   // of the last item's line
@@ -100,7 +100,7 @@ class RequestReader {
 };
 
 // Prompts of a file that must all be good ones; at most so many, 0: all. Throws std::runtime_error naming the file and
-// its first bad line. Local.
+// its first bad line.
 std::vector<spec::Request> read_all_prompts(const std::string& file, const RequestDefaults& defaults, int max_prompts,
                                             const PromptLimits& limits);
 

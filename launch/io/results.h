@@ -19,13 +19,13 @@
 
 namespace entrodraft::launch {
 
-// The counts of a run or a text and the figures made of them, by the names of the output format. Local.
+// The counts of a run or a text and the figures made of them, by the names of the output format.
 Json counts_json(const spec::Stats& stats);
 
-// Seconds of the phases that `decoding` seconds were spent on, by their names, and "other". Local.
+// Seconds of the phases that `decoding` seconds were spent on, by their names, and "other".
 std::vector<std::pair<const char*, double>> phase_seconds(const spec::StepSeconds& steps, double decoding);
 
-// The line of a served request, and of one that was not. No newline. Local.
+// The line of a served request, and of one that was not. No newline.
 std::string result_line(const spec::Request& request, const spec::Completion& completion);
 // The line of a round, for --trace.
 std::string trace_line(const spec::Request& request, const spec::RoundTrace& trace);
@@ -41,7 +41,7 @@ class ResultWriter {
   public:
     // "-" is stdout. A file that holds something is refused (BadOption), or resumed: a torn last line is cut off and
     // the whole ones are counted. A named pipe is waited for until it has a reader, or a signal ends the run
-    // (OrderlyFailure). Throws std::runtime_error naming file and reason. Local.
+    // (OrderlyFailure). Throws std::runtime_error naming file and reason.
     // `option` is the one that names the file. A file that was not there before goes with this object while it is
     // empty, unless it is to be kept.
     ResultWriter(const std::string& file, Existing existing, const std::string& option = "--output");
@@ -55,17 +55,17 @@ class ResultWriter {
     // How many items of the output are written, those of a resumed file too.
     std::int64_t written() const { return next_; }
 
-    // Writes `line` once all items before number `order` (from 0) are written. Throws std::runtime_error. Local.
+    // Writes `line` once all items before number `order` (from 0) are written. Throws std::runtime_error.
     void put(std::int64_t order, const std::string& line);
     // Called before each line that put() writes.
     void before_each_line(std::function<void()> step) { before_line_ = std::move(step); }
-    // Writes text as it is. Throws std::runtime_error, also where the file was removed or cut. Local.
+    // Writes text as it is. Throws std::runtime_error, also where the file was removed or cut.
     void write_text(std::string_view text);
-    // Throws std::runtime_error where the file no longer holds what was written to it. Local.
+    // Throws std::runtime_error where the file no longer holds what was written to it.
     void require_intact() const;
     void keep() { is_new_ = false; }
     bool is_plain_file() const { return has_name_; } // that --resume can go on with
-    // Keeps the first `bytes` of a plain file. Throws std::runtime_error. Local.
+    // Keeps the first `bytes` of a plain file. Throws std::runtime_error.
     void cut_to(std::uint64_t bytes);
 
   private:
@@ -86,7 +86,7 @@ class ResultWriter {
 
 // Passes over the items of `reader` that were in a resumed file, and checks that they are the same ones: by their ids,
 // and by the hashes of their lines, as far as these are `known`. Returns the hashes of their lines. Throws
-// std::runtime_error naming the first that differs. Local.
+// std::runtime_error naming the first that differs.
 std::vector<std::uint64_t> skip_served(RequestReader& reader, const ResultWriter& writer, const std::string& output,
                                        const std::vector<std::uint64_t>& known = {});
 

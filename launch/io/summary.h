@@ -65,7 +65,7 @@ struct RankWait {
 // Which rank holds the others up, by the waits of all: where ranks meet in every layer, the one that waits least is the
 // slowest. "rank 2 (host n1): the others waited 31 % of the time for it", of the replica where it is worst; empty where
 // nobody waits a tenth of the time more than another. A coordinator that drafts is not slow: the others await it in
-// the broadcast, not in sums. Local.
+// the broadcast, not in sums.
 std::string describe_slowest(const std::vector<RankWait>& ranks);
 
 // Over decoding without a draft: what rounds without one would take for the same tokens, over the time that was taken.
@@ -77,16 +77,16 @@ struct SpeedupEstimate {
     // not known.
     std::optional<double> likely;
 };
-// None without a drafter, with beams, and in batches. Local.
+// None without a drafter, with beams, and in batches.
 std::optional<SpeedupEstimate> estimated_speedup(const RunSummary& summary);
 
-// The i.i.d. model at the run's acceptance rate alpha; none where that is not known. Local.
+// The i.i.d. model at the run's acceptance rate alpha; none where that is not known.
 std::optional<spec::IidFigures> iid_model(const RunSummary& summary);
 
-// Two lines, and those that nobody may miss; with `verbose` all figures. Each line ends with a newline. Local.
+// Two lines, and those that nobody may miss; with `verbose` all figures. Each line ends with a newline.
 std::string format_summary(const RunSummary& summary, bool verbose);
 
-// For generate --summary; docs/formats.md has its fields. `environment`: see environment.h. Local.
+// For generate --summary; docs/formats.md has its fields. `environment`: see environment.h.
 Json summary_json(const RunSummary& summary, const GenerateOptions& options, const Json& environment);
 
 } // namespace entrodraft::launch

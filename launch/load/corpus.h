@@ -11,7 +11,7 @@
 
 namespace entrodraft::launch {
 
-// "-" is stdin. Throws model::BadFile, std::runtime_error naming the file. Local.
+// "-" is stdin. Throws model::BadFile, std::runtime_error naming the file.
 std::shared_ptr<const spec::LookupCorpus> open_corpus(const std::string& file, const model::Tokenizer& tokenizer);
 
 } // namespace entrodraft::launch

@@ -17,7 +17,7 @@
 
 namespace entrodraft::launch {
 
-// The pair's draft of that number by itself; of a pair with a head, that. Local.
+// The pair's draft of that number by itself; of a pair with a head, that.
 DrafterChoice draft_alone(const ModelPair& models, std::size_t draft);
 
 class Drafters {
@@ -28,13 +28,12 @@ class Drafters {
 
     // Null for none, and on ranks that do not draft. `rules` and `costs` are those of the levels of a cascade, of which
     // the first is the engine's. This outlives the drafter, which no other may take turns with inside a sequence.
-    // Local.
     std::unique_ptr<spec::Drafter> make(const DrafterChoice& choice, std::span<const spec::StopRuleOptions> rules,
                                         std::span<const std::optional<spec::Costs>> costs) const;
 
-    // The pair's draft number `draft`, alone or sharded across the ranks. On draft owners. Local.
+    // The pair's draft number `draft`, alone or sharded across the ranks. On draft owners.
     model::Decoder& draft_model(std::size_t draft) const;
-    // Null: there is none. On draft owners. Local.
+    // Null: there is none. On draft owners.
     const spec::HeadModules* head() const { return head_ ? &*head_ : nullptr; }
 
   private:
@@ -46,17 +45,16 @@ class Drafters {
 };
 
 // Throws BadOption where costs, those of --costs `file`, are of narrower passes than drafts of so many tokens make.
-// Local.
 void require_wide_enough(const spec::Costs& costs, const std::string& file, int max_draft_tokens);
 
-// Warns where the machine was disturbed while the costs were measured. Local.
+// Warns where the machine was disturbed while the costs were measured.
 void say_if_disturbed(const spec::Costs& costs, const std::string& file);
 
 // The costs files of the levels; an empty name gives none. Drafters without a model draft for nothing. Throws BadOption
-// where a file times no pass as wide as the level's cap needs, std::runtime_error. Local.
+// where a file times no pass as wide as the level's cap needs, std::runtime_error.
 std::vector<std::optional<spec::Costs>> read_costs_files(const SpeculationOptions& speculation);
 
-// Before models are loaded, so that a mistake there does not cost the loading. Throws std::runtime_error. Local.
+// Before models are loaded, so that a mistake there does not cost the loading. Throws std::runtime_error.
 void require_readable(const DrafterSources& sources);
 
 } // namespace entrodraft::launch

@@ -11,7 +11,7 @@ namespace entrodraft::launch {
 // CPU, cores, ranks, threads, types, version, compiler: as fields and as one line.
 Json environment_of(const dist::Session& session, const ModelPair& models);
 std::string environment_line(const Json& environment);
-// Throws BadOption where a costs file says that it was measured with other ranks, threads or types. Local.
+// Throws BadOption where a costs file says that it was measured with other ranks, threads or types.
 void require_costs_of(const Json& environment, const std::string& costs_file);
 
 } // namespace entrodraft::launch

@@ -17,7 +17,7 @@
 namespace entrodraft::launch {
 
 // The number of OMP_NUM_THREADS, or else of SLURM_CPUS_PER_TASK; nothing where neither is set, or both are empty.
-// Throws BadOption where it is not a number of threads. Local.
+// Throws BadOption where it is not a number of threads.
 std::optional<int> threads_of_environment(const dist::Environment& environment);
 
 // Of one rank; goes through a collective as it is.
@@ -41,10 +41,10 @@ struct Finding {
 // are bound to, and unbound ones cores / local ranks. Throws OrderlyFailure. Collective over the world.
 std::vector<RankFacts> gather_facts(dist::Session& session, int threads, int gpus = -1);
 
-// The same on every rank. Local.
+// The same on every rank.
 std::vector<Finding> findings_of(const std::vector<RankFacts>& ranks);
 
-// "0-3,8": the cores of a set. Local.
+// "0-3,8": the cores of a set.
 std::string describe(const cpu_set_t& cores);
 
 // How many threads this rank is to have: `threads`, as above. Throws OrderlyFailure where ranks cannot work together;

@@ -43,7 +43,7 @@ std::vector<HeldModel> held_models(const OpenedPair& opened, const ModelOptions&
     return held;
 }
 
-// Reads the weights of what this rank holds. Local.
+// Reads the weights of what this rank holds.
 void load_weights(const OpenedPair& opened, const std::vector<HeldModel>& held, const ModelOptions& options,
                   PlacedPair& placed, LoadedPair& loaded) {
     const dist::RankLayout& layout = placed.layout;

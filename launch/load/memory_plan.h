@@ -55,15 +55,15 @@ struct HeldModel {
 };
 
 // Why the ranks do not fit their hosts, in one line with the numbers and what would help, of the first such host;
-// empty: they fit, or nobody knows. Local.
+// empty: they fit, or nobody knows.
 std::string why_too_little_memory(std::span<const RankMemory> ranks, const CacheShape& cache);
 
 // Bytes that this process and those beside it may still take: the least of what the host has available and what its
-// control groups (version 1 or 2) leave; kNotKnown: the system does not say. `root`: where /proc and /sys are. Local.
+// control groups (version 1 or 2) leave; kNotKnown: the system does not say. `root`: where /proc and /sys are.
 std::uint64_t available_memory_bytes(const std::filesystem::path& root = "/");
 
 // What this rank will take for the models it holds, each with a cache of that shape or of all positions it has. Throws
-// std::invalid_argument where that cannot be counted. Local.
+// std::invalid_argument where that cannot be counted.
 RankMemory memory_of(std::span<const HeldModel> held, int threads, const CacheShape& cache);
 
 // The same with what is free where it goes. Throws OrderlyFailure. Collective over the world.

@@ -29,7 +29,7 @@ struct ModelPair {
 };
 
 // Operations of a draft's row over those of the target's, all ranks together; 0 without a draft model, and on ranks
-// that do not draft. Local.
+// that do not draft.
 double operations_ratio(const ModelPair& models);
 
 // Throws OrderlyFailure. Collective over the world.

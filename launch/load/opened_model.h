@@ -29,11 +29,10 @@ struct Vocabulary {
 };
 
 // Why it cannot, in one line; nothing where it can. Logits may be wider than the tokenizer, each model's own way.
-// Local.
 std::optional<std::string> why_no_pair(const Vocabulary& target, const Vocabulary& draft);
 
 // What why_no_pair() could not look at, in one line: the tokens themselves, where a tokenizer is missing; empty where
-// it looked at everything. Local.
+// it looked at everything.
 std::string not_compared(const Vocabulary& target, const Vocabulary& draft);
 
 struct OpenedModel {
@@ -80,25 +79,25 @@ struct OpenedPair {
 std::vector<const OpenedModel*> models_of(const OpenedPair& pair);
 
 // The checkpoint, or its config with weights made up by `random_weights`, a seed. Throws BadOption, naming the option,
-// where a directory is missing; what reading throws otherwise. Local.
+// where a directory is missing; what reading throws otherwise.
 OpenedModel open_model(const std::string& option, const std::string& name,
                        std::optional<std::uint64_t> random_weights = {});
 
-// The head for that target. Throws BadOption, naming --head, where the directory is missing, model::BadFile. Local.
+// The head for that target. Throws BadOption, naming --head, where the directory is missing, model::BadFile.
 OpenedHead open_head(const std::string& name, const model::ModelConfig& target, const model::Checkpoint& weights);
 
 // That the head says that it was trained for a target of another name, in one line; empty: it does not. `target` is
-// "--target DIR", `path` what this means. Local.
+// "--target DIR", `path` what this means.
 std::string name_doubt(const OpenedHead& head, const std::string& target, const std::filesystem::path& path);
 
-// How many of the target's tokens the draft has: "31,000 of 32,000 tokens (96.9 %)". Local.
+// How many of the target's tokens the draft has: "31,000 of 32,000 tokens (96.9 %)".
 std::string describe_shared(const model::VocabularyMap& map);
 // Of such pairs about a tenth of a text's tokens are not shared (bench/NOTES.md).
 inline constexpr double kSmallShare = 0.5;
 model::ModelVocabulary model_vocabulary(const model::Tokenizer& tokenizer, const model::ModelConfig& config);
 
 // The same of both; throws BadOption where a draft has another vocabulary than the target, and `draft_vocabulary` does
-// not say what to do. `head`: a draft head of the target; empty: none. Local.
+// not say what to do. `head`: a draft head of the target; empty: none.
 OpenedPair open_pair(const std::string& target, const std::vector<std::string>& drafts,
                      std::optional<std::uint64_t> random_weights = {}, const std::string& head = "",
                      DraftVocabulary draft_vocabulary = DraftVocabulary::same);

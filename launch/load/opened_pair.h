@@ -7,10 +7,10 @@
 
 namespace entrodraft::launch {
 
-// `records`: the run records drafts after every place of a text. Throws BadOption, model::BadFile. Local.
+// `records`: the run records drafts after every place of a text. Throws BadOption, model::BadFile.
 OpenedPair open_for_run(const ModelOptions& options, const dist::RankLayout& layout, bool records);
 
-// On the writer: what people should know of these models before they are loaded. Local.
+// On the writer: what people should know of these models before they are loaded.
 void say_what_was_opened(const OpenedPair& opened, const ModelOptions& options);
 
 } // namespace entrodraft::launch

@@ -33,7 +33,7 @@ class PairEngine {
     using OnRound = std::function<void(const spec::Request&, const spec::RoundTrace&)>;
     using EndsText = std::function<bool(const spec::Request&)>; // asked after each round
 
-    // `models` and `drafters` outlive it. Local.
+    // `models` and `drafters` outlive it.
     PairEngine(dist::Session& session, ModelPair& models, const Drafters& drafters, const Setting& setting);
 
     spec::Engine& engine() { return *engine_; }

@@ -25,7 +25,7 @@ struct Placement {
     bool records = false; // drafts behind every place of a text
 };
 
-// Throws std::invalid_argument where the ranks do not fit it. Local.
+// Throws std::invalid_argument where the ranks do not fit it.
 dist::RankLayout layout_of(const dist::Session& session, const Placement& placement);
 
 // A draft as it is held. `config` has no quantization where the weights are rounded again.
@@ -34,11 +34,11 @@ struct HeldDraft {
     model::WeightType type{};
 };
 // `type`: what was asked for; none: the file's, but int4 on CPUs where a GGUF file has more than kMostDraftBits a
-// weight. The run's texts are the target's, so a draft may be rounded a second time: on CPUs to int8 and int4. Local.
+// weight. The run's texts are the target's, so a draft may be rounded a second time: on CPUs to int8 and int4.
 inline constexpr double kMostDraftBits = 5.5; // int4 takes 4.25
 HeldDraft held_draft(const model::ModelConfig& config, std::optional<model::WeightType> type, bool on_cpu);
 
-// Why a model's keys and values cannot be of a type; empty: they can. Local.
+// Why a model's keys and values cannot be of a type; empty: they can.
 std::string why_no_kv_type(const std::string& name, const model::ModelConfig& config,
                            std::optional<model::WeightType> type);
 
@@ -62,7 +62,7 @@ struct PlacedPair {
     int max_source = 0; // tokens that the encoders of target and drafts read; 0: the target has none
 };
 
-// The types of weights on the device as it is chosen by now. Local.
+// The types of weights on the device as it is chosen by now.
 void choose_types(const OpenedPair& opened, const ModelOptions& options, PlacedPair& placed);
 
 // `placed` has the layout. Chooses the device, connects the ranks, and compares their models. Throws OrderlyFailure.

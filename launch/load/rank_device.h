@@ -32,7 +32,7 @@ struct RankDevice {
     bool is_native_cpu() const { return !is_gpu && torch.empty(); } // else the cache is of the weights' type
 };
 
-// GPUs that this process sees; -1 in builds that know none. Local.
+// GPUs that this process sees; -1 in builds that know none.
 int n_gpus();
 std::uint64_t free_gpu_bytes(); // of this rank's GPU, what nobody has taken
 // How a rank's GPU reaches those that it sees; goes through a collective as it is.
@@ -42,11 +42,11 @@ struct GpuLinks {
     std::uint32_t access = 0, atomics = 0; // bits by their number: peer access; native atomics, which NVLink has
 };
 GpuLinks gpu_links(const RankDevice& device); // throws dist::Error. Local
-// Whether NVIDIA's driver has made a file for a GPU (nvidia0, nvidia1, ...), in builds with and without CUDA. Local.
+// Whether NVIDIA's driver has made a file for a GPU (nvidia0, nvidia1, ...), in builds with and without CUDA.
 bool has_gpu_file(const std::filesystem::path& devices = "/dev");
 
 // The cores of a process that are near a device of the PCI bus ("0000:41:00.0"), by Linux's list of them under
-// `devices`; all of them where it names none. Local.
+// `devices`; all of them where it names none.
 cpu_set_t cores_near(const cpu_set_t& own, std::string pci_address,
                      const std::filesystem::path& devices = "/sys/bus/pci/devices");
 
@@ -70,21 +70,21 @@ std::string shared_gpu_note(const RankDevice& device, const dist::Communicator* 
 std::unique_ptr<dist::Communicator> split_for_passes(dist::Session& session, const RankDevice& device, int color);
 
 // The NCCL that is loaded, in words: version, file, what keeps its sums right; "" in a build without CUDA. Throws
-// dist::Error. Local.
+// dist::Error.
 std::string loaded_nccl();
 
 // Each call of what is returned sums so many numbers over the ranks of `tp` in the memory that passes use, and waits
-// for it: for benches. `tp` outlives it. Local.
+// for it: for benches. `tp` outlives it.
 std::function<void()> sum_for_passes(const RankDevice& device, dist::Communicator& tp, std::size_t floats,
                                      double timeout_seconds);
 
-// Bytes that the device reads in a second from an array of so many; infinity where that is not known. Local.
+// Bytes that the device reads in a second from an array of so many; infinity where that is not known.
 double read_rate(const RankDevice& device, model::ThreadTeam& team, std::size_t bytes);
 
-// Drafting and verification on the GPU; null on a CPU. It outlives the rank's decoders. Local.
+// Drafting and verification on the GPU; null on a CPU. It outlives the rank's decoders.
 std::unique_ptr<spec::DeviceVerifier> make_device_verifier(const RankDevice& device);
 
-// As model::load_cpu_decoder, onto the device; torch has as many threads as `team`. Local.
+// As model::load_cpu_decoder, onto the device; torch has as many threads as `team`.
 std::unique_ptr<model::Decoder> load_decoder(const RankDevice& device, const model::Checkpoint& checkpoint,
                                              const model::ModelConfig& config, const model::DecoderOptions& options,
                                              dist::Communicator& tp, model::ThreadTeam& team);

@@ -33,7 +33,7 @@ struct WeightComparison {
 };
 
 // A digest of configuration, tokenizer, list of tensors and some KiB of each tensor. That of a file is of all of it,
-// and 0 where it is no regular file. Local.
+// and 0 where it is no regular file.
 std::uint64_t digest_of(const OpenedModel& model);
 std::uint64_t digest_of(const OpenedHead& head);
 std::uint64_t digest_of_file(const std::filesystem::path& path);

@@ -23,7 +23,7 @@ struct BlockBytes {
 };
 
 // The whole file's tokens, in order, without special tokens. Lines longer than `lines` allows are refused.
-// Throws std::runtime_error naming the file and, where it is not UTF-8, the byte. Local.
+// Throws std::runtime_error naming the file and, where it is not UTF-8, the byte.
 void tokenize_blocks(LineReader& lines, const model::Tokenizer& tokenizer,
                      const std::function<void(std::span<const model::TokenId>)>& take, const BlockBytes& bytes = {});
 
@@ -31,7 +31,7 @@ void tokenize_blocks(LineReader& lines, const model::Tokenizer& tokenizer,
 inline constexpr std::size_t kMaxCorpusTokens = std::size_t{1} << 27;
 
 // All of it at once; "-" is stdin. Throws std::runtime_error naming the file, also where it is empty or has more than
-// `max_tokens`. Local.
+// `max_tokens`.
 std::vector<model::TokenId> tokenize_file(const std::string& file, const model::Tokenizer& tokenizer,
                                           std::size_t max_tokens = kMaxCorpusTokens);
 

@@ -28,21 +28,20 @@ class Dispatcher {
     static constexpr std::int64_t kMaxResultsAhead = 256;
 
     // Opens the files; before the models, so that a mistake there does not cost the loading of them. Those that it
-    // makes go with it again unless it comes to start(). Throws BadOption, std::runtime_error. Local.
+    // makes go with it again unless it comes to start(). Throws BadOption, std::runtime_error.
     explicit Dispatcher(const GenerateOptions& options);
     // Reads the prompt, or passes over what an earlier run served, with the same `settings` of text. Throws as above.
-    // Local.
     void read_first(const PromptLimits& limits, const Json& settings = Json::object());
-    // `channel` leads to the other replicas, null where there are none, and outlives this. Local.
+    // `channel` leads to the other replicas, null where there are none, and outlives this.
     void start(dist::Channel* channel);
 
-    // Takes a replica's report. Throws std::runtime_error where a file cannot be written. Local.
+    // Takes a replica's report. Throws std::runtime_error where a file cannot be written.
     void handle(int replica, const Report& report);
     // Takes reports, reads the input and hands out. The next assignment of replica 0; none when there is none within
-    // `wait_seconds`. Throws as above, and dist::Timeout. Local.
+    // `wait_seconds`. Throws as above, and dist::Timeout.
     std::optional<Assignment> receive(double wait_seconds);
     // The end of the run: counts of all replicas. Throws std::runtime_error where the files have lost what was written
-    // to them. Local.
+    // to them.
     RunSummary finish();
     // True where a request so far, also of the lines found served, has a temperature above 0.
     bool any_samples() const { return reader_ ? reader_->any_samples() : !options_->requests.sampling.greedy(); }

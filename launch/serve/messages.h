@@ -41,7 +41,7 @@ struct Assignment {
     std::optional<spec::Request> request = std::nullopt;
 };
 
-// Of Report and Assignment. What is unpacked must have been packed as the same: else std::runtime_error. Local.
+// Of Report and Assignment. What is unpacked must have been packed as the same: else std::runtime_error.
 template <typename T> std::vector<std::byte> pack(T message);
 template <typename T> T unpack(std::vector<std::byte> bytes);
 

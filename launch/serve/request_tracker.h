@@ -28,7 +28,7 @@ class RequestTracker {
 
     // For the engine of this replica; this outlives them. They throw what the dispatcher and the channel throw.
     spec::EngineCallbacks callbacks();
-    // The end of this replica's run. Returns once those of all replicas have ended. Throws as above. Local.
+    // The end of this replica's run. Returns once those of all replicas have ended. Throws as above.
     void close(bool interrupted);
 
   private:

@@ -6,7 +6,7 @@
 
 namespace entrodraft::launch {
 
-// Words whose plural is another are not for it. Local.
+// Words whose plural is another are not for it.
 std::string counted(std::integral auto count, const std::string& noun) {
     return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
 }

@@ -18,21 +18,21 @@ inline constexpr std::array<const char*, 15> kSmallFiles = {
     "target.spm",  "target_vocab.json",       "tokenizer.model",   "tekken.json",           "qwen.tiktoken"};
 
 // The directory `name` itself where there is one; else the snapshot of the model of that name. Throws BadOption
-// with the option and, where a download would help, its command. Local.
+// with the option and, where a download would help, its command.
 std::string resolve_model_directory(const std::string& name, const std::string& option,
                                     const model::HubEnvironment& environment);
 
-// The same, with the variables HF_HUB_CACHE, HF_HOME, XDG_CACHE_HOME and HOME of this process. Local.
+// The same, with the variables HF_HUB_CACHE, HF_HOME, XDG_CACHE_HOME and HOME of this process.
 std::string resolve_model_directory(const std::string& name, const std::string& option);
 
-// The same of a checkpoint: there is a config.json in it. Local.
+// The same of a checkpoint: there is a config.json in it.
 std::string resolve_checkpoint_directory(const std::string& name, const std::string& option);
 
-// Whether any file that a tokenizer may be read from is in the directory, readable or not. Local.
+// Whether any file that a tokenizer may be read from is in the directory, readable or not.
 bool has_tokenizer_files(const std::filesystem::path& directory);
 
 // Paths of the files there that config, tokenizer, chat template or weights may be read from; none where there is no
-// such model. Local.
+// such model.
 std::vector<std::string> files_of_model(const std::string& name);
 
 } // namespace entrodraft::launch

@@ -12,15 +12,15 @@
 namespace entrodraft::launch {
 
 // Throws std::runtime_error naming `file` where it is clear beforehand that it cannot be replaced: it exists and is not
-// a regular file, or its directory is missing or not writable. Local.
+// a regular file, or its directory is missing or not writable.
 void require_replaceable(const std::string& file);
 
-// Whether two names are one file, which need not be there yet. Local.
+// Whether two names are one file, which need not be there yet.
 bool are_one_file(const std::string& a, const std::string& b);
 
 class ReplacedFile {
   public:
-    // Opens a new file beside `file`. Throws std::runtime_error naming it, as the other calls do. Local.
+    // Opens a new file beside `file`. Throws std::runtime_error naming it, as the other calls do.
     explicit ReplacedFile(const std::string& file);
     // Without commit() nothing is left, and `file` is as it was.
     ~ReplacedFile();
@@ -37,7 +37,7 @@ class ReplacedFile {
     int descriptor_ = -1;
 };
 
-// All of it at once. Throws std::runtime_error naming `file`. Local.
+// All of it at once. Throws std::runtime_error naming `file`.
 void replace_file(const std::string& file, std::string_view text);
 
 } // namespace entrodraft::launch

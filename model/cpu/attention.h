@@ -31,7 +31,7 @@ class Attention {
     // Caches and chunks outlive it.
     Attention(const ModelConfig& config, const RankShard& shard, KvCache& cache, int n_threads, const Reads& reads);
 
-    // Makes angles or biases of positions up to and including `position`. Not while a pass runs. Local.
+    // Makes angles or biases of positions up to and including `position`. Not while a pass runs.
     void cover(int position);
 
     // What one layer's attention works on.
@@ -48,7 +48,7 @@ class Attention {
     // Of latent attention: norms the vectors of keys and values, rotates the keys behind them, and writes both behind
     // what the cache holds. Local, called by all threads.
     void append_latent(const PassContext& context, const Task& task, Activations latent);
-    // Rotates the first `dims` numbers of a head by its position's angles in this layer. Local.
+    // Rotates the first `dims` numbers of a head by its position's angles in this layer.
     void rotate(const kernels::Kernels& kernels, int layer, int position, float* head) const;
     // The attended values. A barrier must follow. Local, called by all threads behind append.
     void attend(const PassContext& context, const Task& task);

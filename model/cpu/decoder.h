@@ -10,7 +10,7 @@
 namespace entrodraft::model {
 
 // Reads this rank's slice of the checkpoint. `tp` spans the ranks the model is sharded across and outlives the decoder,
-// as does `team`. Throws BadFile, std::invalid_argument (sizes and types that would work). Local.
+// as does `team`. Throws BadFile, std::invalid_argument (sizes and types that would work).
 std::unique_ptr<Decoder> load_cpu_decoder(const Checkpoint& checkpoint, const ModelConfig& config,
                                           const DecoderOptions& options, dist::Communicator& tp, ThreadTeam& team);
 

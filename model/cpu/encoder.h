@@ -14,7 +14,7 @@ namespace entrodraft::model {
 class CpuEncoder {
   public:
     // Reads the rank's slice of the encoder's weights. What is handed over outlives it: `decoder`, whose embedding it
-    // may share and whose layers make the keys and values, and `sources`, which keeps them. Throws BadFile. Local.
+    // may share and whose layers make the keys and values, and `sources`, which keeps them. Throws BadFile.
     CpuEncoder(const Checkpoint& checkpoint, const DecoderSetup& setup, const DecoderOptions& options, ThreadTeam& team,
                const ModelWeights& decoder, KvCache& sources);
 

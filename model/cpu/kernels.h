@@ -193,9 +193,9 @@ struct Kernels {
     double (*spin_multiply_add)(int iterations, float* sink);
 };
 
-// The fastest table this processor can run. Local.
+// The fastest table this processor can run.
 const Kernels& best_kernels();
-// The table of that name, or nullptr where the processor or the build lacks it. For tests. Local.
+// The table of that name, or nullptr where the processor or the build lacks it. For tests.
 const Kernels* kernels_named(const char* name);
 
 } // namespace entrodraft::model::kernels

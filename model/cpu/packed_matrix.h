@@ -60,7 +60,7 @@ class PackedMatrix {
     void multiply_logits(const kernels::Kernels& kernels, int thread, const float* x, std::size_t x_stride, int rows,
                          float* y, std::size_t y_stride, float* scratch, kernels::LaneStats* stats, int counted) const;
 
-    // out[i] = weight of (output, input i) for inputs in `range`: a row of a tied embedding. Local.
+    // out[i] = weight of (output, input i) for inputs in `range`: a row of a tied embedding.
     void read_output(int output, dist::Slice range, float* out) const;
 
   private:

@@ -30,7 +30,7 @@ struct PackedFormat {
 // The format of weights that are converted when they are loaded, of a stored row from `first_input` on.
 PackedFormat format_of(WeightType type, std::int64_t first_input);
 // The format of quantised ones, as they are, of [outputs][inputs] the inputs in `slice`: GGUF files keep their bits.
-// Throws BadFile where a row's groups cannot be sliced so. Local.
+// Throws BadFile where a row's groups cannot be sliced so.
 PackedFormat format_of(const TensorView& quantized, dist::Slice slice);
 // The same with codes of 4 or 8 bits, and floats for scales.
 PackedFormat wide_format_of(const TensorView& quantized, dist::Slice slice);
@@ -56,7 +56,7 @@ struct StoredWeights {
 // Packs k inputs of 16 outputs: a unit to `out`. Ungrouped int8: each row's scale, the largest magnitude of the WHOLE
 // stored row / 127, goes to scales[16]. int4: the scale of a group of the stored row is its number of the largest
 // magnitude / -8, in bfloat16; so any slice of inputs is rounded alike. What is quantised already keeps codes and
-// scales. Throws BadFile on a stored type that holds no weights. Local.
+// scales. Throws BadFile on a stored type that holds no weights.
 void pack_unit(const PackedFormat& format, const StoredWeights (&rows)[kernels::kLanes], int k, float* scales,
                std::byte* out);
 
@@ -66,7 +66,7 @@ struct PackedUnit {
     int k;
     const std::byte* bytes;
 };
-// out[i - inputs.begin] = weight of (lane, input i), int8's with the lane's `scale`. Local.
+// out[i - inputs.begin] = weight of (lane, input i), int8's with the lane's `scale`.
 void unpack_row(const PackedUnit& unit, int lane, float scale, dist::Slice inputs, float* out);
 
 } // namespace entrodraft::model

@@ -53,7 +53,7 @@ class ShardedLinear {
     std::size_t y_stride() const;                                    // at least
     // [n], or none. Of Split::rows on one rank only, since the ranks' parts are summed.
     void set_bias(std::vector<float> bias);
-    // y[r][own outputs of this thread] = or += x[r] . w + bias, this rank's part of it. No barrier. Local.
+    // y[r][own outputs of this thread] = or += x[r] . w + bias, this rank's part of it. No barrier.
     void apply(const PassContext& pass, Activations x, Activations y, bool add = false) const;
 
   private:

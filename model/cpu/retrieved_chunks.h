@@ -23,7 +23,7 @@ class RetrievedChunks {
     RetrievedChunks(std::shared_ptr<KvCache> whole, KvCache& kept, const RetrievalOptions& options, int max_positions,
                     int n_threads);
 
-    // A row's key and value, at its position in the text; nothing where the cache of whole texts is another's. Local.
+    // A row's key and value, at its position in the text; nothing where the cache of whole texts is another's.
     void write(const KvCache::HeadPlace& place, const float* key, const float* value);
 
     // A head's queries, and how they score.
@@ -31,7 +31,7 @@ class RetrievedChunks {
         std::span<const float* const> rows; // [key_dim] each
         float scale = 1, soft_cap = 0;
     };
-    // Puts the best chunks of a layer's head in their place. Threads call it for different heads. Local.
+    // Puts the best chunks of a layer's head in their place. Threads call it for different heads.
     void retrieve(const kernels::Kernels& kernels, int thread, const Retrieval& of, int layer, int kv_head,
                   const Queries& queries);
 

@@ -51,11 +51,10 @@ struct GenerationConfig {
 };
 
 // Reads a checkpoint's directory, which may have none; not of a GGUF file. Throws BadFile naming file, field and value.
-// Local.
 GenerationConfig read_generation_config(const std::filesystem::path& directory, const ModelConfig& config);
 
 // Puts the end-of-text ids of generation_config.json, and what a decoder's texts begin with, in place of config.json's.
-// Throws BadFile. Local.
+// Throws BadFile.
 void read_text_ends(const std::filesystem::path& directory, ModelConfig& config);
 
 } // namespace entrodraft::model

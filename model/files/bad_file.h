@@ -21,7 +21,7 @@ inline std::string system_reason() {
     return std::system_category().message(errno);
 }
 
-// Text out of a file as a message may show it: in quotes, control characters as \xHH, long texts cut. Local.
+// Text out of a file as a message may show it: in quotes, control characters as \xHH, long texts cut.
 inline std::string in_quotes(std::string_view text) {
     constexpr std::size_t kLongest = 120;
     std::size_t length = std::min(text.size(), kLongest);

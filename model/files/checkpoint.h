@@ -21,11 +21,11 @@ namespace entrodraft::model {
 class Checkpoint {
   public:
     // Maps the files and reads their headers, or that of the GGUF file that `directory` is or holds; where config.json
-    // there says that matrices are quantised, each is one tensor (quantized.h). Throws BadFile. Local.
+    // there says that matrices are quantised, each is one tensor (quantized.h). Throws BadFile.
     static Checkpoint open(const std::filesystem::path& directory);
-    // One file by itself: by torch where its name ends in .bin, .pt or .pth, else safetensors. Throws BadFile. Local.
+    // One file by itself: by torch where its name ends in .bin, .pt or .pth, else safetensors. Throws BadFile.
     static Checkpoint open_file(const std::filesystem::path& file);
-    // Of tensors of DiskType::generated, whose elements would take so many bytes in a file. Local.
+    // Of tensors of DiskType::generated, whose elements would take so many bytes in a file.
     static Checkpoint generated(std::vector<TensorView> tensors, std::size_t element_bytes);
 
     // A tensor of `from`, which may be named otherwise there.
@@ -35,11 +35,10 @@ class Checkpoint {
         std::string stored_name;
     };
     // Of tensors of others, whose files it shares; `where` is what messages name. Throws BadFile where one is missing.
-    // Local.
     static Checkpoint composed(std::filesystem::path where, const std::vector<Part>& parts);
 
     bool has(const std::string& name) const;
-    // Throws BadFile naming the tensor and the directory when it is missing. Local.
+    // Throws BadFile naming the tensor and the directory when it is missing.
     const TensorView& tensor(const std::string& name) const;
     const std::map<std::string, TensorView>& tensors() const { return tensors_; }
     std::vector<FileIdentity> files() const;                   // of weights, in the order of their names

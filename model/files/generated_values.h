@@ -27,7 +27,7 @@ ENTRODRAFT_ON_DEVICES constexpr float random_weight(int index) {
     return static_cast<float>(2 * index - 255) * 0x1p-13f;
 }
 
-// `count` values from element `first` on, `stride` apart. Local.
+// `count` values from element `first` on, `stride` apart.
 void read_generated(const GeneratedValues& values, std::int64_t first, std::int64_t stride, int count, float* out);
 
 } // namespace entrodraft::model

@@ -9,7 +9,7 @@
 
 namespace entrodraft::model {
 
-// The token of the key eos, where it is among them, and then the others in order. Throws BadFile. Local.
+// The token of the key eos, where it is among them, and then the others in order. Throws BadFile.
 std::vector<std::uint64_t> gguf_end_tokens(const GgufMetadata& metadata);
 
 } // namespace entrodraft::model

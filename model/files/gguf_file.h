@@ -19,11 +19,11 @@ struct GgufFile {
 };
 
 // The file that `path` is or, of a directory without config.json, holds, of a split one the first part; none: neither.
-// Files named mmproj-*.gguf are passed over: they are no models. Throws BadFile where there are several. Local.
+// Files named mmproj-*.gguf are passed over: they are no models. Throws BadFile where there are several.
 std::optional<std::filesystem::path> gguf_file_of(const std::filesystem::path& path);
 // Of NAME-00001-of-0000N.gguf, or another of them, all; of any other name itself. Pure.
 std::vector<std::filesystem::path> gguf_parts(const std::filesystem::path& file);
-// Maps the file, of a split one all parts, and reads the headers. Throws BadFile. Local.
+// Maps the file, of a split one all parts, and reads the headers. Throws BadFile.
 GgufFile open_gguf(const std::filesystem::path& path);
 
 } // namespace entrodraft::model

@@ -8,7 +8,7 @@
 
 namespace entrodraft::model {
 
-// The config.json that such a model would have. Throws BadFile that names what is not supported. Local.
+// The config.json that such a model would have. Throws BadFile that names what is not supported.
 nlohmann::json gguf_config(const GgufFile& file);
 // What else a file's weights are not as such a checkpoint's are.
 struct GgufDifferences {
@@ -19,7 +19,7 @@ struct GgufDifferences {
 };
 GgufDifferences gguf_differences(const GgufFile& file);
 // Renames the tensors; those of all experts become one for each, and those that only say what the config says are
-// dropped. Throws BadFile. Local.
+// dropped. Throws BadFile.
 std::vector<TensorFile> gguf_tensors(GgufFile file);
 
 } // namespace entrodraft::model

@@ -18,7 +18,7 @@ namespace entrodraft::model {
     throw std::runtime_error(what + " " + reason);
 }
 
-// The value, which `what` names in messages. They throw std::runtime_error. 5.0 is not a whole number. Local.
+// The value, which `what` names in messages. They throw std::runtime_error. 5.0 is not a whole number.
 template <typename Json>
 std::int64_t integer_of(const Json& value, const std::string& what, std::int64_t least, std::int64_t most) {
     const bool fits = value.is_number_integer() &&

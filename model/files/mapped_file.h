@@ -26,7 +26,7 @@ struct FileIdentity {
 class MappedFile {
   public:
     // Throws BadFile where it cannot be opened, is not a regular file, is shorter than min_bytes (`format` says of what
-    // kind it should be), or is the pointer that Git LFS leaves in place of a file. Local.
+    // kind it should be), or is the pointer that Git LFS leaves in place of a file.
     MappedFile(const std::filesystem::path& path, std::size_t min_bytes, std::string_view format);
     MappedFile(const MappedFile&) = delete;
     MappedFile& operator=(const MappedFile&) = delete;
@@ -37,7 +37,7 @@ class MappedFile {
     std::span<const std::byte> bytes() const { return {static_cast<const std::byte*>(data_), size_}; }
     std::string_view text() const { return {static_cast<const char*>(data_), size_}; } // the same
     // True where the file under this name is still the mapped one, but has another size or time of change. A file that
-    // was removed or replaced by another is not changed. Local.
+    // was removed or replaced by another is not changed.
     bool is_changed() const;
 
     static constexpr std::size_t kMaxMapped = 4096; // files at once
@@ -56,7 +56,7 @@ class MappedFile {
 const char* mapped_file_at(const void* address);
 
 // Names of files that have changed while they were mapped, each once: those mapped now, and those no longer mapped.
-// Not beside threads that map files. Local.
+// Not beside threads that map files.
 std::vector<std::string> take_changed_files();
 
 } // namespace entrodraft::model

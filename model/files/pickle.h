@@ -32,7 +32,7 @@ struct PickledTensor {
 };
 
 // The tensors of a dict of tensors, in its order, their names distinct valid UTF-8 without NUL; nothing is said of
-// whether they fit their storages. Linear in the pickle's length. Throws BadFile, beginning with `what`. Local.
+// whether they fit their storages. Linear in the pickle's length. Throws BadFile, beginning with `what`.
 std::vector<PickledTensor> read_pickled_tensors(std::span<const std::byte> pickle, const std::string& what);
 
 } // namespace entrodraft::model

@@ -54,7 +54,7 @@ struct Quantization {
 };
 
 std::string to_string(const Quantization& quantization); // "gptq of 4 bits in groups of 128"
-// None where the object has no such field. Throws BadFile that names what is not supported. Local.
+// None where the object has no such field. Throws BadFile that names what is not supported.
 std::optional<Quantization> read_quantization(const nlohmann::json& config, const std::string& file);
 
 // Facts of inputs that share a scale.
@@ -94,10 +94,10 @@ struct QuantizedMatrix {
 };
 
 // Puts one tensor X.weight (of MXFP4 X) of DiskType::quantized in the place of each quantised matrix's codes, `tensors`
-// by name; its other parts stay, as TensorView::is_part. Throws BadFile. Local.
+// by name; its other parts stay, as TensorView::is_part. Throws BadFile.
 void join_quantized(const Quantization& quantization, std::map<std::string, TensorView>& tensors);
 
-// out[i] = element first + i * stride of such a tensor, row-major. Local.
+// out[i] = element first + i * stride of such a tensor, row-major.
 void read_quantized(const TensorView& tensor, std::int64_t first, std::int64_t stride, int count, float* out);
 
 } // namespace entrodraft::model

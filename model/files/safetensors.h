@@ -25,7 +25,7 @@ struct HeaderEntry {
 };
 
 // Tensors in the order of their data, which they cover without hole or overlap. Throws BadFile with `file`, the
-// tensor and the reason. Local.
+// tensor and the reason.
 std::vector<HeaderEntry> parse_safetensors_header(std::string_view json, std::uint64_t data_bytes,
                                                   const std::string& file);
 

@@ -14,7 +14,7 @@
 
 namespace entrodraft::model {
 
-// Elements [begin, end) of a stored tensor, as float32. Throws BadFile on a type that holds no weights. Local.
+// Elements [begin, end) of a stored tensor, as float32. Throws BadFile on a type that holds no weights.
 void read_floats(const TensorView& tensor, dist::Slice range, float* out);
 
 inline constexpr int kMaxConverted = 512; // elements of one call of convert_from

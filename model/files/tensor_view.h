@@ -47,9 +47,9 @@ struct TensorFile {
 
 // Of torch.save. Runs nothing that the pickle asks for and copies no tensor; views of one storage (tied weights) share
 // its bytes, and every tensor lies row-major within its storage. Older files, without the zip, are refused. Throws
-// BadFile. In torch_file.cpp. Local.
+// BadFile. In torch_file.cpp.
 TensorFile open_torch_file(const std::filesystem::path& path);
-// Reads the header alone. Throws BadFile. In safetensors.cpp. Local.
+// Reads the header alone. Throws BadFile. In safetensors.cpp.
 TensorFile open_safetensors(const std::filesystem::path& path);
 
 } // namespace entrodraft::model

@@ -20,10 +20,10 @@ struct ZipEntry {
     std::span<const std::byte> bytes;
 };
 
-// All entries by the order of their names, which are distinct; no two share a byte. Throws BadFile. Local.
+// All entries by the order of their names, which are distinct; no two share a byte. Throws BadFile.
 std::vector<ZipEntry> read_zip(const MappedFile& file);
 
-// The entry of this name, or null. Local.
+// The entry of this name, or null.
 const ZipEntry* find_entry(const std::vector<ZipEntry>& entries, std::string_view name);
 
 } // namespace entrodraft::model

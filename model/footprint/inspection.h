@@ -35,11 +35,11 @@ struct RankNeeds {
 WeightType cache_type(const ModelConfig& config, const RunShape& run);
 
 // Throws std::invalid_argument where the model cannot be sharded across so many ranks, and where the bytes of so many
-// positions cannot be counted in 63 bits. Local.
+// positions cannot be counted in 63 bits.
 RankNeeds needs_of(const ModelConfig& config, const RunShape& run, int rank);
 
 // The ranks sum these up in a pass of one row: the embedding, unless each rank holds all of it, and each layer's parts
-// of the residual stream. One rank sums nothing. Local.
+// of the residual stream. One rank sums nothing.
 struct AllReduces {
     std::int64_t count = 0;
     std::int64_t bytes = 0; // of one rank, all together
@@ -48,7 +48,6 @@ AllReduces all_reduces_of(const ModelConfig& config, const RunShape& run);
 
 // The most positions, in whole blocks of the cache or all of the model's, for which bytes_of, which grows with the
 // length, is at most `memory_bytes`; 0: for none. What bytes_of cannot count (std::invalid_argument) is too much.
-// Local.
 int longest_that_fits(const ModelConfig& config, const std::function<std::uint64_t(int length)>& bytes_of,
                       std::uint64_t memory_bytes);
 

@@ -6,7 +6,7 @@
 namespace entrodraft::model::gpu {
 
 // Bytes a second at which the current device reads an array of `bytes` bytes, launch after launch: the median of
-// several runs. Throws dist::Error. Local.
+// several runs. Throws dist::Error.
 double read_rate(std::size_t bytes);
 
 } // namespace entrodraft::model::gpu

@@ -13,7 +13,7 @@ namespace entrodraft::model::gpu {
 
 // As load_cpu_decoder, into the memory of the current device. `tp` sums device memory in the order of a stream
 // (Communicator::enqueue_all_reduce_sum); a group of one need not. Every WeightType. Throws BadFile,
-// dist::Error, std::invalid_argument (sizes and types that would work). Local.
+// dist::Error, std::invalid_argument (sizes and types that would work).
 std::unique_ptr<Decoder> load_decoder(const Checkpoint& checkpoint, const ModelConfig& config,
                                       const DecoderOptions& options, dist::Communicator& tp);
 

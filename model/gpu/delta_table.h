@@ -17,7 +17,7 @@ class DeltaTables {
     explicit DeltaTables(int n_slots);
 
     // Plans a pass, after which the books of `states` say that it was made. Returns whether memory was taken for that
-    // which graphs do not know yet. Throws std::invalid_argument, as delta_plan() does, dist::Error. Local.
+    // which graphs do not know yet. Throws std::invalid_argument, as delta_plan() does, dist::Error.
     bool fill(const PassLayout& layout, RecurrentStates& states);
     int n_steps() const { return static_cast<int>(steps_.size()); } // of trees, of the pass that is planned
     int n_saved() const { return n_saved_; }                        // states that they save

@@ -14,7 +14,7 @@ class GpuEncoder {
   public:
     // Reads the rank's slice of the encoder's weights. What is handed over outlives it: `decoder`, whose embedding it
     // may share and whose layers make the keys and values, `sources`, which keeps them, and `products`, of the
-    // decoder's prompts, or null. Throws BadFile, dist::Error, dist::Timeout. Local.
+    // decoder's prompts, or null. Throws BadFile, dist::Error, dist::Timeout.
     GpuEncoder(const Checkpoint& checkpoint, const DecoderSetup& setup, const DecoderOptions& options,
                GpuWorkspace& decoder, const BookedCache& sources, PromptProducts* products);
 

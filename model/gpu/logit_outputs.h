@@ -32,7 +32,7 @@ struct LogitForm {
 
 class LogitOutputs {
   public:
-    // `workspace` has the logits and outlives it. Throws dist::Error. Local.
+    // `workspace` has the logits and outlives it. Throws dist::Error.
     explicit LogitOutputs(const GpuWorkspace& workspace);
 
     LogitForm form_of(const Pass& pass) const;

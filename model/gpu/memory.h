@@ -107,7 +107,7 @@ void copy_by_kernel(const Stream& stream, void* to, const void* from, std::size_
 struct DeviceMemory {
     std::size_t free_bytes = 0, total_bytes = 0;
 };
-// Of the current device. Local.
+// Of the current device.
 DeviceMemory device_memory();
 
 } // namespace entrodraft::model::gpu

@@ -31,7 +31,7 @@ struct GpuTextShape {
 
 // What the passes of a decoder, or an encoder, share on the device: its model, and activations.
 struct GpuWorkspace {
-    // All that is handed over outlives it. Throws dist::Error, dist::Timeout. Local.
+    // All that is handed over outlives it. Throws dist::Error, dist::Timeout.
     GpuWorkspace(const ModelConfig& config, const RankShard& shard, const DeviceWeights& weights,
                  const CacheView& cache, dist::Communicator& tp, const Stream& stream, const DecoderOptions& options,
                  const GpuTextShape& text = {});
@@ -100,7 +100,7 @@ struct GpuWorkspace {
   private:
     DeviceBytes rows_of(int rows, int width) const; // in the weights' number type
     void make_buffers_of_some();                    // of latent and linear attention, experts and draft heads
-    void upload_tables(double timeout_seconds);     // what no pass writes. Throws dist::Timeout. Local.
+    void upload_tables(double timeout_seconds);     // what no pass writes. Throws dist::Timeout.
 };
 
 class GpuOps {

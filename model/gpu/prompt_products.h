@@ -28,7 +28,7 @@ class PromptProducts {
     static constexpr int kMinRows = 16; // fewer are padded
 
     // Of all matrices of `weights` but the head's, on `stream`; both outlive it. Waits for the device so many seconds
-    // at most. Throws dist::Error, dist::Timeout. Local.
+    // at most. Throws dist::Error, dist::Timeout.
     PromptProducts(const DeviceWeights& weights, int hidden_size, const Stream& stream, double timeout_seconds);
     PromptProducts(const PromptProducts&) = delete;
     PromptProducts& operator=(const PromptProducts&) = delete;

@@ -68,11 +68,11 @@ inline CodeForm code_form(const PackedFormat& format, bool has_whole_rows, std::
 }
 
 // Of tensors, each once, that become one matrix of `inputs` of theirs; none: none is quantised. Throws BadFile where no
-// form holds them together, and where this rank's inputs begin in the middle of a group. Local.
+// form holds them together, and where this rank's inputs begin in the middle of a group.
 std::optional<HeldAs> held_as_stored(std::span<const TensorView* const> tensors, const dist::Slice& inputs);
 
 // Codes and scales of such a tensor's row. `to` holds codes of missing inputs (kNoInt4s, 0) before, `scales`
-// zeros. Local.
+// zeros.
 void place_stored_row(const HeldAs& held, const TensorView& tensor, std::int64_t row, const dist::Slice& inputs,
                       std::byte* to, std::byte* scales);
 

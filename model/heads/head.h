@@ -76,7 +76,7 @@ struct HeadFormat {
 std::vector<HeadFormat> heads_of_files();
 
 // The head in a directory, for this target. Throws BadFile: of no known format, tensors missing or of other shapes than
-// the target's. Local.
+// the target's.
 DraftHead read_head(const std::filesystem::path& directory, const ModelConfig& target, const Checkpoint& weights);
 
 // ---- what several formats share ----

@@ -12,7 +12,7 @@ enum class Pages { small, huge }; // huge: asked for, not promised; for large ar
 class Buffer {
   public:
     Buffer() = default;
-    // Throws std::bad_alloc with nothing allocated. Local.
+    // Throws std::bad_alloc with nothing allocated.
     explicit Buffer(std::size_t bytes, Pages pages = Pages::small);
     Buffer(Buffer&& other) noexcept
         : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}

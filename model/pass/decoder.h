@@ -135,10 +135,10 @@ struct DecoderOptions {
 };
 
 // The token ids whose rows of embedding and head rank `tp_rank` holds: whole units of 64, earlier ranks the larger
-// parts. Local.
+// parts.
 dist::Slice vocab_slice(const ModelConfig& config, int tp_rank, int tp_size);
 
-// What a model has that of our kernels only the CPU's compute so far, as "an encoder"; empty: nothing. Local.
+// What a model has that of our kernels only the CPU's compute so far, as "an encoder"; empty: nothing.
 std::string what_needs_cpu(const ModelConfig& config);
 // The same of what the torch backend does not compute.
 std::string what_torch_lacks(const ModelConfig& config);
@@ -146,13 +146,12 @@ std::string what_torch_lacks(const ModelConfig& config);
 WeightType automatic_type(const ModelConfig& config, bool on_gpu);
 
 // Names what CPUs keep of a text in float32 whatever is asked for, as "the states of linear attention"; empty: nothing.
-// Local.
 std::string what_stays_float32(const ModelConfig& config);
 // The type of keys and values on a CPU. `asked`: float32, bfloat16, float16, int8, or none: float32 beside weights of
-// float32 and of what_stays_float32(), else float16, which is a hundred times nearer to float32 than bfloat16. Local.
+// float32 and of what_stays_float32(), else float16, which is a hundred times nearer to float32 than bfloat16.
 WeightType kv_type_of(const ModelConfig& config, WeightType weights, std::optional<WeightType> asked);
 
-// Of linear attention, what a rank keeps of each slot; no layers: the model has none. Local.
+// Of linear attention, what a rank keeps of each slot; no layers: the model has none.
 RecurrentStates::Shape recurrent_shape(const ModelConfig& config, const RankShard& shard, int tree_positions);
 
 // What a decoder of any device is made of, before its weights are read.
@@ -165,10 +164,10 @@ struct DecoderSetup {
     KvCache::Shape sources = {};       // keys and values of all layers of the decoder
     KvCache::Shape encoder_layer = {}; // of a layer of the encoder, of one source
 };
-// The shapes for these options. Throws std::invalid_argument. Local.
+// The shapes for these options. Throws std::invalid_argument.
 DecoderSetup lay_out_decoder(const ModelConfig& config, const DecoderOptions& options, int tp_rank, int tp_size);
 // Checks the checkpoint's shapes. A head that is stored beside the embedding, with other values, is used even where
-// `config` ties the two: the setup's does not. Throws BadFile, std::invalid_argument (sizes that would work). Local.
+// `config` ties the two: the setup's does not. Throws BadFile, std::invalid_argument (sizes that would work).
 DecoderSetup prepare_decoder(const Checkpoint& checkpoint, const ModelConfig& config, const DecoderOptions& options,
                              const dist::Communicator& tp);
 
@@ -180,7 +179,7 @@ class Decoder {
 
     const ModelConfig& config() const { return config_; }
     KvCache& cache() { return *cache_; }
-    // Positions of a slot beyond the context: what DecoderOptions has for trees. Local.
+    // Positions of a slot beyond the context: what DecoderOptions has for trees.
     std::size_t tree_room() const {
         return static_cast<std::size_t>(std::max(0, cache_->shape().capacity - config_.max_positions));
     }
@@ -211,21 +210,21 @@ class Decoder {
 
     // A decoder over the same weights, with a cache of its own. `config` is first_layers() of this one's, all or some.
     // Chunks are retrieved from this one's cache, whose slots then hold the same texts. On CPUs alone, of a model
-    // without an encoder; else throws std::logic_error. Local.
+    // without an encoder; else throws std::logic_error.
     virtual std::unique_ptr<Decoder> over_same_weights(const ModelConfig& config, const DecoderOptions& options) const;
 
     // Whether chunks are retrieved from what its own passes have written, so that these must read all of a text.
     virtual bool retrieves_own() const { return false; }
-    // Whether a pass may go on with a text whose first tokens it has never read. Local.
+    // Whether a pass may go on with a text whose first tokens it has never read.
     virtual bool reads_from_within() const { return false; }
 
-    // KvCache::keep, wherever the sequence's keys and values are. Local.
+    // KvCache::keep, wherever the sequence's keys and values are.
     virtual void keep(int slot, int length, std::span<const int> path) { cache_->keep(slot, length, path); }
 
   protected:
     // Keeps the keys and values of a source that encode() has checked as number `number` of KvCache::source().
     virtual void read_source(int number, std::span<const TokenId> source);
-    // Of a pass over a model with an encoder: throws std::invalid_argument where a row's slot has no source. Local.
+    // Of a pass over a model with an encoder: throws std::invalid_argument where a row's slot has no source.
     void require_sources(std::span<const Row> rows) const;
 
     Decoder(const DecoderSetup& setup, std::shared_ptr<KvCache> cache)

@@ -26,7 +26,7 @@ struct DeltaPlan {
     int parent(int position) const { return position < begin ? position - 1 : parents[index(position - begin)]; }
 };
 // `keeps_end`: the front is to be kept behind the segment's rows, not before them (RecurrentStates::advance).
-// Throws std::invalid_argument where the tree has more nodes than the states' inputs have room for. Local.
+// Throws std::invalid_argument where the tree has more nodes than the states' inputs have room for.
 DeltaPlan delta_plan(const PassLayout& layout, const Segment& segment, RecurrentStates& states, bool keeps_end = false);
 
 } // namespace entrodraft::model

@@ -49,7 +49,7 @@ struct LogitNeeds {
     LogitNeeds() = default;
     LogitNeeds(LogitSummary made, bool rows_too = true) : summary(made), rows(rows_too) {} // NOLINT: one says all
     LogitNeeds with_rows() const { return {summary, true}; }
-    // What serves both, but for noises and the extension, which are each row's own. Local.
+    // What serves both, but for noises and the extension, which are each row's own.
     LogitNeeds and_those_of(const LogitNeeds& other) const {
         return {std::max(summary, other.summary), rows || other.rows};
     }

@@ -52,10 +52,10 @@ struct PassLayout {
     int place_of(int row) const;
     const std::uint64_t* ancestors_of(int row) const { return &ancestors[index(row) * ancestor_words]; }
     int rows() const { return static_cast<int>(pass.rows.size()); }
-    // Throws std::invalid_argument on rows that break decoder.h's contract. Local.
+    // Throws std::invalid_argument on rows that break decoder.h's contract.
     void set(const Pass& next, const ModelConfig& config, const KvCache& cache, int max_prompt_rows = kMaxRows);
 
-    // Of an encoder: rows of a chunk of a source, in slot 0, whatever pass they are of. Local.
+    // Of an encoder: rows of a chunk of a source, in slot 0, whatever pass they are of.
     void set_source(std::span<const Row> chunk);
 
   private:

@@ -52,7 +52,7 @@ class RecurrentStates {
         // values' decays, then their steps.
         std::size_t input_floats() const { return index(2 * key_dim + group * (value_dim + 2)); }
     };
-    // Of one rank. Local.
+    // Of one rank.
     static std::size_t floats_per_slot(const Shape& shape, int capacity);
 
     // Throws std::bad_alloc. `elsewhere`: what holds states and inputs, where these here do not.

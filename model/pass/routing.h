@@ -15,7 +15,7 @@ struct ChosenExpert {
 };
 
 // Of one row, by its logits, [n_experts], and the bias of scores that counts in the choice, [n_experts] or empty.
-// Writes [n_chosen], in the order of the experts' numbers. Of equal scores the lower number's counts as better. Local.
+// Writes [n_chosen], in the order of the experts' numbers. Of equal scores the lower number's counts as better.
 void choose_experts(const ExpertsConfig& experts, std::span<const float> logits, std::span<const float> correction,
                     std::span<ChosenExpert> chosen);
 
@@ -25,7 +25,7 @@ struct ExpertRows {
     std::vector<int> rows;      // [n_rows * n_chosen]
     std::vector<float> weights; // as many
 
-    // Of `chosen`, [n_rows][n_chosen]. Local.
+    // Of `chosen`, [n_rows][n_chosen].
     void set(const ExpertsConfig& experts, std::span<const ChosenExpert> chosen);
     int count(int expert) const {
         const auto at = static_cast<std::size_t>(expert);

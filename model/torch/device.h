@@ -23,7 +23,7 @@ template <typename Work> void in_one_line(const Work& work) {
 Devices count_devices(const std::string& type);
 
 // Of a model's weights of that type there, once ATen has its code for the device and is told of the threads. Throws
-// std::invalid_argument where the model, the device or the type is beyond the backend. Local.
+// std::invalid_argument where the model, the device or the type is beyond the backend.
 at::TensorOptions numbers_on(const Place& place, const ModelConfig& config, WeightType type);
 
 } // namespace entrodraft::model::torch

@@ -13,7 +13,6 @@ class TorchEncoder {
   public:
     // Reads the rank's slice of the encoder's weights, as tensors of `numbers`. What is handed over outlives it:
     // `decoder`, whose embedding it may share and whose layers make the keys and values. Throws BadFile, c10::Error.
-    // Local.
     TorchEncoder(StoredTensors& stored, const DecoderSetup& setup, const at::TensorOptions& numbers,
                  const TensorWeights& decoder, dist::Communicator& tp);
 

@@ -15,13 +15,13 @@
 
 namespace entrodraft::model::torch {
 
-// Why decoders of this kind cannot be loaded, with the remedy, in one line; empty: they can. Local.
+// Why decoders of this kind cannot be loaded, with the remedy, in one line; empty: they can.
 std::string why_missing();
-// Devices of a type ("cuda", "xpu") that ATen sees. Throws std::runtime_error where why_missing() says why. Local.
+// Devices of a type ("cuda", "xpu") that ATen sees. Throws std::runtime_error where why_missing() says why.
 Devices devices_of(const std::string& type);
 // As load_cpu_decoder. Weights in float32, bfloat16 and float16; keys, values and activations are of the weights' type,
 // the residual stream is float32. Sums over ranks go through host memory, over which `tp` sums. Throws
-// std::runtime_error where why_missing() says why, std::invalid_argument (types, devices). Local.
+// std::runtime_error where why_missing() says why, std::invalid_argument (types, devices).
 std::unique_ptr<Decoder> load_decoder(const Checkpoint& checkpoint, const ModelConfig& config,
                                       const DecoderOptions& options, dist::Communicator& tp, const Place& place);
 

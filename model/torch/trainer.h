@@ -60,8 +60,8 @@ class Trainer {
   public:
     virtual ~Trainer() = default;
 
-    virtual TrainingSums measure(std::span<const ScoredText* const> texts) = 0; // in passes of max_texts. Local.
-    // The same of one pass, and adds `weight` times the gradient of the loss to the gradients. Local.
+    virtual TrainingSums measure(std::span<const ScoredText* const> texts) = 0; // in passes of max_texts.
+    // The same of one pass, and adds `weight` times the gradient of the loss to the gradients.
     virtual TrainingSums add_gradients(std::span<const ScoredText* const> texts, double weight) = 0;
     // A step of AdamW along the gradients of all ranks, summed and cut to max_gradient_norm, which are 0 afterwards.
     // Returns their norm before the cut. Collective over the ranks that train.
@@ -75,7 +75,7 @@ class Trainer {
 };
 
 // All that is handed over outlives it; `ranks` are those that train, each on texts of its own. Throws as load_decoder
-// does. Local.
+// does.
 std::unique_ptr<Trainer> load_trainer(const Checkpoint& checkpoint, const ModelConfig& config,
                                       const TrainerOptions& options, dist::Communicator& ranks, const Place& place);
 // The same inside of the plug-in.

@@ -56,7 +56,6 @@ class CheckpointTensors final : public StoredTensors {
 
 struct TensorWeights {
     // Makes the rank's slice, on the device. `progress` is told of bytes done and of all. Throws BadFile, c10::Error.
-    // Local.
     TensorWeights(StoredTensors& stored, const ModelConfig& config, const RankShard& shard,
                   const at::TensorOptions& numbers, const std::function<void(std::size_t, std::size_t)>& progress);
 
@@ -70,7 +69,7 @@ struct TensorWeights {
     double operations_per_row = 0;  // multiply-adds times two
 };
 
-// A copy on the device; undefined of an empty vector. Local.
+// A copy on the device; undefined of an empty vector.
 template <typename T> at::Tensor to_tensor(const std::vector<T>& values, at::Device device) {
     if (values.empty()) return {};
     return at::from_blob(const_cast<T*>(values.data()), std::ssize(values), c10::CppTypeToScalarType<T>::value)

@@ -32,21 +32,20 @@ class RotaryTable {
     int covered_ = 0;
 };
 
-// Inverse frequencies, [dims / 2], of a text of `length` positions (of dynamic scaling; others do not ask). Local.
+// Inverse frequencies, [dims / 2], of a text of `length` positions (of dynamic scaling; others do not ask).
 std::vector<float> inverse_frequencies(const Rope& rope, int length);
 
 // ALiBi's slopes (Press et al. 2022), [n_heads]: a geometric series, continued between where n_heads is no power of
-// two, rounded to bfloat16 as Falcon has them, or not. Local.
+// two, rounded to bfloat16 as Falcon has them, or not.
 std::vector<float> alibi_slopes(int n_heads, bool is_rounded = true);
-// What the scaled score of a key at this position gains. Local.
+// What the scaled score of a key at this position gains.
 float alibi_bias(const ModelConfig& config, float slope, int position);
 
 // The bucket of a key `distance` positions behind the row (negative: in front of it, which rows of an encoder alone
 // see), as transformers computes T5's, in float32: near distances have one each, farther ones share by their logarithm.
-// Local.
 int relative_bucket(const RelativePositions& relative, int distance, bool is_bidirectional);
 
-// Marian's positions, [n_positions][width]: sines in the first half of a row, cosines in the second. Local.
+// Marian's positions, [n_positions][width]: sines in the first half of a row, cosines in the second.
 std::vector<float> sinusoidal_table(int n_positions, int width);
 
 } // namespace entrodraft::model

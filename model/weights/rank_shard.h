@@ -26,14 +26,14 @@ struct RankShard {
     int n_kv_heads() const { return static_cast<int>(heads.kv_heads.size()); }
 };
 
-// Throws std::invalid_argument that names the most ranks possible. Local.
+// Throws std::invalid_argument that names the most ranks possible.
 RankShard shard_of(const ModelConfig& config, int rank, int ranks);
 
 // An embedding of so many bytes is held whole by every GPU: to look up a row takes less time than a sum over ranks. The
 // embedding of Llama 3's 8B is within the limit, that of its 70B is not.
 inline constexpr std::int64_t kMaxWholeEmbedding = std::int64_t{1} << 30;
 
-// Lets a GPU's rank hold the whole embedding where that takes so many bytes at most. Local.
+// Lets a GPU's rank hold the whole embedding where that takes so many bytes at most.
 void hold_small_embedding_whole(const ModelConfig& config, std::size_t bytes_of_number, std::int64_t max_bytes,
                                 RankShard& shard);
 

@@ -32,18 +32,18 @@ struct DigestShare {
 using DigestProgress = std::function<void(std::size_t done_bytes, std::size_t total_bytes)>;
 
 // A hash of a block. Two blocks that differ in one aligned word of 8 bytes never have the same one, others with
-// probability 2^-64. Local.
+// probability 2^-64.
 std::uint64_t hash_block(std::span<const std::byte> bytes, std::uint64_t seed);
 
 // For each tensor, in the order of checkpoint.tensors(): the sum over the blocks of this share. Added up over all
-// shares it is the digest of the tensor. `progress` is called by one thread. Local.
+// shares it is the digest of the tensor. `progress` is called by one thread.
 std::vector<std::uint64_t> digest_tensors(const Checkpoint& checkpoint, DigestDepth depth, DigestShare share,
                                           ThreadTeam& team, const DigestProgress& progress = {});
 
-// Into how many shares the blocks have to go for none to read more than `max_bytes`, 1 MiB at least. Local.
+// Into how many shares the blocks have to go for none to read more than `max_bytes`, 1 MiB at least.
 int shares_of_at_most(std::size_t max_bytes, const Checkpoint& checkpoint, DigestDepth depth);
 
-// How many bytes that reads, over all shares. Local.
+// How many bytes that reads, over all shares.
 std::uint64_t digested_bytes(const Checkpoint& checkpoint, DigestDepth depth);
 
 } // namespace entrodraft::model

@@ -23,11 +23,11 @@ struct BeamOutcome {
     int accepted = 0; // levels
 };
 
-// Levels of drafted tokens. Local.
+// Levels of drafted tokens.
 int levels_of(std::size_t n_ends, Parents parents);
 
 // The rows are those of `n_ends` beams and of the drafted tokens, whose parents are places among these rows;
-// `candidates` of a row are asked for as the search gets there. Local.
+// `candidates` of a row are asked for as the search gets there.
 BeamOutcome advance(BeamSearch& search, std::size_t n_ends, std::span<const TokenId> drafted, Parents parents,
                     const std::function<std::vector<BeamCandidate>(std::size_t row)>& candidates);
 

@@ -16,7 +16,7 @@ namespace entrodraft::spec {
 using BeamCandidate = TokenLogProb;
 
 // The first `n` by log_prob, of equal ones those of the lower token; tokens without probability are left out. `row` is
-// of all tokens from 0 on. Local.
+// of all tokens from 0 on.
 std::vector<BeamCandidate> best_candidates(std::span<const float> row, std::size_t n);
 
 class BeamSearch {

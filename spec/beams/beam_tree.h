@@ -14,7 +14,7 @@
 
 namespace entrodraft::spec {
 
-// Positions that a cache needs beside those of a text for the beams of a slot. Local.
+// Positions that a cache needs beside those of a text for the beams of a slot.
 int tree_positions(int num_beams, int max_positions);
 
 class BeamTree {
@@ -70,7 +70,7 @@ class BeamTree {
     int first_of_pass_ = 0;
 };
 
-// One pass over the new rows of several trees, slots increasing. Logits of all rows. Local.
+// One pass over the new rows of several trees, slots increasing. Logits of all rows.
 struct BeamPass {
     std::vector<model::Row> rows, cached_nodes;
     std::vector<int> logit_rows;

@@ -19,10 +19,10 @@ struct ScoredTexts {
 
 // Pure.
 std::vector<model::TensorBytes> to_tensors(const ScoredTexts& texts);
-// Throws BadFile where the file holds anything else, or tokens from `vocab_size` on. Local.
+// Throws BadFile where the file holds anything else, or tokens from `vocab_size` on.
 ScoredTexts scored_texts(const model::Checkpoint& file, const std::string& name, int vocab_size);
 
-// Text as a tensor, and back: "" where the file has none of that name. Local.
+// Text as a tensor, and back: "" where the file has none of that name.
 model::TensorBytes text_tensor(const std::string& name, const std::string& text);
 std::string text_of(const model::Checkpoint& file, const std::string& name);
 

@@ -117,9 +117,9 @@ struct SeenLogits {
     bool is_dead = false;          // no token can come: all are banned, or the source knows none
 };
 
-// What rules see of a token of a row but its margin: `logit` is its own, with bans alone. Local.
+// What rules see of a token of a row but its margin: `logit` is its own, with bans alone.
 DraftedToken drafted_token(const model::LogitStats& stats, float logit);
-// The same by the adjusted distribution. Local.
+// The same by the adjusted distribution.
 DraftedToken drafted_token(std::span<const float> adjusted, TokenId token);
 
 class TokenChooser {
@@ -130,25 +130,24 @@ class TokenChooser {
     // What to ask of the pass that makes the rows: its own summary serves where nothing is done to logits.
     model::LogitNeeds needs(bool whole_distribution, Acceptance acceptance) const;
 
-    // The one token that a constraint allows behind `prefix`, if it allows no other. Local.
+    // The one token that a constraint allows behind `prefix`, if it allows no other.
     std::optional<TokenId> only_token(std::span<const TokenId> prefix);
     // The row that follows `prefix`. `head` is the summary that the pass has made of it; valid until the next call.
-    // Local.
     SeenLogits see(std::span<const float> logits, const model::LogitStats& head, std::span<const TokenId> prefix,
                    bool whole_distribution);
     // The noise that the pass may add to the row that follows `position` tokens, so that it finds the best itself; of
-    // temperature 0 where there is none, or where it takes the logits. Local.
+    // temperature 0 where there is none, or where it takes the logits.
     model::RowNoise noise(std::uint64_t position, Acceptance acceptance) const;
     // The same where the row stays on a GPU, so that the pass draws the token itself in the round that began at
-    // `round_start`. Local.
+    // `round_start`.
     model::RowNoise device_noise(std::uint64_t position, std::uint64_t round_start, const ChoiceSetting& setting) const;
     // The token emitted at `position` (the prefix's length): arg max or Gumbel-max sample; `noisy` is what the pass
-    // found, if it did. Local.
+    // found, if it did.
     BestToken best(const SeenLogits& row, std::uint64_t position, Acceptance acceptance,
                    const model::NoisyToken* noisy = nullptr) const;
     // The adjusted distribution of a row (where text is greedy the softmax at temperature 1, without filters), and a
     // sample of it with the draft's number at this position in the round that began at `round_start`: rejected tokens
-    // have a say in how much is drafted next, so their numbers are not drawn again. Local.
+    // have a say in how much is drafted next, so their numbers are not drawn again.
     void distribution(const SeenLogits& row, std::span<float> q) const;
     TokenId sample_of(std::span<const float> q, std::uint64_t position, std::uint64_t round_start,
                       const ChoiceSetting& setting) const;
@@ -172,23 +171,23 @@ struct ChainRows {
 class ChainPhase {
   public:
     // Begins a round of the task's rule and clears its draft. `context` is the most tokens that the model reads. What
-    // is handed over outlives the phase. Local.
+    // is handed over outlives the phase.
     void begin(const DraftTask& task, std::size_t context, const DraftLimits& limits, TokenChooser& chooser,
                const ChainRows& rows = {});
     // Whether it goes on; to be asked before each row. Where not, draft.end says why. Drafts tokens that need no row
-    // first. Local.
+    // first.
     bool wants_row(const PassCost& cost = {});
     // The text with what is drafted so far: what the next row follows.
     std::span<const TokenId> text() const { return text_; }
     // What the next row needs: its noise and, of a source that is asked for this row alone on a GPU, `device`, how far
-    // it is to go on by itself. Valid until the next call. Local.
+    // it is to go on by itself. Valid until the next call.
     model::LogitNeeds needs(DeviceVerifier* device);
-    // The row that was wanted; `logits` may be empty where the needs do not ask for them. Local.
+    // The row that was wanted; `logits` may be empty where the needs do not ask for them.
     void take(std::span<const float> logits, const model::LogitStats& summary, const dist::Clock& clock,
               const model::NoisyToken* noisy = nullptr);
     // Draft::q is complete.
     void finish();
-    // The draft is another's, and so is the end of the text. Local.
+    // The draft is another's, and so is the end of the text.
     void adopt();
 
   private:

@@ -60,7 +60,7 @@ struct Draft {
     std::vector<float> entropies_on(std::span<const int> path) const;
 };
 
-// What rules learn of a round but its times: they have seen a tree's best path. Local.
+// What rules learn of a round but its times: they have seen a tree's best path.
 RoundFeedback feedback_of(const Draft& draft, std::span<const int> accepted_path);
 
 // What all of a round's choices have in common, beside the request.
@@ -100,10 +100,10 @@ class Drafter {
     // Layers of the target whose hidden states it wants. None by default.
     virtual std::vector<int> hidden_layers() const { return {}; }
     // These, [rows][hidden_layers()][hidden_size of the target], at the positions from `first_position` on: of each
-    // chunk of a prompt before prefill(), then of each round's accepted rows. Nothing by default. Local.
+    // chunk of a prompt before prefill(), then of each round's accepted rows. Nothing by default.
     virtual void take_hidden(int /*slot*/, int /*first_position*/, std::span<const float> /*states*/) {}
     // Of the round of its last draft in this slot: how many of its tokens were accepted, and what the target itself
-    // would emit behind each. Called before the next propose(). Nothing by default. Local.
+    // would emit behind each. Called before the next propose(). Nothing by default.
     virtual void take_target_tokens(int /*slot*/, int /*accepted*/, const TargetTokenAfter& /*after*/) {}
     // Whether rows that tokens are drawn from can stay on the GPU of this rank. Not by default.
     virtual bool keeps_logits_on_device() const { return false; }
@@ -119,16 +119,16 @@ class Drafter {
     virtual void end_sequence(int /*slot*/) {}
 
     // Drafts for each task, after the last of its tokens, until its rule fires or its budget ends. Tasks are of slots
-    // that increase. Local.
+    // that increase.
     virtual void propose(std::span<const DraftTask> tasks) = 0;
     void propose(const DraftTask& task) { propose(std::span(&task, 1)); }
     // While the target scores what the last propose() of a single task drafted, prepares what comes next for its most
     // likely outcomes, until `enough` says so; the next propose() then begins with what was prepared, if the outcome
-    // was among them. Nothing by default. Local.
+    // was among them. Nothing by default.
     virtual void draft_ahead(const std::function<bool()>& /*enough*/) {}
 };
 
-// Of these rows of a pass of the target, the states as take_hidden() has them: [rows][layers][hidden_size]. Local.
+// Of these rows of a pass of the target, the states as take_hidden() has them: [rows][layers][hidden_size].
 std::vector<float> hidden_of_rows(const model::PassResult& result, std::span<const int> rows, std::size_t n_layers,
                                   const model::ModelConfig& target);
 
@@ -139,19 +139,18 @@ struct DraftLimits {
 
     // The rule decides on the token, which becomes part of the draft unless it drops it. Then draft.end is why the
     // draft ends with it; none where it goes on. `most` is how many tokens may be drafted, as begin_draft() returned.
-    // Whether the token is part of the draft. Local.
+    // Whether the token is part of the draft.
     bool take(const DraftTask& task, int most, TokenId token, const DraftedToken& seen) const;
-    // Why a draft ends with its last token, on which the rule has decided. Local.
+    // Why a draft ends with its last token, on which the rule has decided.
     DraftEnd why_end(const DraftTask& task, int most, DraftEnd rule_end) const;
 };
 
-// Those of drafts for this target; `vocab_size`: tokens that target, draft and tokenizer know. Local.
+// Those of drafts for this target; `vocab_size`: tokens that target, draft and tokenizer know.
 DraftLimits draft_limits_of(const model::ModelConfig& target, int vocab_size);
 
 inline constexpr std::size_t kNoContext = std::size_t{1} << 40; // of what reads any number of tokens
 // Begins a round of the task's rule with an empty draft. Returns how many tokens may be drafted: by the task's budget,
 // its rule's cap, and `context`, the most tokens that the drafter reads. Where that is 0, the draft's end says why.
-// Local.
 int begin_draft(const DraftTask& task, std::size_t context);
 
 // What of a text the cache of a draft model keeps, and so what its passes read: the first `sinks` positions and the
@@ -224,7 +223,7 @@ struct TreeOptions {
     int most_children() const; // of a node
     int most_levels() const;
 };
-// Of the tokens of a fixed tree, level by level. Local.
+// Of the tokens of a fixed tree, level by level.
 std::vector<std::int8_t> parents_of(const TreeOptions& tree);
 // The stop rule that goes with the tree: expected-gain weighs costs, the others end by their shape. Up to `max_tokens`
 // of a tree that grows; of a fixed one as many as it has.
@@ -280,14 +279,14 @@ struct DrafterType {
     bool takes(std::string_view option) const;
 };
 
-// The types in the order of lists. The files' own functions, as CMake lists them, are called once. Local.
+// The types in the order of lists. The files' own functions, as CMake lists them, are called once.
 const std::vector<DrafterType>& all_drafters();
 const std::vector<std::string>& drafter_names();
-// Throws std::invalid_argument where there is no such drafter. Local.
+// Throws std::invalid_argument where there is no such drafter.
 const DrafterType& drafter_type(std::string_view name);
 
 // The first of these that drafts anything in a round; `ahead`: the last of them, a model, drafts ahead, and those
-// before it are its backup. Throws std::invalid_argument for an unknown name, or none. Local.
+// before it are its backup. Throws std::invalid_argument for an unknown name, or none.
 std::unique_ptr<Drafter> make_drafter(std::span<const std::string> names, const DrafterParts& parts,
                                       const std::optional<AheadOptions>& ahead = std::nullopt);
 

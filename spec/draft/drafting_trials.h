@@ -9,14 +9,14 @@ namespace entrodraft::spec {
 
 class DraftingTrials {
   public:
-    // `gain`: what a round that drafted brought, in tokens, beyond what its seconds would have brought without. Local.
+    // `gain`: what a round that drafted brought, in tokens, beyond what its seconds would have brought without.
     void learn(double gain) {
         constexpr double kMinStep = 0.005, kPriorRounds = 10;
         *mean_gain_ += std::max(kMinStep, 1 / (++n_rounds_ + kPriorRounds)) * (gain - *mean_gain_);
         gap_ = *mean_gain_ >= 0 ? kFirstGap : std::clamp(gain > 0 ? gap_ / 2 : 2 * gap_, kFirstGap, kLastGap);
     }
     // Whether this round drafts. `first_gain()`: what to expect before any has; `affords_one`: whether a round that
-    // brings nothing may be tried. Local.
+    // brings nothing may be tried.
     template <typename FirstGain> bool begins(FirstGain first_gain, bool affords_one = true) {
         if (!mean_gain_) mean_gain_ = first_gain();
         if (*mean_gain_ >= 0) return true;

@@ -21,7 +21,7 @@ struct HeadModules {
 };
 
 // Tokens of a text, drafted ones among them, that a head may read, of whose first `known` the target's states are known
-// (LogitSource::context_of). `max_tokens` as in DraftHead; `context`: positions. Local.
+// (LogitSource::context_of). `max_tokens` as in DraftHead; `context`: positions.
 std::size_t head_context(std::size_t known, int max_tokens, std::size_t context);
 
 // Slots [0, n_slots); `vocab` is how many tokens of the target's count. Texts of one token have no hidden states yet:

@@ -24,7 +24,7 @@ struct LookaheadOptions {
     // Drafted tokens of a round, at most.
     int max_tokens() const { return window_tokens() + candidates * (ngram - 1); }
 };
-// Empty when usable; else what is wrong, naming the option. Local.
+// Empty when usable; else what is wrong, naming the option.
 std::string why_invalid(const LookaheadOptions& options);
 
 // Of each first token, the most recent n-grams that begin with it, each once.
@@ -34,10 +34,10 @@ class NgramPool {
     NgramPool(int ngram, int kept);
 
     void clear() { tails_.clear(); }
-    // [ngram]; it is the most recent now. Local.
+    // [ngram]; it is the most recent now.
     void add(std::span<const TokenId> tokens);
     // The other ngram - 1 tokens of each that begins with `first`, one after another, the most recent first. Good until
-    // the next call of another function. Local.
+    // the next call of another function.
     std::span<const TokenId> tails_of(TokenId first) const;
     std::size_t tail_size() const { return tail_size_; }
 
@@ -54,18 +54,18 @@ class LookaheadWindow {
   public:
     explicit LookaheadWindow(const LookaheadOptions& options) : options_(options) {}
 
-    // Another text begins, with guesses drawn from these tokens, at least one. Local.
+    // Another text begins, with guesses drawn from these tokens, at least one.
     void begin(std::span<const TokenId> tokens);
     int columns() const { return options_.window; }
     int levels() const { return options_.ngram - 1; }
-    // Not of level 0, column 0. Local.
+    // Not of level 0, column 0.
     TokenId guess(int level, int column) const;
-    // One of the tokens that begin() was given. Local.
+    // One of the tokens that begin() was given.
     TokenId random_token();
 
-    // [columns()] what the target said behind the columns' last level: the window moves on by a token. Local.
+    // [columns()] what the target said behind the columns' last level: the window moves on by a token.
     void slide(std::span<const TokenId> guesses);
-    // Whether all behind level 0 is the target's, not drawn any more. Local.
+    // Whether all behind level 0 is the target's, not drawn any more.
     bool is_filled() const { return n_slides_ >= levels() - 1; }
 
   private:

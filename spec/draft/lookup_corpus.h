@@ -32,11 +32,10 @@ class LookupCorpus {
   public:
     static constexpr std::size_t kMaxTokens = 0x7ffffffe;
 
-    // `tokens` from 0 to `vocab_size`, which ends a text. Throws std::length_error above kMaxTokens. Local.
+    // `tokens` from 0 to `vocab_size`, which ends a text. Throws std::length_error above kMaxTokens.
     LookupCorpus(std::vector<TokenId> tokens, int vocab_size);
     // A file that build-corpus made: checked from end to end, then read where it is looked at. Throws model::BadFile
     // naming the file, what is wrong and the remedy, also where it was made with another vocabulary or tokenizer.
-    // Local.
     static std::shared_ptr<const LookupCorpus> open(const std::filesystem::path& file, int vocab_size,
                                                     std::uint64_t fingerprint);
     // The same out of bytes, aligned as u64, which outlive it; `name` is for messages.
@@ -45,15 +44,15 @@ class LookupCorpus {
     LookupCorpus(const LookupCorpus&) = delete;
     LookupCorpus& operator=(const LookupCorpus&) = delete;
 
-    // Whether a regular file begins as those of build-corpus do. False where it cannot be read. Local.
+    // Whether a regular file begins as those of build-corpus do. False where it cannot be read.
     static bool is_corpus_file(const std::filesystem::path& file);
 
     std::span<const TokenId> tokens() const { return tokens_; }
     // The longest end of `text`, of at least `shortest` tokens (>= 1), that is in the corpus and followed by a token
     // there. Of several places one that goes on as most of a sample of them do. O(log length) searches of
-    // O(length log N). Local.
+    // O(length log N).
     std::optional<LookupMatch> match(std::span<const TokenId> text, int shortest) const;
-    // Hands the bytes of the file to `write`, part by part. Local.
+    // Hands the bytes of the file to `write`, part by part.
     void write(std::uint64_t fingerprint, const std::function<void(std::span<const std::byte>)>& write) const;
     std::uint64_t file_bytes() const;
 
@@ -73,7 +72,7 @@ class LookupCorpus {
     std::span<const std::uint32_t> suffixes_;
 };
 
-// Texts one behind another, of whatever vocabulary. Throws std::length_error. Local.
+// Texts one behind another, of whatever vocabulary. Throws std::length_error.
 std::shared_ptr<const LookupCorpus> index_corpus(std::vector<TokenId> tokens);
 
 } // namespace entrodraft::spec

@@ -25,7 +25,7 @@ struct LookupMatch {
     std::size_t most = SIZE_MAX; // tokens of the continuation that count
 
     // Token i of the continuation, i >= 0. One from the text itself has no end: it goes on with what has been copied,
-    // so that a text that repeats itself is continued however short its period. One from a corpus ends with it. Local.
+    // so that a text that repeats itself is continued however short its period. One from a corpus ends with it.
     std::optional<TokenId> token(std::size_t i) const {
         if (next >= source.size() || i >= most) return std::nullopt;
         if (i < source.size() - next) return source[next + i];
@@ -37,12 +37,12 @@ struct LookupMatch {
 class LookupIndex {
   public:
     virtual ~LookupIndex() = default;
-    // Another text begins; what is fixed, as a corpus, stays. Local.
+    // Another text begins; what is fixed, as a corpus, stays.
     virtual void clear() = 0;
-    // The text has grown, or is another: tokens that it shares with the one before are not added again. Local.
+    // The text has grown, or is another: tokens that it shares with the one before are not added again.
     virtual void follow(std::span<const TokenId> text) = 0;
     // The best match of the end of the text; its source is followed by something there. Good until the text next
-    // changes. Local.
+    // changes.
     virtual std::optional<LookupMatch> find() const = 0;
 };
 
@@ -57,7 +57,7 @@ struct NgramOptions {
     NgramMatch match = NgramMatch::latest;
     int full = 0; // --ngram-full: only matches that so many tokens follow in the text, and no more than these; 0: any
 };
-// Empty when usable; else what is wrong, naming the option. Local.
+// Empty when usable; else what is wrong, naming the option.
 std::string why_invalid(const NgramOptions& options);
 // Finds the longest n-gram at the end of the text that is elsewhere in it, and followed by something, or by
 // NgramOptions::full tokens: in constant time a token. Throws std::invalid_argument with why_invalid's words.

@@ -12,7 +12,7 @@ namespace entrodraft::spec {
 
 class OneHotRows {
   public:
-    // [tokens.size()][vocab_size], good until the next call. Local.
+    // [tokens.size()][vocab_size], good until the next call.
     std::span<const float> of(std::span<const TokenId> tokens, int vocab_size) {
         const auto vocab = static_cast<std::size_t>(vocab_size);
         for (const std::size_t one : ones_)

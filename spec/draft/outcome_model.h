@@ -30,9 +30,8 @@ class OutcomeModel {
     explicit OutcomeModel(int max_candidates);
 
     // The most likely `most` outcomes of a round in which places.size() - 1 tokens were drafted, the most likely first.
-    // Local.
     std::vector<Outcome> most_likely(std::span<const Place> places, int most) const;
-    // The round ended so. Local.
+    // The round ended so.
     void learn(std::span<const Place> places, const Outcome& outcome);
 
   private:

@@ -27,13 +27,13 @@ class RunTexts {
     // forgotten, until half is left.
     explicit RunTexts(const NgramOptions& options, std::size_t max_tokens = kMaxTokens);
 
-    // A text begins; its number. It has ended, and may be forgotten. Local.
+    // A text begins; its number. It has ended, and may be forgotten.
     std::uint32_t begin();
     void end(std::uint32_t number) { texts_.at(number).has_ended = true; }
-    // The text has grown, or is another. Local.
+    // The text has grown, or is another.
     void follow(std::uint32_t number, std::span<const TokenId> text);
     // The longest n-gram at the end of text `number` whose latest occurrence is in another text, with as many tokens
-    // before it as agree too. Good until a text next changes. Local.
+    // before it as agree too. Good until a text next changes.
     std::optional<LookupMatch> find(std::uint32_t number) const;
     std::size_t n_tokens() const { return n_tokens_; }
 

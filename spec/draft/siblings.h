@@ -24,18 +24,18 @@ struct RowOfText {
 class Siblings {
   public:
     void begin_sequence(const Request& request, std::span<const TokenId> eos_tokens);
-    // Whether verification needs the distributions that tokens were drawn from. Local.
+    // Whether verification needs the distributions that tokens were drawn from.
     bool draws(Acceptance acceptance) const { return chooser_.draws(acceptance); }
 
     // The `n` first choices, the best first, fewer where fewer can be emitted: by logit, with the noise that the target
-    // will add. Local.
+    // will add.
     std::vector<TreeChild> best(const RowOfText& row, int n, Acceptance acceptance);
-    // The same where a GPU has ranked the row's tokens, as the plan's noise has it. Local.
+    // The same where a GPU has ranked the row's tokens, as the plan's noise has it.
     std::vector<TreeChild> best(const RankedRow& row, int n) const;
     // Whether a GPU can rank them: nothing is filtered, banned or weighed. Then the plan has what they are ranked by in
-    // the row that follows `position` tokens. Local.
+    // the row that follows `position` tokens.
     bool ranks_on_device(std::uint64_t position, Acceptance acceptance, DeviceTreePlan& plan) const;
-    // As many, drawn one after another from what those before leave of the draft's distribution. Local.
+    // As many, drawn one after another from what those before leave of the draft's distribution.
     std::vector<TreeChild> drawn(const RowOfText& row, int n, const ChoiceSetting& choice, std::size_t round_start);
 
   private:

@@ -14,7 +14,7 @@ namespace entrodraft::spec {
 
 // Positions of `tokens`, ordered by what begins there; a text that ends comes before one that goes on. Tokens are from
 // 0 to `largest`; at most 2^31 - 2 of them. Beside the result, about 10 bytes a token while it works, and 8 bytes for
-// each kind of token. Local.
+// each kind of token.
 std::vector<std::uint32_t> suffix_array(std::span<const TokenId> tokens, TokenId largest);
 
 } // namespace entrodraft::spec

@@ -30,13 +30,13 @@ class SuffixAutomaton {
     explicit SuffixAutomaton(std::size_t max_tokens = kMaxTokens);
 
     void clear();
-    // Throws std::length_error where the text would become too long; then only clear() goes on. Local.
+    // Throws std::length_error where the text would become too long; then only clear() goes on.
     void append(TokenId token);
     std::span<const TokenId> text() const { return text_; }
 
     // The longest proper suffix of the text that also ends earlier in it (the two may overlap), at its latest
     // occurrence; an earlier one where more than kRefreshed - 1 longer suffixes, all distinct in where they had been,
-    // ended at the same place as well. Local.
+    // ended at the same place as well.
     std::optional<LookupMatch> match() const;
 
     // What it holds and what it did, in units that do not depend on the machine.

@@ -46,10 +46,10 @@ class TokenCounter {
     TokenCounter(int vocab_size, std::uint64_t fingerprint, std::size_t max_pairs = kMaxPairs);
 
     // The next part; a pair may lie across two. Throws std::out_of_range on a token outside the vocabulary,
-    // std::length_error where there are too many tokens or distinct pairs. Local.
+    // std::length_error where there are too many tokens or distinct pairs.
     void add(std::span<const TokenId> tokens);
     std::uint64_t total() const { return counts_.total; }
-    // The counts so far. The counter is used up. Local.
+    // The counts so far. The counter is used up.
     TokenCounts take();
 
   private:
@@ -63,12 +63,12 @@ class TokenCounter {
     std::vector<std::uint32_t> pair_count_; // [pairs]
 };
 
-// Hands the bytes of the file to `write`, part by part. Local.
+// Hands the bytes of the file to `write`, part by part.
 void write_token_counts(const TokenCounts& counts, const std::function<void(std::span<const std::byte>)>& write);
 // Bytes of that file.
 std::uint64_t token_counts_bytes(const TokenCounts& counts);
 // The counts in a file's bytes, all checked before memory is taken for them. `name` is the file's, for messages.
-// Throws model::BadFile. Local.
+// Throws model::BadFile.
 TokenCounts parse_token_counts(std::span<const std::byte> bytes, const std::string& name);
 
 // Distributions over the vocabulary, in which every token has some probability:
@@ -82,14 +82,14 @@ class TokenTable {
 
     explicit TokenTable(const TokenCounts& counts);
     // Reads a file that build-table wrote. Throws model::BadFile naming the file, what is wrong and the remedy, also
-    // where it was made with another vocabulary or tokenizer. Local.
+    // where it was made with another vocabulary or tokenizer.
     static TokenTable open(const std::filesystem::path& file, int vocab_size, std::uint64_t fingerprint);
 
     int vocab_size() const { return static_cast<int>(unigrams_.size()); }
     // Log-probabilities of every token, after `previous` (order 2) or whatever comes before (order 1); a previous
     // token that nothing followed leaves those of order 1. `logits` may be shorter than the vocabulary, and the rest of
     // a longer one becomes -infinity. Throws std::invalid_argument unless order is 1 or 2, std::out_of_range unless
-    // `previous` (of order 2) is a token. Local.
+    // `previous` (of order 2) is a token.
     void row(int order, TokenId previous, std::span<float> logits) const;
 
   private:

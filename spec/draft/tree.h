@@ -36,7 +36,7 @@ class TreeSource : public LogitSource {
 // The rows of a pass over new nodes of several slots' trees.
 class TreeRows {
   public:
-    // Adds the new ones to the slots' nodes, [slot]. `first_position(slot)`: of a node behind the text. Local.
+    // Adds the new ones to the slots' nodes, [slot]. `first_position(slot)`: of a node behind the text.
     void set(std::span<const NewNodes> trees, std::span<std::vector<TreeNode>> nodes,
              const std::function<int(int slot)>& first_position);
     // Of a model that asks for these logits. Valid until the next call.

@@ -52,17 +52,17 @@ class TreeShape {
     const DraftLimits& limits() const { return limits_; }
     bool is(TreeOptions::Shape shape) const { return options_.shape == shape; }
     bool reads_all() const { return reads_ == Reads::all; }
-    // Of a fixed tree's path, -1 being the root; of the others always top_k. Local.
+    // Of a fixed tree's path, -1 being the root; of the others always top_k.
     int n_children(int path) const;
-    // The path of that child; -1 where the tree is not fixed. Local.
+    // The path of that child; -1 where the tree is not fixed.
     int child(int path, int rank) const;
 
-    // The chance that a child of that rank is emitted in a text with this acceptance residual. Local.
+    // The chance that a child of that rank is emitted in a text with this acceptance residual.
     double chance(const DraftedToken& ranked, int rank, double residual) const;
-    // The mean of it over all rows. Local.
+    // The mean of it over all rows.
     double mean_chance(int rank) const { return emitted_[static_cast<std::size_t>(rank)]; }
     void learn(const DraftedToken& ranked, int rank, double residual, bool is_emitted);
-    // The shape's part of the plan, for a text with this acceptance residual: all but its bounds and costs. Local.
+    // The shape's part of the plan, for a text with this acceptance residual: all but its bounds and costs.
     DeviceTreePlan plan(double residual) const;
 
   private:
@@ -83,27 +83,27 @@ class TreeGrowth {
 
     void begin_sequence();
     // Learns how the round before ended. `load`: of the target's pass to come, as far as is known. The task outlives
-    // the round. Local.
+    // the round.
     void begin(const DraftTask& task, const TreeRoom& room, const BatchLoad& load = {});
     // Nodes whose rows are wanted: -1, the text itself, at first. Empty: the tree is complete.
     std::span<const int> frontier() const { return frontier_; }
-    // Before the first row: what a GPU may read by itself, as far as is known. Not whether tokens have noise. Local.
+    // Before the first row: what a GPU may read by itself, as far as is known. Not whether tokens have noise.
     DeviceTreePlan forecast() const;
-    // Children wanted of a node of the frontier. Local.
+    // Children wanted of a node of the frontier.
     int n_children(int node) const;
     void add_children(int node, std::vector<TreeChild> children);
-    // All of the frontier has its children, by a pass over the frontiers of so many sequences: what goes on. Local.
+    // All of the frontier has its children, by a pass over the frontiers of so many sequences: what goes on.
     void end_level(int sequences = 1);
-    // Writes the task's draft; which nodes it is made of, in its order. Local.
+    // Writes the task's draft; which nodes it is made of, in its order.
     std::vector<int> finish();
 
     const DraftTask& task() const { return *task_; }
     const GrownNode& node(int i) const { return nodes_[static_cast<std::size_t>(i)]; }
     int depth_of(int i) const { return i < 0 ? 0 : node(i).depth; }
-    // Tokens from the text on to this node. Local.
+    // Tokens from the text on to this node.
     std::vector<TokenId> path_to(int i) const;
     int n_proposed() const { return n_proposed_; }
-    // Of the round, those shared with other sequences counted by this one's part. Local.
+    // Of the round, those shared with other sequences counted by this one's part.
     double passes() const { return passes_; }
 
   private:

@@ -27,7 +27,7 @@ struct BeamOptions {
     int forced_tokens = 0; // last ones of the prompt that count in the length penalty: a forced BOS
     bool is_on() const { return num_beams > 0; }
 };
-// Empty when usable; else what is wrong, naming the option. Local.
+// Empty when usable; else what is wrong, naming the option.
 std::string why_invalid(const BeamOptions& options);
 
 // A token, and the logarithm of its probability.
@@ -93,7 +93,7 @@ struct Completion {
     Stats stats;
 };
 
-// What is wrong with a stop string, in words after its name; empty where nothing is. Local.
+// What is wrong with a stop string, in words after its name; empty where nothing is.
 std::string why_no_stop_string(const std::string& stop);
 
 // What a target's encoder takes; 0 tokens: it has none.
@@ -101,10 +101,10 @@ struct SourceLimits {
     int max_tokens = 0;
     int vocab_size = 0;
 };
-// Why the request's source does not go with the model, in words for its error line; empty where it does. Local.
+// Why the request's source does not go with the model, in words for its error line; empty where it does.
 std::string why_no_source(const Request& request, const SourceLimits& limits);
 
-// Why the request cannot be served, in words for its error line; empty when it can. Local.
+// Why the request cannot be served, in words for its error line; empty when it can.
 std::string why_unservable(const Request& request, int vocab_size, int max_positions);
 
 } // namespace entrodraft::spec

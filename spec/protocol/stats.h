@@ -132,24 +132,24 @@ inline constexpr char kMinPassMsInWords[] = "1e-6";
 
 // JSON text of a costs file, and back: {"schema_version": 1, "t_draft_ms": x, "t_target_ms": [..]} and, optionally,
 // "t_first_draft_ms", "t_draft_row_ms", "t_round_ms" and {"machine": {"disturbance": text}}; null where a
-// row count was not measured, any other field ignored. They throw std::runtime_error naming file and field. Local.
+// row count was not measured, any other field ignored. They throw std::runtime_error naming file and field.
 std::string to_json(const Costs& costs);
 Costs read_costs(const std::string& file);
 Costs costs_of(const std::string& json);
 
-// Seconds of the passes of a run without a cascade, and of what its rounds cost beside them where that is known. Local.
+// Seconds of the passes of a run without a cascade, and of what its rounds cost beside them where that is known.
 double predicted_seconds(const Stats& stats, const Costs& costs);
-// The same of plain decoding to the same number of tokens. Local.
+// The same of plain decoding to the same number of tokens.
 double predicted_plain_seconds(std::int64_t new_tokens, const Costs& costs);
 
 // 0 where nothing was done: new tokens * t_target(1) / sum over rounds of (draft passes * t_draft + t_target(rows)),
 // where the first draft pass of a round costs t_first_draft if that is known. `costs` are those of each level; of a
 // cascade, passes of a draft model cost what they cost as the target of the level below. Throws std::invalid_argument
-// where a level has no costs. Local.
+// where a level has no costs.
 double predicted_speedup(const Stats& stats, std::span<const Costs> costs);
 
 // Leviathan et al. 2023, equation 1: of a target pass over k drafted tokens, with i.i.d. acceptance alpha in [0, 1].
-// Throws std::invalid_argument outside. Local.
+// Throws std::invalid_argument outside.
 double expected_tokens(double alpha, int k);
 
 // The i.i.d. model (Theorems 3.8 and 3.11) at a run's alpha and mean draft length, beside what was measured. A ratio
@@ -164,11 +164,11 @@ struct IidFigures {
 };
 
 // `operations_ratio` is c', a draft's row over a target's; 0: not known. Throws std::invalid_argument where the run's
-// alpha is not known or there were no rounds. Local.
+// alpha is not known or there were no rounds.
 IidFigures iid_figures(const Stats& stats, const Costs& costs, double operations_ratio);
 
 // Share of positions in `tokens` whose n-gram occurred before in it: how much a text repeats itself;
-// 0 for shorter texts. Local.
+// 0 for shorter texts.
 double repeated_ngram_share(std::span<const std::int32_t> tokens, int n);
 
 } // namespace entrodraft::spec

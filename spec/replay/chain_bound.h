@@ -19,7 +19,6 @@ struct PlaceChain {
 // The tokens that the round which begins at each place drafts, so that this round and those after it cost least.
 // Dynamic programming from the last place to the first. A round may draft nothing, and may draft past a token that is
 // rejected where a measured table says that more rows cost less. `costs` price rounds as predicted_seconds() does.
-// Local.
 std::vector<int> cheapest_drafts(std::span<const PlaceChain> places, const Costs& costs);
 
 } // namespace entrodraft::spec

@@ -23,15 +23,15 @@ class RecordedTrees {
     // Both outlive it, and `draft` grows by append() alone.
     RecordedTrees(const TextRecord& text, const DraftRecord& draft, bool is_head);
 
-    // The row behind this token in that row. Local.
+    // The row behind this token in that row.
     Row after(Row row, TokenId token) const;
-    // Of a row that is no first place's: the one before it, and the token between them. Local.
+    // Of a row that is no first place's: the one before it, and the token between them.
     Row parent(Row row) const;
     TokenId behind(Row row) const;
-    // What of a row's children is recorded, at most `n`. Local.
+    // What of a row's children is recorded, at most `n`.
     std::vector<TreeChild> children(Row row, int n) const;
     // One more row of `draft`, the one that this was made of: of the next place (`parent` kNone), or behind a token of
-    // a row that there is. Places come first. Local.
+    // a row that there is. Places come first.
     Row append(DraftRecord& draft, Row parent, TokenId token, const std::vector<TreeChild>& children);
 
   private:

@@ -33,12 +33,12 @@ struct RecorderOptions {
 class Ranking {
   public:
     // Of processed logits, for the token at `position`: by logit, or where `noisy` by logit / temperature + noise
-    // among what the filters leave. Local.
+    // among what the filters leave.
     Ranking(std::span<const float> logits, const Request& request, std::uint64_t position, bool noisy);
 
-    // The first `n` tokens, the best first, ties by their ids; fewer where fewer can be emitted. Local.
+    // The first `n` tokens, the best first, ties by their ids; fewer where fewer can be emitted.
     std::vector<TokenId> first(std::size_t n) const;
-    // Tokens that go before this one; -1 where it cannot be emitted. Local.
+    // Tokens that go before this one; -1 where it cannot be emitted.
     std::int32_t rank(TokenId token) const;
 
   private:

@@ -126,11 +126,10 @@ struct Recording {
     std::vector<const TextRecord*> texts() const;
 };
 
-// Blocks of the file. Local.
+// Blocks of the file.
 std::string pack(const RecordingHead& head);
 // The first field in which recordings of these heads cannot be one, with both values as JSON, of long ones the
 // beginning; none: they can. They may differ in where they come from, what was measured, and the file of prompts.
-// Local.
 struct HeadDifference {
     std::string field; // "sampling.temperature"
     std::string a, b;
@@ -139,7 +138,7 @@ std::optional<HeadDifference> first_difference(const RecordingHead& a, const Rec
 std::string pack(const RecordedLine& line);
 
 // Throws std::runtime_error naming file, block and what is wrong with it; a torn last block is no error where
-// `may_be_torn`. Local.
+// `may_be_torn`.
 Recording read_recording(const std::string& file, bool may_be_torn = false);
 
 } // namespace entrodraft::spec

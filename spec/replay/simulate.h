@@ -57,7 +57,7 @@ class Replay {
 
     using OnRound = std::function<void(const ReplayedRound&)>;
     // What decoding this text would have counted. Throws std::runtime_error where the recording lacks what a round
-    // needs. Local.
+    // needs.
     Stats replay(const TextRecord& text, const OnRound& on_round = {});
 
   private:
@@ -112,7 +112,7 @@ struct Simulated {
     Stats stats; // of all
 };
 
-// Every setting over every text, `threads` at once. Throws what Replay and Costs::target_seconds throw. Local.
+// Every setting over every text, `threads` at once. Throws what Replay and Costs::target_seconds throw.
 std::vector<Simulated> simulate(const RecordingHead& head, std::span<const TextRecord* const> texts,
                                 std::span<const ReplaySetting> settings, int threads);
 

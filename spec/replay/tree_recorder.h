@@ -23,10 +23,10 @@ class TreeRecorder {
 
     // All of it outlives the text.
     void begin_text(const Request& request, const TextRecord& text, DraftRecord& draft);
-    // The row of the next place, if there is one. Local.
+    // The row of the next place, if there is one.
     void add_place(const std::optional<RowOfText>& row);
     // The rows behind a place; all places are there, and the source knows what a round that begins here would.
-    // `tokens`: prompt and places; `positions`: of the target; `before_pass` is called before what takes time. Local.
+    // `tokens`: prompt and places; `positions`: of the target; `before_pass` is called before what takes time.
     void follow(std::size_t place, std::span<const TokenId> tokens, int positions,
                 const std::function<void()>& before_pass);
 

@@ -15,10 +15,10 @@ namespace entrodraft::spec {
 // Settings of every rule, with drafts of up to `max_tokens`.
 std::vector<StopRuleOptions> tuning_grid(int max_tokens);
 
-// The tree and narrower ones of its kind: of those that grow fewer levels and siblings. Local.
+// The tree and narrower ones of its kind: of those that grow fewer levels and siblings.
 std::vector<TreeOptions> narrower_trees(const TreeOptions& tree);
 
-// Settings next to this one: its parameters a `step` (a share of them) up and down, whole numbers by 1. Local.
+// Settings next to this one: its parameters a `step` (a share of them) up and down, whole numbers by 1.
 std::vector<StopRuleOptions> neighbours(const StopRuleOptions& rule, double step);
 
 struct TuningTask {
@@ -44,10 +44,10 @@ struct TunedRule {
     std::vector<TriedSetting> tried; // all settings of this rule, each once, in the order in which they were
 };
 
-// Of every rule, and of each of the trees, the fastest first. Throws what simulate() throws. Local.
+// Of every rule, and of each of the trees, the fastest first. Throws what simulate() throws.
 std::vector<TunedRule> tune(const TuningTask& task);
 
-// Predicted seconds a new token of a setting's counts. Local.
+// Predicted seconds a new token of a setting's counts.
 double seconds_per_token(const Stats& stats, const Costs& costs);
 
 } // namespace entrodraft::spec

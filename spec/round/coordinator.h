@@ -60,7 +60,7 @@ class Coordinator {
     void finish(const Plan& plan, const DraftsBySlot& drafts, const ReplicaState& state, std::uint64_t round,
                 const StepSeconds& seconds, const EngineCallbacks& callbacks);
 
-    // That the slot's text is held to; null: none. Local.
+    // That the slot's text is held to; null: none.
     std::shared_ptr<model::grammar::TokenGrammar> grammar(int slot) const {
         return sequence(slot)->request().processing.grammar;
     }

@@ -40,7 +40,7 @@ struct VerifyOptions {
     bool whole_rows = false; // logits are wanted however they are verified
 };
 
-// Of a sequence that is neither verified on the device nor a beam search. Local.
+// Of a sequence that is neither verified on the device nor a beam search.
 RowFormat row_format(const VerifyOptions& options, const SamplingOptions& sampling);
 
 // What all sequences of a replica have in common.
@@ -66,7 +66,7 @@ struct ScoredSequence {
     const BeamTree* beams = nullptr;
 
     std::size_t n_rows() const { return beams ? drafted.size() : drafted.size() + 1; }
-    // Of the token that a row decides, in the sequence. Local.
+    // Of the token that a row decides, in the sequence.
     std::uint64_t position(std::size_t row) const {
         if (beams) return 0; // nobody draws in a beam search
         return tokens.size() + static_cast<std::size_t>(depth_of(parents, static_cast<int>(row) - 1));
@@ -190,7 +190,7 @@ class TargetGather {
     // Sends this rank's part of `sequences` (none between rounds); these and `scores` stay until finish(). Collective
     // over the replica.
     void start(std::uint64_t status, std::span<const ScoredSequence> sequences, const model::PassResult& scores);
-    // Whether finish() would not wait, as far as is known. Local.
+    // Whether finish() would not wait, as far as is known.
     bool has_arrived() const { return replica_.is_ready(); }
     // The rows of each sequence, on the coordinator; elsewhere none. Local wait on a collective.
     std::vector<TargetRows> finish(dist::Deadline deadline);

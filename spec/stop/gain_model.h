@@ -34,7 +34,7 @@ class TokenChance {
     explicit TokenChance(const Weights& first = kFirstWeights);
     double of(const DraftedToken& token, double residual) const; // the token's entropy is known
     void learn(const DraftedToken& token, double residual, bool accepted);
-    // w of a text with this residual, which then counts no more: of the other features alone. Local.
+    // w of a text with this residual, which then counts no more: of the other features alone.
     std::array<double, 4> line(double residual) const;
 
   private:
@@ -109,51 +109,50 @@ class GainModel {
 
     // Probability that a token is accepted in a text with this acceptance residual: 0.1 times the sum of (accepted -
     // probability that it is accepted) over the text's verified tokens. The residual is part of that probability, so it
-    // settles where the two agree. Local.
+    // settles where the two agree.
     double acceptance(const DraftedToken& token, double residual) const;
-    // TokenChance::line of drawn tokens. Local.
+    // TokenChance::line of drawn tokens.
     std::array<double, 4> line(double residual) const { return drawn_.line(residual); }
-    // The same of a token of which nothing is known yet. Local.
+    // The same of a token of which nothing is known yet.
     double mean_acceptance() const;
     // Seconds of `passes` draft passes of a round, which have so many rows beyond one each; of a cascade also parts of
-    // passes. Local.
+    // passes.
     double draft_seconds(double passes, double further_rows = 0) const;
-    // Seconds of a target pass over `rows` rows; never less than over fewer. Local.
+    // Seconds of a target pass over `rows` rows; never less than over fewer.
     double target_seconds(int rows) const;
     int max_rows() const { return options_.max_rows; } // of a target pass
-    // Tokens a second, in the run's own costs; 0 until kFirstRounds rounds are known. Local.
+    // Tokens a second, in the run's own costs; 0 until kFirstRounds rounds are known.
     double tokens_per_second() const;
 
-    // Seconds in which the draft reads so many tokens before its first pass; none where costs are fixed. Local.
+    // Seconds in which the draft reads so many tokens before its first pass; none where costs are fixed.
     double catch_up_seconds(int tokens) const;
     // Where so many tokens are to be read, their end is so much less that it may do.
     static constexpr int kEnd = 256; // tokens
     static bool is_long(int unread) { return unread > 2 * kEnd; }
-    // Seconds a token of long texts of which so much was read; 0 until kFirstRounds rounds are known. Local.
+    // Seconds a token of long texts of which so much was read; 0 until kFirstRounds rounds are known.
     double seconds_per_token(Reading reading) const;
-    // How many of the `left` tokens that a text may still have it is likely to have, by those that have ended. Local.
+    // How many of the `left` tokens that a text may still have it is likely to have, by those that have ended.
     double expected_left(int left) const { return left * length_share_; }
     void learn_length(int new_tokens, int max_new_tokens);
     // Whether so many seconds may be spent on drafts that may bring nothing: then what all drafts have cost beyond what
-    // they brought is at most half a hundredth of the run. Always where costs are fixed. Local.
+    // they brought is at most half a hundredth of the run. Always where costs are fixed.
     bool affords(double seconds) const;
     // While next to nothing is known of acceptance, one sequence of a batch drafts at a time: whether it is this one.
-    // Local.
     bool may_begin(const BatchLoad& load);
 
     // Whether draft passes have been timed, not too long ago, or their cost is fixed. Until then none counts in
-    // affords(). Local.
+    // affords().
     bool knows_draft_cost() const;
 
     void learn(const RoundRecord& round);
 
     // Rounds without drafting after which a text is probed: more after each probe, few again once drafting pays.
     int probe_gap() const { return probe_gap_; }
-    // A round of a batch of so many sequences has no draft, for what it would cost. Local.
+    // A round of a batch of so many sequences has no draft, for what it would cost.
     void decline(int sequences, bool for_reading);
-    // As far as is known now. Local.
+    // As far as is known now.
     DraftWorth worth() const;
-    // A round had a draft, because that paid or as a probe. Local.
+    // A round had a draft, because that paid or as a probe.
     void drafted(bool as_probe);
 
     // k of a persistent `heuristic` as the replica's last round left it; none before the first.

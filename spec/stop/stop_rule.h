@@ -91,10 +91,10 @@ struct StopRuleType {
     bool may_drop() const { return looks_at != LooksAt::nothing && !weighs_costs; }
 };
 
-// The types in the order of lists. The rules' own functions, as CMake lists them, are called once. Local.
+// The types in the order of lists. The rules' own functions, as CMake lists them, are called once.
 const std::vector<StopRuleType>& all_stop_rules();
 const std::vector<std::string>& stop_rule_names();
-// nullptr: there is no such rule. Local.
+// nullptr: there is no such rule.
 const StopRuleType* find_stop_rule(std::string_view name);
 
 // ---- a rule's setting ----
@@ -139,9 +139,9 @@ struct StopRuleOptions {
 };
 static_assert(std::is_trivially_copyable_v<StopRuleOptions>);
 
-// Empty when usable; else what is wrong, naming the option. Local.
+// Empty when usable; else what is wrong, naming the option.
 std::string why_invalid(const StopRuleOptions& options);
-// Empty unless what the rule drops would bias sampled text under this acceptance; else the line that says so. Local.
+// Empty unless what the rule drops would bias sampled text under this acceptance; else the line that says so.
 std::string why_biased(const StopRuleOptions& options, Acceptance acceptance);
 
 // ---- what a rule does ----
@@ -246,42 +246,40 @@ class StopRule {
     const StopRuleOptions& options() const { return options_; }
     // Whether verify looks at the token's distribution at all; rules that count do not.
     bool needs_distribution() const { return needs_distribution_; }
-    // Whether it is the adjusted one. Local.
+    // Whether it is the adjusted one.
     bool needs_adjusted() const { return needs_distribution() && options_.entropy_of == EntropyOf::adjusted; }
     void begin_sequence(); // per-sequence state starts afresh
     void begin_round();
-    // Of the pass to come, as far as is known; it holds until it is set again. Local.
+    // Of the pass to come, as far as is known; it holds until it is set again.
     void set_batch_load(const BatchLoad& batch_load) { drafting_.batch_load = batch_load; }
-    // How many texts, this among them, go through the passes of the rounds to come. Local.
+    // How many texts, this among them, go through the passes of the rounds to come.
     void set_texts(int texts) { drafting_.texts = texts; }
-    // Before a round's first pass: what the draft has not read of the text, and how long that may still grow. Local.
+    // Before a round's first pass: what the draft has not read of the text, and how long that may still grow.
     void set_text(int unread, int left) {
         drafting_.unread = unread;
         drafting_.left = left;
     }
     // Of these unread tokens of a text of which the draft has read nothing, how many it is to read: all, or its last
-    // ones alone. Local.
+    // ones alone.
     int tokens_to_read() { return condition_->tokens_to_read(drafting_); }
     // Whether another draft pass is worth its time; to be asked before each. Only rules that weigh costs ever say no.
-    // Local.
     bool wants_another(const PassCost& cost = {});
-    // The pass that was wanted took so much more: fewer share it than were asked, or it had more rows than one. Local.
+    // The pass that was wanted took so much more: fewer share it than were asked, or it had more rows than one.
     void charge(double passes, double further_rows = 0) {
         drafting_.passes += passes;
         drafting_.further_rows += further_rows;
     }
     // How far a chain that begins with the next token is likely to go, at most `most` rows, for a device that goes on
-    // by itself: what it makes too many of is dropped, what it makes too few of is asked for again. Local.
+    // by itself: what it makes too many of is dropped, what it makes too few of is asked for again.
     DeviceStopRule forecast(int most) const;
-    // To be asked once after each drafted token. Local.
+    // To be asked once after each drafted token.
     StopDecision decide(const DraftedToken& token);
     // Why the last answer was to stop: rule or cap; none while it was not. A rule that fires on the cap's
     // token counts as rule.
     DraftEnd end() const { return end_; }
-    // Learns from the round, for this sequence and, with rules that need `gain`, for all of the replica. Local.
+    // Learns from the round, for this sequence and, with rules that need `gain`, for all of the replica.
     void end_round(const RoundFeedback& feedback) { condition_->end_round(drafting_, feedback); }
     // What end_round does to this sequence's own state, teaching nothing else: for rounds that are only foreseen.
-    // Local.
     void settle(const RoundFeedback& feedback) { condition_->settle(drafting_, feedback); }
 
   private:

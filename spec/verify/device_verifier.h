@@ -119,21 +119,21 @@ class DeviceVerifier {
     // Of a pass over a single text, of a whole draft model: the token of its last row is read as the next row, and so
     // on, while the rule says so. With `first_kept` >= 0 rows stay on the device, as those that the drafted tokens from
     // this number on are drawn from. Throws std::invalid_argument where there is no room for the row. Until the next
-    // call. Local.
+    // call.
     virtual model::DeviceExtension* draft(const DeviceStopRule& rule, int first_kept) = 0;
 
     // Of a pass over a single text, of a whole model: children of its last row are read as the plan says, theirs, and
-    // so on. Until the next call. Local.
+    // so on. Until the next call.
     virtual model::DeviceExtension* grow(const DeviceTreePlan& plan) = 0;
     // What that pass read; nothing where the last was draft()'s. Until the next pass.
     virtual std::span<const GrownRow> grown() const = 0;
 
     // Of a pass of `n_rows` rows of logits, summarized: the first `n` <= kMaxChildren of each row's tokens below
-    // `vocab_size`, as grown() has them, numbered from this rank's first. Until the next call. Local.
+    // `vocab_size`, as grown() has them, numbered from this rank's first. Until the next call.
     virtual model::DeviceExtension* select(int n_rows, int n, int vocab_size) = 0;
 
     // Of a pass of the target: verifies its rows of logits by those that draft() kept on this rank. Until the next
-    // call. Local.
+    // call.
     virtual model::DeviceExtension* verify(std::span<const DraftedRow> rows) = 0;
     // What that pass made of them; those of tp rank 0 count. Until the next pass.
     virtual std::span<const VerifiedRow> verified() const = 0;
@@ -141,7 +141,7 @@ class DeviceVerifier {
 
 namespace gpu {
 // For models on the current device; outlives their decoders. Called where models are loaded onto a GPU. Throws
-// dist::Error. Local.
+// dist::Error.
 std::unique_ptr<DeviceVerifier> make_device_verifier();
 } // namespace gpu
 

@@ -84,10 +84,10 @@ struct LogitProcessing {
     bool forces() const { return forced_bos_token >= 0 || !forced_eos_tokens.empty(); }
 };
 
-// Empty when the options make sense for this vocabulary; else what is wrong, naming the option. Local.
+// Empty when the options make sense for this vocabulary; else what is wrong, naming the option.
 std::string why_invalid(const LogitProcessing& options, int vocab_size);
 
-// Why a text ends in an error line where no token is left, and whether a limit of its grammar was met. Local.
+// Why a text ends in an error line where no token is left, and whether a limit of its grammar was met.
 std::string why_nothing(const LogitProcessing& options);
 
 // The prefix of a sequence, and what it does to the logits of the token after it. Drafted tokens are pushed one by one
@@ -108,17 +108,17 @@ class LogitProcessor {
     int new_tokens() const { return static_cast<int>(tokens_.size() - prompt_size_); }
 
     // Whether the constraint, if there is one, allows the token after tokens(); and the one that it allows, where that
-    // is one, and may be emitted. Local.
+    // is one, and may be emitted.
     bool allows(TokenId token) const;
     std::optional<TokenId> only_token() const;
 
-    // On the logits of tokens [first_token, first_token + logits.size()), those that follow tokens(). Local.
+    // On the logits of tokens [first_token, first_token + logits.size()), those that follow tokens().
     void ban(std::span<float> logits, TokenId first_token = 0) const;
     void weigh(std::span<float> logits, TokenId first_token = 0) const;
     void apply(std::span<float> logits, TokenId first_token = 0) const;
 
     // apply() to rows [drafted.size() + 1][row_size]: row 0 follows tokens(), row i + 1 these and the drafted tokens up
-    // to i in their tree. Leaves tokens() as they were. Local.
+    // to i in their tree. Leaves tokens() as they were.
     void apply_to_rows(std::span<const TokenId> drafted, Parents parents, std::span<float> logits,
                        TokenId first_token = 0);
 

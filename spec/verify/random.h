@@ -30,7 +30,7 @@ namespace entrodraft::spec {
 // distribution.
 enum class Purpose : std::uint32_t { gumbel_noise = 1, draft_sample = 2, acceptance = 3, resample = 4 };
 
-// The raw generator: 128 bits out of a 64-bit key and a 128-bit counter. Local.
+// The raw generator: 128 bits out of a 64-bit key and a 128-bit counter.
 std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key);
 
 // Of noise for tokens at a position that a round decides which began at `round_start`, 0 where any round does: one
@@ -42,7 +42,7 @@ inline std::uint64_t noise_position(std::uint64_t position, std::uint64_t round_
 class RandomStream {
   public:
     RandomStream(std::uint64_t seed, std::uint64_t sequence_key, Purpose purpose, std::uint32_t cascade_level = 0);
-    // Uniform in [0, 1) with 53 bits. Local.
+    // Uniform in [0, 1) with 53 bits.
     double uniform(std::uint64_t position, std::uint32_t token = 0, std::uint32_t round_start = 0) const;
 
     std::array<std::uint32_t, 2> key() const { return key_; }
@@ -51,7 +51,7 @@ class RandomStream {
     std::array<std::uint32_t, 2> key_;
 };
 
-// 64-bit mixing hash of a byte string, for sequence keys and checksums: the same on every machine. Local.
+// 64-bit mixing hash of a byte string, for sequence keys and checksums: the same on every machine.
 std::uint64_t hash_bytes(const void* data, std::size_t bytes, std::uint64_t seed = 0);
 
 // ---- noise of tokens, and the best of them ----
@@ -62,9 +62,9 @@ class GumbelNoise {
     // Of another purpose: one that nothing else draws from.
     explicit GumbelNoise(const RandomStream& stream) : stream_(stream) {}
 
-    // The noise of a token emitted at this position of the sequence: from -3.2 to 45.1. Local.
+    // The noise of a token emitted at this position of the sequence: from -3.2 to 45.1.
     double at(std::uint64_t position, TokenId token) const;
-    // The same of tokens 0, 1, ..., within 1e-5: to rank the tokens of a draft by, many times as fast. Local.
+    // The same of tokens 0, 1, ..., within 1e-5: to rank the tokens of a draft by, many times as fast.
     void fill(std::uint64_t position, std::span<float> noise) const;
     // The same where the token's 32 bits are known.
     double of_word(std::uint32_t word, std::uint64_t position, TokenId token) const;
@@ -89,18 +89,18 @@ struct BestToken {
     double margin() const { return value - runner_up; } // infinite where it is the only one
 };
 
-// That of a row's logits as they are, from its summary. Local.
+// That of a row's logits as they are, from its summary.
 BestToken arg_max_of(const model::LogitStats& stats);
 
-// The best of two disjoint slices. Local.
+// The best of two disjoint slices.
 BestToken better(const BestToken& a, const BestToken& b);
 
 // The best of a slice with nothing filtered. Computes the noise of few tokens only: for the others an upper bound
 // shows that they cannot win. Throws std::runtime_error on NaN and +inf, std::invalid_argument on a temperature that
-// why_invalid refuses or 0, and on a first_token below 0. Local.
+// why_invalid refuses or 0, and on a first_token below 0.
 BestToken gumbel_max(const LogitSlice& slice, double temperature, const GumbelNoise& noise);
 
-// The best of what adjust() leaves of a whole row. Throws as adjust() does. Local.
+// The best of what adjust() leaves of a whole row. Throws as adjust() does.
 BestToken gumbel_max_adjusted(const LogitSlice& row, const SamplingOptions& options, const GumbelNoise& noise);
 
 // What ranks must hand over so that the coordinator finds the best of what adjust() would leave of the whole row.
@@ -118,13 +118,13 @@ GumbelGather gumbel_gather(const SamplingOptions& options);
 std::size_t shortlist_bytes(const SamplingOptions& options);
 
 // Fills `shortlist`, of shortlist_bytes(options). Throws as gumbel_max does, std::invalid_argument where gumbel_gather
-// asks for something else. Local.
+// asks for something else.
 void make_shortlist(const LogitSlice& slice, const SamplingOptions& options, const GumbelNoise& noise,
                     std::span<std::byte> shortlist);
 
 // The best of the whole row from the shortlists of its slices, in the order of the slices, one after another without
 // gaps. Its runner_up is NaN. Throws NothingToSay where no token is left, std::invalid_argument on a size that is
-// no multiple of shortlist_bytes(options). Local.
+// no multiple of shortlist_bytes(options).
 BestToken best_of_shortlists(std::span<const std::byte> shortlists, const SamplingOptions& options);
 
 } // namespace entrodraft::spec

@@ -68,7 +68,7 @@ struct SamplingKernels {
     std::uint32_t (*gumbel_noise)(const GumbelScan& scan, std::uint32_t* words, float* noise);
 };
 
-// The ones for this processor. Local.
+// The ones for this processor.
 const SamplingKernels& row_kernels();
 // Those of every instruction set that this processor has, for tests: the last is the one chosen.
 std::vector<const SamplingKernels*> all_row_kernels();

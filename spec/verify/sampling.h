@@ -43,7 +43,7 @@ void visit_options(auto& sampling, const auto& visit) {
 constexpr double kMinTemperature = 1e-6;
 constexpr double kMaxTemperature = 1e6;
 
-// Empty when the options make sense; else what is wrong, naming the option. Local.
+// Empty when the options make sense; else what is wrong, naming the option.
 const char* why_invalid(const SamplingOptions& options);
 
 // Fills `probabilities` (as long as `logits`, sum 1, zeros where filtered) with the distribution after
@@ -51,37 +51,37 @@ const char* why_invalid(const SamplingOptions& options);
 // top-p border the lowest ids are kept (transformers leaves their order to an unstable sort); min-p keeps what has at
 // least that share of the greatest probability, up to rounding. Probabilities below 2^-100 of the greatest become 0;
 // -inf bans a token. Throws std::invalid_argument on options that are greedy or invalid, std::runtime_error on NaN and
-// +inf, NothingToSay where there is only -inf. Local.
+// +inf, NothingToSay where there is only -inf.
 void adjust(std::span<const float> logits, const SamplingOptions& options, std::span<float> probabilities);
 
-// The lowest id of the largest value. Throws std::runtime_error where a value is NaN, or there is none. Local.
+// The lowest id of the largest value. Throws std::runtime_error where a value is NaN, or there is none.
 TokenId arg_max(std::span<const float> values);
 
 // The k largest values' ids, the largest first, the lower id first of equal ones; fewer where others are -inf.
-// NaN-free. Local.
+// NaN-free.
 std::vector<TokenId> best_tokens(std::span<const float> values, std::size_t k);
 
 // The token at quantile u in [0, 1) of a distribution whose sum may differ from 1 by rounding. Never a token
-// of probability 0. Throws NothingToSay where the sum is 0, std::runtime_error where it is not a number. Local.
+// of probability 0. Throws NothingToSay where the sum is 0, std::runtime_error where it is not a number.
 TokenId sample(std::span<const float> probabilities, double u);
 
 // The token at quantile u of norm(max(0, factor * p - q)), without a row to hold it; -1 where that is 0 everywhere.
-// Throws std::runtime_error where a value is NaN. Local.
+// Throws std::runtime_error where a value is NaN.
 TokenId sample_excess(std::span<const float> p, std::span<const float> q, double u, double factor = 1);
 
-// Entropy of a distribution in nats, NaN where a value is. Local.
+// Entropy of a distribution in nats, NaN where a value is.
 double entropy_nats(std::span<const float> probabilities);
 
-// Sum of max(0, factor * p - q), NaN where a value is. Throws std::invalid_argument on lengths. Local.
+// Sum of max(0, factor * p - q), NaN where a value is. Throws std::invalid_argument on lengths.
 double sum_of_excess(std::span<const float> p, std::span<const float> q, double factor = 1);
 
 // A logit over the temperature, rounded to float: what transformers sorts and compares, so that neighbouring logits may
-// tie. Local.
+// tie.
 float quotient(float logit, double temperature);
 
 // The borders that adjust() draws with top_k > 0, and with min_p > 0 beside a greatest logit of `max`: it keeps logits
 // that are no less (with top-k all of `logits` where there are no more than k). NaN-free; options must be valid and not
-// greedy. Local.
+// greedy.
 float top_k_border(std::span<const float> logits, const SamplingOptions& options);
 float min_p_border(float max, const SamplingOptions& options);
 

@@ -15,17 +15,17 @@ namespace entrodraft::spec {
 using Parents = std::span<const std::int8_t>;
 
 bool is_chain(Parents parents);
-// The parents of a chain of so many tokens, at most 127. Local.
+// The parents of a chain of so many tokens, at most 127.
 Parents chain_parents(std::size_t n);
-// -1: the round's next token. Local.
+// -1: the round's next token.
 int parent_of(Parents parents, int node);
-// Drafted tokens up to `node`, itself among them; 0 for -1. Local.
+// Drafted tokens up to `node`, itself among them; 0 for -1.
 int depth_of(Parents parents, int node);
-// These, from the first on: increasing. Local.
+// These, from the first on: increasing.
 std::vector<int> path_to(Parents parents, int node);
-// The children of `node`, in order. Local.
+// The children of `node`, in order.
 std::vector<int> children_of(Parents parents, int node);
-// From `node` down, the first child of each: the best path where drafters put the best child first. Local.
+// From `node` down, the first child of each: the best path where drafters put the best child first.
 std::vector<int> first_path(Parents parents, int node = -1);
 
 } // namespace entrodraft::spec

@@ -40,10 +40,10 @@ struct Verification {
     TokenId next_token = -1; // emitted after them
 };
 
-// `target_tokens` holds the target's arg max of each of the drafted.size() + 1 rows. Local.
+// `target_tokens` holds the target's arg max of each of the drafted.size() + 1 rows.
 Verification verify_greedy(std::span<const TokenId> drafted, std::span<const TokenId> target_tokens);
 
-// Greedy with lenience: rows of raw target logits, [drafted.size() + 1][vocab]. Local.
+// Greedy with lenience: rows of raw target logits, [drafted.size() + 1][vocab].
 Verification verify_greedy_lenient(std::span<const TokenId> drafted, std::span<const float> target_logits,
                                    double lenience);
 
@@ -77,22 +77,22 @@ class VerifyNumbers {
 // The i-th number of `acceptance` decides about drafted[i], the i-th of `resample` chooses the token emitted after i
 // accepted ones. Throws std::invalid_argument on sizes and lenience, std::out_of_range on token ids, std::runtime_error
 // where q(x) is 0 (x cannot have been drawn from it) or a number that is read is NaN. A residual that is 0 everywhere
-// by rounding is replaced by p. Local.
+// by rounding is replaced by p.
 Verification verify_rejection(const RejectionInput& input, const VerifyNumbers& acceptance,
                               const VerifyNumbers& resample);
 
 // The chance that `rejection` accepts a token drawn from q: sum over the vocabulary of min(p / lenience, q),
-// Leviathan's beta. Of rows of one length. Local.
+// Leviathan's beta. Of rows of one length.
 double acceptance_chance(std::span<const float> p, std::span<const float> q, double lenience);
 
 // The same for `block`; a lenience other than 1 is refused. Numbers of streams are taken at (position, round start =
 // first_position), since a number that had a say in one round must have none in the next: tokens of a refused end were
-// looked at. Hence the draft's samples must carry the round start too. Local.
+// looked at. Hence the draft's samples must carry the round start too.
 Verification verify_block(const RejectionInput& input, const VerifyNumbers& acceptance, const VerifyNumbers& resample);
 
 // Whether rejection or block over rows that stay on a GPU (DraftedRow) serves this: where nothing is filtered.
 // Then tokens are drawn as the best of logit / temperature + Gumbel noise of the purposes draft_sample and resample, at
-// the positions and round starts of the numbers they stand for. Local.
+// the positions and round starts of the numbers they stand for.
 bool can_verify_on_device(Acceptance acceptance, const SamplingOptions& sampling);
 
 // What the GPU made of the rows, [drafted + 1].
@@ -103,7 +103,7 @@ struct DeviceInput {
 };
 
 // As verify_rejection and verify_block. Throw std::runtime_error where a number is none, std::invalid_argument on
-// sizes and lenience. Local.
+// sizes and lenience.
 Verification verify_rejection(const DeviceInput& input, const RandomStream& acceptance);
 Verification verify_block(const DeviceInput& input, const RandomStream& acceptance);
 
@@ -126,7 +126,7 @@ struct AcceptanceOptions {
     bool is_lossy() const { return lenience < 1 || has_threshold(); }
 };
 
-// Of a kind with a threshold: empty when usable; else what is wrong, naming the option. Local.
+// Of a kind with a threshold: empty when usable; else what is wrong, naming the option.
 const char* why_invalid(const AcceptanceOptions& options);
 
 struct ThresholdInput {
@@ -138,7 +138,7 @@ struct ThresholdInput {
 
 // After the accepted tokens a sample of p, with the number at the position in the sequence of the token emitted;
 // without `resample` the arg max of p, which `bild` always accepts, and `typical` where delta is below 1. Throws as
-// verify_rejection does. Local.
+// verify_rejection does.
 Verification verify_threshold(const ThresholdInput& input, const RandomStream* resample = nullptr);
 
 // ---- trees ----
@@ -167,19 +167,18 @@ TreeNumbers tree_numbers(const RandomStream& acceptance, const RandomStream& res
 // r = p at first, a child x is accepted with probability min(1, r(x) / q(x)), else r becomes norm(max(0, r - q)) for
 // its next sibling; where none is left, a token from r is emitted. Exact (Chen et al. 2024, Sequoia; Jeon et al. 2024,
 // RSD), as long as which tokens are proposed hangs on none of their siblings' tokens. Throws as verify_rejection does.
-// Local.
 TreeVerification verify_tree_rejection(const TreeInput& input, std::span<const float> q, const TreeNumbers& numbers);
 
 // The longest path of accepted tokens, of equally long ones that of the largest sum of scores; its last token's row
 // emits the next: what kinds with a threshold and greedy lenience are on trees. `score` of a token in a row, none where
-// it is not accepted; `emit` makes a token of a row at that depth. Local.
+// it is not accepted; `emit` makes a token of a row at that depth.
 TreeVerification
 verify_longest_path(const TreeInput& input,
                     const std::function<std::optional<double>(std::span<const float> row, TokenId token)>& score,
                     const std::function<TokenId(std::span<const float> row, std::size_t depth)>& emit);
 
 // Whether a kind with a threshold accepts the token, of a row of probabilities. Throws std::runtime_error where its own
-// is NaN. Local.
+// is NaN.
 bool passes_threshold(std::span<const float> p, TokenId token, const AcceptanceOptions& options);
 
 } // namespace entrodraft::spec

@@ -70,7 +70,7 @@ std::vector<Temperature> compare(const ComparisonTask& task);
 // they may differ from it. Local, on the coordinator.
 std::optional<int> different_texts(const CompareOptions& options, const Temperature& result, const Outcome& outcome);
 
-// Costs of the levels of one drafter; those without a model have none. Local.
+// Costs of the levels of one drafter; those without a model have none.
 std::vector<spec::Costs> costs_of(const ComparisonTask& task, const DrafterChoice& drafter);
 
 // What entropy and stop decision of a rule cost: the same draft loop with and without them.

@@ -499,7 +499,7 @@ int common_positions(const ModelPair& models) {
     return positions;
 }
 
-// Positions that passes of up to so many rows, or a loop on the device, leave for the context. Local.
+// Positions that passes of up to so many rows, or a loop on the device, leave for the context.
 int room_for_context(const ModelPair& models, int rows) {
     return common_positions(models) - (models.placed.device.is_gpu ? std::max(rows, 1 + PassTimer::kLoopSteps) : rows);
 }

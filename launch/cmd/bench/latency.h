@@ -24,11 +24,11 @@ namespace entrodraft::launch {
 class DraftTimer {
   public:
     virtual ~DraftTimer() = default;
-    // Seconds of a token right after a target pass, which has driven the draft's weights out of caches. Local.
+    // Seconds of a token right after a target pass, which has driven the draft's weights out of caches.
     virtual double first() = 0;
-    // Of one more behind it. Local.
+    // Of one more behind it.
     virtual double further() = 0;
-    // Of a tree's level of so many rows behind first(). Local.
+    // Of a tree's level of so many rows behind first().
     virtual double level(int rows) = 0;
 };
 
@@ -116,7 +116,7 @@ std::vector<CollectiveTime> time_collectives(dist::Session& session, std::span<c
                                              int repetitions, double max_seconds = 0);
 
 // "all-reduce, 1 row of 320: 118.00 us over shared memory, 0.80 us over MPI: ...", of the sum that is the most times
-// slower; empty where none is. The times are of the same collectives. Local.
+// slower; empty where none is. The times are of the same collectives.
 std::string slower_sum(std::span<const CollectiveTime> over_shared_memory, std::span<const CollectiveTime> over_mpi);
 
 // All of the slowest rank. On the writer; without meaning elsewhere.
@@ -132,7 +132,7 @@ struct Latency {
 };
 
 // Costs of each level of drafting: the first draft for the target (`first`), the second for the first, and so on, at
-// the same context. On the coordinator; empty elsewhere. Local.
+// the same context. On the coordinator; empty elsewhere.
 std::vector<spec::Costs> level_costs(const PassTimes& first, ModelPair& models, const LatencyPlan& plan);
 
 // Passes of the plan's rows, interleaved, behind each of its contexts, or without any behind default_context().

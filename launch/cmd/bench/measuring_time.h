@@ -35,11 +35,11 @@ class MeasuringTime {
     StatusLine status_;
 };
 
-// The same of one rank by itself, which says nothing. 0: there is no limit. Local.
+// The same of one rank by itself, which says nothing. 0: there is no limit.
 HasTime time_of_this_rank(double limit_seconds);
 
 // 0, 1, ..., count - 1, so that wherever one stops, those before are spread over all of them: the first, the last, then
-// always the middle of what lies between. Local.
+// always the middle of what lies between.
 std::vector<int> coarse_to_fine(int count);
 
 } // namespace entrodraft::launch

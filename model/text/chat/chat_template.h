@@ -22,12 +22,12 @@ struct Conversation {
 class ChatTemplate {
   public:
     // Of chat_template.jinja, else of "chat_template" in tokenizer_config.json: the one named "default" of several, or
-    // "tool_use" where a conversation brings tools. Nothing where the directory has neither. Throws BadFile. Local.
+    // "tool_use" where a conversation brings tools. Nothing where the directory has neither. Throws BadFile.
     static std::optional<ChatTemplate> open(const std::filesystem::path& directory);
     // The built-in one of this name, or that in the file, with the directory's tokens, whatever its template. Throws
-    // std::invalid_argument with all names, and BadFile. Local.
+    // std::invalid_argument with all names, and BadFile.
     static ChatTemplate named(std::string_view name_or_file, const std::filesystem::path& directory);
-    // `name`: in messages. `tokens`: bos_token, eos_token, .. as variables. Throws jinja::TemplateError. Local.
+    // `name`: in messages. `tokens`: bos_token, eos_token, .. as variables. Throws jinja::TemplateError.
     ChatTemplate(std::string name, const std::string& text, jinja::Variables tokens);
 
     const std::string& name() const { return name_; }
@@ -39,7 +39,7 @@ class ChatTemplate {
     // The text up to where the assistant's answer begins; after a last message of the assistant, up to its end, to be
     // continued. Equal to transformers' apply_chat_template with add_generation_prompt or continue_final_message.
     // Throws std::invalid_argument: with the template's own words where it refuses the conversation, else with the line
-    // where it fails. Local.
+    // where it fails.
     std::string render(const Conversation& conversation) const;
 
   private:

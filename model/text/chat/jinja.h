@@ -29,9 +29,9 @@ using Variables = std::vector<std::pair<std::string, Value>>;
 
 class Template {
   public:
-    // Throws TemplateError with the line where the text is no template. Local.
+    // Throws TemplateError with the line where the text is no template.
     explicit Template(std::string_view source);
-    // The text. `now` is what strftime_now writes. Throws TemplateError with the line, and RaisedByTemplate. Local.
+    // The text. `now` is what strftime_now writes. Throws TemplateError with the line, and RaisedByTemplate.
     std::string render(const Variables& variables, const std::tm& now) const;
 
   private:

@@ -8,7 +8,7 @@
 namespace entrodraft::model::jinja {
 
 // For either of nlohmann's types. A binary value holds the digits of a whole number that 64 bits do not hold, which
-// nlohmann's numbers would round. Throws TemplateError where it nests too deep. Local.
+// nlohmann's numbers would round. Throws TemplateError where it nests too deep.
 template <typename Json> Value value_of_json(const Json& json) {
     if (json.is_null()) return Value(None{});
     if (json.is_boolean()) return Value(json.template get<bool>());

@@ -22,7 +22,7 @@ struct Token {
     int line = 1;
     Value value = {}; // of a constant
 };
-// Throws TemplateError with the line. Local.
+// Throws TemplateError with the line.
 std::vector<Token> tokenize_template(std::string_view source);
 
 struct Expression;
@@ -87,7 +87,7 @@ struct Statement {
 // In filters of blocks, the input: an expression of this name.
 constexpr const char* kBlockInput = " block";
 
-// Throws TemplateError with the line. Local.
+// Throws TemplateError with the line.
 Block parse_template(std::string_view source);
 
 } // namespace entrodraft::model::jinja

@@ -33,7 +33,7 @@ class Automaton {
     static constexpr std::size_t kMaxPositions = 200'000;
 
     // Throws BadGrammar where a rule is missing, where rules are left-recursive, where no text is as the rules ask, or
-    // where they are too large. Local.
+    // where they are too large.
     explicit Automaton(const Rules& rules);
 
     Position start() const { return start_; }

@@ -24,9 +24,9 @@ struct CharacterRange {
 using Characters = std::vector<CharacterRange>;
 
 inline constexpr char32_t kMaxCharacter = 0x10FFFF;
-// All others; no surrogates, which are no characters. Local.
+// All others; no surrogates, which are no characters.
 Characters negated(Characters characters);
-// Those of `characters` that are in `others` too. Local.
+// Those of `characters` that are in `others` too.
 Characters intersection(const Characters& characters, const Characters& others);
 
 struct Expression {
@@ -52,7 +52,7 @@ struct Rules {
     std::string root = "root";
 };
 
-// The parsers. Nesting is bounded, and so is the text, by who calls them. All throw BadGrammar. Local.
+// The parsers. Nesting is bounded, and so is the text, by who calls them. All throw BadGrammar.
 Rules parse_gbnf(std::string_view text);
 Rules parse_regex(std::string_view text);
 Rules parse_json_schema(std::string_view text);

@@ -35,13 +35,13 @@ struct Source {
     auto operator<=>(const Source&) const = default;
 };
 
-// Throws BadGrammar. Local.
+// Throws BadGrammar.
 std::shared_ptr<const Automaton> compile(const Source& source);
 
 // The bytes of tokens, as a trie.
 class Vocabulary {
   public:
-    // The first `n_tokens` of the tokenizer's. Local.
+    // The first `n_tokens` of the tokenizer's.
     static Vocabulary of(const Tokenizer& tokenizer, int n_tokens, std::span<const TokenId> ends);
     // Tokens without bytes are special; `ends` end a text. `drops_first_space`: a text's first token loses a space that
     // it begins with.
@@ -77,10 +77,10 @@ class TokenMask {
         const auto at = static_cast<std::size_t>(token);
         return token >= 0 && at / 64 < bits_.size() && ((bits_[at / 64] >> (at % 64)) & 1U) != 0;
     }
-    // To minus infinity, of the logits of tokens from `first_token` on, those that are not legal. Local.
+    // To minus infinity, of the logits of tokens from `first_token` on, those that are not legal.
     void ban_others(std::span<float> logits, TokenId first_token) const;
     int count() const { return count_; }
-    // Where it is the only one. Local.
+    // Where it is the only one.
     std::optional<TokenId> only() const { return count_ == 1 ? std::optional(last_) : std::nullopt; }
     std::size_t bytes() const { return bits_.size() * sizeof(std::uint64_t); }
 

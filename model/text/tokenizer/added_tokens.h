@@ -28,7 +28,7 @@ struct AddedToken {
     bool special = false;
 };
 
-// From the file's "added_tokens" (null: none). Throws BadFile. Local.
+// From the file's "added_tokens" (null: none). Throws BadFile.
 std::vector<AddedToken> added_tokens_from_json(const nlohmann::json& added_tokens);
 
 // A piece of text: one added token, or text between them.
@@ -43,7 +43,7 @@ class AddedTokenFinder {
     // `needles[i]` is what to look for in place of tokens[i].
     AddedTokenFinder(std::vector<AddedToken> tokens, const std::vector<std::string>& needles,
                      std::shared_ptr<const CharClasses> classes);
-    // Cuts `text` into segments; text segments are not empty. Linear in the text for a given set. Local.
+    // Cuts `text` into segments; text segments are not empty. Linear in the text for a given set.
     std::vector<TextPart> split(std::string_view text) const;
 
   private:

@@ -38,16 +38,16 @@ struct BpeModel {
     std::unordered_set<TokenId> uncut;     // a word that is one of these becomes that token
 };
 
-// Checks everything and throws BadFile with the reason. Local.
+// Checks everything and throws BadFile with the reason.
 BpeModel bpe_model_from_json(const nlohmann::json& model);
 
 // Adds a merge for each way to cut a token that has a rank into two tokens: it has that token's rank, and of equal ones
-// the leftmost comes first. `ranks` by id. Local.
+// the leftmost comes first. `ranks` by id.
 void add_all_merges(BpeModel& model, const std::vector<std::optional<std::uint32_t>>& ranks);
 
 class Bpe {
   public:
-    // `takes_bytes`: words come as bytes, each of which is a character of the byte-level alphabet. Local.
+    // `takes_bytes`: words come as bytes, each of which is a character of the byte-level alphabet.
     Bpe(BpeModel model, bool takes_bytes);
 
   private:
@@ -88,7 +88,7 @@ class BpeEncoder {
   public:
     explicit BpeEncoder(const Bpe& bpe) : bpe_(&bpe) {}
     // Appends the ids of the word, in time n log n. Throws std::runtime_error on a character for which the file names
-    // an unk_token that it does not have. Local.
+    // an unk_token that it does not have.
     void encode(std::string_view word, std::vector<TokenId>& ids);
 
   private:

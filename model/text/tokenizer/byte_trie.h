@@ -16,7 +16,7 @@ class ByteTrie {
 
     ByteTrie() : edges_(16), values_{kNone} {}
 
-    // The number stored for `key`, for the caller to set; kNone where it is new. Valid until the next call. Local.
+    // The number stored for `key`, for the caller to set; kNone where it is new. Valid until the next call.
     std::int32_t& at(std::string_view key) {
         std::int32_t node = kRoot;
         for (const char byte : key) {
@@ -31,12 +31,12 @@ class ByteTrie {
         return values_[static_cast<std::size_t>(node)];
     }
 
-    // The node after one more byte, or kNone where no key goes on so. Local.
+    // The node after one more byte, or kNone where no key goes on so.
     std::int32_t next(std::int32_t node, char byte) const { return edges_[slot_of(key_of(node, byte))].to; }
-    // The number of the key that ends at `node`, or kNone. Local.
+    // The number of the key that ends at `node`, or kNone.
     std::int32_t value(std::int32_t node) const { return values_[static_cast<std::size_t>(node)]; }
 
-    // The number of exactly this key, or kNone. Local.
+    // The number of exactly this key, or kNone.
     std::int32_t find(std::string_view key) const {
         std::int32_t node = kRoot;
         for (std::size_t i = 0; i < key.size() && node != kNone; ++i)

@@ -18,11 +18,11 @@ namespace entrodraft::model {
 // What to look for: a string as it is, or a regular expression.
 using Pattern = std::variant<std::string, Regex>;
 
-// From {"String": ...} or {"Regex": ...}; refuses the empty string. Throws BadFile with `what`. Local.
+// From {"String": ...} or {"Regex": ...}; refuses the empty string. Throws BadFile with `what`.
 Pattern pattern_from_json(const nlohmann::json& pattern, const std::string& what);
-// All its matches, left to right, not overlapping. Local.
+// All its matches, left to right, not overlapping.
 std::vector<Span> find_all(const Pattern& pattern, std::string_view text);
-// The text with `content` in place of each match. Local.
+// The text with `content` in place of each match.
 std::string replaced(std::string_view text, const std::vector<Span>& matches, std::string_view content);
 
 struct NormalizedText {
@@ -35,12 +35,12 @@ using NormalizerStep = std::function<void(NormalizedText&)>;
 
 class Normalizer {
   public:
-    // From the file's "normalizer" (null: none). Throws BadFile naming what is not supported. Local.
+    // From the file's "normalizer" (null: none). Throws BadFile naming what is not supported.
     static Normalizer from_json(const nlohmann::json& normalizer, const std::shared_ptr<const CharClasses>& classes);
     static Normalizer of_step(NormalizerStep step);
 
     bool changes_nothing() const { return steps_.empty(); }
-    // Of valid UTF-8. Linear but for the regular expressions of the file and n log n for normal forms. Local.
+    // Of valid UTF-8. Linear but for the regular expressions of the file and n log n for normal forms.
     NormalizedText normalize(std::string_view text, bool at_begin = true) const;
 
   private:

@@ -17,12 +17,12 @@ using TextTemplate = std::vector<std::optional<std::vector<TokenId>>>;
 
 class PostProcessor {
   public:
-    // From the file's "post_processor" (null: none). Throws BadFile naming what is not supported. Local.
+    // From the file's "post_processor" (null: none). Throws BadFile naming what is not supported.
     static PostProcessor from_json(const nlohmann::json& post_processor);
 
-    // The ids with the templates' special tokens, or with these left out. Local.
+    // The ids with the templates' special tokens, or with these left out.
     std::vector<TokenId> process(std::vector<TokenId> ids, bool add_special_tokens) const;
-    // All special ids that the templates name. Local.
+    // All special ids that the templates name.
     std::vector<TokenId> special_ids() const;
 
   private:

@@ -24,14 +24,14 @@ struct Pieces {
 enum class PrependScheme { always, first, never };
 
 // Of a Metaspace, as pre_tokenizer or decoder: old files say add_prefix_space, new ones prepend_scheme; where both
-// are there, they must agree. Throws BadFile. Local.
+// are there, they must agree. Throws BadFile.
 PrependScheme prepend_scheme_from_json(const nlohmann::json& json, const std::string& what);
 
 using PreTokenizerStep = std::function<void(Pieces&)>;
 
 class PreTokenizer {
   public:
-    // From the file's "pre_tokenizer" (null: the text is one word). Throws BadFile naming what is not supported. Local.
+    // From the file's "pre_tokenizer" (null: the text is one word). Throws BadFile naming what is not supported.
     static PreTokenizer from_json(const nlohmann::json& pre_tokenizer,
                                   const std::shared_ptr<const CharClasses>& classes);
 
@@ -39,7 +39,7 @@ class PreTokenizer {
 
     // Whether the words are plain bytes, to be read in the byte-level alphabet: where ByteLevel is the last step.
     bool gives_bytes() const { return gives_bytes_; }
-    // The words of valid UTF-8. `at_begin`: it begins where the whole text, as it was given, begins. Local.
+    // The words of valid UTF-8. `at_begin`: it begins where the whole text, as it was given, begins.
     Pieces split(std::string_view text, bool at_begin) const;
 
   private:

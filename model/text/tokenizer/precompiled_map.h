@@ -12,21 +12,21 @@ namespace entrodraft::model {
 
 class PrecompiledMap {
   public:
-    // Throws BadFile with the reason; afterwards no look-up leaves the data. Local.
+    // Throws BadFile with the reason; afterwards no look-up leaves the data.
     explicit PrecompiledMap(std::string_view bytes);
     // As tokenizer.json has it.
     static PrecompiledMap from_base64(std::string_view base64);
 
     // Replaces in valid UTF-8 as PyPI's tokenizers does, grapheme by grapheme. A grapheme below 6 bytes of which any
     // beginning is in the map becomes what the shortest such beginning maps to; else each of its characters is looked
-    // up. Linear. Local.
+    // up. Linear.
     std::string apply(std::string_view text) const;
 
     struct Replacement {
         std::string_view text; // of the map, or of what was looked up
         std::size_t n_bytes = 0;
     };
-    // Of the longest beginning of the text that is in the map, as SentencePiece itself looks it up. Local.
+    // Of the longest beginning of the text that is in the map, as SentencePiece itself looks it up.
     std::optional<Replacement> longest(std::string_view text) const;
 
   private:

@@ -21,11 +21,11 @@ struct Span {
 
 class Regex {
   public:
-    // Throws BadFile with the pattern and the engine's reason when it does not compile. Local.
+    // Throws BadFile with the pattern and the engine's reason when it does not compile.
     explicit Regex(const std::string& pattern);
 
     // All matches in valid UTF-8, left to right, not overlapping; an empty match right after a match is passed
-    // over. Throws std::runtime_error when the engine gives up on a text. Local.
+    // over. Throws std::runtime_error when the engine gives up on a text.
     std::vector<Span> find_all(std::string_view text) const;
 
   private:

@@ -31,16 +31,16 @@ struct SentencePieceFile {
 };
 
 // Of kinds Unigram and BPE; others are refused, as are options that no language model has. Throws BadFile with the
-// reason, without the file's name. Local.
+// reason, without the file's name.
 SentencePieceFile parse_sentencepiece(std::string_view bytes);
 
 // What SentencePiece does to text: from left to right the longest beginning that the map has is replaced, user-defined
 // pieces stay, and spaces become U+2581. `each_part`: what follows a special token gets a space in front as a text's
-// beginning does. Throws BadFile. Local.
+// beginning does. Throws BadFile.
 NormalizerStep sentencepiece_normalizer(const SentencePieceFile& file, bool each_part);
 
 // Of a Unigram model: the score of each piece, NaN of those that text is not cut into, and that of a character that no
-// piece has. Local.
+// piece has.
 std::vector<double> piece_scores(const SentencePieceFile& file);
 double unknown_score(const SentencePieceFile& file);
 

@@ -27,13 +27,13 @@ struct SpecialTokens {
 nlohmann::json added_token(const nlohmann::json& value, bool special_if_bare, const std::string& what);
 
 // Of tokenizer_config.json, and where that has no added_tokens_decoder, special_tokens_map.json and added_tokens.json.
-// `defaults`: those that no file has to name. Throws BadFile. Local.
+// `defaults`: those that no file has to name. Throws BadFile.
 SpecialTokens read_special_tokens(const std::filesystem::path& directory,
                                   std::initializer_list<std::pair<const char*, std::string>> defaults);
 // The added_tokens list: those with ids, then named and extra ones; what no file gives an id follows `vocab`, tokens by
-// name. Local.
+// name.
 nlohmann::json added_tokens_of(const SpecialTokens& tokens, const nlohmann::json& vocab);
-// A template with the tokens that are to be added. Local.
+// A template with the tokens that are to be added.
 nlohmann::json post_processor_of(const SpecialTokens& tokens, const nlohmann::json& added);
 
 } // namespace entrodraft::model

@@ -37,13 +37,12 @@ using DecoderStep = std::variant<JoinTokens, ReplaceInTokens, StripTokens, Metas
 
 class TokenDecoder {
   public:
-    // From the file's "decoder" (null: JoinTokens). Throws BadFile naming what is not supported. Local.
+    // From the file's "decoder" (null: JoinTokens). Throws BadFile naming what is not supported.
     static TokenDecoder from_json(const nlohmann::json& decoder);
 
     // What a token's string is before the first step that looks beyond it: the form in which TokenStream takes it.
-    // Local.
     std::string prepare(std::string_view token) const;
-    // The bytes that a prepared token stands for in the midst of a text. Local.
+    // The bytes that a prepared token stands for in the midst of a text.
     std::string bytes_of(std::string_view prepared) const;
 
   private:
@@ -59,9 +58,9 @@ class TokenStream {
   public:
     explicit TokenStream(const TokenDecoder& decoder);
 
-    // Appends to `text` what becomes certain with one more prepared token. Local.
+    // Appends to `text` what becomes certain with one more prepared token.
     void push(std::string_view prepared, std::string& text);
-    // Appends the rest and is as new. Local.
+    // Appends the rest and is as new.
     void finish(std::string& text);
 
   private:

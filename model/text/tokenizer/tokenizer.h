@@ -22,27 +22,27 @@ namespace entrodraft::model {
 class Tokenizer {
   public:
     // Of a GGUF file, or reads directory/tokenizer.json, else Marian's files, vocab.json and merges.txt, tekken.json,
-    // tokenizer.model or qwen.tiktoken. Throws BadFile. Local.
+    // tokenizer.model or qwen.tiktoken. Throws BadFile.
     static Tokenizer open(const std::filesystem::path& directory);
-    // Of a model with an encoder, what its sources are encoded with; none: what open() gives. Throws BadFile. Local.
+    // Of a model with an encoder, what its sources are encoded with; none: what open() gives. Throws BadFile.
     static std::optional<Tokenizer> open_source(const std::filesystem::path& directory);
 
     // Ids of UTF-8 text; invalid UTF-8 throws std::invalid_argument with the byte offset. With
     // `add_special_tokens` the post-processor's template is applied. Time n log n in the length of the text, whose
-    // characters without any token throw std::runtime_error where the file has none for them. Local.
+    // characters without any token throw std::runtime_error where the file has none for them.
     std::vector<TokenId> encode(std::string_view text, bool add_special_tokens) const;
     // Text of ids; bytes that are not UTF-8 become U+FFFD. Throws std::out_of_range on an id outside the vocabulary.
     // Ids of a continuation give the text that they give alone: what a decoder does to a text's first token it does to
     // the first of these (SentencePiece's drop its leading space). To join prompt and continuation, decode both
-    // together. Local.
+    // together.
     std::string decode(std::span<const TokenId> ids, bool skip_special_tokens) const;
 
-    // Whether a token has the id; between those of tokens there may be others. Local.
+    // Whether a token has the id; between those of tokens there may be others.
     bool has_token(TokenId id) const;
-    // The token as the file spells it, and the bytes that it stands for in the midst of a text. Local.
+    // The token as the file spells it, and the bytes that it stands for in the midst of a text.
     const std::string& token(TokenId id) const;
     std::string token_bytes(TokenId id) const;
-    // Whether decode leaves the token out when it skips special tokens. Local.
+    // Whether decode leaves the token out when it skips special tokens.
     bool is_special(TokenId id) const;
     // One above the highest id.
     int size() const;
@@ -71,9 +71,9 @@ class StreamDecoder {
     StreamDecoder& operator=(StreamDecoder&&) noexcept;
     ~StreamDecoder();
 
-    // Text that became certain with this token; may be empty. Local.
+    // Text that became certain with this token; may be empty.
     std::string push(TokenId id);
-    // What is left at the end: an unfinished character becomes U+FFFD. Local.
+    // What is left at the end: an unfinished character becomes U+FFFD.
     std::string finish();
 
   private:

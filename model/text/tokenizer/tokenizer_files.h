@@ -27,21 +27,21 @@ struct TokenizerFiles {
 
 bool has_marian_files(const std::filesystem::path& directory);
 // What transformers' MarianTokenizer reads, less what changes no id: the ids of target_vocab.json count for texts where
-// tokenizer_config.json says separate_vocabs. Throws BadFile. In vocabulary_files.cpp. Local.
+// tokenizer_config.json says separate_vocabs. Throws BadFile. In vocabulary_files.cpp.
 TokenizerFiles read_marian_files(const std::filesystem::path& directory, bool of_source);
 
 // The file of a directory that has none of those before, nor vocab.json: tekken.json, tokenizer.model or qwen.tiktoken.
 std::optional<std::filesystem::path> other_tokenizer_file(const std::filesystem::path& directory);
 // Reads it: ids and text are those of mistral-common, sentencepiece and tiktoken; special tokens of the text, which
-// these do not look for, those of transformers. Throws BadFile without the file's name. In rank_files.cpp. Local.
+// these do not look for, those of transformers. Throws BadFile without the file's name. In rank_files.cpp.
 TokenizerFiles read_other_tokenizer(const std::filesystem::path& file);
 // SentencePiece's, of kind BPE or Unigram: tokenizers of classes Llama and Gemma, or of no class. In
-// sentencepiece_tokenizer.cpp. Local.
+// sentencepiece_tokenizer.cpp.
 TokenizerFiles read_sentencepiece(const std::string& bytes, const std::filesystem::path& directory);
-// The same of what such a file holds. `is_legacy`: what follows a special token gets a space in front. Local.
+// The same of what such a file holds. `is_legacy`: what follows a special token gets a space in front.
 struct SpecialTokens;
 TokenizerFiles sentencepiece_tokenizer(const SentencePieceFile& file, SpecialTokens tokens, bool is_legacy);
-// What metadata of a GGUF file says. Throws BadFile without the file's name. In gguf_tokenizer.cpp. Local.
+// What metadata of a GGUF file says. Throws BadFile without the file's name. In gguf_tokenizer.cpp.
 TokenizerFiles read_gguf_tokenizer(const nlohmann::json& metadata);
 
 // Llama 3's and Qwen's way to cut text into words, of which `digits` match numbers; and the parts of a tokenizer.json

@@ -124,7 +124,7 @@ inline std::vector<ComponentStep> steps_of(const nlohmann::json& component, cons
 // What the tokenizer.json of a directory without one would hold, put together of GPT-2's and OPT's vocab.json and
 // merges.txt, with the special tokens that tokenizer_config.json, special_tokens_map.json and added_tokens.json name,
 // as transformers' GPT2Tokenizer does. Throws BadFile: also where the directory has another kind of tokenizer, with the
-// way to make a tokenizer.json of it. In vocabulary_files.cpp. Local.
+// way to make a tokenizer.json of it. In vocabulary_files.cpp.
 nlohmann::json tokenizer_from_vocabulary(const std::filesystem::path& directory);
 
 } // namespace entrodraft::model

@@ -33,11 +33,11 @@ struct UnigramModel {
     bool has_float_sums = false;     // scores are added up as SentencePiece does, else as PyPI's tokenizers
 };
 
-// Checks everything and throws BadFile with the reason. Local.
+// Checks everything and throws BadFile with the reason.
 UnigramModel unigram_model_from_json(const nlohmann::json& model);
 
 // A score as the reference reads it: digits as a whole number, then divided by a power of ten, which rounds twice.
-// Scores that differ in their last bit can cut a run of equal letters otherwise. Local.
+// Scores that differ in their last bit can cut a run of equal letters otherwise.
 double score_of(double exact);
 
 class Unigram {
@@ -62,9 +62,9 @@ class UnigramEncoder {
   public:
     explicit UnigramEncoder(const Unigram& unigram) : unigram_(&unigram) {}
     // Appends the ids of the word: valid UTF-8. Linear in its length for a given vocabulary. Throws std::runtime_error
-    // on unknown text where the model has no unk_id. Local.
+    // on unknown text where the model has no unk_id.
     void encode(std::string_view word, std::vector<TokenId>& ids);
-    // Appends the id of the token that is spelled so, or what unknown text becomes. Local.
+    // Appends the id of the token that is spelled so, or what unknown text becomes.
     void append_token(std::string_view text, std::vector<TokenId>& ids) const;
 
   private:

@@ -32,7 +32,7 @@ class VocabularyMap {
     };
 
     // Tokens are the same where their bytes in the midst of a text are, whichever way their files spell them; special
-    // tokens where their spelling is, or both end a text. Local.
+    // tokens where their spelling is, or both end a text.
     VocabularyMap(ModelVocabulary target, ModelVocabulary draft);
 
     // One to one, by the target's ids. Of tokens of equal bytes it has that which text is encoded with.
@@ -92,7 +92,7 @@ class TranslatedText {
     explicit TranslatedText(const VocabularyMap& map) : map_(&map) {}
 
     // The text is now this: forwards or back. Costs what lies behind what both have in common, and the word in front of
-    // it. Local.
+    // it.
     void follow(std::span<const TokenId> target);
     // Of the text. It may be empty where the text is a mark that the draft does not know.
     std::span<const TokenId> tokens() const { return draft_; }
@@ -100,7 +100,7 @@ class TranslatedText {
     std::span<const TokenId> settled() const;
     std::size_t n_target() const { return target_.size(); }
     // The target's tokens of bytes that follow the text: as its tokenizer writes them behind the last word, or, where
-    // that word would have other tokens with them, by themselves. Local.
+    // that word would have other tokens with them, by themselves.
     std::vector<TokenId> target_tokens_behind(std::string_view bytes) const;
     void clear();
 

@@ -15,7 +15,7 @@ namespace entrodraft::model {
 
 class WordCache {
   public:
-    // Appends the word's ids if it is known. Local.
+    // Appends the word's ids if it is known.
     bool append(std::string_view word, std::vector<TokenId>& ids) const {
         const auto known = words_.find(word);
         if (known == words_.end()) return false;
@@ -24,7 +24,7 @@ class WordCache {
         return true;
     }
 
-    // Remembers ids[first..] for the word, if it is short and there is room. Local.
+    // Remembers ids[first..] for the word, if it is short and there is room.
     void remember(std::string_view word, const std::vector<TokenId>& ids, std::size_t first) {
         if (word.size() > kMaxWordBytes || words_.size() >= kMaxWords) return;
         words_.emplace(word,

@@ -12,13 +12,13 @@ namespace entrodraft::model {
 
 enum class WordPattern { gpt2, llama3, qwen2 };
 
-// The pattern as a regular expression, as it is in the files. Local.
+// The pattern as a regular expression, as it is in the files.
 std::string_view expression_of(WordPattern pattern);
 
-// The known pattern that reads exactly so, if any. Local.
+// The known pattern that reads exactly so, if any.
 std::optional<WordPattern> known_pattern(std::string_view expression);
 
-// Appends the words of text[span], which they cover without a gap. Valid UTF-8. Linear in its length. Local.
+// Appends the words of text[span], which they cover without a gap. Valid UTF-8. Linear in its length.
 void split_words(WordPattern pattern, const CharClasses& classes, std::string_view text, Span span,
                  std::vector<Span>& words);
 
