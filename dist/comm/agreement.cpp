@@ -15,13 +15,13 @@ constexpr int kDeciderRank = 0;
 
 struct StatusRecord {
     std::int32_t exit_code = 0;
-    std::int32_t failing_rank = -1; // set in what is agreed only; -1 when the failure is common to all ranks
+    std::int32_t failing_rank = -1; // set in the agreed record only; -1 when the failure is common to all ranks
     std::uint32_t length = 0;
     char message[kMessageBytes] = {};
     char place[kPlaceBytes] = {}; // zero-terminated
 };
 
-// The longest prefix of at most kMessageBytes that does not cut a UTF-8 character.
+// Returns the length of the longest prefix of at most kMessageBytes that does not cut a UTF-8 character.
 std::size_t length_to_send(const std::string& text) {
     if (text.size() <= kMessageBytes) return text.size();
     std::size_t length = kMessageBytes;

@@ -1,5 +1,5 @@
-// How a rank waits: spin, then yield the core, then sleep, so that a quick answer is seen at once and ranks that share
-// a core, or outnumber the cores, still make progress. Used inside this module by every wait with a deadline.
+// A rank waits in three stages: it spins, then yields the core, then sleeps. So it sees a quick answer at once, and
+// ranks that share a core still make progress. Every wait with a deadline in this module uses it.
 #pragma once
 
 #include "dist/comm/futex.h"
@@ -21,22 +21,22 @@ inline void pause_core() {
 
 class Backoff {
   public:
-    static constexpr int kSpins = 2000;      // 50 to 120 us, by processor: longer than any rank of a pass lags behind
+    static constexpr int kSpins = 2000;      // 50 to 120 us, by processor: longer than any rank of a pass lags
     static constexpr int kCrowdedSpins = 50; // where ranks share cores, the awaited one may need this very core
     static constexpr std::chrono::milliseconds kPatience{1};
-    static constexpr std::chrono::milliseconds kLongestSleep{100}; // what a wake-up that never comes costs at most
+    static constexpr std::chrono::milliseconds kLongestSleep{100}; // the cost of a wake-up that never comes, at most
     static constexpr std::chrono::milliseconds kPassPatience{200}; // a pass on a GPU: a nap would be seen in its time
 
-    // It sleeps between looks once `patience` has passed.
+    // The wait sleeps between looks once `patience` has passed.
     explicit Backoff(Deadline deadline, int spins = kSpins, std::chrono::milliseconds patience = kPatience)
         : deadline_(deadline), spins_left_(spins), patience_(patience) {}
 
-    // Waits a little, longer the later it is; false once the deadline has passed. Reads the clock seldom.
+    // Waits a little, longer with each call. Returns false once the deadline has passed. Reads the clock seldom.
     bool step() {
         return step([](std::chrono::nanoseconds) { nap(); });
     }
 
-    // The same with another way to sleep than a nap: `sleep` is given the longest time that it may take.
+    // The same, but sleeps by calling `sleep` with the longest time that it may take, instead of by nap().
     template <typename Sleep> bool step(const Sleep& sleep) {
         if (spins_left_ > 0) {
             --spins_left_;

@@ -1,4 +1,4 @@
-// Messages with heartbeats, and how they travel over MPI: see channel.h.
+// Messages with heartbeats over MPI: see channel.h.
 #include "dist/comm/channel.h"
 
 #include "dist/comm/deferred_buffers.h"
@@ -25,7 +25,7 @@ void sleep_half_a_millisecond() {
     nanosleep(&half_a_millisecond, nullptr);
 }
 
-// A message on its way. On the heap, because MPI keeps its address.
+// A message on its way. It is on the heap, because MPI keeps its address.
 struct Transfer {
     Message message;
     MPI_Request request = MPI_REQUEST_NULL;
@@ -37,7 +37,7 @@ struct Transfer {
     }
 };
 
-// Messages are matched as they are broadcast and received without waiting: a long one does not hold up this rank.
+// Receives without waiting: a message is matched when it is announced, so a long one does not hold up this rank.
 class MpiChannel final : public Channel {
   public:
     MpiChannel(MPI_Comm comm, const RankLayout& layout, const Clock& clock, double timeout_seconds)
@@ -121,11 +121,11 @@ std::optional<Message> Channel::receive(double wait_seconds) {
     }
 }
 
-// A step that takes too long is reported by the replica's own watchdog first, with a better message than this one.
+// The replica's own watchdog reports a step that takes too long first, with a better message than this one.
 void Channel::check_heartbeats() {
     const double now = clock_.now_seconds();
     const double longest_silence = timeout_seconds_ + 2 * heartbeat_seconds_;
-    // A pause of this very rank (a step, a stopped process) is not all held against the others.
+    // A pause of this rank itself (a step, a stopped process) does not count in full as silence of the others.
     const double listened = std::min(now - std::exchange(checked_at_, now), longest_silence / 2);
     const bool is_due = now - heartbeat_at_ >= heartbeat_seconds_;
     if (is_due) heartbeat_at_ = now;

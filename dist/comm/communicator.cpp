@@ -1,4 +1,4 @@
-// What all transports share: start and wait in one, and the group of one.
+// The parts that all transports share (start and wait in one call), and the group of one.
 #include "dist/comm/communicator.h"
 
 #include "dist/rank/error.h"
@@ -23,7 +23,7 @@ void Communicator::gather(const void* mine, void* all, std::size_t bytes, int ro
 }
 
 void Communicator::barrier(Deadline deadline) {
-    float nothing = 0; // nobody has the sum before everybody has come
+    float nothing = 0; // no rank has the sum before all ranks have come
     all_reduce_sum(&nothing, 1, deadline);
 }
 

@@ -1,6 +1,6 @@
-// Memory that MPI may still read or write after its owner has given up waiting: kept until the process ends.
+// Keeps memory until the process ends: MPI may still read or write it after its owner has given up waiting.
 //
-// Called by the destructors of mpi_comm.cpp and channel.cpp.
+// The destructors of mpi_comm.cpp and channel.cpp call it.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace entrodraft::dist {
 
-// Local; any thread.
+// Local; may be called on any thread.
 template <typename T> void leave_with_mpi(std::unique_ptr<T> memory) {
     static std::mutex mutex;
     // Never freed: MPI may outlive static objects.

@@ -1,7 +1,7 @@
-// Sleeping until a word in memory changes, also between processes that map the same memory.
+// Sleeps until a word in memory changes, also between processes that map the same memory.
 //
-// On Linux a futex (futex(2), without FUTEX_PRIVATE_FLAG); elsewhere, and where futexes are forbidden, a short sleep,
-// after which the caller looks again. Used by backoff and node_comm.
+// On Linux this is a futex (futex(2), without FUTEX_PRIVATE_FLAG). Elsewhere, and where futexes are forbidden, it is a
+// short sleep, after which the caller looks again. backoff and node_comm use it.
 #pragma once
 
 #include <cerrno>
@@ -18,14 +18,14 @@
 
 namespace entrodraft::dist {
 
-// 20 us, and what the kernel adds.
+// Sleeps for 20 us, plus the kernel's own delay.
 inline void nap() {
     const timespec length{0, 20'000};
     nanosleep(&length, nullptr);
 }
 
-// Sleeps while `word` holds `value`, for `longest` at most, which is not negative; a signal ends it too. The caller
-// looks again in any case.
+// Sleeps while `word` holds `value`, for at most `longest`, which is not negative; a signal ends the sleep too. The
+// caller looks again in any case.
 inline void sleep_while(const std::uint32_t* word, std::uint32_t value, std::chrono::nanoseconds longest) {
 #if defined(__linux__)
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(longest);
@@ -38,7 +38,7 @@ inline void sleep_while(const std::uint32_t* word, std::uint32_t value, std::chr
     nap();
 }
 
-// Ends the sleep of all that sleep on `word`.
+// Ends the sleep of all who sleep on `word`.
 inline void wake_sleepers(const std::uint32_t* word) {
 #if defined(__linux__)
     syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);

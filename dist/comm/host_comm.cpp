@@ -109,7 +109,7 @@ double HostComm::Wait::seconds() const {
 }
 
 void HostComm::Wait::time_out() {
-    is_shown_ = false; // it stays on the board: others may ask why this rank does not come
+    is_shown_ = false; // the wait stays on the board: others may ask why this rank does not come
     const std::string others =
         comm_.size() == 2 ? "the other rank" : fmt::format("the other {} ranks", comm_.size() - 1);
     const std::string whom =
@@ -121,7 +121,7 @@ void HostComm::Wait::time_out() {
     throw Timeout(text + comm_.what_is_known_of(rank_));
 }
 
-// Of everybody: of those that do not wait as this rank does, for one of them is to blame.
+// For kEverybody, names the ranks that do not wait as this rank does, because one of them is to blame.
 std::string HostComm::what_is_known_of(int rank) const {
     if (!board_) return (rank < 0 ? "one" : fmt::format("rank {}", world_rank_of(rank))) + " is dead, stopped or stuck";
     if (rank != RankBoard::kEverybody) return board_->what_is_known_of(world_rank_of(rank));

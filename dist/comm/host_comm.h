@@ -1,6 +1,6 @@
-// What the host transports share: the collective in flight, its checks, and the state after a failure.
+// The parts that the host transports share: the collective in flight, its checks, and the state after a failure.
 //
-// A transport posts what it can in begin() and ends the collective in finish(). Used by NodeComm and MpiComm.
+// A transport posts its part as far as it can in begin(), and ends the collective in finish(): NodeComm, MpiComm.
 #pragma once
 
 #include "dist/comm/backoff.h"
@@ -13,12 +13,12 @@ namespace entrodraft::dist {
 
 enum class Collective { none, all_reduce, broadcast, gather };
 
-const char* name_of(Collective kind); // as people say it: "all-reduce"
+const char* name_of(Collective kind); // the usual name, such as "all-reduce"
 
 class HostComm : public Communicator {
   public:
-    // `world_ranks`: the members in rank order, for messages. `board`, which may be null, knows more of them, and is
-    // told of waits that last.
+    // `world_ranks`: the world ranks of the members in rank order, for messages. `board` may be null; it knows more of
+    // the ranks, and is told of long waits.
     HostComm(int rank, std::vector<int> world_ranks, RankBoard* board);
 
     int rank() const final { return rank_; }
@@ -34,7 +34,7 @@ class HostComm : public Communicator {
         const std::byte* in = nullptr; // this rank's part; equals `out` for all-reduce and broadcast
         std::byte* out = nullptr;
         std::size_t bytes = 0; // of one rank's part
-        std::size_t done = 0;  // of them, through earlier chunks
+        std::size_t done = 0;  // bytes already moved by earlier chunks
         int root = 0;
     };
 
@@ -46,7 +46,7 @@ class HostComm : public Communicator {
         Wait(const Wait&) = delete;
         Wait& operator=(const Wait&) = delete;
 
-        // As Backoff's, both.
+        // Both are as in Backoff.
         bool step() {
             return step([](std::chrono::nanoseconds) { nap(); });
         }
@@ -59,7 +59,7 @@ class HostComm : public Communicator {
         [[noreturn]] void time_out(); // throws Timeout with all that is known
 
       private:
-        void show(); // on the board: the wait has lasted
+        void show(); // on the board, because the wait is long
         double seconds() const;
 
         HostComm& comm_;

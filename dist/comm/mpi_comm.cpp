@@ -1,13 +1,13 @@
 // MPI collectives with deadlines: see mpi_comm.h.
 //
-// Why not MPI_Iallreduce: MPI only advises that its sum be the same on every rank and independent of the number of
-// elements. Open MPI's algorithms give all ranks the same bits, but it chooses among them by size, and its ring adds
-// each part of the buffer in another order, so a row's sum would depend on how many rows travel with it. Here data
-// only moves through MPI, and each sum is made locally in rank order. Small ones: everybody sends all to everybody.
-// Larger ones: rank r sums the r-th block of everybody, then the blocks are gathered everywhere.
+// MPI_Iallreduce is not used. MPI only advises that its sum be the same on every rank and independent of the number of
+// elements. Open MPI's algorithms give all ranks the same bits, but it chooses among them by size. Its ring adds each
+// part of the buffer in another order, so a row's sum would depend on the number of rows in the buffer. Here MPI only
+// moves data, and each rank sums in rank order. For a small sum, every rank sends all of its data to every other rank.
+// For a larger sum, rank r sums the r-th block of every rank, then the blocks are gathered everywhere.
 //
-// Everything goes through buffers of our own, never the caller's: after a timeout MPI may still use them, so they
-// are then left alone for ever.
+// All data goes through buffers of our own, never the caller's: after a timeout MPI may still use them, so they are
+// then kept for ever.
 #include "dist/comm/mpi_comm.h"
 
 #include "dist/comm/deferred_buffers.h"
@@ -46,7 +46,7 @@ class MpiComm final : public HostComm {
     MpiComm& operator=(const MpiComm&) = delete;
 
     ~MpiComm() override {
-        if (request_ != MPI_REQUEST_NULL) leave_with_mpi(std::move(buffers_)); // it may still write into them
+        if (request_ != MPI_REQUEST_NULL) leave_with_mpi(std::move(buffers_)); // MPI may still write into the buffers
     }
 
     std::string name() const override { return "mpi"; }
@@ -62,7 +62,7 @@ class MpiComm final : public HostComm {
 
     std::size_t chunk_bytes() const { return std::min(kChunkBytes, in_flight_.bytes - in_flight_.done); }
     bool sums_in_blocks() const { return in_flight_.kind == Collective::all_reduce && chunk_bytes() > kSmallSumBytes; }
-    // Floats a rank sums when the sum is made in blocks; the last blocks are padded.
+    // Number of floats that a rank sums when the sum is made in blocks. The last blocks are padded.
     std::size_t block_floats() const { return (chunk_bytes() / sizeof(float) + n_ranks() - 1) / n_ranks(); }
 
     void post();
@@ -128,14 +128,14 @@ void MpiComm::await_request(Deadline deadline) {
     }
 }
 
-// The receive buffer holds `count` floats of each rank.
+// Sums the parts in the receive buffer, which holds `count` floats of each rank.
 void MpiComm::sum_parts(float* out, std::size_t count) {
     for (std::size_t r = 0; r < n_ranks(); ++r)
         parts_[r] = floats_of(buffers_->receive) + r * count;
     sum_in_rank_order(out, parts_, count);
 }
 
-// Sums this rank's block, then collects the blocks of all: the whole chunk's sum is in the receive buffer.
+// Sums this rank's block, then collects the blocks of all. The receive buffer then holds the whole chunk's sum.
 void MpiComm::sum_in_blocks(Deadline deadline) {
     auto& [send, receive] = *buffers_;
     sum_parts(floats_of(send), block_floats());
@@ -147,7 +147,7 @@ void MpiComm::sum_in_blocks(Deadline deadline) {
 
 void MpiComm::take_result() {
     const std::size_t bytes = chunk_bytes();
-    std::byte* out = in_flight_.out ? in_flight_.out + in_flight_.done : nullptr; // of a gather the root has one alone
+    std::byte* out = in_flight_.out ? in_flight_.out + in_flight_.done : nullptr; // in a gather only the root has one
     if (in_flight_.kind == Collective::broadcast) {
         if (!is_root()) std::memcpy(out, buffers_->send.data(), bytes);
     } else if (in_flight_.kind == Collective::gather) {

@@ -1,6 +1,6 @@
 // Collectives through MPI, for groups that span hosts: non-blocking calls, polled until a deadline.
 //
-// Sums are in rank order like NodeComm's, bit for bit. Made by Session.
+// Sums are in rank order like NodeComm's, bit for bit. Session makes it.
 #pragma once
 
 #include "dist/comm/communicator.h"
@@ -11,9 +11,9 @@
 
 namespace entrodraft::dist {
 
-// `mpi_comm` points to an MPI_Comm (no mpi.h here) that returns errors, is used by nothing else and outlives the
-// result, as does `board` (null: nothing is known of ranks that do not come). `world_ranks`: its members in rank order,
-// for messages.
+// `mpi_comm` points to an MPI_Comm (mpi.h is not included here) that returns errors and that nothing else uses. It and
+// `board` outlive the result. With a null `board` nothing is known of ranks that do not come. `world_ranks`: the
+// members' world ranks in rank order, for messages.
 std::unique_ptr<Communicator> make_mpi_comm(const void* mpi_comm, std::vector<int> world_ranks, RankBoard* board);
 
 } // namespace entrodraft::dist

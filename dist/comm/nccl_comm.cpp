@@ -1,7 +1,7 @@
 // NCCL with deadlines: see nccl_comm.h.
 //
-// NCCL has no timeout of its own: its kernels spin until they are aborted. So the communicator is non-blocking
-// (every call may return "in progress"), the host polls, and a failure, a deadline or an unwinding stack aborts it.
+// NCCL has no timeout of its own: its kernels spin until they are aborted. So the communicator is non-blocking (every
+// call may return "in progress") and the host polls. A failure, a deadline or an unwinding stack aborts it.
 #include "dist/comm/nccl_comm.h"
 
 #include "dist/comm/agreement.h"
@@ -41,11 +41,11 @@ ncclDataType_t nccl_type(ElementType type) {
     throw Error("unknown element type in all-reduce");
 }
 
-// NCCL can keep captured collectives apart from others that run beside them, which takes two nodes of a graph each.
-// Ours never do, as a rank has them all on one stream.
-constexpr const char* kGraphMixing = "NCCL_GRAPH_MIXING_SUPPORT"; // from 2.30 on it overrules what a config says
+// NCCL can keep captured collectives apart from others that run at the same time. That costs two graph nodes for each.
+// Our collectives never overlap, because a rank has all of them on one stream.
+constexpr const char* kGraphMixing = "NCCL_GRAPH_MIXING_SUPPORT"; // from 2.30 on it overrules the config
 
-// Before the first call of NCCL that reads variables.
+// Must run before the first NCCL call that reads variables.
 void turn_graph_mixing_off() {
 #if NCCL_VERSION_CODE < NCCL_VERSION(2, 30, 0)
     static const int status = setenv(kGraphMixing, "0", 0); // unless the user has set it
@@ -57,7 +57,7 @@ ncclConfig_t config_of_connection() {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 30, 0)
-    config.graphUsageMode = 1; // graphs one after another
+    config.graphUsageMode = 1; // graphs run one after another
 #endif
     return config;
 }
@@ -68,7 +68,7 @@ int nccl_version() {
     return version;
 }
 
-// A word of the host's memory that the device reads and writes too; 0 at first.
+// A word of host memory that the device reads and writes too; 0 at first.
 class SharedWord {
   public:
     SharedWord() {
@@ -95,7 +95,7 @@ class NcclComm final : public Communicator {
 
     // Collective over the group.
     void connect(const ncclUniqueId& id, Deadline deadline);
-    // Whether this rank can write to the memory of all others. All must, or none will.
+    // Returns whether this rank can write to the memory of all others. Either all ranks push or none does.
     bool can_push() const { return inbox_ != nullptr; }
     void refrain_from_pushing() { inbox_.reset(); }
 
@@ -136,17 +136,17 @@ class NcclComm final : public Communicator {
     int exceptions_at_start_ = std::uncaught_exceptions();
     DeviceBuffer barrier_token_;
     cudaStream_t stream_ = nullptr;
-    cudaEvent_t work_done_ = nullptr; // on the work stream: what the collective reads is final
+    cudaEvent_t work_done_ = nullptr; // on the work stream: the collective's inputs are final
     cudaEvent_t finished_ = nullptr;  // on our stream: the collective has ended
     ncclComm_t comm_ = nullptr;       // null before connect and after an abort
-    const char* in_flight_ = nullptr; // what is under way, for messages
-    SharedWord has_ended_;            // a gather, before all parts had come
-    std::unique_ptr<Window> inbox_;   // for what others push; null: NCCL gathers
-    DeviceBuffer push_state_;         // freed first, which waits for the device
+    const char* in_flight_ = nullptr; // name of the running collective, for messages
+    SharedWord has_ended_;            // a gather ended before all parts had come
+    std::unique_ptr<Window> inbox_;   // for words that others push; null: NCCL gathers
+    DeviceBuffer push_state_;         // freed first; freeing it waits for the device
 };
 
-// A symmetric window: registered on every rank, so that NCCL may sum small messages in one shot over the ranks' memory
-// (within a node with NVLink; elsewhere it sums as ever), and a kernel may write to that of others.
+// A symmetric window: memory registered on every rank. NCCL may then sum small messages in one shot over the ranks'
+// memory (within a node with NVLink; elsewhere it sums as usual), and a kernel may write to other ranks' memory.
 class NcclComm::Window final : public SymmetricBuffer {
   public:
     Window(NcclComm& owner, std::size_t bytes, Deadline deadline) : owner_(owner) {
@@ -154,7 +154,7 @@ class NcclComm::Window final : public SymmetricBuffer {
         check_nccl(ncclMemAlloc(&memory, bytes), "ncclMemAlloc");
         memory_.reset(memory);
         check_cuda(cudaMemset(memory, 0, bytes), "cudaMemset");
-        check_cuda(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize"); // no stream of ours waits for that one
+        check_cuda(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize"); // our streams do not wait for it
         try {
             check_nccl(ncclCommWindowRegister(owner.comm_, memory, bytes, &window_, NCCL_WIN_COLL_SYMMETRIC),
                        "ncclCommWindowRegister");
@@ -187,7 +187,7 @@ NcclComm::NcclComm(int rank, int size, const NcclOptions& options)
       push_state_(options.device, sizeof(PushState)) {
     check_cuda(cudaMemset(barrier_token_.data(), 0, barrier_token_.bytes()), "cudaMemset");
     check_cuda(cudaMemset(push_state_.data(), 0, push_state_.bytes()), "cudaMemset");
-    check_cuda(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize"); // no stream of ours waits for that one
+    check_cuda(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize"); // our streams do not wait for it
     check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
     check_cuda(cudaEventCreateWithFlags(&work_done_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
     check_cuda(cudaEventCreateWithFlags(&finished_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
@@ -209,7 +209,7 @@ void NcclComm::connect(const ncclUniqueId& id, Deadline deadline) {
     ncclConfig_t config = config_of_connection();
     check_nccl(ncclCommInitRankConfig(&comm_, size_, id, rank_, &config), "ncclCommInitRankConfig");
     await_nccl("connecting", deadline);
-    barrier(deadline); // what the first collective sets up cannot be set up under capture
+    barrier(deadline); // the first collective sets up things that cannot be set up under capture
     if (size_ > 1) make_inbox(deadline);
 }
 
@@ -320,13 +320,13 @@ void NcclComm::require_idle(const char* what) const {
     if (in_flight_ != nullptr) throw Error(std::string(what) + " started while a " + in_flight_ + " is in flight");
 }
 
-// Before a collective of NCCL in the order of a stream that has kernels of ours.
+// Runs before an NCCL collective on a stream that has kernels of ours.
 void NcclComm::begin_on(void* stream) const {
     if (begins_too_early_) end_all_before(stream);
 }
 
-// The collective waits, on the device, for the work that is on the work stream now. Behind an event no kernel begins
-// early.
+// The collective waits, on the device, for the current work of the work stream. A kernel never begins before an event
+// that it waits for.
 void NcclComm::begin(const char* what) {
     require_idle(what);
     check_cuda(cudaSetDevice(options_.device), "cudaSetDevice");
@@ -342,7 +342,7 @@ bool NcclComm::nccl_is_idle() {
     return state != ncclInProgress;
 }
 
-// Until the calls made so far have done their part on the host.
+// Waits until the calls made so far have done their part on the host.
 void NcclComm::await_nccl(const char* what, Deadline deadline) {
     Backoff backoff(deadline);
     while (!nccl_is_idle()) {
@@ -350,14 +350,14 @@ void NcclComm::await_nccl(const char* what, Deadline deadline) {
     }
 }
 
-// Until `query` says that the device has done it.
+// Waits until `query` says that the device is done.
 template <typename Query> void NcclComm::await_device(const char* what, Deadline deadline, const Query& query) {
     Backoff backoff(deadline, Backoff::kSpins, Backoff::kPassPatience);
     for (;;) {
         const cudaError_t state = query();
         if (state == cudaSuccess) return;
         if (state != cudaErrorNotReady) check_cuda(state, what);
-        nccl_is_idle(); // throws what NCCL has noticed meanwhile
+        nccl_is_idle(); // throws the errors that NCCL has noticed meanwhile
         if (!backoff.step()) throw_timeout(what, backoff.waited_seconds());
     }
 }
@@ -370,7 +370,7 @@ void NcclComm::throw_timeout(const char* what, double seconds) {
     throw Timeout(text);
 }
 
-// The orderly end; a peer that does not come turns it into an abort.
+// Closes in order; if a peer does not come, aborts instead.
 void NcclComm::close_connection() {
     try {
         const Deadline deadline = Deadline::after_seconds(options_.close_seconds);
@@ -383,8 +383,8 @@ void NcclComm::close_connection() {
     }
 }
 
-// ncclCommAbort waits for as long as a graph holds a collective of this communicator, whatever it was told of blocking.
-// So it waits on a thread of its own, which is left behind where it has not ended in time.
+// ncclCommAbort waits as long as a graph holds a collective of this communicator, even on a non-blocking one. So it
+// runs on a thread of its own; if it has not ended in time, that thread is left running.
 void NcclComm::abort_connection() {
     if (comm_ == nullptr) return;
     *has_ended_.get() = 1;
@@ -420,7 +420,7 @@ std::string describe_nccl() {
 }
 
 std::unique_ptr<Communicator> make_nccl_comm(Communicator& host, const NcclOptions& options, Deadline deadline) {
-    // What can fail on one rank alone comes first, and all ranks learn of it before any of them connects.
+    // Steps that can fail on one rank alone come first. All ranks learn of such a failure before any of them connects.
     std::unique_ptr<NcclComm> comm;
     ncclUniqueId id = {};
     Status mine;
@@ -439,7 +439,7 @@ std::unique_ptr<Communicator> make_nccl_comm(Communicator& host, const NcclOptio
     } catch (const Error& error) {
         mine = {error.what(), 1};
     }
-    // Ranks that wait for one that failed reach the deadline themselves; then they have some time to agree.
+    // Ranks that wait for a failed rank reach the deadline themselves. They then need some time to agree.
     constexpr std::chrono::seconds kTimeToAgree{10};
     const bool bounded = deadline.at < std::chrono::steady_clock::time_point::max() - kTimeToAgree;
     const Status connected = agree(host, mine, bounded ? Deadline{deadline.at + kTimeToAgree} : deadline);

@@ -8,7 +8,7 @@ namespace entrodraft::dist {
 namespace {
 
 __global__ void wait_for_all_before() {
-    wait_for_inputs(); // alone of all kernels it does not let the next one start
+    wait_for_inputs(); // the only kernel that does not let the next one start
 }
 
 } // namespace

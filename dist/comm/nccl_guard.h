@@ -1,19 +1,19 @@
-// A guard that NCCL of some versions needs before each of its calls behind a kernel of ours. For nccl_comm.cpp alone.
+// A guard that some NCCL versions need before each call that follows a kernel of ours. Only nccl_comm.cpp uses it.
 //
-// NCCL's kernels over windows are launched so that they may begin while the kernel before still runs, as ours are
-// (kernel_launch.cuh). From 2.28 to before 2.30.7 they do not wait for its end: the wait was left out (NCCL's commit
-// 2948185d has it back), so they may read what is not yet written.
+// NCCL's kernels over windows may begin while the kernel before them still runs, as ours may (kernel_launch.cuh). From
+// 2.28 to before 2.30.7 they do not wait for its end: NCCL had left the wait out (its commit 2948185d restores it). So
+// they may read data that is not yet written.
 #pragma once
 
 namespace entrodraft::dist {
 
-// The version as ncclGetVersion() has it: 10,000 times the major, 100 times the minor, the patch.
+// `nccl_version` is as ncclGetVersion() gives it: 10,000 times the major, 100 times the minor, plus the patch.
 constexpr bool begins_too_early(int nccl_version) {
     return nccl_version >= 22800 && nccl_version < 23007;
 }
 
-// Puts a kernel on the stream, a cudaStream_t, which may be under capture: it waits and lets nothing begin before its
-// end. So what follows begins when all before has ended. Nothing where kernels do not overlap. Throws Error.
+// Puts a kernel on the stream, a cudaStream_t that may be under capture. The kernel waits for all earlier work, and
+// later work begins only after its end. Does nothing where kernels do not overlap. Throws Error.
 void end_all_before(void* stream);
 
 } // namespace entrodraft::dist

@@ -2,16 +2,16 @@
 //
 // The counters carry all ordering: a release store after the slot is written, an acquire load before it is read.
 //
-// No wake-up is lost. A reader that goes to sleep adds itself to `sleepers` (S1), then loads the counter (S2), and
-// sleeps only while the counter holds what it saw; the writer stores the counter (W1), then loads `sleepers` (W2), and
-// wakes if there are any. All four are sequentially consistent, so they lie in one order. If S1 comes before W2, the
-// writer sees the sleeper and wakes. Else W1 < W2 < S1 < S2, and the reader sees the new counter and does not sleep.
-// Between S2 and the sleep is the kernel: it compares the word again under the lock that waking takes, so a store
-// and a wake before the sleep make it return at once, and a wake after it finds the sleeper. The word is the lower half
-// of the counter: to be mistaken for an old one it would have to move on by 2^32 steps in between, while it cannot pass
-// the reader's own step by more than kSlots. A rank that is killed in its sleep leaves its count behind, which costs
-// the others a system call a step until they end too. Where futexes do not work a sleeper naps instead; no sleep is
-// longer than Backoff::kLongestSleep, after which it looks again, and at the clock.
+// Wake-ups are not lost. A reader that goes to sleep adds itself to `sleepers` (S1), then loads the counter (S2), and
+// sleeps only while the counter holds that value. The writer stores the counter (W1), then loads `sleepers` (W2), and
+// wakes them if there are any. All four are sequentially consistent, so they lie in one order. If S1 comes before W2,
+// the writer sees the sleeper and wakes it. Else W1 < W2 < S1 < S2: the reader sees the new counter and does not sleep.
+// Between S2 and the sleep, the kernel compares the word again under the lock that waking takes. So a store and a wake
+// before the sleep make it return at once, and a wake after it finds the sleeper. The word is the lower half of the
+// counter. To look like the old value it would have to move on by 2^32 steps in between, but it cannot pass the
+// reader's own step by more than kSlots. A rank that is killed in its sleep leaves its count in `sleepers`, which costs
+// the others a system call a step until they end too. Where futexes do not work, a sleeper naps instead. A sleep is
+// never longer than Backoff::kLongestSleep; after it the sleeper checks the counter and the clock.
 #include "dist/comm/node_comm.h"
 
 #include "dist/comm/rank_order_sum.h"
@@ -39,13 +39,13 @@ int this_core() {
 
 } // namespace
 
-// What a rank's segment begins with.
+// A rank's segment begins with this header.
 struct NodeComm::Header {
-    std::atomic<std::uint64_t> step;     // that it has reached
-    std::atomic<std::uint32_t> sleepers; // ranks that sleep until it moves on
-    std::atomic<std::int32_t> core;      // it was on, plus 1; 0: not known
+    std::atomic<std::uint64_t> step;     // the step that the rank has reached
+    std::atomic<std::uint32_t> sleepers; // number of ranks that sleep until it moves on
+    std::atomic<std::int32_t> core;      // core that the rank was on, plus 1; 0: not known
 
-    // What the sleepers sleep on: the half of `step` that every step changes.
+    // The word that the sleepers sleep on: the half of `step` that every step changes.
     const std::uint32_t* word() const {
         return reinterpret_cast<const std::uint32_t*>(&step) + (std::endian::native == std::endian::little ? 0 : 1);
     }
@@ -68,7 +68,7 @@ void NodeComm::begin() {
 void NodeComm::finish(Deadline deadline) {
     while (in_flight_.done < in_flight_.bytes) {
         if (!posted_) {
-            // Only a writer that ran ahead by all of its slots comes here with a full ring.
+            // The ring is full here only for a writer that ran ahead by all of its slots.
             if (writes_slot() && step_ > kSlots) await_all(step_ - kSlots + 1, deadline);
             post();
         }
@@ -94,7 +94,7 @@ bool NodeComm::writes_slot() const {
     }
 }
 
-// The slot of step s was last used in step s - kSlots, which all ranks have read once they are past it.
+// The slot of step s was last used in step s - kSlots. All ranks have read it once they are past that step.
 bool NodeComm::slot_is_free() {
     return step_ <= kSlots || first_rank_before(step_ - kSlots + 1) < 0;
 }
@@ -110,7 +110,7 @@ void NodeComm::post() {
 
 void NodeComm::consume(Deadline deadline) {
     const std::size_t bytes = chunk_bytes();
-    std::byte* out = in_flight_.out ? in_flight_.out + in_flight_.done : nullptr; // of a gather the root has one alone
+    std::byte* out = in_flight_.out ? in_flight_.out + in_flight_.done : nullptr; // in a gather only the root has one
     switch (in_flight_.kind) {
     case Collective::all_reduce:
         await_all(step_, deadline);
@@ -179,7 +179,7 @@ void NodeComm::await_all(std::uint64_t step, Deadline deadline) {
 
 void NodeComm::await_rank(int rank, std::uint64_t step, Deadline deadline) {
     if (has_reached(rank, step)) return;
-    // One that was last seen on this very core can only come if it gets the core.
+    // If the awaited rank was last seen on this rank's own core, it can only come if it gets that core.
     Wait wait(*this, rank, is_on_this_core(rank) ? 0 : spins_, deadline);
     while (!has_reached(rank, step)) {
         if (wait.step([&](std::chrono::nanoseconds longest) { sleep_before(rank, step, longest); })) continue;

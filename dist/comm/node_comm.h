@@ -1,11 +1,11 @@
 // Collectives among ranks of one host, through memory that all of them map: the hot path of CPU runs.
 //
-// Every collective is cut into chunks, and every chunk is one step, numbered alike on all ranks. A rank has a
-// counter, the step that it has reached, and a ring of slots. It copies its part into the slot of the step, then
-// moves its counter; readers wait for the counter and read the slot. A wait spins, unless the awaited rank was last on
-// the reader's own core; then it yields, then it sleeps on a futex until the counter moves. Having reached step s means
-// having read all of step s - 1, so a slot is free again once all ranks are past the step that used it: no second
-// barrier. It knows nothing of MPI: Session makes the memory, and the tests use threads.
+// Every collective is cut into chunks, and every chunk is one step, numbered alike on all ranks. A rank has a counter
+// (the step that it has reached) and a ring of slots. It copies its part into the slot of the step, then moves its
+// counter; readers wait for the counter and read the slot. A wait spins first, unless the awaited rank was last on the
+// reader's own core; then it yields, then it sleeps on a futex until the counter moves. A rank that has reached step s
+// has read all of step s - 1. So a slot is free again once all ranks are past the step that used it, without a second
+// barrier. NodeComm does not depend on MPI: Session makes the memory, and the tests use threads.
 #pragma once
 
 #include "dist/comm/host_comm.h"
@@ -19,14 +19,14 @@ class NodeComm final : public HostComm {
     static constexpr std::size_t kSlots = 4;
     static constexpr std::size_t kSlotBytes = 32 * 1024;
     static constexpr std::size_t kAlignment = 128; // two cache lines: the prefetcher fetches them in pairs
-    // What each rank brings: its counter, then its slots.
+    // Each rank has one segment: its counter, then its slots.
     static constexpr std::size_t kSegmentBytes = kAlignment + kSlots * kSlotBytes;
 
     struct Group {
         int rank = 0;
         std::vector<int> world_ranks;     // in rank order, for messages
-        std::vector<std::byte*> segments; // one a rank: kSegmentBytes, aligned to kAlignment, zeroed before first use
-        bool crowded = false;             // ranks outnumber cores: give the core away sooner
+        std::vector<std::byte*> segments; // one per rank: kSegmentBytes, aligned to kAlignment, zeroed before first use
+        bool crowded = false;             // there are more ranks than cores: give the core away sooner
         RankBoard* board = nullptr;       // of the world; null: nothing is known of ranks that do not come
     };
 
@@ -36,7 +36,7 @@ class NodeComm final : public HostComm {
     std::string name() const override { return "node"; }
     bool is_ready() override {
         return posted_ && first_rank_before(step_) < 0;
-    } // of its first chunk, if it has several
+    } // for its first chunk, if it has several
 
   private:
     void begin() override;
@@ -50,7 +50,7 @@ class NodeComm final : public HostComm {
     std::byte* slot_of(int rank) const;
     struct Header;
     Header& header_of(int rank) const;
-    bool is_on_this_core(int rank) const; // when it last posted
+    bool is_on_this_core(int rank) const; // at that rank's last post
     void sleep_before(int rank, std::uint64_t step, std::chrono::nanoseconds longest);
     bool has_reached(int rank, std::uint64_t step);
     int first_rank_before(std::uint64_t step); // -1 when all have reached it
@@ -61,7 +61,7 @@ class NodeComm final : public HostComm {
     std::vector<std::uint64_t> reached_; // per rank: the step last seen on its counter
     std::vector<const float*> parts_;    // per rank: its slot, while summing
     std::uint64_t step_ = 1;             // the step under way or next
-    bool posted_ = false;                // whether this rank has posted its part of it
+    bool posted_ = false;                // whether this rank has posted its part of the step
     int spins_;
 };
 

@@ -16,9 +16,9 @@ namespace entrodraft::dist {
 
 namespace {
 
-constexpr unsigned kPollsPerLook = 256; // at the clock, and over PCIe at the host's word
+constexpr unsigned kPollsPerLook = 256; // polls between two looks at the clock and, over PCIe, at the host's word
 
-// A word on its way, by halves: data below, epoch above. Either half crosses as one.
+// A word on its way, in halves: data below, epoch above. Each half is written and read as one.
 struct alignas(16) Line {
     std::uint64_t halves[2];
 };
@@ -66,7 +66,7 @@ __device__ std::uint64_t half_of(unsigned data, unsigned epoch) {
     return static_cast<std::uint64_t>(epoch) << 32 | data;
 }
 
-// Where `rank`'s word lies in the inbox of `reader`.
+// Returns the place of `rank`'s word in the inbox of `reader`.
 __device__ Line* line_at(const PushCall& call, unsigned epoch, int rank, unsigned word, int reader) {
     constexpr std::size_t kWords = kMaxPushedBytes / kPushedWord;
     const std::size_t row = epoch % 2 * static_cast<std::size_t>(call.ranks) + static_cast<std::size_t>(rank);
@@ -74,7 +74,7 @@ __device__ Line* line_at(const PushCall& call, unsigned epoch, int rank, unsigne
         ncclGetLsaPointer(static_cast<ncclWindow_t>(call.inbox), (row * kWords + word) * sizeof(Line), reader));
 }
 
-// Until the line is of this epoch: its word. False where it is waited for in vain.
+// Waits until the line has this epoch, then stores its word. Returns false when it gives up.
 __device__ bool await_line(const PushCall& call, Line* from, unsigned epoch, uint2* word) {
     std::uint64_t deadline = 0;
     for (unsigned polls = 1;; ++polls) {
@@ -94,19 +94,19 @@ __device__ bool await_line(const PushCall& call, Line* from, unsigned epoch, uin
     }
 }
 
-// Thread (x, y): word x of the block, to and from one of the other ranks, or every blockDim.y-th. The blocks know
-// nothing of each other, and wait for their likes of other ranks only.
+// Thread (x, y) handles word x of the block, to and from every blockDim.y-th of the other ranks. Blocks are independent
+// of each other: a block waits only for the same block of other ranks.
 __global__ void push_words(PushCall call) {
     start_next_kernel();
-    // Far away, so one thread of a block reads it, while other kernels run. It may be old behind kernels of ours, which
-    // say what they know nearby; behind one of NCCL's, which an abort has ended, it is not.
+    // The word is in host memory, so one thread of a block reads it, while other kernels still run. After our kernels
+    // it may be old, but has_given_up in device memory tells of their failures. After an aborted NCCL kernel it is new.
     const bool is_first = threadIdx.x == 0 && threadIdx.y == 0;
     __shared__ bool has_ended;
     if (is_first) has_ended = *call.has_ended != 0;
     wait_for_inputs();
     unsigned epoch = call.state->epochs[blockIdx.x] + 1;
-    if (epoch == 0) epoch = 2; // never that of an empty inbox, and still after an odd one
-    __syncthreads();           // all have read the epoch, and may read what the first has
+    if (epoch == 0) epoch = 2; // an empty inbox has epoch 0; 2 has the same parity
+    __syncthreads();           // all have read the epoch, and may read has_ended
     const bool goes_on = !has_ended && call.state->has_given_up == 0;
     const auto n_words = static_cast<unsigned>(call.bytes / kPushedWord);
     const unsigned word = blockIdx.x * kWordsOfPushBlock + threadIdx.x;

@@ -1,9 +1,9 @@
-// The all-gather of small messages among GPUs that reach each other's memory: each writes its part to all others.
+// The all-gather of small messages among GPUs that reach each other's memory: each rank writes its part to all others.
 //
-// One kernel and one crossing of the link. Words of 8 bytes travel in lines of 16, in which each half of a word lies
-// beside the number of the all-gather; who waits for a line reads it until both numbers are right. So there is neither
-// a barrier nor a fence, and a line is complete when it is recognised. A rank is at most one all-gather ahead of
-// another, so two sets of lines, used in turns, suffice. Called by nccl_comm.cpp only.
+// It takes one kernel and one crossing of the link. Words of 8 bytes travel in lines of 16 bytes, in which each half of
+// a word is next to the number of the all-gather. The receiver reads a line until both numbers are right. So it needs
+// neither a barrier nor a fence: a line is complete when its numbers are right. A rank is at most one all-gather ahead
+// of another, so two sets of lines, used in turn, suffice. Only nccl_comm.cpp calls it.
 #pragma once
 
 #include <cstddef>
@@ -11,40 +11,40 @@
 
 namespace entrodraft::dist {
 
-inline constexpr std::size_t kMaxPushedBytes = 64 * 1024; // a rank; beyond, twice the bytes cost more than they save
+inline constexpr std::size_t kMaxPushedBytes = 64 * 1024; // per rank; above it, twice the bytes cost too much
 inline constexpr std::size_t kPushedWord = 8;             // bytes; messages are multiples of it
 inline constexpr unsigned kWordsOfPushBlock = 64;
 inline constexpr std::size_t kMaxPushBlocks = kMaxPushedBytes / (kWordsOfPushBlock * kPushedWord);
 
-// Of a rank's inbox, which the others write to: [2][ranks][words of the longest message] lines.
+// Size of a rank's inbox, which the others write to: [2][ranks][words of the longest message] lines.
 constexpr std::size_t inbox_bytes(int ranks) {
     return 2 * static_cast<std::size_t>(ranks) * kMaxPushedBytes * 2;
 }
 
 // Device memory, zeroed.
 struct PushState {
-    unsigned epochs[kMaxPushBlocks]; // all-gathers that a block has taken part in
-    unsigned has_given_up;           // one of them has
+    unsigned epochs[kMaxPushBlocks]; // number of all-gathers that a block has taken part in
+    unsigned has_given_up;           // 1 once a block has given up
 };
 
 struct PushCall {
     const void* mine = nullptr; // [bytes], aligned to 8 bytes
-    void* all = nullptr;        // [ranks][bytes], the same
+    void* all = nullptr;        // [ranks][bytes], aligned to 8 bytes
     std::size_t bytes = 0;      // at most kMaxPushedBytes, a multiple of kPushedWord; the same on every rank
     int rank = 0, ranks = 1;
-    void* inbox = nullptr; // ncclWindow_t of inbox_bytes() on every rank, zeroed, of ranks that are one LSA team
+    void* inbox = nullptr; // ncclWindow_t of inbox_bytes() on every rank, zeroed; the ranks are one LSA team
     PushState* state = nullptr;
-    // Host memory that the device reads and writes: not 0 as soon as some rank was waited for in vain, or the host has
-    // set it. Then kernels that wait end within kLookSeconds, later ones do not touch an inbox, and what is gathered is
-    // worth nothing.
+    // Host memory that the device reads and writes. It is not 0 once a rank has given up waiting, or once the host has
+    // set it. Then waiting kernels end within kLookSeconds, later ones do not touch an inbox, and the gathered data is
+    // not valid.
     volatile unsigned* has_ended = nullptr;
     std::uint64_t limit_ns = 0; // how long to wait for other ranks
 };
 
 inline constexpr double kLookSeconds = 0.01; // far more than the polls between two looks take
 
-// Puts it on the stream, a cudaStream_t, which may be under capture into a graph. Throws Error. Collective over the
-// ranks, which all enqueue the same all-gathers in the same order.
+// Puts the all-gather on the stream, a cudaStream_t that may be under capture into a graph. Throws Error. Collective
+// over the ranks, which all enqueue the same all-gathers in the same order.
 void push_and_collect(void* stream, const PushCall& call);
 
 } // namespace entrodraft::dist

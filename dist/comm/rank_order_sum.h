@@ -1,6 +1,6 @@
 // The one order in which host collectives add: ((rank 0 + rank 1) + rank 2) + ..., element by element. It does not
-// depend on the transport, on the count or on where an element is, so a row's sum never depends on the rows
-// beside it. Used inside this module only.
+// depend on the transport, on the count or on an element's place. So a row's sum never depends on the other rows. Used
+// inside this module only.
 #pragma once
 
 #include <algorithm>

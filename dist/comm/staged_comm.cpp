@@ -1,4 +1,4 @@
-// Copies, a host function, copies: see staged_comm.h.
+// A copy to the host, a host function and a copy back: see staged_comm.h.
 #include "dist/comm/staged_comm.h"
 
 #include "dist/comm/backoff.h"
@@ -48,12 +48,12 @@ class StagedComm final : public Communicator {
 
   private:
     enum class Kind { sum, gather };
-    // A collective of so many bytes; stays where it is, graphs point to it.
+    // A collective of a given size. It stays at its address, because graphs point to it.
     struct Staged {
         StagedComm* comm = nullptr;
         Kind kind = Kind::sum;
-        std::size_t bytes = 0;       // of a rank
-        std::byte* memory = nullptr; // pinned: this rank's bytes, and behind them those of all in a gather
+        std::size_t bytes = 0;       // per rank
+        std::byte* memory = nullptr; // pinned: this rank's bytes, in a gather followed by the bytes of all ranks
 
         std::byte* result() const { return kind == Kind::gather ? memory + bytes : memory; }
     };
@@ -65,9 +65,9 @@ class StagedComm final : public Communicator {
 
     std::unique_ptr<Communicator> host_;
     double timeout_seconds_;
-    std::map<std::pair<Kind, std::size_t>, Staged> staged_; // by bytes: those of one stream come one after another
+    std::map<std::pair<Kind, std::size_t>, Staged> staged_; // by bytes: collectives of one stream run one after another
     std::mutex failing_;
-    std::exception_ptr failure_; // on CUDA's thread; what follows is left out from then on
+    std::exception_ptr failure_; // of CUDA's thread; later collectives are skipped
 };
 
 StagedComm::Staged& StagedComm::staged(Kind kind, std::size_t bytes) {
@@ -75,7 +75,7 @@ StagedComm::Staged& StagedComm::staged(Kind kind, std::size_t bytes) {
     if (staged.memory != nullptr) return staged;
     const std::size_t parts = kind == Kind::gather ? static_cast<std::size_t>(size()) + 1 : 1;
     void* memory = nullptr;
-    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed; // memory may be asked for under capture
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed; // memory may be allocated under capture
     check_cuda(cudaThreadExchangeStreamCaptureMode(&mode), "cudaThreadExchangeStreamCaptureMode");
     const cudaError_t made = cudaHostAlloc(&memory, parts * bytes, cudaHostAllocDefault);
     check_cuda(cudaThreadExchangeStreamCaptureMode(&mode), "cudaThreadExchangeStreamCaptureMode");

@@ -1,4 +1,4 @@
-// Roles from rank numbers: replicas are runs of neighbouring ranks, the first of each coordinates.
+// Derives roles from rank numbers: replicas are runs of neighbouring ranks, and the first of each is the coordinator.
 #include "dist/layout/layout.h"
 
 #include <fmt/format.h>

@@ -1,7 +1,7 @@
-// Which rank plays which role. Pure: no MPI, no state; every rank computes the same answer.
+// The role of each rank. Pure: it uses neither MPI nor state, and every rank computes the same answer.
 //
-// The world is cut into replicas of equal size. In a replica the coordinator also verifies and is
-// the draft owner: it drafts, broadcasts and verifies. Code asks for roles, never for rank numbers.
+// The world is cut into replicas of equal size. In a replica the coordinator also verifies and owns the draft: it
+// drafts, broadcasts and verifies. Code asks for roles, never for rank numbers.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ namespace entrodraft::dist {
 
 enum class DraftPlacement {
     colocated, // TP rank 0 also drafts
-    dedicated, // one rank more, which holds no part of the target
+    dedicated, // on one additional rank, which holds no part of the target
     sharded,   // the draft is sharded across the TP ranks like the target
 };
 
@@ -20,7 +20,7 @@ struct RankLayout {
     int world_rank = 0;
     int world_size = 1;
     int replicas = 1;
-    int replica = 0;      // which group of ranks this one belongs to
+    int replica = 0;      // group of ranks that this rank belongs to
     int replica_rank = 0; // rank within the replica
     int replica_size = 1;
     int tp_rank = 0; // rank within the tensor-parallel group; -1 when this rank holds no target shard
@@ -35,8 +35,8 @@ struct RankLayout {
     bool is_writer() const { return world_rank == 0; } // the one rank that talks to people and files
 };
 
-// The layout of `world_rank`. Throws std::invalid_argument, with the sizes that would work, when the
-// world does not divide into `replicas` groups or a dedicated drafter would leave no target rank.
+// Returns the layout of `world_rank`. Throws std::invalid_argument, with the sizes that would work, when the world does
+// not divide into `replicas` groups or a dedicated drafter would leave no target rank.
 RankLayout make_layout(int world_rank, int world_size, int replicas, DraftPlacement placement);
 
 } // namespace entrodraft::dist

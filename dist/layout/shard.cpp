@@ -47,7 +47,7 @@ HeadShard head_shard(int n_heads, int n_kv_heads, int rank, int ranks) {
         return {{kv.begin * group, kv.end * group}, kv};
     }
     HeadShard shard;
-    if (ranks % n_kv_heads == 0) { // as many ranks to each KV head
+    if (ranks % n_kv_heads == 0) { // each KV head has the same number of ranks
         const int sharers = ranks / n_kv_heads, kv = rank / sharers;
         const Slice in_group = even_slice(group, rank % sharers, sharers);
         shard.query_heads = {kv * group + in_group.begin, kv * group + in_group.end};

@@ -1,4 +1,4 @@
-// Pure slicing arithmetic of tensor parallelism: which part of an axis a rank holds.
+// Pure arithmetic of tensor parallelism: the part of an axis that a rank holds.
 #pragma once
 
 #include <cstdint>
@@ -15,20 +15,20 @@ struct Slice {
     friend bool operator==(const Slice&, const Slice&) = default;
 };
 
-// Rank `rank`'s part of `length` items in units of `unit`: whole units, as even as possible, earlier
-// ranks take the larger parts; the last unit may be partial. Slices of all ranks tile [0, length).
+// Returns the part of `rank` in `length` items, cut in units of `unit`. Parts are whole units, as even as possible, and
+// earlier ranks take the larger parts. The last unit may be partial. The slices of all ranks tile [0, length).
 Slice even_slice(std::int64_t length, int rank, int ranks, std::int64_t unit = 1);
 
-// Heads of one rank: a run of query heads, and the KV heads that these read.
+// The heads of one rank: a run of query heads, and the KV heads that they read.
 //
-// Where there are at least as many KV heads as ranks, whole KV heads go with their query heads, some ranks with one
-// more than others. Where there are fewer, ranks share them: each then holds a copy.
+// With at least as many KV heads as ranks, whole KV heads go with their query heads, and some ranks get one more than
+// others. With fewer KV heads, ranks share them: each sharing rank then holds a copy.
 struct HeadShard {
     Slice query_heads;
     Slice kv_heads;
 };
 
-// Every rank gets at least one query head. Throws std::invalid_argument that names the most ranks possible.
+// Every rank gets at least one query head. Throws std::invalid_argument that names the largest number of ranks.
 HeadShard head_shard(int n_heads, int n_kv_heads, int rank, int ranks);
 
 } // namespace entrodraft::dist

@@ -1,5 +1,5 @@
-// Turns return codes of MPI, CUDA and NCCL into dist::Error with rank, call and place. Codes are plain ints, so
-// that no mpi.h, nccl.h or CUDA header is needed here. Called by the sources of this module only.
+// Turns return codes of MPI, CUDA and NCCL into dist::Error with rank, call and place. Codes are plain ints, so this
+// file needs neither mpi.h, nccl.h nor a CUDA header. Only the sources of this module call it.
 #pragma once
 
 #include <source_location>
@@ -10,7 +10,7 @@ namespace entrodraft::dist {
 // The rank of this process in the MPI world, 0 without MPI.
 int world_rank_or_zero();
 
-// Throws the Error that those below say.
+// Throws the Error that the functions below describe.
 [[noreturn]] void fail(const char* call, const std::string& reason, const std::source_location& place);
 
 // Each throws Error("[rank r] CALL failed at FILE:LINE: REASON") unless `code` says success.

@@ -13,7 +13,7 @@ void check_cuda(int code, const char* call, std::source_location place) {
 
 void check_nccl(int code, const char* call, std::source_location place) {
     const auto result = static_cast<ncclResult_t>(code);
-    // A call on a non-blocking communicator may still be under way: whoever called it polls.
+    // A call on a non-blocking communicator may still be under way: its caller polls.
     if (result != ncclSuccess && result != ncclInProgress)
         fail(call, std::string(ncclGetErrorString(result)) + " (NCCL_DEBUG=WARN says more)", place);
 }

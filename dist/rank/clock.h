@@ -1,6 +1,6 @@
-// Time as the rounds see it: one monotonic clock and the deadlines made from it.
+// The time that rounds use: one monotonic clock and the deadlines made from it.
 //
-// A Clock is handed to whoever measures or waits, so that tests can give a manual one.
+// Code that measures or waits is given a Clock, so that tests can give it a manual one.
 #pragma once
 
 #include <chrono>
@@ -19,7 +19,7 @@ struct Deadline {
 class Clock {
   public:
     virtual ~Clock() = default;
-    // Seconds since an arbitrary start, never going back.
+    // Returns seconds since an arbitrary start. They never go back.
     virtual double now_seconds() const = 0;
 };
 
@@ -29,7 +29,7 @@ class SteadyClock final : public Clock {
     double now_seconds() const override;
 };
 
-// Advances only when told to: for tests of anything that measures.
+// Advances only by advance(): for tests of code that measures.
 class ManualClock final : public Clock {
   public:
     double now_seconds() const override { return now_; }

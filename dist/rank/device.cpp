@@ -13,7 +13,7 @@ namespace entrodraft::dist {
 int device_count() {
     int count = 0;
     if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
-    cudaGetLastError(); // no driver or no device is an answer, not an error of the next call
+    cudaGetLastError(); // a missing driver or device must not become the next call's error
     return 0;
 }
 

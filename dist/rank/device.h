@@ -7,31 +7,31 @@
 
 namespace entrodraft::dist {
 
-// How many CUDA devices this process can use: 0 without a driver or a device. The first CUDA call of a process that
-// has not made any.
+// Returns the number of CUDA devices that this process can use: 0 without a driver or a device. It is the first CUDA
+// call of a process that has not made any.
 int device_count();
 
 struct DeviceFacts {
     std::string name;               // "NVIDIA H200"
-    std::array<std::byte, 16> uuid; // of this one GPU, whoever sees it under whatever number
+    std::array<std::byte, 16> uuid; // of this one GPU, whatever number a process gives it
     std::string pci_address;        // "0000:41:00.0"
 };
 // Throws Error.
 DeviceFacts device_facts(int device);
-// How a device reaches another one of this process.
+// The link from a device to another one of this process.
 struct PeerLink {
-    bool has_access = false;  // reads and writes its memory; else copies go through the host's
-    bool has_atomics = false; // native ones, which NVLink has and PCIe has not
+    bool has_access = false;  // the device reads and writes the other's memory; else copies go through the host's
+    bool has_atomics = false; // native atomics, which NVLink has and PCIe has not
 };
 // Throws Error.
 PeerLink peer_link(int from, int to);
-// Later CUDA calls of this thread are about this device. Throws Error.
+// Later CUDA calls of this thread use this device. Throws Error.
 void use_device(int device);
 
 // Memory on one device, freed with the object. Move only.
 class DeviceBuffer {
   public:
-    // Throws Error when the device has not enough.
+    // Throws Error when the device does not have enough memory.
     DeviceBuffer(int device, std::size_t bytes);
     DeviceBuffer(DeviceBuffer&& other) noexcept;
     DeviceBuffer& operator=(DeviceBuffer&& other) noexcept;
@@ -39,7 +39,7 @@ class DeviceBuffer {
 
     void* data() const { return data_; }
     std::size_t bytes() const { return bytes_; }
-    // Whole buffer, returns when done.
+    // Both copy the whole buffer and return when done.
     void copy_from_host(const void* source);
     void copy_to_host(void* destination) const;
 

@@ -1,4 +1,4 @@
-// What a failed collective or launcher call throws: a message for people, with rank and place.
+// Errors of failed collectives and launcher calls: a message for people, with rank and place.
 #pragma once
 
 #include <stdexcept>

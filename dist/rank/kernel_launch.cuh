@@ -1,6 +1,6 @@
-// How kernels are put on a stream, and what each of them does first.
+// Puts kernels on a stream, and defines the first calls of every kernel.
 //
-// Included by .cu files only. They are compiled by nvcc, and once more as C++ against tests/cuda_stand_in, where their
+// Only .cu files include it. nvcc compiles them. They are also compiled as C++ against tests/cuda_stand_in, where their
 // threads run one after another on the CPU.
 #pragma once
 
@@ -19,17 +19,17 @@ struct Grid {
     dim3 blocks;
     dim3 threads;
     std::size_t shared_bytes = 0;
-    int blocks_together = 0; // of a multiprocessor that needs no more shared memory than theirs, so that others have
-                             // the rest as a cache; 0: as the driver has it
+    int blocks_together = 0; // of a multiprocessor, which gets just enough shared memory for them, so that the rest
+                             // stays a cache; 0: the driver's choice
 };
 
-// Kernels of a stream overlap, where the device can (programmatic dependent launch, from compute capability 9.0 on;
-// captured as programmatic edges): the next one starts once all blocks of this one have called start_next_kernel(). So
-// every kernel calls that at its beginning, and wait_for_inputs() before it reads anything but weights, and before it
-// writes anything. The wait ends when the kernel before has ended altogether and what it wrote is there. As that one
-// did not end before its own wait, all kernels before it have ended then as well: that is why every thread of every
-// kernel waits, also one that reads nothing. Copies start behind the end of all
-// before them, and the next kernel of ours behind their end. Before NCCL's kernels comm/nccl_guard.h sees to it.
+// Kernels of a stream overlap where the device can (programmatic dependent launch, from compute capability 9.0 on;
+// captured as programmatic edges). The next kernel starts once all blocks of this one have called start_next_kernel().
+// So every kernel calls that at its beginning. It calls wait_for_inputs() before it writes, and before it reads
+// anything but weights. The wait ends when the previous kernel has ended and its writes are visible. That kernel did
+// not end before its own wait, so all earlier kernels have ended too. For this reason every thread of every kernel
+// waits, even if it reads nothing. A copy starts after the end of all earlier work, and our next kernel starts after
+// the end of the copy. Before NCCL's kernels, comm/nccl_guard.h takes care of the order.
 #if !defined(ENTRODRAFT_CUDA_STAND_IN)
 __device__ inline void start_next_kernel() {
 #if __CUDA_ARCH__ >= 900
@@ -49,13 +49,13 @@ inline void wait_for_inputs() {
     cuda_stand_in::note_wait();
 }
 #endif
-// Of a kernel that has nothing to read beforehand.
+// For a kernel that has nothing to read before it waits.
 __device__ inline void begin_kernel() {
     start_next_kernel();
     wait_for_inputs();
 }
 
-// Of the current device, which a process does not change. Throws Error.
+// Returns an attribute of the current device, which a process does not change. Throws Error.
 inline int device_attribute(cudaDeviceAttr attribute) {
     int device = 0, value = 0;
     check_cuda(cudaGetDevice(&device), "cudaGetDevice");
@@ -71,8 +71,8 @@ inline std::size_t shared_bytes_of_multiprocessor() {
     return static_cast<std::size_t>(bytes);
 }
 
-// Builds with ENTRODRAFT_GPU_SWITCHES measure what a thing is worth: ENTRODRAFT_GPU_OFF names what is left out,
-// "overlap" or "carve-out". In all others nothing is.
+// Builds with ENTRODRAFT_GPU_SWITCHES can measure what a feature gains: ENTRODRAFT_GPU_OFF names the feature to leave
+// out, "overlap" or "carve-out". Other builds leave nothing out.
 #ifdef ENTRODRAFT_GPU_SWITCHES
 inline bool is_off(std::string_view what) {
     static const char* const named = std::getenv("ENTRODRAFT_GPU_OFF");
@@ -84,8 +84,8 @@ constexpr bool is_off(std::string_view) {
 }
 #endif
 
-// True where kernels of this program may overlap: a device of capability 9.0 on, and code for it. Code that was
-// compiled for an earlier one does not wait, though this device runs it.
+// Returns true where kernels of this program may overlap: on a device of capability 9.0 or later, with code for it.
+// Code compiled for an earlier capability does not wait, though this device runs it.
 template <typename... Parameters> bool overlaps_kernels(void (*kernel)(Parameters...)) {
     constexpr int kCodeThatWaits = 90, kDeviceThatOverlaps = 9;
     const auto ask = [&] {
@@ -97,7 +97,7 @@ template <typename... Parameters> bool overlaps_kernels(void (*kernel)(Parameter
 #ifdef ENTRODRAFT_CUDA_STAND_IN // a test may change it
     return ask();
 #else
-    static const bool overlaps = ask(); // all kernels are compiled for the same
+    static const bool overlaps = ask(); // all kernels are compiled for the same capability
     return overlaps;
 #endif
 }
@@ -129,10 +129,10 @@ void launch(void* stream, const Grid& grid, void (*kernel)(Parameters...), const
     const auto set = [&](cudaFuncAttribute attribute, std::size_t value) {
         check_cuda(cudaFuncSetAttribute(kernel, attribute, static_cast<int>(value)), "cudaFuncSetAttribute");
     };
-    if (constexpr std::size_t kUnasked = 48 << 10; grid.shared_bytes > kUnasked) // more is to be asked for
+    if (constexpr std::size_t kUnasked = 48 << 10; grid.shared_bytes > kUnasked) // more must be requested
         set(cudaFuncAttributeMaxDynamicSharedMemorySize, grid.shared_bytes);
     if (grid.blocks_together > 0 && !is_off("carve-out")) { // percent, rounded up
-        constexpr std::size_t kBeside = 4 << 10;            // a block's static arrays, and what the system takes of it
+        constexpr std::size_t kBeside = 4 << 10;            // a block's static arrays, and the system's part
         const std::size_t bytes = static_cast<std::size_t>(grid.blocks_together) * (grid.shared_bytes + kBeside);
         set(cudaFuncAttributePreferredSharedMemoryCarveout,
             std::min<std::size_t>(100, 100 * bytes / shared_bytes_of_multiprocessor() + 1));

@@ -19,7 +19,7 @@ int number_of(const Environment& environment, const std::string& name) {
     return text ? std::atoi(text->c_str()) : 0;
 }
 
-// A launcher that says how many it started, and what to do when they do not find each other.
+// A launcher that tells the number of processes it started, and the remedy when they do not find each other.
 struct Launcher {
     const char* size;    // variable with the number of processes
     const char* proof;   // variable that has to be there too; null: none
@@ -44,7 +44,7 @@ std::vector<std::string> listed(const std::string& text) {
     return parts;
 }
 
-// Ranks elsewhere, as far as the launcher tells.
+// Returns whether the launcher says that there are ranks on other hosts.
 bool spans_hosts(const Environment& environment) {
     const int size = number_of(environment, "OMPI_COMM_WORLD_SIZE");
     const int local = number_of(environment, "OMPI_COMM_WORLD_LOCAL_SIZE");
@@ -79,7 +79,7 @@ std::string starting_place(const Environment& environment) {
 }
 
 std::string why_not_alone(const Environment& environment) {
-    // mpirun within a Slurm step says how many there really are.
+    // mpirun within a Slurm step tells the real number of processes.
     if (number_of(environment, "OMPI_COMM_WORLD_SIZE") == 1) return "";
     for (const Launcher& launcher : kLaunchers) {
         const int size = number_of(environment, launcher.size);
@@ -115,7 +115,7 @@ std::string why_unreachable(const Environment& environment, const std::vector<Ne
                    : "the ranks are on several hosts, and this one has no network interface but loopback: "
                      "bring one up, or start all ranks on one host";
     }
-    // An address such as 10.0.0.0/8 is MPI's to verify.
+    // An address such as 10.0.0.0/8 is left to MPI to verify.
     for (const std::string& name : listed(*asked)) {
         if (name.find('/') != std::string::npos) return "";
         for (const NetworkInterface& one : interfaces)

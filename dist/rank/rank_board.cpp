@@ -1,7 +1,7 @@
 // Places in shared memory: see rank_board.h.
 //
-// Every field is an atomic of its own. A reader may see a new round beside an old step: that is good enough for a
-// message, and costs the writer nothing.
+// Every field is an atomic of its own. A reader may see a new round together with an old step. That is good enough for
+// a message, and costs the writer nothing.
 #include "dist/rank/rank_board.h"
 
 #include <array>
@@ -17,7 +17,7 @@ namespace {
 using Nanoseconds = std::int64_t;
 using StepWords = std::array<std::uint64_t, 2>; // up to 15 letters of a step's name, zeros after them
 
-// The same clock for all processes of a host.
+// Reads the same clock in all processes of a host.
 Nanoseconds now() {
     return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
         .count();
@@ -43,10 +43,10 @@ struct RankBoard::Place {
     std::atomic<std::uint64_t> round;
     std::array<std::atomic<std::uint64_t>, 2> step;
     std::atomic<std::uint64_t> moves;
-    std::atomic<Nanoseconds> moved;  // when the heartbeat first saw them; 0: never
-    std::atomic<Nanoseconds> beaten; // 0: never
-    std::atomic<int> waits_for;      // world rank + 1, kEverybody, or 0: for nobody
-    std::atomic<int> failure;        // exit code of the host's first failure; of the host's first rank only
+    std::atomic<Nanoseconds> moved;  // time at which the heartbeat first saw the latest move; 0: never
+    std::atomic<Nanoseconds> beaten; // time of the last heartbeat; 0: never
+    std::atomic<int> waits_for;      // world rank + 1, kEverybody, or 0: does not wait
+    std::atomic<int> failure;        // exit code of the host's first failure; only in its first rank's place
 
     std::string text() const {
         const StepWords words = {step[0].load(), step[1].load()};
@@ -126,7 +126,7 @@ bool RankBoard::waits(int world_rank) const {
 
 std::string RankBoard::what_is_known_of(int world_rank) const {
     std::string text;
-    // Whoever waits is not to blame; the one at the end of the chain is. A circle has at most all of them.
+    // A rank that waits is not to blame; the rank at the end of the chain is. A circle contains all members at most.
     for (std::size_t hops = 0; hops <= members_.size(); ++hops) {
         const Place* place = place_of(world_rank);
         text += name_of(world_rank) + (hops == 0 ? " " : ", which ");

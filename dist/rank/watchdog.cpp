@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kBeat{200};
 
-// A thread that no signal interrupts: handlers run on the threads that wait for input.
+// Starts a thread that signals do not interrupt: handlers run on the threads that wait for input.
 std::thread start_without_signals(const std::function<void()>& work) {
     sigset_t all, before;
     sigfillset(&all);
@@ -59,7 +59,7 @@ void Watchdog::beat_until_told() {
     }
 }
 
-// One beat's worth of time goes to the step in which the last beat found the rank.
+// The time of one beat is added to the step in which the last beat found the rank.
 bool Watchdog::is_stuck() {
     const std::uint64_t moves = board_.moves();
     const bool hangs = moves == moves_ && !board_.is_waiting() && !board_.is_in(kOutputStep);

@@ -1,8 +1,8 @@
-// A thread beside a rank's own: it renews the heartbeat, and notices a step that does not end.
+// A thread next to a rank's own: it renews the heartbeat, and notices a step that does not end.
 //
-// A wait for other ranks has its own deadline, so a rank that waits is never stuck in this sense, and neither is one
-// that hands out results (kOutputStep). Time counts only while this process runs: one that was stopped and goes on is
-// not stuck. Made by Session.
+// A wait for other ranks has its own deadline, so a waiting rank never counts as stuck. A rank that hands out results
+// (kOutputStep) does not count as stuck either. Time counts only while this process runs: a process that was stopped
+// and goes on is not stuck. Session makes the watchdog.
 #pragma once
 
 #include "dist/rank/rank_board.h"
@@ -18,17 +18,17 @@ namespace entrodraft::dist {
 
 class Watchdog {
   public:
-    // Called once, on the watchdog's thread, with the reason; it is to end the process, since the rank's own thread
+    // Called once, on the watchdog's thread, with the reason. It must end the process, since the rank's own thread
     // cannot.
     using OnStuck = std::function<void(const std::string& reason)>;
 
-    // Begins to beat. All signals stay with the other threads. `board` outlives it.
+    // Begins to beat. Only the other threads receive signals. `board` outlives the watchdog.
     explicit Watchdog(RankBoard& board, OnStuck on_stuck = {});
     ~Watchdog(); // ends the thread
     Watchdog(const Watchdog&) = delete;
     Watchdog& operator=(const Watchdog&) = delete;
 
-    // From now on a step of this rank may take so long; 0: as long as it likes.
+    // From now on a step of this rank may take `seconds`; 0: without a limit.
     void bound_steps(double seconds);
 
   private:
@@ -41,8 +41,8 @@ class Watchdog {
     std::condition_variable told_;
     bool ends_ = false;
     double limit_seconds_ = 0;
-    std::uint64_t moves_ = 0; // of the board, when last seen
-    double seconds_ = 0;      // in the step since then, as far as this process ran
+    std::uint64_t moves_ = 0; // the board's number when last read
+    double seconds_ = 0;      // in the current step, while this process ran
     std::thread thread_;
 };
 

@@ -1,4 +1,4 @@
-// Starts MPI, makes communicators and the memory that they share, and leaves in order.
+// Starts MPI, makes communicators and their shared memory, and leaves in order.
 //
 // Windows belong to the session, not to the communicators over them: freeing one is collective, and a destructor
 // that runs while an exception unwinds on one rank must not wait for the others.
@@ -63,14 +63,14 @@ MPI_Comm split_by_host(MPI_Comm comm) {
     return node;
 }
 
-// World ranks of the members of `comm`, in rank order. Collective over `comm`.
+// Returns the world ranks of the members of `comm`, in rank order. Collective over `comm`.
 std::vector<int> world_ranks_of(MPI_Comm comm, int world_rank) {
     std::vector<int> ranks(static_cast<std::size_t>(size_of(comm)));
     check_mpi(MPI_Allgather(&world_rank, 1, MPI_INT, ranks.data(), 1, MPI_INT, comm), "MPI_Allgather");
     return ranks;
 }
 
-// Whether the ranks of `node` outnumber the cores that they may run on. Collective over `node`.
+// Returns whether the ranks of `node` outnumber the cores that they may run on. Collective over `node`.
 bool is_crowded(MPI_Comm node) {
     cpu_set_t mine;
     CPU_ZERO(&mine);
@@ -89,10 +89,10 @@ std::byte* align_up(void* address, std::size_t alignment) {
     return static_cast<std::byte*>(std::align(alignment, 1, address, space));
 }
 
-// Where Open MPI puts shared memory if it can be written to, else in its session directory.
+// Open MPI puts shared memory into this directory if it is writable, else into its session directory.
 constexpr const char* kSharedMemoryDirectory = "/dev/shm";
 
-// Free bytes there; the largest number where the directory is not used or has no limit.
+// Free bytes in that directory; UINT64_MAX where it is not used or has no limit.
 std::uint64_t free_shared_memory() {
     struct statvfs about {};
     if (access(kSharedMemoryDirectory, W_OK) != 0 || statvfs(kSharedMemoryDirectory, &about) != 0 ||
@@ -101,16 +101,16 @@ std::uint64_t free_shared_memory() {
     return static_cast<std::uint64_t>(about.f_bavail) * about.f_frsize;
 }
 
-// What MPI_Win_allocate_shared takes at most for segments of so many bytes: pages, its own state, and what it wants
-// left over.
+// The most that MPI_Win_allocate_shared takes for segments of this size: pages, its own state, and the space that it
+// wants to stay free.
 std::uint64_t window_bytes(std::size_t segment_bytes, int n_ranks) {
     constexpr std::uint64_t kPage = 4096, kOwnState = 65536;
     const std::uint64_t segment = (segment_bytes + NodeComm::kAlignment + 2 * kPage) / kPage * kPage;
     return (segment * static_cast<std::uint64_t>(n_ranks) + kOwnState) * 11 / 10;
 }
 
-// A window with one zeroed segment a rank, each touched first by its own rank. MPI maps it at page boundaries, so
-// aligning up gives all ranks the same place. Collective over `comm`, whose ranks share a host.
+// Makes a window with one zeroed segment per rank; each rank touches its own segment first. MPI maps the window at page
+// boundaries, so aligning up gives all ranks the same place. Collective over `comm`, whose ranks share a host.
 std::pair<MPI_Win, std::vector<std::byte*>> make_segments(MPI_Comm comm, std::size_t segment_bytes) {
     MPI_Info info = MPI_INFO_NULL;
     check_mpi(MPI_Info_create(&info), "MPI_Info_create");
@@ -138,7 +138,7 @@ std::pair<MPI_Win, std::vector<std::byte*>> make_segments(MPI_Comm comm, std::si
     return {window, std::move(segments)};
 }
 
-// False when not all ranks came in time. Collective over the world.
+// Returns false when not all ranks came in time. Collective over the world.
 bool last_barrier() {
     MPI_Request request = MPI_REQUEST_NULL;
     if (MPI_Ibarrier(MPI_COMM_WORLD, &request) != MPI_SUCCESS) return false;
@@ -164,7 +164,7 @@ void flush_streams() {
     std::fflush(nullptr);
 }
 
-// The host of every rank of the world. Collective over the world.
+// Returns the host of every rank of the world. Collective over the world.
 std::vector<std::string> all_hosts(const std::string& mine, int world_size) {
     constexpr std::size_t kBytes = 64;
     std::string padded = mine.substr(0, kBytes - 1);
@@ -178,7 +178,7 @@ std::vector<std::string> all_hosts(const std::string& mine, int world_size) {
     return hosts;
 }
 
-// Tells the board, then whoever else wants to know.
+// Tells the board, then the observer.
 class Watches final : public StepWatch {
   public:
     Watches(RankBoard& board, StepWatch* observer) : board_(board), observer_(observer) {}
@@ -192,7 +192,7 @@ class Watches final : public StepWatch {
     StepWatch* observer_;
 };
 
-// Ends the start when it takes too long: MPI's own calls have no deadline.
+// Ends the process when the start takes too long: MPI's own calls have no deadline.
 class StartDeadline {
   public:
     StartDeadline(const StartOptions& options, const std::string& place) {
@@ -244,10 +244,10 @@ struct Session::State {
     bool crowded = false;
     double timeout_seconds = 0;
     std::string host_name;
-    MPI_Comm host_comm = MPI_COMM_NULL; // the ranks of this host; as long as MPI
+    MPI_Comm host_comm = MPI_COMM_NULL; // the ranks of this host; lives as long as MPI
     std::optional<SharedMemoryShortage> shortage;
     std::vector<MPI_Win> windows;     // in order of creation, the same on all their ranks
-    std::vector<std::byte> own_place; // of the board, where none is shared
+    std::vector<std::byte> own_place; // for the board, where memory is not shared
     std::optional<RankBoard> board;
     std::optional<Watches> watches;
     std::optional<Watchdog> watchdog;
@@ -280,10 +280,9 @@ void Session::State::start_mpi(const Environment& environment) {
     crowded = is_crowded(host_comm);
 }
 
-// Whether the windows that the groups of this host are about to make fit, all of them together; `comm`: this rank's
-// group, MPI_COMM_NULL where it makes none. One rank looks, when all have made and filled their earlier windows, so
-// that all go the same way: where MPI cannot make a window, it leaves the other ranks waiting in the call. Collective
-// over the world.
+// Returns whether all windows that the groups of this host are about to make fit together. `comm`: this rank's group,
+// MPI_COMM_NULL where it makes none. Where MPI cannot make a window, it leaves the other ranks waiting in the call. So
+// one rank looks for all, once all ranks have made and filled their earlier windows. Collective over the world.
 bool Session::State::fits_shared_memory(MPI_Comm comm, std::size_t segment_bytes) {
     std::uint64_t wanted = 0;
     if (comm != MPI_COMM_NULL && rank_in(comm) == 0) wanted = window_bytes(segment_bytes, size_of(comm));
@@ -296,8 +295,8 @@ bool Session::State::fits_shared_memory(MPI_Comm comm, std::size_t segment_bytes
     return false;
 }
 
-// A place for each rank of this host in memory that all of them map, or, where that is short, for this rank alone.
-// Collective over the world.
+// Makes a place for each rank of this host in memory that all of them map. Where that memory is short, makes one for
+// this rank only. Collective over the world.
 std::vector<RankBoard::Member> Session::State::board_members() {
     own_place.resize(2 * RankBoard::kPlaceBytes);
     std::byte* const own = align_up(own_place.data(), RankBoard::kPlaceBytes);
@@ -330,7 +329,7 @@ std::unique_ptr<Communicator> Session::State::make_group(int color, bool over_mp
     if (!uses_mpi) return color < 0 ? nullptr : std::make_unique<SelfComm>();
     MPI_Comm comm = split_comm(MPI_COMM_WORLD, color, world_rank);
     const int size = comm == MPI_COMM_NULL ? 0 : size_of(comm);
-    bool shares_memory = !over_mpi && size > 1; // the same answer on all ranks of the group
+    bool shares_memory = !over_mpi && size > 1; // the same on all ranks of the group
     if (shares_memory) {
         MPI_Comm node = split_by_host(comm);
         shares_memory = size_of(node) == size;
@@ -458,7 +457,7 @@ void Session::leave(int exit_code) {
                 state_->on_stuck(position(), "all is done, but the other ranks did not come to the end");
             _exit(code_when_alone);
         }
-        state_->watchdog.reset(); // its memory goes now
+        state_->watchdog.reset(); // the memory that it uses is freed next
         for (MPI_Win& window : state_->windows) {
             MPI_Win_unlock_all(window);
             MPI_Win_free(&window);

@@ -1,7 +1,7 @@
-// The process among its peers: MPI from start to end, the communicators of its layout, and how it leaves.
+// The process among its peers: MPI from start to end, the communicators of its layout, and the end of the process.
 //
-// One Session per process, made first in main and destroyed last. It hides MPI from everything else. While it lives,
-// every rank shows the others of its host where it is (rank_board.h), and a watchdog ends what does not end itself.
+// There is one Session per process, made first in main and destroyed last. It hides MPI from all other code. While it
+// lives, every rank shows its position to the others of its host (rank_board.h), and a watchdog ends a step that hangs.
 #pragma once
 
 #include "dist/comm/channel.h"
@@ -18,27 +18,27 @@
 namespace entrodraft::dist {
 
 struct StartOptions {
-    // How long MPI may take to start, and how long ranks wait for each other before they have read their options.
+    // The limit for MPI's start, and for waits of ranks for each other before they have read their options.
     double timeout_seconds = kDefaultTimeoutSeconds;
-    // Called on a thread of its own when that, or a bounded step, takes too long: "rank 2, host n1, round 17, score"
-    // and the reason. It is to say so and to end the process. Empty: nothing is bounded.
+    // Called on a thread of its own when the start or a bounded step takes too long, with a place such as "rank 2, host
+    // n1, round 17, score" and the reason. It must report this and end the process. Empty: time is not limited.
     std::function<void(const std::string& place, const std::string& reason)> on_stuck;
     StepWatch* observer = nullptr; // told of every step; outlives the session
-    bool is_alone = false;         // what is to be done needs no other rank: MPI is not started, whatever the launcher
+    bool is_alone = false;         // the task needs no other rank: MPI is not started, whatever the launcher
 };
 
-// Of a host whose ranks exchange messages over MPI because its shared memory is too small for all groups that they made
-// at once.
+// On this host, ranks exchange messages over MPI, because shared memory is too small for all groups that they made at
+// once.
 struct SharedMemoryShortage {
-    std::uint64_t free_bytes = 0;   // when it was first seen
-    std::uint64_t wanted_bytes = 0; // by all groups that did without
+    std::uint64_t free_bytes = 0;   // when the shortage was first seen
+    std::uint64_t wanted_bytes = 0; // by all groups that use MPI instead
 };
 
 class Session {
   public:
-    // Starts MPI where a launcher (mpirun, srun) started this process and it is not to be alone; else a world of one,
-    // without MPI. Throws Error when MPI does not give what is needed, or when this rank could not reach the others.
-    // Collective over the world.
+    // Starts MPI where a launcher (mpirun, srun) started this process and `is_alone` is not set. Else makes a world of
+    // one, without MPI. Throws Error when MPI lacks something that is needed, or when this rank could not reach the
+    // others. Collective over the world.
     static Session start(const StartOptions& options = {});
     Session(Session&&) noexcept;
     Session& operator=(Session&&) noexcept;
@@ -51,32 +51,32 @@ class Session {
     int node_local_size() const;
     const std::string& host_name() const;
 
-    // Of this rank's host, as far as communicators were made; the same on all its ranks. None: there is enough.
+    // The shortage of this rank's host for the communicators made so far; the same on all its ranks. Or none.
     const std::optional<SharedMemoryShortage>& shared_memory_shortage() const;
 
-    // How long ranks wait for each other: as StartOptions says until they have read how long they should.
+    // The time that ranks wait for each other. It is the StartOptions value until the ranks have read their options.
     double timeout_seconds() const;
     void set_timeout(double seconds);
-    Deadline deadline() const { return Deadline::after_seconds(timeout_seconds()); } // of a collective that begins now
+    Deadline deadline() const { return Deadline::after_seconds(timeout_seconds()); } // for a collective that begins now
 
-    // All ranks of the launch. Shared memory where all of them are on one host that has enough of it, MPI otherwise.
+    // All ranks of the launch. They use shared memory if all of them are on one host with enough of it, else MPI.
     Communicator& world();
-    // A communicator of the ranks that pass the same color, ordered by world rank. Ranks with a negative
-    // color get none (nullptr). Collective over the world.
+    // Makes a communicator of the ranks that pass the same color, ordered by world rank. Ranks with a negative color
+    // get nullptr. Collective over the world.
     std::unique_ptr<Communicator> split(int color);
-    // The same, but over MPI even where shared memory would do: for tests, and to measure what a group across
-    // hosts would run. Collective over the world.
+    // The same, but over MPI even where shared memory would do. It is for tests, and to measure a group across hosts.
+    // Collective over the world.
     std::unique_ptr<Communicator> split_over_mpi(int color);
-    // The channel of the coordinators of replicas; null on other ranks, and where there is one replica. `clock`
-    // outlives it. Collective over the world.
+    // Makes the channel of the coordinators of replicas. It is null on other ranks, and where there is one replica.
+    // `clock` outlives it. Collective over the world.
     std::unique_ptr<Channel> channel(const RankLayout& layout, const Clock& clock, double timeout_seconds);
 
-    // Whom to tell of each step: the board, then the observer. As long as the session.
+    // Tells each step to the board, then to the observer. Lives as long as the session.
     StepWatch& watch();
-    // "rank 2, host n1, round 17, score": this rank, where it is.
+    // Returns this rank's position, as "rank 2, host n1, round 17, score".
     std::string position() const;
 
-    // While it lives, a step of this rank that takes longer ends the job by on_stuck. One at a time.
+    // While it lives, a step of this rank that takes longer ends the job by on_stuck. At most one exists at a time.
     class BoundedSteps {
       public:
         explicit BoundedSteps(Session& session, double seconds);
@@ -88,17 +88,17 @@ class Session {
         Session& session_;
     };
 
-    // Whether this rank is the first of its host to report a failure that ends the job; the others then keep silent,
-    // and leave with its code, which failure() tells even to a signal handler.
+    // Returns true for the first rank of this host that reports a failure that ends the job. The other ranks then print
+    // nothing and leave with its code, which failure() tells even to a signal handler.
     bool claim_failure(int exit_code);
     const std::atomic<int>& failure() const;
 
-    // Tears the whole job down at once, for errors inside a round: unwinding alone while others wait would
-    // hang. Prints nothing. Does not return.
+    // Ends the whole job at once, for errors inside a round: if one rank unwinds alone while others wait, the job
+    // hangs. Prints nothing. Does not return.
     [[noreturn]] void abort(int exit_code);
-    // The orderly end: last barrier, MPI_Finalize, flush, _exit(exit_code), the same code on every rank.
-    // SIGTERM, SIGINT, SIGUSR1 and SIGHUP are ignored from here on. Ranks that do not come within seconds are not
-    // waited for (a code of 0 then becomes 1). Collective over the world; does not return.
+    // The orderly end: last barrier, MPI_Finalize, flush, _exit(exit_code), the same code on every rank. From here on,
+    // SIGTERM, SIGINT, SIGUSR1 and SIGHUP are ignored. It waits only seconds for ranks that do not come (a code of 0
+    // then becomes 1). Collective over the world; does not return.
     [[noreturn]] void leave(int exit_code);
 
   private:
