@@ -5,7 +5,7 @@
 namespace entrodraft::model {
 namespace {
 
-// Of the nodes that the cache holds and of the rows, as positions.
+// Returns the parents of the cached nodes and of the rows, as positions.
 std::vector<int> parents_of(const PassLayout& layout, const Segment& segment) {
     const Pass& pass = layout.pass;
     std::vector<int> parents;
@@ -14,7 +14,7 @@ std::vector<int> parents_of(const PassLayout& layout, const Segment& segment) {
             parents.push_back(segment.cached + r - segment.begin - 1);
         return parents;
     }
-    std::vector<int> nodes; // positions of Pass::cached_nodes, of this slot
+    std::vector<int> nodes; // positions of Pass::cached_nodes that belong to this slot
     const int n_cached = static_cast<int>(pass.cached_nodes.size());
     const auto add = [&](int parent) {
         parents.push_back(parent < 0          ? segment.tree_begin - 1
@@ -30,7 +30,7 @@ std::vector<int> parents_of(const PassLayout& layout, const Segment& segment) {
     return parents;
 }
 
-// Depth first. The last child of a node takes its state over; the others get copies.
+// Walks depth first. The last child of a node takes over its state; the others get copies.
 class Walk {
   public:
     Walk(const Segment& segment, DeltaPlan& plan) : segment_(segment), plan_(plan), children_(plan.parents.size() + 1) {
@@ -38,7 +38,7 @@ class Walk {
             children_[index(plan.parents[index(node)] - plan.begin + 1)].push_back(node);
     }
 
-    // Of a node, numbered from the tree's begin (-1: what the tree follows), whose state has this number.
+    // Visits the children of `node`, counted from the tree's begin (-1: the tree's root). `state`: its state's number.
     void follow(int node, int state) {
         const std::vector<int>& children = children_[index(node + 1)];
         for (const int child : children) {

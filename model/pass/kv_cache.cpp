@@ -19,14 +19,14 @@ bool has_scales(WeightType type) {
     return type == WeightType::int8;
 }
 
-// Numbers of a row without a scale.
+// A number format without a scale per row.
 template <typename Format> struct Plain : Format {
     Plain() = default;
     explicit Plain(std::span<const float>) {}
     float scale = 1;
 };
 
-// A number beyond the largest becomes that: a key of 100,000 is better read as 65,504 than as infinity.
+// A number beyond the largest one becomes the largest: reading a key of 100,000 as 65,504 is better than as infinity.
 struct SaturatingFloat16 : Float16Format {
     static std::uint16_t from_float(float value) {
         constexpr float kLargest = 65504;
@@ -38,7 +38,7 @@ struct Int8Format {
     using Bits = std::int8_t;
     static constexpr float kLargest = 127;
     Int8Format() = default;
-    // The scale of a row of zeros is 0, of one with infinities or NaN it is NaN.
+    // The scale of a row of zeros is 0. The scale of a row with infinities or NaN is NaN.
     explicit Int8Format(std::span<const float> row) {
         float largest = 0;
         bool has_nan = false;
@@ -48,21 +48,21 @@ struct Int8Format {
         }
         if (has_nan || !std::isfinite(largest)) {
             scale = std::numeric_limits<float>::quiet_NaN();
-        } else if (largest >= kLargest * std::numeric_limits<float>::min()) { // less is as nothing
+        } else if (largest >= kLargest * std::numeric_limits<float>::min()) { // smaller values count as 0
             scale = largest / kLargest;
             to_codes = 1 / scale;
         }
     }
     static float to_float(std::int8_t code) { return code; }
     std::int8_t from_float(float value) const {
-        constexpr float kRounding = 0x1.8p23f; // whole numbers alone can be added to it
+        constexpr float kRounding = 0x1.8p23f; // only whole numbers can be added to it
         const float code = to_codes > 0 ? value * to_codes + kRounding - kRounding : 0;
         return static_cast<std::int8_t>(static_cast<int>(code));
     }
     float scale = 0, to_codes = 0;
 };
 
-// Calls visit(format) for numbers of a cache.
+// Calls visit(format) for the number format of a cache's type.
 template <typename Visit> void with_format(WeightType type, Visit visit) {
     switch (type) {
     case WeightType::float32:
@@ -78,7 +78,7 @@ template <typename Visit> void with_format(WeightType type, Visit visit) {
     }
 }
 
-// Where a key begins; its numbers are kBlock apart.
+// Returns the offset of a key; its numbers are kBlock apart.
 std::size_t key_offset(std::size_t dim, int position) {
     return index(position / KvCache::kBlock) * dim * KvCache::kBlock + index(position % KvCache::kBlock);
 }
@@ -165,7 +165,7 @@ void KvCache::copy_in(HeadPlace to, KvCache& other, HeadPlace from, int count) {
         std::copy_n(there.key_scales + from.position, count, here.key_scales + to.position);
         std::copy_n(there.value_scales + from.position, count, here.value_scales + to.position);
     }
-    while (count > 0) { // what lies in one block of both
+    while (count > 0) { // positions within one block of both
         const int n = std::min({count, kBlock - from.position % kBlock, kBlock - to.position % kBlock});
         with_format(shape_.type, [&]<typename Format>(Format) {
             using Bits = typename Format::Bits;
@@ -232,7 +232,7 @@ void KvCache::share(int from, int to, int length) {
            length);
 }
 
-// Throws where another slot reads positions of `slot` from `position` on.
+// Throws std::logic_error where another slot reads positions of `slot` from `position` on.
 void KvCache::check_unread(int slot, int position) const {
     for (int reader = 0; reader < shape_.n_slots; ++reader)
         if (reader != slot && prefix(reader).slot == slot && prefix(reader).length > position)
@@ -241,7 +241,7 @@ void KvCache::check_unread(int slot, int position) const {
                 prefix(reader).length, slot, position));
 }
 
-// `to` reads `in_place` (which may be its own) where it lies, and holds copies of the other positions of `from`.
+// `to` reads the prefix `in_place` (which may be its own) where it lies, and gets copies of the other positions.
 void KvCache::become(int from, int to, Prefix in_place, int length) {
     check_unread(to, in_place.slot == to ? in_place.length : 0);
     if (recurrent_) recurrent_->become(from, to, length);
@@ -253,7 +253,7 @@ void KvCache::become(int from, int to, Prefix in_place, int length) {
     sources_[index(to)] = sources_[index(from)];
 }
 
-// Puts the prefix's positions from the block of `position` on, up to `end`, into the slot itself.
+// Copies the prefix's positions, from the block of `position` up to `end`, into the slot itself.
 void KvCache::own_from(int slot, int position, int end) {
     Prefix& shared = prefixes_[index(slot)];
     if (position >= shared.length) return;
@@ -262,8 +262,8 @@ void KvCache::own_from(int slot, int position, int end) {
     shared = begin > 0 ? Prefix{shared.slot, begin} : Prefix{slot, 0};
 }
 
-// Copies own positions [begin, end) of a slot into another; `begin` is on a block's border. The last block of keys
-// goes whole.
+// Copies a slot's own positions [begin, end) into another slot. `begin` is a multiple of kBlock. The last block of keys
+// is copied whole.
 void KvCache::copy_range(int from, int to, int begin, int end) {
     if (begin >= end) return;
     if (elsewhere_) return elsewhere_->copy(from, begin, to, begin, end - begin);
@@ -315,8 +315,8 @@ void KvCache::keep(int slot, int length, std::span<const int> path) {
     if (length < 0 || length > lengths_[index(slot)])
         throw std::out_of_range(
             fmt::format("cannot keep {} positions of a cache of {}", length, lengths_[index(slot)]));
-    int previous = -1, stays = length; // up to where all is kept
-    std::vector<int> moved;            // positions behind that
+    int previous = -1, stays = length; // all positions before it are kept
+    std::vector<int> moved;            // kept positions after it
     for (const int step : path) {
         if (step <= previous || step >= lengths_[index(slot)] - length)
             throw std::out_of_range("a path to keep must increase and lie within the cached rows");

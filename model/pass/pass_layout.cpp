@@ -10,7 +10,7 @@ namespace entrodraft::model {
 
 namespace {
 
-// Throws std::invalid_argument with the message where the contract is broken.
+// Throws std::invalid_argument with the message unless `holds`.
 template <typename... Values> void require(bool holds, fmt::format_string<Values...> message, Values&&... values) {
     if (!holds) throw std::invalid_argument(fmt::format(message, std::forward<Values>(values)...));
 }
@@ -85,7 +85,7 @@ void PassLayout::add_row(int r, const ModelConfig& config, const KvCache& cache)
 
 namespace {
 
-// What a segment's slot begins with: another slot's blocks, or its own where other segments of the pass read them.
+// The beginning of a segment's slot: another slot's blocks, or its own where other segments of the pass read them.
 KvCache::Prefix beginning_of(const Segment& segment, const std::vector<Segment>& segments, const KvCache& cache) {
     const KvCache::Prefix prefix = cache.prefix(segment.slot);
     if (prefix.length > 0) return prefix;
@@ -161,7 +161,7 @@ void PassLayout::add_cached_nodes() {
     ancestor_words = std::max(kAncestorWords, (index(most) + 63) / 64);
 }
 
-// Bits of every node's ancestors and its own, the cached nodes' first; of blocks those of the last row.
+// Sets the bits of each node's ancestors and its own, cached nodes first. Rows of a block get those of its last row.
 void PassLayout::trace_ancestors() {
     const std::size_t n_cached = pass.cached_nodes.size();
     ancestors.assign((n_cached + pass.rows.size()) * ancestor_words, 0);

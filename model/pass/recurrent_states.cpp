@@ -11,13 +11,13 @@
 namespace entrodraft::model {
 namespace {
 
-constexpr int kAdvanced = 32; // positions that a base lags behind kReach before it is brought up
+constexpr int kAdvanced = 32; // positions that a base may be further back than kReach before it moves up
 
 } // namespace
 
 int RecurrentStates::Shape::inputs(int capacity) const {
-    // What a base is behind, two passes' rows (of a tree that is read level by level, all of them) or a prompt's chunk,
-    // and what the base's own rows are convolved with.
+    // Room for the distance to the base, for two passes' rows (all rows of a tree that is read level by level) or a
+    // prompt's chunk, and for the rows that the base's own convolution needs.
     return std::min(capacity, kReach + kAdvanced + std::max(2 * kMaxRows, prompt_rows) + tree_positions + n_convolved);
 }
 
@@ -56,7 +56,7 @@ void RecurrentStates::cut(int slot, int position) {
         throw std::logic_error(fmt::format(
             "slot {} of the cache has states of linear attention from position {} on alone: it cannot be cut to {}",
             slot, base, position));
-    if (position < base) base = 0; // a front further on is noticed by the next pass, which begins before it
+    if (position < base) base = 0; // the next pass begins before a front that is further on, and notices it
 }
 
 void RecurrentStates::move(int slot, std::span<const int> from, int to) {

@@ -22,7 +22,7 @@ void make_scores(RouterScore kind, std::vector<float>& logits) {
         logit /= sum;
 }
 
-// The `count` best, the best first.
+// Returns the indices of the `count` best values, the best first.
 std::vector<int> best_of(std::span<const float> values, int count) {
     std::vector<int> order(values.size());
     std::iota(order.begin(), order.end(), 0);
@@ -35,7 +35,7 @@ std::vector<int> best_of(std::span<const float> values, int count) {
     return order;
 }
 
-// Experts of other groups than the best are not to be chosen.
+// Excludes the experts of all groups but the best.
 void mask_groups(const ExpertsConfig& experts, std::vector<float>& values) {
     if (experts.n_chosen_groups == experts.n_groups) return;
     const auto size = static_cast<std::size_t>(experts.n_experts / experts.n_groups);
@@ -65,7 +65,7 @@ void choose_experts(const ExpertsConfig& experts, std::span<const float> logits,
     mask_groups(experts, values);
     std::vector<int> best = best_of(values, experts.n_chosen);
     std::ranges::sort(best);
-    float sum = experts.normalizes ? 1e-20f : 1.0f; // of scores that may all be 0
+    float sum = experts.normalizes ? 1e-20f : 1.0f; // the scores may all be 0
     for (std::size_t i = 0; i < best.size(); ++i) {
         chosen[i] = {best[i], scores[static_cast<std::size_t>(best[i])]};
         if (experts.normalizes) sum += chosen[i].weight;

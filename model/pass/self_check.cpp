@@ -24,7 +24,7 @@ std::vector<Row> rows_at(const Decoder& decoder, int first, int count) {
     return rows;
 }
 
-// Of a draft head's rows, numbers of any kind between -1 and 1.
+// Returns features for a draft head's rows: arbitrary numbers between -1 and 1.
 std::vector<float> features_of(const Decoder& decoder, std::size_t n_rows) {
     std::vector<float> features;
     const Fusion kind = decoder.config().fusion.kind;
@@ -35,7 +35,7 @@ std::vector<float> features_of(const Decoder& decoder, std::size_t n_rows) {
     return features;
 }
 
-// The first whose hidden states there are.
+// Returns the first layer that has hidden states.
 int first_layer(const ModelConfig& config) {
     return config.fusion.kind == Fusion::features ? 1 : 0;
 }
@@ -77,7 +77,7 @@ Results compute(Decoder& decoder, int context, bool with_hidden) {
     return results;
 }
 
-// Not a number where one of them holds what is none.
+// Returns NaN where one of them holds NaN.
 double distance(std::span<const float> tested, std::span<const float> other) {
     double differences = 0, squares = 0;
     for (std::size_t i = 0; i < tested.size(); ++i) {
@@ -88,7 +88,7 @@ double distance(std::span<const float> tested, std::span<const float> other) {
     return differences == 0 ? 0 : std::sqrt(differences / squares);
 }
 
-// The largest over the rows of `width` numbers, and whose it is.
+// The largest distance over the rows of `width` numbers, and its row.
 struct Worst {
     double distance = 0;
     int row = 0;
@@ -110,18 +110,18 @@ bool are_same(std::span<const float> a, std::span<const float> b) {
 } // namespace
 
 double self_check_bound(WeightType tested, const ModelConfig& config) {
-    const bool is_linear = config.n_linear_layers() > 0; // makes short keys of length 1, which rounding turns
+    const bool is_linear = config.n_linear_layers() > 0; // it gives short keys length 1, and rounding turns these
     switch (tested) {
     case WeightType::float32:
         return 1e-3;
     case WeightType::float16:
         return 1e-2;
     case WeightType::bfloat16:
-    case WeightType::int8: // the activations' type is what differs
+    case WeightType::int8: // the activations' types differ
         return is_linear ? 8e-2 : 5e-2;
     case WeightType::int4: // GPUs have an embedding of 16 bits, CPUs one of 4: in small random models 0.1 to 0.4
         if (is_linear) return 1.2;               // 0.95
-        return config.is_latent() ? 7e-1 : 5e-1; // so are the matrices that make queries and values of vectors: 0.54
+        return config.is_latent() ? 7e-1 : 5e-1; // the matrices for queries and values are int4 too: 0.54
     case WeightType::float8:                     // the same models: 0.05 to 0.2
         return 3e-1;
     }

@@ -1,8 +1,8 @@
-// The forward pass of a transformer, and of the encoder of one that has it: which operations, in which order. Written
+// The forward pass of a transformer, and of its encoder if it has one: the operations and their order. It is written
 // once, for every device.
 //
-// What an operation computes, and where, is a device's: cpu/ops.h, gpu/ops.h. An Ops object serves one pass. It holds
-// the residual stream x, [rows][hidden_size], and knows the pass's rows and the rank's shard of the weights:
+// The device defines what an operation computes, and where: cpu/ops.h, gpu/ops.h. An Ops object serves one pass. It
+// holds the residual stream x, [rows][hidden_size], and knows the pass's rows and the rank's shard of the weights:
 //
 //   weights()                      of the rank: layers, project_out
 //   embed()                        x = the tokens' embeddings, scaled and widened, plus positions of a table
@@ -17,7 +17,7 @@
 //   add_normed({w, from}, norm)    x += norm(that sum)
 //   keep_hidden(n)                 returns x, after n layers, to those who asked for it
 //   final_norm()                   norm(x) of the rows whose logits are wanted
-//   head(from)                     their logits, and what is to be made of them
+//   head(from)                     their logits, and the results that are made of them
 //
 // of a model whose queries and keys are normed row by row:
 //
@@ -26,15 +26,15 @@
 // of latent attention, where qkv are the vectors that queries, or they themselves, and keys and values are made of:
 //
 //   latent_queries(layer, qkv)     the queries
-//   append_latent(i, qkv)          norms the vectors of keys and values, rotates the keys behind them, appends both
+//   append_latent(i, qkv)          norms the vectors of keys and values, rotates the keys after them, appends both
 //   absorb(i, queries)             queries for keys as they are cached; the rotated part is rotated
 //   expand(i, attended)            the heads' values, of what attend() makes of cached vectors
 //
 // of linear attention, where qkv are queries, keys, values and gates before the convolution:
 //
-//   delta_net(i, qkv)              what the rows read of layer i's states, which they change
+//   delta_net(i, qkv)              the rows' outputs from layer i's states, which they change
 //
-// of attention with a gate, which lies behind the values:
+// of attention with a gate, which follows the values:
 //
 //   gate_attended(attended, qkv)   attended * sigmoid(gate)
 //
@@ -65,7 +65,7 @@
 //   add_activated(w)               x += activation(x * w)
 //   add_feed_forward(w, v)         x += activation(x * w) * v
 //   add_features(features)         x = activation(norm(features + x))
-//   lstm_cell(gates)               gates += x, and x = the cell that they make of the one behind the features
+//   lstm_cell(gates)               gates += x, and x = the new cell, from the gates and the cell after the features
 //   lstm_output(gates)             x = sigmoid(the output gate) * activation(norm(x))
 //   run_cell(w, from)              x = the output of an LSTM cell whose input and output gate and candidate are w from
 //   fuse_activated(joined)         x = U joined + activation(W joined)
@@ -89,7 +89,7 @@ template <class Ops> void run_cells(Ops& ops, typename Ops::Operand from) {
     }
 }
 
-// How a draft head joins what it reads of the target with the tokens' embeddings.
+// Joins a draft head's features of the target with the tokens' embeddings.
 template <class Ops> void run_fusion(const ModelConfig& config, Ops& ops) {
     const auto features = ops.features();
     switch (config.fusion.kind) {
@@ -102,7 +102,7 @@ template <class Ops> void run_fusion(const ModelConfig& config, Ops& ops) {
     case Fusion::linear:
         ops.fuse(ops.join(features));
         break;
-    case Fusion::attention: // joined() is what the first layer's attention reads
+    case Fusion::attention: // the first layer's attention reads joined()
         ops.join(features);
         ops.replace_residual(features);
         break;
@@ -127,7 +127,7 @@ template <class Ops> void run_fusion(const ModelConfig& config, Ops& ops) {
         outputs.empty() ? ops.add_activated(blocks[i]) : ops.add_feed_forward(blocks[i], outputs[i]);
 }
 
-// Devices that run such models; others refuse them when they are loaded (what_needs_cpu()).
+// Devices that run such models satisfy these; others refuse the models when they are loaded (what_needs_cpu()).
 template <class Ops>
 concept NormsRows = requires(Ops& ops) {
     ops.norm_queries_and_keys(ops.weights().layers[0], ops.residual());
@@ -145,7 +145,7 @@ concept HasExperts = requires(Ops& ops) {
     ops.add_experts(ops.weights().layers[0], ops.residual());
 };
 
-// The attended values of a layer, of what its first matrix makes of the rows.
+// Returns the attended values of a layer. `qkv` is the result of its first matrix.
 template <class Ops> auto run_attention(const ModelConfig& config, Ops& ops, int number, typename Ops::Operand qkv) {
     [[maybe_unused]] const auto& layer = ops.weights().layers[static_cast<std::size_t>(number)];
     if constexpr (AttendsToLatents<Ops>) {
@@ -166,7 +166,7 @@ template <class Ops> auto run_attention(const ModelConfig& config, Ops& ops, int
     return attended;
 }
 
-// x += what MLP or experts of a layer make of `from`.
+// Adds the output of the layer's MLP or experts, for `from`, to x.
 template <class Ops> void add_mlp(const ModelConfig& config, Ops& ops, int number, typename Ops::Operand from) {
     const auto& layer = ops.weights().layers[static_cast<std::size_t>(number)];
     if constexpr (HasExperts<Ops>) {
@@ -179,7 +179,7 @@ template <class Ops> void add_mlp(const ModelConfig& config, Ops& ops, int numbe
     ops.add({{layer[Role::down], ops.activate(layer, ops.gate_up(layer, from))}});
 }
 
-// Between attention and MLP of a layer: nothing in a model without an encoder.
+// Runs between attention and MLP of a layer; does nothing in a model without an encoder.
 template <class Ops> void run_cross_attention(const ModelConfig& config, Ops& ops, int number) {
     if (!config.has_encoder()) return;
     const auto& layer = ops.weights().layers[static_cast<std::size_t>(number)];
@@ -226,7 +226,7 @@ template <class Ops> void run_layer(const ModelConfig& config, Ops& ops, int num
     case Block::parallel: {
         const auto normed = ops.norm(layer.vector(Role::attention_norm));
         const auto qkv = project_qkv(normed);
-        // Before attention, whose barriers then serve the MLP's outputs as well.
+        // The MLP runs before attention, whose barriers then serve the MLP's outputs as well.
         const auto inner = mlp(config.shared_norm ? normed : ops.norm(layer.vector(Role::mlp_norm)));
         ops.add({{layer[Role::output], attend(qkv)}, {layer[Role::down], inner}});
         return;
@@ -234,7 +234,7 @@ template <class Ops> void run_layer(const ModelConfig& config, Ops& ops, int num
     }
 }
 
-// Of rows of Fusion::context: keys and values, made of the features alike in all layers.
+// For rows of Fusion::context: all layers make their keys and values of the same features.
 template <class Ops> void append_features(const ModelConfig& config, Ops& ops) {
     ops.replace_residual(ops.features());
     for (int layer = 0; layer < config.n_layers; ++layer) {
@@ -261,7 +261,7 @@ template <class Ops> void run_transformer(const ModelConfig& config, Ops& ops) {
     ops.head(rows);
 }
 
-// A layer of an encoder, over all chunks: every row attends to the whole source, whose keys and values come first.
+// Runs an encoder's layer over all chunks: every row attends to the whole source, whose keys and values come first.
 template <class Ops> void run_encoder_layer(const ModelConfig& encoder, Ops& ops, int number) {
     const auto& layer = ops.weights().layers[static_cast<std::size_t>(number)];
     const bool is_pre_norm = encoder.block == Block::pre_norm; // else post_norm
@@ -278,8 +278,8 @@ template <class Ops> void run_encoder_layer(const ModelConfig& encoder, Ops& ops
     });
 }
 
-// Reads a source, and makes the keys and values that the decoder's layers attend to. `encoder` is encoder_of() the
-// model, and pre_norm or post_norm. Collective over the ranks that hold the model.
+// Reads a source, and makes the keys and values that the decoder's layers attend to. `encoder` is encoder_of() of the
+// model, and is pre_norm or post_norm. Collective over the ranks that hold the model.
 template <class Ops> void run_encoder(const ModelConfig& encoder, Ops& ops) {
     ops.for_each_chunk([&] {
         ops.embed();
