@@ -1,4 +1,4 @@
-// What reading a file that is not as it should be throws: the message names file, place and reason.
+// The exception for a file that cannot be read as expected: the message names file, place and reason.
 #pragma once
 
 #include <algorithm>
@@ -16,17 +16,17 @@ class BadFile final : public std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-// The system's words for errno.
+// Returns the system's message for errno.
 inline std::string system_reason() {
     return std::system_category().message(errno);
 }
 
-// Text out of a file as a message may show it: in quotes, control characters as \xHH, long texts cut.
+// Returns text from a file as a message may show it: in quotes, control characters as \xHH, long texts cut.
 inline std::string in_quotes(std::string_view text) {
     constexpr std::size_t kLongest = 120;
     std::size_t length = std::min(text.size(), kLongest);
     while (length > 0 && length < text.size() && (static_cast<unsigned char>(text[length]) & 0xc0) == 0x80)
-        --length; // no part of a character
+        --length; // not a part of a character
     constexpr std::string_view kDigits = "0123456789abcdef";
     std::string shown = "'";
     for (const char c : text.substr(0, length)) {

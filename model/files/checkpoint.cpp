@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t kMaxIndexBytes = 64u << 20;
 
-// File names of the shards by tensor, as the index has them; the names are plain.
+// Returns the shards' file names by tensor, as the index has them. They are plain names.
 std::map<std::string, std::string> read_weight_map(const std::filesystem::path& index) {
     const nlohmann::json list = read_json_file(index, kMaxIndexBytes);
     const auto weight_map = list.is_object() ? list.find("weight_map") : list.end();
@@ -48,7 +48,7 @@ bool is_by_torch(const std::filesystem::path& file) {
     return ending == ".bin" || ending == ".pt" || ending == ".pth";
 }
 
-// For a message: the files of weights that lie there under names which are not read; empty where none do.
+// For a message: names the files of weights in the directory that are not read. Empty where there are none.
 std::string other_weights(const std::filesystem::path& directory) {
     constexpr std::array<std::string_view, 7> kEndings = {".safetensors", ".bin", ".pt",     ".pth",
                                                           ".gguf",        ".h5",  ".msgpack"};

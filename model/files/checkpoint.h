@@ -1,7 +1,6 @@
-// All tensors of a checkpoint directory, whatever files they lie in: safetensors or pickled by torch, single or in
-// shards that an index names. Memory-mapped: opening reads headers alone. Or tensors that lie in none (generated
-// values). Knows no model and converts nothing.
-// Called by decoder, families and inspect.
+// All tensors of a checkpoint directory, in any kind of file: safetensors or pickled by torch, single or in shards that
+// an index names. Files are memory-mapped: opening reads only headers. Tensors may also be in no file (generated
+// values). A Checkpoint does not depend on models and converts nothing. Called by decoder, families and inspect.
 #pragma once
 
 #include "model/files/mapped_file.h"
@@ -16,32 +15,32 @@
 
 namespace entrodraft::model {
 
-// The first of these that a directory holds: model.safetensors, model.safetensors.index.json, pytorch_model.bin,
-// pytorch_model.bin.index.json; an index names plain files beside it.
+// Opens the first of these that a directory holds: model.safetensors, model.safetensors.index.json, pytorch_model.bin,
+// pytorch_model.bin.index.json. An index names plain files in the same directory.
 class Checkpoint {
   public:
-    // Maps the files and reads their headers, or that of the GGUF file that `directory` is or holds; where config.json
+    // Maps the files and reads their headers, or those of the GGUF file that `directory` is or holds. Where config.json
     // there says that matrices are quantised, each is one tensor (quantized.h). Throws BadFile.
     static Checkpoint open(const std::filesystem::path& directory);
-    // One file by itself: by torch where its name ends in .bin, .pt or .pth, else safetensors. Throws BadFile.
+    // Opens a single file: by torch where its name ends in .bin, .pt or .pth, else safetensors. Throws BadFile.
     static Checkpoint open_file(const std::filesystem::path& file);
-    // Of tensors of DiskType::generated, whose elements would take so many bytes in a file.
+    // Makes one from tensors of DiskType::generated, whose elements would take `element_bytes` each in a file.
     static Checkpoint generated(std::vector<TensorView> tensors, std::size_t element_bytes);
 
-    // A tensor of `from`, which may be named otherwise there.
+    // A tensor of `from`, where it may have another name.
     struct Part {
         std::string name;
         const Checkpoint* from;
         std::string stored_name;
     };
-    // Of tensors of others, whose files it shares; `where` is what messages name. Throws BadFile where one is missing.
+    // Makes one from tensors of others and shares their files. Messages name `where`. Throws BadFile if one is missing.
     static Checkpoint composed(std::filesystem::path where, const std::vector<Part>& parts);
 
     bool has(const std::string& name) const;
     // Throws BadFile naming the tensor and the directory when it is missing.
     const TensorView& tensor(const std::string& name) const;
     const std::map<std::string, TensorView>& tensors() const { return tensors_; }
-    std::vector<FileIdentity> files() const;                   // of weights, in the order of their names
+    std::vector<FileIdentity> files() const;                   // files of weights, in the order of their names
     std::uint64_t total_bytes() const { return total_bytes_; } // tensor data over all files
 
   private:

@@ -16,7 +16,7 @@ void read_generated(const GeneratedValues& values, std::int64_t first, std::int6
             out[i] = random_weight(random_weight_index(values.key, place));
         return;
     }
-    for (int i = 0; i < count;) { // a word serves eight
+    for (int i = 0; i < count;) { // a word serves eight values
         std::uint64_t word = random_word(values.key, place / 8) >> (place % 8 * 8);
         const int n = std::min(count - i, static_cast<int>(8 - place % 8));
         for (int j = 0; j < n; ++j, word >>= 8)

@@ -1,8 +1,8 @@
-// What a tensor holds that no file stores: one value everywhere, or random weights, which are a function of a key and
-// of the element's place alone: any shard on any device has the same.
+// Values of a tensor that no file stores: one value everywhere, or random weights. A random weight depends only on a
+// key and on the element's place, so any shard on any device has the same ones.
 //
-// A random weight is one of 256 values, the odd multiples of 2^-13 up to 255 times it: exact in every type of 16 bits
-// or more, of deviation 0.018. Made by random_checkpoint() (weights/tensor_shapes.h), read by packing and gpu/uploader.
+// A random weight is one of 256 values: odd multiples of 2^-13, up to 255 * 2^-13. Exact in every type of 16 bits or
+// more, of deviation 0.018. Made by random_checkpoint() (weights/tensor_shapes.h), read by packing and gpu/uploader.
 #pragma once
 
 #include "model/files/random_words.h"
@@ -13,13 +13,13 @@ namespace entrodraft::model {
 
 struct GeneratedValues {
     bool is_random = false;
-    std::uint64_t key = 0; // of random ones
-    float value = 0;       // of the others
+    std::uint64_t key = 0; // for random values
+    float value = 0;       // for the others
 };
 
 inline constexpr int kRandomWeights = 256;
 
-// Which of them element `place` has. Pure.
+// Returns the index of the value that element `place` has. Pure.
 ENTRODRAFT_ON_DEVICES inline int random_weight_index(std::uint64_t key, std::uint64_t place) {
     return static_cast<int>(random_word(key, place / 8) >> (place % 8 * 8) & 255);
 }
@@ -27,7 +27,7 @@ ENTRODRAFT_ON_DEVICES constexpr float random_weight(int index) {
     return static_cast<float>(2 * index - 255) * 0x1p-13f;
 }
 
-// `count` values from element `first` on, `stride` apart.
+// Writes `count` values from element `first` on, `stride` apart.
 void read_generated(const GeneratedValues& values, std::int64_t first, std::int64_t stride, int count, float* out);
 
 } // namespace entrodraft::model

@@ -1,4 +1,4 @@
-// The conventions are those of llama.cpp's converter and of its graphs, where these take what no key says.
+// The conventions are those of llama.cpp's converter. Where no key states a convention, they are those of its graphs.
 #include "model/files/gguf_architectures.h"
 
 #include "model/files/bad_file.h"
@@ -18,13 +18,13 @@ std::string shown_value(const Json& value) {
     return value.dump(-1, ' ', true, Json::error_handler_t::replace);
 }
 
-// ---- what fields alone do not say ----
+// ---- values that fields alone do not state ----
 
 void find_biases(const GgufMetadata& file, Json& config) {
     config["attention_bias"] = file.tensor("blk.0.attn_q.bias") != nullptr;
 }
 
-// Of Gemma's largest models a head's share of the row, else the size of a head.
+// Gemma's largest models scale by a head's share of the row, the others by the size of a head.
 void scale_gemma(const GgufMetadata& file, Json& config, std::uint64_t layers_of_largest) {
     const Json &hidden = config["hidden_size"], &heads = config["num_attention_heads"];
     const bool is_largest = config["num_hidden_layers"] == layers_of_largest && hidden.is_number_unsigned() &&

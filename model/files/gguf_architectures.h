@@ -1,5 +1,5 @@
-// The architectures that GGUF files name, in the words of transformers: which model type each is, which field of
-// config.json a key stands for, and what its tensors are called. Called by gguf_model.
+// The architectures that GGUF files name, in terms of transformers: the model type of each, the config.json field for
+// each key, and the names of its tensors. Called by gguf_model.
 #pragma once
 
 #include "model/files/gguf_file.h"
@@ -14,7 +14,7 @@ namespace entrodraft::model {
 
 struct GgufArchitecture;
 
-// What a file says, by keys of its architecture.
+// A file's metadata, by keys of its architecture.
 class GgufMetadata {
   public:
     // Throws BadFile where the architecture is not supported.
@@ -22,11 +22,11 @@ class GgufMetadata {
 
     const GgufArchitecture& architecture() const { return *architecture_; }
     const nlohmann::json* find(const std::string& key) const;
-    const nlohmann::json* field(std::string_view key) const; // behind the architecture's name
+    const nlohmann::json* field(std::string_view key) const; // finds a key that follows the architecture's name
     const nlohmann::json& required(std::string_view key) const;
     const TensorView* tensor(std::string_view name) const;
     [[noreturn]] void refuse(const std::string& reason) const;
-    // A field that has another value than the one at which it changes nothing.
+    // Throws BadFile if the field has another value than the one that changes nothing.
     void refuse_other(std::string_view key, const nlohmann::json& neutral) const;
 
   private:
@@ -42,13 +42,12 @@ struct GgufArchitecture {
     std::string_view class_name;
     bool has_experts = false;
     int gating = 1;                // expert_gating_func, where a file has it: 1: softmax, 2: sigmoid
-    bool pairs_neighbours = false; // queries and keys lie so that neighbouring numbers are rotated together, where the
-                                   // checkpoint's lie half a head apart
-    bool norms_are_whole = false;  // norm weights are not stored less one, as in the checkpoint
-    Names fields = {};             // keys, and what config.json calls them; beside those of all
+    bool pairs_neighbours = false; // neighbours are rotated together; in the checkpoint, numbers half a head apart
+    bool norms_are_whole = false;  // norm weights are not stored less one, unlike in the checkpoint
+    Names fields = {};             // keys and their config.json names, in addition to those of all
     nlohmann::json implied = {};   // fields without a key
-    // Tensors of a layer, and their names in the checkpoint, where these are not Llama's: with their endings, or
-    // without. A * is an expert's number: the tensor has all experts', one behind the other.
+    // Tensors of a layer and their names in the checkpoint, where these differ from Llama's, with or without their
+    // endings. A * is an expert's number: the tensor has all experts' matrices, one after another.
     Names tensors = {};
     void (*complete)(const GgufMetadata& file, nlohmann::json& config) = nullptr;
 };

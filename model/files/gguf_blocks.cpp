@@ -1,5 +1,5 @@
-// Layouts as ggml's ggml-common.h has them. Every product here is exact in float32 (a half has 11 bits, a group's scale
-// 6 and a code 8), so the order in which a program multiplies does not matter.
+// Layouts follow ggml's ggml-common.h. Every product here is exact in float32 (a half has 11 bits, a group's scale 6
+// and a code 8), so the order in which a program multiplies does not matter.
 #include "model/files/gguf_blocks.h"
 
 #include "model/files/gguf_grids.h"
@@ -17,7 +17,7 @@ int byte_at(const std::byte* block, int at) {
     return static_cast<int>(block[at]);
 }
 
-template <typename T> T word_at(const std::byte* block, int at) { // little-endian, as machines are
+template <typename T> T word_at(const std::byte* block, int at) { // little-endian, as the machines are
     T word;
     std::memcpy(&word, block + at, sizeof word);
     return word;
@@ -37,19 +37,19 @@ std::uint8_t code_of(int code) {
 
 // ---- blocks of 32 ----
 
-// Each byte's `bits` bits from `shift` on, less `middle`.
+// Writes each byte's `bits` bits from `shift` on, less `middle`.
 void put_codes(const std::byte* from, int shift, int bits, int middle, int count, std::uint8_t* out) {
     for (int i = 0; i < count; ++i)
         out[i] = code_of((byte_at(from, i) >> shift & ((1 << bits) - 1)) - middle);
 }
 
-// Codes of 4 bits: those of the first half in the lower halves of bytes.
+// Codes have 4 bits; the first half of them is in the bytes' lower halves.
 void put_halves(const std::byte* from, int middle, int count, std::uint8_t* out) {
     put_codes(from, 0, 4, middle, count / 2, out);
     put_codes(from, 4, 4, middle, count / 2, out + count / 2);
 }
 
-// A fifth bit of each code, from `high` on, above four of `low`.
+// The fifth bit of each code, from `high` on, goes above the four bits from `low` on.
 void put_5_bits(const std::byte* block, int high, int low, int middle, std::uint8_t* out) {
     put_halves(block + low, 0, 32, out);
     const auto bits = word_at<std::uint32_t>(block, high);
@@ -63,7 +63,7 @@ void put_values(const std::int8_t (&values)[16], int count, std::uint8_t* out) {
 }
 
 constexpr std::int8_t kNonLinear[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
-// As codes of 8 bits without a sign.
+// The table, as codes of 8 bits without a sign.
 constexpr std::array<std::uint8_t, 16> kNonLinearCodes = [] {
     std::array<std::uint8_t, 16> codes{};
     for (std::size_t i = 0; i < codes.size(); ++i)
@@ -72,12 +72,12 @@ constexpr std::array<std::uint8_t, 16> kNonLinearCodes = [] {
 }();
 constexpr std::int8_t kFloat4Twice[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
-// A power of two by its exponent + 128 (e8m0, halved).
+// Returns half the power of two with this exponent + 128 (e8m0, halved).
 GroupFacts half_exponent(const std::byte* block, int) {
     const std::uint32_t exponent = static_cast<std::uint32_t>(byte_at(block, 0));
     return {std::bit_cast<float>(exponent < 2 ? 0x200000u << exponent : (exponent - 1) << 23)};
 }
-// A float8 without a sign (bias 7), halved; its largest bits stand for 0 too.
+// Returns half a float8 without a sign (bias 7). Its largest bits also mean 0.
 GroupFacts half_float8(const std::byte* block, int group) {
     const int bits = byte_at(block, group);
     if (bits == 0x7f) return {};
@@ -116,8 +116,8 @@ void codes_of_nvfp4(const std::byte* block, int group, std::uint8_t* out) {
 
 // ---- blocks of 256 with scales of 4 to 8 bits ----
 
-// 6 bits of a scale, or of a minimum, of each of 8 groups, in 12 bytes: of the first four whole, of the others 4 bits
-// in the last four bytes, and 2 above those of the first.
+// Returns the 6 bits of a scale, or of a minimum, of one of 8 groups in 12 bytes. The first four groups have them in
+// one byte. The others have 4 bits in the last four bytes, and 2 bits above those of the first groups.
 int six_bits(const std::byte* of, int group, bool is_minimum) {
     const int first = byte_at(of, group % 4 + (is_minimum ? 4 : 0));
     if (group < 4) return first & 63;
@@ -136,7 +136,7 @@ void codes_of_q5_k(const std::byte* block, int group, std::uint8_t* out) {
         out[i] = code_of(out[i] | (byte_at(block, 16 + i) >> group & 1) << 4);
 }
 
-// Codes of 2 bits in 64 bytes: groups of 16, two beside each other in 32 bytes, then their next 2 bits.
+// Codes of 2 bits in 64 bytes: groups of 16, two next to each other in 32 bytes, then their next 2 bits.
 void put_2_bits(const std::byte* from, int group, int middle, std::uint8_t* out) {
     put_codes(from + group / 8 * 32 + group % 2 * 16, group % 8 / 2 * 2, 2, middle, 16, out);
 }
@@ -182,7 +182,7 @@ void codes_of_iq4_xs(const std::byte* block, int group, std::uint8_t* out) {
 
 // ---- three values: -1, 0 and 1 ----
 
-// Five in a byte, as a fraction of 256 in base 3: those of 32 bytes, of 16, and four each of 4 more.
+// A byte holds five values, as a fraction of 256 in base 3: first 32 bytes, then 16, then four values in each of 4.
 void codes_of_tq1_0(const std::byte* block, int, std::uint8_t* out) {
     struct Run {
         int begin, bytes, of_byte;
@@ -200,7 +200,7 @@ void codes_of_tq2_0(const std::byte* block, int, std::uint8_t* out) {
 
 // ---- points of grids ----
 
-// Eight values, 2 bits each, or four of 4 bits, with the signs that bits say.
+// Writes eight values of 2 bits each, or four of 4 bits, with the signs in `signs`.
 void put_point(std::uint32_t point, const int* values, int bits, int signs, std::uint8_t* out) {
     for (int i = 0; i < 16 / bits; ++i, point >>= bits) {
         const int value = values[point & ((1u << bits) - 1)];
@@ -210,7 +210,7 @@ void put_point(std::uint32_t point, const int* values, int bits, int signs, std:
 constexpr int kIq2Values[3] = {8, 25, 43};
 constexpr int kIq3XxsValues[8] = {4, 12, 20, 28, 36, 44, 52, 62}, kIq3SValues[8] = {1, 3, 5, 7, 9, 11, 13, 15};
 
-// Signs have 7 bits; the eighth makes their number even.
+// Signs have 7 bits; the eighth makes the number of ones even.
 int even_signs(std::uint32_t seven) {
     return static_cast<int>(seven | static_cast<std::uint32_t>(std::popcount(seven) & 1) << 7);
 }
@@ -271,7 +271,7 @@ void codes_of_iq3_s(const std::byte* block, int group, std::uint8_t* out) {
     }
 }
 
-// In IQ1 an eighth is added to the point's values -1, 0 and 1, or taken off them: codes are eight times as much.
+// IQ1 adds an eighth to the point's values -1, 0 and 1, or subtracts it, so codes are eight times the values.
 void put_iq1(std::uint32_t point, bool is_less, std::uint8_t* out) {
     const int eighth = is_less ? -1 : 1, values[3] = {eighth - 8, eighth, eighth + 8};
     put_point(kGridIq1[point], values, 2, 0, out);
@@ -288,7 +288,7 @@ void codes_of_iq1_s(const std::byte* block, int group, std::uint8_t* out) {
                 out + i * 8);
 }
 
-// The half lies in the upper 4 bits of the words of scales.
+// The half lies in the upper 4 bits of the scales' words.
 GroupFacts facts_of_iq1_m(const std::byte* block, int group) {
     std::uint32_t half = 0;
     for (int i = 0; i < 4; ++i)
@@ -353,9 +353,9 @@ constexpr BlockType kTypes[] = {
 
 double BlockType::held_bits() const {
     const int kinds = has_offsets() ? 2 : 1;
-    if (steps.bits == 0) return bits + 32.0 / group; // a float
+    if (steps.bits == 0) return bits + 32.0 / group; // plus a float per group
     if (!steps.of) return steps.bits + 16.0 * kinds / group;
-    const double of_steps = steps.bits == 2 ? 8 : 8 * kinds; // both in a byte
+    const double of_steps = steps.bits == 2 ? 8 : 8 * kinds; // both share a byte
     return steps.bits + of_steps / group + 16.0 * kinds / inputs;
 }
 

@@ -1,6 +1,6 @@
-// The names and the rules are those of llama.cpp's vocabulary (version 0.3.36 of llama-cpp-python has it). Where a
-// vocabulary has several names of a kind and no key, llama.cpp takes one by the order of a hash table; here it is the
-// first of the list.
+// The names and the rules are those of llama.cpp's vocabulary (version 0.3.36 of llama-cpp-python has it). If a
+// vocabulary has several names of a kind and no key, llama.cpp chooses one by the order of a hash table. Here the first
+// of the list is chosen.
 #include "model/files/gguf_ends.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace {
 using Json = nlohmann::json;
 using TokenName = std::string_view;
 
-// Tokens of these names end texts, whatever their type.
+// Tokens with these names end texts, whatever their type.
 constexpr TokenName kEnds[] = {"<|eot_id|>",
                                "<|im_end|>",
                                "<|end|>",
@@ -42,7 +42,7 @@ constexpr TokenName kEnds[] = {"<|eot_id|>",
                                "<｜end▁of▁sentence｜>",
                                "[e~["};
 
-// Marks between files, which a model writes where it goes on to another one: keys, and names where there is no key.
+// Marks between files, which a model writes before it goes on to another file: keys, and names if there is no key.
 constexpr TokenName kPads[] = {"<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"};
 constexpr TokenName kRepositories[] = {"<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"};
 constexpr TokenName kSeparators[] = {"<|file_sep|>"};
@@ -92,7 +92,7 @@ class EndTokens {
         if (!id->is_number_unsigned()) metadata_.refuse("'" + key + "' is not the number of a token");
         return tokens_ && *id >= tokens_->size() ? std::nullopt : std::optional(id->get<std::uint64_t>());
     }
-    // Without a key, that of the kind's first vocabularies.
+    // Without a key, the usual token of the kind's first vocabularies.
     std::optional<std::uint64_t> of_eos() const {
         if (const auto id = of_key("eos")) return id;
         const Json* kind = tokens_ ? metadata_.find("tokenizer.ggml.model") : nullptr;
@@ -112,7 +112,7 @@ class EndTokens {
     void remove(TokenName name) {
         if (const auto at = named_.find(name); at != named_.end()) ends_.erase(at->second);
     }
-    // Names that are those of ends elsewhere: <|end|> closes a message of several where others end texts.
+    // Removes names that end texts only in other models: here <|end|> may end one of several messages.
     void remove_others() {
         const bool has_call = has("<|call|>") || has("<|calls|>");
         if (has_call && (has("<|return|>") || has("<|flush|>"))) remove("<|end|>");

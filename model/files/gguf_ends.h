@@ -1,4 +1,4 @@
-// Which tokens end a text, as llama.cpp takes it from a GGUF file: by keys, and by what tokens are called. Called by
+// The tokens that end a text, as llama.cpp finds them in a GGUF file: by keys, and by the tokens' names. Called by
 // gguf_model.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace entrodraft::model {
 
-// The token of the key eos, where it is among them, and then the others in order. Throws BadFile.
+// Returns the token of the key eos, if it is among them, and then the others in order. Throws BadFile.
 std::vector<std::uint64_t> gguf_end_tokens(const GgufMetadata& metadata);
 
 } // namespace entrodraft::model

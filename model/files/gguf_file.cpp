@@ -42,7 +42,7 @@ class GgufHeaderReader {
         Json metadata;
         TensorFile tensors;
     };
-    // The place of a tensor's bytes after the header; without a size: that of a type which nobody knows.
+    // The place of a tensor's bytes after the header. Without a size, its type is not known.
     struct Place {
         std::uint64_t offset = 0;
         std::optional<std::uint64_t> bytes;
@@ -68,7 +68,7 @@ class GgufHeaderReader {
 
   private:
     static constexpr std::uint64_t kMinTensorBytes = 8 + 4 + 4 + 8, kMinValueBytes = 8 + 4 + 1;
-    static constexpr std::uint64_t kMaxElements = 16'000'000; // of all arrays
+    static constexpr std::uint64_t kMaxElements = 16'000'000; // in all arrays together
     static constexpr std::uint32_t kMaxDims = 4;
 
     [[noreturn]] void refuse(const std::string& reason) const { throw BadFile(file_.name() + ": " + reason); }
@@ -85,7 +85,7 @@ class GgufHeaderReader {
         std::memcpy(&value, take(sizeof value), sizeof value);
         return value;
     }
-    // Of things of which each takes so many bytes.
+    // Reads a number of things, each of which takes at least `least_bytes`.
     std::uint64_t count(std::uint64_t least_bytes, const char* what) {
         const auto n = number<std::uint64_t>();
         if (n > left() / least_bytes) refuse(fmt::format("cannot hold {} {}", n, what));
@@ -215,7 +215,7 @@ class GgufHeaderReader {
         return {offset, elements / inputs * static_cast<std::uint64_t>(type->bytes)};
     }
     void show_as_matrix(const BlockType& type, std::int64_t elements, TensorView& tensor) const {
-        if (tensor.shape.size() != 2 && tensor.shape.size() != 3) // or one for each expert
+        if (tensor.shape.size() != 2 && tensor.shape.size() != 3) // or a matrix for each expert
             refuse(fmt::format("{} is of type {}, but not a matrix", in_words(tensor), tensor.dtype));
         tensor.type = DiskType::quantized;
         QuantizedMatrix matrix;
@@ -260,7 +260,7 @@ GgufHeaderReader::Header read_header(const std::filesystem::path& path) {
     return header;
 }
 
-// Number and count of a part, as its metadata has them.
+// Returns number and count of a part, as its metadata has them.
 std::pair<std::int64_t, std::int64_t> place_of_part(const Json& metadata) {
     const auto number = [&](const char* key, std::int64_t default_value) {
         const auto at = metadata.find(key);
@@ -282,7 +282,7 @@ std::vector<std::filesystem::path> gguf_parts(const std::filesystem::path& file)
 
 namespace {
 
-// The images' half of a model that reads them, which lies beside the model: mmproj-model-f16.gguf.
+// Returns true for the image part of a model, such as mmproj-model-f16.gguf, a file next to the model's own.
 bool is_projector(const std::filesystem::path& file) {
     return file.filename().string().starts_with("mmproj");
 }
@@ -290,7 +290,7 @@ bool is_projector(const std::filesystem::path& file) {
 } // namespace
 
 std::optional<std::filesystem::path> gguf_file_of(const std::filesystem::path& path) {
-    std::error_code unused; // what cannot be looked at is no such file
+    std::error_code unused; // a path that cannot be examined is not such a file
     if (path.extension() == kEnding && std::filesystem::is_regular_file(path, unused)) return path;
     if (!std::filesystem::is_directory(path, unused) || file_exists(path / "config.json")) return std::nullopt;
     std::optional<std::filesystem::path> found;

@@ -27,7 +27,7 @@ std::string_view find_name(const Names& names, std::string_view key) {
     return at == names.end() ? std::string_view() : at->second;
 }
 
-// Keys that change the arithmetic, by the value at which they do not. An architecture's fields are known.
+// Refuses keys that change the arithmetic, except at their neutral values. Fields of the architecture are known.
 void refuse_unsupported(const GgufMetadata& metadata) {
     static const std::vector<std::pair<std::string_view, Json>> neutral_values = {{"attention.sliding_window", 0},
                                                                                   {"attn_logit_softcapping", 0},
@@ -60,7 +60,7 @@ void add_rope(const GgufMetadata& metadata, Json& config) {
         head_dim = hidden.get<std::uint64_t>() / heads.get<std::uint64_t>();
     const Json* dims = metadata.field("rope.dimension_count");
     if (dims && dims->is_number_unsigned() && head_dim.is_number_unsigned() && *dims != head_dim)
-        config["partial_rotary_factor"] = (dims->get<double>() + 0.5) / head_dim.get<double>(); // which is rounded down
+        config["partial_rotary_factor"] = (dims->get<double>() + 0.5) / head_dim.get<double>(); // it is rounded down
     const Json* type = metadata.field("rope.scaling.type");
     if (!type || *type == "none" || *type == "longrope") return;
     if (*type != "linear" && *type != "yarn") metadata.refuse_other("rope.scaling.type", "none");
@@ -76,7 +76,7 @@ void add_rope(const GgufMetadata& metadata, Json& config) {
     config["rope_scaling"] = std::move(scaling);
 }
 
-// Which layers have a window, where the file says so: by layer, or all but each so many-th.
+// Adds which layers have a window, if the file says so: by layer, or all but every n-th.
 void add_window_pattern(const GgufMetadata& metadata, Json& config) {
     const Json* pattern = metadata.field("attention.sliding_window_pattern");
     if (!pattern || !config.contains("sliding_window") || !config["num_hidden_layers"].is_number_unsigned()) return;
@@ -152,7 +152,7 @@ GgufDifferences gguf_differences(const GgufFile& file) {
     }
     double bits = 0, gpu_bits = 0, elements = 0;
     bool is_quantised = false;
-    std::map<std::string, Quantization> joint; // of queries, keys and values, by layer
+    std::map<std::string, Quantization> joint; // for queries, keys and values together, by layer
     const auto is_joint = [](const std::string& name) {
         return name.ends_with(".attn_q.weight") || name.ends_with(".attn_k.weight") || name.ends_with(".attn_v.weight");
     };
@@ -164,7 +164,7 @@ GgufDifferences gguf_differences(const GgufFile& file) {
     for_each_tensor([&](const TensorView& tensor) {
         if (!tensor.quantized || !is_joint(tensor.name)) return;
         const Quantization& of = tensor.quantized->of;
-        Quantization& all = joint.try_emplace(layer_of(tensor.name), of).first->second; // as gpu/stored_codes has it
+        Quantization& all = joint.try_emplace(layer_of(tensor.name), of).first->second; // as in gpu/stored_codes
         all.bits = std::max(all.bits, of.bits);
         all.group = std::min(all.group, of.group);
         all.has_zeros = all.has_zeros || of.has_zeros;
@@ -176,7 +176,7 @@ GgufDifferences gguf_differences(const GgufFile& file) {
             n *= static_cast<double>(dim);
         elements += n;
         if (!tensor.quantized) {
-            bits += n * 32; // at most, of whatever type in memory
+            bits += n * 32; // at most, whatever the type in memory
             gpu_bits += n * 32;
             return;
         }
@@ -191,7 +191,7 @@ GgufDifferences gguf_differences(const GgufFile& file) {
 
 namespace {
 
-// A tensor of a layer, "blk.N.STEM.ENDING", and its number there; of another, empty.
+// For a layer's tensor, "blk.N.STEM.ENDING", returns the name after N, and the number N. Else returns an empty text.
 std::string_view in_layer(std::string_view name, int& layer) {
     if (!name.starts_with("blk.")) return {};
     const char *begin = name.data() + 4, *end = name.data() + name.size();
@@ -200,7 +200,7 @@ std::string_view in_layer(std::string_view name, int& layer) {
     return {at + 1, static_cast<std::size_t>(end - at - 1)};
 }
 
-// What the checkpoint calls it, with an expert's number as *; empty: nothing.
+// Returns the checkpoint's name for it, with * for an expert's number; empty: it has none.
 std::string checkpoint_name(std::string_view name, const Names& of_architecture) {
     static const Names outer = {
         {"token_embd", "model.embed_tokens"}, {"output_norm", "model.norm"}, {"output", "lm_head"}};
@@ -223,8 +223,8 @@ std::string checkpoint_name(std::string_view name, const Names& of_architecture)
     return "";
 }
 
-// Stems of matrices that have a number more by which they are multiplied (NVFP4's), or one for each expert; and of all
-// that have codes.
+// Stems of matrices with an additional factor (NVFP4 has one), or one for each expert; and stems of all matrices that
+// have codes.
 struct FurtherScales {
     std::set<std::string> quantised;
     std::map<std::string, const TensorView*> scales;
@@ -237,7 +237,7 @@ struct FurtherScales {
                 if (tensor.name.ends_with(".scale")) scales.emplace(stem_of(tensor.name), &tensor);
             }
     }
-    // True for such a scale, or one of activations, which are not rounded here.
+    // Returns true for such a scale, or for one of activations, which are not rounded here.
     bool has(const std::string& name) const {
         return (name.ends_with(".scale") || name.ends_with(".input_scale")) && quantised.contains(stem_of(name));
     }
@@ -255,7 +255,7 @@ struct FurtherScales {
     }
 };
 
-// One of so many matrices of a tensor, one behind the other.
+// Returns matrix `i` of the `count` matrices of a tensor, which follow each other.
 TensorView part_of(const TensorView& all, std::size_t i, std::size_t count, const FurtherScales& scales) {
     TensorView part = all;
     const std::size_t bytes = all.bytes.size() / count; // whole rows
@@ -269,7 +269,7 @@ TensorView part_of(const TensorView& all, std::size_t i, std::size_t count, cons
     return part;
 }
 
-// A tensor of all experts as one for each.
+// Splits a tensor of all experts into one for each.
 void part_experts(const TensorView& all, const std::string& name, const FurtherScales& scales,
                   std::vector<TensorView>& out) {
     const std::size_t star = name.find('*');
@@ -299,7 +299,7 @@ std::vector<TensorFile> gguf_tensors(GgufFile file) {
                                                          "rope_factors_short.weight"};
     const Names names = GgufMetadata(file).architecture().tensors;
     const FurtherScales scales(file);
-    std::vector<std::vector<TensorView>> renamed; // of each part; until the last, scales are looked up in the file
+    std::vector<std::vector<TensorView>> renamed; // of each part; until the last one, scales are looked up in the file
     for (const TensorFile& part : file.parts) {
         std::vector<TensorView>& tensors = renamed.emplace_back();
         for (const TensorView& tensor : part.tensors) {

@@ -1,5 +1,5 @@
-// What a GGUF file says of a model, in the words of a transformers checkpoint: a config.json, and names of tensors.
-// Called by config and checkpoint.
+// Describes a GGUF file's model as a transformers checkpoint: a config.json, and names of tensors. Called by config and
+// checkpoint.
 #pragma once
 
 #include "model/files/gguf_file.h"
@@ -8,17 +8,17 @@
 
 namespace entrodraft::model {
 
-// The config.json that such a model would have. Throws BadFile that names what is not supported.
+// Returns the config.json that such a model would have. Throws BadFile that names unsupported parts.
 nlohmann::json gguf_config(const GgufFile& file);
-// What else a file's weights are not as such a checkpoint's are.
+// Other ways in which a file's weights differ from such a checkpoint's.
 struct GgufDifferences {
     bool pairs_neighbours = false;   // queries and keys lie so that neighbouring numbers are rotated together
     bool norms_are_whole = false;    // norm weights are not stored less one
-    std::vector<float> pair_factors; // of rotary frequencies; empty: none
-    double memory_bits = 0, gpu_memory_bits = 0; // as Quantization has them; 0: nothing is quantised
+    std::vector<float> pair_factors; // factors of rotary frequencies; empty: none
+    double memory_bits = 0, gpu_memory_bits = 0; // as in Quantization; 0: nothing is quantised
 };
 GgufDifferences gguf_differences(const GgufFile& file);
-// Renames the tensors; those of all experts become one for each, and those that only say what the config says are
+// Renames the tensors. A tensor of all experts becomes one for each expert. Tensors that only repeat the config are
 // dropped. Throws BadFile.
 std::vector<TensorFile> gguf_tensors(GgufFile file);
 

@@ -1,5 +1,5 @@
-// Conversions between float32, the two 16-bit formats of checkpoints and float8 (e4m3 without infinities, as
-// Micikevicius et al. 2022 and the OCP have it). Exact, round to nearest even.
+// Conversions between float32, the two 16-bit formats of checkpoints, and float8 (e4m3 without infinities, as in
+// Micikevicius et al. 2022 and the OCP's standard). They are exact, or round to nearest even.
 #pragma once
 
 #include <bit>
@@ -7,7 +7,7 @@
 
 namespace entrodraft::model {
 
-// Without branches and with comparisons of signed numbers only, so that loops over them become vectors.
+// They have no branches and compare only signed numbers, so that loops over them become vectors.
 
 inline float from_bfloat16(std::uint16_t bits) {
     return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
@@ -52,7 +52,7 @@ inline float from_float8(std::uint8_t bits) {
     return std::bit_cast<float>(std::bit_cast<std::uint32_t>(value) | special | sign);
 }
 
-// What is larger than kLargestFloat8 becomes that, with its sign; what is no number stays none.
+// Values beyond kLargestFloat8 become kLargestFloat8 with their sign. NaN stays NaN.
 inline std::uint8_t to_float8(float value) {
     const auto bits = std::bit_cast<std::uint32_t>(value);
     const std::uint32_t sign = (bits >> 24) & 0x80u;
@@ -66,7 +66,7 @@ inline std::uint8_t to_float8(float value) {
     return static_cast<std::uint8_t>(sign | (size >= 0x43e00000 ? large : finite));
 }
 
-// A power of two by its exponent + 127 (e8m0).
+// Returns the power of two with this exponent + 127 (e8m0).
 inline float from_exponent(std::uint8_t exponent) {
     const std::uint32_t bits = exponent == 0 ? 1u << 22 : static_cast<std::uint32_t>(exponent) << 23;
     return std::bit_cast<float>(exponent == 255 ? 0x7fc00000u : bits);

@@ -13,11 +13,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMaxPartBytes = 96; // of a name's parts, on the hub
+constexpr std::size_t kMaxPartBytes = 96; // in each part of a name, on the hub
 constexpr std::size_t kMaxRefBytes = 4096;
 constexpr std::string_view kHexDigits = "0123456789abcdef";
 
-// In ASCII, whatever the locale.
+// Tests ASCII only, whatever the locale.
 bool is_word(char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
 }
@@ -32,7 +32,7 @@ fs::path with_home(const std::string& path, const std::string& home) {
     return home + path.substr(1);
 }
 
-// The newest by the time of its directory, which is that of the last file put into it; by name among equals.
+// Returns the directory with the latest time, which is that of the last file put into it; among equals, by name.
 std::optional<fs::path> newest_snapshot(const fs::path& snapshots) {
     std::pair newest(fs::file_time_type::min(), fs::path()); // times may lie before the clock's zero
     std::error_code unused;

@@ -23,7 +23,7 @@ std::string place_in(std::string_view text, std::size_t offset) {
     return fmt::format("line {}, byte {}", std::count(before.begin(), before.end(), '\n') + 1, before.size());
 }
 
-// nlohmann's message without its own number and place: "[json.exception.parse_error.101] parse error at line 1,
+// Returns nlohmann's message without its number and place: "[json.exception.parse_error.101] parse error at line 1,
 // column 2: syntax error ..." becomes "syntax error ...".
 std::string reason_of(const Json::exception& error) {
     std::string message = error.what();
@@ -34,7 +34,7 @@ std::string reason_of(const Json::exception& error) {
     return message;
 }
 
-// Stands between the parser and a handler: caps the depth and turns the parser's complaints into BadFile.
+// Sits between the parser and a handler: limits the depth and turns the parser's errors into BadFile.
 class Guard final : public nlohmann::json_sax<Json> {
   public:
     Guard(nlohmann::json_sax<Json>& handler, std::string_view text, const std::string& what, LargeNumbers large)
@@ -45,7 +45,7 @@ class Guard final : public nlohmann::json_sax<Json> {
     bool number_integer(std::int64_t value) override { return handler_.number_integer(value); }
     bool number_unsigned(std::uint64_t value) override { return handler_.number_unsigned(value); }
     bool number_float(double value, const std::string& digits) override {
-        // The parser hands over whole numbers that fit 64 bits neither signed nor unsigned as floating point.
+        // If a whole number fits 64 bits neither signed nor unsigned, the parser gives it as floating point.
         if (large_ == LargeNumbers::refused && digits.find_first_of(".eE") == std::string::npos) {
             throw BadFile(what_ + ": the whole number " + digits.substr(0, 40) + " does not fit 64 bits");
         }
@@ -88,7 +88,7 @@ class Guard final : public nlohmann::json_sax<Json> {
     std::size_t depth_ = 0;
 };
 
-// Builds the value. nlohmann's own builder lets the last of two equal keys win without a word.
+// Builds the value. nlohmann's own builder silently keeps the last of two equal keys.
 class Builder final : public nlohmann::json_sax<Json> {
   public:
     explicit Builder(const std::string& what) : what_(what) {}
@@ -116,7 +116,7 @@ class Builder final : public nlohmann::json_sax<Json> {
     bool parse_error(std::size_t, const std::string&, const Json::exception&) override { return false; }
 
   private:
-    // Where the next value goes. The result stays valid until the enclosing array grows, that is, until it is closed.
+    // Puts the value into its place. The result is valid until the enclosing array grows, that is, until it is closed.
     Json* place(Json value) {
         if (open_.empty()) {
             root_ = std::move(value);
@@ -151,7 +151,7 @@ class Builder final : public nlohmann::json_sax<Json> {
 } // namespace
 
 std::string read_text_file(const std::filesystem::path& file, std::size_t max_bytes) {
-    // O_NONBLOCK: opening a pipe that nobody writes to would wait for ever.
+    // Opening a pipe that nobody writes to would wait for ever without O_NONBLOCK.
     const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (descriptor < 0) throw BadFile(file.string() + ": cannot be opened: " + system_reason());
     const struct Closer {
@@ -180,7 +180,7 @@ std::string read_text_file(const std::filesystem::path& file, std::size_t max_by
 }
 
 void scan_json(std::string_view text, const std::string& what, nlohmann::json_sax<Json>& handler, LargeNumbers large) {
-    // The parser would pass over a byte order mark and take a NUL for the end of the text.
+    // The parser would skip a byte order mark, and would take a NUL for the end of the text.
     if (text.starts_with("\xef\xbb\xbf")) throw BadFile(what + ": begins with a byte order mark; remove it");
     const auto nul = text.find('\0');
     if (nul != std::string_view::npos) throw BadFile(what + ": " + place_in(text, nul) + ": a NUL byte in JSON");

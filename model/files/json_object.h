@@ -1,7 +1,7 @@
-// The fields of a JSON object from outside, each checked when it is asked for: a message names place and field.
+// The fields of a JSON object from outside. Each is checked when it is asked for; a message names place and field.
 //
-// For either of nlohmann's types. Where a null counts as missing and what nobody reads is refused, as in a model's
-// config, there is families/fields.h. Called by the readers of costs, recordings and input lines.
+// It works for both nlohmann types. In a model's config a null counts as missing, and fields that nobody reads are
+// refused: for that, use families/fields.h. The readers of costs, recordings and input lines call it.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -18,7 +18,7 @@ namespace entrodraft::model {
     throw std::runtime_error(what + " " + reason);
 }
 
-// The value, which `what` names in messages. They throw std::runtime_error. 5.0 is not a whole number.
+// Each returns the value; messages call it `what`. They throw std::runtime_error. 5.0 is not a whole number.
 template <typename Json>
 std::int64_t integer_of(const Json& value, const std::string& what, std::int64_t least, std::int64_t most) {
     const bool fits = value.is_number_integer() &&
@@ -48,7 +48,7 @@ template <typename Json> const Json& array_of(const Json& value, const std::stri
 
 template <typename Json> class JsonObject {
   public:
-    // `place` is before the field's name in every message: "costs.json: field ". The object outlives this.
+    // `place` precedes the field's name in every message: "costs.json: field ". The object outlives this.
     JsonObject(const Json& object, std::string place) : object_(object), place_(std::move(place)) {}
 
     std::string name_of(const std::string& field) const { return place_ + field; }

@@ -29,7 +29,7 @@ FileIdentity identity_of(const struct stat& about) {
             ns(about.st_ctim)};
 }
 
-// ---- all that are mapped ----
+// ---- all mapped files ----
 
 enum class PlaceState : std::uint8_t { free, busy, ready };
 struct MappedPlace {
@@ -40,7 +40,7 @@ struct MappedPlace {
 };
 static_assert(std::atomic<PlaceState>::is_always_lock_free, "it is read in signal handlers");
 
-// Signal handlers read this.
+// Signal handlers read it.
 // NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables)
 std::array<MappedPlace, MappedFile::kMaxMapped> mapped_places;
 
@@ -58,7 +58,7 @@ std::size_t take_place(const MappedFile& file) {
     throw BadFile(fmt::format("{}: more than {} files are mapped at once", file.name(), mapped_places.size()));
 }
 
-// Names of files: a file may be mapped several times.
+// These are names of files, because a file may be mapped several times.
 struct ChangedFiles {
     std::mutex mutex;
     std::set<std::string> no_longer_mapped;
@@ -90,11 +90,11 @@ std::vector<std::string> take_changed_files() {
 
 MappedFile::MappedFile(const std::filesystem::path& path, std::size_t min_bytes, std::string_view format)
     : name_(path.string()) {
-    // O_NONBLOCK: opening a pipe that nobody writes to would wait for ever.
+    // Opening a pipe that nobody writes to would wait for ever without O_NONBLOCK.
     const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (descriptor < 0) {
         const std::string reason = system_reason();
-        std::error_code unused; // then it is not a link
+        std::error_code unused; // if set, it is not a link
         const auto target = std::filesystem::read_symlink(path, unused);
         throw BadFile(name_ + (target.empty() ? "" : ", a link to " + target.string()) +
                       ": cannot be opened: " + reason);

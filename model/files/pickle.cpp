@@ -1,4 +1,4 @@
-// See pickle.h. Opcodes are those of CPython's pickletools; what they carry is quoted there.
+// See pickle.h. Opcodes are those of CPython's pickletools; the names there are in the comments.
 #include "model/files/pickle.h"
 
 #include "model/files/bad_file.h"
@@ -21,11 +21,11 @@ std::string name_of(Kind kind) {
     return kNames[static_cast<std::size_t>(kind)];
 }
 
-// What the stack and the memo hold. A container, storage or tensor is a place in the machine's tables, so that copies
+// An element of the stack or the memo. A container, storage or tensor is an index into the machine's tables, so copies
 // of the value are one object, as in Python.
 struct Value {
     Kind kind = Kind::none;
-    std::uint32_t place = 0; // in the tables; of a text its length
+    std::uint32_t place = 0; // in the tables; for a text, its length
     std::int64_t number = 0; // a boolean's or integer's value; a text's first byte; whether a dict is an OrderedDict
 };
 
@@ -36,7 +36,7 @@ struct KnownGlobal {
     std::string_view module;
     std::string_view name;
     Callable callable;
-    std::string_view dtype = {}; // of a storage type
+    std::string_view dtype = {}; // for a storage type
 };
 
 constexpr KnownGlobal kGlobals[] = {
@@ -87,7 +87,7 @@ class Machine {
         throw BadFile(fmt::format("{}: byte {}: {}", what_, opcode_at_, reason));
     }
 
-    // One opcode; false at the end.
+    // Runs one opcode; returns false at the end.
     bool step() {
         opcode_at_ = at_;
         const auto opcode = static_cast<unsigned>(take_number(1));
@@ -118,7 +118,7 @@ class Machine {
         case 'Q': // BINPERSID
             push_storage(pop());
             return true;
-        case 'b': // BUILD: attributes of the dict, such as _metadata, which say nothing of the tensors
+        case 'b': // BUILD: the dict's attributes, such as _metadata, which do not concern the tensors
             if (const Value state = pop(); state.kind != Kind::dict || top().kind != Kind::dict || top().number == 0) {
                 refuse("attributes are set on " + name_of(top().kind));
             }
@@ -133,7 +133,7 @@ class Machine {
         return " has no place in a state dict; nothing was run. If you trust the file, save the model as safetensors";
     }
 
-    // Opcodes that push a value which is in the pickle or the memo.
+    // Runs an opcode that pushes a value of the pickle or the memo.
     bool push_plain(unsigned opcode) {
         switch (opcode) {
         case 'N':
@@ -155,7 +155,7 @@ class Machine {
         case 0x8a: // LONG1
             push({Kind::integer, 0, take_signed(take_number(1))});
             return true;
-        case 'G': // BINFLOAT; its value matters nowhere
+        case 'G': // BINFLOAT; its value is not used
             take(8);
             push({Kind::real});
             return true;
@@ -174,7 +174,7 @@ class Machine {
         }
     }
 
-    // Opcodes that make a container or put values into one.
+    // Runs an opcode that makes a container or puts values into one.
     bool collect(unsigned opcode) {
         switch (opcode) {
         case ')': // EMPTY_TUPLE
@@ -315,7 +315,7 @@ class Machine {
         }
     }
 
-    // ("storage", type, key, device, elements)
+    // A storage's id is ("storage", type, key, device, elements).
     void push_storage(const Value& id) {
         const auto is_id = [&](const std::vector<Value>& values) {
             return values.size() == 5 && values[0].kind == Kind::text && text_of(values[0]) == "storage" &&
@@ -330,7 +330,7 @@ class Machine {
             {text_of(values[2]), kGlobals[values[1].place].dtype, static_cast<std::uint64_t>(values[4].number)});
     }
 
-    // (storage, offset, shape, strides, requires_grad, hooks) and, in newer files, metadata
+    // A tensor is (storage, offset, shape, strides, requires_grad, hooks) and, in newer files, metadata.
     void push_tensor(const std::vector<Value>& values) {
         if (values.size() < 6 || values.size() > 7 || values[0].kind != Kind::storage ||
             values[1].kind != Kind::integer || values[1].number < 0) {
@@ -384,7 +384,7 @@ class Machine {
         return tensors;
     }
 
-    // Before any name is copied: a memo may repeat a long one as often as it likes.
+    // This runs before any name is copied: a memo may repeat a long name any number of times.
     void require_good_names(const std::vector<Value>& items) const {
         std::vector<std::string_view> names;
         for (std::size_t i = 0; i < items.size(); i += 2) {
@@ -404,7 +404,7 @@ class Machine {
         if (twice != names.end()) refuse_content("tensor " + in_quotes(*twice) + ": the name appears twice");
     }
 
-    // A dict among the entries is named first: training runs save the state dict as one entry of several.
+    // The message names a dict first: training runs save the state dict as one entry of several.
     void require_all_tensors(const std::vector<Value>& items) const {
         const Value* wrong = nullptr;
         for (std::size_t i = 0; i < items.size(); i += 2) {
@@ -425,12 +425,12 @@ class Machine {
     std::string_view pickle_;
     const std::string& what_;
     std::size_t at_ = 0;        // the next byte
-    std::size_t opcode_at_ = 0; // where the opcode in work began
+    std::size_t opcode_at_ = 0; // start of the current opcode
     std::size_t n_values_ = 0;  // pushed so far
     std::vector<Value> stack_;
     std::vector<std::size_t> marks_;             // heights of the stack
-    std::vector<std::pair<Value, bool>> memo_;   // whether it is set
-    std::vector<std::vector<Value>> containers_; // a dict's keys and values take turns
+    std::vector<std::pair<Value, bool>> memo_;   // the flag says whether it is set
+    std::vector<std::vector<Value>> containers_; // in a dict, keys and values alternate
     std::vector<PickledStorage> storages_;
     std::vector<PickledTensor> tensors_;
 };

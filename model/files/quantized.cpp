@@ -1,5 +1,5 @@
-// See quantized.h. The forms are those that the programs of their names write; tests/model/make_quantized.py has them
-// in numpy.
+// See quantized.h. The forms are those of the programs that they are named after; tests/model/make_quantized.py has
+// them in numpy.
 #include "model/files/quantized.h"
 
 #include "model/files/bad_file.h"
@@ -59,13 +59,13 @@ class QuantizationReader {
         const auto at = from.find(name);
         if (at == from.end() || at->is_null()) return default_value;
         if (!at->is_number_integer()) refuse(std::string(name) + " must be a whole number");
-        constexpr double kMany = 1 << 20; // more than anything that is supported
+        constexpr double kMany = 1 << 20; // more than any supported number
         return static_cast<int>(std::clamp(at->get<double>(), -2.0, kMany));
     }
     void require(bool is_met, const std::string& what) const {
         if (!is_met) refuse(what);
     }
-    // -1: whole rows.
+    // Returns the group size; -1: whole rows.
     int group(const Json& from, int default_value) const {
         const int size = whole(from, "group_size", default_value);
         const bool is_power = size >= 16 && size <= 512 && (size & (size - 1)) == 0;
@@ -111,11 +111,11 @@ class QuantizationReader {
         const std::string storage = text(object_, "bnb_4bit_quant_storage", "uint8");
         require(storage == "uint8",
                 "bnb_4bit_quant_storage " + in_quotes(storage) + " is not supported; supported: uint8");
-        constexpr int kGroup = 64; // transformers offers no other
+        constexpr int kGroup = 64; // transformers offers only this one
         const CodeValues values = type == "nf4" ? CodeValues::normal4 : CodeValues::bitsandbytes;
         return {QuantizedForm::pairs, 4, kGroup, false, false, values};
     }
-    // What a file does to its weights beside rounding them.
+    // Refuses files that change weights in other ways than by rounding.
     void refuse_transforms() const {
         const auto transform = object_.find("transform_config");
         require(transform == object_.end() || transform->is_null() || transform->empty() ||
@@ -182,7 +182,7 @@ int field_of(std::uint32_t word, std::int64_t place, int bits) {
     return static_cast<int>(word >> (place * bits) & ((1u << bits) - 1));
 }
 
-// Where AWQ has an output of eight.
+// The places of eight outputs in AWQ's words.
 constexpr std::array<int, 8> kAwqPlaces = {0, 4, 1, 5, 2, 6, 3, 7};
 
 float number_at(const TensorView& tensor, std::int64_t element) {
@@ -234,7 +234,7 @@ const float* table_of(CodeValues values) {
                                            0.5626170039176941f,
                                            0.7229568362236023f,
                                            1.0f};
-    constexpr float kMax = 12; // of FP4 before it is scaled to 1
+    constexpr float kMax = 12; // of FP4, before it is scaled to 1
     static constexpr float kBitsAndBytes[16] = {
         0.0f,  0.0625f / kMax,  8 / kMax,  12 / kMax,  4 / kMax,  6 / kMax,  2 / kMax,  3 / kMax,
         -0.0f, -0.0625f / kMax, -8 / kMax, -12 / kMax, -4 / kMax, -6 / kMax, -2 / kMax, -3 / kMax};
@@ -345,7 +345,7 @@ void QuantizedMatrix::read_codes(std::int64_t output, std::int64_t input, int co
     }
     case QuantizedForm::mxfp4:
     case QuantizedForm::pairs: {
-        const int of_odd = of.form == QuantizedForm::mxfp4 ? 4 : 0; // where the second of a pair lies
+        const int of_odd = of.form == QuantizedForm::mxfp4 ? 4 : 0; // place of the second of a pair
         for (std::int64_t at = output * inputs + input, i = 0; i < count; ++i, ++at)
             out[i] = static_cast<std::uint8_t>(bytes[at / 2] >> (at % 2 == 1 ? of_odd : 4 - of_odd) & 15);
         return;
@@ -379,7 +379,7 @@ void QuantizedMatrix::read_values(std::int64_t output, std::int64_t input, int c
 
 void read_quantized(const TensorView& tensor, std::int64_t first, std::int64_t stride, int count, float* out) {
     const QuantizedMatrix& matrix = *tensor.quantized;
-    while (count > 0) { // by stretches of one row
+    while (count > 0) { // by runs within one row
         const std::int64_t input = first % matrix.inputs;
         const int n = stride == 1 ? static_cast<int>(std::min<std::int64_t>(count, matrix.inputs - input)) : 1;
         matrix.read_values(first / matrix.inputs, input, n, out);
@@ -486,13 +486,13 @@ class MatrixJoiner {
         case QuantizedForm::pairs:
             take_state();
             break;
-        case QuantizedForm::blocks: // whole tensors of files of GGUF
+        case QuantizedForm::blocks: // whole tensors of GGUF files
             refuse(codes, "is in blocks");
         }
         if (matrix_.of.form == QuantizedForm::gptq && matrix_.outputs % fields != 0)
             refuse(codes, fmt::format("must have a multiple of {} outputs", fields));
     }
-    // What bitsandbytes says of a matrix as JSON, in bytes.
+    // Reads bitsandbytes' facts about a matrix, which are JSON stored as bytes.
     void take_state() {
         const char* type = matrix_.of.values == CodeValues::normal4 ? "nf4" : "fp4";
         const TensorView& stored = part(std::string(".weight.quant_state.bitsandbytes__") + type);
@@ -536,7 +536,7 @@ class MatrixJoiner {
         require(scales, "U8", {matrix_.codes.shape[0], matrix_.codes.shape[1], n_groups()});
         matrix_.scale_stride = n_groups(), matrix_.group_stride = 1;
     }
-    // A scale a block, as a number or as a byte with a scale of its own.
+    // Each block has a scale: a number, or a byte with a scale of its own.
     void take_blocks() {
         const TensorView& table = part(".weight.quant_map");
         require(table, "F32", {16});
@@ -604,7 +604,7 @@ class MatrixJoiner {
             find(".weight_zero_point");
         }
         for (const char* other : {".input_scale", ".input_zero_point", ".activation_scale"})
-            find(other); // of activations, which are not rounded here
+            find(other); // for activations, which are not rounded here
     }
     void take_order() {
         const TensorView* found = matrix_.of.form == QuantizedForm::gptq ? find(".g_idx") : find(".weight_g_idx");
@@ -626,7 +626,7 @@ class MatrixJoiner {
     QuantizedMatrix matrix_;
 };
 
-// How names of codes end, and of which type those of them are that are codes; nullptr: of any.
+// The ending of a codes' name, and the dtype that marks such a tensor as codes; nullptr: any dtype.
 struct CodesName {
     std::string_view ending;
     const char* dtype = nullptr;
@@ -663,7 +663,7 @@ void join_quantized(const Quantization& quantization, Tensors& tensors) {
         const TensorView codes = tensors.at(name);
         TensorView whole = MatrixJoiner(quantization, stem, codes, tensors).joined();
         tensors.erase(name);
-        // Some programs write a bias of zeros beside every matrix.
+        // Some programs write a bias of zeros for every matrix.
         const auto bias = tensors.find(stem + ".bias");
         if (bias != tensors.end())
             bias->second.is_part =

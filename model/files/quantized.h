@@ -1,7 +1,7 @@
-// Matrices that a checkpoint holds as codes with scales: which stored tensors make one up, and what its elements are.
+// Matrices that a checkpoint holds as codes with scales: the stored tensors of each, and the values of its elements.
 //
 // An element is scale * code - offset, where code is a whole number with a sign, a float8 or values[code]. Called by
-// checkpoint, which shows such a matrix as one tensor, and by those who read weights.
+// checkpoint, which shows such a matrix as one tensor, and by readers of weights.
 #pragma once
 
 #include "model/files/tensor_view.h"
@@ -25,7 +25,7 @@ enum class QuantizedForm {
     blocks  // X.weight, blocks of inputs with their scales (GGUF; gguf_blocks.h)
 };
 
-// What codes of 4 bits stand for, where not for themselves.
+// The values of codes of 4 bits, where codes are not values themselves.
 enum class CodeValues {
     none,
     float4,       // e2m1
@@ -37,27 +37,27 @@ const float* table_of(CodeValues values); // [16]; none: nullptr
 
 struct BlockType;
 
-// What a config.json says of all of them (quantization_config).
+// The facts that config.json gives for all of them (quantization_config).
 struct Quantization {
     QuantizedForm form = QuantizedForm::gptq;
     int bits = 4;
     int group = 0;         // inputs that share a scale; 0: all
-    bool has_zeros = true; // stored ones, or minima of groups: then there are offsets
+    bool has_zeros = true; // stored zeros, or minima of groups: then there are offsets
     bool zeros_are_one_less = false;
     CodeValues values = CodeValues::none;
-    bool of_experts = false;          // alone; else of all matrices of the layers
+    bool of_experts = false;          // only experts; else all matrices of the layers
     const BlockType* block = nullptr; // of QuantizedForm::blocks
-    // Not 0: matrices of all kinds have forms of their own, and this many bits a weight in memory on average: of a CPU,
-    // and of a GPU.
+    // If not 0, matrices of different kinds have forms of their own, and these are the average bits per weight in the
+    // memory of a CPU and of a GPU.
     double memory_bits = 0, gpu_memory_bits = 0;
     friend bool operator==(const Quantization&, const Quantization&) = default;
 };
 
 std::string to_string(const Quantization& quantization); // "gptq of 4 bits in groups of 128"
-// None where the object has no such field. Throws BadFile that names what is not supported.
+// Returns nothing where the object has no such field. Throws BadFile that names unsupported parts.
 std::optional<Quantization> read_quantization(const nlohmann::json& config, const std::string& file);
 
-// Facts of inputs that share a scale.
+// Scale and offset of the inputs that share them.
 struct GroupFacts {
     float scale = 0, offset = 0;
 };
@@ -66,12 +66,12 @@ struct QuantizedMatrix {
     Quantization of;
     std::int64_t outputs = 0, inputs = 0;
     TensorView codes, scales, zeros;
-    std::int64_t scale_outputs = 1;                  // that share a row of scales
-    std::int64_t scale_stride = 0, group_stride = 0; // of outputs' and groups' scales, counted in elements
-    std::vector<std::int32_t> group_of_input;        // of GPTQ with act-order; empty: one group behind the other
-    float scale_factor = 1;                          // of scales as they are stored
-    // Where scales are themselves bytes: each stands for outer_values[byte] * outer_scales[place / kOuterGroup], to
-    // which an offset is added (bitsandbytes).
+    std::int64_t scale_outputs = 1;                  // outputs that share a row of scales
+    std::int64_t scale_stride = 0, group_stride = 0; // between outputs' and groups' scales, in elements
+    std::vector<std::int32_t> group_of_input;        // of GPTQ with act-order; empty: groups follow each other
+    float scale_factor = 1;                          // multiplies scales as they are stored
+    // For scales that are bytes themselves: each stands for outer_values[byte] * outer_scales[place / kOuterGroup] +
+    // outer_offset (bitsandbytes).
     static constexpr std::int64_t kOuterGroup = 256;
     TensorView outer_scales, outer_values;
     float outer_offset = 0;
@@ -81,20 +81,20 @@ struct QuantizedMatrix {
         return of.group > 0 ? input / of.group : 0;
     }
     GroupFacts facts(std::int64_t output, std::int64_t group) const;
-    const std::byte* block_at(std::int64_t output, std::int64_t input) const; // of QuantizedForm::blocks
-    // Of inputs [input, input + count): whole numbers with a sign, of float8 its bits, else places in a table.
+    const std::byte* block_at(std::int64_t output, std::int64_t input) const; // only for QuantizedForm::blocks
+    // Reads inputs [input, input + count): whole numbers with a sign, a float8's bits, or indices into a table.
     void read_codes(std::int64_t output, std::int64_t input, int count, std::uint8_t* out) const;
     void read_values(std::int64_t output, std::int64_t input, int count, float* out) const;
 
   private:
-    int less() const; // what codes without a sign are less, so that they fit their bits
-    GroupFacts stored_facts(std::int64_t output, std::int64_t group) const; // of code + less()
+    int less() const; // codes without a sign are less by this, so that they fit their bits
+    GroupFacts stored_facts(std::int64_t output, std::int64_t group) const; // for code + less()
     float scale(std::int64_t output, std::int64_t group) const;
     float zero(std::int64_t output, std::int64_t group) const;
 };
 
-// Puts one tensor X.weight (of MXFP4 X) of DiskType::quantized in the place of each quantised matrix's codes, `tensors`
-// by name; its other parts stay, as TensorView::is_part. Throws BadFile.
+// Replaces each quantised matrix's codes in `tensors`, by name, by one tensor X.weight (MXFP4: X) of
+// DiskType::quantized. Its other parts stay, with TensorView::is_part. Throws BadFile.
 void join_quantized(const Quantization& quantization, std::map<std::string, TensorView>& tensors);
 
 // out[i] = element first + i * stride of such a tensor, row-major.

@@ -1,5 +1,5 @@
-// Words of random bits by number: SplitMix64 (Steele, Lea and Flood 2014), whose state is a counter, so that any word
-// is made by itself, alike on hosts and devices. For weights of no meaning and arrays to measure by; texts have
+// Random words by number: SplitMix64 (Steele, Lea and Flood 2014). Its state is a counter, so any word can be made by
+// itself, the same on hosts and devices. It is for weights without meaning and for arrays in measurements; texts use
 // spec/verify/random.h.
 #pragma once
 

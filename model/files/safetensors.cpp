@@ -19,7 +19,7 @@ using Json = nlohmann::json;
 
 constexpr std::uint64_t kMaxHeaderBytes = 100'000'000; // the format's own limit
 
-// In the order of the format's source.
+// The order is that of the format's source.
 constexpr std::pair<std::string_view, std::size_t> kBitsOfType[] = {
     {"BOOL", 8},    {"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6},     {"U8", 8},          {"I8", 8},
     {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"I16", 16},
@@ -31,7 +31,7 @@ constexpr std::pair<std::string_view, std::size_t> kBitsOfType[] = {
     throw BadFile(file + ": tensor " + in_quotes(entry.name) + ": " + reason);
 }
 
-// Takes the header's values one by one as they are parsed. `where_` says what the next value belongs to.
+// Takes the header's values one by one as they are parsed. `where_` says to which part the next value belongs.
 class HeaderReader final : public nlohmann::json_sax<Json> {
   public:
     explicit HeaderReader(const std::string& file) : file_(file) {}
@@ -39,7 +39,7 @@ class HeaderReader final : public nlohmann::json_sax<Json> {
     std::vector<HeaderEntry> take() { return std::move(entries_); }
 
     bool null() override {
-        if (where_ == Where::metadata_value) return leave_to(Where::root); // written by some tools for "none"
+        if (where_ == Where::metadata_value) return leave_to(Where::root); // some tools write it for "none"
         return other_value("null");
     }
     bool boolean(bool) override { return other_value("true or false"); }
@@ -101,14 +101,14 @@ class HeaderReader final : public nlohmann::json_sax<Json> {
     bool key(std::string& value) override {
         if (where_ == Where::root) return begin_tensor(value);
         if (where_ == Where::tensor) return begin_field(value);
-        return true; // of the metadata or an unknown field: any
+        return true; // in the metadata or an unknown field, any value is allowed
     }
     bool parse_error(std::size_t, const std::string&, const Json::exception&) override { return false; }
 
   private:
     enum class Where {
         top,
-        root,           // the object of all tensors
+        root,           // the object that holds all tensors
         metadata_value, // right after the key __metadata__
         metadata,       // within it
         tensor_value,   // right after a tensor's name
@@ -118,7 +118,7 @@ class HeaderReader final : public nlohmann::json_sax<Json> {
         shape,
         offsets_value,
         offsets,
-        unknown, // within a field that is not of the format: passed over
+        unknown, // within a field that the format does not have; skipped
     };
 
     [[noreturn]] void refuse(const std::string& reason) const { refuse_tensor(file_, entry_, reason); }
@@ -158,7 +158,7 @@ class HeaderReader final : public nlohmann::json_sax<Json> {
         if (!has_offsets_ || n_offsets_ != 2) refuse("data_offsets must be two numbers");
         entries_.push_back(std::move(entry_));
     }
-    // A value that is where none of its kind may.
+    // Handles a value of a kind that is not allowed here.
     bool other_value(const char* kind) {
         const std::string found = std::string("found ") + kind;
         switch (where_) {
@@ -206,8 +206,8 @@ std::size_t bits_of_element(const HeaderEntry& entry, const std::string& file) {
     }
 }
 
-// Bytes that shape and dtype call for. Every product is checked in order, as the reference does: a zero first makes
-// any later dimension harmless, a zero behind an overflow does not.
+// Returns the number of bytes by shape and dtype. Products are checked in order, as in the reference: after a zero, any
+// later dimension is harmless; a zero after an overflow is not.
 std::uint64_t checked_bytes(const HeaderEntry& entry, const std::string& file) {
     std::uint64_t bits = 1;
     bool overflow = false;
@@ -230,7 +230,7 @@ void check_size(const HeaderEntry& entry, const std::string& file) {
     }
 }
 
-// Of entries in the order of their data.
+// `entries` are in the order of their data.
 void check_coverage(const std::vector<HeaderEntry>& entries, std::uint64_t data_bytes, const std::string& file) {
     std::uint64_t covered = 0;
     for (const HeaderEntry& entry : entries) {
@@ -253,7 +253,7 @@ constexpr std::size_t kLengthBytes = 8; // of the header's length, before the he
 
 constexpr std::uint64_t kZipMark = 0x04034b50; // the first four bytes of a zip archive
 
-// Little-endian, whatever this machine is. Throws BadFile where the file cannot hold such a header.
+// Reads it little-endian on any machine. Throws BadFile where the file cannot hold such a header.
 std::size_t header_length(const MappedFile& file) {
     const auto bytes = file.bytes();
     std::uint64_t length = 0;
@@ -332,14 +332,14 @@ TensorFile open_safetensors(const std::filesystem::path& path) {
 }
 
 std::string safetensors_beginning(std::span<const TensorBytes> tensors) {
-    nlohmann::ordered_json header = {{"__metadata__", {{"format", "pt"}}}}; // transformers asks for it
+    nlohmann::ordered_json header = {{"__metadata__", {{"format", "pt"}}}}; // transformers requires it
     std::uint64_t end = 0;
     for (const TensorBytes& tensor : tensors) {
         const std::uint64_t begin = std::exchange(end, end + tensor.bytes.size());
         header[tensor.name] = {{"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {begin, end}}};
     }
     std::string text = header.dump();
-    text.resize((text.size() + 7) / 8 * 8, ' '); // data begin aligned
+    text.resize((text.size() + 7) / 8 * 8, ' '); // so that data begin aligned
     const std::uint64_t size = text.size();
     std::string beginning(sizeof size, '\0');
     for (std::size_t i = 0; i < sizeof size; ++i)

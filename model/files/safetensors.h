@@ -1,10 +1,9 @@
-// Reads one safetensors file: memory-mapped, its header checked whole. And what a file to write begins with.
+// Reads one safetensors file, memory-mapped, with its header checked whole. Also makes the beginning of a new file.
 //
-// Format: https://github.com/huggingface/safetensors (README, "Format"). A file is hostile until read: everything the
-// reference reader rejects is rejected here with file, place and reason, and duplicate tensor names too. Linear in the
-// header's length (up to sorting), and no DOM is made: a header of 100 MB is a legal one. Knows nothing of models.
-// Called by checkpoint, and
-// by what saves drafts.
+// Format: https://github.com/huggingface/safetensors (README, "Format"). A file is untrusted. Everything that the
+// reference reader rejects is rejected here with file, place and reason, and so are duplicate tensor names. Reading is
+// linear in the header's length (up to sorting) without a DOM, because a header of 100 MB is legal. It does not depend
+// on models. Called by checkpoint, and by the code that saves drafts.
 #pragma once
 
 #include <cstddef>
@@ -24,8 +23,8 @@ struct HeaderEntry {
     std::uint64_t end = 0;
 };
 
-// Tensors in the order of their data, which they cover without hole or overlap. Throws BadFile with `file`, the
-// tensor and the reason.
+// Returns the tensors in the order of their data, which they cover without hole or overlap. Throws BadFile with `file`,
+// the tensor and the reason.
 std::vector<HeaderEntry> parse_safetensors_header(std::string_view json, std::uint64_t data_bytes,
                                                   const std::string& file);
 
@@ -36,7 +35,7 @@ struct TensorBytes {
     std::vector<std::int64_t> shape;
     std::vector<std::byte> bytes;
 };
-// What goes before the bytes of the tensors, one after another, to make a file of them. The names are distinct. Pure.
+// Returns the bytes that precede the tensors' bytes, one after another, in such a file. Names are distinct. Pure.
 std::string safetensors_beginning(std::span<const TensorBytes> tensors);
 
 } // namespace entrodraft::model

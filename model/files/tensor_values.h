@@ -1,4 +1,4 @@
-// A stored tensor's elements as numbers of another format.
+// Converts a stored tensor's elements to numbers of another format.
 #pragma once
 
 #include "dist/layout/shard.h"
@@ -14,10 +14,10 @@
 
 namespace entrodraft::model {
 
-// Elements [begin, end) of a stored tensor, as float32. Throws BadFile on a type that holds no weights.
+// Reads elements [begin, end) of a stored tensor as float32. Throws BadFile on a type that holds no weights.
 void read_floats(const TensorView& tensor, dist::Slice range, float* out);
 
-inline constexpr int kMaxConverted = 512; // elements of one call of convert_from
+inline constexpr int kMaxConverted = 512; // elements in one call of convert_from
 
 [[noreturn]] inline void refuse_type(const TensorView& tensor) {
     throw BadFile((tensor.file ? *tensor.file + ": " : std::string()) + "tensor '" + tensor.name + "' has type " +
@@ -41,7 +41,7 @@ struct Float16Format {
     static std::uint16_t from_float(float value) { return to_float16(value); }
 };
 
-// `count` stored numbers, `step` bytes apart and not aligned, in another format.
+// Converts `count` stored numbers, `step` bytes apart and not aligned, to another format.
 template <typename From, typename To> void convert(const std::byte* from, std::size_t step, int count, std::byte* out) {
     typename To::Bits* to = reinterpret_cast<typename To::Bits*>(out);
     auto one = [](const std::byte* at) {
@@ -58,13 +58,13 @@ template <typename From, typename To> void convert(const std::byte* from, std::s
     }
 }
 
-// Where an element of a tensor lies in its file.
+// Returns the address of a tensor's element in its mapped file.
 inline const std::byte* address_of(const TensorView& tensor, std::int64_t element) {
     const std::size_t size = tensor.type == DiskType::float32 ? 4 : 2;
     return tensor.bytes.data() + static_cast<std::size_t>(element) * size;
 }
 
-// At most kMaxConverted elements, `stride` apart.
+// Converts at most kMaxConverted elements, `stride` apart.
 template <typename To>
 void convert_from(const TensorView& tensor, std::int64_t first, std::int64_t stride, int count, std::byte* out) {
     const auto step = static_cast<std::size_t>(stride);

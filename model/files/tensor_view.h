@@ -1,5 +1,5 @@
-// A tensor as it lies in a file, or as it is made up: name, type, shape and its bytes within the mapping. What every
-// reader of weights gives, and the readers of one file; no arithmetic. Called by checkpoint and all that take weights.
+// A tensor in a file, or a generated one: name, type, shape and its bytes within the mapping. All readers of weights
+// return it, as do the readers of one file. No arithmetic. Called by checkpoint and all code that takes weights.
 #pragma once
 
 #include "model/files/generated_values.h"
@@ -18,10 +18,10 @@ namespace entrodraft::model {
 class MappedFile;
 struct QuantizedMatrix;
 
-// generated: in no file; quantized: made up of several tensors (quantized.h).
+// generated: not in a file; quantized: made up of several tensors (quantized.h).
 enum class DiskType { float32, float16, bfloat16, generated, quantized, other };
 
-// By the names that safetensors uses; in safetensors.cpp.
+// `dtype`: a name that safetensors uses. In safetensors.cpp.
 DiskType disk_type(std::string_view dtype);
 std::size_t element_bits(std::string_view dtype); // throws BadFile on a name that safetensors does not know
 
@@ -31,25 +31,25 @@ struct TensorView {
     std::string dtype; // "F16", "BF16", "F32", ...: safetensors' names, in every kind of file
     DiskType type = DiskType::other;
     std::vector<std::int64_t> shape;  // [] is one element; row-major
-    std::span<const std::byte> bytes; // not necessarily aligned; none of a generated one
+    std::span<const std::byte> bytes; // not necessarily aligned; empty for a generated one
     const std::string* file = nullptr;
-    GeneratedValues generated = {};                        // of DiskType::generated
-    std::shared_ptr<const QuantizedMatrix> quantized = {}; // of DiskType::quantized, whose codes `bytes` are
-    bool is_part = false;                                  // of such a tensor, by which it is read
+    GeneratedValues generated = {};                        // only for DiskType::generated
+    std::shared_ptr<const QuantizedMatrix> quantized = {}; // only for DiskType::quantized; `bytes` are its codes
+    bool is_part = false;                                  // part of such a tensor, and read through it
 };
 
-// What one file holds. The names are distinct.
+// The contents of one file. The names are distinct.
 struct TensorFile {
     std::shared_ptr<const MappedFile> mapping;
     std::vector<TensorView> tensors;
-    std::uint64_t data_bytes = 0; // of all tensors; bytes that several of them share count once
+    std::uint64_t data_bytes = 0; // of all tensors; shared bytes count once
 };
 
-// Of torch.save. Runs nothing that the pickle asks for and copies no tensor; views of one storage (tied weights) share
-// its bytes, and every tensor lies row-major within its storage. Older files, without the zip, are refused. Throws
-// BadFile. In torch_file.cpp.
+// Opens a file of torch.save. It does not run code of the pickle and does not copy tensors. Views of one storage (tied
+// weights) share its bytes; every tensor must lie row-major within its storage. Older files, without the zip, are
+// refused. Throws BadFile. In torch_file.cpp.
 TensorFile open_torch_file(const std::filesystem::path& path);
-// Reads the header alone. Throws BadFile. In safetensors.cpp.
+// Reads only the header. Throws BadFile. In safetensors.cpp.
 TensorFile open_safetensors(const std::filesystem::path& path);
 
 } // namespace entrodraft::model

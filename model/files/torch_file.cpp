@@ -1,6 +1,5 @@
 // Reads one file of torch.save (pytorch_model.bin): a zip archive with a pickled dict of tensors, memory-mapped. It
-// holds ROOT/data.pkl, ROOT/data/KEY for every storage, perhaps ROOT/byteorder, and others that say nothing of the
-// tensors.
+// holds ROOT/data.pkl, ROOT/data/KEY for every storage, perhaps ROOT/byteorder, and others that do not concern tensors.
 #include "model/files/bad_file.h"
 #include "model/files/mapped_file.h"
 #include "model/files/pickle.h"
@@ -30,7 +29,7 @@ void require_zip(const MappedFile& file) {
     throw BadFile(file.name() + ": no zip archive, as torch.save writes it; is it a pytorch_model.bin?");
 }
 
-// The directory of the archive that all of torch's entries lie in.
+// Returns the directory of the archive that contains all of torch's entries.
 std::string_view find_root(const std::vector<ZipEntry>& entries, const std::string& file) {
     std::string_view root;
     for (const ZipEntry& entry : entries) {
@@ -53,7 +52,7 @@ void require_little_endian(const std::vector<ZipEntry>& entries, const std::stri
                   " endian; only 'little' is read: save the model again on such a machine");
 }
 
-// A tensor's bytes within its storage's, everything checked.
+// Finds a tensor's bytes within its storage's bytes, and checks everything.
 class ViewMaker {
   public:
     ViewMaker(const std::vector<ZipEntry>& entries, const std::string& root, const std::string& file)
@@ -79,7 +78,7 @@ class ViewMaker {
         return view;
     }
 
-    std::uint64_t storage_bytes() const { return storage_bytes_; } // of all storages seen, each once
+    std::uint64_t storage_bytes() const { return storage_bytes_; } // of all storages seen so far; each counts once
 
   private:
     [[noreturn]] void refuse(const PickledTensor& tensor, const std::string& reason) const {
@@ -108,7 +107,7 @@ class ViewMaker {
         return count;
     }
 
-    // The stride of a dimension of 1 is never used, nor is any where there are no elements.
+    // The stride of a dimension of 1 is never used. Without elements, none is used.
     void require_contiguous(const PickledTensor& tensor, std::uint64_t n_elements) const {
         std::uint64_t expected = 1;
         for (std::size_t i = tensor.shape.size(); n_elements > 0 && i-- > 0;) {

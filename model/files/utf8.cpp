@@ -1,4 +1,4 @@
-// See utf8.h. One scanner, scan_sequence, decides for validation and for lossy conversion alike.
+// See utf8.h. One scanner, scan_sequence, serves both validation and lossy conversion.
 #include "model/files/utf8.h"
 
 namespace entrodraft::model {
@@ -20,7 +20,7 @@ Scan scan_sequence(std::string_view bytes, std::size_t position) {
     if (lead < 0x80) return {Sequence::valid, 1};
     if (lead < 0xC2 || lead > 0xF4) return {Sequence::invalid, 1};
     const std::size_t n_bytes = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
-    // The second byte's range excludes overlong forms, surrogates and what lies beyond U+10FFFF.
+    // The second byte's range excludes overlong forms, surrogates and values beyond U+10FFFF.
     unsigned low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
     unsigned high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
     for (std::size_t i = 1; i < n_bytes; ++i) {

@@ -16,12 +16,12 @@ using Bytes = std::span<const std::byte>;
 constexpr std::uint64_t kLocalMark = 0x04034b50, kEntryMark = 0x02014b50, kEndMark = 0x06054b50;
 constexpr std::uint64_t kEnd64Mark = 0x06064b50, kLocator64Mark = 0x07064b50;
 constexpr std::size_t kLocalBytes = 30, kEntryBytes = 46, kEndBytes = 22, kEnd64Bytes = 56, kLocator64Bytes = 20;
-constexpr std::uint64_t kIn64Bits = 0xffffffff; // a 32-bit field that says: look into the zip64 one
+constexpr std::uint64_t kIn64Bits = 0xffffffff; // in a 32-bit field it means: see the zip64 field
 constexpr std::uint64_t kManyEntries = 0xffff;  // the same for the count
 constexpr std::uint64_t kMaxEntries = 1'000'000;
 constexpr std::uint64_t kEncrypted = 1u | 1u << 6 | 1u << 13; // flags
 
-// The little-endian number of n <= 8 bytes at `offset`, which must be inside.
+// Returns the little-endian number of n <= 8 bytes at `offset`, which must be inside.
 std::uint64_t number_at(Bytes bytes, std::size_t offset, std::size_t n) {
     std::uint64_t value = 0;
     for (std::size_t i = n; i-- > 0;)
@@ -29,14 +29,14 @@ std::uint64_t number_at(Bytes bytes, std::size_t offset, std::size_t n) {
     return value;
 }
 
-// Where the directory lies; it ends at the file's first end record.
+// The place of the directory; it ends at the file's first end record.
 struct Directory {
     std::uint64_t offset = 0;
     std::uint64_t bytes = 0;
     std::uint64_t n_entries = 0;
 };
 
-// An entry of the directory, with its zip64 fields put in.
+// An entry of the directory, with its zip64 fields filled in.
 struct DirectoryEntry {
     std::string_view name;
     std::uint64_t method = 0;
@@ -100,7 +100,7 @@ class ZipReader {
         return directory;
     }
 
-    // The zip64 end record lies right before its locator, at `offset`; what the old record says must not differ.
+    // The zip64 end record lies right before its locator, at `offset`. It must agree with the old record.
     Directory find_directory_64(std::size_t offset, const Directory& old) const {
         const Bytes record = bytes_.subspan(offset);
         const Bytes locator = bytes_.subspan(bytes_.size() - kEndBytes - kLocator64Bytes);
@@ -135,7 +135,7 @@ class ZipReader {
         return entries;
     }
 
-    // Takes the directory's next entry off `rest`.
+    // Takes the directory's next entry from `rest`.
     DirectoryEntry take_entry(Bytes& rest) const {
         if (rest.size() < kEntryBytes || number_at(rest, 0, 4) != kEntryMark) refuse("a broken entry in the directory");
         const auto name_bytes = static_cast<std::size_t>(number_at(rest, 28, 2));
@@ -162,7 +162,7 @@ class ZipReader {
         return entry;
     }
 
-    // Fields that 32 bits do not hold are in the extra field 1, in this order.
+    // Fields that do not fit 32 bits are in the extra field 1, in this order.
     void take_64_bit_fields(DirectoryEntry& entry, std::uint64_t& packed_bytes, Bytes extra) const {
         std::uint64_t* const fields[] = {&entry.bytes, &packed_bytes, &entry.local_offset};
         if (std::none_of(std::begin(fields), std::end(fields), [](auto* field) { return *field == kIn64Bits; })) return;
@@ -179,7 +179,7 @@ class ZipReader {
         }
     }
 
-    // Finds the data behind the local header, whose padding the directory does not know.
+    // Finds the data after the local header, whose padding the directory does not know.
     void locate(DirectoryEntry& entry) const {
         const Bytes before = bytes_.first(static_cast<std::size_t>(directory_.offset));
         if (entry.local_offset > before.size() || before.size() - entry.local_offset < kLocalBytes) {

@@ -1,6 +1,6 @@
-// The entries of a zip archive as torch.save writes it: stored as they are, with zip64 fields for large ones. Reads
-// the directory at the end and holds every field against the file; unpacks nothing, copies nothing, and ignores
-// checksums. Anything else a zip may be (compressed, encrypted, in parts, with a comment) is refused.
+// The entries of a zip archive as torch.save writes it: stored without compression, with zip64 fields for large
+// entries. It reads the directory at the end and checks every field against the file. It unpacks nothing, copies
+// nothing, and ignores checksums. Any other kind of zip (compressed, encrypted, in parts, with a comment) is refused.
 // Called by torch_file.
 #pragma once
 
@@ -20,10 +20,10 @@ struct ZipEntry {
     std::span<const std::byte> bytes;
 };
 
-// All entries by the order of their names, which are distinct; no two share a byte. Throws BadFile.
+// Returns all entries in the order of their names, which are distinct. Entries do not share bytes. Throws BadFile.
 std::vector<ZipEntry> read_zip(const MappedFile& file);
 
-// The entry of this name, or null.
+// Returns the entry of this name, or null.
 const ZipEntry* find_entry(const std::vector<ZipEntry>& entries, std::string_view name);
 
 } // namespace entrodraft::model
