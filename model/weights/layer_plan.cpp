@@ -13,8 +13,8 @@ namespace {
 
 using Content = StoredTensor::Content;
 
-// Makes the plan of a layer, of an expert, or of what is around the layers. Each method describes some tensors: what
-// they are called, their whole shape, and what this rank holds of them.
+// Makes the plan of a layer, of an expert, or of the tensors around the layers. Each method describes some tensors:
+// their names, their whole shape, and this rank's part.
 class Planner {
   public:
     // `transposed`: matrices are stored [in, out].
@@ -44,7 +44,7 @@ class Planner {
 
     void latent_attention() {
         const LatentConfig& latent = config_.latent;
-        const bool has_vector = latent.query_rank > 0; // that queries are made of
+        const bool has_vector = latent.query_rank > 0; // from which queries are made
         const dist::Slice own = shard_.heads.query_heads, queries = numbers_of(own, config_.head_dim);
         const StoredTensor& query = matrix(stems_.query, config_.n_heads * dim(),
                                            has_vector ? latent.query_rank : config_.hidden_size, config_.qkv_bias);
@@ -69,7 +69,7 @@ class Planner {
         for (std::int64_t head = own.begin; head < own.end; ++head) {
             const dist::Slice keys = {head * of_head, head * of_head + latent.plain_dim};
             const dist::Slice values = {keys.end, keys.end + latent.value_dim};
-            // Its inputs are the rows of the keys: read the other way round.
+            // Its inputs are the rows of the keys: the matrix is read transposed.
             add(Role::absorb, {{&up, {0, latent.rank}}}, keys).transposed = !transposed_;
             add(Role::expand, {{&up, values}}, {0, latent.rank});
         }
@@ -211,7 +211,7 @@ class Planner {
                 planned->scale = config_.output_scale;
     }
 
-    // The stored rows of this rank's outputs.
+    // Returns the stored rows of this rank's outputs.
     std::vector<dist::Slice> head_rows() const {
         if (!config_.picks_outputs) return {shard_.outputs};
         std::vector<dist::Slice> rows;
@@ -237,7 +237,7 @@ class Planner {
                n_buckets * shard_.n_query_heads());
     }
 
-    // These are the names that heads/*.cpp give; no family has such tensors.
+    // heads/*.cpp give these names; families do not have such tensors.
     void fusion() {
         const FusionConfig& fusion = config_.fusion;
         const std::int64_t width = config_.hidden_size, joined = fusion.joined_size(config_.hidden_size);
@@ -309,7 +309,7 @@ class Planner {
         return rows;
     }
 
-    // Stored in the order in which they are held.
+    // The rows are stored in the order in which they are held.
     std::vector<StoredSlice> grouped_linear_rows() {
         const LinearAttentionConfig& linear = config_.linear;
         const std::int64_t group = linear.group(), n_keys = linear.n_key_heads, width = config_.hidden_size;
@@ -416,7 +416,7 @@ class Planner {
         add(Role::cell, {{&gates, {0, width}}, {&gates, {2 * width, 4 * width}}}, {0, inputs});
     }
 
-    // ---- what all of these are made of ----
+    // ---- helpers of all of these ----
 
     std::int64_t dim() const { return config_.head_dim; }
     dist::Slice hidden() const { return {0, config_.hidden_size}; }
@@ -456,7 +456,7 @@ class Planner {
     PlannedVector* norm(Role role, std::string_view stem) {
         return norm(role, stem, config_.hidden_size, norm_has_bias(config_));
     }
-    // Null where the family has none.
+    // Returns null where the family has none.
     PlannedVector* norm(Role role, std::string_view stem, std::int64_t width, bool has_bias) {
         if (stem.empty()) return nullptr;
         const StoredTensor& tensor = stored(tensor_names(prefix_, stem, has_bias), {width}, Content::norm, {width});
@@ -476,7 +476,7 @@ class Planner {
     TensorPlan plan_;
 };
 
-// Sums over all layers of a model and what is around them.
+// Sums over all layers of a model and the tensors around them.
 std::int64_t sum_of_plans(const ModelConfig& config, const RankShard& shard, std::int64_t experts_of_layer,
                           std::int64_t (TensorPlan::*of_plan)() const) {
     const ModelNames names = names_of(config, Checkpoint());
@@ -502,7 +502,7 @@ MatrixShape PlannedMatrix::shape() const {
     std::int64_t outputs = 0;
     for (const StoredSlice& slice : rows)
         outputs += slice.rows.size();
-    // A matrix whose inputs no ranks share counts them from its own first one.
+    // A matrix whose inputs are not shared between ranks counts them from its own first one.
     return {static_cast<int>(outputs), static_cast<int>(inputs.size()), split == Split::rows ? inputs.begin : 0};
 }
 

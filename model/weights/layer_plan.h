@@ -1,6 +1,6 @@
-// Every tensor of a model is described here, once: the name that a checkpoint has for it, its whole shape, and the part
-// of it that a rank holds, by role. Shape checks, made-up weights, counts of parameters, memory plans and the loaders
-// of all devices are loops over these plans.
+// Describes every tensor of a model once, by role: its name in a checkpoint, its whole shape, and the part of it that a
+// rank holds. Shape checks, made-up weights, counts of parameters, memory plans and the loaders of all devices are
+// loops over these plans.
 //
 // A plan is arithmetic on a config and on names: it reads no weights. model/weights/planned_values.h reads the small
 // tensors. To add a tensor: a stem (families/stems.h), a role, and a line in layer_plan.cpp.
@@ -24,26 +24,26 @@ using Shape = std::vector<std::int64_t>;
 enum class Role {
     // ---- matrices of a layer ----
 
-    // Own query heads, then own key heads, then own value heads, then the gates of own query heads, if any.
-    // Latent attention: the vector of queries, or own query heads; then the vector of keys and values with the rotated
-    // key. Linear attention: for each own key head its query, key, values and the values' gates; then for each own key
-    // head the steps and the decays of its value heads.
+    // Own query heads, then own key heads, then own value heads, then the gates of own query heads, if any. In latent
+    // attention: the vector of queries, or own query heads; then the vector of keys and values with the rotated key. In
+    // linear attention: for each own key head its query, key, values and the values' gates; then for each own key head
+    // the steps and the decays of its value heads.
     qkv,
     output, // [hidden_size][own attended numbers]
-    // [own width][hidden_size], twice, and [hidden_size][own width]. gate: gated MLPs alone. In a layer with experts
-    // the three are the shared expert's.
+    // Shapes: [own width][hidden_size], twice, and [hidden_size][own width]. Only gated MLPs have a gate. In a layer
+    // with experts the three are the shared expert's.
     gate,
     up,
     down,
     query_up, // latent attention: own query heads, made of the vector of queries
-    absorb,   // latent attention, one for each own head, [rank][plain_dim]: makes of a query one as keys are cached
-    expand,   // latent attention, one for each own head, [value_dim][rank]: makes of an attended vector a value
+    absorb,   // latent attention, one per own head, [rank][plain_dim]: turns a query into one for keys as cached
+    expand,   // latent attention, one per own head, [value_dim][rank]: turns an attended vector into a value
     router,   // [n_experts][hidden_size], then one row for the shared expert's scale, if any; whole on each rank
-    // One for each own expert, as gate, up and down.
+    // One for each own expert, like gate, up and down.
     expert_gate,
     expert_up,
     expert_down,
-    // Attention to a source. The second: own key heads, then own value heads.
+    // Attention to a source. cross_key_value has own key heads, then own value heads.
     cross_query,
     cross_key_value,
     cross_output,
@@ -52,10 +52,10 @@ enum class Role {
 
     project_out, // [embedding_size][hidden_size]
     embedding,   // [own tokens][embedding_size]
-    head,        // [own outputs][embedding_size]; none where it is the embedding
+    head,        // [own outputs][embedding_size]; absent where it is the embedding
     project_in,  // [hidden_size][embedding_size]
-    // A draft head's (ModelConfig::fusion): fusion and skip are W and U; an LSTM cell has its input gate, its candidate
-    // and its output gate.
+    // Matrices of a draft head (ModelConfig::fusion): fusion and skip are W and U; an LSTM cell has its input gate, its
+    // candidate and its output gate.
     feature_projection,
     fusion,
     skip,
@@ -63,7 +63,7 @@ enum class Role {
     residual_block,
     residual_output,
 
-    // ---- norms, [hidden_size] where nothing else is said ----
+    // ---- norms, [hidden_size] unless another shape is given ----
 
     attention_norm,
     mlp_norm,
@@ -96,7 +96,7 @@ enum class Role {
     count,
 };
 
-// A tensor as a checkpoint has it.
+// A tensor as it is in a checkpoint.
 struct StoredTensor {
     enum class Content { matrix, norm, plain_norm, vector }; // a plain norm is stored without the config's offset
     TensorNames names;
@@ -109,7 +109,7 @@ struct StoredTensor {
 struct StoredSlice {
     const StoredTensor* tensor = nullptr;
     dist::Slice rows;
-    std::int64_t step = 1; // from row to row: of rows.size() of them, from rows.begin on
+    std::int64_t step = 1; // between rows: rows.size() of them, from rows.begin on
 };
 
 // The parts of a matrix that ranks hold.
@@ -124,8 +124,8 @@ enum class Reading { whole, chosen_experts, once_a_source };
 
 struct PlannedMatrix {
     Role role = Role::qkv;
-    std::vector<StoredSlice> rows = {}; // its outputs, one slice after the other
-    dist::Slice inputs = {};            // of each stored row
+    std::vector<StoredSlice> rows = {}; // its outputs, one slice after another
+    dist::Slice inputs = {};            // in each stored row
     bool transposed = false;            // stored [in, out]
     Split split = Split::columns;
     Reading reading = Reading::whole;
@@ -139,16 +139,16 @@ struct PlannedVector {
     Role role = Role::attention_norm;
     const StoredTensor* tensor = nullptr; // null: computed (sinusoidal positions)
     std::vector<dist::Slice> parts = {};  // of the stored numbers, and of the bias's; empty: all
-    std::int64_t floats = 0;              // as stored, of this rank, with the bias
-    // A norm's: its kind, what is added to the stored weights, and what weights and bias are multiplied by.
+    std::int64_t floats = 0;              // number of stored floats on this rank, with the bias
+    // For a norm: its kind, the offset added to the stored weights, and the scale of weights and bias.
     Norm norm = Norm::rms;
     float epsilon = 0, offset = 0, scale = 1;
 };
 
-// A rank's part of a layer, of an expert, or of what is around the layers. Several matrices or vectors of a role
-// (heads, cells, experts) come one after the other.
+// A rank's part of a layer, of an expert, or of the tensors around the layers. If a role has several matrices or
+// vectors (heads, cells, experts), they follow each other.
 struct TensorPlan {
-    std::vector<std::unique_ptr<const StoredTensor>> stored; // what the others point to
+    std::vector<std::unique_ptr<const StoredTensor>> stored; // the tensors that the others point to
     std::vector<PlannedMatrix> matrices;
     std::vector<PlannedVector> vectors;
 
@@ -156,39 +156,39 @@ struct TensorPlan {
     std::int64_t numbers() const; // of matrices
 };
 
-// Embedding, head, and what a draft head has around its layers.
+// Plans embedding, head, and a draft head's tensors around its layers.
 TensorPlan plan_outer(const ModelConfig& config, const ModelNames& names, const RankShard& shard);
-// A layer, without its experts.
+// Plans a layer, without its experts.
 TensorPlan plan_layer(const ModelConfig& config, const ModelNames& names, int layer, const RankShard& shard);
-// One expert of a layer that has experts. All experts are alike in shape.
+// Plans one expert of a layer that has experts. All experts have the same shapes.
 TensorPlan plan_expert(const ModelConfig& config, const ModelNames& names, int layer, int expert,
                        const RankShard& shard);
 
-// Layers whose plans are alike but for the names.
+// A set of layers whose plans differ only in the names.
 struct LayerKind {
-    int layer = 0; // the first of them
+    int layer = 0; // the first layer of this kind
     std::int64_t count = 0;
     bool has_experts = false;
 };
 std::vector<LayerKind> layer_kinds(const ModelConfig& config);
 
-// The width of the rows that queries, keys and values of a layer are made of.
+// Returns the width of the rows from which a layer makes queries, keys and values.
 int attention_input_size(const ModelConfig& config, int layer);
 
-// Numbers that a rank holds in float32: norms, biases and learned positions.
+// Counts the numbers that a rank holds in float32: norms, biases and learned positions.
 std::int64_t float_count(const ModelConfig& config, const RankShard& shard);
-// Parameters of a model and of its encoder, tied embeddings counted once.
+// Counts the parameters of a model and of its encoder; tied embeddings count once.
 std::int64_t parameter_count(const ModelConfig& config);
-// The parameters that one token of a text reads: without the experts that it does not go through.
+// Counts the parameters that one token of a text reads: without the experts that it does not go through.
 std::int64_t active_parameter_count(const ModelConfig& config);
 
 // A device's tensors of a plan: matrices and vectors by role.
 template <typename Matrix, typename Vector> class HeldTensors {
   public:
-    // The first of a role; an empty one where there is none.
+    // Each returns the first of a role, or an empty one where there is none.
     const Matrix& operator[](Role role) const { return first(all(role)); }
     const Vector& vector(Role role) const { return first(vectors(role)); }
-    // All of a role.
+    // Each returns all of a role.
     const std::vector<Matrix>& all(Role role) const { return matrices_[index_of(role)]; }
     const std::vector<Vector>& vectors(Role role) const { return vectors_[index_of(role)]; }
     void each_matrix(const auto& visit) const {

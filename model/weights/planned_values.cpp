@@ -17,7 +17,7 @@ std::vector<float> read_parts(const TensorView& tensor, const std::vector<dist::
     return values;
 }
 
-// Stored as [channels][1][n_convolved]: all queries, all keys, all values.
+// The tensor is stored as [channels][1][n_convolved]: all queries, all keys, all values.
 std::vector<float> read_convolution(const TensorView& tensor, const LinearAttentionConfig& linear, dist::Slice heads) {
     const std::int64_t keys = std::int64_t{linear.n_key_heads} * linear.key_dim, n = linear.n_convolved;
     const std::int64_t values = std::int64_t{linear.group()} * linear.value_dim, channels = linear.convolved_size();

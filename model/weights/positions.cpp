@@ -1,5 +1,5 @@
-// Rotary angles (Su et al. 2021, "RoFormer") and their stretched forms: linear (Chen et al. 2023), dynamic NTK,
-// llama3 (Llama 3.1), YaRN (Peng et al. 2023) and LongRoPE (Ding et al. 2024).
+// Rotary angles (Su et al. 2021, "RoFormer") and their stretched forms: linear (Chen et al. 2023), dynamic NTK, llama3
+// (Llama 3.1), YaRN (Peng et al. 2023) and LongRoPE (Ding et al. 2024).
 #include "model/weights/positions.h"
 
 #include "model/files/half.h"
@@ -20,7 +20,7 @@ std::vector<float> plain_frequencies(double theta, int dims) {
     return frequencies;
 }
 
-// Long waves are stretched, short ones are not, and those between partly.
+// Stretches long waves in full, waves between long and short in part, and short waves not at all.
 void stretch_llama3(const Rope& rope, std::vector<float>& frequencies) {
     const double longest = rope.original_positions / rope.low_frequency_factor;
     const double shortest = rope.original_positions / rope.high_frequency_factor;
@@ -38,7 +38,8 @@ void stretch_llama3(const Rope& rope, std::vector<float>& frequencies) {
     }
 }
 
-// Between the pairs that turn beta_fast and beta_slow times within the original context, from none to all of it.
+// Stretches the pairs that turn fewer than beta_slow times within the original context in full, and those that turn
+// more than beta_fast times not at all. Pairs between are stretched in part.
 void stretch_yarn(const Rope& rope, std::vector<float>& frequencies) {
     const auto pair_of = [&](double turns) {
         return rope.dims * std::log(rope.original_positions / (turns * 2 * std::numbers::pi)) /

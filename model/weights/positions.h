@@ -1,9 +1,9 @@
-// Positions as attention needs them: cosines and sines of rotary angles, made once for each position and kept, ALiBi's
-// slopes, and the buckets of relative positions; and the table of sinusoidal ones.
+// Positions for attention: cosines and sines of rotary angles, made once for each position and kept; ALiBi's slopes;
+// the buckets of relative positions; and the table of sinusoidal positions.
 //
-// Angles are computed in float32 as transformers does: inverse frequency theta^(-2i / dims), angle = position times it,
-// and the ways of stretching them for longer texts. A position's angles depend on the position alone: with dynamic
-// scaling a token beyond the original context is turned by the frequencies of a text that ends with it, as when it is
+// Angles are computed in float32 as in transformers: inverse frequency theta^(-2i / dims), angle = position times it,
+// and the ways of stretching them for longer texts. A position's angles depend only on the position. With dynamic
+// scaling, a token beyond the original context takes the frequencies of a text that ends with it, as when it is
 // decoded.
 #pragma once
 
@@ -17,7 +17,7 @@ namespace entrodraft::model {
 class RotaryTable {
   public:
     explicit RotaryTable(const Rope& rope);
-    // Makes the rows of positions up to and including `position`. Not while a pass reads the table.
+    // Makes the rows of positions up to and including `position`. Do not call it while a pass reads the table.
     void cover(int position);
     const float* cosines(int position) const { return &cosines_[row(position)]; } // [dims / 2]
     const float* sines(int position) const { return &sines_[row(position)]; }     // [dims / 2]
@@ -32,20 +32,21 @@ class RotaryTable {
     int covered_ = 0;
 };
 
-// Inverse frequencies, [dims / 2], of a text of `length` positions (of dynamic scaling; others do not ask).
+// Returns inverse frequencies, [dims / 2]. Only dynamic scaling uses `length`, the number of positions of the text.
 std::vector<float> inverse_frequencies(const Rope& rope, int length);
 
-// ALiBi's slopes (Press et al. 2022), [n_heads]: a geometric series, continued between where n_heads is no power of
-// two, rounded to bfloat16 as Falcon has them, or not.
+// Returns ALiBi's slopes (Press et al. 2022), [n_heads]: a geometric series, continued in between where n_heads is not
+// a power of two. `is_rounded` rounds them to bfloat16, as Falcon does.
 std::vector<float> alibi_slopes(int n_heads, bool is_rounded = true);
-// What the scaled score of a key at this position gains.
+// Returns the amount that is added to the scaled score of a key at this position.
 float alibi_bias(const ModelConfig& config, float slope, int position);
 
-// The bucket of a key `distance` positions behind the row (negative: in front of it, which rows of an encoder alone
-// see), as transformers computes T5's, in float32: near distances have one each, farther ones share by their logarithm.
+// Returns the bucket of a key `distance` positions before the row. It is negative for a key after the row, which only
+// rows of an encoder see. Computed as transformers computes T5's, in float32: near distances have one bucket each,
+// farther ones share by their logarithm.
 int relative_bucket(const RelativePositions& relative, int distance, bool is_bidirectional);
 
-// Marian's positions, [n_positions][width]: sines in the first half of a row, cosines in the second.
+// Returns Marian's positions, [n_positions][width]: sines in the first half of a row, cosines in the second.
 std::vector<float> sinusoidal_table(int n_positions, int width);
 
 } // namespace entrodraft::model

@@ -1,4 +1,4 @@
-// Blocks, who hashes them, and the hash: see tensor_digest.h.
+// Cuts tensors into blocks, gives them to threads and hashes them: see tensor_digest.h.
 #include "model/weights/tensor_digest.h"
 
 #include <algorithm>
@@ -97,7 +97,7 @@ std::vector<std::uint64_t> digest_tensors(const Checkpoint& checkpoint, DigestDe
     const auto n_shares = static_cast<std::size_t>(share.count) * static_cast<std::size_t>(team.size());
     std::vector<std::vector<std::uint64_t>> by_thread(static_cast<std::size_t>(team.size()),
                                                       std::vector<std::uint64_t>(n_tensors));
-    team.run([&](int thread) { // consecutive blocks: files are read from front to back
+    team.run([&](int thread) { // consecutive blocks, so that files are read from front to back
         std::vector<std::uint64_t>& sums = by_thread[static_cast<std::size_t>(thread)];
         const auto mine = static_cast<std::size_t>(share.index) * static_cast<std::size_t>(team.size()) +
                           static_cast<std::size_t>(thread);

@@ -24,7 +24,7 @@ void visit_stored(const TensorPlan& plan, const Visit& visit) {
     }
 }
 
-// Visits all tensors that the config calls for, one by one.
+// Visits all tensors that the config requires, one by one.
 void visit_model(const ModelConfig& config, const Checkpoint& checkpoint, const Visit& visit) {
     const ModelNames names = names_of(config, checkpoint);
     const RankShard whole = shard_of(config, 0, 1);
@@ -37,7 +37,7 @@ void visit_model(const ModelConfig& config, const Checkpoint& checkpoint, const 
     }
 }
 
-// The key of a tensor's random weights.
+// Returns the key of a tensor's random weights.
 std::uint64_t key_of(std::uint64_t seed, const std::string& tensor) {
     std::uint64_t key = mixed_word(seed);
     for (const char letter : tensor)
@@ -45,7 +45,7 @@ std::uint64_t key_of(std::uint64_t seed, const std::string& tensor) {
     return key;
 }
 
-// Visits the model's tensors and its encoder's, where it has one.
+// Visits the tensors of the model and, if it has one, of its encoder.
 void visit_all(const ModelConfig& config, const Checkpoint& checkpoint, const Visit& visit) {
     visit_model(config, checkpoint, visit);
     if (config.has_encoder()) visit_model(encoder_of(config), checkpoint, visit);
@@ -65,7 +65,7 @@ void check_shapes(const ModelConfig& config, const Checkpoint& checkpoint) {
                       " is missing; if the head is the embedding, say \"tie_word_embeddings\": true in config.json");
     }
     std::set<std::string> known;
-    // A config with absurdly many layers ends at the first that the file lacks.
+    // With an absurd number of layers in the config, the check ends at the first layer that the file lacks.
     visit_all(config, checkpoint, [&](const std::string& name, const Shape& shape, StoredTensor::Content) {
         const TensorView& tensor = checkpoint.tensor(name);
         const std::string where = *tensor.file + ": tensor " + in_quotes(tensor.name);

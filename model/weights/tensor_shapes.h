@@ -1,4 +1,4 @@
-// The shapes of a checkpoint's tensors follow from its config: a file is checked by them, and weights are made up.
+// The shapes of a checkpoint's tensors follow from its config. They serve to check a file and to make up weights.
 #pragma once
 
 #include "model/families/config.h"
@@ -8,13 +8,13 @@
 
 namespace entrodraft::model {
 
-// Throws BadFile that names the tensor where one is missing, has a shape other than the config calls for or a type
-// that is not F32, F16 or BF16, or where the file holds a tensor that this model would leave out. Of an encoder too,
-// where the model has one.
+// Throws BadFile that names the tensor if one is missing, has another shape than the config requires, or has a type
+// that is not F32, F16 or BF16. Also throws it if the file holds a tensor that this model would leave out. Checks the
+// encoder too, where the model has one.
 void check_shapes(const ModelConfig& config, const Checkpoint& checkpoint);
 
-// The tensors that the config calls for, without files: matrices and learned positions of random weights, by the seed
-// and the tensor's name, norms that multiply by 1, biases of 0.
+// Makes the tensors that the config requires, without files. Matrices and learned positions have random weights, by the
+// seed and the tensor's name; norms multiply by 1; biases are 0.
 Checkpoint random_checkpoint(const ModelConfig& config, std::uint64_t seed);
 
 } // namespace entrodraft::model
