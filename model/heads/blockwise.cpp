@@ -1,7 +1,7 @@
-// Blockwise parallel decoding (Stern et al. 2018): for each position ahead a feed-forward layer with a residual
-// connection over the target's last state, and the target's own output matrix behind all of them. The paper's first
-// head is the target itself. Its code is of another framework and nothing was published, so that the layout is ours:
-// docs/models.md.
+// Blockwise parallel decoding (Stern et al. 2018). For each position ahead there is a feed-forward layer with a
+// residual connection over the target's last state; the target's own output matrix follows all of them. The paper's
+// first head is the target itself. Its code is for another framework and no weights were published, so the layout is
+// ours: docs/models.md.
 #include "model/heads/head.h"
 
 #include "model/files/bad_file.h"
@@ -27,7 +27,7 @@ DraftHead read_blockwise(const HeadFiles& files, const HeadTarget& target) {
     head.target_layers = {target.config.n_layers};
     head.state = HeadState::features;
     head.max_tokens = block - 1;
-    for (int i = 2; i <= block; ++i) { // as the paper numbers them
+    for (int i = 2; i <= block; ++i) { // the paper's numbers
         const std::string name = fmt::format("heads.{}.", i);
         const auto add = [&](ModelConfig& config, HeadTensors& tensors) {
             config.activation = Activation::relu;

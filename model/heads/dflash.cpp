@@ -1,6 +1,6 @@
 // DFlash (Z Lab 2026): layers that turn a block of the last token and masks into tokens in one pass. Every slot of the
-// block sees the whole block and, of the text in front of it, keys and values of the target's states. As its authors
-// store it, and in the format of `speculators`.
+// block sees the whole block and, for the text before it, keys and values of the target's states. It is read in its
+// authors' format and in the format of `speculators`.
 #include "model/heads/head.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ bool is_dflash(const HeadFiles& files) {
     return files.text("speculators_model_type") == "dflash" || own_fields(files);
 }
 
-// Spread evenly from behind the second layer to behind the third from the end.
+// Returns layers spread evenly, from after the second layer to after the third from the end.
 std::vector<int> default_layers(int n_target_layers, int n_layers) {
     if (n_layers == 1) return {n_target_layers / 2 + 1};
     std::vector<int> layers;
@@ -28,7 +28,7 @@ std::vector<int> default_layers(int n_target_layers, int n_layers) {
     return layers;
 }
 
-// Outputs of these layers; of speculators, inputs.
+// Returns layers whose outputs are read. speculators lists layers whose inputs are read.
 std::vector<int> target_layers(const Fields& fields, const Fields& own, int n_layers, const HeadTarget& target) {
     if (fields.find("aux_hidden_state_layer_ids")) return layer_ids(fields, "aux_hidden_state_layer_ids", 0, target);
     if (own.find("target_layer_ids")) return layer_ids(own, "target_layer_ids", 1, target);

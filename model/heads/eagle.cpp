@@ -1,5 +1,6 @@
-// EAGLE (Li et al. 2024), EAGLE-2, which is the same head under a tree of another shape, and HASS (Zhang et al. 2024):
-// a layer without a norm before its attention, over a linear map of the token's embedding and the target's last state.
+// EAGLE (Li et al. 2024), EAGLE-2, which is the same head with a tree of another shape, and HASS (Zhang et al. 2024).
+// The head is a layer without a norm before its attention, over a linear map of the token's embedding and the target's
+// last state.
 #include "model/heads/head.h"
 
 #include <fmt/format.h>
@@ -14,7 +15,7 @@ bool is_eagle(const HeadFiles& files) {
 
 DraftHead read_eagle(const HeadFiles& files, const HeadTarget& target) {
     nlohmann::json json = files.json;
-    json.erase("bias"); // of the linear map: what is stored counts
+    json.erase("bias"); // of the linear map; the stored tensors decide
     DraftHead head;
     ModelConfig config = head_layers_config(json, files, target);
     config.final_norm = false;

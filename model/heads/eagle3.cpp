@@ -1,7 +1,7 @@
-// EAGLE-3 (Li et al. 2025) and 3.1: one layer, whose attention reads the token's embedding beside what a projection
-// makes of three of the target's states, and which drafts on from its own. As its authors store it, and in the format
-// of `speculators`. P-EAGLE (Amazon 2025), whose one pass drafts several tokens: rows behind the first have a token and
-// features that stand for what is not known.
+// EAGLE-3 (Li et al. 2025) and 3.1: one layer, whose attention reads the token's embedding next to a projection of
+// three of the target's states. It drafts further tokens from its own state. It is read in its authors' format and in
+// that of `speculators`. In P-EAGLE (Amazon 2025), one pass drafts several tokens: rows after the first have a token
+// and features that stand for unknown ones.
 #include "model/heads/head.h"
 
 #include "model/weights/planned_values.h"
@@ -18,7 +18,7 @@ bool is_eagle3(const HeadFiles& files) {
            files.weights.has("layers.0.hidden_norm.weight");
 }
 
-// Inputs of these layers: outputs of so many.
+// The field lists layers whose inputs are read. The result numbers them by the layers before them.
 std::vector<int> target_layers(const Fields& fields, const HeadTarget& target) {
     constexpr const char* kField = "eagle_aux_hidden_state_layer_ids";
     const int n = target.config.n_layers;
@@ -29,7 +29,7 @@ std::vector<int> target_layers(const Fields& fields, const HeadTarget& target) {
     return layers;
 }
 
-// Tokens drafted in a pass, and what the rows of those behind the first are made of.
+// Reads the number of tokens drafted in a pass, and the contents of the rows after the first.
 void read_mask(const Fields& fields, const HeadFiles& files, DraftHead& head) {
     constexpr int kMaxTokens = 64;
     const ModelConfig& config = head.config();

@@ -1,7 +1,7 @@
-// Falcon (Gao et al. 2025), which is no head of Falcon models: layers that draft several tokens a pass, of rows that
-// see one another, over what LSTM cells make of the tokens' embeddings and the target's last states. As its authors
-// store it. Their code gives each row to the LSTM as a sequence of its own, so that its recurrent matrices and forget
-// gates have no effect; they are not read.
+// Falcon (Gao et al. 2025), which is not a head of Falcon models. Its layers draft several tokens a pass, with rows
+// that see one another, over LSTM cells of the tokens' embeddings and the target's last states. It is read in its
+// authors' format. Their code gives each row to the LSTM as a sequence of its own. So the recurrent matrices and forget
+// gates have no effect, and they are not read.
 #include "model/heads/head.h"
 
 #include <fmt/format.h>
@@ -30,7 +30,7 @@ DraftHead read_falcon(const HeadFiles& files, const HeadTarget& target) {
     const Fields fields(files.json, files.file());
     require_target_size(fields, "hidden_size", target);
     nlohmann::json json = files.json;
-    for (const char* field : {"bias", "qkv_bias"}) // of the LSTM, of attention: what is stored counts
+    for (const char* field : {"bias", "qkv_bias"}) // of the LSTM, of attention; the stored tensors decide
         json.erase(field);
     DraftHead head;
     ModelConfig config = head_layers_config(json, files, target);
@@ -40,7 +40,7 @@ DraftHead read_falcon(const HeadFiles& files, const HeadTarget& target) {
     if (head.block > kMaxBlock) fields.refuse(fmt::format("'k_mask' must be from 1 to {}", kMaxBlock));
 
     HeadTensors tensors(files, target);
-    config.qkv_bias = tensors.has("layers.0.self_attn.q_proj.bias"); // and none behind attention
+    config.qkv_bias = tensors.has("layers.0.self_attn.q_proj.bias"); // and none after attention
     config.fusion.first_attention_norm = tensors.has("layers.0.input_layernorm.weight");
     tensors.add_embedding();
     tensors.add_output();

@@ -1,4 +1,4 @@
-// Finds the format, and what formats share: see head.h.
+// Finds the format, and has the parts that formats share: see head.h.
 #include "model/heads/head.h"
 
 #include "model/families/families.h"
@@ -13,7 +13,7 @@
 namespace entrodraft::model {
 namespace {
 
-// As authors publish them.
+// The names that authors publish.
 constexpr const char* kWeightFiles[] = {"medusa_lm_head.safetensors", "medusa_lm_head.pt", "hydra_lm_head.pt"};
 
 HeadFiles open_head(const std::filesystem::path& directory) {
@@ -24,7 +24,7 @@ HeadFiles open_head(const std::filesystem::path& directory) {
     return {directory, std::move(json), Checkpoint::open(directory)};
 }
 
-// Authors' layouts and speculators' have it at different places.
+// Returns the target's name, which authors' layouts and speculators' have at different places.
 std::string target_name(const HeadFiles& files) {
     const nlohmann::json* at = &files.json;
     for (const char* key : {"speculators_config", "verifier", "name_or_path"}) {
@@ -127,7 +127,7 @@ ModelConfig head_layers_config(nlohmann::json json, const HeadFiles& files, cons
     if (!json.is_object()) throw BadFile(files.file() + ": 'transformer_layer_config' must be an object");
     if (!json.contains("model_type")) json["model_type"] = "llama";
     json.erase("architectures");                                               // the head's own
-    json["vocab_size"] = static_cast<std::uint64_t>(target.config.vocab_size); // as if it had been read
+    json["vocab_size"] = static_cast<std::uint64_t>(target.config.vocab_size); // as if the file said so
     json["max_position_embeddings"] = static_cast<std::uint64_t>(target.config.max_positions);
     json["tie_word_embeddings"] = false;
     if (!json.contains("num_hidden_layers")) json["num_hidden_layers"] = 1U;
@@ -142,7 +142,7 @@ ModelConfig head_without_layers(const HeadTarget& target) {
     config.hidden_size = config.embedding_size = target.config.hidden_size;
     config.max_positions = target.config.max_positions;
     config.n_heads = config.n_kv_heads = 1;
-    config.head_dim = config.rope.dims = 2; // of no layer
+    config.head_dim = config.rope.dims = 2; // there are 0 layers
     config.fusion.kind = Fusion::features;
     config.fusion.feature_size = target.config.hidden_size;
     config.final_norm = false;

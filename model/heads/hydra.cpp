@@ -1,5 +1,5 @@
-// Hydra (Ankner et al. 2024): heads like Medusa's, each of which also reads the embeddings of the tokens drafted before
-// it. Hydra++ has a layer over the target's states in front of them.
+// Hydra (Ankner et al. 2024): heads like Medusa's, but each also reads the embeddings of the tokens drafted before it.
+// Hydra++ has a layer over the target's states before them.
 #include "model/heads/head.h"
 
 #include "model/files/bad_file.h"
@@ -13,7 +13,7 @@ bool is_hydra(const HeadFiles& files) {
     return files.json.contains("hydra_num_heads");
 }
 
-// Hydra++: a layer like the target's over the features of all tokens so far, whose norm is that of the heads' features.
+// Hydra++: a layer like the target's over the features of all tokens so far. Its norm is that of the heads' features.
 const std::string kPrefix = "prefix_embeding_layer.";
 
 HeadModule read_prefix(const HeadFiles& files, const HeadTarget& target, bool norms_features) {
@@ -21,7 +21,7 @@ HeadModule read_prefix(const HeadFiles& files, const HeadTarget& target, bool no
     ModelConfig config = target.config;
     config.n_layers = 1;
     config.final_norm = false;
-    config.tied_embeddings = true; // and has none: it makes no logits
+    config.tied_embeddings = true; // and it has none: it makes no logits
     config.fusion.kind = Fusion::features;
     config.fusion.feature_size = config.hidden_size;
     if (norms_features) tensors.norm_features_as_target(config);
@@ -45,7 +45,7 @@ DraftHead read_hydra(const HeadFiles& files, const HeadTarget& target) {
     head.state = HeadState::grown;
     head.max_tokens = n_heads;
     head.has_prefix = arch == "prefix-mlp";
-    const bool norms_features = offset == 0; // what comes from layers below the last is raw
+    const bool norms_features = offset == 0; // states of layers before the last are not normed
     if (head.has_prefix) {
         if (target.config.family != "llama")
             fields.refuse("'hydra_head_arch' is 'prefix-mlp', which is of Llama targets; this one is a " +
@@ -53,7 +53,7 @@ DraftHead read_hydra(const HeadFiles& files, const HeadTarget& target) {
         head.modules.push_back(read_prefix(files, target, norms_features));
     }
     for (int i = 0; i < n_heads; ++i) {
-        // In front of each part Hydra++ has the place of a dropout.
+        // Before each part, Hydra++ has a place for a dropout.
         const auto block_name = [&](int block) {
             return fmt::format("hydra_mlp.{}.{}.", i, head.has_prefix ? 2 * block + 1 : block);
         };

@@ -1,6 +1,6 @@
-// Medusa (Cai et al. 2024): for each position ahead a head of its own over the target's last state. Their tensors as a
-// file of heads, in a whole checkpoint, or without matrices for logits, which are the target's then; and as vLLM names
-// them, with one matrix for all heads or a list of the tokens that they know, where it says so.
+// Medusa (Cai et al. 2024): for each position ahead, a head of its own over the target's last state. Tensors may be a
+// file of heads, part of a whole checkpoint, or without matrices for logits, which are then the target's. They may also
+// have vLLM's names, with one matrix for all heads or a list of the tokens that they know, if the file says so.
 #include "model/heads/head.h"
 
 #include "model/files/bad_file.h"
@@ -10,7 +10,7 @@
 namespace entrodraft::model {
 namespace {
 
-// How tensors are named.
+// The naming of the tensors.
 struct Names {
     std::string prefix;
     bool are_vllms = false;
@@ -49,7 +49,7 @@ DraftHead read_medusa(const HeadFiles& files, const HeadTarget& target) {
     head.target_layers = {target.config.n_layers};
     head.state = HeadState::features;
     const std::vector<TokenId> tokens = read_tokens(files, target, "token_map", false);
-    // Published configs say another number than there are.
+    // Published configs give another number than the file has.
     for (int i = 0; files.weights.has(names.block(i, 0) + ".weight"); ++i) {
         const auto add = [&](ModelConfig& config, HeadTensors& tensors) {
             config.fusion.n_residual_blocks = names.n_blocks;

@@ -1,6 +1,6 @@
-// IBM's MLP speculator (Wertheimer et al. 2024) and Arctic's (Snowflake 2025): a state that starts as the target's last
-// one and takes in a token's embedding at each depth, with weights of its own or shared ones. Arctic's sum_lstm keeps
-// an LSTM's cell beside it.
+// IBM's MLP speculator (Wertheimer et al. 2024) and Arctic's (Snowflake 2025). A state starts as the target's last
+// state and takes in a token's embedding at each depth, with weights of its own or shared ones. Arctic's sum_lstm also
+// keeps an LSTM's cell.
 #include "model/heads/head.h"
 
 #include "model/files/bad_file.h"
@@ -16,8 +16,8 @@ bool is_mlp_speculator(const HeadFiles& files) {
     return files.text("model_type") == "mlp_speculator";
 }
 
-// The tensor's names at a depth, the first that is there: "emb.1", Arctic's "emb.1.0", or, of shared ones, the last
-// that there is.
+// Returns the tensor's stored name at a depth: "emb.1", or Arctic's "emb.1.0". If weights are shared, it is the last
+// name that is stored.
 std::string stored_name(const HeadTensors& tensors, const std::string& part, int depth) {
     const std::string prefix = tensors.has("speculator.head.0.weight") ? "speculator." : "";
     for (int i = depth; i >= 0; --i)
@@ -27,7 +27,7 @@ std::string stored_name(const HeadTensors& tensors, const std::string& part, int
     return fmt::format("{}{}.{}", prefix, part, depth);
 }
 
-// Of what would be other arithmetic.
+// Refuses fields that would change the arithmetic.
 void check_fields(const Fields& fields, bool is_lstm, const std::string& method) {
     if (!is_lstm && method != "sum_rnn")
         fields.refuse("'method' is " + in_quotes(method) + ", which is not supported; supported: sum_rnn, sum_lstm");
@@ -52,7 +52,7 @@ DraftHead read_mlp_speculator(const HeadFiles& files, const HeadTarget& target) 
     head.target_layers = {target.config.n_layers};
     head.state = is_lstm ? HeadState::with_cell : HeadState::projected;
     head.max_tokens = n_predict;
-    // Of shared weights, all modules behind the first are the same.
+    // With shared weights, all modules after the first are the same.
     const int n_modules = is_lstm || fields.boolean("tie_weights", false) ? std::min(n_predict, 2) : n_predict;
     for (int i = 0; i < n_modules; ++i) {
         HeadTensors tensors(files, target);
@@ -85,7 +85,7 @@ DraftHead read_mlp_speculator(const HeadFiles& files, const HeadTarget& target) 
             tensors.add("model.feature_projection.weight", projection);
         }
         tensors.add_both("model.sum_norm", stored_name(tensors, is_lstm ? "state_ln" : "ln", i));
-        // The tables of the four gates are one, stored four times.
+        // The four gates have one table, which is stored four times.
         tensors.add("model.embed_tokens.weight", stored_name(tensors, is_lstm ? "forget_emb" : "emb", i) + ".weight");
         tensors.add("lm_head.weight", stored_name(tensors, "head", i) + ".weight");
         head.modules.push_back({config, tensors.composed()});

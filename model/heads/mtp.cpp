@@ -1,5 +1,5 @@
 // Layers for multi-token prediction in a target's own checkpoint: MiMo's (Xiaomi 2025), that of Qwen3-Next and Qwen3.5,
-// and the layer behind the last one of DeepSeek-V3 and GLM-4.5. --head names the target's directory.
+// and the layer after the last one of DeepSeek-V3 and GLM-4.5. --head names the target's directory.
 #include "model/heads/head.h"
 
 #include <algorithm>
@@ -9,10 +9,10 @@
 namespace entrodraft::model {
 namespace {
 
-// How a family calls what is beside the layer itself.
+// A family's names for the tensors around the layer itself.
 struct MtpNames {
-    std::string layer;  // before the layer's names
-    std::string beside; // before all others
+    std::string layer;  // prefix of the layer's names
+    std::string beside; // prefix of all other names
     std::string fusion, embedding_norm, state_norm, final_norm;
     bool features_first = false;
     std::string embedding, head; // copies of the target's
