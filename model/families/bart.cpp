@@ -1,5 +1,5 @@
-// BART: an encoder and a decoder with norms behind each half, learned positions from row 2 on, a norm over the
-// embedding, GELU; and what mBART, Pegasus and Marian share with it.
+// BART: an encoder and a decoder with norms after each half of a layer, learned positions from row 2 on, a norm over
+// the embedding, and GELU. It also has the parts that mBART, Pegasus and Marian share with BART.
 #include "model/families/families.h"
 
 #include <cmath>

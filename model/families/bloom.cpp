@@ -1,5 +1,5 @@
-// BLOOM: ALiBi, LayerNorm also of the embeddings, biases everywhere, query, key and value of a head next to each other
-// in one matrix.
+// BLOOM: ALiBi, LayerNorm also over the embeddings, and biases everywhere. One matrix has the query, key and value of
+// each head next to each other.
 #include "model/families/families.h"
 
 namespace entrodraft::model {
@@ -10,7 +10,7 @@ void read_bloom(const Fields& fields, ModelConfig& config) {
     config.hidden_size = fields.size("hidden_size", fields.size("n_embed", 64));
     config.n_layers = fields.size("num_hidden_layers", fields.size("n_layer", 2));
     config.n_heads = config.n_kv_heads = fields.size("num_attention_heads", fields.size("n_head", 8));
-    config.max_positions = fields.size("seq_length", 2048); // that it was trained for: positions have no table
+    config.max_positions = fields.size("seq_length", 2048); // it was trained for this number: positions have no table
     divide_into_heads(fields, config, "hidden_size", "n_head");
     if (4LL * config.hidden_size > kMaxSize) fields.refuse("'hidden_size' is too large");
     config.intermediate_size = 4 * config.hidden_size;

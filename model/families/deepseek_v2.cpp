@@ -1,4 +1,4 @@
-// DeepSeek-V2: latent attention, and experts in later layers beside some that all rows go through.
+// DeepSeek-V2: latent attention; later layers have experts, and in addition shared ones that all rows go through.
 #include "model/families/families.h"
 
 #include <cmath>
@@ -48,7 +48,7 @@ void read_latent_attention(const Fields& fields, int default_query_rank, ModelCo
     config.max_positions = fields.size("max_position_embeddings");
     if (fields.size("num_key_value_heads", config.n_heads) != config.n_heads)
         fields.refuse("'num_key_value_heads' other than the heads is not supported");
-    config.n_kv_heads = 1; // what the cache holds serves all heads
+    config.n_kv_heads = 1; // the cached vector serves all heads
     latent.rank = fields.size("kv_lora_rank", 512);
     latent.query_rank = fields.has("q_lora_rank") ? fields.size("q_lora_rank", 0) : default_query_rank;
     latent.plain_dim = fields.size("qk_nope_head_dim", 128);
@@ -60,7 +60,7 @@ void read_latent_attention(const Fields& fields, int default_query_rank, ModelCo
     config.norm = Norm::rms;
     config.norm_epsilon = read_epsilon(fields, "rms_norm_eps", 1e-6);
     config.activation = read_activation(fields, "hidden_act", "silu");
-    config.head_dim = latent.rotated_dim; // of which all is rotated
+    config.head_dim = latent.rotated_dim; // all of it is rotated
     config.rope = read_rope(fields, {}, config);
     config.rope.interleaved = true;
     config.head_dim = latent.plain_dim + latent.rotated_dim;

@@ -1,5 +1,5 @@
 // Falcon in its three forms: 7B (one key head, one norm, parallel), 40B and 180B (grouped heads, two norms, parallel),
-// and rw (a key head a query head, ALiBi, sequential, biases).
+// and rw (one key head per query head, ALiBi, sequential, biases).
 #include "model/families/families.h"
 
 #include "model/files/bad_file.h"
@@ -9,7 +9,7 @@
 namespace entrodraft::model {
 namespace {
 
-// Early files call some fields otherwise.
+// Early files use other names for some fields.
 int read_size(const Fields& fields, const char* name, const char* early_name, int default_value) {
     return fields.size(name, fields.size(early_name, default_value));
 }

@@ -211,7 +211,7 @@ RopeScaling to_scaling(const Fields& rope, const std::string& type) {
                 " is not supported; supported: default, linear, dynamic, llama3, yarn, longrope");
 }
 
-// Of yarn: how much longer contexts sharpen the attention (Peng et al. 2023, section 3.4).
+// For yarn: returns the factor by which longer contexts sharpen attention (Peng et al. 2023, section 3.4).
 double magnitude(double factor, double scale) {
     return factor <= 1 ? 1 : 0.1 * scale * std::log(factor) + 1;
 }
@@ -246,7 +246,7 @@ void read_longrope(const Fields& rope, Rope& to) {
     to.long_pair_factors = read_factors(rope, "long_factor");
 }
 
-// One of the two objects that say how positions are turned; both spellings of the type are read.
+// Reads one of the two objects that describe the rotation; both spellings of the type are read.
 void read_rope_object(const Fields& rope, double max_positions, double outer_original, Rope& to) {
     to.scaling = to_scaling(rope, rope.string("rope_type", rope.string("type", "default")));
     if (to.scaling != RopeScaling::none) {
@@ -270,8 +270,8 @@ void read_rope_object(const Fields& rope, double max_positions, double outer_ori
     if (to.scaling == RopeScaling::by_pair) read_longrope(rope, to);
 }
 
-// transformers lets rope_scaling, where it is there, replace rope_parameters. Of theta and share their values replace
-// those beside them.
+// In transformers, rope_scaling replaces rope_parameters where both are there; here the two must agree. Their share
+// replaces the one outside them. Their theta must equal the one outside them, if there is one.
 Rope read_rope_objects(const Fields& fields, const RopeNames& names, const ModelConfig& config, double& theta,
                        double& share) {
     Rope to;

@@ -23,7 +23,7 @@ namespace {
 void read_gemma(const Fields& fields, ModelConfig& config) {
     read_gemma_like(fields, config);
     config.activation = read_activation(fields, "hidden_act", "gelu_pytorch_tanh");
-    if (config.activation == Activation::gelu) config.activation = Activation::gelu_tanh; // what "gelu" meant there
+    if (config.activation == Activation::gelu) config.activation = Activation::gelu_tanh; // "gelu" meant it there
 }
 
 } // namespace

@@ -1,5 +1,5 @@
-// Gemma 3 (text): Gemma 2 without caps, with queries and keys normed head by head, and layers with a sliding window
-// that rotate by angles of their own.
+// Gemma 3 (text): Gemma 2 without caps, with queries and keys normed head by head. Layers with a sliding window rotate
+// by angles of their own.
 #include "model/families/families.h"
 
 #include <cmath>
@@ -9,7 +9,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// rope_parameters, where it has an object for each kind of layer, else rope_scaling of full attention alone.
+// Reads rope_parameters if it has an object for each kind of layer; else rope_scaling, only for full attention.
 Rope read_rope_of(const Fields& fields, const char* kind, const char* theta, double default_theta,
                   ModelConfig& config) {
     Json of_kind = Json::object();

@@ -16,7 +16,7 @@ using Json = nlohmann::json;
 
 constexpr const char* kGenerationFile = "generation_config.json";
 
-// Fields of that file, each checked when it is asked for.
+// The fields of that file, each checked when it is asked for.
 class GenerationFields {
   public:
     explicit GenerationFields(const Fields& fields) : fields_(fields) {}
@@ -39,13 +39,13 @@ class GenerationFields {
         const Json* value = fields_.find(name);
         return value == nullptr ? std::nullopt : std::optional(to_token(name, *value));
     }
-    // A number or a list.
+    // Reads a number or a list.
     std::vector<TokenId> one_or_more_tokens(const char* name) const {
         const Json* value = fields_.find(name);
         if (value == nullptr) return {};
         return to_tokens(name, value->is_array() ? *value : Json::array({*value}));
     }
-    // A list. Negative numbers, which are no token, suppress nothing in transformers.
+    // Reads a list. Negative numbers are not tokens and suppress nothing in transformers.
     std::vector<TokenId> suppressed_tokens(const char* name) const {
         std::vector<TokenId> tokens;
         for (const Json& each : list(name))
@@ -93,7 +93,7 @@ class GenerationFields {
     const Fields& fields_;
 };
 
-// [[[3, 4], -2.5], ...]. Of equal sequences the last one's bias counts, as in transformers.
+// Reads [[[3, 4], -2.5], ...]. Of equal sequences the last one's bias counts, as in transformers.
 std::vector<GenerationConfig::BiasedTokens> GenerationFields::sequence_bias() const {
     constexpr const char* kName = "sequence_bias";
     std::vector<GenerationConfig::BiasedTokens> biases;
@@ -139,13 +139,13 @@ std::optional<std::string> GenerationFields::early_stopping() const {
     return fields_.boolean(kName, false) ? "true" : "false";
 }
 
-// A field, and the value with which it asks for nothing.
+// A field, and the value with which it has no effect.
 struct NeutralField {
     const char* name;
     Json value;
 };
 
-// Fields that would change texts in a way that is not done here.
+// Fields that would change texts in a way that this program does not support.
 const std::vector<NeutralField>& fields_not_served() {
     static const std::vector<NeutralField> all = {{"num_beams", 1},
                                                   {"num_beam_groups", 1},
@@ -187,7 +187,7 @@ void read_file_sampling(const Fields& fields, GenerationConfig& to) {
                       to.not_served);
 }
 
-// config.json's own fields go before those of the text model in it.
+// config.json's own fields take precedence over those of the text model in it.
 Json config_as_generation(const std::filesystem::path& file) {
     Json json = read_object(file);
     for (const char* part : {"decoder", "generator", "text_config"}) {

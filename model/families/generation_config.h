@@ -1,7 +1,7 @@
-// The wishes of generation_config.json for a model's texts, as transformers' generate() takes it. Where a directory has
-// no such file, these fields of config.json count.
+// The settings of generation_config.json for a model's texts, as transformers' generate() uses them. Where a directory
+// does not have this file, the same fields of config.json count.
 //
-// The one reader of that file. It applies nothing: launch/cli/generation_defaults.h makes defaults of requests of it.
+// This is the only reader of that file. It applies nothing: launch/cli/generation_defaults.h makes defaults from it.
 #pragma once
 
 #include "model/text/token_id.h"
@@ -17,7 +17,7 @@ struct ModelConfig;
 
 struct GenerationConfig {
     struct Field {
-        std::string name, value; // the value as the file has it
+        std::string name, value; // the value as in the file
     };
     struct BiasedTokens {
         std::vector<TokenId> tokens;
@@ -28,33 +28,33 @@ struct GenerationConfig {
         double factor = 1;
     };
 
-    std::filesystem::path file; // that the fields are in; empty: there is none
+    std::filesystem::path file; // the file that has the fields; empty: there is none
     // These change greedy text.
     std::optional<double> repetition_penalty, encoder_repetition_penalty;
     std::optional<int> no_repeat_ngram_size, encoder_no_repeat_ngram_size, min_length, min_new_tokens;
     std::vector<BiasedTokens> sequence_bias;
     std::vector<std::vector<TokenId>> bad_words;
     std::vector<TokenId> suppress_tokens, begin_suppress_tokens, forced_eos_tokens;
-    std::optional<TokenId> forced_bos_token; // of models without an encoder; others' texts begin with it
+    std::optional<TokenId> forced_bos_token; // of models without an encoder; other models' texts begin with it
     std::optional<Decay> decay;
     std::vector<std::string> stop_strings;
-    // These count in a beam search alone.
+    // These count only in a beam search.
     std::optional<double> length_penalty;
     std::optional<std::string> early_stopping; // "false", "true", "never"
-    // Sampling, with transformers' values for what the file does not say; `temperature` 0: it does not sample.
+    // Sampling, with transformers' values where the file has none; `temperature` 0: it does not sample.
     double temperature = 0, top_p = 1, min_p = 0;
     int top_k = 0;
     std::optional<int> max_new_tokens, max_length;
 
-    // The fields that sampling and lengths come from, and those that ask for what this program does not do.
+    // The fields of sampling and lengths, and the fields that ask for unsupported features.
     std::vector<Field> sampling, lengths, not_served;
 };
 
-// Reads a checkpoint's directory, which may have none; not of a GGUF file. Throws BadFile naming file, field and value.
+// Reads a checkpoint's directory, with or without that file; not a GGUF file. Throws BadFile, which names the field.
 GenerationConfig read_generation_config(const std::filesystem::path& directory, const ModelConfig& config);
 
-// Puts the end-of-text ids of generation_config.json, and what a decoder's texts begin with, in place of config.json's.
-// Throws BadFile.
+// Takes end-of-text ids and the first tokens of a decoder's texts from generation_config.json in place of
+// config.json's. Throws BadFile.
 void read_text_ends(const std::filesystem::path& directory, ModelConfig& config);
 
 } // namespace entrodraft::model

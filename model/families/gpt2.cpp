@@ -37,7 +37,7 @@ TensorStems gpt2_stems(const ModelConfig&) {
                       .down = "mlp.c_proj"},
             .qkv = QkvForm::stacked,
             .transposed = true,
-            .ignored = {".attn.bias", ".attn.masked_bias"}}; // causal masks, which old files carry
+            .ignored = {".attn.bias", ".attn.masked_bias"}}; // causal masks in old files
 }
 
 } // namespace

@@ -1,5 +1,5 @@
-// GPT-NeoX and Pythia: LayerNorm, part of each head turned, attention and MLP side by side (or one after the other),
-// query, key and value of a head next to each other in one matrix.
+// GPT-NeoX and Pythia: LayerNorm, part of each head rotated, attention and MLP in parallel (or one after the other).
+// One matrix has the query, key and value of each head next to each other.
 #include "model/families/families.h"
 
 namespace entrodraft::model {
@@ -36,7 +36,7 @@ TensorStems gpt_neox_stems(const ModelConfig&) {
                       .up = "mlp.dense_h_to_4h",
                       .down = "mlp.dense_4h_to_h"},
             .qkv = QkvForm::grouped,
-            // Causal masks and angles, which old files carry.
+            // Causal masks and angles in old files.
             .ignored = {".attention.bias", ".attention.masked_bias", "rotary_emb.inv_freq"}};
 }
 

@@ -33,7 +33,7 @@ TensorStems gpt_oss_stems(const ModelConfig& config) {
     stems.layer.router = "mlp.router";
     stems.layer.expert_gate_up = "mlp.experts.gate_up_proj";
     stems.layer.expert_down = "mlp.experts.down_proj";
-    stems.expert = {.gate = "gate_proj", .up = "up_proj", .down = "down_proj"}; // of GGUF files alone
+    stems.expert = {.gate = "gate_proj", .up = "up_proj", .down = "down_proj"}; // only in GGUF files
     stems.transposed_experts = true;
     return stems;
 }

@@ -4,7 +4,7 @@
 namespace entrodraft::model {
 namespace {
 
-// x += m f(norm x) is, for z = x / m, z += f(norm z), where epsilon is divided by the square of m.
+// x += m f(norm x) equals z += f(norm z) for z = x / m, if epsilon is divided by the square of m.
 void scale_residuals(double multiplier, ModelConfig& config) {
     config.residual_scale = static_cast<float>(multiplier);
     config.embedding_scale /= config.residual_scale;

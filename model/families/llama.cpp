@@ -1,4 +1,4 @@
-// Llama 1 to 3, and what its descendants share with it.
+// Llama 1 to 3, and the parts that its descendants share with it.
 #include "model/families/families.h"
 
 namespace entrodraft::model {

@@ -1,4 +1,4 @@
-// mBART and mBART-50: BART with norms in front of each half and behind each stack.
+// mBART and mBART-50: BART with norms before each half of a layer and after each stack.
 #include "model/families/families.h"
 
 namespace entrodraft::model {

@@ -27,7 +27,7 @@ void read_mpt(const Fields& fields, ModelConfig& config) {
         if (of.size("alibi_bias_max", 8) != 8) of.refuse("'alibi_bias_max' other than 8 is not supported");
         if (of.boolean("qk_ln", false) || of.boolean("prefix_lm", false) || of.find("clip_qkv") != nullptr)
             of.refuse("'qk_ln', 'prefix_lm' and 'clip_qkv' are not supported");
-        config.attention_scale = static_cast<float>(of.positive("softmax_scale", 0)); // 0: as always
+        config.attention_scale = static_cast<float>(of.positive("softmax_scale", 0)); // 0: the usual scale
     }
     config.tied_embeddings = fields.boolean("tie_word_embeddings", true);
     read_token_ids(fields, -1, -1, config);

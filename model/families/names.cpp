@@ -38,7 +38,7 @@ bool are_equal_tensors(const TensorView& a, const TensorView& b) {
     return true;
 }
 
-// Which names a file may hold that nothing reads.
+// Returns a test for the names that a file may hold although nothing reads them.
 std::function<bool(std::string_view)> ignored_names(const ModelConfig& config, const TensorStems& stems,
                                                     const std::string& prefix) {
     std::vector<std::string> ignored(stems.ignored.begin(), stems.ignored.end());
@@ -70,8 +70,8 @@ ModelNames names_with_prefix(const ModelConfig& config, const TensorStems& stems
     return names;
 }
 
-// A file has one tensor for all experts of a layer, or tensors of each expert. Without a file each has its own, where
-// the family knows that form.
+// A file has one tensor for all experts of a layer, or tensors of each expert. Without a file, each expert has its own,
+// if the family has that form.
 bool has_joint_experts(const ModelConfig& config, const Checkpoint& checkpoint, const ModelNames& names) {
     if (names.stems.layer.expert_down.empty()) return false;
     int first = 0;
@@ -130,7 +130,7 @@ ModelNames names_of(const ModelConfig& config, const Checkpoint& checkpoint) {
         names = std::move(with_prefix);
         break;
     }
-    // A computed table may be stored, in whatever precision, and is used then, as transformers does.
+    // A computed table may be stored, in any precision. It is then used, as in transformers.
     if (config.positions == Positions::sinusoidal && !checkpoint.has(names.positions.weight)) names.positions = {};
     names.has_joint_experts = has_joint_experts(config, checkpoint, names);
     if (!stems.head_bias.empty() && !checkpoint.tensors().empty() && !checkpoint.has(names.head.bias))

@@ -1,4 +1,4 @@
-// OLMo 2: norms of what each half of a layer adds, and all heads of a row's queries, and of its keys, normed together.
+// OLMo 2: each half of a layer norms its output; all heads of a row's queries are normed together, and so are the keys.
 #include "model/families/families.h"
 
 namespace entrodraft::model {

@@ -1,5 +1,5 @@
-// OPT, all sizes: LayerNorm, ReLU, learned positions from row 2 on; 350m with norms behind each half and projections
-// around the layers.
+// OPT, all sizes: LayerNorm, ReLU, learned positions from row 2 on. 350m has norms after each half of a layer and
+// projections around the layers.
 #include "model/families/families.h"
 
 namespace entrodraft::model {

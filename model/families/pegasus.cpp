@@ -1,4 +1,4 @@
-// Pegasus: as mBART, with sinusoidal positions and no norm over the embedding.
+// Pegasus: like mBART, but with sinusoidal positions and without a norm over the embedding.
 #include "model/families/families.h"
 
 namespace entrodraft::model {

@@ -1,4 +1,4 @@
-// Phi 1, 1.5 and 2: attention and MLP side by side behind one LayerNorm, part of each head turned, biases everywhere.
+// Phi 1, 1.5 and 2: attention and MLP in parallel after one LayerNorm, part of each head rotated, biases everywhere.
 #include "model/families/families.h"
 
 namespace entrodraft::model {

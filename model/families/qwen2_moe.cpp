@@ -1,4 +1,4 @@
-// Qwen1.5-MoE and Qwen2-MoE: Qwen2 with experts beside one that all rows go through, under a gate of its own.
+// Qwen1.5-MoE and Qwen2-MoE: Qwen2 with experts, and a shared one with a gate of its own that all rows go through.
 #include "model/families/families.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Qwen3.5 with experts, text: those of Qwen3-Next, in every layer.
+// Qwen3.5 with experts, text: Qwen3-Next's experts, in every layer.
 #include "model/families/families.h"
 
 namespace entrodraft::model {
@@ -9,7 +9,7 @@ void read_qwen3_5_moe(const Fields& fields, ModelConfig& config) {
     read_gated_layers(fields, config);
     read_experts(fields, 256, 8, 512, config);
     config.experts.normalizes = true;
-    config.experts.dense_layers.clear(); // transformers' class does not read what they follow from
+    config.experts.dense_layers.clear(); // transformers' class does not read the fields that define them
     config.experts.shared_size = fields.size("shared_expert_intermediate_size", 512);
     config.experts.gated_shared = true;
 }

@@ -1,4 +1,4 @@
-// Qwen3-Next: three layers of gated DeltaNet to one of attention, whose output has a gate; experts as Qwen2-MoE's.
+// Qwen3-Next: three layers of gated DeltaNet per layer of attention, whose output has a gate; experts as in Qwen2-MoE.
 #include "model/families/families.h"
 
 #include <fmt/format.h>
@@ -6,7 +6,7 @@
 namespace entrodraft::model {
 namespace {
 
-// By layer_types, or every so many layers attention.
+// Reads layer_types; without it, every full_attention_interval-th layer has attention.
 void read_linear_layers(const Fields& fields, ModelConfig& config) {
     const int interval = fields.size("full_attention_interval", 4);
     const nlohmann::json* types = fields.find("layer_types");
@@ -88,7 +88,7 @@ TensorStems qwen3_next_stems(const ModelConfig& config) {
     stems.layer.linear_decay_bias = "linear_attn.dt_bias";
     stems.layer.linear_norm = "linear_attn.norm";
     stems.layer.linear_output = "linear_attn.out_proj";
-    stems.ignored.push_back("mtp."); // a draft head's: heads/mtp.cpp
+    stems.ignored.push_back("mtp."); // of a draft head: heads/mtp.cpp
     return stems;
 }
 

@@ -1,4 +1,4 @@
-// Finds the family, lets it read, and refuses what nobody has read and would change the arithmetic.
+// Finds the family, lets it read, and refuses fields that it has not read and that would change the arithmetic.
 #include "model/families/read_config.h"
 
 #include "model/families/families.h"
@@ -18,7 +18,7 @@ using Json = nlohmann::json;
 
 constexpr double kMaxParameters = 1e14;
 
-// layer_types that say what a layer does anyway.
+// Returns true if layer_types only repeats the default.
 bool all_full_attention(const Json& types) {
     if (!types.is_array()) return false;
     for (const Json& type : types)
@@ -26,9 +26,9 @@ bool all_full_attention(const Json& types) {
     return true;
 }
 
-// Fields of one family or another that change the arithmetic in a way that is not built, by the value at which they do
-// not (null and a missing field change it nowhere). A family that reads one knows what it means; any other is refused
-// by name.
+// Fields of various families that change the arithmetic in an unsupported way, by their neutral values. A null or a
+// missing field changes nothing. A family that reads a field knows its meaning; a field that is not read is refused by
+// name.
 void refuse_unsupported(const Fields& fields) {
     static const std::pair<Json, std::vector<std::string>> by_neutral_value[] = {
         {false,
@@ -86,7 +86,7 @@ WeightType read_weight_type(const Fields& fields) {
     fields.refuse("dtype " + in_quotes(name) + " is not supported; supported: float32, bfloat16, float16");
 }
 
-// In floating point, where nothing overflows: below the limit the whole-number count is exact.
+// Computes in floating point, where nothing overflows: below the limit the whole-number count is exact.
 void refuse_absurd_size(const Fields& fields, const ModelConfig& config) {
     // Queries, keys and values of a token lie in one row.
     if ((config.n_heads + std::int64_t{2} * config.n_kv_heads) * config.head_dim > kMaxSize) {
@@ -98,7 +98,7 @@ void refuse_absurd_size(const Fields& fields, const ModelConfig& config) {
     if (config.n_heads * of_head > kMaxSize || std::int64_t{latent.query_rank} + latent.rank > kMaxSize)
         fields.refuse(
             fmt::format("'kv_lora_rank', 'q_lora_rank' and the sizes of heads make rows of more than {}", kMaxSize));
-    constexpr int kMaxHeads = 1 << 16; // each is listed in the plan of a layer
+    constexpr int kMaxHeads = 1 << 16; // each head is listed in the plan of a layer
     if (std::max({config.n_heads, config.n_kv_heads, config.linear.n_key_heads}) > kMaxHeads)
         fields.refuse(fmt::format("more than {} attention heads are not supported", kMaxHeads));
     constexpr std::int64_t kMaxExperts = 1'000'000; // of all layers

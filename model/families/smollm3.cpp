@@ -1,4 +1,4 @@
-// SmolLM3: Llama with layers that rotate nothing.
+// SmolLM3: Llama, but some layers do not rotate.
 #include "model/families/families.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ void read_smollm3(const Fields& fields, ModelConfig& config) {
     config.qkv_bias = config.output_bias = fields.boolean("attention_bias", false);
     config.mlp_bias = fields.boolean("mlp_bias", false);
     const int interval = fields.size("no_rope_layer_interval", 4);
-    const nlohmann::json* rotates = fields.find("no_rope_layers"); // 1: it rotates
+    const nlohmann::json* rotates = fields.find("no_rope_layers"); // 1: the layer rotates
     const auto n_layers = static_cast<std::size_t>(config.n_layers);
     if (rotates != nullptr && (!rotates->is_array() || rotates->size() != n_layers))
         fields.refuse(fmt::format("field 'no_rope_layers' is not a list of {} numbers", n_layers));

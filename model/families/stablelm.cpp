@@ -1,4 +1,4 @@
-// StableLM: LayerNorm, a quarter of each head rotated, attention and MLP in turn or side by side.
+// StableLM: LayerNorm, a quarter of each head rotated, attention and MLP in turn or in parallel.
 #include "model/families/families.h"
 
 namespace entrodraft::model {

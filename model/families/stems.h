@@ -1,6 +1,6 @@
 // Families name the tensors of their checkpoints here: without the prefix, and without ".weight" and ".bias". The
-// config says which of them have a bias. An empty stem: the family has no such tensor.
-// model/weights/layer_plan.cpp says which shape each of them has and what a rank holds of it.
+// config says which of them have a bias. With an empty stem, the family does not have the tensor.
+// model/weights/layer_plan.cpp has the shape of each tensor, and the part that a rank holds.
 #pragma once
 
 #include <string_view>
@@ -17,7 +17,7 @@ enum class QkvForm {
 
 struct LayerStems {
     std::string_view attention_norm = {};                            // before the attention, or after it (post_norm)
-    std::string_view mlp_norm = {};                                  // the same of the MLP; empty where it is shared
+    std::string_view mlp_norm = {};                                  // the same for the MLP; empty where it is shared
     std::string_view after_attention_norm = {}, after_mlp_norm = {}; // sandwich
     std::string_view query = {}, key = {}, value = {};               // or, instead of the three,
     std::string_view qkv = {};                                       // all of them in one
@@ -29,7 +29,7 @@ struct LayerStems {
     std::string_view down = {};
     // Attention to a source, in the decoder of an encoder-decoder model.
     std::string_view cross_norm = {}, cross_query = {}, cross_key = {}, cross_value = {}, cross_output = {};
-    // Latent attention, beside `query`, which reads what query_down makes, where there is one.
+    // Latent attention, in addition to `query`. With query_down, `query` reads the output of query_down.
     std::string_view query_down = {}, query_down_norm = {}, key_value_down = {}, key_value_down_norm = {};
     std::string_view key_value_up = {};
     // Linear attention, in place of query, key, value and output. Either two matrices in groups by key head:
@@ -56,7 +56,7 @@ struct TensorStems {
     // After the prefix.
     std::string_view embedding, positions = {}, project_in = {}, project_out = {}, final_norm = {};
     std::string_view embedding_norm = {}, relative_bias = {};
-    std::vector<std::string_view> embedding_aliases = {}; // where it may be instead
+    std::vector<std::string_view> embedding_aliases = {}; // alternative names of it
     std::string_view head = "lm_head";
     std::string_view head_bias = {};    // the whole name; empty: the head's own bias. Zeros where a file lacks it
     std::string_view layers = "layers"; // after the prefix; then comes the layer's number
@@ -65,8 +65,8 @@ struct TensorStems {
     ExpertStems expert = {};
     QkvForm qkv = QkvForm::separate;
     bool transposed = false;                    // the layers' matrices are stored [in, out]
-    bool transposed_experts = false;            // the same of all experts together, where they are not quantised
-    std::vector<std::string_view> ignored = {}; // beginnings and endings of names that nothing reads
+    bool transposed_experts = false;            // the same for all experts together, where they are not quantised
+    std::vector<std::string_view> ignored = {}; // beginnings and endings of names that are not read
     bool ignores_further_layers = false;        // layers after n_layers: a draft head's
 };
 

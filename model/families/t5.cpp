@@ -1,5 +1,5 @@
-// T5, T5 v1.1, Flan-T5 and mT5: an encoder and a decoder of RMSNorm layers, relative positions, ReLU or a gated MLP,
-// no biases.
+// T5, T5 v1.1, Flan-T5 and mT5: an encoder and a decoder of RMSNorm layers, relative positions, ReLU or a gated MLP.
+// They have no biases.
 #include "model/families/families.h"
 
 #include <cmath>
@@ -7,10 +7,10 @@
 namespace entrodraft::model {
 namespace {
 
-// Nothing in the model ends with it; caches have to.
+// The model itself has no limit of positions, but caches need one.
 constexpr int kDefaultPositions = 512;
 
-// "relu", or "gated-" before the activation of the gate; "gated-gelu" is the tanh form.
+// Reads "relu", or "gated-" before the gate's activation; "gated-gelu" is the tanh form.
 void read_feed_forward(const Fields& fields, bool is_mt5, ModelConfig& config) {
     std::string kind = fields.string("feed_forward_proj", is_mt5 ? "gated-gelu" : "relu");
     config.gated_mlp = kind.starts_with("gated-");
@@ -45,7 +45,7 @@ void read_t5(const Fields& fields, ModelConfig& config) {
     config.norm_epsilon = read_epsilon(fields, "layer_norm_epsilon", 1e-6);
     config.attention_scale = 1;
     read_feed_forward(fields, is_mt5, config);
-    // Files of transformers 5 say whether outputs are scaled, older ones scale those of T5 that are tied.
+    // Files of transformers 5 say whether outputs are scaled. Older files scale those of tied T5 models.
     const bool is_tied = fields.boolean("tie_word_embeddings", !is_mt5);
     const bool scales = fields.boolean("scale_decoder_outputs", is_tied);
     config.tied_embeddings = is_tied;
@@ -75,7 +75,7 @@ TensorStems t5_stems(const ModelConfig& config) {
                   .cross_key = "layer.1.EncDecAttention.k",
                   .cross_value = "layer.1.EncDecAttention.v",
                   .cross_output = "layer.1.EncDecAttention.o"},
-        // the same matrix again, and a leftover of old files
+        // The same matrix again, and a leftover of old files.
         .ignored = {"shared.weight", "embed_tokens.weight", "EncDecAttention.relative_attention_bias.weight"}};
     LayerStems& layer = stems.layer;
     if (config.is_encoder) {
