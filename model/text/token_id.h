@@ -1,4 +1,4 @@
-// What a token is called by: its place in the vocabulary, from 0. Passes, tokenizers and packets share it.
+// The id of a token: its index in the vocabulary, from 0. Passes, tokenizers and packets share it.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What lies inside values and how they are called: attributes, items, iteration, arguments. See interpreter.h,
+// Accesses the parts of values and calls values: attributes, items, iteration, arguments. See interpreter.h,
 // builtins.h.
 #include "model/files/bad_file.h"
 #include "model/files/utf8.h"
@@ -12,7 +12,7 @@ namespace entrodraft::model::jinja {
 
 namespace {
 
-// Those that Python has and the sandbox refuses, since they change the value.
+// Returns true for methods that Python has but the sandbox refuses, because they change the value.
 bool is_forbidden(const Value& self, std::string_view name) {
     static constexpr std::string_view kOfLists[] = {"append", "clear",  "pop",  "reverse",
                                                     "insert", "remove", "sort", "extend"};

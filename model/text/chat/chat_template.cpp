@@ -1,4 +1,4 @@
-// Finding a checkpoint's chat template and running it on a conversation: see chat_template.h.
+// Finds a checkpoint's chat template and runs it on a conversation: see chat_template.h.
 #include "model/text/chat/chat_template.h"
 
 #include "model/files/bad_file.h"
@@ -21,11 +21,11 @@ using jinja::Value;
 using nlohmann::json;
 
 constexpr std::size_t kMaxTemplateBytes = 1 << 20;
-// Stands at the end of a last message of the assistant, so that the text can be cut there. Whether its blank survives
-// tells whether the template trims messages: as transformers finds out.
+// This tag follows a last message of the assistant, so that the text can be cut there. If its blank is lost, the
+// template trims messages: transformers finds this out in the same way.
 constexpr std::string_view kContinueTag = "CONTINUE_FINAL_MESSAGE_TAG ";
 
-// A token given as text or as {"content": text}; nothing where it is null.
+// Returns a token given as text or as {"content": text}; nothing where it is null.
 std::optional<std::string> token_text(const json& token, const std::string& name, const fs::path& file) {
     if (token.is_null()) return std::nullopt;
     const json& text = token.is_object() && token.contains("content") ? token["content"] : token;
@@ -34,8 +34,8 @@ std::optional<std::string> token_text(const json& token, const std::string& name
     return text.get<std::string>();
 }
 
-// bos_token, eos_token and all others whose name ends so. tokenizer_config.json counts; special_tokens_map.json where
-// that says nothing of a token, not even null.
+// Reads bos_token, eos_token and all other fields whose name ends in _token. tokenizer_config.json comes first;
+// special_tokens_map.json counts only for tokens that it does not mention, not even as null.
 jinja::Variables read_tokens(const fs::path& directory, const json& config) {
     const fs::path config_file = directory / "tokenizer_config.json", map_file = directory / "special_tokens_map.json";
     jinja::Variables tokens;
@@ -52,7 +52,7 @@ jinja::Variables read_tokens(const fs::path& directory, const json& config) {
     return tokens;
 }
 
-// tokenizer_config.json, or what a GGUF file says in its place.
+// Returns tokenizer_config.json, or a GGUF file's metadata in its place.
 json read_tokenizer_config(const fs::path& directory) {
     const auto path = gguf_file_of(directory);
     if (!path) return read_optional_object(directory / "tokenizer_config.json");
@@ -109,7 +109,7 @@ std::optional<TemplateTexts> read_template(const fs::path& directory, const json
     return TemplateTexts{file, found->get<std::string>(), {}};
 }
 
-// Throws BadFile where the text is no template.
+// Throws BadFile where the text is not a template.
 template <typename Make> auto in_file(const fs::path& file, Make make) {
     try {
         return make();
@@ -124,7 +124,7 @@ void check_size(const fs::path& file, const std::string& text) {
         throw BadFile(fmt::format("{}: the chat template has more than {} bytes", file.string(), kMaxTemplateBytes));
 }
 
-// "26 Jul 2024", or nothing.
+// Reads a date such as "26 Jul 2024"; returns nothing if it is not one.
 std::optional<std::tm> read_date(const std::string& text) {
     static constexpr std::string_view kMonths = "JanFebMarAprMayJunJulAugSepOctNovDec";
     int day = 0, year = 0, n_read = 0;
@@ -167,7 +167,7 @@ bool is_answer(const Value& message) {
     return role && role->is(Type::string) && role->text() == "assistant";
 }
 
-// With the other names that templates know for a message's reasoning, as transformers adds them.
+// Adds the other names that templates know for a message's reasoning, as transformers does.
 Value with_reasoning_names(const Value& message) {
     if (!message.is(Type::dict)) return message;
     for (const char* name : {"reasoning_content", "thinking", "reasoning"}) {
@@ -183,7 +183,7 @@ Value with_reasoning_names(const Value& message) {
     return message;
 }
 
-// The message with the tag behind its text, and that text.
+// The message with the tag after its text, and that text.
 struct Continued {
     Value message;
     std::string text;
@@ -215,7 +215,7 @@ Continued with_tag(const Value& message, std::size_t i) {
     return {Value(std::move(changed)), std::move(text)};
 }
 
-// The rendered text up to where the tag is.
+// Returns the rendered text up to the tag.
 std::string cut_at_tag(std::string text, const std::string& continued, const std::string& name) {
     const std::size_t at = text.rfind(kContinueTag.substr(0, kContinueTag.size() - 1));
     if (at == std::string::npos || text.find(jinja::stripped(continued)) == std::string::npos)

@@ -5,7 +5,7 @@ namespace entrodraft::model::jinja {
 
 namespace {
 
-// Binary operators, those that bind least first; behind them come signs.
+// Binary operators, the ones that bind least first. Signs bind more than all of them.
 constexpr std::string_view kPrecedence[] = {"+ -", "~", "* / // %"};
 
 } // namespace

@@ -1,4 +1,4 @@
-// The parser's lower half: tokens, and expressions out of them. parser.cpp has the statements. See syntax.h.
+// The parser's lower half: tokens, and expressions made of them. parser.cpp has the statements. See syntax.h.
 #pragma once
 
 #include "model/files/bad_file.h"
@@ -10,14 +10,14 @@
 
 namespace entrodraft::model::jinja {
 
-// Whether the word is one of those in `words`, which blanks separate.
+// Returns whether the word is in `words`, a list separated by blanks.
 bool is_word_of(std::string_view words, std::string_view word);
 
 class ExpressionParser {
   protected:
     using Kind = Expression::Kind;
     explicit ExpressionParser(std::string_view source) : tokens_(tokenize_template(source)) {}
-    // A level of nesting, as long as it lives.
+    // Adds a level of nesting as long as it lives.
     struct Level {
         explicit Level(ExpressionParser& its) : parser(its) {
             if (++parser.level_ > kMaxSyntaxDepth) parser.fail("the template nests too deep");
@@ -95,14 +95,14 @@ class ExpressionParser {
     ExpressionPtr parse_subscript();
     void parse_arguments(Expression& call);
     ExpressionPtr parse_call(ExpressionPtr callee);
-    // One filter or several, behind | each; `without_bar`: not the first, in {% filter %}.
+    // Parses one or more filters, each after a |. `without_bar`: the first one has no |, in {% filter %}.
     ExpressionPtr parse_filter(ExpressionPtr value, bool without_bar);
     ExpressionPtr parse_test(ExpressionPtr value);
 
     std::vector<Token> tokens_;
     std::size_t at_ = 0;
     int level_ = 0;
-    int loops_ = 0; // around what is parsed, in the same macro
+    int loops_ = 0; // number of loops around the current position, in the same macro
 };
 
 } // namespace entrodraft::model::jinja

@@ -61,7 +61,7 @@ bool is_plain_list(const Value& value) {
     return value.is(Type::list) && (value.list().kind == ListKind::list || value.list().kind == ListKind::tuple);
 }
 
-// With &, <, >, ', " as HTML has them.
+// Escapes &, <, >, ', " as in HTML.
 std::string escaped(std::string_view text, Budget& budget) {
     static constexpr std::string_view kMarks = "&<>'\"";
     static constexpr std::string_view kNames[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
@@ -206,7 +206,7 @@ Value Interpreter::evaluate_call(const Expression& expression) {
     const Expression& callee = *expression.parts[0];
     const bool is_attribute = callee.kind == Expression::Kind::attribute;
     const Value self = is_attribute ? evaluate(*callee.parts[0]) : Value();
-    const Builtin* method = is_attribute ? find_method(self, callee.name) : nullptr; // most calls: needs no object
+    const Builtin* method = is_attribute ? find_method(self, callee.name) : nullptr; // most calls: they need no object
     const Value function = method ? Value() : is_attribute ? attribute(self, callee.name) : evaluate(callee);
     const CallArguments arguments = evaluate_arguments(expression.arguments);
     line_ = expression.line;

@@ -1,4 +1,4 @@
-// The filters of chat templates, as jinja2 has them, but tojson, which is transformers': see builtins.h.
+// The filters of chat templates, as in jinja2, except tojson, which is transformers': see builtins.h.
 #include "model/text/chat/builtins.h"
 #include "model/text/chat/text.h"
 
@@ -11,7 +11,7 @@ namespace entrodraft::model::jinja {
 
 namespace {
 
-// The part of an item that "a.b.0" names, or the item's member of a number; the item itself where nothing is named.
+// Returns the part of an item that "a.b.0" names, or the item's member of a number; without a path, the item itself.
 Value member(const BuiltinCall& call, const Value& item, const std::optional<Value>& path) {
     if (!path || path->is(Type::none)) return item;
     if (!path->is(Type::string)) return call.in.item(item, *path);
@@ -32,7 +32,7 @@ Value without_case(const Value& value, bool case_sensitive) {
     return Value(lower(value.text()));
 }
 
-using Keyed = std::vector<std::pair<Value, Value>>; // keys, and what they are keys of
+using Keyed = std::vector<std::pair<Value, Value>>; // keys and their values
 
 Value sorted(const BuiltinCall& call, Keyed keyed, bool reverse) {
     std::ranges::stable_sort(keyed, [&](const auto& a, const auto& b) {
@@ -89,12 +89,12 @@ Value sum_filter(const BuiltinCall& call) { // attribute
     return sum;
 }
 
-// What map and select go through: nothing where the value is false, none too.
+// Returns the items for map and select: none if the value is false or none.
 std::vector<Value> items_if_any(const BuiltinCall& call) {
     return truth(call.self) ? call.items() : std::vector<Value>();
 }
 
-// The arguments from `first` on, for the filter or test that those before name.
+// Returns the arguments from `first` on, for the filter or test that the arguments before them name.
 CallArguments rest(const BuiltinCall& call, std::size_t first) {
     const auto& given = call.all.positional;
     return {{given.begin() + static_cast<std::ptrdiff_t>(std::min(first, given.size())), given.end()}, call.all.named};
@@ -240,7 +240,7 @@ Value reverse_filter(const BuiltinCall& call) {
     return Value(std::move(items), ListKind::generator);
 }
 
-// The string method of the same name, of whatever there is as text.
+// Runs the string method of the same name, on the value as text.
 Value as_method(const BuiltinCall& call) {
     const std::string_view name = call.name == "trim" ? "strip" : call.name;
     return run_builtin(call.in, *find_builtin(string_methods(), name),

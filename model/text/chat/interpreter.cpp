@@ -64,7 +64,7 @@ Interpreter::Interpreter(const Variables& variables, const std::tm& now) : now_(
         scope_->set(name, value);
 }
 
-// Objects and scopes may lead to each other in circles and in long chains: each is emptied by itself.
+// Objects and scopes may form circles and long chains, so each is emptied by itself.
 Interpreter::~Interpreter() {
     std::vector<std::shared_ptr<Scope>> scopes = {scope_};
     for (Object& object : objects_)
@@ -176,7 +176,7 @@ std::string Interpreter::captured(const Block& block, std::shared_ptr<Scope> sco
     return std::exchange(out_, std::move(before));
 }
 
-// Both {% set %} of a block and {% filter %}: what is inside, through filters, assigned or written.
+// Runs a {% set %} block or a {% filter %}: its content goes through filters and is then assigned or written.
 void Interpreter::set_block(const Statement& statement) {
     Value value(captured(statement.body, std::make_shared<Scope>(Scope{scope_, {}})));
     if (statement.value) {

@@ -1,5 +1,5 @@
-// One rendering of a chat template: walks the tree (syntax.h) with the values of value.h. What can be called by name is
-// in builtins.h. Called by Template::render (jinja.h) and, for their arguments' sake, by filters and methods.
+// One rendering of a chat template: walks the tree (syntax.h) with the values of value.h. builtins.h has the names that
+// can be called. Called by Template::render (jinja.h), and by filters and methods for their arguments.
 #pragma once
 
 #include "model/text/chat/jinja.h"
@@ -17,7 +17,7 @@ struct Scope {
     std::shared_ptr<Scope> parent;
     Variables names;
 
-    Value* find(std::string_view name); // here only; its time grows with the names
+    Value* find(std::string_view name); // in this scope only; its time grows with the names
     void set(std::string_view name, Value value);
 };
 
@@ -33,21 +33,21 @@ struct Macro {
     const Statement* definition;
     std::shared_ptr<Scope> scope; // where it was defined
 };
-// The items that have passed the loop's filter up to now are `ready`.
+// The items that have passed the loop's filter so far are in `ready`.
 struct Loop {
     Value source; // a list
     std::function<bool(const Value&)> accepts;
-    std::size_t next = 0; // of the source
+    std::size_t next = 0; // next item of the source
     std::vector<Value> ready;
     std::size_t index0 = 0;
 
-    bool has(std::size_t index, Budget& budget); // after as many steps as it takes
+    bool has(std::size_t index, Budget& budget); // takes as many steps as it needs
 };
 struct Method { // or a function, whose self is undefined
     Value self;
     const Builtin* builtin;
 };
-// What has an identity; its interpreter owns it. Values that point to it are valid as long as that lives.
+// A thing with an identity. Its interpreter owns it and must outlive the values that point to it.
 struct Object {
     std::variant<Namespace, Macro, Loop, Method> is;
 };
@@ -60,26 +60,26 @@ class Interpreter {
     Interpreter& operator=(const Interpreter&) = delete;
 
     std::string run(const Block& block);
-    int line() const { return line_; } // of what runs, or failed
+    int line() const { return line_; } // of the running statement, or of the failed one
 
     Budget& budget() { return budget_; }
     const std::tm& now() const { return now_; }
     Value make_object(decltype(Object::is) is);
     std::string text_of(const Value& value) { return to_text(value, budget_); }
-    // A value as something to iterate over: a list, of a dict's keys or a string's characters where it is none yet.
+    // Returns a value as a list to iterate over: a dict's keys, a string's characters, or the list itself.
     Value as_list(const Value& value);
     Value attribute(const Value& value, std::string_view name);
     Value item(const Value& value, const Value& key);
     Value call(const Value& callee, const CallArguments& arguments);
     Value binary(std::string_view op, const Value& a, const Value& b);
     bool contains(const Value& container, const Value& value);
-    // Throws where the name is none.
+    // Both throw where the name is unknown.
     Value filter(std::string_view name, const Value& value, const CallArguments& arguments);
     bool test(std::string_view name, const Value& value, const CallArguments& arguments);
 
   private:
     enum class Flow { next, break_loop, continue_loop };
-    // A level of depth, as long as it lives.
+    // Adds a level of depth as long as it lives.
     struct Nested {
         explicit Nested(Interpreter& its);
         ~Nested() { --in.depth_; }
@@ -107,16 +107,16 @@ class Interpreter {
     Value evaluate_slice(const Value& value, const Expression& slice);
     Value evaluate_named(const Expression& expression); // filters and tests
     Value lookup(const std::string& name);
-    void charge_key(const Value& key); // for finding it in a dict
+    void charge_key(const Value& key); // charges for finding it in a dict
     CallArguments evaluate_arguments(const Arguments& arguments);
-    Value charged(Value value); // its size is spent
+    Value charged(Value value); // charges its size
 
     Budget budget_;
     std::tm now_;
     std::deque<Object> objects_;
     std::shared_ptr<Scope> scope_;
     std::string out_;
-    Value block_input_; // of a filter whose input is a block
+    Value block_input_; // input of a filter on a block
     int line_ = 1;
     int depth_ = 0;
 };

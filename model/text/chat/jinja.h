@@ -1,6 +1,6 @@
-// Chat templates as programs: what they use of jinja2's language, run in a sandbox as transformers runs it
-// (ImmutableSandboxedEnvironment). Nothing outside can be reached, names with an underscore in front neither; steps,
-// depth and size are limited, so that any template ends soon. Knows nothing of checkpoints; called by
+// Chat templates as programs: the part of jinja2's language that they use, run in a sandbox like transformers'
+// (ImmutableSandboxedEnvironment). A template cannot reach anything outside, nor names that begin with an underscore.
+// Steps, depth and size are limited, so that any template ends soon. It does not depend on checkpoints. Called by
 // chat_template.cpp.
 //
 // Own code, since Debian 12 packages no C++ library of this language: inja, Jinja2Cpp and minja were looked for.
@@ -19,7 +19,7 @@ namespace entrodraft::model::jinja {
 
 struct Statement;
 
-// raise_exception(words): what the template itself says.
+// raise_exception(words): the template's own message.
 class RaisedByTemplate final : public TemplateError {
   public:
     using TemplateError::TemplateError;
@@ -29,9 +29,9 @@ using Variables = std::vector<std::pair<std::string, Value>>;
 
 class Template {
   public:
-    // Throws TemplateError with the line where the text is no template.
+    // Throws TemplateError with the line where the text is not a template.
     explicit Template(std::string_view source);
-    // The text. `now` is what strftime_now writes. Throws TemplateError with the line, and RaisedByTemplate.
+    // Returns the text. strftime_now writes `now`. Throws TemplateError with the line, and RaisedByTemplate.
     std::string render(const Variables& variables, const std::tm& now) const;
 
   private:

@@ -7,7 +7,7 @@
 
 namespace entrodraft::model::jinja {
 
-// For either of nlohmann's types. A binary value holds the digits of a whole number that 64 bits do not hold, which
+// Takes either nlohmann type. A binary value holds the digits of a whole number that does not fit 64 bits, which
 // nlohmann's numbers would round. Throws TemplateError where it nests too deep.
 template <typename Json> Value value_of_json(const Json& json) {
     if (json.is_null()) return Value(None{});

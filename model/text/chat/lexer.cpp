@@ -1,4 +1,4 @@
-// Template text to tokens, with jinja2's rules for white space: see syntax.h.
+// Turns template text into tokens, with jinja2's rules for white space: see syntax.h.
 #include "model/files/utf8.h"
 #include "model/text/chat/syntax.h"
 #include "model/text/chat/text.h"
@@ -19,7 +19,7 @@ bool is_name_char(char c) {
     return c == '_' || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || is_digit_char(c);
 }
 
-// With \n for all line ends, and without the last one.
+// Returns the text with \n for all line ends, and without the last one.
 std::string with_plain_lines(std::string_view source) {
     std::string text;
     for (std::size_t i = 0; i < source.size(); ++i) {
@@ -70,12 +70,12 @@ class Lexer {
         if (kind != TokenKind::text || !text.empty()) tokens_.push_back({kind, std::move(text), line_});
     }
 
-    // Text in front of a tag whose sign behind its opening is `sign`.
+    // Adds the text before a tag. `sign` is the character after the tag's opening.
     void add_text(std::string_view text, bool of_block, char sign) {
         if (sign == '-') {
             text = stripped(text, {}, Side::right);
         } else if (of_block && sign != '+') {
-            const std::size_t line_begin = text.rfind('\n') + 1; // 0 where there is none
+            const std::size_t line_begin = text.rfind('\n') + 1; // 0 if there is none
             if ((line_begin > 0 || at_line_begin_) && stripped(text.substr(line_begin)).empty())
                 text = text.substr(0, line_begin);
         }
@@ -91,7 +91,7 @@ class Lexer {
 
     void take_spaces() { take(rest_.size() - stripped(rest_, {}, Side::left).size()); }
 
-    // The end of a tag whose closing is `close`, at `at`; the white space that goes with it too.
+    // Takes the end of a tag whose closing is at `at`, and the white space that belongs to it.
     void take_close(std::size_t at, bool of_block) {
         const char sign = at > 0 ? rest_[at - 1] : ' ';
         take(at + 2);
@@ -186,7 +186,7 @@ class Lexer {
         take(at + 1);
     }
 
-    // The escape whose letter is at `at`; returns what is behind it.
+    // Reads the escape whose letter is at `at`; returns the position after it.
     std::size_t take_escape(std::size_t at, std::string& text) const {
         static constexpr std::string_view kLetters = "\\'\"abfnrtv", kMeanings = "\\'\"\a\b\f\n\r\t\v";
         const char letter = rest_[at++];

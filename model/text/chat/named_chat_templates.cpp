@@ -1,5 +1,5 @@
-// The chat templates for checkpoints that bring none, by name. Written for this project; each writes what the templates
-// of the models it is named after write for conversations without tools.
+// Chat templates for checkpoints that have none, by name. They were written for this project. For conversations without
+// tools, each writes the same text as the template of the models that it is named after.
 #include "model/text/chat/chat_template.h"
 
 #include <algorithm>

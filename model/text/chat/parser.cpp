@@ -16,7 +16,7 @@ class Parser : ExpressionParser {
     Block run() { return parse_body({}); }
 
   private:
-    // Statements up to one of these tags, whose word is then here; at top up to the end.
+    // Parses statements up to one of these tags, whose word is then the next token; at top level, up to the end.
     Block parse_body(Words ends) {
         const Level level(*this);
         Block block;
@@ -149,7 +149,7 @@ class Parser : ExpressionParser {
         ++at_;
     }
 
-    // What is assigned to: a name, name.attribute of a namespace, or several of them.
+    // Parses the target of an assignment: a name, name.attribute of a namespace, or several of them.
     ExpressionPtr parse_target() {
         const int line = here().line;
         ExpressionPtr first = parse_one_target();

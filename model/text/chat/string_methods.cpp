@@ -1,4 +1,4 @@
-// The methods of strings that chat templates may call, as Python's: see builtins.h.
+// The methods of strings that chat templates may call, as in Python: see builtins.h.
 #include "model/text/chat/builtins.h"
 #include "model/text/chat/text.h"
 
@@ -15,7 +15,7 @@ template <Side side> Value strip_method(const BuiltinCall& call) { // chars
     return call.text(std::string(stripped(call.self.text(), call.string(0), side)));
 }
 
-// Parts of the self, paid for one by one.
+// Parts of the self, charged for one by one.
 class Parts {
   public:
     explicit Parts(const BuiltinCall& call) : call_(call) {}
@@ -91,7 +91,7 @@ Value join_method(const BuiltinCall& call) {
     return call.text(std::move(out.text));
 }
 
-// The argument that a field stands for: "", "0" or "name".
+// Returns the argument for a field: "", "0" or "name".
 const Value& argument_of_field(const BuiltinCall& call, std::string_view field, std::size_t& next) {
     if (field.find_first_of(":!.[") != std::string_view::npos)
         call.refuse(fmt::format("only {{}}, {{0}} and {{name}} are known here, not {{{}}}", field));

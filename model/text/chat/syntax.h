@@ -1,6 +1,6 @@
-// A chat template's text as a tree: what the lexer and parser of the language (jinja2's) make of it, with the settings
-// that transformers has: trim_blocks, lstrip_blocks, and the tags break, continue and generation. Trees are as deep as
-// kMaxSyntaxDepth at most. Renders nothing; called by interpreter.h.
+// A chat template's text as a tree: the lexer and parser of jinja2's language make it. The settings are transformers':
+// trim_blocks, lstrip_blocks, and the tags break, continue and generation. Trees are at most kMaxSyntaxDepth deep. This
+// file renders nothing; interpreter.h calls it.
 #pragma once
 
 #include "model/text/chat/value.h"
@@ -76,7 +76,7 @@ struct Statement {
     int line = 1;
     std::string text = {};                                      // or the macro's name
     ExpressionPtr target = {};                                  // of loop, set, set_block
-    ExpressionPtr value = {};                                   // what is written, iterated, assigned
+    ExpressionPtr value = {};                                   // the value to write, iterate or assign
     ExpressionPtr test = {};                                    // of a loop
     std::vector<std::pair<ExpressionPtr, Block>> branches = {}; // if, elif, ..; without condition: else
     std::vector<Parameter> parameters = {};                     // of macro
@@ -84,7 +84,7 @@ struct Statement {
     Block otherwise = {}; // of a loop without iterations
 };
 
-// In filters of blocks, the input: an expression of this name.
+// The input in filters of blocks: an expression of this name.
 constexpr const char* kBlockInput = " block";
 
 // Throws TemplateError with the line.

@@ -1,4 +1,4 @@
-// The tests behind `is`, and the functions, of chat templates: see builtins.h.
+// The tests after `is`, and the functions of chat templates: see builtins.h.
 #include "model/text/chat/builtins.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// What Python does to strings, over UTF-8: positions count code points. Knows nothing of templates; called by the
-// interpreter's values, filters and methods. All text is valid UTF-8.
+// Python's string functions, over UTF-8: positions count code points. They do not depend on templates. All text is
+// valid UTF-8. Called by the interpreter's values, filters and methods.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,15 @@
 namespace entrodraft::model::jinja {
 
 bool is_space(char32_t c);     // str.isspace()
-bool is_printable(char32_t c); // what repr() leaves as it is
+bool is_printable(char32_t c); // repr() leaves it as it is
 bool is_digit(char32_t c);
 
-// By Unicode's mappings of one character to one.
+// These use Unicode's mappings of one character to one.
 std::string upper(std::string_view text);
 std::string lower(std::string_view text);
 std::string capitalized(std::string_view text);
-// Words begin behind all that is no letter, as for str.title(), or behind white space and opening brackets, as for
-// jinja2's filter.
+// A word begins after any character that is not a letter, as for str.title(), or after white space and opening
+// brackets, as for jinja2's filter.
 enum class WordStarts { behind_others, behind_spaces };
 std::string titled(std::string_view text, WordStarts words);
 
@@ -28,10 +28,10 @@ std::string utf8(std::u32string_view text);
 std::size_t length(std::string_view text); // in code points
 
 enum class Side { both, left, right };
-// Without the white space, or the characters of `chars`, at its ends.
+// Removes white space, or the characters of `chars`, from the ends.
 std::string_view stripped(std::string_view text, std::optional<std::string_view> chars = {}, Side side = Side::both);
-// Tells `each` of the parts between separators, or between runs of white space; at most `max_splits` cuts where that is
-// not negative.
+// Calls `each` for the parts between separators, or between runs of white space. Makes at most `max_splits` cuts if
+// that is not negative.
 using EachPart = std::function<void(std::string_view part)>;
 void split(std::string_view text, std::optional<std::string_view> separator, std::int64_t max_splits,
            const EachPart& each);

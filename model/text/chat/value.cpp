@@ -13,7 +13,7 @@ namespace entrodraft::model::jinja {
 
 namespace {
 
-constexpr int kMaxDepth = 100; // lists and dicts in one another
+constexpr int kMaxDepth = 100; // nested lists and dicts
 
 int depth_of(const Value& value) {
     return value.is(Type::list) ? value.list().depth : value.is(Type::dict) ? value.dict().depth : 0;
@@ -185,7 +185,7 @@ std::string float_text(double number) {
     return text.find_first_of(".einf") == std::string::npos ? text + ".0" : text;
 }
 
-constexpr std::size_t kPieceBytes = 4096; // of a text that is written: what is charged for at once
+constexpr std::size_t kPieceBytes = 4096; // of a text that is written: bytes charged at once
 
 void write_text_repr(std::string_view text, Writer& out) {
     const bool has_single = text.find('\'') != std::string_view::npos;

@@ -1,7 +1,7 @@
-// The values that a chat template computes with, and what Python does to all of them: truth, equality, order, printing,
-// JSON. Lists and dicts never change once they are made, as in transformers' sandbox. What templates do change or call
-// (namespaces, macros, loops) are Objects, which the interpreter owns: so values hold no cycles.
-// Called by the interpreter (interpreter.h), and by those who hand a conversation to a template.
+// The values that a chat template computes with, and the Python operations on all of them: truth, equality, order,
+// printing, JSON. Lists and dicts never change once they are made, as in transformers' sandbox. Values that templates
+// change or call (namespaces, macros, loops) are Objects, which the interpreter owns. So values hold no cycles. Called
+// by the interpreter (interpreter.h), and by code that gives a conversation to a template.
 #pragma once
 
 #include <concepts>
@@ -18,14 +18,14 @@
 
 namespace entrodraft::model::jinja {
 
-// Why a template cannot be read or rendered. The line is added by the parser and the interpreter.
+// The reason why a template cannot be read or rendered. The parser and the interpreter add the line.
 class TemplateError : public std::runtime_error {
   public:
     using std::runtime_error::runtime_error;
 };
 
-// The rest of what a rendering may spend: it is charged for values before they take memory. Throws TemplateError where
-// that is used up.
+// The rest of a rendering's budget. Values are charged for before they take memory. Throws TemplateError when the
+// budget is used up.
 class Budget {
   public:
     static constexpr std::int64_t kMaxSteps = 2'000'000;
@@ -57,7 +57,7 @@ struct Undefined {
 };
 struct Text {
     std::string utf8;
-    bool is_markup = false; // of the filter safe: plain text that is added to it is escaped
+    bool is_markup = false; // result of the filter safe: plain text that is added to it is escaped
 };
 enum class ListKind { list, tuple, range, view, generator };
 struct List {
@@ -71,14 +71,14 @@ struct Dict {
     std::unordered_map<std::string, std::size_t> places; // of entries, by key_of
     int depth = 1;
 
-    const Value* find(const Value& key) const; // throws where the value can be no key
+    const Value* find(const Value& key) const; // throws where the value cannot be a key
     const Value* find(std::string_view key) const;
     void set(Value key, Value value);
 };
 
-// A whole number that 64 bits do not hold, by its digits: it is printed and passed on, and not computed with.
+// A whole number that does not fit 64 bits, by its digits. It is printed and passed on, but not computed with.
 struct LargeInteger {
-    std::shared_ptr<const std::string> decimal; // "-" before a negative one; no zeros lead
+    std::shared_ptr<const std::string> decimal; // "-" before a negative one; without leading zeros
 };
 
 enum class Type { undefined, none, boolean, integer, floating, string, list, dict, object, large_integer };
@@ -95,19 +95,19 @@ class Value {
         : is_(std::make_shared<const Text>(Text{std::move(utf8), is_markup})) {}
     Value(const char* utf8) : Value(std::string(utf8)) {}
     Value(std::string_view utf8) : Value(std::string(utf8)) {}
-    // Throws TemplateError where lists and dicts lie too deep in one another.
+    // Throws TemplateError where lists and dicts are nested too deep.
     Value(std::vector<Value> items, ListKind kind = ListKind::list);
     Value(Dict dict);
     Value(Object* object) : is_(object) {}
-    // The number that these digits are, perhaps behind a "-".
+    // Returns the number with these digits, which may follow a "-".
     static Value of_decimal(std::string_view decimal);
 
     Type type() const { return static_cast<Type>(is_.index()); }
     bool is(Type type) const { return this->type() == type; }
-    // A number that templates can compute with.
+    // Returns true for a number that templates can compute with.
     bool is_number() const { return is(Type::boolean) || is(Type::integer) || is(Type::floating); }
     bool is_whole() const { return is(Type::boolean) || is(Type::integer); }
-    // Each of its type alone.
+    // Each may be called only for its type.
     bool boolean() const { return std::get<bool>(is_); }
     const std::string& text() const { return std::get<std::shared_ptr<const Text>>(is_)->utf8; }
     bool is_markup() const { return is(Type::string) && std::get<std::shared_ptr<const Text>>(is_)->is_markup; }
@@ -125,7 +125,7 @@ class Value {
         is_;
 };
 
-// Bytes of a string in a list beside its characters, and of a tuple of two in one: for the budget.
+// Bytes of a string in a list in addition to its characters, and of a tuple of two in a list: for the budget.
 inline constexpr std::size_t kBytesOfText = sizeof(Value) + sizeof(Text) + 32;
 inline constexpr std::size_t kBytesOfPair = 3 * sizeof(Value) + sizeof(List) + 48;
 
@@ -134,9 +134,9 @@ std::string_view type_name(const Value& value); // Python's
 [[noreturn]] void fail_undefined(const Value& value);
 bool truth(const Value& value);
 bool equal(const Value& a, const Value& b, Budget& budget);
-// Below, at or above 0. Throws where Python has no order for the two.
+// Returns a number below, at or above 0. Throws where Python has no order for the two.
 int compare(const Value& a, const Value& b, Budget& budget);
-// Equal for keys that are equal, else different. Throws where the value is none that templates use as a key.
+// Returns equal texts for equal keys, else different ones. Throws where templates cannot use the value as a key.
 std::string key_of(const Value& key);
 
 void write_repr(const Value& value, Writer& out);
@@ -150,7 +150,7 @@ struct JsonStyle {
     std::string between = ", ";
     std::string colon = ": ";
 };
-// As Python's json.dumps. Throws where a value is none of JSON's.
+// Writes it like Python's json.dumps. Throws where JSON has no such value.
 void write_json(const Value& value, const JsonStyle& style, Writer& out, int level = 0);
 
 } // namespace entrodraft::model::jinja

@@ -1,4 +1,4 @@
-// Expressions to positions, and what is wrong with them: see automaton.h.
+// Turns expressions into positions, and finds faults in them: see automaton.h.
 #include "model/text/grammar/automaton.h"
 
 #include "model/files/bad_file.h"
@@ -14,10 +14,10 @@ namespace entrodraft::model::grammar {
 
 namespace {
 
-// From which positions the end of their rule can be reached; if not `with_bytes`, without any.
+// Returns the positions from which the end of their rule can be reached; if not `with_bytes`, without reading bytes.
 std::vector<bool> that_end(const std::vector<PositionEdges>& positions, bool with_bytes) {
     std::vector<std::vector<Position>> before(
-        positions.size()); // also of calls, by their rule and by where they return
+        positions.size()); // also of calls, by their rule and by their return position
     for (std::size_t i = 0; i < positions.size(); ++i) {
         const PositionEdges& edges = positions[i];
         const auto is_before = [&](Position to) {
@@ -97,11 +97,11 @@ class AutomatonBuilder {
 
     std::vector<PositionEdges>& positions_;
     std::map<std::string, std::size_t> starts_; // numbers of rules
-    std::vector<std::string> names_;            // of rules; of those that stand for repeated parts empty
+    std::vector<std::string> names_;            // of rules; empty for rules of repeated parts
     std::vector<Position> begins_;
 };
 
-// Where it ends that begins at `from`.
+// Builds the expression at `from` and returns the position where it ends.
 Position AutomatonBuilder::build(const Expression& expression, Position from) {
     switch (expression.kind) {
     case Expression::Kind::literal:
@@ -140,8 +140,8 @@ Position AutomatonBuilder::build(const Expression& expression, Position from) {
 
 // ---- characters as UTF-8 ----
 
-// All continuation bytes from `from` to `to`, n of them, for each first byte. Ranges come in order, and nothing but one
-// set of characters begins at `from`: a range that begins with the byte of the edge made last shares that edge.
+// Adds, for each first byte, the n continuation bytes from `from` to `to`. Ranges come in order, and only one set of
+// characters begins at `from`. So a range that begins with the byte of the last edge shares that edge.
 void AutomatonBuilder::add_range(Position from, Position to, std::span<std::uint8_t> first,
                                  std::span<std::uint8_t> last) {
     constexpr std::uint8_t kMin = 0x80, kMax = 0xBF; // of continuation bytes
@@ -195,7 +195,7 @@ Position AutomatonBuilder::build_call(Position begin, Position from) {
     return back;
 }
 
-// A part that is repeated becomes a rule, so that each time costs a call.
+// Turns a repeated part into a rule, so that each repetition costs a call.
 Position AutomatonBuilder::as_rule(const Expression& expression) {
     names_.emplace_back();
     const Position begin = add();
@@ -226,7 +226,7 @@ Position AutomatonBuilder::build_repeat(const Expression& expression, Position f
     }
     for (int i = expression.least; i < expression.most; ++i) {
         at(from).next.push_back(end);
-        const Position next = add(); // `from` may be where a loop comes back to
+        const Position next = add(); // a loop may return to `from`
         at(from).next.push_back(next);
         from = once(next);
     }
@@ -234,7 +234,7 @@ Position AutomatonBuilder::build_repeat(const Expression& expression, Position f
     return end;
 }
 
-// ---- what is wrong with it ----
+// ---- faults in it ----
 
 void Automaton::drop_what_never_ends() {
     const std::vector<bool> ends = that_end(positions_, true);
@@ -247,7 +247,7 @@ void Automaton::drop_what_never_ends() {
     }
 }
 
-// Of where rules are called behind which nothing comes: through chains of positions that do nothing.
+// Marks positions where only the rule's end follows, also through chains of positions that do nothing.
 void Automaton::note_what_only_ends() {
     for (PositionEdges& edges : positions_) {
         const PositionEdges* last = &edges;
@@ -260,16 +260,16 @@ void Automaton::note_what_only_ends() {
     }
 }
 
-// A rule that begins with itself, be it by others or behind what may be empty, would be called for ever.
+// A rule that begins with itself, through other rules or after parts that may be empty, would be called for ever.
 void AutomatonBuilder::refuse_left_recursion() {
     const std::vector<bool> may_be_empty = that_end(positions_, false);
     enum class Seen : std::uint8_t { no, open, done };
-    // A loop within a rule whose part may be empty is no recursion: it comes back to where it was, not to where a rule
-    // begins that has not ended. So rules are what is searched, each by its own positions.
+    // A loop within a rule is not recursion, even if its part may be empty: it returns to an earlier position, not to
+    // the beginning of a rule that has not ended. So the search goes over rules, each by its own positions.
     std::map<Position, std::size_t> rule_at;
     for (std::size_t i = 0; i < begins_.size(); ++i)
         rule_at.emplace(begins_[i], i);
-    std::vector<std::vector<std::size_t>> calls(begins_.size()); // without a byte before
+    std::vector<std::vector<std::size_t>> calls(begins_.size()); // calls without a byte before them
     std::vector<std::size_t> searched(positions_.size(), begins_.size());
     for (std::size_t rule = 0; rule < begins_.size(); ++rule) {
         std::vector<Position> open = {begins_[rule]};

@@ -1,5 +1,5 @@
-// A grammar as positions between bytes, with edges over bytes, without any, and calls of rules: what a recognizer walks
-// (recognizer.h). Rules that no text completes are gone, and so is whatever leads to them alone, so that each position
+// A grammar as positions between bytes, which a recognizer walks (recognizer.h). Edges go over bytes, over none, or
+// call a rule. Rules that no text completes are removed, and so are the parts that lead only to them. So each position
 // can still be completed.
 #pragma once
 
@@ -22,18 +22,18 @@ struct ByteEdge {
 struct PositionEdges {
     std::vector<ByteEdge> bytes;
     std::vector<Position> next;    // without a byte
-    Position called = kNoPosition; // where a rule begins
-    Position back = kNoPosition;   // where that goes on once the rule is complete
+    Position called = kNoPosition; // position where a rule begins
+    Position back = kNoPosition;   // position to continue from once the rule is complete
     bool ends_rule = false;
-    bool only_ends = false; // nothing else can come here: whoever goes on from here need not come back
+    bool only_ends = false; // nothing else can follow here: a caller that continues from here need not return
 };
 
 class Automaton {
   public:
     static constexpr std::size_t kMaxPositions = 200'000;
 
-    // Throws BadGrammar where a rule is missing, where rules are left-recursive, where no text is as the rules ask, or
-    // where they are too large.
+    // Throws BadGrammar where a rule is missing, where rules are left-recursive, where no text fits the rules, or where
+    // they are too large.
     explicit Automaton(const Rules& rules);
 
     Position start() const { return start_; }

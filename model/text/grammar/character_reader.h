@@ -1,5 +1,5 @@
-// Grammar text read character by character, with what all its languages share: classes in brackets, escapes, numbers
-// of repeats. Called by gbnf.cpp and regex.cpp.
+// Reads grammar text character by character, and reads the parts that all its languages share: classes in brackets,
+// escapes, numbers of repeats. Called by gbnf.cpp and regex.cpp.
 #pragma once
 
 #include "model/text/grammar/expression.h"
@@ -11,11 +11,11 @@ namespace entrodraft::model::grammar {
 
 class CharacterReader {
   public:
-    // Of valid UTF-8, which outlives it.
+    // `text` is valid UTF-8 and outlives the reader.
     explicit CharacterReader(std::string_view text) : text_(text) {}
 
     bool at_end() const { return at_ == text_.size(); }
-    // Whether this comes next; take() reads it if so.
+    // Returns whether `what` comes next; take() reads it if so.
     bool sees(std::string_view what) const { return text_.substr(at_).starts_with(what); }
     bool take(std::string_view what);
     char32_t peek() const; // 0 at the end
@@ -23,15 +23,15 @@ class CharacterReader {
     std::size_t position() const { return at_; }
     [[noreturn]] void refuse(const std::string& why) const; // names line and column
 
-    // Behind "\x", "\u" or "\U": so many hexadecimal digits.
+    // Reads `n_digits` hexadecimal digits, after "\x", "\u" or "\U".
     char32_t hexadecimal(int n_digits);
-    // "*", "+", "?", "{m}", "{m,}" or "{m,n}", as the least and the most repeats; none: something else comes next.
+    // Reads "*", "+", "?", "{m}", "{m,}" or "{m,n}" as the least and the most repeats; nothing if none is next.
     std::optional<std::pair<int, int>> take_repeats();
-    // Behind "[", to "]". `escape(is_negated)` reads what follows a backslash.
+    // Reads from after "[" to "]". `escape(is_negated)` reads the text after a backslash.
     template <typename Escape> Characters bracket(Escape escape);
 
   private:
-    std::pair<int, int> counted_repeats(); // behind "{"
+    std::pair<int, int> counted_repeats(); // after "{"
 
     std::string_view text_;
     std::size_t at_ = 0;

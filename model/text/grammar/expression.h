@@ -1,5 +1,5 @@
-// What a grammar is made of, whichever language it was written in (gbnf.cpp, regex.cpp, json_schema.cpp): expressions
-// over characters, and rules by name. Compiled by automaton.h.
+// The parts of a grammar in any language (gbnf.cpp, regex.cpp, json_schema.cpp): expressions over characters, and rules
+// by name. automaton.h compiles them.
 #pragma once
 
 #include <map>
@@ -11,7 +11,7 @@
 
 namespace entrodraft::model::grammar {
 
-// What is wrong with a grammar, in words for whoever wrote it.
+// Says what is wrong with a grammar, in words for its author.
 class BadGrammar final : public std::runtime_error {
   public:
     using std::runtime_error::runtime_error;
@@ -24,18 +24,18 @@ struct CharacterRange {
 using Characters = std::vector<CharacterRange>;
 
 inline constexpr char32_t kMaxCharacter = 0x10FFFF;
-// All others; no surrogates, which are no characters.
+// Returns all other characters. Surrogates are left out: they are not characters.
 Characters negated(Characters characters);
-// Those of `characters` that are in `others` too.
+// Returns the characters that are in both sets.
 Characters intersection(const Characters& characters, const Characters& others);
 
 struct Expression {
     enum class Kind { literal, characters, sequence, choice, repeat, rule };
     static constexpr int kUnbounded = -1;
     Kind kind = Kind::sequence;
-    std::string text;              // of a literal its bytes, of a rule its name
-    Characters characters;         // one of these; of the empty list none, which nothing matches
-    std::vector<Expression> parts; // of a sequence, of a choice; of a repeat one
+    std::string text;              // bytes of a literal, or name of a rule
+    Characters characters;         // one of these; an empty list matches nothing
+    std::vector<Expression> parts; // of a sequence or a choice; a repeat has one
     int least = 1, most = 1;       // of a repeat
 };
 
@@ -52,11 +52,11 @@ struct Rules {
     std::string root = "root";
 };
 
-// The parsers. Nesting is bounded, and so is the text, by who calls them. All throw BadGrammar.
+// The parsers. Nesting is limited here, and the callers limit the text. All throw BadGrammar.
 Rules parse_gbnf(std::string_view text);
 Rules parse_regex(std::string_view text);
 Rules parse_json_schema(std::string_view text);
-// An expression of the strings in which ECMA-262's `pattern` finds a match, as JSON writes them, without the quotes.
+// Returns an expression for strings in which ECMA-262's `pattern` finds a match, as in JSON, without the quotes.
 Expression json_string_with(std::string_view pattern);
 
 inline constexpr int kMaxNesting = 100; // of brackets, and of schemas

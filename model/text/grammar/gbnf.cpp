@@ -1,5 +1,5 @@
-// Grammars as llama.cpp writes them (GBNF): `root ::= "a" [b-d]* (x | y){2,3}`, a rule a name, # before comments. A
-// rule ends with its line, but within parentheses, and behind `|` and `::=`.
+// Grammars in llama.cpp's notation (GBNF): `root ::= "a" [b-d]* (x | y){2,3}`, one rule per name, # before comments. A
+// rule ends with its line, except within parentheses and after `|` and `::=`.
 #include "model/text/grammar/character_reader.h"
 
 #include "model/files/bad_file.h"
@@ -31,7 +31,7 @@ class GbnfParser {
     }
 
   private:
-    // Blanks and comments; over the ends of lines where these mean nothing.
+    // Skips blanks and comments, and the ends of lines where these have no meaning.
     void skip(bool over_lines) {
         for (;;) {
             const char32_t next = reader_.peek();

@@ -1,7 +1,7 @@
-// JSON schemas (draft 2020-12) as grammars of JSON texts that are valid. Some valid texts are left out: members come in
-// the order of `properties`, others only where the schema names additionalProperties, numbers have up to 15 digits, and
-// white space is a space, or a new line with up to 16 spaces. A keyword that a grammar cannot hold to is refused by
-// name.
+// Turns JSON schemas (draft 2020-12) into grammars of JSON texts that are valid. Some valid texts are left out. Members
+// come in the order of `properties`, and others only where the schema names additionalProperties. Numbers have up to 15
+// digits. White space is a space, or a new line with up to 16 spaces. A keyword that a grammar cannot enforce is
+// refused by name.
 #include "model/text/grammar/expression.h"
 
 #include "model/files/bad_file.h"
@@ -22,10 +22,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kDigits = 15; // of whole numbers, and behind the point: a double holds them
+constexpr int kDigits = 15; // of whole numbers, and after the point: a double holds them
 constexpr int kUnbounded = Expression::kUnbounded;
 
-// Rules that any schema may call. Names with a space: a schema's own begin with #.
+// Rules that any schema may call. Their names have a space; the names of a schema's own rules begin with #.
 constexpr const char *kSpace = "white space", *kValue = "any value", *kObject = "any object", *kArray = "any array",
                      *kString = "any string", *kCharacter = "a character";
 
@@ -55,7 +55,7 @@ Expression spaced(std::string mark) {
     return sequence({call(kSpace), literal(std::move(mark)), call(kSpace)});
 }
 
-// part (, part)*, from `least` to `most` of them.
+// Returns part (, part)*, from `least` to `most` parts.
 Expression listed(const Expression& part, int least, int most) {
     if (most == 0) return sequence({});
     const int rest_most = most == kUnbounded ? kUnbounded : most - 1;
@@ -77,7 +77,7 @@ void add_common_rules(Rules& rules) {
     const Expression hex = one_of({{'0', '9'}, {'A', 'F'}, {'a', 'f'}});
     const Expression code = any_of(
         {sequence({one_of({{'0', '9'}, {'A', 'C'}, {'E', 'F'}, {'a', 'c'}, {'e', 'f'}}), repeat(hex, 3, 3)}),
-         sequence({one_of({{'D', 'D'}, {'d', 'd'}}), one_of({{'0', '7'}}), repeat(hex, 2, 2)})}); // no surrogates
+         sequence({one_of({{'D', 'D'}, {'d', 'd'}}), one_of({{'0', '7'}}), repeat(hex, 2, 2)})}); // without surrogates
     const Characters letters = {{'"', '"'}, {'/', '/'}, {'\\', '\\'}, {'b', 'b'},
                                 {'f', 'f'}, {'n', 'n'}, {'r', 'r'},   {'t', 't'}};
     by_name[kCharacter] =
@@ -92,7 +92,7 @@ void add_common_rules(Rules& rules) {
 
 // ---- numbers within bounds ----
 
-// Decimal digits from `low` to `high`, equally many.
+// Returns decimal digits from `low` to `high`, which have the same number of digits.
 Expression digits_between(std::string_view low, std::string_view high) {
     if (low.empty()) return sequence({});
     const auto digit = [](char first, char last) {
@@ -111,7 +111,7 @@ Expression digits_between(std::string_view low, std::string_view high) {
     return any_of(std::move(parts));
 }
 
-// Whole numbers of no sign; nothing where there are none.
+// Returns whole numbers without a sign; an expression that matches nothing if there are none.
 Expression whole_between(std::int64_t low, std::int64_t high) {
     std::vector<Expression> parts;
     low = std::max<std::int64_t>(low, 0);
@@ -145,7 +145,7 @@ Expression integers_within(const Bounds& bounds, std::int64_t most) {
     return integers_between(low, high);
 }
 
-// Whole numbers, and those with a fraction between two whole ones that are within the bounds.
+// Returns whole numbers, and numbers with a fraction between two whole ones that are within the bounds.
 Expression numbers_within(const Bounds& bounds) {
     constexpr std::int64_t kMax = 999'999'999;
     std::int64_t low = -kMax, high = kMax;
@@ -153,7 +153,7 @@ Expression numbers_within(const Bounds& bounds) {
     if (bounds.high)
         high = std::min(high, static_cast<std::int64_t>(std::clamp(std::floor(*bounds.high), -1e12, 1e12)));
     const Expression fraction =
-        sequence({literal("."), digits(0, 5), one_of({{'1', '9'}})}); // neither end of its interval
+        sequence({literal("."), digits(0, 5), one_of({{'1', '9'}})}); // not an end of its interval
     return any_of({integers_within(bounds, kMax), sequence({whole_between(low, high - 1), fraction}),
                    sequence({literal("-"), whole_between(std::max<std::int64_t>(-high, 0), -low - 1), fraction})});
 }
@@ -188,7 +188,7 @@ const char* pattern_of_format(const std::string& format) {
 
 struct Keyword {
     const char* name;
-    const char* type; // that it is about; empty: any
+    const char* type; // type that it is about; empty: any
 };
 constexpr Keyword kKeywords[] = {{"type", ""},
                                  {"enum", ""},
@@ -222,7 +222,7 @@ class SchemaReader {
     explicit SchemaReader(const Json& root) : root_(root) {
         add_common_rules(rules_);
         rules_.root = rule_of("");
-        while (!unread_.empty()) { // of $ref, which may go round
+        while (!unread_.empty()) { // of $ref, which may form circles
             const std::string pointer = unread_.front();
             unread_.pop_front();
             rules_.by_name["#" + pointer] = value_of(at(pointer), "#" + pointer);
@@ -261,14 +261,14 @@ class SchemaReader {
     const Json& root_;
     Rules rules_;
     std::deque<std::string> unread_; // pointers
-    int n_tails_ = 0;                // rules of members
+    int n_tails_ = 0;                // number of rules for members and items
 };
 
 bool is_annotation(const std::string& name) {
     return name.starts_with("x-") || std::ranges::find(kAnnotations, name) != std::end(kAnnotations);
 }
 
-// What says all by itself does not go with what says more.
+// Keywords that define a value completely cannot be combined with others.
 void SchemaReader::check_keywords(const Json& schema, const std::vector<std::string>& types,
                                   const std::string& place) const {
     std::string alone, other;
@@ -281,7 +281,7 @@ void SchemaReader::check_keywords(const Json& schema, const std::vector<std::str
         const bool concerns =
             is_any || std::ranges::find(types, keyword->type) != types.end() ||
             (std::string(keyword->type) == "number" && std::ranges::find(types, "integer") != types.end());
-        if (!concerns) continue; // as JSON Schema has it
+        if (!concerns) continue; // as in JSON Schema
         const bool says_all = is_any && name != "type";
         if (says_all && !alone.empty()) refuse(place, fmt::format("{} beside {} is not supported", name, alone));
         if (says_all) alone = name;
@@ -441,7 +441,7 @@ Expression SchemaReader::array_of(const Json& schema, const std::string& place) 
     if (most != kUnbounded && most < least) refuse(place, "fewer items are allowed than asked for");
     const Expression item = schema.contains("items") ? value_of(schema["items"], place + "/items") : call(kValue);
     if (n_first == 0) return between("[", listed(item, least, most), "]");
-    // Behind i items: rules, one for each i, the last of which has all others.
+    // Rules for the items after i items, one for each i. The last one has all further items.
     std::vector<std::string> tails;
     for (int i = 0; i <= n_first; ++i)
         tails.push_back(fmt::format("items {}", n_tails_++));
@@ -469,7 +469,7 @@ Expression SchemaReader::array_of(const Json& schema, const std::string& place) 
 
 // ---- objects ----
 
-// Strings of JSON, without quotes, that are none of these: as a trie of names is left.
+// Returns strings of JSON, without quotes, that are none of these names: the places where a text leaves their trie.
 Expression other_names(const std::vector<std::u32string>& names, std::size_t depth) {
     std::vector<Expression> parts;
     std::map<char32_t, std::vector<std::u32string>> by_next;
@@ -480,7 +480,7 @@ Expression other_names(const std::vector<std::u32string>& names, std::size_t dep
         else
             by_next[name[depth]].push_back(name);
     }
-    Characters known = {{0, 0x1F}, {'"', '"'}, {'\\', '\\'}}; // what is escaped begins no other name
+    Characters known = {{0, 0x1F}, {'"', '"'}, {'\\', '\\'}}; // an escaped character begins no other name
     for (const auto& [next, rest] : by_next)
         known.push_back({next, next});
     const Characters plain = negated({{0, 0x1F}, {'"', '"'}, {'\\', '\\'}});
@@ -501,7 +501,7 @@ std::u32string code_points(const std::string& text) {
     return points;
 }
 
-// Of a member that `properties` does not name; none where there must not be any.
+// Returns a member that `properties` does not name; nothing where there must not be one.
 std::optional<Expression> SchemaReader::other_member(const Json& schema, const std::string& place) {
     if (!schema.contains("additionalProperties") || schema["additionalProperties"] == false) return std::nullopt;
     std::vector<std::u32string> names;
@@ -523,7 +523,7 @@ Expression SchemaReader::object_of(const Json& schema, const std::string& place)
     return between("{", members_of(schema, place), "}");
 }
 
-// A rule for what comes from the i-th member on, once where none was written before it and once where one was.
+// Returns a rule for the members from the i-th on: one if no member was written before it, and one if any was.
 Expression SchemaReader::members_of(const Json& schema, const std::string& place) {
     const Json properties = schema.value("properties", Json::object());
     if (!properties.is_object()) refuse(place, "properties must be an object of schemas");
@@ -568,9 +568,9 @@ Expression SchemaReader::members_of(const Json& schema, const std::string& place
     return call(rule_at(0, true));
 }
 
-// ---- references, and schemas that no value is of both ----
+// ---- references, and schemas that exclude each other ----
 
-// What $ref points to, within the schema.
+// Returns the target of $ref, within the schema.
 std::optional<std::string> SchemaReader::pointer_of(const Json& schema, const std::string& place) const {
     if (!schema.is_object() || !schema.contains("$ref")) return std::nullopt;
     if (!schema["$ref"].is_string()) refuse(place, "$ref must be a string");
@@ -580,7 +580,7 @@ std::optional<std::string> SchemaReader::pointer_of(const Json& schema, const st
     const std::string pointer = given.substr(1);
     try {
         if (root_.contains(Json::json_pointer(pointer))) return pointer;
-    } catch (const Json::exception&) { // no pointer
+    } catch (const Json::exception&) { // not a pointer
     }
     refuse(place, "$ref " + in_quotes(given) + " points to nothing");
 }

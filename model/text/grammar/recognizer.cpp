@@ -1,4 +1,4 @@
-// States and what leads from one to the next: see recognizer.h.
+// States and the steps between them: see recognizer.h.
 #include "model/text/grammar/recognizer.h"
 
 #include <algorithm>
@@ -45,7 +45,7 @@ Recognizer::Frame Recognizer::open(Position back, Frame around) {
     return found->second;
 }
 
-// Of these ways, whatever follows from them without a byte.
+// Adds to these ways all that follow from them without a byte.
 StateId Recognizer::state_of(std::vector<Way> ways) {
     const auto give_up = [&](Limit limit) {
         limit_met_ = limit;

@@ -1,6 +1,6 @@
-// What of a text an automaton has read: states over bytes, made as they are met and kept, so that reading on is a
-// look-up. A state is the ways in which the text can be understood, each a position and the rules that are open around
-// it. Knows no tokens. Called by token_grammar.h, by one thread.
+// The part of a text that an automaton has read, as states over bytes. States are made when first met and then kept, so
+// that reading on is a look-up. A state is a set of ways to understand the text, each a position and the open rules
+// around it. It does not depend on tokens. Called by token_grammar.h, by one thread.
 #pragma once
 
 #include "model/text/grammar/automaton.h"
@@ -17,27 +17,27 @@ using StateId = std::int32_t;
 
 class Recognizer {
   public:
-    static constexpr StateId kDead = 0; // no text begins so
-    // A text that can be understood in more ways, or that opens more rules, counts as one that no text begins with.
+    static constexpr StateId kDead = 0; // no text of the grammar begins so
+    // A text with more ways to understand it, or with more open rules, counts as not allowed.
     static constexpr std::size_t kMaxWays = 2000;
     static constexpr int kMaxOpenRules = 1000;
 
-    // The automaton outlives it.
+    // The automaton outlives the recognizer.
     explicit Recognizer(const Automaton& automaton);
 
     StateId start() const { return start_; }
     StateId next(StateId state, std::uint8_t byte);
-    // Whether the text may end here.
+    // Returns whether the text may end here.
     bool accepts(StateId state) const { return at(state).accepts; }
     std::size_t n_ways(StateId state) const { return at(state).ways.size(); }
-    // The limit for which a text was given up last, if any was.
+    // The limit at which a text was last given up, if any was.
     enum class Limit : std::uint8_t { none, ways, open_rules };
     Limit limit_met() const { return limit_met_; }
-    // Of all states so far, roughly.
+    // The approximate size of all states so far.
     std::size_t bytes() const { return bytes_; }
 
   private:
-    using Frame = std::int32_t; // of frames_; 0: no rule is open but the root
+    using Frame = std::int32_t; // index into frames_; 0: only the root rule is open
     struct OpenRule {
         Position back;
         Frame around;
@@ -60,7 +60,7 @@ class Recognizer {
     void find_classes();
 
     const Automaton& automaton_;
-    std::vector<std::uint8_t> class_of_; // [256]: bytes of a class are on the same edges
+    std::vector<std::uint8_t> class_of_; // [256]: bytes of one class are on the same edges
     std::size_t n_classes_ = 0;
     std::vector<OpenRule> frames_;
     std::unordered_map<std::uint64_t, Frame> frame_of_; // by back and around
@@ -69,7 +69,7 @@ class Recognizer {
     std::size_t bytes_ = 0;
     StateId start_ = kDead;
     Limit limit_met_ = Limit::none;
-    std::vector<Way> found_, open_; // of state_of()
+    std::vector<Way> found_, open_; // buffers of state_of()
 };
 
 } // namespace entrodraft::model::grammar

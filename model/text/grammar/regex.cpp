@@ -1,6 +1,6 @@
-// Regular expressions: those parts of ECMA-262's and Python's language that mean the same in both. What needs memory or
-// looks around is refused by name. \d, \w, \s and their negations stand for ASCII characters alone; in [^...] each
-// excludes every character that it stands for in either language. So all texts match in both languages.
+// Regular expressions: the parts of ECMA-262's and Python's language that mean the same in both. Constructs that need
+// memory or look around are refused by name. \d, \w, \s and their negations mean only ASCII characters. In [^...] each
+// excludes every character that it means in either language. So all texts match in both languages.
 #include "model/text/grammar/character_reader.h"
 
 #include "model/files/utf8.h"
@@ -18,7 +18,7 @@ const Characters kWord = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
 const Characters kSpaceRanges = {{'\t', '\r'}, {' ', ' '}};
 const Characters kAscii = {{0, 0x7F}};
 const Characters kLineEnds = {{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}};
-// Every character that Python (str.isspace) or ECMA-262 (WhiteSpace, LineTerminator) takes for white space.
+// Every character that is white space in Python (str.isspace) or in ECMA-262 (WhiteSpace, LineTerminator).
 const Characters kAnySpace = {{'\t', '\r'},     {0x1C, ' '},      {0x85, 0x85},     {0xA0, 0xA0},
                               {0x1680, 0x1680}, {0x2000, 0x200A}, {0x2028, 0x2029}, {0x202F, 0x202F},
                               {0x205F, 0x205F}, {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
@@ -26,14 +26,14 @@ const Characters kAnySpace = {{'\t', '\r'},     {0x1C, ' '},      {0x85, 0x85}, 
 bool is_any_digit(utf8proc_category_t category) {
     return category == UTF8PROC_CATEGORY_ND;
 }
-// str.isalnum
+// Does the same as str.isalnum.
 bool is_any_word(utf8proc_category_t category) {
     return (category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_LO) ||
            (category >= UTF8PROC_CATEGORY_ND && category <= UTF8PROC_CATEGORY_NO);
 }
 
-// `ascii`, and the further characters of these categories. A character without a category is one of them: a later
-// version of Unicode may give it one.
+// Returns `ascii` and the other characters of these categories. A character without a category is included, because a
+// later version of Unicode may give it one.
 Characters with_categories(Characters ascii, bool (*holds)(utf8proc_category_t)) {
     for (char32_t character = 0x80; character <= kMaxCharacter; ++character) {
         const utf8proc_category_t category = utf8proc_category(static_cast<utf8proc_int32_t>(character));
@@ -58,7 +58,7 @@ const Characters& any_word() {
 
 class RegexParser {
   public:
-    // What an alternative that does not begin with ^, or end with $, has at that end.
+    // `around`: put at the beginning of an alternative without ^, and at the end of one without $.
     RegexParser(std::string_view text, Expression around) : reader_(text), around_(std::move(around)) {}
 
     Expression parse() {
@@ -128,7 +128,7 @@ class RegexParser {
         }
     }
 
-    // (?<name>...) and (?P<name>...) are groups as any; all else behind (? is refused.
+    // Reads (?<name>...) and (?P<name>...), which are groups as any; other constructs with (? are refused.
     void read_group_name() {
         const bool has_name = reader_.take("P<") ||
                               (reader_.sees("<") && !reader_.sees("<=") && !reader_.sees("<!") && reader_.take("<"));
@@ -141,7 +141,7 @@ class RegexParser {
         const auto repeats = reader_.take_repeats();
         if (!repeats) return part;
         part = repeat(std::move(part), repeats->first, repeats->second);
-        reader_.take("?"); // which text is preferred does not matter here
+        reader_.take("?"); // the preferred text does not matter here
         for (const char* more : {"*", "+", "?", "{"})
             if (reader_.sees(more))
                 reader_.refuse("repeats of repeats need brackets; possessive ones are not supported");
@@ -150,7 +150,7 @@ class RegexParser {
 
     enum class In { text, bracket, negated_bracket };
 
-    // The characters that a class stands for in both languages, in [^...] those that it stands for in either.
+    // Returns the characters that a class means in both languages; in [^...], those that it means in either.
     static std::optional<Characters> class_of(char32_t letter, In place) {
         const bool is_any = place == In::negated_bracket;
         const auto others = [&](const Characters& least, const Characters& any) {
@@ -208,7 +208,7 @@ class RegexParser {
     Expression around_;
 };
 
-// The same text as it is written within a string of JSON: a character one way where JSON has several.
+// Returns the same text as it is written in a JSON string. Where JSON has several ways to write a character, uses one.
 Expression as_json(const Expression& expression) {
     if (expression.kind == Expression::Kind::characters) {
         const Characters plain = negated({{0, 0x1F}, {'"', '"'}, {'\\', '\\'}});
@@ -230,7 +230,7 @@ Expression as_json(const Expression& expression) {
 
 } // namespace
 
-// All of the text is as it says, so that ^ and $ change nothing.
+// The whole text must match, so ^ and $ change nothing.
 Rules parse_regex(std::string_view text) {
     return {{{"root", RegexParser(text, sequence({})).parse()}}, "root"};
 }

@@ -46,9 +46,9 @@ std::shared_ptr<const Automaton> compile(const Source& source) {
 
 namespace {
 
-// A walk that meets more ways finds no token legal: it is bounded in time, whatever the grammar.
+// A walk with more ways than this finds no legal token, so that its time is limited for any grammar.
 constexpr std::size_t kMaxWaysOfWalk = std::size_t{1} << 22;
-constexpr std::size_t kMaxKeptBytes = std::size_t{64} << 20; // of a grammar, before it forgets all
+constexpr std::size_t kMaxKeptBytes = std::size_t{64} << 20; // of a grammar, before it drops them all
 constexpr std::size_t kMaxKeptGrammars = 32;
 
 std::vector<std::string> bytes_of(const Tokenizer& tokenizer, int n_tokens) {
@@ -58,7 +58,7 @@ std::vector<std::string> bytes_of(const Tokenizer& tokenizer, int n_tokens) {
     return bytes;
 }
 
-// Whether a token that begins with a space begins a text without it.
+// Returns whether a token that begins with a space loses it at the beginning of a text.
 bool drops_space(const Tokenizer& tokenizer, std::span<const std::string> bytes) {
     for (std::size_t token = 0; token < bytes.size(); ++token) {
         const std::string& own = bytes[token];
@@ -132,7 +132,7 @@ TokenGrammar::TokenGrammar(std::shared_ptr<const Automaton> automaton, std::shar
     recognizer_.emplace(*automaton_);
 }
 
-// All states and masks are forgotten where they have grown large.
+// Drops all states and masks when they have become large.
 void TokenGrammar::make_room() {
     const std::size_t mask_bytes = masks_.empty() ? 0 : masks_.size() * masks_.begin()->second.bytes();
     if (recognizer_->bytes() + mask_bytes < kMaxKeptBytes) return;
@@ -145,7 +145,7 @@ void TokenGrammar::make_room() {
 StateId TokenGrammar::after(StateId state, TokenId token, bool is_first) {
     if (token < 0 || static_cast<std::size_t>(token) >= vocabulary_->size()) return Recognizer::kDead;
     if (std::ranges::find(vocabulary_->ends(), token) != vocabulary_->ends().end())
-        return recognizer_->accepts(state) ? state : Recognizer::kDead; // what follows an end is never looked at
+        return recognizer_->accepts(state) ? state : Recognizer::kDead; // text after an end is never looked at
     std::string_view bytes = vocabulary_->bytes(token);
     if (is_first && vocabulary_->drops_first_space() && bytes.starts_with(' ')) bytes.remove_prefix(1);
     if (bytes.empty()) return Recognizer::kDead; // special

@@ -1,8 +1,8 @@
-// Which tokens of a vocabulary may come next in a text that is to be as a grammar asks: the grammar over bytes
-// (recognizer.h), and the vocabulary as a trie of bytes that is walked beside it. Masks are kept by state.
+// The tokens of a vocabulary that may come next in a text with a grammar. A walk goes through the grammar over bytes
+// (recognizer.h) and the vocabulary's trie of bytes at the same time. Masks are kept by state.
 //
-// A text's end is legal where the grammar is complete, and nowhere else; other special tokens, which have no text, are
-// never. Called by logit processing and by drafters, by one thread.
+// A text's end is legal only where the grammar is complete. Other special tokens, which have no text, are never legal.
+// Called by logit processing and by drafters, by one thread.
 #pragma once
 
 #include "model/text/grammar/recognizer.h"
@@ -24,9 +24,9 @@ class Tokenizer;
 namespace entrodraft::model::grammar {
 
 enum class Language : std::uint8_t { none, json_schema, regex, grammar };
-std::string to_string(Language language); // as input lines name it
+std::string to_string(Language language); // the name in input lines
 
-// A grammar as it was given.
+// A grammar as given.
 struct Source {
     Language language = Language::none;
     std::string text;
@@ -41,17 +41,17 @@ std::shared_ptr<const Automaton> compile(const Source& source);
 // The bytes of tokens, as a trie.
 class Vocabulary {
   public:
-    // The first `n_tokens` of the tokenizer's.
+    // Takes the first `n_tokens` tokens of the tokenizer.
     static Vocabulary of(const Tokenizer& tokenizer, int n_tokens, std::span<const TokenId> ends);
-    // Tokens without bytes are special; `ends` end a text. `drops_first_space`: a text's first token loses a space that
-    // it begins with.
+    // Tokens without bytes are special; `ends` end a text. `drops_first_space`: the first token of a text loses a space
+    // at its beginning.
     Vocabulary(std::vector<std::string> bytes, std::span<const TokenId> ends, bool drops_first_space = false);
 
     struct Node {
         std::uint8_t byte = 0;
-        int depth = 0;              // of the first bytes 1
-        std::size_t after = 0;      // of nodes(): behind its subtree
-        std::size_t tokens_end = 0; // of tokens(): those of this node begin where the node before ends
+        int depth = 0;              // 1 for the first bytes
+        std::size_t after = 0;      // index into nodes() after its subtree
+        std::size_t tokens_end = 0; // index into tokens(): this node's tokens begin where the previous node's end
     };
     std::span<const Node> nodes() const { return nodes_; } // depth first
     std::span<const TokenId> tokens() const { return tokens_; }
@@ -77,10 +77,10 @@ class TokenMask {
         const auto at = static_cast<std::size_t>(token);
         return token >= 0 && at / 64 < bits_.size() && ((bits_[at / 64] >> (at % 64)) & 1U) != 0;
     }
-    // To minus infinity, of the logits of tokens from `first_token` on, those that are not legal.
+    // Sets the logits of tokens that are not legal to minus infinity. `logits` begins with the logit of `first_token`.
     void ban_others(std::span<float> logits, TokenId first_token) const;
     int count() const { return count_; }
-    // Where it is the only one.
+    // Returns the legal token if there is only one.
     std::optional<TokenId> only() const { return count_ == 1 ? std::optional(last_) : std::nullopt; }
     std::size_t bytes() const { return bits_.size() * sizeof(std::uint64_t); }
 
@@ -95,7 +95,7 @@ class TokenGrammar {
   public:
     TokenGrammar(std::shared_ptr<const Automaton> automaton, std::shared_ptr<const Vocabulary> vocabulary);
 
-    // The limit for which tokens were made illegal, in words; empty: none was met.
+    // Names the limit for which tokens were made illegal; empty: no limit was met.
     std::string limit_met() const;
 
   private:
@@ -108,8 +108,8 @@ class TokenGrammar {
     std::shared_ptr<const Vocabulary> vocabulary_;
     std::optional<Recognizer> recognizer_;
     bool is_walk_cut_ = false;
-    int generation_ = 0;                           // of states: ids of an earlier one mean nothing
-    std::unordered_map<StateId, TokenMask> masks_; // of states behind a text's first token
+    int generation_ = 0;                           // of states: ids of an earlier generation are not valid
+    std::unordered_map<StateId, TokenMask> masks_; // of states after a text's first token
     std::optional<TokenMask> first_mask_;
     std::vector<StateId> walk_; // [depth]
 };
@@ -121,7 +121,7 @@ class TokenMatcher {
 
     void push(TokenId token);
     void pop() { tokens_.pop_back(), states_.resize(std::min(states_.size(), tokens_.size() + 1)); }
-    // What may come next; valid until the next call on any text of the grammar.
+    // Returns the tokens that may come next; valid until the next call on any text of the grammar.
     const TokenMask& mask();
 
   private:
@@ -129,11 +129,11 @@ class TokenMatcher {
 
     std::shared_ptr<TokenGrammar> grammar_;
     std::vector<TokenId> tokens_;
-    std::vector<StateId> states_; // before the first token, and behind each that was looked at
+    std::vector<StateId> states_; // before the first token, and after each token looked at
     int generation_ = -1;
 };
 
-// Grammars over one vocabulary, those used lately kept.
+// Grammars over one vocabulary. Recently used ones are kept.
 class TokenGrammars {
   public:
     explicit TokenGrammars(std::shared_ptr<const Vocabulary> vocabulary) : vocabulary_(std::move(vocabulary)) {}

@@ -38,7 +38,7 @@ AddedTokenFinder::AddedTokenFinder(std::vector<AddedToken> tokens, const std::ve
         if (needles[i].empty()) continue;
         begins_[static_cast<unsigned char>(needles[i].front())] = true;
         std::int32_t& token = needles_.at(needles[i]);
-        if (token < 0) token = static_cast<std::int32_t>(i); // of two that normalize to the same text the first counts
+        if (token < 0) token = static_cast<std::int32_t>(i); // of two that normalize to the same text, the first counts
     }
 }
 

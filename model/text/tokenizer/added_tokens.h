@@ -1,6 +1,5 @@
-// The added_tokens of a tokenizer.json: strings that become one token wherever they are, before any other
-// rule. Tokens with normalized = false are looked for in the text as given, the others in normalized text.
-// Called by tokenizer.
+// The added_tokens of a tokenizer.json: strings that become one token wherever they are, before any other rule. Tokens
+// with normalized = false are searched in the text as given, the others in normalized text. Called by tokenizer.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -21,14 +20,14 @@ namespace entrodraft::model {
 struct AddedToken {
     TokenId id = 0;
     std::string content;
-    bool single_word = false; // not beside a letter, digit, mark or underscore
+    bool single_word = false; // not next to a letter, digit, mark or underscore
     bool lstrip = false;      // takes the white space before it
     bool rstrip = false;      // takes the white space after it
     bool normalized = false;
     bool special = false;
 };
 
-// From the file's "added_tokens" (null: none). Throws BadFile.
+// Reads the file's "added_tokens" (null: none). Throws BadFile.
 std::vector<AddedToken> added_tokens_from_json(const nlohmann::json& added_tokens);
 
 // A piece of text: one added token, or text between them.
@@ -37,10 +36,10 @@ struct TextPart {
     TokenId id = -1; // -1: text
 };
 
-// Finds a set of added tokens in text: leftmost first, the longest at one place.
+// Finds a set of added tokens in text: leftmost first; at the same place, the longest one.
 class AddedTokenFinder {
   public:
-    // `needles[i]` is what to look for in place of tokens[i].
+    // `needles[i]` is the text to search in place of tokens[i].
     AddedTokenFinder(std::vector<AddedToken> tokens, const std::vector<std::string>& needles,
                      std::shared_ptr<const CharClasses> classes);
     // Cuts `text` into segments; text segments are not empty. Linear in the text for a given set.
@@ -56,7 +55,7 @@ class AddedTokenFinder {
 
     std::vector<AddedToken> tokens_;
     ByteTrie needles_;               // to indices of tokens_
-    std::array<bool, 256> begins_{}; // bytes with which a needle begins
+    std::array<bool, 256> begins_{}; // first bytes of needles
     std::shared_ptr<const CharClasses> classes_;
 };
 

@@ -1,4 +1,4 @@
-// See bpe.h. The order of merges, and which queued merge still holds, follow the reference implementation.
+// See bpe.h. The order of merges, and the test for a queued merge that no longer holds, follow the reference.
 #include "model/text/tokenizer/bpe.h"
 
 #include <algorithm>
@@ -55,7 +55,7 @@ std::vector<Merge> read_merges(const nlohmann::json& json, const Vocabulary& voc
     std::string joined;
     for (std::size_t i = 0; i < json.size(); ++i) {
         const bool is_heading = json[i].is_string() && json[i].get_ref<const std::string&>().starts_with("#version");
-        if (is_heading) continue; // of old merges.txt files, kept by some converters
+        if (is_heading) continue; // first line of old merges.txt files, which some converters keep
         const auto what = [&] { return fmt::format("model BPE: merge {}", i); };
         const auto [left, right] = merge_parts(json[i], what());
         if (right.size() < prefix_size) {
@@ -73,7 +73,7 @@ std::vector<Merge> read_merges(const nlohmann::json& json, const Vocabulary& voc
     return merges;
 }
 
-// A string that may be missing.
+// Returns a string that may be missing.
 std::optional<std::string> optional_string(const nlohmann::json& model, const char* name) {
     if (field(model, name).is_null()) return std::nullopt;
     return string_field(model, name, "model BPE");
@@ -125,7 +125,7 @@ Bpe::Bpe(BpeModel model, bool takes_bytes)
       suffix_(std::move(model.end_of_word_suffix)), unk_token_(std::move(model.unk_token)),
       rules_(std::bit_ceil(2 * model.merges.size() + 2)), joints_(rules_.size()),
       direct_(takes_bytes ? 256 : kDirectCharacters, -1), uncut_(std::move(model.uncut)) {
-    // A token of "" cannot be part of a merge's joint; it makes nothing but itself.
+    // The token "" cannot be part of a merge's joint: it merges to itself.
     for (std::size_t rank = 0; rank < model.merges.size(); ++rank) {
         const Merge& merge = model.merges[rank];
         add_rule(rules_, {pair_key(static_cast<std::uint32_t>(merge.left), static_cast<std::uint32_t>(merge.right)),
@@ -158,7 +158,7 @@ std::uint64_t Bpe::pair_key(std::uint32_t left, std::uint32_t right) {
     return (static_cast<std::uint64_t>(left) << 32) | right;
 }
 
-// Where the pair is, or the free place where it would be.
+// Returns the slot of the pair, or the free slot where it would be.
 std::size_t Bpe::slot_of(const std::vector<Rule>& rules, std::uint64_t pair) {
     std::uint64_t hash = pair * 0x9E3779B97F4A7C15U;
     hash ^= hash >> 32;
@@ -208,7 +208,7 @@ void BpeEncoder::encode(std::string_view word, std::vector<TokenId>& ids) {
     }
     const bool is_one = bpe_->takes_bytes_ || bpe_->ignore_merges_ || bpe_->has_affixes() || word.size() < kLongWord;
     if (is_one) return encode_part(word, ids);
-    // Where two known characters are that no merge ever joins, the word is cut: the parts are words that come again.
+    // If merges never join two known neighbouring characters, the word is cut between them: the parts recur as words.
     std::size_t begin = 0;
     CodePoint left = code_point_at(word, 0);
     bool left_known = bpe_->id_of_character(left.value) >= 0;
@@ -234,8 +234,8 @@ void BpeEncoder::encode_part(std::string_view part, std::vector<TokenId>& ids) {
     words_.remember(part, ids, first);
 }
 
-// Makes the symbols of the word's characters. As in the reference, byte tokens do not end a run of unknown
-// characters, whose token then comes after them.
+// Makes the symbols of the word's characters. As in the reference, byte tokens do not end a run of unknown characters.
+// The run's token then comes after the byte tokens.
 void BpeEncoder::begin(std::string_view word) {
     symbols_.clear();
     symbols_.reserve(word.size());
@@ -272,7 +272,7 @@ void BpeEncoder::begin(std::string_view word) {
     if (unknown) add(bpe_->unk_id_);
 }
 
-// Adds the tokens of the bytes, if there is one for each.
+// Adds the tokens of the bytes, if each byte has one.
 bool BpeEncoder::add_bytes_of(std::string_view character) {
     const auto token_of = [&](char byte) { return bpe_->byte_tokens_[static_cast<unsigned char>(byte)]; };
     if (std::any_of(character.begin(), character.end(), [&](char byte) { return token_of(byte) < 0; })) return false;
@@ -311,7 +311,7 @@ void BpeEncoder::propose(std::int32_t left) {
     std::push_heap(heap_.begin(), heap_.end());
 }
 
-// Merges, unless one of the two symbols has changed so that they no longer make the queued result.
+// Merges two symbols, unless one of them has changed so that they no longer make the queued result.
 void BpeEncoder::join(const Candidate& candidate) {
     Symbol& left = symbols_[static_cast<std::size_t>(candidate.position)];
     if (left.id < 0 || left.next < 0) return;

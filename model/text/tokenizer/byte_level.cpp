@@ -1,4 +1,4 @@
-// See byte_level.h. Both directions are read from one table, computed at compile time.
+// See byte_level.h. Both directions read one table, computed at compile time.
 #include "model/text/tokenizer/byte_level.h"
 
 #include <array>
@@ -18,7 +18,7 @@ constexpr std::size_t kAlphabetEnd = 0x100 + 68; // 68 bytes do not print
 
 struct Alphabet {
     std::array<char32_t, 256> character{};
-    std::array<int, kAlphabetEnd> byte{}; // -1: not of the alphabet
+    std::array<int, kAlphabetEnd> byte{}; // -1: not in the alphabet
 };
 
 constexpr Alphabet make_alphabet() {

@@ -1,5 +1,5 @@
-// A set of byte strings with a number each, to be walked byte by byte: what begins here? Called by added_tokens and
-// unigram. One hash table of (node, byte) -> node; a vocabulary of 256,000 pieces takes some 20 MB.
+// A set of byte strings, each with a number. It is walked byte by byte, to find the strings that begin at a place.
+// Called by added_tokens and unigram. One hash table of (node, byte) -> node; 256,000 pieces take some 20 MB.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ class ByteTrie {
 
     ByteTrie() : edges_(16), values_{kNone} {}
 
-    // The number stored for `key`, for the caller to set; kNone where it is new. Valid until the next call.
+    // Returns the number stored for `key`, for the caller to set; kNone if it is new. Valid until the next call.
     std::int32_t& at(std::string_view key) {
         std::int32_t node = kRoot;
         for (const char byte : key) {
@@ -31,12 +31,12 @@ class ByteTrie {
         return values_[static_cast<std::size_t>(node)];
     }
 
-    // The node after one more byte, or kNone where no key goes on so.
+    // Returns the node after one more byte, or kNone where no key continues with it.
     std::int32_t next(std::int32_t node, char byte) const { return edges_[slot_of(key_of(node, byte))].to; }
-    // The number of the key that ends at `node`, or kNone.
+    // Returns the number of the key that ends at `node`, or kNone.
     std::int32_t value(std::int32_t node) const { return values_[static_cast<std::size_t>(node)]; }
 
-    // The number of exactly this key, or kNone.
+    // Returns the number of exactly this key, or kNone.
     std::int32_t find(std::string_view key) const {
         std::int32_t node = kRoot;
         for (std::size_t i = 0; i < key.size() && node != kNone; ++i)
@@ -53,7 +53,7 @@ class ByteTrie {
     static std::uint64_t key_of(std::int32_t node, char byte) {
         return (static_cast<std::uint64_t>(node) << 8) | static_cast<unsigned char>(byte);
     }
-    // Where the edge is, or the free place where it would be; at most half of the places are taken.
+    // Returns the slot of the edge, or the free slot where it would be; at most half of the slots are used.
     std::size_t slot_of(std::uint64_t key) const {
         const std::uint64_t hash = key * 0x9E3779B97F4A7C15U;
         const std::size_t mask = edges_.size() - 1;

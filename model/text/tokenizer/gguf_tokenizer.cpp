@@ -1,5 +1,5 @@
-// The tokenizer that a GGUF file has: see tokenizer_files.h. Of kind "gpt2", byte-level BPE whose way to cut text a
-// name stands for, and "llama", SentencePiece's BPE.
+// The tokenizer in a GGUF file: see tokenizer_files.h. Kind "gpt2" is byte-level BPE, and a name says how it cuts text;
+// kind "llama" is SentencePiece's BPE.
 #include <algorithm>
 #include <fmt/format.h>
 #include <initializer_list>
@@ -15,7 +15,7 @@ namespace entrodraft::model {
 namespace {
 
 using nlohmann::json;
-using Type = SentencePieceFile::PieceType; // GGUF numbers token types as SentencePiece does
+using Type = SentencePieceFile::PieceType; // GGUF has SentencePiece's numbers for token types
 
 class Values {
   public:
@@ -45,7 +45,7 @@ class Values {
     bool truth(const char* name, bool default_value) const {
         return bool_field(metadata_, ("tokenizer.ggml." + std::string(name)).c_str(), default_value, "tokenizer");
     }
-    // The number of the token "bos", "eos" and so on, where a key says it.
+    // Returns the id of the token "bos", "eos" and so on, if a key gives it.
     std::optional<std::size_t> id_of(const std::string& name) const {
         const json& id = value((name + "_token_id").c_str());
         if (id.is_null()) return std::nullopt;
@@ -89,7 +89,7 @@ TokenizerFiles sentencepiece(const Values& values) {
         file.pieces.push_back({values.tokens[id], scores[id].get<float>(), values.types[id]});
         file.byte_fallback = file.byte_fallback || values.types[id] == Type::byte;
     }
-    // Some converters mark what stands for unknown text as any other control token; without a key it is the first.
+    // Some converters mark the unknown token as a control token. Without a key, it is the first token.
     if (std::ranges::find(values.types, Type::unknown) == values.types.end() && !file.pieces.empty())
         file.pieces[values.id_of("unknown").value_or(0)].type = Type::unknown;
     file.bos_piece = values.special("bos");
@@ -97,13 +97,13 @@ TokenizerFiles sentencepiece(const Values& values) {
     return sentencepiece_tokenizer(file, special_tokens(values, true), false);
 }
 
-// How text is cut, and what else goes with it, by tokenizer.ggml.pre.
+// The way to cut text and the settings that go with it, by tokenizer.ggml.pre.
 struct Cutting {
     json parts;
-    bool ignores_merges = false, adds_bos = false; // the second where the file does not say
+    bool ignores_merges = false, adds_bos = false; // the second is used where the file has no value
 };
 
-// Words by where capitals begin in them, with an ending.
+// Returns a pattern for words by their capitals, each with an optional ending.
 std::string cased_words_pattern(const std::string& ending, const std::string& digits) {
     return fmt::format(
         R"([^\r\n\p{{L}}\p{{N}}]?[\p{{Lu}}\p{{Lt}}\p{{Lm}}\p{{Lo}}\p{{M}}]*[\p{{Ll}}\p{{Lm}}\p{{Lo}}\p{{M}}]+{0}|)"

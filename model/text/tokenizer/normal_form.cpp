@@ -1,5 +1,5 @@
-// See normal_form.h. utf8proc has the Unicode tables and composes; marks are put in order here, because
-// utf8proc's own ordering takes quadratic time on a long run of them.
+// See normal_form.h. utf8proc has the Unicode tables and composes. Marks are ordered here, because utf8proc's own
+// ordering takes quadratic time on a long run of them.
 #include "model/text/tokenizer/normal_form.h"
 
 #include <utf8proc.h>
@@ -18,7 +18,7 @@ struct CharacterRange {
     utf8proc_int32_t first, last;
 };
 
-// Characters with normalization data in utf8proc's Unicode 15 but none in the reference's Unicode 9, found by
+// Characters with normalization data in utf8proc's Unicode 15 but not in the reference's Unicode 9. They were found by
 // normalizing every code point, alone and between marks, with both (U+11930: it would compose to U+11938).
 constexpr CharacterRange kInert[] = {
     {0x7FD, 0x7FD},     {0x898, 0x89F},     {0x8CA, 0x8D3},     {0x9FE, 0x9FE},     {0xC3C, 0xC3C},
@@ -35,7 +35,7 @@ constexpr CharacterRange kNoCompatibility[] = {{0x32FF, 0x32FF},   {0xA7F2, 0xA7
                                                {0x10781, 0x10785}, {0x10787, 0x107B0}, {0x107B2, 0x107BA},
                                                {0x1E030, 0x1E06D}, {0x1F16C, 0x1F16C}, {0x1FBF0, 0x1FBF9}};
 
-// Lower case that Unicode 16 and 17 brought: first, last, and what to add.
+// Lower case letters new in Unicode 16 and 17: first, last, and the number to add.
 struct LowerCase {
     char32_t first, last;
     std::int32_t add;
@@ -83,7 +83,7 @@ std::vector<utf8proc_int32_t> decompose(std::string_view text, bool compatibilit
     return characters;
 }
 
-// Each run of marks between two starters by combining class, equal classes in their order.
+// Sorts each run of marks between two starters by combining class; equal classes keep their order.
 void order_marks(std::vector<utf8proc_int32_t>& characters) {
     const auto is_starter = [](utf8proc_int32_t c) { return c < kFirstMark || combining_class(c) == 0; };
     for (auto at = characters.begin(); at != characters.end();) {
@@ -100,15 +100,15 @@ void append_all(std::span<const utf8proc_int32_t> characters, std::string& out) 
         append_utf8(static_cast<char32_t>(character), out);
 }
 
-// Composes what lies between two inert characters, in place, and appends it as UTF-8.
+// Composes the characters between two inert characters, in place, and appends them as UTF-8.
 void append_composed(std::span<utf8proc_int32_t> characters, std::string& out) {
     const auto count = utf8proc_normalize_utf32(characters.data(), static_cast<utf8proc_ssize_t>(characters.size()),
                                                 static_cast<utf8proc_option_t>(UTF8PROC_COMPOSE | UTF8PROC_STABLE));
     append_all(characters.first(static_cast<std::size_t>(std::max<utf8proc_ssize_t>(count, 0))), out);
 }
 
-// Whether all bytes begin or continue characters below the first that the form changes: U+00C0 decomposes, U+00A0
-// for compatibility, and below U+0300 all is composed.
+// Returns whether all bytes belong to characters below the first one that the form changes. U+00C0 decomposes, and
+// U+00A0 does so for compatibility. Below U+0300 all characters are composed.
 bool is_unchanged(std::string_view text, NormalForm form) {
     const unsigned limit = form == NormalForm::nfc ? 0xCC : form == NormalForm::nfd ? 0xC3 : 0xC2;
     return std::all_of(text.begin(), text.end(), [&](char byte) { return static_cast<unsigned char>(byte) < limit; });

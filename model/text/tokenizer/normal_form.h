@@ -1,5 +1,5 @@
-// Unicode normal forms of valid UTF-8, in time n log n. Characters that Unicode got after version 9 stay as they are,
-// as in the reference implementation, whose tables end there. Also lower case. Called by normalizer.
+// Unicode normal forms of valid UTF-8, in time n log n. Characters added to Unicode after version 9 stay as they are,
+// as in the reference, whose tables end there. Also lower case. Called by normalizer.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ enum class NormalForm { nfc, nfd, nfkc, nfkd };
 
 std::string normal_form(std::string_view text, NormalForm form);
 
-// Each character's full lower case mapping, which looks at no neighbour (a final sigma stays a plain one).
+// Applies each character's full lower case mapping, which ignores neighbours (a final sigma stays a plain one).
 std::string lower_case(std::string_view text);
 
 } // namespace entrodraft::model

@@ -14,7 +14,7 @@ namespace {
 
 constexpr char32_t kDropped = 0xFFFFFFFF;
 
-// Rebuilds the text character by character; `change` gives what a character becomes, or kDropped.
+// Rebuilds the text character by character; `change` returns the new character, or kDropped.
 template <typename Change> void change_each(NormalizedText& text, Change change) {
     std::string out;
     out.reserve(text.text.size());
@@ -28,7 +28,7 @@ template <typename Change> void change_each(NormalizedText& text, Change change)
     text.text = std::move(out);
 }
 
-// As SentencePiece's rule "nmt" does, without the part that is in the precompiled map.
+// Does the same as SentencePiece's rule "nmt", without the part that is in the precompiled map.
 char32_t nmt_character(char32_t c) {
     const auto in = [c](char32_t first, char32_t last) { return c >= first && c <= last; };
     const bool dropped = in(0x1, 0x8) || c == 0xB || in(0xE, 0x1F) || c == 0x7F || c == 0x8F || c == 0x9F;
@@ -55,14 +55,14 @@ void replace_matches(NormalizedText& text, const Pattern& pattern, const std::st
     if (text.text.empty()) return;
     const std::vector<Span> matches = find_all(pattern, text.text);
     if (matches.empty()) return;
-    // What replaces several characters counts as coming from the last of them.
+    // If one text replaces several characters, it counts as coming from the last of them.
     const Span& first = matches.front();
     const bool one_character = first.end <= code_point_at(text.text, 0).n_bytes;
     if (first.begin == 0 && first.end > 0 && !(one_character && !content.empty())) text.keeps_begin = false;
     text.text = replaced(text.text, matches, content);
 }
 
-// Of a change of the text after which its first character counts as what it was.
+// Makes a step that changes the text, after which its first character still counts as the original first one.
 template <typename Change> NormalizerStep on_text(Change change) {
     return [change = std::move(change)](NormalizedText& text) { text.text = change(text.text); };
 }

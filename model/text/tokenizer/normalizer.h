@@ -1,5 +1,5 @@
-// The normalizer of a tokenizer.json: what is done to text before it is cut into words. A step that is not known is
-// refused by name. Called by tokenizer.
+// The normalizer of a tokenizer.json: it changes text before the text is cut into words. Unknown steps are refused by
+// name. Called by tokenizer.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -15,32 +15,32 @@
 
 namespace entrodraft::model {
 
-// What to look for: a string as it is, or a regular expression.
+// The text to find: a plain string, or a regular expression.
 using Pattern = std::variant<std::string, Regex>;
 
-// From {"String": ...} or {"Regex": ...}; refuses the empty string. Throws BadFile with `what`.
+// Reads {"String": ...} or {"Regex": ...}; refuses the empty string. Throws BadFile with `what`.
 Pattern pattern_from_json(const nlohmann::json& pattern, const std::string& what);
-// All its matches, left to right, not overlapping.
+// Returns all its matches, left to right, not overlapping.
 std::vector<Span> find_all(const Pattern& pattern, std::string_view text);
-// The text with `content` in place of each match.
+// Returns the text with `content` in place of each match.
 std::string replaced(std::string_view text, const std::vector<Span>& matches, std::string_view content);
 
 struct NormalizedText {
     std::string text;
-    bool keeps_begin = true; // its first character comes from the first one of the text that was given
-    bool at_begin = true;    // of the whole text, not of what follows a special token
+    bool keeps_begin = true; // its first character comes from the first one of the given text
+    bool at_begin = true;    // of the whole text, not of text after a special token
 };
 
 using NormalizerStep = std::function<void(NormalizedText&)>;
 
 class Normalizer {
   public:
-    // From the file's "normalizer" (null: none). Throws BadFile naming what is not supported.
+    // Reads the file's "normalizer" (null: none). Throws BadFile naming an unsupported part.
     static Normalizer from_json(const nlohmann::json& normalizer, const std::shared_ptr<const CharClasses>& classes);
     static Normalizer of_step(NormalizerStep step);
 
     bool changes_nothing() const { return steps_.empty(); }
-    // Of valid UTF-8. Linear but for the regular expressions of the file and n log n for normal forms.
+    // Takes valid UTF-8. Linear, except for the file's regular expressions, and n log n for normal forms.
     NormalizedText normalize(std::string_view text, bool at_begin = true) const;
 
   private:

@@ -39,7 +39,7 @@ TextTemplate template_from_json(const nlohmann::json& step) {
     return result;
 }
 
-// BERT's and RoBERTa's: "cls" and "sep", ["token", id] each, around the text.
+// Reads BERT's and RoBERTa's form: "cls" and "sep", ["token", id] each, around the text.
 TextTemplate around_from_json(const nlohmann::json& step, const std::string& what) {
     const auto special = [&](const char* name) {
         const nlohmann::json& pair = array_field(step, name, what);

@@ -1,5 +1,5 @@
-// The post_processor of a tokenizer.json: where special tokens are around a text. TemplateProcessing, and
-// BertProcessing and RobertaProcessing, which are fixed templates; ByteLevel, which only trims offsets, does nothing
+// The post_processor of a tokenizer.json: it puts special tokens around a text. TemplateProcessing is supported, and so
+// are BertProcessing and RobertaProcessing, which are fixed templates. ByteLevel only trims offsets and does nothing
 // here. Called by tokenizer.
 #pragma once
 
@@ -17,12 +17,12 @@ using TextTemplate = std::vector<std::optional<std::vector<TokenId>>>;
 
 class PostProcessor {
   public:
-    // From the file's "post_processor" (null: none). Throws BadFile naming what is not supported.
+    // Reads the file's "post_processor" (null: none). Throws BadFile naming an unsupported part.
     static PostProcessor from_json(const nlohmann::json& post_processor);
 
-    // The ids with the templates' special tokens, or with these left out.
+    // Returns the ids with the templates' special tokens, or without them.
     std::vector<TokenId> process(std::vector<TokenId> ids, bool add_special_tokens) const;
-    // All special ids that the templates name.
+    // Returns all special ids that the templates name.
     std::vector<TokenId> special_ids() const;
 
   private:

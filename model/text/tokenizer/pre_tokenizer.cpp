@@ -1,4 +1,4 @@
-// See pre_tokenizer.h. A Split is: find matches, mark what lies between them, then join or drop as its behavior
+// See pre_tokenizer.h. A Split finds matches, marks the text between them, then joins or drops parts as its behavior
 // says. The known word patterns go to split_words(), which never leaves a gap.
 #include "model/text/tokenizer/pre_tokenizer.h"
 
@@ -21,7 +21,7 @@ struct Part {
     bool is_match = false;
 };
 
-// Matches and what lies between them, in order; a match may be empty.
+// Returns the matches and the parts between them, in order; a match may be empty.
 std::vector<Part> parts_of(const std::vector<Span>& matches, std::size_t size, bool invert) {
     std::vector<Part> parts;
     std::size_t end = 0;
@@ -85,7 +85,7 @@ template <typename CutPiece> void cut_each(Pieces& pieces, CutPiece cut_piece) {
     pieces.spans = std::move(spans);
 }
 
-// Rebuilds the text with each piece replaced by what `append(piece, is_first, text)` appends for it.
+// Rebuilds the text: `append(piece, is_first, text)` appends the replacement of each piece.
 template <typename Append> void rewrite_each(Pieces& pieces, Append append) {
     std::string text;
     text.reserve(pieces.text.size() + pieces.spans.size());
@@ -111,7 +111,7 @@ SplitBehavior behavior_of(const std::string& name, const std::string& what) {
 using Classes = std::shared_ptr<const CharClasses>;
 using Matcher = std::function<std::vector<Span>(std::string_view)>;
 
-// Characters of these CharClasses, each a match.
+// Matches each character of these CharClasses.
 Matcher characters_of(unsigned wanted, const Classes& classes) {
     return [=](std::string_view text) {
         std::vector<Span> matches;
@@ -124,7 +124,7 @@ Matcher characters_of(unsigned wanted, const Classes& classes) {
     };
 }
 
-// \w+|[^\w\s]+
+// Matches \w+|[^\w\s]+
 Matcher word_runs(const Classes& classes) {
     return [=](std::string_view text) {
         std::vector<Span> matches;
@@ -145,7 +145,7 @@ Matcher matches_of(Pattern pattern) {
     return [pattern = std::move(pattern)](std::string_view text) { return find_all(pattern, text); };
 }
 
-// `invert`: what the pattern does not match is the match.
+// `invert`: the text between the pattern's matches is the match.
 PreTokenizerStep split_at(Matcher matches, SplitBehavior behavior, bool invert = false) {
     return [=, matches = std::move(matches)](Pieces& pieces) {
         cut_each(pieces,
@@ -170,12 +170,12 @@ PreTokenizerStep split_step(const ComponentStep& step, const Classes& classes) {
     const nlohmann::json& pattern = object_field(fields, "pattern", what);
     const nlohmann::json& expression = field(pattern, "Regex");
     const auto known = expression.is_string() ? known_pattern(expression.get_ref<const std::string&>()) : std::nullopt;
-    // Covers the text without a gap, so that isolated and inverted are the same.
+    // It covers the text without a gap, so isolated and inverted are the same.
     if (known && behavior == SplitBehavior::isolated) return split_into_words(*known, classes);
     return split_at(matches_of(pattern_from_json(pattern, what + ": the pattern")), behavior, invert);
 }
 
-// Cut by GPT-2's pattern where the file says so. The text stays bytes.
+// Cuts by GPT-2's pattern if the file says so. The text stays bytes.
 PreTokenizerStep byte_level_step(const ComponentStep& step, const Classes& classes) {
     const bool adds_space = bool_field(step.fields, "add_prefix_space", true, step.what);
     const bool splits = bool_field(step.fields, "use_regex", true, step.what);
@@ -189,7 +189,7 @@ PreTokenizerStep byte_level_step(const ComponentStep& step, const Classes& class
     };
 }
 
-// Spaces become `replacement`, one character, which is put in front too and, where the file says so, begins a piece.
+// Replaces spaces by `replacement`, one character. It may also be added at the beginning, and may begin a piece.
 PreTokenizerStep metaspace_step(const ComponentStep& step) {
     const std::string& replacement = character_field(step.fields, "replacement", step.what);
     const PrependScheme scheme = prepend_scheme_from_json(step.fields, step.what);

@@ -14,7 +14,7 @@
 namespace entrodraft::model {
 namespace {
 
-constexpr std::size_t kShortGrapheme = 6; // bytes; from here on a grapheme is replaced character by character
+constexpr std::size_t kShortGrapheme = 6; // bytes; from here on, a grapheme is replaced character by character
 
 std::uint32_t label_of(std::uint32_t unit) {
     return unit & 0x800000FFU;
@@ -66,7 +66,7 @@ std::uint32_t little_endian(std::string_view bytes, std::size_t at) {
     return value;
 }
 
-// The end of the grapheme (user-perceived character) that begins at `position`.
+// Returns the end of the grapheme (user-perceived character) that begins at `position`.
 std::size_t grapheme_end(std::string_view text, std::size_t position) {
     CodePoint before = code_point_at(text, position);
     position += before.n_bytes;
@@ -106,7 +106,7 @@ PrecompiledMap::PrecompiledMap(std::string_view bytes) {
     check();
 }
 
-// Walks all of the trie once: every value must be the place of a text.
+// Walks the whole trie once: every value must be the place of a text.
 void PrecompiledMap::check() const {
     std::vector<bool> seen(units_.size());
     std::vector<std::uint32_t> open{offset_of(units_[0])};

@@ -1,5 +1,5 @@
-// The precompiled_charsmap of a SentencePiece model: a double-array trie of byte strings and what each is replaced
-// by. Called by normalizer, for tokenizer.json, and by sentencepiece_file.
+// The precompiled_charsmap of a SentencePiece model: a double-array trie of byte strings and their replacements. Called
+// by normalizer, for tokenizer.json, and by sentencepiece_file.
 #pragma once
 
 #include <cstdint>
@@ -12,21 +12,21 @@ namespace entrodraft::model {
 
 class PrecompiledMap {
   public:
-    // Throws BadFile with the reason; afterwards no look-up leaves the data.
+    // Throws BadFile with the reason. After that, look-ups never leave the data.
     explicit PrecompiledMap(std::string_view bytes);
-    // As tokenizer.json has it.
+    // Reads the form in tokenizer.json.
     static PrecompiledMap from_base64(std::string_view base64);
 
-    // Replaces in valid UTF-8 as PyPI's tokenizers does, grapheme by grapheme. A grapheme below 6 bytes of which any
-    // beginning is in the map becomes what the shortest such beginning maps to; else each of its characters is looked
-    // up. Linear.
+    // Replaces in valid UTF-8 as PyPI's tokenizers does, grapheme by grapheme. If a grapheme has fewer than 6 bytes and
+    // the map has a beginning of it, the shortest such beginning's text replaces it. Else each of its characters is
+    // looked up. Linear.
     std::string apply(std::string_view text) const;
 
     struct Replacement {
-        std::string_view text; // of the map, or of what was looked up
+        std::string_view text; // in the map, or in the given text
         std::size_t n_bytes = 0;
     };
-    // Of the longest beginning of the text that is in the map, as SentencePiece itself looks it up.
+    // Returns the replacement of the longest beginning of the text that is in the map, as SentencePiece looks it up.
     std::optional<Replacement> longest(std::string_view text) const;
 
   private:

@@ -1,6 +1,6 @@
-// Files of ranks: tiktoken's, of Qwen's first models (qwen.tiktoken) and of Llama 3 (its original tokenizer.model), and
-// Mistral's tekken.json. See tokenizer_files.h. All are BPE over bytes, which joins whatever two tokens make a third,
-// that of the lowest rank first. A file of tiktoken does not say how text is cut into words: the model's family does.
+// Files of ranks: tiktoken's, for Qwen's first models (qwen.tiktoken) and Llama 3 (its original tokenizer.model), and
+// Mistral's tekken.json. See tokenizer_files.h. All are BPE over bytes. It joins any two tokens that make a third, the
+// lowest rank first. A tiktoken file does not say how text is cut into words: the model's family does.
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -43,7 +43,7 @@ std::string bytes_of_base64(std::string_view text, const std::string& what) {
     return bytes;
 }
 
-// Tokens by rank; their ids are ranks behind `first_id`.
+// Tokens by rank. A token's id is its rank plus `first_id`.
 struct Ranks {
     BpeModel model;
     std::vector<std::optional<std::uint32_t>> of_id;
@@ -73,7 +73,7 @@ struct Ranks {
     }
 };
 
-// Lines of a token in base64 and its rank. Nothing where the first is none.
+// Reads lines of a token in base64 and its rank. Returns nothing if the first line is not such a line.
 std::optional<Ranks> read_tiktoken(std::string_view text) {
     Ranks ranks;
     for (std::size_t number = 1; !text.empty(); ++number) {
@@ -110,7 +110,7 @@ json byte_level_parts(const std::string& pattern) {
 
 namespace {
 
-// Special tokens by `names`, the first of them that of `first_id`, where `tokens` has no other token of the id.
+// Adds special tokens by `names`, starting at id `first_id`, where `tokens` has no other token for the id.
 void add_special(TokenizerFiles& files, SpecialTokens tokens, const std::vector<std::string>& names,
                  std::size_t first_id) {
     std::set<std::int64_t> given;
@@ -124,7 +124,7 @@ void add_special(TokenizerFiles& files, SpecialTokens tokens, const std::vector<
     files.others["added_tokens"] = added;
 }
 
-// Llama 3.1's names; where tokenizer_config.json has others, those count.
+// Llama 3.1's names. If tokenizer_config.json has other names, those count.
 std::vector<std::string> llama3_special_tokens() {
     std::vector<std::string> names = {"<|begin_of_text|>",
                                       "<|end_of_text|>",
@@ -175,7 +175,7 @@ TokenizerFiles tiktoken_files(Ranks ranks, const path& file) {
     return files;
 }
 
-// [n_special], in the order of their ids.
+// Returns [n_special], in the order of their ids.
 std::vector<std::string> tekken_special_tokens(const json& tekken, std::size_t n_special) {
     // Files of the first versions do not list them.
     std::vector<std::string> names = {"<unk>",
@@ -223,7 +223,7 @@ TokenizerFiles tekken_files(const path& file) {
     Ranks ranks{.model = {}, .of_id = {}, .first_id = n_special};
     for (const json& token : array_field(tekken, "vocab", "tekken")) {
         const auto rank = static_cast<std::size_t>(token_id(field(token, "rank"), "vocab"));
-        if (rank >= n_all - n_special) continue; // the file has more than the model
+        if (rank >= n_all - n_special) continue; // the file has more tokens than the model
         const std::string what = fmt::format("vocab: rank {}", rank);
         ranks.add(rank, bytes_of_base64(string_field(token, "token_bytes", what), what), what);
     }

@@ -1,4 +1,4 @@
-// See regex.h. The only file that knows Oniguruma.
+// See regex.h. Only this file uses Oniguruma.
 #include "model/text/tokenizer/regex.h"
 
 #include <oniguruma.h>
@@ -20,8 +20,8 @@ struct Range {
     char32_t first, last;
 };
 
-// Letters and numbers that Unicode 15 and 16 brought. The reference's engine knows them; Oniguruma 6.9.8, which
-// distributions ship, ends with Unicode 14. With them the hand-written matchers do not depend on its version.
+// Letters and numbers new in Unicode 15 and 16. The reference's engine knows them; Oniguruma 6.9.8, which distributions
+// ship, ends with Unicode 14. With these, the hand-written matchers do not depend on its version.
 constexpr Range kNewerLetters[] = {
     {0x1C89, 0x1C8A},   {0xA7CB, 0xA7CD},   {0xA7DA, 0xA7DC},   {0x105C0, 0x105F3}, {0x10D4A, 0x10D65},
     {0x10D6F, 0x10D85}, {0x10EC2, 0x10EC4}, {0x1123F, 0x11240}, {0x11380, 0x11389}, {0x1138B, 0x1138B},
@@ -33,8 +33,8 @@ constexpr Range kNewerLetters[] = {
 constexpr Range kNewerNumbers[] = {{0x10D40, 0x10D49}, {0x116D0, 0x116E3}, {0x11BF0, 0x11BF9}, {0x11F50, 0x11F59},
                                    {0x16130, 0x16139}, {0x16D70, 0x16D79}, {0x1CCF0, 0x1CCF9}, {0x1D2C0, 0x1D2D3},
                                    {0x1E4F0, 0x1E4F9}, {0x1E5F1, 0x1E5FA}};
-// Found by asking the reference about every code point: words with what Unicode 16 brought, numbers with Unicode
-// 17, punctuation and marks as they were in Unicode 8 and 9.
+// These were found by asking the reference about every code point. Words include those new in Unicode 16, numbers those
+// new in Unicode 17; punctuation and marks are as in Unicode 8 and 9.
 constexpr Range kNewerWords[] = {{0x897, 0x897},     {0xCF3, 0xCF3},     {0xECE, 0xECE},     {0x10D69, 0x10D6D},
                                  {0x10EFC, 0x10EFF}, {0x11241, 0x11241}, {0x113B8, 0x113C0}, {0x113C2, 0x113C2},
                                  {0x113C5, 0x113C5}, {0x113C7, 0x113CA}, {0x113CC, 0x113D0}, {0x113D2, 0x113D2},
@@ -74,7 +74,7 @@ constexpr Range kNoMarks[] = {
 
 void initialize_engine() {
     OnigEncoding encodings[] = {ONIG_ENCODING_UTF8};
-    static const int status = onig_initialize(encodings, 1); // once a process, as the library asks
+    static const int status = onig_initialize(encodings, 1); // once a process, as the library requires
     if (status != ONIG_NORMAL) throw std::runtime_error("the regular expression engine did not start");
 }
 
@@ -112,7 +112,7 @@ std::vector<Span> Regex::find_all(std::string_view text) const {
     const std::unique_ptr<OnigRegion, RegionFree> region(onig_region_new());
     const std::unique_ptr<OnigMatchParam, ParameterFree> limits(onig_new_match_param());
     onig_initialize_match_param(limits.get());
-    // A run of the text's length may be gone back over a few times; a pattern that tries much more has blown up.
+    // Backtracking over a run of the text's length a few times is allowed; a pattern that tries much more has blown up.
     onig_set_retry_limit_in_match_of_match_param(limits.get(), kMinRetries + 4 * text.size());
     std::vector<Span> matches;
     std::size_t from = 0;
@@ -147,7 +147,7 @@ CharClasses::CharClasses() : flags_(kCodePoints) {
         OnigEncoding utf8 = ONIG_ENCODING_UTF8;
         auto* name = reinterpret_cast<OnigUChar*>(const_cast<char*>(property.data()));
         const int type = utf8->property_name_to_ctype(utf8, name, name + property.size());
-        const OnigCodePoint* ranges = nullptr; // a count, then that many pairs of first and last
+        const OnigCodePoint* ranges = nullptr; // a count, then that number of pairs of first and last
         OnigCodePoint single_byte_end = 0;
         if (type < 0 || utf8->get_ctype_code_range(static_cast<OnigCtype>(type), &single_byte_end, &ranges) != 0) {
             throw std::runtime_error("the regular expression engine has no property '" + property + "'");

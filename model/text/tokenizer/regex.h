@@ -1,6 +1,6 @@
-// A compiled regular expression in Ruby's syntax over UTF-8, as Oniguruma understands it: the engine that the
-// reference tokenizers use, so that patterns in a tokenizer.json mean the same here. Not for user input.
-// Also the character classes of that engine, for hand-written matchers. Called by pre_tokenizer, added_tokens.
+// A compiled regular expression in Ruby's syntax over UTF-8, run by Oniguruma. The reference tokenizers use this
+// engine, so patterns in a tokenizer.json mean the same here. Not for user input. Also has the engine's character
+// classes, for hand-written matchers. Called by pre_tokenizer, added_tokens.
 #pragma once
 
 #include <cstddef>
@@ -24,8 +24,8 @@ class Regex {
     // Throws BadFile with the pattern and the engine's reason when it does not compile.
     explicit Regex(const std::string& pattern);
 
-    // All matches in valid UTF-8, left to right, not overlapping; an empty match right after a match is passed
-    // over. Throws std::runtime_error when the engine gives up on a text.
+    // Returns all matches in valid UTF-8, left to right, not overlapping. An empty match right after a match is
+    // skipped. Throws std::runtime_error when the engine gives up on a text.
     std::vector<Span> find_all(std::string_view text) const;
 
   private:
@@ -33,8 +33,8 @@ class Regex {
     std::shared_ptr<void> compiled_; // immutable once made: threads may share it
 };
 
-// Which of a few classes each code point is of, as the reference's own tables have it (each of a Unicode version of
-// its own, hence the corrections in regex.cpp): one byte a code point.
+// The classes of each code point, one byte a code point, as in the reference's own tables. Each table has a Unicode
+// version of its own, hence the corrections in regex.cpp.
 class CharClasses {
   public:
     enum Class : std::uint8_t {

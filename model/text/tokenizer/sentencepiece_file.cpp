@@ -1,4 +1,4 @@
-// See sentencepiece_file.h. Numbers of fields are those of sentencepiece_model.proto.
+// See sentencepiece_file.h. The field numbers are those of sentencepiece_model.proto.
 #include "model/text/tokenizer/sentencepiece_file.h"
 
 #include <algorithm>
@@ -158,7 +158,7 @@ class SentencePieceNormalizer {
     }
 
   private:
-    // What becomes of the text's beginning, and how long that is.
+    // Returns the replacement for the text's beginning, and the length of that beginning.
     PrecompiledMap::Replacement longest(std::string_view text) const {
         std::size_t kept = 0;
         std::int32_t node = ByteTrie::kRoot;
@@ -182,7 +182,7 @@ class SentencePieceNormalizer {
 
 SentencePieceFile parse_sentencepiece(std::string_view bytes) {
     SentencePieceFile file;
-    bool has_trainer = false; // which says of what kind it is, behind the pieces
+    bool has_trainer = false; // it gives the file's kind, and follows the pieces
     WireReader reader(bytes);
     while (const auto field = reader.next()) {
         if (field->number == 1) file.pieces.push_back(parse_piece(field->bytes, file.pieces.size()));
@@ -206,7 +206,7 @@ NormalizerStep sentencepiece_normalizer(const SentencePieceFile& file, bool each
 namespace {
 
 struct ScoreRange {
-    float lowest = FLT_MAX, highest = FLT_MIN; // as SentencePiece begins
+    float lowest = FLT_MAX, highest = FLT_MIN; // SentencePiece's initial values
 };
 
 ScoreRange range_of(const SentencePieceFile& file) {

@@ -1,5 +1,5 @@
-// SentencePiece's tokenizer.model as a tokenizer of its own: see tokenizer_files.h. Its BPE joins whatever two pieces
-// make a third, that of the highest score first; a piece of the user's is never joined to anything.
+// SentencePiece's tokenizer.model as a tokenizer of its own: see tokenizer_files.h. Its BPE joins any two pieces that
+// make a third, the highest score first. A user-defined piece is never joined to anything.
 #include <algorithm>
 #include <cfloat>
 #include <fmt/format.h>
@@ -67,7 +67,7 @@ UnigramModel unigram_of(const SentencePieceFile& file, TokenId unknown) {
     return model;
 }
 
-// Cuts text at the longest pieces of the user's, from left to right.
+// Cuts text at the longest user-defined pieces, from left to right.
 PreTokenizerStep cut_at(const SentencePieceFile& file) {
     const auto pieces = std::make_shared<ByteTrie>();
     for (const SentencePieceFile::Piece& piece : file.pieces)
@@ -75,7 +75,7 @@ PreTokenizerStep cut_at(const SentencePieceFile& file) {
     return [pieces](Pieces& text) {
         std::vector<Span> spans;
         for (const Span& span : text.spans) {
-            std::size_t begin = span.begin; // of text without such a piece
+            std::size_t begin = span.begin; // beginning of text without such a piece
             for (std::size_t at = span.begin; at < span.end;) {
                 std::size_t length = 0;
                 std::int32_t node = ByteTrie::kRoot;
@@ -96,7 +96,7 @@ PreTokenizerStep cut_at(const SentencePieceFile& file) {
     };
 }
 
-// As SentencePiece drops leading spaces of a text: one, or all where a text has none at its beginning.
+// Drops a text's leading spaces as SentencePiece does: one, or all if the file removes extra spaces.
 json decoder_of(const SentencePieceFile& file) {
     constexpr unsigned kAll = 1'000'000;
     const unsigned dropped = file.removes_extra_spaces ? kAll : file.adds_space ? 1 : 0;

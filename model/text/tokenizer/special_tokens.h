@@ -1,5 +1,5 @@
-// The special tokens of a directory without tokenizer.json, as its other files name them, and what a tokenizer.json
-// would have of them. Called by the readers of vocabulary files.
+// The special tokens of a directory without tokenizer.json, as its other files name them, and the parts of a
+// tokenizer.json that they make. Called by the readers of vocabulary files.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -17,23 +17,23 @@ namespace entrodraft::model {
 // The special tokens that the directory's files name.
 struct SpecialTokens {
     std::map<std::string, nlohmann::json> named;              // bos_token and so on
-    std::vector<nlohmann::json> extra;                        // additional ones, and named ones of no standard name
+    std::vector<nlohmann::json> extra;                        // additional ones, and named ones without a standard name
     std::vector<std::pair<std::int64_t, nlohmann::json>> ids; // tokens with the ids that the files give them
     bool add_bos = false, add_eos = false;
     bool add_prefix_space = false;
 };
 
-// An added token as tokenizer.json has it, from a string or an object with flags. `special_if_bare`: a string is.
+// Returns an added token as in tokenizer.json, from a string or an object with flags. `special_if_bare`: for a string.
 nlohmann::json added_token(const nlohmann::json& value, bool special_if_bare, const std::string& what);
 
-// Of tokenizer_config.json, and where that has no added_tokens_decoder, special_tokens_map.json and added_tokens.json.
-// `defaults`: those that no file has to name. Throws BadFile.
+// Reads tokenizer_config.json and, if that has no added_tokens_decoder, special_tokens_map.json and added_tokens.json.
+// `defaults`: tokens that a file need not name. Throws BadFile.
 SpecialTokens read_special_tokens(const std::filesystem::path& directory,
                                   std::initializer_list<std::pair<const char*, std::string>> defaults);
-// The added_tokens list: those with ids, then named and extra ones; what no file gives an id follows `vocab`, tokens by
-// name.
+// Returns the added_tokens list: tokens with ids, then named and extra ones. A token without an id in the files follows
+// `vocab`, tokens by name.
 nlohmann::json added_tokens_of(const SpecialTokens& tokens, const nlohmann::json& vocab);
-// A template with the tokens that are to be added.
+// Returns a template with the tokens that are to be added.
 nlohmann::json post_processor_of(const SpecialTokens& tokens, const nlohmann::json& added);
 
 } // namespace entrodraft::model

@@ -1,4 +1,4 @@
-// See token_decoder.h. Each step hands pieces of tokens to the next; the last one's are the text.
+// See token_decoder.h. Each step gives pieces of tokens to the next; the last step's pieces are the text.
 #include "model/text/tokenizer/token_decoder.h"
 
 #include <utility>
@@ -72,7 +72,7 @@ std::string TokenDecoder::prepare(std::string_view token) const {
         const auto& step = std::get<ReplaceInTokens>(steps_[i]);
         prepared = replaced_in(prepared, step.pattern, step.content);
     }
-    // As the reference: in the byte-level alphabet where every character is of it, else as it is.
+    // As in the reference: in the byte-level alphabet if every character is in it, else unchanged.
     return prepares_bytes_ ? from_byte_level(prepared).value_or(prepared) : prepared;
 }
 
@@ -153,7 +153,7 @@ void TokenStream::feed(std::size_t i, std::string_view piece, bool ends, std::st
     if (ends) state.after_first = true;
 }
 
-// What stays of a piece, and of what was held of the token before it.
+// Returns the rest of a piece, and of the characters held from the previous token.
 std::string TokenStream::stripped(const StripTokens& step, std::string_view piece, bool ends, State& state) {
     std::string kept;
     for (std::size_t at = 0; at < piece.size();) {
@@ -183,7 +183,7 @@ std::string TokenStream::stripped(const StripTokens& step, std::string_view piec
     return kept;
 }
 
-// The run of bytes as one token, or where it is not UTF-8, as a token U+FFFD for each byte.
+// Releases the run of bytes as one token, or, if it is not UTF-8, as a token U+FFFD for each byte.
 void TokenStream::release_bytes(std::size_t i, std::string& text) {
     const std::string bytes = std::exchange(states_[i].held, {});
     if (bytes.empty()) return;

@@ -1,6 +1,6 @@
-// The decoder of a tokenizer.json: how the tokens' strings become text again. Works token by token and hands out
-// whole characters only, so that decoding at once and decoding a growing sequence are one and the same. Components
-// that are not among the steps below (BPEDecoder, WordPiece, CTC) are refused by name. Called by tokenizer.
+// The decoder of a tokenizer.json: it turns the tokens' strings back into text. It works token by token and gives out
+// only whole characters, so decoding at once and decoding a growing sequence are the same. Components that are not
+// among the steps below (BPEDecoder, WordPiece, CTC) are refused by name. Called by tokenizer.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -15,34 +15,34 @@
 
 namespace entrodraft::model {
 
-struct JoinTokens {}; // where the file has no decoder: a space between tokens
+struct JoinTokens {}; // if the file has no decoder: a space between tokens
 struct ReplaceInTokens {
     Pattern pattern;
     std::string content;
 };
-struct StripTokens { // up to so many `character`s at a token's ends
+struct StripTokens { // up to a number of `character`s at a token's ends
     std::string character;
     std::size_t begin = 0;
     std::size_t end = 0;
 };
-struct MetaspaceTokens { // a replacement is a space, or nothing in the first token
+struct MetaspaceTokens { // a replacement becomes a space, or nothing in the first token
     std::string replacement;
     bool drops_first = true;
 };
 struct ByteFallbackTokens {}; // a run of <0xNN> is a character, or one U+FFFD for each
 struct FuseTokens {};         // all tokens become one
-struct ByteLevelTokens {};    // the same, out of the byte-level alphabet; invalid UTF-8 becomes U+FFFD
+struct ByteLevelTokens {};    // the same, from the byte-level alphabet; invalid UTF-8 becomes U+FFFD
 using DecoderStep = std::variant<JoinTokens, ReplaceInTokens, StripTokens, MetaspaceTokens, ByteFallbackTokens,
                                  FuseTokens, ByteLevelTokens>;
 
 class TokenDecoder {
   public:
-    // From the file's "decoder" (null: JoinTokens). Throws BadFile naming what is not supported.
+    // Reads the file's "decoder" (null: JoinTokens). Throws BadFile naming an unsupported part.
     static TokenDecoder from_json(const nlohmann::json& decoder);
 
-    // What a token's string is before the first step that looks beyond it: the form in which TokenStream takes it.
+    // Returns a token's string before the first step that looks beyond the token. TokenStream takes it in this form.
     std::string prepare(std::string_view token) const;
-    // The bytes that a prepared token stands for in the midst of a text.
+    // Returns the bytes that a prepared token means in the middle of a text.
     std::string bytes_of(std::string_view prepared) const;
 
   private:
@@ -50,7 +50,7 @@ class TokenDecoder {
 
     std::vector<DecoderStep> steps_;
     std::size_t n_prepared_ = 0;  // steps that prepare() has done
-    bool prepares_bytes_ = false; // and that ByteLevel, which is next, finds bytes
+    bool prepares_bytes_ = false; // the next step is ByteLevel, and gets bytes
 };
 
 // One sequence on its way through a decoder, which outlives it.
@@ -58,21 +58,21 @@ class TokenStream {
   public:
     explicit TokenStream(const TokenDecoder& decoder);
 
-    // Appends to `text` what becomes certain with one more prepared token.
+    // Appends to `text` the part that is certain after one more prepared token.
     void push(std::string_view prepared, std::string& text);
-    // Appends the rest and is as new.
+    // Appends the rest; then the stream is as new.
     void finish(std::string& text);
 
   private:
     struct State {
-        std::string token;        // a step that needs whole tokens: what there is of one
-        std::string held;         // bytes or characters that wait for what follows
+        std::string token;        // for a step that needs whole tokens: the part of one so far
+        std::string held;         // bytes or characters that wait for the next ones
         std::size_t n_cut = 0;    // StripTokens: characters cut at the token's beginning
-        bool past_begin = false;  // StripTokens: something that stays has passed
+        bool past_begin = false;  // StripTokens: a character that stays has passed
         bool after_first = false; // a token has passed
     };
 
-    // A piece of a token comes to step `i`; `ends`: the token is complete with it.
+    // Passes a piece of a token to step `i`; `ends`: this piece completes the token.
     void feed(std::size_t i, std::string_view piece, bool ends, std::string& text);
     static std::string stripped(const StripTokens& step, std::string_view piece, bool ends, State& state);
     void release_bytes(std::size_t i, std::string& text);

@@ -1,6 +1,6 @@
-// See tokenizer.h. Puts the components of a tokenizer.json together: added tokens, normalizer, pre_tokenizer and
-// model on the way in, the template of special tokens at the end of it, and the decoder on the way out.
-// The file's truncation and padding are not applied: lengths are the caller's business.
+// See tokenizer.h. Combines the components of a tokenizer.json. On the way in: added tokens, normalizer, pre_tokenizer
+// and model, then the template of special tokens. On the way out: the decoder. The file's truncation and padding are
+// not applied: the caller decides about lengths.
 #include "model/text/tokenizer/tokenizer.h"
 
 #include <algorithm>
@@ -33,18 +33,18 @@ namespace {
 constexpr std::size_t kMaxFileBytes = std::size_t{256} << 20;
 constexpr std::size_t kMaxWordBytes = std::size_t{256} << 20; // encoders count its bytes as 32-bit numbers
 
-// One entry of the whole vocabulary, the model's and the added tokens'.
+// One entry of the whole vocabulary, from the model or the added tokens.
 struct Entry {
     std::string content;  // as in the file
-    std::string prepared; // as the decoder takes it
+    std::string prepared; // in the decoder's form
     bool special = false;
 };
 
 using Entries = std::vector<std::optional<Entry>>; // by id
 using Tokens = std::vector<std::optional<std::string>>;
 
-// An added token with normalized = true decodes as its normalized content, and special is what decodes as some special
-// token's content: both as in the reference.
+// As in the reference, an added token with normalized = true decodes as its normalized content. A token is special if
+// it decodes as some special token's content.
 Entries entries_of(const Tokens& tokens, const std::vector<AddedToken>& added, const Normalizer& normalizer,
                    const TokenDecoder& decoder) {
     Entries entries(tokens.size());
@@ -52,7 +52,7 @@ Entries entries_of(const Tokens& tokens, const std::vector<AddedToken>& added, c
     for (std::size_t id = 0; id < tokens.size(); ++id) {
         if (!tokens[id]) continue;
         entries[id] = Entry{*tokens[id], decoder.prepare(*tokens[id]), false};
-        ids[*tokens[id]] = static_cast<TokenId>(id); // of two equal pieces of a Unigram the last counts
+        ids[*tokens[id]] = static_cast<TokenId>(id); // of two equal pieces of a Unigram, the last counts
     }
     std::unordered_set<std::string_view> special;
     for (const AddedToken& token : added) {
@@ -106,7 +106,7 @@ class Fnv1a {
 
 using ModelFile = std::variant<BpeModel, UnigramModel>;
 
-// Old files lack the type: then what is there says it.
+// Old files lack the type: then the fields that are there define it.
 ModelFile model_from_json(const nlohmann::json& model) {
     if (!model.is_object()) throw BadFile("'model' is missing or not an object");
     const bool has_type = !field(model, "type").is_null();
@@ -221,7 +221,7 @@ Tokenizer::Impl::Encoder Tokenizer::Impl::encoder() const {
     return UnigramEncoder(std::get<Unigram>(model));
 }
 
-// What lies between added tokens. `at_begin`: it is the beginning of the whole text.
+// Encodes the text between added tokens. `at_begin`: it is the beginning of the whole text.
 void Tokenizer::Impl::encode_part(std::string_view text, bool at_begin, Encoder& words,
                                   std::vector<TokenId>& ids) const {
     if (const std::size_t end = text.find("<<");
@@ -269,7 +269,7 @@ Tokenizer Tokenizer::open(const std::filesystem::path& directory) {
         }
     }
     const std::filesystem::path path = directory / "tokenizer.json";
-    std::error_code ignored; // what cannot be looked at cannot be opened either, and that has a message
+    std::error_code ignored; // a path that cannot be examined cannot be opened, and that gives a message
     const bool has_file = std::filesystem::exists(path, ignored);
     if (!has_file && has_marian_files(directory)) return Tokenizer(Impl::of_marian(directory, false));
     if (!has_file && !file_exists(directory / "vocab.json") && !file_exists(directory / "merges.txt"))

@@ -1,6 +1,6 @@
-// Tokenizers of directories without tokenizer.json, as the parts that one is made of, out of: Marian's source.spm,
-// target.spm and vocab.json; SentencePiece's tokenizer.model; tiktoken's files of ranks; Mistral's tekken.json. Called
-// by tokenizer.
+// Tokenizers of directories without tokenizer.json, as the parts that make up a tokenizer. The files are: Marian's
+// source.spm, target.spm and vocab.json; SentencePiece's tokenizer.model; tiktoken's files of ranks; Mistral's
+// tekken.json. Called by tokenizer.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -20,32 +20,32 @@ namespace entrodraft::model {
 
 struct TokenizerFiles {
     std::variant<BpeModel, UnigramModel> model;
-    NormalizerStep normalizer;      // none: that of `others`
-    PreTokenizerStep pre_tokenizer; // likewise
+    NormalizerStep normalizer;      // empty: the one of `others`
+    PreTokenizerStep pre_tokenizer; // the same
     nlohmann::json others;          // "added_tokens", "post_processor", "decoder" and so on, as in a tokenizer.json
 };
 
 bool has_marian_files(const std::filesystem::path& directory);
-// What transformers' MarianTokenizer reads, less what changes no id: the ids of target_vocab.json count for texts where
-// tokenizer_config.json says separate_vocabs. Throws BadFile. In vocabulary_files.cpp.
+// Reads the files of transformers' MarianTokenizer, except parts that change no id. The ids of target_vocab.json count
+// for texts if tokenizer_config.json says separate_vocabs. Throws BadFile. In vocabulary_files.cpp.
 TokenizerFiles read_marian_files(const std::filesystem::path& directory, bool of_source);
 
-// The file of a directory that has none of those before, nor vocab.json: tekken.json, tokenizer.model or qwen.tiktoken.
+// The file of a directory with none of the above nor vocab.json: tekken.json, tokenizer.model or qwen.tiktoken.
 std::optional<std::filesystem::path> other_tokenizer_file(const std::filesystem::path& directory);
-// Reads it: ids and text are those of mistral-common, sentencepiece and tiktoken; special tokens of the text, which
-// these do not look for, those of transformers. Throws BadFile without the file's name. In rank_files.cpp.
+// Reads it. Ids and text equal those of mistral-common, sentencepiece and tiktoken. They do not look for special tokens
+// in the text; for these, ids equal transformers'. Throws BadFile without the file's name. In rank_files.cpp.
 TokenizerFiles read_other_tokenizer(const std::filesystem::path& file);
-// SentencePiece's, of kind BPE or Unigram: tokenizers of classes Llama and Gemma, or of no class. In
+// Reads SentencePiece's, of kind BPE or Unigram, for tokenizers of classes Llama and Gemma, or without a class. In
 // sentencepiece_tokenizer.cpp.
 TokenizerFiles read_sentencepiece(const std::string& bytes, const std::filesystem::path& directory);
-// The same of what such a file holds. `is_legacy`: what follows a special token gets a space in front.
+// The same from such a file's contents. `is_legacy`: text after a special token gets a space before it.
 struct SpecialTokens;
 TokenizerFiles sentencepiece_tokenizer(const SentencePieceFile& file, SpecialTokens tokens, bool is_legacy);
-// What metadata of a GGUF file says. Throws BadFile without the file's name. In gguf_tokenizer.cpp.
+// Reads the metadata of a GGUF file. Throws BadFile without the file's name. In gguf_tokenizer.cpp.
 TokenizerFiles read_gguf_tokenizer(const nlohmann::json& metadata);
 
-// Llama 3's and Qwen's way to cut text into words, of which `digits` match numbers; and the parts of a tokenizer.json
-// of BPE over bytes that is cut so. In rank_files.cpp.
+// Llama 3's and Qwen's pattern that cuts text into words, with `digits` to match numbers; and the parts of a
+// tokenizer.json of BPE over bytes with such a pattern. In rank_files.cpp.
 std::string words_pattern(const char* digits);
 nlohmann::json byte_level_parts(const std::string& pattern);
 

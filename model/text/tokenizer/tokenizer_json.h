@@ -1,5 +1,5 @@
-// Reading the fields of a tokenizer.json: each getter checks presence and type and throws BadFile with the
-// component's name. The file's name is put in front by Tokenizer::open. Called by the tokenizer's components.
+// Reads the fields of a tokenizer.json. Each getter checks presence and type and throws BadFile with the component's
+// name. Tokenizer::open adds the file's name before it. Called by the tokenizer's components.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -15,16 +15,16 @@
 namespace entrodraft::model {
 
 constexpr std::size_t kMaxSteps = 256;              // of one component, Sequences unrolled
-constexpr std::size_t kMaxInsertedBytes = 256;      // what a step may put in place of a character
-constexpr int kMaxSequenceDepth = 16;               // of Sequence components in one another
-constexpr std::int64_t kMaxTokenId = 4'000'000 - 1; // a vocabulary beyond this is taken for a broken file
-constexpr std::size_t kMaxTokenBytes = 4096;        // and so is a token beyond this: looking for it takes its length
+constexpr std::size_t kMaxInsertedBytes = 256;      // text that a step may put in place of a character
+constexpr int kMaxSequenceDepth = 16;               // of nested Sequence components
+constexpr std::int64_t kMaxTokenId = 4'000'000 - 1; // a vocabulary beyond this counts as a broken file
+constexpr std::size_t kMaxTokenBytes = 4096;        // so does a longer token: searching it takes time in its length
 
 [[noreturn]] inline void throw_unsupported(const std::string& component, const std::string& type) {
     throw BadFile(component + " type " + in_quotes(type) + " is not supported");
 }
 
-// The field's value, or null where it is missing.
+// Returns the field's value, or null if it is missing.
 inline const nlohmann::json& field(const nlohmann::json& object, const char* name) {
     static const nlohmann::json null;
     const auto found = object.find(name);
@@ -37,7 +37,7 @@ inline const std::string& string_field(const nlohmann::json& object, const char*
     return value.get_ref<const std::string&>();
 }
 
-// One character, as UTF-8.
+// Returns one character, as UTF-8.
 inline const std::string& character_field(const nlohmann::json& object, const char* name, const std::string& what) {
     const std::string& text = string_field(object, name, what);
     if (text.empty() || code_point_at(text, 0).n_bytes != text.size()) {
@@ -65,7 +65,7 @@ inline const nlohmann::json& object_field(const nlohmann::json& object, const ch
     return value;
 }
 
-// A token id: whole, not negative, at most kMaxTokenId.
+// Returns a token id: whole, not negative, at most kMaxTokenId.
 inline std::int32_t token_id(const nlohmann::json& value, const std::string& what) {
     const bool fits =
         value.is_number_unsigned() && value.get<std::uint64_t>() <= static_cast<std::uint64_t>(kMaxTokenId);
@@ -83,7 +83,7 @@ inline void check_token_length(const std::string& token, const std::string& what
                   " bytes, more than the " + std::to_string(kMaxTokenBytes) + " that a token may have");
 }
 
-// The text that a step inserts, at most kMaxInsertedBytes.
+// Returns the text that a step inserts, at most kMaxInsertedBytes.
 inline const std::string& inserted_field(const nlohmann::json& object, const char* name, const std::string& what) {
     const std::string& text = string_field(object, name, what);
     if (text.size() > kMaxInsertedBytes) {
@@ -100,8 +100,8 @@ struct ComponentStep {
     std::string what; // for messages: "normalizer NFC"
 };
 
-// Appends the steps of the component called `name`, none where it is null; what its Sequences hold under `parts` takes
-// their place. Refuses Sequences nested beyond kMaxSequenceDepth and more than kMaxSteps steps.
+// Appends the steps of the component called `name`, none if it is null. The steps under a Sequence's `parts` take its
+// place. Refuses Sequences nested beyond kMaxSequenceDepth and more than kMaxSteps steps.
 inline void append_steps(const nlohmann::json& component, const std::string& name, const char* parts,
                          std::vector<ComponentStep>& steps, int depth = 0) {
     if (component.is_null() && depth == 0) return;
@@ -121,10 +121,10 @@ inline std::vector<ComponentStep> steps_of(const nlohmann::json& component, cons
     return steps;
 }
 
-// What the tokenizer.json of a directory without one would hold, put together of GPT-2's and OPT's vocab.json and
-// merges.txt, with the special tokens that tokenizer_config.json, special_tokens_map.json and added_tokens.json name,
-// as transformers' GPT2Tokenizer does. Throws BadFile: also where the directory has another kind of tokenizer, with the
-// way to make a tokenizer.json of it. In vocabulary_files.cpp.
+// Makes the tokenizer.json of a directory without one, from GPT-2's and OPT's vocab.json and merges.txt. The special
+// tokens are those that tokenizer_config.json, special_tokens_map.json and added_tokens.json name, as in transformers'
+// GPT2Tokenizer. Throws BadFile, also where the directory has another kind of tokenizer, with the way to make a
+// tokenizer.json of it. In vocabulary_files.cpp.
 nlohmann::json tokenizer_from_vocabulary(const std::filesystem::path& directory);
 
 } // namespace entrodraft::model

@@ -1,5 +1,5 @@
-// See unigram.h. The order in which cuts are compared, and that a later one must be better to win, follow the
-// reference implementation: so do the scores' sums, to the last bit.
+// See unigram.h. The order in which cuts are compared follows the reference, and so does the rule that a later cut must
+// be better to win. The scores' sums equal the reference's to the last bit.
 #include "model/text/tokenizer/unigram.h"
 
 #include <algorithm>
@@ -30,7 +30,7 @@ double power_of_ten(int exponent) {
 
 double score_of(double exact) {
     if (!std::isfinite(exact) || exact == 0) return exact;
-    // The shortest digits that name this number, as files have them: d.ddd...e[+-]xx
+    // The shortest digits that name this number, as in files: d.ddd...e[+-]xx
     std::array<char, 40> buffer{};
     const auto written =
         std::to_chars(buffer.data(), buffer.data() + buffer.size(), std::abs(exact), std::chars_format::scientific);
@@ -88,8 +88,8 @@ Unigram::Unigram(const UnigramModel& model)
       has_float_sums_(model.has_float_sums), byte_fallback_(model.byte_fallback) {
     double lowest = std::numeric_limits<double>::infinity();
     const auto add = [&](const std::string& piece, std::size_t id) {
-        if (!piece.empty()) pieces_.at(piece) = static_cast<TokenId>(id); // of two that are equal the last counts
-        if (scores_[id] < lowest) lowest = scores_[id];                   // NaN is not
+        if (!piece.empty()) pieces_.at(piece) = static_cast<TokenId>(id); // of two that are equal, the last counts
+        if (scores_[id] < lowest) lowest = scores_[id];                   // never true for NaN
     };
     for (std::size_t id = 0; id < model.tokens.size(); ++id)
         if (model.tokens[id]) add(*model.tokens[id], id);
@@ -109,7 +109,7 @@ void UnigramEncoder::encode(std::string_view word, std::vector<TokenId>& ids) {
     ends_.clear();
     for (std::size_t end = word.size(); end > 0; end = static_cast<std::size_t>(best_[end].begin))
         ends_.push_back(end);
-    std::size_t unknown = std::string_view::npos; // where a run of unknown text begins
+    std::size_t unknown = std::string_view::npos; // beginning of a run of unknown text
     for (std::size_t i = ends_.size(); i-- > 0;) {
         const Node& node = best_[ends_[i]];
         const auto begin = static_cast<std::size_t>(node.begin);
@@ -157,7 +157,7 @@ void UnigramEncoder::offer(std::size_t begin, std::size_t end, double score, Tok
     if (node.begin < 0 || score > node.score) node = {score, id, static_cast<std::int32_t>(begin)};
 }
 
-// A run of unknown text may be a token after all; else it is its bytes, or the unknown token.
+// A run of unknown text may be a token after all; else it becomes its bytes' tokens, or the unknown token.
 void UnigramEncoder::append_token(std::string_view text, std::vector<TokenId>& ids) const {
     const TokenId known = unigram_->pieces_.find(text);
     if (known >= 0 && known < unigram_->n_ids_) return ids.push_back(known);

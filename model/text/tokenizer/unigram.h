@@ -1,5 +1,5 @@
-// The Unigram model of SentencePiece: of all ways to cut a word into pieces, the one whose scores add up to the most.
-// Knows nothing of text, words or special tokens. Called by tokenizer.
+// The Unigram model of SentencePiece: of all ways to cut a word into pieces, it takes the one with the highest sum of
+// scores. It does not depend on text, words or special tokens. Called by tokenizer.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -17,9 +17,9 @@
 
 namespace entrodraft::model {
 
-// The "model" of a tokenizer.json as it is there; or pieces of SentencePiece's own file with other ids.
+// The "model" of a tokenizer.json as in the file; or pieces of SentencePiece's own file with other ids.
 struct UnigramModel {
-    std::vector<std::optional<std::string>> tokens; // by id; of a tokenizer.json all are there
+    std::vector<std::optional<std::string>> tokens; // by id; a tokenizer.json has all of them
     std::vector<double> scores;                     // by id; NaN: text is not cut into these
     TokenId unk_id = -1;                            // of characters that no piece has; -1: none
     bool byte_fallback = false;                     // unknown text becomes tokens <0xNN> of its bytes
@@ -30,14 +30,14 @@ struct UnigramModel {
     };
     std::vector<Piece> without_id;   // text is cut into them, and they become unk_id
     std::optional<double> unk_score; // of a character that no piece has; none: 10 below the lowest
-    bool has_float_sums = false;     // scores are added up as SentencePiece does, else as PyPI's tokenizers
+    bool has_float_sums = false;     // scores are added as SentencePiece does, else as PyPI's tokenizers
 };
 
-// Checks everything and throws BadFile with the reason.
+// Checks everything. Throws BadFile with the reason.
 UnigramModel unigram_model_from_json(const nlohmann::json& model);
 
-// A score as the reference reads it: digits as a whole number, then divided by a power of ten, which rounds twice.
-// Scores that differ in their last bit can cut a run of equal letters otherwise.
+// Returns a score as the reference reads it: digits as a whole number, then divided by a power of ten, which rounds
+// twice. Scores that differ in their last bit can change the cuts of a run of equal letters.
 double score_of(double exact);
 
 class Unigram {
@@ -51,7 +51,7 @@ class Unigram {
     std::vector<double> scores_;
     double unk_score_ = 0;
     TokenId unk_id_ = -1;
-    TokenId n_ids_ = 0; // those from here on are of pieces without one
+    TokenId n_ids_ = 0; // from here on, ids are of pieces without one
     bool has_float_sums_ = false;
     bool byte_fallback_ = false;
     std::array<TokenId, 256> byte_tokens_{};
@@ -61,10 +61,10 @@ class Unigram {
 class UnigramEncoder {
   public:
     explicit UnigramEncoder(const Unigram& unigram) : unigram_(&unigram) {}
-    // Appends the ids of the word: valid UTF-8. Linear in its length for a given vocabulary. Throws std::runtime_error
-    // on unknown text where the model has no unk_id.
+    // Appends the ids of the word, which is valid UTF-8. Linear in its length for a given vocabulary. Throws
+    // std::runtime_error on unknown text if the model has no unk_id.
     void encode(std::string_view word, std::vector<TokenId>& ids);
-    // Appends the id of the token that is spelled so, or what unknown text becomes.
+    // Appends the id of the token with this spelling, or the tokens of unknown text.
     void append_token(std::string_view text, std::vector<TokenId>& ids) const;
 
   private:

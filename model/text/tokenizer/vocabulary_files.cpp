@@ -1,5 +1,5 @@
-// A tokenizer.json out of vocab.json and merges.txt: tokenizer_from_vocabulary() of tokenizer_json.h; and Marian's
-// files: tokenizer_files.h.
+// Makes a tokenizer.json from vocab.json and merges.txt: tokenizer_from_vocabulary() of tokenizer_json.h. Also reads
+// Marian's files: tokenizer_files.h.
 #include "model/text/tokenizer/tokenizer_files.h"
 
 #include <algorithm>
@@ -50,8 +50,8 @@ json read_merges(const path& file) {
     return merges;
 }
 
-// Refuses a directory whose other files say that its tokenizer is not GPT-2's: the two files do not say how to cut
-// words.
+// Refuses a directory whose other files say that its tokenizer is not GPT-2's: vocab.json and merges.txt do not say how
+// to cut words.
 void check_kind(const path& directory) {
     const auto refuse = [&](const path& file, const std::string& found) {
         throw BadFile(file.string() + ": " + found +
@@ -97,7 +97,7 @@ json tokenizer_from_vocabulary(const path& directory) {
 
 namespace {
 
-// The numbered tokens, and the scores of those that text is cut into; the others of these are without_id.
+// Makes the numbered tokens. Pieces that text is cut into have scores; without a number, they are without_id.
 UnigramModel model_of(const SentencePieceFile& file, const json& vocab, const std::string& what) {
     UnigramModel model;
     model.has_float_sums = true;

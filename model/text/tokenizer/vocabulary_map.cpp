@@ -13,8 +13,8 @@ namespace entrodraft::model {
 
 namespace {
 
-constexpr std::string_view kContext = "a"; // a word in front of the one that is encoded
-constexpr std::size_t kMaxWordTokens = 32; // of scripts without spaces
+constexpr std::string_view kContext = "a"; // a word before the encoded one
+constexpr std::size_t kMaxWordTokens = 32; // for scripts without spaces
 
 bool is_space(char byte) {
     return byte == ' ' || (byte >= '\t' && byte <= '\r');
@@ -24,13 +24,13 @@ bool continues_character(char byte) {
     return (static_cast<unsigned char>(byte) & 0xC0U) == 0x80U;
 }
 
-// A key for each text: texts of special tokens are those of no other.
+// Returns a key for each text: the key of a special token's text is never another token's.
 std::string text_of(const Tokenizer& tokenizer, TokenId id) {
     return tokenizer.is_special(id) ? "\xFF" + tokenizer.token(id) : tokenizer.token_bytes(id);
 }
 
-// The token of each text that text is encoded with: where bytes have a token of their own beside that of the same
-// character, the character's.
+// Returns, for each text, the token that encoding gives. If both bytes and the same character have a token, it is the
+// character's.
 std::unordered_map<std::string, TokenId> ids_by_text(const Tokenizer& tokenizer, int n_known) {
     std::unordered_map<std::string, TokenId> ids;
     for (TokenId id = 0; id < n_known; ++id) {
@@ -44,16 +44,16 @@ std::unordered_map<std::string, TokenId> ids_by_text(const Tokenizer& tokenizer,
     return ids;
 }
 
-// Nothing where the vocabulary has no tokens for the text.
+// Returns an empty list if the vocabulary has no tokens for the text.
 std::vector<TokenId> encode(const Tokenizer& tokenizer, std::string_view text, bool add_special_tokens) {
     try {
         return tokenizer.encode(text, add_special_tokens);
-    } catch (const std::runtime_error&) { // as Tokenizer::encode() says
+    } catch (const std::runtime_error&) { // Tokenizer::encode() throws it
         return {};
     }
 }
 
-// What the template of special tokens puts in front of a text.
+// Returns the tokens that the template of special tokens puts before a text.
 std::vector<TokenId> begin_of(const Tokenizer& tokenizer) {
     const std::vector<TokenId> whole = encode(tokenizer, kContext, true), bare = encode(tokenizer, kContext, false);
     const auto found = std::search(whole.begin(), whole.end(), bare.begin(), bare.end());
@@ -109,7 +109,7 @@ void VocabularyMap::match_texts() {
     }
 }
 
-// The first ends of text that are not the same text are the same all the same.
+// Ends of text whose texts differ are matched too, in their order.
 void VocabularyMap::match_ends() {
     for (const std::int64_t of_target : target_.vocabulary.eos_tokens) {
         if (of_target < 0 || of_target >= target_.n_known()) continue;
@@ -133,7 +133,7 @@ TokenId VocabularyMap::target_token(TokenId draft) const {
     return target_ids_.at(static_cast<std::size_t>(draft));
 }
 
-// Bytes that make no character are tokens of their own, where the vocabulary has these.
+// Bytes that do not make a character become tokens of their own, if the vocabulary has these.
 void VocabularyMap::Side::encode(std::string_view bytes, std::vector<TokenId>& ids) const {
     while (!bytes.empty()) {
         const std::size_t n_valid = std::min(first_invalid_utf8(bytes), bytes.size());
@@ -146,8 +146,8 @@ void VocabularyMap::Side::encode(std::string_view bytes, std::vector<TokenId>& i
     }
 }
 
-// A tokenizer may treat the beginning of a text as it does no other place; so a word is put in front, where its tokens
-// can be told from those that follow.
+// A tokenizer may treat the beginning of a text in a special way. So a word is put before the text, if its tokens can
+// be separated from the following ones.
 void VocabularyMap::Side::encode_valid(std::string_view text, std::vector<TokenId>& ids) const {
     std::vector<TokenId> encoded =
         model::encode(vocabulary.tokenizer, std::string(kContext) + std::string(text), false);
@@ -169,7 +169,7 @@ void TranslatedText::clear() {
 
 void TranslatedText::follow(std::span<const TokenId> target) {
     const auto n_same = static_cast<std::size_t>(std::ranges::mismatch(target_, target).in1 - target_.begin());
-    if (n_same < target_.size()) { // the last word that is left has not ended
+    if (n_same < target_.size()) { // the last remaining word has not ended
         while (!words_.empty() && words_.back().target >= n_same)
             words_.pop_back();
         const Word last = words_.empty() ? Word{} : words_.back();
@@ -200,7 +200,7 @@ bool TranslatedText::begins_word(TokenId token) const {
     return (next.begins_with_space && !last.ends_with_space) || target_.size() - words_.back().target >= kMaxWordTokens;
 }
 
-// The last word is complete, so that the draft's tokenizer can write it.
+// Ends the last word: it is complete, so the draft's tokenizer can write it.
 void TranslatedText::end_word() {
     if (words_.empty() || map_->facts_of(target_.back()).is_special) return;
     const Word word = words_.back();

@@ -1,5 +1,5 @@
-// See word_splitter.h. Each matcher tries its pattern's alternatives in their order at one position and returns
-// the end of the word; every position begins a word, because the last alternatives take what is left.
+// See word_splitter.h. Each matcher tries its pattern's alternatives in order at one position and returns the end of
+// the word. Every position begins a word, because the last alternatives take all other text.
 #include "model/text/tokenizer/word_splitter.h"
 
 #include "model/files/utf8.h"
@@ -33,7 +33,7 @@ struct Text {
     }
     bool is_other(std::size_t position) const { return !at_end(position) && !classes.is(at(position).value, kAny); }
 
-    // The end of the run of characters of a class, or of none, that begins at `position`.
+    // Returns the end of the run of characters of a class, or of none, that begins at `position`.
     std::size_t run(std::size_t position, unsigned wanted) const {
         while (is(position, wanted))
             position += at(position).n_bytes;
@@ -51,7 +51,7 @@ struct Text {
     }
 };
 
-// A letter of a contraction in lower case, where case is ignored: U+017F, the long s, folds to s.
+// Returns a letter of a contraction, in lower case if case is ignored: U+017F, the long s, folds to s.
 CodePoint folded(const Text& t, std::size_t position, bool ignore_case) {
     CodePoint point = t.at(position);
     if (!ignore_case) return point;
@@ -60,7 +60,7 @@ CodePoint folded(const Text& t, std::size_t position, bool ignore_case) {
     return point;
 }
 
-// 's 't 're 've 'm 'll 'd: the end of the contraction at `position`, or `position` where there is none.
+// Matches 's 't 're 've 'm 'll 'd: returns the end of the contraction at `position`, or `position` if there is none.
 std::size_t contraction(const Text& t, std::size_t position, bool ignore_case) {
     if (t.text[position] != '\'' || t.at_end(position + 1)) return position;
     const CodePoint first = folded(t, position + 1, ignore_case);
@@ -83,7 +83,7 @@ std::size_t contraction(const Text& t, std::size_t position, bool ignore_case) {
     }
 }
 
-// \s+(?!\S)|\s+ : white space but for its last character, which belongs to the word that follows, if any.
+// Matches \s+(?!\S)|\s+ : white space without its last character, which belongs to the next word, if any.
 std::size_t white_space(const Text& t, std::size_t position, std::size_t end_of_run) {
     if (t.at_end(end_of_run)) return end_of_run;
     const std::size_t last = previous_code_point(t.text, end_of_run);
@@ -115,7 +115,7 @@ std::size_t llama3_word(const Text& t, std::size_t position, int max_digits) {
     const std::size_t word = position + (first.value == U' ' ? 1 : 0);
     if (t.is_other(word)) return t.run_of_newlines(t.run_of_others(word));
     const std::size_t end_of_run = t.run(position, kSpace);
-    // \s*[\r\n]+ : up to the last newline of the run
+    // This is \s*[\r\n]+ : up to the last newline of the run.
     for (std::size_t end = end_of_run; end > position; --end) {
         if (is_newline(static_cast<unsigned char>(t.text[end - 1]))) return end;
     }
