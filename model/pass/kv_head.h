@@ -8,8 +8,8 @@ namespace entrodraft::model {
 // Numbers have type KvCache::Shape::type. An int8 number is multiplied by its position's scale.
 struct KvHead {
     std::byte* keys = nullptr;     // [position / 16][head_dim][16]
-    std::byte* values = nullptr;   // [position], only for int8, as the next
-    float* key_scales = nullptr;   // [position], of int8 alone, as the next
+    std::byte* values = nullptr;   // [position][value_dim]
+    float* key_scales = nullptr;   // [position], only for int8, as the next
     float* value_scales = nullptr; // [position]
 };
 

@@ -121,7 +121,7 @@ double self_check_bound(WeightType tested, const ModelConfig& config) {
         return is_linear ? 8e-2 : 5e-2;
     case WeightType::int4: // GPUs have an embedding of 16 bits, CPUs one of 4: in small random models 0.1 to 0.4
         if (is_linear) return 1.2;               // 0.95
-        return config.is_latent() ? 7e-1 : 5e-1; // the matrices for queries and values are int4 too: 0.54
+        return config.is_latent() ? 7e-1 : 5e-1; // matrices that make queries and values differ in the same way: 0.54
     case WeightType::float8:                     // the same models: 0.05 to 0.2
         return 3e-1;
     }
