@@ -7,8 +7,8 @@
 #include "launch/cli/options.h"
 #include "launch/io/json_line.h"
 #include "launch/io/machine_load.h"
+#include "spec/plan/gain_model.h"
 #include "spec/protocol/stats.h"
-#include "spec/stop/gain_model.h"
 
 #include <cstdint>
 #include <optional>

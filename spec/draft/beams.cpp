@@ -9,8 +9,9 @@
 
 #include "spec/beams/beam_rows.h"
 #include "spec/beams/beam_tree.h"
-#include "spec/draft/drafting_trials.h"
 #include "spec/draft/model_drafter.h"
+#include "spec/plan/drafting_trials.h"
+#include "spec/plan/worth.h"
 
 #include <algorithm>
 #include <cmath>
@@ -93,8 +94,10 @@ class BeamDrafter final : public Drafter {
     }
     DraftedToken seen(const Level& level, std::size_t width, std::size_t n_beams) const;
     std::size_t choose_width(const DraftTask& task, const Level& level, double reach, double expected) const;
-    static double rate(const DraftTask& task, double expected);
-    static double row_seconds(const DraftTask& task, std::size_t rows, std::size_t more);
+    static Worth worth_of(const DraftTask& task, double expected);
+    static double of_rows(const Worth& worth, std::size_t rows, std::size_t more) {
+        return worth.of_rows(static_cast<int>(rows), static_cast<int>(rows + more));
+    }
 
     model::Decoder& model_;
     DraftSetting setting_;
@@ -116,9 +119,9 @@ void BeamDrafter::learn(const DraftTask& task, Slot& slot) {
     for (int i = 0; i < std::min(accepted + 1, static_cast<int>(slot.levels.size())); ++i)
         chance_.learn(slot.levels[static_cast<std::size_t>(i)], 0, i < accepted);
     if (slot.passes > 0) {
-        const double seconds = task.gain->draft_seconds(slot.passes, slot.further_rows) +
-                               row_seconds(task, task.beams->n_beams(), slot.n_drafted);
-        trials_.learn(accepted - rate(task, 0) * seconds);
+        const Worth worth = worth_of(task, 0);
+        trials_.learn(accepted - worth.of_passes(slot.passes, slot.further_rows) -
+                      of_rows(worth, task.beams->n_beams(), slot.n_drafted));
     }
     slot.levels.clear();
     slot.n_drafted = 0;
@@ -126,18 +129,12 @@ void BeamDrafter::learn(const DraftTask& task, Slot& slot) {
     slot.length = task.beams->length();
 }
 
-// Levels a second that drafting on has to beat: the run's, or, while that is not known, this round's own, of which
-// `expected` drafted levels are accepted.
-double BeamDrafter::rate(const DraftTask& task, double expected) {
-    if (const double known = task.gain->tokens_per_second(); known > 0) return known;
+// In levels for tokens: `expected` drafted levels of this round are accepted.
+Worth BeamDrafter::worth_of(const DraftTask& task, double expected) {
     const Draft& draft = *task.draft;
     const int rows = static_cast<int>(task.beams->running().size() + draft.tokens.size());
-    return (1 + expected) /
-           (task.gain->draft_seconds(draft.passes, draft.further_rows) + task.gain->target_seconds(rows));
-}
-
-double BeamDrafter::row_seconds(const DraftTask& task, std::size_t rows, std::size_t more) {
-    return task.gain->target_seconds(static_cast<int>(rows + more)) - task.gain->target_seconds(static_cast<int>(rows));
+    return {*task.gain,
+            {static_cast<double>(draft.passes), static_cast<double>(draft.further_rows), rows, 1 + expected}};
 }
 
 // Whether rounds that draft have paid of late; now and then one is tried. Before any has, a first level is taken to be
@@ -145,8 +142,8 @@ double BeamDrafter::row_seconds(const DraftTask& task, std::size_t rows, std::si
 bool BeamDrafter::begins(const DraftTask& task) {
     const std::size_t n = task.beams->n_beams();
     return trials_.begins([&] {
-        return kFirstChance -
-               rate(task, 0) * (task.gain->draft_seconds(1, static_cast<double>(n) - 1) + row_seconds(task, n, 2 * n));
+        const Worth worth = worth_of(task, 0);
+        return kFirstChance - worth.of_passes(1, static_cast<double>(n) - 1) - of_rows(worth, n, 2 * n);
     });
 }
 
@@ -159,14 +156,13 @@ DraftedToken BeamDrafter::seen(const Level& level, std::size_t width, std::size_
 std::size_t BeamDrafter::choose_width(const DraftTask& task, const Level& level, double reach, double expected) const {
     const std::size_t n_beams = task.beams->n_beams(), rows = task.beams->running().size() + task.draft->tokens.size();
     const std::size_t room = static_cast<std::size_t>(std::max(task.max_tokens, 0)) - task.draft->tokens.size();
-    const double needed = rate(task, expected);
+    const Worth worth = worth_of(task, expected);
     std::size_t best = 0;
     double best_gain = 0;
     for (std::size_t half = 2; half <= 2 * kMaxWidth; ++half) {
         const std::size_t width = std::min(half * n_beams / 2, level.tokens.size());
         if (width == 0 || width > room) break;
-        const double gain =
-            reach * chance_.of(seen(level, width, n_beams), 0) - needed * row_seconds(task, rows, width);
+        const double gain = reach * chance_.of(seen(level, width, n_beams), 0) - of_rows(worth, rows, width);
         if (gain > best_gain) {
             best_gain = gain;
             best = width;
@@ -331,13 +327,12 @@ void BeamDrafter::draft_levels(const DraftTask& task, Slot& slot, Level level, i
             task.draft->add(each.token, {level.entropy, token.probability}, each.parent);
         // Another level costs a pass of the draft, and rows of at least the target's beams.
         const std::size_t rows = search.running().size() + task.draft->tokens.size();
-        const Draft& draft = *task.draft;
-        const double seconds =
-            task.gain->draft_seconds(draft.passes + 1, draft.further_rows + static_cast<int>(width) - 1) -
-            task.gain->draft_seconds(draft.passes, draft.further_rows) + row_seconds(task, rows, search.n_beams());
+        const Worth worth = worth_of(task, expected);
+        const double price =
+            worth.of_passes(1, static_cast<double>(width) - 1) + of_rows(worth, rows, search.n_beams());
         task.draft->end = depth == most ? DraftEnd::budget : DraftEnd::rule;
         const bool has_room = task.draft->tokens.size() + search.n_beams() <= static_cast<std::size_t>(task.max_tokens);
-        if (depth == most || !has_room || reach * chance <= rate(task, expected) * seconds) return;
+        if (depth == most || !has_room || reach * chance <= price) return;
         level = next_level(task, slot, level.tokens);
     }
 }

@@ -77,7 +77,7 @@ class CascadeDrafter final : public Drafter {
         std::size_t row = 0; // of p_
     };
 
-    static GainModelOptions gain_options(const CascadeLevel& level) {
+    static CostOptions gain_options(const CascadeLevel& level) {
         const auto of_middle = static_cast<double>(level.source->weight_bytes());
         const auto of_inner = static_cast<double>(level.inner->weight_bytes());
         return {level.inner_rule.max_tokens + 1, of_middle > 0 ? of_inner / of_middle : 1, level.inner_costs};

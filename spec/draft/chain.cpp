@@ -319,7 +319,7 @@ class ChainDrafter final : public Drafter {
     Slot& of(int slot) { return slots_.at(static_cast<std::size_t>(slot)); }
     bool shares_passes() const { return source_->shares_passes() && !setting_.takes_turns; }
     void propose_together(std::span<const DraftTask> tasks);
-    void tell_of_text(const DraftTask& task);
+    void begin_phase(const DraftTask& task);
     void ask_rules(std::span<const DraftTask> tasks);
     double catch_up();
     void pass();
@@ -336,12 +336,8 @@ void ChainDrafter::propose_together(std::span<const DraftTask> tasks) {
     const double began = setting_.clock.now_seconds();
     going_.clear();
     for (const DraftTask& task : tasks) {
-        Slot& slot = of(task.slot);
         source_->begin_round(task.slot, task.tokens.size());
-        slot.phase.begin(task, source_->context_of(task.slot), setting_.limits, slot.chooser,
-                         {.are_all_made = source_->needs_each_row()});
-        slot.share = 0;
-        tell_of_text(task);
+        begin_phase(task);
         going_.push_back(&task);
     }
     ask_rules(tasks);
@@ -357,16 +353,18 @@ void ChainDrafter::propose_together(std::span<const DraftTask> tasks) {
     }
 }
 
-// What the source has to read of it, and of a text that it has not begun with, how much of that the rule wants.
-void ChainDrafter::tell_of_text(const DraftTask& task) {
-    const auto tell = [&] {
-        task.rule->set_text(static_cast<int>(source_->unread(task.slot, task.tokens)), task.left_tokens + 1);
-    };
-    if (!source_->begins_within(task.slot)) return tell();
-    source_->begin_within(task.slot, task.tokens, task.tokens.size());
-    tell();
-    source_->begin_within(task.slot, task.tokens, static_cast<std::size_t>(task.rule->tokens_to_read()) + 1);
-    tell();
+// Tells the rule how much of the text the source has not read. For a new text, asks the rule how much to read.
+void ChainDrafter::begin_phase(const DraftTask& task) {
+    const bool is_new = source_->begins_within(task.slot);
+    if (is_new) source_->begin_within(task.slot, task.tokens, task.tokens.size());
+    DraftTask own = task;
+    own.round.unread = static_cast<int>(source_->unread(task.slot, task.tokens));
+    Slot& slot = of(task.slot);
+    slot.share = 0;
+    slot.phase.begin(own, source_->context_of(task.slot), setting_.limits, slot.chooser,
+                     {.are_all_made = source_->needs_each_row()});
+    if (is_new)
+        source_->begin_within(task.slot, task.tokens, static_cast<std::size_t>(task.rule->choose_reading()) + 1);
 }
 
 // Those that draft read what they have not read of their texts, if that is more than the first pass may bear; where it
@@ -399,9 +397,10 @@ void ChainDrafter::ask_rules(std::span<const DraftTask> tasks) {
     const double share = 1 / static_cast<double>(std::max<std::size_t>(going_.size(), 1));
     std::erase_if(going_, [&](const DraftTask* task) {
         const int own = static_cast<int>(task->draft->tokens.size()) + 1;
+        PassCost cost = {share, share};
         // Who drafts in turn goes by what the round knows of the others.
-        if (shares_passes()) task->rule->set_batch_load({rows - own, static_cast<int>(tasks.size())});
-        const bool goes_on = of(task->slot).phase.wants_row({share, share});
+        if (shares_passes()) cost.load = {rows - own, static_cast<int>(tasks.size())};
+        const bool goes_on = of(task->slot).phase.wants_row(cost);
         rows += goes_on ? 1 : 0; // a row that is cheap is so once
         return !goes_on;
     });

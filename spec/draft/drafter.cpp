@@ -102,9 +102,9 @@ std::vector<float> hidden_of_rows(const model::PassResult& result, std::span<con
     return states;
 }
 
-int begin_draft(const DraftTask& task, std::size_t context) {
+int begin_draft(const DraftTask& task, std::size_t context, const RoundContext& round) {
     task.draft->clear();
-    task.rule->begin_round();
+    task.rule->begin_round(round);
     const auto room = static_cast<std::ptrdiff_t>(context) - static_cast<std::ptrdiff_t>(task.tokens.size()) + 1;
     const int cap = std::min(task.max_tokens, task.rule->options().max_tokens);
     const int most = static_cast<int>(std::clamp<std::ptrdiff_t>(room, 0, std::max(cap, 0)));

@@ -86,6 +86,7 @@ struct DraftTask {
     const GainModel* gain = nullptr;   // what the replica has learnt of the costs of passes; null: nothing
     const BeamSearch* beams = nullptr; // of a beam search; max_tokens are then those of its tree
     int max_nodes = 0;                 // of a tree, at most: what the cap, the pass and the target's cache leave
+    RoundContext round = {};           // as the rule is told of it
 };
 
 // The target's own token behind drafted token `node`, -1: behind the next token; none where every token is banned.
@@ -149,9 +150,12 @@ struct DraftLimits {
 DraftLimits draft_limits_of(const model::ModelConfig& target, int vocab_size);
 
 inline constexpr std::size_t kNoContext = std::size_t{1} << 40; // of what reads any number of tokens
-// Begins a round of the task's rule with an empty draft. Returns how many tokens may be drafted: by the task's budget,
+// Begins `round` of the task's rule with an empty draft. Returns how many tokens may be drafted: by the task's budget,
 // its rule's cap, and `context`, the most tokens that the drafter reads. Where that is 0, the draft's end says why.
-int begin_draft(const DraftTask& task, std::size_t context);
+int begin_draft(const DraftTask& task, std::size_t context, const RoundContext& round);
+inline int begin_draft(const DraftTask& task, std::size_t context) {
+    return begin_draft(task, context, task.round);
+}
 
 // What of a text the cache of a draft model keeps, and so what its passes read: the first `sinks` positions and the
 // last `positions` (Xiao et al. 2023: StreamingLLM), which drop old ones some at a time, between rounds; and the best

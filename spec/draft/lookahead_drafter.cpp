@@ -6,9 +6,10 @@
 // begin with in common is in the tree once. With a stop rule that weighs costs, rounds draft
 // all of it or nothing, by what that brought of late.
 #include "spec/draft/drafter.h"
-#include "spec/draft/drafting_trials.h"
 #include "spec/draft/lookahead.h"
 #include "spec/draft/one_hot.h"
+#include "spec/plan/drafting_trials.h"
+#include "spec/plan/worth.h"
 
 #include <algorithm>
 #include <stdexcept>
@@ -128,20 +129,19 @@ void LookaheadDrafter::propose(std::span<const DraftTask> tasks) {
 // far too wide are few.
 void LookaheadDrafter::learn(const DraftTask& task, const Slot& slot, int rows_beside, int n_texts) {
     if (slot.n_drafted == 0 || !weighs_costs(task)) return;
-    const GainModel& costs = *task.gain;
+    const CostModel& costs = task.gain->costs;
     const int plain_rows = 1 + rows_beside;
-    const double known = costs.tokens_per_second();
-    const double rate = known > 0 ? known : n_texts / costs.target_seconds(n_texts);
+    const Worth worth(*task.gain, {.load = {n_texts - 1, n_texts}});
     trials_.learn(slot.accepted -
-                  rate * (costs.target_seconds(plain_rows + slot.n_drafted) - costs.target_seconds(plain_rows)));
+                  worth.of(costs.target_seconds(plain_rows + slot.n_drafted) - costs.target_seconds(plain_rows)));
 }
 
 bool LookaheadDrafter::begins(const DraftTask& task, int rows_beside) {
     if (!weighs_costs(task)) return true;
     constexpr double kFirstGain = 0.5; // so that the first rounds, with next to nothing in the pool, do not decide
-    const GainModel& costs = *task.gain;
+    const CostModel& costs = task.gain->costs;
     const int plain_rows = 1 + rows_beside, rows = plain_rows + options_.max_tokens();
-    const bool affords_one = costs.affords(costs.target_seconds(rows) - costs.target_seconds(plain_rows));
+    const bool affords_one = task.gain->policy.affords(costs.target_seconds(rows) - costs.target_seconds(plain_rows));
     return trials_.begins([] { return kFirstGain; }, affords_one);
 }
 

@@ -15,7 +15,7 @@ constexpr double kPriorRatio = 0.55;
 
 } // namespace
 
-OutcomeModel::OutcomeModel(int max_candidates) : chances_({2, 0, Costs{0, {1, 1}, std::nullopt}}), seen_(kPriorSeen) {
+OutcomeModel::OutcomeModel(int max_candidates) : seen_(kPriorSeen) {
     double prior = kPriorFirst * kPriorSeen;
     for (int rank = 0; rank < max_candidates; ++rank) {
         seen_at_.push_back(prior);
@@ -29,7 +29,7 @@ std::vector<Outcome> OutcomeModel::most_likely(std::span<const Place> places, in
     for (std::size_t place = 0; place < places.size(); ++place) {
         const bool is_last = place + 1 == places.size();
         const std::vector<TokenId>& candidates = places[place].candidates;
-        const double first = chances_.acceptance(places[place].first, 0);
+        const double first = chances_.of(places[place].first, 0);
         for (std::size_t i = 0; i < candidates.size(); ++i) {
             const std::size_t rank = is_last ? i - 1 : i; // among those that are not first
             if (!(is_last && i == 0) && rank >= seen_at_.size()) break;
@@ -55,7 +55,7 @@ void OutcomeModel::learn(std::span<const Place> places, const Outcome& outcome) 
     for (const Place& place : places)
         tokens.push_back(place.first);
     const bool emits_first = is_last && rank == 0;
-    chances_.learn({tokens, 0, outcome.accepted + (emits_first ? 1 : 0), 0, 0, 1});
+    chances_.learn({.tokens = tokens, .accepted = outcome.accepted + (emits_first ? 1 : 0)});
     if (emits_first) return;
     for (double& seen : seen_at_)
         seen *= kDecay;

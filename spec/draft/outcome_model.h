@@ -1,12 +1,12 @@
 // Outcomes of a round, and how likely each is: how many drafted tokens are accepted and the token emitted after
 // them, given what is known of the drafted ones.
 //
-// A token's chance is learnt as expected-gain learns it (gain_model.h). Where one is rejected, the target's token is
-// the m-th of the draft's other candidates with a chance that is learnt too. Called by draft_ahead.
+// A token's chance is learnt as expected-gain learns it (acceptance_model.h). Where one is rejected, the target's token
+// is the m-th of the draft's other candidates with a chance that is learnt too. Called by draft_ahead.
 #pragma once
 
+#include "spec/plan/acceptance_model.h"
 #include "spec/protocol/packet.h"
-#include "spec/stop/gain_model.h"
 
 #include <span>
 #include <vector>
@@ -37,7 +37,7 @@ class OutcomeModel {
   private:
     double share(std::size_t rank) const { return seen_at_[rank] / seen_; }
 
-    GainModel chances_;
+    AcceptanceModel chances_;
     std::vector<double> seen_at_; // [candidate]: how often it was emitted where the drafted token was rejected
     double seen_ = 0;             // how often one was rejected, whatever was emitted
 };

@@ -165,7 +165,7 @@ void RetokenizingDrafter::propose_written(const DraftTask& task, const Slot& slo
     std::vector<TokenId> proposed = slot.text.target_tokens_behind(bytes_);
     if (mark_ >= 0) proposed.push_back(mark_);
     proposed.resize(std::min(proposed.size(), static_cast<std::size_t>(most)));
-    task.rule->begin_round();
+    task.rule->begin_round(task.round);
     task.rule->wants_another();
     task.rule->charge(draft.passes - 1);
     std::size_t end = 0;

@@ -7,6 +7,7 @@
 namespace entrodraft::spec {
 
 static_assert(DeviceTreePlan::kMaxNodes == Packet::kMaxDraftTokens);
+static_assert(DeviceTreePlan::kRanks == RankChances::kOwn);
 
 DeviceTreePlan TreeShape::plan(double residual) const {
     DeviceTreePlan plan;
@@ -17,9 +18,10 @@ DeviceTreePlan TreeShape::plan(double residual) const {
     if (is(TreeOptions::Shape::expected_gain)) {
         plan.shape = DeviceTreePlan::Shape::gain;
         plan.min_reach = kMinReach;
-        for (std::size_t rank = 0; rank < chances_.size(); ++rank)
-            std::ranges::copy(chances_[rank].line(residual), plan.weights[rank]);
-        std::copy_n(emitted_.begin(), plan.n_children, plan.mean_chances);
+        for (std::size_t rank = 0; rank < RankChances::kOwn; ++rank)
+            std::ranges::copy(chances_.line(rank, residual), plan.weights[rank]);
+        for (int rank = 0; rank < plan.n_children; ++rank)
+            plan.mean_chances[rank] = chances_.mean(rank);
     }
     if (!is(TreeOptions::Shape::fixed)) return plan;
     std::vector<int> depths(children_.size(), 0);                 // [path + 1]
@@ -37,7 +39,7 @@ DeviceTreePlan TreeShape::plan(double residual) const {
 }
 
 DeviceTreePlan TreeGrowth::forecast() const {
-    DeviceTreePlan plan = shape_->plan(residual_);
+    DeviceTreePlan plan = shape_->plan(residual_.value());
     if (task_->request->ignore_eos) plan.n_eos = 0;
     // Those of a level are read if another may follow it.
     const auto left = static_cast<std::size_t>(std::min(task_->left_tokens, shape_->options().most_levels()));
@@ -50,13 +52,15 @@ DeviceTreePlan TreeGrowth::forecast() const {
     const int nodes = std::min(DeviceTreePlan::kMaxNodes, plan.width * plan.max_levels);
     plan.max_nodes = static_cast<int>(std::min(static_cast<std::size_t>(nodes), room_.in_all - text_.size()));
     if (plan.shape != DeviceTreePlan::Shape::gain || !task_->gain) return plan;
-    const GainModel& costs = *task_->gain;
-    const double needed = costs.tokens_per_second();
-    if (needed <= 0) plan.max_levels = 0; // level by level until it is known
-    plan.of_target_row = needed * row_seconds(n_proposed_);
-    plan.of_row = needed * (costs.draft_seconds(1, 1) - costs.draft_seconds(1));
+    if (!task_->gain->pace.is_known()) { // level by level until it is
+        plan.max_levels = 0;
+        return plan;
+    }
+    const Worth worth(*task_->gain, {.passes = 1, .load = load_}); // the first pass is made anyway
+    plan.of_target_row = price_of_row(worth, n_proposed_);
+    plan.of_row = worth.of_passes(0, 1);
     for (int k = 0; k < DeviceTreePlan::kLevels; ++k) // whose first row comes with the pass
-        plan.of_passes[k] = needed * (costs.draft_seconds(k + 2, -k - 1) - costs.draft_seconds(1));
+        plan.of_passes[k] = worth.of_passes(k + 1, -k - 1);
     return plan;
 }
 

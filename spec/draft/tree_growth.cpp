@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <limits>
 #include <numeric>
 
@@ -19,26 +18,13 @@ namespace entrodraft::spec {
 namespace {
 
 constexpr int kMaxNodes = Packet::kMaxDraftTokens;
-constexpr std::size_t kChanceRanks = DeviceTreePlan::kRanks; // ranks that have a chance of their own
-constexpr double kResidualStep = 0.1;                        // as the rule expected-gain has it
-constexpr double kEmittedStep = 0.01;                        // of a mean
-constexpr double kFirstMean = 0.6,
-                 kNextMean = 0.25; // before anything is learnt: of rank 0, and of each rank to the one before
 
 } // namespace
 
 // ---- the shape, and what is learnt ----
 
 TreeShape::TreeShape(const TreeOptions& options, const DraftLimits& limits, Reads reads)
-    : options_(options), limits_(limits), reads_(reads) {
-    // Of a middling token; siblings behind the first are the target's less often than their probability says, which has
-    // their margin in it.
-    constexpr TokenChance::Weights kOfFirst = {0.7, 0.3, 0.8, 0, 1}, kOfSiblings = {-1.2, 0.3, 0.8, 0, 0};
-    chances_.emplace_back(kOfFirst);
-    chances_.resize(kChanceRanks, TokenChance(kOfSiblings));
-    for (int rank = 0; rank < kMaxNodes; ++rank)
-        emitted_.push_back(kFirstMean * std::pow(kNextMean, rank));
-
+    : options_(options), limits_(limits), reads_(reads), chances_(kMaxNodes) {
     if (!is(TreeOptions::Shape::fixed)) return;
     const std::vector<std::int8_t> parents = parents_of(options);
     children_.resize(parents.size() + 1);
@@ -56,22 +42,12 @@ int TreeShape::child(int path, int rank) const {
     return children_[static_cast<std::size_t>(path + 1)][static_cast<std::size_t>(rank)];
 }
 
-double TreeShape::chance(const DraftedToken& ranked, int rank, double residual) const {
-    return chances_[std::min(static_cast<std::size_t>(rank), kChanceRanks - 1)].of(ranked, residual);
-}
-
-void TreeShape::learn(const DraftedToken& ranked, int rank, double residual, bool is_emitted) {
-    chances_[std::min(static_cast<std::size_t>(rank), kChanceRanks - 1)].learn(ranked, residual, is_emitted);
-    double& emitted = emitted_[static_cast<std::size_t>(rank)];
-    emitted += kEmittedStep * ((is_emitted ? 1 : 0) - emitted);
-}
-
 // ---- a round ----
 
 void TreeGrowth::begin_sequence() {
     nodes_.clear();
     text_.clear();
-    residual_ = 0;
+    residual_ = {};
     n_proposed_ = 0;
 }
 
@@ -82,13 +58,14 @@ void TreeGrowth::begin(const DraftTask& task, const TreeRoom& room, const BatchL
     load_ = load;
     passes_ = further_rows_ = 0;
     share_ = 1 / static_cast<double>(load.sequences);
-    task.rule->set_batch_load(load);
     text_.assign(task.tokens.begin(), task.tokens.end());
     nodes_.clear();
     frontier_.clear();
     n_read_ = 0;
     best_ = -1;
-    begin_draft(task, room.along_path);
+    RoundContext round = task.round;
+    round.load = load;
+    begin_draft(task, room.along_path, round);
     max_nodes_ = std::min({task.max_nodes, task.rule->options().max_tokens, kMaxNodes});
     if (task.draft->end != DraftEnd::none) return;
     if (task.rule->wants_another({share_, share_}))
@@ -107,9 +84,10 @@ void TreeGrowth::learn(std::span<const TokenId> text) {
             const GrownNode& child = node(i);
             if (child.parent != passed) continue;
             const bool is_emitted = child.token == text[at];
-            const double chance = shape_->chance(child.ranked, child.rank, residual_);
-            shape_->learn(child.ranked, child.rank, residual_, is_emitted);
-            if (child.rank == 0) residual_ += kResidualStep * ((is_emitted ? 1 : 0) - chance);
+            const double residual = residual_.value(),
+                         chance = shape_->chances().of(child.ranked, child.rank, residual);
+            shape_->chances().learn(child.ranked, child.rank, residual, is_emitted);
+            if (child.rank == 0) residual_.learn(chance, is_emitted);
             if (is_emitted) next = i;
         }
         if (next < 0) return;
@@ -141,7 +119,7 @@ void TreeGrowth::add_children(int parent, std::vector<TreeChild> children) {
         double own = static_cast<double>(child.ranked.probability);
         child.reach = above.reach * (child.rank > 0 ? own : 1);
         if (shape_->is(TreeOptions::Shape::expected_gain)) {
-            own = std::min(left, shape_->chance(child.ranked, child.rank, residual_));
+            own = std::min(left, shape_->chances().of(child.ranked, child.rank, residual_.value()));
             left -= own;
         }
         child.value = above.value * own;
@@ -192,7 +170,7 @@ void TreeGrowth::end_level(int sequences) {
     std::ranges::stable_sort(level, [&](int a, int b) { return node(a).value > node(b).value; });
     if (shape_->is(TreeOptions::Shape::eagle2) || (!is_fixed && !shape_->reads_all()))
         level.resize(std::min(level.size(), static_cast<std::size_t>(shape_->options().top_k)));
-    if (shape_->is(TreeOptions::Shape::expected_gain) && task_->gain) {
+    if (weighs_costs()) {
         level = level_that_pays(std::move(level));
         if (level.empty()) return;
     }
@@ -205,22 +183,18 @@ void TreeGrowth::end_level(int sequences) {
     frontier_ = std::move(level);
 }
 
-// Tokens a second that drafting on has to beat: the run's, or, while that is not known, this round's own.
-double TreeGrowth::rate() const {
-    const GainModel& costs = *task_->gain;
-    if (const double known = costs.tokens_per_second(); known > 0) return known;
+Worth TreeGrowth::worth() const {
     double tokens = 1;
     for (const GrownNode& each : nodes_)
         if (each.rank == 0) tokens += each.value;
-    const double target = costs.target_seconds(depth_of(best_) + 1 + load_.rows_beside) / load_.sequences;
-    return tokens / (costs.draft_seconds(passes_, further_rows_) + target);
+    return {*task_->gain, {passes_, further_rows_, depth_of(best_) + 1, tokens, load_}};
 }
 
-// Of a row more than those proposed, on average until there are twice as many: passes grow by steps where
+// The price of a row more than those proposed, on average until there are twice as many: passes grow by steps where
 // rows are padded, and the next row alone would seem free or dear.
-double TreeGrowth::row_seconds(int n_proposed) const {
-    const int own = n_proposed + 1, rows = own + load_.rows_beside;
-    return (task_->gain->target_seconds(rows + own) - task_->gain->target_seconds(rows)) / own;
+double TreeGrowth::price_of_row(const Worth& worth, int n_proposed) const {
+    const int rows = n_proposed + 1;
+    return worth.of_rows(rows, 2 * rows) / rows;
 }
 
 // Those of a level whose children are worth a row of the draft; none where they are not worth a pass. Looked at are so
@@ -228,22 +202,19 @@ double TreeGrowth::row_seconds(int n_proposed) const {
 // each by first children. What that brings beyond what its rows cost the target has to come faster than the run's own.
 std::vector<int> TreeGrowth::level_that_pays(std::vector<int> level) const {
     constexpr int kLevels = DeviceTreePlan::kLevels;
-    const GainModel& costs = *task_->gain;
-    const double needed = rate(), of_target_row = needed * row_seconds(static_cast<int>(proposed().size()));
-    const double before = costs.draft_seconds(passes_, further_rows_);
-    const double of_row = needed * (costs.draft_seconds(passes_, further_rows_ + 1) - before);
-    const auto of_passes = [&](int n) {
-        return needed * (costs.draft_seconds(passes_ + n * share_, further_rows_ - n * share_) - before);
-    };
+    const Worth worth = this->worth();
+    const RankChances& chances = shape_->chances();
+    const double of_target_row = price_of_row(worth, static_cast<int>(proposed().size()));
+    const double of_row = worth.of_passes(0, 1);
     std::array<double, kLevels> gain{}; // of this level and so many behind it, in tokens, passes not counted
     std::erase_if(level, [&](int i) {
         std::array<double, kLevels> own{};
         double tokens = 0, below = 1; // `below`: the chance that first children go on for the levels before
         for (double& each : own) {
             for (int rank = 0; rank < shape_->options().top_k; ++rank)
-                tokens += std::max(0.0, node(i).value * shape_->mean_chance(rank) * below - of_target_row);
+                tokens += std::max(0.0, node(i).value * chances.mean(rank) * below - of_target_row);
             each = tokens -= of_row;
-            below *= shape_->mean_chance(0);
+            below *= chances.mean(0);
         }
         if (*std::ranges::max_element(own) <= 0) return true;
         for (std::size_t k = 0; k < own.size(); ++k)
@@ -251,7 +222,7 @@ std::vector<int> TreeGrowth::level_that_pays(std::vector<int> level) const {
         return false;
     });
     for (int k = 0; k < kLevels; ++k)
-        if (gain[static_cast<std::size_t>(k)] > of_passes(k + 1)) return level;
+        if (gain[static_cast<std::size_t>(k)] > worth.of_passes((k + 1) * share_, -(k + 1) * share_)) return level;
     return {};
 }
 
@@ -264,14 +235,13 @@ std::vector<int> TreeGrowth::proposed() const {
     if (!shape_->is(TreeOptions::Shape::fixed))
         std::ranges::stable_sort(nodes, [&](int a, int b) { return node(a).value > node(b).value; });
     nodes.resize(std::min(nodes.size(), static_cast<std::size_t>(std::max(max_nodes_, 0))));
-    if (shape_->is(TreeOptions::Shape::expected_gain) && task_->gain && !nodes.empty()) {
-        const GainModel& costs = *task_->gain;
-        const double needed = rate();
+    if (weighs_costs() && !nodes.empty()) {
+        const Worth worth = this->worth();
         double gain = 0, best_gain = -std::numeric_limits<double>::infinity();
         std::size_t best = 1; // a pass was made for it
         for (std::size_t n = 1; n <= nodes.size(); ++n) {
             gain += node(nodes[n - 1]).value;
-            const double net = gain - needed * costs.target_seconds(static_cast<int>(n) + 1 + load_.rows_beside);
+            const double net = gain - worth.of_rows(1, static_cast<int>(n) + 1);
             if (net > best_gain) {
                 best_gain = net;
                 best = n;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "spec/draft/drafter.h"
+#include "spec/plan/worth.h"
 #include "spec/verify/device_verifier.h"
 
 #include <span>
@@ -57,11 +58,8 @@ class TreeShape {
     // The path of that child; -1 where the tree is not fixed.
     int child(int path, int rank) const;
 
-    // The chance that a child of that rank is emitted in a text with this acceptance residual.
-    double chance(const DraftedToken& ranked, int rank, double residual) const;
-    // The mean of it over all rows.
-    double mean_chance(int rank) const { return emitted_[static_cast<std::size_t>(rank)]; }
-    void learn(const DraftedToken& ranked, int rank, double residual, bool is_emitted);
+    RankChances& chances() { return chances_; }
+    const RankChances& chances() const { return chances_; }
     // The shape's part of the plan, for a text with this acceptance residual: all but its bounds and costs.
     DeviceTreePlan plan(double residual) const;
 
@@ -70,8 +68,7 @@ class TreeShape {
     DraftLimits limits_;
     Reads reads_;
     std::vector<std::vector<int>> children_; // of a fixed tree: [path + 1], by rank
-    std::vector<TokenChance> chances_;       // [rank]: the last one of all further ranks
-    std::vector<double> emitted_;            // [rank]
+    RankChances chances_;
 };
 
 // The tree of one sequence: begin(), then rows for all of frontier() and end_level() until that is empty, then
@@ -112,8 +109,9 @@ class TreeGrowth {
     bool goes_on(int i) const;
     std::vector<int> proposed() const;
     void add_below(int parent, std::span<const int> nodes, std::vector<int>& ordered) const;
-    double rate() const;
-    double row_seconds(int n_proposed) const;
+    bool weighs_costs() const { return shape_->is(TreeOptions::Shape::expected_gain) && task_->gain != nullptr; }
+    Worth worth() const;
+    double price_of_row(const Worth& worth, int n_proposed) const;
     std::vector<int> level_that_pays(std::vector<int> level) const;
 
     TreeShape* shape_;
@@ -122,7 +120,7 @@ class TreeGrowth {
     std::vector<GrownNode> nodes_; // parents before children
     std::vector<int> frontier_;
     TreeRoom room_;
-    double residual_ = 0; // of the text: 0.1 times the sum of (accepted - chance) over its first choices
+    TextResidual residual_; // over the text's first choices
     int max_nodes_ = 0;
     int n_proposed_ = 0; // in the last round
     BatchLoad load_;

@@ -166,8 +166,6 @@ DraftsBySlot Coordinator::draft(const ReplicaState& state) {
         if (!takes_part(slot)) continue;
         Sequence& own = *sequence(slot);
         const Request& request = own.request();
-        own.rule.set_batch_load({n_sequences - 1, n_sequences});
-        own.rule.set_texts(n_texts);
         if (!parts_.drafter || request.plain) continue;
         const int share = model::Decoder::kMaxRows / n_sequences; // of the rows of a pass
         const int most = own.beams
@@ -184,7 +182,8 @@ DraftsBySlot Coordinator::draft(const ReplicaState& state) {
                           own.verified_on_device,
                           &gain_,
                           own.beams ? &*own.beams : nullptr,
-                          std::min(most, cache_left(own))});
+                          std::min(most, cache_left(own)),
+                          {{n_sequences - 1, n_sequences}, n_texts, 0, left_tokens(own) + 1}});
     }
     if (!tasks_.empty()) parts_.drafter->propose(tasks_);
     return drafts;
@@ -379,7 +378,8 @@ void Coordinator::hand_out(int slot, const EngineCallbacks& callbacks) {
     if (parts_.drafter) parts_.drafter->end_sequence(slot);
     sequence(slot)->stats.seconds.total = parts_.clock->now_seconds() - sequence(slot)->admitted_at;
     const Request request = sequence(slot)->request();
-    if (!request.plain) gain_.learn_length(static_cast<int>(sequence(slot)->stats.new_tokens), request.max_new_tokens);
+    if (!request.plain)
+        gain_.policy.learn_length(static_cast<int>(sequence(slot)->stats.new_tokens), request.max_new_tokens);
     Completion completion = sequence(slot)->finish();
     sequence(slot).reset();
     callbacks.on_complete(request, std::move(completion));

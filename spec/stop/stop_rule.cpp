@@ -155,17 +155,22 @@ void StopRule::begin_sequence() {
     begin_round();
 }
 
-void StopRule::begin_round() {
+void StopRule::begin_round(const RoundContext& round) {
     drafting_.tokens.clear();
     drafting_.passes = drafting_.further_rows = 0;
     drafting_.asked = false;
-    drafting_.unread = drafting_.left = 0;
+    drafting_.round = round;
     end_ = DraftEnd::none;
     condition_->begin_round();
 }
 
+int StopRule::choose_reading() {
+    return drafting_.round.unread = condition_->tokens_to_read(drafting_);
+}
+
 bool StopRule::wants_another(const PassCost& cost) {
     drafting_.asked = true;
+    if (cost.load) drafting_.round.load = *cost.load;
     const bool may_stop = drafting_.drafted() >= options_.min_tokens || options_.min_tokens == 1;
     if (may_stop && !condition_->wants_another(drafting_, cost)) {
         end_ = DraftEnd::rule;
@@ -188,7 +193,8 @@ StopDecision StopRule::decide(const DraftedToken& token) {
     const bool fired = condition_->fires(drafting_);
     if (fired && drafting_.drafted() >= options_.min_tokens) {
         end_ = DraftEnd::rule;
-        const bool drops = condition_->drops_fired_token() || (options_.drop_stop_token && options_.type().may_drop());
+        const StopRuleType& type = options_.type();
+        const bool drops = type.weighs_costs || (options_.drop_stop_token && type.may_drop());
         return drops ? StopDecision::drop : StopDecision::stop;
     }
     end_ = drafting_.drafted() >= options_.max_tokens ? DraftEnd::cap : DraftEnd::none;

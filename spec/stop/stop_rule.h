@@ -7,8 +7,8 @@
 // kept. The caps --max-draft-tokens and --min-draft-tokens hold for every rule; min_tokens makes a rule look later.
 #pragma once
 
+#include "spec/plan/gain_model.h"
 #include "spec/protocol/packet.h"
-#include "spec/stop/gain_model.h"
 #include "spec/verify/device_verifier.h"
 #include "spec/verify/verify.h"
 
@@ -81,8 +81,10 @@ struct StopRuleType {
     LooksAt looks_at = LooksAt::distribution;
     std::vector<StopRuleParameter> parameters = {}; // in the order of RULE:NUMBER:NUMBER
     MakeStopCondition make = nullptr;
-    FitStopRule fit = nullptr;    // sets parameters by examples before tuning tries values around them
-    bool weighs_costs = false;    // it learns what passes cost, or is told by --costs, and drafts only where that pays
+    FitStopRule fit = nullptr; // sets parameters by examples before tuning tries values around them
+    // It learns what passes cost, or is told by --costs, and drafts only where that pays. A token that fires it is not
+    // proposed, whatever the options say.
+    bool weighs_costs = false;
     const char* other_names = ""; // that papers and programs have for it, for messages; separated by blanks
 
     // -1: it has none.
@@ -146,13 +148,6 @@ std::string why_biased(const StopRuleOptions& options, Acceptance acceptance);
 
 // ---- what a rule does ----
 
-// What drafting on costs, in draft passes: none for a look-up; the pass of a cascade's middle model brings several
-// tokens.
-struct PassCost {
-    double next = 1; // of what has to be done now
-    double each = 1; // of a token, on average
-};
-
 // How the last round ended, for rules that learn.
 struct RoundFeedback {
     int drafted = 0;        // of a tree on its best path, which is what rules have seen
@@ -173,10 +168,7 @@ struct Drafting {
     double passes = 0;       // draft passes
     double further_rows = 0; // of these, beyond one each
     bool asked = false;      // whether there was anything to draft in this round
-    int unread = 0;          // tokens of the text that the draft would have to read first, beyond the last ones
-    int left = 0;            // tokens that the text may still have
-    BatchLoad batch_load;    // of the target's pass to come
-    int texts = 1;           // in slots: with those whose prompts are still to be read
+    RoundContext round = {}; // as far as is known by now
 
     int drafted() const { return static_cast<int>(tokens.size()); }                    // t
     double entropy() const { return static_cast<double>(tokens.back().entropy_nats); } // x_t; NaN: none is known
@@ -193,11 +185,9 @@ class StopCondition {
     virtual void begin_round() {}
     // Whether the last token drafted is the last of the round. Asked once for each token, also before min_tokens.
     virtual bool fires(const Drafting& drafting) = 0;
-    // Whether the token that fired is not proposed, whatever the options say.
-    virtual bool drops_fired_token() const { return false; }
-    // Of the text's unread tokens, how many the draft is to read: all, or its last ones alone. Asked before the first
+    // How many of the text's unread tokens the draft is to read: all, or its last ones alone. Asked before the first
     // pass, while none is read.
-    virtual int tokens_to_read(const Drafting& drafting) { return drafting.unread; }
+    virtual int tokens_to_read(const Drafting& drafting) { return drafting.round.unread; }
     // Whether another draft pass is worth its time; not asked before min_tokens.
     virtual bool wants_another(const Drafting&, const PassCost&) { return true; }
     // The rule as numbers, for a device that drafts a chain of tokens by itself: narrows `rule`, whose max_rows and
@@ -249,19 +239,10 @@ class StopRule {
     // Whether it is the adjusted one.
     bool needs_adjusted() const { return needs_distribution() && options_.entropy_of == EntropyOf::adjusted; }
     void begin_sequence(); // per-sequence state starts afresh
-    void begin_round();
-    // Of the pass to come, as far as is known; it holds until it is set again.
-    void set_batch_load(const BatchLoad& batch_load) { drafting_.batch_load = batch_load; }
-    // How many texts, this among them, go through the passes of the rounds to come.
-    void set_texts(int texts) { drafting_.texts = texts; }
-    // Before a round's first pass: what the draft has not read of the text, and how long that may still grow.
-    void set_text(int unread, int left) {
-        drafting_.unread = unread;
-        drafting_.left = left;
-    }
-    // Of these unread tokens of a text of which the draft has read nothing, how many it is to read: all, or its last
-    // ones alone.
-    int tokens_to_read() { return condition_->tokens_to_read(drafting_); }
+    void begin_round(const RoundContext& round = {});
+    // The draft has read nothing of the text and may begin within it: how many of its unread tokens it is to read, all
+    // or the last ones alone. From now on only these count as unread.
+    int choose_reading();
     // Whether another draft pass is worth its time; to be asked before each. Only rules that weigh costs ever say no.
     bool wants_another(const PassCost& cost = {});
     // The pass that was wanted took so much more: fewer share it than were asked, or it had more rows than one.

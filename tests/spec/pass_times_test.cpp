@@ -1,5 +1,5 @@
 // What passes cost is learnt while the machine is slower and faster by turns.
-#include "spec/stop/pass_times.h"
+#include "spec/plan/pass_times.h"
 
 #include <gtest/gtest.h>
 

@@ -569,9 +569,8 @@ struct MeasuredGain {
     std::int64_t n_accepted = 0;
 
     // Seconds that the draft takes in a round of a text with so much left and unread, where all is accepted or nothing.
-    double round(bool accepted, int unread = 0, int left = 1000) {
-        rule.begin_round();
-        rule.set_text(unread, left);
+    double round(bool accepted, int unread = 0, int left = 1000, int texts = 1) {
+        rule.begin_round({.texts = texts, .unread = unread, .left = left});
         int drafted = 0;
         while (rule.end() == DraftEnd::none && rule.wants_another())
             if (++drafted; rule.decide({1, 0.5F}) != StopDecision::go_on) break;
@@ -594,14 +593,14 @@ TEST(ExpectedGain, ReadsAPromptWhereTheRestOfTheTextPaysForIt) {
     EXPECT_EQ(gain.round(true, 3000, 25), 0) << "30 seconds of reading for 25 of decoding";
     EXPECT_GT(gain.round(true, 3000, 200), 30);
     for (int i = 0; i < 100; ++i)
-        gain.model.learn_length(20, 200);
+        gain.model.policy.learn_length(20, 200);
     EXPECT_EQ(gain.round(true, 3000, 200), 0) << "texts end long before they must";
 }
 
 // A chance of 0.7, as long as nothing is known, against 0.72 of a pass and 0.09 for the row.
 TEST(ExpectedGain, TellsWhyItDraftsNothing) {
     GainRule dear(0.72, {1, 1.09});
-    dear.model.drafted(true); // no probe is due
+    dear.model.policy.drafted(true); // no probe is due
     for (int i = 0; i < 3; ++i)
         dear.round(0.5, 1);
     const DraftWorth worth = dear.model.worth();
@@ -648,18 +647,15 @@ TEST(ExpectedGain, ReadsAPromptOnlyWhereTheOtherTextsOfTheBatchCouldDraftAsWell)
     MeasuredGain gain;
     for (int i = 0; i < 200; ++i)
         gain.round(true, i == 0 ? 100 : 0);
-    gain.rule.set_texts(8); // a row for each takes 0.8 seconds in place of a pass of 1.7
-    EXPECT_EQ(gain.round(true, 300, 200), 0);
-    gain.rule.set_texts(1);
-    EXPECT_GT(gain.round(true, 300, 200), 3);
+    EXPECT_EQ(gain.round(true, 300, 200, 8), 0) << "a row for each takes 0.8 seconds in place of a pass of 1.7";
+    EXPECT_GT(gain.round(true, 300, 200, 1), 3);
 }
 
 TEST(ExpectedGain, ReadsNothingForTokensThatNeedNoPass) {
     MeasuredGain gain;
     for (int i = 0; i < 200; ++i)
         gain.round(true, i == 0 ? 100 : 0);
-    gain.rule.begin_round();
-    gain.rule.set_text(3000, 25);
+    gain.rule.begin_round({.unread = 3000, .left = 25});
     EXPECT_TRUE(gain.rule.wants_another({0, 0}));
     EXPECT_EQ(gain.rule.decide({0, 1}), StopDecision::go_on);
     EXPECT_FALSE(gain.rule.wants_another()) << "behind it a pass comes, and the prompt before it";
@@ -671,8 +667,7 @@ TEST(ExpectedGain, GoesOnReadingAPromptThatTakesRounds) {
         gain.round(false); // which leaves 25 seconds for trials
     gain.rule.begin_sequence();
     for (const int unread : {500, 400, 300}) {
-        gain.rule.begin_round();
-        gain.rule.set_text(unread, 1000);
+        gain.rule.begin_round({.unread = unread, .left = 1000});
         EXPECT_TRUE(gain.rule.wants_another()) << unread;
         gain.rule.end_round({.target_seconds = 1, .caught_up = 100, .catch_up_seconds = 1});
     }
@@ -686,8 +681,8 @@ int texts_read_whole(double by_all, double by_end, int left, int n_texts) {
     std::uint64_t drawn = 0;
     for (int text = 0; text < n_texts; ++text) {
         gain.rule.begin_sequence();
-        gain.rule.set_text(3000, left);
-        int unread = gain.rule.tokens_to_read();
+        gain.rule.begin_round({.unread = 3000, .left = left});
+        int unread = gain.rule.choose_reading();
         const bool reads_all = unread == 3000;
         EXPECT_TRUE(reads_all || unread == 256);
         whole += reads_all ? 1 : 0;
@@ -732,10 +727,8 @@ TEST(ExpectedGain, OneSequenceOfABatchDraftsWhileNothingIsKnown) {
     MeasuredGain gain;
     StopRule other(options_of("expected-gain"), &gain.model);
     const auto both_begin = [&] {
-        for (StopRule* rule : {&gain.rule, &other}) {
-            rule->begin_round();
-            rule->set_batch_load({1, 2});
-        }
+        for (StopRule* rule : {&gain.rule, &other})
+            rule->begin_round({.load = {1, 2}});
         const bool first = gain.rule.wants_another();
         return std::pair(first, other.wants_another());
     };
@@ -818,7 +811,7 @@ TEST(GainModel, EachTextOfABatchTellsItsShareOfThePass) {
             model.learn({.tokens = {}, .target_seconds = seconds, .batch_load = {beside, 16}});
             times.learn_target(beside + 1, seconds, 1.0 / 16);
         }
-    EXPECT_DOUBLE_EQ(model.target_seconds(24), times.target_seconds(24));
+    EXPECT_DOUBLE_EQ(model.costs.target_seconds(24), times.target_seconds(24));
 }
 
 // Where passes take as long as they have rows, a second token of each text brings nothing, though the last of them
@@ -836,7 +829,7 @@ TEST(GainModel, WhatABatchSavesIsReckonedByRoundsInWhichNoTextDrafts) {
                              .target_seconds = seconds_of(rows),
                              .batch_load = {rows - 1 - drafted, kTexts}});
         }
-        return model.affords(100); // of 2,400 at most
+        return model.policy.affords(100); // of 2,400 at most
     };
     EXPECT_FALSE(run([](int rows) { return 1.0 * rows; }));
     EXPECT_TRUE(run([](int rows) { return kTexts + 0.1 * (rows - kTexts); }));
@@ -845,26 +838,26 @@ TEST(GainModel, WhatABatchSavesIsReckonedByRoundsInWhichNoTextDrafts) {
 TEST(GainModel, CountsWhatARoundCostsBesideItsPasses) {
     const Costs costs = {0.1, {1, 1.5}, std::nullopt, 0.25};
     const GainModel model({.max_rows = 4, .draft_to_target_cost = 0.1, .costs = costs});
-    EXPECT_DOUBLE_EQ(model.target_seconds(1), 1.25);
-    EXPECT_DOUBLE_EQ(model.target_seconds(2), 1.75);
-    EXPECT_DOUBLE_EQ(model.target_seconds(4), 2.75); // as the measured ones grew
-    EXPECT_DOUBLE_EQ(model.draft_seconds(2), 0.2);
+    EXPECT_DOUBLE_EQ(model.costs.target_seconds(1), 1.25);
+    EXPECT_DOUBLE_EQ(model.costs.target_seconds(2), 1.75);
+    EXPECT_DOUBLE_EQ(model.costs.target_seconds(4), 2.75); // as the measured ones grew
+    EXPECT_DOUBLE_EQ(model.costs.draft_seconds(2), 0.2);
 }
 
-const GainModelOptions kFixedCosts = {.max_rows = 8, .draft_to_target_cost = 0.1, .costs = Costs{0.1, {1}}};
+const CostOptions kFixedCosts = {.max_rows = 8, .draft_to_target_cost = 0.1, .costs = Costs{0.1, {1}}};
 
 TEST(GainModel, LearnsAcceptanceByEntropyAndForgetsSlowly) {
     GainModel model(kFixedCosts);
     const std::vector<DraftedToken> tokens = {{0.2F, 0.5F}, {3.2F, 0.5F}};
     for (int i = 0; i < 1000; ++i)
         model.learn({tokens, 0, 1, 2, 0, 0}); // the first is accepted, the second rejected
-    EXPECT_GT(model.acceptance(tokens[0], 0), 0.95);
-    EXPECT_LT(model.acceptance(tokens[1], 0), 0.05);
-    EXPECT_NEAR(model.mean_acceptance(), 0.5, 0.01);
-    EXPECT_NEAR(model.tokens_per_second(), 2 / 1.2, 1e-9);
+    EXPECT_GT(model.acceptance.of(tokens[0], 0), 0.95);
+    EXPECT_LT(model.acceptance.of(tokens[1], 0), 0.05);
+    EXPECT_NEAR(model.acceptance.mean(), 0.5, 0.01);
+    EXPECT_NEAR(model.pace.tokens_per_second(), 2 / 1.2, 1e-9);
     for (int i = 0; i < 3000; ++i)
         model.learn({tokens, 0, 0, 2, 0, 0});
-    EXPECT_LT(model.acceptance(tokens[0], 0), 0.1);
+    EXPECT_LT(model.acceptance.of(tokens[0], 0), 0.1);
 }
 
 TEST(GainModel, LearnsAcceptanceByTheTokensProbabilityWhereEntropySaysNothing) {
@@ -872,22 +865,22 @@ TEST(GainModel, LearnsAcceptanceByTheTokensProbabilityWhereEntropySaysNothing) {
     const std::vector<DraftedToken> tokens = {{2, 0.9F}, {2, 0.05F}};
     for (int i = 0; i < 300; ++i)
         model.learn({tokens, 0, 1, 2, 0, 0});
-    EXPECT_GT(model.acceptance(tokens[0], 0), 0.95);
-    EXPECT_LT(model.acceptance(tokens[1], 0), 0.05);
+    EXPECT_GT(model.acceptance.of(tokens[0], 0), 0.95);
+    EXPECT_LT(model.acceptance.of(tokens[1], 0), 0.05);
 }
 
 TEST(GainModel, LearnsAcceptanceByTheMarginWhereNothingElseSaysAnything) {
     GainModel model(kFixedCosts);
     const std::vector<DraftedToken> tokens = {{2, 0.3F, 0, 2.5F}, {2, 0.3F, 0, 0.05F}};
-    EXPECT_GT(model.acceptance(tokens[0], 0), model.acceptance(tokens[1], 0) + 0.3) << "as most pairs have it";
+    EXPECT_GT(model.acceptance.of(tokens[0], 0), model.acceptance.of(tokens[1], 0) + 0.3) << "as most pairs have it";
     for (int i = 0; i < 300; ++i)
         model.learn({tokens, 0, 1, 2, 0, 0});
-    EXPECT_GT(model.acceptance(tokens[0], 0), 0.95);
-    EXPECT_LT(model.acceptance(tokens[1], 0), 0.05);
-    const double of_unknown = model.acceptance({2, 0.3F}, 0);
+    EXPECT_GT(model.acceptance.of(tokens[0], 0), 0.95);
+    EXPECT_LT(model.acceptance.of(tokens[1], 0), 0.05);
+    const double of_unknown = model.acceptance.of({2, 0.3F}, 0);
     EXPECT_GT(of_unknown, 0.2);
     EXPECT_LT(of_unknown, 0.8);
-    EXPECT_GT(model.acceptance({2, 0.3F, 0, std::numeric_limits<float>::infinity()}, 0), 0.95) << "the only one";
+    EXPECT_GT(model.acceptance.of({2, 0.3F, 0, std::numeric_limits<float>::infinity()}, 0), 0.95) << "the only one";
 }
 
 TEST(GainModel, TrustsTheTextsLuckAsFarAsItHoldsTrue) {
@@ -898,21 +891,21 @@ TEST(GainModel, TrustsTheTextsLuckAsFarAsItHoldsTrue) {
         telling.learn({token, lucky ? 0.3 : -0.3, lucky ? 1 : 0, 1, 0, 0});
         mute.learn({token, lucky ? 0.3 : -0.3, accepted ? 1 : 0, 1, 0, 0});
     }
-    EXPECT_GT(telling.acceptance(token[0], 0.3), 0.9);
-    EXPECT_LT(telling.acceptance(token[0], -0.3), 0.1);
-    EXPECT_NEAR(mute.acceptance(token[0], 0.3), 0.5, 0.1);
-    EXPECT_NEAR(mute.acceptance(token[0], -0.3), 0.5, 0.1);
+    EXPECT_GT(telling.acceptance.of(token[0], 0.3), 0.9);
+    EXPECT_LT(telling.acceptance.of(token[0], -0.3), 0.1);
+    EXPECT_NEAR(mute.acceptance.of(token[0], 0.3), 0.5, 0.1);
+    EXPECT_NEAR(mute.acceptance.of(token[0], -0.3), 0.5, 0.1);
 }
 
 TEST(GainModel, KeepsTokensThatWereLookedUpApart) {
     GainModel model(kFixedCosts);
     const DraftedToken drawn = {2, 0.3F}, matched = {kNan, kNan, 3}, longer = {kNan, kNan, 5};
-    const double before = model.acceptance(drawn, 0), before_longer = model.acceptance(longer, 0);
+    const double before = model.acceptance.of(drawn, 0), before_longer = model.acceptance.of(longer, 0);
     for (int i = 0; i < 200; ++i)
         model.learn({std::vector{matched}, 0, 1, 0, 0, 0});
-    EXPECT_GT(model.acceptance(matched, 0), 0.95);
-    EXPECT_EQ(model.acceptance(longer, 0), before_longer);
-    EXPECT_EQ(model.acceptance(drawn, 0), before);
+    EXPECT_GT(model.acceptance.of(matched, 0), 0.95);
+    EXPECT_EQ(model.acceptance.of(longer, 0), before_longer);
+    EXPECT_EQ(model.acceptance.of(drawn, 0), before);
 }
 
 TEST(GainModel, LearnsNothingFromTokensBehindTheFirstThatFell) {
@@ -922,8 +915,8 @@ TEST(GainModel, LearnsNothingFromTokensBehindTheFirstThatFell) {
         whole.learn({tokens, 0, 0, 2, 0, 0});
         verified.learn({std::span(tokens).first(1), 0, 0, 2, 0, 0});
     }
-    EXPECT_EQ(whole.acceptance(tokens[1], 0), verified.acceptance(tokens[1], 0));
-    EXPECT_EQ(whole.mean_acceptance(), verified.mean_acceptance());
+    EXPECT_EQ(whole.acceptance.of(tokens[1], 0), verified.acceptance.of(tokens[1], 0));
+    EXPECT_EQ(whole.acceptance.mean(), verified.acceptance.mean());
 }
 
 TEST(GainModel, StaysFiniteWhateverItIsShown) {
@@ -934,7 +927,7 @@ TEST(GainModel, StaysFiniteWhateverItIsShown) {
         model.learn({odd, i % 3 - 1.0, i / 5000 % 2 == 0 ? n : i % n, 4, 0, 0});
     }
     for (const DraftedToken& token : odd) {
-        const double acceptance = model.acceptance(token, 0);
+        const double acceptance = model.acceptance.of(token, 0);
         EXPECT_TRUE(acceptance > 0 && acceptance < 1) << acceptance;
     }
 }

@@ -98,7 +98,7 @@ Proposals proposals_of(const Costing& costing, const std::function<TokenId(std::
         const double drafting = draft.passes * costing.t_draft + draft_rows * costing.t_draft_row;
         const double seconds = drafting + 1 + (rows - 1) * costing.row;
         proposals.rate = costing.sequences * static_cast<double>(path.size() + 1) / seconds;
-        proposals.known_rate = gain.tokens_per_second();
+        proposals.known_rate = gain.pace.tokens_per_second();
         const std::size_t begin = text.size();
         for (std::size_t i = 0; i <= path.size(); ++i)
             text.push_back(emits(begin + i));

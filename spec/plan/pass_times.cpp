@@ -1,4 +1,4 @@
-#include "spec/stop/pass_times.h"
+#include "spec/plan/pass_times.h"
 
 #include <algorithm>
 #include <cmath>

@@ -10,7 +10,7 @@
 // That is taken for the speed of the moment, so what rows are seen to cost is raised by kBehind.
 #pragma once
 
-#include "spec/stop/learned_weights.h"
+#include "spec/plan/learned_weights.h"
 
 #include <array>
 #include <cmath>
