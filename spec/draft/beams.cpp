@@ -39,14 +39,12 @@ struct LevelToken {
 class BeamDrafter final : public Drafter {
   public:
     BeamDrafter(model::Decoder& model, const DraftSetting& setting, DeviceVerifier* device)
-        : model_(model), setting_(setting), device_(device), texts_(model, setting.n_slots, setting.limits.vocab_size),
+        : Drafter({.name = "model", .weight_bytes = model.weight_bytes()}), model_(model), setting_(setting),
+          device_(device), texts_(model, setting.n_slots, setting.limits.vocab_size),
           slots_(static_cast<std::size_t>(setting.n_slots)) {}
 
-    std::string name() const override { return "model"; }
-    std::size_t weight_bytes() const override { return model_.weight_bytes(); }
     void begin_sequence(int slot, const Request& request) override {
-        texts_.begin_sequence(slot);
-        texts_.take_request(slot, request);
+        texts_.begin_sequence(slot, request);
         slots_[static_cast<std::size_t>(slot)] = {};
     }
     void prefill(int slot, std::span<const TokenId> prompt) override { texts_.prefill(slot, prompt); }

@@ -35,16 +35,16 @@ class RunningCost {
 
 class CascadeDrafter final : public Drafter {
   public:
-    CascadeDrafter(CascadeLevel level, const DraftSetting& setting) : level_(std::move(level)), setting_(setting) {
+    CascadeDrafter(CascadeLevel level, const DraftSetting& setting)
+        : Drafter({.name = level.source->facts().name + "<" + level.inner->facts().name,
+                   .weight_bytes = level.source->facts().weight_bytes}),
+          level_(std::move(level)), setting_(setting) {
         for (int slot = 0; slot < setting.n_slots; ++slot)
             slots_.emplace_back(level_);
     }
 
-    std::string name() const override { return level_.source->name() + "<" + level_.inner->name(); }
-    std::size_t weight_bytes() const override { return level_.source->weight_bytes(); }
     void begin_sequence(int slot, const Request& request) override {
-        level_.source->begin_sequence(slot);
-        level_.source->take_request(slot, request);
+        level_.source->begin_sequence(slot, request);
         level_.inner->begin_sequence(slot, request);
         of(slot).chooser.begin_sequence(request, setting_.limits.eos_tokens);
         of(slot).inner_rule.begin_sequence();
@@ -78,8 +78,8 @@ class CascadeDrafter final : public Drafter {
     };
 
     static CostOptions gain_options(const CascadeLevel& level) {
-        const auto of_middle = static_cast<double>(level.source->weight_bytes());
-        const auto of_inner = static_cast<double>(level.inner->weight_bytes());
+        const auto of_middle = static_cast<double>(level.source->facts().weight_bytes);
+        const auto of_inner = static_cast<double>(level.inner->facts().weight_bytes);
         return {level.inner_rule.max_tokens + 1, of_middle > 0 ? of_inner / of_middle : 1, level.inner_costs};
     }
     Slot& of(int slot) { return slots_.at(static_cast<std::size_t>(slot)); }
@@ -109,7 +109,7 @@ void CascadeDrafter::draft(const DraftTask& task, Slot& slot) {
     const double began = setting_.clock.now_seconds();
     StopRule& rule = *task.rule;
     Draft& draft = *task.draft;
-    const int most = begin_draft(task, level_.source->context());
+    const int most = begin_draft(task, level_.source->facts().context);
     draft.levels.resize(1);
     ready_.clear();
     slot.q.clear();
@@ -150,7 +150,8 @@ void CascadeDrafter::inner_round(const DraftTask& task, Slot& slot, int most) {
     choice.random_key = hash_bytes(&above, sizeof above, choice.random_key);
     // The middle model emits one token more than it verifies, and reads no further than its context.
     const std::size_t left = static_cast<std::size_t>(most) - task.draft->tokens.size() - 1;
-    const std::size_t room = std::min({left, level_.source->context() - round_start, level_.source->max_rows() - 1});
+    const std::size_t room =
+        std::min({left, level_.source->facts().context - round_start, level_.source->facts().max_rows - 1});
     level_.inner->propose(
         {task.slot, text_, static_cast<int>(room), task.request, choice, &slot.inner_rule, &inner_draft_});
 

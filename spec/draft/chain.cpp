@@ -31,11 +31,8 @@ namespace {
 class FunctionSource final : public LogitSource {
   public:
     FunctionSource(std::string name, int vocab, FillLogits fill, std::size_t weight_bytes)
-        : name_(std::move(name)), vocab_(static_cast<std::size_t>(vocab)), fill_(std::move(fill)),
-          weight_bytes_(weight_bytes) {}
-
-    std::string name() const override { return name_; }
-    std::size_t weight_bytes() const override { return weight_bytes_; }
+        : LogitSource({.name = std::move(name), .weight_bytes = weight_bytes}), vocab_(static_cast<std::size_t>(vocab)),
+          fill_(std::move(fill)) {}
 
     SourceLogits rows_after(std::span<const TextEnd> texts, model::LogitNeeds needs) override {
         summaries_.clear();
@@ -53,10 +50,8 @@ class FunctionSource final : public LogitSource {
     }
 
   private:
-    std::string name_;
     std::size_t vocab_;
     FillLogits fill_;
-    std::size_t weight_bytes_;
     std::vector<float> logits_; // [most rows so far][vocab]
     std::vector<model::LogitStats> summaries_;
 };
@@ -285,24 +280,21 @@ namespace {
 class ChainDrafter final : public Drafter {
   public:
     ChainDrafter(std::unique_ptr<LogitSource> source, const DraftSetting& setting)
-        : source_(std::move(source)), setting_(setting), slots_(static_cast<std::size_t>(setting.n_slots)) {}
-
-    std::string name() const override { return source_->name(); }
-    std::size_t weight_bytes() const override { return source_->weight_bytes(); }
-    bool keeps_logits_on_device() const override { // not of a head, whose rows may be of fewer tokens
-        return slots_.size() == 1 && source_->device() != nullptr && source_->hidden_layers().empty();
+        : Drafter(facts_of(source->facts())), source_(std::move(source)), setting_(setting),
+          slots_(static_cast<std::size_t>(setting.n_slots)) {
+        // Not of a head, whose rows may be of fewer tokens.
+        facts_.keeps_logits_on_device =
+            slots_.size() == 1 && source_->facts().device != nullptr && source_->facts().hidden_layers.empty();
     }
+
     void begin_sequence(int slot, const Request& request) override {
-        source_->begin_sequence(slot);
-        source_->take_request(slot, request);
+        source_->begin_sequence(slot, request);
         of(slot).chooser.begin_sequence(request, setting_.limits.eos_tokens);
     }
-    std::vector<int> hidden_layers() const override { return source_->hidden_layers(); }
     void take_hidden(int slot, int first_position, std::span<const float> states) override {
         source_->take_hidden(slot, first_position, states);
     }
     void prefill(int slot, std::span<const TokenId> prompt) override { source_->prefill(slot, prompt); }
-    bool reads_late() const override { return source_->reads_late(); }
     void propose(std::span<const DraftTask> tasks) override {
         if (shares_passes()) return propose_together(tasks);
         for (const DraftTask& task : tasks)
@@ -317,7 +309,7 @@ class ChainDrafter final : public Drafter {
     };
 
     Slot& of(int slot) { return slots_.at(static_cast<std::size_t>(slot)); }
-    bool shares_passes() const { return source_->shares_passes() && !setting_.takes_turns; }
+    bool shares_passes() const { return source_->facts().shares_passes && !setting_.takes_turns; }
     void propose_together(std::span<const DraftTask> tasks);
     void begin_phase(const DraftTask& task);
     void ask_rules(std::span<const DraftTask> tasks);
@@ -355,14 +347,13 @@ void ChainDrafter::propose_together(std::span<const DraftTask> tasks) {
 
 // Tells the rule how much of the text the source has not read. For a new text, asks the rule how much to read.
 void ChainDrafter::begin_phase(const DraftTask& task) {
-    const bool is_new = source_->begins_within(task.slot);
-    if (is_new) source_->begin_within(task.slot, task.tokens, task.tokens.size());
+    const bool is_new = source_->begin_within(task.slot, task.tokens, task.tokens.size());
     DraftTask own = task;
     own.round.unread = static_cast<int>(source_->unread(task.slot, task.tokens));
     Slot& slot = of(task.slot);
     slot.share = 0;
     slot.phase.begin(own, source_->context_of(task.slot), setting_.limits, slot.chooser,
-                     {.are_all_made = source_->needs_each_row()});
+                     {.are_all_made = source_->facts().needs_each_row});
     if (is_new)
         source_->begin_within(task.slot, task.tokens, static_cast<std::size_t>(task.rule->choose_reading()) + 1);
 }
@@ -370,14 +361,15 @@ void ChainDrafter::begin_phase(const DraftTask& task) {
 // Those that draft read what they have not read of their texts, if that is more than the first pass may bear; where it
 // is so much that it takes rounds, they draft later. Seconds of all.
 double ChainDrafter::catch_up() {
-    constexpr std::size_t kFew = 16; // rows, for which a pass reads its weights once
+    constexpr std::size_t kFew = 16;      // rows, for which a pass reads its weights once
+    constexpr std::size_t kAtOnce = 4096; // tokens, for which the other texts can wait
     double seconds = 0;
     const double borne = 1 / static_cast<double>(std::max<std::size_t>(going_.size(), 1));
     std::erase_if(going_, [&](const DraftTask* task) {
         const std::size_t unread = source_->unread(task->slot, task->tokens);
         if (unread < kFew) return false;
         const double began = setting_.clock.now_seconds();
-        const bool is_ready = source_->catch_up(task->slot, task->tokens);
+        const bool is_ready = source_->prefill(task->slot, task->tokens, kAtOnce);
         task->draft->caught_up = static_cast<int>(unread - source_->unread(task->slot, task->tokens));
         seconds += task->draft->catch_up_seconds = setting_.clock.now_seconds() - began;
         if (is_ready) return false;
@@ -420,7 +412,7 @@ void ChainDrafter::pass() {
     for (const DraftTask* task : going_) {
         ChainPhase& phase = of(task->slot).phase;
         ends_.push_back({task->slot, phase.text(), 1});
-        const model::LogitNeeds own = phase.needs(is_alone ? source_->device() : nullptr);
+        const model::LogitNeeds own = phase.needs(is_alone ? source_->facts().device : nullptr);
         noises_.push_back(own.noises.empty() ? model::RowNoise{} : own.noises.front());
         needs = is_alone ? own : needs.and_those_of(own);
     }

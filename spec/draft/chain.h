@@ -47,54 +47,60 @@ struct SourceLogits {
     void take_tokens(std::span<const TokenId> tokens, std::vector<float>& memory);
 };
 
+// What a source is, whatever it reads.
+struct SourceFacts {
+    std::string name = {};
+    std::size_t weight_bytes = 0;        // that a pass reads; 0 where there are none
+    std::size_t context = kNoContext;    // most tokens that it can read
+    std::size_t max_rows = 128;          // most rows of logits that one pass gives
+    bool shares_passes = false;          // whether a pass over rows of several texts costs less than one for each
+    bool needs_each_row = false;         // whether each drafted token must have had a row, also the only possible one
+    bool reads_late = false;             // see Drafter
+    std::vector<int> hidden_layers = {}; // layers of the target whose hidden states it wants: see Drafter
+    // What its GPU can do by itself of drafting and verification; null where it is not on one. Then it makes more rows
+    // than asked for where DeviceVerifier::draft says that they will be wanted.
+    DeviceVerifier* device = nullptr;
+};
+
 class LogitSource {
   public:
     virtual ~LogitSource() = default;
-    virtual std::string name() const = 0;
-    // Bytes of weights that a pass reads; 0 where there are none.
-    virtual std::size_t weight_bytes() const { return 0; }
-    // Most tokens that it can read.
-    virtual std::size_t context() const { return kNoContext; }
+    const SourceFacts& facts() const { return facts_; }
     // Most tokens that it can read of a draft's in this slot, text and drafted ones, in the round at hand.
-    virtual std::size_t context_of(int /*slot*/) const { return context(); }
-    // Layers of the target whose hidden states it wants, and these: see Drafter.
-    virtual std::vector<int> hidden_layers() const { return {}; }
-    virtual void take_hidden(int /*slot*/, int /*first_position*/, std::span<const float> /*states*/) {}
-    // Most rows of logits that one pass gives.
-    virtual std::size_t max_rows() const { return 128; }
-    // Whether a pass over rows of several texts costs less than a pass for each.
-    virtual bool shares_passes() const { return false; }
-    // What its GPU can do by itself of drafting and verification; null where it is not on one. Then it makes more rows
-    // than asked for where DeviceVerifier::draft says that they will be wanted.
-    virtual DeviceVerifier* device() const { return nullptr; }
-    // Whether each drafted token must have had a row, also one that nothing else could have come in the place of.
-    virtual bool needs_each_row() const { return false; }
-    // Nothing of the text before is kept.
-    virtual void begin_sequence(int /*slot*/) {}
-    // Behind begin_sequence: whose text it is: what an encoder is to read, and the prompt. Stays until the next.
-    virtual void take_request(int /*slot*/, const Request& /*request*/) {}
-    // Reads all but the last of these tokens that it has not read yet, so that the first pass does not pay for them.
-    virtual void prefill(int /*slot*/, std::span<const TokenId> /*prompt*/) {}
+    virtual std::size_t context_of(int /*slot*/) const { return facts_.context; }
     // See Drafter.
-    virtual bool reads_late() const { return false; }
-    // Reads on as prefill() does, behind any round, so much at once that others can wait for it; whether all is read.
-    virtual bool catch_up(int /*slot*/, std::span<const TokenId> /*tokens*/) { return true; }
-    // Whether the text in this slot, of which nothing has been read, can begin within, and begin_within() may be
-    // called.
-    virtual bool begins_within(int /*slot*/) const { return false; }
-    // All but the last `n` of these tokens are left out, as if the text began there.
-    virtual void begin_within(int /*slot*/, std::span<const TokenId> /*tokens*/, std::size_t /*n*/) {}
-    // How many of these tokens it would read in all; 0 where it reads nothing.
+    virtual void take_hidden(int /*slot*/, int /*first_position*/, std::span<const float> /*states*/) {}
+    // Nothing of the text before is kept. `request` says what an encoder is to read, and the prompt; its tokens stay
+    // where they are until the next.
+    virtual void begin_sequence(int /*slot*/, const Request& /*request*/) {}
+    // Reads all but the last of these tokens that it has not read yet, at most `most` of them, so that the first pass
+    // does not pay for them. Returns whether all are read.
+    virtual bool prefill(int /*slot*/, std::span<const TokenId> /*tokens*/, std::size_t /*most*/) { return true; }
+    bool prefill(int slot, std::span<const TokenId> tokens) { return prefill(slot, tokens, kNoContext); }
+    // Leaves out all but the last `n` of these tokens, as if the text began there. Returns false, and does nothing,
+    // where it cannot, or has read some of the text.
+    virtual bool begin_within(int /*slot*/, std::span<const TokenId> /*tokens*/, std::size_t /*n*/) { return false; }
+    // The number of these tokens that it would read in all; 0 where it reads nothing.
     virtual std::size_t unread(int /*slot*/, std::span<const TokenId> /*tokens*/) const { return 0; }
-    // A round begins, whose draft goes behind so many tokens: these are not taken back.
+    // A round begins, whose draft follows so many tokens: these are not taken back.
     virtual void begin_round(int /*slot*/, std::size_t /*n_tokens*/) {}
     // What follows each of the last tokens asked about, one text after another: one pass, or none where the row is
-    // there already. Slots increase; at most context() tokens each, 1 to max_rows() rows together.
+    // there already. Slots increase; at most `context` tokens each, 1 to `max_rows` rows together.
     virtual SourceLogits rows_after(std::span<const TextEnd> texts, model::LogitNeeds needs) = 0;
+
+  protected:
+    explicit LogitSource(SourceFacts facts) : facts_(std::move(facts)) {}
+
+    SourceFacts facts_;
 };
 
+// Those of a drafter with this source.
+inline DrafterFacts facts_of(const SourceFacts& source) {
+    return {source.name, source.weight_bytes, source.hidden_layers, false, source.reads_late};
+}
+
 // A model on this rank alone, texts in its slots [0, n_slots); `decoder` is the caller's and outlives the source.
-// `vocab` is how many tokens count. `device`: see LogitSource::device.
+// `vocab` is how many tokens count. `device`: see SourceFacts.
 std::unique_ptr<LogitSource> make_model_source(model::Decoder& decoder, int vocab, int n_slots = 1,
                                                DeviceVerifier* device = nullptr);
 

@@ -53,7 +53,8 @@ class AheadDrafter final : public Drafter {
   public:
     AheadDrafter(model::Decoder& model, const AheadOptions& options, const DraftSetting& setting,
                  std::unique_ptr<Drafter> backup)
-        : options_(options), backup_(std::move(backup)),
+        : Drafter({.name = (backup ? backup->facts().name + "," : "") + "model", .weight_bytes = model.weight_bytes()}),
+          options_(options), backup_(std::move(backup)),
           texts_(model, 1 + max_outcomes_ever(options), setting.limits.vocab_size), setting_(setting),
           outcomes_(kMaxCandidates), branches_(1 + static_cast<std::size_t>(max_outcomes_ever(options))) {
         if (options.outcomes < 0 || options.outcomes > AheadOptions::kMaxOutcomes)
@@ -61,8 +62,6 @@ class AheadDrafter final : public Drafter {
                 fmt::format("drafts ahead for 1 to {} outcomes, not {}", AheadOptions::kMaxOutcomes, options.outcomes));
     }
 
-    std::string name() const override { return (backup_ ? backup_->name() + "," : "") + "model"; }
-    std::size_t weight_bytes() const override { return texts_.weight_bytes(); }
     void begin_sequence(int slot, const Request& request) override;
     void end_sequence(int) override { forget(); }
     void prefill(int slot, std::span<const TokenId> prompt) override;
@@ -105,8 +104,7 @@ class AheadDrafter final : public Drafter {
 void AheadDrafter::begin_sequence(int slot, const Request& request) {
     if (slot != kTextSlot) throw std::invalid_argument("drafting ahead is for one sequence at a time");
     forget();
-    texts_.begin_sequence(kTextSlot);
-    texts_.take_request(kTextSlot, request);
+    texts_.begin_sequence(kTextSlot, request);
     for (Branch& branch : branches_)
         branch.chooser.begin_sequence(request, setting_.limits.eos_tokens);
     if (backup_) backup_->begin_sequence(kTextSlot, request);
@@ -155,7 +153,7 @@ void AheadDrafter::begin_branch(Branch& branch, const DraftTask& task) {
     release(nullptr);
     branch.tokens.assign(task.tokens.begin(), task.tokens.end());
     branch.rule = *task.rule;
-    branch.begin(task, kTextSlot, texts_.context(), setting_.limits);
+    branch.begin(task, kTextSlot, texts_.facts().context, setting_.limits);
 }
 
 // Whether the backup drafted this phase; where it has nothing, the phase begins anew.
@@ -163,7 +161,7 @@ bool AheadDrafter::drafts_for_nothing(Branch& branch) {
     if (!backup_) return false;
     backup_->propose(branch.task);
     if (branch.draft.tokens.empty()) {
-        branch.begin(branch.task, kTextSlot, texts_.context(), setting_.limits);
+        branch.begin(branch.task, kTextSlot, texts_.facts().context, setting_.limits);
         return false;
     }
     branch.phase.adopt();
@@ -193,7 +191,7 @@ bool AheadDrafter::take_prepared(const DraftTask& task) {
 void AheadDrafter::release(const Branch* but) {
     for (std::size_t i = 1; i <= n_prepared_; ++i) {
         Branch& branch = prepared(i);
-        if (&branch != but && branch.task.slot != kTextSlot) texts_.begin_sequence(branch.task.slot);
+        if (&branch != but && branch.task.slot != kTextSlot) texts_.clear(branch.task.slot);
     }
 }
 
@@ -217,7 +215,7 @@ void AheadDrafter::pass(std::span<Branch* const> going) {
 void AheadDrafter::draft_ahead(const std::function<bool()>& enough) {
     const double began = setting_.clock.now_seconds();
     const Branch& verifying = current();
-    if (verifying.phase.text().size() > texts_.context()) return; // more than the draft can read
+    if (verifying.phase.text().size() > texts_.facts().context) return; // more than the draft can read
     ahead_.rounds = 1;
     find_places(verifying);
     ahead_.passes = 1;
@@ -316,12 +314,15 @@ void AheadDrafter::prepare(const Branch& verifying, const Outcome& outcome) {
     branch.tokens.assign(text.begin(), text.end());
     branch.tokens.push_back(outcome.next);
     branch.rule = verifying.rule;
-    branch.rule->settle({drafted, outcome.accepted, is_cut_short(verifying.draft.end)});
+    branch.rule->end_round({.drafted = drafted,
+                            .accepted = outcome.accepted,
+                            .cut_short = is_cut_short(verifying.draft.end),
+                            .is_foreseen = true});
     texts_.share(kTextSlot, slot, kept);
     DraftTask next = verifying.task;
     next.left_tokens = left;
     next.max_tokens = std::min(verifying.rule->options().max_tokens, left);
-    branch.begin(next, slot, texts_.context(), setting_.limits);
+    branch.begin(next, slot, texts_.facts().context, setting_.limits);
     ++ahead_.outcomes;
 }
 

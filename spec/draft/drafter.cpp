@@ -118,29 +118,19 @@ namespace {
 
 class FallbackDrafter final : public Drafter {
   public:
-    explicit FallbackDrafter(std::vector<std::unique_ptr<Drafter>> drafters) : drafters_(std::move(drafters)) {
+    explicit FallbackDrafter(std::vector<std::unique_ptr<Drafter>> drafters)
+        : Drafter(DrafterFacts{}), drafters_(std::move(drafters)) {
         if (drafters_.empty()) throw std::invalid_argument("no drafter to choose from");
+        for (const auto& drafter : drafters_) {
+            const DrafterFacts& own = drafter->facts();
+            facts_.name += (facts_.name.empty() ? "" : ",") + own.name;
+            facts_.weight_bytes = std::max(facts_.weight_bytes, own.weight_bytes);
+            if (facts_.hidden_layers.empty()) facts_.hidden_layers = own.hidden_layers; // one head at most
+        }
     }
 
-    std::string name() const override {
-        std::string names;
-        for (const auto& drafter : drafters_)
-            names += (names.empty() ? "" : ",") + drafter->name();
-        return names;
-    }
-    std::size_t weight_bytes() const override {
-        std::size_t most = 0;
-        for (const auto& drafter : drafters_)
-            most = std::max(most, drafter->weight_bytes());
-        return most;
-    }
-    std::vector<int> hidden_layers() const override {
-        for (const auto& drafter : drafters_)
-            if (std::vector<int> layers = drafter->hidden_layers(); !layers.empty()) return layers;
-        return {};
-    }
     void take_hidden(int slot, int first_position, std::span<const float> states) override {
-        for (const auto& drafter : drafters_) // one head at most
+        for (const auto& drafter : drafters_)
             drafter->take_hidden(slot, first_position, states);
     }
     void take_target_tokens(int slot, int accepted, const TargetTokenAfter& after) override {

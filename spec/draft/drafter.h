@@ -92,30 +92,32 @@ struct DraftTask {
 // The target's own token behind drafted token `node`, -1: behind the next token; none where every token is banned.
 using TargetTokenAfter = std::function<std::optional<TokenId>(int node)>;
 
+// What a drafter is, whatever it drafts.
+struct DrafterFacts {
+    std::string name = {};
+    std::size_t weight_bytes = 0;        // that a draft pass reads; 0 where there are none
+    std::vector<int> hidden_layers = {}; // layers of the target whose hidden states it wants
+    bool keeps_logits_on_device = false; // whether rows that tokens are drawn from can stay on the GPU of this rank
+    // Whether the prompt may be left to the first round that drafts, which says whether that is worth its time.
+    bool reads_late = false;
+};
+
 class Drafter {
   public:
     virtual ~Drafter() = default;
-    virtual std::string name() const = 0;
-    // Bytes of weights that a draft pass reads; 0 where there are none.
-    virtual std::size_t weight_bytes() const { return 0; }
-    // Layers of the target whose hidden states it wants. None by default.
-    virtual std::vector<int> hidden_layers() const { return {}; }
-    // These, [rows][hidden_layers()][hidden_size of the target], at the positions from `first_position` on: of each
-    // chunk of a prompt before prefill(), then of each round's accepted rows. Nothing by default.
+    const DrafterFacts& facts() const { return facts_; }
+    // The states of facts().hidden_layers, [rows][layers][hidden_size of the target], at the positions from
+    // `first_position` on: of each chunk of a prompt before prefill(), then of each round's accepted rows.
     virtual void take_hidden(int /*slot*/, int /*first_position*/, std::span<const float> /*states*/) {}
-    // Of the round of its last draft in this slot: how many of its tokens were accepted, and what the target itself
-    // would emit behind each. Called before the next propose(). Nothing by default.
+    // How the round of its last draft in this slot ended: how many of its tokens were accepted, and what the target
+    // itself would emit after each. Called before the next propose().
     virtual void take_target_tokens(int /*slot*/, int /*accepted*/, const TargetTokenAfter& /*after*/) {}
-    // Whether rows that tokens are drawn from can stay on the GPU of this rank. Not by default.
-    virtual bool keeps_logits_on_device() const { return false; }
 
     // A new sequence begins in the slot; nothing of the one before is kept. `request` stays where it is until the next.
     virtual void begin_sequence(int slot, const Request& request) = 0;
     // The prompt, or as much of it as the target reads next: reads all but the last of these tokens that it has not
     // read yet, so that the first round does not pay for them. Nothing by default.
     virtual void prefill(int /*slot*/, std::span<const TokenId> /*prompt*/) {}
-    // Whether the prompt may be left to the first round that drafts, which says whether that is worth its time.
-    virtual bool reads_late() const { return false; }
     // The sequence in the slot has ended. Nothing by default.
     virtual void end_sequence(int /*slot*/) {}
 
@@ -127,6 +129,11 @@ class Drafter {
     // likely outcomes, until `enough` says so; the next propose() then begins with what was prepared, if the outcome
     // was among them. Nothing by default.
     virtual void draft_ahead(const std::function<bool()>& /*enough*/) {}
+
+  protected:
+    explicit Drafter(DrafterFacts facts) : facts_(std::move(facts)) {}
+
+    DrafterFacts facts_;
 };
 
 // Of these rows of a pass of the target, the states as take_hidden() has them: [rows][layers][hidden_size].

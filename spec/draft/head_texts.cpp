@@ -17,10 +17,20 @@ using model::HeadState;
 class HeadTexts final : public TreeSource {
   public:
     HeadTexts(const HeadModules& head, int vocab, int n_slots, DeviceVerifier* device)
-        : head_(*head.head), modules_(head.modules), tokens_(head_.config().output_tokens), vocab_(vocab),
+        : TreeSource({.name = "head",
+                      .weight_bytes = head.modules.front()->weight_bytes(),
+                      .max_rows = static_cast<std::size_t>(head.modules.front()->max_rows()),
+                      .shares_passes = true,
+                      .needs_each_row = true, // for the states of drafted tokens
+                      .hidden_layers = head.head->target_layers}),
+          head_(*head.head), modules_(head.modules), tokens_(head_.config().output_tokens), vocab_(vocab),
           texts_(static_cast<std::size_t>(n_slots)), nodes_(texts_.size()), drafted_(texts_.size()) {
         knows_others_ = std::ranges::any_of(tokens_, [&](TokenId token) { return token >= vocab; });
-        if (hands_state_on() && !knows_others_) device_ = device;
+        if (hands_state_on() && !knows_others_) facts_.device = device;
+        const model::Decoder& first = *modules_.front();
+        facts_.context = static_cast<std::size_t>(first.config().max_positions - (has_context() ? 1 : 0));
+        // The rows of a node's block are to fit.
+        limits_ = {static_cast<std::size_t>(first.tree_room()), facts_.max_rows, block()};
         const int n_layers = head_.config().n_layers;
         switch (head_.state) {
         case HeadState::before_norm:
@@ -42,24 +52,10 @@ class HeadTexts final : public TreeSource {
         }
     }
 
-    std::string name() const override { return "head"; }
-    std::size_t weight_bytes() const override { return modules_.front()->weight_bytes(); }
-    std::size_t context() const override {
-        return static_cast<std::size_t>(modules_.front()->config().max_positions - (has_context() ? 1 : 0));
-    }
     std::size_t context_of(int slot) const override;
-    bool needs_each_row() const override { return true; } // for the states of drafted tokens
-    std::size_t max_rows() const override { return static_cast<std::size_t>(modules_.front()->max_rows()); }
-    bool shares_passes() const override { return true; }
-    DeviceVerifier* device() const override { return device_; }
-    std::size_t nodes_behind(std::size_t text) const override {
-        const std::size_t room = context() + modules_.front()->tree_room() - text;
-        return std::min(room, max_rows()) / block(); // so that the rows of their blocks fit
-    }
-    std::vector<int> hidden_layers() const override { return head_.target_layers; }
-    void begin_sequence(int slot) override;
+    void begin_sequence(int slot, const Request& request) override;
     void take_hidden(int slot, int first_position, std::span<const float> states) override;
-    void prefill(int slot, std::span<const TokenId> prompt) override;
+    bool prefill(int slot, std::span<const TokenId> tokens, std::size_t most) override;
     SourceLogits rows_after(std::span<const TextEnd> texts, model::LogitNeeds needs) override;
     SourceLogits rows_after_nodes(std::span<const NewNodes> trees, model::LogitNeeds needs) override;
 
@@ -131,7 +127,6 @@ class HeadTexts final : public TreeSource {
     std::vector<model::Decoder*> modules_;
     const std::vector<TokenId>& tokens_; // that the head knows; empty: all
     bool knows_others_ = false;          // than those that count
-    DeviceVerifier* device_ = nullptr;
     int vocab_;
     std::vector<int> state_layers_;            // whose states are handed on
     std::vector<Text> texts_;                  // [slot]
@@ -150,10 +145,10 @@ class HeadTexts final : public TreeSource {
 
 std::size_t HeadTexts::context_of(int slot) const {
     const std::size_t known = texts_[static_cast<std::size_t>(slot)].target.n_known();
-    return head_context(known < block() ? 0 : known, head_.max_tokens, context());
+    return head_context(known < block() ? 0 : known, head_.max_tokens, facts_.context);
 }
 
-void HeadTexts::begin_sequence(int slot) {
+void HeadTexts::begin_sequence(int slot, const Request& /*request*/) {
     text(slot) = {};
     target(slot) = {width(), block()};
     drop_nodes(slot);
@@ -208,12 +203,13 @@ void HeadTexts::read(int slot, std::span<const TokenId> tokens, std::size_t n) {
     target(slot).mark_early(n);
 }
 
-void HeadTexts::prefill(int slot, std::span<const TokenId> prompt) {
-    if (prompt.empty()) return;
+bool HeadTexts::prefill(int slot, std::span<const TokenId> prompt, std::size_t /*most*/) {
+    if (prompt.empty()) return true;
     drop_nodes(slot);
     // The last rows are read with the first draft, which wants what follows them.
-    while (const std::size_t n = target(slot).n_early(std::min(prompt.size() - 1, context()), max_rows()))
+    while (const std::size_t n = target(slot).n_early(std::min(prompt.size() - 1, facts_.context), facts_.max_rows))
         read(slot, prompt, n);
+    return true;
 }
 
 // In place of the pass's rows those with logits, of the prefix's states.
@@ -246,8 +242,8 @@ void HeadTexts::read_early(std::span<const TextEnd> texts) {
         rows += (attends() ? target(end.slot).n_unread() : 1) + rows_of_draft(end.slot) - 1;
     }
     for (const TextEnd& end : texts)
-        while (rows > max_rows() || !attends()) {
-            const std::size_t n = target(end.slot).n_early(end.tokens.size(), max_rows());
+        while (rows > facts_.max_rows || !attends()) {
+            const std::size_t n = target(end.slot).n_early(end.tokens.size(), facts_.max_rows);
             if (n == 0) break;
             read(end.slot, end.tokens, n);
             if (attends()) rows -= n;
@@ -285,7 +281,7 @@ SourceLogits HeadTexts::run_texts(std::span<const TextEnd> texts, const model::L
                 next_features(result, rows_.size(), static_cast<std::size_t>(logit_rows_[i * block()])));
         own.target.mark_drafted();
     }
-    if (device_ != nullptr && needs.extension != nullptr) keep_loop(texts[0], needs, result);
+    if (facts_.device != nullptr && needs.extension != nullptr) keep_loop(texts[0], needs, result);
     SourceLogits rows = logits_of(result);
     rows.ranked = tree_ahead_.text_row();
     return rows;
@@ -298,7 +294,7 @@ SourceLogits HeadTexts::rows_after_texts(std::span<const TextEnd> texts, const m
     for (std::size_t begin = 0, end = 0; begin < texts.size(); begin = end) {
         for (std::size_t rows = 0; end < texts.size(); ++end) {
             rows += is_masked() ? rows_of_draft(texts[end].slot) + (has_context() ? 1 : 0) : 2 * block() - 1;
-            if (end > begin && rows > max_rows()) break;
+            if (end > begin && rows > facts_.max_rows) break;
         }
         const SourceLogits rows = run_texts(texts.subspan(begin, end - begin), needs);
         std::size_t at = 0;
@@ -329,7 +325,7 @@ void HeadTexts::keep_ahead(Text& own, const SourceLogits& rows, std::size_t firs
 // Of a text's first pass, those whose logits are drafts.
 std::size_t HeadTexts::rows_of_draft(int slot) {
     if (!is_masked()) return 1;
-    return std::min(static_cast<std::size_t>(head_.max_tokens), context() - target(slot).n_known());
+    return std::min(static_cast<std::size_t>(head_.max_tokens), facts_.context - target(slot).n_known());
 }
 
 // Behind the text's last row those of its draft but for the first, which is that row's or, behind a context, masked
@@ -361,7 +357,7 @@ void HeadTexts::keep_loop(const TextEnd& end, const model::LogitNeeds& needs, co
     Text& own = text(end.slot);
     own.loop_states.assign(result.loop_hidden.begin(), result.loop_hidden.end());
     own.chain.keep(end.tokens.size(), needs, result);
-    tree_ahead_.keep(end.slot, device_->grown());
+    tree_ahead_.keep(end.slot, facts_.device->grown());
 }
 
 // Of a chain of drafted tokens; null: the device has not read it.
@@ -527,7 +523,7 @@ SourceLogits HeadTexts::rows_after_nodes(std::span<const NewNodes> trees, model:
     for (std::size_t begin = 0, end = 0; begin < trees.size(); begin = end) {
         for (std::size_t rows = 0; end < trees.size(); ++end) {
             rows += trees[end].nodes.size() * block();
-            if (end > begin && rows > max_rows()) break;
+            if (end > begin && rows > facts_.max_rows) break;
         }
         const SourceLogits rows = run_nodes(trees.subspan(begin, end - begin), needs);
         std::size_t at = 0;

@@ -26,7 +26,7 @@ std::size_t head_context(std::size_t known, int max_tokens, std::size_t context)
 
 // Slots [0, n_slots); `vocab` is how many tokens of the target's count. Texts of one token have no hidden states yet:
 // nothing is drafted behind them. `device`: of the GPU that the modules are on. It drafts on by itself (see
-// LogitSource::device) where a head's one module makes every token of a chain or tree of its own state of the one
+// SourceFacts::device) where a head's one module makes every token of a chain or tree of its own state of the one
 // before: not where one pass gives several tokens anyway (masked rows, blocks) or each depth has a module, and so a
 // pass, of its own (Medusa, Hydra, MLP speculators).
 std::unique_ptr<TreeSource> make_head_source(const HeadModules& head, int vocab, int n_slots,

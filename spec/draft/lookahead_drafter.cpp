@@ -23,13 +23,12 @@ constexpr int kText = -1, kNone = -2; // places of a tree beside its tokens: bef
 class LookaheadDrafter final : public Drafter {
   public:
     LookaheadDrafter(const LookaheadOptions& options, const DraftSetting& setting)
-        : options_(options), setting_(setting) {
+        : Drafter({.name = "lookahead"}), options_(options), setting_(setting) {
         if (const std::string reason = why_invalid(options); !reason.empty()) throw std::invalid_argument(reason);
         for (int slot = 0; slot < setting.n_slots; ++slot)
             slots_.emplace_back(options);
     }
 
-    std::string name() const override { return "lookahead"; }
     void begin_sequence(int slot, const Request& request) override;
     void prefill(int slot, std::span<const TokenId> prompt) override { of(slot).pool_text(prompt); }
     void propose(std::span<const DraftTask> tasks) override;

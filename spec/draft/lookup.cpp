@@ -12,12 +12,11 @@ namespace {
 class LookupDrafter final : public Drafter {
   public:
     LookupDrafter(std::string name, const MakeLookupIndex& make_index, const DraftSetting& setting)
-        : name_(std::move(name)), setting_(setting), slots_(static_cast<std::size_t>(setting.n_slots)) {
+        : Drafter({.name = std::move(name)}), setting_(setting), slots_(static_cast<std::size_t>(setting.n_slots)) {
         for (Slot& slot : slots_)
             slot.index = make_index();
     }
 
-    std::string name() const override { return name_; }
     void begin_sequence(int slot, const Request& request) override {
         of(slot).index->clear();
         of(slot).constraint.reset();
@@ -50,7 +49,6 @@ class LookupDrafter final : public Drafter {
     void draft(const DraftTask& task, Slot& slot) const;
     void copy(const std::optional<LookupMatch>& match, const DraftTask& task, int most, Slot& slot) const;
 
-    std::string name_;
     DraftSetting setting_;
     std::vector<Slot> slots_;
 };

@@ -11,12 +11,26 @@
 namespace entrodraft::spec {
 
 ModelTexts::ModelTexts(model::Decoder& model, int n_slots, int vocab, DeviceVerifier* device, const DraftWindow& window)
-    : model_(model), device_(device), vocab_(vocab), window_(window.is_on() ? window : DraftWindow{0, 0}),
+    : TreeSource({.name = "model",
+                  .weight_bytes = model.weight_bytes(),
+                  .context = static_cast<std::size_t>(model.config().max_positions),
+                  .max_rows = static_cast<std::size_t>(model.max_rows()),
+                  .shares_passes = true,
+                  .reads_late = true,
+                  .device = device},
+                 {.room = static_cast<std::size_t>(model.tree_room())}),
+      model_(model), device_(device), vocab_(vocab), window_(window.is_on() ? window : DraftWindow{0, 0}),
       cached_(static_cast<std::size_t>(n_slots)), dropped_(cached_.size()), settled_(cached_.size()),
       verified_(cached_.size()), retrieved_(cached_.size()), prompt_ends_(cached_.size(), kNoContext),
       unread_sources_(cached_.size()), ahead_(cached_.size()), nodes_(cached_.size()) {}
 
-void ModelTexts::begin_sequence(int slot) {
+void ModelTexts::begin_sequence(int slot, const Request& request) {
+    clear(slot);
+    prompt_ends_[static_cast<std::size_t>(slot)] = request.prompt.empty() ? kNoContext : request.prompt.size() - 1;
+    if (model_.max_source() > 0) unread_sources_[static_cast<std::size_t>(slot)] = request.source;
+}
+
+void ModelTexts::clear(int slot) {
     ahead_[static_cast<std::size_t>(slot)] = {};
     nodes_[static_cast<std::size_t>(slot)].clear();
     model_.cache().truncate(slot, 0);
@@ -34,24 +48,26 @@ void ModelTexts::begin_round(int slot, std::size_t n_tokens) {
     settled = n_tokens;
 }
 
-void ModelTexts::take_request(int slot, const Request& request) {
-    prompt_ends_[static_cast<std::size_t>(slot)] = request.prompt.size() - 1;
-    if (model_.max_source() > 0) unread_sources_[static_cast<std::size_t>(slot)] = request.source;
-}
-
 void ModelTexts::encode(int slot) {
     std::span<const TokenId>& source = unread_sources_[static_cast<std::size_t>(slot)];
     if (!source.empty()) model_.encode(slot, source);
     source = {};
 }
 
-void ModelTexts::prefill(int slot, std::span<const TokenId> prompt) {
+bool ModelTexts::prefill(int slot, std::span<const TokenId> tokens, std::size_t most) {
+    const std::size_t left = unread(slot, tokens);
+    const bool is_all = skips() || left <= most;
+    read_all(slot, is_all ? tokens : tokens.first(tokens.size() - left + most));
+    return is_all;
+}
+
+void ModelTexts::read_all(int slot, std::span<const TokenId> prompt) {
     encode(slot);
     if (prompt.empty() || (skips() && prompt.size() <= prompt_ends_[static_cast<std::size_t>(slot)])) return;
     forget({slot, prompt, 1});
     if (skips()) slide(slot, prompt);
     // Emitted tokens are not a prompt, nor is what follows a gap: such rows are read as those of rounds are.
-    const std::size_t end = std::min(prompt.size() - 1, context());
+    const std::size_t end = std::min(prompt.size() - 1, facts_.context);
     const std::size_t of_prompt = window_.is_on() ? 0 : prompt_ends_[static_cast<std::size_t>(slot)];
     read_on(slot, prompt.first(end), std::min(end, of_prompt));
 }
@@ -69,28 +85,18 @@ void ModelTexts::read_on(int slot, std::span<const TokenId> text, std::size_t of
     }
 }
 
-bool ModelTexts::catch_up(int slot, std::span<const TokenId> tokens) {
-    constexpr std::size_t kAtOnce = 4096;
-    const std::size_t left = unread(slot, tokens);
-    const bool is_all = skips() || left <= kAtOnce;
-    prefill(slot, is_all ? tokens : tokens.first(tokens.size() - left + kAtOnce));
-    return is_all;
-}
-
 // A chain that a GPU drafts by itself has no gaps.
-bool ModelTexts::begins_within(int slot) const {
-    return model_.reads_from_within() && device_ == nullptr && !window_.is_on() && n_kept(slot) == 0;
-}
-
-void ModelTexts::begin_within(int slot, std::span<const TokenId> tokens, std::size_t n) {
+bool ModelTexts::begin_within(int slot, std::span<const TokenId> tokens, std::size_t n) {
+    if (!model_.reads_from_within() || device_ != nullptr || window_.is_on() || n_kept(slot) > 0) return false;
     std::size_t& dropped = dropped_[static_cast<std::size_t>(slot)];
     dropped = tokens.size() - std::min(n, tokens.size());
     cached(slot).assign(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(dropped));
+    return true;
 }
 
 std::size_t ModelTexts::unread(int slot, std::span<const TokenId> tokens) const {
     const std::size_t held = cached_[static_cast<std::size_t>(slot)].size();
-    const std::size_t unread = tokens.size() - 1 - std::min(held, tokens.size() - 1);
+    const std::size_t end = std::max<std::size_t>(tokens.size(), 1) - 1, unread = end - std::min(held, end);
     return skips() ? std::min(unread, static_cast<std::size_t>(window_.head() + window_.positions)) : unread;
 }
 
@@ -108,7 +114,7 @@ void ModelTexts::move(int from, int to) {
     ahead_[static_cast<std::size_t>(to)] = {};
     model_.cache().fork(from, to);
     cached(to) = cached(from);
-    begin_sequence(from);
+    clear(from);
 }
 
 // The branch of a tree that the text goes on with becomes a part of it, the others go.

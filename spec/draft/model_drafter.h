@@ -15,31 +15,23 @@ namespace entrodraft::spec {
 class ModelTexts final : public TreeSource {
   public:
     // Slots [0, n_slots) of `model`, whose passes give logits of the whole vocabulary; `vocab` is how many tokens
-    // count. `device`: see LogitSource::device. Both outlive this. `window`: not with a device, nor with share() and
+    // count. `device`: see SourceFacts. Both outlive this. `window`: not with a device, nor with share() and
     // move(); slots then have max_kept() positions or more, and the model has the window's chunks.
     ModelTexts(model::Decoder& model, int n_slots, int vocab, DeviceVerifier* device = nullptr,
                const DraftWindow& window = {});
     ModelTexts(const ModelTexts&) = delete;
     ModelTexts& operator=(const ModelTexts&) = delete;
 
-    std::string name() const override { return "model"; }
-    std::size_t weight_bytes() const override { return model_.weight_bytes(); }
-    std::size_t context() const override { return static_cast<std::size_t>(model_.config().max_positions); }
-    std::size_t max_rows() const override { return static_cast<std::size_t>(model_.max_rows()); }
-    std::size_t nodes_behind(std::size_t text) const override { return context() + model_.tree_room() - text; }
-    bool shares_passes() const override { return true; }
-    DeviceVerifier* device() const override { return device_; }
-    void begin_sequence(int slot) override;
-    // The source is read before the first pass over the slot, while other ranks that hold a shard follow.
-    void take_request(int slot, const Request& request) override;
+    // An encoder's source is read before the first pass over the slot, while other ranks that hold a shard follow.
+    void begin_sequence(int slot, const Request& request) override;
     // Where a window is all that is read of a text, the prompt is read when all of it is there.
-    void prefill(int slot, std::span<const TokenId> prompt) override;
-    bool reads_late() const override { return true; }
-    bool catch_up(int slot, std::span<const TokenId> tokens) override;
-    bool begins_within(int slot) const override;
-    void begin_within(int slot, std::span<const TokenId> tokens, std::size_t n) override;
+    bool prefill(int slot, std::span<const TokenId> tokens, std::size_t most) override;
+    using LogitSource::prefill;
+    bool begin_within(int slot, std::span<const TokenId> tokens, std::size_t n) override;
     std::size_t unread(int slot, std::span<const TokenId> tokens) const override;
     void begin_round(int slot, std::size_t n_tokens) override;
+    // Empties the slot.
+    void clear(int slot);
     // Slot `to` becomes the first `length` tokens of slot `from`, which must have read them; see KvCache::share.
     void share(int from, int to, std::size_t length);
     // What is in slot `from` moves to slot `to`, at the cost of what `from` does not share with it.
@@ -74,6 +66,7 @@ class ModelTexts final : public TreeSource {
     void keep_branch(const TextEnd& text);
     void read(int slot, std::span<const TokenId> tokens, bool is_prompt);
     void encode(int slot);
+    void read_all(int slot, std::span<const TokenId> tokens);
     void make_room(std::span<const TextEnd> texts);
     void add_rows(int slot, std::span<const TokenId> tokens);
     SourceLogits logits_of(const model::PassResult& result, const model::LogitNeeds& needs);

@@ -21,14 +21,13 @@ class RetokenizingDrafter final : public Drafter {
   public:
     RetokenizingDrafter(std::unique_ptr<LogitSource> source, const OtherVocabulary& vocabulary,
                         const DraftSetting& setting)
-        : source_(std::move(source)), map_(*vocabulary.map),
-          context_(std::min(source_->context(), static_cast<std::size_t>(vocabulary.context))), setting_(setting),
+        : Drafter({.name = source->facts().name, .weight_bytes = source->facts().weight_bytes}),
+          source_(std::move(source)), map_(*vocabulary.map),
+          context_(std::min(source_->facts().context, static_cast<std::size_t>(vocabulary.context))), setting_(setting),
           slots_(static_cast<std::size_t>(setting.n_slots), Slot(map_)) {}
 
-    std::string name() const override { return source_->name(); }
-    std::size_t weight_bytes() const override { return source_->weight_bytes(); }
     void begin_sequence(int slot, const Request& /*request*/) override {
-        source_->begin_sequence(slot);
+        source_->begin_sequence(slot, {}); // its prompt is another
         of(slot).text.clear();
     }
     void prefill(int slot, std::span<const TokenId> prompt) override {

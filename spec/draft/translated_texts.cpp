@@ -16,18 +16,17 @@ constexpr float kNever = -std::numeric_limits<float>::infinity();
 class TranslatedTexts final : public TreeSource {
   public:
     TranslatedTexts(std::unique_ptr<TreeSource> source, const OtherVocabulary& vocabulary, int vocab, int n_slots)
-        : source_(std::move(source)), map_(*vocabulary.map),
-          context_(std::min(source_->context(), static_cast<std::size_t>(vocabulary.context))),
+        : TreeSource({.name = source->facts().name,
+                      .weight_bytes = source->facts().weight_bytes,
+                      .max_rows = source->facts().max_rows,
+                      .shares_passes = source->facts().shares_passes}),
+          source_(std::move(source)), map_(*vocabulary.map),
+          context_(std::min(source_->facts().context, static_cast<std::size_t>(vocabulary.context))),
           vocab_(static_cast<std::size_t>(vocab)), slots_(static_cast<std::size_t>(n_slots), Slot(map_)) {}
 
-    std::string name() const override { return source_->name(); }
-    std::size_t weight_bytes() const override { return source_->weight_bytes(); }
     std::size_t context_of(int slot) const override;
-    std::size_t max_rows() const override { return source_->max_rows(); }
-    bool shares_passes() const override { return source_->shares_passes(); }
-    void begin_sequence(int slot) override;
-    void take_request(int slot, const Request& request) override;
-    void prefill(int slot, std::span<const TokenId> prompt) override;
+    void begin_sequence(int slot, const Request& request) override;
+    bool prefill(int slot, std::span<const TokenId> tokens, std::size_t most) override;
     SourceLogits rows_after(std::span<const TextEnd> texts, model::LogitNeeds needs) override;
     SourceLogits rows_after_nodes(std::span<const NewNodes> trees, model::LogitNeeds needs) override;
 
@@ -62,21 +61,18 @@ std::size_t TranslatedTexts::context_of(int slot) const {
     return n_read >= context_ ? 0 : text.n_target() + (context_ - n_read);
 }
 
-void TranslatedTexts::begin_sequence(int slot) {
-    source_->begin_sequence(slot);
+void TranslatedTexts::begin_sequence(int slot, const Request& request) {
+    if (!request.source.empty()) throw std::invalid_argument("an encoder's source is not translated for a draft");
+    source_->begin_sequence(slot, {}); // its prompt is another
     of(slot).text.clear();
     of(slot).depths.clear();
 }
 
-void TranslatedTexts::take_request(int /*slot*/, const Request& request) {
-    if (!request.source.empty()) throw std::invalid_argument("an encoder's source is not translated for a draft");
-}
-
 // The last word may be read otherwise when the text goes on.
-void TranslatedTexts::prefill(int slot, std::span<const TokenId> prompt) {
+bool TranslatedTexts::prefill(int slot, std::span<const TokenId> tokens, std::size_t most) {
     model::TranslatedText& text = of(slot).text;
-    text.follow(prompt);
-    source_->prefill(slot, text.settled().first(std::min(text.settled().size(), context_)));
+    text.follow(tokens);
+    return source_->prefill(slot, text.settled().first(std::min(text.settled().size(), context_)), most);
 }
 
 SourceLogits TranslatedTexts::rows_after(std::span<const TextEnd> texts, model::LogitNeeds needs) {

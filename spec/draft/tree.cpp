@@ -19,10 +19,7 @@ class TreeDrafter final : public Drafter {
   public:
     TreeDrafter(std::unique_ptr<TreeSource> source, const TreeOptions& options, const DraftSetting& setting);
 
-    std::string name() const override { return source_->name(); }
-    std::size_t weight_bytes() const override { return source_->weight_bytes(); }
     void begin_sequence(int slot, const Request& request) override;
-    std::vector<int> hidden_layers() const override { return source_->hidden_layers(); }
     void take_hidden(int slot, int first_position, std::span<const float> states) override {
         source_->take_hidden(slot, first_position, states);
     }
@@ -56,14 +53,15 @@ class TreeDrafter final : public Drafter {
 };
 
 TreeDrafter::TreeDrafter(std::unique_ptr<TreeSource> source, const TreeOptions& options, const DraftSetting& setting)
-    : source_(std::move(source)), setting_(setting), shape_(options, setting.limits) {
+    : Drafter(facts_of(source->facts())), source_(std::move(source)), setting_(setting),
+      shape_(options, setting.limits) {
+    facts_.reads_late = false; // a tree's rows tell nothing of what reading costs
     for (int slot = 0; slot < setting.n_slots; ++slot)
         slots_.emplace_back(shape_);
 }
 
 void TreeDrafter::begin_sequence(int slot, const Request& request) {
-    source_->begin_sequence(slot);
-    source_->take_request(slot, request);
+    source_->begin_sequence(slot, request);
     Slot& own = slots_.at(static_cast<std::size_t>(slot));
     own.growth.begin_sequence();
     own.siblings.begin_sequence(request, setting_.limits.eos_tokens);
@@ -118,7 +116,7 @@ std::span<TreeDrafter::Slot* const> TreeDrafter::fitting(std::span<Slot* const> 
     std::size_t n = 0;
     for (std::size_t rows = 0; n < growing.size(); ++n) {
         rows += growing[n]->growth.frontier().size();
-        if (n > 0 && rows > source_->max_rows()) break;
+        if (n > 0 && rows > source_->facts().max_rows) break;
     }
     return growing.first(n);
 }
@@ -146,7 +144,7 @@ SourceLogits TreeDrafter::pass(std::span<Slot* const> growing) {
 
 // Of the first pass over a sequence alone, behind which a GPU may go on by itself.
 model::LogitNeeds TreeDrafter::needs_of(const Slot& slot) const {
-    DeviceVerifier* const device = source_->device();
+    DeviceVerifier* const device = source_->facts().device;
     if (!device || draws(slot) || shape_.options().most_children() > DeviceTreePlan::kMaxChildren ||
         setting_.limits.vocab_size > DeviceTreePlan::kMaxVocab)
         return kTreeNeeds;

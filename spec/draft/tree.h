@@ -4,9 +4,11 @@
 #include "model/pass/decoder.h"
 #include "spec/draft/chain.h"
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace entrodraft::spec {
@@ -22,15 +24,29 @@ struct NewNodes {
     std::span<const TreeNode> nodes;
 };
 
+// How many nodes of a tree a source can read.
+struct TreeLimits {
+    std::size_t room = 0;               // positions of its cache beyond its context, for nodes alone
+    std::size_t most_rows = kNoContext; // of all nodes of a tree
+    std::size_t rows_a_node = 1;
+};
+
 // A source that also says what follows the nodes of a tree.
 class TreeSource : public LogitSource {
   public:
-    // What follows each of these: one pass, at most max_rows() in all, or none where a GPU has read them by itself.
-    // Slots increase, and rows_after() has read the text that their trees are behind.
+    // What follows each of these: one pass, at most `max_rows` in all, or none where a GPU has read them by itself.
+    // Slots increase, and rows_after() has read the text that their trees follow.
     virtual SourceLogits rows_after_nodes(std::span<const NewNodes> trees, model::LogitNeeds needs) = 0;
-    // The number of a tree's nodes that it can read after a text of so many tokens: its cache may have room for more of
-    // them than the text has positions left.
-    virtual std::size_t nodes_behind(std::size_t text) const { return context() - text; }
+    // The number of a tree's nodes that it can read after a text of so many tokens.
+    std::size_t nodes_behind(std::size_t text) const {
+        return std::min(facts_.context + limits_.room - text, limits_.most_rows) / limits_.rows_a_node;
+    }
+
+  protected:
+    explicit TreeSource(SourceFacts facts, const TreeLimits& limits = {})
+        : LogitSource(std::move(facts)), limits_(limits) {}
+
+    TreeLimits limits_;
 };
 
 // The rows of a pass over new nodes of several slots' trees.

@@ -103,8 +103,7 @@ void Recorder::record(TextRecord* record, const Request* request) {
         for (std::size_t d = 0; d < readers_.size(); ++d) {
             Reader* const reader = readers_[d].get();
             reader->trees.begin_text(*request, *record, record->drafts[d]);
-            reader->source().begin_sequence(kSlot);
-            reader->source().take_request(kSlot, *request);
+            reader->source().begin_sequence(kSlot, *request);
             reader->n_handed = 0;
             reader->source().prefill(kSlot, std::span(tokens_).first(prompt_tokens));
             reader->chooser.begin_sequence(*request, options_.limits.eos_tokens);
@@ -257,7 +256,7 @@ void Recorder::hand_hidden(Reader& reader, std::size_t place) {
 // The draft's rows of places [first, first + n), as far as its context goes.
 void Recorder::note_draft(Reader& reader, DraftRecord& draft, const TextRecord& record, std::size_t first,
                           std::size_t n) {
-    const std::size_t prompt_tokens = tokens_.size() - record.places(), context = reader.source().context();
+    const std::size_t prompt_tokens = tokens_.size() - record.places(), context = reader.source().facts().context;
     const std::size_t end = std::min(first + n, context + 1 - std::min(context + 1, prompt_tokens));
     if (end <= first) return;
     if (reader.head) return note_places_of_head(reader, draft, record, first, end - first);
@@ -396,7 +395,7 @@ void Recorder::follow_astray(Reader& reader, DraftRecord& draft, const TextRecor
         }
         follow_together(reader, some);
         for (const Chain& chain : some)
-            reader.model->begin_sequence(chain.slot);
+            reader.model->clear(chain.slot);
     }
     for (const Chain& chain : chains)
         add(chain, draft);
@@ -404,8 +403,7 @@ void Recorder::follow_astray(Reader& reader, DraftRecord& draft, const TextRecor
 
 // Place by place, as rounds begin: a head's chain, and trees.
 void Recorder::follow_rounds(Reader& reader, DraftRecord& draft, const TextRecord& record) {
-    reader.source().begin_sequence(kSlot);
-    reader.source().take_request(kSlot, *request_);
+    reader.source().begin_sequence(kSlot, *request_);
     reader.n_handed = 0;
     for (std::size_t place = 0; place < draft.places(); ++place) {
         if (reader.head) {

@@ -90,7 +90,7 @@ void TreeRecorder::follow(std::size_t place, std::span<const TokenId> tokens, in
             std::min(text_->max_new_tokens - emitted, positions - static_cast<int>(prompt) - emitted) - 1;
         tree.task.max_tokens = std::min(Packet::kMaxDraftTokens, tree.task.left_tokens);
         tree.task.max_nodes = Packet::kMaxDraftTokens;
-        tree.growth.begin(tree.task, {source_.context_of(kSlotOfText), source_.context()});
+        tree.growth.begin(tree.task, {source_.context_of(kSlotOfText), source_.facts().context});
         growing.push_back(&tree);
     }
     const auto is_complete = [](const Growing* tree) { return tree->growth.frontier().empty(); };
@@ -111,7 +111,8 @@ void TreeRecorder::read_frontiers(std::span<Growing* const> growing, const std::
     const std::vector<Wanted> wanted(missing.begin(), missing.end());
     const auto level =
         static_cast<std::size_t>(growing.front()->growth.depth_of(growing.front()->growth.frontier()[0]));
-    const std::size_t room = std::min(kMostNodes, source_.context() - std::min(source_.context(), before_.size()));
+    const std::size_t context = source_.facts().context;
+    const std::size_t room = std::min(kMostNodes, context - std::min(context, before_.size()));
     const std::size_t together = std::max<std::size_t>(room / std::max<std::size_t>(level, 1), 1);
     for (std::size_t first = 0; first < wanted.size(); first += together) {
         const auto some = std::span(wanted).subspan(first, std::min(together, wanted.size() - first));

@@ -19,7 +19,7 @@ int max_rows(const EngineOptions& options) {
 
 // A draft pass in target passes, before either is timed: their weights' bytes.
 double first_cost(const EngineParts& parts) {
-    const double draft = parts.drafter ? static_cast<double>(parts.drafter->weight_bytes()) : 0;
+    const double draft = parts.drafter ? static_cast<double>(parts.drafter->facts().weight_bytes) : 0;
     return parts.target_pass_bytes > 0 ? draft / parts.target_pass_bytes : 0;
 }
 
@@ -39,7 +39,7 @@ Coordinator::Coordinator(const EngineOptions& options, const EngineParts& parts)
     : options_(options), parts_(parts), verifier_(verifier_of(options)),
       gain_({max_rows(options), first_cost(parts), options.costs}),
       sequences_(static_cast<std::size_t>(options.n_slots)) {
-    if (parts.drafter) hidden_layers_ = parts.drafter->hidden_layers();
+    if (parts.drafter) hidden_layers_ = parts.drafter->facts().hidden_layers;
     if (!hidden_layers_.empty() && hidden_layers_ != parts.hidden_layers)
         throw std::invalid_argument("the drafter wants hidden states, of which the other ranks do not know");
 }
@@ -117,9 +117,9 @@ bool Coordinator::admits_another(const EngineCallbacks& callbacks, int slot) {
 
 // Where this rank's GPU holds the rows of the target, or can get them, and of whatever drafts.
 bool Coordinator::can_verify_on_device(const Request& request) const {
-    return parts_.target && parts_.device_verifier && (!parts_.drafter || parts_.drafter->keeps_logits_on_device()) &&
-           request.processing.is_off() && !request.logprobs &&
-           spec::can_verify_on_device(options_.acceptance.kind, request.sampling) &&
+    return parts_.target && parts_.device_verifier &&
+           (!parts_.drafter || parts_.drafter->facts().keeps_logits_on_device) && request.processing.is_off() &&
+           !request.logprobs && spec::can_verify_on_device(options_.acceptance.kind, request.sampling) &&
            options_.stop_rule.max_tokens <= DeviceVerifier::kMaxKept &&
            options_.stop_rule.entropy_of == EntropyOf::raw; // what rules look at has to come to the host
 }
@@ -218,7 +218,8 @@ void Coordinator::prefill(int slot) {
 bool Coordinator::draft_reads_prompt(int slot) const {
     if (!parts_.drafter || sequence(slot)->request().plain) return false;
     const bool measures = options_.stop_rule.type().weighs_costs && !options_.costs;
-    return !parts_.drafter->reads_late() || !measures || parts_.layout->placement == dist::DraftPlacement::dedicated;
+    return !parts_.drafter->facts().reads_late || !measures ||
+           parts_.layout->placement == dist::DraftPlacement::dedicated;
 }
 
 void Coordinator::draft_ahead(const std::function<bool()>& enough) {

@@ -30,7 +30,7 @@ class Adaedl final : public StopCondition {
         rule.threshold = std::pow(std::max(0.0, 1 - lambda_), 2) / gamma_;
     }
     // Lambda creeps towards an acceptance rate of 0.9.
-    void settle(const Drafting&, const RoundFeedback& round) override {
+    void end_round(const Drafting&, const RoundFeedback& round) override {
         constexpr double kGoal = 0.9, kStep = 0.01, kRateDecay = 0.5, kLambdaDecay = 0.9;
         if (round.cut_short || round.drafted == 0) return;
         acceptance_rate_ = kRateDecay * acceptance_rate_ + (1 - kRateDecay) * round.accepted / round.drafted;

@@ -14,7 +14,7 @@ class Adaptive final : public DraftLength {
     using DraftLength::DraftLength;
 
     std::unique_ptr<StopCondition> clone() const override { return std::make_unique<Adaptive>(*this); }
-    void settle(const Drafting&, const RoundFeedback& round) override { move_k(round, 1, cap_); }
+    void end_round(const Drafting&, const RoundFeedback& round) override { move_k(round, 1, cap_); }
 };
 
 } // namespace

@@ -37,10 +37,10 @@ class ExpectedGain final : public StopCondition {
     int tokens_to_read(const Drafting& drafting) override { return text_.tokens_to_read(drafting.round); }
     bool wants_another(const Drafting& drafting, const PassCost& cost) override;
     void forecast(const Drafting& drafting, DeviceStopRule& rule) const override;
-    void settle(const Drafting& drafting, const RoundFeedback& round) override;
     void end_round(const Drafting& drafting, const RoundFeedback& round) override;
 
   private:
+    void teach(std::span<const DraftedToken> tokens, const Drafting& drafting, const RoundFeedback& round);
     Worth worth_of(const Drafting& drafting) const {
         return {
             *gain_,
@@ -98,23 +98,22 @@ bool reads_on(const RoundFeedback& round) {
     return round.drafted == 0 && round.caught_up > 0;
 }
 
+// Tokens after the first rejected one were not verified, and the residual is about drawn tokens.
 void ExpectedGain::end_round(const Drafting& drafting, const RoundFeedback& round) {
     const auto drafted = std::min(drafting.tokens.size(), static_cast<std::size_t>(round.drafted));
-    gain_->learn({std::span(drafting.tokens).first(drafted), residual_.value(), round.accepted, drafting.passes,
-                  round.draft_seconds, round.target_seconds, round.batch_load, round.rows, round.emitted,
-                  drafting.further_rows, round.caught_up, round.catch_up_seconds,
-                  text_.reading_after(round.caught_up)});
-    text_.teach(round.drafted, reads_on(round));
-    settle(drafting, round);
+    const auto accepted = static_cast<std::size_t>(round.accepted);
+    const std::span<const DraftedToken> tokens = std::span(drafting.tokens).first(drafted);
+    if (!round.is_foreseen) teach(tokens, drafting, round);
+    for (std::size_t i = 0; i < std::min(drafted, accepted + 1); ++i)
+        if (!std::isnan(tokens[i].entropy_nats)) residual_.learn(acceptances_[i], i < accepted);
+    text_.settle(round.drafted, drafting.asked, reads_on(round));
 }
 
-// Tokens after the first rejected one were not verified, and the residual is about drawn tokens.
-void ExpectedGain::settle(const Drafting& drafting, const RoundFeedback& round) {
-    const auto drafted = std::min(drafting.tokens.size(), static_cast<std::size_t>(round.drafted));
-    const auto accepted = static_cast<std::size_t>(round.accepted);
-    for (std::size_t i = 0; i < std::min(drafted, accepted + 1); ++i)
-        if (!std::isnan(drafting.tokens[i].entropy_nats)) residual_.learn(acceptances_[i], i < accepted);
-    text_.settle(round.drafted, drafting.asked, reads_on(round));
+void ExpectedGain::teach(std::span<const DraftedToken> tokens, const Drafting& drafting, const RoundFeedback& round) {
+    gain_->learn({tokens, residual_.value(), round.accepted, drafting.passes, round.draft_seconds, round.target_seconds,
+                  round.batch_load, round.rows, round.emitted, drafting.further_rows, round.caught_up,
+                  round.catch_up_seconds, text_.reading_after(round.caught_up)});
+    text_.teach(round.drafted, reads_on(round));
 }
 
 } // namespace

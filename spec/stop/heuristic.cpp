@@ -20,13 +20,10 @@ class Heuristic final : public DraftLength {
         DraftLength::begin_sequence();
         if (kept_ != nullptr) k_ = kept_->kept_draft_tokens.value_or(k_);
     }
-    void settle(const Drafting&, const RoundFeedback& round) override {
+    void end_round(const Drafting&, const RoundFeedback& round) override {
         if (kept_ != nullptr && round.cut_short) k_ = std::max(1, k_ - 1); // fewer than k were accepted
         move_k(round, 2, kept_ != nullptr ? Packet::kMaxDraftTokens : cap_);
-    }
-    void end_round(const Drafting& drafting, const RoundFeedback& round) override {
-        settle(drafting, round);
-        if (kept_ != nullptr) kept_->kept_draft_tokens = k_;
+        if (kept_ != nullptr && !round.is_foreseen) kept_->kept_draft_tokens = k_;
     }
 
   private:

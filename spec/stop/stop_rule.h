@@ -160,6 +160,7 @@ struct RoundFeedback {
     int emitted = 0;           // tokens, also off a tree's best path; 0: accepted + 1
     int caught_up = 0;         // tokens of the text that the draft read before its passes, and how long that took
     double catch_up_seconds = 0;
+    bool is_foreseen = false; // the round has not ended, and may end otherwise
 };
 
 // The drafting phase so far.
@@ -193,10 +194,8 @@ class StopCondition {
     // The rule as numbers, for a device that drafts a chain of tokens by itself: narrows `rule`, whose max_rows and
     // first are set. A rule that has no such form is asked after each row.
     virtual void forecast(const Drafting&, DeviceStopRule& rule) const { rule.max_rows = 1; }
-    // What the round teaches this sequence; it may be a round that is only foreseen.
-    virtual void settle(const Drafting&, const RoundFeedback&) {}
-    // settle(), and what the round teaches the whole replica.
-    virtual void end_round(const Drafting& drafting, const RoundFeedback& feedback) { settle(drafting, feedback); }
+    // What the round teaches this sequence and, unless it is only foreseen, the whole replica.
+    virtual void end_round(const Drafting&, const RoundFeedback&) {}
 
   protected:
     StopCondition() = default;
@@ -260,8 +259,6 @@ class StopRule {
     DraftEnd end() const { return end_; }
     // Learns from the round, for this sequence and, with rules that need `gain`, for all of the replica.
     void end_round(const RoundFeedback& feedback) { condition_->end_round(drafting_, feedback); }
-    // What end_round does to this sequence's own state, teaching nothing else: for rounds that are only foreseen.
-    void settle(const RoundFeedback& feedback) { condition_->settle(drafting_, feedback); }
 
   private:
     StopRuleOptions options_;

@@ -155,7 +155,7 @@ TEST(CascadeDrafter, OfThreeLevelsCountsBoth) {
     Levels levels;
     levels.drafter = levels.cascade(std::move(levels.drafter), constant(4), {});
     levels.begin(1, 7);
-    EXPECT_EQ(levels.drafter->name(), "toy<toy<toy");
+    EXPECT_EQ(levels.drafter->facts().name, "toy<toy<toy");
     const Draft draft = levels.draft({1}, constant(9));
     ASSERT_EQ(draft.levels.size(), 2U);
     EXPECT_EQ(draft.levels[0].rounds, draft.passes);

@@ -43,8 +43,7 @@ class DraftChunksTest : public testing::TestWithParam<std::tuple<std::string, bo
             draft_ = target_.decoder.over_same_weights(model::first_layers(target_.config, 1), cache);
         texts_ = std::make_unique<ModelTexts>(*draft_, 1, target_.config.vocab_size, nullptr, window);
         request_.prompt.assign(prompt.begin(), prompt.end());
-        texts_->begin_sequence(0);
-        texts_->take_request(0, request_);
+        texts_->begin_sequence(0, request_);
         target_.forget();
         target_.read(prompt.first(prompt.size() - 1));
         texts_->prefill(0, prompt);

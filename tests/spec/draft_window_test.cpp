@@ -31,8 +31,7 @@ class DraftWindowTest : public testing::TestWithParam<std::string> { // a direct
         options.kept_positions = window.max_kept();
         decoder_ = model_->decoder.over_same_weights(model_->config, options);
         texts_ = std::make_unique<ModelTexts>(*decoder_, 1, vocab(), nullptr, window);
-        texts_->begin_sequence(0);
-        texts_->take_request(0, request);
+        texts_->begin_sequence(0, request);
         texts_->prefill(0, request.prompt);
     }
 
@@ -127,16 +126,15 @@ TEST_P(DraftWindowTest, RejectedTokensLeaveNoTrace) {
 TEST_P(DraftWindowTest, ATextMayBeginWithin) {
     const Request request = request_of(100);
     begin({}, request);
-    EXPECT_FALSE(texts_->begins_within(0)) << "it was read";
-    texts_->begin_sequence(0);
+    EXPECT_FALSE(texts_->begin_within(0, request.prompt, 40)) << "it was read";
+    texts_->begin_sequence(0, request);
     for (const std::size_t n : {40, 100, 1, 16}) { // until it is read, anywhere
-        ASSERT_TRUE(texts_->begins_within(0));
-        texts_->begin_within(0, request.prompt, n);
+        ASSERT_TRUE(texts_->begin_within(0, request.prompt, n));
         EXPECT_EQ(texts_->unread(0, request.prompt), n - 1);
     }
-    EXPECT_TRUE(texts_->catch_up(0, request.prompt));
+    EXPECT_TRUE(texts_->prefill(0, request.prompt));
     EXPECT_EQ(length(), 15);
-    EXPECT_FALSE(texts_->begins_within(0));
+    EXPECT_FALSE(texts_->begin_within(0, request.prompt, 40));
     EXPECT_EQ(row_after(request.prompt), row_of(request.prompt, 0, 16));
     std::vector<TokenId> text = request.prompt, rejected = request.prompt;
     for (const TokenId token : {5, 6, 8}) {
@@ -146,8 +144,8 @@ TEST_P(DraftWindowTest, ATextMayBeginWithin) {
     text.push_back(7);
     EXPECT_EQ(row_after(text), row_of(text, 0, 17)) << "it goes on as it began";
     begin({16, 4}, request);
-    texts_->begin_sequence(0);
-    EXPECT_FALSE(texts_->begins_within(0)) << "a window is all that is read";
+    texts_->begin_sequence(0, request);
+    EXPECT_FALSE(texts_->begin_within(0, request.prompt, 40)) << "a window is all that is read";
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, DraftWindowTest,

@@ -63,8 +63,8 @@ TEST(ModelDrafter, DraftsItsModelsGreedyTextAsAChain) {
     EXPECT_EQ(draft.passes, 12);
     EXPECT_EQ(draft.end, DraftEnd::rule);
     EXPECT_TRUE(draft.q.empty());
-    EXPECT_EQ(bench.drafter->name(), "model");
-    EXPECT_TRUE(bench.drafter->hidden_layers().empty());
+    EXPECT_EQ(bench.drafter->facts().name, "model");
+    EXPECT_TRUE(bench.drafter->facts().hidden_layers.empty());
 }
 
 TEST(ModelDrafter, ReadingThePromptAheadChangesNothing) {
@@ -105,15 +105,14 @@ TEST(ModelSource, ReadsLateWhatItWouldHaveReadEarly) {
     bench.request.prompt = varied_tokens(150, 512);
     const std::vector<TokenId> text = varied_tokens(240, 512);
     for (const std::size_t first_read : {std::size_t{0}, std::size_t{200}}) { // behind it tokens were rejected
-        source->begin_sequence(0);
-        source->take_request(0, bench.request);
+        source->begin_sequence(0, bench.request);
         decoder.n_rows = 0;
         if (first_read > 0) {
             std::vector<TokenId> rejected(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(first_read));
             rejected.resize(first_read + 20, 7);
-            EXPECT_TRUE(source->catch_up(0, rejected));
+            EXPECT_TRUE(source->prefill(0, rejected));
         }
-        EXPECT_TRUE(source->catch_up(0, text));
+        EXPECT_TRUE(source->prefill(0, text));
         EXPECT_EQ(decoder.n_rows, 149U) << "emitted tokens are not a prompt";
         EXPECT_EQ(decoder.cache().length(0), 239);
         EXPECT_EQ(source->unread(0, text), 0U);
@@ -128,12 +127,11 @@ TEST(ModelSource, ReadsLateWhatItWouldHaveReadEarly) {
 // Reads at most 1,000 tokens a round.
 class SlowReader final : public spec::LogitSource {
   public:
-    std::string name() const override { return "slow"; }
-    bool shares_passes() const override { return true; }
+    SlowReader() : LogitSource({.name = "slow", .shares_passes = true}) {}
     std::size_t unread(int slot, std::span<const TokenId> tokens) const override {
         return tokens.size() - 1 - std::min(tokens.size() - 1, read_.at(static_cast<std::size_t>(slot)));
     }
-    bool catch_up(int slot, std::span<const TokenId> tokens) override {
+    bool prefill(int slot, std::span<const TokenId> tokens, std::size_t /*most*/) override {
         std::size_t& read = read_.at(static_cast<std::size_t>(slot));
         read = std::min(read + 1000, tokens.size() - 1);
         return read == tokens.size() - 1;
@@ -177,10 +175,11 @@ TEST(ChainDrafter, DraftsWhenTheDraftHasReadAll) {
 // Has read nothing of any text, and notes how much of it is to be read.
 class Beginnings final : public spec::LogitSource {
   public:
-    explicit Beginnings(std::size_t& read) : read_(read) {}
-    std::string name() const override { return "beginnings"; }
-    bool begins_within(int) const override { return true; }
-    void begin_within(int, std::span<const TokenId>, std::size_t n) override { read_ = n; }
+    explicit Beginnings(std::size_t& read) : LogitSource({.name = "beginnings"}), read_(read) {}
+    bool begin_within(int, std::span<const TokenId>, std::size_t n) override {
+        read_ = n;
+        return true;
+    }
     std::size_t unread(int, std::span<const TokenId>) const override { return read_ - 1; }
     spec::SourceLogits rows_after(std::span<const spec::TextEnd> texts, model::LogitNeeds needs) override {
         return source_->rows_after(texts, needs);

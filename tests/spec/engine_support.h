@@ -216,8 +216,7 @@ inline std::string describe(const spec::StopRuleOptions& rule) {
 class ScriptedDrafter final : public spec::Drafter {
   public:
     ScriptedDrafter(int length, std::function<TokenId(std::size_t position)> token_at)
-        : length_(length), token_at_(std::move(token_at)) {}
-    std::string name() const override { return "scripted"; }
+        : Drafter({.name = "scripted"}), length_(length), token_at_(std::move(token_at)) {}
     void begin_sequence(int, const spec::Request&) override {}
     void propose(std::span<const spec::DraftTask> tasks) override {
         for (const spec::DraftTask& task : tasks) {

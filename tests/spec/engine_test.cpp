@@ -223,10 +223,8 @@ class ListeningDrafter final : public spec::Drafter {
         spec::Drafter& inner, std::function<void(const spec::DraftTask&)> on_draft,
         std::function<void(std::span<const TokenId>)> on_prefill = [](auto) {},
         std::function<void(int, std::span<const float>)> on_hidden = [](auto...) {})
-        : inner_(inner), on_draft_(std::move(on_draft)), on_prefill_(std::move(on_prefill)),
-          on_hidden_(std::move(on_hidden)) {}
-    std::string name() const override { return "listening"; }
-    std::vector<int> hidden_layers() const override { return {3, 0}; }
+        : Drafter({.name = "listening", .hidden_layers = {3, 0}}), inner_(inner), on_draft_(std::move(on_draft)),
+          on_prefill_(std::move(on_prefill)), on_hidden_(std::move(on_hidden)) {}
     void begin_sequence(int slot, const spec::Request& request) override { inner_.begin_sequence(slot, request); }
     void prefill(int slot, std::span<const TokenId> prompt) override {
         on_prefill_(prompt);
@@ -280,7 +278,7 @@ TEST(Engine, ADrafterGetsTheTargetsStatesOfTheLayersItAsksFor) {
             }
         });
     RunOptions run;
-    run.hidden_layers = drafter.hidden_layers();
+    run.hidden_layers = drafter.facts().hidden_layers;
     const auto completions = pair.run({request_of(golden_prompt(0), 40)}, run, &drafter);
     std::vector<TokenId> whole = golden_prompt(0);
     whole.insert(whole.end(), completions[0].tokens.begin(), completions[0].tokens.end());
@@ -301,7 +299,7 @@ TEST(Engine, ADrafterReadsThePromptPieceByPieceWithTheTarget) {
             EXPECT_TRUE(std::ranges::equal(read, std::span(prompt).first(read.size())));
         });
     RunOptions run;
-    run.hidden_layers = drafter.hidden_layers();
+    run.hidden_layers = drafter.facts().hidden_layers;
     pair.run({request_of(prompt, 8)}, run, &drafter);
     EXPECT_EQ(lengths, (std::vector<std::size_t>{kPiece + 1, kLength}));
     lengths.clear();
@@ -347,7 +345,7 @@ TEST(Engine, TreesAreAsWideAtTheEndOfATextAsWithinIt) {
         ListeningDrafter drafter(*inner,
                                  [&](const spec::DraftTask& task) { drafted.begins.push_back(task.tokens.size()); });
         RunOptions run;
-        run.hidden_layers = drafter.hidden_layers();
+        run.hidden_layers = drafter.facts().hidden_layers;
         run.rule = spec::tree_rule(*parts.tree);
         const auto texts = pair.run({request_of(prompt, max_new_tokens)}, run, &drafter);
         EXPECT_EQ(texts[0].tokens, plain[0].tokens);

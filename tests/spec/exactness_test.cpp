@@ -218,8 +218,7 @@ TEST(ToyExactness, WhatBlockVerificationSawOfTokensThatFellBendsNothing) {
 TEST(ToyExactness, ChiSquareSeesADrafterThatKnowsTheVerdictsNumbers) {
     class Cheat final : public spec::Drafter {
       public:
-        explicit Cheat(const ToyModel& toy) : toy_(toy) {}
-        std::string name() const override { return "cheat"; }
+        explicit Cheat(const ToyModel& toy) : Drafter({.name = "cheat"}), toy_(toy) {}
         void begin_sequence(int, const spec::Request&) override {}
         void propose(std::span<const spec::DraftTask> tasks) override {
             const spec::DraftTask& request = tasks.front();

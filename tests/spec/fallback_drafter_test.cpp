@@ -10,10 +10,8 @@ namespace fallback_drafter_test {
 class Fixed final : public Drafter {
   public:
     Fixed(std::string name, std::vector<TokenId> tokens, int passes, double seconds, std::size_t bytes, int& drafts)
-        : name_(std::move(name)), tokens_(std::move(tokens)), passes_(passes), seconds_(seconds), bytes_(bytes),
-          drafts_(drafts) {}
-    std::string name() const override { return name_; }
-    std::size_t weight_bytes() const override { return bytes_; }
+        : Drafter({.name = std::move(name), .weight_bytes = bytes}), tokens_(std::move(tokens)), passes_(passes),
+          seconds_(seconds), drafts_(drafts) {}
     void begin_sequence(int, const Request&) override { ++drafts_; }
     void prefill(int, std::span<const TokenId>) override { ++drafts_; }
     void propose(std::span<const DraftTask> tasks) override {
@@ -33,11 +31,9 @@ class Fixed final : public Drafter {
     }
 
   private:
-    std::string name_;
     std::vector<TokenId> tokens_;
     int passes_;
     double seconds_;
-    std::size_t bytes_;
     int& drafts_; // calls so far
 };
 
@@ -93,8 +89,8 @@ TEST(FirstOf, TellsAllOfThemOfSequencesAndPrompts) {
     drafter->begin_sequence(0, request);
     drafter->prefill(0, request.prompt);
     EXPECT_EQ(calls, (std::vector<int>{2, 2}));
-    EXPECT_EQ(drafter->name(), "d0,d1");
-    EXPECT_EQ(drafter->weight_bytes(), 20U) << "a round's drafts read those of the largest at most";
+    EXPECT_EQ(drafter->facts().name, "d0,d1");
+    EXPECT_EQ(drafter->facts().weight_bytes, 20U) << "a round's drafts read those of the largest at most";
     EXPECT_THROW(make_fallback_drafter({}), std::invalid_argument);
 }
 

@@ -21,7 +21,7 @@ struct HeadAndTarget {
         std::ifstream file(head_directory(name) / "expected.json");
         expected = nlohmann::json::parse(file);
         for (int slot = 0; slot < n_slots; ++slot)
-            source->begin_sequence(slot);
+            source->begin_sequence(slot, {});
     }
 
     // What the target's pass over tokens from the end of its cache on says of them.

@@ -202,8 +202,8 @@ TEST(GpuEngine, AdjustedEntropiesAreThoseOfTheHost) {
 TEST(GpuEngine, SampledTextIsVerifiedWhereItsRowsAre) {
     TestPair on_cpu(kTarget, kDraft);
     GpuPair on_device;
-    EXPECT_TRUE(on_device.model_drafter()->keeps_logits_on_device());
-    EXPECT_FALSE(on_cpu.model_drafter()->keeps_logits_on_device());
+    EXPECT_TRUE(on_device.model_drafter()->facts().keeps_logits_on_device);
+    EXPECT_FALSE(on_cpu.model_drafter()->facts().keeps_logits_on_device);
     for (const auto& [acceptance, kind] :
          {std::pair{Acceptance::rejection, std::string("static")}, {Acceptance::block, "constant"}}) {
         SCOPED_TRACE(to_string(acceptance) + ", " + kind);
@@ -261,7 +261,7 @@ spec::SourceLogits rows_after(spec::LogitSource& source, std::span<const TokenId
 TEST(GpuEngine, ASourceHasTheRowsOfAChainReady) {
     TestModel model(kDraft, on_gpu());
     const auto source = spec::make_model_source(model.decoder, 500);
-    source->begin_sequence(0);
+    source->begin_sequence(0, {});
     std::vector<TokenId> text = {7, 12, 19};
     const auto device = spec::gpu::make_device_verifier();
     model::LogitNeeds needs(model::LogitSummary::entropy, false);
@@ -278,7 +278,7 @@ TEST(GpuEngine, ASourceHasTheRowsOfAChainReady) {
     const float other = rows_after(*source, std::span(text).first(5), model::LogitSummary::entropy).summary(0).max;
     TestModel again(kDraft, on_gpu());
     const auto alone = spec::make_model_source(again.decoder, 500);
-    alone->begin_sequence(0);
+    alone->begin_sequence(0, {});
     EXPECT_EQ(other, rows_after(*alone, std::span(text).first(5), model::LogitSummary::entropy).summary(0).max);
     EXPECT_NE(other, seen[2]);
 }

@@ -102,7 +102,7 @@ TEST(GpuHeads, DraftWhatTheCpuDrafts) {
 std::vector<float> row_of(const std::string& name, WeightType type) {
     HeadAndTarget head(name, on_gpu(type));
     const auto text = head.expected["rounds"][0]["text"].get<std::vector<model::TokenId>>();
-    head.source->begin_sequence(0);
+    head.source->begin_sequence(0, {});
     head.read(text, text.size() - 1);
     const spec::TextEnd end = {0, text, 1};
     const spec::SourceLogits rows = head.source->rows_after(std::span(&end, 1), {});
@@ -128,7 +128,7 @@ TEST(GpuHeads, OfFewerBitsStayNearFloat32) {
 TEST(GpuHeads, RepeatTheirGraphsAndTheTargets) {
     HeadAndTarget head("eagle3", on_gpu());
     const std::vector<model::TokenId> text = varied_tokens(60, head.target.config.vocab_size);
-    head.source->begin_sequence(0);
+    head.source->begin_sequence(0, {});
     const auto round = [&](std::size_t n) { // the text of n tokens, and two levels of drafts
         head.read(text, n - 1);
         const spec::TextEnd end = {0, std::span(text).first(n), 1};

@@ -42,7 +42,7 @@ SourceLogits rows_after(LogitSource& source, std::span<const TokenId> text, std:
 void expect_rows_of_prefixes(LogitSource& source) {
     const std::vector<TokenId> text = text_of(30);
     for (const std::size_t n : {std::size_t{1}, std::size_t{4}, std::size_t{30}}) {
-        ASSERT_LE(n, source.max_rows());
+        ASSERT_LE(n, source.facts().max_rows);
         const SourceLogits rows = rows_after(source, text, n, model::LogitSummary::entropy);
         std::vector<std::vector<float>> found;
         std::vector<model::LogitStats> summaries;
@@ -79,8 +79,8 @@ TEST(TableSource, GivesTheTablesRows) {
             sum += std::exp(static_cast<double>(x));
         EXPECT_NEAR(sum, 1, 1e-5) << "log-probabilities";
     }
-    EXPECT_EQ(make_table_source(counts, 1, kVocab)->name(), "unigram");
-    EXPECT_EQ(make_table_source(counts, 2, kVocab)->name(), "bigram");
+    EXPECT_EQ(make_table_source(counts, 1, kVocab)->facts().name, "unigram");
+    EXPECT_EQ(make_table_source(counts, 2, kVocab)->facts().name, "bigram");
     EXPECT_THROW(make_table_source(counts, 3, kVocab), std::invalid_argument);
     EXPECT_THROW(make_table_source(counts, 0, kVocab), std::invalid_argument);
 }
@@ -128,8 +128,8 @@ TEST(ModelSource, ReadsWhatFollowsSeveralRowsLikeAnyText) {
     if (const std::string why = lacking_on_torch(kRowBits); !why.empty()) GTEST_SKIP() << why;
     TestModel model(golden_directory("llama-draft")), again(golden_directory("llama-draft"));
     const auto source = make_model_source(model.decoder, 500), alone = make_model_source(again.decoder, 500);
-    source->begin_sequence(0);
-    alone->begin_sequence(0);
+    source->begin_sequence(0, {});
+    alone->begin_sequence(0, {});
     std::vector<TokenId> text = {7, 12, 19, 4, 31};
     const SourceLogits rows = rows_after(*source, text, 3, model::LogitSummary::entropy);
     const std::vector<TokenId> emitted = {rows.summary(0).arg_max, rows.summary(1).arg_max, 9};

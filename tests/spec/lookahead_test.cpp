@@ -188,8 +188,7 @@ TEST(Lookahead, KnowsNothingOfTheTextBefore) {
 // Drafts what the text goes on with, and one token beside it, and keeps what it is told of the target.
 class Prophet final : public spec::Drafter {
   public:
-    explicit Prophet(Tokens text) : text_(std::move(text)) {}
-    std::string name() const override { return "prophet"; }
+    explicit Prophet(Tokens text) : Drafter({.name = "prophet"}), text_(std::move(text)) {}
     void begin_sequence(int, const spec::Request&) override {}
     void propose(std::span<const spec::DraftTask> tasks) override {
         const spec::DraftTask& task = tasks.front();

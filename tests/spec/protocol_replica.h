@@ -220,10 +220,7 @@ class Replica {
 
 class Replica::SlowDrafter final : public spec::Drafter {
   public:
-    SlowDrafter(Replica& replica, spec::Drafter& inner) : replica_(replica), inner_(inner) {}
-    std::string name() const override { return inner_.name(); }
-    std::vector<int> hidden_layers() const override { return inner_.hidden_layers(); }
-    std::size_t weight_bytes() const override { return inner_.weight_bytes(); }
+    SlowDrafter(Replica& replica, spec::Drafter& inner) : Drafter(inner.facts()), replica_(replica), inner_(inner) {}
     void begin_sequence(int slot, const spec::Request& request) override { inner_.begin_sequence(slot, request); }
     void prefill(int slot, std::span<const TokenId> prompt) override { inner_.prefill(slot, prompt); }
     void take_target_tokens(int slot, int accepted, const spec::TargetTokenAfter& after) override {

@@ -371,7 +371,7 @@ TEST(StopRule, PersistentHeuristicGoesBeyondTheCapButNotBeyondAPacket) {
     StopRule next(options, &gain);
     EXPECT_EQ(length_of(next), Packet::kMaxDraftTokens - 1);
     StopRule foreseen = next; // of a round that is only foreseen nothing stays
-    foreseen.settle({126, 1});
+    foreseen.end_round({.drafted = 126, .accepted = 1, .is_foreseen = true});
     EXPECT_EQ(length_of(foreseen), Packet::kMaxDraftTokens - 2);
     EXPECT_EQ(length_of(next), Packet::kMaxDraftTokens - 1);
     EXPECT_EQ(gain.kept_draft_tokens, Packet::kMaxDraftTokens - 1);

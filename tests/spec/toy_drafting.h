@@ -24,16 +24,13 @@ class ToySource final : public LogitSource {
     // The model outlives the source; the first `skipped` tokens of a text, such as a prompt, are none of its own.
     explicit ToySource(const ToyModel& toy, std::size_t skipped = 0, std::size_t context = 1000,
                        std::size_t max_rows = 16)
-        : toy_(toy), skipped_(skipped), context_(context), max_rows_(max_rows) {}
+        : LogitSource({.name = "toy", .weight_bytes = 1000 * toy.vocab(), .context = context, .max_rows = max_rows}),
+          toy_(toy), skipped_(skipped) {}
 
-    std::string name() const override { return "toy"; }
-    std::size_t weight_bytes() const override { return 1000 * toy_.vocab(); }
-    std::size_t context() const override { return context_; }
-    std::size_t max_rows() const override { return max_rows_; }
     SourceLogits rows_after(std::span<const TextEnd> texts, model::LogitNeeds needs) override {
         const auto [slot, tokens, n] = texts.front();
-        EXPECT_LE(tokens.size(), context_);
-        EXPECT_TRUE(n >= 1 && n <= max_rows_ && n <= tokens.size()) << n << " rows";
+        EXPECT_LE(tokens.size(), facts_.context);
+        EXPECT_TRUE(n >= 1 && n <= facts_.max_rows && n <= tokens.size()) << n << " rows";
         ++passes;
         logits_.clear();
         summaries_.clear();
@@ -52,7 +49,7 @@ class ToySource final : public LogitSource {
 
   private:
     const ToyModel& toy_;
-    std::size_t skipped_, context_, max_rows_;
+    std::size_t skipped_;
     std::vector<float> logits_; // [rows][vocab]
     std::vector<model::LogitStats> summaries_;
 };

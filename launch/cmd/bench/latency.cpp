@@ -308,7 +308,8 @@ class HeadTimer final : public DraftTimer {
 
     double first() override { return draft(1); }
     double further() override {
-        if (source_->device() != nullptr) return (draft(1 + PassTimer::kLoopSteps) - draft(1)) / PassTimer::kLoopSteps;
+        if (source_->facts().device != nullptr)
+            return (draft(1 + PassTimer::kLoopSteps) - draft(1)) / PassTimer::kLoopSteps;
         if (text_.size() >= source_->context_of(kSlot)) first();
         add_token();
         return time(1);
@@ -329,7 +330,7 @@ class HeadTimer final : public DraftTimer {
         2 + std::max<std::size_t>(DraftSamples::kLevelRows, PassTimer::kLoopSteps); // behind a text
 
     void begin_text() {
-        source_->begin_sequence(kSlot);
+        source_->begin_sequence(kSlot, {});
         text_.clear();
         n_known_ = 0;
         add_token();
@@ -344,14 +345,14 @@ class HeadTimer final : public DraftTimer {
     void add_token() { text_.push_back(static_cast<spec::TokenId>(text_.size() * 37 + 11) % vocab_); }
     // Of so many tokens, more than one where the device drafts in a loop, as in generate.
     double draft(int tokens) {
-        if (text_.size() + kMaxRead >= source_->context()) begin_text();
+        if (text_.size() + kMaxRead >= source_->facts().context) begin_text();
         text_.resize(n_known_ + 1); // without what was drafted
         add_known();
         return time(tokens);
     }
     double time(int tokens) {
         model::LogitNeeds needs = model::LogitSummary::max;
-        if (spec::DeviceVerifier* const device = source_->device()) {
+        if (spec::DeviceVerifier* const device = source_->facts().device) {
             spec::DeviceStopRule rule; // that never fires
             rule.max_rows = tokens;
             needs = {model::LogitSummary::entropy, false};
