@@ -1,6 +1,6 @@
 // The activations of an MLP, and the places of a gated MLP's gates.
 //
-// Included by linear.cu and rows.cu.
+// Included by delta_net.cu, linear.cuh and rows.cu.
 #pragma once
 
 #include "model/gpu/kernels.h"
