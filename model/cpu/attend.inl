@@ -2,7 +2,7 @@
 namespace entrodraft::model::kernels::KERNEL_SET {
 namespace {
 
-// The types of keys and values: kWidth numbers as floats.
+// The types of keys and values. load() gives kWidth numbers as floats.
 struct KvFloat32 {
     static constexpr int kBytes = 4;
     static ALWAYS_INLINE Vec load(const std::byte* from) { return *reinterpret_cast<const Vec*>(from); }
@@ -29,7 +29,7 @@ struct KvInt8 {
     }
 };
 
-// One number, with nothing behind it read.
+// Returns one number, and reads nothing after it.
 template <typename Type> ALWAYS_INLINE float one_of(const std::byte* from) {
     std::byte numbers[kWidth * Type::kBytes] = {};
     for (int i = 0; i < Type::kBytes; ++i)
@@ -64,14 +64,14 @@ template <typename Type, int kQueries> ALWAYS_INLINE void score_block(const Atte
     }
 }
 
-// The keys that some query of a call sees: [begin, end), of which begin and padded are on borders of blocks.
+// The keys that some query of a call sees: [begin, end). begin and padded lie at borders of blocks.
 struct KeyRange {
     int begin = 0;
     int end = 0;
     int padded = 0;
     int joint_end = 0; // up to here all queries read the same memory
 
-    // Where the stretch of joint values that holds j, in the prefix or behind it, ends.
+    // Returns the end of the stretch of joint values that holds j, in the prefix or after it.
     ALWAYS_INLINE int stretch_end(const AttentionArgs& a, int j) const {
         return j < a.n_prefix && a.n_prefix < joint_end ? a.n_prefix : joint_end;
     }
@@ -110,8 +110,8 @@ ALWAYS_INLINE bool is_seen(const AttentionArgs& a, int query, int j) {
     return (a.mask[query][bit / 64] >> (bit % 64) & 1) != 0;
 }
 
-// The scores of the tree's keys that the query sees move together, to where they are in a text that has these alone:
-// lanes are summed up there as they are for that text, to the bit.
+// Moves together the scores of the tree's keys that the query sees, to their places in a text with these keys alone. So
+// lanes are summed as for that text, to the bit.
 ALWAYS_INLINE void close_gaps(const AttentionArgs& a, int query, float* scores) {
     int at = a.mask_begin[query];
     for (int j = at; j < a.n_keys[query]; ++j)
@@ -120,7 +120,7 @@ ALWAYS_INLINE void close_gaps(const AttentionArgs& a, int query, float* scores) 
         scores[at] = kMasked;
 }
 
-// And the weights back to their keys.
+// Moves the weights back to their keys.
 ALWAYS_INLINE void open_gaps(const AttentionArgs& a, int query, float* scores) {
     int at = a.mask_begin[query];
     for (int j = at; j < a.n_keys[query]; ++j)
@@ -159,7 +159,7 @@ float soften(const AttentionArgs& a, int query, const KeyRange& keys) {
     return 1.0f / (sum_lanes(sum) + of_sink);
 }
 
-// Weights of codes of values, of which each position has a scale.
+// Scales the weights of values that are codes with a scale per position.
 void scale_weights(const AttentionArgs& a, int query, const KeyRange& keys) {
     float* weights = a.scratch + static_cast<std::size_t>(query) * a.scratch_stride;
     for (int j = keys.begin; j < keys.padded; j += kWidth) {
@@ -168,7 +168,7 @@ void scale_weights(const AttentionArgs& a, int query, const KeyRange& keys) {
     }
 }
 
-// What mix_columns has summed up so far goes on over the values that are a query's own.
+// Continues the sums of mix_columns over the query's own values.
 template <typename Type, int kVectors>
 void mix_own(const AttentionArgs& a, int query, float scale, int first, int begin) {
     Vec sums[kVectors];
@@ -240,8 +240,8 @@ template <typename Type, int kQueries> void attention_exact(const AttentionArgs&
     for (; column + kWidth <= a.value_dim; column += kWidth)
         mix_columns<Type, kQueries, 1>(a, scales, column, keys);
     if (column == a.value_dim) return;
-    // What is left over goes with columns before it, again in a whole vector: alone, its sums might be rounded
-    // otherwise for another number of queries.
+    // The last columns go with columns before them, again in a whole vector. Alone, their sums might be rounded
+    // differently for another number of queries.
     if (a.value_dim >= kWidth) return mix_columns<Type, kQueries, 1>(a, scales, a.value_dim - kWidth, keys);
     for (; column < a.value_dim; ++column) {
         for (int i = 0; i < kQueries; ++i) {

@@ -42,7 +42,7 @@ void Attention::cover(int position) {
     covered_ = std::max(covered_, until);
 }
 
-// Where key heads divide by threads, each thread stores the keys that it alone will read, and no barrier is needed
+// If key heads divide by threads, each thread stores the keys that it alone will read. Then no barrier is needed
 // between storing and reading.
 void Attention::append(const PassContext& context, const Task& task) {
     const PassLayout& layout = *task.layout;
@@ -69,7 +69,7 @@ void Attention::attend(const PassContext& context, const Task& task) {
         attend(context, task, bundle);
 }
 
-// By the queries of the slot's last row, each thread for its key heads.
+// Scores chunks with the queries of the slot's last row. Each thread does so for its key heads.
 void Attention::retrieve(const PassContext& context, const Task& task, const Retrieval& of) {
     const auto segment = std::ranges::find(task.layout->segments, of.slot, &Segment::slot);
     const float* queries = task.qkv.row(segment->end - 1);
@@ -83,13 +83,13 @@ void Attention::retrieve(const PassContext& context, const Task& task, const Ret
     }
 }
 
-// Norms and turns the key head and its query heads of one row, and puts key and value into the cache.
+// Norms and rotates the key head and its query heads of one row, and puts key and value into the cache.
 void Attention::place(const PassContext& context, const Task& task, const Segment& segment, int row, int kv_head) {
     const kernels::Kernels& kernels = *context.kernels;
     const int dim = config_->head_dim, position = task.layout->pass.rows[index(row)].position;
     float* base = task.qkv.row(row);
     const auto prepare = [&](float* head, const VectorValues& norm) {
-        const bool norms = config_->query_key_norm == QueryKeyNorm::head; // a row's heads together: done already
+        const bool norms = config_->query_key_norm == QueryKeyNorm::head; // QueryKeyNorm::row has been applied before
         if (norms) kernels.rms_norm(head, norm.weight.data(), dim, config_->norm_epsilon, head);
         rotate(kernels, task.layer, position, head);
     };
@@ -107,7 +107,7 @@ void Attention::put(const Task& task, const Segment& segment, int row, int kv_he
                     const float* value) {
     const int at = segment.cached + row - segment.begin, position = task.layout->pass.rows[index(row)].position;
     cache_->put({task.cache_layer, segment.slot, kv_head, at}, key, value);
-    if (chunks_ && task.layout->pass.mask == Mask::causal) // siblings of a tree have one position
+    if (chunks_ && task.layout->pass.mask == Mask::causal) // siblings in a tree share a position
         chunks_->write({task.cache_layer, segment.slot, kv_head, position}, key, value);
 }
 
@@ -135,7 +135,7 @@ void Attention::append_latent(const PassContext& context, const Task& task, Acti
     }
 }
 
-// Shares out (key head, chunk of queries) over the threads.
+// Shares (key head, chunk of queries) pairs among the threads.
 void Attention::attend(const PassContext& context, const Task& task, const Bundle& bundle) {
     const int n_kv_heads = static_cast<int>(groups_.size()), rows = bundle.end - bundle.begin;
     const int share = (rows * n_query_heads_ + n_threads_ - 1) / n_threads_;
@@ -197,7 +197,7 @@ void Attention::set_query(kernels::AttentionArgs& args, int i, int thread, const
     args.n_keys[i] = segment.cached + layout.seen_end(row) - segment.begin;
     const bool is_tree = pass.mask == Mask::by_parent;
     if (window > 0) args.first_key[i] = std::max(0, (is_tree ? layout.place_of(row) + 1 : args.n_keys[i]) - window);
-    const bool ends_in_tree = is_tree && args.first_key[i] > segment.tree_begin; // the window
+    const bool ends_in_tree = is_tree && args.first_key[i] > segment.tree_begin; // the window begins inside the tree
     if (is_tree) {
         args.first_key[i] = std::min(args.first_key[i], segment.tree_begin);
         args.mask[i] = layout.ancestors_of(row);
@@ -227,7 +227,7 @@ const float* Attention::row_biases(int i, int thread, const Task& task, int row,
                 : by_position ? by_position[key_position]
                               : 0;
         if (window > 0 && key_position <= position - window) to[j] = -INFINITY;
-        const int bit = j - tree_begin; // keys beside the row's branch do not count
+        const int bit = j - tree_begin; // keys outside the row's branch do not count
         const bool is_seen = !is_tree || bit < 0 || (ancestors[bit / 64] >> (bit % 64) & 1) != 0;
         key_position += is_seen ? 1 : 0;
     }

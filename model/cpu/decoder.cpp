@@ -95,10 +95,10 @@ class CpuDecoder final : public Decoder {
     ThreadTeam& team_;
     const kernels::Kernels& kernels_;
     double timeout_seconds_;
-    std::shared_ptr<const ModelWeights> weights_; // of all layers, of which config() may have the first alone
-    std::unique_ptr<KvCache> sources_;            // of a model with an encoder, as the next
+    std::shared_ptr<const ModelWeights> weights_; // all layers; config() may have only the first ones
+    std::unique_ptr<KvCache> sources_;            // for a model with an encoder, like encoder_
     bool retrieves_own_;
-    std::unique_ptr<RetrievedChunks> chunks_; // or none
+    std::unique_ptr<RetrievedChunks> chunks_; // null: none
     CpuWorkspace workspace_;
     std::unique_ptr<CpuEncoder> encoder_;
 };

@@ -1,5 +1,5 @@
-// A decoder on the threads of a CPU. Each thread of a team walks the whole pass; what they share out is outputs, heads
-// and rows, and they meet at barriers.
+// A decoder on the threads of a CPU. Each thread of a team walks the whole pass. The threads share outputs, heads and
+// rows, and meet at barriers.
 #pragma once
 
 #include "model/host/thread_team.h"
@@ -9,8 +9,8 @@
 
 namespace entrodraft::model {
 
-// Reads this rank's slice of the checkpoint. `tp` spans the ranks the model is sharded across and outlives the decoder,
-// as does `team`. Throws BadFile, std::invalid_argument (sizes and types that would work).
+// Reads this rank's slice of the checkpoint. `tp` has the ranks that the model is sharded across; it and `team` outlive
+// the decoder. Throws BadFile, std::invalid_argument (its message names sizes and types that would work).
 std::unique_ptr<Decoder> load_cpu_decoder(const Checkpoint& checkpoint, const ModelConfig& config,
                                           const DecoderOptions& options, dist::Communicator& tp, ThreadTeam& team);
 

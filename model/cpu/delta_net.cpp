@@ -32,12 +32,12 @@ class KeyHead {
     }
 
   private:
-    float* base() const { return states_.base(layer_, slot_, head_ * group_); } // of the group, one after another
+    float* base() const { return states_.base(layer_, slot_, head_ * group_); } // states of the group, in order
     float* front() const { return states_.front(layer_, slot_, head_ * group_); }
     float* branch(int number) const { return branches_ + index(number * group_) * state_floats_; }
     float* input(int position) const { return states_.input(layer_, slot_, head_, position); }
 
-    // Base and front to where the plan wants them.
+    // Advances base and front as the plan says.
     void advance() {
         const RecurrentStates::Advance& to = plan_->advance;
         const auto begin = [&](float* state, int position) {
@@ -52,7 +52,7 @@ class KeyHead {
             apply(position, front(), nullptr, nullptr);
     }
 
-    // Query, key, values, and how much of its state each value head keeps and how far it goes towards the value.
+    // Keeps query, key, values, and for each value head its state's decay and its step towards the value.
     void keep_input(const float* projected, int position) {
         const int n_keys = static_cast<int>(w_.shard.linear_keys.size()), of_head = linear_.convolved_size();
         const int width = of_head + group_ * linear_.value_dim;
@@ -67,7 +67,7 @@ class KeyHead {
         }
     }
 
-    // Of the row at a position and those before it on its branch.
+    // Convolves the row at a position with the rows before it on its branch.
     void convolve(int position) {
         const float* rows[LinearAttentionConfig::kMaxConvolved];
         for (int tap = linear_.n_convolved - 1; tap >= 0; --tap) {
@@ -87,7 +87,7 @@ class KeyHead {
         scale(convolved_.data() + linear_.key_dim, w_.key_scale);
     }
 
-    // What a row does to the states behind `state`; and what it reads of them, gated, if it is one of the pass.
+    // Applies a row to the states at `state`. If the row is in the pass, also writes its gated readings.
     void apply(int position, float* state, const float* projected, float* attended) {
         convolve(position);
         const int dim = linear_.value_dim;

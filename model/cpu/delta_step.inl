@@ -20,7 +20,7 @@ void convolve(const float* const* rows, const float* weights, int n_rows, int n,
     }
 }
 
-// Two vectors of values at a time, so that neither sum waits for itself alone.
+// Has two sums, so that neither waits for itself.
 void delta_step(const DeltaStepArgs& args) {
     static_assert(kLanes % kWidth == 0);
     const std::ptrdiff_t stride = args.value_dim;

@@ -1,4 +1,4 @@
-// Which kernel table this processor runs, and the parts of the kernels that need no vectors.
+// Chooses the kernel table that this processor runs; also has the parts of the kernels that need no vectors.
 #include "model/cpu/kernels.h"
 
 #include <algorithm>
@@ -56,11 +56,11 @@ bool has_pairs() {
 #endif
 }
 
-// Tiles are there, as pairs are, and the system lets this process use them: Linux wants to be asked, once or more
-// often.
+// Returns whether the processor has pairs and tiles, and Linux lets this process use tiles. Asking more than once is
+// allowed.
 bool has_amx() {
 #if defined(__x86_64__) && defined(__linux__)
-    constexpr unsigned kTileBit = 1u << 24, kInt8Bit = 1u << 25; // of leaf 7's EDX
+    constexpr unsigned kTileBit = 1u << 24, kInt8Bit = 1u << 25; // in leaf 7's EDX
     constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM and the state component
     unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
     if (!has_pairs() || __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return false;
@@ -73,7 +73,7 @@ bool has_amx() {
 
 bool has_avx2() {
 #if defined(__x86_64__)
-    constexpr unsigned kHalfBit = 1u << 29; // of leaf 1's ECX: F16C, which not every compiler knows by name
+    constexpr unsigned kHalfBit = 1u << 29; // in leaf 1's ECX: F16C, whose name some compilers do not know
     unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
     if (__get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0) return false;
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && (ecx & kHalfBit) != 0;
@@ -97,7 +97,7 @@ const Kernels* kernels_named(const char* name) {
 }
 
 const Kernels& best_kernels() {
-    static const Kernels& best = []() -> const Kernels& { // asked once: in a virtual machine the question takes 60 us
+    static const Kernels& best = []() -> const Kernels& { // asked once: in a virtual machine it takes 60 us
         for (const char* name : {"amx", "avx512bf16", "avx512vnni", "avx512", "avx2"})
             if (const Kernels* table = kernels_named(name)) return *table;
         return portable::kTable;
@@ -107,7 +107,7 @@ const Kernels& best_kernels() {
 
 void LaneStats::clear() {
     for (int lane = 0; lane < kLanes; ++lane) {
-        max[lane] = -3.0e38f; // below any logit, yet a number
+        max[lane] = -3.0e38f; // below any logit, but finite
         sum_exp[lane] = 0;
         sum_shifted_exp[lane] = 0;
     }

@@ -21,7 +21,7 @@ void rms_norm(const float* x, const float* weight, int n, float epsilon, float* 
         out[i] = x[i] * scale * weight[i];
 }
 
-// Mean first, then the mean square of what is left: the difference of two large sums would lose digits.
+// First the mean, then the mean square of the rest: the difference of two large sums would lose digits.
 void layer_norm(const float* x, const float* weight, const float* bias, int n, float epsilon, float* out) {
     Vec sum = {}, squares = {};
     int i = 0;
@@ -95,7 +95,7 @@ struct GeluTanh {
 };
 
 struct Relu {
-    static ALWAYS_INLINE Vec of(Vec x) { return larger(Vec{}, x); } // what is no number stays none
+    static ALWAYS_INLINE Vec of(Vec x) { return larger(Vec{}, x); } // NaN stays NaN
 };
 
 template <typename Function> ALWAYS_INLINE void activate_each(float* x, const float* factor, int n) {

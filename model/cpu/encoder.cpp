@@ -12,7 +12,7 @@ namespace {
 // The operations of run_encoder(), over chunks of at most kMaxRows rows.
 class CpuEncoderOps : public CpuOps {
   public:
-    // Where what is read goes.
+    // The place where the keys and values of the source go.
     struct Target {
         const ModelWeights& weights; // of the decoder
         CpuWorkspace& workspace;
@@ -60,7 +60,7 @@ class CpuEncoderOps : public CpuOps {
     Target target_;
 };
 
-// The decoder's says how far loading is.
+// The decoder reports the progress of loading.
 DecoderOptions without_progress(DecoderOptions options) {
     options.progress = {};
     return options;

@@ -1,5 +1,5 @@
-// The encoder of an encoder-decoder model on the threads of a CPU: reads a source once, and leaves the keys and values
-// that the decoder's layers attend to. Not the decoder's passes. Called by cpu/decoder.
+// The encoder of an encoder-decoder model on the threads of a CPU. It reads a source once and leaves the keys and
+// values that the decoder's layers attend to. The decoder's passes are not here. Called by cpu/decoder.
 #pragma once
 
 #include "model/cpu/workspace.h"
@@ -13,7 +13,7 @@ namespace entrodraft::model {
 
 class CpuEncoder {
   public:
-    // Reads the rank's slice of the encoder's weights. What is handed over outlives it: `decoder`, whose embedding it
+    // Reads the rank's slice of the encoder's weights. The arguments outlive this object: `decoder`, whose embedding it
     // may share and whose layers make the keys and values, and `sources`, which keeps them. Throws BadFile.
     CpuEncoder(const Checkpoint& checkpoint, const DecoderSetup& setup, const DecoderOptions& options, ThreadTeam& team,
                const ModelWeights& decoder, KvCache& sources);
@@ -28,7 +28,7 @@ class CpuEncoder {
     ModelWeights weights_;
     const ModelWeights& decoder_;
     KvCache& sources_;
-    KvCache cache_; // keys and values of the layer at hand
+    KvCache cache_; // keys and values of the current layer
     CpuWorkspace workspace_;
 };
 

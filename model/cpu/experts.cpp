@@ -11,13 +11,13 @@ Activations router_products(CpuWorkspace& workspace, int n_rows) {
     return {workspace.router_products.as<float>(), padded(experts.n_experts + 1), n_rows};
 }
 
-// Of an expert, as many rows as it has.
+// Returns an expert's part of the buffer, with a row for each of its rows.
 Activations inner_rows(Buffer& buffer, const ShardedLinear& up, int first, int count) {
     const std::size_t stride = up.y_stride();
     return {buffer.as<float>() + index(first) * stride, stride, count};
 }
 
-// So that SiLU of the gate times the other is what ExpertsConfig says: slope g, and (u + 1) / slope.
+// Clamps gate and up so that SiLU(gate) * up is what ExpertsConfig says: slope g, and (u + 1) / slope.
 void clamp(const ExpertsConfig& experts, float* gate, float* up, int n) {
     const float limit = experts.swiglu_limit, slope = experts.swiglu_slope;
     for (int i = 0; i < n; ++i) {

@@ -1,20 +1,20 @@
-// Layers with experts, as one thread of the team takes part in them. The rows of an expert are multiplied together, so
-// that a pass reads the union of its rows' experts, each once; and a row adds up its experts in the order of their
-// numbers, so that its bits do not depend on the rows beside it. Called by cpu/ops.
+// Layers with experts, for one thread of the team. The rows of an expert are multiplied together, so a pass reads the
+// union of its rows' experts, each once. A row adds up its experts in the order of their numbers, so its bits do not
+// depend on the rows next to it. Called by cpu/ops.
 #pragma once
 
 #include "model/cpu/workspace.h"
 
 namespace entrodraft::model {
 
-// Chooses each row's experts. `from` is the thread's own, or behind a barrier. A barrier comes before it ends.
+// Chooses each row's experts. `from` is the thread's own, or a barrier came after it was made. Has a barrier inside.
 void choose_experts(CpuWorkspace& workspace, const PassContext& context, const HeldWeights& layer, Activations from);
-// What the experts' MLPs make inside of their rows. A barrier must follow.
+// Computes the inner activations of the experts' MLPs for their rows. A barrier must follow.
 void multiply_into_experts(CpuWorkspace& workspace, const PassContext& context, const HeldWeights& layer,
                            Activations from);
-// Adds the experts' outputs, times the rows' weights, to x. Of this thread's columns.
+// Adds the experts' outputs, times the rows' weights, to this thread's columns of x.
 void add_from_experts(CpuWorkspace& workspace, const PassContext& context, const HeldWeights& layer, Activations x);
-// The shared expert's part of each row, in [0, 1]: of ExpertsConfig::gated_shared.
+// Returns the shared expert's scale for a row, in [0, 1], for ExpertsConfig::gated_shared.
 float shared_scale(CpuWorkspace& workspace, int row);
 
 } // namespace entrodraft::model

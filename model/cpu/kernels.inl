@@ -1,6 +1,6 @@
-// The kernels, written once over vectors of kWidth lanes and compiled for each instruction set by kernels_avx512.cpp
-// and its sisters, which define KERNEL_SET: here the vectors, the exponential, the roofline and the table, in the files
-// included below the rest. Includes nothing with inline functions of its own, so that no code compiled for a newer
+// The kernels, written once over vectors of kWidth lanes. kernels_avx512.cpp and its sisters define KERNEL_SET and
+// compile them for each instruction set. Here are the vectors, the exponential, the roofline and the table; the
+// included files have the rest. It includes nothing with inline functions of its own. So no code compiled for a newer
 // processor leaks into the rest of the program.
 #include "model/cpu/kernels.h"
 
@@ -13,7 +13,7 @@ namespace {
 
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 
-// Lanes of a register, and how many rows of sums go with how many units of 16 outputs in the register file.
+// Lanes of a register, and the rows of sums and units of 16 outputs that fit into the register file together.
 #if defined(__AVX512F__)
 constexpr int kWidth = 16;
 #elif defined(__AVX2__)
@@ -32,7 +32,7 @@ ALWAYS_INLINE Vec splat(float value) {
     return value - Vec{}; // subtracting zero changes nothing, and compilers know it; adding it would cost an addition
 }
 
-// The larger of each lane; b where a is no number. One instruction, where the ternary takes two.
+// Returns the larger of each lane; b if a is NaN. Takes one instruction, where the ternary takes two.
 ALWAYS_INLINE Vec larger(Vec a, Vec b) {
 #if defined(__AVX512F__)
     return __builtin_bit_cast(
@@ -44,7 +44,7 @@ ALWAYS_INLINE Vec larger(Vec a, Vec b) {
 #endif
 }
 
-// The smaller of each lane; b where one of both is NaN.
+// Returns the smaller of each lane; b if either is NaN.
 ALWAYS_INLINE Vec smaller(Vec a, Vec b) {
 #if defined(__AVX512F__)
     return __builtin_bit_cast(
@@ -70,7 +70,7 @@ ALWAYS_INLINE bool any_greater(Vec a, Vec b) {
 
 // ---- numbers of 16 bits ----
 
-// kWidth of float16.
+// Converts kWidth float16 numbers.
 ALWAYS_INLINE Vec floats_of_float16(const char* p) {
 #if defined(__AVX512F__)
     const __m512 wide = _mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
@@ -116,12 +116,12 @@ ALWAYS_INLINE Vec exp_in_range(Vec x) {
     return __builtin_bit_cast(Vec, bits);
 }
 
-// exp(x) for x <= 0; less than kLowestExponent counts as that.
+// Returns exp(x) for x <= 0; x below kLowestExponent counts as kLowestExponent.
 ALWAYS_INLINE Vec exp_nonpositive(Vec x) {
     return exp_in_range(larger(x, splat(kLowestExponent)));
 }
 
-// cap tanh(x / cap): near zero by its odd polynomial, elsewhere from exp(-2 |x / cap|).
+// Returns cap tanh(x / cap): near zero by its odd polynomial, elsewhere from exp(-2 |x / cap|).
 ALWAYS_INLINE Vec capped(Vec x, float cap) {
     const Vec u = x / cap, z = u * u;
     const UintVec sign = __builtin_bit_cast(UintVec, u) & 0x80000000u;
@@ -136,7 +136,7 @@ ALWAYS_INLINE Vec capped(Vec x, float cap) {
     p = p * z + 1.3331092e-1f;
     p = p * z - 3.333327e-1f;
     const Vec near = u + u * z * p;
-    return cap * (magnitude >= 0.625f ? far : near); // what is no number stays none
+    return cap * (magnitude >= 0.625f ? far : near); // NaN stays NaN
 }
 
 // ---- lanes ----

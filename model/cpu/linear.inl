@@ -1,14 +1,14 @@
 // Rows times packed weights. Part of kernels.inl, which includes it.
 //
-// All types go the same way: a line of 64 bytes of weights becomes a few vectors of floats in registers, and every
+// All types work in the same way: a line of 64 bytes of weights becomes a few vectors of floats in registers, and every
 // row's sums take them in order of the inputs.
 namespace entrodraft::model::kernels::KERNEL_SET {
 namespace {
 
 constexpr std::size_t kLineBytes = 64;
 
-// The types of weights: how many inputs a line holds, and the weights of kWidth outputs from `lane` on for one of
-// these.
+// The types of weights. A line holds kInputs inputs; load() gives the weights of kWidth outputs from `lane` on for one
+// input.
 struct Float32 {
     static constexpr int kInputs = 1;
     static ALWAYS_INLINE Vec load(const char* line, int /*input*/, int lane) {
@@ -32,12 +32,12 @@ struct Float16 {
     }
 };
 
-// Activations are laid out anew in pieces of kPiece inputs, every row of a piece a fixed distance apart, so that the
-// inner loop reaches all rows from one pointer: [k / kPiece][rows][kPieceStride]. The last line's missing inputs are 0,
-// and so are the lead and the last group's missing inputs of grouped weights.
+// Activations are laid out anew in pieces of kPiece inputs, with a fixed distance between the rows of a piece. So the
+// inner loop reaches all rows from one pointer: [k / kPiece][rows][kPieceStride]. The last line's missing inputs are 0;
+// so are the lead and the last group's missing inputs of grouped weights.
 constexpr int kPiece = kLinearPiece;
 constexpr int kPieceStride = kLinearPieceStride;
-constexpr int kMaxInputs = 4; // of a line
+constexpr int kMaxInputs = 4; // in a line
 
 ALWAYS_INLINE float* laid_out(const LinearArgs& a, int piece, int row) {
     return a.scratch +
@@ -67,8 +67,8 @@ void lay_out(const LinearArgs& a) {
     }
 }
 
-// A vector's worth of LaneStats. All lanes count against one maximum, which seldom rises, so that an exponential a
-// logit is all there is to do.
+// A vector's worth of LaneStats. All lanes count against one maximum, which seldom rises. So usually one exponential
+// per logit is all the work.
 struct RunningSums {
     Vec top, sum, shifted;
 
@@ -88,8 +88,8 @@ struct RunningSums {
     }
 };
 
-// Takes the first `counted` of some units' outputs, those from `lane` on in each unit, into a row's running sums:
-// vector by vector, whatever number of units comes at once.
+// Adds the first `counted` outputs of some units to a row's running sums, those from `lane` on in each unit. Works
+// vector by vector, for any number of units.
 ALWAYS_INLINE void take_lanes(LaneStats& stats, int lane, const float* x, int counted) {
     RunningSums sums = {*reinterpret_cast<const Vec*>(stats.max + lane),
                         *reinterpret_cast<const Vec*>(stats.sum_exp + lane),
@@ -116,8 +116,8 @@ ALWAYS_INLINE void take_lanes(LaneStats& stats, int lane, const float* x, int co
     *reinterpret_cast<Vec*>(stats.sum_shifted_exp + lane) = sums.shifted;
 }
 
-// The same for all rows of a block that has been written; outputs from stats_outputs on do not count. Kept out of the
-// blocks, so that their sums need not outlive the writing.
+// The same for all rows of a block that has been written. Outputs from stats_outputs on do not count. A function of its
+// own, so that the blocks' sums need not outlive the writing.
 __attribute__((noinline)) void take_outputs(const LinearArgs& a, int unit, int units, int first_row, int rows) {
     const int left = a.stats_outputs - unit * kLanes, counted = left < units * kLanes ? left : units * kLanes;
     for (int row = first_row; row < first_row + rows; ++row) {
@@ -127,7 +127,7 @@ __attribute__((noinline)) void take_outputs(const LinearArgs& a, int unit, int u
     }
 }
 
-// A product that is rounded by itself, and not in one block as half of a multiply-add, in another not.
+// Rounds a product by itself, so that no block fuses it into a multiply-add while another does not.
 ALWAYS_INLINE Vec rounded(Vec product) {
 #if defined(__x86_64__)
     __asm__("" : "+v"(product));
@@ -135,7 +135,7 @@ ALWAYS_INLINE Vec rounded(Vec product) {
     return product;
 }
 
-// Writes one block's sums where they belong.
+// Writes one block's sums to y.
 template <bool kScaled, int kRows, int kVectors>
 ALWAYS_INLINE void put_outputs(const LinearArgs& a, int unit, int first_row, Vec (&sums)[kRows][kVectors]) {
 #pragma GCC unroll 16
@@ -151,15 +151,15 @@ ALWAYS_INLINE void put_outputs(const LinearArgs& a, int unit, int first_row, Vec
     if (a.stats) take_outputs(a, unit, kVectors * kWidth / kLanes, first_row, kRows);
 }
 
-// Rows [first_row, first_row + kRows) of units [unit, unit + kUnits): sums held in registers while the lines run over
-// the whole of K. Each unit is a stream of its own, read once; kLookAhead lines ahead it is asked for, and near the end
-// the first lines of the units that follow.
+// Multiplies rows [first_row, first_row + kRows) with units [unit, unit + kUnits). Registers hold the sums while the
+// lines run over all of K. Each unit is a stream that is read once and prefetched kLookAhead lines ahead. Near its end,
+// the prefetch takes the first lines of the next units.
 template <typename Weight, int kRows, int kUnits> void linear_block(const LinearArgs& a, int unit, int first_row) {
     constexpr int kVectors = kUnits * kLanes / kWidth, kLookAhead = 32, kPieceLines = kPiece / Weight::kInputs;
     const int lines = (a.k + Weight::kInputs - 1) / Weight::kInputs;
     const std::size_t unit_bytes = static_cast<std::size_t>(lines) * kLineBytes;
     const char* w = static_cast<const char*>(a.w) + static_cast<std::size_t>(unit) * unit_bytes;
-    const int turn = lines > kLookAhead ? lines - kLookAhead : 0; // from here on the next units are asked for
+    const int turn = lines > kLookAhead ? lines - kLookAhead : 0; // from here on the next units are prefetched
     Vec sums[kRows][kVectors] = {};
     for (int line = 0; line < lines;) {
         const int piece = line / kPieceLines;
@@ -202,8 +202,8 @@ ALWAYS_INLINE void linear_exact(const LinearArgs& a, int unit, int first_row, in
     }
 }
 
-// All units, kUnits at a time and what is left over one by one; rows in even blocks (16 rows go as 8 and 8, not as
-// 14 and 2).
+// Multiplies all units, kUnits at a time and the rest one by one. Rows go in even blocks (16 rows as 8 and 8, not as 14
+// and 2).
 template <typename Block, int kUnits, int kMaxRows> void linear_units(const LinearArgs& a) {
     const int blocks = (a.rows + kMaxRows - 1) / kMaxRows;
     for (int unit = 0; unit < a.units;) {
@@ -226,7 +226,7 @@ template <typename Weight> struct Floats {
     }
 };
 
-// As many units at once as leave the sums of all rows in registers: each weight is then read once.
+// Takes as many units at once as registers hold sums for, for all rows: so each weight is read once.
 template <typename Block> void linear_blocks(const LinearArgs& a) {
 #if defined(__AVX512F__)
     if (a.rows <= 6) return linear_units<Block, 4, 6>(a);

@@ -1,7 +1,7 @@
-// Products of linear_digits.inl in tiles: 32 inputs of 16 outputs, or 16 of them where groups are as small, times 16
-// rows of digits at once. Sums are whole numbers, so the results are the same bits, whoever makes them.
+// Products of linear_digits.inl in tiles: 32 inputs of 16 outputs (16 inputs for groups of 16) times 16 rows of digits
+// at once. Sums are whole numbers, so all ways to add them give the same bits.
 //
-// The instructions are spelled out: intrinsics take no template parameters as tile numbers.
+// The instructions are written out: intrinsics do not take template parameters as tile numbers.
 namespace entrodraft::model::kernels::KERNEL_SET {
 namespace {
 
@@ -36,7 +36,7 @@ struct InTiles {
         alignas(kLineBytes) Bytes codes[kBlockLines];
         Codes::load(units->a, *lines, 0, codes);
         const BlockScales<kHalves> scales = units->scales(block, 0);
-        // A last tile that is not full also takes what lies behind the digits, of which nothing is used.
+        // A last tile that is not full also reads bytes past the digits; its results for them are not used.
         for (int tile = 0; tile < rows; tile += kTileRows) {
             alignas(64) std::int32_t products[kHalves][16][kLanes];
 #pragma GCC unroll 2
@@ -59,7 +59,7 @@ struct InTiles {
     }
 };
 
-// As linear, with tiles where there are rows to fill them.
+// As linear, but uses tiles if there are enough rows to fill them.
 void linear_amx(const LinearArgs& a) {
     const bool has_digits = a.type == WeightType::int8 || (a.type == WeightType::int4 && !a.groups.values);
     if (!has_digits || a.rows <= 2) return linear(a);

@@ -1,30 +1,30 @@
 // Rows times weights of whole numbers, in whole numbers. Part of linear.inl, which includes it.
 //
 // A row is cut into blocks of 32 inputs. In a block x = scale * (65536 h + 256 m + l), where h, m and l are signed
-// bytes: the digits, of which LinearArgs::digits are taken. The scale is the largest magnitude of the block over the
-// largest whole number of so many digits. Sums of codes times digits over a block are exact, so every instruction set
-// gives the same bits: what follows is one sequence of roundings, spelled out.
+// bytes: the digits, LinearArgs::digits of which are used. The scale is the block's largest magnitude over the largest
+// whole number of that many digits. Sums of codes times digits over a block are exact, so every instruction set gives
+// the same bits: the other steps are one sequence of roundings, written out.
 //
-// The codes of a block become bytes without a sign once, for all rows; what they are more than the weights' own codes
-// is taken off by where the sums start.
+// A block's codes become unsigned bytes once for all rows. This adds a constant to the weights' own codes; the sums
+// start with a value that subtracts it.
 namespace entrodraft::model::kernels::KERNEL_SET {
 namespace {
 
 constexpr int kBlock = 32; // inputs
 constexpr int kBlockLines = kBlock / 4;
-constexpr int kHalf = kBlock / 2; // what groups of 16 make of a block
+constexpr int kHalf = kBlock / 2; // the half of a block that groups of 16 make
 
 typedef unsigned char Bytes __attribute__((vector_size(4 * kWidth), may_alias)); // kWidth outputs of a line
 constexpr int kVectors = kLanes / kWidth;
-constexpr int kLinesAhead = 144; // that are asked for, into the second cache: the first would be full of them
+constexpr int kLinesAhead = 144; // prefetched into the second-level cache: they would fill the first
 
 // ---- rows as digits ----
 
-// Facts of a row's block, before kHalves groups of weights.
+// Facts of a row's block, for kHalves groups of weights.
 template <int kDigits, int kHalves> struct BlockFacts {
     float scale;
-    float minus_sums[kHalves];             // of inputs
-    std::int32_t starts[kDigits][kHalves]; // what sums of products begin with
+    float minus_sums[kHalves];             // negative sums of inputs
+    std::int32_t starts[kDigits][kHalves]; // start values for sums of products
 };
 
 // The rows of a call: [blocks][rows][digit][32] and [blocks][rows].
@@ -41,7 +41,7 @@ template <int kDigits, int kHalves> struct RowDigits {
     }
     signed char* digits_at(int block, int row) const { return digits + at(block, row) * kDigits * kBlock; }
 };
-// As many bytes of a block as linear_scratch_floats counts for one.
+// A block takes at most the bytes that linear_scratch_floats counts for one.
 static_assert(3 * kBlock + sizeof(BlockFacts<3, 2>) <= sizeof(float) * kPieceStride / (kPiece / kBlock));
 
 ALWAYS_INLINE IntVec to_nearest(Vec x) {
@@ -57,7 +57,7 @@ ALWAYS_INLINE IntVec to_nearest(Vec x) {
 #endif
 }
 
-// Inputs [at, at + 32) of a row, of which those below 0 and from k on are 0.
+// Copies inputs [at, at + 32) of a row. Inputs below 0 and from k on are 0.
 void take_block(const LinearArgs& a, const float* x, int at, float* out) {
     const int begin = at < 0 ? -at : 0, end = a.k - at < kBlock ? a.k - at : kBlock;
     if (begin > 0 || end < kBlock) __builtin_memset(out, 0, kBlock * sizeof(float));
@@ -68,7 +68,7 @@ void take_block(const LinearArgs& a, const float* x, int at, float* out) {
         __builtin_memcpy(out + begin, x + at + begin, static_cast<std::size_t>(end - begin) * sizeof(float));
 }
 
-// Blocks with a value that is no number have no number for a scale. Those without a value above kTiny are 0.
+// A block with a NaN or an infinity gets a NaN scale. A block without a value above kTiny becomes 0.
 template <int kDigits, int kHalves>
 void take_digits(const float* x, int less, signed char* digits, BlockFacts<kDigits, kHalves>& facts) {
     constexpr float kMost = kDigits == 1 ? 127 : kDigits == 2 ? 0x7f7f : 0x7f7f00; // with room for a rounding
@@ -123,13 +123,13 @@ ALWAYS_INLINE Bytes bytes_of(const char* lines, int line, int vector) {
     return reinterpret_cast<const Bytes*>(lines + line * static_cast<int>(kLineBytes))[vector];
 }
 
-// The bytes of a line, whose bits `from` are moved to `to`; bits of other bytes come in beside them.
+// Moves the bits of each byte of a line from `from` to `to`; bits of neighbouring bytes come in too.
 ALWAYS_INLINE Bytes moved(Bytes line, int from, int to) {
     const auto words = __builtin_bit_cast(UintVec, line);
     return __builtin_bit_cast(Bytes, from > to ? words >> (from - to) : words << (to - from));
 }
 
-// A block's codes of the kWidth outputs of a vector as bytes without a sign: out[i] holds inputs 4 i to 4 i + 3.
+// Makes unsigned bytes from a block's codes, for the kWidth outputs of a vector: out[i] has inputs 4 i to 4 i + 3.
 template <int kCodeBits> struct BitCodes {
     static constexpr int kBits = kCodeBits, kMost = (1 << kBits) - 1;
     static constexpr int kLow = low_bits(kBits), kHigh = kBits - kLow;
@@ -150,7 +150,7 @@ template <int kCodeBits> struct BitCodes {
     }
 };
 
-// Codes of 4 bits that stand for WeightGroups::numbers.
+// Codes of 4 bits that index WeightGroups::numbers.
 struct CodesOfNumbers {
     static constexpr int kBits = 4, kMost = 255;
     static ALWAYS_INLINE void load(const LinearArgs& a, const char* lines, int vector, Bytes (&out)[kBlockLines]) {
@@ -228,7 +228,7 @@ ALWAYS_INLINE Whole add_widened(Whole sum, Whole pair_sums, short times = 1) {
 }
 #endif
 
-// sum += codes of kWords words times the digits at x.
+// sum += the codes of kWords words * the digits at x.
 template <int kMost, int kWords>
 ALWAYS_INLINE IntVec add_products(IntVec sum, const Bytes* codes, const signed char* x) {
 #if defined(__AVX512VNNI__)
@@ -241,7 +241,7 @@ ALWAYS_INLINE IntVec add_products(IntVec sum, const Bytes* codes, const signed c
     }
     return __builtin_bit_cast(IntVec, total);
 #elif defined(__AVX2__)
-    // Sums of pairs have 16 bits: so many of them fit one word.
+    // Sums of pairs have 16 bits; kTogether of them fit into one.
     constexpr int kTogether = 32767 / (kMost * 2 * 127);
     Whole total = __builtin_bit_cast(Whole, sum), some = {}, high = {};
 #pragma GCC unroll 8
@@ -249,7 +249,7 @@ ALWAYS_INLINE IntVec add_products(IntVec sum, const Bytes* codes, const signed c
         std::int32_t word;
         __builtin_memcpy(&word, x + 4 * i, sizeof word);
         const Whole digits = all_words(word);
-        if constexpr (kTogether == 0) { // in halves of 4 bits, whose sums of all words fit
+        if constexpr (kTogether == 0) { // in halves of 4 bits, whose sums over all words fit
             const Whole codes_of_word = __builtin_bit_cast(Whole, codes[i]), low_bits = all_words(0x0f0f0f0f);
             some = add_pairs(some, pairs(codes_of_word & low_bits, digits));
             high = add_pairs(high, pairs(shifted_down(codes_of_word) & low_bits, digits));
@@ -270,7 +270,7 @@ ALWAYS_INLINE IntVec add_products(IntVec sum, const Bytes* codes, const signed c
 #endif
 }
 
-// A sum of products with x from the sums of products with its digits.
+// Makes a sum of products with x from the sums of products with its digits.
 template <int kDigits> ALWAYS_INLINE Vec joined(auto sum_of_digit) {
     Vec value = __builtin_convertvector(sum_of_digit(kDigits - 1), Vec);
 #pragma GCC unroll 2
@@ -279,13 +279,13 @@ template <int kDigits> ALWAYS_INLINE Vec joined(auto sum_of_digit) {
     return value;
 }
 
-// How the sums of a block are scaled.
+// The way the sums of a block are scaled.
 enum class Scaling { of_output, of_block, of_halves };
 
-// The scales and offsets of kWidth outputs, of one block.
+// The scales and offsets of kWidth outputs, for one block.
 template <int kHalves> struct BlockScales { Vec scale[kHalves], offset[kHalves]; };
 
-// kWidth numbers of 8 bits with a sign.
+// Converts kWidth signed 8-bit numbers.
 ALWAYS_INLINE IntVec small_numbers(const char* from) {
 #if defined(__AVX512F__)
     return __builtin_bit_cast(
@@ -300,18 +300,18 @@ ALWAYS_INLINE IntVec small_numbers(const char* from) {
 #endif
 }
 
-// A unit of weights as it passes by, block after block: its lines of codes, and its scales.
+// A unit of weights as it is read, block after block: its lines of codes and its scales.
 template <typename Codes, Scaling kScaling> struct UnitBlocks {
     static constexpr int kLines = Codes::kBits, kHalves = kScaling == Scaling::of_halves ? 2 : 1;
 
     LinearArgs a;
     const char *facts, *offsets, *outer, *codes;
     int lines_left;      // of codes
-    int lines_a_block;   // of all that the unit holds, on average
-    int group_bits;      // of an input's number, which its group's does not have
-    const char* ahead;   // what to ask for next
-    int until_skip;      // blocks until that is behind units that are read beside this one
-    std::size_t skipped; // the bytes of those
+    int lines_a_block;   // of all lines of the unit, on average
+    int group_bits;      // bits that an input's number has more than its group's
+    const char* ahead;   // place to prefetch next
+    int until_skip;      // blocks until `ahead` passes into units that are read together with this one
+    std::size_t skipped; // bytes of these units
 
     void begin(const LinearArgs& args, const GroupedUnit& of, int unit, int together) {
         a = args;
@@ -326,7 +326,7 @@ template <typename Codes, Scaling kScaling> struct UnitBlocks {
         skipped = static_cast<std::size_t>(together - 1) * of.bytes();
     }
 
-    // The next block's; `last` takes what lies behind the unit's end, which must not be read.
+    // Returns the lines of the next block. `last` buffers lines at the unit's end, past which nothing must be read.
     using Last = char[kLines * kLineBytes];
     ALWAYS_INLINE const char* next(Last& last) {
         const char* lines = codes;
@@ -380,7 +380,7 @@ template <typename Codes, Scaling kScaling> struct UnitBlocks {
         if (a.groups.has_offsets)
             offset = floats_of_float16(of_outer + 2 * kLanes) * __builtin_convertvector(offset_steps, Vec);
     }
-    // Adds to a row's sums what a block brings; whole(d, half): its sums of digits.
+    // Adds a block's contribution to a row's sums; whole(d, half) gives its sums of digits.
     template <int kDigits>
     ALWAYS_INLINE void add(Vec& sum, const BlockFacts<kDigits, kHalves>& of_row, const BlockScales<kHalves>& of,
                            auto whole) const {
@@ -397,12 +397,12 @@ template <typename Codes, Scaling kScaling> struct UnitBlocks {
     }
 };
 
-constexpr int kNearRows = 64; // whose sums stay in the first cache
+constexpr int kNearRows = 64; // rows whose sums stay in the first-level cache
 using RowSums = Vec[kNearRows][kVectors];
 
 // Adds up the products of `rows` rows, from first_row on, with a block of kUnits units.
 struct InVectors {
-    // Whose codes and scales lie in registers.
+    // Number of units whose codes and scales fit into registers.
     static constexpr int units_together(int halves) { return kVectors == 1 && halves == 1 ? 2 : 1; }
 
     template <int kTogether, typename Codes, int kDigits, Scaling kScaling, int kHalves>
@@ -433,7 +433,7 @@ struct InVectors {
     }
 };
 
-// Units [unit, unit + kUnits).
+// Multiplies all rows with units [unit, unit + kUnits).
 template <typename Products, int kUnits, typename Codes, Scaling kScaling, int kDigits, int kHalves>
 void digits_units(const LinearArgs& a, const RowDigits<kDigits, kHalves>& x, const GroupedUnit& of, int unit) {
     for (int first_row = 0; first_row < a.rows; first_row += kNearRows) {
@@ -460,7 +460,7 @@ void digits_units(const LinearArgs& a, const RowDigits<kDigits, kHalves>& x, con
     }
 }
 
-// Weights without groups are one group of bytes, whose unit ends behind the last line of k.
+// Weights without groups are one group of bytes; their unit ends after the last line of k.
 GroupedUnit unit_of(const LinearArgs& a) {
     if (a.groups.size > 0) return {a.groups, a.k};
     GroupedUnit of(WeightGroups{.size = kBlock, .bits = 8}, 0);

@@ -1,18 +1,18 @@
-// Rows times weights of float8, or of codes that stand for values of a table, whose scales are those of an output and a
-// group of inputs. Part of linear.inl, which includes it.
+// Rows times weights of float8, or of codes that index a table of values. A scale belongs to an output and a group of
+// inputs. Part of linear.inl, which includes it.
 //
-// The codes of a group become floats in registers, and what a row sums up over the group is scaled once.
+// The codes of a group become floats in registers; a row's sum over the group is scaled once.
 namespace entrodraft::model::kernels::KERNEL_SET {
 namespace {
 
-// Gives kWidth scales or offsets of a group, which begin at `from`: floats of 32 bits, or bfloat16.
+// Returns kWidth scales or offsets of a group, which begin at `from`: float32 or bfloat16.
 ALWAYS_INLINE Vec group_facts(const LinearArgs& a, const char* from, int group, int lane) {
     const std::size_t at = static_cast<std::size_t>(group) * kLanes + static_cast<std::size_t>(lane);
     if (a.groups.scales == ScaleType::float32) return *reinterpret_cast<const Vec*>(from + at * 4);
     return floats_of_bfloat16(from + at * 2);
 }
 
-// kLookAhead lines ahead of a unit's line; near the unit's end, of the units behind those that are read with it.
+// Returns the place kLookAhead lines ahead in a unit; near the unit's end, in the units after those read with it.
 ALWAYS_INLINE const char* ahead_of(const char* line, int lines_left, std::size_t to_next) {
     constexpr int kLookAhead = 32;
     return line + kLookAhead * kLineBytes + (lines_left > kLookAhead ? 0 : to_next);
@@ -20,10 +20,10 @@ ALWAYS_INLINE const char* ahead_of(const char* line, int lines_left, std::size_t
 
 // ---- codes as floats ----
 
-// Of a line: the codes of kWidth outputs from `lane` on for one of its inputs.
+// Each load() returns from a line the codes of kWidth outputs from `lane` on, for one input.
 struct Float8Codes {
     static constexpr int kInputs = 4;
-    // The bits of a byte, moved, are those of float16 of 2^-8 times as much.
+    // A byte's bits, shifted, are those of a float16 that is 2^-8 times its value.
     static ALWAYS_INLINE Vec load(const char* line, int input, int lane) {
         const char* at = line + input * kLanes + lane;
 #if defined(__AVX512F__)
@@ -44,7 +44,7 @@ struct Float8Codes {
     }
 };
 
-// Codes of 4 bits that stand for WeightGroups::values.
+// Codes of 4 bits that index WeightGroups::values.
 struct TableCodes {
     static constexpr int kInputs = 8;
     static ALWAYS_INLINE Vec load(const LinearArgs& a, const char* line, int input, int lane) {

@@ -1,15 +1,15 @@
-// Rows of a prompt's chunk times bfloat16 weights, for processors that add up products of two pairs of bfloat16 numbers
-// in one instruction: twice the arithmetic of linear.inl, on activations that are rounded to bfloat16. Part of
-// linear.inl's blocks: a line of weights holds such pairs as they lie, and a row's sums take them in order.
+// Rows of a prompt's chunk times bfloat16 weights, for processors that add products of two pairs of bfloat16 numbers in
+// one instruction. That is twice the arithmetic of linear.inl, on activations rounded to bfloat16. It uses linear.inl's
+// blocks: a line of weights holds such pairs as they lie, and a row's sums take them in order.
 //
-// Rounded rows are laid out as [k / kPiece][rows][kPairStride] words of two inputs each. The instruction is spelled
+// Rounded rows are laid out as [k / kPiece][rows][kPairStride] words of two inputs each. The instruction is written
 // out, so that nothing else is compiled for these processors.
 namespace entrodraft::model::kernels::KERNEL_SET {
 namespace {
 
 constexpr int kPairStride = kPieceStride / 2;
 
-// The first `count` lanes, all from 16 on.
+// A mask of the first `count` lanes; all lanes from 16 on.
 ALWAYS_INLINE __mmask16 first_lanes(int count) {
     return static_cast<__mmask16>(count >= kWidth ? 0xffff : (1u << count) - 1);
 }
@@ -20,7 +20,7 @@ ALWAYS_INLINE std::uint32_t* pairs_at(const LinearArgs& a, int piece, int row) {
                kPairStride;
 }
 
-// To the nearest, of two to the even one; what is no number stays none.
+// Rounds to nearest, ties to even; NaN stays NaN.
 ALWAYS_INLINE __m256i rounded_to_bfloat16(__m512 x) {
     const __m512i bits = _mm512_castps_si512(x), one = _mm512_set1_epi32(1);
     const __m512i odd = _mm512_and_si512(_mm512_maskz_srli_epi32(0xffff, bits, 16), one);
@@ -81,7 +81,7 @@ struct Pairs {
     }
 };
 
-// As linear_amx or linear, with pairs where rounding is allowed.
+// As linear_amx or linear, but uses pairs if rounding is allowed.
 template <void (*kOthers)(const LinearArgs& args)> void linear_pairs(const LinearArgs& a) {
     if (!a.is_prompt || a.type != WeightType::bfloat16) return kOthers(a);
     lay_out_pairs(a);

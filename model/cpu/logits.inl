@@ -1,8 +1,8 @@
-// What a row of logits says: maximum, entropy, sums. Part of kernels.inl, which includes it.
+// Statistics of a row of logits: maximum, entropy, sums. Part of kernels.inl, which includes it.
 namespace entrodraft::model::kernels::KERNEL_SET {
 namespace {
 
-// The two largest of some values; minus infinity where there are none.
+// The two largest of some values; minus infinity if there are none.
 struct Largest {
     float first = -__builtin_inff(), second = -__builtin_inff();
 
@@ -13,7 +13,7 @@ struct Largest {
     }
 };
 
-// Notes whether a value of the vectors seen is not a number.
+// Notes whether a value of the vectors seen is NaN.
 struct NanWatch {
 #if defined(__AVX512F__)
     __mmask16 seen = 0;
@@ -43,7 +43,7 @@ struct NanWatch {
 #endif
 };
 
-// The largest of n values: NaN, where one of them is.
+// Returns the largest of n values; NaN if one of them is NaN.
 ALWAYS_INLINE Largest largest_of(const float* x, int n) {
     NanWatch nan;
     Vec top0 = splat(-__builtin_inff()), top1 = top0, next0 = top0, next1 = top0;
@@ -113,14 +113,14 @@ ALWAYS_INLINE bool any_equal(Vec a, Vec b) {
 #endif
 }
 
-// First index of a value that is known to occur.
+// Returns the first index of a value that is known to occur.
 ALWAYS_INLINE int index_of(const float* x, int n, float value) {
     int i = 0;
     while (i + kWidth <= n && !any_equal(*reinterpret_cast<const Vec*>(x + i), splat(value)))
         i += kWidth;
     for (; i < n; ++i)
         if (x[i] == value) return i;
-    return 0; // a NaN is looked for, or no value is there
+    return 0; // the value is NaN, or there are no values
 }
 
 LogitStats logit_max(const float* logits, int n, int first_index) {
@@ -132,7 +132,7 @@ LogitStats logit_max(const float* logits, int n, int first_index) {
     return stats;
 }
 
-// One pass over the memory, a first-level cache's worth of logits at a time: a block's maximum, then its sums.
+// One pass over memory, with as many logits at a time as the first-level cache holds: a block's maximum, then its sums.
 LogitStats logit_stats(const float* logits, int n, int first_index) {
     constexpr int kBlockOfLogits = 4096;
     LogitStats total;
@@ -167,7 +167,7 @@ LogitStats finish_stats(const LaneStats& lanes, const float* logits, int n, int 
     stats.sum_exp = static_cast<double>(sum_lanes(sum));
     stats.sum_shifted_exp = static_cast<double>(sum_lanes(shifted));
     const Largest largest = largest_of(logits, n);
-    if (largest.first != largest.first) stats.max = largest.first; // the lanes' maxima pass over it
+    if (largest.first != largest.first) stats.max = largest.first; // the lanes' maxima ignore NaN
     stats.arg_max = first_index + index_of(logits, n, stats.max);
     stats.runner_up = largest.second;
     return stats;

@@ -1,5 +1,5 @@
-// The operations of model/pass/transformer.h, as one thread of the team takes part in them. One that reads what other
-// threads have made begins with a barrier; one that changes the residual stream ends with one. Called by decoder and
+// The operations of model/pass/transformer.h, for one thread of the team. An operation that reads results of other
+// threads begins with a barrier. An operation that changes the residual stream ends with one. Called by decoder and
 // encoder.
 #pragma once
 
@@ -39,7 +39,7 @@ class CpuOps {
     // ---- the residual stream ----
 
     void embed() {
-        if (config_.fusion.kind == Fusion::features) return; // has no embedding
+        if (config_.fusion.kind == Fusion::features) return; // such a head has no embedding
         const bool projects = config_.embedding_size != config_.hidden_size;
         const std::vector<float>& table = weight(Role::positions);
         const Operand x = residual(), tokens = projects ? embedded() : x;
@@ -59,7 +59,7 @@ class CpuOps {
     void add(std::initializer_list<Product> products) {
         const Operand x = residual();
         context_.barrier();
-        bool onto = context_.carries_residual(); // the other ranks bring their parts alone
+        bool onto = context_.carries_residual(); // the other ranks bring only their parts
         for (const auto& [matrix, from] : products) {
             matrix.apply(context_, from, x, onto);
             onto = true;
@@ -119,7 +119,7 @@ class CpuOps {
         const Operand to = joined(), embedded = residual();
         const HeldWeights& outer = w_.weights.outer;
         const std::size_t hidden = index(config_.hidden_size);
-        const bool is_concat = config_.fusion.kind == Fusion::concat; // of features as they are
+        const bool is_concat = config_.fusion.kind == Fusion::concat; // with features as they are
         const std::size_t width = is_concat ? index(config_.fusion.width()) : hidden;
         const bool features_first = is_concat || config_.fusion.features_first;
         const dist::Slice mine = own_rows();
@@ -179,7 +179,7 @@ class CpuOps {
     }
 
     void lstm_output(Operand gates) {
-        context_.barrier(); // behind keep_hidden()
+        context_.barrier(); // after keep_hidden()
         const dist::Slice mine = own_rows();
         for (auto r = static_cast<int>(mine.begin); r < mine.end; ++r)
             activate_normed(w_.weights.outer.vector(Role::sum_norm), residual().row(r),
@@ -243,7 +243,7 @@ class CpuOps {
 
     // ---- norms ----
 
-    // Every thread norms all rows into its own memory: cheaper than meeting at a barrier.
+    // Every thread norms all rows into its own memory, which is cheaper than a barrier.
     Operand norm(const VectorValues& norm) {
         for (int r = 0; r < n_rows(); ++r)
             apply_norm(norm, residual().row(r), normed_.row(r));
@@ -279,7 +279,7 @@ class CpuOps {
     void rotate_and_append(int layer, Operand qkv) {
         context_.barrier();
         w_.attention.append(context_, attention_of(layer, qkv));
-        if (config_.fusion.kind == Fusion::context && has_features()) context_.barrier(); // the next layer's come
+        if (config_.fusion.kind == Fusion::context && has_features()) context_.barrier(); // the next layer's keys come
     }
 
     Operand attend(int layer, Operand qkv) {
@@ -309,7 +309,7 @@ class CpuOps {
         return inner;
     }
 
-    // Each rank has its own heads; of a KV head that several have, the one with its first query head counts.
+    // Each rank counts its own heads. If several ranks have a KV head, the rank with its first query head counts it.
     void norm_queries_and_keys(const HeldWeights& layer, Operand qkv) {
         context_.barrier();
         const dist::HeadShard& heads = w_.shard.heads;
@@ -376,7 +376,7 @@ class CpuOps {
         if (has_shared) shared = scale_shared(layer, activate(layer, gate_up(layer, from)));
         multiply_into_experts(w_, context_, layer, from);
         context_.barrier();
-        const bool carries = context_.carries_residual(); // the other ranks bring their parts alone
+        const bool carries = context_.carries_residual(); // the other ranks bring only their parts
         const dist::Slice mine = layer[Role::expert_down].matrix().outputs_of(context_.thread);
         if (has_shared) layer[Role::down].apply(context_, shared, x, carries);
         for (int r = 0; r < n_rows() && !has_shared && !carries; ++r)
@@ -388,11 +388,11 @@ class CpuOps {
     // ---- logits ----
 
     void head(Operand from) {
-        if (from.data != normed_.data) context_.barrier(); // projected, by all threads
+        if (from.data != normed_.data) context_.barrier(); // all threads have projected
         const PackedMatrix& matrix = w_.weights.head();
         const Operand logits = {w_.logits.as<float>(), index(matrix.n_padded()), from.n_rows};
         const LogitSummary summary = layout_->pass.needs.summary;
-        // The multiplication keeps up the sums for the entropy of logits that stay as they are.
+        // The multiplication keeps up the sums for the entropy, if the logits stay as they are.
         const bool has_sums =
             summary == LogitSummary::entropy && weight(Role::head_bias).empty() && config_.logit_soft_cap == 0;
         if (has_sums) {
@@ -407,7 +407,7 @@ class CpuOps {
     }
 
   protected:
-    // The rows are a chunk of a text from now on, whose first row is `first_row` of x and qkv.
+    // From now on the rows are a chunk of a text. Its first row is row `first_row` of x and qkv.
     void select(const PassLayout& chunk, int first_row) {
         layout_ = &chunk;
         first_row_ = first_row;
@@ -427,7 +427,7 @@ class CpuOps {
     const PassContext& context() const { return context_; }
 
   private:
-    // The state after the final norm of rows with logits: hidden states of layer n_layers + 1.
+    // Keeps the state after the final norm, of rows with logits: hidden states of layer n_layers + 1.
     void keep_normed(Operand normed) {
         if (context_.thread != 0) return;
         const Pass& pass = layout_->pass;
@@ -440,7 +440,7 @@ class CpuOps {
         }
     }
 
-    // Of the target's features of a row.
+    // Norms the target's features of a row.
     void norm_features(const float* from, float* to) const {
         const FusionConfig& fusion = config_.fusion;
         const int size = fusion.feature_norm_size;
@@ -463,7 +463,7 @@ class CpuOps {
             to[i] *= scale;
     }
 
-    // No weights: as it is.
+    // Copies x if the norm has no weights.
     void apply_norm(const VectorValues& norm, const float* from, float* to) const {
         if (norm.weight.empty())
             std::copy_n(from, config_.hidden_size, to);
@@ -474,7 +474,7 @@ class CpuOps {
                                 to);
     }
 
-    // x = activation(norm x + bias), times a factor where there is one.
+    // x = activation(norm x + bias), times a factor if there is one.
     void activate_normed(const VectorValues& norm, float* x, const float* factor) const {
         apply_norm(norm, x, x);
         for (int i = 0; i < config_.hidden_size; ++i)
@@ -482,7 +482,7 @@ class CpuOps {
         kernels_.activate(config_.activation, x, factor, config_.hidden_size);
     }
 
-    // This thread's part of what the shared expert makes inside.
+    // Scales this thread's part of the shared expert's inner activations.
     Operand scale_shared(const HeldWeights& layer, Operand inner) const {
         const dist::Slice mine = layer[Role::up].matrix().outputs_of(context_.thread);
         for (int r = 0; r < n_rows() && config_.experts.gated_shared; ++r) {
@@ -502,7 +502,7 @@ class CpuOps {
         return sum;
     }
 
-    // x as RMSNorm makes it whose mean of squares is known.
+    // Applies RMSNorm to x, whose mean of squares is known.
     void scale_normed(float* x, float mean, const VectorValues& norm) const {
         const float scale = 1.0f / std::sqrt(mean + config_.norm_epsilon);
         for (std::size_t i = 0; i < norm.weight.size(); ++i)
@@ -515,14 +515,14 @@ class CpuOps {
     }
 
     Attention::Task attention_of(int layer, Operand qkv) const {
-        const int of_cache = config_.is_encoder ? 0 : config_.cache_layer(layer); // one layer after another
+        const int of_cache = config_.is_encoder ? 0 : config_.cache_layer(layer); // its layers share one
         Buffer& to = config_.is_latent() ? w_.latent_attended : w_.attended;
         return {layout_, &w_.weights.layers[index(layer)],
                 layer,   of_cache,
                 qkv,     rows_of(to, index(w_.shard.n_query_heads() * config_.value_dim()))};
     }
 
-    // What the family does to logits, to this thread's.
+    // Applies the family's bias and cap to this thread's logits.
     void finish_logits(Operand logits) const {
         const std::vector<float>& bias = weight(Role::head_bias);
         const dist::Slice mine = w_.weights.head().outputs_of(context_.thread);
@@ -534,13 +534,13 @@ class CpuOps {
         }
     }
 
-    // Of this rank's slice of the vocabulary, the tokens that count in summaries.
+    // Number of tokens in this rank's slice of the vocabulary that count in summaries.
     int counted_outputs() const {
         const int known = layout_->pass.summary_vocab > 0 ? layout_->pass.summary_vocab : config_.n_outputs();
         return static_cast<int>(std::clamp<std::int64_t>(known - w_.shard.outputs.begin, 0, w_.shard.outputs.size()));
     }
 
-    // Of this thread's outputs of each row.
+    // Summarizes this thread's outputs of each row.
     void summarize(Operand logits, bool has_sums) const {
         const dist::Slice mine = w_.weights.head().outputs_of(context_.thread);
         const int begin = static_cast<int>(mine.begin), first_token = static_cast<int>(w_.shard.outputs.begin) + begin;
@@ -559,7 +559,7 @@ class CpuOps {
         }
     }
 
-    // A vector around the layers; empty where the model has none.
+    // Returns a vector around the layers; empty if the model has none.
     const std::vector<float>& weight(Role role) const { return w_.weights.outer.vector(role).weight; }
 
     CpuWorkspace& w_;

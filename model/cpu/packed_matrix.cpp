@@ -1,4 +1,4 @@
-// Which unit lies where, and who fills and multiplies it. The bytes within a unit are packing's and the kernels'.
+// Decides which unit lies where, and who fills and multiplies it. packing and the kernels know the bytes in a unit.
 #include "model/cpu/packed_matrix.h"
 
 #include <utility>
@@ -35,7 +35,7 @@ std::size_t PackedMatrix::bytes() const {
 
 namespace {
 
-// Where the weights of stacked outputs lie, for outputs that rise; behind the last one, nowhere.
+// Finds the weights of stacked outputs, for increasing outputs; none after the last one.
 class StoredRows {
   public:
     explicit StoredRows(std::span<const MatrixPart> stacked) : parts_(stacked) {}
@@ -55,7 +55,7 @@ class StoredRows {
 
   private:
     std::span<const MatrixPart> parts_;
-    std::int64_t first_ = 0; // output of the first of them
+    std::int64_t first_ = 0; // output of the first of parts_
 };
 
 } // namespace

@@ -1,9 +1,9 @@
-// A weight matrix as the kernels want it: outputs in the lanes, cut into one contiguous stream a thread.
+// A weight matrix in the form that the kernels want: outputs in the lanes, cut into one contiguous stream per thread.
 //
-// Thread t owns a range of outputs in units of 16, each unit lines of 64 bytes along K (kernels::LinearArgs): the
-// kernels read a few units side by side, every weight once. All matrices of a decoder lie behind one another in a
-// WeightArena, in the order in which a pass reads them, so that what is fetched ahead at the end of one is the
-// beginning of the next.
+// Thread t owns a range of outputs in units of 16. Each unit is lines of 64 bytes along K (kernels::LinearArgs): the
+// kernels read a few units side by side, every weight once. All matrices of a decoder follow one another in a
+// WeightArena, in the order in which a pass reads them. So the prefetch at the end of one matrix is the beginning of
+// the next.
 #pragma once
 
 #include "dist/layout/shard.h"
@@ -19,13 +19,13 @@
 
 namespace entrodraft::model {
 
-// What a thread's scratch is to be as large as, for matrices of up to k inputs.
+// Returns the k for the size of a thread's scratch, for matrices of up to k inputs.
 constexpr int scratch_inputs(int k) {
     return k + kernels::kLinearPiece - 1; // with a lead
 }
 
-// Rows `outputs`, each `step` behind the one before it, and columns `inputs` of a stored [out][in] matrix, or of
-// several, one behind the other. Without a tensor: as many rows of zeros.
+// Rows `outputs`, `step` apart, and columns `inputs` of a stored [out][in] matrix, or of several stacked matrices.
+// Without a tensor: that many rows of zeros.
 struct MatrixPart {
     const TensorView* tensor = nullptr;
     dist::Slice outputs;
@@ -37,26 +37,26 @@ struct MatrixPart {
 class PackedMatrix {
   public:
     PackedMatrix() = default;
-    // n outputs of k inputs, shared out among `n_threads`. Memory comes from WeightArena::place.
+    // A matrix of n outputs and k inputs, divided among `n_threads`. Its memory comes from WeightArena::place.
     PackedMatrix(int n, int k, PackedFormat format, int n_threads);
 
     int n() const { return n_; }
-    int n_padded() const { return n_padded_; } // what a row of results must have room for
+    int n_padded() const { return n_padded_; } // room that a row of results needs
     int k() const { return k_; }
     std::size_t bytes() const;
-    dist::Slice outputs_of(int thread) const { return parts_[static_cast<std::size_t>(thread)].outputs; } // of n_padded
+    dist::Slice outputs_of(int thread) const { return parts_[static_cast<std::size_t>(thread)].outputs; } // in n_padded
 
-    // Fills this thread's part from parts stacked along the outputs; of each output as many inputs as its part names,
+    // Fills this thread's part from parts stacked along the outputs. Each output takes the inputs that its part names,
     // then zeros. int8 scales are those of whole stored rows, so that any slice of inputs is quantised alike. Throws
-    // BadFile on a stored type that holds no weights. Local, one call a thread.
+    // BadFile on a stored type that holds no weights. One call per thread.
     void load(std::span<const MatrixPart> stacked, int thread);
-    // y[r][this thread's outputs] = or += x[r] . w, for every row. `scratch` is the thread's own, of
-    // kernels::linear_scratch_floats(rows, scratch_inputs(k)); `is_prompt` as LinearArgs has it. Local,
-    // one call a thread.
+    // y[r][this thread's outputs] = or += x[r] . w, for every row. `scratch` is the thread's own, with
+    // kernels::linear_scratch_floats(rows, scratch_inputs(k)) floats; `is_prompt` is as in LinearArgs. One call per
+    // thread.
     void multiply(const kernels::Kernels& kernels, int thread, const float* x, std::size_t x_stride, int rows, float* y,
                   std::size_t y_stride, bool add, float* scratch, bool is_prompt = false) const;
-    // The same as logits, y = x . w, whose running sums go to stats[r], cleared first, as far as they are of the first
-    // `counted` outputs. Local, one call a thread.
+    // Computes logits y = x . w. Their running sums over the first `counted` outputs go to stats[r], which is cleared
+    // first. One call per thread.
     void multiply_logits(const kernels::Kernels& kernels, int thread, const float* x, std::size_t x_stride, int rows,
                          float* y, std::size_t y_stride, float* scratch, kernels::LaneStats* stats, int counted) const;
 
@@ -67,7 +67,7 @@ class PackedMatrix {
     friend class WeightArena;
     struct ThreadPart {
         dist::Slice outputs;
-        std::byte* data = nullptr; // ungrouped int8: a float's scale an output, then the units; else the units alone
+        std::byte* data = nullptr; // ungrouped int8: a float scale per output, then the units; else the units only
     };
     bool has_row_scales() const { return format_.type == WeightType::int8 && format_.groups.size == 0; }
     std::size_t scale_bytes(const ThreadPart& part) const;
@@ -87,7 +87,7 @@ class PackedMatrix {
 class WeightArena {
   public:
     explicit WeightArena(int n_threads);
-    // Reserves room behind what was placed before. The matrix must not move until allocate().
+    // Reserves room after the matrices placed before. The matrix must not move until allocate().
     void place(PackedMatrix& matrix);
     // Throws std::bad_alloc. After it every placed matrix has its memory.
     void allocate();

@@ -1,6 +1,6 @@
-// Rows are taken in chunks of a few hundred inputs. Where file and memory have the same type, a chunk is turned
-// straight out of the file, else out of a small copy, converted or generated. To the turning all types are alike: words
-// of 32 bits, each one output's part of a line.
+// Rows are taken in chunks of a few hundred inputs. If file and memory have the same type, a chunk is transposed
+// directly from the file. Otherwise it is converted or generated into a small copy first. To the transposition all
+// types are alike: words of 32 bits, each one output's part of a line.
 #include "model/cpu/packing.h"
 
 #include "model/files/bad_file.h"
@@ -30,12 +30,12 @@ namespace {
 constexpr int kChunk = kMaxConverted; // inputs
 constexpr std::size_t kWordBytes = 4, kLineBytes = kLanes * kWordBytes;
 
-// Returns the inputs of 16 outputs that a line of 64 bytes holds, where there are no groups.
+// Returns the inputs of 16 outputs that a line of 64 bytes holds, if there are no groups.
 int inputs_of_line(WeightType type) {
     return static_cast<int>(kWordBytes / bytes_of(type));
 }
 
-// True where the file's codes are held as they are.
+// True if the file's codes are held as they are.
 bool holds_codes(const PackedFormat& format, const StoredWeights& row) {
     return row.tensor && row.tensor->type == DiskType::quantized && !format.is_rounded;
 }
@@ -59,8 +59,7 @@ bool lies_as(const StoredWeights& row, WeightType type) {
 
 // ---- 8 bits ----
 
-// As numbers without a sign, the bits of magnitudes are in the magnitudes' order, and those of what is no number
-// above them all.
+// Compares magnitudes as unsigned bits: they have the same order, and NaNs are above all others.
 template <typename Format, typename Bits>
 float largest_of(const std::byte* from, std::size_t step, std::int64_t count) {
     constexpr Bits kMagnitude = static_cast<Bits>(static_cast<Bits>(~Bits{0}) >> 1);
@@ -72,7 +71,7 @@ float largest_of(const std::byte* from, std::size_t step, std::int64_t count) {
         largest = bits > largest ? bits : largest;
     };
     if (step == sizeof(Bits)) {
-        for (std::int64_t i = 0; i < count; ++i) // the compiler makes vectors of this
+        for (std::int64_t i = 0; i < count; ++i) // the compiler vectorizes this
             take(from + static_cast<std::size_t>(i) * sizeof(Bits));
     } else {
         for (std::int64_t i = 0; i < count; ++i)
@@ -81,7 +80,7 @@ float largest_of(const std::byte* from, std::size_t step, std::int64_t count) {
     return Format::to_float(std::bit_cast<typename Format::Bits>(largest));
 }
 
-// The largest magnitude of values that the file does not hold as numbers.
+// Returns the largest magnitude of values that the file does not hold as numbers.
 float largest_read(const StoredWeights& row) {
     float values[kChunk], largest = 0;
     for (std::int64_t done = 0; done < row.inputs; done += kChunk) {
@@ -90,7 +89,7 @@ float largest_read(const StoredWeights& row) {
                                     reinterpret_cast<std::byte*>(values));
         for (int i = 0; i < count; ++i)
             if (!std::isnan(largest) && !(std::abs(values[i]) <= largest))
-                largest = std::abs(values[i]); // or no number
+                largest = std::abs(values[i]); // the value is larger, or NaN
     }
     return largest;
 }
@@ -114,8 +113,8 @@ float largest_magnitude(const StoredWeights& row) {
     refuse_type(*row.tensor);
 }
 
-// A row with an infinity or a value that is no number has no scale: its outputs will be no numbers. A row that is zero
-// or so small that its scale would not be exact has scale 0.
+// Returns NaN for a row with an infinity or a NaN: its outputs will be NaN. Returns 0 for a row that is zero, or so
+// small that its scale would not be exact.
 float scale_of(const PackedFormat& format, const StoredWeights& row) {
     constexpr float kMax = 127;
     using Limits = std::numeric_limits<float>;
@@ -126,15 +125,15 @@ float scale_of(const PackedFormat& format, const StoredWeights& row) {
     return scale >= Limits::min() ? scale : 0;
 }
 
-// Weights as w + 128, nearest with ties to even. The rounding is that of an addition to 1.5 * 2^23.
+// Stores weights as w + 128, rounded to nearest, ties to even, as an addition to 1.5 * 2^23 rounds.
 void quantise(const float* values, int count, float scale, std::uint8_t* out) {
     constexpr float kRound = 12582912.0f + 128.0f;
     const float inverse = scale > 0 ? 1 / scale : 0;
-    for (int i = 0; i < count; ++i) // the compiler makes vectors of this, as long as it stays this short
+    for (int i = 0; i < count; ++i) // the compiler vectorizes this while it stays this short
         out[i] = static_cast<std::uint8_t>(std::bit_cast<std::uint32_t>(values[i] * inverse + kRound) & 0xffu);
 }
 
-// ---- turning ----
+// ---- transposition ----
 
 typedef std::uint32_t Quad __attribute__((vector_size(16), aligned(1), may_alias));
 
@@ -152,8 +151,8 @@ inline void turn_square(const std::byte* const* rows, std::size_t offset, std::b
     *reinterpret_cast<Quad*>(out + 3 * kLineBytes) = __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7);
 }
 
-// `lines` words of each of 16 rows become as many lines. A square of lines at a time: 64 bytes of every row at once,
-// since rows a power of two apart push each other out of the cache.
+// Makes `lines` lines from as many words of each of 16 rows. Takes 64 bytes of every row at once, since rows a power of
+// two apart evict each other from the cache.
 void turn(const std::byte* const (&rows)[kLanes], int lines, std::byte* out) {
     int line = 0;
     for (; line + kLanes <= lines; line += kLanes)
@@ -187,8 +186,8 @@ struct Staging {
     float floats[kChunk];
 };
 
-// Inputs [input, input + count) of what is wanted of a row, in the type of memory: in the file itself or, filled up
-// with zeros to whole lines, copied.
+// Returns inputs [input, input + count) of the wanted ones of a row, in the type of memory. They lie in the file
+// itself, or in a copy filled up with zeros to whole lines.
 const std::byte* fetch(const PackedFormat& format, const StoredWeights& row, int input, int count, float scale,
                        Staging& staging, int lane) {
     const WeightType type = format.type;
@@ -216,7 +215,7 @@ const std::byte* fetch(const PackedFormat& format, const StoredWeights& row, int
             auto* codes = reinterpret_cast<std::uint8_t*>(to);
             matrix.read_codes(first / matrix.inputs, first % matrix.inputs, count, codes);
             for (int i = 0; i < count; ++i)
-                codes[i] ^= 128; // with a sign, to 128 more
+                codes[i] ^= 128; // from signed to 128 more
             break;
         }
         convert_from<Float32Format>(*row.tensor, first, row.stride, count,
@@ -244,7 +243,7 @@ class GroupedLane {
           codes_(static_cast<std::size_t>(unit.groups * groups_.size)),
           words_(static_cast<std::size_t>(unit.code_lines)) {}
 
-    // Returns its lines of codes as words. Codes of inputs that are not wanted are any.
+    // Returns the output's lines of codes as words. Codes of inputs that are not wanted are arbitrary.
     const std::byte* pack(const StoredWeights& row, int k) {
         if (holds_codes(format_, row))
             take_quantized(row, k);
@@ -279,7 +278,7 @@ class GroupedLane {
             GroupFacts facts = matrix.facts(output, matrix.group_at(input));
             for (std::size_t i = first;
                  format_.type == WeightType::float8 && i < first + static_cast<std::size_t>(groups_.size); ++i)
-                if ((codes_[i] & 0x7f) == 0x7f) // no number, which kernels do not see
+                if ((codes_[i] & 0x7f) == 0x7f) // NaN, which kernels do not detect
                     facts.scale = std::numeric_limits<float>::quiet_NaN();
             put_facts(facts, group);
         }
@@ -295,7 +294,7 @@ class GroupedLane {
             block += type.bytes;
         }
     }
-    // A group of numbers, rounded to 4 bits: of the stored row, whatever of it is wanted.
+    // Rounds a group of the stored row to 4 bits, whichever of its inputs are wanted.
     void round_group(const StoredWeights& row, int group) {
         const int size = groups_.size;
         const std::int64_t begin = row.wanted.begin - groups_.lead + std::int64_t{group} * size;
@@ -323,7 +322,7 @@ class GroupedLane {
         if (groups_.scales == ScaleType::float16) {
             std::memcpy(out_ + place(group) * 2, half, 2);
             std::byte* offset = out_ + unit_.offsets() + place(group) * 2;
-            if (groups_.has_offsets) std::memcpy(offset, offset_half, 2), offset[1] ^= std::byte{0x80}; // taken off
+            if (groups_.has_offsets) std::memcpy(offset, offset_half, 2), offset[1] ^= std::byte{0x80}; // subtracted
             return;
         }
         const GroupSteps steps = type.steps.of(block, group_of_block);
@@ -338,7 +337,7 @@ class GroupedLane {
         if (groups_.has_offsets) std::memcpy(to + kLanes * 2, offset_half, 2);
     }
 
-    // Codes lose their signs and their upper bits, and get their places: kernels::LinearArgs.
+    // Removes signs and upper bits from codes, and puts them in their places: kernels::LinearArgs.
     void put_words() {
         std::uint8_t places[256] = {};
         for (std::uint8_t i = 0; i < 16 && groups_.numbers; ++i)
@@ -379,7 +378,7 @@ class GroupedLane {
         }
     }
     static constexpr std::uint32_t in_all_bytes(int byte) { return 0x01010101u * static_cast<std::uint32_t>(byte); }
-    // kBits bits of every code, from bit kFrom on.
+    // Puts kBits bits of every code, from bit kFrom on.
     template <int kBits, int kFrom> static void put_bits(const std::uint32_t (&quads)[8], std::uint32_t* to) {
         constexpr int kTogether = 8 / kBits;
         for (int word = 0; word < kBits; ++word) {
@@ -410,7 +409,7 @@ void part_quads(std::byte* out, int lines) {
 
 void pack_grouped_unit(const PackedFormat& format, const StoredWeights (&rows)[kLanes], int k, std::byte* out) {
     const GroupedUnit unit(format.groups, k);
-    std::memset(out, 0, unit.codes()); // what fills the scales' last line
+    std::memset(out, 0, unit.codes()); // so that the scales' last line is filled
     std::vector<GroupedLane> lanes;
     lanes.reserve(kLanes);
     const std::byte* sources[kLanes];
@@ -459,13 +458,13 @@ PackedFormat wide_format_of(const Quantization& of, std::int64_t first_input) {
     const bool is_float = of.form == QuantizedForm::float8, has_4_bits = !is_float && of.bits == 4;
     const WeightType type = is_float ? WeightType::float8 : has_4_bits ? WeightType::int4 : WeightType::int8;
     if (type == WeightType::int8 && of.group == 0 && !of.has_zeros) return {type};
-    constexpr int kOfWholeRows = 128; // the scale is the same for all
+    constexpr int kOfWholeRows = 128; // one scale for all of these
     const int middle = is_float || of.values != CodeValues::none ? 0 : has_4_bits ? 8 : 128;
     const bool has_powers = of.values == CodeValues::float4 || of.values == CodeValues::float4_twice;
     PackedFormat format = {.type = type, .middle = middle};
     format.groups.size = of.group > 0 ? of.group : kOfWholeRows;
     format.groups.lead = of.group > 0 ? static_cast<int>(first_input % of.group) : 0;
-    format.groups.scales = has_powers ? ScaleType::bfloat16 : ScaleType::float32; // which is exact for powers of two
+    format.groups.scales = has_powers ? ScaleType::bfloat16 : ScaleType::float32; // exact for powers of two
     format.groups.has_offsets = of.has_zeros;
     format.groups.values = table_of(of.values);
     format.groups.bits = has_4_bits ? 4 : 8;
@@ -543,7 +542,7 @@ float fact_at(const std::byte* facts, ScaleType type, std::size_t at) {
     return type == ScaleType::float32 ? value : type == ScaleType::float16 ? from_float16(brief) : from_bfloat16(brief);
 }
 
-// The facts of a group of a unit, of one lane.
+// Returns the facts of a unit's group, for one lane.
 GroupFacts facts_at(const PackedUnit& unit, const GroupedUnit& of, std::size_t group, std::size_t lane) {
     const WeightGroups& groups = unit.format.groups;
     const std::size_t at = group * kLanes + lane;
@@ -568,14 +567,14 @@ GroupFacts facts_at(const PackedUnit& unit, const GroupedUnit& of, std::size_t g
                                : 0};
 }
 
-// `bits` bits of place `place` of 32, of lines from `line` on.
+// Returns `bits` bits of place `place` of 32, in lines from `line` on.
 int bits_at(const std::byte* line, int bits, std::size_t lane, std::size_t place) {
     const auto together = static_cast<std::size_t>(8 / bits), quad = place / 4;
     const std::byte byte = line[quad / together * kLineBytes + lane * 4 + place % 4];
     return static_cast<int>(byte) >> quad % together * static_cast<std::size_t>(bits) & ((1 << bits) - 1);
 }
 
-// The weight of (lane, place) of a grouped unit.
+// Returns the weight of (lane, place) in a grouped unit.
 float grouped_weight(const PackedUnit& unit, const GroupedUnit& of, std::size_t lane, std::size_t place) {
     const WeightGroups& groups = unit.format.groups;
     const GroupFacts facts = facts_at(unit, of, place / static_cast<std::size_t>(groups.size), lane);
@@ -610,7 +609,7 @@ void unpack_row(const PackedUnit& unit, int lane, float scale, dist::Slice input
     const auto begin = static_cast<std::size_t>(inputs.begin);
     const auto n = static_cast<std::size_t>(inputs_of_line(unit.format.type));
     const std::byte* line = unit.bytes + begin / n * kLineBytes;
-    std::size_t place = begin % n; // in the line: a division an input would take longer than reading it
+    std::size_t place = begin % n; // in the line: a division per input would take longer than reading it
     for (const float* end = out + inputs.size(); out != end; ++out) {
         std::uint16_t bits = 0;
         switch (unit.format.type) {

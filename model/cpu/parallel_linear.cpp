@@ -1,4 +1,4 @@
-// The layers' arithmetic is PackedMatrix's; here is who computes which part, and the meeting of ranks.
+// PackedMatrix does the layers' arithmetic; here is who computes which part, and where ranks meet.
 #include "model/cpu/parallel_linear.h"
 
 #include <algorithm>
@@ -34,7 +34,7 @@ void ShardedLinear::apply(const PassContext& pass, Activations x, Activations y,
     std::size_t first = 0;
     for (const PackedMatrix& matrix : matrices_) {
         const dist::Slice mine = matrix.outputs_of(pass.thread);
-        for (int r = 0; r < x.n_rows && !bias_.empty(); ++r) // it lies under the outputs, which are added to it
+        for (int r = 0; r < x.n_rows && !bias_.empty(); ++r) // starts with the bias; the product is added to it
             for (std::size_t i = first + static_cast<std::size_t>(mine.begin);
                  i < first + static_cast<std::size_t>(mine.end); ++i)
                 y.row(r)[i] = add ? y.row(r)[i] + bias_[i] : bias_[i];

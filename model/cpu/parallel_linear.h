@@ -1,10 +1,10 @@
-// The typed layers of tensor parallelism: what is cut, which way, and where ranks must meet.
+// The typed layers of tensor parallelism. Each cuts one dimension, and says where ranks must meet.
 //
-//   Split::columns   outputs are cut: every rank makes its own part of the result, no communication
-//   Split::rows      inputs are cut: every rank makes a part of the sum, one all-reduce
-//   VocabEmbedding   token ids are cut: lookup is an all-reduce of rows, the head yields a slice of logits
+// - Split::columns: outputs are cut. Every rank makes its own part of the result, without communication.
+// - Split::rows: inputs are cut. Every rank makes a part of the sum, which takes one all-reduce.
+// - VocabEmbedding: token ids are cut. Lookup is an all-reduce of rows; the head yields a slice of logits.
 //
-// Every method is called by all threads of the team (see ThreadTeam::run) and, where it says so, by all ranks.
+// All threads of the team call every method (see ThreadTeam::run); where a method says so, all ranks call it too.
 #pragma once
 
 #include "dist/comm/communicator.h"
@@ -18,7 +18,7 @@
 
 namespace entrodraft::model {
 
-// What the layers of one running pass share. `failure` keeps the first exception: threads must not throw.
+// The state that layers share in a running pass. `failure` keeps the first exception: threads must not throw.
 struct PassContext {
     const kernels::Kernels* kernels = nullptr;
     ThreadTeam* team = nullptr;
@@ -26,7 +26,7 @@ struct PassContext {
     dist::Deadline deadline;
     int thread = 0;
     bool is_prompt = false;   // Pass::is_prompt
-    float* scratch = nullptr; // this thread's, for PackedMatrix::multiply
+    float* scratch = nullptr; // this thread's own, for PackedMatrix::multiply
     std::exception_ptr* failure = nullptr;
 
     void barrier() const { team->barrier(thread); }
@@ -46,14 +46,14 @@ struct Activations {
 class ShardedLinear {
   public:
     ShardedLinear() = default;
-    // Takes matrices one behind the other along the outputs, all but the last of whole units.
+    // Takes matrices stacked along the outputs; all except the last have whole units.
     explicit ShardedLinear(std::vector<PackedMatrix> matrices) : matrices_(std::move(matrices)) {}
     std::vector<PackedMatrix>& matrices() { return matrices_; }
     const PackedMatrix& matrix() const { return matrices_.front(); } // the only one, or the first
-    std::size_t y_stride() const;                                    // at least
-    // [n], or none. Of Split::rows on one rank only, since the ranks' parts are summed.
+    std::size_t y_stride() const;                                    // smallest stride of y
+    // [n] or empty. With Split::rows, only one rank has a bias, since the ranks' parts are summed.
     void set_bias(std::vector<float> bias);
-    // y[r][own outputs of this thread] = or += x[r] . w + bias, this rank's part of it. No barrier.
+    // y[r][own outputs of this thread] = or += x[r] . w + bias, this rank's part of it. Without a barrier.
     void apply(const PassContext& pass, Activations x, Activations y, bool add = false) const;
 
   private:
@@ -66,7 +66,7 @@ struct VocabEmbedding {
     const PackedMatrix* table = nullptr; // [vocab][embedding_size]
     dist::Slice vocab;                   // the token ids of its rows
 
-    // x[r] = row of tokens[r], from whichever rank holds it. A barrier follows. Collective over tp.
+    // x[r] = row of tokens[r], from the rank that holds it. A barrier follows. Collective over tp.
     void look_up(const PassContext& pass, const std::vector<std::int32_t>& tokens, Activations x) const;
 };
 

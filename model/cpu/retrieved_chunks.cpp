@@ -60,7 +60,7 @@ void RetrievedChunks::retrieve(const kernels::Kernels& kernels, int thread, cons
     }
 }
 
-// Whole blocks of a slot may be another's.
+// A slot's whole blocks may belong to another slot.
 KvCache::HeadPlace RetrievedChunks::place_of_chunk(int slot, int layer, int kv_head, int chunk) const {
     const KvCache::Prefix prefix = whole_->prefix(slot);
     return {layer, chunk * kSize < prefix.length ? prefix.slot : slot, kv_head, chunk * kSize};
@@ -82,7 +82,7 @@ void RetrievedChunks::add_means(const Retrieval& of, int layer, int kv_head) {
     }
 }
 
-// Each query's attention to the chunks, as if their means were the keys, counts alike.
+// Adds up each query's attention to the chunks, as if their mean keys were keys. All queries count alike.
 void RetrievedChunks::vote(const kernels::Kernels& kernels, int thread, const kernels::AttentionArgs& scoring,
                            const Queries& queries) {
     Thread& own = threads_[index(thread)];
@@ -99,7 +99,7 @@ void RetrievedChunks::vote(const kernels::Kernels& kernels, int thread, const ke
             queries.rows.subspan(begin, std::min<std::size_t>(kernels::kMaxQueries, queries.rows.size() - begin));
         args.n_queries = static_cast<int>(rows.size());
         std::ranges::copy(rows, args.q);
-        kernels.attention(args); // without values: it leaves weights, not yet divided by their sum
+        kernels.attention(args); // without values: leaves weights that are not yet divided by their sum
         for (std::size_t i = 0; i < rows.size(); ++i) {
             const float* weights = args.scratch + i * args.scratch_stride;
             const float sum = std::accumulate(weights + first, weights + end, 0.0F);

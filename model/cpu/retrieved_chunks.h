@@ -1,8 +1,8 @@
-// The best chunks of a text for a cache that keeps a part of it: those whose mean keys score highest (Sun et al. 2024,
-// TriForce), for each head of each layer its own.
+// The best chunks of a text, for a cache that keeps a part of it: the chunks whose mean keys score highest, for each
+// head of each layer (Sun et al. 2024, TriForce).
 //
-// They lie behind the kept cache's first positions, in order. Keys and values come from a cache of whole texts: another
-// decoder's of the same weights, or one of its own that passes fill. Called by attention.
+// They follow the kept cache's first positions, in order. Keys and values come from a cache of whole texts. It is that
+// of another decoder with the same weights, or one of its own that passes fill. Called by attention.
 #pragma once
 
 #include "model/cpu/kernels.h"
@@ -18,20 +18,20 @@ namespace entrodraft::model {
 
 class RetrievedChunks {
   public:
-    // `whole`: of the texts in the slots of `kept`; null: it makes one, of `max_positions` a slot. `kept` outlives
-    // this.
+    // `whole`: a cache of the texts in the slots of `kept`. If null, makes one with `max_positions` per slot. `kept`
+    // outlives this.
     RetrievedChunks(std::shared_ptr<KvCache> whole, KvCache& kept, const RetrievalOptions& options, int max_positions,
                     int n_threads);
 
-    // A row's key and value, at its position in the text; nothing where the cache of whole texts is another's.
+    // Writes a row's key and value at its position in the text, unless another decoder owns the whole texts' cache.
     void write(const KvCache::HeadPlace& place, const float* key, const float* value);
 
-    // A head's queries, and how they score.
+    // A head's queries, and the parameters of their scores.
     struct Queries {
         std::span<const float* const> rows; // [key_dim] each
         float scale = 1, soft_cap = 0;
     };
-    // Puts the best chunks of a layer's head in their place. Threads call it for different heads.
+    // Puts the best chunks of a layer's head into the kept cache. Threads call it for different heads.
     void retrieve(const kernels::Kernels& kernels, int thread, const Retrieval& of, int layer, int kv_head,
                   const Queries& queries);
 
@@ -50,11 +50,11 @@ class RetrievedChunks {
         std::vector<int> best;
     };
 
-    bool writes_; // into the next
+    bool writes_; // into whole_
     std::shared_ptr<KvCache> whole_;
     KvCache& kept_;
     RetrievalOptions options_;
-    KvCache means_; // keys alone: chunk c of a text is position c
+    KvCache means_; // keys only: chunk c of a text is position c
     std::vector<Thread> threads_;
 };
 

@@ -1,4 +1,4 @@
-// Measuring the yardsticks with the kernels' own instruction set.
+// Measures the yardsticks with the kernels' own instruction set.
 #include "model/cpu/roofline.h"
 
 #include "model/cpu/kernels.h"
@@ -31,9 +31,9 @@ template <typename Work> double median_seconds(ThreadTeam& team, Work&& work) {
 double read_rate(ThreadTeam& team, std::size_t bytes) {
     const auto& kernels = kernels::best_kernels();
     const auto threads = static_cast<std::size_t>(team.size());
-    const std::size_t floats = bytes / sizeof(float) / threads; // of a thread
+    const std::size_t floats = bytes / sizeof(float) / threads; // per thread
     Buffer memory(floats * threads * sizeof(float), Pages::huge);
-    std::vector<float> sums(threads * 16); // a cache line each: what is summed must be kept
+    std::vector<float> sums(threads * 16); // a cache line each: the sums must be kept
     team.run(
         [&](int thread) { std::fill_n(memory.as<float>() + static_cast<std::size_t>(thread) * floats, floats, 1.0f); });
     double best = 0;

@@ -8,7 +8,7 @@
 
 namespace entrodraft::model {
 
-// Makes a matrix for each planned one, in the order of the plans, and fills it.
+// Makes and fills a matrix for each planned matrix, in the order of the plans.
 class ModelWeights::Loader {
   public:
     Loader(ModelWeights& to, const Checkpoint& checkpoint, const ModelConfig& config, const RankShard& shard)
@@ -26,7 +26,7 @@ class ModelWeights::Loader {
         make(plan_outer(config_, names, shard_), config_.n_layers, to_.outer, options, threads);
     }
 
-    // Gives matrices their memory, and counts what a pass reads of it: of experts, as many as a row goes through.
+    // Gives matrices their memory, and counts what a pass reads. Counts only the experts that a row goes through.
     void place(WeightArena& arena) {
         to_.layer_work.resize(to_.layers.size());
         const double chosen = static_cast<double>(config_.experts.n_chosen) / std::max(1, config_.experts.n_experts);
@@ -61,7 +61,7 @@ class ModelWeights::Loader {
             bias.weight.resize(static_cast<std::size_t>(to_.head().n_padded()));
     }
 
-    // This thread's part of every matrix.
+    // Reads this thread's part of every matrix.
     void read_matrices(int thread, const auto& progress) {
         std::size_t done = 0;
         for (const Job& job : jobs_) {
@@ -84,9 +84,9 @@ class ModelWeights::Loader {
         const PlannedMatrix* source;
         int layer;
         HeldWeights* to;
-        std::size_t number;                // among those of its role
-        std::size_t part;                  // of ShardedLinear::matrices()
-        std::span<const StoredSlice> rows; // what it is made of
+        std::size_t number;                // among the matrices of its role
+        std::size_t part;                  // in ShardedLinear::matrices()
+        std::span<const StoredSlice> rows; // its outputs
     };
 
     const TensorView& stored(const StoredSlice& slice) const { return checkpoint_.tensor(slice.tensor->names.weight); }
@@ -110,14 +110,14 @@ class ModelWeights::Loader {
         }
     }
 
-    // Rows that follow one another and are held in one format.
+    // Consecutive rows that are held in one format.
     struct FormatRun {
         PackedFormat format;
         std::span<const StoredSlice> rows;
         int outputs = 0;
     };
-    // Quantised rows are held as they are, unless they are read the other way round, the others as `plain`. Where a run
-    // ends within a unit, which holds one format, there is one run, of floats.
+    // Quantised rows are held as they are, unless they are read transposed; others as `plain`. A unit holds one format.
+    // So if a run would end inside a unit, there is one run, of floats.
     std::vector<FormatRun> runs_of(const PlannedMatrix& matrix, const PackedFormat& plain) const {
         std::vector<FormatRun> runs;
         const std::span<const StoredSlice> rows = matrix.rows;
@@ -145,7 +145,7 @@ class ModelWeights::Loader {
     const Checkpoint& checkpoint_;
     const ModelConfig& config_;
     const RankShard& shard_;
-    std::deque<Plan> plans_; // which stay where they are
+    std::deque<Plan> plans_; // a deque, so that they stay where they are
     std::vector<Job> jobs_;
 };
 
@@ -157,7 +157,7 @@ ModelWeights::ModelWeights(const Checkpoint& checkpoint, const ModelConfig& conf
     loader.place(arena_);
     loader.read_vectors();
     std::vector<std::exception_ptr> failures(static_cast<std::size_t>(team.size()));
-    team.run([&](int thread) { // each thread packs what it will read: its pages lie near its core
+    team.run([&](int thread) { // each thread packs the weights that it will read, so its pages lie near its core
         try {
             loader.read_matrices(thread, options.progress);
         } catch (...) {

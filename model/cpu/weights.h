@@ -1,5 +1,5 @@
-// All weights of a model that one rank holds, packed for the kernels, and their loading. The plan of the tensors is
-// model/weights/layer_plan.h; what the layers compute with them is the decoder's. Called by decoder.
+// All weights of a model that one rank holds, packed for the kernels, and their loading. model/weights/layer_plan.h
+// plans the tensors; the decoder has the layers' computations. Called by decoder.
 #pragma once
 
 #include "model/cpu/parallel_linear.h"
@@ -14,16 +14,16 @@
 
 namespace entrodraft::model {
 
-// A layer's tensors, or those around the layers.
+// The tensors of a layer, or those around the layers.
 using HeldWeights = HeldTensors<ShardedLinear, VectorValues>;
 
 class ModelWeights {
   public:
-    // Reads the rank's slice, each thread of `team` what it will multiply with. Throws BadFile, std::bad_alloc.
+    // Reads the rank's slice: each thread of `team` reads what it will multiply. Throws BadFile, std::bad_alloc.
     ModelWeights(const Checkpoint& checkpoint, const ModelConfig& config, const RankShard& shard,
                  const DecoderOptions& options, ThreadTeam& team);
 
-    // The logits' matrix: the embedding's where the two are tied.
+    // Returns the logits' matrix: the embedding's if the two are tied.
     const PackedMatrix& head() const { return outer[tied_ ? Role::embedding : Role::head].matrix(); }
     VocabEmbedding embedding() const { return {&outer[Role::embedding].matrix(), vocab_}; }
     HeldWeights outer;

@@ -19,7 +19,7 @@ CpuWorkspace::CpuWorkspace(const ModelConfig& model, const RankShard& held, cons
         delta = rows_of(padded(config.hidden_size));
     if (config.embedding_size != config.hidden_size) embedded = rows_of(padded(config.embedding_size));
     int widest = std::max(config.hidden_size, config.embedding_size);
-    std::size_t mlp_stride = 0; // layers with experts have others than those without
+    std::size_t mlp_stride = 0; // layers with experts differ from those without
     int attended_numbers = shard.n_query_heads() * config.attended_dim();
     for (const HeldWeights& layer : weights.layers) {
         qkv_stride = std::max(qkv_stride, layer[Role::qkv].y_stride());
@@ -101,7 +101,7 @@ void CpuWorkspace::plan_delta_nets(RecurrentStates& states) {
     delta_states = Buffer(index(n_threads) * floats * sizeof(float));
 }
 
-// Puts the threads' parts of each row together.
+// Merges the threads' parts of each row.
 void CpuWorkspace::merge_summaries() {
     summaries.clear();
     if (layout.pass.needs.summary == LogitSummary::none) return;

@@ -1,6 +1,6 @@
-// The activations of an MLP, and where a gated one has its gates.
+// The activations of an MLP, and the places of a gated MLP's gates.
 //
-// Included by linear.cu and rows.cu.
+// Included by delta_net.cu, linear.cuh and rows.cu.
 #pragma once
 
 #include "model/gpu/kernels.h"
@@ -8,7 +8,7 @@
 
 namespace entrodraft::model::gpu {
 
-// Row of a matrix with gates that is gate i; its up is kGateGroup rows on.
+// Returns the matrix row of gate i. Its up is kGateGroup rows further on.
 __device__ inline int gate_row(int i) {
     return i / kGateGroup * 2 * kGateGroup + i % kGateGroup;
 }
@@ -27,7 +27,7 @@ __device__ inline float activated(Activation activation, float x) {
     return 0;
 }
 
-// What a gated MLP makes of a gate and its up; limit and slope are ExpertsConfig's.
+// Combines a gate and its up, as a gated MLP does. limit and slope are those of ExpertsConfig.
 __device__ inline float gated(Activation activation, float limit, float slope, float gate, float up) {
     if (limit <= 0) return activated(activation, gate) * up;
     const float low = gate > limit ? limit : gate; // NaN stays NaN

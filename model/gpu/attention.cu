@@ -1,7 +1,7 @@
-// Attention over the cache: keys lie in blocks at fixed places, each query has a partial result (a part) of each block,
-// and whoever stores the last part of a group of blocks merges them, and whoever merges the last group the groups, in
-// an order that the row's own keys alone decide. 16-bit caches: attention_tensor_cores.cu; float32 caches: a warp a
-// query here.
+// Attention over the cache. Keys lie in blocks at fixed places, and each query has a partial result (a part) per block.
+// The warp that stores the last part of a group of blocks merges the group. The warp that merges the last group merges
+// the groups. A row's own keys alone decide this order. attention_tensor_cores.cu has 16-bit caches; float32 caches are
+// here, with a warp per query.
 #include "model/gpu/attention.cuh"
 
 #include <algorithm>
@@ -12,13 +12,13 @@ namespace entrodraft::model::gpu {
 namespace {
 
 constexpr int kWarps = 4;
-constexpr int kQueriesOfBlock = 8;  // two a warp, of the same head where there are as many rows
-constexpr int kMaxBlocksInRow = 64; // of threads that share out a query's blocks of keys
+constexpr int kQueriesOfBlock = 8;  // two per warp, of the same head if the pass has enough rows
+constexpr int kMaxBlocksInRow = 64; // blocks of threads that share a query's blocks of keys
 constexpr int kKeysOfLane = kKeyBlock / kWarp;
 
 // ---- before: norms, rotation, and into the cache ----
 
-// A warp a head; [rows][query heads, key heads, value heads].
+// One warp per head; heads are [rows][query heads, key heads, value heads].
 template <typename T> __global__ void place_heads(RowTable table, PlaceCall call) {
     begin_kernel();
     __shared__ float heads[kWarps][kMaxHeadDim];
@@ -63,7 +63,7 @@ template <typename T> __global__ void place_heads(RowTable table, PlaceCall call
         to[d] = from_float<T>(mine[d]);
 }
 
-// A warp a row.
+// One warp per row.
 template <typename T> __global__ void sum_squares_of_rows(SquaresCall call) {
     begin_kernel();
     const int row = static_cast<int>(blockIdx.x), lane = lane_of_thread(), dim = call.cache.head_dim;
@@ -88,7 +88,7 @@ template <typename T> __global__ void sum_squares_of_rows(SquaresCall call) {
 
 // ---- float32: a query and a block of keys ----
 
-// Where a row's places begin in its own slot and in the slot that holds the prefix it shares.
+// Gives the place where a row's cache begins, in its own slot and in the slot that holds its shared prefix.
 struct RowPlaces {
     std::size_t own, shared;
     int prefix_length;
@@ -104,7 +104,7 @@ __device__ RowPlaces row_places(const RowTable& table, const AttendCall& call, i
             static_cast<std::size_t>(call.cache.head_stride)};
 }
 
-// query . key; each lane has a key of its own.
+// Returns query . key. Each lane has its own key.
 __device__ float product_of(const float* query, const float* key, int dims) {
     float sum = 0;
     for (int d = 0; d < dims; d += 4) {
@@ -117,7 +117,8 @@ __device__ float product_of(const float* query, const float* key, int dims) {
     return sum;
 }
 
-// The part of a warp's query, [dims] in shared memory, over a block of keys. kMaxValue: of a value's dimensions.
+// Computes the part of a warp's query, [dims] in shared memory, over a block of keys. A value has at most kMaxValue
+// numbers.
 template <int kMaxValue>
 __device__ void attend_block(const RowTable& table, const AttendCall& call, const float* query, const Reach& reach,
                              int row, int head, int block) {
@@ -182,7 +183,7 @@ template <int kMaxKey, int kMaxValue> __global__ void attend_blocks(RowTable tab
         const float* q = static_cast<const float*>(call.qkv) +
                          static_cast<std::size_t>(row) * static_cast<std::size_t>(call.stride) +
                          static_cast<std::size_t>(head) * static_cast<std::size_t>(dim);
-        __syncwarp(); // the query before it has been read
+        __syncwarp(); // the previous query has been read
         for (int d = lane; d < dims; d += kWarp)
             query[d] = d < dim ? q[d] : 0.0f;
         __syncwarp();
@@ -198,7 +199,7 @@ template <int kMaxKey, int kMaxValue> __global__ void attend_blocks(RowTable tab
     }
 }
 
-// Rows from `begin` on.
+// Returns the table's rows from `begin` on.
 RowTable rows_from(const RowTable& table, int begin, int rows) {
     RowTable part = table;
     const auto skip = [begin](auto& column, int width) { column += column == nullptr ? 0 : begin * width; };

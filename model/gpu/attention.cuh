@@ -1,6 +1,6 @@
-// What the kernels of attention share: where keys, values and partial results lie, and which keys a row sees.
+// Shared by the kernels of attention: the places of keys, values and partial results, and which keys a row sees.
 //
-// Included by attention.cu and attention_tensor_cores.cu.
+// Included by attention.cu, cache.cu and attention_steps.cuh.
 #pragma once
 
 #include "model/gpu/kernels.h"
@@ -8,7 +8,7 @@
 
 namespace entrodraft::model::gpu {
 
-// Element of the cache's keys or values where a position's head begins.
+// Returns the element of the cache's keys or values where a position's head begins.
 __device__ inline std::size_t cache_at(const CacheView& cache, int layer, int slot, int kv_head, int place) {
     const std::size_t slots_before =
         static_cast<std::size_t>(layer) * static_cast<std::size_t>(cache.n_slots) + static_cast<std::size_t>(slot);
@@ -18,15 +18,15 @@ __device__ inline std::size_t cache_at(const CacheView& cache, int layer, int sl
            static_cast<std::size_t>(cache.head_stride);
 }
 
-__device__ inline int blocks_of_keys(int n_keys) { // key_blocks()
+__device__ inline int blocks_of_keys(int n_keys) { // the same as key_blocks()
     return (n_keys + kKeyBlock - 1) / kKeyBlock;
 }
 
-// Turns a head's first 2 `half` numbers, in shared memory, by the angles of its position; a warp. Call: PlaceCall or
-// PlaceLatentsCall.
+// Rotates a head's first 2 `half` numbers, in shared memory, by the angles of its position. A warp calls it. Call is
+// PlaceCall or PlaceLatentsCall.
 template <typename Call> __device__ void rotate(const Call& call, int position, int half, float* head) {
     const std::size_t angles = static_cast<std::size_t>(position) * static_cast<std::size_t>(half);
-    for (int i = lane_of_thread(); i < half; i += kWarp) { // each lane has both of a pair
+    for (int i = lane_of_thread(); i < half; i += kWarp) { // each lane has both numbers of a pair
         const float cosine = call.cosines[angles + static_cast<std::size_t>(i)];
         const float sine = call.sines[angles + static_cast<std::size_t>(i)];
         float &first = head[call.interleaved ? 2 * i : i], &second = head[call.interleaved ? 2 * i + 1 : i + half];
@@ -37,8 +37,8 @@ template <typename Call> __device__ void rotate(const Call& call, int position, 
     __syncwarp();
 }
 
-// The workspace: of each query (row and head) and block of keys {largest score, sum of weights, -, -, weighted values
-// [padded_values()]}. Weights are exp(score - largest).
+// Returns the part of a query (row and head) and a block of keys, in the workspace: {largest score, sum of weights, -,
+// -, weighted values [padded_values()]}. Weights are exp(score - largest).
 __device__ inline float* part_of(const AttendCall& call, int row, int head, int block) {
     const auto query =
         static_cast<std::size_t>(row) * static_cast<std::size_t>(call.n_query_heads) + static_cast<std::size_t>(head);
@@ -47,7 +47,7 @@ __device__ inline float* part_of(const AttendCall& call, int row, int head, int 
                             static_cast<std::size_t>(kPartHead + padded_values(call.cache.value_dim));
 }
 
-// Blocks of keys [first, end) of a query.
+// The blocks of keys [first, end) that a query sees.
 struct BlockRange {
     int first, end;
     __device__ int size() const { return end - first; }
@@ -57,17 +57,17 @@ __device__ inline int group_of(int block) {
     return block / kMergedBlocks;
 }
 
-// A result of some of a query's keys, in a warp. kFours: of 128 dimensions, of which a lane has 4.
+// The result over some of a query's keys, held by a warp. kFours: groups of 128 dimensions, 4 of them in each lane.
 template <int kFours> struct Merged {
     float largest, sum;
     float values[kFours][4];
 };
 
-// Of the query's parts `first`, first + step, ... of blocks, n of them, in that order; a warp. Other multiprocessors
-// have written them: they are read past the cache that each has for itself.
+// Merges n parts of a query in order: blocks `first`, first + step, and so on. A warp calls it. Other multiprocessors
+// wrote the parts, so the reads bypass this multiprocessor's own cache.
 template <int kFours>
 __device__ Merged<kFours> merge_parts(const AttendCall& call, int row, int head, int first, int step, int n) {
-    constexpr int kAtOnce = kFours <= 2 ? 8 : 2; // loads of a lane, of each four
+    constexpr int kAtOnce = kFours <= 2 ? 8 : 2; // loads per lane, for each four
     const int lane = lane_of_thread(), dims = padded_values(call.cache.value_dim);
     const float* parts = part_of(call, row, head, first);
     const std::size_t stride = static_cast<std::size_t>(step) * static_cast<std::size_t>(kPartHead + dims);
@@ -91,7 +91,7 @@ __device__ Merged<kFours> merge_parts(const AttendCall& call, int row, int head,
             for (int e = 0; e < kFours; ++e) {
                 const int d = 4 * (lane + e * kWarp);
                 const float* from = parts + kPartHead + (d < dims ? d : 0);
-                float4 fours[kAtOnce]; // behind the last, that again: it weighs 0 there
+                float4 fours[kAtOnce]; // past the last part it is read again, with weight 0
 #pragma unroll
                 for (int j = 0; j < kAtOnce; ++j) {
                     const int part = begin + (i + j < count ? i + j : count - 1);
@@ -111,13 +111,13 @@ __device__ Merged<kFours> merge_parts(const AttendCall& call, int row, int head,
     return merged;
 }
 
-// Where a query's result goes, from its head's first dimension on.
+// Returns the place of a query's result: the first dimension of its head.
 template <typename T> __device__ T* attended_by(const AttendCall& call, int row, int head) {
     return static_cast<T*>(call.attended) + static_cast<std::size_t>(row) * static_cast<std::size_t>(call.out_stride) +
            static_cast<std::size_t>(head) * static_cast<std::size_t>(call.cache.value_dim);
 }
 
-// The sum of all weights of a head, exp(score - largest), from that of its keys.
+// Returns the sum of a head's weights exp(score - largest). Adds the sink's weight to `sum`, which is that of the keys.
 __device__ inline float with_sink(const AttendCall& call, int head, float largest, float sum) {
     return call.sinks == nullptr ? sum : sum + expf(call.sinks[head] - largest);
 }
@@ -145,8 +145,8 @@ __device__ void store_part(const AttendCall& call, int row, int head, int block,
                                                                 merged.values[e][2], merged.values[e][3]};
 }
 
-// Whether all n are there. Asked by one thread for each, behind a barrier of those that have stored it and called
-// __threadfence(); true once, of the last.
+// Returns true once, to the last of n callers. For each of the n one thread asks, after a barrier of the threads that
+// have stored it and called __threadfence().
 __device__ inline bool is_last_of(int* arrived, int n) {
     if (atomicAdd(arrived, 1) < n - 1) return false;
     *arrived = 0; // for the next layer
@@ -154,8 +154,8 @@ __device__ inline bool is_last_of(int* arrived, int n) {
     return true;
 }
 
-// Merges what is complete with the part of this block; a warp. Each lane may have a query, whose part has been stored
-// (is_last_of()), and the blocks that it sees; or none, a negative row.
+// Merges the parts that are complete together with the part of this block. A warp calls it. Each lane may have a query
+// whose part is stored (is_last_of()), and the blocks that the query sees. A lane without a query has a negative row.
 template <typename T, int kFours>
 __device__ void merge_complete(const AttendCall& call, int row, int head, const BlockRange& blocks, int block) {
     const int n_counters = group_of(blocks_of_keys(call.cache.capacity) - 1) + 2, group = group_of(block),
@@ -167,13 +167,13 @@ __device__ void merge_complete(const AttendCall& call, int row, int head, const 
     bool is_last = row >= 0 && is_last_of(counter(1 + group), end - first);
     unsigned complete = __ballot_sync(kAllLanes, is_last);
     if (complete == 0) return;
-    __syncwarp(); // what a lane has seen of other blocks all lanes see
+    __syncwarp(); // all lanes see what one lane has seen of other blocks
     for (unsigned left = complete; left != 0; left &= left - 1) {
         const int lane = __ffs(static_cast<int>(left)) - 1;
         const int of_row = __shfl_sync(kAllLanes, row, lane), of_head = __shfl_sync(kAllLanes, head, lane);
         const int from = __shfl_sync(kAllLanes, first, lane), n = __shfl_sync(kAllLanes, end, lane) - from;
         const Merged<kFours> merged = merge_parts<kFours>(call, of_row, of_head, from, 1, n);
-        __syncwarp(); // all have been read: the group's is stored in place of its first block's
+        __syncwarp(); // all parts have been read: the group's part replaces that of its first block
         if (__shfl_sync(kAllLanes, n_groups, lane) == 1)
             store_result<T>(call, of_row, of_head, merged);
         else
@@ -194,15 +194,15 @@ __device__ void merge_complete(const AttendCall& call, int row, int head, const 
     }
 }
 
-// The lowest n bits; none below 1, all from 32 on.
+// Returns a mask of the lowest n bits: none if n is below 1, all if n is 32 or more.
 __device__ inline unsigned low_bits(int n) {
     return n <= 0 ? 0u : n >= 32 ? 0xffffffffu : (1u << n) - 1;
 }
 
-// Which keys a row sees in this layer: [begin, end).
+// The keys that a row sees in this layer: [begin, end).
 struct Reach {
     int begin, end;
-    // Bit i: whether it sees key first + i, of 32.
+    // Bit i of the result is set if the row sees key first + i, for 32 keys.
     __device__ unsigned seen(int first) const { return low_bits(end - first) & ~low_bits(begin - first); }
     __device__ BlockRange blocks() const { return {begin / kKeyBlock, blocks_of_keys(end)}; }
     __device__ bool meets(int block) const { return end > block * kKeyBlock && begin < (block + 1) * kKeyBlock; }
@@ -213,7 +213,7 @@ __device__ inline Reach reach_of(const RowTable& table, int row, int window) {
     return {window > 0 && n_keys > window ? n_keys - window : 0, n_keys};
 }
 
-// Which bit is the n-th that is set, from 0 on; there are more than n.
+// Returns the index of the n-th set bit, counted from 0. More than n bits are set.
 __device__ inline int nth_bit(const std::uint64_t* words, int n) {
     std::uint64_t word = *words;
     int bit = 0;
@@ -233,8 +233,8 @@ __device__ inline int nth_bit(const std::uint64_t* words, int n) {
     return bit;
 }
 
-// Where a key that a row sees lies. Keys of a tree's row are numbered as those of its branch alone, and so are added up
-// as they are for that text.
+// Returns the place of a key that a row sees. Keys of a tree's row are numbered as if its branch were the whole text,
+// so they are added up in the same order as for that text.
 __device__ inline int place_of(const RowTable& table, int row, int key) {
     const int mask_begin = table.mask_begins[row];
     if (mask_begin < 0 || key < mask_begin) return key;
@@ -242,12 +242,12 @@ __device__ inline int place_of(const RowTable& table, int row, int key) {
     return mask_begin + nth_bit(table.masks + first, key - mask_begin);
 }
 
-// Of a row, where scores ask for it.
+// Returns the row's position if scores need it, else 0.
 __device__ inline int position_of(const RowTable& table, const AttendCall& call, int row) {
     return call.relative_biases != nullptr ? table.positions[row] : 0;
 }
 
-// A score from the product q . key, with the family's cap and bias, of a row at that position.
+// Returns the score of a row at that position from the product q . key, with the family's cap and bias.
 __device__ inline float score_of(const AttendCall& call, float product, int key, int head, int position) {
     float score = product * call.scale;
     if (call.soft_cap > 0) score = call.soft_cap * tanhf(score * __fdividef(1.0f, call.soft_cap));
@@ -263,9 +263,9 @@ __device__ inline float score_of(const AttendCall& call, float product, int key,
     return score;
 }
 
-// attend() of rows that the workspace holds, over a cache of 16-bit numbers.
+// As attend(), for rows whose parts fit into the workspace, over a cache of 16-bit numbers.
 void attend_tensor_cores(void* stream, const RowTable& table, const AttendCall& call);
-// The same over a latent one.
+// As attend_tensor_cores(), over a latent cache.
 void attend_latent(void* stream, const RowTable& table, const AttendCall& call);
 
 } // namespace entrodraft::model::gpu

@@ -1,53 +1,52 @@
 // Latent attention over 16-bit caches on tensor cores (DeepSeek-V2): all query heads read one key head, and the values
 // are the first dimensions of its keys. So a key comes once for a tile of 16 queries, for its scores and as a value.
 //
-// Work is shared out as attention_tiles.cuh says. A block of threads walks along its 256 keys in steps of 32, with a
-// running maximum and sum: one step is on its way into shared memory while another is computed, and two blocks of
-// threads share a multiprocessor where that has the memory, so that up to 72 KiB are under way. For scores a warp has
-// half of a step's keys and a quarter of their dimensions, for sums of values an eighth of the dimensions of all keys.
-// Weights go into the product as two numbers, rounded and what rounding has left out.
+// attention_tiles.cuh says how work is shared. A block of threads walks along its 256 keys in steps of 32, with a
+// running maximum and sum. One step is on its way into shared memory while another is computed. Two blocks of threads
+// share a multiprocessor if it has the memory, so up to 72 KiB are under way. For scores, a warp has half of a step's
+// keys and a quarter of their dimensions. For sums of values, it has an eighth of the dimensions of all keys. Weights
+// go into the product as two numbers: the rounded weight and the rounding error.
 //
-// A query is a row of the tensor-core step alone, steps begin at multiples of 32 keys, and one of which it sees nothing
-// leaves its sums as they are: so its bits depend on its own keys alone.
+// A query alone is a row of the tensor-core step, and steps begin at multiples of 32 keys. A step of which the query
+// sees nothing leaves its sums as they are. So the query's bits depend on its own keys alone.
 #include "model/gpu/attention_tiles.cuh"
 
 namespace entrodraft::model::gpu {
 
 namespace {
 
-constexpr int kLatentKeys = 32; // of a step
+constexpr int kLatentKeys = 32; // in a step
 constexpr int kKeyHalves = 2, kDimQuarters = kTileWarps / kKeyHalves;
 static_assert(kLatentKeys == kWarp && kLatentKeys == kKeyHalves * 16);
 
-// kChunks: of 32 dimensions.
+// kChunks: chunks of 32 dimensions.
 template <int kChunks> struct LatentMemory {
-    static constexpr int kEighths = 4 * kChunks;                 // of 8 dimensions
-    uint4 keys[2][kLatentKeys][kEighths];                        // of steps by turns; eighth_of()
+    static constexpr int kEighths = 4 * kChunks;                 // eighths of 8 dimensions
+    uint4 keys[2][kLatentKeys][kEighths];                        // of alternating steps; eighth_of()
     float products[kDimQuarters][kTileQueries][kLatentKeys + 8]; // the 8: no two rows of 4 share a bank
-    unsigned weights[2][2][kWarp][4];                            // a step's left side: of 16 keys; then what
-                                                                 // rounding has left out
+    unsigned weights[2][2][kWarp][4]; // a step's left side: of 16 keys; then the rounding errors
     Query queries[kTileQueries];
     float scales[kTileQueries], largest[kTileQueries], sums[kTileQueries];
     WorkReach of_work;
-    int first_step, end_step; // [first, end): those of which its rows see some key
-    // 8 dimensions of a key lie where neither 4 such of two neighbours (for scores) nor one of 8 (for values) share a
-    // bank.
+    int first_step, end_step; // [first, end): the steps of which its rows see some key
+    // Returns the place of 8 dimensions of a key. Neither 4 of them from each of two neighbouring keys (for scores) nor
+    // one from each of 8 keys (for values) share a bank.
     __device__ uint4& eighth_of(int buffer, int key, int eighth) {
         return keys[buffer][key][eighth ^ ((key >> 1 & 3) | (key & 1) << 2)];
     }
 };
 
-// What a block of threads does with a block of keys. kOwn: eighths of values that a warp has.
+// The work of a block of threads on a block of keys. kOwn: eighths of values that a warp has.
 template <typename T, int kChunks, int kOwn> struct BlockOfLatents {
     using Memory = LatentMemory<kChunks>;
-    static constexpr int kQuarter = (kChunks + kDimQuarters - 1) / kDimQuarters; // chunks, of some warps one less
+    static constexpr int kQuarter = (kChunks + kDimQuarters - 1) / kDimQuarters; // chunks; some warps have one fewer
     const RowTable& table;
     const AttendCall& call;
     Memory& memory;
     const Work& work;
     int warp;
     int lane = lane_of_thread();
-    // What follows from the two is computed anew in each step, so that registers hold queries and sums.
+    // Values derived from warp and lane are computed anew in each step, so that registers hold queries and sums.
     __device__ void forget() {
         warp = of_lane(warp_of_thread(), 0);
         lane = of_lane(lane_of_thread(), lane_of_thread());
@@ -57,7 +56,7 @@ template <typename T, int kChunks, int kOwn> struct BlockOfLatents {
     __device__ int first_key(int step) const { return work.block * kKeyBlock + step * kLatentKeys; }
     __device__ int chunk(int i) const { return warp / kKeyHalves + kDimQuarters * i; }
 
-    // Its keys, each warp some, on their way; of those that no row sees the nearest.
+    // Starts to copy the step's keys; each warp copies some. The nearest seen key replaces keys that no row sees.
     __device__ void start_step(const Reach& reach, int step, int buffer) {
         constexpr int kOfWarp = kLatentKeys / kTileWarps * Memory::kEighths;
         static_assert(kOfWarp % kWarp == 0);
@@ -65,7 +64,7 @@ template <typename T, int kChunks, int kOwn> struct BlockOfLatents {
         const int nearest = nearest_key(first_key(step) + lane, reach.begin, reach.end);
         const KeyPlaces places = key_places(table, call, row, work.tile.kv_head, place_of(table, row, nearest));
         const uint4* from = static_cast<const uint4*>(call.cache.keys) + places.begin;
-#pragma unroll 3 // few addresses at once
+#pragma unroll 3 // keeps few addresses at once
         for (int i = 0; i < kOfWarp / kWarp; ++i) {
             const int number = i * kWarp + lane, eighth = number % Memory::kEighths;
             const int key = warp * (kLatentKeys / kTileWarps) + number / Memory::kEighths;
@@ -82,8 +81,8 @@ template <typename T, int kChunks, int kOwn> struct BlockOfLatents {
         return reinterpret_cast<const uint4*>(from)[query.head * stride + eighth];
     }
 
-    // The products of the warp's keys, over its dimensions. Zero times a value that is not finite would be NaN for
-    // queries that do not see its key as well: such values become zeros, and the key's products NaN.
+    // Computes the products of the warp's keys over its dimensions. Zero times a non-finite value would be NaN even for
+    // queries that do not see its key. So such values become zeros, and the key's products NaN.
     __device__ void multiply_keys(const uint4 (&queries)[2][kQuarter], int buffer) {
         const int first = warp % kKeyHalves * 16;
         float products[2][4] = {};
@@ -117,8 +116,8 @@ template <typename T, int kChunks, int kOwn> struct BlockOfLatents {
             }
     }
 
-    // Of two queries of the warp's, 16 lanes each: the products become weights exp(score - largest so far), and what
-    // has been summed is to be scaled to that.
+    // Handles two queries of the warp, 16 lanes each. Turns the products into weights exp(score - largest so far).
+    // Stores the scale that the sums so far need.
     __device__ void weigh(int step, float& largest, float& sum) {
         const int number = 2 * warp + lane / 16, pair = lane % 16;
         const Query& query = memory.queries[number];
@@ -136,7 +135,7 @@ template <typename T, int kChunks, int kOwn> struct BlockOfLatents {
         float top = fmaxf(largest, fmaxf(scores[0], scores[1]));
         for (int distance = 8; distance > 0; distance /= 2)
             top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, distance));
-        const float base = top == -INFINITY ? 0.0f : top; // nothing is seen yet: all weigh 0
+        const float base = top == -INFINITY ? 0.0f : top; // nothing is seen yet: all weights are 0
         const float scale = top == largest ? 1.0f : power_of_two((largest - base) * kLog2OfE);
         const float weights[2] = {power_of_two((scores[0] - base) * kLog2OfE),
                                   power_of_two((scores[1] - base) * kLog2OfE)};
@@ -152,7 +151,7 @@ template <typename T, int kChunks, int kOwn> struct BlockOfLatents {
         if (pair == 0) memory.scales[number] = scale;
     }
 
-    // sums [of 8 dimensions of the warp's]: scaled, then += weights times the step's values.
+    // Scales sums [eighths of the warp's dimensions], then adds weights times the step's values.
     __device__ void add_values(int buffer, float (&sums)[kOwn][4]) {
         const float scales[2] = {memory.scales[g()], memory.scales[g() + 8]};
 #pragma unroll
@@ -185,7 +184,7 @@ template <typename T, int kChunks, int kOwn> struct BlockOfLatents {
         }
     }
 
-    // As a part, or as the result where there is no other.
+    // Stores a part, or the result if the query has a single part.
     __device__ void store(const float (&sums)[kOwn][4]) {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
@@ -211,9 +210,9 @@ template <typename T, int kChunks, int kOwn> struct BlockOfLatents {
         }
     }
 
-    // The first step is under way.
+    // The first step must be under way.
     __device__ void attend_tile(int number, bool is_last, int& buffer) {
-        __syncthreads(); // the tile before has been stored, and what the rows see is there
+        __syncthreads(); // the previous tile has been stored, and what the rows see is there
         if (threadIdx.x < kTileQueries) {
             Tile tile = work.tile;
             tile.number = number;
@@ -231,7 +230,7 @@ template <typename T, int kChunks, int kOwn> struct BlockOfLatents {
         for (int step = memory.first_step; step < memory.end_step; ++step) {
             forget();
             wait_for_copies<0>();
-            __syncthreads(); // the keys are there, and all have added the values of the step before
+            __syncthreads(); // the keys are there, and all have added the values of the previous step
             const bool is_end = step + 1 == memory.end_step;
             if (!is_end || !is_last)
                 start_step(memory.of_work.reach, is_end ? memory.first_step : step + 1, buffer ^ 1);
@@ -252,7 +251,7 @@ template <typename T, int kChunks, int kOwn> struct BlockOfLatents {
         store(sums);
     }
 
-    // The work's tile and what else of its share reads the same keys; all threads. Whether parts were stored.
+    // Attends the work's tile and the other tiles of its share with the same keys. Returns whether it stored parts.
     __device__ bool attend() {
         const WorkReach of_work = reach_of_work(table, call, work);
         const Reach& reach = of_work.reach;

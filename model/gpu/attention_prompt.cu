@@ -1,14 +1,14 @@
-// Attention of a prompt's chunk over 16-bit caches: many rows of one text, whose keys are all the same.
+// Attention of a prompt's chunk over 16-bit caches: many rows of one text, which all read the same keys.
 //
-// A block of threads takes 64 queries of a key head, row by row, each of its warps 16, and walks along their keys in
-// steps of 64, with a running maximum and sum; nothing but the result is written. Keys and values of coming steps are
-// on their way into shared memory while a step is computed. So they come once for 64 queries from the second-level
-// cache, and for 16 from shared memory: 64 and 16 operations a byte. (In parts of 256 keys, as
-// attention_tensor_cores.cu has them for few rows, they would come for every 16 queries, and the parts go out and
-// back.) Weights go into the product rounded to the cache's type.
+// A block of threads takes 64 queries of a key head, row by row, 16 in each warp. It walks along their keys in steps of
+// 64, with a running maximum and sum; only the result is written. Keys and values of coming steps are on their way into
+// shared memory while a step is computed. So keys come from the second-level cache once for 64 queries, and from shared
+// memory once for 16: 64 and 16 operations per byte. (In parts of 256 keys, as attention_tensor_cores.cu has them for
+// few rows, keys would come once for every 16 queries, and the parts would be written and read again.) Weights go into
+// the product rounded to the cache's type.
 //
-// A query is a row of the tensor-core step alone, steps begin at multiples of 64 keys, and one of which it sees nothing
-// leaves its sums as they are: so its bits depend on its own keys alone.
+// A query alone is a row of the tensor-core step, and steps begin at multiples of 64 keys. A step of which the query
+// sees nothing leaves its sums as they are. So the query's bits depend on its own keys alone.
 #include "model/gpu/attention_steps.cuh"
 
 namespace entrodraft::model::gpu {
@@ -18,30 +18,30 @@ namespace {
 constexpr int kPromptWarps = 4;
 constexpr int kPromptThreads = kPromptWarps * kWarp;
 constexpr int kBlockQueries = kPromptWarps * kTileQueries;
-constexpr int kMaxPromptHead = 128; // dimensions: what a warp's registers hold
+constexpr int kMaxPromptHead = 128; // dimensions that a warp's registers hold
 constexpr int kStepKeys = 64;
 constexpr int kScoreSteps = kStepKeys / 8;  // tensor-core steps of a dimension's scores
-constexpr int kValueParts = kStepKeys / 32; // what multiply_values() takes at once
+constexpr int kValueParts = kStepKeys / 32; // 32 keys each, as multiply_values() takes them
 
-// Keys or values of a step: 16 bytes, 8 dimensions, a unit.
+// Keys or values of a step. A unit is 16 bytes, 8 dimensions.
 template <int kChunks> using KeyTile = uint4[kStepKeys][4 * kChunks];
 
-// Where a tile has a unit of a key. The 8 lanes whose reads meet ask for 4 units of 2 keys (of scores) or 2 units of
-// every other key of 8 (of values): so no two of them share a bank.
+// Returns the place of a key's unit in a tile. The 8 lanes that read together ask for 4 units of 2 keys (for scores) or
+// for 2 units of every other of 8 keys (for values). So no two of them share a bank.
 __device__ inline int unit_in_tile(int key, int unit) {
     return unit ^ (key & 6) ^ (4 * (key & 1));
 }
 
-// How a block copies keys and values of a layer: each thread one unit of some keys of every tile.
+// Copies keys and values of a layer for a block. Each thread copies one unit of some keys of every tile.
 template <typename T, int kChunks> struct TileCopier {
     static constexpr int kUnits = 4 * kChunks, kKeysAtOnce = kPromptThreads / kUnits;
     static_assert(kKeysAtOnce % 8 == 0, "unit_in_tile() is the same for all keys of a thread");
-    const uint4 *keys, *values; // place 0 of the own slot
-    int stride, unit;           // of a place; that of the thread
-    int prefix_length, prefix;  // keys that another slot holds; how far that is behind the own one, in one layer
-    int last_key;               // read in place of those behind it, which no query sees
+    const uint4 *keys, *values; // place 0 of the slot itself
+    int stride, unit;           // units per place; the thread's unit
+    int prefix_length, prefix;  // keys that another slot holds; distance in one layer from the own slot to that slot
+    int last_key;               // read in place of later keys, which no query sees
 
-    // `row` is one of those that share the keys; they end at `end`.
+    // `row` is one of the rows that share the keys; the keys end at `end`.
     __device__ TileCopier(const RowTable& table, const AttendCall& call, int row, int kv_head, int end) {
         const CachePlaces<T> places(table, call, call.cache.keys, row, kv_head);
         keys = places.own;
@@ -52,7 +52,7 @@ template <typename T, int kChunks> struct TileCopier {
         prefix = static_cast<int>(places.shared - places.own);
         last_key = end - 1;
     }
-    // Those of `from`, keys or values, from number `first` on.
+    // Starts to copy a tile of `from`, the keys or the values, beginning at key `first`.
     __device__ void start(const uint4* from, int first, KeyTile<kChunks>& tile) const {
         const int thread = static_cast<int>(threadIdx.x), of_tile = thread / kUnits;
         uint4* to = &tile[of_tile][unit_in_tile(of_tile, thread % kUnits)];
@@ -65,7 +65,7 @@ template <typename T, int kChunks> struct TileCopier {
     }
 };
 
-// The row of a key head's query of this number; negative where there is none.
+// Returns the row of a key head's query of this number; negative if there is none.
 __device__ inline int row_of_query(const RowTable& table, const QueryHeads& heads, int query) {
     if (query >= table.rows * heads.count) return -1;
     const int row = query / heads.count;
@@ -78,11 +78,11 @@ __device__ inline Reach reach_of_query(const RowTable& table, const AttendCall& 
 // The lane's two queries.
 struct QueryPair {
     int heads[2], positions[2];
-    Reach reaches[2];          // ends at 0 where there is no query
+    Reach reaches[2];          // ends at 0 if there is no query
     float largest[2], sums[2]; // of scores; of this lane's weights
 };
 
-// The lane's part of its queries, in the order of keys in a tile.
+// Loads the lane's part of its queries, in the order that keys have in a tile.
 template <typename T, int kChunks>
 __device__ void load_query(const AttendCall& call, int row, int head, uint4 (&query)[kChunks]) {
     const int dim = call.cache.head_dim;
@@ -106,7 +106,7 @@ __device__ void load_query(const AttendCall& call, int row, int head, uint4 (&qu
     }
 }
 
-// scores [n][2 i + b]: of query i of the lane and key 8 n + 2 t + b.
+// Adds to scores [n][2 i + b]: query i of the lane and key 8 n + 2 t + b.
 template <typename T, int kChunks>
 __device__ void score_keys(const uint4 (&queries)[2][kChunks], const KeyTile<kChunks>& keys,
                            float (&scores)[kScoreSteps][4]) {
@@ -129,7 +129,7 @@ __device__ void score_keys(const uint4 (&queries)[2][kChunks], const KeyTile<kCh
     }
 }
 
-// How products become weights 2 ^ (factor (score - largest)).
+// Gives the form of weights 2 ^ (factor (score - largest)).
 struct ScoreForm {
     bool is_product; // the score is q . key alone, its scale in the factor
     float factor;
@@ -141,7 +141,7 @@ __device__ inline ScoreForm score_form(const AttendCall& call) {
     return {is_product, is_product ? call.scale * kLog2OfE : kLog2OfE};
 }
 
-// Products become weights; what has been summed is to be scaled to the largest so far.
+// Turns products into weights. Scales the sums of weights to the largest score so far, and returns the scales.
 template <typename T>
 __device__ void weigh_step(const AttendCall& call, const ScoreForm& form, int first_key, bool all_seen,
                            float (&scores)[kScoreSteps][4], QueryPair& pair, StepWeights (&weights)[kValueParts][1],
@@ -177,7 +177,7 @@ __device__ void weigh_step(const AttendCall& call, const ScoreForm& form, int fi
 #pragma unroll
         for (int step = 1; step < 4; step *= 2)
             largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, step));
-        shift[i] = largest == -INFINITY ? 0.0f : -largest * form.factor; // nothing seen yet: all weights are 0
+        shift[i] = largest == -INFINITY ? 0.0f : -largest * form.factor; // nothing is seen yet: all weights are 0
         scales[i] = largest == pair.largest[i] ? 1.0f : power_of_two(fmaf(pair.largest[i], form.factor, shift[i]));
         pair.largest[i] = largest;
         pair.sums[i] *= scales[i];
@@ -193,8 +193,8 @@ __device__ void weigh_step(const AttendCall& call, const ScoreForm& form, int fi
         }
 }
 
-// attended += weights values of a step. Values that are not finite spoil the sums of all queries, which stay so; where
-// it is careful, of those that see their keys alone.
+// attended += weights * values of a step. Non-finite values spoil the sums of all queries for good. If careful, they
+// spoil only the sums of queries that see their keys.
 template <typename T, bool kCareful, int kChunks>
 __device__ void add_values(const StepWeights (&weights)[kValueParts][1], const KeyTile<kChunks>& tile, int first_key,
                            const QueryPair& pair, float (&attended)[kChunks / 2][8][4]) {
@@ -220,7 +220,7 @@ __device__ void add_values(const StepWeights (&weights)[kValueParts][1], const K
         }
 }
 
-// scale * values [j][2 i + b]: of query i of the lane, dimension 16 t + 8 b + j of the 64 from `first` on.
+// Stores scale * values [j][2 i + b]: query i of the lane, dimension 16 t + 8 b + j of the 64 that begin at `first`.
 template <typename T>
 __device__ void store_values(const AttendCall& call, int row, int head, int i, float scale, int first,
                              const float (&values)[8][4]) {
@@ -249,8 +249,8 @@ __device__ void store_values(const AttendCall& call, int row, int head, int i, f
 template <typename T, int kChunks>
 __global__ void __launch_bounds__(kPromptThreads, 2) attend_prompt_tiles(RowTable table, AttendCall call) {
     begin_kernel();
-    constexpr int kHalves = kChunks / 2; // of 64 dimensions
-    // Keys of a step, its values, keys of the next step, ...
+    constexpr int kHalves = kChunks / 2; // groups of 64 dimensions
+    // The tiles hold in turn: keys of a step, its values, keys of the next step, and so on.
     constexpr int kTiles = 3;
     __shared__ KeyTile<kChunks> tiles[kTiles];
     const auto next = [](int tile) { return tile + 1 < kTiles ? tile + 1 : 0; };
@@ -258,7 +258,7 @@ __global__ void __launch_bounds__(kPromptThreads, 2) attend_prompt_tiles(RowTabl
     const QueryHeads heads = query_heads_of(call, kv_head);
     const int first_query = static_cast<int>(gridDim.y - 1 - blockIdx.y) * kBlockQueries; // most keys first
 
-    int begin = call.cache.capacity, end = 0; // of the block's queries
+    int begin = call.cache.capacity, end = 0; // keys that the block's queries see
     for (int query = lane_of_thread(); query < kBlockQueries; query += kWarp) {
         const Reach reach = reach_of_query(table, call, row_of_query(table, heads, first_query + query));
         begin = reach.begin < begin ? reach.begin : begin;
@@ -275,7 +275,7 @@ __global__ void __launch_bounds__(kPromptThreads, 2) attend_prompt_tiles(RowTabl
     const int own_query = first_query + warp_of_thread() * kTileQueries + lane_g();
     QueryPair pair;
     uint4 queries[2][kChunks];
-    Reach any = {call.cache.capacity, 0}, all = {0, call.cache.capacity}; // what some, what every query of a warp sees
+    Reach any = {call.cache.capacity, 0}, all = {0, call.cache.capacity}; // seen by some, by every query of a warp
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
         const int query = own_query + 8 * i, row = row_of_query(table, heads, query);
@@ -294,7 +294,7 @@ __global__ void __launch_bounds__(kPromptThreads, 2) attend_prompt_tiles(RowTabl
 
     const ScoreForm form = score_form(call);
     float attended[kHalves][8][4];
-    // Once more, carefully, where values that are not finite may have spoilt sums of queries that do not see them.
+    // Repeats carefully if non-finite values may have spoilt sums of queries that do not see them.
     for (bool careful = false;; careful = true) {
         for (int i = 0; i < 2; ++i) {
             pair.largest[i] = -INFINITY;
@@ -307,17 +307,17 @@ __global__ void __launch_bounds__(kPromptThreads, 2) attend_prompt_tiles(RowTabl
 #pragma unroll
                 for (int c = 0; c < 4; ++c)
                     attended[half][j][c] = 0;
-        // Copies for a step begin in the one before, so the first step computes nothing. Each tile is a group of a
-        // thread's copies, and one group may be under way behind the tile that is waited for.
+        // Copies for a step begin in the step before, so the first step computes nothing. Each tile is one group of a
+        // thread's copies. One group may still be under way after the tile that is waited for.
         int of_keys = 0;
 #pragma unroll 1
         for (int key = first_key - kStepKeys; key < end; key += kStepKeys) {
             const int of_values = next(of_keys), of_next_keys = next(of_values), next_key = key + kStepKeys;
             const bool seen = key < any.end && next_key > any.begin; // by the warp
             wait_for_copies<1>();
-            __syncthreads(); // the keys are there, and all warps have added the values of the step before
+            __syncthreads(); // the keys are there, and all warps have added the values of the previous step
             if (next_key < end)
-                copier.start(copier.keys, next_key, tiles[of_next_keys]); // where values of the step before were
+                copier.start(copier.keys, next_key, tiles[of_next_keys]); // in place of the previous step's values
             end_copies();
             StepWeights weights[kValueParts][1];
             if (seen) {

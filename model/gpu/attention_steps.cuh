@@ -1,5 +1,5 @@
-// What attention's kernels on tensor cores share: numbers, heads, and how values that are not finite are kept from
-// queries that do not see them.
+// Shared by attention's kernels on tensor cores: numbers, heads, and a guard that keeps non-finite values from queries
+// that do not see them.
 // Included by attention_tiles.cuh, attention_prompt.cu and latent.cu.
 #pragma once
 
@@ -15,7 +15,7 @@ __device__ inline unsigned word_of(const uint4& from, int i) {
     return i == 0 ? from.x : i == 1 ? from.y : i == 2 ? from.z : from.w;
 }
 
-// 8 numbers of a row from d on, zeros where it has ended.
+// Returns 8 numbers of a row from d on, zeros past the row's end.
 template <typename T> __device__ uint4 eighth_at(const T* row, int d, int dim) {
     if (d >= dim) return {0, 0, 0, 0};
     if (d + 8 <= dim && reinterpret_cast<std::uintptr_t>(row + d) % sizeof(uint4) == 0)
@@ -28,7 +28,7 @@ template <typename T> __device__ uint4 eighth_at(const T* row, int d, int dim) {
     return eight;
 }
 
-// 2 ^ x to 2e-7; what would be below 1e-38 is 0.
+// Returns 2 ^ x to 2e-7; 0 if it would be below 1e-38.
 __device__ inline float power_of_two(float x) {
 #if defined(__CUDA_ARCH__)
     float y;
@@ -76,7 +76,7 @@ template <typename T> __device__ T of_lane(T value, int lane) {
     return __shfl_sync(kAllLanes, value, lane);
 }
 
-// Where rows that share their keys have those of a layer, or their values.
+// The places where rows that share their keys have the keys, or values, of a layer.
 template <typename T> struct CachePlaces {
     const uint4 *own, *shared; // place 0 of the rows' slot, and of the slot that holds their prefix
     __device__ CachePlaces(const RowTable& table, const AttendCall& call, const void* cache, int row, int kv_head) {
@@ -89,7 +89,7 @@ template <typename T> struct CachePlaces {
     }
 };
 
-// The nearest key of those that queries have, [begin, end): it is read in place of one that none of them has.
+// Returns the key of [begin, end) nearest to this key. It is read in place of a key that no query has.
 __device__ inline int nearest_key(int key, int begin, int end) {
     return key < begin ? begin : key < end ? key : end - 1;
 }
@@ -103,7 +103,7 @@ __device__ inline int lane_t() {
     return lane_of_thread() % 4;
 }
 
-// Whether any of 8 numbers is infinite or none: its exponent is all ones, and a carry comes out of it.
+// Returns whether any of 8 numbers is infinite or NaN. Then its exponent is all ones, and adding one carries.
 template <typename T> __device__ bool has_non_finite(const uint4& eight) {
     constexpr bool kIsHalf = std::is_same_v<T, __half>;
     constexpr unsigned kExponents = kIsHalf ? 0x7c007c00u : 0x7f807f80u, kOnes = kIsHalf ? 0x04000400u : 0x00800080u;
@@ -111,8 +111,8 @@ template <typename T> __device__ bool has_non_finite(const uint4& eight) {
     return ((carries(eight.x) | carries(eight.y) | carries(eight.z) | carries(eight.w)) & 0x80008000u) != 0;
 }
 
-// Zero times what is not finite is NaN, for queries that do not see the key as well: such values are taken out of the
-// product. Returns their keys, a bit each of the warp's, for the 8 dimensions of the lanes with the same g.
+// Takes non-finite values out of the product: zero times them is NaN, even for queries that do not see the key. Returns
+// their keys, one bit per key of the warp, for the 8 dimensions of the lanes with the same g.
 template <typename T> __device__ unsigned take_out_non_finite(uint4 (&values)[2][4]) {
     bool any = false;
 #pragma unroll
@@ -134,7 +134,7 @@ template <typename T> __device__ unsigned take_out_non_finite(uint4 (&values)[2]
     return keys | __shfl_xor_sync(kAllLanes, keys, 2);
 }
 
-// Sums over keys whose values were taken out are NaN for the queries that see one of them: seen_by(i), a bit a key.
+// Makes sums NaN for the queries that see a key whose values were taken out. seen_by(i) has one bit per key.
 template <typename Seen> __device__ void spoil_sums(const Seen& seen_by, unsigned taken_out, float (&sums)[8][4]) {
     if (!__any_sync(kAllLanes, taken_out != 0)) return;
 #pragma unroll
@@ -153,7 +153,7 @@ struct StepWeights {
     unsigned pairs[2][4];
 };
 
-// sums [j][2 i + b] += of query i of the lane, dimension 16 t + 8 b + j of 64; over the weights' terms.
+// Adds to sums [j][2 i + b]: query i of the lane, dimension 16 t + 8 b + j of 64; over the weights' terms.
 template <typename T, int kTerms>
 __device__ void multiply_values(const StepWeights (&weights)[kTerms], const uint4 (&values)[2][4],
                                 float (&sums)[8][4]) {

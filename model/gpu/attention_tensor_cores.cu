@@ -1,17 +1,17 @@
-// Attention over 16-bit caches on tensor cores: what bounds a pass over long contexts, by reading the cache once.
+// Attention over 16-bit caches on tensor cores. It bounds a pass over long contexts, which must read the cache once.
 //
-// A block of threads takes kKeyBlock keys of a key head, and of its queries 16 at a time, a tile
-// (attention_tiles.cuh): the 16 rows of a tensor-core step. Each warp asks for 32 of the keys and their values at once,
-// keys in its registers and values in shared memory, and all tiles are computed from these; where two blocks of threads
-// share a multiprocessor, one computes while the other's keys are under way. For scores a warp has its own keys, for
-// sums of values its own dimensions of all keys, with weights out of shared memory, so that nothing is left to be added
-// up. As in linear.cu, a quad of lanes reads 64 bytes of a key that lie together, and keys and queries agree on which
-// dimension is where inside a step. Weights go into the product as two numbers, rounded and what rounding has left out,
-// in two rows of a step, so that no more than the float32 sums' rounding is lost.
+// A block of threads takes kKeyBlock keys of a key head, and that head's queries 16 at a time: a tile
+// (attention_tiles.cuh), the 16 rows of a tensor-core step. Each warp loads 32 of the keys into registers and their
+// values into shared memory at once, and all tiles are computed from these. If two blocks of threads share a
+// multiprocessor, one computes while the other's keys are under way. For scores, a warp has its own keys. For sums of
+// values, it has its own dimensions of all keys, with weights from shared memory, so nothing is left to add up. As in
+// linear.cu, a quad of lanes reads 64 consecutive bytes of a key, and keys and queries agree on the order of dimensions
+// inside a step. Weights go into the product as two numbers, the rounded weight and the rounding error, in two rows of
+// a step. So only the rounding of the float32 sums is lost.
 //
-// A query is a row (two of values) of the step alone, its keys lie in the same block, warp and step whatever else is in
-// the tile, and keys that it does not see weigh 0, whatever their values: so its bits do not depend on how queries are
-// grouped.
+// A query alone is a row (two rows for values) of the step. Its keys lie in the same block, warp and step whatever else
+// is in the tile, and keys that it does not see weigh 0, whatever their values. So its bits do not depend on how
+// queries are grouped.
 #include "model/gpu/attention_tiles.cuh"
 
 #include <type_traits>
@@ -23,29 +23,29 @@ namespace {
 constexpr int kWarpKeys = kKeyBlock / kTileWarps; // 4 steps of 8 keys for scores, 2 of 16 for values
 static_assert(kWarpKeys == kWarp);
 
-// What the warps show each other of a tile, in shared memory.
+// The data of a tile that the warps share, in shared memory.
 struct TileState {
     Query queries[kTileQueries];
     float largest[kTileQueries][kTileWarps], sums[kTileQueries][kTileWarps];
 };
 
-// kChunks: of 32 dimensions. Values of kStagedKeys keys lie there together, 64 KiB at most, what every device has.
+// kChunks: chunks of 32 dimensions. The values of kStagedWarps warps lie here together: 64 KiB at most, for any device.
 template <int kChunks> struct TileMemory {
     static constexpr int kStages = kChunks <= 4 ? 1 : 2;
-    static constexpr int kStagedWarps = kTileWarps / kStages; // whose keys are staged together
-    static constexpr int kEighths = 4 * kChunks;              // of 8 dimensions
+    static constexpr int kStagedWarps = kTileWarps / kStages; // warps whose keys are staged together
+    static constexpr int kEighths = 4 * kChunks;              // eighths of 8 dimensions
     static constexpr int kWarpEighths = kEighths / kTileWarps;
     uint4 values[kStagedWarps][kWarpKeys][kEighths]; // eighth_of()
     unsigned numbers[kChunks][2][kWarp][4];          // of the queries: left sides of the steps of 16 dimensions
-    uint4 weights[kTileWarps][2][2][kWarp]; // warp's, of 16 keys, of 8 queries: a step's left side, see weigh()
-    TileState states[2];                    // of tiles by turns
-    // 8 dimensions of a staged key lie where no two of 8 keys that follow each other share a bank.
+    uint4 weights[kTileWarps][2][2][kWarp];          // of a warp, 16 keys, 8 queries: a step's left side, see weigh()
+    TileState states[2];                             // of alternating tiles
+    // Returns the place of 8 dimensions of a staged key. No two of 8 consecutive keys share a bank there.
     __device__ uint4& eighth_of(int staged_warp, int key, int eighth) {
         return values[staged_warp][key][eighth ^ (key & 7)];
     }
 };
 
-// What a block of threads does with a block of keys, of which a warp has 32.
+// The work of a block of threads on a block of keys, 32 of them in each warp.
 template <typename T, int kChunks> struct BlockOfKeys {
     using Memory = TileMemory<kChunks>;
     const RowTable& table;
@@ -55,7 +55,7 @@ template <typename T, int kChunks> struct BlockOfKeys {
     int warp;
     __device__ int first_key(int of_warp) const { return work.block * kKeyBlock + of_warp * kWarpKeys; }
 
-    // Queries and their numbers; all threads.
+    // Stages the tile's queries and their numbers; all threads.
     __device__ void stage_queries(const Tile& tile, TileState& state) {
         constexpr unsigned kEighths = Memory::kEighths;
         for (unsigned each = threadIdx.x; each < kTileQueries * kEighths; each += kTileThreads) {
@@ -69,7 +69,7 @@ template <typename T, int kChunks> struct BlockOfKeys {
                 memory.numbers[eighth / 4][word / 2][lane][2 * (word % 2) + i] = word_of(eight, word);
         }
     }
-    // 8 keys a step: lane (g, t) has of key g the dimensions 8 t .. 8 t + 7 of every 32.
+    // Loads 8 keys per step: lane (g, t) has dimensions 8 t .. 8 t + 7 of every 32 of key g.
     __device__ void load_keys_of(const KeyPlaces& places, uint4 (&keys)[4][kChunks]) const {
         const uint4* from = static_cast<const uint4*>(call.cache.keys) + places.begin;
 #pragma unroll
@@ -81,11 +81,11 @@ template <typename T, int kChunks> struct BlockOfKeys {
         }
     }
 
-    // The values of the warp's keys, if they are of this stage, on their way into shared memory.
+    // Starts to copy the values of the warp's keys into shared memory, if they belong to this stage.
     __device__ void copy_values(const KeyPlaces& places, int stage) {
         constexpr unsigned kEighths = Memory::kEighths;
         if (warp / Memory::kStagedWarps != stage) return;
-        // Nothing that follows from it is kept either.
+        // Values derived from the lane are not kept either.
         const auto lane = static_cast<unsigned>(of_lane(lane_of_thread(), lane_of_thread()));
         const int eighth = static_cast<int>(lane % kEighths);
         const uint4* from = static_cast<const uint4*>(call.cache.values) + places.begin + places.eighth(eighth);
@@ -97,7 +97,7 @@ template <typename T, int kChunks> struct BlockOfKeys {
         end_copies();
     }
 
-    // scores [step][2 i + b]: of query i of the lane and key 2 t + b of the step.
+    // Computes scores [step][2 i + b]: query i of the lane and key 2 t + b of the step.
     __device__ void multiply_keys_of(const uint4 (&keys)[4][kChunks], float (&scores)[4][4]) const {
 #pragma unroll
         for (int c = 0; c < kChunks; ++c)
@@ -113,7 +113,7 @@ template <typename T, int kChunks> struct BlockOfKeys {
             }
     }
 
-    // Products become scores, minus infinity where a query does not see the key; shows the largest of the warp's.
+    // Turns products into scores, minus infinity if a query does not see the key. Shares the warp's largest score.
     __device__ void finish_scores(TileState& state, float (&scores)[4][4]) {
         const Query queries[2] = {state.queries[lane_g()], state.queries[lane_g() + 8]};
         const unsigned seen[2] = {queries[0].reach.seen(first_key(warp)), queries[1].reach.seen(first_key(warp))};
@@ -151,14 +151,14 @@ template <typename T, int kChunks> struct BlockOfKeys {
         }
     }
 
-    // exp(score - largest of the block), for the block's product with values: of 16 keys and 8 queries the left side of
-    // a step whose rows g are weights rounded and whose rows g + 8 are what rounding has left out.
+    // Computes exp(score - largest of the block) for the block's product with values. 16 keys and 8 queries make the
+    // left side of a step: rows g are rounded weights, rows g + 8 the rounding errors.
     __device__ void weigh(TileState& state, int n_eights, const float (&scores)[4][4]) {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
             if (i >= n_eights) break;
             const float of_block = largest_of(state, lane_g() + 8 * i);
-            const float largest = of_block == -INFINITY ? 0.0f : of_block; // nothing is seen: all weigh 0
+            const float largest = of_block == -INFINITY ? 0.0f : of_block; // nothing is seen: all weights are 0
             float sum = 0;
             unsigned weights[4], rests[4];
 #pragma unroll
@@ -196,7 +196,7 @@ template <typename T, int kChunks> struct BlockOfKeys {
         return sum;
     }
 
-    // sums [of 8 queries][of 8 dimensions of the warp's] += weights times the values that are staged.
+    // sums [of 8 queries][of 8 dimensions of the warp's] += weights * the staged values.
     template <int kEights> using Sums = float[kEights][Memory::kWarpEighths][4];
     template <int kEights> __device__ void multiply_values(int stage, Sums<kEights>& sums) {
 #pragma unroll
@@ -220,8 +220,8 @@ template <typename T, int kChunks> struct BlockOfKeys {
         }
     }
 
-    // Zero times what is not finite is NaN, for queries that do not see the key as well: such values are taken out of
-    // the warp's dimensions. Lane kTileWarps e + w learns of which keys of warp w in its e-th eighth, a bit each.
+    // Takes non-finite values out of the warp's dimensions: zero times them is NaN, even for queries that do not see
+    // the key. Lane kTileWarps e + w gets a bit per key of warp w with such values in the e-th eighth.
     __device__ void take_out_non_finite(int stage, unsigned& taken_out) {
 #pragma unroll 1
         for (int i = 0; i < Memory::kWarpEighths * Memory::kStagedWarps; ++i) {
@@ -234,7 +234,7 @@ template <typename T, int kChunks> struct BlockOfKeys {
         }
         __syncwarp();
     }
-    // Sums over keys whose values were taken out are NaN for the queries that see one of them.
+    // Makes sums NaN for the queries that see a key whose values were taken out.
     template <int kEights> __device__ void spoil_sums(const TileState& state, unsigned taken_out, Sums<kEights>& sums) {
 #pragma unroll
         for (int i = 0; i < kEights; ++i)
@@ -249,7 +249,7 @@ template <typename T, int kChunks> struct BlockOfKeys {
                 }
     }
 
-    // A tile's results, of the warp's dimensions, from weights and values in shared memory; all threads.
+    // Computes a tile's results for the warp's dimensions, from weights and values in shared memory; all threads.
     template <int kEights>
     __device__ void sum_values(const TileState& state, const KeyPlaces& places, bool is_last, unsigned& taken_out) {
         Sums<kEights> sums = {};
@@ -272,7 +272,7 @@ template <typename T, int kChunks> struct BlockOfKeys {
         } else {
             for (int stage = 0; stage < Memory::kStages; ++stage) {
                 if (stage > 0) {
-                    __syncthreads(); // those before have been read
+                    __syncthreads(); // the previous values have been read
                     copy_values(places, stage);
                     wait_for_copies<0>();
                     __syncthreads();
@@ -289,7 +289,7 @@ template <typename T, int kChunks> struct BlockOfKeys {
         store<kEights>(state, sums);
     }
 
-    // As a part, or as the result where there is no other.
+    // Stores a part, or the result if the query has a single part.
     template <int kEights> __device__ void store(const TileState& state, const Sums<kEights>& sums) {
 #pragma unroll
         for (int i = 0; i < kEights; ++i) {
@@ -317,7 +317,7 @@ template <typename T, int kChunks> struct BlockOfKeys {
         }
     }
 
-    // The work's tile and what else of its share reads the same keys; all threads. Whether parts were stored.
+    // Attends the work's tile and the other tiles of its share with the same keys. Returns whether it stored parts.
     __device__ bool attend() {
         const Tile& first = work.tile;
         const int first_row = first.first_row;
@@ -368,8 +368,8 @@ __global__ void __launch_bounds__(kTileThreads, kChunks <= 4 ? 2 : 1)
 }
 
 template <typename T, int kChunks> void launch_attention(void* stream, const RowTable& table, const AttendCall& call) {
-    // Two blocks of threads overlap where there are more blocks of keys than multiprocessors. Where there never are,
-    // one leaves the products' rows a cache twice as large.
+    // Two blocks of threads overlap if there are more blocks of keys than multiprocessors. If there never are, one
+    // block leaves a cache twice as large to the products' rows.
     const bool is_long = key_blocks(call.cache.capacity) * call.cache.n_kv_heads > multiprocessors();
     const int together = kChunks <= 4 && is_long ? 2 : 1;
     const Sharing sharing = sharing_of(table, call, together);

@@ -1,9 +1,9 @@
-// How blocks of threads share out attention of few rows: each takes kKeyBlock keys of a key head, and of the queries of
-// that head 16 at a time, a tile.
+// Shares attention of few rows among blocks of threads. Each takes kKeyBlock keys of a key head, and that head's
+// queries 16 at a time: a tile.
 //
-// Rows of one text that follow each other share their keys, so a tile holds queries of one such run; in blocks that
-// reach into a tree, where each row has ancestors of its own, those of one row.
-// Included by attention_tensor_cores.cu and attention_latent.cu.
+// Consecutive rows of one text share their keys, so a tile holds queries of one such run. In blocks of keys that reach
+// into a tree, each row has its own ancestors, so a tile holds queries of one row. Included by
+// attention_tensor_cores.cu and attention_latent.cu.
 #pragma once
 
 #include "model/gpu/attention_steps.cuh"
@@ -15,13 +15,13 @@ namespace entrodraft::model::gpu {
 inline constexpr int kTileWarps = 8;
 inline constexpr int kTileThreads = kTileWarps * kWarp;
 
-// Columns of the rows' table in shared memory: they are read again and again, each time after another.
+// Columns of the rows' table in shared memory, since they are read again and again, each time after another read.
 struct SharedColumns {
     std::int32_t slots[kMaxAttendRows], n_keys[kMaxAttendRows], prefix_slots[kMaxAttendRows],
         prefix_lengths[kMaxAttendRows], mask_begins[kMaxAttendRows];
 };
 
-// The table with them in place of its own; all threads, behind whom a barrier is to come.
+// Returns the table with these columns in place of its own. All threads call it; a barrier must follow.
 __device__ inline RowTable with_columns(RowTable table, SharedColumns& columns) {
 #pragma unroll 1
     for (int row = static_cast<int>(threadIdx.x); row < table.rows; row += kTileThreads) {
@@ -39,7 +39,7 @@ __device__ inline RowTable with_columns(RowTable table, SharedColumns& columns) 
     return table;
 }
 
-// Rows [begin, end) read the same keys.
+// Returns the end of the run from `begin` on: its rows read the same keys.
 __device__ inline int end_of_run(const RowTable& table, int begin) {
     for (int first = begin + 1;; first += kWarp) {
         const int row = first + lane_of_thread();
@@ -51,30 +51,30 @@ __device__ inline int end_of_run(const RowTable& table, int begin) {
     }
 }
 
-// 16 queries of a run, numbered row by row; fewer in the last tile of rows that share tiles.
+// 16 queries of a run, numbered row by row. The last tile of rows that share tiles may have fewer.
 struct Tile {
     int kv_head;
     QueryHeads heads;
     int run_begin, run_end; // rows
-    int number;             // of the run's tiles
-    // The rows that share tiles with it and read the same keys, and the number of their first tile.
+    int number;             // among the run's tiles
+    // The rows that share tiles with this one and read the same keys, and the number of their first tile.
     int first_row, n_rows, first_tile;
     __device__ int queries_together() const { return n_rows * heads.count; }
     __device__ int tiles_together() const { return (queries_together() + kTileQueries - 1) / kTileQueries; }
     __device__ int end_together() const { return first_tile + tiles_together(); }
-    __device__ int first_query() const { return (number - first_tile) * kTileQueries; } // of those rows'
-    __device__ int n_queries() const {                                                  // negative: none
+    __device__ int first_query() const { return (number - first_tile) * kTileQueries; } // among those rows' queries
+    __device__ int n_queries() const {                                                  // negative or 0: none
         const int left = queries_together() - first_query();
         return left < kTileQueries ? left : kTileQueries;
     }
 };
 
-// From the tile it names on, the first of a block of keys that is there; an empty run behind the last row.
+// Returns the first tile of a block of keys that exists, from the given one on; an empty run after the last row.
 __device__ inline Tile find_tile(const RowTable& table, int block, Tile tile) {
     while (tile.run_begin < table.rows) {
         tile.run_end = end_of_run(table, tile.run_begin);
         const int mask_begin = table.mask_begins[tile.run_begin], n_rows = tile.run_end - tile.run_begin;
-        // Then no two rows share a tile: they have the block's keys in different places.
+        // If so, no two rows share a tile: their keys of this block lie in different places.
         const bool is_by_row = mask_begin >= 0 && mask_begin < (block + 1) * kKeyBlock;
         const bool is_padding = table.slots[tile.run_begin] < 0;
         tile.n_rows = is_by_row ? 1 : n_rows;
@@ -105,7 +105,7 @@ __device__ inline Query query_of(const RowTable& table, const AttendCall& call, 
             reach_of(table, row, call.window)};
 }
 
-// 8 dimensions of a query from d on, zeros where there are none.
+// Returns 8 dimensions of a query from d on, zeros where there are none.
 template <typename T> __device__ uint4 eighth_of_query(const AttendCall& call, const Query& query, int d) {
     if (query.row < 0) return {0, 0, 0, 0};
     const T* from = static_cast<const T*>(call.qkv) +
@@ -114,17 +114,17 @@ template <typename T> __device__ uint4 eighth_of_query(const AttendCall& call, c
     return eighth_at(from, d, call.cache.head_dim);
 }
 
-// Where 32 keys of a layer lie, a lane each, and their values alike, in units of 8 dimensions.
+// The places of 32 keys of a layer, one per lane, in units of 8 dimensions. Their values have the same places.
 struct KeyPlaces {
-    std::size_t begin; // of place 0 of the rows' slot
-    int offset;        // from there to the key of the lane's number
-    int stride;        // a place
+    std::size_t begin; // place 0 of the rows' slot
+    int offset;        // from there to the key of the lane
+    int stride;        // of a place
     __device__ int offset_of(int key) const { return of_lane(offset, key); }
-    // Where a key's dimensions end some others: no result of them is kept.
+    // Past the end of a key's dimensions, others are read: their results are not kept.
     __device__ int eighth(int i) const { return i < stride ? i : 0; }
 };
 
-// `row` is one of those that share the keys.
+// `row` is one of the rows that share the keys.
 __device__ inline KeyPlaces key_places(const RowTable& table, const AttendCall& call, int row, int kv_head, int place) {
     const auto begin_of = [&](int slot) { return cache_at(call.cache, call.layer, slot, kv_head, 0) / 8; };
     const int stride = call.cache.head_stride / 8;
@@ -135,16 +135,16 @@ __device__ inline KeyPlaces key_places(const RowTable& table, const AttendCall& 
     return {begin, offset, stride};
 }
 
-// What a block of threads is at, in shared memory: no registers are taken while a tile is computed.
+// The current work of a block of threads. It lies in shared memory, so it takes no registers while a tile is computed.
 struct Work {
-    int item;   // of all there is: a block of keys of a key head, with every shares-th of the head's tiles
-    int block;  // of keys; negative: none is left
-    int shares; // of the tiles
+    int item;   // number: a block of keys of a key head, with every shares-th of the head's tiles
+    int block;  // block of keys; negative: none is left
+    int shares; // into which the tiles are divided
     Tile tile;
 };
 
-// Blocks of keys that some row sees, at least one, and the first of them that reaches into a tree, n_blocks where none
-// does: there are more tiles from there on.
+// The number of key blocks that some row sees, at least one, and the first block that reaches into a tree. From there
+// on there are more tiles. first_by_row is n_blocks if no block reaches into a tree.
 struct KeyBlocks {
     int first_by_row, n_blocks;
 };
@@ -161,26 +161,26 @@ __device__ inline KeyBlocks blocks_of_rows(const RowTable& table) {
     return {first_by_row < n_blocks ? first_by_row : n_blocks, n_blocks};
 }
 
-// How many blocks of threads the device runs at once, and tiles of a key head where every row is a run of its own.
+// The number of blocks of threads that the device runs at once, and of tiles of a key head if every row is its own run.
 struct Sharing {
     int at_once, max_tiles;
 };
 
-// By a warp.
+// Finds the work of number `item`. A warp calls it.
 __device__ inline void find_work(const RowTable& table, const AttendCall& call, const Sharing& sharing, int item,
                                  Work& work) {
     const int n_kv_heads = call.cache.n_kv_heads, kv_head = item % n_kv_heads;
     const auto [first_by_row, n_blocks] = blocks_of_rows(table);
     const int n_by_row = n_blocks - first_by_row;
-    // Long contexts fill the device without sharing tiles out. What reaches into trees is shared out as if there were
-    // no more.
+    // Long contexts fill the device without shared tiles. Blocks that reach into trees get as many shares as if there
+    // were only those blocks.
     const auto shares_of = [&](int blocks) {
         const int wanted = sharing.at_once / (blocks * n_kv_heads);
         return wanted < 1 ? 1 : wanted < sharing.max_tiles ? wanted : sharing.max_tiles;
     };
     const int of_all = shares_of(n_blocks), of_trees = n_by_row > 0 ? shares_of(n_by_row) : of_all;
     int number = item / n_kv_heads, block = number % n_blocks, share = number / n_blocks;
-    if (share >= of_all && n_by_row > 0) { // the further shares of what reaches into trees
+    if (share >= of_all && n_by_row > 0) { // the further shares of blocks that reach into trees
         number -= of_all * n_blocks;
         block = first_by_row + number % n_by_row;
         share = of_all + number / n_by_row;
@@ -190,7 +190,7 @@ __device__ inline void find_work(const RowTable& table, const AttendCall& call, 
         work = {item, share < of_trees ? block : -1, block < first_by_row ? of_all : of_trees, tile};
 }
 
-// Behind all tiles that read the keys of `work`'s.
+// Finds the work after all tiles that read the same keys as `work`.
 __device__ inline void find_next_work(const RowTable& table, const AttendCall& call, const Sharing& sharing,
                                       const Work& work, Work& next) {
     Tile tile = work.tile;
@@ -205,7 +205,7 @@ __device__ inline void find_next_work(const RowTable& table, const AttendCall& c
         next = {work.item, work.block, work.shares, tile};
 }
 
-// What any of the rows sees that share a work's keys, and whether one has several parts. By each warp.
+// The keys that any of the rows of a work sees, and whether one of the rows has several parts. Each warp calls it.
 struct WorkReach {
     Reach reach;
     bool has_parts;
@@ -225,14 +225,14 @@ __device__ inline WorkReach reach_of_work(const RowTable& table, const AttendCal
     return {reach, __any_sync(kAllLanes, has_parts) != 0};
 }
 
-// Merges what the parts of a work's tiles complete, of values of 128 kFours dimensions; all threads, behind
+// Merges the parts that a work's tiles complete, with values of 128 kFours dimensions. All threads call it, after
 // __threadfence() and a barrier.
 template <typename T, int kFours>
 __device__ void merge_work(const RowTable& table, const AttendCall& call, const Work& work, int warp) {
     const Tile& first_tile = work.tile;
     const int n_tiles = (first_tile.end_together() - first_tile.number + work.shares - 1) / work.shares;
     for (int first = 0; first < n_tiles * kTileQueries; first += kTileThreads) {
-        const int i = first + warp + kTileWarps * lane_of_thread(); // those of a tile go to as many warps
+        const int i = first + warp + kTileWarps * lane_of_thread(); // spreads a tile's queries over the warps
         Query query;
         if (i < n_tiles * kTileQueries) {
             Tile tile = first_tile;
@@ -245,13 +245,13 @@ __device__ void merge_work(const RowTable& table, const AttendCall& call, const 
     }
 }
 
-// All work there is: how much the table says, so that a graph serves texts of any length. BlockOfKeys does that of a
-// block of keys; its attend() says whether it has stored parts. Nothing has been read yet.
+// Does all work. The table says how much there is, so a graph serves texts of any length. BlockOfKeys does the work of
+// a block of keys; its attend() returns whether it stored parts.
 template <typename T, int kFours, typename BlockOfKeys, typename Memory>
 __device__ void attend_all(const RowTable& of_call, const AttendCall& call, const Sharing& sharing, Memory& memory) {
     begin_kernel();
     __shared__ SharedColumns columns;
-    // By turns: while some merge one's parts, the next may be done with already, and what follows it be stored.
+    // Used in turn: while some warps merge one work's parts, others may have stored the work after the next.
     __shared__ Work works[3];
     const RowTable table = with_columns(of_call, columns);
     __syncthreads();
@@ -264,12 +264,12 @@ __device__ void attend_all(const RowTable& of_call, const AttendCall& call, cons
         const bool has_parts = work.tile.run_begin < table.rows && keys.attend();
         if (has_parts) __threadfence();
         if (warp == 0) find_next_work(table, call, sharing, work, works[(turn + 1) % 3]);
-        __syncthreads(); // parts and the next work are there, all are done with the tiles
+        __syncthreads(); // parts and the next work are there, and all have finished the tiles
         if (has_parts) merge_work<T, kFours>(table, call, work, warp);
     }
 }
 
-// For blocks of threads of which so many run on a multiprocessor at once.
+// For blocks of threads, `together` of which run on a multiprocessor at once.
 inline Sharing sharing_of(const RowTable& table, const AttendCall& call, int together) {
     const int n_heads = call.n_query_heads, n_kv_heads = call.cache.n_kv_heads;
     const int max_group = n_heads % n_kv_heads == 0 ? n_heads / n_kv_heads : n_heads;

@@ -13,7 +13,7 @@ namespace entrodraft::model::gpu {
 namespace {
 
 constexpr int kThreads = 512;
-constexpr int kUnrolled = 4; // 16-byte reads under way in a thread
+constexpr int kUnrolled = 4; // 16-byte reads under way per thread
 constexpr unsigned kMaxBlocks = 2048;
 constexpr double kTimeout = 60;
 
@@ -28,7 +28,7 @@ __global__ void fill(std::uint64_t* to, std::size_t count) {
 __global__ void read_all(const uint4* from, std::size_t count, unsigned* never) {
     begin_kernel();
     const std::size_t step = static_cast<std::size_t>(gridDim.x) * kThreads;
-    auto mixed = static_cast<unsigned>(count); // not 0, but who knows
+    auto mixed = static_cast<unsigned>(count); // not 0, but the compiler cannot know
     std::size_t i = static_cast<std::size_t>(blockIdx.x) * kThreads + threadIdx.x;
     for (; i + (kUnrolled - 1) * step < count; i += kUnrolled * step) {
         uint4 got[kUnrolled];
@@ -41,7 +41,7 @@ __global__ void read_all(const uint4* from, std::size_t count, unsigned* never) 
     }
     for (; i < count; i += step)
         mixed |= load_streaming(from + i).x;
-    if (mixed == 0) *never = 1; // of random words it is not: nothing is written, but the reads cannot be left out
+    if (mixed == 0) *never = 1; // never true for random words: nothing is written, but the compiler must keep the reads
 }
 
 } // namespace

@@ -1,4 +1,4 @@
-// How fast this GPU reads its memory: the benches' yardstick, as cpu/roofline.h is for CPUs.
+// Measures the speed at which this GPU reads its memory: the benches' yardstick, as cpu/roofline.h is for CPUs.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// A bias under a product that a library adds to it.
+// A bias that a row starts with, before a library adds the product.
 #include "model/gpu/kernels.h"
 #include "model/gpu/simt.cuh"
 

@@ -1,4 +1,4 @@
-// Positions of a cache from one place to another.
+// Copies and moves positions of a cache.
 #include "model/gpu/attention.cuh"
 
 namespace entrodraft::model::gpu {
@@ -8,7 +8,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kMovesAtOnce = 8; // positions whose loads are under way together
 
-// Block y: a head of a layer. A thread 16 bytes of its keys and of its values, of `chunks` that a position has.
+// Block y: a head of a layer. A thread copies 16 bytes of its keys and values, one of a position's `chunks`.
 __global__ void copy_heads(CopyCall call, int chunks) {
     begin_kernel();
     const int i = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
@@ -27,8 +27,8 @@ __global__ void copy_heads(CopyCall call, int chunks) {
     static_cast<uint4*>(call.cache.values)[to] = values;
 }
 
-// As copy_heads: a thread 16 bytes of every position. What a store overwrites was loaded before it, for positions only
-// move down, in order.
+// As copy_heads, but a thread moves 16 bytes of every position. Positions only move down, in order, so a store only
+// overwrites data that was loaded before.
 __global__ void move_heads(MoveCall call, int chunks) {
     begin_kernel();
     const int chunk = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
@@ -57,7 +57,7 @@ __global__ void move_heads(MoveCall call, int chunks) {
     }
 }
 
-// Of 16 bytes, in the head of a position.
+// Number of 16-byte chunks in one head of a position.
 int chunks_of(const CacheView& cache) {
     return static_cast<int>(static_cast<std::size_t>(cache.head_stride) * bytes_of(cache.type) / sizeof(uint4));
 }

@@ -41,7 +41,7 @@ class GpuDecoder final : public Decoder {
                      {.sources = sources_.view, .states = texts.states}),
           outputs_(workspace_), host_table_(1), table_(1), loop_(1), host_loop_(1), parents_(kMaxLoopRows) {
         host_features_ = PinnedArray<float>(workspace_.features.size());
-        if (max_prompt_rows() > kMaxRows) { // not by the same kernels as other passes
+        if (max_prompt_rows() > kMaxRows) { // prompts use other kernels than other passes
             prompt_products_.emplace(weights_, config_.hidden_size, *stream_, timeout_seconds_);
             host_prompt_table_ = PinnedArray<PromptTable>(1);
             prompt_table_ = DeviceArray<PromptTable>(1);
@@ -63,24 +63,24 @@ class GpuDecoder final : public Decoder {
         encoder_->enqueue(source, number, deadline());
         await();
     }
-    // What makes one graph unlike another.
+    // The properties that tell one graph from another.
     struct Form {
-        bool is_prompt = false;      // through prompt_products_
+        bool is_prompt = false;      // uses prompt_products_
         int rows = 0;                // padded
-        int mask_words = kMaskWords; // of more, masks_ has them
+        int mask_words = kMaskWords; // if more, masks_ holds them
         int state_steps = 0;         // padded: DeltaTables::n_steps
         LogitForm logits;
         DeviceExtension* extension = nullptr;
         int extension_form = 0;
-        int loop_rows = 0;              // padded, of a loop
-        std::vector<int> hidden_layers; // as Pass has them
+        int loop_rows = 0;              // padded, for a loop
+        std::vector<int> hidden_layers; // as in Pass
         bool has_features = false, features_are_own = false;
         auto operator<=>(const Form&) const = default;
     };
-    // A form that has been met.
+    // A form that has been met before.
     struct KnownForm {
         Graph graph;
-        dist::Traffic enqueued; // by one launch
+        dist::Traffic enqueued; // by one launch of the graph
     };
 
     Form form_of(const Pass& pass) const;
@@ -110,30 +110,30 @@ class GpuDecoder final : public Decoder {
     std::unique_ptr<Stream> stream_;
     double timeout_seconds_;
     DeviceWeights weights_;
-    BookedCache sources_; // of a model with an encoder, as encoder_
+    BookedCache sources_; // for a model with an encoder, like encoder_
     GpuWorkspace workspace_;
     LogitOutputs outputs_;
     PassLayout layout_;
     PinnedArray<PassTable> host_table_;
     DeviceArray<PassTable> table_;
-    std::optional<PromptProducts> prompt_products_; // none: prompts are passes like others
+    std::optional<PromptProducts> prompt_products_; // none: prompts run as other passes do
     PinnedArray<PromptTable> host_prompt_table_;
     DeviceArray<PromptTable> prompt_table_;
     std::map<Form, KnownForm> forms_;
-    std::map<Form, Graph> loops_; // by the form of their further rows
+    std::map<Form, Graph> loops_; // by the form of the loop's further rows
     DeviceArray<LoopState> loop_;
     PinnedArray<LoopState> host_loop_;
     DeviceArray<std::int32_t> parents_; // DeviceLoop::parents
-    // Of a draft head's loop, as PassResult::loop_hidden has them: [kMaxLoopRows][hidden_size], once there is one.
+    // For a draft head's loop, as in PassResult::loop_hidden: [kMaxLoopRows][hidden_size], empty before the first loop.
     DeviceArray<float> loop_states_;
     PinnedArray<float> host_loop_states_;
-    PinnedArray<std::uint64_t> host_masks_; // of large trees, [rows][Form::mask_words]
+    PinnedArray<std::uint64_t> host_masks_; // for large trees, [rows][Form::mask_words]
     DeviceArray<std::uint64_t> masks_;
     DeviceArray<float> hidden_; // [hidden_layers][rows, padded][hidden_size]
     PinnedArray<float> host_hidden_;
-    PinnedArray<float> host_features_; // of a draft head, as Pass has them
+    PinnedArray<float> host_features_; // for a draft head, as in Pass
     std::unique_ptr<GpuEncoder> encoder_;
-    std::optional<DeltaTables> delta_tables_; // of linear attention
+    std::optional<DeltaTables> delta_tables_; // for linear attention
     DeviceArray<float> saved_states_;         // DeltaNetCall's
 };
 
@@ -167,7 +167,7 @@ PassResult GpuDecoder::forward(const Pass& pass) {
     return result;
 }
 
-// Room for them. Graphs write where it was.
+// Makes room for hidden states. Graphs would write to the old place, so they are dropped.
 void GpuDecoder::prepare_hidden(std::size_t numbers) {
     if (hidden_.size() >= numbers) return;
     forms_.clear();
@@ -176,7 +176,7 @@ void GpuDecoder::prepare_hidden(std::size_t numbers) {
     host_hidden_ = PinnedArray<float>(numbers);
 }
 
-// The same, and what they hold.
+// Makes room for large masks in the same way, and fills them.
 void GpuDecoder::prepare_masks(const Form& form) {
     const std::size_t n = wide_masks(form);
     if (masks_.size() < n) {
@@ -188,7 +188,7 @@ void GpuDecoder::prepare_masks(const Form& form) {
         std::copy_n(layout_.ancestors_of(r), layout_.ancestor_words, &host_masks_.data()[r * form.mask_words]);
 }
 
-// How the pass changes the states of linear attention, and room for those that its trees save.
+// Plans how the pass changes the states of linear attention, and makes room for the states that its trees save.
 void GpuDecoder::prepare_states() {
     bool is_moved = delta_tables_->fill(layout_, cache_->recurrent());
     const StatesView& states = workspace_.states;
@@ -202,7 +202,7 @@ void GpuDecoder::prepare_states() {
     loops_.clear();
 }
 
-// Without the padding between layers.
+// Returns the hidden states without the padding between layers.
 std::span<const float> GpuDecoder::hidden_of(const Form& form, const Pass& pass) {
     const std::size_t padded = index(form.rows) * index(config_.hidden_size),
                       numbers = pass.rows.size() * index(config_.hidden_size);
@@ -230,7 +230,7 @@ GpuDecoder::Form GpuDecoder::form_of(const Pass& pass) const {
     return form;
 }
 
-// The first time at once, so that nothing has to be set up under capture; then as a graph.
+// Runs a form's first pass without a graph, so that nothing has to be set up under capture; then as a graph.
 void GpuDecoder::run(const Form& form) {
     const auto [found, is_new] = forms_.try_emplace(form);
     KnownForm& known = found->second;
@@ -245,7 +245,7 @@ void GpuDecoder::run(const Form& form) {
     known.graph.launch(*stream_);
 }
 
-// Everything of a pass, put on the stream.
+// Puts the whole pass on the stream.
 void GpuDecoder::record(const Form& form) {
     const DeviceLogits logits = outputs_.logits(form.logits);
     form.is_prompt ? copy_by_kernel(*stream_, prompt_table_.data(), host_prompt_table_.data(), sizeof(PromptTable))
@@ -265,7 +265,7 @@ void GpuDecoder::record(const Form& form) {
     if (form.extension != nullptr) form.extension->copy_out(logits);
 }
 
-// From the rows on the device to their logits and what is made of them, there.
+// Computes the logits from the rows on the device, and everything that is made from the logits there.
 void GpuDecoder::compute(const Form& form) {
     const PassTable& table = *table_.data();
     const std::uint64_t* masks = wide_masks(form) > 0 ? masks_.data() : table.masks[0];
@@ -302,7 +302,7 @@ void GpuDecoder::await() {
 
 // ---- loops ----
 
-// How many rows a loop behind this pass may have, the pass's own included; 1: none.
+// Returns how many rows a loop after this pass may have, the pass's own included; 1: it makes no loop.
 int GpuDecoder::loop_rows(const Pass& pass, const Form& form) const {
     const bool hands_states_on = pass.hidden_layers.size() == 1 && form.has_features;
     if (form.extension == nullptr || tp_.size() > 1 || pass.logit_rows.size() != 1 ||
@@ -310,12 +310,12 @@ int GpuDecoder::loop_rows(const Pass& pass, const Form& form) const {
         form.logits.summary == LogitSummary::none || form.logits.rows_too ||
         pass.logit_rows.front() != static_cast<int>(pass.rows.size()) - 1)
         return 1;
-    if (delta_tables_ && form.extension->tree_width() > 0) return 1;          // states follow one another there
+    if (delta_tables_ && form.extension->tree_width() > 0) return 1;          // its states only follow a chain
     const int room = config_.max_positions - (pass.rows.back().position + 1); // for the rows that follow
     return std::clamp(form.extension->max_rows(), 1, std::min(kMaxLoopRows, room + 1));
 }
 
-// Of the further rows of that loop. A draft head's have its own states of the rows that they follow as features.
+// Returns the form of the loop's further rows. A draft head's rows have its own states of their parents as features.
 GpuDecoder::Form GpuDecoder::loop_form(const Form& pass_form, int max_rows) const {
     Form form = pass_form;
     form.rows = form.logits.n_rows = std::max(1, form.extension->tree_width());
@@ -324,7 +324,7 @@ GpuDecoder::Form GpuDecoder::loop_form(const Form& pass_form, int max_rows) cons
     return form;
 }
 
-// Behind a pass that is under way: what its last row says is read as the next row, or rows, and so on.
+// Runs after a pass that is still under way. Reads the last row's result as the next row or rows, and so on.
 void GpuDecoder::run_loop(const Form& form, int max_rows) {
     host_loop_.data()->n_rows = 0;
     host_loop_.data()->max_rows = max_rows;
@@ -352,7 +352,7 @@ Graph GpuDecoder::loop_graph(const Form& form) {
         form.extension->decide(*stream_, loop);
         if (form.has_features) carry_states_on(form, true);
     };
-    // No kernel: it would ask to overlap with the loop.
+    // Uses copies only: a kernel would ask to overlap with the loop.
     parts.last = [&] {
         const bool is_chain = form.extension->tree_width() == 0;
         copy(*stream_, host_loop_.data(), loop_.data(), LoopState::bytes_of_rows(is_chain ? form.loop_rows : 0));
@@ -364,7 +364,7 @@ Graph GpuDecoder::loop_graph(const Form& form) {
     return Graph(*stream_, parts);
 }
 
-// From the pass before, the text's own or one of the loop, to the next.
+// Carries states from the previous pass, the text's own or one of the loop, to the next.
 void GpuDecoder::carry_states_on(const Form& form, bool of_loop) const {
     CarryStatesCall call = {hidden_.data(), parents_.data(), workspace_.features.data(), config_.hidden_size,
                             form.rows};

@@ -1,8 +1,8 @@
 // A decoder on a GPU: the same rows, the same contract and the same transformer as on the CPU.
 //
-// A pass is one graph: what differs from pass to pass lies in device memory, so that a graph is made once for every
+// A pass is one graph. The data that differs from pass to pass lies in device memory, so a graph is made once for every
 // padded number of rows. Activations and cache are in the number type of the weights, the residual stream and all sums
-// in float32. A row's result depends neither on the rows beside it nor on their number (gpu/kernels.h).
+// in float32. A row's result depends neither on the rows next to it nor on their number (gpu/kernels.h).
 #pragma once
 
 #include "model/pass/decoder.h"
@@ -12,8 +12,8 @@
 namespace entrodraft::model::gpu {
 
 // As load_cpu_decoder, into the memory of the current device. `tp` sums device memory in the order of a stream
-// (Communicator::enqueue_all_reduce_sum); a group of one need not. Every WeightType. Throws BadFile,
-// dist::Error, std::invalid_argument (sizes and types that would work).
+// (Communicator::enqueue_all_reduce_sum); a group of one need not. Takes every WeightType. Throws BadFile, dist::Error,
+// std::invalid_argument (the message names sizes and types that would work).
 std::unique_ptr<Decoder> load_decoder(const Checkpoint& checkpoint, const ModelConfig& config,
                                       const DecoderOptions& options, dist::Communicator& tp);
 

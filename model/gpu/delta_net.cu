@@ -1,7 +1,7 @@
-// Linear attention: the recurrence of gated DeltaNet with its short convolution, norm and gates; and the gate on what
-// other layers attend to. Columns of a state do not depend on one another: a block has some of a key head's, in
-// registers, and applies inputs row by row, those of earlier passes to base and front as those of the pass, so that
-// all have the same bits.
+// Linear attention: the recurrence of gated DeltaNet with its short convolution, norm and gates; and the gate on the
+// attention output of other layers. Columns of a state do not depend on one another. A block holds some columns of a
+// key head in registers and applies inputs row by row. It applies inputs of earlier passes, for base and front, like
+// those of the pass, so all have the same bits.
 #include "model/gpu/activation.cuh"
 #include "model/gpu/delta_net.h"
 #include "model/gpu/simt.cuh"
@@ -15,17 +15,17 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kWarp;
-constexpr int kColumns = kThreads / kKeyLanes; // of a block
-constexpr int kTileSteps = 16;                 // that a block convolves before it applies them
+constexpr int kColumns = kThreads / kKeyLanes; // per block
+constexpr int kTileSteps = 16;                 // steps that a block convolves before it applies them
 
-// The warps of a row: a value head each, and its share of the row's inputs.
+// The warps of a row. Each takes a value head, and together they store the row's inputs.
 constexpr int kReadWarps = 4;
 
 template <typename T> __device__ const T* row_at(const void* rows, int row, int stride) {
     return static_cast<const T*>(rows) + static_cast<std::size_t>(row) * static_cast<std::size_t>(stride);
 }
 
-// Blocks of a key head.
+// Number of blocks per key head.
 ENTRODRAFT_ON_DEVICES constexpr int blocks_of_head(const StatesView& states) {
     return (states.value_columns() + kColumns - 1) / kColumns;
 }
@@ -42,18 +42,18 @@ template <typename T> __device__ T* input_at(const StatesView& states, int layer
     return static_cast<T*>(states.inputs) + number * static_cast<std::size_t>(states.input_stride);
 }
 
-// Where an input's number lies in a projected row, which has the gates of values behind what is convolved.
+// Returns where an input's number lies in a projected row. There the gates of values follow the convolved numbers.
 __device__ int projected_at(const StatesView& states, int i) {
     const int of_head = states.convolved_size(), convolved = states.n_key_heads * of_head;
     return i < convolved ? i + i / of_head * states.value_columns() : i + states.n_key_heads * states.value_columns();
 }
 
-// A block's part of a segment: which inputs it applies, in which order.
+// A block's part of a segment: the inputs that it applies, in order.
 struct Walk {
     DeltaSegment segment;
-    int first_row = 0, cached = 0; // the row at position `cached` and those behind it are the pass's
+    int first_row = 0, cached = 0; // the row at position `cached` and all later rows are the pass's
     int from = 0, n_replayed = 0;  // positions of earlier passes
-    int n_steps = 0;               // with these
+    int n_steps = 0;               // replayed positions included
 };
 
 struct Step {
@@ -92,7 +92,7 @@ __device__ int parent_of(const Walk& walk, const DeltaTable& segments, int posit
     return segments.steps[walk.segment.first_step + node].parent;
 }
 
-// A row's numbers of a key head: what is convolved, and its value heads' gates.
+// A row's numbers of a key head: those that are convolved, and the gates of its value heads.
 template <typename T> struct Input {
     const T* convolved;
     const T* gates;
@@ -109,7 +109,7 @@ template <typename T> __device__ Input<T> input_of(const DeltaNetCall& call, con
             from + (is_row ? projected_at(states, of_gates) : of_gates)};
 }
 
-// Some steps' queries and keys of a block's key head, and of its columns values, decays and steps towards the value.
+// For some steps: queries and keys of a block's key head; values, decays and steps towards the value of its columns.
 template <int kChunks> struct Tile {
     static constexpr int kKeys = kChunks * kKeyChunk;
     alignas(16) float keys[kTileSteps][kKeys];
@@ -117,7 +117,7 @@ template <int kChunks> struct Tile {
     float values[kTileSteps][kColumns], decays[kTileSteps][kColumns], towards[kTileSteps][kColumns];
 };
 
-// A warp a key or query: convolved, activated, of length 1, queries scaled as scores are.
+// A warp makes a key or a query: convolved, activated, scaled to length 1; queries are also scaled as scores are.
 template <typename T, int kChunks>
 __device__ void make_vectors(const DeltaNetCall& call, const Walk& walk, int head, int first, Tile<kChunks>& tile) {
     const StatesView& states = call.states;
@@ -152,7 +152,7 @@ __device__ void make_vectors(const DeltaNetCall& call, const Walk& walk, int hea
     }
 }
 
-// A thread a column of a step.
+// A thread makes a column of a step.
 template <typename T, int kChunks>
 __device__ void make_values(const DeltaNetCall& call, const Walk& walk, int head, int first, Tile<kChunks>& tile) {
     const StatesView& states = call.states;
@@ -180,7 +180,7 @@ __device__ void make_values(const DeltaNetCall& call, const Walk& walk, int head
     }
 }
 
-// The sum over the lanes of a column, on each of them.
+// Returns the sum over a column's lanes, on each of them.
 __device__ float sum_of_column(float x) {
     for (int step = kKeyLanes / 2; step > 0; step /= 2)
         x += __shfl_xor_sync(kAllLanes, x, step);
@@ -206,7 +206,7 @@ template <int kChunks> struct Column {
         for (int c = 0; c < kChunks; ++c)
             *reinterpret_cast<float4*>(to + c * kKeyChunk) = parts[c];
     }
-    // Of this lane's part; the other lanes have the rest of the sum.
+    // Returns the product with this lane's part; the other lanes have the rest of the sum.
     __device__ float times(const float* vector) const {
         float4 sums = {0, 0, 0, 0};
 #pragma unroll
@@ -231,7 +231,7 @@ template <int kChunks> struct Column {
     }
 };
 
-// Where a thread's column lies: of base and front, and of states that a tree saves.
+// The places of a thread's column in base and front, and in states that a tree saves.
 struct ColumnPlaces {
     float* base;
     float* front;
@@ -253,8 +253,8 @@ __device__ ColumnPlaces column_places(const DeltaNetCall& call, const Walk& walk
     return {base, base + states.state_numbers(), in_layer, of_layer};
 }
 
-// Of a block: key head and columns by x, segment by y; z 0 has the front and the pass's rows, z 1 the base where that
-// goes its own way.
+// Blocks: x is a key head and columns, y a segment. z 0 computes the front and the pass's rows; z 1 the base if it
+// advances by itself.
 template <typename T, int kChunks>
 __global__ void __launch_bounds__(kThreads, 2) apply_delta_rule(RowTable table, DeltaNetCall call) {
     begin_kernel();
@@ -271,7 +271,7 @@ __global__ void __launch_bounds__(kThreads, 2) apply_delta_rule(RowTable table, 
     const bool is_there = column < states.value_columns();
     const ColumnPlaces at = column_places(call, walk, head, is_there ? column : 0);
     const bool copies_base = !call.segments.in_loop && segment.copies_base != 0;
-    // Behind which positions what is reached is kept.
+    // The state after these positions is kept.
     const int base_kept = of_base || copies_base ? segment.base_to : -1;
     const int front_kept = of_base || call.segments.in_loop ? -1 : segment.front_to;
 
@@ -280,7 +280,7 @@ __global__ void __launch_bounds__(kThreads, 2) apply_delta_rule(RowTable table, 
     if (copies_base && front_kept == walk.from && is_there) state.store(at.front);
 #pragma unroll 1
     for (int first = 0; first < walk.n_steps; first += kTileSteps) {
-        __syncthreads(); // the tile before has been applied
+        __syncthreads(); // the previous tile has been applied
         make_vectors<T>(call, walk, head, first, tile);
         make_values<T>(call, walk, head, first, tile);
         __syncthreads();
@@ -309,8 +309,8 @@ __global__ void __launch_bounds__(kThreads, 2) apply_delta_rule(RowTable table, 
     }
 }
 
-// What rows have read, normed and gated; and their inputs go where later passes find them, now that nobody of this one
-// reads what was there.
+// Norms and gates the numbers that rows have read. Stores the rows' inputs for later passes: by now, no block of this
+// pass reads the old inputs.
 template <typename T>
 __global__ void __launch_bounds__(kReadWarps* kWarp) finish_delta_rows(RowTable table, DeltaNetCall call) {
     begin_kernel();
@@ -349,12 +349,12 @@ template <typename T> __global__ void gate_attended_rows(GateAttendedCall call) 
     attended = from_float<T>(to_float(attended) * sigmoid(to_float(row_at<T>(call.gates, row, call.gate_stride)[i])));
 }
 
-// A thread a number of states or inputs, 16 bytes.
+// A thread copies 16 bytes of states or inputs at a time.
 __global__ void copy_slot(StatesView states, int from_slot, int to_slot) {
     begin_kernel();
     const auto first = static_cast<std::size_t>(blockIdx.x) * kThreads + threadIdx.x;
     const auto step = static_cast<std::size_t>(gridDim.x) * kThreads;
-    const auto copy = [&](void* all, std::size_t of_slot) { // in 16 bytes
+    const auto copy = [&](void* all, std::size_t of_slot) { // in units of 16 bytes
         const uint4* from = static_cast<const uint4*>(all) + static_cast<std::size_t>(from_slot) * of_slot;
         uint4* to = static_cast<uint4*>(all) + static_cast<std::size_t>(to_slot) * of_slot;
         for (std::size_t i = first; i < of_slot; i += step)
@@ -366,7 +366,7 @@ __global__ void copy_slot(StatesView states, int from_slot, int to_slot) {
                             static_cast<std::size_t>(states.input_stride) * of_number / sizeof(uint4));
 }
 
-// A layer by y; a thread a number of every position, which only move down, in order.
+// y is a layer. A thread moves one number of every position. Positions only move down, in order.
 template <typename T> __global__ void move_rows(MoveInputsCall call) {
     begin_kernel();
     const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x), layer = static_cast<int>(blockIdx.y);

@@ -49,8 +49,8 @@ bool DeltaTables::fill(const PassLayout& layout, RecurrentStates& states) {
     return grows;
 }
 
-// A state goes on in registers as long as each step follows the one before; what another child of a node will follow
-// is saved before the first one's step.
+// A state stays in registers as long as each step follows the previous one. If another child of a node will follow its
+// state later, the state is saved before the first child's step.
 void DeltaTables::add_steps(const DeltaPlan& plan) {
     int held = DeltaTreeStep::kFront; // number of the state in registers
     for (std::size_t i = 0; i < plan.steps.size(); ++i) {

@@ -1,6 +1,6 @@
-// What a pass tells the device of the states of linear attention: which segments its rows are, how states get to where
-// these begin, and in which order the rows of trees change them. One block of memory on either side, as PassTable.
-// Called by gpu/decoder.
+// Tells the device how a pass uses the states of linear attention: the segments of its rows, how states get to where
+// the segments begin, and in which order the rows of trees change them. It is one block of memory on host and device,
+// like PassTable. Called by gpu/decoder.
 #pragma once
 
 #include "model/gpu/delta_net.h"
@@ -13,18 +13,18 @@ namespace entrodraft::model::gpu {
 
 class DeltaTables {
   public:
-    // Of passes over up to so many slots.
+    // For passes over up to n_slots slots.
     explicit DeltaTables(int n_slots);
 
-    // Plans a pass, after which the books of `states` say that it was made. Returns whether memory was taken for that
-    // which graphs do not know yet. Throws std::invalid_argument, as delta_plan() does, dist::Error.
+    // Plans a pass and updates the books of `states` as if it were made. Returns whether it took memory that graphs do
+    // not know yet. Throws std::invalid_argument, as delta_plan() does, dist::Error.
     bool fill(const PassLayout& layout, RecurrentStates& states);
-    int n_steps() const { return static_cast<int>(steps_.size()); } // of trees, of the pass that is planned
-    int n_saved() const { return n_saved_; }                        // states that they save
+    int n_steps() const { return static_cast<int>(steps_.size()); } // tree steps of the planned pass
+    int n_saved() const { return n_saved_; }                        // states that those steps save
 
-    // To the device: segments, and room for so many steps.
+    // Copies to the device: segments, and room for n_steps steps.
     void copy_in(const Stream& stream, int n_steps) const;
-    // There, of passes of so many rows.
+    // Returns the table in device memory, for passes of that many rows.
     DeltaTable table(int rows) const;
 
   private:
@@ -32,7 +32,7 @@ class DeltaTables {
     DeltaSegment* host_segments() const { return reinterpret_cast<DeltaSegment*>(host_.data() + kHeadBytes); }
     std::size_t bytes(int n_steps) const;
 
-    static constexpr std::size_t kHeadBytes = 16; // of which the first int32 says how many segments there are
+    static constexpr std::size_t kHeadBytes = 16; // the first int32 is the number of segments
     int max_segments_;
     std::vector<DeltaTreeStep> steps_;
     int n_saved_ = 0;

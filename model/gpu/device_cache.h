@@ -1,5 +1,5 @@
-// Keys and values in the memory of a GPU: the KvMemory of a decoder's texts, and of what it reads of sources. Called by
-// gpu/decoder and gpu/encoder.
+// Keys and values in the memory of a GPU: the KvMemory of a decoder's texts and sources. Called by gpu/decoder and
+// gpu/encoder.
 #pragma once
 
 #include "model/gpu/device_states.h"
@@ -52,7 +52,7 @@ class DeviceCache final : public KvMemory {
     DeviceBytes keys_, values_;
 };
 
-// One, and the books of it.
+// A DeviceCache and its books.
 struct BookedCache {
     BookedCache() = default;
     BookedCache(NumberType type, const KvCache::Shape& shape, const Stream& stream) {
@@ -69,7 +69,7 @@ struct BookedCache {
 
     std::shared_ptr<KvCache> books;
     CacheView view;
-    StatesView states; // of linear attention, if the model has it
+    StatesView states; // for linear attention, if the model has it
 };
 
 } // namespace entrodraft::model::gpu

@@ -1,4 +1,4 @@
-// A loop's rows in kernels: what the last one says, and how it becomes the next. Called by one thread, once a pass.
+// A loop's rows in kernels: notes the last row and makes the next row from it. One thread calls these, once per pass.
 //
 // Included by .cu files that implement DeviceExtension::decide.
 #pragma once
@@ -12,10 +12,10 @@ namespace entrodraft::model::gpu {
 struct LoopToken {
     std::int32_t token; // -1: none
     float logit;
-    float margin; // ahead of the second-best
+    float margin; // lead over the second-best
 };
 
-// Notes the row and its token: the Gumbel-max sample where it has noise, else the arg max.
+// Notes the row and returns its token: the Gumbel-max sample if the row has noise, else the arg max.
 __device__ inline LoopToken note_row(const DeviceLoop& loop) {
     LoopState& state = *loop.state;
     const DeviceNoisy noisy = loop.noisy != nullptr ? loop.noisy[0] : DeviceNoisy{0, -1, 0, -INFINITY};
@@ -27,7 +27,7 @@ __device__ inline LoopToken note_row(const DeviceLoop& loop) {
     return {stats.arg_max, stats.max, stats.max - stats.runner_up};
 }
 
-// Whether another pass is made, of the rows that the table has then.
+// Sets whether the loop makes another pass, over the rows that the table has then.
 __device__ inline void go_on(const DeviceLoop& loop, bool goes_on) {
 #ifdef ENTRODRAFT_CUDA_STAND_IN
     cuda_stand_in::set_condition(loop.condition, goes_on);
@@ -36,7 +36,7 @@ __device__ inline void go_on(const DeviceLoop& loop, bool goes_on) {
 #endif
 }
 
-// Row 0 of the table becomes this token, behind the row that has been noted, if another is wanted and may be made.
+// Makes this token row 0, after the noted row, if another row is wanted and allowed. Returns whether it did.
 __device__ inline bool make_next_row(const DeviceLoop& loop, std::int32_t token, bool is_wanted) {
     const bool goes_on = token >= 0 && is_wanted && loop.state->n_rows < loop.state->max_rows;
     go_on(loop, goes_on);

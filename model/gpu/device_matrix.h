@@ -16,16 +16,16 @@ struct DeviceMatrix {
     int n = 0, k = 0, stride = 0;
     DeviceArray<float> bias; // [n] or empty
     CodeForm form;
-    DeviceBytes scales;        // of codes: of rows or of their groups, as Linear has them
+    DeviceBytes scales;        // of codes, per row or per group, as Linear has them
     DeviceArray<float> values; // [16] or empty
-    // [k] or empty: column i is multiplied with input order[i] (GPTQ's act-order, which groups inputs in an order of
-    // its own)
+    // [k] or empty: column i is multiplied with input order[i]. This is GPTQ's act-order, which groups inputs in its
+    // own order.
     DeviceArray<std::int32_t> order;
-    // One or none: further outputs, which the file holds in another way (of linear attention gates that are no codes).
+    // At most one: further outputs that the file holds in another form (gates of linear attention that are not codes).
     std::vector<DeviceMatrix> last;
 
     int outputs() const { return last.empty() ? n : n + last.front().n; }
-    // The product of its n outputs with activations of this type; rows, x and y are still to be said.
+    // Returns the product of the n outputs with activations of this type. The caller sets rows, x and y.
     Linear product(NumberType type_of_x) const {
         Linear call;
         call.type = type_of_x;
@@ -43,7 +43,7 @@ struct DeviceMatrix {
 };
 
 struct DeviceNorm {
-    DeviceArray<float> weight, bias; // empty: no norm, no bias
+    DeviceArray<float> weight, bias; // empty: without norm, without bias
     Norm kind = Norm::rms;
     float epsilon = 0;
 };

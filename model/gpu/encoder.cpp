@@ -10,12 +10,12 @@ namespace entrodraft::model::gpu {
 
 namespace {
 
-const Pass kNoPass = {.rows = {}, .logit_rows = {}, .hidden_layers = {}}; // no features, no hidden states
+const Pass kNoPass = {.rows = {}, .logit_rows = {}, .hidden_layers = {}}; // without features and hidden states
 
 // The operations of run_encoder(), over the rows of a source's chunks.
 class GpuEncoderOps : public GpuOps {
   public:
-    // Where what is read goes.
+    // The place where the keys and values of the source go.
     struct Target {
         GpuWorkspace& decoder;
         CacheView sources;
@@ -31,7 +31,7 @@ class GpuEncoderOps : public GpuOps {
         for (const RowTable& rows : chunks_) {
             select(rows, chunk++ * workspace().max_rows);
             function();
-            add_pending(); // the next chunk's sums are put in its place
+            add_pending(); // the next chunk reuses the place of the sums
         }
     }
 
@@ -67,12 +67,12 @@ GpuEncoder::GpuEncoder(const Checkpoint& checkpoint, const DecoderSetup& setup, 
     if (products != nullptr) products->add(weights_);
 }
 
-// Of a chunk.
+// Returns the padded number of rows of a chunk.
 int GpuEncoder::padded_rows(std::size_t tokens) const {
     return std::max(static_cast<int>(std::bit_ceil(tokens)), products_ != nullptr ? PromptProducts::kMinRows : 1);
 }
 
-// Of a source of so many tokens, with the padding of its last chunk.
+// Returns the number of rows of a source with that many tokens, with the padding of its last chunk.
 int GpuEncoder::text_rows(int tokens) const {
     const int max_rows = decoder_.max_rows, before = (tokens - 1) / max_rows * max_rows;
     return before + padded_rows(index(tokens - before));

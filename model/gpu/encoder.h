@@ -1,5 +1,5 @@
-// The encoder of an encoder-decoder model on a GPU: reads a source in chunks as prompts have them, and leaves the keys
-// and values that the decoder's layers attend to. Not a graph: a source is read once. Called by gpu/decoder.
+// The encoder of an encoder-decoder model on a GPU. It reads a source in chunks like prompts, and leaves the keys and
+// values that the decoder's layers attend to. It makes no graph: a source is read once. Called by gpu/decoder.
 #pragma once
 
 #include "model/gpu/device_cache.h"
@@ -12,14 +12,14 @@ namespace entrodraft::model::gpu {
 
 class GpuEncoder {
   public:
-    // Reads the rank's slice of the encoder's weights. What is handed over outlives it: `decoder`, whose embedding it
-    // may share and whose layers make the keys and values, `sources`, which keeps them, and `products`, of the
-    // decoder's prompts, or null. Throws BadFile, dist::Error, dist::Timeout.
+    // Reads the rank's slice of the encoder's weights. The arguments outlive this object: `decoder`, whose embedding it
+    // may share and whose layers make the keys and values; `sources`, which keeps them; and `products` of the decoder's
+    // prompts, or null. Throws BadFile, dist::Error, dist::Timeout.
     GpuEncoder(const Checkpoint& checkpoint, const DecoderSetup& setup, const DecoderOptions& options,
                GpuWorkspace& decoder, const BookedCache& sources, PromptProducts* products);
 
-    // Puts the reading of a source, which is kept as number `to`, on the decoder's stream; the stream is waited for
-    // before the next. Collective over the ranks that hold the model.
+    // Puts the reading of a source on the decoder's stream. The source is kept as number `to`. The stream must be
+    // waited for before the next call. Collective over the ranks that hold the model.
     void enqueue(std::span<const TokenId> source, int to, dist::Deadline deadline);
 
   private:
@@ -32,9 +32,9 @@ class GpuEncoder {
     GpuWorkspace& decoder_;
     const BookedCache& sources_;
     const PromptProducts* products_;
-    BookedCache cache_; // keys and values of the layer at hand
+    BookedCache cache_; // keys and values of the current layer
     GpuWorkspace workspace_;
-    PinnedArray<PromptTable> host_tables_; // of a source's chunks
+    PinnedArray<PromptTable> host_tables_; // for a source's chunks
     DeviceArray<PromptTable> tables_;
 };
 

@@ -1,4 +1,4 @@
-// Which experts rows go through, and what becomes of their outputs; the products between are linear.cu's.
+// Chooses the experts of rows and adds up their outputs; linear.cu has the products in between.
 #include "model/gpu/kernels.h"
 #include "model/gpu/simt.cuh"
 
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// Of a row: the scores of its experts, and what they are chosen by, -infinity where they are not to be.
+// The scores of a row's experts, and the values that choose them; -infinity for experts that must not be chosen.
 struct Scores {
     float own[kMaxExperts];
     float values[kMaxExperts];
@@ -37,7 +37,7 @@ __device__ void make_scores(const ChooseExperts& call, int row, Scores& scores) 
     __syncwarp();
 }
 
-// The largest of [begin, end), of equals the first. Serial.
+// Returns the largest of [begin, end), the first among equals. Serial.
 __device__ int best_of(const float* values, int begin, int end) {
     int best = begin;
     for (int i = begin + 1; i < end; ++i)
@@ -45,7 +45,7 @@ __device__ int best_of(const float* values, int begin, int end) {
     return best;
 }
 
-// Experts of other groups than the best are not to be chosen. `groups`: workspace, [n_groups].
+// Excludes experts outside the best groups. `groups`: workspace, [n_groups].
 __device__ void mask_groups(const ChooseExperts& call, Scores& scores, float* groups) {
     const int lane = lane_of_thread(), size = call.n_experts / call.n_groups;
     if (call.n_chosen_groups == call.n_groups) return;
@@ -66,14 +66,14 @@ __device__ void mask_groups(const ChooseExperts& call, Scores& scores, float* gr
     __syncwarp();
     if (lane == 0)
         for (int i = 0; i < call.n_chosen_groups; ++i)
-            groups[best_of(groups, 0, call.n_groups)] = -INFINITY; // it stays
+            groups[best_of(groups, 0, call.n_groups)] = -INFINITY; // marks a group that stays
     __syncwarp();
     for (int e = lane; e < call.n_experts; e += kWarp)
         if (groups[e / size] != -INFINITY) scores.values[e] = -INFINITY;
     __syncwarp();
 }
 
-// The best over a warp: the largest value, of equals the lowest expert.
+// Returns a warp's best expert: the largest value, the lowest expert among equals.
 __device__ int best_expert(const ChooseExperts& call, const Scores& scores) {
     int best = -1;
     for (int e = lane_of_thread(); e < call.n_experts; e += kWarp)
@@ -88,7 +88,7 @@ __device__ int best_expert(const ChooseExperts& call, const Scores& scores) {
     return best;
 }
 
-// A warp a row.
+// One warp per row.
 __global__ void choose_for_rows(RowTable table, ChooseExperts call) {
     begin_kernel();
     __shared__ Scores scores;
@@ -115,19 +115,19 @@ __global__ void choose_for_rows(RowTable table, ChooseExperts call) {
     if (lane < n) { // in the order of their numbers
         int place = 0;
         for (int i = 0; i < n; ++i)
-            place += found[i] < found[lane] || (found[i] == found[lane] && i < lane) ? 1 : 0; // of NaNs all are one
+            place += found[i] < found[lane] || (found[i] == found[lane] && i < lane) ? 1 : 0; // NaNs repeat an expert
         chosen[place] = found[lane];
     }
     __syncwarp();
     if (lane != 0) return;
-    float sum = call.normalizes ? 1e-20f : 1.0f; // of scores that may all be 0
+    float sum = call.normalizes ? 1e-20f : 1.0f; // for scores that may all be 0
     for (int i = 0; i < n && call.normalizes; ++i)
         sum += scores.own[chosen[i]];
     for (int i = 0; i < n; ++i)
         call.weights[row * n + i] = scores.own[chosen[i]] / sum * call.scale;
 }
 
-// One block, a thread an expert.
+// One block, with a thread per expert.
 __global__ void list_pairs(ChooseExperts call, int n_choices) {
     begin_kernel();
     __shared__ int counts[kMaxExperts + 1];

@@ -1,5 +1,5 @@
-// What latent attention (DeepSeek-V2) has beside attention itself: vectors are normed and go into the cache, queries
-// are made to fit them, and values are made of what is attended of them. See cpu/latent.h.
+// The parts of latent attention (DeepSeek-V2) around attention itself: norms vectors and puts them into the cache, fits
+// queries to them, and makes values from the attended vectors. See cpu/latent.h.
 #include "model/gpu/attention_steps.cuh"
 
 namespace entrodraft::model::gpu {
@@ -9,7 +9,7 @@ namespace {
 constexpr int kPlaceWarps = 4;
 constexpr int kVectorThreads = 256;
 
-// A block a row.
+// One block per row.
 template <typename T> __global__ void norm_vector_rows(NormVectorsCall call) {
     begin_kernel();
     const auto row = static_cast<std::size_t>(blockIdx.x);
@@ -23,7 +23,7 @@ template <typename T> __global__ void norm_vector_rows(NormVectorsCall call) {
         to[i] = from_float<T>(to_float(from[i]) * scale * call.weight[i]);
 }
 
-// A warp a query head, whose rotated part alone it has to do with, or, behind these, the row's vector.
+// One warp per query head, for the head's rotated part only; after these, one warp for the row's vector.
 template <typename T> __global__ void place_latent_heads(RowTable table, PlaceLatentsCall call) {
     begin_kernel();
     __shared__ float heads[kPlaceWarps][kMaxLatentDim];
@@ -38,7 +38,7 @@ template <typename T> __global__ void place_latent_heads(RowTable table, PlaceLa
     };
     const T* from = is_query ? at(static_cast<const T*>(call.queries), call.query_stride)
                              : at(static_cast<const T*>(call.vectors), call.vector_stride);
-    const int first = is_query ? (head + 1) * call.query_dim - dim : 0; // the rotated end is a query's as well
+    const int first = is_query ? (head + 1) * call.query_dim - dim : 0; // a query ends with the rotated part too
     float* mine = heads[warp_of_thread()];
     float squares = 0;
     for (int d = lane + (is_query ? rank : 0); d < dim; d += kWarp) {
@@ -58,19 +58,19 @@ template <typename T> __global__ void place_latent_heads(RowTable table, PlaceLa
         to[d] = from_float<T>(mine[d]);
 }
 
-// ---- products of each head with a matrix of its own ----
+// ---- products of each head with its own matrix ----
 
-constexpr int kHeadOutputs = 16;    // of a warp: the rows of a tensor-core step
-constexpr int kHeadRowGroup = 8;    // rows: its columns
-constexpr int kHeadChunksAhead = 4; // of 32 inputs, under way together
+constexpr int kHeadOutputs = 16;    // per warp: the rows of a tensor-core step
+constexpr int kHeadRowGroup = 8;    // rows: the columns of that step
+constexpr int kHeadChunksAhead = 4; // chunks of 32 inputs, under way together
 
 template <typename T> __device__ T* head_row(void* rows, int stride, int row, int step, int head) {
     return static_cast<T*>(rows) + static_cast<std::size_t>(row) * static_cast<std::size_t>(stride) +
            static_cast<std::size_t>(head) * static_cast<std::size_t>(step);
 }
 
-// A warp makes some outputs of a head, of kGroups groups of rows, as linear.cu does: a quad of lanes reads 64 bytes
-// that lie together, and which input is where inside a step does not matter.
+// A warp makes some outputs of a head, for kGroups groups of rows, as linear.cu does. A quad of lanes reads 64
+// consecutive bytes; the order of inputs inside a step does not matter.
 template <typename T, int kGroups> __global__ void multiply_heads(HeadLinear call) {
     start_next_kernel();
     const int lane = lane_of_thread(), g = lane / 4, t = lane % 4, head = static_cast<int>(blockIdx.y);
@@ -128,7 +128,7 @@ template <typename T, int kGroups> __global__ void multiply_heads(HeadLinear cal
         }
 }
 
-// float32: a warp an output, of kHeadRowGroup rows.
+// float32: one warp per output, for kHeadRowGroup rows.
 __global__ void multiply_float_heads(HeadLinear call) {
     begin_kernel();
     const int head = static_cast<int>(blockIdx.y), first_row = static_cast<int>(blockIdx.z) * kHeadRowGroup;

@@ -1,4 +1,4 @@
-// Products of numbers, and of codes with a scale an output: linear.cuh. float32: a warp an output, lanes along k.
+// Products with numbers, and with codes with a scale per output: linear.cuh. float32: a warp per output, lanes along k.
 #include "model/gpu/linear.cuh"
 
 namespace entrodraft::model::gpu {
@@ -8,7 +8,7 @@ namespace {
 constexpr int kFloatWarps = 4;
 constexpr int kFloatRows = 8;
 
-// The sums of output n on all lanes of a warp; lane l adds k = 4 l, 4 l + 128, ... in order.
+// Computes output n's sums on all lanes of a warp; lane l adds k = 4 l, 4 l + 128, ... in order.
 template <typename RowOf>
 __device__ void multiply_row(const Part& part, const RowOf& row_of, int n, float (&sums)[kFloatRows]) {
     const Linear& call = part.call;
@@ -27,7 +27,7 @@ __device__ void multiply_row(const Part& part, const RowOf& row_of, int n, float
         sum = warp_sum(sum);
 }
 
-// One warp an output, or a gate and its up.
+// One warp per output, or per gate and its up.
 template <typename RowOf> __device__ void multiply_float_rows(const Part& part, const RowOf& row_of) {
     const Linear& call = part.call;
     const bool is_gate = call.epilogue == Epilogue::gate;
@@ -55,7 +55,7 @@ __global__ void multiply_float_experts(ExpertLinear call) {
         multiply_float_rows(Part{mine, first}, Listed{call.from_rows});
 }
 
-// Calls f with a number of the weights' type, T itself or codes; groups are another file's.
+// Calls f with a number of the weights' type, T itself or codes; linear_groups.cu has codes with groups.
 template <typename T, typename Function> void with_weights(const Linear& call, const Function& f) {
     if (call.form.code == Code::none) return f(T{});
     with_codes(call.form, [&]<typename W>(W w) {

@@ -1,15 +1,15 @@
-// y = x w^T + bias for few rows: what a decode pass spends its time on, bound by reading w once.
+// y = x w^T + bias for few rows. A decode pass spends its time here; reading w once is the bound.
 //
-// A block makes 16, 32 or 64 outputs of all rows; its warps share out k in chunks of 64 bytes. A quad of lanes reads a
-// chunk of a weight row, 16 bytes a lane, and multiplies it as steps of the tensor core, two for each 32 inputs: which
-// k is where inside a step does not matter as long as weights and activations agree, so neither is shuffled nor staged.
-// Warps' sums are added in order, so that a row's bits hang neither on the rows beside it nor on how many groups of
-// rows a launch has: 1, 2, 4 or 8. Codes of 8 and 4 bits are widened to the activations' type on the way, which holds
-// each of them exactly, but for values in a table: these are rounded to it. Inputs that share a scale are summed apart
-// and scaled in float32. What their offset takes away is a multiple of their activations' sum, which the tensor core
-// makes of ones in the weights' place: zeros need not be whole numbers then, and one step serves all outputs of a warp.
-// Of experts a block has the outputs of one, and goes through its rows a launch's groups at a time: their bits are
-// those of the expert's matrix by itself.
+// A block makes 16, 32 or 64 outputs of all rows; its warps share k in chunks of 64 bytes. A quad of lanes reads a
+// chunk of a weight row, 16 bytes per lane, and multiplies it in steps of the tensor core, two for each 32 inputs. The
+// order of k inside a step does not matter if weights and activations agree, so neither is shuffled or staged. The
+// warps' sums are added in order. So a row's bits depend neither on the rows next to it nor on how many groups of rows
+// a launch has: 1, 2, 4 or 8. Codes of 8 and 4 bits are widened to the activations' type on the way. It holds each of
+// them exactly, except values in a table, which are rounded to it. Inputs that share a scale are summed apart and
+// scaled in float32. The offset subtracts a multiple of the activations' sum. The tensor core makes this sum with ones
+// as weights: so zeros need not be whole numbers, and one step serves all outputs of a warp. With experts, a block has
+// outputs of one expert, and handles its rows by a launch's groups at a time. Their bits are those of the expert's
+// matrix alone.
 //
 // Included by linear.cu and linear_groups.cu.
 #pragma once
@@ -28,19 +28,19 @@ namespace entrodraft::model::gpu {
 inline constexpr int kTile = 16;     // outputs of a tensor-core step
 inline constexpr int kRowGroup = 8;  // rows of a tensor-core step
 inline constexpr int kMaxGroups = 8; // row groups of a launch: 64 rows for one read of the weights
-inline constexpr int kWarps = 8;     // of a block
+inline constexpr int kWarps = 8;     // per block
 
 struct Part {
     Linear call;
-    int first_row; // of this launch
+    int first_row; // the first row of this launch
 };
 
-// Where a row of x lies: in its place, or in a list.
+// Returns where a row of x lies: in its place, or at a place from a list.
 struct InPlace {
     __device__ int operator()(int row) const { return row; }
 };
 struct Listed {
-    const std::int32_t* rows; // none: in its place
+    const std::int32_t* rows; // null: in its place
     __device__ int operator()(int row) const { return rows == nullptr ? row : rows[row]; }
 };
 
@@ -60,7 +60,7 @@ __device__ inline void store_product(const Linear& call, int row, int column, fl
     }
 }
 
-// From the sum of output n and, of a gate, that of its up.
+// Finishes and stores an output from the sum of row n of w and, for a gate, the sum of its up.
 __device__ inline void finish_product(const Linear& call, int row, int n, float sum, float up) {
     const auto scaled = [&](float x, int of) {
         if (call.scales != nullptr) x *= call.scales[of];
@@ -73,21 +73,21 @@ __device__ inline void finish_product(const Linear& call, int row, int n, float 
                   gated(call.activation, call.gate_limit, call.gate_slope, y, scaled(up, n + kGateGroup)));
 }
 
-// Of shared memory, for add_warps().
+// Bytes of shared memory for add_warps().
 template <int kGroups> inline constexpr std::size_t kSumBytes = sizeof(float) * kWarps* kGroups * 4 * kWarp;
 
-// Adds up what the warps of a block have of its outputs, in order, and stores it.
+// Adds up the sums of a block's warps in order, and stores the outputs.
 template <int kTiles, int kGroups>
 __device__ void add_warps(const Part& part, const float (&sums)[kTiles][kGroups][4]) {
     const Linear& call = part.call;
     const int lane = lane_of_thread(), warp = warp_of_thread();
     const int first_output = static_cast<int>(blockIdx.x) * kTile * kTiles;
-    // A tile at a time: [warp][group][4][lane].
+    // One tile at a time: [warp][group][4][lane].
     constexpr int kOfWarp = kGroups * 4 * kWarp;
     auto* shared = reinterpret_cast<float*>(dynamic_shared());
 #pragma unroll
     for (int i = 0; i < kTiles; ++i) {
-        if (i > 0) __syncthreads(); // the tile before has been read
+        if (i > 0) __syncthreads(); // the previous tile has been read
         for (int j = 0; j < kGroups; ++j)
             for (int c = 0; c < 4; ++c)
                 shared[warp * kOfWarp + (j * 4 + c) * kWarp + lane] = sums[i][j][c];
@@ -115,8 +115,8 @@ template <int i> struct Coded {};
 template <typename W> inline constexpr CodeForm kFormOf = {};
 template <int i> inline constexpr CodeForm kFormOf<Coded<i>> = kCodeForms[i];
 
-// How a chunk is summed up: in spans of inputs with a scale of their own, of whole runs of 32 or of half a one; where
-// there are no groups, all as one.
+// The way a chunk is summed up: in spans of inputs that share a scale. A span is some runs of 32 inputs or half a run.
+// Without groups, the chunk is one span.
 template <typename W> struct Chunk {
     static constexpr CodeForm kForm = kFormOf<W>;
     static constexpr bool kIsCoded = kForm.code != Code::none;
@@ -129,11 +129,11 @@ template <typename W> struct Chunk {
     __device__ static int count(const Linear& call) { return (call.stride + kInputs - 1) / kInputs; }
 };
 
-// Number i of four int8, each w + 128: 2^23 + w + 128 as float32, less the first two.
+// Number i of four int8, each stored as w + 128: makes 2^23 + w + 128 as float32, then subtracts the first two.
 __device__ inline float number_of_int8(unsigned four, int i) {
     return __uint_as_float(__byte_perm(four, 0x4b000000u, 0x7440u + static_cast<unsigned>(i))) - 8388736.0f;
 }
-// Of four float8: exponent and fraction where float32 has them, less the difference of the biases.
+// Number i of four float8: moves exponent and fraction to their places in float32, then corrects the exponent bias.
 __device__ inline float number_of_float8(unsigned four, int i) {
     const unsigned bits = four >> (8 * i);
     return __uint_as_float((bits & 0x80u) << 24 | (bits & 0x7fu) << 20) * 0x1p120f;
@@ -149,8 +149,8 @@ template <typename T, Code code> __device__ void widen(unsigned four, unsigned (
     memcpy(pairs, values, sizeof pairs);
 }
 
-// Of a word of int4 the numbers whose codes begin at bits `shift` and 16 + shift: 128 + code in bfloat16, and 1024 +
-// code in float16, have the code in their last bits.
+// Returns the int4 numbers of a word whose codes begin at bits `shift` and 16 + shift. Their codes become the last bits
+// of 128 + code in bfloat16 or of 1024 + code in float16.
 template <typename T> __device__ unsigned int4_pair(unsigned word, int shift) {
     constexpr bool kIsBrief = std::is_same_v<T, __nv_bfloat16>;
     unsigned pair = (word >> shift & 0x000f000fu) | (kIsBrief ? 0x43004300u : 0x64006400u);
@@ -169,11 +169,11 @@ template <typename T> __device__ unsigned int4_pair(unsigned word, int shift) {
     return pair;
 }
 
-// Of a word of places in a table the values of the same two, by `pairs`.
+// Looks up in `pairs` the values of the same two codes of a word of table indices.
 __device__ inline unsigned table_pair(const unsigned* pairs, unsigned word, int shift) {
     return pairs[(word >> shift & 0x0fu) | (word >> (shift + 12) & 0xf0u)];
 }
-// [256] of a block: what two places in a table stand for, the first in the lower half. A barrier inside.
+// Returns [256], of a block: the values of two table indices, the first in the lower half. Has a barrier inside.
 template <typename T> __device__ const unsigned* fill_pairs(const float* values, unsigned char* shared) {
     auto* pairs = reinterpret_cast<unsigned*>(shared);
     static_assert(kWarps * kWarp == 256);
@@ -185,7 +185,7 @@ template <typename T> __device__ const unsigned* fill_pairs(const float* values,
 }
 inline constexpr std::size_t kPairBytes = 256 * sizeof(unsigned);
 
-// The four weights of a lane in a tensor-core step, from the 16 bytes that it has read.
+// Returns the four weights of a lane in a tensor-core step, from the 16 bytes that it has read.
 template <typename T, typename W>
 __device__ void weights_of_step(const uint4& read, int step, const unsigned* table, unsigned (&pairs)[2]) {
     constexpr Code kCode = kFormOf<W>.code;
@@ -204,13 +204,13 @@ __device__ void weights_of_step(const uint4& read, int step, const unsigned* tab
     }
 }
 
-// Chunks whose loads are under way together: as many as registers allow, of two blocks to a multiprocessor but for 64
-// rows.
+// Number of chunks whose loads are under way together: as registers allow for two blocks per multiprocessor, one block
+// for 64 rows.
 template <typename W, int kTiles, int kGroups> constexpr int chunks_ahead() {
     constexpr int kRuns = Chunk<W>::kRuns, kProduct = kTiles * kGroups;
     if (kRuns == 1) return kGroups == kMaxGroups ? 1 : kGroups == 4 ? 2 : kProduct == 4 ? 3 : 4;
     if (!Chunk<W>::kHasGroups) return kGroups >= 4 ? 1 : 2;
-    constexpr int kRegisters = 87; // that loads may take
+    constexpr int kRegisters = 87; // registers that loads may take
     constexpr int kOfChunk = kTiles * (8 + 2 * Chunk<W>::kScaleWords) + 4 * kRuns * kGroups;
     const int most = kRuns == 4                                   ? (kProduct > 2 ? 1 : 4 - kProduct)
                      : kProduct == 4 || Chunk<W>::kScaleWords > 4 ? 1
@@ -219,7 +219,7 @@ template <typename W, int kTiles, int kGroups> constexpr int chunks_ahead() {
 }
 template <typename W, int kTiles, int kGroups> inline constexpr int kChunksAhead = chunks_ahead<W, kTiles, kGroups>();
 
-// The scales of a chunk, and their offsets, of one output.
+// The scales of a chunk, and their offsets, for one output.
 template <typename W> struct ScalesOfChunk {
     using Of = Chunk<W>;
     alignas(Of::kScaleWords < 4 ? 4 * Of::kScaleWords : 16) unsigned words[Of::kScaleWords];
@@ -247,8 +247,8 @@ template <typename W> struct ScalesOfChunk {
     }
 };
 
-// Rows that are not there are read as the first and not stored; so are outputs. `wait`: before what other kernels write
-// is read.
+// Missing rows are read as the part's first row and not stored; outputs likewise. `wait` is called before data that
+// other kernels write is read.
 template <typename T, typename W, int kTiles, int kGroups, typename RowOf, typename Wait>
 __device__ void multiply_block(const Part& part, const RowOf& row_of, const Wait& wait) {
     using Of = Chunk<W>;
@@ -311,7 +311,7 @@ __device__ void multiply_block(const Part& part, const RowOf& row_of, const Wait
 #pragma unroll
             for (int run = 0; run < kRuns; ++run) {
                 const int k = chunk * Of::kInputs + kRunInputs * run + 8 * t;
-                const bool is_there = run < 2 || k < call.stride; // a row of 4 bits may end with half a chunk
+                const bool is_there = run < 2 || k < call.stride; // a row of 4-bit codes may end with half a chunk
 #pragma unroll
                 for (int i = 0; i < kGroups; ++i)
                     inputs[a][i][run] = is_there ? *reinterpret_cast<const uint4*>(x[i] + k) : uint4{0, 0, 0, 0};
@@ -334,7 +334,7 @@ __device__ void multiply_block(const Part& part, const RowOf& row_of, const Wait
                 };
                 constexpr int kSteps = 2 * Of::kRunsOfSpan;
                 const int first_step = Of::kIsHalved ? span / 2 * 2 : span * kSteps;
-                float of_x_alone[kGroups][4] = {}; // the sums of activations, where offsets take them
+                float of_x_alone[kGroups][4] = {}; // the sums of activations, for offsets
                 if constexpr (kHasOffsets) {
                     constexpr unsigned kOnes = std::is_same_v<T, __nv_bfloat16> ? 0x3f803f80u : 0x3c003c00u;
                     const unsigned ones[4] = {kOnes, kOnes, kOnes, kOnes};
@@ -380,7 +380,7 @@ __global__ void __launch_bounds__(kWarps* kWarp, kGroups < kMaxGroups ? 2 : 1) m
     multiply_block<T, W, kTiles, kGroups>(part, InPlace{}, [] { wait_for_inputs(); });
 }
 
-// Of an expert, whose weights are of type W, the product of the rows that go through it.
+// Returns the product of an expert, whose weights are of type W, with the rows that go through it.
 template <typename W> __device__ Linear of_expert(const ExpertLinear& call, int expert) {
     Linear mine = call;
     const std::size_t first = static_cast<std::size_t>(expert) * static_cast<std::size_t>(call.n);
@@ -407,11 +407,11 @@ __global__ void __launch_bounds__(kWarps* kWarp, kGroups < kMaxGroups ? 2 : 1) m
     const Linear mine = of_expert<W>(call, expert);
     for (int first = call.begin[expert]; first < mine.rows; first += kRowGroup * kGroups) {
         multiply_block<T, W, kTiles, kGroups>(Part{mine, first}, Listed{call.from_rows}, [] {});
-        __syncthreads(); // what the warps have added up has been read
+        __syncthreads(); // the sums of the warps have been read
     }
 }
 
-// A block for so many outputs.
+// Returns a grid with blocks for that many outputs.
 template <typename W, int kTiles, int kGroups> Grid grid_of(int outputs, unsigned experts) {
     constexpr std::size_t kShared = kSumBytes<kGroups> + (kFormOf<W>.code == Code::table ? kPairBytes : 0);
     static_assert(kShared <= 48 * 1024);
@@ -419,19 +419,19 @@ template <typename W, int kTiles, int kGroups> Grid grid_of(int outputs, unsigne
     return {dim3(blocks, experts), kWarps * kWarp, kShared};
 }
 
-// Registers hold the sums of fewer rows where groups have their own.
+// With groups, which need registers for their own sums, registers hold the sums of fewer rows.
 template <typename W> inline constexpr int kGroupsAtMost = Chunk<W>::kHasGroups ? 2 : kMaxGroups;
 
-// Nor of twice the outputs, where a chunk has many scales.
+// If a chunk has many scales, they do not hold those of twice the outputs either.
 template <typename W, int kGroups>
 inline constexpr int kManyTiles = Chunk<W>::kHasGroups&& Chunk<W>::kScaleWords > 2 / kGroups ? 1 : 2;
 
-// The most experts that may have pairs.
+// Returns the largest number of experts that may have pairs.
 inline unsigned most_live(const ExpertLinear& call) {
     return static_cast<unsigned>(std::min(call.n_experts, call.rows));
 }
 
-// As many groups as hold the rows of an expert, were they shared out evenly.
+// Uses enough row groups for an expert's rows, as if rows were spread evenly over experts.
 template <typename T, typename W> void multiply_expert_tiles(void* stream, const ExpertLinear& call) {
     const int of_each = blocks_for(static_cast<std::size_t>(call.rows), static_cast<std::size_t>(call.n_experts));
     const auto multiply = [&]<int kTiles, int kGroups>() {
@@ -448,9 +448,9 @@ template <typename T, typename W> void multiply_expert_tiles(void* stream, const
         multiply.template operator()<2, kMaxGroups>();
 }
 
-// How k is shared out, and with it the order of a sum, follows from the matrix's shape alone, not from the rows.
+// The matrix's shape alone decides how k is shared, and with it the order of a sum; the rows do not.
 template <typename T, typename W> void multiply_tiles(void* stream, const Linear& call) {
-    constexpr int kManyOutputs = 8192; // then blocks of 32 outputs still fill every multiprocessor several times
+    constexpr int kManyOutputs = 8192; // from here blocks of 32 outputs still fill every multiprocessor several times
     constexpr int kGroupsAtOnce = kGroupsAtMost<W>;
     const bool has_many = call.n >= kManyOutputs;
     for (int first = 0; first < call.rows; first += kRowGroup * kGroupsAtOnce) {
@@ -469,13 +469,13 @@ template <typename T, typename W> void multiply_tiles(void* stream, const Linear
         else if constexpr (kGroupsAtOnce > 2) {
             if (left <= 4 * kRowGroup)
                 multiply.template operator()<1, 2, 4>();
-            else // the rows come from the second-level cache: for twice the outputs, where registers hold them
+            else // rows come from the second-level cache: so for twice the outputs, if registers hold them
                 multiply.template operator()<2, std::is_same_v<T, W> ? 4 : 2, kMaxGroups>();
         }
     }
 }
 
-// Calls f with a number of the type of a call's codes. Throws std::invalid_argument where no kernel knows them.
+// Calls f with a number of the type of a call's codes. Throws std::invalid_argument if no kernel knows them.
 template <int i = 0, typename Function> void with_codes(const CodeForm& form, const Function& f) {
     if constexpr (i < static_cast<int>(std::size(kCodeForms))) {
         form == kCodeForms[i] ? f(Coded<i>{}) : with_codes<i + 1>(form, f);
@@ -484,7 +484,7 @@ template <int i = 0, typename Function> void with_codes(const CodeForm& form, co
     }
 }
 
-// Of codes with scales of groups; in linear_groups.cu.
+// As linear(), for codes with group scales; in linear_groups.cu.
 void linear_groups(void* stream, const Linear& call);
 void expert_linear_groups(void* stream, const ExpertLinear& call);
 

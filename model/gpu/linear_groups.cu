@@ -1,5 +1,5 @@
-// Products of codes whose groups of inputs have scales of their own: linear.cuh. Apart from the others, since they take
-// as long to compile.
+// Products with codes whose groups of inputs have their own scales: linear.cuh. In a file of their own, since they take
+// as long to compile as all others.
 #include "model/gpu/linear.cuh"
 
 namespace entrodraft::model::gpu {

@@ -1,7 +1,7 @@
-// What is made of a pass's rows of logits on the device (LogitNeeds), and what of that the host gets: summaries and
-// Gumbel-max samples.
+// Results that the device makes from a pass's rows of logits (LogitNeeds), and the results that the host gets:
+// summaries and Gumbel-max samples.
 //
-// Not the logits' multiplication. Called by gpu/decoder.
+// The product that makes the logits is not here. Called by gpu/decoder.
 #pragma once
 
 #include "dist/comm/communicator.h"
@@ -18,12 +18,12 @@
 
 namespace entrodraft::model::gpu {
 
-// What of it makes one graph unlike another.
+// The properties of logit results that tell one graph from another.
 struct LogitForm {
     int n_rows = 0; // padded; 0: no logits
     LogitSummary summary = LogitSummary::none;
-    int known = 0;        // tokens that count in it
-    int counted = 0;      // of these, the rank's own
+    int known = 0;        // tokens that count in the summary
+    int counted = 0;      // the rank's own among these
     bool rows_too = true; // logits go to the host
     bool has_noise = false;
     bool is_summarized() const { return summary != LogitSummary::none || has_noise; }
@@ -37,10 +37,10 @@ class LogitOutputs {
 
     LogitForm form_of(const Pass& pass) const;
     DeviceLogits logits(const LogitForm& form) const;
-    // Behind the logits, on the stream.
+    // Runs after the logits, on the stream.
     void summarize(const LogitForm& form, const PassTable& table) const;
     void copy_out(const LogitForm& form) const;
-    // What has been copied out; of a loop, as far as it came. Summaries and noise are those of the loop then.
+    // Returns what was copied out. Given a loop, returns the summaries and noisy tokens of all its rows so far.
     PassResult result(const LogitForm& form, const Pass& pass, const LoopState* loop, std::span<const float> hidden);
 
     const DeviceLogitStats* stats() const { return stats_.data(); } // [kMaxRows]
@@ -51,7 +51,7 @@ class LogitOutputs {
 
     const GpuWorkspace& w_;
     DeviceArray<DeviceLogitStats> stats_parts_, stats_; // [kMaxRows][kStatsBlocks], [kMaxRows]
-    DeviceArray<DeviceNoisy> noisy_parts_, noisy_;      // as these
+    DeviceArray<DeviceNoisy> noisy_parts_, noisy_;      // shaped likewise
     PinnedArray<float> host_logits_;
     PinnedArray<DeviceLogitStats> host_stats_;
     PinnedArray<DeviceNoisy> host_noisy_;

@@ -1,5 +1,5 @@
-// What rows of logits say, in one pass over them: largest, its lowest place, and the sums behind entropy and
-// probabilities; and with noise on them the best again.
+// Statistics of rows of logits: the largest, its lowest place, and the sums for entropy and probabilities; with noise,
+// the best noisy token too.
 #include "model/gpu/kernels.h"
 #include "model/gpu/row_best.cuh"
 #include "model/gpu/simt.cuh"
@@ -38,7 +38,7 @@ __global__ void summarize_parts(SummarizeCall call) {
                                                    best.runner_up};
 }
 
-// A warp a row, a lane a part.
+// One warp per row, one lane per part.
 __global__ void merge_parts(SummarizeCall call) {
     begin_kernel();
     const int row = static_cast<int>(blockIdx.x), lane = lane_of_thread();
@@ -73,7 +73,7 @@ __global__ void merge_noisy_parts(SummarizeCall call) {
 
 void summarize_logits(void* stream, const SummarizeCall& call) {
     launch(stream, {dim3(kStatsBlocks, static_cast<unsigned>(call.rows)), kRowThreads}, summarize_parts, call);
-    const Grid merge = {static_cast<unsigned>(call.rows), kWarp}; // a lane a part
+    const Grid merge = {static_cast<unsigned>(call.rows), kWarp}; // one lane per part
     launch(stream, merge, merge_parts, call);
     if (call.noises == nullptr) return;
     launch(stream, {dim3(kStatsBlocks, static_cast<unsigned>(call.rows)), kRowThreads}, noisy_parts, call);

@@ -7,7 +7,7 @@ namespace entrodraft::model::gpu {
 
 namespace {
 
-#if defined(CUDART_VERSION) && CUDART_VERSION < 13000 // there the forms with edges have names of their own
+#if defined(CUDART_VERSION) && CUDART_VERSION < 13000 // before version 13 the forms with edges have other names
 constexpr auto get_capture_info = cudaStreamGetCaptureInfo_v3;
 constexpr auto add_node = cudaGraphAddNode_v2;
 #else
@@ -36,8 +36,8 @@ __global__ void copy_words(unsigned* to, const unsigned* from, std::size_t count
     if (i < count) to[i] = from[i];
 }
 
-// Adds what `record` puts on the stream to the graph, behind a node or at its beginning; returns its last node. Other
-// threads of the process may call CUDA meanwhile.
+// Adds the work that `record` puts on the stream to the graph: after node `behind`, or at the start if it is null.
+// Returns its last node. Other threads of the process may call CUDA meanwhile.
 cudaGraphNode_t record_into(const Stream& stream, void* graph, const cudaGraphNode_t* behind,
                             const std::function<void()>& record) {
     check(cudaStreamBeginCaptureToGraph(of(stream), static_cast<cudaGraph_t>(graph), behind, nullptr,
@@ -128,14 +128,14 @@ DeviceBytes::DeviceBytes(std::size_t bytes) : bytes_(bytes) {
     if (bytes == 0) return;
     void* memory = nullptr;
     const cudaError_t made = cudaMalloc(&memory, bytes);
-    if (made != cudaSuccess) cudaGetLastError(); // it is told here, not by the next call
+    if (made != cudaSuccess) cudaGetLastError(); // clears the error: it is reported here, not by the next call
     if (made == cudaErrorMemoryAllocation)
         throw dist::Error("the GPU has no " + std::to_string(bytes >> 20) +
                           " MiB left: " + std::to_string(device_memory().free_bytes >> 20) + " MiB are free");
     check(made, "cudaMalloc");
     data_.reset(memory);
     check(cudaMemset(memory, 0, bytes), "cudaMemset");
-    check(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize"); // no stream of ours waits for that one
+    check(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize"); // our streams do not wait for the null stream
 }
 void free_device(void* bytes) {
     cudaFree(bytes);

@@ -1,7 +1,7 @@
 // Memory of a GPU, pinned memory of the host, streams and graphs, as objects that free what they hold.
 //
-// No CUDA header is needed to use them. Everything here throws dist::Error with the call that failed; nothing waits for
-// the device but Stream::wait. Used by gpu/decoder, the benches and tests.
+// No CUDA header is needed to use them. Everything here throws dist::Error with the call that failed; only Stream::wait
+// waits for the device. Used by gpu/decoder, the benches and tests.
 #pragma once
 
 #include <cstddef>
@@ -18,31 +18,31 @@ void free_pinned(void* bytes);
 template <void (*release)(void*)> struct Releaser {
     void operator()(void* held) const noexcept { release(held); }
 };
-// What CUDA has handed out.
+// A handle that CUDA has returned.
 template <void (*release)(void*)> using Held = std::unique_ptr<void, Releaser<release>>;
 
-// A work queue of the device that is current when it is made. Move only.
+// A work queue of the device that is current at its construction. Move only.
 class Stream {
   public:
     Stream();
     void* handle() const { return handle_.get(); } // cudaStream_t
 
-    // Until all work put on it has ended. Throws dist::Timeout when that takes longer.
+    // Waits until all work on the stream has ended. Throws dist::Timeout if that takes longer.
     void wait(double timeout_seconds) const;
 
   private:
     Held<destroy_stream> handle_;
 };
 
-// Work of a stream, kept to be launched as one. Made by putting the same calls on the stream as would do it at once.
-// Move only.
+// Work of a stream, kept so that it can be launched as one. Made by putting on the stream the calls that would run it
+// at once. Move only.
 class Graph {
   public:
     Graph() = default;
-    // `record` puts the work on the stream; nothing of it runs.
+    // `record` puts the work on the stream; none of it runs yet.
     Graph(const Stream& stream, const std::function<void()>& record);
-    // `first`, then `again` as long as the condition is set that a kernel of either was handed, then `last`: all on the
-    // device. No host work and no collectives in `again`.
+    // Runs `first`, then `again` while the condition is set, then `last`, all on the device. A kernel of `first` or
+    // `again` sets the condition that `first` was given. `again` has neither host work nor collectives.
     struct Repeated {
         std::function<void(unsigned long long condition)> first;
         std::function<void()> again, last;
@@ -81,12 +81,12 @@ class PinnedBytes {
     Held<free_pinned> data_;
 };
 
-// Arrays of plain numbers over either.
+// Arrays of plain numbers in either memory.
 template <typename T, typename Bytes> class ArrayOf {
   public:
     ArrayOf() = default;
     explicit ArrayOf(std::size_t count) : bytes_(count * sizeof(T)), count_(count) {}
-    T* data() const { return reinterpret_cast<T*>(bytes_.data()); } // null of an empty one
+    T* data() const { return reinterpret_cast<T*>(bytes_.data()); } // null if empty
     std::size_t size() const { return count_; }
     std::span<T> span() const { return {data(), count_}; }
 
@@ -97,17 +97,17 @@ template <typename T, typename Bytes> class ArrayOf {
 template <typename T> using DeviceArray = ArrayOf<T, DeviceBytes>;
 template <typename T> using PinnedArray = ArrayOf<T, PinnedBytes>;
 
-// In the order of the stream; host memory that is not pinned is read or written before the call returns.
+// Copies in the order of the stream. Host memory that is not pinned is read or written before the call returns.
 void copy(const Stream& stream, void* to, const void* from, std::size_t bytes);
 
-// As copy(), of few bytes, a multiple of 4, between the device and pinned memory: by a kernel that reads or writes the
-// host's memory. As a node of a graph it starts sooner than a copy engine, and kernels beside it need not wait for one.
+// As copy(), for few bytes, a multiple of 4, between the device and pinned memory. A kernel reads or writes the host's
+// memory. In a graph it starts sooner than a copy engine, and concurrent kernels need not wait for one.
 void copy_by_kernel(const Stream& stream, void* to, const void* from, std::size_t bytes);
 
 struct DeviceMemory {
     std::size_t free_bytes = 0, total_bytes = 0;
 };
-// Of the current device.
+// Returns the memory of the current device.
 DeviceMemory device_memory();
 
 } // namespace entrodraft::model::gpu

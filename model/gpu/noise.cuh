@@ -1,7 +1,7 @@
-// The noise of spec/verify/random.h on the device: the same bits, for it only adds, multiplies and divides, in the same
-// order.
+// The noise of spec/verify/random.h on the device. Its bits are the same, for it only adds, multiplies and divides, in
+// the same order.
 //
-// Included by row_best.cuh. A rough value in float32 says which tokens are worth the exact one.
+// Included by row_best.cuh. A rough float32 value tells which tokens need the exact one.
 #pragma once
 
 #include "model/gpu/kernels.h"
@@ -13,7 +13,7 @@ struct Words {
     std::uint32_t of[4];
 };
 
-// Below it 32 more bits refine a word, and the rough value says little.
+// Below this, 32 more bits refine a word, and the rough value says little.
 constexpr std::uint32_t kRefinedBelow = 1u << 20;
 
 // Philox4x32-10: spec/verify/random.h.
@@ -44,7 +44,7 @@ __device__ inline double log_ratio(double s) {
     return __dmul_rn(__dmul_rn(2, s), sum);
 }
 
-// Of a normal number.
+// For a normal number.
 __device__ inline double natural_log(double x) {
     constexpr double kLn2 = 0x1.62e42fefa39efp-1, kSqrtHalf = 0x1.6a09e667f3bcdp-1;
     const long long bits = __double_as_longlong(x);
@@ -58,7 +58,7 @@ __device__ inline double natural_log(double x) {
                      log_ratio(__ddiv_rn(__dadd_rn(mantissa, -1.0), __dadd_rn(mantissa, 1.0))));
 }
 
-// GumbelNoise::of_word().
+// As GumbelNoise::of_word().
 __device__ inline double noise_of_word(std::uint32_t word, const DeviceNoise& noise, std::uint32_t token) {
     double below = 0.5;
     if (word < kRefinedBelow) {
@@ -72,7 +72,7 @@ __device__ inline double noise_of_word(std::uint32_t word, const DeviceNoise& no
     return -natural_log(exponential);
 }
 
-// At most 1e-5 off, where the word is not refined.
+// At most 1e-5 off, if the word is not refined.
 __device__ inline float rough_noise(std::uint32_t word) {
     const float v = (static_cast<float>(word) + 0.5f) * 0x1p-32f;
     const float exponential = v < 0.5f ? -log1pf(-v) : -logf((static_cast<float>(~word) + 0.5f) * 0x1p-32f);

@@ -146,7 +146,7 @@ void GpuWorkspace::sum_over_ranks(float* data, int rows, int width) const {
 
 void GpuOps::embed() {
     const ModelConfig& config = w_.config;
-    if (config.fusion.kind == Fusion::features) return; // has no embedding
+    if (config.fusion.kind == Fusion::features) return; // such a head has no embedding
     const DeviceWeights& weights = w_.weights;
     const bool projects = config.embedding_size != config.hidden_size;
     Embed tokens;
@@ -159,13 +159,13 @@ void GpuOps::embed() {
     tokens.scale = config.embedding_scale;
     tokens.position_offset = config.position_offset;
     tokens.x = projects ? w_.delta.data() : x();
-    Embed positions = tokens; // no token is its own
+    Embed positions = tokens; // without tokens of its own
     positions.n_tokens = 0;
     positions.width = config.hidden_size;
     positions.positions = weights.outer.vector(Role::positions).weight.data();
     positions.x = x();
     const bool is_whole = tokens.n_tokens == config.vocab_size;
-    if (!projects && (is_whole || w_.shard.is_first)) tokens.positions = positions.positions; // once in a sum
+    if (!projects && (is_whole || w_.shard.is_first)) tokens.positions = positions.positions; // added by one rank only
     gpu::embed(handle(), rows_, tokens);
     if (!is_whole) w_.sum_over_ranks(tokens.x, rows_.rows, tokens.width);
     if (!projects) return;
@@ -191,15 +191,15 @@ void GpuOps::add(std::initializer_list<Product> products) {
     sum_delta();
 }
 
-// Sums of so wide rows are gathered where NCCL would add in whichever order, or where that takes less time.
+// Sums of rows this wide are gathered if NCCL's order of addition would vary, or if gathering takes less time.
 bool GpuOps::gathers_sum_of(int width) const {
     return extent_.logit_rows > 0 &&
            (w_.adds_parts || index(rows_.rows) * index(width) * sizeof(float) <= w_.fast_gather_bytes);
 }
 
-// What is pending is then the sum of delta over the ranks. Which order NCCL adds in depends on the size of the message
-// and on where a row lies in it: only a prompt's rows, of which nothing is emitted, always lie in the same place, and
-// chunks of any length are summed as whole ones. Of two ranks every order is the same.
+// Makes the sum of delta over the ranks pending. NCCL's order of addition depends on the message's size and on a row's
+// place in it. Only a prompt's rows, whose outputs are not emitted, always lie in the same place, and chunks of any
+// length are summed like whole ones. With two ranks every order gives the same sum.
 void GpuOps::sum_delta() {
     const int hidden = w_.config.hidden_size;
     if (gathers_sum_of(hidden)) {
@@ -230,7 +230,7 @@ void GpuOps::add_pending() {
     if (pending_ != nullptr) add_and_norm(handle(), norm_call(x(), {}));
 }
 
-// norm(x) is the hidden states of that layer.
+// Keeps norm(x) if the pass asks for the hidden states of that layer.
 void GpuOps::keep_hidden(int layer, const DeviceNorm& norm) {
     const int hidden = w_.config.hidden_size;
     for (std::size_t i = 0; i < pass_.hidden_layers.size(); ++i) {
@@ -249,7 +249,7 @@ GpuOps::Features GpuOps::features() {
     const DeviceTensors& outer = w_.weights.outer;
     if (pass_.features_are_own) return {w_.features.data(), w_.config.hidden_size};
     const Features all = {w_.features.data(), config.feature_numbers()};
-    const auto norm = [&](Features part, const DeviceNorm& weight) { // where they lie
+    const auto norm = [&](Features part, const DeviceNorm& weight) { // in place
         NormCall call = rows_call(part.data, part.width, weight);
         call.out = part.data;
         call.x_stride = call.out_stride = config.width();
@@ -288,7 +288,7 @@ GpuOps::Operand GpuOps::join(Features features) {
     return joined();
 }
 
-// A product that becomes x.
+// Returns a product whose result becomes x.
 Linear GpuOps::into_x(const Product& product) const {
     Linear call = linear_call(product.matrix, product.from);
     call.y = x();
@@ -375,7 +375,7 @@ void GpuOps::replace_residual(Features features) {
 
 // ---- norms ----
 
-// Of all rows, [width]; as yet without an output.
+// Returns a norm of all rows, [width]; its output is not set yet.
 NormCall GpuOps::rows_call(float* x, int width, const DeviceNorm& norm) const {
     NormCall call;
     call.x = x;
@@ -388,13 +388,13 @@ NormCall GpuOps::rows_call(float* x, int width, const DeviceNorm& norm) const {
     return call;
 }
 
-// The same of x, the residual stream (to which it first adds what is pending) or delta (which becomes what is pending).
+// The same for x, the residual stream, or delta. Pending sums are first added to x, or replace delta.
 NormCall GpuOps::norm_call(float* x, const DeviceNorm& norm) {
     NormCall call = rows_call(x, w_.config.hidden_size, norm);
     call.delta = std::exchange(pending_, nullptr);
     call.n_parts = n_pending_parts_;
     call.replaces_x = x == w_.delta.data();
-    if (call.delta == x) call.delta = nullptr; // it is that already
+    if (call.delta == x) call.delta = nullptr; // delta is pending itself
     return call;
 }
 
@@ -425,7 +425,7 @@ GpuOps::Operand GpuOps::final_norm() {
 
 // ---- the two halves of a layer ----
 
-// Without an output as yet.
+// Returns a product whose output is not set yet.
 Linear GpuOps::linear_call(const DeviceMatrix& matrix, Operand from) const {
     Linear call = matrix.product(w_.weights.type);
     call.x = from.data;
@@ -456,7 +456,7 @@ GpuOps::Operand GpuOps::column_linear(const DeviceMatrix& matrix, Operand from, 
 }
 
 HeadRows GpuOps::heads(int layer, Operand qkv) const {
-    // An encoder's keys and values serve one layer after another.
+    // All layers of an encoder share one layer of cache.
     const int of_cache = w_.config.is_encoder ? 0 : w_.config.cache_layer(layer);
     const int n_heads = w_.shard.n_query_heads();
     const int width =
@@ -464,7 +464,7 @@ HeadRows GpuOps::heads(int layer, Operand qkv) const {
     return {w_.cache, of_cache, qkv.data, aligned(width), n_heads};
 }
 
-// Only the sums: rotate_and_append norms by them. They are added up as sum_delta() adds up delta.
+// Computes only the sums, by which rotate_and_append norms. They are added up as sum_delta() adds up delta.
 void GpuOps::norm_queries_and_keys(const DeviceTensors& layer, Operand qkv) {
     SquaresCall call{{w_.cache, 0, qkv.data, aligned(layer[Role::qkv].n), w_.shard.n_query_heads()}};
     call.counts_head = w_.counts_head.data();
@@ -558,7 +558,7 @@ HeadLinear GpuOps::head_call(const DeviceMatrix& matrices, Operand from) const {
     return call;
 }
 
-// But for the rotated ends, which append_latent() has put there.
+// Fills everything except the rotated ends, which append_latent() writes.
 GpuOps::Operand GpuOps::absorb(int layer, Operand queries) {
     HeadLinear call = head_call(w_.weights.layers[index(layer)][Role::absorb], queries);
     call.x_stride = query_stride();
@@ -635,7 +635,7 @@ GpuOps::Operand GpuOps::attend(int layer, Operand qkv) {
     return attend(call, rows_);
 }
 
-// Sources are texts of a cache of their own, of which a row sees all.
+// Sources are texts in their own cache. A row sees all of its source.
 GpuOps::Operand GpuOps::attend_source(int layer, Operand query) {
     RowTable rows = rows_;
     rows.slots = rows.prefix_slots = rows_.source_slots;
@@ -659,7 +659,7 @@ GpuOps::Operand GpuOps::attend(AttendCall call, const RowTable& rows) {
     return {call.attended, rows.rows};
 }
 
-// Activated in the product itself, but for a library's.
+// The product applies the activation itself, unless a library multiplies.
 GpuOps::Operand GpuOps::gate_up(const DeviceTensors& layer, Operand from) {
     if (extent_.prompt_products != nullptr) return column_linear(layer[Role::up], from, {w_.wide.data()});
     Linear call = linear_call(layer[Role::up], from);
@@ -673,7 +673,7 @@ GpuOps::Operand GpuOps::gate_up(const DeviceTensors& layer, Operand from) {
 }
 
 GpuOps::Operand GpuOps::activate(const DeviceTensors& layer, Operand wide) {
-    if (extent_.prompt_products == nullptr) return wide; // gate_up has
+    if (extent_.prompt_products == nullptr) return wide; // gate_up has done it
     const int width = layer[Role::down].k;
     gpu::activate(handle(), {w_.config.activation, w_.weights.type, wide.data, aligned(layer[Role::up].n),
                              w_.config.gated_mlp, w_.inner.data(), aligned(width), width, wide.n_rows});

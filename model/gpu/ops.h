@@ -1,7 +1,7 @@
 // The operations of model/pass/transformer.h as kernels on a stream.
 //
-// A sum that is to be added to the residual stream stays where it is until something reads the stream: the next norm
-// then adds it in the same kernel, and adds up what the ranks have of it. Called by gpu/decoder.
+// A sum that is to be added to the residual stream stays where it is until something reads the stream. The next norm
+// then adds it in the same kernel, and adds up the ranks' parts of it. Called by gpu/decoder.
 #pragma once
 
 #include "dist/comm/communicator.h"
@@ -21,27 +21,27 @@
 
 namespace entrodraft::model::gpu {
 
-// What not every decoder has.
+// The parts that only some decoders have.
 struct GpuTextShape {
-    int n_rows = 0;                          // of x and qkv: an encoder's, of its longest source; 0: max_rows
+    int n_rows = 0;                          // of x and qkv; an encoder's are those of its longest source; 0: max_rows
     const DeviceMatrix* embedding = nullptr; // null: the weights' own
-    CacheView sources = {};                  // what a decoder's rows attend to beside their text
-    StatesView states = {};                  // of linear attention
+    CacheView sources = {};                  // keys and values of sources that a decoder's rows attend to
+    StatesView states = {};                  // for linear attention
 };
 
-// What the passes of a decoder, or an encoder, share on the device: its model, and activations.
+// The state that the passes of a decoder or an encoder share on the device: the model and the activations.
 struct GpuWorkspace {
-    // All that is handed over outlives it. Throws dist::Error, dist::Timeout.
+    // The arguments outlive this object. Throws dist::Error, dist::Timeout.
     GpuWorkspace(const ModelConfig& config, const RankShard& shard, const DeviceWeights& weights,
                  const CacheView& cache, dist::Communicator& tp, const Stream& stream, const DecoderOptions& options,
                  const GpuTextShape& text = {});
 
-    // What ranks make together, before the first pass. Collective over tp.
+    // Makes the arrays that need all ranks, before the first pass. Collective over tp.
     void make_summed(dist::Deadline deadline);
-    // Sums [rows][width] over the ranks, in an order that tp chooses: for prompts, whose rows always lie in the same
-    // place, and where at most two ranks have any but zeros. Collective over tp.
+    // Sums [rows][width] over the ranks, in an order that tp chooses. For prompts, whose rows always lie in the same
+    // place, and for sums in which at most two ranks have anything but zeros. Collective over tp.
     void sum_over_ranks(float* data, int rows, int width) const;
-    int outputs() const { return static_cast<int>(shard.outputs.size()); } // of the logits, this rank's
+    int outputs() const { return static_cast<int>(shard.outputs.size()); } // number of this rank's logits
 
     const ModelConfig& config;
     const RankShard& shard;
@@ -51,47 +51,47 @@ struct GpuWorkspace {
     StatesView states;
     dist::Communicator& tp;
     const Stream& stream;
-    int max_rows;    // of any pass
-    int n_text_rows; // of x and qkv
-    bool adds_parts; // sums of delta are gathered, and added up in rank order by the kernel that adds them to x
-    std::size_t fast_gather_bytes; // up to so many a rank they are gathered in any case
+    int max_rows;    // in any pass
+    int n_text_rows; // rows of x and qkv
+    bool adds_parts; // sums of delta are gathered; the kernel that adds them to x adds them up in rank order
+    std::size_t fast_gather_bytes; // up to that many bytes per rank, sums are always gathered
 
     struct Angles {
         DeviceArray<float> cosines, sines; // [max_positions][rotary dims / 2] or empty
     };
-    Angles angles, local_angles;             // of Rope, by LayerRope
+    Angles angles, local_angles;             // for Rope, by LayerRope
     DeviceArray<float> slopes;               // ALiBi, [own query heads] or empty
     DeviceArray<std::int32_t> kv_heads;      // [own query heads]: the own key head of each
-    DeviceArray<std::int32_t> output_tokens; // ModelConfig::output_tokens, this rank's
-    // Of QueryKeyNorm::row: SquaresCall's.
+    DeviceArray<std::int32_t> output_tokens; // ModelConfig::output_tokens of this rank
+    // For QueryKeyNorm::row, as in SquaresCall.
     DeviceArray<std::int32_t> counts_head; // [own key heads]
     SummedArray squares;                   // [max_rows][2]
     SummedArray square_parts;              // [ranks][kMaxRows][2]
-    // [max_rows], of a decoder that reads sources, which begin in no other slot, and have no trees.
+    // [max_rows], for rows of a source: they have no prefix in another slot and no trees.
     DeviceArray<std::int32_t> no_prefix_lengths, no_mask_begins;
     // float32, [max_rows][...]
-    SummedArray x;                    // the residual stream, [hidden_size], of n_text_rows
-    SummedArray delta;                // [hidden_size]: what is to be added to it; or [embedding_size]
-    SummedArray parts;                // [ranks][kMaxRows][hidden_size]: the delta of each
-    DeviceArray<float> normed_delta;  // [hidden_size], of Block::sandwich and inner_norm
+    SummedArray x;                    // [hidden_size], n_text_rows rows: the residual stream
+    SummedArray delta;                // [hidden_size] or [embedding_size]: is added to x later
+    SummedArray parts;                // [ranks][kMaxRows][hidden_size]: the delta of each rank
+    DeviceArray<float> normed_delta;  // [hidden_size], for Block::sandwich and inner_norm
     DeviceArray<float> logits;        // [kMaxRows][own outputs]
-    DeviceArray<float> features;      // of a draft head, as a pass has them: fusion.width() or [hidden_size]
-    DeviceArray<float> projected;     // what it projects them to, or makes a cell's gates of: [projected_size()]
-    DeviceArray<float> states_read;   // of linear attention, DeltaNetCall::read
+    DeviceArray<float> features;      // of a draft head's pass: fusion.width() or [hidden_size]
+    DeviceArray<float> projected;     // [projected_size()]: features after their projection, or the gates of a cell
+    DeviceArray<float> states_read;   // DeltaNetCall::read of linear attention
     DeviceArray<float> parts_of_keys; // attend's workspace
-    DeviceArray<int> arrived;         // also
+    DeviceArray<int> arrived;         // also attend's workspace
     // In the weights' number type, [max_rows][width rounded up to kLinearAlign]
     DeviceBytes normed;   // hidden_size
-    DeviceBytes embedded; // embedding_size, of a narrower embedding
+    DeviceBytes embedded; // embedding_size, for a narrower embedding
     DeviceBytes qkv;      // own query heads, key heads, value heads, of n_text_rows; or what Role::qkv says
     DeviceBytes attended; // own query heads * attended_dim(), or own value heads * value_dim of linear attention
-    // Of latent attention: the vector of queries, own query heads * head_dim, own query heads * head_stride of the
+    // For latent attention: the vector of queries, own query heads * head_dim, own query heads * head_stride of the
     // cache, own query heads * value_dim().
     DeviceBytes query_vectors, queries, absorbed, latent_attended;
-    DeviceBytes wide, inner;           // own part of the MLP's width: a prompt's gate and up, and what comes of them
-    DeviceBytes ordered;               // inputs of a matrix with an order, of the widest
-    DeviceBytes wide_features, joined; // of a draft head: feature_numbers(), and joined_size() or residual_size
-    // Of layers with experts, as ChooseExperts has them.
+    DeviceBytes wide, inner;           // own part of the MLP's width: a prompt's gate and up, and the activated result
+    DeviceBytes ordered;               // inputs of a matrix with an order, as wide as the widest
+    DeviceBytes wide_features, joined; // for a draft head: feature_numbers(), and joined_size() or residual_size
+    // For layers with experts, as ChooseExperts has them.
     DeviceArray<float> router_products; // [max_rows][n_experts, and the shared one's scale]
     DeviceArray<std::int32_t> chosen, expert_begin, live_experts, pairs, pair_rows;
     DeviceArray<float> expert_weights, expert_outputs; // outputs: [pairs][hidden_size]
@@ -99,8 +99,8 @@ struct GpuWorkspace {
 
   private:
     DeviceBytes rows_of(int rows, int width) const; // in the weights' number type
-    void make_buffers_of_some();                    // of latent and linear attention, experts and draft heads
-    void upload_tables(double timeout_seconds);     // what no pass writes. Throws dist::Timeout.
+    void make_buffers_of_some();                    // for latent and linear attention, experts and draft heads
+    void upload_tables(double timeout_seconds);     // tables that passes only read. Throws dist::Timeout.
 };
 
 class GpuOps {
@@ -119,14 +119,14 @@ class GpuOps {
     };
     struct Extent {
         int logit_rows = 0;                              // padded
-        const PromptProducts* prompt_products = nullptr; // of a prompt's chunk
-        // Of linear attention: the pass's segments, and DeltaNetCall::saved.
+        const PromptProducts* prompt_products = nullptr; // for a prompt's chunk
+        // For linear attention: the pass's segments, and DeltaNetCall::saved.
         DeltaTable segments = {};
         float* saved_states = nullptr;
     };
 
-    // `rows` and which of them need logits lie on the device, and so does `hidden`, where hidden states go that `pass`
-    // asks for: [hidden_layers][rows][hidden_size].
+    // `rows` and `logit_rows`, the rows that need logits, lie on the device. So does `hidden`, which receives the
+    // hidden states that `pass` asks for: [hidden_layers][rows][hidden_size].
     GpuOps(GpuWorkspace& workspace, const RowTable& rows, const std::int32_t* logit_rows, const Extent& extent,
            const Pass& pass, float* hidden)
         : w_(workspace), rows_(rows), logit_rows_(logit_rows), extent_(extent), pass_(pass), hidden_(hidden) {}
@@ -174,7 +174,7 @@ class GpuOps {
     void head(Operand from);
 
   protected:
-    // The rows are a chunk of a text from now on, whose first row is `first_row` of x and qkv.
+    // From now on the rows are a chunk of a text. Its first row is row `first_row` of x and qkv.
     void select(const RowTable& rows, int first_row) {
         rows_ = rows;
         first_row_ = first_row;
@@ -186,19 +186,20 @@ class GpuOps {
 
   private:
     float* x() const { return w_.x.data() + index(first_row_) * index(w_.config.hidden_size); }
-    std::size_t qkv_row_bytes() const { // of an encoder, whose layers are alike
+    std::size_t qkv_row_bytes() const { // for an encoder, whose layers are alike
         return index(aligned(w_.weights.layers.front()[Role::qkv].n)) * bytes_of(w_.weights.type);
     }
     Operand attend(AttendCall call, const RowTable& rows);
     Linear linear_call(const DeviceMatrix& matrix, Operand from) const;
     void multiply(const Linear& call) const;
     HeadRows heads(int layer, Operand qkv) const;
-    // Of latent attention: the queries, in place of the vectors that they are made of, and how far its rows are apart.
+    // For latent attention: the queries, which replace the vectors that they are made from, and the stride of their
+    // rows.
     Operand queries_of(Operand vectors) const;
     int query_stride() const;
     HeadLinear head_call(const DeviceMatrix& matrices, Operand from) const;
     bool gathers_sum_of(int width) const;
-    // Rows of a message that NCCL sums.
+    // Number of rows in a message that NCCL sums.
     int summed_rows() const { return w_.adds_parts && extent_.logit_rows == 0 ? w_.max_rows : rows_.rows; }
     void multiply_into_delta(const Product& product, bool add);
     Linear into_x(const Product& product) const;
@@ -217,7 +218,7 @@ class GpuOps {
     Extent extent_;
     const Pass& pass_;
     float* hidden_;
-    // What is still to be added to x, or to become delta: NormCall's, null where nothing is.
+    // The sum that is not yet added to x, or has yet to become delta, as in NormCall; null if there is none.
     const float* pending_ = nullptr;
     int n_pending_parts_ = 0;
 };

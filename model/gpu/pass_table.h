@@ -1,6 +1,6 @@
-// What a pass tells the device of its rows: one block of memory on either side.
+// Tells the device about a pass's rows: one block of memory on the host and one on the device.
 //
-// Called by gpu/decoder and what it is made of.
+// Called by gpu/decoder and its parts.
 #pragma once
 
 #include "model/gpu/kernels.h"
@@ -13,20 +13,20 @@ namespace entrodraft::model::gpu {
 
 struct SlotBooks {
     const KvCache& texts;
-    const KvCache* sources = nullptr; // of a model with an encoder
+    const KvCache* sources = nullptr; // for a model with an encoder
 };
 
-// The columns of RowTable but for masks, of up to kRows rows.
+// The columns of RowTable except masks, for up to kRows rows.
 template <int kRows> struct RowColumns {
     std::int32_t tokens[kRows], slots[kRows], positions[kRows], places[kRows], n_keys[kRows], prefix_slots[kRows],
         prefix_lengths[kRows], mask_begins[kRows], source_slots[kRows], source_lengths[kRows];
 
-    // The pass's rows, and padding up to `padded`, which belongs to no slot. On the host.
+    // Fills in the pass's rows, and padding up to `padded` without a slot. On the host.
     void fill(const PassLayout& layout, const SlotBooks& books, int padded);
-    // Of an encoder: tokens from number `first` on of a source of `length`, which see all of it, and padding. On the
-    // host.
+    // For an encoder: fills in tokens from number `first` on of a source of `length`, all of which they see, and
+    // padding. On the host.
     void fill_source(std::span<const TokenId> chunk, int first, int length, int source_slot, int padded);
-    // Of columns that lie on the device.
+    // For columns that lie on the device.
     RowTable table(int rows, const std::uint64_t* masks, int mask_words) const {
         return {tokens,      slots, positions,    places,         n_keys, prefix_slots, prefix_lengths,
                 mask_begins, masks, source_slots, source_lengths, rows,   mask_words};
@@ -37,15 +37,15 @@ template <int kRows> struct RowColumns {
     void pad(int rows, int padded);
 };
 
-// Of a prompt's chunk.
+// The table of a prompt's chunk.
 using PromptTable = RowColumns<kMaxPromptRows>;
 
 struct PassTable : RowColumns<kMaxRows> {
-    std::int32_t logit_rows[kMaxRows];         // which rows need logits
-    std::uint64_t masks[kMaxRows][kMaskWords]; // of trees that need no more words
-    DeviceNoise noises[kMaxRows];              // of logit rows
+    std::int32_t logit_rows[kMaxRows];         // rows that need logits
+    std::uint64_t masks[kMaxRows][kMaskWords]; // for trees that need no more words
+    DeviceNoise noises[kMaxRows];              // for logit rows
 
-    // Padding's logit rows are row 0's. Of what is not asked for nothing is written. On the host.
+    // Padding's logit rows are row 0. Data that is not needed is not written. On the host.
     void fill(const PassLayout& layout, const SlotBooks& books, int padded);
 
   private:

@@ -1,6 +1,6 @@
 // cuBLASLt's algorithms, chosen by their bits: see prompt_products.h.
 //
-// Its matrices lie column by column: y^T [n][rows] = w^T transposed, [stride][n], times x^T [stride][rows].
+// cuBLASLt's matrices lie column by column: y^T [n][rows] = w^T transposed, [stride][n], times x^T [stride][rows].
 #include "model/gpu/prompt_products.h"
 
 #include "dist/rank/error.h"
@@ -19,10 +19,10 @@ namespace entrodraft::model::gpu {
 
 namespace {
 
-constexpr int kMaxAlgorithms = 16; // that are tried for a shape
-// Of device memory beside the operands. Hopper's algorithms for wide matrices want some, though they do not split k.
+constexpr int kMaxAlgorithms = 16; // number that is tried for a shape
+// Device memory besides the operands. Hopper's algorithms for wide matrices want some, though they do not split k.
 constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
-constexpr int kRolls[] = {8, 16, 72}; // rows: parts of a tile, a tile and a part of one
+constexpr int kRolls[] = {8, 16, 72}; // rows: part of a tile, a whole tile, a tile and a part of one
 
 void check(cublasStatus_t status, const char* call) {
     if (status != CUBLAS_STATUS_SUCCESS)
@@ -53,7 +53,7 @@ struct Operands {
                                            static_cast<std::uint64_t>(lines), stride),
                   "cublasLtMatrixLayoutInit");
         };
-        // Neither TF32 nor bfloat16 in place of float32.
+        // Products of float32 must not use TF32 or bfloat16.
         const auto compute = call.type == NumberType::float32 ? CUBLAS_COMPUTE_32F_PEDANTIC : CUBLAS_COMPUTE_32F;
         check(cublasLtMatmulDescInit(&product, compute, CUDA_R_32F), "cublasLtMatmulDescInit");
         const cublasOperation_t transposed = CUBLAS_OP_T;
@@ -68,7 +68,7 @@ struct Operands {
     cublasLtMatrixLayoutOpaque_t w, x, y;
 };
 
-// Those that do not split k; at most kMaxAlgorithms, the fastest first.
+// Returns the algorithms that do not split k: at most kMaxAlgorithms, the fastest first.
 std::vector<cublasLtMatmulAlgo_t> algorithms_of(cublasLtHandle_t library, Operands& operands) {
     cublasLtMatmulPreferenceOpaque_t preference;
     check(cublasLtMatmulPreferenceInit(&preference), "cublasLtMatmulPreferenceInit");
@@ -96,7 +96,7 @@ std::vector<cublasLtMatmulAlgo_t> algorithms_of(cublasLtHandle_t library, Operan
     return algorithms;
 }
 
-// Numbers of either sign below 1, the same in every run.
+// Returns numbers between -1 and 1, the same in every run.
 std::vector<std::byte> numbers_of(NumberType type, std::size_t count) {
     std::vector<std::byte> bytes(count * bytes_of(type));
     std::uint32_t state = 1;
@@ -119,7 +119,7 @@ struct PromptProducts::Impl {
         void operator()(cublasLtHandle_t library) const { cublasLtDestroy(library); }
     };
 
-    // What an algorithm is fixed for.
+    // The properties for which an algorithm is fixed.
     struct Shape {
         explicit Shape(const Linear& call)
             : n(call.n), stride(call.stride), y_stride(call.y_stride), type(call.type), y_type(call.y_type) {}
@@ -133,13 +133,13 @@ struct PromptProducts::Impl {
     double timeout_seconds;
     std::unique_ptr<cublasLtContext, Destroy> library;
     DeviceBytes workspace;
-    std::map<Shape, std::optional<cublasLtMatmulAlgo_t>> algorithms; // none: no algorithm is as it has to be
+    std::map<Shape, std::optional<cublasLtMatmulAlgo_t>> algorithms; // none: all algorithms change bits
 
     void enqueue(const Linear& call, const cublasLtMatmulAlgo_t& algorithm) const;
     std::optional<cublasLtMatmulAlgo_t> find(Linear call) const;
 };
 
-// y = x w^T, or y += where the call has a bias, which is in y by then, or adds.
+// y = x w^T. Computes y += x w^T if the call adds, or if it has a bias, which y holds already.
 void PromptProducts::Impl::enqueue(const Linear& call, const cublasLtMatmulAlgo_t& algorithm) const {
     Operands operands(call);
     const float alpha = 1, beta = call.add || call.bias != nullptr ? 1 : 0;
@@ -149,7 +149,7 @@ void PromptProducts::Impl::enqueue(const Linear& call, const cublasLtMatmulAlgo_
           "cublasLtMatmul");
 }
 
-// The fastest algorithm that gives each row its bits wherever it lies, and however many there are.
+// Returns the fastest algorithm that gives each row the same bits at any place and for any number of rows.
 std::optional<cublasLtMatmulAlgo_t> PromptProducts::Impl::find(Linear call) const {
     const std::size_t x_row = static_cast<std::size_t>(call.stride) * bytes_of(call.type);
     const std::size_t y_row = static_cast<std::size_t>(call.y_stride) * bytes_of(call.y_type);

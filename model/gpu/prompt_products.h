@@ -1,9 +1,9 @@
-// Products of many rows through cuBLASLt: of a prompt's chunks, of whose tokens none is emitted.
+// Products of many rows through cuBLASLt, for a prompt's chunks: none of their tokens is emitted.
 //
-// A row's bits depend on the row and the matrix alone, as everywhere: not on its place among the rows, nor on how many
-// there are. No library promises that, so for each shape of matrix an algorithm is fixed when a model is loaded that
-// was seen to do so: it does not split k, and gives the same rows the same bits where they lie elsewhere and where they
-// are fewer. These bits are not those of linear(), which multiplies all other passes. Called by gpu/decoder and
+// As everywhere, a row's bits depend on the row and the matrix alone: not on its place among the rows, nor on their
+// number. No library promises that. So an algorithm is fixed for each shape of matrix when a model is loaded, one that
+// was seen to keep the promise. It does not split k, and gives the same rows the same bits in other places and among
+// fewer rows. These bits differ from those of linear(), which multiplies all other passes. Called by gpu/decoder and
 // gpu/ops.
 #pragma once
 
@@ -17,8 +17,8 @@
 
 namespace entrodraft::model::gpu {
 
-// Rows that a prompt's chunk may have. Codes of 8 and 4 bits are known to our kernels alone, whose passes have no
-// more rows for a prompt; nor have those of a draft head, which reads few.
+// Largest number of rows of a prompt's chunk. Only our kernels know codes of 8 and 4 bits, and they take no larger
+// chunks. Draft heads read few rows, so they have no larger chunks either.
 inline int max_prompt_rows(const ModelConfig& config, WeightType type) {
     return is_scaled(type) || config.quantization || config.is_draft_head() ? kMaxRows : kMaxPromptRows;
 }
@@ -27,19 +27,19 @@ class PromptProducts {
   public:
     static constexpr int kMinRows = 16; // fewer are padded
 
-    // Of all matrices of `weights` but the head's, on `stream`; both outlive it. Waits for the device so many seconds
-    // at most. Throws dist::Error, dist::Timeout.
+    // Fixes algorithms for all matrices of `weights` except the head, on `stream`; both outlive this object. Waits for
+    // the device at most timeout_seconds. Throws dist::Error, dist::Timeout.
     PromptProducts(const DeviceWeights& weights, int hidden_size, const Stream& stream, double timeout_seconds);
     PromptProducts(const PromptProducts&) = delete;
     PromptProducts& operator=(const PromptProducts&) = delete;
     ~PromptProducts();
-    // Of another model's layers as well, which are as wide: an encoder's. As the constructor.
+    // As the constructor, for the layers of another model that is as wide, such as an encoder.
     void add(const DeviceWeights& weights);
 
-    // What linear() does, for kMinRows to kMaxPromptRows rows, a power of two, on the stream; by linear() itself where
-    // no algorithm was found.
+    // As linear(), for kMinRows to kMaxPromptRows rows, a power of two, on the stream. Calls linear() if the shape has
+    // no algorithm.
     void multiply(const Linear& call) const;
-    // A line about shapes without an algorithm; empty: all have one.
+    // Returns a line about shapes without an algorithm; empty if all have one.
     std::string note() const;
 
   private:

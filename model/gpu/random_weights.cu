@@ -1,4 +1,4 @@
-// Rows of random weights, made where they are read: see model/files/generated_values.h.
+// Makes rows of random weights in device memory: see model/files/generated_values.h.
 #include "model/files/generated_values.h"
 #include "model/gpu/kernels.h"
 #include "model/gpu/simt.cuh"
@@ -7,9 +7,9 @@ namespace entrodraft::model::gpu {
 
 namespace {
 
-constexpr int kWarps = 8; // of a block
+constexpr int kWarps = 8; // per block
 
-// A warp a row.
+// One warp per row.
 template <typename Code> __global__ void fill_rows(RandomRows call) {
     begin_kernel();
     const int row = static_cast<int>(blockIdx.x) * kWarps + warp_of_thread();
@@ -20,7 +20,7 @@ template <typename Code> __global__ void fill_rows(RandomRows call) {
     };
     const Code* codes = static_cast<const Code*>(call.codes);
     if (call.scales != nullptr) {
-        float largest = 0; // m, where 2 m + 1 is the magnitude
+        float largest = 0; // m; the magnitude is 2 m + 1
         for (int i = lane_of_thread(); i < call.whole_inputs; i += kWarp) {
             const int index = index_of(i), middle = kRandomWeights / 2;
             const auto magnitude = static_cast<float>(index < middle ? middle - 1 - index : index - middle);
@@ -35,10 +35,10 @@ template <typename Code> __global__ void fill_rows(RandomRows call) {
         out[sizeof(Code) == 1 ? int8_place(i) : i] = codes[index_of(call.first_input + i)];
 }
 
-// A warp a row, a group of 64 after the other, of which a lane has two inputs that follow each other.
+// A warp makes a row, one group of 64 after another. Each lane has two consecutive inputs of a group.
 __global__ void fill_int4_rows(RandomRows call) {
     begin_kernel();
-    constexpr CodeForm kForm = kRoundedInt4; // a copy: device code may not refer to the one outside
+    constexpr CodeForm kForm = kRoundedInt4; // a copy: device code may not refer to the outer constant
     constexpr int kGroup = kForm.group, kMiddle = kRandomWeights / 2;
     const int row = static_cast<int>(blockIdx.x) * kWarps + warp_of_thread(), lane = lane_of_thread();
     if (row >= call.rows) return;
@@ -49,7 +49,7 @@ __global__ void fill_int4_rows(RandomRows call) {
     std::uint16_t* scales = call.group_scales + static_cast<std::size_t>(row) * static_cast<std::size_t>(n_groups);
     for (int group = 0; group < n_groups; ++group) {
         float weights[2] = {};
-        int largest = 0; // magnitude, then the first of them, then its sign
+        int largest = 0; // magnitude, then the first input with it, then its sign
         for (int i = 0; i < 2; ++i) {
             const int input = call.first_input + group * kGroup + 2 * lane + i;
             if (input >= call.whole_inputs) continue;

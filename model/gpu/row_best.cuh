@@ -1,7 +1,7 @@
-// The best of what a block's threads have found, the same on all of them; of equals the lowest index. Sums over parts.
+// The best among a block's threads, the same on all of them; the lowest index among equals. Also sums over parts.
 //
-// Included by logits.cu, spec/gpu/tree_loop.cu and spec/gpu/verify_rows.cu, whose blocks have kRowThreads threads and
-// look at a part of a row each.
+// Included by logits.cu, spec/gpu/tree_loop.cu and spec/gpu/verify_rows.cu. Their blocks have kRowThreads threads, and
+// each block looks at a part of a row.
 #pragma once
 
 #include "model/gpu/kernels.h"
@@ -11,9 +11,9 @@
 namespace entrodraft::model::gpu {
 
 constexpr int kRowThreads = 256;
-constexpr float kLowest = -87.0f; // exponents are cut off here, so that minus infinity times zero cannot arise
+constexpr float kLowest = -87.0f; // exponents are cut off here, so minus infinity times zero cannot arise
 
-// What block x of row y looks at: [begin, end) of the row's `count` logits.
+// The part [begin, end) of the `count` logits of row y that block x looks at.
 struct BlockShare {
     int row, part, begin, end;
 };
@@ -30,13 +30,13 @@ struct Best {
     float runner_up;
 };
 
-// NaN is above all else, so that it is seen.
+// NaN is above all other values, so that it is noticed.
 template <typename T> __device__ bool is_above(T a, T b) {
     const bool is_a_nan = a != a, is_b_nan = b != b;
     return !is_b_nan && (is_a_nan || a > b);
 }
 
-// Of two disjoint sets of tokens.
+// Returns the better of the bests of two disjoint sets of tokens.
 __device__ inline Best better(const Best& a, const Best& b) {
     if (b.at < 0) return a;
     if (a.at < 0) return b;
@@ -95,9 +95,9 @@ template <typename T> __device__ T best_of_block(T best) {
     return best;
 }
 
-// The best of exact(i) + noise over the share: a rough look at all with rough(i), at most 1e-4 off, then the exact
-// values of those that may be best or second. The noise is that of token_of(i); a rough value of minus infinity is
-// none, and one that is NaN the best. Returns the i as the token, without its logit.
+// Returns the best of exact(i) + noise over the share, with i as its token and without its logit. First looks at all
+// tokens with rough(i), at most 1e-4 off, then computes exact values for those that may be best or second. The noise is
+// that of token_of(i). A rough value of minus infinity excludes i; a NaN makes it the best.
 template <typename Token, typename Rough, typename Exact>
 __device__ DeviceNoisy noisiest_of_block(const BlockShare& share, const DeviceNoise& noise, const Token& token_of,
                                          const Rough& rough, const Exact& exact) {
@@ -119,11 +119,11 @@ __device__ DeviceNoisy noisiest_of_block(const BlockShare& share, const DeviceNo
     return best_of_block(best);
 }
 
-// Two parts as one; `after` has the later tokens.
+// Merges two parts; `after` has the later tokens.
 __device__ inline DeviceLogitStats merged(const DeviceLogitStats& before, const DeviceLogitStats& after) {
     if (after.arg_max < 0) return before;
     if (before.arg_max < 0) return after;
-    // The part with the smaller largest shrinks; the sums of shifted terms shift with it.
+    // The part with the smaller maximum shrinks; the sums of shifted terms shift with it.
     const bool is_after = is_above(after.max, before.max);
     DeviceLogitStats high = is_after ? after : before;
     const DeviceLogitStats& low = is_after ? before : after;
@@ -135,7 +135,7 @@ __device__ inline DeviceLogitStats merged(const DeviceLogitStats& before, const 
     return high;
 }
 
-// Of a warp's parts, a lane each: neighbours first, so that parts stay in order. The same on every lane.
+// Merges a warp's parts, one per lane: neighbours first, so that parts stay in order. The result is on every lane.
 __device__ inline DeviceLogitStats merged_over_warp(DeviceLogitStats stats) {
     for (int step = 1; step < kWarp; step *= 2) {
         const DeviceLogitStats other = {

@@ -1,4 +1,4 @@
-// What happens to rows between the products: looking up, norms, activations, caps and conversions.
+// Work on rows between the products: embedding, norms, activations, caps and conversions.
 #include "model/gpu/activation.cuh"
 #include "model/gpu/kernels.h"
 #include "model/gpu/simt.cuh"
@@ -15,7 +15,7 @@ __device__ std::size_t place(int row, int stride, int column) {
     return static_cast<std::size_t>(row) * static_cast<std::size_t>(stride) + static_cast<std::size_t>(column);
 }
 
-// A block a row.
+// One block per row.
 template <typename T> __global__ void embed_rows(RowTable table, Embed call) {
     begin_kernel();
     const int row = static_cast<int>(blockIdx.x);
@@ -33,7 +33,7 @@ template <typename T> __global__ void embed_rows(RowTable table, Embed call) {
     }
 }
 
-// A block a row.
+// One block per row.
 __global__ void order_columns(OrderCall call) {
     begin_kernel();
     const std::size_t row = place(static_cast<int>(blockIdx.x), call.stride, 0);
@@ -41,20 +41,20 @@ __global__ void order_columns(OrderCall call) {
         call.out[row + static_cast<std::size_t>(i)] = call.x[row + static_cast<std::size_t>(call.order[i])];
 }
 
-// ---- norms: a block a row; mean first, then the mean square of what is left, as on the CPU ----
+// ---- norms: a block per row; the mean first, then the mean square of the rest, as on the CPU ----
 
 constexpr int kNormThreads = 512;
-constexpr int kHeldWidth = 4 * kNormThreads; // of a row of which each thread holds four numbers
+constexpr int kHeldWidth = 4 * kNormThreads; // width of a row if each thread holds four numbers
 
 __device__ float* row_of_x(const NormCall& call, int row) {
     return call.x + place(call.from_rows == nullptr ? row : call.from_rows[row],
                           call.x_stride == 0 ? call.width : call.x_stride, 0);
 }
 
-// Four numbers that lie together.
+// Four consecutive numbers.
 template <typename T> struct alignas(4 * sizeof(T)) Four { T numbers[4]; };
 
-// The row in registers, kHeld times four numbers a thread. Weights come from far: they are asked for before the sums.
+// Holds the row in registers, kHeld times four numbers per thread. Weights come from far: loads start before the sums.
 template <typename Out, int kHeld>
 __global__ void __launch_bounds__(kNormThreads) add_and_norm_held_rows(NormCall call) {
     start_next_kernel();
@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(kNormThreads) add_and_norm_held_rows(NormCall 
             if (begin_of(e) < width) *reinterpret_cast<Four<T>*>(to + begin_of(e)) = four;
         }
     };
-    const auto for_each = [&](const auto& f) { // number of the row that this thread holds
+    const auto for_each = [&](const auto& f) { // for each number of the row that this thread holds
 #pragma unroll
         for (int e = 0; e < kHeld; ++e)
 #pragma unroll
@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(kNormThreads) add_and_norm_held_rows(NormCall 
     store(out);
 }
 
-// Rows of any width, a number after the other.
+// For rows of any width, one number at a time.
 template <typename Out> __global__ void add_and_norm_rows(NormCall call) {
     begin_kernel();
     const int row = static_cast<int>(blockIdx.x), first = static_cast<int>(threadIdx.x);
@@ -261,7 +261,7 @@ __global__ void carry(CarryStatesCall call) {
     if (kept < call.n_states) call.states[at(kept)] = call.hidden[at(r)]; // padding is overwritten by the next pass
 }
 
-// A thread a number.
+// One thread per number.
 Grid grid_of(int width, int rows) {
     return {dim3(blocks_for(static_cast<std::size_t>(width), kThreads), static_cast<unsigned>(rows)), kThreads};
 }

@@ -1,4 +1,4 @@
-// What the kernels of this folder share: number types, warps, vector loads, the tensor cores' product.
+// Shared by the kernels of this folder: number types, warps, vector loads, the tensor cores' product.
 //
 // Included by .cu files only. They are compiled by nvcc, and once more as C++ against tests/cuda_stand_in, where their
 // threads run one after another on the CPU.
@@ -81,9 +81,9 @@ template <typename Function> void with_type(NumberType type, const Function& f) 
     }
 }
 
-// 16 bytes of weights, which a pass reads once: not kept in the first-level cache, and the first to leave the second,
-// where activations, tables, keys and values then stay. Not as constants (.nc): ptxas then moves what is to be under
-// way during wait_for_inputs() behind it.
+// Loads 16 bytes of weights, which a pass reads once. They are not kept in the first-level cache and leave the second
+// first, so activations, tables, keys and values stay there. These are not constant loads (.nc): ptxas would move loads
+// that should run during wait_for_inputs() after it.
 __device__ inline uint4 load_streaming(const void* from) {
 #if defined(__CUDA_ARCH__)
     std::uint64_t leaves_first = 0;
@@ -98,8 +98,8 @@ __device__ inline uint4 load_streaming(const void* from) {
 #endif
 }
 
-// 16 bytes on their way into shared memory, past the registers: they are there once the thread has waited for the group
-// of copies that they belong to, and for other threads behind a barrier after that. Both addresses are multiples of 16.
+// Starts to copy 16 bytes to shared memory without registers. They are there once the thread has waited for their group
+// of copies; for other threads, after a barrier that follows. Both addresses are multiples of 16.
 __device__ inline void copy_async(void* to_shared, const void* from) {
 #if defined(__CUDA_ARCH__)
     asm volatile(
@@ -116,7 +116,7 @@ __device__ inline void end_copies() {
     asm volatile("cp.async.commit_group;" ::: "memory");
 #endif
 }
-// Until all but the thread's last kGroups groups are there.
+// Waits until all but the thread's last kGroups groups are there.
 template <int kGroups> __device__ inline void wait_for_copies() {
 #if defined(__CUDA_ARCH__)
     asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
@@ -132,9 +132,9 @@ __device__ inline int warp_of_thread() {
     return static_cast<int>(threadIdx.x) / kWarp;
 }
 
-// The same on every lane, always added in the same order.
+// Sums and maxima over a warp: the same on every lane, always added in the same order.
 #ifdef ENTRODRAFT_CUDA_STAND_IN
-inline float warp_sum(float x) { // what the shuffles below come to, in one exchange
+inline float warp_sum(float x) { // the result of the shuffles below, in one exchange
     float of_lanes[kWarp] = {};
     const cuda_stand_in::Shown shown = cuda_stand_in::show_warp(&x, sizeof x);
     for (int lane = 0; lane < kWarp; ++lane)
@@ -164,7 +164,7 @@ __device__ inline float warp_max(float x) {
     return x;
 }
 
-// The sum over the threads of a one-dimensional block of whole warps, on every thread, in one order. Barriers inside.
+// Returns the sum over the threads of a 1-D block of whole warps, on every thread, in one order. Has barriers inside.
 __device__ inline float block_sum(float x) {
     __shared__ float of_warps[kWarp];
     const int n_warps = static_cast<int>(blockDim.x) / kWarp;
@@ -180,8 +180,8 @@ __device__ inline float block_sum(float x) {
 
 // ---- tensor cores ----
 
-// Four 8 x 8 matrices of 16-bit numbers in shared memory, transposed: lane 8 m + r names row r of the m-th, 16 bytes;
-// lane 4 g + t gets of each the pair (rows 2t, 2t + 1, column g).
+// Loads four 8 x 8 matrices of 16-bit numbers from shared memory, transposed. Lane 8 m + r names row r of the m-th, 16
+// bytes. Lane 4 g + t gets of each the pair (rows 2t, 2t + 1, column g).
 __device__ inline void load_transposed(const void* row, unsigned (&to)[4]) {
 #if defined(ENTRODRAFT_CUDA_STAND_IN)
     const int g = lane_of_thread() / 4, t = lane_of_thread() % 4;
@@ -205,7 +205,7 @@ __device__ inline void load_transposed(const void* row, unsigned (&to)[4]) {
 template <typename T> void multiply_16x8x16(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
     struct Fragments {
         float a[8], b[4];
-    } mine; // converted once by their holder, not by each lane that reads them
+    } mine; // converted once by its holder, not by each lane that reads it
     T of_a[8], of_b[4];
     std::memcpy(of_a, a, sizeof of_a);
     std::memcpy(of_b, b, sizeof of_b);

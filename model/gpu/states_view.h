@@ -1,5 +1,5 @@
 // The shape of linear attention's states in the memory of a GPU, as plain numbers. Called by gpu/device_states, and by
-// inspection, which a build without GPU code has too.
+// inspection, which builds without GPU code have too.
 #pragma once
 
 #include "model/gpu/delta_net.h"
@@ -8,7 +8,7 @@
 
 namespace entrodraft::model::gpu {
 
-// Without memory as yet.
+// Returns a view without memory yet.
 inline StatesView states_view(NumberType type, const RecurrentStates::Shape& shape, int capacity) {
     StatesView view;
     view.type = type;
@@ -23,7 +23,7 @@ inline StatesView states_view(NumberType type, const RecurrentStates::Shape& sha
     view.input_stride = aligned(view.input_numbers());
     return view;
 }
-// Sizes of a slot: numbers in float32, and numbers of the view's type.
+// Sizes of a slot: its float32 numbers, and its numbers of the view's type.
 inline std::size_t floats_of_slot(const StatesView& view) {
     return 2 * view.state_numbers();
 }

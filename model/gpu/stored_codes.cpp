@@ -16,7 +16,7 @@ bool has_whole_rows(const TensorView* tensor) {
     return tensor->quantized->of.group == 0;
 }
 
-// Of GPTQ every file has some, most of them 0.
+// Every GPTQ file has offsets, but most of them are 0.
 bool has_offsets(const TensorView* tensor) {
     const QuantizedMatrix& matrix = *tensor->quantized;
     if (!matrix.of.has_zeros) return false;
@@ -27,7 +27,7 @@ bool has_offsets(const TensorView* tensor) {
     return false;
 }
 
-// A format that holds weights of both, made of whole numbers with scales of groups; none: there is none.
+// Returns a format that holds weights of both, whole numbers with group scales; none if there is no such format.
 std::optional<PackedFormat> joint_format(const PackedFormat& a, const PackedFormat& b) {
     if (a == b) return a;
     for (const PackedFormat* each : {&a, &b})
@@ -40,7 +40,7 @@ std::optional<PackedFormat> joint_format(const PackedFormat& a, const PackedForm
     return joint;
 }
 
-// None: none of the tensors is quantised.
+// Returns none if none of the tensors is quantised.
 std::optional<PackedFormat> joint_format(std::span<const TensorView* const> tensors, dist::Slice slice) {
     std::optional<PackedFormat> format;
     for (const TensorView* each : tensors) {
@@ -90,7 +90,7 @@ void place_stored_row(const HeldAs& held, const TensorView& tensor, std::int64_t
         auto [scale, offset] = matrix.facts(row, of);
         for (int i = begin; i < end; ++i) {
             const std::uint8_t code = codes[static_cast<std::size_t>(stored_input(i) - inputs.begin)];
-            if (form.code == Code::float8 && (code & 0x7f) == 0x7f) // no number, which kernels do not see
+            if (form.code == Code::float8 && (code & 0x7f) == 0x7f) // NaN, which kernels do not detect
                 scale = std::numeric_limits<float>::quiet_NaN();
             has_4_bits(form) ? put_int4(to, i, code) : void(to[int8_place(i)] = static_cast<std::byte>(code));
         }

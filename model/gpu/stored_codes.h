@@ -1,5 +1,5 @@
-// How a matrix is held on a GPU: numbers, or codes with scales, rounded when they are loaded or as a quantised
-// checkpoint has them; and the rows of the latter. Called by gpu/weights, and by inspection, which needs no GPU.
+// The form of a matrix on a GPU: numbers, or codes with scales. Codes are rounded at load time or come from a quantised
+// checkpoint, whose rows are placed here. Called by gpu/weights, and by inspection, which needs no GPU.
 #pragma once
 
 #include "model/cpu/packing.h"
@@ -13,25 +13,25 @@
 namespace entrodraft::model::gpu {
 
 struct HeldAs {
-    WeightType type = WeightType::float32; // of numbers, and of what is rounded
+    WeightType type = WeightType::float32; // type of numbers, and of weights that are rounded
     CodeForm form = {};
     bool is_stored = false;
-    const float* values = nullptr;        // [16] that stored codes stand for, or none
-    std::vector<std::int32_t> order = {}; // of stored inputs; empty: as they are
+    const float* values = nullptr;        // [16] that stored codes index, or none
+    std::vector<std::int32_t> order = {}; // order of stored inputs; empty: as stored
 
     bool has_row_scales() const { return form.code != Code::none && form.group == 0; }
     std::size_t row_bytes(int inputs) const {
         if (form.code == Code::none) return static_cast<std::size_t>(aligned(inputs)) * model::bytes_of(type);
         return static_cast<std::size_t>(chunks_of(form, inputs)) * kChunkBytes;
     }
-    // Of all scales of a row.
+    // Number of bytes of all scales of a row.
     std::size_t row_scale_bytes(int inputs) const {
         if (has_row_scales()) return sizeof(float);
         return static_cast<std::size_t>(chunks_of(form, inputs) * scales_of_chunk(form) * scale_bytes(form));
     }
 };
 
-// Of numbers, and of weights that are rounded when they are loaded.
+// For numbers, and for weights that are rounded when they are loaded.
 inline HeldAs held_as(WeightType type) {
     switch (type) {
     case WeightType::int8:
@@ -46,10 +46,10 @@ inline HeldAs held_as(WeightType type) {
     }
 }
 
-// Of quantised weights the form that kernels know whose groups are the largest, where k begin at input `first_input` of
-// a stored row; Code::none: there is none.
+// Returns the form for quantised weights with the largest groups that kernels know. The matrix's inputs begin at input
+// `first_input` of a stored row. Returns Code::none if there is no such form.
 inline CodeForm code_form(const PackedFormat& format, bool has_whole_rows, std::int64_t first_input) {
-    constexpr int kFewest = 32; // inputs of a group of codes of 4 bits; those of smaller groups are held in 8
+    constexpr int kFewest = 32; // inputs of a group of 4-bit codes; codes of smaller groups take 8 bits
     const bool has_8_bits = format.type == WeightType::int8 || (!format.groups.values && format.groups.size < kFewest);
     const Code code = format.type == WeightType::float8 ? Code::float8
                       : has_8_bits                      ? Code::int8
@@ -67,16 +67,16 @@ inline CodeForm code_form(const PackedFormat& format, bool has_whole_rows, std::
     return {};
 }
 
-// Of tensors, each once, that become one matrix of `inputs` of theirs; none: none is quantised. Throws BadFile where no
-// form holds them together, and where this rank's inputs begin in the middle of a group.
+// `tensors`, each listed once, become one matrix with the slice `inputs` of their inputs. Returns none if none is
+// quantised. Throws BadFile if no form holds them together, or if this rank's inputs begin in the middle of a group.
 std::optional<HeldAs> held_as_stored(std::span<const TensorView* const> tensors, const dist::Slice& inputs);
 
-// Codes and scales of such a tensor's row. `to` holds codes of missing inputs (kNoInt4s, 0) before, `scales`
-// zeros.
+// Writes codes and scales of a row of such a tensor. Before, `to` holds codes of missing inputs (kNoInt4s, 0), and
+// `scales` zeros.
 void place_stored_row(const HeldAs& held, const TensorView& tensor, std::int64_t row, const dist::Slice& inputs,
                       std::byte* to, std::byte* scales);
 
-// Where 8 was, the code of input i with its sign, to which 8 are added modulo 16.
+// Replaces an 8 with the signed code of input i plus 8 modulo 16.
 void put_int4(std::byte* row, int i, std::uint8_t code);
 
 } // namespace entrodraft::model::gpu

@@ -1,4 +1,4 @@
-// Numbers on the device that are summed over ranks: in the memory in which their communicator sums fastest.
+// Numbers on the device that are summed over ranks, in the memory where their communicator sums fastest.
 //
 // Called by gpu/decoder and by benches of its sums.
 #pragma once

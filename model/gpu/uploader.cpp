@@ -20,7 +20,7 @@ namespace entrodraft::model::gpu {
 
 namespace {
 
-constexpr double kPatience = 600; // seconds, of a copy to the device
+constexpr double kPatience = 600; // seconds, for a copy to the device
 
 bool is_stored_as(const TensorView& tensor, WeightType held) {
     return (held == WeightType::float32 && tensor.type == DiskType::float32) ||
@@ -28,8 +28,8 @@ bool is_stored_as(const TensorView& tensor, WeightType held) {
            (held == WeightType::float16 && tensor.type == DiskType::float16);
 }
 
-// The row's largest magnitude over the largest number there is: of int8 127, as on the CPU (packing.cpp), which takes
-// rows with infinities or NaNs alike: their outputs will be NaN.
+// Returns the row's largest magnitude over the largest number of the type, 127 for int8, as on the CPU (packing.cpp).
+// Rows with infinities or NaNs get a NaN scale, as there: their outputs will be NaN.
 float scale_of_row(std::span<const float> row, WeightType held) {
     using Limits = std::numeric_limits<float>;
     float most = 0;
@@ -40,7 +40,7 @@ float scale_of_row(std::span<const float> row, WeightType held) {
     return scale >= Limits::min() ? scale : 0;
 }
 
-// `to` is zeroed, and stays so where the row's scale is none.
+// `to` is zeroed, and stays zero if the row has no scale.
 void store(std::span<const float> row, WeightType held, float scale, std::byte* to) {
     if (is_scaled(held) && !(scale > 0)) return;
     const float inverse = 1 / scale;
@@ -67,7 +67,7 @@ void store(std::span<const float> row, WeightType held, float scale, std::byte* 
     }
 }
 
-// The inputs [first, first + wanted) of a stored row in 4 bits, and the scales of their groups, whose other inputs may
+// Stores inputs [first, first + wanted) of a row in 4 bits, and the scales of their groups. Other inputs of a group may
 // be another rank's.
 void store_int4(std::span<const float> row, std::size_t first, std::size_t wanted, std::byte* to, std::byte* scales) {
     for (std::size_t begin = 0; begin < wanted; begin += kInt4Group, scales += sizeof(std::uint16_t)) {
@@ -106,7 +106,7 @@ class Uploader::Impl {
         for (const StoredRow& row : rows)
             if (keeps_codes_ && row.source != nullptr && !row.source->transposed && known.insert(row.tensor).second)
                 tensors.push_back(row.tensor);
-        if (inputs.size() == 0) tensors.clear(); // this rank has no part of it
+        if (inputs.size() == 0) tensors.clear(); // this rank has no part of the matrix
         return matrix(rows, inputs, held_as_stored(tensors, inputs).value_or(held_as(type)));
     }
 
@@ -142,8 +142,8 @@ class Uploader::Impl {
     int widest_order() const { return widest_order_; }
 
   private:
-    // Random weights as a type holds them: of each of the few that there are, the code; of 8 bits by the scale of its
-    // row.
+    // Codes of all random weights, which are few, in a type. If the type has 8 bits, there are codes for every scale
+    // that a row may have.
     struct RandomCodes {
         DeviceBytes codes;
         DeviceArray<float> scale_of;
@@ -156,7 +156,7 @@ class Uploader::Impl {
             std::vector<std::byte> tables((is_scaled(held) ? middle : 1) * weights.size() * bytes);
             for (std::size_t m = is_scaled(held) ? 0 : middle - 1, at = 0; m < middle; ++m, at += weights.size()) {
                 scales.push_back(is_scaled(held) ? scale_of_row({&weights[middle + m], 1}, held) : 1);
-                const std::size_t first = middle - 1 - m; // of those that are no larger
+                const std::size_t first = middle - 1 - m; // first of the weights that are not larger
                 store(std::span(weights).subspan(first, 2 * (m + 1)), held, scales.back(),
                       tables.data() + (at + first) * bytes);
             }
@@ -174,8 +174,8 @@ class Uploader::Impl {
         return row.source != nullptr && row.tensor->type == DiskType::generated;
     }
 
-    // From row `begin` on: random rows that follow one another in their tensor, or as many others as are staged at
-    // once.
+    // Returns a run of rows from row `begin` on: random rows that are consecutive in their tensor, or other rows that
+    // fit into the staging memory.
     static std::span<const StoredRow> run_at(const StoredRows& rows, std::size_t begin, std::size_t row_bytes) {
         const StoredRow& first = rows[begin];
         const std::size_t most =
@@ -232,8 +232,8 @@ class Uploader::Impl {
         stream_.wait(kPatience);
     }
 
-    // Matrices are a tensor's last two dimensions, before which are experts. RandomRows' first row of a row, and how
-    // many inputs it has there.
+    // Matrices are a tensor's last two dimensions; an earlier one counts experts. These return the inputs of a row, and
+    // RandomRows::first_row for it.
     static std::int64_t stored_inputs(const StoredRow& row) {
         const std::vector<std::int64_t>& shape = row.tensor->shape;
         return row.source->transposed ? shape[shape.size() - 2] : shape.back();
@@ -244,7 +244,7 @@ class Uploader::Impl {
                                       : row.number;
     }
 
-    // A row of a stored matrix whose rows are inputs. The matrix is turned once, a square after the other.
+    // Returns a row of a stored matrix whose rows are inputs. The matrix is transposed once, one square after another.
     std::span<const float> turned(const StoredRow& row) {
         const std::int64_t inputs = stored_inputs(row), outputs = row.tensor->shape.back();
         const std::int64_t matrix = row.number / outputs, begin = matrix * inputs * outputs;
@@ -263,8 +263,7 @@ class Uploader::Impl {
             .subspan(static_cast<std::size_t>(row.number % outputs * inputs), static_cast<std::size_t>(inputs));
     }
 
-    // The inputs that are wanted of a stored row. A scale is that of the whole row, so that any slice is quantised
-    // alike.
+    // Places the wanted inputs of a stored row. A scale is that of the whole row, so slices are quantised alike.
     void place_row(const StoredRow& row, const HeldAs& held, std::byte* to, std::byte* scales) {
         if (row.source == nullptr) return;
         const PlannedMatrix& source = *row.source;
@@ -300,12 +299,12 @@ class Uploader::Impl {
     std::vector<std::byte> staging_;
     struct {
         const TensorView* tensor = nullptr;
-        std::int64_t matrix = 0;    // of those of all experts
+        std::int64_t matrix = 0;    // among the matrices of all experts
         std::vector<float> numbers; // [outputs][inputs]
-    } turned_;                      // the one before
+    } turned_;                      // the previous matrix
     std::vector<float> row_;
-    std::vector<std::byte> codes_;  // of 8 bits, as inputs lie
-    std::vector<std::byte> scales_; // of the rows under way
+    std::vector<std::byte> codes_;  // 8-bit codes in the order of inputs
+    std::vector<std::byte> scales_; // of the rows being uploaded
     std::map<WeightType, RandomCodes> random_codes_;
     int widest_order_ = 0;
 };

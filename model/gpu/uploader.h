@@ -1,5 +1,5 @@
-// Rows of stored matrices on their way to a GPU: converted, rounded or as codes, staged a part at a time; random rows
-// are made there. Called by gpu/weights.
+// Moves rows of stored matrices to a GPU: converted, rounded or as codes, staged in parts. Makes random rows on the
+// GPU. Called by gpu/weights.
 #pragma once
 
 #include "model/files/checkpoint.h"
@@ -21,19 +21,19 @@ using StoredRows = std::vector<StoredRow>;
 
 class Uploader {
   public:
-    // `keeps_codes`: quantised tensors stay codes; else all become numbers. The checkpoint outlives it.
+    // If `keeps_codes`, quantised tensors stay codes; else all become numbers. The checkpoint outlives this object.
     Uploader(const Checkpoint& checkpoint, bool keeps_codes);
     ~Uploader();
 
-    // The rows of a planned matrix, which outlives them.
+    // Appends the rows of a planned matrix, which outlives them.
     void append(const PlannedMatrix& source, StoredRows& rows) const;
-    // A matrix of these rows: stored codes as they are, the others as `held`. Throws BadFile, dist::Error.
+    // Makes a matrix of these rows: stored codes as they are, others as `held`. Throws BadFile, dist::Error.
     DeviceMatrix matrix(const StoredRows& rows, const dist::Slice& inputs, WeightType held);
-    // The same, but stored codes too become numbers.
+    // The same, but stored codes become numbers too.
     DeviceMatrix plain_matrix(const StoredRows& rows, const dist::Slice& inputs, WeightType held);
     DeviceArray<float> vector(const std::vector<float>& values) const;
 
-    int widest_order() const; // DeviceMatrix::order's, of all matrices so far
+    int widest_order() const; // the longest DeviceMatrix::order so far
 
   private:
     class Impl;

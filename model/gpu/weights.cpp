@@ -25,7 +25,7 @@ WeightType weight_type(NumberType type) {
     throw std::invalid_argument("a number type that no matrix is held in");
 }
 
-// kGateGroup gates and kGateGroup ups by turns, as Epilogue::gate has them, padded to whole groups.
+// Returns kGateGroup gates and kGateGroup ups by turns, as for Epilogue::gate, padded to whole groups.
 template <typename T> std::vector<T> by_turns(const std::vector<T>& gates, const std::vector<T>& ups) {
     std::vector<T> all;
     for (std::size_t begin = 0; begin < gates.size(); begin += kGateGroup)
@@ -39,7 +39,7 @@ template <typename T> void append(const std::vector<T>& more, std::vector<T>& to
     to.insert(to.end(), more.begin(), more.end());
 }
 
-// Fills a layer, or what is around the layers, from its plans.
+// Fills a layer, or the tensors around the layers, from their plans.
 class Loader {
   public:
     Loader(const Checkpoint& checkpoint, const ModelConfig& config, const RankShard& shard, WeightType activations,
@@ -47,7 +47,7 @@ class Loader {
         : checkpoint_(checkpoint), config_(config), shard_(shard), activations_(activations), multiplied_(multiplied),
           uploader_(uploader) {}
 
-    // `plans`: of a layer and its experts, or one plan. `is_linear`: of a layer with linear attention.
+    // `plans`: a layer's and its experts', or one plan. `is_linear`: the layer has linear attention.
     void load(const std::vector<TensorPlan>& plans, bool is_linear, DeviceTensors& to) {
         std::map<Role, Sources> by_role;
         for (const TensorPlan& plan : plans) {
@@ -62,7 +62,7 @@ class Loader {
             switch (role) {
             case Role::embedding: // see head_and_embedding()
             case Role::head:
-            case Role::gate: // in Role::up
+            case Role::gate: // is in Role::up
             case Role::expert_gate:
                 break;
             case Role::up:
@@ -127,7 +127,7 @@ class Loader {
         return {uploader_.vector(values.weight), uploader_.vector(values.bias), vector.norm, vector.epsilon};
     }
 
-    // Matrices of as many inputs each, one after the other. `is_plain`: in the activations' type.
+    // Joins matrices with the same inputs, one after another. `is_plain`: in the activations' type.
     DeviceMatrix joined(const Sources& sources, bool is_plain) {
         StoredRows rows;
         std::vector<float> biases;
@@ -142,7 +142,7 @@ class Loader {
         return matrix;
     }
 
-    // An MLP's gates and ups, or those of experts, one after the other. No gates: ups alone.
+    // Joins an MLP's gates and ups, or those of experts, one after another. Without gates: ups alone.
     DeviceMatrix wide(const Sources& gates, const Sources& ups) {
         if (gates.empty()) return joined(ups, false);
         StoredRows rows;
@@ -156,7 +156,7 @@ class Loader {
         return matrix;
     }
 
-    // Linear attention: FP8 files may hold the gates as they are after quantised matrices.
+    // Linear attention: FP8 files may hold the gates unquantised, after quantised matrices.
     DeviceMatrix linear_in(PlannedMatrix source) {
         const auto gates = std::find_if(source.rows.rbegin(), source.rows.rend(), [&](const StoredSlice& slice) {
                                return is_code(slice);

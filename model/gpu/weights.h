@@ -1,5 +1,5 @@
-// All weights of a model that one rank holds, in the memory of a GPU (gpu/device_matrix.h). The plan of the tensors is
-// model/weights/layer_plan.h, for CPUs too. Called by gpu/decoder.
+// All weights of a model that one rank holds, in the memory of a GPU (gpu/device_matrix.h). model/weights/layer_plan.h
+// plans the tensors, for CPUs too. Called by gpu/decoder.
 #pragma once
 
 #include "model/files/checkpoint.h"
@@ -11,17 +11,17 @@
 
 namespace entrodraft::model::gpu {
 
-// A layer's tensors, or those around the layers. Some planned matrices are one here:
-//   Role::up           gates and ups by turns (Epilogue), or ups alone
-//   Role::expert_up    the same of all experts, one after the other; Role::expert_down likewise
-//   Role::absorb       of all own heads, one after the other; Role::expand likewise
+// The tensors of a layer, or those around the layers. Some planned matrices are one matrix here:
+// - Role::up: gates and ups by turns (Epilogue), or ups alone.
+// - Role::expert_up: the same for all experts, one after another; Role::expert_down likewise.
+// - Role::absorb: all own heads, one after another; Role::expand likewise.
 using DeviceTensors = HeldTensors<DeviceMatrix, DeviceNorm>;
 
 struct DeviceWeights {
-    // Reads the rank's slice. `type`: of the activations, of the embedding, which is looked up, and of the router and
-    // what is absorbed and expanded; `multiplied`: of all other matrices that are not quantised in the file. A head
-    // that is the embedding is there twice where it has codes, or where the rank holds more of the embedding than of
-    // the head. `progress` is told of bytes done and of all. Throws BadFile, dist::Error.
+    // Reads the rank's slice. `type` is that of the activations, the embedding (which is looked up), the router, and
+    // the matrices that absorb and expand. `multiplied` is that of all other matrices that are not quantised in the
+    // file. A head that is the embedding is stored twice if it has codes, or if the rank holds more of the embedding
+    // than of the head. `progress` receives the bytes done and the total. Throws BadFile, dist::Error.
     DeviceWeights(const Checkpoint& checkpoint, const ModelConfig& config, const RankShard& shard, NumberType type,
                   WeightType multiplied, const std::function<void(std::size_t, std::size_t)>& progress);
 
@@ -32,7 +32,7 @@ struct DeviceWeights {
     bool embedding_is_head = false;
     DeviceNorm feature_scale; // FusionConfig::features_scale, as a norm over all of a row
     std::vector<DeviceTensors> layers;
-    int widest_order = 0;           // DeviceMatrix::order's, of all
+    int widest_order = 0;           // the longest DeviceMatrix::order
     std::size_t bytes_per_pass = 0; // read by a pass of one row
     double operations_per_row = 0;  // multiply-adds times two
 };

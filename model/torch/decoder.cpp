@@ -1,4 +1,4 @@
-// A decoder whose operations are ATen's, on any device that ATen knows. See plugin.h.
+// A decoder whose operations are ATen's, on any device that ATen supports. See plugin.h.
 #include "model/cpu/kernels.h"
 #include "model/pass/transformer.h"
 #include "model/torch/device.h"
@@ -69,7 +69,7 @@ class TorchDecoder final : public Decoder {
     dist::Deadline deadline() const { return dist::Deadline::after_seconds(timeout_seconds_); }
     at::TensorOptions numbers() const { return texts_.numbers.options(); }
 
-    // By the kernels of the CPU: the logits are in host memory.
+    // Summarizes with the kernels of the CPU: the logits are in host memory.
     void summarize(const Pass& pass, const float* logits) {
         const kernels::Kernels& kernels = kernels::best_kernels();
         summaries_.assign(pass.needs.summary == LogitSummary::none ? 0 : pass.logit_rows.size(), {});
@@ -88,14 +88,14 @@ class TorchDecoder final : public Decoder {
     }
 
     double timeout_seconds_;
-    BookedTensors texts_, sources_; // sources_: of a model with an encoder, as encoder_
+    BookedTensors texts_, sources_; // sources_ and encoder_ are for a model with an encoder
     TensorWeights weights_;
     TorchWorkspace workspace_;
     std::unique_ptr<TorchEncoder> encoder_;
     std::vector<LogitStats> summaries_;
 };
 
-// Another version may have all symbols, and other types behind them.
+// Another version of torch may have all symbols, but other types for them.
 std::string why_unusable() {
     constexpr std::string_view kVersion = "TORCH_VERSION=";
     const std::string config = at::show_config(); // "..., TORCH_VERSION=2.11.0, USE_CUDA=ON, ..."

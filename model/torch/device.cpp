@@ -26,7 +26,7 @@ at::ScalarType scalar_type(WeightType type) {
     throw std::invalid_argument("the torch backend has float32, bfloat16 and float16 weights, not " + to_string(type));
 }
 
-// ATen's code for a kind of device lies in a library of its own, which registers it. Empty, or why it is not there.
+// Loads ATen's code for a kind of device from its own library, which registers it. Returns why it failed, or empty.
 std::string load_device_code(const std::string& type) {
     if (type == "cpu" || dlopen(("libtorch_" + type + ".so").c_str(), RTLD_NOW | RTLD_GLOBAL) != nullptr) return "";
     return "torch " ENTRODRAFT_TORCH_VERSION " has no code for it (" + std::string(dlerror()) + ")";

@@ -1,4 +1,4 @@
-// Where tensors are and of what type, and errors of ATen as ours. Called by torch/decoder and torch/trainer.
+// The place and type of tensors, and errors of ATen as ours. Called by torch/decoder and torch/trainer.
 #pragma once
 
 #include "model/families/config.h"
@@ -10,7 +10,7 @@
 
 namespace entrodraft::model::torch {
 
-// Errors of ATen without the stack behind their message.
+// Runs the work. Rethrows errors of ATen without the stack after their message.
 template <typename Work> void in_one_line(const Work& work) {
     try {
         work();
@@ -19,11 +19,11 @@ template <typename Work> void in_one_line(const Work& work) {
     }
 }
 
-// How many devices of a type there are; ATen's code for it is loaded.
+// Returns how many devices of a type there are, after loading ATen's code for the type.
 Devices count_devices(const std::string& type);
 
-// Of a model's weights of that type there, once ATen has its code for the device and is told of the threads. Throws
-// std::invalid_argument where the model, the device or the type is beyond the backend.
+// Returns options for a model's weights of that type there. Loads ATen's code for the device and sets the number of
+// threads. Throws std::invalid_argument if the backend does not support the model, the device or the type.
 at::TensorOptions numbers_on(const Place& place, const ModelConfig& config, WeightType type);
 
 } // namespace entrodraft::model::torch

@@ -19,15 +19,15 @@ using at::Tensor;
 
 namespace {
 
-// Logarithms are at least this, so that a probability of 0 costs something finite.
+// Logarithms are at least this, so that a probability of 0 has a finite cost.
 constexpr double kLeastLog = -30;
 
-// Of the row's top tokens and, behind them, all others together: [rows][n_top + 1].
+// Log-probabilities of a row's top tokens, then of all others together: [rows][n_top + 1].
 Tensor log_target(const TargetRows& target) {
     return at::cat({target.top_log_probs, target.rest_mass.log().unsqueeze(1)}, 1).clamp_min(kLeastLog);
 }
 Tensor log_model(const Tensor& logits, const TargetRows& target) {
-    constexpr double kNone = -1e30; // minus infinity has no gradient where nothing is left
+    constexpr double kNone = -1e30; // minus infinity has no gradient if no token is left
     const Tensor top = at::log_softmax(logits, 1).gather(1, target.top_tokens);
     const Tensor others = at::logsumexp(at::scatter(logits, 1, target.top_tokens, kNone), 1, true);
     return at::cat({top, others - at::logsumexp(logits, 1, true)}, 1).clamp_min(kLeastLog);

@@ -7,16 +7,17 @@
 
 namespace entrodraft::model::torch {
 
-// Of the rows of some texts, as ScoredText has them.
+// The target's data for the rows of some texts, as in ScoredText.
 struct TargetRows {
     at::Tensor top_tokens, top_log_probs; // [rows][n_top]
     at::Tensor rest_mass;                 // [rows]
-    at::Tensor rest_token, rest_log_prob; // [rows]; a token of -1 is 0 here, with a mass of 0
+    at::Tensor rest_token, rest_log_prob; // [rows]; a token of -1 becomes 0 here, with mass 0
 };
 
-// [rows], of logits [rows][vocabulary] in float32 or float64. Differentiable. All tokens but a row's top ones are one.
+// [rows], from logits [rows][vocabulary] in float32 or float64. Differentiable. Counts all but a row's top tokens as
+// one.
 at::Tensor loss_of(DistillLoss loss, const at::Tensor& logits, const TargetRows& target);
-// [rows]: estimates of sum min(p, q) without bias.
+// [rows]: unbiased estimates of sum min(p, q).
 at::Tensor overlap_of(const at::Tensor& logits, const TargetRows& target);
 
 } // namespace entrodraft::model::torch

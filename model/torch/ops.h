@@ -1,4 +1,4 @@
-// The operations of model/pass/transformer.h as ATen's, on any device that ATen knows. Called by torch/decoder and
+// The operations of model/pass/transformer.h on ATen, on any device that ATen supports. Called by torch/decoder and
 // torch/encoder.
 #pragma once
 
@@ -32,7 +32,7 @@
 
 namespace entrodraft::model::torch {
 
-// The residual stream is float32, other activations are of the weights' type.
+// The residual stream is float32; other activations have the weights' type.
 class TorchOps {
   public:
     struct Operand { // [n_rows][width]
@@ -50,13 +50,13 @@ class TorchOps {
 
     const TensorWeights& weights() const { return w_.weights; }
     Operand residual() const { return rounded(x_); }
-    Operand qkv() const { return {}; } // results are tensors of their own
+    Operand qkv() const { return {}; } // each result is a new tensor
     Operand embedded() const { return {}; }
 
     // ---- the residual stream ----
 
     void embed() {
-        if (config_.fusion.kind == Fusion::features) return; // has no embedding
+        if (config_.fusion.kind == Fusion::features) return; // such a head has no embedding
         const dist::Slice own = w_.shard.vocab;
         std::vector<std::int64_t> tokens;
         std::vector<float> is_own;
@@ -67,7 +67,7 @@ class TorchOps {
         const at::Tensor& table = w_.embedding.weight;
         if (own.size() > 0)
             x_ = table.index_select(0, to_tensor(tokens, w_.device)).to(at::kFloat);
-        else // of more ranks than units of the vocabulary
+        else // there are more ranks than units of the vocabulary
             x_ = at::zeros({w_.layout.rows(), config_.embedding_size}, table.options().dtype(at::kFloat));
         if (w_.tp.size() > 1) x_ = summed(x_ * to_tensor(is_own, w_.device).unsqueeze(1));
         if (config_.embedding_size != config_.hidden_size)
@@ -207,12 +207,12 @@ class TorchOps {
         return {activation(halves[0]) * halves[1], wide.n_rows};
     }
 
-    // In place, of a copy of the rows, for gradients are made of what was read.
+    // Works in place, on a copy of the rows, since gradients use the values that were read.
     void norm_queries_and_keys(const TensorsByRole& layer, const Operand& qkv) const {
         const std::int64_t dim = config_.head_dim, n_queries = w_.shard.n_query_heads(), n_keys = w_.shard.n_kv_heads();
         const dist::HeadShard& heads = w_.shard.heads;
         const std::int64_t group = config_.n_heads / config_.n_kv_heads;
-        std::vector<float> counts; // of a KV head that several ranks have, the one with its first query head counts
+        std::vector<float> counts; // the rank with a KV head's first query head counts it
         for (std::int64_t h = heads.kv_heads.begin; h < heads.kv_heads.end; ++h)
             counts.push_back(heads.query_heads.contains(h * group) ? 1.0F : 0.0F);
         const at::Tensor read = qkv.rows.to(at::kFloat, false, true);
@@ -284,17 +284,17 @@ class TorchOps {
   protected:
     TorchWorkspace& workspace() const { return w_; }
     int n_rows() const { return w_.layout.rows(); }
-    // Rows [count][heads][head_dim] to positions [begin, begin + count) of a slot's keys or values.
+    // Writes rows [count][heads][head_dim] to positions [begin, begin + count) of a slot's keys or values.
     static void put(const at::Tensor& numbers, std::int64_t begin, const at::Tensor& rows) {
         numbers.narrow(1, begin, rows.size(0)).copy_(rows.transpose(0, 1));
     }
-    // Keys (0) or values (1), [own key heads][capacity][head_dim].
+    // Returns keys (0) or values (1), [own key heads][capacity][head_dim].
     static at::Tensor slot_numbers(const BookedTensors& cache, int layer, int which, int slot) {
         return cache.numbers.select(0, layer).select(0, which).select(0, slot);
     }
 
   private:
-    // In tables by position.
+    // Returns the rows' places in tables by position.
     at::Tensor places_of_rows() const {
         std::vector<std::int64_t> places;
         for (const Row& row : pass_.rows)
@@ -302,13 +302,13 @@ class TorchOps {
         return to_tensor(places, w_.device);
     }
 
-    // Of the rows.
+    // Returns the angles of the rows.
     TorchAngles angles_of(const TorchAngles& all) const {
         if (!all.cosines.defined()) return {};
         return {all.cosines.index_select(0, places_).unsqueeze(1), all.sines.index_select(0, places_).unsqueeze(1)};
     }
 
-    // The numbers of a tensor in host memory; none of an undefined one.
+    // Returns the numbers of a tensor in host memory; none if it is undefined.
     static std::vector<float> floats_of(const at::Tensor& tensor) {
         if (!tensor.defined()) return {};
         const at::Tensor stored = tensor.contiguous();
@@ -324,7 +324,7 @@ class TorchOps {
                 std::copy_n(states.cpu().contiguous().const_data_ptr<float>(), numbers, w_.hidden.data() + i * numbers);
     }
 
-    // Of the target's features.
+    // Norms the target's features.
     at::Tensor normed_features(const at::Tensor& features) const {
         const FusionConfig& fusion = config_.fusion;
         std::vector<at::Tensor> parts;
@@ -343,7 +343,7 @@ class TorchOps {
         return at::linear(one.from.rows, one.matrix.weight, one.matrix.bias).to(at::kFloat);
     }
 
-    // Over the ranks, in host memory.
+    // Sums over the ranks, in host memory.
     at::Tensor summed(const at::Tensor& part) const {
         if (w_.tp.size() == 1) return part;
         at::Tensor sum = part.cpu().contiguous();
@@ -367,7 +367,7 @@ class TorchOps {
         throw std::invalid_argument("an activation that the torch backend does not know");
     }
 
-    // No weight: as it is.
+    // Returns x itself if there is no weight.
     static at::Tensor apply(const TensorNorm& norm, const at::Tensor& x) {
         if (!norm.weight.defined()) return x;
         if (norm.kind == Norm::layer) return at::layer_norm(x, x.size(-1), norm.weight, norm.bias, norm.epsilon);
@@ -384,7 +384,7 @@ class TorchOps {
         if (which == LayerRope::none || !by.cosines.defined()) return heads.to(w_.type);
         const std::int64_t dims = config_.rope.dims;
         const at::Tensor x = heads.to(at::kFloat), first = x.narrow(2, 0, dims);
-        // A pair is (i, i + dims / 2), or two neighbours.
+        // A pair is (i, i + dims / 2), or two neighbouring numbers.
         const std::vector<std::int64_t> halves = {x.size(0), x.size(1), 2, dims / 2};
         const std::vector<std::int64_t> neighbours = {x.size(0), x.size(1), dims / 2, 2};
         const at::Tensor pairs =
@@ -403,15 +403,15 @@ class TorchOps {
         return {attended.size() == 1 ? attended.front() : at::cat(attended), n_rows()};
     }
 
-    // The keys and values of an encoder serve one layer after another.
+    // All layers of an encoder share one layer of cache.
     int layer_of_cache(int layer) const { return config_.is_encoder ? 0 : layer; }
 
-    // Keys (0) or values (1) of the segment, of the layer at hand, [rows][own key heads][head_dim].
+    // Returns keys (0) or values (1) of the segment in the current layer, [rows][own key heads][head_dim].
     at::Tensor own_rows(int which, const Segment& segment) const {
         return keys_and_values_[index(which)].narrow(0, segment.begin, segment.end - segment.begin);
     }
 
-    // The weights of each row's experts, [rows][n_experts]; 0 of the others.
+    // Returns the weights of each row's experts, [rows][n_experts]; 0 for the others.
     at::Tensor weights_of(std::span<const ChosenExpert> chosen) const {
         const ExpertsConfig& experts = config_.experts;
         const at::Tensor logits = router_products_.narrow(1, 0, experts.n_experts);
@@ -424,7 +424,7 @@ class TorchOps {
         return scores * experts.scale;
     }
 
-    // Keys or values of the segment's slot, with the beginning that another slot holds; in training its rows.
+    // Returns keys or values of the segment's slot and of the prefix in another slot; in training those of its rows.
     at::Tensor cached(int layer, int which, const Segment& segment) const {
         if (w_.is_training) return for_query_heads(own_rows(which, segment).transpose(0, 1));
         const KvCache::Prefix prefix = w_.cache.books->prefix(segment.slot);
@@ -436,7 +436,7 @@ class TorchOps {
         return for_query_heads(prefix.length == 0 ? own : at::cat({of_slot(prefix.slot, 0, prefix.length), own}, 1));
     }
 
-    // Keys or values of the source of the segment's slot.
+    // Returns keys or values of the source of the segment's slot.
     at::Tensor of_source(int layer, int which, const Segment& segment) const {
         if (w_.is_training)
             return for_query_heads(w_.training_sources[index(segment.slot)][index(layer)][index(which)]);
@@ -444,13 +444,13 @@ class TorchOps {
         return for_query_heads(slot_numbers(w_.sources, layer, which, number).narrow(1, 0, length));
     }
 
-    // [1][heads][keys][head_dim], as many heads as groups of query heads.
+    // Returns [1][heads][keys][head_dim], with one head per group of query heads.
     at::Tensor for_query_heads(const at::Tensor& numbers) const {
         return (w_.kv_heads.defined() ? numbers.index_select(0, w_.kv_heads) : numbers).unsqueeze(0);
     }
 
-    // What rows [rows][own query heads][head_dim] attend to, [rows][own query heads * head_dim]. The query heads of a
-    // key head are further rows.
+    // Attends for rows [rows][own query heads][head_dim]; returns [rows][own query heads * head_dim]. The query heads
+    // of a key head count as further rows.
     at::Tensor attended(const at::Tensor& heads, const at::Tensor& keys, const at::Tensor& values,
                         const at::Tensor& mask) const {
         const std::int64_t rows = heads.size(0), dim = config_.head_dim;
@@ -469,7 +469,7 @@ class TorchOps {
         return attended.view({keys.size(1), w_.group, rows, dim}).permute({2, 0, 1, 3}).reshape({rows, -1});
     }
 
-    // Made once for each window that layers have.
+    // Makes one mask for each window that layers have.
     const at::Tensor& mask_of(int layer, const Segment& segment) {
         const int window = config_.window(layer);
         const auto [known, is_new] = masks_.try_emplace({segment.begin, window});
@@ -483,13 +483,13 @@ class TorchOps {
     at::Tensor places_;                         // [rows]
     at::Tensor x_;                              // [rows][hidden_size], float32
     TorchAngles angles_, local_angles_;         // [rows][1][rotary dims / 2]
-    at::Tensor queries_;                        // [rows][own query heads][head_dim], of the layer at hand
-    std::array<at::Tensor, 2> keys_and_values_; // [rows][own key heads][head_dim], of the layer at hand
-    at::Tensor router_products_;                // [rows][experts, and the shared one's scale], of the layer at hand
-    ExpertRows expert_rows_;                    // of the layer at hand
-    at::Tensor expert_weights_;                 // [rows][experts], of the layer at hand
-    Operand joined_;                            // of a draft head
-    at::Tensor cell_, output_gate_;             // of a draft head that is an LSTM
+    at::Tensor queries_;                        // [rows][own query heads][head_dim], of the current layer
+    std::array<at::Tensor, 2> keys_and_values_; // [rows][own key heads][head_dim], of the current layer
+    at::Tensor router_products_;                // [rows][experts, and the shared one's scale], of the current layer
+    ExpertRows expert_rows_;                    // of the current layer
+    at::Tensor expert_weights_;                 // [rows][experts], of the current layer
+    Operand joined_;                            // for a draft head
+    at::Tensor cell_, output_gate_;             // for a draft head that is an LSTM
     std::map<std::pair<int, int>, at::Tensor> masks_; // by the first row of a segment, and window
 };
 

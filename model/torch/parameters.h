@@ -10,7 +10,7 @@ namespace entrodraft::model::torch {
 
 class Parameters final : public StoredTensors {
   public:
-    // Each is read when it is first asked for: those that no weight is made of are none. `checkpoint` outlives it.
+    // Reads each tensor when it is first asked for: so unused tensors are no parameters. `checkpoint` outlives it.
     Parameters(const Checkpoint& checkpoint, at::Device device) : checkpoint_(checkpoint), device_(device) {}
 
     const Checkpoint& checkpoint() const override { return checkpoint_; }

@@ -1,19 +1,19 @@
-// Where tensors of ATen are: a device and its threads. Includes nothing of torch's.
+// The place of ATen's tensors: a device and its threads. Includes nothing from torch.
 #pragma once
 
 #include <string>
 
 namespace entrodraft::model::torch {
 
-// Where a decoder computes.
+// The place where a decoder computes.
 struct Place {
     std::string device = "cpu"; // as ATen names it: "cuda:1"
-    int threads = 1;            // on a CPU, of all decoders of the process
+    int threads = 1;            // on a CPU, for all decoders of the process
 };
 
 struct Devices {
     int count = 0;
-    std::string why_none; // in a few words; empty: there are some
+    std::string why_none; // in a few words; empty if there are some
 };
 
 } // namespace entrodraft::model::torch

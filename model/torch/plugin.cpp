@@ -14,7 +14,7 @@ struct OpenedPlugin {
     std::string why_missing;
 };
 
-// It is looked for where the program's own libraries are (its RUNPATH), and never closed: decoders are of its code.
+// Looks for the library next to the program's own ones (its RUNPATH). Never closes it: decoders run its code.
 OpenedPlugin open_plugin() {
     constexpr const char* kFile = "libentrodraft_torch.so";
     constexpr const char* kRemedy = "build with -DENTRODRAFT_TORCH=ON over a torch that stays in its place "

@@ -36,7 +36,7 @@ TensorBytes floats_of(const std::string& name, const Tensor& tensor) {
     return bytes_of(name, tensor, at::kFloat, "F32");
 }
 
-// What of a text the columns of TargetRows are made of.
+// Returns one column of TargetRows from a member of each text.
 template <typename To, typename T>
 Tensor column(std::span<const ScoredText* const> texts, const std::vector<T> ScoredText::*of, at::Device device) {
     std::vector<To> all;
@@ -161,7 +161,7 @@ class TorchTrainer final : public Trainer {
     static constexpr const char *kSteps = "steps", *kParameter = "parameter.", *kFirst = "first_moment.",
                                 *kSecond = "second_moment.";
 
-    // Of one pass; weight 0: without gradients.
+    // Adds the sums of one pass; with weight 0, makes no gradients.
     void add(std::span<const ScoredText* const> texts, double weight, TrainingSums& sums) {
         const TargetRows target = target_rows(texts, numbers_.device());
         const Tensor logits = forward(texts);
@@ -175,7 +175,7 @@ class TorchTrainer final : public Trainer {
         sums.agreement += is_same.sum(at::kDouble).item<double>();
     }
 
-    // Of the places of all texts, [rows][vocabulary].
+    // Returns the logits of the places of all texts, [rows][vocabulary].
     Tensor forward(std::span<const ScoredText* const> texts) {
         std::vector<Row> rows;
         std::vector<int> wanted;
@@ -215,7 +215,7 @@ class TorchTrainer final : public Trainer {
         return parameter.grad().defined() ? parameter.grad() : at::zeros_like(parameter);
     }
 
-    // Of all parameters, one after another, over the ranks.
+    // Returns the gradients of all parameters, one after another, summed over the ranks.
     Tensor summed_gradients() {
         std::vector<Tensor> each;
         for (const auto& [name, parameter] : parameters_.all())
@@ -228,7 +228,7 @@ class TorchTrainer final : public Trainer {
         return on_host.to(all.device());
     }
 
-    // Vectors (norms, biases) do not decay.
+    // Updates a parameter and its moments. Vectors (norms, biases) do not decay.
     void move(const Tensor& parameter, Moments& moments, const Tensor& gradient, double learning_rate) const {
         moments.first.mul_(kFirstDecay).add_(gradient, 1 - kFirstDecay);
         moments.second.mul_(kSecondDecay).addcmul_(gradient, gradient, 1 - kSecondDecay);
@@ -241,7 +241,7 @@ class TorchTrainer final : public Trainer {
     DecoderSetup setup_;
     TrainerOptions options_;
     dist::Communicator& ranks_;
-    dist::SelfComm self_; // every rank has all of the model
+    dist::SelfComm self_; // every rank has the whole model
     at::TensorOptions numbers_;
     Parameters parameters_;
     BookedTensors cache_, no_sources_;

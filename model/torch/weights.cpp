@@ -13,7 +13,7 @@ namespace entrodraft::model::torch {
 
 namespace {
 
-// Rows of a stored matrix, as they come, in float32.
+// Returns rows of a stored matrix as stored, in float32.
 at::Tensor read_rows(const TensorView& tensor, dist::Slice rows) {
     const std::int64_t width = tensor.shape.back();
     at::Tensor floats = at::empty({rows.size(), width}, at::kFloat);
@@ -21,7 +21,7 @@ at::Tensor read_rows(const TensorView& tensor, dist::Slice rows) {
     return floats;
 }
 
-// One behind the other.
+// Concatenates the parts.
 at::Tensor joined(const std::vector<at::Tensor>& parts) {
     if (parts.empty()) return {};
     return parts.size() == 1 ? parts.front() : at::cat(parts);
@@ -54,7 +54,7 @@ at::Tensor CheckpointTensors::vector(const std::string& name, at::Device device)
 
 namespace {
 
-// Makes the tensors of a layer, or of what is around the layers, from its plan.
+// Makes the tensors of a layer, or those around the layers, from its plan.
 class Loader {
   public:
     Loader(StoredTensors& stored, const ModelConfig& config, const RankShard& shard, const at::TensorOptions& numbers,
@@ -77,7 +77,7 @@ class Loader {
     }
 
   private:
-    // Matrices, one after the other. A rank's part may be empty.
+    // Reads matrices, one after another. A rank's part may be empty.
     TensorMatrix read(const std::vector<const PlannedMatrix*>& matrices) {
         std::vector<at::Tensor> weights, biases;
         const bool is_exact = matrices.front()->role == Role::router;
@@ -99,7 +99,7 @@ class Loader {
         return names.second_bias.empty() ? rows_of(names.bias) : rows_of(names.bias) + rows_of(names.second_bias);
     }
 
-    // A pass of one row reads a part of the experts, and the embedding only where it is the head.
+    // A pass of one row reads a part of the experts. It reads the embedding only if the embedding is the head.
     void count(const PlannedMatrix& matrix, const TensorMatrix& made) {
         const bool is_looked_up = matrix.role == Role::embedding && config_.has_head();
         if (is_looked_up || matrix.reading == Reading::once_a_source || !made.weight.defined()) return;
@@ -114,7 +114,7 @@ class Loader {
         const at::Device device = vector.role == Role::router_correction ? at::kCPU : numbers_.device();
         TensorNorm made = {{}, {}, vector.norm, vector.epsilon};
         const bool is_computed = vector.role == Role::positions && config_.positions != Positions::learned;
-        if (is_computed) { // and so not trained, whether stored or not
+        if (is_computed) { // so it is not trained, even if it is stored
             made.weight = to_tensor(read_planned(stored_.checkpoint(), config_, shard_, vector).weight, device);
         } else {
             made.weight = part_of(vector, stored_.vector(vector.tensor->names.weight, device));
@@ -142,7 +142,7 @@ class Loader {
     const RankShard& shard_;
     const at::TensorOptions numbers_;
     TensorWeights& to_;
-    double bytes_ = 0; // of a pass, so far
+    double bytes_ = 0; // per pass, so far
 };
 
 } // namespace

@@ -1,5 +1,5 @@
 // All weights of a model that one rank holds, as tensors of ATen: matrices [outputs][inputs] in the weights' type,
-// vectors in float32 but for biases, which are of the matrix's type.
+// vectors in float32. Biases of matrices have the matrix's type.
 //
 // The plan of the tensors is the same for every device (model/weights/layer_plan.h). Called by torch/decoder.
 #pragma once
@@ -21,28 +21,28 @@ struct TensorMatrix {
 
 // A norm or another vector, float32.
 struct TensorNorm {
-    at::Tensor weight, bias; // weight undefined: there is none
+    at::Tensor weight, bias; // weight undefined: there is no norm
     Norm kind = Norm::rms;
     float epsilon = 0;
 };
 
 // A layer's tensors, or those around the layers. Role::up is gates, then ups, or ups alone; Role::expert_up is the same
-// of each expert. The router is float32; its correction lies in host memory.
+// for each expert. The router is float32; its correction lies in host memory.
 using TensorsByRole = HeldTensors<TensorMatrix, TensorNorm>;
 
-// The tensors that weights are made of, as a checkpoint stores them. What is made of them is differentiable.
+// The tensors from which weights are made, as a checkpoint stores them. Weights made from them are differentiable.
 class StoredTensors {
   public:
     virtual ~StoredTensors() = default;
     virtual const Checkpoint& checkpoint() const = 0;
-    // What a matrix has of one of them: [part.rows][source.inputs], of the type and on the device of `numbers`.
+    // Returns a matrix's part of a stored tensor: [part.rows][source.inputs], with the type and device of `numbers`.
     virtual at::Tensor matrix(const PlannedMatrix& source, const StoredSlice& part,
                               const at::TensorOptions& numbers) = 0;
-    // All of one, [elements], float32.
+    // Returns a whole stored tensor, [elements], float32.
     virtual at::Tensor vector(const std::string& name, at::Device device) = 0;
 };
 
-// Read from the files each time.
+// Reads from the files each time.
 class CheckpointTensors final : public StoredTensors {
   public:
     explicit CheckpointTensors(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
@@ -55,7 +55,7 @@ class CheckpointTensors final : public StoredTensors {
 };
 
 struct TensorWeights {
-    // Makes the rank's slice, on the device. `progress` is told of bytes done and of all. Throws BadFile, c10::Error.
+    // Makes the rank's slice on the device. `progress` receives bytes done and the total. Throws BadFile, c10::Error.
     TensorWeights(StoredTensors& stored, const ModelConfig& config, const RankShard& shard,
                   const at::TensorOptions& numbers, const std::function<void(std::size_t, std::size_t)>& progress);
 
@@ -69,7 +69,7 @@ struct TensorWeights {
     double operations_per_row = 0;  // multiply-adds times two
 };
 
-// A copy on the device; undefined of an empty vector.
+// Returns a copy on the device; undefined if `values` is empty.
 template <typename T> at::Tensor to_tensor(const std::vector<T>& values, at::Device device) {
     if (values.empty()) return {};
     return at::from_blob(const_cast<T*>(values.data()), std::ssize(values), c10::CppTypeToScalarType<T>::value)

@@ -87,14 +87,14 @@ TorchAngles TorchWorkspace::angles_of(const Rope& rope) const {
     return {all(table.cosines(0)), all(table.sines(0))};
 }
 
-// Whether the key is of the row's branch, or before all branches.
+// Returns whether the key is in the row's branch, or before all branches.
 bool TorchWorkspace::is_of_branch(const Segment& segment, int row, int key) const {
     const int bit = key - segment.tree_begin;
     if (layout.pass.mask != Mask::by_parent || bit < 0) return true;
     return (layout.ancestors_of(row)[bit / 64] >> (bit % 64) & 1) != 0;
 }
 
-// [rows][keys]: how many keys of the row's branch lie before each.
+// [rows][keys]: for each key, the number of keys of the row's branch before it.
 std::vector<std::int64_t> TorchWorkspace::key_numbers(const Segment& segment) const {
     const int keys = segment.cached + segment.end - segment.begin;
     std::vector<std::int64_t> numbers;
@@ -132,7 +132,7 @@ Tensor TorchWorkspace::mask_of(const Segment& segment, int window) const {
     if (alibi.defined()) by_head = columns_of(alibi);
     if (weights.outer.vector(Role::relative_biases).weight.defined()) {
         const int reach = config.relative.max_distance;
-        for (std::size_t i = 0; i < numbers.size(); ++i) { // by how far each key is behind each row
+        for (std::size_t i = 0; i < numbers.size(); ++i) { // by the distance from each key to each row
             const std::size_t row = index(segment.begin) + i / index(keys);
             const int distance = pass.rows[row].position - static_cast<int>(numbers[i]);
             numbers[i] = std::clamp(distance, -reach, reach) + reach;

@@ -1,5 +1,5 @@
-// What the passes of a decoder on ATen share: the cache's numbers, angles, the pass at hand, and which keys its rows
-// see. Called by torch/decoder.
+// The state that the passes of a decoder on ATen share: the cache's numbers, angles, the current pass, and which keys
+// its rows see. Called by torch/decoder.
 #pragma once
 
 #include "dist/comm/communicator.h"
@@ -29,34 +29,34 @@ class TensorCache final : public KvMemory {
     at::Tensor numbers_; // [layers][keys, values][slots][own key heads][capacity][head_dim]
 };
 
-// Of rotary positions: [positions][rotary dims / 2], float32, or undefined.
+// Angles of rotary positions: [positions][rotary dims / 2], float32, or undefined.
 struct TorchAngles {
     at::Tensor cosines, sines;
 };
 
-// A TensorCache's numbers, and the books of them.
+// A TensorCache's numbers and books.
 struct BookedTensors {
     BookedTensors() = default;
     BookedTensors(const KvCache::Shape& shape, const at::TensorOptions& options);
-    // Of passes that leave nothing in the cache: without numbers.
+    // For passes that leave nothing in the cache: without numbers.
     static BookedTensors without_numbers(const KvCache::Shape& shape, const at::TensorOptions& options);
 
     std::shared_ptr<KvCache> books;
     at::Tensor numbers;
 };
 
-// What a source's keys and values are to each layer of the decoder, [own key heads][tokens][head_dim].
+// Keys and values that each layer of the decoder makes from a source, [own key heads][tokens][head_dim].
 using SourceKeysAndValues = std::vector<std::array<at::Tensor, 2>>;
 
-// What the passes of a decoder, or an encoder, share. All that is handed over outlives it.
+// The state that the passes of a decoder or an encoder share. The arguments outlive it.
 struct TorchWorkspace {
-    // `embedded_by` may be another model's; `sources`, of a decoder that reads them, else empty.
+    // `embedded_by` may be another model's. `sources` are for a decoder that reads them, else empty.
     TorchWorkspace(const ModelConfig& model, const RankShard& held, const TensorWeights& read,
                    const TensorMatrix& embedded_by, const BookedTensors& texts, const BookedTensors& read_sources,
                    dist::Communicator& ranks);
 
-    // What is added to the scores of a segment's rows, [1][key heads or 1][group * rows][keys]: minus infinity for keys
-    // that a row does not see, of the last `window` (0: all), ALiBi's, and biases by distance; undefined: nothing.
+    // Returns the addend to the scores of a segment's rows, [1][key heads or 1][group * rows][keys]; undefined: none.
+    // Has ALiBi, biases by distance, and minus infinity for unseen keys. A row sees the last `window` keys (0: all).
     at::Tensor mask_of(const Segment& segment, int window) const;
 
     TorchAngles angles_of(const Rope& rope) const;
@@ -68,14 +68,14 @@ struct TorchWorkspace {
     const BookedTensors& cache;
     const BookedTensors& sources;
     dist::Communicator& tp;
-    at::ScalarType type; // of activations but the residual stream, and of the cache
+    at::ScalarType type; // of the cache and of activations except the residual stream
     at::Device device;
 
     TorchAngles angles, local_angles; // [max_positions]
-    at::Tensor alibi;                 // [own query heads][capacity], as scores are scaled, or undefined
+    at::Tensor alibi;                 // [own query heads][capacity], scaled as scores are, or undefined
     int group = 1;                    // query heads that read a key head
-    at::Tensor kv_heads; // [own query heads]: its key head, where these groups are cut unevenly; else undefined
-    PassLayout layout;   // of the pass at hand
+    at::Tensor kv_heads; // [own query heads]: its key head, if these groups are cut unevenly; else undefined
+    PassLayout layout;   // of the current pass
     dist::Deadline deadline;
     std::vector<float> hidden; // [hidden_layers][rows][hidden_size]
     at::Tensor logits;         // [logit_rows][own outputs], float32, in host memory unless in training
