@@ -1,5 +1,6 @@
 // Texts that the target has continued. Each is written to a file as it ends, so that a run that was killed can go on
 // after them.
+//
 // The file has JSON lines: first the settings that make the texts, then each text with its number. distill calls this
 // on the coordinator.
 #pragma once

@@ -56,8 +56,7 @@ void set_layers(Fields& fields, int layers) {
             fields[name].erase(fields[name].begin() + layers, fields[name].end());
 }
 
-// Keeps the width of heads, or about that width if it follows from the model's. The same number of heads share a KV
-// head.
+// Keeps the width of heads, or about it if it follows from the model's. The same number of heads share a KV head.
 void set_hidden_size(Fields& fields, const model::ModelConfig& config, int hidden_size) {
     int head_dim = config.head_dim;
     if (!fields.contains("head_dim") || !fields["head_dim"].is_number()) {

@@ -1,6 +1,5 @@
 // The directory that distill writes. It has the draft, as a checkpoint, its report, and in training/ the state from
-// which a run goes on.
-// distill calls this on the first rank.
+// which a run goes on. distill calls this on the first rank.
 #pragma once
 
 #include "launch/load/opened_model.h"
@@ -37,8 +36,7 @@ class DistillFiles {
 
     // Writes the small files of the checkpoint that the draft is made of, with its config changed to that shape.
     void write_model_files(const OpenedModel& source, const DraftShape& shape) const;
-    // Reads the config that write_model_files() wrote. Throws BadFile, or BadOption if the config does not have that
-    // shape.
+    // Reads the config that write_model_files() wrote. Throws BadFile, or BadOption if it does not have that shape.
     model::ModelConfig draft_config(const DraftShape& shape) const;
     void write_weights(std::span<const model::TensorBytes> tensors) const;
     // Writes a draft in training as a separate checkpoint.

@@ -1,4 +1,5 @@
 // entrodraft generate: streams the answer to one prompt to stdout, or reads JSON lines and writes JSON lines.
+//
 // Opens files and models, and runs the engine of each replica. The replica's request tracker gets requests from the
 // run's dispatcher and reports results to it (request_tracker.h, dispatcher.h).
 #include "launch/cli/command_options.h"

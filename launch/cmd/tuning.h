@@ -26,8 +26,7 @@ struct ConfirmedRule {
     std::string name() const;                                             // in words
     double simulated_ms() const { return tuned.seconds_per_token * 1e3; } // on the prompts of the choice
 
-    // True if the runs tell it from the fastest, or from plain decoding. Else it may still be faster than plain
-    // decoding.
+    // Return whether the runs tell it from the fastest, or from plain decoding. Else it may still beat plain decoding.
     bool is_slower() const { return behind.is_known() && behind.low > 0; }
     bool beats_plain() const { return speedup.is_known() && speedup.low > 1; }
     bool may_beat_plain() const { return speedup.mean > 1; }

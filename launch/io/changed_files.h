@@ -1,5 +1,6 @@
 // Watches files that somebody changes while the program has them mapped. A file that was cut short ends the run; any
 // other change is a warning.
+//
 // program calls this once it has a session, and after models are loaded. The model module maps the files
 // (mapped_file.h).
 #pragma once

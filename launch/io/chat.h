@@ -1,6 +1,6 @@
 // Conversations: "messages", "tools" and "chat_template_kwargs" of an input line, and the target's chat template, which
-// turns them into prompts. Private to this module, like json_line.h.
-// The model module renders templates. Called by model_pair and requests.
+// turns them into prompts. Private to this module, like json_line.h. The model module renders templates. Called by
+// model_pair and requests.
 #pragma once
 
 #include "launch/cli/options.h"

@@ -68,8 +68,7 @@ constexpr ForeignField kForeignFields[] = {
      "leave it out: a last message of the assistant is continued, after any other its answer begins", true},
 };
 
-// Names that differ only in case, dashes and underscores are the same: "topK", "top-k". Very short names stay as they
-// are.
+// Names that differ only in case, dashes and underscores are the same: "topK", "top-k". Very short names are exact.
 std::string folded_field(std::string_view name) {
     constexpr std::size_t kShortest = 3;
     if (name.size() < kShortest) return std::string(name);

@@ -21,8 +21,8 @@ namespace entrodraft::launch {
 
 namespace {
 
-// Daemons and the kernel's own threads stay below these limits. Another job that waits for each pass of its ranks does
-// not.
+// Daemons and the kernel's own threads stay below these limits. A rank of another job, which waits for the other ranks
+// in each pass, does not.
 constexpr double kToleratedShare = 0.05; // share of the cores
 constexpr double kMinTolerated = 0.15;   // cores
 constexpr double kMaxTolerated = 1;      // cores

@@ -1,6 +1,6 @@
 // Tells whether other work ran on this job's cores while it was timed. It compares the busy and stolen time of the
-// cores with the CPU time of the job's own ranks, and looks at how far repeated timings vary.
-// Linux only: if /proc/stat cannot be read, nothing is claimed. Used by every command that prints times.
+// cores with the CPU time of the job's own ranks, and looks at how far repeated timings vary. Linux only: if /proc/stat
+// cannot be read, nothing is claimed. Used by every command that prints times.
 #pragma once
 
 #include "dist/session/session.h"
@@ -28,8 +28,7 @@ std::optional<CoreTicks> core_ticks(std::string_view proc_stat, const cpu_set_t&
 // Returns the first number of /proc/loadavg.
 std::optional<double> load_average(std::string_view proc_loadavg);
 
-// The load of one host's cores while something was timed, as one of its ranks saw it. Goes through a collective as it
-// is.
+// The load of one host's cores while something was timed, as a rank saw it. Goes through a collective as it is.
 struct HostLoad {
     char host[64] = {};       // zero-terminated
     int n_cores = 0;          // cores that the job's ranks may run on

@@ -1,5 +1,6 @@
 // Lines of the batch files of OpenAI's API, which vLLM's run-batch also reads. Requests are read like input lines, and
 // results are written as the API's responses.
+//
 // A request is {"custom_id", "method": "POST", "url", "body"}, for /v1/chat/completions or /v1/completions. Fields of a
 // body that have another name here are renamed. The body is then read like every line (request_fields.cpp). Called by
 // request_fields.cpp, results.cpp and the request tracker.

@@ -1,5 +1,6 @@
 // OUTPUT.settings: the settings that determine the texts of generate's OUTPUT. With them, --resume does not put texts
 // of two different runs into one file.
+//
 // The first line holds the settings. Each later line is a hash of the input line whose result is the next line of the
 // output. A hash is written just before its result. A run that dies leaves at most one hash too many, which the next
 // run drops. Called by the dispatcher, on the writer.

@@ -1,4 +1,5 @@
 // Turns input lines into requests, or into messages about what is wrong with them.
+//
 // A line is {"id": any, "prompt": "text"}, {"id": any, "messages": [{"role", "content"}..]} (with tools and
 // chat_template_kwargs) or {"id": any, "prompt_token_ids": [..]}. It may override max_new_tokens, stop, the options of
 // sampling, penalties and banned tokens. Lines count from 1; blank lines count but ask for nothing. Other fields are

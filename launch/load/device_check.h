@@ -1,5 +1,6 @@
 // Checks whether this rank's GPU computes what another implementation computes, with the models that were loaded onto
 // the GPU. --device auto decides by this check.
+//
 // The other implementation is torch on the same GPU, if its library can be opened and the models fit there once more.
 // Else it is the CPU, if they fit kMaxCheckedBytes a host. Called by model_pair.
 #pragma once
@@ -18,7 +19,7 @@ namespace entrodraft::launch {
 // of the host's free memory.
 inline constexpr std::uint64_t kMaxCheckedBytes = std::uint64_t{16} << 30;
 
-// All ranks get the same result, but for `safe`.
+// All ranks get the same result, except for `safe`.
 struct DeviceCheck {
     std::string failure;  // what differed, and where; empty: nothing differed
     std::string left_out; // why nothing was compared; empty: the models were compared

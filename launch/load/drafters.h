@@ -1,6 +1,5 @@
 // Opens what drafters are made of, as the options name it: the pair's draft models, and the tables and texts of
-// drafters without a model.
-// All commands that decode call this. The drafters themselves are in spec.
+// drafters without a model. All commands that decode call this. The drafters themselves are in spec.
 #pragma once
 
 #include "dist/session/session.h"
@@ -44,8 +43,7 @@ class Drafters {
     std::optional<spec::HeadModules> head_; // none: there is no head
 };
 
-// Throws BadOption if `costs`, read from --costs `file`, time only passes narrower than drafts of that many tokens
-// make.
+// Throws BadOption if `costs`, from --costs `file`, time only narrower passes than drafts of that many tokens make.
 void require_wide_enough(const spec::Costs& costs, const std::string& file, int max_draft_tokens);
 
 // Warns if the machine was disturbed while the costs were measured.

@@ -1,5 +1,6 @@
 // Checks, before anything is loaded, whether weights, KV cache and buffers of all ranks of a host, or of a GPU, fit its
 // memory.
+//
 // This is arithmetic, except for planned_memory() and a look at the free memory that the system reports. A cache takes
 // memory only when positions are first written. It is counted whole all the same, so that no run fails at its longest
 // text. Called by model_pair.

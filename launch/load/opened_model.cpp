@@ -88,7 +88,7 @@ OpenedHead open_head(const std::string& name, const model::ModelConfig& target, 
     return {"--head " + name, directory, model::read_head(directory, target, weights)};
 }
 
-// A directory of other people often keeps only the name from "owner/name"; so does the hub's cache.
+// Other directories and the hub's cache all keep the name from "owner/name", but not always the owner.
 std::string name_doubt(const OpenedHead& head, const std::string& target, const std::filesystem::path& path) {
     const auto in_lower_case = [](std::string text) {
         std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::tolower(c); });

@@ -1,5 +1,5 @@
-// Reads checkpoint directories up to their weights, and checks whether the models go together.
-// Called by model_pair and doctor, and by inspect for the warning; local throughout.
+// Reads checkpoint directories up to their weights, and checks whether the models go together. Called by model_pair and
+// doctor, and by inspect for the warning; local throughout.
 #pragma once
 
 #include "dist/layout/layout.h"
@@ -27,8 +27,7 @@ struct Vocabulary {
     int n_rows = 0;                           // rows of the model's logits
 };
 
-// Says in one line why the two are no pair; nothing if they are. Logits may be wider than the tokenizer, in each model
-// by another number.
+// Says in one line why the two are no pair; nothing if they are. Each model's logits may be wider than the tokenizer.
 std::optional<std::string> why_no_pair(const Vocabulary& target, const Vocabulary& draft);
 
 // Says in one line that why_no_pair() could not compare the tokens themselves, because a tokenizer is missing. Empty:
@@ -51,8 +50,7 @@ struct OpenedHead {
     model::DraftHead head;
 };
 
-// Digests of the contents of models' files, wherever the files lie: see digest_of(). The head's is the last of the
-// drafts.
+// Digests of models' files, independent of where the files lie: see digest_of(). The head's is the last of the drafts.
 struct ModelDigests {
     std::uint64_t target = 0;
     std::vector<std::uint64_t> drafts = {};
@@ -93,7 +91,7 @@ std::string name_doubt(const OpenedHead& head, const std::string& target, const 
 
 // Says how many of the target's tokens the draft has: "31,000 of 32,000 tokens (96.9 %)".
 std::string describe_shared(const model::VocabularyMap& map);
-// A pair with half of the tokens in common does not share about a tenth of a text's tokens (bench/NOTES.md).
+// With half of the tokens in common, about a tenth of a text's tokens are not shared (bench/NOTES.md).
 inline constexpr double kSmallShare = 0.5;
 model::ModelVocabulary model_vocabulary(const model::Tokenizer& tokenizer, const model::ModelConfig& config);
 

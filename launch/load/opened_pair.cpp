@@ -130,8 +130,7 @@ OpenedPair open_for_run(const ModelOptions& options, const dist::RankLayout& lay
     return opened;
 }
 
-// Two exchanged directories cause no error, only a slow run. The same is true of ids that are other tokens to the
-// draft.
+// Two exchanged directories cause no error, only a slow run. Ids that are other tokens to the draft do the same.
 void say_what_was_opened(const OpenedPair& opened, const ModelOptions& options) {
     for (const std::string& note : options.notes)
         log_line(note);

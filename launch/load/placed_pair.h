@@ -1,4 +1,4 @@
-// Where the models of a run are placed: the layout of the ranks, the device and threads of this rank, the communicator
+// The placement of a run's models: the layout of the ranks, the device and threads of this rank, the communicator
 // that sums passes, and the size of the caches. Called by model_pair.
 #pragma once
 

@@ -1,8 +1,10 @@
 // Checks whether all ranks hold the same models: their configurations, tokenizers, tensor headers and stored weights.
+//
 // Ranks of one host that have opened the same inodes hold one copy, and a copy is not compared with itself. Copies on
 // several hosts with the same inode numbers, sizes and times are taken for a shared file system: some KiB of each
 // tensor are compared. Other copies are compared byte for byte, by 64-bit digests; the ranks that hold a copy share the
 // reading.
+//
 // No rank reads more than kMaxBytesBetweenMeetings of weights before it meets the others. --collective-timeout then
 // bounds the reading of that many bytes, not of a whole share, which is large if a copy has few ranks. Called by
 // model_pair and doctor.

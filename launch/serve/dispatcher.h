@@ -1,4 +1,5 @@
 // Hands out the requests of the input to replicas as they become free, and writes results in the order of the input.
+//
 // A run has one, on the writer, which also coordinates replica 0. It runs when that replica's request tracker calls it,
 // between rounds. The trackers of other replicas reach it over a channel.
 #pragma once

@@ -1,5 +1,5 @@
-// Messages between the dispatcher and the request trackers of replicas, and their form as bytes.
-// Within one job all ranks are the same build, so numbers travel as they are in memory.
+// Messages between the dispatcher and the request trackers of replicas, and their form as bytes. Within one job all
+// ranks are the same build, so numbers travel as they are in memory.
 #pragma once
 
 #include "spec/protocol/request.h"
@@ -17,7 +17,7 @@ struct Report {
     std::string result = {};                           // a line of the output, without newline; empty: none
     std::int64_t order = 0;                            // order of the result in the output, as it was assigned
     std::optional<spec::Stats> stats = std::nullopt;   // of the result, if it is a text
-    bool checked = false;                              // that text was decoded once more; `note`: it differs
+    bool checked = false;                              // the text was decoded once more; `note`: it differs
     bool ends_request = false;                         // no more results come for it
     std::string text = {};                             // text of --prompt, as it comes
     std::string trace = {};                            // a line of --trace

@@ -1,4 +1,5 @@
 // A file that replaces another only once it is whole: it is written next to the old file and then renamed.
+//
 // This is for results that are useless if incomplete. A link stays a link: its target is replaced, and the new file has
 // the old file's mode. Called by build-table, generate, simulate, tune and the benches.
 #pragma once

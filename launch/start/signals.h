@@ -1,4 +1,5 @@
 // Signals that end a run: SIGTERM, SIGUSR1, SIGINT and SIGHUP set a flag that travels in the next round's status word.
+//
 // A second signal ends the process at once. So does a round that has not ended 0.5 s after SIGTERM. This is the
 // module's only process-wide state, because signal handlers can reach no other.
 #pragma once

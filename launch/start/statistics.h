@@ -43,8 +43,7 @@ struct PromptTimes {
     void add(const std::vector<spec::Stats>& stats_of_prompts);
 };
 
-// Returns how many times as fast `times` are as `plain`, by time a token, paired over prompts. Texts may differ in
-// length.
+// Returns how many times as fast `times` are as `plain`, by time a token, paired over prompts. Lengths may differ.
 Interval speedup_interval(const PromptTimes& plain, const PromptTimes& times);
 
 // Returns "0.930 to 1.120"; "-" for a single prompt.

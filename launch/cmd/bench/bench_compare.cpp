@@ -1,4 +1,5 @@
 // entrodraft bench compare: drafters, stop rules and acceptances side by side on the same prompts, in one process.
+//
 // Times come from the engine's own statistics. Predictions come from the costs of passes, which are measured separately
 // (bench latency). comparison.cpp runs the settings, and comparison_report.cpp makes the figures.
 #include "launch/cli/command_options.h"

@@ -123,6 +123,7 @@ Interval alpha_interval(const Outcome& outcome) {
 
 // Compares the i.i.d. model, at this outcome's alpha and mean draft length, with the measurement. Returns nothing if
 // alpha is not known or is not the model's.
+//
 // The model has one drafter that makes a token a pass. For a cascade, c is the time of a drafted token. Operations are
 // counted only for a single model.
 std::optional<Columns> iid_row(spec::Costs costs, const Figures& figures, double operations_ratio) {
