@@ -176,7 +176,7 @@ Step next_step(dist::Session& session, RecordingOutput* output) {
     }
 }
 
-// Returns a prompt that is decoded again and again for its costs. Its text does not matter; it leaves room for drafts.
+// Returns a prompt that is decoded repeatedly to measure costs. Its text does not matter; it leaves room for drafts.
 spec::Request prompt_for_costs(spec::Request prompt, int positions, int max_draft_tokens) {
     const int least = std::min(max_draft_tokens + 2, positions - 1); // new tokens, enough for the longest draft
     const auto room = static_cast<std::size_t>(positions - least);

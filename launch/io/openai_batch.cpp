@@ -131,7 +131,7 @@ Json response_line(const std::string& id, std::uint64_t number, int status, Json
 
 struct TokenText {
     std::string text;
-    Json bytes; // a token may hold a part of a character; null for tokens without text
+    Json bytes; // the token's bytes, perhaps a part of a character; null for tokens without text
 };
 
 TokenText text_of_token(const model::Tokenizer& tokenizer, spec::TokenId token) {

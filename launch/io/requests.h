@@ -81,7 +81,7 @@ class RequestReader {
     // Returns the share that has been read, from 0 to 1; -1 if it cannot be known.
     double fraction() const;
     LineReader& lines() { return lines_; }
-    std::int64_t last_number() const { return number_; }   // line of the last item
+    std::int64_t last_number() const { return number_; }   // number of the last item's line
     std::uint64_t last_hash() const { return line_hash_; } // hash of that line's text, without blanks at its end
     bool any_samples() const { return any_samples_; }      // true if a request so far has a temperature above 0
 

@@ -35,7 +35,7 @@ HeldModel held_there(HeldModel held, const RankDevice& device) {
     return held;
 }
 
-// Returns this rank's device of it, if there is one. Collective over the world.
+// Returns this rank's device of the second implementation; nothing if neither fits. Collective over the world.
 std::optional<RankDevice> second_implementation(dist::Session& session, std::span<const HeldModel> held,
                                                 const PlacedPair& placed) {
     const CacheShape cache = {1, model::kCheckedRows};

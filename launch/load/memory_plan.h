@@ -52,7 +52,7 @@ struct HeldModel {
     bool on_gpu = false;
     int kept_positions = 0;      // positions of a sequence that its cache holds at once; 0: all
     bool shares_weights = false; // it uses the weights of the model before it
-    bool has_chunks = false; // it retrieves chunks of whole texts, from the cache of the model it shares, or its own
+    bool has_chunks = false;     // chunks of whole texts are kept, in that model's cache, else in one of its own
 };
 
 // Says in one line why the ranks do not fit their hosts: the numbers of the first such host, and what would help.

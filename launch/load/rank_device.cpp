@@ -104,7 +104,7 @@ RankDevice choose_torch_device(dist::Session& session, DeviceChoice wanted) {
 }
 
 #ifdef ENTRODRAFT_CUDA
-// Binds this thread and those that it starts. From another socket, what they send to the GPU and poll takes longer.
+// Binds this thread and those that it starts. Else their transfers to the GPU and their polling may cross sockets.
 void stay_near(const std::string& pci_address) {
     cpu_set_t own{};
     if (sched_getaffinity(0, sizeof own, &own) != 0) return; // fails for more than 1,024 cores

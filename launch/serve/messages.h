@@ -12,7 +12,7 @@
 
 namespace entrodraft::launch {
 
-// From a request tracker to the dispatcher, as events happen.
+// A request tracker sends this to the dispatcher as events happen.
 struct Report {
     std::string result = {};                           // a line of the output, without newline; empty: none
     std::int64_t order = 0;                            // order of the result in the output, as it was assigned
@@ -33,7 +33,7 @@ enum class RunState {
     closed,      // the last reports of all replicas have come
 };
 
-// From the dispatcher to a request tracker: a request, or a change of state.
+// The dispatcher sends this to a request tracker: a request, or a change of state.
 struct Assignment {
     RunState state = RunState::serving;
     std::int64_t order = 0; // order of the request's result in the output

@@ -43,7 +43,7 @@ struct Outcome {
     spec::Stats stats; // over all prompts
     std::vector<spec::Stats> stats_of_prompts;
     std::vector<std::vector<spec::TokenId>> texts;
-    // For `longest`, [prompt][place]: true if the draft's token is the text's, and if the draft was not asked.
+    // For `longest`, [prompt][place]: true if the draft's token is the text's; also true if the draft was not asked.
     std::vector<std::vector<bool>> agreements;
 };
 

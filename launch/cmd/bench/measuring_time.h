@@ -34,7 +34,7 @@ class MeasuringTime {
     StatusLine status_;
 };
 
-// Measures the time of one rank alone and logs nothing. 0: there is no limit.
+// Returns the HasTime of one rank alone, which logs nothing. 0: there is no limit.
 HasTime time_of_this_rank(double limit_seconds);
 
 // Returns 0, 1, ..., count - 1 in an order that covers the range evenly, wherever one stops: the first, the last, then
