@@ -1,4 +1,4 @@
-// Files that are written, held to be none of those that are read: see command_options.h.
+// Checks that files to be written are none of the files that are read: see command_options.h.
 #include "launch/cli/command_options.h"
 
 #include "launch/start/model_directory.h"
@@ -15,7 +15,7 @@ namespace entrodraft::launch {
 namespace {
 
 struct NamedFile {
-    std::string option; // with dashes
+    std::string option; // including the dashes
     std::string name;
 };
 
@@ -24,7 +24,7 @@ struct NamedFiles {
 };
 
 bool is_plain_or_new(const std::string& file) {
-    std::error_code ignored; // what cannot be looked at is said by who opens it
+    std::error_code ignored; // the code that opens the file reports errors
     const auto type = std::filesystem::status(file, ignored).type();
     return type == std::filesystem::file_type::regular || type == std::filesystem::file_type::not_found;
 }
@@ -44,7 +44,7 @@ NamedFiles named_files(const ParsedOptions& given, const std::vector<OptionGroup
     return files;
 }
 
-// Whether standard output goes to this file: what is printed would be read again.
+// Returns whether standard output goes to this file. A run would then read its own output.
 bool is_standard_output(const std::string& file) {
     struct stat output {};
     struct stat there {};

@@ -1,5 +1,5 @@
-// The first phase of every command: its options, read alike on every rank, or its --help. No command writes over what
-// it reads: all files that the options name are looked at before any of them is opened.
+// The first phase of every command: it reads the options alike on every rank, or prints --help. No command overwrites
+// its own input: all files that the options name are checked before any of them is opened.
 #pragma once
 
 #include "launch/cli/command_pages.h"
@@ -13,11 +13,11 @@
 
 namespace entrodraft::launch {
 
-// Throws BadOption where a file that is to be written is read as well, under any name, as stdin or as a part of a
-// model, or is written twice. Pipes and devices may be both.
+// Throws BadOption if a file to be written is also read, under any name, as stdin or as a part of a model, or is
+// written twice. Pipes and devices may be both read and written.
 void refuse_output_conflicts(const ParsedOptions& given, const std::vector<OptionGroup>& groups);
 
-// Nothing when --help was asked for and printed. Throws OrderlyFailure. Collective over the world.
+// Returns nothing if --help was asked for and printed. Throws OrderlyFailure. Collective over the world.
 template <typename Options>
 std::optional<Options> read_options(dist::Session& session, const Arguments& arguments, const CommandPage& page) {
     const std::vector<OptionGroup>& groups = groups_of<Options>();
@@ -41,8 +41,8 @@ std::optional<Options> read_options(dist::Session& session, const Arguments& arg
     return options;
 }
 
-// The whole of a command that the first rank does alone, while the others wait: `work` returns the exit code.
-// Collective over the world.
+// Runs a command that the first rank does alone while the others wait. `work` returns the exit code. Collective over
+// the world.
 template <typename Options>
 int run_on_first_rank(dist::Session& session, const Arguments& arguments, const CommandPage& page,
                       ExitCode (*work)(const Options&)) {

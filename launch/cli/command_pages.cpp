@@ -1,4 +1,4 @@
-// The text of --help but for the options: see command_pages.h.
+// The text of --help without the options: see command_pages.h.
 #include "launch/cli/command_pages.h"
 
 #include "launch/cli/options.h"
@@ -20,7 +20,7 @@ struct Term {
     const char* meaning;
 };
 
-// What can be asked for in place of a command.
+// Arguments that can replace a command.
 constexpr Term kOtherCommands[] = {
     {"help COMMAND", "the same as COMMAND --help; help --json: all commands and their options as JSON"}};
 

@@ -1,5 +1,5 @@
-// The commands: what --help says of each, declared here, once, beside its options. reference.py makes the manual page,
-// docs/cli.md and completion for shells of the same declarations, as JSON.
+// The commands: the texts of --help are declared here, once, next to the options. reference.py gets these declarations
+// as JSON and makes the manual page, docs/cli.md and completion for shells.
 #pragma once
 
 #include "dist/session/session.h"
@@ -21,17 +21,17 @@ struct CommandPage {
     std::vector<const char*> examples; // command lines
     const std::vector<OptionGroup>& (*groups)();
     int (*run)(dist::Session&, const Arguments&);
-    bool is_for_one_rank = false; // by run_on_first_rank(): no other rank is needed
+    bool is_for_one_rank = false; // run_on_first_rank() runs it: no other rank is needed
 };
 
-// In the order of --help.
+// Returns the pages in the order of --help.
 const std::vector<CommandPage>& command_pages();
-// Throws std::invalid_argument where there is none of that name.
+// Throws std::invalid_argument if no command has that name.
 const CommandPage& page_of(std::string_view name);
 
-// The commands (launch/cmd). Each takes what follows its name, and returns the exit code on every rank. Failures that
-// all ranks know of are thrown as OrderlyFailure; anything else is one rank's own (cmd/program.cpp). Collective over
-// the world.
+// The commands (launch/cmd). Each takes the arguments after its name, and returns the exit code on every rank. A
+// failure that all ranks know of is thrown as OrderlyFailure; any other exception belongs to one rank
+// (cmd/program.cpp). Collective over the world.
 int run_generate(dist::Session& session, const Arguments& arguments);
 int run_tokenize(dist::Session& session, const Arguments& arguments);
 int run_build_table(dist::Session& session, const Arguments& arguments);
@@ -48,13 +48,13 @@ int run_bench_compare(dist::Session& session, const Arguments& arguments);
 // Prints help_text(page), on the writer. Throws std::runtime_error.
 void print_help(dist::Session& session, const CommandPage& page);
 
-// "entrodraft 0.1.0".
+// Returns "entrodraft 0.1.0".
 std::string version_text();
-// `entrodraft --help`.
+// Returns the text of `entrodraft --help`.
 std::string overview_text();
-// `entrodraft COMMAND --help`.
+// Returns the text of `entrodraft COMMAND --help`.
 std::string help_text(const CommandPage& page);
-// `entrodraft help --json`: commands with their options, and exit codes. `version`: "entrodraft 0.1.0".
+// Returns `entrodraft help --json`: commands with options, and exit codes. `version`: "entrodraft 0.1.0".
 std::string declarations_as_json(const std::string& version);
 
 } // namespace entrodraft::launch

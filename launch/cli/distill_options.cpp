@@ -21,7 +21,7 @@ void declare_texts(OptionSet& set, DistillOptions& options) {
     set.add("ignore-eos", options.requests.ignore_eos, "do not stop at the end-of-text token");
     set.add("temperatures", "T,T", options.temperatures, at_least(0), "each prompt is continued at each of them");
     options.requests.given.insert("temperature");
-    set.check([&options](const ParsedOptions&) { // texts that are there already are not made anew
+    set.check([&options](const ParsedOptions&) { // existing texts are not made again
         if (!options.texts.empty()) options.requests.generation_config = GenerationConfigUse::none;
     });
     declare_generation_config(set, options.requests);

@@ -9,7 +9,7 @@ namespace {
 
 struct ForeignOption {
     const char* names;  // separated by blanks
-    const char* needed; // the options that the remedy names, separated by blanks; "": it names none
+    const char* needed; // options that the remedy names, separated by blanks; "": it names none
     const char* remedy;
 };
 

@@ -10,7 +10,7 @@ namespace entrodraft::launch {
 
 namespace {
 
-// "3/16": chunk 3, from 0, of 16.
+// Reads "3/16": chunk 3, from 0, of 16.
 InputShard input_shard(const GivenValue& shard) {
     const std::size_t slash = shard.text.find('/');
     refuse_if(slash == std::string::npos,
@@ -23,7 +23,7 @@ InputShard input_shard(const GivenValue& shard) {
     return {index, of};
 }
 
-// What all texts are held to, where their lines ask for nothing else.
+// Declares the constraints on all texts whose lines ask for nothing else.
 void declare_constraint(OptionSet& set, GenerateOptions& options) {
     using model::grammar::Language;
     model::grammar::Source& constraint = options.requests.processing.constraint;
@@ -126,8 +126,8 @@ void declare_drafters(OptionSet& set, GenerateOptions& options) {
     });
 }
 
-// Plain decoding samples by Gumbel noise, so that --acceptance gumbel says what it does anyway. The widest pass of a
-// run is also that of a run that it is compared with, so the cap may be given alone.
+// Plain decoding samples by Gumbel noise, so --acceptance gumbel changes nothing. The cap may be given alone: a plain
+// run can have the same widest pass as a run that it is compared with.
 void refuse_without_drafter(const ParsedOptions& given) {
     constexpr const char* kWhy = "without --draft DIR, --head DIR or --drafter NAME";
     given.refuse_without_effect("draft-placement", false, kWhy);
@@ -197,7 +197,7 @@ void declare_speculation(OptionSet& set, GenerateOptions& options) {
     });
 }
 
-// What beam search does not go with is refused by name.
+// Refuses, by name, options that do not go with beam search.
 void check_beams(const ParsedOptions& given, GenerateOptions& options) {
     const spec::BeamOptions& beams = options.requests.beams;
     for (const char* option : {"length-penalty", "early-stopping", "num-return-sequences"})

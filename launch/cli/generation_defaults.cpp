@@ -1,4 +1,4 @@
-// From generation_config.json to defaults: see generation_defaults.h.
+// Makes defaults from generation_config.json: see generation_defaults.h.
 #include "launch/cli/generation_defaults.h"
 
 #include "launch/start/failure.h"
@@ -23,7 +23,7 @@ using FileFields = std::vector<GenerationConfig::Field>;
 
 constexpr const char* kLeaveOut = "; --generation-config none leaves the file out";
 
-// The option that says for the whole run what the field says.
+// Returns the option that sets the field for the whole run.
 std::string option_of(const std::string& field) {
     if (field == "do_sample") return "temperature";
     if (field == "max_length") return "max-new-tokens";
@@ -44,7 +44,7 @@ FileFields without_given(FileFields fields, const RequestDefaults& requests) {
     return fields;
 }
 
-// ---- what changes greedy text ----
+// ---- settings that change greedy text ----
 
 void take_processing(const GenerationConfig& file, RequestDefaults& requests) {
     const auto is_given = [&](const char* option) { return requests.given.contains(option); };
@@ -92,7 +92,7 @@ void take_beams(const GenerationConfig& file, RequestDefaults& requests) {
 // ---- sampling and lengths ----
 
 void take_sampling(const GenerationConfig& file, RequestDefaults& requests) {
-    if (file.temperature == 0) return; // greedy
+    if (file.temperature == 0) return; // greedy text
     const auto take = [&](const char* option, auto value, auto& to) {
         if (!requests.given.contains(option)) to = value;
     };
@@ -111,7 +111,7 @@ void take_lengths(const GenerationConfig& file, RequestDefaults& requests) {
         file.max_new_tokens.value_or(file.max_length.value_or(requests.max_new_tokens)); // at most
 }
 
-// ---- what is said of it ----
+// ---- notes about the file ----
 
 void note_what_is_left(const GenerationConfig& file, ModelOptions& models, const RequestDefaults& requests) {
     const bool takes_all = requests.generation_config == GenerationConfigUse::all;
@@ -153,7 +153,7 @@ void take_generation_config(const GenerationConfig& file, ModelOptions& models, 
 void take_generation_config(ModelOptions& models, RequestDefaults& requests) {
     if (requests.generation_config != GenerationConfigUse::none && !models.target.empty()) {
         const std::filesystem::path directory = resolve_checkpoint_directory(models.target, "--target");
-        if (!model::gguf_file_of(directory)) // which has no such file
+        if (!model::gguf_file_of(directory)) // a GGUF file has no generation_config.json
             take_generation_config(model::read_generation_config(directory, model::read_config(directory)), models,
                                    requests);
     }

@@ -1,5 +1,5 @@
-// The target's generation_config.json becomes the defaults of requests, where the command line says nothing. Lines of
-// input may still say otherwise (launch/io/request_fields.cpp).
+// Makes the target's generation_config.json the defaults of requests, where the command line says nothing. Input lines
+// may still override them (launch/io/request_fields.cpp).
 #pragma once
 
 #include "launch/cli/options.h"
@@ -10,17 +10,17 @@
 
 namespace entrodraft::launch {
 
-// Reads the file of `models.target` unless the options leave it out, and puts what people should know of it into
+// Reads the file of `models.target` unless the options exclude it. Puts what people should know of it into
 // `models.notes`. Throws BadOption and model::BadFile.
 void take_generation_config(ModelOptions& models, RequestDefaults& requests);
-// The same of a file that has been read.
+// Does the same with a file that has been read.
 void take_generation_config(const model::GenerationConfig& file, ModelOptions& models, RequestDefaults& requests);
 
-// The part of it that changes texts and has no option of its own, by the file's names: for records of a run.
+// Returns the settings that change texts and have no option, by the file's names, for records of a run.
 nlohmann::json json_of_file_rules(const RequestDefaults& requests);
-// The file's lengths for a request whose prompt is known. The file counts new tokens from the end of transformers'
-// prompt, which is in front of a forced BOS. `says`: whether the line has a field of this name. Throws
-// std::runtime_error where no room is left for an answer.
+// Applies the file's lengths to a request whose prompt is known. The file counts new tokens from the end of
+// transformers' prompt, which is before a forced BOS. `says` returns whether the line has a field of this name. Throws
+// std::runtime_error if no room is left for an answer.
 void set_lengths(const FileLengths& file, const std::function<bool(const char*)>& says, int max_positions,
                  spec::Request& request);
 

@@ -7,7 +7,7 @@ namespace entrodraft::launch {
 
 namespace {
 
-// "80GiB", "24GB", "512MiB", "1000000"; K, M, G and T alone are powers of 1024, as in Slurm.
+// Reads "80GiB", "24GB", "512MiB" or "1000000". K, M, G and T alone are powers of 1024, as in Slurm.
 std::uint64_t byte_size(const std::string& text) {
     static const std::map<std::string, double> units = {
         {"", 1},         {"b", 1},        {"kb", 1e3},     {"mb", 1e6},    {"gb", 1e9},

@@ -34,7 +34,7 @@ template <typename Use> void for_each_option(const std::vector<OptionGroup>& gro
             use(option);
 }
 
-// "--prompt", "-p".
+// Returns "--prompt" or "-p".
 std::string with_dashes(const std::string& name) {
     return (name.size() <= 2 ? "-" : "--") + name;
 }
@@ -44,7 +44,7 @@ std::string strip_dashes(const std::string& name) {
     return begin == std::string::npos ? "" : name.substr(begin);
 }
 
-// By name or alias.
+// Finds an option by name or alias.
 const OptionSpec* find_spec(const std::vector<OptionGroup>& groups, std::string_view name) {
     const OptionSpec* found = nullptr;
     for_each_option(groups, [&](const OptionSpec& option) {
@@ -53,7 +53,7 @@ const OptionSpec* find_spec(const std::vector<OptionGroup>& groups, std::string_
     return found;
 }
 
-// The option that an argument names: "--seed", "--seed=1" or "-m".
+// Returns the option that an argument names: "--seed", "--seed=1" or "-m".
 const OptionSpec* find_option(const std::vector<OptionGroup>& groups, const std::string& argument) {
     const std::string named = argument.substr(0, argument.find('=')), name = strip_dashes(named);
     const OptionSpec* option = find_spec(groups, name);
@@ -61,11 +61,11 @@ const OptionSpec* find_option(const std::vector<OptionGroup>& groups, const std:
     return has_its_dashes ? option : nullptr;
 }
 
-// "; did you mean X?", or where the names are.
+// Returns "; did you mean X?", or says where the names are listed.
 std::string did_you_mean(std::string_view name, const std::vector<OptionGroup>& groups, const char* prefix = "") {
     Names candidates;
     for_each_option(groups, [&](const OptionSpec& option) {
-        if (option.name != "help") candidates.push_back(option.name); // nobody means it who types a value
+        if (option.name != "help") candidates.push_back(option.name); // a user who types a value does not mean --help
     });
     const auto meant = nearest(name, candidates);
     return meant ? fmt::format("; did you mean {}{}?", prefix, *meant) : "; --help lists those there are";
@@ -86,7 +86,7 @@ void refuse_repeats(const std::vector<OptionGroup>& groups, const ParsedOptions&
     });
 }
 
-// Whether `part` is the beginning of a name, or some of its words.
+// Returns whether `part` is the beginning of a name, or consists of words of it.
 bool is_part_of(std::string_view part, const std::string& name) {
     constexpr std::size_t kShortest = 3;
     if (part.size() < kShortest) return false;
@@ -98,7 +98,7 @@ bool is_part_of(std::string_view part, const std::string& name) {
 
 // ---- values ----
 
-// All of the text is the number. Nothing is "-0", for signed numbers as for others.
+// Parses a whole number that takes all of the text. "-0" is no number, for signed numbers either.
 template <typename Number> bool parse_whole(const std::string& text, Number& value) {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     return error == std::errc{} && end == text.data() + text.size() && (value != 0 || text.front() != '-');
@@ -140,7 +140,7 @@ std::string ParsedOptions::with_places(const std::string& message) const {
     std::string places;
     for (const auto& [name, values] : values_) {
         const std::string& place = values.front().place;
-        const std::regex option("--" + name + "(?![-a-zA-Z0-9])"); // and not merely a longer one
+        const std::regex option("--" + name + "(?![-a-zA-Z0-9])"); // not as the beginning of a longer name
         if (place.empty() || !std::regex_search(message, option) || message.find(place) != std::string::npos) continue;
         places += fmt::format("; --{} is in {}", name, place.substr(2, place.size() - 3));
     }
@@ -275,10 +275,10 @@ std::string OptionSet::default_text(const std::vector<double>& values) {
 
 namespace {
 
-const std::string kNoText(1, '\0'); // the value of "--seed=", which no argument can have
+const std::string kNoText(1, '\0'); // the value of "--seed="; no argument can have it
 
-// The declarations as Boost's parser has them. It knows a name of one dash only as one letter with its value behind;
-// see short_option().
+// Returns the declarations for Boost's parser. It takes a name with one dash only as one letter with its value after
+// it; see short_option().
 po::options_description described(const std::vector<OptionGroup>& groups) {
     po::options_description all;
     for_each_option(groups, [&](const OptionSpec& option) {
@@ -290,8 +290,8 @@ po::options_description described(const std::vector<OptionGroup>& groups) {
     return all;
 }
 
-// Name and value of "-n" and "-n=5"; and of "--seed=", which is an option without a value here, and may be the value of
-// an option where no option has the name.
+// Returns name and value of "-n" and "-n=5". Also handles "--seed=": it is an option without a value, or, if no option
+// has that name, perhaps the value of another option.
 std::pair<std::string, std::string> short_option(const std::vector<OptionGroup>& groups, const std::string& argument) {
     const std::size_t equals = argument.find('=');
     const bool is_long = argument.starts_with("--"), has_value = equals != std::string::npos;
@@ -310,13 +310,13 @@ po::parsed_options run_parser(const std::vector<OptionGroup>& groups, const Name
     });
     po::command_line_parser parser(arguments);
     parser.options(options).style(po::command_line_style::allow_long | po::command_line_style::long_allow_adjacent |
-                                  po::command_line_style::long_allow_next); // no abbreviations
+                                  po::command_line_style::long_allow_next); // abbreviations are not allowed
     parser.extra_parser([&](const std::string& argument) { return short_option(groups, argument); });
     if (positional.max_total_count() > 0) parser.positional(positional);
     return parser.run();
 }
 
-// "--target --prompt x": the next option must not stand in for the value.
+// Refuses "--target --prompt x": an option must not be taken for a value.
 void refuse_option_as_value(const std::vector<OptionGroup>& groups, const Names& arguments, const OptionSpec& option,
                             const std::string& value) {
     if (find_option(groups, value) == nullptr) return;
@@ -326,7 +326,7 @@ void refuse_option_as_value(const std::vector<OptionGroup>& groups, const Names&
                                         option.value, value));
 }
 
-// Takes what Boost found, and refuses what it lets through.
+// Takes the options that Boost found, and refuses errors that Boost accepts.
 ParsedOptions taken(const std::vector<OptionGroup>& groups, const Names& arguments) {
     ParsedOptions parsed;
     for (const po::option& found : run_parser(groups, arguments).options) {
@@ -345,13 +345,13 @@ ParsedOptions taken(const std::vector<OptionGroup>& groups, const Names& argumen
     return parsed;
 }
 
-// Names the first of several mistakes, in our words.
+// Reports the first of several mistakes, in our words.
 ParsedOptions parse_arguments(const std::vector<OptionGroup>& groups, const Names& arguments) {
     try {
         return taken(groups, arguments);
     } catch (const po::error_with_option_name&) {
         Names before = arguments;
-        while (!before.empty()) { // those that Boost takes may hold an earlier mistake
+        while (!before.empty()) { // arguments that Boost accepts may hold an earlier mistake
             before.pop_back();
             try {
                 taken(groups, before);
@@ -370,7 +370,7 @@ ParsedOptions parse_arguments(const std::vector<OptionGroup>& groups, const Name
 
 } // namespace
 
-// It may be a pipe, or a device that never ends.
+// The file may be a pipe, or a device that never ends.
 std::string read_named_file(const GivenValue& given) {
     constexpr std::size_t kMaxBytes = std::size_t{1} << 20;
     const std::string name = "--" + given.name + " " + given.text;
@@ -406,7 +406,7 @@ ParsedOptions parse_config(const std::vector<OptionGroup>& groups, const std::st
     ParsedOptions parsed;
     std::string line;
     for (int number = 1; std::getline(stream, line); ++number) {
-        if (number == 1 && line.starts_with("\xef\xbb\xbf")) line.erase(0, 3); // the mark some editors write
+        if (number == 1 && line.starts_with("\xef\xbb\xbf")) line.erase(0, 3); // some editors write this mark
         line = trim(line);
         if (line.empty() || line.front() == '#') continue;
         const std::string where = fmt::format("{} line {}", file, number);
@@ -439,7 +439,7 @@ std::string options_text(const std::vector<OptionGroup>& groups) {
     constexpr std::size_t kLine = 109, kMaxHead = 49;
     std::string text;
     for (const OptionGroup& group : groups) {
-        std::size_t column = 23; // where help begins, but for the blank before it
+        std::size_t column = 23; // column of the help, without the blank before it
         for (const OptionSpec& option : group.options)
             column = std::max(column, option.name.size() + option.value.size() + 5);
         column = std::min(column, kMaxHead) + 1;
@@ -448,7 +448,7 @@ std::string options_text(const std::vector<OptionGroup>& groups) {
             const std::string head = fmt::format("  --{} {}", option.name, option.value);
             text += fmt::format("{:<{}}{}", head, column, head.size() >= column ? "\n" + std::string(column, ' ') : "");
             std::string help = help_of(option);
-            while (help.size() > kLine - column) { // a line ends behind its last blank, or where it is full
+            while (help.size() > kLine - column) { // breaks after the last blank, or where the line is full
                 std::size_t end = kLine - column;
                 if (help[end - 1] != ' ' && help[end] != ' ') end = help.rfind(' ', end - 1) + 1;
                 text += help.substr(0, end) + "\n" + std::string(column, ' ');
@@ -462,7 +462,7 @@ std::string options_text(const std::vector<OptionGroup>& groups) {
 
 // ---- words ----
 
-// Letters to add, leave out, replace or exchange with the next.
+// Counts letters that are added, left out, replaced or exchanged with the next one.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
     std::vector<std::size_t> before(b.size() + 1), previous(b.size() + 1), row(b.size() + 1);
     for (std::size_t j = 0; j <= b.size(); ++j)

@@ -1,7 +1,6 @@
-// Options as data: a command declares each of its options once, bound to the field that holds its default. --help, the
-// command line, --config files, completion, manual page and docs/cli.md follow from that.
-//
-// Knows nothing of what an option means; options.h does.
+// Options as data. A command declares each option once, bound to the field that holds its default. --help, the command
+// line, --config files, completion, manual page and docs/cli.md follow from the declaration. This file does not know
+// what an option means; options.h does.
 #pragma once
 
 #include "launch/start/failure.h"
@@ -20,20 +19,20 @@ namespace entrodraft::launch {
 
 using Names = std::vector<std::string>;
 
-// ---- what was given ----
+// ---- given values ----
 
-// "a, b": the parts, without the blanks around them.
+// Returns the parts of "a, b", without the blanks around them.
 Names split_list(const std::string& text, char separator = ',');
 
 struct GivenValue {
-    std::string name; // of the option
+    std::string name; // the option's name
     std::string text;
     std::string place = ""; // "" for the command line, else " (FILE line N)"
-    std::string whole = ""; // the value that this is a part of, as "--shard 3/16"; "": it is the option's own
+    std::string whole = ""; // the whole value if this is a part of it, such as "--shard 3/16"; else ""
 
-    // As messages begin with it: "--seed x (FILE line N):", or of a part "--shard x/16: 'x'".
+    // Returns the beginning of a message: "--seed x (FILE line N):", or for a part "--shard x/16: 'x'".
     std::string spelled() const;
-    // A part of it; or it as it is usually called, where the first of a pair is another name of the second.
+    // part() returns a part of the value. meant() replaces another name by the usual one of its pair.
     GivenValue part(const std::string& of_it) const { return {name, of_it, place, "--" + name + " " + text}; }
     GivenValue meant(const std::map<std::string, std::string>& others) const;
 };
@@ -41,19 +40,19 @@ struct GivenValue {
 class ParsedOptions {
   public:
     bool given(const std::string& name) const { return values_.count(name) > 0; }
-    const std::vector<GivenValue>& values(const std::string& name) const; // empty where it was not given
+    const std::vector<GivenValue>& values(const std::string& name) const; // empty if it was not given
     std::string text(const std::string& name, const std::string& default_value = "") const;
     Names texts(const std::string& name) const;
 
-    // Throws BadOption where it was given and has no effect: `why` follows these words.
+    // Throws BadOption if the option was given and has no effect. `why` ends the message.
     void refuse_without_effect(const std::string& name, bool has_effect, const std::string& why) const;
 
     void add(const GivenValue& value) { values_[value.name].push_back(value); }
-    // Values of options that this does not hold yet: how a --config file yields to the command line.
+    // Adds values of options that this does not hold yet, so that the command line wins over a --config file.
     void add_missing(const ParsedOptions& other) { values_.insert(other.values_.begin(), other.values_.end()); }
-    // A message, with the line of the --config file behind it for each option in it that is in one.
+    // Returns the message with the --config line of each option in it that comes from a --config file.
     std::string with_places(const std::string& message) const;
-    // All names and values in a fixed order, for comparing ranks.
+    // Returns all names and values in a fixed order, for comparing ranks.
     std::string canonical_text() const;
 
   private:
@@ -62,7 +61,7 @@ class ParsedOptions {
 
 // ---- values ----
 
-constexpr double kNoLimit = 1e300; // of numbers that only have to be finite
+constexpr double kNoLimit = 1e300; // for numbers that only have to be finite
 struct Range {
     double min = 0, max = kNoLimit;
 };
@@ -70,13 +69,13 @@ constexpr Range at_least(double min) {
     return {min, kNoLimit};
 }
 
-// The text of the file that the option names, at most 1 MiB. Throws BadOption.
+// Returns the text of the file that the option names, at most 1 MiB. Throws BadOption.
 std::string read_named_file(const GivenValue& given);
 
-// Throw BadOption, which names option and place. Lists are separated by commas and hold at least one number.
+// Throw BadOption that names option and place. Lists are separated by commas and hold at least one number.
 void read_value(const GivenValue& value, Range range, int& field);
 void read_value(const GivenValue& value, Range range, double& field);
-void read_value(const GivenValue& value, Range range, std::uint64_t& field); // the range counts for nothing
+void read_value(const GivenValue& value, Range range, std::uint64_t& field); // the range is ignored
 template <typename Number> void read_value(const GivenValue& value, Range range, std::vector<Number>& field) {
     field.clear();
     refuse_if(value.text.starts_with(' ') || value.text.ends_with(' '),
@@ -89,33 +88,33 @@ template <typename Number> void read_value(const GivenValue& value, Range range,
 template <typename T> void read_value(const GivenValue& value, Range range, std::optional<T>& field) {
     read_value(value, range, field.emplace());
 }
-// The index of the value among `choices`, which BadOption lists.
+// Returns the index of the value among `choices`. Throws BadOption that lists them.
 std::size_t index_among(const Names& choices, const GivenValue& value);
 
 // ---- declarations ----
 
 struct OptionSpec {
     std::string name;  // without dashes
-    std::string value; // what stands for its value in --help; "" for a switch
+    std::string value; // placeholder for its value in --help; "" for a switch
     std::string help;
     bool repeatable = false;
-    Names choices = {};          // the values that it takes where these are few: completion offers them
-    std::string separators = ""; // what may be between several of them in one value
-    Names aliases = {};          // other names; those of one or two letters take one dash
-    bool is_positional = false;  // an argument without a name is a value of it; at most one of a command
-    bool is_written = false;     // the file that it names; other files are read
-    std::string missing = "";    // what is missing without it, for the message; empty: it need not be given
+    Names choices = {};          // its values if there are only a few; completion offers them
+    std::string separators = ""; // characters that may separate several values in one
+    Names aliases = {};          // other names; a name of one or two letters has one dash
+    bool is_positional = false;  // takes arguments without a name; at most one such option a command
+    bool is_written = false;     // the file that it names is written; other files are read
+    std::string missing = "";    // for the message that it is missing; empty: it is optional
 
     bool is_switch() const { return value.empty(); }
     bool is_directory() const { return value == "DIR"; }
     bool is_file() const { return value.starts_with("FILE"); } // or "FILE|-"
-    OptionSpec& also(const std::string& names);                // separated by blanks
+    OptionSpec& also(const std::string& names);                // names separated by blanks
     OptionSpec& required(const char* what);
     OptionSpec& choosing(const Names& names, std::string of_several = "");
 };
-// "top_k" of "top-k": what fields of lines and of OUTPUT.settings are called.
+// Returns "top_k" for "top-k": the name of the field of lines and of OUTPUT.settings.
 std::string field_of_option(std::string name);
-// Its help, with aliases behind.
+// Returns the option's help, followed by its aliases.
 std::string help_of(const OptionSpec& option);
 
 struct OptionGroup {
@@ -125,20 +124,20 @@ struct OptionGroup {
 
 using ReadValue = std::function<void(const GivenValue&)>;
 
-// What a command declares. Fields outlive it. In the help of a number, "{}" is replaced by the field's value, which is
-// the default; in that of a choice, by the choices. A default that has no "{}" goes behind the help, in brackets,
-// unless the help has a bracket there.
+// The declarations of a command. Fields outlive it. In the help of a number, "{}" stands for the default, which is the
+// field's value; in the help of a choice, for the choices. Without "{}", the default follows the help in brackets,
+// unless the help has a bracket already.
 class OptionSet {
   public:
     OptionSet(); // --help and --config
 
     void group(const char* title) { groups_.push_back({title, {}}); }
-    // An option each of whose values is given to `read`; without one, a check() reads it.
+    // Declares an option. `read` gets each of its values; without `read`, a check() reads them.
     OptionSpec& add(const char* name, const char* value, const std::string& help, ReadValue read = {});
     OptionSpec& add(const char* name, bool& field, const std::string& help) {
         return add(name, "", help, [&field](const GivenValue&) { field = true; });
     }
-    // Text, perhaps optional, or the texts of a repeatable option.
+    // Declares text, which may be optional.
     template <typename Text>
     OptionSpec& add(const char* name, const char* value, Text& field, const std::string& help) {
         return add(name, value, help, [&field](const GivenValue& given) { field = given.text; });
@@ -148,17 +147,17 @@ class OptionSet {
         option.repeatable = true;
         return option;
     }
-    // A file to write. `refusal_of_stdout`: why it cannot be "-".
+    // Declares a file to write. `refusal_of_stdout`: why it cannot be "-".
     OptionSpec& add_output(const char* name, std::string& field, const std::string& help,
                            const std::string& refusal_of_stdout);
-    // A number, a list of them, or an optional one.
+    // Declares a number, a list of numbers, or an optional number.
     template <typename Number>
     requires(!std::is_enum_v<Number>) OptionSpec& add(const char* name, const char* value, Number& field, Range range,
                                                       const std::string& help) {
         return add(name, value, with_default(help, default_text(field)),
                    [&field, range](const GivenValue& given) { read_value(given, range, field); });
     }
-    // One of the names of an enum's values, in their order.
+    // Declares a choice among the names of an enum's values, in their order.
     template <typename Enum>
     requires std::is_enum_v<Enum> OptionSpec& add(const char* name, const char* value, Enum& field, const Names& names,
                                                   const std::string& help) {
@@ -168,12 +167,12 @@ class OptionSet {
         option.help = with_default(option.help, names.at(static_cast<std::size_t>(field)));
         return option;
     }
-    // Called when the options declared before it are read; throws BadOption.
+    // Adds a step that runs after the options declared before it are read. The step throws BadOption.
     void check(std::function<void(const ParsedOptions&)> step) { steps_.push_back(std::move(step)); }
 
     const std::vector<OptionGroup>& groups() const { return groups_; }
-    // Fills the fields, and checks: first that nothing is missing and no name of a file or directory is empty. Throws
-    // BadOption.
+    // Fills the fields and runs the checks. First checks that nothing is missing and that no file or directory name is
+    // empty. Throws BadOption.
     void read(const ParsedOptions& given) const;
 
   private:
@@ -188,7 +187,7 @@ class OptionSet {
     std::vector<std::function<void(const ParsedOptions&)>> steps_;
 };
 
-// The names of an enum's values from the first to `last`, by its to_string().
+// Returns the names of an enum's values from the first to `last`, by its to_string().
 template <typename Enum> Names names_up_to(Enum last) {
     Names names;
     for (int i = 0; i <= static_cast<int>(last); ++i)
@@ -200,32 +199,32 @@ template <typename Enum> Names names_up_to(Enum last) {
 
 // True for --help and -h.
 bool asks_for_help(const std::string& argument);
-// Parses `arguments` (what follows the command), and the --config file that they name. Throws BadOption.
-// With --help or -h among them nothing else is looked at. What was given by an alias is found under the option's name.
+// Parses `arguments`, which follow the command, and the --config file that they name. With --help or -h, looks at
+// nothing else. A value given by an alias is found under the option's name. Throws BadOption.
 ParsedOptions parse_options(const std::vector<OptionGroup>& groups, const Names& arguments);
 
-// "option = value" lines of a --config file: '#' begins a comment line, a value in double quotes is a JSON string,
-// a switch takes true or false. Throws BadOption naming file and line.
+// Reads a --config file of "option = value" lines. '#' begins a comment line, a value in double quotes is a JSON
+// string, and a switch takes true or false. Throws BadOption naming file and line.
 ParsedOptions parse_config(const std::vector<OptionGroup>& groups, const std::string& file);
 
-// The groups as --help shows them.
+// Returns the groups as --help shows them.
 std::string options_text(const std::vector<OptionGroup>& groups);
 
 // ---- words ----
 
-// How many letters have to be put in, taken out or exchanged to make one of the other.
+// Number of letters to insert, remove or exchange to turn one into the other.
 std::size_t edit_distance(std::string_view a, std::string_view b);
-// The candidate that `name` is a part of ("temp", or "max-tokens" of "max-new-tokens"), or else the nearest by edit
-// distance, if near enough to be meant.
+// Returns the candidate that `name` is a part of ("temp", or "max-tokens" of "max-new-tokens"). Else returns the
+// nearest by edit distance, if it is near enough.
 std::optional<std::string> nearest(std::string_view name, const Names& candidates);
-// "must be one of a, b, c", with what was meant where one of them is near.
+// Returns "must be one of a, b, c", with the probable choice if one is near.
 std::string must_be_one_of(const Names& choices, std::string_view given);
-// "a, b and c", by "and" before the last.
+// Returns "a, b and c", with "and" as `before_last`.
 std::string listed(Names words, const char* before_last);
 
-// What an option of another program (vLLM, llama.cpp, transformers, SGLang) is called here, or why it is not here, for
-// whoever gave its `name` (without dashes); empty where nothing is known. `has_option` tells which options the command
-// has: no remedy names one that it lacks. Names that mean exactly an option of ours are its aliases.
+// Returns our name for an option of another program (vLLM, llama.cpp, transformers, SGLang), or says why it is missing;
+// empty if nothing is known. `name` has no dashes. `has_option` tells which options the command has: no remedy names an
+// option that it lacks. Names that mean exactly one of our options are its aliases.
 std::string remedy_for_foreign_option(std::string_view name,
                                       const std::function<bool(std::string_view name)>& has_option);
 

@@ -1,8 +1,8 @@
-// What each command was asked to do, as plain structs whose fields hold the defaults, and the declarations that bind
-// their options to them (declare()).
+// The options of each command, as plain structs whose fields hold the defaults, and the declarations that bind options
+// to fields (declare()).
 //
-// Every value is checked here; what is known but belongs to a later version is refused by name, and so is an
-// option that would have no effect. Pure: opens no file but --config.
+// Every value is checked here. Known options of a later version are refused by name; so are options without effect.
+// Pure: opens no file but --config.
 #pragma once
 
 #include "dist/comm/communicator.h"
@@ -29,121 +29,122 @@ namespace entrodraft::launch {
 
 enum class EntropyUnit { nats, bits };
 
-// Which chat template turns conversations into prompts.
+// The chat template that turns conversations into prompts.
 struct ChatTemplateOptions {
-    bool is_needed = false; // --chat: having none is a failure before any line is read
+    bool is_needed = false; // --chat: a missing template is a failure before any line is read
     std::string name;       // empty: the target's own
     std::string date;       // empty: the template's own
 };
 
-enum class DeviceChoice { automatic, cpu, cuda, xpu }; // automatic: rank_device.h; xpu: of torch alone
-enum class Backend { native, torch };                  // whose operations: our kernels', or ATen's
+enum class DeviceChoice { automatic, cpu, cuda, xpu }; // automatic: see rank_device.h; xpu: only with torch
+enum class Backend { native, torch };                  // operations of our kernels, or of ATen
 
 // The target itself, or its first layers, as the draft: --draft self, or self:layers=N.
 struct SelfDraft {
     int n_layers = 0; // 0: all
 };
-// None: the name is of a checkpoint. Throws BadOption.
+// Returns nothing if the name is a checkpoint's. Throws BadOption.
 std::optional<SelfDraft> self_draft_of(const std::string& draft);
 
-// What a draft with another vocabulary than the target's does: automatic: intersection; same: it is refused. See
-// spec::OtherVocabulary.
+// The use of a draft with another vocabulary than the target's. automatic means intersection; same refuses the draft.
+// See spec::OtherVocabulary.
 enum class DraftVocabulary { automatic, same, intersection, retokenize };
 
-// Which models, on what.
+// The models and their device.
 struct ModelOptions {
     std::string target;              // directory
     std::vector<std::string> drafts; // directories, the largest first; several: a cascade
-    spec::DraftWindow draft_window;  // of one draft
-    int draft_vocab = 0;             // tokens that one draft may propose, and its ends and special ones; 0: all
-    std::string draft_vocab_counts;  // a file of build-table, whose most frequent they are; empty: the lowest ids
+    spec::DraftWindow draft_window;  // for one draft
+    int draft_vocab = 0;             // tokens that one draft may propose, besides its ends and special ones; 0: all
+    std::string draft_vocab_counts;  // file of build-table: its most frequent tokens; empty: the lowest ids
     std::string head;                // directory of a draft head; empty: none
     DraftVocabulary draft_vocabulary = DraftVocabulary::same;
     std::optional<model::WeightType> dtype; // empty: the file's
     std::optional<model::WeightType> draft_dtype;
     model::ActivationType activations = model::ActivationType::automatic;
-    std::optional<model::WeightType> kv_type;    // of CPUs' keys and values; empty: model::kv_type_of()'s choice
-    std::optional<std::uint64_t> random_weights; // seed of weights that are made up; empty: the files'
+    std::optional<model::WeightType> kv_type;    // for CPUs' keys and values; empty: model::kv_type_of() chooses
+    std::optional<std::uint64_t> random_weights; // seed of made-up weights; empty: the files' weights
     DeviceChoice device = DeviceChoice::automatic;
     Backend backend = Backend::native;
     model::TensorParallelSum sum = model::TensorParallelSum::automatic;
-    int threads = 0;     // 0: as gather_facts() counts them
+    int threads = 0;     // 0: gather_facts() counts them
     int max_context = 0; // positions of a sequence; 0: all that the target has
     double collective_timeout_seconds = dist::kDefaultTimeoutSeconds;
     ChatTemplateOptions chat_template;
-    std::string needs_text;            // the option that a model without a tokenizer cannot honour; empty: none
-    std::string needs_cpu;             // the option that our CPU kernels alone can honour; empty: none
-    std::string needs_same_vocabulary; // the option that a draft of another one cannot honour; empty: none
+    std::string needs_text;            // an option that a model without a tokenizer cannot honour; empty: none
+    std::string needs_cpu;             // an option that only our CPU kernels can honour; empty: none
+    std::string needs_same_vocabulary; // an option that needs a draft of the same vocabulary; empty: none
     bool quiet = false;                // no bar while weights are read
-    std::vector<std::string> notes;    // of the target's generation_config.json, for stderr
-    bool takes_digests = false;        // of target and drafts, on the writer: OpenedPair::digests
+    std::vector<std::string> notes;    // about the target's generation_config.json, for stderr
+    bool takes_digests = false;        // digests of target and drafts, on the writer: OpenedPair::digests
 
     std::vector<std::string> draft_directories() const { return head.empty() ? drafts : std::vector{head}; }
 };
 
-// What lines of input are: found by the first of them, our own, or those of OpenAI's batch files.
+// The form of input lines: the first line decides, our own lines, or lines of OpenAI's batch files.
 enum class InputFormat { found, lines, openai };
 
-// Which part of the target's generation_config.json counts: the fields that change greedy text; sampling and lengths
-// too; nothing.
+// The part of the target's generation_config.json that counts: fields that change greedy text; sampling and lengths,
+// too; or nothing.
 enum class GenerationConfigUse { greedy, all, none };
 
-// Lengths that this file has, where neither a line nor an option says others; as transformers, `_length` is of prompt
-// and text.
+// Lengths of this file, if neither a line nor an option gives others. As in transformers, `_length` includes the
+// prompt.
 struct FileLengths {
     std::optional<int> min_new_tokens, max_new_tokens, max_length;
     int min_length = 0;
 };
 
-// What a request asks for where its line says nothing.
+// The defaults of requests, for when a line says nothing.
 struct RequestDefaults {
     GenerationConfigUse generation_config = GenerationConfigUse::greedy;
-    std::set<std::string> given; // options that say what this file says as well, and go before it
+    std::set<std::string> given; // options that override this file
     FileLengths file_lengths;
     int max_new_tokens = spec::Request::kDefaultNewTokens;
     spec::SamplingOptions sampling;
     spec::LogitProcessing processing;
-    spec::BeamOptions beams; // num_beams is the most that a line may ask for
+    spec::BeamOptions beams; // a line may ask for at most num_beams
     int num_samples = 1;
     std::optional<int> logprobs;
-    // Bodies of OpenAI's API that say nothing have that API's defaults, but for options that were given.
+    // If a body of OpenAI's API says nothing, that API's defaults count, unless options were given.
     double body_temperature = 1;
-    std::optional<int> body_new_tokens; // none: of a completion 16, of a chat what the context leaves
-    // Options that were given and count for sampled text alone, where the run is greedy unless a line says otherwise:
+    std::optional<int> body_new_tokens; // none: 16 for a completion, the rest of the context for a chat
+    // Options that were given and affect only sampled text, in a run that is greedy unless a line says otherwise:
     // "--top-k", ...
     std::vector<std::string> of_sampled_text;
-    bool only_file_can_sample = false; // no line may have a temperature, and generation_config.json is yet to be read
+    bool only_file_can_sample = false; // no line may have a temperature; generation_config.json is not read yet
     InputFormat format = InputFormat::found;
-    bool has_results = false; // whether a line may ask for several samples, for log-probabilities, and be OpenAI's
+    bool has_results = false; // lines may ask for samples and log-probabilities, and may be OpenAI's
     bool ignore_eos = false;
     std::vector<std::string> stop_strings;
     bool chat = false;                 // a prompt is one message of the user
-    std::optional<std::string> system; // of conversations that bring no system message
+    std::optional<std::string> system; // for conversations without a system message
 };
 
-// What proposes tokens: the first of these that has anything to propose. None: plain decoding.
+// The drafters. The first that has a proposal proposes tokens. None: plain decoding.
 struct DrafterChoice {
-    std::vector<std::string> kinds;               // as spec::drafter_names()
-    std::vector<std::size_t> drafts;              // of `model`: places in ModelOptions::drafts, a cascade of them
-    std::optional<spec::TreeOptions> tree = {};   // of one model or head; none: chains
+    std::vector<std::string> kinds;               // names of spec::drafter_names()
+    std::vector<std::size_t> drafts;              // for `model`: places in ModelOptions::drafts, a cascade of them
+    std::optional<spec::TreeOptions> tree = {};   // for one model or head; none: chains
     std::optional<spec::AheadOptions> ahead = {}; // none: nothing is drafted ahead
 
     bool has(std::string_view kind) const;
     bool is_one_model() const;
-    bool is_head() const; // alone
+    bool is_head() const; // true if it is the only drafter
     bool runs_model() const { return has("model") || has("head"); }
     bool drafts_trees() const { return tree.has_value() || has("lookahead"); }
 };
-// Outcomes that it may draft for at once; 0: it does not draft ahead.
+// Returns the number of outcomes that it may draft for at once; 0: it does not draft ahead.
 int outcomes_ahead(const DrafterChoice& drafter);
 
-// Outcomes of a round to draft for, each number a setting, 0: none; no number: as many as fit. Likewise hidden passes.
+// Outcomes of a round to draft for: each number is a setting, and 0 means none; an empty list means as many as fit.
+// Hidden passes likewise.
 struct AheadLists {
     std::vector<int> outcomes;
     int passes = 0;
 };
 
-// What drafters without a model draw on.
+// The sources of drafters without a model.
 struct DrafterSources {
     spec::NgramOptions ngram;
     spec::LookupTexts lookup_texts = spec::LookupTexts::own;
@@ -155,9 +156,9 @@ struct DrafterSources {
 struct SpeculationOptions {
     DrafterChoice drafter;
     DrafterSources sources;
-    std::vector<spec::StopRuleOptions> stop_rules; // of each level of a cascade; thresholds in nats, whatever the unit
-    spec::StopRuleOptions every_rule;              // what holds for all of them
-    std::vector<std::string> costs; // files, of each level, for expected-gain; empty: measured as the run goes
+    std::vector<spec::StopRuleOptions> stop_rules; // for each level of a cascade; thresholds in nats, in any unit
+    spec::StopRuleOptions every_rule;              // settings of all rules
+    std::vector<std::string> costs; // files, one for each level, for expected-gain; empty: measured during the run
     EntropyUnit entropy_unit = EntropyUnit::nats;
     spec::AcceptanceOptions acceptance;
 };
@@ -178,13 +179,13 @@ struct GenerateOptions {
     std::string trace;               // file of rounds; empty: none
     std::string timeline;            // file of steps by rank; empty: none
     std::string summary;             // file of the run's figures; empty: none
-    std::optional<InputShard> shard; // of the input; empty: all of it
+    std::optional<InputShard> shard; // part of the input; empty: all of it
     bool resume = false;
-    bool resume_anyway = false; // with other settings and lines than those of that run
+    bool resume_anyway = false; // settings and lines may differ from that run's
     bool check = false;
     bool quiet = false;
     bool verbose = false;
-    ParsedOptions given; // as they were given, for the summary
+    ParsedOptions given; // for the summary
     int replicas = 1;
     int batch_size = 1; // sequences decoded together, by each replica
     AheadLists ahead;
@@ -210,19 +211,19 @@ struct BuildTableOptions {
 struct BuildCorpusOptions {
     std::string model;
     std::vector<std::string> inputs;  // texts or corpora; "-": stdin
-    std::vector<std::string> results; // of generate
+    std::vector<std::string> results; // results of generate
     std::string output;
     bool quiet = false;
 };
 
-// What is timed of passes.
+// The plan of timing passes.
 struct LatencyPlan {
-    std::vector<int> rows = {16}; // of a pass: 1 to so many; of several numbers, these alone
+    std::vector<int> rows = {16}; // rows of a pass: from 1 to that number; several numbers: only these
     std::vector<int> contexts;    // tokens in the cache before each pass, one after another; empty: default_context()
     int repetitions = 200;        // at most, within ...
     double max_seconds = 30;      // ... each context; 0: however long they take
-    std::optional<spec::TreeOptions> tree; // whose first rows are timed beside chains of as many; a fixed one
-    bool draft_levels = false;             // whether a draft's passes over a level of a tree are timed too
+    std::optional<spec::TreeOptions> tree; // its first rows are timed next to chains of the same length; fixed
+    bool draft_levels = false;             // true: a draft's passes over a level of a tree are timed, too
 
     int max_rows() const { return *std::ranges::max_element(rows); }
     bool times(int n_rows) const {
@@ -234,7 +235,7 @@ struct LatencyOptions {
     ModelOptions models;
     dist::DraftPlacement placement = dist::DraftPlacement::colocated;
     LatencyPlan plan;
-    std::vector<int> shards; // of so many ranks, each timed by itself
+    std::vector<int> shards; // for each number of ranks, one shard is timed alone
     std::string output;      // costs file; empty: none
     bool json = false;
 };
@@ -253,14 +254,14 @@ struct CompareOptions {
     bool json = false;
     bool quiet = false;
     std::vector<std::vector<spec::StopRuleOptions>> rules; // each for every level of a cascade
-    std::vector<spec::TreeOptions> trees;                  // of the first --draft, beside chains
+    std::vector<spec::TreeOptions> trees;                  // for the first --draft, compared with chains
     int max_draft_tokens = spec::StopRuleOptions::kDefaultMaxTokens;
-    spec::StopRuleOptions every_rule; // what holds for all of them
+    spec::StopRuleOptions every_rule; // settings of all rules
     std::vector<spec::Acceptance> acceptances = {spec::Acceptance::gumbel};
-    double lenience = 1;            // of rejection
-    std::vector<std::string> costs; // files, of each level; empty: measured first
+    double lenience = 1;            // for rejection
+    std::vector<std::string> costs; // files, one for each level; empty: measured first
     bool tune = false;
-    std::optional<double> synthetic_acceptance; // drafted tokens are accepted by chance, and texts mean nothing
+    std::optional<double> synthetic_acceptance; // drafted tokens are accepted by chance; texts mean nothing
 };
 
 struct RecordOptions {
@@ -268,40 +269,40 @@ struct RecordOptions {
     RequestDefaults requests;
     std::string input;
     std::string output;
-    std::vector<spec::TreeOptions> trees; // whose rows are recorded as well
+    std::vector<spec::TreeOptions> trees; // their rows are recorded, too
     bool resume = false;
     int max_prompts = 0; // 0: all
     int max_draft_tokens = spec::StopRuleOptions::kDefaultMaxTokens;
-    std::vector<std::string> costs; // files, of each draft; empty: measured first
+    std::vector<std::string> costs; // files, one for each draft; empty: measured first
     bool quiet = false;
 };
 
-// Costs in place of those of the recording; empty: its own.
+// Costs that replace those of the recording; empty: the recording's.
 struct CostsInstead {
     std::string file;
     std::optional<double> t_draft_ms, t_first_draft_ms, t_draft_row_ms, t_round_ms;
-    std::vector<double> t_target_ms; // of passes of 1, 2, ... rows; the last goes on
+    std::vector<double> t_target_ms; // for passes of 1, 2, ... rows; the last goes on
 };
 
-// How rounds are made of recordings: imputed is the approximation of spec::ReplaySetting::imputed_from.
+// The way in which rounds are made of recordings. imputed is the approximation of spec::ReplaySetting::imputed_from.
 enum class ReplayMethod { exact, imputed };
 
 struct SimulateOptions {
     std::vector<std::string> recordings;
     std::vector<spec::StopRuleOptions> rules;
     std::vector<spec::TreeOptions> trees;
-    bool oracle = false; // and plain decoding, which every speed-up is over, always
-    // The cap of all rules and of the oracle; none: that of the rules, or what the recording holds if that is less.
+    bool oracle = false; // plain decoding, the base of every speed-up, always runs
+    // The cap of all rules and of the oracle. None: the rules' own cap, or the recording's if that is lower.
     std::optional<int> max_draft_tokens;
-    bool best_of_each = false; // of each rule only the fastest setting is shown
+    bool best_of_each = false; // only the fastest setting of each rule is shown
     ReplayMethod method = ReplayMethod::exact;
-    std::optional<int> imputed_from; // none: what the recording holds
-    std::optional<int> draft;        // from 1; none: each
+    std::optional<int> imputed_from; // none: the number in the recording
+    std::optional<int> draft;        // from 1; none: each draft
     CostsInstead costs;
-    spec::StopRuleOptions every_rule; // what holds for all of them
+    spec::StopRuleOptions every_rule; // settings of all rules
     dist::DraftPlacement placement = dist::DraftPlacement::colocated;
-    int outcomes_ahead = 8;    // of dedicated, that are drafted for; 0: none
-    std::optional<int> ahead;  // the same where it has an effect
+    int outcomes_ahead = 8;    // outcomes to draft for with dedicated; 0: none
+    std::optional<int> ahead;  // outcomes_ahead, if it has an effect
     int threads = 0;           // 0: all cores
     std::string output, trace; // files; empty: none
     bool json = false;
@@ -311,10 +312,10 @@ struct TuneOptions {
     ModelOptions models;
     RequestDefaults requests;
     std::string input;
-    std::string recording;                // to choose by; empty: made of half the prompts
+    std::string recording;                // to choose settings by; empty: made from half the prompts
     std::string output;                   // --config file of the winner
     std::string report;                   // JSON; empty: none
-    std::vector<spec::TreeOptions> trees; // that are tried beside the rules, with narrower ones
+    std::vector<spec::TreeOptions> trees; // tried next to the rules, with narrower ones
     int max_prompts = 0;
     int max_draft_tokens = spec::StopRuleOptions::kDefaultMaxTokens;
     int repetitions = 3; // real runs of each rule's best
@@ -323,19 +324,19 @@ struct TuneOptions {
 };
 
 struct DistillOptions {
-    ModelOptions models; // of drafts the one that is trained, or none
-    int layers = 0;      // of the draft, which is made of the target's first ones; 0: it is a checkpoint of its own
-    int hidden_size = 0; // of a draft of so many layers whose weights begin random; 0: they are the target's
-    std::string input;   // prompts; empty: of `texts`, or resumed
+    ModelOptions models; // its draft is the one to train, or there is none
+    int layers = 0;      // layers of the draft, the target's first ones; 0: the draft is a checkpoint
+    int hidden_size = 0; // for a draft of `layers` layers with random weights; 0: the target's weights
+    std::string input;   // prompts; empty: from `texts`, or resumed
     std::string output;  // directory
-    std::string texts;   // scored texts of an earlier run; empty: made of the input
+    std::string texts;   // scored texts of an earlier run; empty: made from the input
     int max_prompts = 0;
     RequestDefaults requests;
-    std::vector<double> temperatures = {0, 1}; // that each prompt is continued at
+    std::vector<double> temperatures = {0, 1}; // each prompt is continued at each temperature
     int batch_size = 8;                        // texts decoded together
-    int top_tokens = 64;                       // of a place, whose probabilities are kept
-    int held_out_one_in = 10;                  // prompts
-    int own_texts = 0;                         // how often, in training, texts of the draft's own join the target's
+    int top_tokens = 64;                       // likely tokens of a place whose probabilities are kept
+    int held_out_one_in = 10;                  // one in that many prompts is held out
+    int own_texts = 0;                         // number of times in training that the draft's own texts join
     model::torch::DistillLoss loss = model::torch::DistillLoss::forward_kl;
     bool half = false; // passes in training compute in bfloat16
     double weight_decay = 0;
@@ -347,28 +348,28 @@ struct DistillOptions {
 
 struct DoctorOptions {
     std::string target; // empty: none
-    bool gpu = false;   // GPUs are looked at, and must be there
+    bool gpu = false;   // GPUs are checked, and must exist
     std::vector<std::string> drafts;
-    int threads = 0; // 0: as gather_facts() counts them
+    int threads = 0; // 0: gather_facts() counts them
     int repetitions = 1000;
     double collective_timeout_seconds = dist::kDefaultTimeoutSeconds;
     bool json = false;
 };
 
-// How the model would be run: what each rank would then hold is computed, not tried.
+// The way in which the model would be run. The needs of each rank are computed, not tried.
 struct InspectOptions {
     std::string model;
     std::string draft;                      // empty: none
-    std::string head;                       // beside no draft
+    std::string head;                       // directory of a draft head in place of a draft; empty: none
     std::optional<model::WeightType> dtype; // empty: the file's
     std::optional<model::WeightType> draft_dtype;
-    std::optional<model::WeightType> kv_type; // as ModelOptions has it
+    std::optional<model::WeightType> kv_type; // as in ModelOptions
     bool on_gpu = false;
     int ranks = 1;
     int threads = 1; // of each rank
     int batch = 1;
     int length = 0;                            // positions; 0: the model's context
-    std::optional<std::uint64_t> memory_bytes; // of each rank; empty: whether it fits is not asked
+    std::optional<std::uint64_t> memory_bytes; // memory of each rank; empty: not checked
     bool json = false;
 };
 
@@ -386,7 +387,7 @@ void declare(OptionSet& set, DistillOptions& options);
 void declare(OptionSet& set, DoctorOptions& options);
 void declare(OptionSet& set, InspectOptions& options);
 
-// Of a command, by its struct: what it declares, and the struct made of what was given. Throw BadOption.
+// For the struct of a command: its declarations, and the struct filled from the given values. Throw BadOption.
 template <typename Options> const std::vector<OptionGroup>& groups_of() {
     static Options defaults;
     static const OptionSet set = [] {
@@ -404,23 +405,23 @@ template <typename Options> Options options_of(const ParsedOptions& given) {
     return options;
 }
 
-// Says that options have no effect, for a run that samples no text; `what_is_greedy` follows "temperature 0". Empty: no
-// such option was given.
+// Says that given options have no effect in a run that samples no text. `what_is_greedy` follows "temperature 0".
+// Empty: no such option was given.
 std::string why_no_sampling(const RequestDefaults& requests, const char* what_is_greedy = "");
 
-// Nothing to tune: it was no slower than the best tuned threshold wherever that was measured (bench/NOTES.md).
+// This rule needs no tuning: wherever measured, it was no slower than the best tuned threshold (bench/NOTES.md).
 constexpr const char* kDefaultStopRule = "expected-gain";
 
-// Matches of fewer tokens leave the round to the next drafter of a combination.
+// A match of fewer tokens leaves the round to the next drafter of a combination.
 constexpr int kShortestOfCombination = 3;
 
-// Of the drafter lookahead: expected-gain, with which rounds draft where that pays, or constant, with which all do.
-// `max_chain`: tokens of a draft of the other drafters in its list.
+// Returns the rule of the drafter lookahead: expected-gain drafts only in rounds where that pays, constant in all.
+// `max_chain`: tokens of a draft by the other drafters in its list.
 spec::StopRuleOptions lookahead_rule(const spec::LookaheadOptions& lookahead, const std::string& rule,
                                      int max_chain = 0);
-// The drafter in a few words: "ngram+model", "draft1<draft2".
+// Describes the drafter in a few words: "ngram+model", "draft1<draft2".
 std::string describe(const DrafterChoice& drafter);
-// The rule and its setting in a few words: "static, threshold 2.25 nats".
+// Describes the rule and its setting in a few words: "static, threshold 2.25 nats".
 std::string describe(const spec::StopRuleOptions& rule, EntropyUnit unit);
 
 } // namespace entrodraft::launch

@@ -29,7 +29,7 @@ void require_costs_for_each(const Names& costs, std::size_t n_drafts) {
                           counted(costs.size(), "time"), counted(n_drafts, "draft")));
 }
 
-// "2..7..0.5" in a rule's numbers: each from 2 to 7 in steps of 0.5.
+// Expands "2..7..0.5" in a rule's numbers: from 2 to 7 in steps of 0.5.
 Names with_ranges(const std::string& rule) {
     if (rule.find("..") == std::string::npos) return {rule};
     static const std::regex range(R"(([^:]*?)\.\.([^:]*?)\.\.([^:]*))");
@@ -60,10 +60,10 @@ Names with_ranges(const std::string& rule) {
 void read_rules(const ParsedOptions& given, const spec::StopRuleOptions& common, SimulateOptions& options) {
     std::string listed;
     for (const std::string& one : split_list(given.text("rules", "all,oracle"))) {
-        if (one == "none" && !options.trees.empty()) continue; // trees alone
+        if (one == "none" && !options.trees.empty()) continue; // only trees
         if (one == "oracle") {
             options.oracle = true;
-        } else if (one == "grid") { // its settings, with what is given for all rules
+        } else if (one == "grid") { // the grid's settings, with the common settings of all rules
             for (const spec::StopRuleOptions& rule : spec::tuning_grid(common.max_tokens))
                 options.rules.push_back(with_common(rule, common));
         } else {
@@ -216,7 +216,7 @@ void declare(OptionSet& set, TuneOptions& options) {
     set.add("quiet", options.quiet, "no progress");
     set.check([&options](const ParsedOptions&) { require_costs_for_each(options.costs, 1); });
     declare_sampling(set, options.requests);
-    set.check([&options](const ParsedOptions&) { // for no line may have a temperature of its own
+    set.check([&options](const ParsedOptions&) { // no line may have its own temperature
         refuse_no_sampling(options.requests);
     });
 }

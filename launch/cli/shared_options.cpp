@@ -11,7 +11,7 @@ namespace {
 
 using WeightType = model::WeightType;
 
-// The types are float32 up to `last`.
+// Declares a weight type from float32 up to `last`.
 void declare_weight_type(OptionSet& set, const char* name, std::optional<WeightType>& field, WeightType last,
                          const char* help) {
     Names names = names_up_to(last);
@@ -29,7 +29,7 @@ void declare_weight_type(OptionSet& set, const char* name, std::optional<WeightT
     set.add(name, "TYPE", help, read).choosing(names);
 }
 
-// For an option that our CPU kernels alone honour: --device auto becomes the CPU, other devices are refused.
+// For an option that only our CPU kernels honour: --device auto becomes the CPU, and other devices are refused.
 void require_cpu_kernels(ModelOptions& models, const std::string& option) {
     const bool may_be_cpu = models.device == DeviceChoice::automatic || models.device == DeviceChoice::cpu;
     refuse_if(models.backend == Backend::torch || !may_be_cpu,
@@ -298,7 +298,7 @@ void declare_sampling(OptionSet& set, RequestDefaults& requests) {
     set.add("banned-tokens", "ID,ID", logits.banned_tokens, at_least(0), "tokens that are never emitted");
     set.add("min-new-tokens", "N", logits.min_new_tokens, at_least(0), "no end of text before so many new tokens");
     declare_generation_config(set, requests);
-    // What the vocabulary has to do with is checked when that is known, request by request.
+    // The checks that need the vocabulary come later, request by request.
     set.check([&](const ParsedOptions& given) {
         if (const char* why = spec::why_invalid(sampling); *why != '\0') throw BadOption(why);
         if (const std::string why = spec::why_invalid(logits, INT32_MAX); !why.empty()) throw BadOption(why);

@@ -1,5 +1,4 @@
-// Options that several commands have, each declared once, with the checks that go with them. Private to the files that
-// declare commands.
+// Options that several commands share, each declared once, with their checks. Private to files that declare commands.
 #pragma once
 
 #include "launch/cli/options.h"
@@ -24,97 +23,96 @@ constexpr const char* kResumeHelp =
 constexpr const char* kQuietHelp = "no progress, no warnings, no summary";
 constexpr const char* kJsonHelp = "results as JSON on stdout, not as tables";
 
-// Models and what computes. `draft_help`: what --draft is to this command.
+// Declares the models and their device. `draft_help`: the help of --draft for this command.
 void declare_models(OptionSet& set, ModelOptions& models, const char* draft_help);
-// --draft-window, --draft-sinks, and what --draft self goes with.
+// Declares --draft-window and --draft-sinks, and the checks of --draft self.
 void declare_draft_window(OptionSet& set, ModelOptions& models);
 void declare_draft_vocab(OptionSet& set, ModelOptions& models);
-// Of commands whose recordings hold what a draft proposes behind any text. Throws BadOption.
+// For commands whose recordings hold the draft's proposals after any text. Throws BadOption.
 void refuse_self_draft(const ModelOptions& models, const char* command);
 void declare_head(OptionSet& set, ModelOptions& models);
-void declare_head(OptionSet& set, std::string& head, const char* help); // beside --draft
+void declare_head(OptionSet& set, std::string& head, const char* help); // next to --draft
 void refuse_sharded_head(dist::DraftPlacement placement, bool has_head);
-// Of --drafter, where it is not given: "model", "head" or none.
+// Returns the default of --drafter: "model", "head" or none.
 std::string default_drafter(const ModelOptions& models);
-// The same of commands that are run on models for their figures, with --max-context and --collective-timeout.
+// For commands that measure models. Also declares --max-context and --collective-timeout.
 void declare_measured_models(OptionSet& set, ModelOptions& models, const char* draft_help);
 void declare_kv_type(OptionSet& set, std::optional<model::WeightType>& field);
-// --dtype and --draft-dtype.
+// Declares --dtype and --draft-dtype.
 void declare_weight_types(OptionSet& set, std::optional<model::WeightType>& target,
                           std::optional<model::WeightType>& draft, const char* help);
-// Throws BadOption where one of them is float8 and no GPU computes.
+// Throws BadOption if a type is float8 and the run uses no GPU.
 void refuse_weight_types_of_others(std::optional<model::WeightType> target, std::optional<model::WeightType> draft,
                                    bool on_gpu);
 OptionSpec& declare_max_context(OptionSet& set, int& positions);
 void declare_timeout(OptionSet& set, double& seconds);
 void declare_placement(OptionSet& set, dist::DraftPlacement& placement);
 
-// Sampling, penalties, banned tokens, ends: what a request asks for where its line says nothing.
+// Declares sampling, penalties, banned tokens and ends: the defaults of requests.
 OptionSpec& declare_new_tokens(OptionSet& set, int& new_tokens);
 void declare_ends(OptionSet& set, RequestDefaults& requests);
 void declare_sampling(OptionSet& set, RequestDefaults& requests);
-// --generation-config, behind the options that go before the file. Temperatures are always the command's own where it
-// has --temperatures.
+// Declares --generation-config, after the options that override the file. If a command has --temperatures, temperatures
+// are always its own.
 void declare_generation_config(OptionSet& set, RequestDefaults& requests);
-// Notes which of these options were given: they have no effect on greedy text.
+// Notes which of these options were given; they have no effect on greedy text.
 void note_sampling_options(const ParsedOptions& given, const Names& options, RequestDefaults& requests);
-// For a run in which no line may have a temperature: throws BadOption where such options were given, or leaves that to
-// the reader of generation_config.json, which may ask for sampling.
+// For a run without temperatures on lines. Throws BadOption if such options were given, or leaves that to the reader of
+// generation_config.json, which may ask for sampling.
 void refuse_no_sampling(RequestDefaults& requests);
 void declare_seed(OptionSet& set, std::uint64_t& seed);
-// Lines with messages are conversations without --chat too, so that a template may be named without it.
+// Lines with messages are conversations without --chat, too, so a template may be named without it.
 void declare_chat(OptionSet& set, ModelOptions& models, RequestDefaults& requests);
 
-// "model: --draft; without a model ngram, suffix: what followed the text's end before; ...": neighbours that propose
-// the same are named together.
+// Returns "model: --draft; without a model ngram, suffix: what followed the text's end before; ...". Neighbours that
+// propose the same are named together.
 std::string proposals_of_drafters();
-// Trees of one draft model, with the stop rule that goes with them where none is given. Read behind the drafters and
-// the stop rules.
+// Reads trees of one draft model, and sets their stop rule if none is given. Runs after drafters and stop rules.
 void read_tree(const ParsedOptions& given, const spec::AcceptanceOptions& acceptance, SpeculationOptions& speculation);
-// What the drafter lookahead goes with, and its rule. Read behind drafters and stop rules too.
+// Checks the options of the drafter lookahead and sets its rule. Runs after drafters and stop rules are read, too.
 void read_lookahead(const ParsedOptions& given, const spec::AcceptanceOptions& acceptance,
                     SpeculationOptions& speculation);
-// --tree, given once for each of several.
+// Declares --tree, which is repeated for several trees.
 void declare_trees(OptionSet& set, std::vector<spec::TreeOptions>& trees, const std::string& help);
-// What drafters without a model draw on; check_sources() reads it with the drafters in view.
+// Declares the sources of drafters without a model. check_sources() reads them when the drafters are known.
 void declare_sources(OptionSet& set, DrafterSources& sources);
 void check_sources(const ParsedOptions& given, const std::vector<DrafterChoice>& drafters, DrafterSources& sources);
 void declare_lenience(OptionSet& set, double& lenience);
-// "ngram,model".
+// Reads a list of drafters: "ngram,model".
 DrafterChoice parse_drafter(const GivenValue& given, char separator, const ModelOptions& models);
 void declare_ahead_passes(OptionSet& set, AheadLists& ahead, const char* help);
-// The drafters, those that can draft ahead with each setting of `ahead`; `needs` says what that takes. A draft that is
-// sharded across the ranks goes with no other drafter.
+// Returns the drafters; a drafter that can draft ahead is returned with each setting of `ahead`. `needs` says what
+// drafting ahead takes. A draft that is sharded across the ranks goes with no other drafter.
 std::vector<DrafterChoice> with_ahead(const std::vector<DrafterChoice>& drafters, const ParsedOptions& given,
                                       dist::DraftPlacement placement, int batch_size, const AheadLists& ahead,
                                       const char* needs);
 
-// ---- stop rules: options made of what the rules' files in spec/stop declare ----
+// ---- stop rules: options made from the declarations in spec/stop ----
 
-// The names, and those of all rules.
+// Returns `names`, followed by the names of all rules.
 Names with_stop_rules(Names names);
-// "static:TAU, moving-average:LAMBDA:N, ...", the forms of one rule joined by `between_forms`.
+// Returns "static:TAU, moving-average:LAMBDA:N, ...". `between_forms` joins the forms of one rule.
 std::string stop_rule_forms(const char* between_forms = ", ");
 
-// --stop-rule and what rules are set by, of each level of drafting; read_stop_rules() reads them.
+// Declares --stop-rule and the rules' parameters, for each level of drafting. read_stop_rules() reads them.
 void declare_stop_rules(OptionSet& set, SpeculationOptions& speculation);
-// What holds for all rules of a list.
+// Declares a setting of all rules of a list.
 OptionSpec& declare_min_draft_tokens(OptionSet& set, int& field);
 void declare_drop_stop_token(OptionSet& set, bool& field);
-extern const Names kEntropyNames; // raw, adjusted
+extern const Names kEntropyNames; // "raw", "adjusted"
 constexpr Range kDraftTokens = {1, spec::Packet::kMaxDraftTokens};
 constexpr int kTreeTokens =
-    spec::TreeOptions::kDefaultTokens; // of a tree that grows, at most, unless --max-draft-tokens says otherwise
+    spec::TreeOptions::kDefaultTokens; // size limit of a growing tree, unless --max-draft-tokens gives another
 
-// stop_rules and costs of `speculation`. Throws BadOption.
+// Reads stop_rules and costs of `speculation`. Throws BadOption.
 void read_stop_rules(const ParsedOptions& given, std::size_t n_levels, SpeculationOptions& speculation);
-// --rules of bench compare and simulate: "static:2.25" or, of a cascade, "static:2/constant:4", with what `common` says
-// of all rules: caps, and as far as the rule looks at distributions, which, and whether the token that fires is
-// dropped. `beside`: names that the caller takes itself, for messages. Throws BadOption.
+// Reads --rules of bench compare and simulate: "static:2.25" or, for a cascade, "static:2/constant:4". `common` has the
+// settings of all rules: caps, and for rules that look at distributions, which distribution and whether the token that
+// fires is dropped. `beside`: names that the caller handles itself, for messages. Throws BadOption.
 std::vector<std::vector<spec::StopRuleOptions>> compared_rules(const std::string& rules,
                                                                const spec::StopRuleOptions& common,
                                                                std::size_t n_levels, const Names& beside = {});
-// The same for a rule that has its values.
+// Does the same for a rule that has its values.
 spec::StopRuleOptions with_common(spec::StopRuleOptions rule, const spec::StopRuleOptions& common);
 
 } // namespace entrodraft::launch

@@ -12,7 +12,7 @@ namespace entrodraft::launch {
 
 namespace {
 
-// Drafters that take the option: "bigram and unigram".
+// Returns the drafters that take the option: "bigram and unigram".
 std::string drafters_that_take(std::string_view option, const char* before_last) {
     Names names;
     for (const spec::DrafterType& drafter : spec::all_drafters())
@@ -32,7 +32,7 @@ bool DrafterChoice::is_one_model() const {
 
 std::string proposals_of_drafters() {
     std::string text, last_help;
-    bool last_reads = false; // a directory of weights: "--draft"
+    bool last_reads = false; // it reads a directory of weights: "--draft"
     for (const spec::DrafterType& drafter : spec::all_drafters()) {
         const std::string help = *drafter.help ? std::string(": ") + drafter.help : "";
         const bool reads = std::string_view(drafter.help).starts_with("--");
@@ -174,7 +174,7 @@ void read_lookahead(const ParsedOptions& given, const spec::AcceptanceOptions& a
                     SpeculationOptions& speculation) {
     if (!speculation.drafter.has("lookahead")) return;
     constexpr const char* kWhy = "with --drafter lookahead, whose drafts W, N and G shape";
-    const bool is_alone = speculation.drafter.kinds.size() == 1; // else the others draft chains
+    const bool is_alone = speculation.drafter.kinds.size() == 1; // else the other drafters draft chains
     for (const char* option : {"num-draft-tokens", "min-draft-tokens", "entropy-of"})
         given.refuse_without_effect(option, !is_alone, kWhy);
     refuse_if(acceptance.kind == spec::Acceptance::block,
@@ -212,15 +212,15 @@ int outcomes_ahead(const DrafterChoice& drafter) {
 }
 
 void declare_ahead_passes(OptionSet& set, AheadLists& ahead, const char* help) {
-    // The first looks for the ends of the round, the next drafts for them.
+    // The first pass looks for the ends of the round; the next one drafts for them.
     set.add("draft-ahead-passes", "N", ahead.passes, at_least(2), help);
 }
 
 std::vector<DrafterChoice> with_ahead(const std::vector<DrafterChoice>& drafters, const ParsedOptions& given,
                                       dist::DraftPlacement placement, int batch_size, const AheadLists& ahead,
                                       const char* needs) {
-    // One draft model on a rank of its own, for one sequence at a time; drafters that go before it stand in for it
-    // where the round ended as nobody foresaw.
+    // Drafting ahead needs one draft model on its own rank, for one sequence at a time. Drafters before the model
+    // replace it if the round ended in an unforeseen way.
     const auto may = [&](const DrafterChoice& drafter) {
         return placement == dist::DraftPlacement::dedicated && batch_size == 1 && drafter.drafts.size() == 1 &&
                !drafter.tree && !given.given("draft-window") && !drafter.kinds.empty() &&

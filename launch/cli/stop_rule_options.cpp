@@ -1,4 +1,4 @@
-// Options of stop rules, out of their declarations: see shared_options.h.
+// Makes options of stop rules from their declarations: see shared_options.h.
 #include "launch/cli/shared_options.h"
 
 #include "launch/start/counted.h"
@@ -24,7 +24,7 @@ Names names_of_rules(const IsMeant& is_meant) {
     return names;
 }
 
-// Each once.
+// Returns each option once.
 Names options_of_parameters(const std::function<bool(const Parameter&)>& is_meant) {
     Names options;
     for (const RuleType& rule : spec::all_stop_rules())
@@ -34,7 +34,7 @@ Names options_of_parameters(const std::function<bool(const Parameter&)>& is_mean
     return options;
 }
 
-// The parameters of all rules, in their order.
+// Returns the parameters of all rules, in their order.
 const Names& stop_rule_parameter_names() {
     static const Names names = options_of_parameters([](const Parameter&) { return true; });
     return names;
@@ -54,8 +54,8 @@ bool is_switch(const Parameter& parameter) {
 
 // ---- help ----
 
-// What --help says of an option to the rules that say it in the same words, with their defaults: behind each rule, or,
-// as far as they are one and words follow the rules, at the end.
+// The help of an option for rules that describe it in the same words, with their defaults. A default follows each rule.
+// If the rules share one default and words follow the rules, it stands at the end.
 struct HelpOfRules {
     std::string words;
     Names rules, defaults;
@@ -74,7 +74,7 @@ struct HelpOfRules {
 
 void declare_parameter(OptionSet& set, const std::string& option) {
     std::vector<HelpOfRules> parts;
-    const Parameter* parameter = nullptr; // of any rule: they agree in what is not help
+    const Parameter* parameter = nullptr; // of any rule: they differ only in their help
     for (const RuleType& rule : spec::all_stop_rules()) {
         const int index = rule.index_of(option);
         if (index < 0) continue;
@@ -94,7 +94,7 @@ void declare_parameter(OptionSet& set, const std::string& option) {
 
 // ---- names ----
 
-// The rule that a name of other programs and papers stands for: "entropy" is static. Other names as they are.
+// Returns the rule that a name of other programs and papers means: "entropy" is static. Returns other names unchanged.
 std::string meant_rule(const std::string& name) {
     for (const RuleType& rule : spec::all_stop_rules()) {
         if (std::ranges::count(split_list(rule.other_names, ' '), name) > 0) return rule.name;
@@ -117,14 +117,14 @@ std::string meant_rule(const std::string& name) {
 
 // ---- values ----
 
-// An entropy in the unit, in nats: by ln 2 where it is in bits, squared ones by its square.
+// Factor from the unit to nats: ln 2 for an entropy in bits, its square for a squared entropy.
 double nats_of(const Parameter& parameter, EntropyUnit unit) {
     if (unit == EntropyUnit::nats || !is_entropy(parameter)) return 1;
     return parameter.kind == Parameter::Kind::squared_entropy ? std::numbers::ln2 * std::numbers::ln2
                                                               : std::numbers::ln2;
 }
 
-// A level of drafting: its rule, and the options of this level alone.
+// A level of drafting: its rule, and the options for this level alone.
 struct Level {
     const RuleType* rule = nullptr;
     std::map<std::string, GivenValue> own = {};
@@ -132,7 +132,7 @@ struct Level {
     bool has(const std::string& option) const { return own.count(option) > 0; }
 };
 
-// "static:2.25", with the numbers as if their options had been given. No rule where there is none of the name.
+// Parses "static:2.25"; the numbers count as given options. There is no rule if the name is unknown.
 Level parse_level(const std::string& option, const std::string& text) {
     const Names parts = split_list(text, ':');
     const std::string whole = fmt::format("--{} {}", option, text);
@@ -177,7 +177,7 @@ spec::StopRuleOptions rule_of_level(const Level& level, spec::StopRuleOptions co
 
 // ---- levels ----
 
-// The rules of the levels: the last one given goes on to the levels after it.
+// Returns the rules of the levels. The last rule given counts for all later levels, too.
 std::vector<Level> levels_of(const ParsedOptions& given, std::size_t n_levels) {
     Names texts = given.texts("stop-rule");
     refuse_if(texts.size() > n_levels,
@@ -207,8 +207,8 @@ void require_rule(const std::string& option, const IsMeant& belongs_to, const st
                                 fmt::join(present, ", "), fmt::join(names_of_rules(belongs_to), ", ")));
 }
 
-// The values of one option, dealt out to the levels whose rule takes it; the last one goes on to those after it. A
-// switch is given once, for all of them.
+// Distributes the values of one option among the levels whose rule takes it. The last value counts for later levels,
+// too. A switch is given once, for all levels.
 void deal_out(const ParsedOptions& given, const std::string& option, const IsMeant& belongs_to,
               std::vector<Level>& levels) {
     const std::vector<GivenValue>& values = given.values(option);

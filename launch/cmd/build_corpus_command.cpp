@@ -1,5 +1,5 @@
-// entrodraft build-corpus: texts, results of earlier runs and earlier corpora, as one indexed file that the drafter
-// suffix looks in. Needs no weights.
+// entrodraft build-corpus: makes one indexed file for the drafter suffix from texts, results of earlier runs and
+// earlier corpora. Needs no weights.
 #include "launch/cli/command_options.h"
 #include "launch/cli/command_pages.h"
 #include "launch/cli/options.h"
@@ -23,19 +23,19 @@ namespace entrodraft::launch {
 
 namespace {
 
-// Texts one behind another, each with the mark of its end.
+// The texts in sequence, each with an end mark.
 class CorpusTexts {
   public:
     explicit CorpusTexts(const model::Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
 
-    // A text, or the texts of a corpus.
+    // Adds a text, or the texts of a corpus.
     void add_file(const std::string& file) {
         if (!spec::LookupCorpus::is_corpus_file(file)) return add(tokenize_file(file, tokenizer_));
         const auto corpus = spec::LookupCorpus::open(file, tokenizer_.size(), tokenizer_.fingerprint());
         add(corpus->tokens());
     }
 
-    // What `generate` wrote: the tokens of each text, without its prompt. Error lines hold none.
+    // Adds the tokens of each text that `generate` wrote, without its prompt. Error lines have none.
     void add_results(const std::string& file) {
         LineReader lines(file);
         for (std::int64_t number = 1;; ++number) {

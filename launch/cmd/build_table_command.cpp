@@ -1,4 +1,4 @@
-// entrodraft build-table: unigram and bigram counts of a text, for drafting without a model. Needs no weights.
+// entrodraft build-table: counts unigrams and bigrams of a text, for drafting without a model. Needs no weights.
 #include "launch/cli/command_options.h"
 #include "launch/cli/command_pages.h"
 #include "launch/cli/options.h"
@@ -34,7 +34,7 @@ spec::TokenCounts count(LineReader& lines, const model::Tokenizer& tokenizer, bo
 }
 
 ExitCode build_table(const BuildTableOptions& options) {
-    require_replaceable(options.output); // what can be known to fail is found out before the work
+    require_replaceable(options.output); // predictable failures come before the work
     LineReader lines(options.input, BlockBytes{}.most);
     const auto tokenizer = model::Tokenizer::open(resolve_model_directory(options.model, "--model"));
     const spec::TokenCounts counts = count(lines, tokenizer, options.quiet);

@@ -19,7 +19,7 @@ bool asks_for_version(const Arguments& arguments) {
     return asks_for(arguments, {"--version", "version"});
 }
 
-// The command that the arguments name. Throws BadOption, with a suggestion.
+// Returns the command that the arguments name. Throws BadOption, with a suggestion.
 const CommandPage& find_command(const Arguments& arguments) {
     const std::size_t n_before = asks_for(arguments, {"bench"}) ? 1 : 0;
     const std::string prefix = n_before > 0 ? "bench " : "";
@@ -49,7 +49,7 @@ bool is_for_one_rank(const Arguments& arguments) {
     if (std::ranges::any_of(arguments, asks_for_help)) return true;
     try {
         return find_command(arguments).is_for_one_rank;
-    } catch (const BadOption&) { // which is all that there is to say
+    } catch (const BadOption&) { // the first rank reports the unknown command
         return true;
     }
 }
@@ -59,7 +59,7 @@ void print_help(dist::Session& session, const CommandPage& page) {
 }
 
 int run_command(dist::Session& session, const Arguments& arguments) {
-    if (asks_for(arguments, {"help"})) { // "help bench latency" is "bench latency --help"
+    if (asks_for(arguments, {"help"})) { // "help bench latency" means "bench latency --help"
         Arguments asked(arguments.begin() + 1, arguments.end());
         if (asked == Arguments{"--json"}) {
             print(session, declarations_as_json(version_text()));

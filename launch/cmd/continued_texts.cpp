@@ -27,7 +27,7 @@ void ContinuedTexts::read(const Json& settings, std::size_t n_texts) {
     std::uint64_t whole_bytes = 0;
     for (std::int64_t number = 1;; ++number) {
         const std::optional<Line> line = lines.next();
-        if (!line || !line->terminated) break; // a torn line is of a text that is continued anew
+        if (!line || !line->terminated) break; // the text of a torn line is continued anew
         whole_bytes += line->text.size() + 1;
         Json json;
         try {

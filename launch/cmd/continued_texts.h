@@ -1,7 +1,8 @@
-// Texts that the target has continued, each written to a file as it ends, so that a run that is killed goes on behind
-// them.
+// Texts that the target has continued. Each is written to a file as it ends, so that a run that was killed can go on
+// after them.
 //
-// JSON lines: what the texts are made by, then each text with its number. Called by distill, on the coordinator.
+// The file has JSON lines: first the settings that make the texts, then each text with its number. distill calls this
+// on the coordinator.
 #pragma once
 
 #include "launch/io/json_line.h"
@@ -16,11 +17,11 @@ namespace entrodraft::launch {
 
 class ContinuedTexts {
   public:
-    // Begins the file, or reads it where it is there; a torn last line is cut off. Throws BadOption where it was begun
-    // with other `settings`, std::runtime_error naming file and line.
+    // Begins the file, or reads it if it exists; cuts off a torn last line. Throws BadOption if the file was begun with
+    // other `settings`, and std::runtime_error that names file and line.
     ContinuedTexts(const std::string& file, const Json& settings, std::size_t n_texts);
 
-    // Those that were in the file, by their number.
+    // Returns the texts that were in the file, by their number.
     const std::map<std::size_t, std::vector<spec::TokenId>>& found() const { return found_; }
     // Throws std::runtime_error.
     void add(std::size_t number, const std::vector<spec::TokenId>& tokens);

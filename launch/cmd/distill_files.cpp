@@ -31,7 +31,7 @@ namespace {
 
 using Fields = nlohmann::json;
 
-// Of a tensor's name the first number, which is its layer's; -1: there is none.
+// Returns the first number in a tensor's name, which is the number of its layer; -1: the name has none.
 int layer_in(const std::string& name) {
     for (std::size_t begin = 0; begin < name.size();) {
         const std::size_t end = std::min(name.find('.', begin), name.size());
@@ -43,7 +43,7 @@ int layer_in(const std::string& name) {
     return -1;
 }
 
-// Those of the names that the config has, whatever a family calls it.
+// Families name such a field differently. Sets it under each of the names that the config has.
 void set_fields(Fields& fields, std::initializer_list<const char*> names, int value) {
     for (const char* name : names)
         if (fields.contains(name) && fields[name].is_number()) fields[name] = value;
@@ -51,12 +51,12 @@ void set_fields(Fields& fields, std::initializer_list<const char*> names, int va
 
 void set_layers(Fields& fields, int layers) {
     set_fields(fields, {"num_hidden_layers", "n_layer", "num_layers", "n_layers"}, layers);
-    for (const char* name : {"layer_types", "mlp_layer_types", "no_rope_layers"}) // one for each layer
+    for (const char* name : {"layer_types", "mlp_layer_types", "no_rope_layers"}) // one entry for each layer
         if (fields.contains(name) && fields[name].is_array() && fields[name].size() > static_cast<std::size_t>(layers))
             fields[name].erase(fields[name].begin() + layers, fields[name].end());
 }
 
-// Heads are as wide as they were, or, where their width follows from the model's, about so; as many share a KV head.
+// Keeps the width of heads, or about it if it follows from the model's. The same number of heads share a KV head.
 void set_hidden_size(Fields& fields, const model::ModelConfig& config, int hidden_size) {
     int head_dim = config.head_dim;
     if (!fields.contains("head_dim") || !fields["head_dim"].is_number()) {

@@ -1,6 +1,5 @@
-// The directory that distill writes: the draft, as a checkpoint, its report, and in training/ what a run goes on from.
-//
-// Called by distill, on the first rank.
+// The directory that distill writes. It has the draft, as a checkpoint, its report, and in training/ the state from
+// which a run goes on. distill calls this on the first rank.
 #pragma once
 
 #include "launch/load/opened_model.h"
@@ -14,7 +13,7 @@
 
 namespace entrodraft::launch {
 
-// As --layers and --hidden say; 0: as in the source.
+// The shape that --layers and --hidden give; 0 keeps the source's value.
 struct DraftShape {
     int layers = 0, hidden_size = 0;
 };
@@ -23,7 +22,7 @@ class DistillFiles {
   public:
     explicit DistillFiles(std::filesystem::path directory) : directory_(std::move(directory)) {}
 
-    // Makes the directory. Throws BadOption where it holds anything, unless that is to be resumed.
+    // Makes the directory. Throws BadOption if it is not empty, unless the run is to be resumed.
     void prepare(bool resume) const;
 
     std::filesystem::path texts() const { return directory_ / "training/texts.safetensors"; }
@@ -35,22 +34,22 @@ class DistillFiles {
     std::filesystem::path state() const { return directory_ / "training/state.safetensors"; }
     std::string report() const { return directory_ / "distill.json"; }
 
-    // The small files of the checkpoint that the draft is made of, its config for a draft of that shape.
+    // Writes the small files of the checkpoint that the draft is made of, with its config changed to that shape.
     void write_model_files(const OpenedModel& source, const DraftShape& shape) const;
-    // Of a draft that was written so. Throws BadFile, BadOption where its config does not say that shape.
+    // Reads the config that write_model_files() wrote. Throws BadFile, or BadOption if it does not have that shape.
     model::ModelConfig draft_config(const DraftShape& shape) const;
     void write_weights(std::span<const model::TensorBytes> tensors) const;
-    // A checkpoint of its own, of a draft in training.
+    // Writes a draft in training as a separate checkpoint.
     void write_current_draft(std::span<const model::TensorBytes> tensors) const;
 
   private:
     std::filesystem::path directory_;
 };
 
-// Whole, or not at all. Throws std::runtime_error.
+// Writes the whole file or nothing. Throws std::runtime_error.
 void write_tensors(const std::filesystem::path& file, std::span<const model::TensorBytes> tensors);
 
-// The tensors of the first layers.
+// Returns a checkpoint with the tensors of the first layers.
 model::Checkpoint first_layers(const OpenedModel& opened, int layers);
 
 } // namespace entrodraft::launch

@@ -48,7 +48,7 @@ std::vector<std::vector<spec::TokenId>> continue_all(dist::Session& session, Mod
     callbacks.next_request = [&]() -> std::optional<spec::Request> {
         if (next == missing.size()) return std::nullopt;
         spec::Request request = requests[missing[next]];
-        request.id = std::to_string(missing[next++]); // by which on_complete() finds it
+        request.id = std::to_string(missing[next++]); // on_complete() finds the text by this number
         return request;
     };
     callbacks.on_complete = [&](const spec::Request& request, spec::Completion completion) {
@@ -77,14 +77,14 @@ void add_text(const spec::Request& request, const std::vector<spec::TokenId>& co
 
 namespace {
 
-// The first rank's on all. Collective over the world.
+// Copies the first rank's texts to all ranks. Collective over the world.
 void share_all(dist::Session& session, std::vector<ScoredText>& texts) {
     texts.resize(static_cast<std::size_t>(from_writer(session, std::ssize(texts))));
     for (ScoredText& text : texts)
         spec::broadcast(text, session.world(), session.deadline());
 }
 
-// Texts that were continued with another digest are not those of these requests.
+// If the digest differs, texts that were continued earlier do not belong to these requests.
 std::uint64_t digest_of(const std::vector<spec::Request>& requests) {
     std::uint64_t digest = 0;
     const auto add = [&](const void* data, std::size_t bytes) { digest = spec::hash_bytes(data, bytes, digest); };
@@ -125,7 +125,7 @@ void DistillTexts::find() {
     share_description();
 }
 
-// On the first rank; empty: they are made.
+// Returns the file of the texts, on the first rank; empty: the texts have to be made.
 std::string DistillTexts::file() const {
     std::error_code ignored;
     if (!writes()) return "";
@@ -140,7 +140,7 @@ void DistillTexts::require_both(const std::string& file) const {
                         learned().size(), held_out().size()));
 }
 
-// That the texts are of this target, as far as that is known.
+// Throws if the texts are known to be another target's.
 void DistillTexts::require_same_target() const {
     in_agreement(session_, [&] {
         if (!writes()) return;

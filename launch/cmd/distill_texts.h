@@ -1,4 +1,4 @@
-// Texts that distill learns from: made by an engine, read again by the target. Collective over the world.
+// Texts that distill learns from. An engine makes them, and the target reads them again. Collective over the world.
 #pragma once
 
 #include "launch/cmd/distill_files.h"
@@ -13,25 +13,25 @@ namespace entrodraft::launch {
 
 class ContinuedTexts;
 
-// What the pair's target writes behind the prompts, batch by batch, drafted by the pair's draft where there is one.
-// Requests count on the coordinator, where the texts are, in their order; of a text that failed no tokens. Texts that
-// `continued` has found are not made anew, and it gets the others; null: it keeps none. Throws OrderlyFailure
-// (kStopped) where a signal came first.
+// The pair's target continues the prompts, batch by batch; the pair's draft drafts, if there is one. Requests count on
+// the coordinator, which gets the texts in their order; a text that failed has no tokens. Texts that `continued` has
+// found are not made again; it stores the others. Null: nothing is stored. Throws OrderlyFailure (kStopped) if a signal
+// came first.
 std::vector<std::vector<spec::TokenId>> continue_all(dist::Session& session, ModelPair& models,
                                                      const std::vector<spec::Request>& requests, bool quiet,
                                                      ContinuedTexts* continued = nullptr);
 
-// A continued prompt as a text to learn; nothing where there is nothing to learn.
+// Adds a continued prompt to `texts`; does nothing if there is nothing to learn.
 void add_text(const spec::Request& request, const std::vector<spec::TokenId>& continued,
               std::vector<spec::ScoredText>& texts);
 
-// Before anything is written: throws std::runtime_error where the file that texts are to come from cannot be opened.
+// Runs before anything is written. Throws std::runtime_error if the source file of the texts cannot be opened.
 void require_source_of_texts(const DistillOptions& options);
 
-// What a run learns from, on all ranks: texts of an earlier run, or those that its target makes.
+// Texts that a run learns from, on all ranks: those of an earlier run, or texts that its target makes.
 class DistillTexts {
   public:
-    // For drafts that know the first `vocab_size` tokens. All outlive this.
+    // For drafts that know the first `vocab_size` tokens. All arguments outlive this object.
     DistillTexts(dist::Session& session, const DistillOptions& options, const DistillFiles& files, int vocab_size);
 
     // Throws OrderlyFailure.
@@ -39,13 +39,13 @@ class DistillTexts {
 
     const std::vector<spec::ScoredText>& learned() const { return texts_.learned; }
     const std::vector<spec::ScoredText>& held_out() const { return texts_.held_out; }
-    const Json& description() const { return description_; }         // how they were made
-    int vocab_size() const { return description_.at("vocab_size"); } // tokens that count
+    const Json& description() const { return description_; }         // how the texts were made
+    int vocab_size() const { return description_.at("vocab_size"); } // number of tokens that count
     int max_new_tokens() const { return description_.at("max_new_tokens"); }
 
-    // Fills in, on all ranks, what the pair's target has at the places of texts, which the first rank has.
+    // Fills in the target's distributions at the places of texts, on all ranks. The first rank has the texts.
     void score(ModelPair& models, std::vector<spec::ScoredText>& texts) const;
-    // Those of a file that this program wrote, on all ranks.
+    // Reads the texts of a file that this program wrote, on all ranks.
     spec::ScoredTexts read(const std::string& file) const;
 
   private:

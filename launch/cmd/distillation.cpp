@@ -29,8 +29,8 @@ using spec::TrainingProgress;
 
 namespace {
 
-constexpr const char* kProgress = "progress";    // of the training, in its state
-constexpr int kMaxDrafted = 8, kCostTokens = 64; // of drafts and texts that costs are measured with
+constexpr const char* kProgress = "progress";    // name of the progress in the training's state
+constexpr int kMaxDrafted = 8, kCostTokens = 64; // longest draft and length of texts for measuring costs
 
 Json to_json(const Evaluation& made) {
     return {{"step", made.step},       {"training_loss", made.training_loss}, {"loss", made.loss},
@@ -41,7 +41,7 @@ Evaluation evaluation_of(const Json& json) {
             json.at("overlap"), json.at("greedy_agreement"), json.at("acceptance")};
 }
 
-// By the encoder of the draft.
+// Throws BadOption if the draft's encoder cannot read the text's source.
 void require_readable_source(const OpenedModel& draft, const ScoredText& text) {
     const model::EncoderConfig& encoder = draft.config.encoder;
     refuse_if(text.source.empty(), draft.name + " has an encoder, and the texts were made by a target without one");
@@ -149,7 +149,7 @@ spec::Costs Distillation::measure_costs(const DistillTexts& texts) {
     return writes() ? costs->front() : spec::Costs();
 }
 
-// ---- texts of the draft's own: phase 0 has none, and the others begin evenly over the steps ----
+// ---- the draft's own texts: phase 0 has none, and the other phases begin evenly over the steps ----
 
 int Distillation::begin_of(int phase) const {
     return static_cast<int>(std::int64_t{options_.plan.steps} * phase / (options_.own_texts + 1));
@@ -161,7 +161,7 @@ int Distillation::phase_of(int step) const {
     return phase;
 }
 
-// Those of a phase that has begun, as a run that was killed left them, or made by the draft as it is.
+// Returns the texts of a phase that has begun. A run that was killed has left them; else the current draft makes them.
 std::vector<ScoredText> Distillation::own_texts(const DistillTexts& texts, int phase) {
     bool is_there = false;
     in_agreement(session_, [&] {
@@ -193,7 +193,7 @@ ModelOptions Distillation::target_alone(const std::string& directory) const {
     return alone;
 }
 
-// At temperature 1, behind the prompts that are learned.
+// Samples at temperature 1, after the prompts of the learned texts.
 void Distillation::sample_own_texts(const DistillTexts& texts, int phase, std::vector<ScoredText>& own) {
     const auto models =
         open_models(session_, target_alone(files_.current_draft()), {.batch_size = options_.batch_size});
@@ -229,7 +229,7 @@ void Distillation::load_trainer(const DistillTexts& texts, const RankDevice& dev
     options.weight_decay = options_.weight_decay;
     options.max_gradient_norm = options_.max_gradient_norm;
     options.timeout_seconds = session_.timeout_seconds();
-    const int max_new_tokens = texts.max_new_tokens(); // of texts of the draft's own, too
+    const int max_new_tokens = texts.max_new_tokens(); // the draft's own texts have this limit, too
     for (const auto* some : {&texts.learned(), &texts.held_out()})
         for (const ScoredText& text : *some) {
             if (begun_.config.has_encoder()) require_readable_source(begun_, text);
@@ -247,7 +247,7 @@ void Distillation::load_trainer(const DistillTexts& texts, const RankDevice& dev
         model::torch::load_trainer(*begun_.checkpoint, begun_.config, options, session_.world(), {place, threads});
 }
 
-// The state of an earlier run, where this one goes on.
+// Loads the state of an earlier run, if this run goes on from one.
 void Distillation::restore() {
     std::error_code ignored;
     const bool goes_on =
@@ -269,7 +269,7 @@ void Distillation::restore() {
     });
 }
 
-// What must stay as it is for a run to go on.
+// Returns the settings that must not change when a run goes on.
 Json Distillation::settings() const {
     const spec::TrainingPlan& plan = options_.plan;
     return {{"draft", options_.layers > 0 ? options_.models.target : options_.models.drafts.front()},
@@ -290,7 +290,7 @@ Json Distillation::settings() const {
             {"seed", plan.seed}};
 }
 
-// The draft before what says that it was saved, so that no measurement is lost.
+// Writes the draft before the state that says that it was saved. No measurement is lost then.
 void Distillation::save(const TrainingProgress& progress, bool is_best) const {
     const Evaluation& last = progress.evaluations.back();
     say(fmt::format("step {}: held-out loss {:.4f}, sum min(p, q) {:.4f}, greedy agreement {:.4f}{}", last.step,

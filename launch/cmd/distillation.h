@@ -1,7 +1,5 @@
-// A draft in training: what it begins with, its steps, its texts of its own, and its report in the directory that
-// distill writes.
-//
-// Called by distill. Collective over the world where not said otherwise.
+// A draft in training: its first state, its steps, its own texts, and its report in the directory that distill writes.
+// Called by distill. Collective over the world unless it says otherwise.
 #pragma once
 
 #include "launch/cmd/distill_files.h"
@@ -19,20 +17,20 @@ namespace entrodraft::launch {
 
 class Distillation {
   public:
-    // Opens what the draft is made of; writes nothing. Throws OrderlyFailure.
+    // Opens the model that the draft is made of; writes nothing. Throws OrderlyFailure.
     Distillation(dist::Session& session, const DistillOptions& options);
-    // Before all that follows: makes --output with its small files, and what the draft begins with. Throws
+    // Runs before all that follows. Makes --output with its small files and the draft's first state. Throws
     // OrderlyFailure.
     void begin();
 
-    const model::ModelConfig& config() const { return begun_.config; } // of the draft
+    const model::ModelConfig& config() const { return begun_.config; } // the draft's config
     const DistillFiles& files() const { return files_; }
 
-    // False where a signal came first: the run can be resumed.
+    // Returns false if a signal came first; the run can then be resumed.
     bool train(const DistillTexts& texts);
-    // Of the trained draft beside the target, as rounds pay them: counts on the first rank.
+    // Measures the trained draft's costs in rounds with the target. The result counts on the first rank.
     spec::Costs measure_costs(const DistillTexts& texts);
-    // distill.json, and the same in words. On the first rank.
+    // Writes distill.json and logs its figures, on the first rank.
     void write_report(const DistillTexts& texts, const spec::Costs& costs) const;
 
   private:
@@ -53,7 +51,7 @@ class Distillation {
     dist::Session& session_;
     DistillOptions options_;
     DistillFiles files_;
-    OpenedModel begun_; // what the draft is made of
+    OpenedModel begun_; // the model that the draft is made of
     Json description_of_texts_;
     std::unique_ptr<model::torch::Trainer> trainer_;
     spec::TrainingProgress progress_;

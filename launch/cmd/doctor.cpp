@@ -1,7 +1,6 @@
-// entrodraft doctor: whether a job like this one would work, before anything is loaded: how the ranks lie on hosts and
-// cores, whether they are of one build, see the same files and can be given heads, and how long every collective takes.
-//
-// The checks are those that generate and bench make on their way (launch_check.h, model_pair.h); here all are shown.
+// entrodraft doctor: checks whether a job like this one would work, before anything is loaded. It looks at the ranks'
+// hosts and cores, builds, files and shares of heads, and at the time of every collective. generate and bench make the
+// same checks when they start (launch_check.h, model_pair.h); here all of them are shown.
 #include "launch/cli/command_options.h"
 #include "launch/cli/command_pages.h"
 #include "launch/cmd/doctor_gpu.h"
@@ -62,11 +61,11 @@ std::vector<Columns> gpu_rows(const std::vector<RankGpu>& gpus) {
     return rows;
 }
 
-constexpr std::size_t kHiddenSize = 4096; // of the model that none was named for: that of many 7B ones
+constexpr std::size_t kHiddenSize = 4096; // many 7B models have this size; it is used if no model is named
 constexpr std::size_t kRows = 16;
-constexpr double kWatchSeconds = 1; // at least: the clock ticks of cores are a hundredth
+constexpr double kWatchSeconds = 1; // at least; clock ticks of cores are 0.01 s
 
-// What is known of the files once they were compared.
+// Says what the comparison of the files has shown.
 std::string describe_files(const DoctorOptions& options, const WeightComparison& compared, int ranks) {
     const std::string names = options.target + (options.drafts.empty() ? "" : " and the drafts");
     if (ranks == 1) return "the files of " + names + " can be opened";
@@ -76,7 +75,7 @@ std::string describe_files(const DoctorOptions& options, const WeightComparison&
                        compared.n_copies, names, gigabytes, gigabytes / compared.seconds);
 }
 
-// The target's hidden size, or another one. Collective over the world.
+// Returns the target's hidden size, or kHiddenSize. Collective over the world.
 std::size_t look_at_files(dist::Session& session, const DoctorOptions& options, int threads, DoctorReport& report) {
     if (options.target.empty()) return kHiddenSize;
     OpenedPair opened;
@@ -93,7 +92,7 @@ std::size_t look_at_files(dist::Session& session, const DoctorOptions& options, 
     } catch (const OrderlyFailure& failure) {
         report.add({true, failure.what()});
     }
-    const auto hidden_size = from_writer(session, opened.target.config.hidden_size); // others may have none
+    const auto hidden_size = from_writer(session, opened.target.config.hidden_size); // other ranks may have none
     return hidden_size > 0 ? static_cast<std::size_t>(hidden_size) : kHiddenSize;
 }
 
@@ -105,7 +104,7 @@ void look_at_ranks(dist::Session& session, int threads, DoctorReport& report) {
     if (findings.empty()) report.good("one build on all ranks, and cores for each of them");
 }
 
-// Every collective at the sizes of a round: of the slowest rank. Collective over the world.
+// Times every collective at the sizes of a round, on the slowest rank. Collective over the world.
 std::vector<CollectiveTime> ping(dist::Session& session, dist::Communicator& comm, const DoctorOptions& options,
                                  std::size_t hidden) {
     const auto deadline = [&] { return session.deadline(); };
@@ -162,7 +161,7 @@ Json DoctorReport::json() const {
                             {"host_cores", facts.host_cores},
                             {"threads", facts.threads},
                             {"gpus", facts.gpus < 0 ? Json() : Json(facts.gpus)},
-                            // Null where there is one rank, whose file nobody compares.
+                            // Null for a single rank; its file is compared with no other.
                             {"build", facts.build == 0 ? Json() : Json(fmt::format("{:016x}", facts.build))}});
         if (std::ranges::find(hosts, Json(facts.host)) == hosts.end()) hosts.push_back(facts.host);
     }

@@ -22,7 +22,7 @@ namespace {
 using model::ModelConfig;
 using model::WeightType;
 
-constexpr std::size_t kMaxReadBytes = std::size_t{1} << 30; // beyond any cache
+constexpr std::size_t kMaxReadBytes = std::size_t{1} << 30; // larger than any cache
 
 ModelConfig small_llama() { // RMSNorm, rotary, grouped heads, a gate, a head of its own
     ModelConfig config;
@@ -107,7 +107,7 @@ ModelConfig small_cohere2() { // LayerNorm without biases, rotated pairs side by
     return config;
 }
 
-ModelConfig small_qwen3_5() { // linear attention, a gate on what is attended, part of a head rotated
+ModelConfig small_qwen3_5() { // linear attention, a gate on the attention's output, part of a head rotated
     ModelConfig config = small_llama();
     config.family = "qwen3_5_text";
     config.norm_offset = 1;
@@ -122,7 +122,7 @@ ModelConfig small_qwen3_5() { // linear attention, a gate on what is attended, p
     return config;
 }
 
-// Draft heads of a target of small_llama's width: each way to read its states.
+// Draft heads for a target of small_llama's width. Each kind reads the target's states in another way.
 ModelConfig small_head(model::Fusion kind) {
     ModelConfig config = small_llama();
     model::FusionConfig& fusion = config.fusion;
@@ -138,7 +138,7 @@ ModelConfig small_head(model::Fusion kind) {
         config.final_norm = true;
         fusion.n_features = 3;
         fusion.projects_features = true;
-        for (model::TokenId token = 0; token < 192; ++token) // of some, all over the vocabulary
+        for (model::TokenId token = 0; token < 192; ++token) // some tokens, all over the vocabulary
             config.output_tokens.push_back(token * config.vocab_size / 192);
         break;
     case model::Fusion::linear: // EAGLE
@@ -151,12 +151,12 @@ ModelConfig small_head(model::Fusion kind) {
         fusion.projects_features = true;
         fusion.features_scale = 0.7f;
         break;
-    case model::Fusion::lstm: // Arctic's
+    case model::Fusion::lstm: // Arctic's speculator
         config.activation = model::Activation::gelu;
         fusion.projects_features = true;
         fusion.cell_size = config.hidden_size;
         break;
-    case model::Fusion::cells: // Falcon's
+    case model::Fusion::cells: // Falcon's head
         config.n_layers = 1;
         fusion.n_cells = 2;
         fusion.has_bias = true;
@@ -206,7 +206,7 @@ std::vector<SmallModel> small_models() {
             {"blockwise heads", small_blockwise_head()}};
 }
 
-// What this rank's GPU computes otherwise than its CPU, the first of it; empty: nothing.
+// Says where this rank's GPU first computes otherwise than its CPU; empty: nowhere.
 std::string wrong_kernels(const RankDevice& device, model::ThreadTeam& team) {
     constexpr std::uint64_t kSeed = 1;
     constexpr int kLong = 300, kShort = 20; // positions before the rows: several blocks of keys, and one
@@ -240,7 +240,7 @@ void look_at_kernels(dist::Session& session, const RankDevice& device, model::Th
         std::string wrong;
         try {
             wrong = wrong_kernels(device, team);
-        } catch (const dist::Error& error) { // of CUDA
+        } catch (const dist::Error& error) { // CUDA failed
             wrong = error.what();
         }
         std::strncpy(mine.text, wrong.c_str(), sizeof mine.text - 1);

@@ -1,4 +1,4 @@
-// What doctor --gpu looks at: the GPUs that ranks would use, what they reach, and whether their kernels compute.
+// The checks of doctor --gpu: the GPUs that ranks would use, their links, and whether their kernels compute correctly.
 #pragma once
 
 #include "dist/session/session.h"
@@ -8,9 +8,9 @@
 
 namespace entrodraft::launch {
 
-// Adds GPUs, checks and the times of sums over them to the report: rows of `hidden` numbers, as often as
-// `repetitions` says. A check fails where a rank sees no GPU, or where one computes otherwise than its CPU (of models
-// of random weights, small ones of each kind of arithmetic, in every type). Collective over the world.
+// Adds GPUs, checks and times of sums over the GPUs to the report. The sums are of rows of `hidden` numbers, each
+// `repetitions` times. A check fails if a rank sees no GPU, or if its GPU and its CPU compute different results. They
+// run small models with random weights, of each kind of arithmetic, in every type. Collective over the world.
 void look_at_gpus(dist::Session& session, int threads, std::size_t hidden, int repetitions, DoctorReport& report);
 
 } // namespace entrodraft::launch

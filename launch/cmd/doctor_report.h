@@ -1,4 +1,4 @@
-// What doctor has found out, and its forms: lines and tables for people, one object for programs. Pure; in doctor.cpp.
+// The results of doctor and their forms: lines and tables for people, one object for programs. Pure; in doctor.cpp.
 #pragma once
 
 #include "launch/cmd/bench/latency.h"
@@ -17,7 +17,7 @@ namespace entrodraft::launch {
 // A rank's GPU; goes through a collective as it is.
 struct RankGpu {
     char name[64] = {}; // zero-terminated
-    int number = 0;     // as the rank sees it
+    int number = 0;     // the number under which the rank sees it
     int sharers = 1;    // ranks that it serves
     std::uint64_t identity = 0;
     std::uint64_t free_bytes = 0;
@@ -28,7 +28,7 @@ struct RankGpu {
 struct DoctorReport {
     struct Check {
         std::string status; // "ok", "warning" or "failed"
-        std::string text;   // one line; of what is not ok with the remedy
+        std::string text;   // one line; if the status is not ok, with the remedy
     };
     struct Transport {
         std::string name; // "node", "mpi"
@@ -36,11 +36,11 @@ struct DoctorReport {
     };
 
     std::vector<RankFacts> ranks;
-    std::vector<RankGpu> gpus; // by rank; empty: not looked at, or none
+    std::vector<RankGpu> gpus; // by rank; empty: not looked at, or there are none
     std::vector<Check> checks;
     std::vector<Transport> transports;
-    MachineLoad machine; // while collectives were timed, and for a second at least
-    std::string target;  // checkpoint that was looked at; empty: none
+    MachineLoad machine; // load while collectives were timed, and for a second at least
+    std::string target;  // checkpoint that was checked; empty: none
     std::vector<std::string> drafts;
 
     void good(const std::string& text) { checks.push_back({"ok", text}); }

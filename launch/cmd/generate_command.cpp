@@ -1,7 +1,7 @@
-// entrodraft generate: one prompt streamed to stdout, or JSON lines in and JSON lines out.
+// entrodraft generate: streams the answer to one prompt to stdout, or reads JSON lines and writes JSON lines.
 //
-// Opens files and models, and runs the engine of each replica: its request tracker gets requests from the dispatcher of
-// the run and reports results to it (request_tracker.h, dispatcher.h).
+// Opens files and models, and runs the engine of each replica. The replica's request tracker gets requests from the
+// run's dispatcher and reports results to it (request_tracker.h, dispatcher.h).
 #include "launch/cli/command_options.h"
 #include "launch/cli/command_pages.h"
 #include "launch/cmd/repeatability.h"
@@ -31,7 +31,7 @@ namespace entrodraft::launch {
 
 namespace {
 
-// Puts the run's settings beside what the replicas counted.
+// Adds the run's settings to the counts of the replicas.
 void add_settings(RunSummary& summary, const GenerateOptions& options, const ModelPair& models) {
     summary.batch_size = models.placed.cache.sequences;
     summary.num_beams = models.placed.cache.num_beams;
@@ -56,7 +56,7 @@ void warn_of_no_sampling(Dispatcher& dispatcher, const RunSummary& summary, cons
     if (!why.empty()) dispatcher.print("warning: " + why);
 }
 
-// How long each rank waited for the others in passes of the target. Collective over the world.
+// Returns how long each rank waited for the others in passes of the target. Collective over the world.
 std::vector<RankWait> gather_waits(dist::Session& session, const ModelPair& models, double run_seconds) {
     RankWait mine;
     if (models.placed.tp)
@@ -65,7 +65,7 @@ std::vector<RankWait> gather_waits(dist::Session& session, const ModelPair& mode
     return from_all(session, mine);
 }
 
-// Why a text may differ from another run's, and which files of costs were measured on a disturbed machine.
+// Warns of why a text may differ from another run's, and of costs files that were measured on a disturbed machine.
 void warn_before_the_run(const GenerateOptions& options, const std::vector<std::optional<spec::Costs>>& costs) {
     const std::string note = why_text_varies(options);
     if (!note.empty()) log_line(note);
@@ -73,7 +73,7 @@ void warn_before_the_run(const GenerateOptions& options, const std::vector<std::
         if (costs[level]) say_if_disturbed(*costs[level], options.speculation.costs[level]);
 }
 
-// Takes the rounds of requests that say nothing else. Collective over the replica.
+// Captures the rounds of requests that have only the default settings. Collective over the replica.
 void capture_rounds(dist::Session& session, ModelPair& models, const Drafters& drafters, PairEngine::Setting setting,
                     const RequestDefaults& requests) {
     const dist::Session::BoundedSteps bounded(session, session.timeout_seconds());
@@ -84,7 +84,7 @@ void capture_rounds(dist::Session& session, ModelPair& models, const Drafters& d
     capture_common_rounds(session, models, drafters, std::move(setting), request, stop_signal());
 }
 
-// Requests are served until there are none; whether a signal ended that first. Collective over the replica.
+// Serves requests until there are none. Returns whether a signal ended the run first. Collective over the replica.
 bool decode(dist::Session& session, spec::Engine& engine, RequestTracker* tracker) {
     const dist::Session::BoundedSteps bounded(session, session.timeout_seconds());
     const spec::EngineCallbacks callbacks = tracker ? tracker->callbacks() : spec::EngineCallbacks{};
@@ -102,7 +102,7 @@ struct RunFiles {
     std::vector<std::optional<spec::Costs>> costs;
 };
 
-// Before models are loaded: a mistake there costs no loading. Collective over the world.
+// Runs before models are loaded, so that a mistake in a file does not cost the loading. Collective over the world.
 void open_files(dist::Session& session, const GenerateOptions& options, const Placement& placement, RunFiles& files) {
     in_agreement(session, [&] {
         if (layout_of(session, placement).is_writer()) files.dispatcher.emplace(options);
@@ -124,7 +124,7 @@ void read_first_lines(dist::Session& session, const GenerateOptions& options, co
     });
 }
 
-// From the first request to the last. On the writer: what came of it; elsewhere only the seconds. Collective.
+// Serves all requests. Returns the summary on the writer, and only the seconds elsewhere. Collective over the world.
 RunSummary serve(dist::Session& session, const GenerateOptions& options, const ModelPair& models, spec::Engine& engine,
                  RunFiles& files) {
     const PlacedPair& placed = models.placed;
@@ -193,7 +193,7 @@ int run_generate(dist::Session& session, const Arguments& arguments) {
         if (files.dispatcher) files.dispatcher->write_timeline(events);
     }
     const std::vector<RankWait> waits = gather_waits(session, *models, summary.wall_seconds);
-    int exit_code = kAllServed; // of the writer
+    int exit_code = kAllServed; // the writer's exit code
     in_agreement(session, [&] {
         if (!files.dispatcher) return;
         summary.slowest_rank = describe_slowest(waits);

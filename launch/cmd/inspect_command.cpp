@@ -1,6 +1,6 @@
-// entrodraft inspect: what a checkpoint is, what would draft for it, and what each rank would hold, from config,
-// tokenizer and the headers of the weights, and a look at a head that is stored though it is tied. On several ranks the
-// first one does it.
+// entrodraft inspect: shows a checkpoint, what would draft for it, and what each rank would hold. It reads the config,
+// the tokenizer and the headers of the weights, and the weights of a head that is stored though it is tied. The first
+// rank does it alone.
 #include "launch/cli/command_options.h"
 #include "launch/cli/command_pages.h"
 #include "launch/cli/options.h"
@@ -42,16 +42,16 @@ namespace {
 namespace fs = std::filesystem;
 
 struct ModelFacts {
-    std::string name; // as the option has it
+    std::string name; // as the option gives it
     std::string directory;
     model::ModelConfig config;
     Vocabulary vocabulary;
     std::optional<model::Tokenizer> opened_tokenizer;
-    Json weights, tokenizer; // as docs/formats.md has them: where something is missing or cannot be read, its "error"
+    Json weights, tokenizer; // as in docs/formats.md; "error" says what is missing or cannot be read
     model::RunShape run;
 };
 
-// What drafts, whole, on the first rank: a draft model, or the modules of a head.
+// A model that drafts on the first rank, unsharded: a draft model, or a module of a head.
 struct Drafting {
     model::ModelConfig config;
     model::RunShape run;
@@ -59,8 +59,8 @@ struct Drafting {
 
 struct RankShare {
     model::RankNeeds needs;
-    std::uint64_t draft_bytes = 0; // of all that drafts, where the rank does
-    std::optional<int> longest;    // positions that fit the memory
+    std::uint64_t draft_bytes = 0; // bytes of all that drafts, on the rank that drafts
+    std::optional<int> longest;    // number of positions that fit the memory
     std::uint64_t total_bytes() const { return needs.total_bytes() + draft_bytes; }
 };
 
@@ -69,22 +69,22 @@ struct Inspection {
     std::optional<ModelFacts> draft;
     std::optional<OpenedHead> head;
     std::vector<Drafting> drafting;
-    Json pair;                                 // of the model and what is to draft, as docs/formats.md has it
-    std::optional<std::uint64_t> memory_bytes; // of a rank
+    Json pair;                                 // model and draft as a pair, as in docs/formats.md
+    std::optional<std::uint64_t> memory_bytes; // memory of a rank
     std::vector<RankShare> ranks;
     model::AllReduces all_reduces;
-    std::string first_broken; // the message at the end; what is merely not there is not a failure
+    std::string first_broken; // the message at the end; a file that does not exist is not a failure
 
     std::uint64_t largest_rank_bytes() const {
         return std::ranges::max_element(ranks, {}, &RankShare::total_bytes)->total_bytes();
     }
-    // With which every rank fits.
+    // Returns the greatest length with which every rank fits.
     int longest() const { return std::ranges::min_element(ranks, {}, &RankShare::longest)->longest.value(); }
 };
 
-// ---- what there is ----
+// ---- looking at the files ----
 
-// Unties the head in `config` where the files store another one, and says so of the model that `option` names.
+// Unties the head in `config` if the files store a head of other values, and warns of it, naming `option`.
 Json weights_json(const std::string& option, const fs::path& directory, model::ModelConfig& config) {
     const auto begin = std::chrono::steady_clock::now();
     const model::Checkpoint checkpoint = model::Checkpoint::open(directory);
@@ -96,7 +96,7 @@ Json weights_json(const std::string& option, const fs::path& directory, model::M
     }
     const model::ModelNames names = names_of(config, checkpoint);
     std::set<std::string> files;
-    std::map<std::string, std::uint64_t> bytes_by_type; // of the tensors that the model reads, by safetensors' names
+    std::map<std::string, std::uint64_t> bytes_by_type; // only tensors that the model reads, by safetensors' type names
     std::int64_t n_tensors = 0;
     for (const auto& [name, tensor] : checkpoint.tensors()) {
         files.insert(*tensor.file);
@@ -154,7 +154,7 @@ bool can_differ(const ModelFacts& target, const ModelFacts& draft) {
            !draft.config.has_encoder();
 }
 
-// A pair of different vocabularies.
+// The "pair" of models with different vocabularies.
 Json other_vocabulary_json(const ModelFacts& target, const ModelFacts& draft) {
     const model::VocabularyMap map(model_vocabulary(*target.opened_tokenizer, target.config),
                                    model_vocabulary(*draft.opened_tokenizer, draft.config));
@@ -178,7 +178,7 @@ Json pair_json(const ModelFacts& target, const ModelFacts& draft) {
     return json;
 }
 
-// The head, where it can be read; why it cannot draft else.
+// Opens the head. If it cannot be read, the pair says why it cannot draft.
 void look_at_head(const std::string& name, Inspection& inspection) {
     const ModelFacts& target = inspection.model;
     try {
@@ -199,12 +199,12 @@ void add_drafting(Inspection& inspection, const model::ModelConfig& config,
     inspection.drafting.push_back({config, run});
 }
 
-// Positions of each sequence beside its own: for the tree of a round, where something may draft one.
+// Returns the additional positions of each sequence for the tree of a round; 0 if nothing drafts.
 int tree_room(const Inspection& inspection) {
     return inspection.drafting.empty() ? 0 : spec::Packet::kMaxDraftTokens;
 }
 
-// The share of a rank whose sequences have so many positions. Drafts have as many or fewer.
+// Returns the share of a rank whose sequences have `length` positions. Drafts have the same number or fewer.
 RankShare share_of(const Inspection& inspection, int rank, int length) {
     RankShare share;
     model::RunShape run = inspection.model.run;
@@ -271,7 +271,7 @@ Inspection inspect(const InspectOptions& options) {
     return inspection;
 }
 
-// ---- how it is shown ----
+// ---- showing the results ----
 
 std::string files_line(const Json& weights) {
     if (weights.contains("error")) return weights["error"];
@@ -305,7 +305,7 @@ std::string ends_line(const ModelFacts& facts) {
     return ends.empty() ? "no token" : fmt::format("{}", fmt::join(ends, ", "));
 }
 
-// What is known of a model: its object, and the lines of those with a heading.
+// Returns the facts of a model: its JSON object, and a line for each column with a heading.
 Columns columns_of(const ModelFacts& facts) {
     const model::ModelConfig& config = facts.config;
     const std::int64_t n_parameters = parameter_count(config), n_active = active_parameter_count(config);
@@ -343,7 +343,7 @@ std::string model_text(const ModelFacts& facts) {
     return text + lines_of(columns_of(facts));
 }
 
-// What is known of a head, as columns_of() has it of a model.
+// Returns the facts of a head, like columns_of() of a model.
 Columns columns_of(const OpenedHead& opened) {
     const model::DraftHead& head = opened.head;
     const model::ModelConfig& config = head.config();
@@ -407,7 +407,7 @@ Columns rank_row(const Inspection& inspection, std::size_t rank) {
     return row;
 }
 
-// Ranks that look the same share a row: "0-3".
+// Ranks with the same columns share a row: "0-3".
 std::string ranks_table(const Inspection& inspection) {
     std::vector<Columns> rows;
     std::size_t first = 0;

@@ -1,4 +1,4 @@
-// The program's entry. What it does is in program.cpp, which the tests of failures run as well.
+// The program's entry. program.cpp does the work; the tests of failures run that file, too.
 #include "launch/cmd/program.h"
 #include "launch/start/failure.h"
 
@@ -9,8 +9,8 @@ using namespace entrodraft;
 
 namespace {
 
-// A standard descriptor that was closed would go to the next file opened, and messages into results. What takes its
-// place fails as a closed one does: stdin cannot be read, the others not be written.
+// If a standard descriptor is closed, the next opened file gets its number, and messages would go into results. The
+// replacement fails like a closed descriptor: stdin cannot be read, and the others cannot be written.
 void occupy_closed_descriptors() {
     for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
         if (fcntl(descriptor, F_GETFD) < 0 &&

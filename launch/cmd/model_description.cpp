@@ -133,7 +133,7 @@ Json linear_json(const model::LinearAttentionConfig& linear) {
             {"key_dim", linear.key_dim}, {"value_dim", linear.value_dim},   {"convolved", linear.n_convolved}};
 }
 
-// Of a layer that has them.
+// Describes the experts of a layer that has them.
 std::string experts_line(const ModelConfig& config) {
     const model::ExpertsConfig& experts = config.experts;
     std::string text =

@@ -1,4 +1,4 @@
-// What a model's config says, for people and for programs. Pure. Called by inspect.
+// Describes a model by its config, for people and for programs. Pure. Called by inspect.
 #pragma once
 
 #include "launch/io/report.h"
@@ -6,7 +6,7 @@
 
 namespace entrodraft::launch {
 
-// All together docs/formats.md's model.shape; those with a heading are lines of text.
+// All columns together are model.shape of docs/formats.md; a column with a heading is a line of text.
 Columns description_of(const model::ModelConfig& config);
 
 } // namespace entrodraft::launch

@@ -26,10 +26,10 @@ namespace entrodraft::launch {
 
 namespace {
 
-// How long MPI may take to start: a little longer than the ranks may wait for each other, whose option is yet to be
-// read.
+// Returns how long MPI may take to start: a little longer than ranks may wait for each other. The option of that
+// timeout is not parsed yet.
 double start_seconds(const Arguments& arguments) {
-    constexpr double kMore = 5, kMax = 1e9; // clocks hold no more than 9.2e9
+    constexpr double kMore = 5, kMax = 1e9; // clocks hold at most 9.2e9
     const std::string option = "--collective-timeout";
     for (std::size_t i = 0; i < arguments.size(); ++i) {
         std::string value;
@@ -48,16 +48,17 @@ std::string reason_of(const std::exception& error) {
     return dynamic_cast<const std::bad_alloc*>(&error) ? "out of memory" : error.what();
 }
 
-// What is said where nothing may be allocated any more; with the rank's place, once it is known.
+// The message for when no memory can be allocated. It names the rank's place once that is known.
 using OutOfMemoryMessage = std::array<char, 256>;
 OutOfMemoryMessage& out_of_memory_message() {
     static OutOfMemoryMessage message = {"entrodraft: out of memory\n"};
     return message;
 }
 
-// Called by operator new where memory has run out: a message and our exit code, and nothing is unwound, since values of
-// nlohmann::json cannot be (their destructors want memory, and half-made ones are not sound). The other ranks are ended
-// as by any death. Weights and caches have memory of their own, whose want is thrown as ever.
+// operator new calls this when memory has run out. It writes a message, exits with our code, and unwinds nothing:
+// values of nlohmann::json cannot be unwound, because their destructors need memory and half-made values are not sound.
+// The other ranks end as after any death of a rank. A shortage for weights and caches, which have memory of their own,
+// is thrown as usual.
 [[noreturn]] void end_without_memory() {
     [[maybe_unused]] const ssize_t written =
         ::write(STDERR_FILENO, out_of_memory_message().data(), std::strlen(out_of_memory_message().data()));
@@ -74,7 +75,7 @@ int run(int argc, char** argv, dist::StepWatch* observer) {
         return kAllServed; // the first rank does it
     start.timeout_seconds = start_seconds(arguments);
     start.observer = observer;
-    // The rank's own thread is stuck: nothing can be unwound, and what was written was written in whole lines.
+    // The rank's own thread is stuck, so nothing can be unwound. Everything that was written ends with a whole line.
     start.on_stuck = [&](const std::string& place, const std::string& reason) {
         if (!session || session->claim_failure(kFailure)) log_line(fmt::format("entrodraft: [{}] {}", place, reason));
         _exit(kFailure);
@@ -114,7 +115,7 @@ int run_program(int argc, char** argv, dist::StepWatch* observer) {
     std::signal(SIGXFSZ, SIG_IGN); // a file at its size limit is a failed write
     try {
         return run(argc, argv, observer);
-    } catch (const std::exception& error) { // before there was a session, or while a message was put together
+    } catch (const std::exception& error) { // thrown before there was a session, or while a message was formatted
         log_line("entrodraft: " + reason_of(error));
         return kFailure;
     }

@@ -1,6 +1,5 @@
-// entrodraft record: decodes a file of prompts once and keeps what every stop rule could have seen on the way.
-//
-// How a text becomes a record is recording_run.cpp's affair; the file is docs/formats.md's.
+// entrodraft record: decodes a file of prompts once, and keeps everything that a stop rule could have seen.
+// recording_run.cpp turns a text into a record; docs/formats.md describes the file.
 #include "launch/cli/command_options.h"
 #include "launch/cli/command_pages.h"
 #include "launch/cli/options.h"
@@ -27,7 +26,7 @@ namespace entrodraft::launch {
 
 namespace {
 
-// What comes next, on every rank: nothing (the input has ended), a prompt, the end by a signal; or not known yet.
+// The next step, on every rank: nothing (the input has ended), a prompt, the end by a signal, or not known yet.
 enum Step : std::int64_t { over, one, stopped, waiting };
 
 [[noreturn]] void refuse_other_options(const std::string& file, const spec::HeadDifference& difference) {
@@ -36,11 +35,11 @@ enum Step : std::int64_t { over, one, stopped, waiting };
                                          file, difference.field, difference.a, difference.b));
 }
 
-// The coordinator's side: prompts in; blocks out, each with one write, behind what an earlier run has left in the file.
+// The coordinator's part. Reads prompts and writes blocks, each with one write, after the blocks of an earlier run.
 class RecordingOutput {
   public:
-    // A file that holds something is refused (BadOption) unless it is to be resumed: then its whole blocks are read and
-    // a torn one is cut off. Throws std::runtime_error naming file and reason.
+    // Refuses a file that is not empty (BadOption) unless it is to be resumed. Then its whole blocks are read, and a
+    // torn block is cut off. Throws std::runtime_error that names file and reason.
     RecordingOutput(const RecordOptions& options, const ModelPair& models)
         : options_(options), file_(options.output, options.resume ? Existing::append : Existing::refuse),
           reader_(options.input, options.requests, models.prompt_limits()), progress_(options.quiet) {
@@ -53,12 +52,12 @@ class RecordingOutput {
         }
         has_head_ = !is_new();
         skip_recorded();
-        // Other ranks wait meanwhile: a part of what they wait at most.
+        // Other ranks wait while this rank reads. It waits for input at most a part of their timeout.
         const double patience = std::min(1.0, options.models.collective_timeout_seconds / 4);
         reader_.lines().set_patience(std::chrono::milliseconds(std::lround(patience * 1e3)));
     }
 
-    // Goes on to the next request that can be served; lines that cannot are written on the way.
+    // Goes on to the next request that can be served. Lines that cannot be served are written as errors.
     Step fetch() {
         request_.reset();
         while (!is_full()) {
@@ -75,9 +74,9 @@ class RecordingOutput {
         return over;
     }
     void begin_texts() { progress_.begin(fraction(), new_tokens_); }
-    const spec::Request* request() const { return request_ ? &*request_ : nullptr; } // of the last fetch()
+    const spec::Request* request() const { return request_ ? &*request_ : nullptr; } // result of the last fetch()
 
-    // Errors of lines before the first text wait for it.
+    // Errors of lines before the first text are written after the head.
     void write_head(const spec::RecordingHead& head) {
         file_.write_text(spec::pack(head));
         has_head_ = true;
@@ -105,11 +104,11 @@ class RecordingOutput {
                              interrupted ? "; interrupted: go on with --resume" : ""));
     }
 
-    // What the file held already; its head is empty where it held nothing.
+    // Contents of the file before this run; its head is empty if the file was empty.
     const spec::Recording& existing() const { return existing_; }
     bool is_new() const { return existing_.whole_bytes == 0; }
     bool has_errors() const { return errors_ > 0; }
-    // "; its first error: ...", while errors wait for the head; or nothing.
+    // Returns "; its first error: ..." while errors wait for the head; else nothing.
     std::string first_error() const {
         const auto* error = waiting_.empty() ? nullptr : std::get_if<spec::RecordedError>(&waiting_.front());
         return error ? "; its first error: " + error->error : "";
@@ -117,13 +116,13 @@ class RecordingOutput {
 
   private:
     bool is_full() const { return options_.max_prompts > 0 && lines_ >= options_.max_prompts; }
-    // A share of the input, or of its first lines where only these are wanted.
+    // Returns the share of the input that was read, or of --max-prompts if that is larger.
     double fraction() const {
         if (options_.max_prompts == 0) return reader_.fraction();
         return std::max(reader_.fraction(), static_cast<double>(lines_) / options_.max_prompts);
     }
 
-    // The input's first lines are those that are in the file.
+    // Skips the input's first lines, which are in the file already. Throws if they are not the same.
     void skip_recorded() {
         for (const spec::RecordedLine& line : existing_.lines) {
             const std::optional<InputItem> item = reader_.next();
@@ -160,11 +159,11 @@ class RecordingOutput {
     Progress progress_;
     std::int64_t lines_ = 0, errors_ = 0, new_tokens_ = 0;
     bool has_head_ = false;
-    std::vector<spec::RecordedLine> waiting_; // for the head
+    std::vector<spec::RecordedLine> waiting_; // lines that are written after the head
     std::optional<spec::Request> request_;
 };
 
-// The next prompt, known to all ranks. A pipe may be silent for longer than ranks wait for each other. Collective.
+// Tells all ranks the next step. A pipe may be silent for longer than ranks wait for each other. Collective.
 Step next_step(dist::Session& session, RecordingOutput* output) {
     for (;;) {
         std::int64_t step = over;
@@ -177,10 +176,9 @@ Step next_step(dist::Session& session, RecordingOutput* output) {
     }
 }
 
-// A prompt whose text costs are taken from, again and again: what is decoded does not matter, but there must be room
-// for drafts.
+// Returns a prompt that is decoded repeatedly to measure costs. Its text does not matter; it leaves room for drafts.
 spec::Request prompt_for_costs(spec::Request prompt, int positions, int max_draft_tokens) {
-    const int least = std::min(max_draft_tokens + 2, positions - 1); // new tokens, so that the longest draft comes up
+    const int least = std::min(max_draft_tokens + 2, positions - 1); // new tokens, enough for the longest draft
     const auto room = static_cast<std::size_t>(positions - least);
     if (prompt.prompt.size() > room)
         prompt.prompt.erase(prompt.prompt.begin(), prompt.prompt.end() - static_cast<std::ptrdiff_t>(room));
@@ -190,16 +188,16 @@ spec::Request prompt_for_costs(spec::Request prompt, int positions, int max_draf
     return prompt;
 }
 
-// Puts into `head` the costs of each draft with the target, what the collectives take, and what the machine did
-// meanwhile; all count on the coordinator. False, on all ranks, where a signal came first. Collective.
+// Puts into `head` the costs of each draft with the target, the times of collectives, and the load of the machine
+// meanwhile; all count on the coordinator. Returns false, on all ranks, if a signal came first. Collective.
 bool measure(dist::Session& session, ModelPair& models, const Drafters& drafters, const RecordOptions& options,
              const spec::Request* first, spec::RecordingHead& head) {
-    constexpr double kShort = 0.4; // seconds: with --costs too
+    constexpr double kShort = 0.4; // seconds; this is measured with --costs too
     head.costs = read_costs(session, options.costs);
     LatencyPlan plan;
     plan.repetitions = 20;
     plan.max_seconds = 15;
-    const int most_drafted = options.trees.empty() ? 0 : spec::TreeOptions::kDefaultTokens; // of a tree
+    const int most_drafted = options.trees.empty() ? 0 : spec::TreeOptions::kDefaultTokens; // largest tree
     plan.rows = {std::max(options.max_draft_tokens, most_drafted) + 1};
     const MachineWatch watch(session, models.placed.team->size());
     const bool is_measured = options.costs.empty();
@@ -234,7 +232,7 @@ bool measure(dist::Session& session, ModelPair& models, const Drafters& drafters
     return true;
 }
 
-// The head of this run, or the own head of a recording that goes on. Throws BadOption where the two differ.
+// Returns the head of this run, or the existing head of a recording that goes on. Throws BadOption if they differ.
 spec::RecordingHead begun_head(const RecordOptions& options, const ModelPair& models, const RecordingOutput& output) {
     spec::RecordingHead head =
         recording_head(models, options.models, options.input, options.requests, options.max_draft_tokens);

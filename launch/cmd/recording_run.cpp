@@ -1,4 +1,4 @@
-// From a request to its record: see recording_run.h.
+// Makes records from requests: see recording_run.h.
 #include "launch/cmd/recording_run.h"
 
 #include "launch/cli/generation_defaults.h"
@@ -19,7 +19,7 @@ spec::StopRuleOptions default_rule(int max_tokens) {
 
 } // namespace
 
-// With gumbel, of which greedy text knows no difference.
+// Decodes with gumbel, which makes no difference to greedy text.
 RecordingRun::RecordingRun(dist::Session& session, ModelPair& models, const Drafters& drafters,
                            const RecordingPlan& plan)
     : session_(session), models_(models), plan_(plan),
@@ -48,7 +48,7 @@ std::optional<spec::RecordedLine> RecordingRun::record(const spec::Request* requ
                                                                                                 : ended);
     if (next == failed) return spec::RecordedError{request ? request->id : "null", decoded.failure};
     std::vector<spec::TokenId> beyond;
-    if (next == stopped) { // what a draft that runs on past the end would be held against
+    if (next == stopped) { // a draft that runs on past the end is compared with these tokens
         spec::Request longer;
         if (request) {
             longer = *request;
@@ -80,7 +80,7 @@ std::optional<spec::RecordedLine> RecordingRun::record(const spec::Request* requ
     return record;
 }
 
-// Each as it reads behind another token: the first one of a text may lose its space.
+// Adds the text of each token after another token, because the first token of a text may lose its space.
 void RecordingRun::add_token_texts(spec::TextRecord& record) const {
     if (!models_.opened.target.tokenizer) return;
     const auto add = [&](spec::TokenId token) {
@@ -97,7 +97,7 @@ void RecordingRun::add_token_texts(spec::TextRecord& record) const {
             if (draft.token[i] != record.token[i]) add(draft.token[i]);
 }
 
-// What each token adds to the text; the last also what was held back for characters cut between tokens.
+// Returns the text that each token adds. The last piece ends with bytes held back for characters cut between tokens.
 std::vector<std::string> RecordingRun::pieces_of(const std::vector<spec::TokenId>& tokens) const {
     if (!models_.opened.target.tokenizer) return std::vector<std::string>(tokens.size());
     model::StreamDecoder decoder(*models_.opened.target.tokenizer, true);
@@ -110,7 +110,7 @@ std::vector<std::string> RecordingRun::pieces_of(const std::vector<spec::TokenId
 
 namespace {
 
-// What changes the text of a prompt, or where it ends, beside its sampling.
+// Returns the settings, other than sampling, that change a prompt's text or where it ends.
 Json json_of(const RequestDefaults& requests, const ChatTemplateOptions& chat) {
     const spec::LogitProcessing& processing = requests.processing;
     Json json = {{"repetition_penalty", processing.repetition_penalty},

@@ -1,7 +1,5 @@
-// Decoding texts in order to record them: the text, what the target would have emitted behind a stop string, and the
-// record of both.
-//
-// Called by the commands record and tune, on all ranks.
+// Decodes texts in order to record them: the text, the tokens that the target would have emitted after a stop string,
+// and the record of both. The commands record and tune call this on all ranks.
 #pragma once
 
 #include "launch/load/pair_engine.h"
@@ -16,18 +14,18 @@ namespace entrodraft::launch {
 struct RecordingPlan {
     int max_draft_tokens = spec::StopRuleOptions::kDefaultMaxTokens;
     std::vector<spec::TreeOptions> trees = {};
-    std::optional<spec::Costs> costs = {}; // of the first draft, with which the texts are decoded; on the coordinator
+    std::optional<spec::Costs> costs = {}; // the first draft's, for decoding the texts; on the coordinator
 };
 
 class RecordingRun {
   public:
-    // Chains behind rejected tokens that are followed in the same passes.
+    // Number of chains after rejected tokens that are followed in the same passes.
     static constexpr int kChains = 16;
 
     RecordingRun(dist::Session& session, ModelPair& models, const Drafters& drafters, const RecordingPlan& plan);
 
-    // The line of a request, which counts on the coordinator; null elsewhere. Nothing where a signal ended it. Throws
-    // what decoding and recording throw. Collective over the world.
+    // Returns the line of a request; nothing if a signal ended it. The request counts on the coordinator and is null
+    // elsewhere. Throws what decoding and recording throw. Collective over the world.
     std::optional<spec::RecordedLine> record(const spec::Request* request, const volatile int& stop_signal);
 
   private:
@@ -41,7 +39,7 @@ class RecordingRun {
     std::optional<spec::Recorder> recorder_;
 };
 
-// What all texts of a recording have in common, but for what is measured. Local, on the coordinator.
+// Returns what all texts of a recording have in common, without the measured fields. Local, on the coordinator.
 spec::RecordingHead recording_head(const ModelPair& models, const ModelOptions& options, const std::string& input,
                                    const RequestDefaults& requests, int max_draft_tokens);
 

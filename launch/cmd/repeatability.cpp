@@ -1,4 +1,4 @@
-// What may change a text between runs: see repeatability.h.
+// Causes that change a text between runs: see repeatability.h.
 #include "launch/cmd/repeatability.h"
 
 #include <fmt/format.h>
@@ -8,7 +8,7 @@ namespace entrodraft::launch {
 
 namespace {
 
-// Which texts would be others with other drafted tokens; empty: none.
+// Names the texts that other drafted tokens would change; empty: none.
 std::string texts_that_drafts_decide(const GenerateOptions& options) {
     const spec::AcceptanceOptions& acceptance = options.speculation.acceptance;
     if (options.speculation.drafter.kinds.empty()) return "";
@@ -36,7 +36,7 @@ std::vector<Cause> causes_of(const GenerateOptions& options) {
     }
     std::vector<Cause> causes;
     if (!measuring.empty()) causes.push_back({measuring + " uses measured times", "--costs FILE"});
-    // With the model alone, the other rules draft the same tokens, whenever they do it.
+    // With the model alone, the other rules draft the same tokens at any time.
     const auto& ahead = speculation.drafter.ahead;
     const bool is_fixed = ahead && ahead->outcomes > 0 && ahead->passes > 0;
     if (ahead && !is_fixed && (has_gain || speculation.drafter.kinds.size() > 1))

@@ -1,4 +1,4 @@
-// Costs out of rounds: see round_costs.h.
+// Costs from rounds: see round_costs.h.
 #include "launch/cmd/round_costs.h"
 
 #include "launch/cmd/bench/measuring_time.h"
@@ -14,39 +14,39 @@ namespace entrodraft::launch {
 
 namespace {
 
-// A machine is now faster, now slower, for seconds on end: what is measured in one of them is not what runs meet.
-constexpr double kMaxSeconds = 15; // of each draft
+// A machine is faster or slower for seconds at a time. A measurement within one such period does not match real runs.
+constexpr double kMaxSeconds = 15; // for each draft
 constexpr double kNever = 1e300;   // nats: a threshold that no entropy reaches
 
-// A tree of a level of one row and of one of four.
+// A tree with one level of one row and one level of four rows.
 constexpr char kTimedTree[] = "4,1";
 constexpr int kTimedFurtherRows = 3;
 
-// Rounds whose drafts have so many tokens, of so many passes.
+// Rounds with drafts of that many tokens, made in that many passes.
 struct Timed {
     std::size_t tokens = 0;
     int passes = 0;
-    std::vector<double> draft;  // seconds of drafting, entropy and stop decision included
-    std::vector<double> target; // of everything after it
+    std::vector<double> draft;  // seconds of drafting, with entropy and stop decision
+    std::vector<double> target; // seconds of everything after drafting
 };
 
 // Rounds of one draft with the target.
 struct Rounds {
-    std::vector<Timed> by_length; // of the draft
-    Timed trees;                  // of kTimedTree, where there are any
+    std::vector<Timed> by_length; // by the draft's length
+    Timed trees;                  // of kTimedTree, if trees are timed
     double inside = 0;            // seconds of broadcast, gather, verify
-    double around = 0;            // and of what lies between rounds
+    double around = 0;            // seconds between rounds
     std::int64_t count = 0;
 
     explicit Rounds(int n_lengths) : trees{spec::parents_of(spec::parse_tree(kTimedTree)).size(), 2, {}, {}} {
         for (int length = 0; length < n_lengths; ++length)
             by_length.push_back({static_cast<std::size_t>(length), length, {}, {}});
     }
-    // By its engine: one for each length, then that of trees.
+    // Returns the rounds of an engine: there is one engine for each length, then the engine of trees.
     Timed& of(std::size_t engine) { return engine < by_length.size() ? by_length[engine] : trees; }
 };
 
-// Without what the machine did meanwhile: a round that took three times the median was interrupted.
+// Drops rounds that were interrupted, which take more than three times the median.
 std::vector<double> steady(std::vector<double> seconds) {
     if (seconds.empty()) return seconds;
     const double most = 3 * quantiles_of(seconds).median;
@@ -60,8 +60,8 @@ double steady_mean(const std::vector<double>& seconds) {
     return total_of(kept) / static_cast<double>(kept.size());
 }
 
-// Interruptions are rare, long, and come whatever the round is doing: in one length's mean they would be noise, so
-// what they take is shared out. All seconds over those of steady rounds.
+// Interruptions are rare, long, and hit a round at any point. In the mean of one length they would be noise, so their
+// time is shared out. Returns all seconds over those of steady rounds.
 double interruption_factor(const std::vector<Timed>& by_length) {
     double all = 0, kept = 0;
     for (const Timed& timed : by_length)
@@ -77,14 +77,14 @@ PairEngine::Setting setting_of_trees(DrafterChoice drafter) {
     return {drafter, {spec::tree_rule(*drafter.tree)}, {std::nullopt}, {}};
 }
 
-// Drafts that are all as long as budgets allow. Nothing drafted: plain decoding.
+// Drafts as many tokens as the budget allows. With length 0 it is plain decoding.
 PairEngine::Setting setting_of_length(const DrafterChoice& drafter, int length) {
     spec::StopRuleOptions rule("static", {{"entropy-threshold", kNever}});
     rule.max_tokens = std::max(length, 1);
     return {length > 0 ? drafter : DrafterChoice{}, {rule}, {std::nullopt}, {}};
 }
 
-// Least squares of t_first + (k - 1) t_next over the lengths k that came up.
+// Fits t_first + (k - 1) t_next by least squares to the lengths k that came up.
 void fit_draft(const std::vector<Timed>& by_length, spec::Costs& costs) {
     double n = 0, x = 0, y = 0, xx = 0, xy = 0;
     for (std::size_t length = 1; length < by_length.size(); ++length) {
@@ -98,7 +98,7 @@ void fit_draft(const std::vector<Timed>& by_length, spec::Costs& costs) {
     }
     if (n == 0) throw std::runtime_error("the costs of drafting cannot be measured: every text ends at once");
     const double spread = n * xx - x * x;
-    const double next = spread > 0 ? std::max((n * xy - x * y) / spread, 0.0) : y / (n + x); // of one length: its mean
+    const double next = spread > 0 ? std::max((n * xy - x * y) / spread, 0.0) : y / (n + x); // for one length: its mean
     costs.t_draft = next;
     costs.t_first_draft = std::max((y - next * x) / n, next);
 }
@@ -124,7 +124,7 @@ spec::Costs costs_of(const Rounds& rounds) {
     return costs;
 }
 
-// Texts of one draft: of each length in turn, as many as there is time for.
+// Decodes texts with one draft: all lengths in turn, as often as there is time.
 class RoundTiming {
   public:
     RoundTiming(const CostTask& task, std::size_t draft, int n_lengths)
@@ -135,12 +135,12 @@ class RoundTiming {
         if (task.with_trees) engines_.emplace_back(task.session, task.models, task.drafters, setting_of_trees(drafter));
     }
 
-    // False where a signal came. Collective over the world.
+    // Returns false if a signal came. Collective over the world.
     bool run(std::int64_t n_prompts) {
         MeasuringTime time(task_.session, "what rounds cost", kMaxSeconds, task_.quiet);
         for (std::int64_t turn = -1; turn < n_prompts; ++turn) {
             const bool has_warmed_up = turn == 0 && time.has_left(kWarmUpShare);
-            if (has_warmed_up) rounds_ = Rounds(n_lengths_); // else what warmed up has to do
+            if (has_warmed_up) rounds_ = Rounds(n_lengths_); // without time to repeat it, the warm-up counts
             const std::vector<std::size_t> order = order_of(turn);
             for (std::size_t i = 0; i < order.size(); ++i) {
                 if (!time.has_left(turn < 0 && i < kInAnyCaseTimed ? kInAnyCase : 1)) return true;
@@ -153,11 +153,11 @@ class RoundTiming {
     const Rounds& rounds() const { return rounds_; } // on the coordinator
 
   private:
-    static constexpr double kWarmUpShare = 0.25;      // of the time
+    static constexpr double kWarmUpShare = 0.25;      // share of the time
     static constexpr std::size_t kInAnyCaseTimed = 3; // plain decoding, the longest draft, and a shorter one or trees
     static constexpr std::size_t kFirstPrompt = 64, kLeastPrompt = 16; // tokens
 
-    // Trees come early in the first turn, whose order is coarse to fine; later turns begin with another engine each.
+    // In the first turn, whose order is coarse to fine, trees come early. Each later turn begins with another engine.
     std::vector<std::size_t> order_of(std::int64_t turn) const {
         std::vector<std::size_t> order;
         for (const int length : coarse_to_fine(n_lengths_))
@@ -170,7 +170,7 @@ class RoundTiming {
         return order;
     }
 
-    // Where the target reads slowly, the end of the prompt has to do.
+    // If the target reads slowly, only the end of the prompt is read.
     spec::Request request_of(std::int64_t turn) const {
         spec::Request request = task_.prompts[static_cast<std::size_t>(std::max<std::int64_t>(turn, 0))];
         request.max_new_tokens =
@@ -181,13 +181,13 @@ class RoundTiming {
         return request;
     }
 
-    // False where a signal ended it.
+    // Returns false if a signal ended it.
     bool time_text(std::size_t engine, std::int64_t turn) {
-        constexpr double kTurns = 4; // that there is to be time for
+        constexpr double kTurns = 4; // turns that should fit into the time
         const double seconds = kMaxSeconds / kTurns / static_cast<double>(engines_.size());
         const bool coordinates = task_.models.placed.layout.is_coordinator();
         Timed& timed = rounds_.of(engine);
-        std::optional<double> began; // behind the first round
+        std::optional<double> began; // end of the first round
         const auto on_round = [&](const spec::Request&, const spec::RoundTrace& trace) {
             if (trace.draft->tokens.size() != timed.tokens || trace.draft->passes != timed.passes) return;
             if (timed.tokens > 0) timed.draft.push_back(trace.draft_seconds);
@@ -213,10 +213,10 @@ class RoundTiming {
     }
 
     const CostTask& task_;
-    std::vector<PairEngine> engines_; // as Rounds::of
+    std::vector<PairEngine> engines_; // in the order of Rounds::of
     Rounds rounds_;
     int n_lengths_;
-    std::size_t most_read_ = kFirstPrompt; // of a prompt, in tokens
+    std::size_t most_read_ = kFirstPrompt; // tokens of a prompt
 };
 
 } // namespace
@@ -243,7 +243,7 @@ std::optional<std::vector<spec::Costs>> measure_round_costs(const CostTask& task
 
 void add_wider_passes(const PassTimes& passes, spec::Costs& costs) {
     if (costs.t_target.empty()) return;
-    const spec::Costs alone = passes.costs(); // not of all rows where time was short
+    const spec::Costs alone = passes.costs(); // lacks some rows if time was short
     const auto narrow = static_cast<int>(costs.t_target.size());
     const double beyond = costs.target_seconds(narrow) - alone.target_seconds(narrow);
     for (int rows = narrow + 1; rows <= static_cast<int>(alone.t_target.size()); ++rows)

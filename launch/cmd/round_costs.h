@@ -1,7 +1,6 @@
-// What rounds cost on this machine, as rounds pay it: times of drafting, of target passes by their rows, and of all
-// around them, taken from decoding itself and not from passes alone (bench latency times these).
-//
-// With them, counts of passes become milliseconds that runs agree with. Called by record and tune.
+// Costs of rounds on this machine: the times of drafting, of target passes by their rows, and of everything around
+// them. They are taken from decoding itself; bench latency times passes alone. With these costs, counts of passes
+// become milliseconds that agree with real runs. Called by record and tune.
 #pragma once
 
 #include "launch/cmd/bench/latency.h"
@@ -15,7 +14,7 @@
 
 namespace entrodraft::launch {
 
-constexpr int kMaxCostPrompts = 32; // that are decoded, if there is time
+constexpr int kMaxCostPrompts = 32; // prompts to decode, if there is time
 
 struct CostTask {
     dist::Session& session;
@@ -24,18 +23,18 @@ struct CostTask {
     std::span<const spec::Request> prompts; // on the coordinator
     int max_draft_tokens;
     bool with_trees;
-    bool quiet; // else the limit, and what is left of it, are shown
+    bool quiet; // false: the limit and the remaining time are shown
     const volatile int& stop_signal;
 };
 
-// Costs of each draft with the target, on the coordinator. Decodes each of the first prompts once for every length of a
-// draft, and `with_trees` once with trees, within fifteen seconds a draft. Where these do not suffice, some lengths are
-// not timed: not a number, so that costs lie between those of others. Nothing, on any rank, once `stop_signal` is set
-// on one. Collective over the world.
+// Returns the costs of each draft with the target, on the coordinator. Decodes each of the first prompts once for every
+// length of a draft, and `with_trees` once with trees, within fifteen seconds a draft. If these do not suffice, some
+// lengths are not timed: they are NaN, so that their costs are interpolated. Returns nothing, on all ranks, once
+// `stop_signal` is set on one. Collective over the world.
 std::optional<std::vector<spec::Costs>> measure_round_costs(const CostTask& task);
 
-// Passes of more rows than were timed in decoding take as much longer as passes alone do, of `passes`. Nothing where
-// there are no costs.
+// Adds passes with more rows than decoding has timed. The additional time is that of `passes`, which were timed alone.
+// Does nothing if there are no costs.
 void add_wider_passes(const PassTimes& passes, spec::Costs& costs);
 
 } // namespace entrodraft::launch

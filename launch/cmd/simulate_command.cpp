@@ -1,5 +1,5 @@
-// entrodraft simulate: any stop rules over recordings, without models. Counts are those of real runs, or with --method
-// imputed an approximation; times are counts times costs, the recording's or others ("what if").
+// entrodraft simulate: replays any stop rules over recordings, without models. Counts are those of real runs; with
+// --method imputed they are approximate. Times are counts times costs: the recording's, or other costs ("what if").
 #include "launch/cli/command_options.h"
 #include "launch/cli/command_pages.h"
 #include "launch/cli/options.h"
@@ -24,7 +24,7 @@ namespace entrodraft::launch {
 
 namespace {
 
-// What would read a file twice, or could not be written, before anything is read.
+// Refuses, before anything is read, files that would be read twice or could not be written.
 void check_files(const SimulateOptions& options) {
     for (std::size_t i = 0; i < options.recordings.size(); ++i)
         for (std::size_t j = 0; j < i; ++j)
@@ -34,7 +34,7 @@ void check_files(const SimulateOptions& options) {
     if (!options.output.empty()) require_replaceable(options.output);
 }
 
-// The texts of all recordings, as one with the first file's costs.
+// Returns the texts of all recordings as one recording with the first file's costs.
 spec::Recording read_all(const std::vector<std::string>& files) {
     spec::Recording all;
     for (const std::string& file : files) {
@@ -43,7 +43,7 @@ spec::Recording read_all(const std::vector<std::string>& files) {
             all = std::move(one);
             continue;
         }
-        spec::RecordingHead same = one.head; // but for how texts were sampled and where they ended
+        spec::RecordingHead same = one.head; // sampling and the ends of texts may differ
         same.sampling = all.head.sampling;
         same.noisy = all.head.noisy;
         same.requests = all.head.requests;
@@ -57,7 +57,7 @@ spec::Recording read_all(const std::vector<std::string>& files) {
     return all;
 }
 
-// The costs of a draft, and a warning if what is taken of them was measured on a busy machine.
+// Returns the costs of a draft. Warns if the costs that it uses were measured on a disturbed machine.
 spec::Costs costs_of(const SimulateOptions& options, const spec::Costs& recorded) {
     const CostsInstead& instead = options.costs;
     spec::Costs costs = instead.file.empty() ? recorded : spec::read_costs(instead.file);
@@ -69,7 +69,7 @@ spec::Costs costs_of(const SimulateOptions& options, const spec::Costs& recorded
     if (instead.t_draft_ms) {
         costs.t_draft = *instead.t_draft_ms * kSecondsPerMs;
         costs.t_first_draft.reset();
-        costs.t_draft_row = 0; // another draft's
+        costs.t_draft_row = 0; // that time belongs to another draft
     }
     if (instead.t_draft_row_ms) costs.t_draft_row = *instead.t_draft_row_ms * kSecondsPerMs;
     if (instead.t_first_draft_ms) costs.t_first_draft = *instead.t_first_draft_ms * kSecondsPerMs;
@@ -78,11 +78,11 @@ spec::Costs costs_of(const SimulateOptions& options, const spec::Costs& recorded
     costs.t_target.clear();
     for (const double ms : instead.t_target_ms)
         costs.t_target.push_back(ms * kSecondsPerMs);
-    if (!instead.t_round_ms && instead.file.empty()) costs.t_round.reset(); // another machine's
+    if (!instead.t_round_ms && instead.file.empty()) costs.t_round.reset(); // that time belongs to another machine
     return costs;
 }
 
-// Wider passes would count as cheap as the widest that was timed. A last row's time goes on where --t-target says so.
+// Wider passes would cost only as much as the widest timed pass. --t-target allows that: its last time goes on.
 void require_rows(const spec::Costs& costs, const spec::TreeOptions& tree, int max_tokens) {
     if (static_cast<int>(costs.t_target.size()) <= max_tokens)
         throw BadOption(fmt::format("--tree {} may take passes of {} rows, and costs are of up to {}: give --costs of "
@@ -99,7 +99,7 @@ std::vector<spec::ReplaySetting> settings_of(const SimulateOptions& options, con
             "--trace shows the rounds of one draft; the recording has {}: name one with --draft", n_drafts));
     spec::StopRuleOptions any;
     any.max_tokens = options.max_draft_tokens.value_or(std::min(any.max_tokens, head.max_draft_tokens));
-    int widest = any.max_tokens; // cap of the chains, so that the oracle bounds them all and no others
+    int widest = any.max_tokens; // cap of the chains: the oracle bounds exactly these
     const int imputed_from =
         options.method == ReplayMethod::imputed ? options.imputed_from.value_or(head.max_draft_tokens) : 0;
     std::vector<spec::ReplaySetting> settings;
@@ -133,7 +133,7 @@ std::vector<spec::ReplaySetting> settings_of(const SimulateOptions& options, con
     return settings;
 }
 
-// The rounds of the last setting, the only one beside plain decoding, in the form of generate --trace.
+// Writes the rounds of the last setting, which is the only one next to plain decoding, as generate --trace does.
 void write_trace(const std::string& file, const spec::Recording& recording, const spec::ReplaySetting& setting) {
     ResultWriter writer(file, Existing::refuse, "--trace");
     spec::Replay replay(recording.head, setting);
@@ -161,13 +161,13 @@ void write_trace(const std::string& file, const spec::Recording& recording, cons
 struct SimulatedSetting {
     spec::Simulated counts;
     Interval ms_per_token;
-    double speedup = 0;        // over plain decoding
-    double oracle_speedup = 0; // of the same draft; 0: not asked for, or it is no bound on this setting
+    double speedup = 0;        // ratio to plain decoding
+    double oracle_speedup = 0; // speed-up of the draft's oracle; 0: not asked for, or no bound on this setting
 
     const spec::ReplaySetting& setting() const { return counts.setting; }
 };
 
-// Which draft, and of a rule which one: what --best shows one setting of.
+// Returns the draft and the rule. --best shows one setting for each such pair.
 std::pair<std::size_t, std::string> kind_of(const SimulatedSetting& simulated) {
     const spec::ReplaySetting& setting = simulated.setting();
     return {setting.draft, setting.tree                               ? "tree"
@@ -191,8 +191,8 @@ SimulatedSetting figures_of(spec::Simulated counts) {
     return figures;
 }
 
-// Fills in the speed-up of each draft's oracle, where that is among the settings. The oracle bounds chains of a draft
-// that waits for the verification: no trees, and nothing that is drafted ahead.
+// Fills in the speed-up of each draft's oracle, if that is among the settings. The oracle bounds chains of a draft that
+// waits for the verification; it does not bound trees, or drafting ahead.
 void compare_with_oracles(std::vector<SimulatedSetting>& settings) {
     std::map<std::size_t, double> oracles;
     for (const SimulatedSetting& each : settings)
@@ -203,7 +203,7 @@ void compare_with_oracles(std::vector<SimulatedSetting>& settings) {
             each.oracle_speedup = found->second;
 }
 
-// Of several drafts each has a "draft 2, plain" too: costs of the target are measured beside each.
+// With several drafts, each has its own "draft 2, plain", because the target's costs are measured with each draft.
 Columns simulation_row(const SimulatedSetting& simulated, bool names_draft) {
     const spec::ReplaySetting& setting = simulated.setting();
     const spec::Stats& stats = simulated.counts.stats;
@@ -241,7 +241,7 @@ Columns simulation_row(const SimulatedSetting& simulated, bool names_draft) {
             {"rounds_of_accepted", "", stats.rounds_of_accepted}};
 }
 
-// "costs" are those of the draft, if one was simulated; of several a list, one for each draft, in their order.
+// "costs" has the costs of the draft, if one was simulated; else a list with one entry for each draft, in their order.
 Json report_json(const SimulateOptions& options, std::size_t n_texts, const std::vector<SimulatedSetting>& settings,
                  const std::vector<Columns>& rows) {
     Json json = {{"command", "simulate"}, {"recordings", options.recordings}, {"texts", n_texts}};

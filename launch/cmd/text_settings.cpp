@@ -20,21 +20,21 @@ std::string shown(std::uint64_t digest) {
     return fmt::format("{:016x}", digest);
 }
 
-// A text that may be long.
+// Shortens a text that may be long.
 Json shown(const std::string& text) {
     constexpr std::size_t kMaxBytes = 80;
     if (text.size() <= kMaxBytes) return text;
     return fmt::format("{} bytes, digest {}", text.size(), shown(hash_of_id(text)));
 }
 
-// The digest of a file; a name of no file stays a name.
+// Returns the digest of a file, or the name itself if it names no file.
 Json contents_of(const std::string& name) {
-    std::error_code ignored; // then it is no file
+    std::error_code ignored; // on an error the name is no file
     if (!std::filesystem::is_regular_file(name, ignored)) return name;
     return "digest " + shown(digest_of_file(name));
 }
 
-// Where a member is added, this no longer compiles until it is here too, or is known to make no text.
+// A new member breaks the build here, until it is listed below or is known not to change the text.
 Json settings_of(const spec::Request& request) {
     const auto& [id, sequence_key, prompt, source, max_new_tokens, sampling, processing, beams, num_samples, sample,
                  ignore_eos, stop_strings, logprobs, metadata, response, model, plain] = request;
@@ -67,13 +67,13 @@ Json settings_of(const spec::Request& request) {
     return settings;
 }
 
-// True where other drafts could make other texts.
+// Returns whether other drafts could make other texts.
 bool drafts_decide(const SpeculationOptions& speculation) {
     const spec::AcceptanceOptions& acceptance = speculation.acceptance;
     return !speculation.drafter.kinds.empty() && (acceptance.is_lossy() || acceptance.kind != spec::Acceptance::gumbel);
 }
 
-// The drafts, and the options that say what they propose, as they were given.
+// Returns the drafts, and the options that determine their proposals, as they were given.
 Json drafting_settings(const GenerateOptions& options, const ModelPair& models) {
     Json settings = {{"drafter", describe(options.speculation.drafter)},
                      {"draft_dtype", model::to_string(models.placed.draft_type())},
@@ -93,7 +93,7 @@ Json drafting_settings(const GenerateOptions& options, const ModelPair& models) 
                                       name == "draft-vocabulary" || name == "draft-window" || name == "draft-sinks" ||
                                       name == "draft-chunks";
             if (!is_of_drafts || name == "drafter" || name == "acceptance" || !options.given.given(option.name))
-                continue; // the two are there already
+                continue; // these two are in the settings already
             Json& values = settings[field_of_option(option.name)] = Json::array();
             for (const std::string& text : options.given.texts(option.name))
                 values.push_back(option.is_file() ? contents_of(text) : Json(text));

@@ -1,5 +1,5 @@
-// Lists what makes the texts of a run of generate, for OUTPUT.settings: the target, and what a request has if its line
-// says nothing. Where drafts have a say in the text, they and their rule are in it too. Ranks, batches and paths are
+// Lists the settings that determine the texts of a run of generate, for OUTPUT.settings: the target, and the defaults
+// of requests. If drafts can change the text, the drafts and their rule are listed too. Ranks, batches and paths are
 // not.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace entrodraft::launch {
 
-// The models were opened with ModelOptions::takes_digests. Local, on the writer.
+// The models must have been opened with ModelOptions::takes_digests. Local, on the writer.
 Json text_settings(const GenerateOptions& options, const ModelPair& models, const PromptLimits& limits);
 
 } // namespace entrodraft::launch

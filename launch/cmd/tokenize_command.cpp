@@ -27,7 +27,7 @@ namespace {
 struct Text {
     std::string directory;
     model::Tokenizer tokenizer;
-    std::optional<Chat> chat = {}; // once a line has messages
+    std::optional<Chat> chat = {}; // opened when a line has messages
 
     std::vector<model::TokenId> encode(const model::Conversation& conversation) {
         if (!chat) chat = open_chat(directory, {});
@@ -35,7 +35,7 @@ struct Text {
     }
 };
 
-// The output line of an input line. Throws with the reason when the line cannot be served.
+// Returns the output line of an input line. Throws with the reason if the line cannot be served.
 Json convert(const Json& line, Text& of, const TokenizeOptions& options) {
     const model::JsonObject object(line, "");
     const model::Tokenizer& tokenizer = of.tokenizer;
@@ -67,10 +67,10 @@ std::string line_of(const Line& line, std::int64_t number, Text& of, const Token
     }
 }
 
-// For a person at a terminal: a line a token with its id, its spelling in the file and what it stands for.
+// Shows a line for each token to a person at a terminal: its id, its spelling in the file, and its text.
 void show(const model::Tokenizer& tokenizer, const std::vector<model::TokenId>& ids) {
     for (const model::TokenId id : ids) {
-        const std::string shown = compact(Json(tokenizer.token_bytes(id))); // bytes of half a character: U+FFFD
+        const std::string shown = compact(Json(tokenizer.token_bytes(id))); // bytes of half a character become U+FFFD
         log_line(fmt::format("{:>8}  {}  {}{}", id, model::in_quotes(tokenizer.token(id)), shown,
                              tokenizer.is_special(id) ? "  special" : ""));
     }

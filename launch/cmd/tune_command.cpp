@@ -1,5 +1,6 @@
-// entrodraft tune: the best setting of every stop rule for a pair and its prompts. Settings are tried in simulation, on
-// a recording of half the prompts; the best of each rule is run on the other half, and the winner written for --config.
+// entrodraft tune: finds the best setting of every stop rule for a pair and its prompts. Settings are tried in
+// simulation, on a recording of half the prompts. The best of each rule runs on the other half; the winner is written
+// for --config.
 #include "launch/cli/command_options.h"
 #include "launch/cli/command_pages.h"
 #include "launch/cli/options.h"
@@ -27,10 +28,10 @@ namespace entrodraft::launch {
 
 namespace {
 
-constexpr int kWideRepetitions = 20; // at most, of passes that trees alone make, within ...
+constexpr int kWideRepetitions = 20; // most repetitions of passes that only trees make, within kWideSeconds
 constexpr double kWideSeconds = 15;
 
-// Prompts to choose settings on, and to confirm them on. On the coordinator.
+// Prompts for choosing settings, and prompts for confirming them. On the coordinator.
 struct Prompts {
     std::vector<spec::Request> chosen_on;
     std::vector<spec::Request> confirmed_on;
@@ -54,7 +55,7 @@ Prompts read_prompts(const TuneOptions& options, const PromptLimits& limits) {
     return prompts;
 }
 
-// Everything that tuning works with, step by step. Collective over the world but where it says otherwise.
+// The steps of tuning and their state. Collective over the world unless it says otherwise.
 class Tuning {
   public:
     Tuning(dist::Session& session, const TuneOptions& options)
@@ -121,7 +122,7 @@ class Tuning {
     }
 
     void simulate() {
-        in_agreement(session_, 24 * 3600.0, [&] { // the other ranks have nothing to do
+        in_agreement(session_, 24 * 3600.0, [&] { // the other ranks only wait
             if (!coordinates()) return;
             const std::vector<const spec::TextRecord*> texts = recording_.texts();
             if (texts.empty()) throw std::runtime_error("no text could be recorded to choose settings on");
@@ -129,7 +130,7 @@ class Tuning {
                 spec::tune({&recording_.head, texts, 0, costs_, options_.max_draft_tokens, models_->placed.team->size(),
                             options_.trees});
             std::ranges::stable_partition(tuned, [](const auto& rule) { return !rule.best.setting.tree; });
-            for (spec::TunedRule& rule : tuned) { // chains first, as they are compared
+            for (spec::TunedRule& rule : tuned) { // chains first, because compare() runs them first
                 settings_.push_back({rule.best.setting.rule, -1});
                 if (rule.best.setting.tree) settings_.back().tree = place_of(rule.best.setting.tree->name);
                 rules_.emplace_back().tuned = std::move(rule);
@@ -201,15 +202,15 @@ class Tuning {
     }
 
   private:
-    // Trivially copyable, as ranks send it.
+    // Trivially copyable, because ranks send it.
     struct TunedSetting {
         spec::StopRuleOptions rule;
-        int tree = -1; // in all_trees(); -1: a chain
+        int tree = -1; // place in all_trees(); -1: a chain
     };
 
     bool coordinates() const { return models_->placed.layout.is_coordinator(); }
 
-    // That may win, on every rank the same.
+    // Returns the trees that may win, in the same order on every rank.
     std::vector<spec::TreeOptions> all_trees() const {
         std::vector<spec::TreeOptions> all;
         for (const spec::TreeOptions& widest : options_.trees)
@@ -225,7 +226,7 @@ class Tuning {
     void note(const Temperature& result, PromptTimes& plain) {
         auto rule = rules_.begin();
         for (const Outcome& outcome : result.outcomes) {
-            // Sampled, there is plain decoding of each acceptance; greedily the two are one.
+            // When sampling, each acceptance has its own plain decoding; greedy decoding has one for both.
             const bool is_same = result.temperature == 0 || outcome.setting.is_gumbel();
             if (!outcome.setting.drafts() && is_same) plain.add(outcome.stats_of_prompts);
             if (outcome.setting.kind != SettingKind::speculative) continue;
@@ -236,7 +237,7 @@ class Tuning {
         }
     }
 
-    // Settings are chosen on it as if it had been recorded here.
+    // Throws if settings cannot be chosen on the recording as if it had been recorded here.
     void check_recording() const {
         const spec::RecordingHead& begun = recording_.head;
         if (begun.drafts.size() != 1)
@@ -249,7 +250,7 @@ class Tuning {
         spec::RecordingHead own =
             recording_head(*models_, options_.models, options_.input, options_.requests, begun.max_draft_tokens);
         own.sampling.seed = begun.sampling.seed;
-        own.trees = begun.trees; // replays say what of them is missing
+        own.trees = begun.trees; // replays report trees that are missing
         own.tree_children = begun.tree_children;
         if (const auto difference = spec::first_difference(begun, own))
             throw std::runtime_error(fmt::format("{} was made with other options: its {} is {}, and that of this run "
@@ -257,7 +258,7 @@ class Tuning {
                                                  options_.recording, difference->field, difference->a, difference->b));
     }
 
-    // Prompts that settings were chosen on and that confirm them as well.
+    // Returns the number of prompts that settings were both chosen on and confirmed on.
     std::size_t chosen_and_confirmed() const {
         std::set<std::vector<spec::TokenId>> chosen_on;
         for (const spec::TextRecord* text : recording_.texts())
@@ -310,12 +311,12 @@ class Tuning {
     std::unique_ptr<ModelPair> models_;
     Drafters drafters_;
     MachineWatch watch_;
-    MachineLoad machine_; // while costs were measured and rules run
+    MachineLoad machine_; // load while costs were measured and rules ran
     Prompts prompts_;
     spec::Recording recording_;
     spec::Costs costs_;
     std::vector<ConfirmedRule> rules_;   // on the coordinator
-    std::vector<TunedSetting> settings_; // of the same rules, on every rank
+    std::vector<TunedSetting> settings_; // settings of the same rules, on every rank
 };
 
 } // namespace

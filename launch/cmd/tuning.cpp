@@ -1,4 +1,4 @@
-// Comparing tuned rules by real runs: see tuning.h.
+// Compares tuned rules by real runs: see tuning.h.
 #include "launch/cmd/tuning.h"
 
 #include "launch/cli/options.h"

@@ -1,5 +1,4 @@
-// From simulated settings to a winner: real runs of the best setting of each rule, and remarks on them. Pure.
-//
+// Chooses a winner among simulated settings: by real runs of the best setting of each rule, with remarks on them. Pure.
 // Called by tune_command.
 #pragma once
 
@@ -12,44 +11,44 @@
 
 namespace entrodraft::launch {
 
-// The best setting of a rule, simulated on some prompts and run on others.
+// The best setting of a rule. It was simulated on some prompts and run on others.
 struct ConfirmedRule {
     spec::TunedRule tuned;
-    PromptTimes times;       // of all repetitions of the real runs
-    spec::Stats stats;       // of one repetition
-    double predicted_ms = 0; // a token: counts of the real runs times costs
-    Interval measured_ms;    // a token, of all repetitions, over prompts
-    Interval behind;         // of the fastest, as a share of it, pairwise over prompts
-    Interval speedup;        // measured, over plain decoding, pairwise over prompts
+    PromptTimes times;       // for all repetitions of the real runs
+    spec::Stats stats;       // for one repetition
+    double predicted_ms = 0; // for a token: counts of the real runs times costs
+    Interval measured_ms;    // for a token, over all repetitions and prompts
+    Interval behind;         // additional time as a share of the fastest rule's, pairwise over prompts
+    Interval speedup;        // measured against plain decoding, pairwise over prompts
 
     const spec::StopRuleOptions& setting() const { return tuned.best.setting.rule; }
     const std::optional<spec::TreeOptions>& tree() const { return tuned.best.setting.tree; }
     std::string name() const;                                             // in words
-    double simulated_ms() const { return tuned.seconds_per_token * 1e3; } // on the prompts that it was chosen on
+    double simulated_ms() const { return tuned.seconds_per_token * 1e3; } // on the prompts of the choice
 
-    // Whether the runs tell it from the fastest, and from plain decoding; else it may still be faster than that.
+    // Return whether the runs tell it from the fastest, or from plain decoding. Else it may still beat plain decoding.
     bool is_slower() const { return behind.is_known() && behind.low > 0; }
     bool beats_plain() const { return speedup.is_known() && speedup.low > 1; }
     bool may_beat_plain() const { return speedup.mean > 1; }
 };
 
-// Fills in the intervals of at least one rule; `plain` are the times of plain decoding. The fastest goes first.
+// Fills in the intervals of at least one rule and puts the fastest first. `plain`: the times of plain decoding.
 void verify(std::vector<ConfirmedRule>& rules, const PromptTimes& plain);
 
-// Of those that the runs do not tell from the fastest, the one that simulation puts first: as good as the fastest, and
-// not by chance. Those that are seen to beat plain decoding go before those that only may. Where none was faster than
-// plain decoding it is expected-gain, which drafts only where that pays.
+// Returns, of the rules that the runs do not tell from the fastest, the one with the lowest simulated time: it is as
+// good as the fastest, and not by chance. Rules that are seen to beat plain decoding go before rules that only may. If
+// none was faster than plain decoding, returns expected-gain, which drafts only if that pays.
 const ConfirmedRule& winner_of(const std::vector<ConfirmedRule>& rules);
 
-// What there is to know of the winner, one of `rules`, beside its name: whether it beats plain decoding, and why it is
-// not the first row. A line each, for people and, as remarks, for the file.
+// Returns remarks on the winner, one of `rules`: whether it beats plain decoding, and why it is not the first row. Each
+// is a line, shown to people and written to the file.
 std::vector<std::string> remarks_of(const ConfirmedRule& winner, const std::vector<ConfirmedRule>& rules);
 
-// A warning, a line, where measured times are far from counts times costs; else empty.
+// Returns a line of warning if measured times are far from counts times costs; else "".
 std::string prediction_warning(const std::vector<ConfirmedRule>& rules);
 
-// "stop-rule = static" and what belongs to it, or "tree = SHAPE", for --config; `remarks` are before it as comments.
-// Sampled text was tuned with gumbel, which the file then asks for.
+// Returns the text for --config: "stop-rule = static" and its parameters, or "tree = SHAPE". `remarks` come first, as
+// comments. Sampled text was tuned with gumbel; the text then asks for it.
 std::string config_text(const ConfirmedRule& rule, bool is_sampled, const std::vector<std::string>& remarks);
 
 Columns confirmed_row(const ConfirmedRule& rule);

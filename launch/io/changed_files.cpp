@@ -30,16 +30,16 @@ void write_text(const char* text) {
 }
 
 extern "C" void on_bus_error(int signal, siginfo_t* about, void*) {
-    const bool is_sent = about->si_code <= 0; // by kill(), without an address
+    const bool is_sent = about->si_code <= 0; // kill() sends no address
     const char* const file = is_sent ? nullptr : model::mapped_file_at(about->si_addr);
     if (file == nullptr) {
         ::sigaction(signal, &handler_before, nullptr);
         if (is_sent) ::raise(signal);
-        return; // and the same instruction fails again
+        return; // unless it was sent, the same instruction fails again
     }
     static std::atomic_flag is_ending = ATOMIC_FLAG_INIT;
     while (is_ending.test_and_set())
-        ::pause(); // another thread of this process says it, and ends them all
+        ::pause(); // another thread of this process writes the message and ends both
     if (session_of_process->claim_failure(kFailure)) {
         write_text(beginning_of_message.data());
         write_text(file);

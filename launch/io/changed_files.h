@@ -1,21 +1,21 @@
-// Files that somebody changes while the program has them mapped: one that was cut short ends the run, any other is a
-// warning.
+// Watches files that somebody changes while the program has them mapped. A file that was cut short ends the run; any
+// other change is a warning.
 //
-// Called by program, once a session is there, and behind the loading of models. What is mapped is the model module's
-// affair (mapped_file.h).
+// program calls this once it has a session, and after models are loaded. The model module maps the files
+// (mapped_file.h).
 #pragma once
 
 #include "dist/session/session.h"
 
 namespace entrodraft::launch {
 
-// From now on, where a part of a mapped file is read that is no longer there, the process says so with the file's name
-// and ends with kFailure; the other ranks are ended as by any death. Any other SIGBUS goes to the handler that was
-// there before. Once; the session outlives all reading.
+// Installs the handler of SIGBUS, once. If the program then reads a part of a mapped file that no longer exists, the
+// process names the file and ends with kFailure; other ranks end as after any death. Any other SIGBUS goes to the
+// handler that was there before. The session outlives all reading.
 void end_on_lost_pages(dist::Session& session);
 
-// A line on stderr for each file whose size or time of change is no longer what it was; each is told once. The first
-// rank of a host speaks for it: it maps what the others map.
+// Logs a line for each file whose size or modification time has changed; each file is named once. Only the first rank
+// of a host speaks, because all ranks there map the same files.
 void warn_of_changed_files(const dist::Session& session);
 
 } // namespace entrodraft::launch

@@ -1,4 +1,4 @@
-// Conversations and the template they are put into: see chat.h.
+// Conversations and their templates: see chat.h.
 #include "launch/io/chat.h"
 
 #include "launch/start/failure.h"
@@ -56,7 +56,7 @@ std::string content_of(const Json& message, const std::string& where) {
     return text;
 }
 
-// With its content as one text; all other fields as they are, for the template to read.
+// Returns the message with its content as one text. Other fields stay as they are; the template reads them.
 model::jinja::Value message_of(const Json& message, const std::string& where) {
     if (!message.is_object()) throw std::runtime_error(where + "must be an object {\"role\", \"content\"}");
     model::text_of(value_of(message, "role"), where + "role");

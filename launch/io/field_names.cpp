@@ -19,10 +19,10 @@ namespace {
 
 // Request fields of OpenAI's API, vLLM, llama.cpp's server, TGI and transformers that are not served here.
 struct ForeignField {
-    const char* names;    // separated by blanks
-    const char* harmless; // JSON list of values that ask for nothing else than what is served; null always is one
-    const char* remedy;   // what there is instead
-    bool of_conversations = false; // it changes the prompt's text where a template writes it, and nothing elsewhere
+    const char* names;             // separated by blanks
+    const char* harmless;          // JSON list of values that ask only for what is served; null is always one of them
+    const char* remedy;            // the alternative
+    bool of_conversations = false; // changes the prompt's text if a template writes it, and nothing else
 };
 
 constexpr ForeignField kForeignFields[] = {
@@ -68,7 +68,7 @@ constexpr ForeignField kForeignFields[] = {
      "leave it out: a last message of the assistant is continued, after any other its answer begins", true},
 };
 
-// Names that differ only in case, dashes and underscores are one: "topK", "top-k". Very short ones are what they are.
+// Names that differ only in case, dashes and underscores are the same: "topK", "top-k". Very short names are exact.
 std::string folded_field(std::string_view name) {
     constexpr std::size_t kShortest = 3;
     if (name.size() < kShortest) return std::string(name);
@@ -79,7 +79,7 @@ std::string folded_field(std::string_view name) {
     return letters;
 }
 
-// Entries by their names, folded.
+// Entries by their folded names.
 template <typename Entry> using ByName = std::map<std::string, Entry>;
 template <typename Entry> void add_names(ByName<Entry>& all, const std::string& names, const Entry& entry) {
     for (const std::string& name : split_list(names, ' '))
@@ -93,7 +93,7 @@ bool is_our_field(const std::string& name) {
     return std::ranges::any_of(line_fields(), [&](const LineField& field) { return name == field.name; });
 }
 
-// The option of generate that sets for the whole run what the name asks for.
+// Returns the option of generate that sets the named field for the whole run.
 std::optional<std::string> option_of_the_run(const std::string& name) {
     static const ByName<std::string> options = [] {
         ByName<std::string> all;
@@ -106,7 +106,7 @@ std::optional<std::string> option_of_the_run(const std::string& name) {
     return found == options.end() ? std::nullopt : std::optional(found->second);
 }
 
-// The field of a line that a name like this one means, as far as can be seen.
+// Returns the field of a line that a similar name probably means.
 std::optional<std::string> meant_field(const std::string& name) {
     static const ByName<const LineField*> fields = [] {
         ByName<const LineField*> all;
@@ -116,7 +116,7 @@ std::optional<std::string> meant_field(const std::string& name) {
     }();
     const std::string letters = folded_field(name);
     if (const auto same = fields.find(letters); same != fields.end()) return same->second->name;
-    constexpr std::size_t kMaxSlips = 2, kShortest = 9; // shorter words are near each other by chance
+    constexpr std::size_t kMaxSlips = 2, kShortest = 9; // shorter words resemble each other by chance
     for (const LineField& field : line_fields())
         if (const std::string known = folded_field(field.name); known.size() >= kShortest &&
                                                                 letters.size() <= known.size() + kMaxSlips &&
@@ -125,7 +125,7 @@ std::optional<std::string> meant_field(const std::string& name) {
     return std::nullopt;
 }
 
-// Whether it is a request of another program. Throws where its value asks for something.
+// Returns whether it is a request field of another program. Throws if its value asks for something.
 bool is_foreign_field(const std::string& name, const Json& value, bool is_conversation) {
     static const ByName<const ForeignField*> fields = [] {
         ByName<const ForeignField*> all;
@@ -158,7 +158,7 @@ std::vector<std::string> own_fields(const Json& object, bool is_conversation) {
     std::vector<std::string> own;
     for (const auto& [name, value] : object.items()) {
         if (is_our_field(name) || is_foreign_field(name, value, is_conversation)) continue;
-        if (value.is_null()) { // it asks for nothing
+        if (value.is_null()) { // null asks for nothing
             own.push_back(name);
             continue;
         }

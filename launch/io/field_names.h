@@ -1,5 +1,5 @@
-// Whose a field of an input line is: a request's, another program's that this one does not serve, an option of the run,
-// a slip of the pen, or data of the user's own. Called by request_fields.cpp.
+// Classifies a field of an input line: a field of requests, a field of another program that is not served here, an
+// option of the run, a misspelt name, or the user's own data. Called by request_fields.cpp.
 #pragma once
 
 #include "launch/io/json_line.h"
@@ -14,21 +14,21 @@ namespace entrodraft::launch {
 struct LineField {
     const char* name;
     void (*set)(const Json& value, const std::string& name, spec::Request& request);
-    const char* elsewhere = ""; // what other programs call it, separated by blanks
+    const char* elsewhere = ""; // names of other programs for it, separated by blanks
 };
 
-// What a line may set. In request_fields.cpp.
+// Returns the fields that a line may set. In request_fields.cpp.
 std::span<const LineField> line_fields();
 
-// The beginning of a field's name, for messages.
+// Returns the beginning of a field's name, for messages.
 std::string shown_field(const std::string& name);
 
-// Leaves out what is null, which says nothing in whatever field.
+// Removes fields that are null; null says nothing in any field.
 void drop_nulls(Json& object);
 
-// The names of the fields that are the user's own data, in the order written. Throws, naming the field and the remedy,
-// where the line asks for what would be served wrongly; a value that asks for nothing else than what is served (n 1,
-// stream false, null) does not. `is_conversation`: the prompt goes through a chat template.
+// Returns the names of the fields with the user's own data, in the order written. Throws, naming the field and the
+// remedy, if the line asks for something that would be served wrongly. A value that asks only for what is served (n 1,
+// stream false, null) is accepted. `is_conversation`: the prompt goes through a chat template.
 std::vector<std::string> own_fields(const Json& object, bool is_conversation);
 
 } // namespace entrodraft::launch

@@ -1,4 +1,4 @@
-// One line of JSON from outside: see json_line.h.
+// Parses one line of JSON from outside: see json_line.h.
 #include "launch/io/json_line.h"
 
 #include <algorithm>
@@ -21,8 +21,8 @@ bool has_fractions(const Json& json) {
            std::any_of(json.begin(), json.end(), [](const Json& part) { return has_fractions(part); });
 }
 
-// A decimal number as its digits, without zeros on either side, and the power of ten that they are times; nothing where
-// that power is out of all bounds.
+// Returns the digits of a decimal number, without zeros on either side, and the power of ten to multiply them with.
+// Returns nothing if that power is out of range.
 std::optional<std::pair<std::string, std::int64_t>> decimal(const std::string& number) {
     const std::size_t exponent_at = std::min(number.find_first_of("eE"), number.size());
     std::int64_t exponent = 0;
@@ -44,7 +44,7 @@ std::optional<std::pair<std::string, std::int64_t>> decimal(const std::string& n
     return std::pair(sign + digits, exponent);
 }
 
-// The numbers on a line of JSON, as they are written.
+// Returns the numbers on a line of JSON, as they are written.
 std::vector<std::string_view> numbers_of(std::string_view line) {
     std::vector<std::string_view> numbers;
     for (std::size_t at = 0; at < line.size();) {
@@ -63,8 +63,8 @@ std::vector<std::string_view> numbers_of(std::string_view line) {
     return numbers;
 }
 
-// As compact() has it, but for numbers that a double would round. `numbers`: as written, from the first of `json` on;
-// those of `json` are taken off.
+// Writes JSON like compact(), except for numbers that a double would round. `numbers`: the written numbers, from the
+// first of `json` on; those of `json` are removed.
 std::string exact_text(const Json& json, std::span<const std::string_view>& numbers) {
     std::string text;
     if (json.is_number()) {
@@ -86,8 +86,8 @@ std::string exact_text(const Json& json, std::span<const std::string_view>& numb
     return text;
 }
 
-// `numbers` as of exact_text(). `fields`: those of an object of which digits are kept; none: they are kept everywhere
-// in it. `within`: the name of a field whose value has these fields too.
+// `numbers`: see exact_text(). `fields`: names of fields in whose values digits are kept. `is_kept`: keeps them
+// everywhere in `json`. `within`: the name of a field whose value has these fields, too.
 void keep_digits(Json& json, std::span<const std::string_view>& numbers, const std::vector<std::string>* fields,
                  bool is_kept, const char* within) {
     if (json.is_number()) {
@@ -144,7 +144,7 @@ std::string id_in(std::string_view line, const Json& object, std::int64_t number
 }
 
 Json parse_json_line(std::string_view line, int max_depth) {
-    std::vector<std::set<std::string>> fields; // of each open object
+    std::vector<std::set<std::string>> fields; // one set for each open object
     const auto watch = [&](int depth, Json::parse_event_t event, Json& value) {
         const bool begins = event == Json::parse_event_t::object_start || event == Json::parse_event_t::array_start;
         if (begins && depth >= max_depth)

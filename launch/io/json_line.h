@@ -1,4 +1,4 @@
-// One line of JSON from outside, parsed with suspicion. Private to this module: brings nlohmann::json along.
+// Parses one line of JSON from outside, which may be wrong. Private to this module: includes nlohmann::json.
 #pragma once
 
 #include <cstdint>
@@ -12,27 +12,27 @@ namespace entrodraft::launch {
 
 using Json = nlohmann::ordered_json; // fields stay in the order written
 
-// The object on a line. Throws std::runtime_error with the reason, in words for a person: no JSON, no object,
-// a field given twice, nested deeper than `max_depth`.
+// Returns the object on a line. Throws std::runtime_error with the reason in plain words: no JSON, no object, a field
+// given twice, or nested deeper than `max_depth`.
 constexpr int kMaxDepth = 64;
 Json parse_json_line(std::string_view line, int max_depth = kMaxDepth);
 
-// The values of these fields of the object on `line`, as compact text that says the very same: numbers that a double
-// would round are as they are written, all else is as compact() has it. Reads the line once more at most.
+// Returns the values of these fields of the object on `line` as compact text with exactly the same meaning. Numbers
+// that a double would round stay as they are written; all else is as from compact(). Reads the line once more at most.
 std::map<std::string, std::string> compact_fields(std::string_view line, const Json& object,
                                                   const std::vector<std::string>& names);
 std::string compact_field(std::string_view line, const Json& object, const std::string& name);
-// The id of input line `number` (from 1) as compact text; its number where it has none.
+// Returns the id of input line `number` (from 1) as compact text; the number if the line has no id.
 std::string id_in(std::string_view line, const Json& object, std::int64_t number);
 
-// Makes those numbers of the object on `line` that are whole and that 64 bits do not hold binary values: their digits,
-// which a double would round, as model::jinja::value_of_json reads them. Only in the values of `fields` of the object,
-// or of its body where it is a line of OpenAI's API; of all fields where `fields` has none.
+// Turns whole numbers of the object on `line` that do not fit 64 bits into binary values: their digits, which a double
+// would round. model::jinja::value_of_json reads such values. This covers only the values of `fields` of the object, or
+// of its body for a line of OpenAI's API; all fields if `fields` is empty.
 void keep_large_integers(std::string_view line, Json& object, const std::vector<std::string>& fields = {});
 
-// Compact text; never throws on bad UTF-8 in a message (it becomes U+FFFD).
+// Returns compact text. Never throws on bad UTF-8 in a message (it becomes U+FFFD).
 std::string compact(const Json& json);
-// The same over several lines, as results in files and on stdout are: two spaces a level, a newline at the end.
+// Returns text over several lines, for results in files and on stdout: two spaces a level, a newline at the end.
 std::string indented(const Json& json);
 
 } // namespace entrodraft::launch

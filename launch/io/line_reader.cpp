@@ -1,4 +1,4 @@
-// Lines of a file or of stdin: see line_reader.h.
+// Reads lines of a file or of stdin: see line_reader.h.
 #include "launch/io/line_reader.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace entrodraft::launch {
 
 namespace {
 
-// /dev/zero, /dev/full, /dev/random and /dev/urandom of Linux.
+// True for Linux's /dev/zero, /dev/full, /dev/random and /dev/urandom.
 bool is_endless_device(const struct stat& info) {
     constexpr unsigned kMemoryDevices = 1;
     if (!S_ISCHR(info.st_mode) || major(info.st_rdev) != kMemoryDevices) return false;
@@ -28,7 +28,7 @@ bool is_endless_device(const struct stat& info) {
 
 LineReader::LineReader(const std::string& file, std::size_t longest_line)
     : file_(file == "-" ? "stdin" : file), longest_line_(longest_line) {
-    // A named pipe that nobody writes to yet: next() waits for its writer, not open().
+    // A named pipe may have no writer yet: next() waits for it, not open().
     descriptor_ = file == "-" ? STDIN_FILENO : open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (descriptor_ < 0) throw std::runtime_error(file_ + ": cannot be opened: " + std::strerror(errno));
     if (file != "-") fcntl(descriptor_, F_SETFL, 0);
@@ -52,14 +52,14 @@ LineReader::~LineReader() {
     if (descriptor_ > STDIN_FILENO) close(descriptor_);
 }
 
-// In milliseconds; -1: without end, as poll() has it.
+// Returns milliseconds; -1 means without limit, as for poll().
 int LineReader::patience_left(Time began) const {
     if (!patience_) return -1;
     const auto left = began + *patience_ - std::chrono::steady_clock::now();
     return std::max(0, static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(left).count()));
 }
 
-// False when a signal came first, or patience ran out.
+// Returns false if a signal came first, or if patience ran out.
 bool LineReader::await_bytes(Time began) {
     pollfd awaited{descriptor_, POLLIN, 0};
     const int ready = poll(&awaited, 1, patience_left(began));
@@ -69,7 +69,7 @@ bool LineReader::await_bytes(Time began) {
     return ready > 0;
 }
 
-// False when a signal came first.
+// Returns false if a signal came first.
 bool LineReader::fill() {
     constexpr std::size_t kChunk = std::size_t{64} << 10;
     buffer_.erase(0, position_);
@@ -106,7 +106,7 @@ std::optional<Line> LineReader::next() {
             return line;
         }
         searched = end - position_;
-        if (line.too_long) { // nothing of it is kept
+        if (line.too_long) { // the text of such a line is not kept
             bytes_read_ += searched;
             position_ = end;
             searched = 0;
@@ -115,7 +115,7 @@ std::optional<Line> LineReader::next() {
             skipping_ = line.too_long;
             return std::nullopt;
         }
-        if (line.too_long && patience_left(began) == 0) { // it may never end: /dev/zero
+        if (line.too_long && patience_left(began) == 0) { // the line may never end, as in /dev/zero
             skipping_ = waiting_ = true;
             return std::nullopt;
         }

@@ -1,4 +1,4 @@
-// Lines of a file or of stdin, one at a time: a file of any size takes the memory of its longest line.
+// Reads lines of a file or of stdin, one at a time. A file of any size takes only the memory of its longest line.
 #pragma once
 
 #include <chrono>
@@ -10,7 +10,7 @@ namespace entrodraft::launch {
 
 struct Line {
     std::string text;       // without its newline
-    bool too_long = false;  // longer than kLongestLine: text is empty, the rest was skipped
+    bool too_long = false;  // longer than the limit: text is empty, and the rest was skipped
     bool terminated = true; // false: the file ends without a newline
 };
 
@@ -18,22 +18,22 @@ class LineReader {
   public:
     static constexpr std::size_t kLongestLine = std::size_t{64} << 20;
 
-    // "-" is stdin. A plain file is read as far as it reaches now: what is appended meanwhile, by this very run
-    // perhaps, is not. Throws std::runtime_error naming the file.
+    // "-" is stdin. A plain file is read up to its present end; text that is appended later, perhaps by this run, is
+    // not read. Throws std::runtime_error naming the file.
     explicit LineReader(const std::string& file, std::size_t longest_line = kLongestLine);
     ~LineReader();
     LineReader(const LineReader&) = delete;
     LineReader& operator=(const LineReader&) = delete;
 
-    // The next line; nothing at the end, or when a signal interrupted the wait for one, or patience ran out.
-    // Throws std::runtime_error.
+    // Returns the next line. Returns nothing at the end, if a signal interrupted the wait for a line, or if patience
+    // ran out. Throws std::runtime_error.
     std::optional<Line> next();
     bool interrupted() const { return interrupted_; }
     bool waiting() const { return waiting_; } // the last next() ran out of patience: ask again
-    // How long next() waits for a line that has not come, or not ended; without it, as long as it takes.
+    // Limits how long next() waits for a line that has not come or not ended. Without it, next() waits without limit.
     void set_patience(std::chrono::milliseconds patience) { patience_ = patience; }
     const std::string& file() const { return file_; }
-    std::uint64_t bytes_read() const { return bytes_read_; } // of whole lines handed out
+    std::uint64_t bytes_read() const { return bytes_read_; } // bytes of whole lines that were returned
     std::uint64_t file_bytes() const { return file_bytes_; } // 0: not a regular file
     bool is_plain_file() const { return plain_file_; }
 
@@ -54,10 +54,10 @@ class LineReader {
     bool skipping_ = false; // within a line that is too long
     std::optional<std::chrono::milliseconds> patience_;
     std::string buffer_;
-    std::size_t position_ = 0; // first byte of buffer_ not handed out
+    std::size_t position_ = 0; // first byte of buffer_ that was not returned
     std::uint64_t bytes_read_ = 0;
     std::uint64_t file_bytes_ = 0;
-    std::optional<std::uint64_t> bytes_left_; // of a plain file that says its size (/proc does not)
+    std::optional<std::uint64_t> bytes_left_; // for a plain file with a known size (/proc gives none)
 };
 
 } // namespace entrodraft::launch

@@ -1,4 +1,4 @@
-// Other work on the job's cores: see machine_load.h.
+// Measures other work on the job's cores: see machine_load.h.
 #include "launch/io/machine_load.h"
 
 #include "launch/io/progress.h"
@@ -21,8 +21,9 @@ namespace entrodraft::launch {
 
 namespace {
 
-// Daemons and the kernel's own threads are below this; a rank that waits for each pass of the others is not.
-constexpr double kToleratedShare = 0.05; // of the cores
+// Daemons and the kernel's own threads stay below these limits. A rank of another job, which waits for the other ranks
+// in each pass, does not.
+constexpr double kToleratedShare = 0.05; // share of the cores
 constexpr double kMinTolerated = 0.15;   // cores
 constexpr double kMaxTolerated = 1;      // cores
 constexpr double kMinSeconds = 0.1;      // CPU time: /proc/stat counts in ticks of 10 ms, core by core
@@ -39,12 +40,12 @@ double cpu_seconds_of_process() {
     return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-// Some containers show counters that do not move: then the job's own work is missing from them.
+// Some containers show counters that do not move. The job's own work is missing from these.
 bool is_known(const HostLoad& host) {
     return host.busy_seconds >= 0 && host.seconds > 0 && host.busy_seconds + kMinSeconds >= host.own_seconds / 2;
 }
 
-// Cores that other work took, and the hypervisor; none where they are not known.
+// Returns the number of cores that other work took, or the hypervisor; none if it is not known.
 std::optional<double> others_of(const HostLoad& host) {
     if (!is_known(host)) return std::nullopt;
     return std::max(0.0, host.busy_seconds - host.own_seconds) / host.seconds;
@@ -61,8 +62,8 @@ bool is_much(double cores, const HostLoad& host) {
 
 } // namespace
 
-// Lines "cpu1 user nice system idle iowait irq softirq steal ...". What guests of this machine take is in user and
-// nice.
+// Reads lines "cpu1 user nice system idle iowait irq softirq steal ...". Time of this machine's own guests is within
+// user and nice.
 std::optional<CoreTicks> core_ticks(std::string_view proc_stat, const cpu_set_t& cores) {
     constexpr int kFields = 8, kIdle = 3, kWaitsForDisk = 4, kStolen = 7;
     constexpr std::int64_t kMaxTicks = 1'000'000'000'000'000; // no machine has run that long
@@ -189,7 +190,7 @@ void MachineWatch::watch_for(double seconds) const {
 }
 
 MachineLoad MachineWatch::stop(double spread) const {
-    session_.world().barrier(session_.deadline()); // a rank's wait for a later one is its own work, not another's
+    session_.world().barrier(session_.deadline()); // waiting for a later rank is this job's own work
     const Reading end = read();
     HostLoad mine;
     std::strncpy(mine.host, session_.host_name().c_str(), sizeof mine.host - 1);
@@ -198,7 +199,7 @@ MachineLoad MachineWatch::stop(double spread) const {
     mine.seconds = end.at - start_.at;
     mine.load_average = load_average_;
     mine.own_seconds = end.own_seconds - start_.own_seconds;
-    // A core that was taken off the machine takes its ticks along: then nothing is known.
+    // A core that leaves the machine takes its ticks along; then nothing is known.
     if (start_.ticks && end.ticks && end.ticks->busy >= start_.ticks->busy &&
         end.ticks->stolen >= start_.ticks->stolen) {
         const auto seconds = [](std::uint64_t ticks) {

@@ -19,7 +19,7 @@ using spec::ResponseFormat;
 constexpr const char* kChatUrl = "/v1/chat/completions";
 constexpr const char* kTextUrl = "/v1/completions";
 
-// What input lines call otherwise.
+// Fields that have another name in input lines.
 struct Renamed {
     const char* ours;
     const char* theirs;
@@ -29,7 +29,7 @@ constexpr Renamed kRenamed[] = {{"max_new_tokens", "max_tokens"},
                                 {"min_new_tokens", "min_tokens"},
                                 {"num_samples", "n"}};
 
-// They change no text, and name nothing that a response has.
+// Fields that change no text and name nothing in a response.
 constexpr const char* kLabels[] = {"user", "metadata", "service_tier", "safety_identifier", "prompt_cache_key"};
 
 ResponseFormat response_of(const Json& object) {
@@ -42,7 +42,7 @@ ResponseFormat response_of(const Json& object) {
     throw std::runtime_error(fmt::format("url must be {} or {}", kChatUrl, kTextUrl));
 }
 
-// A list of token ids is prompt_token_ids; a list of one text is that text.
+// Turns a list of token ids into prompt_token_ids, and a list of one text into that text.
 void read_prompt(Json& fields) {
     if (!fields.contains("prompt")) return;
     Json prompt = fields["prompt"];
@@ -54,7 +54,7 @@ void read_prompt(Json& fields) {
     fields[is_ids ? "prompt_token_ids" : "prompt"] = std::move(prompt);
 }
 
-// Of a chat, where logprobs is true or false, and top_logprobs the number.
+// Reads the log-probability fields of a chat: logprobs is true or false, and top_logprobs is the number.
 void read_chat_logprobs(Json& fields) {
     const bool wanted = fields.contains("logprobs") && model::truth_of(fields["logprobs"], "logprobs");
     std::int64_t n = 0;
@@ -65,7 +65,7 @@ void read_chat_logprobs(Json& fields) {
     if (fields.contains("logprobs")) fields["logprobs"] = wanted ? Json(n) : Json(false);
 }
 
-// {"type": "json_schema", "json_schema": {"schema": ...}}, or "json_object".
+// Reads {"type": "json_schema", "json_schema": {"schema": ...}}, or "json_object".
 void read_response_format(Json& fields) {
     if (!fields.contains("response_format")) return;
     const Json format = fields["response_format"];
@@ -87,7 +87,7 @@ void read_response_format(Json& fields) {
     fields["json_schema"] = format["json_schema"]["schema"];
 }
 
-// Arguments of earlier calls are JSON in a string; templates read objects. Without any, a call has none.
+// Arguments of earlier calls are JSON in a string, but templates read objects. A call without arguments gets none.
 void read_tool_calls(Json& fields) {
     if (!fields.contains("messages") || !fields["messages"].is_array()) return;
     for (Json& message : fields["messages"]) {
@@ -118,7 +118,7 @@ std::string hex(std::uint64_t number) {
     return fmt::format("{:016x}", number);
 }
 
-// The beginning that all responses have, and how they end. Those of lines that share an id differ by `number`.
+// Returns the parts that all responses share. `number` tells lines with the same id apart.
 Json response_line(const std::string& id, std::uint64_t number, int status, Json body) {
     Json line;
     line["id"] = "batch_req_" + hex(hash_of_id(id, 2 * number));
@@ -131,7 +131,7 @@ Json response_line(const std::string& id, std::uint64_t number, int status, Json
 
 struct TokenText {
     std::string text;
-    Json bytes; // of the token, which may hold a part of a character; null of tokens that have no text
+    Json bytes; // the token's bytes, perhaps a part of a character; null for tokens without text
 };
 
 TokenText text_of_token(const model::Tokenizer& tokenizer, spec::TokenId token) {
@@ -145,7 +145,7 @@ TokenText text_of_token(const model::Tokenizer& tokenizer, spec::TokenId token) 
     return found;
 }
 
-// As JSON has no infinity, and servers write this in its place.
+// JSON has no infinity; servers write this number instead.
 double finite(float log_prob) {
     constexpr float kLeast = -9999;
     return std::round(static_cast<double>(std::max(log_prob, kLeast)) * 1e6) / 1e6;
@@ -171,7 +171,7 @@ std::int64_t n_code_points(std::string_view text) {
     return std::ranges::count_if(text, [](char byte) { return (static_cast<unsigned char>(byte) & 0xC0U) != 0x80U; });
 }
 
-// Of tokens that have the same text, the more likely one is in top_logprobs; the token emitted always is.
+// If tokens have the same text, top_logprobs has the more likely one. It always has the emitted token.
 Json text_logprobs(const model::Tokenizer& tokenizer, const std::vector<spec::TokenLogProbs>& logprobs) {
     Json tokens = Json::array(), values = Json::array(), tops = Json::array(), offsets = Json::array();
     std::int64_t offset = 0;

@@ -23,7 +23,7 @@ std::string line_of_hash(std::uint64_t hash) {
     return fmt::format("\"{:016x}\"\n", hash);
 }
 
-// None where the line is torn, or was lost with the power.
+// Returns nothing if the line is torn, or if a power failure has damaged it.
 std::optional<std::uint64_t> hash_of_line(const Line& line) {
     const std::string& text = line.text;
     if (!line.terminated || text.size() != kHexDigits + 2 || text.front() != '"' || text.back() != '"')
@@ -38,7 +38,7 @@ std::string shown(const Json& value) {
     return value.is_null() ? "none" : model::shown(value);
 }
 
-// "temperature was 0, and is 1 now; ...": all that differ.
+// Returns all differences: "temperature was 0, and is 1 now; ...".
 std::string changes_between(const Json& earlier, const Json& now) {
     Json names = earlier;
     names.update(now);
@@ -79,7 +79,7 @@ std::optional<OutputSettings::Earlier> OutputSettings::read_earlier() const {
 
 std::vector<std::uint64_t> OutputSettings::compare(const Json& settings, std::size_t n_served,
                                                    const ResumeRules& rules) {
-    settings_ = Json::parse(compact(settings)); // as they will be read again
+    settings_ = Json::parse(compact(settings)); // as they will be read later
     std::optional<Earlier> earlier = read_earlier();
     if (n_served == 0) return {};
     const auto warn = [&](const std::string& text) {

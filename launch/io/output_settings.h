@@ -1,9 +1,9 @@
-// OUTPUT.settings: what makes the texts of generate's OUTPUT, so that --resume does not put texts of two different runs
-// into one file.
+// OUTPUT.settings: the settings that determine the texts of generate's OUTPUT. With them, --resume does not put texts
+// of two different runs into one file.
 //
-// The first line holds the settings, each later line a hash of the input line whose result is the next line of the
-// output. A hash is written just before its result: after a death there is at most one too many, and the next run drops
-// it. Called by the dispatcher, on the writer.
+// The first line holds the settings. Each later line is a hash of the input line whose result is the next line of the
+// output. A hash is written just before its result. A run that dies leaves at most one hash too many, which the next
+// run drops. Called by the dispatcher, on the writer.
 #pragma once
 
 #include "launch/io/json_line.h"
@@ -26,20 +26,20 @@ struct ResumeRules {
 
 class OutputSettings {
   public:
-    // Throws std::runtime_error where the file could not be written beside `output`.
+    // Throws std::runtime_error if the file could not be written next to `output`.
     explicit OutputSettings(const std::string& output);
 
     const std::string& file() const { return file_; }
-    // The settings of this run, before its first line. Where the output holds `n_served` lines of an earlier run, these
-    // have to be its settings: throws BadOption that names each one that differs, with both values. Returns the hashes
-    // of the lines served that are known. Where there is no file, or it knows fewer lines, it warns. Throws
-    // std::runtime_error where the file is none of ours.
+    // Takes the settings of this run, before its first line. If the output holds `n_served` lines of an earlier run,
+    // these must be that run's settings: throws BadOption that names each setting that differs, with both values. Warns
+    // if there is no file, or if it knows fewer lines. Throws std::runtime_error if the file is not ours. Returns the
+    // known hashes of the served lines.
     std::vector<std::uint64_t> compare(const Json& settings, std::size_t n_served, const ResumeRules& rules);
-    // Writes the file with the settings of compare() and the hashes of the lines served. Throws std::runtime_error.
+    // Writes the file with the settings of compare() and the hashes of the served lines. Throws std::runtime_error.
     void begin(std::span<const std::uint64_t> served);
-    // The hash of the next input line that will have a line in the output.
+    // Adds the hash of the next input line that will have a line in the output.
     void expect(std::uint64_t line_hash) { expected_.push_back(line_hash); }
-    // Before the next line of the output is written. Throws std::runtime_error.
+    // Must run before the next line of the output is written. Throws std::runtime_error.
     void write_next();
 
   private:

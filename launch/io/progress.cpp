@@ -1,4 +1,4 @@
-// What people see on stderr: see progress.h.
+// Messages and progress on stderr: see progress.h.
 #include "launch/io/progress.h"
 
 #include "launch/start/counted.h"
@@ -17,7 +17,7 @@ void write_to_stderr(const std::string& text) {
     std::size_t done = 0;
     while (done < text.size()) {
         const ssize_t written = write(STDERR_FILENO, text.data() + done, text.size() - done);
-        if (written <= 0) return; // nobody is left to tell
+        if (written <= 0) return; // nobody reads stderr any more
         done += static_cast<std::size_t>(written);
     }
 }

@@ -1,4 +1,4 @@
-// What people see on stderr while a command runs: messages and progress. Formatting is pure. summary.h has the end.
+// Messages and progress on stderr while a command runs. Formatting is pure. summary.h formats the end.
 #pragma once
 
 #include <chrono>
@@ -10,22 +10,22 @@
 
 namespace entrodraft::launch {
 
-// One line to stderr, in one write.
+// Writes one line to stderr, in one write.
 void log_line(const std::string& line);
 
-// A bar of `width` characters: "[####------]". `fraction` outside [0, 1] is held at its ends.
+// Returns a bar of `width` characters: "[####------]". `fraction` is clamped to [0, 1].
 std::string format_bar(double fraction, int width);
-// "0:42", "1:03:07".
+// Returns "0:42" or "1:03:07".
 std::string format_duration(double seconds);
 
-// "0.4", "9.6", "12", "3035": of tokens a second.
+// Returns tokens a second as "0.4", "9.6", "12" or "3035".
 std::string format_rate(double per_second);
-// The time that the rest takes at the rate of the last `seconds`, in which the work went from the share `from` to the
-// share `fraction`; none where that is too little to tell.
+// Estimates the remaining time. In the last `seconds`, the work went from the share `from` to the share `fraction`.
+// Returns nothing if that is too little to tell.
 std::optional<double> seconds_to_go(double from, double fraction, double seconds);
 
-// A bar on a terminal, redrawn at most ten times a second; a plain line each half minute elsewhere; nothing when quiet.
-// Gone with the object.
+// On a terminal, a bar that is redrawn at most ten times a second; elsewhere, a plain line each half minute; nothing if
+// quiet. It disappears with the object.
 class StatusLine {
   public:
     explicit StatusLine(bool quiet);
@@ -33,12 +33,12 @@ class StatusLine {
     StatusLine(const StatusLine&) = delete;
     StatusLine& operator=(const StatusLine&) = delete;
 
-    // The work begins here, with this share of it done already: what came before says nothing of its rate.
+    // Begins the work, with this share of it done already. Earlier work does not count for the rate.
     void begin(double fraction);
-    // `fraction` done, negative where that is unknown: then there is no bar, nor how long the rest will take. `text` is
-    // called where it is time to draw again, with the seconds since the start.
+    // `fraction` is the share that is done; if it is unknown it is negative, and there is no bar and no remaining time.
+    // `text` is called when it is time to draw again, with the seconds since the start.
     void update(double fraction, const std::function<std::string(double seconds)>& text);
-    // Takes the bar away so that other text may be printed.
+    // Removes the bar so that other text can be printed.
     void clear();
 
   private:
@@ -53,11 +53,11 @@ class StatusLine {
     double first_fraction_ = 0;
 };
 
-// How far a file of prompts has come; `fraction` of the input, negative where its length is unknown.
+// Progress through a file of prompts. `fraction` is the share of the input; negative if its length is unknown.
 class Progress : public StatusLine {
   public:
     using StatusLine::StatusLine;
-    // With so many tokens there already.
+    // `new_tokens`: the number of tokens that exist already.
     void begin(double fraction, std::int64_t new_tokens);
     void update(double fraction, std::int64_t lines, std::int64_t new_tokens);
 
@@ -65,7 +65,7 @@ class Progress : public StatusLine {
     std::int64_t first_tokens_ = 0;
 };
 
-// How far the reading of a model has come; `what` is done: "loading the target".
+// Progress of reading a model; `what` names the work: "loading the target".
 class LoadingBar : public StatusLine {
   public:
     LoadingBar(std::string what, bool quiet) : StatusLine(quiet), what_(std::move(what)) {}

@@ -1,4 +1,4 @@
-// What the fields of an input line make of a request. The parsing half of requests.h.
+// Makes a request from the fields of an input line. This is the parsing half of requests.h.
 #include "launch/cli/generation_defaults.h"
 #include "launch/cli/options.h"
 #include "launch/io/chat.h"
@@ -24,7 +24,7 @@ int count_field(const Json& value, const std::string& field, int least = 0, int 
     return static_cast<int>(model::integer_of(value, field, least, most));
 }
 
-// {"220": -1.5}, as the API of OpenAI has it: token ids are names.
+// Reads {"220": -1.5}, as in OpenAI's API: the names are token ids.
 std::vector<std::pair<spec::TokenId, float>> bias_field(const Json& value) {
     if (!value.is_object()) throw std::runtime_error("logit_bias must be an object of token ids and numbers");
     std::vector<std::pair<spec::TokenId, float>> biases;
@@ -48,7 +48,7 @@ std::vector<spec::TokenId> tokens_field(const Json& value, const std::string& fi
     return tokens;
 }
 
-// "stop" of the API of OpenAI: a string, or a list of them.
+// Reads "stop" as in OpenAI's API: a string, or a list of strings.
 std::vector<std::string> stop_field(const Json& value) {
     std::vector<std::string> strings;
     for (const Json& one : value.is_array() ? value : Json::array({value})) {
@@ -58,7 +58,7 @@ std::vector<std::string> stop_field(const Json& value) {
     return strings;
 }
 
-// None where it is false.
+// Returns nothing if the value is false.
 std::optional<int> logprobs_field(const Json& value, const std::string& field) {
     if (value == false) return std::nullopt;
     return count_field(value, field, 0, spec::Request::kMaxLogprobs);
@@ -79,7 +79,7 @@ spec::EarlyStopping early_stopping_field(const Json& value) {
     return value.get<bool>() ? spec::EarlyStopping::yes : spec::EarlyStopping::no;
 }
 
-// What a line may set.
+// The fields that a line may set.
 constexpr LineField kLineFields[] = {
     {"max_new_tokens", [](auto& v, auto& n, auto& r) { r.max_new_tokens = count_field(v, n, 1); },
      "max_tokens max_length n_predict max_completion_tokens max_output_tokens num_predict"},
@@ -130,7 +130,7 @@ std::span<const LineField> line_fields() {
 
 namespace {
 
-// "--top-p must be ..." in terms of a line: "top_p must be ...".
+// Rewrites "--top-p must be ..." for a line: "top_p must be ...".
 std::string as_field(std::string why) {
     for (std::size_t at = why.find("--"); at != std::string::npos; at = why.find("--", at)) {
         why.erase(at, 2);
@@ -142,21 +142,21 @@ std::string as_field(std::string why) {
     return why;
 }
 
-// Sampling as transformers asks for it has to be what temperature says.
+// do_sample, transformers' field, must agree with the temperature.
 void check_do_sample(const Json& value, const spec::SamplingOptions& sampling) {
     if (const bool samples = model::truth_of(value, "do_sample"); samples == sampling.greedy())
         throw std::runtime_error(samples ? "do_sample is true at temperature 0; give a temperature above 0"
                                          : "do_sample is false at a temperature above 0; give temperature 0");
 }
 
-// What needs text cannot be served by a model without a tokenizer.
+// A model without a tokenizer cannot serve a field that needs text.
 void require_text(const PromptLimits& limits, const char* field) {
     if (!limits.encode)
         throw std::runtime_error(std::string(field) + " cannot be served: the target has no tokenizer; give "
                                                       "prompt_token_ids, or add the tokenizer.json of the model");
 }
 
-// A text is held to one thing, which must make sense, by texts that can be held to it.
+// Throws unless a line has at most one constraint, the constraint compiles, and the command and the model can apply it.
 void check_constraint(const Json& object, const RequestDefaults& defaults, const PromptLimits& limits,
                       const spec::LogitProcessing& processing) {
     std::string given;
@@ -169,7 +169,7 @@ void check_constraint(const Json& object, const RequestDefaults& defaults, const
     const std::string name = to_string(processing.constraint.language);
     if (!defaults.has_results) throw std::runtime_error(name + " is for generate; leave it out");
     require_text(limits, name.c_str());
-    if (given.empty()) return; // options have been checked
+    if (given.empty()) return; // the options were checked already
     try {
         (void)model::grammar::compile(processing.constraint);
     } catch (const model::grammar::BadGrammar& error) {
@@ -177,7 +177,7 @@ void check_constraint(const Json& object, const RequestDefaults& defaults, const
     }
 }
 
-// A run holds beams or it does not; a line may take fewer.
+// Either a whole run uses beam search or it does not. A line may ask for fewer beams.
 void check_beams(const Json& object, const RequestDefaults& defaults, spec::BeamOptions& beams) {
     const int most = std::max(defaults.beams.num_beams, 1);
     if (beams.num_beams > most)
@@ -221,7 +221,7 @@ std::vector<spec::TokenId> encode_text(const std::string& text, const RequestDef
     return limits.encode(text);
 }
 
-// The one field of those that say what to continue.
+// Returns the one field that says what to continue.
 std::string source_of(const Json& object) {
     std::string source;
     for (const char* field : {"prompt", "messages", "prompt_token_ids"}) {
@@ -263,14 +263,14 @@ std::vector<spec::TokenId> prompt_of(const Json& object, const RequestDefaults& 
     return prompt;
 }
 
-// What the line gives goes to the encoder, where there is one; the decoder's prompt is then what its texts begin with.
+// The line's prompt goes to the encoder, if there is one. The decoder's prompt is then the beginning of its texts.
 void set_prompt(spec::Request& request, std::vector<spec::TokenId> given, const PromptLimits& limits,
                 const Json& decoder_prompt = {}) {
     const bool has_encoder = limits.source.max_tokens > 0;
     (has_encoder ? request.source : request.prompt) = std::move(given);
     if (has_encoder) request.prompt = limits.decoder_start;
     if (decoder_prompt.is_null()) {
-        // What follows the first token is forced_bos_token_id: to transformers a part of the text.
+        // The tokens after the first are forced_bos_token_id, which transformers counts as text.
         request.beams.forced_tokens = has_encoder ? static_cast<int>(limits.decoder_start.size()) - 1 : 0;
         return;
     }
@@ -288,7 +288,7 @@ void set_lengths_of_file(const Json& line, const RequestDefaults& defaults, cons
     set_lengths(defaults.file_lengths, says, limits.max_positions, request);
 }
 
-// Of the data that is the user's own, as compact JSON: the object `metadata`, and the fields that mean nothing here.
+// Returns the user's own data as compact JSON: the object `metadata`, and the fields that mean nothing here.
 std::string metadata_of(const std::string& line, const Json& object, const std::vector<std::string>& own) {
     const bool has_object = object.contains("metadata") && !object["metadata"].is_null();
     if (has_object && !object["metadata"].is_object())
@@ -304,7 +304,7 @@ std::string metadata_of(const std::string& line, const Json& object, const std::
     return metadata == "{}" && !has_object ? "" : metadata;
 }
 
-// What makes lines of a file that is not JSON lines; empty where it cannot be told.
+// Says how to make lines of a file that is not JSON lines; empty if that is not clear.
 std::string remedy_for_no_json(const std::string& line) {
     const std::size_t begin = line.find_first_not_of(" \t\r\xef\xbb\xbf");
     if (begin == std::string::npos || line[begin] == '{') return "";
@@ -313,7 +313,7 @@ std::string remedy_for_no_json(const std::string& line) {
            "text";
 }
 
-// The request once `fill` has filled it in, or what is wrong with it.
+// Returns the request after `fill` has filled it in, or says what is wrong with it.
 InputItem checked(spec::Request request, const PromptLimits& limits, const std::function<void(spec::Request&)>& fill) {
     try {
         fill(request);
@@ -329,7 +329,7 @@ InputItem checked(spec::Request request, const PromptLimits& limits, const std::
     return request;
 }
 
-// A request of OpenAI's API, whose fields are those of lines once they are renamed.
+// Fills in a request of OpenAI's API. After renaming, its fields are those of lines.
 void fill_openai(const Json& object, const RequestDefaults& defaults, const PromptLimits& limits,
                  spec::Request& request) {
     const OpenAiRequest given = read_openai_request(object);
@@ -337,7 +337,7 @@ void fill_openai(const Json& object, const RequestDefaults& defaults, const Prom
     request.response = given.response;
     request.model = given.model;
     request.sampling.temperature = defaults.body_temperature;
-    constexpr int kCompletionTokens = 16; // of a completion, by that API
+    constexpr int kCompletionTokens = 16; // that API's default for a completion
     request.max_new_tokens = defaults.body_new_tokens.value_or(is_chat ? limits.max_positions : kCompletionTokens);
     if (defaults.chat && !is_chat)
         throw std::runtime_error("--chat makes no chat of a completion; leave it out, or give messages to "
@@ -358,7 +358,7 @@ InputItem parse_openai_request(const Json& object, std::int64_t number, const Re
     const auto* const id = object.contains("custom_id") ? object["custom_id"].get_ptr<const std::string*>() : nullptr;
     if (id == nullptr || id->empty()) return BadLine{"null", number, "custom_id must be a string", true};
     spec::Request request = request_like(defaults);
-    request.response = spec::ResponseFormat::chat_completion; // of its error, whatever the url
+    request.response = spec::ResponseFormat::chat_completion; // its error is a response, too, whatever the url
     request.id = compact(object["custom_id"]);
     request.sequence_key = hash_of_id(request.id);
     return checked(std::move(request), limits,

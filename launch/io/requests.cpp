@@ -1,4 +1,4 @@
-// Files of input lines: see requests.h. What a line says is in request_fields.cpp.
+// Reads files of input lines: see requests.h. request_fields.cpp reads the fields of a line.
 #include "launch/io/requests.h"
 
 #include "launch/io/json_line.h"
@@ -17,7 +17,7 @@ bool is_blank(const Line& line) {
     return !line.too_long && line.text.find_first_not_of(" \t\r") == std::string::npos;
 }
 
-// The id that parse_request() would give the line; nothing where it finds none.
+// Returns the id that parse_request() would give the line; nothing if it finds none.
 std::optional<std::string> id_of_line(const Line& line, std::int64_t number, InputFormat format) {
     if (line.too_long || is_blank(line)) return std::nullopt;
     try {
@@ -29,7 +29,7 @@ std::optional<std::string> id_of_line(const Line& line, std::int64_t number, Inp
     }
 }
 
-// The first line of a piece. Pieces differ by a line at most.
+// Returns the first line of a piece. Pieces differ in length by at most one line.
 std::int64_t piece_begin(std::int64_t lines, std::int64_t index, std::int64_t of) {
     return lines / of * index + lines % of * index / of;
 }
@@ -68,7 +68,7 @@ std::optional<InputItem> RequestReader::next() {
         if (const auto* request = std::get_if<spec::Request>(&item))
             any_samples_ = any_samples_ || !request->sampling.greedy();
         const auto* bad = std::get_if<BadLine>(&item);
-        if (bad != nullptr && bad->line) return item; // it has no id that could be a repeated one
+        if (bad != nullptr && bad->line) return item; // there is no id that could be a repeated one
         const std::string& id = id_of(item);
         if (!note_id(id))
             return BadLine{id, std::nullopt, "id " + id.substr(0, 200) + " was used by an earlier line",
@@ -78,17 +78,17 @@ std::optional<InputItem> RequestReader::next() {
     return std::nullopt;
 }
 
-// The first line that is an object tells.
+// The first line that is an object decides the format.
 void RequestReader::find_format(const Line& line) {
     if (defaults_.format != InputFormat::found || line.too_long) return;
     try {
         const bool is_openai = defaults_.has_results && is_openai_request(parse_json_line(line.text));
         defaults_.format = is_openai ? InputFormat::openai : InputFormat::lines;
-    } catch (const std::runtime_error&) { // the line's own error is told where it is read
+    } catch (const std::runtime_error&) { // the error of this line is reported when the line is read
     }
 }
 
-// Whether the id is a new one.
+// Returns whether the id is new.
 bool RequestReader::note_id(const std::string& id) {
     return seen_.emplace(hash_of_id(id), hash_of_id(id, 1)).second;
 }

@@ -32,8 +32,8 @@ bool is_result(const Json& object) {
            (object.contains("text") || object.contains("token_ids") || object.contains("error"));
 }
 
-// Whether an unterminated line may be one of ours, cut off: what is not must stay, whatever --resume says. Where power
-// failed, a file system may have left zeros in place of the end.
+// Returns whether an unterminated line may be one of our lines, cut off. Any other text must stay, even with --resume.
+// After a power failure, a file system may have zeros in place of the end.
 bool is_torn_result(std::string text) {
     text.erase(text.find_last_not_of('\0') + 1);
     if (text.compare(0, kLineBegin.size(), kLineBegin, 0, text.size()) != 0) return false;
@@ -41,7 +41,7 @@ bool is_torn_result(std::string text) {
     return whole.is_discarded() || is_result(whole);
 }
 
-// The writing end of a pipe or device, for writing alone: only then is a reader that leaves noticed.
+// Opens a pipe or device for writing alone: only then is it noticed when the reader leaves.
 int open_for_writing_alone(const std::string& file, bool is_pipe) {
     constexpr int kLookMilliseconds = 20;
     for (;;) {
@@ -117,7 +117,7 @@ Json logprobs_json(const std::vector<spec::TokenLogProbs>& logprobs) {
     return tokens;
 }
 
-// Of a beam search, the best first; samples in the order of their seeds.
+// Lists the best text of a beam search first; lists samples in the order of their seeds.
 Json sequences_json(const spec::Request& request, const spec::Completion& completion) {
     Json sequences = Json::array();
     for (const spec::FoundText& found : completion.found) {
@@ -194,7 +194,7 @@ ResultWriter::ResultWriter(const std::string& file, Existing existing, const std
         return;
     }
     struct stat info {};
-    // Before it is opened, which waits for a pipe's reader.
+    // This check comes before the opening, which waits for a pipe's reader.
     if (existing == Existing::resume && stat(file.c_str(), &info) == 0 && !S_ISREG(info.st_mode))
         throw BadOption(fmt::format("--resume needs --output to be a plain file, and {} is not", file_));
     descriptor_ = open_output(file, is_new_);
@@ -216,7 +216,7 @@ ResultWriter::ResultWriter(const std::string& file, Existing existing, const std
     }
 }
 
-// Whether the file is still the empty one that this object made.
+// Returns whether the file is still the empty one that this object made.
 bool ResultWriter::is_left_empty() const {
     struct stat mine {};
     struct stat there {};
@@ -234,10 +234,10 @@ void ResultWriter::read_existing() {
     std::uint64_t whole_bytes = 0;
     while (const auto line = lines.next()) {
         const std::string place = fmt::format("{} line {}", file_, served_.size() + 1);
-        if (!line->terminated && is_torn_result(line->text)) break; // its writer died
+        if (!line->terminated && is_torn_result(line->text)) break; // the writer of this line died
         Json object;
         try {
-            object = parse_json_line(line->text, kMaxDepth + 1); // fields of an input line are in `metadata` here
+            object = parse_json_line(line->text, kMaxDepth + 1); // `metadata` holds fields of an input line
         } catch (const std::exception& error) {
             throw std::runtime_error(place + ": " + error.what() + "; " + kNeedsOurs);
         }

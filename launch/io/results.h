@@ -1,6 +1,5 @@
-// Results as JSON lines: whole lines only, each with one write, in input order; and what --resume finds of them.
-//
-// Lines are generate's, on the coordinator; ResultWriter also prints what other commands have to say.
+// Results as JSON lines: whole lines only, each with one write, in input order. --resume reads them again. The lines
+// are generate's, on the coordinator; other commands print with ResultWriter, too.
 #pragma once
 
 #include "dist/session/session.h"
@@ -19,52 +18,52 @@
 
 namespace entrodraft::launch {
 
-// The counts of a run or a text and the figures made of them, by the names of the output format.
+// Returns the counts of a run or a text, and figures made of them, by the names of the output format.
 Json counts_json(const spec::Stats& stats);
 
-// Seconds of the phases that `decoding` seconds were spent on, by their names, and "other".
+// Returns the seconds of each phase, by name, that `decoding` seconds were spent on, and "other".
 std::vector<std::pair<const char*, double>> phase_seconds(const spec::StepSeconds& steps, double decoding);
 
-// The line of a served request, and of one that was not. No newline.
+// Returns the line of a served request, without newline. error_line() is for a failed one.
 std::string result_line(const spec::Request& request, const spec::Completion& completion);
-// The line of a round, for --trace.
+// Returns the line of a round, for --trace.
 std::string trace_line(const spec::Request& request, const spec::RoundTrace& trace);
 std::string error_line(const BadLine& bad);
 
 enum class Existing {
     refuse,
-    resume, // our lines
-    append, // whatever it holds
+    resume, // the file holds our lines
+    append, // the file may hold anything
 };
 
 class ResultWriter {
   public:
-    // "-" is stdout. A file that holds something is refused (BadOption), or resumed: a torn last line is cut off and
-    // the whole ones are counted. A named pipe is waited for until it has a reader, or a signal ends the run
+    // "-" is stdout. A file that is not empty is refused (BadOption) or resumed: a torn last line is cut off, and the
+    // whole lines are counted. For a named pipe, waits until it has a reader, or a signal ends the run
     // (OrderlyFailure). Throws std::runtime_error naming file and reason.
-    // `option` is the one that names the file. A file that was not there before goes with this object while it is
-    // empty, unless it is to be kept.
+    // `option` is the option that names the file. The destructor removes a file that this object has made, if it is
+    // still empty and keep() was not called.
     ResultWriter(const std::string& file, Existing existing, const std::string& option = "--output");
     ~ResultWriter();
     ResultWriter(const ResultWriter&) = delete;
     ResultWriter& operator=(const ResultWriter&) = delete;
 
-    // Hashes of the ids of the lines that were in a resumed file, in order.
+    // Hashes of the ids of the lines in a resumed file, in order.
     const std::vector<std::uint64_t>& served() const { return served_; }
     std::int64_t served_with_error() const { return served_with_error_; }
-    // How many items of the output are written, those of a resumed file too.
+    // Returns the number of items that the output has, including those of a resumed file.
     std::int64_t written() const { return next_; }
 
     // Writes `line` once all items before number `order` (from 0) are written. Throws std::runtime_error.
     void put(std::int64_t order, const std::string& line);
-    // Called before each line that put() writes.
+    // Sets a function that is called before each line that put() writes.
     void before_each_line(std::function<void()> step) { before_line_ = std::move(step); }
-    // Writes text as it is. Throws std::runtime_error, also where the file was removed or cut.
+    // Writes text as it is. Throws std::runtime_error, also if the file was removed or cut.
     void write_text(std::string_view text);
-    // Throws std::runtime_error where the file no longer holds what was written to it.
+    // Throws std::runtime_error if the file no longer holds what was written to it.
     void require_intact() const;
     void keep() { is_new_ = false; }
-    bool is_plain_file() const { return has_name_; } // that --resume can go on with
+    bool is_plain_file() const { return has_name_; } // --resume can go on with such a file
     // Keeps the first `bytes` of a plain file. Throws std::runtime_error.
     void cut_to(std::uint64_t bytes);
 
@@ -74,9 +73,9 @@ class ResultWriter {
 
     std::string file_;
     int descriptor_ = -1;
-    bool is_new_ = false;              // and not to be kept
+    bool is_new_ = false;              // this object has made the file, and keep() was not called
     bool has_name_ = false;            // a plain file that a directory names
-    std::uint64_t expected_bytes_ = 0; // of a plain file
+    std::uint64_t expected_bytes_ = 0; // size of a plain file
     std::vector<std::uint64_t> served_;
     std::int64_t served_with_error_ = 0;
     std::int64_t next_ = 0;
@@ -84,13 +83,13 @@ class ResultWriter {
     std::function<void()> before_line_;
 };
 
-// Passes over the items of `reader` that were in a resumed file, and checks that they are the same ones: by their ids,
-// and by the hashes of their lines, as far as these are `known`. Returns the hashes of their lines. Throws
-// std::runtime_error naming the first that differs.
+// Skips the items of `reader` that were in a resumed file, and checks that they are the same: by their ids, and by the
+// `known` hashes of their lines. Returns the hashes of their lines. Throws std::runtime_error naming the first item
+// that differs.
 std::vector<std::uint64_t> skip_served(RequestReader& reader, const ResultWriter& writer, const std::string& output,
                                        const std::vector<std::uint64_t>& known = {});
 
-// Text to stdout, on the writer only. Throws std::runtime_error when it cannot be written.
+// Writes text to stdout, on the writer only. Throws std::runtime_error if it cannot be written.
 void print(dist::Session& session, std::string_view text);
 
 } // namespace entrodraft::launch

@@ -1,4 +1,4 @@
-// Figures of stop rules' settings that several commands show. Pure. Called by simulate, tune and bench compare.
+// Figures of stop rules' settings, for several commands. Pure. Called by simulate, tune and bench compare.
 #pragma once
 
 #include "launch/io/report.h"
@@ -11,14 +11,14 @@
 
 namespace entrodraft::launch {
 
-// The rule's own numbers, by the names of their options.
+// Returns the rule's parameters, by the names of their options.
 Json parameters_json(const spec::StopRuleOptions& rule);
 
-// The oracle's speed-up (0: it is not a bound on this setting), and the setting's share of it. JSON also has the share
-// of what the oracle gains over plain decoding, if it gains anything.
+// Returns the oracle's speed-up (0: it does not bound this setting) and the setting's share of it. JSON also has the
+// share of the oracle's gain over plain decoding, if the oracle gains anything.
 std::array<Column, 3> oracle_columns(double speedup, double oracle_speedup);
 
-// Of each kind the item with the highest figure, in their order.
+// Returns the item with the highest figure of each kind, in their order.
 template <typename Item, typename KindOf, typename FigureOf>
 std::vector<Item> best_of_each(const std::vector<Item>& all, const KindOf& kind_of, const FigureOf& figure_of) {
     std::map<decltype(kind_of(all.front())), std::size_t> best;

@@ -29,23 +29,23 @@ double share_of(std::int64_t part, std::int64_t whole) {
     return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0;
 }
 
-// Costs of passes that the run saw itself: mean times, whatever was beside them.
+// Returns the costs of passes that the run itself saw: mean times, whatever else ran.
 spec::Costs seen_costs(const spec::Stats& stats) {
     spec::Costs costs;
-    // A pass of a cascade's middle model brings several tokens.
+    // A pass of a cascade's middle model makes several tokens.
     const std::int64_t drafting = stats.levels.empty() ? stats.draft_passes : stats.drafted;
     if (drafting > 0) costs.t_draft = stats.seconds.draft / static_cast<double>(drafting);
     costs.t_target = {stats.seconds.score / static_cast<double>(stats.target_passes)};
     return costs;
 }
 
-// Shares of decoding time, prefill left out, by their names, the draft's and the entropies' first; together 1. None
-// where nothing was decoded, or --check used a batch's time for other texts as well.
+// Shares of decoding time without prefill, by name; draft and entropy come first. Together they are 1. None if nothing
+// was decoded, or if --check used a batch's time for other texts, too.
 using PhaseShares = std::vector<std::pair<const char*, double>>;
 std::optional<PhaseShares> phase_shares(const RunSummary& summary) {
     const spec::StepSeconds& seconds = summary.stats.seconds;
-    if (summary.batch_size > 1 && summary.checked > 0) return std::nullopt; // busy with texts decoded again as well
-    // Sequences of a batch share its steps out among them, while the time of each is that of all.
+    if (summary.batch_size > 1 && summary.checked > 0) return std::nullopt; // includes texts decoded again
+    // Sequences of a batch share its steps, while the time of each sequence is the time of all.
     const double decoding =
         (summary.batch_size > 1 ? total_of(summary.replicas_busy_seconds) : seconds.total) - seconds.prefill;
     if (decoding <= 0) return std::nullopt;
@@ -55,8 +55,8 @@ std::optional<PhaseShares> phase_shares(const RunSummary& summary) {
     return shares;
 }
 
-// The time of a pass of one row over that of the run's mean pass: as timed, if that was done several times; as the rule
-// has learnt it; or by the costs that the run was given. None where nobody says.
+// Returns the time of a one-row pass over that of the run's mean pass: as timed, if that was done several times; as the
+// rule has learnt it; or by the costs that the run was given. None if it is not known.
 std::optional<double> one_row_over_all(const RunSummary& summary) {
     constexpr std::int64_t kEnough = 3; // passes
     const spec::Stats& stats = summary.stats;
@@ -107,9 +107,9 @@ std::string speedup_text(const RunSummary& summary) {
                             : fmt::format("; speed-up at most {:.2f}", estimate->at_most);
 }
 
-// Why a rule that weighs costs has drafted in hardly any round; empty where it has, or where costs were not the reason.
+// Says why a rule that weighs costs drafted in hardly any round; empty if it drafted, or if costs were not the reason.
 std::string why_little_is_drafted(const RunSummary& summary) {
-    constexpr double kLittle = 0.05; // of the rounds
+    constexpr double kLittle = 0.05; // share of the rounds
     const spec::Stats& stats = summary.stats;
     const auto& worth = summary.draft_worth;
     if (!worth || worth->declined == 0 ||
@@ -147,7 +147,7 @@ std::string drafting_line(const RunSummary& summary) {
 
 // ---- the other lines ----
 
-// What a line says, behind its name; empty: there is no such line.
+// Lines as a name and the text after it; empty text: there is no such line.
 using DetailLines = std::vector<std::pair<const char*, std::string>>;
 
 std::string describe_latency(const std::vector<double>& samples) {
@@ -257,7 +257,7 @@ std::string detail_lines(const RunSummary& summary) {
 
 constexpr int kSummaryVersion = 1;
 
-// Of samples over prompts; null without any.
+// Returns the distribution of samples over prompts; null without samples.
 Json distribution_json(const std::vector<double>& samples) {
     if (samples.empty()) return {};
     const Quantiles quantiles = quantiles_of(samples);
@@ -300,7 +300,7 @@ Json worth_json(const std::optional<spec::DraftWorth>& worth) {
             {"acceptance", worth->acceptance}};
 }
 
-// What the command line and --config asked for, by name: text, a list where an option may be repeated.
+// Returns the options of the command line and --config, by name: text, or a list if an option may be repeated.
 Json options_json(const ParsedOptions& given) {
     Json json = Json::object();
     for (const OptionGroup& group : groups_of<GenerateOptions>())
@@ -340,11 +340,11 @@ double RunSummary::tokens_per_second() const {
 }
 
 std::string describe_slowest(const std::vector<RankWait>& ranks) {
-    constexpr double kMinShare = 0.1; // below it, ranks are as even as ranks are
+    constexpr double kMinShare = 0.1; // smaller differences between ranks are normal
     struct Group {
-        std::size_t slowest = 0; // who waited least
+        std::size_t slowest = 0; // the rank that waited least
         std::size_t size = 0;
-        double waited = 0; // all of them together
+        double waited = 0; // time of all of them together
     };
     std::map<int, Group> groups;
     for (std::size_t rank = 0; rank < ranks.size(); ++rank) {

@@ -1,7 +1,5 @@
-// The summary of a run of generate: counted by each replica, added up by the writer, shown on stderr and written as
-// JSON.
-//
-// Pure: formats and calculates, reads no clock and writes no file.
+// The summary of a run of generate. Each replica counts, the writer adds up, and the result is shown on stderr and
+// written as JSON. Pure: formats and calculates, reads no clock and writes no file.
 #pragma once
 
 #include "launch/cli/options.h"
@@ -17,7 +15,7 @@
 
 namespace entrodraft::launch {
 
-// One sample per completed text. Both times begin at its admission: when a slot of the batch is given to its prompt.
+// One sample per completed text. Both times begin at its admission: when its prompt gets a slot of the batch.
 struct LatencySamples {
     std::vector<double> ttft_ms;    // time to first token
     std::vector<double> tpot_ms;    // time per output token after the first; texts of one token have none
@@ -26,7 +24,7 @@ struct LatencySamples {
     void add(const spec::Stats& text);
 };
 
-struct RunSummary { // of all replicas
+struct RunSummary { // sums over all replicas
     spec::Stats stats;
     std::int64_t served = 0;
     std::int64_t with_error = 0;
@@ -34,59 +32,59 @@ struct RunSummary { // of all replicas
     std::int64_t check_differs = 0;
     LatencySamples latencies;
     std::int64_t resumed = 0;                  // lines that an earlier run had served
-    std::vector<double> replicas_busy_seconds; // of each, in which it had a text under way
+    std::vector<double> replicas_busy_seconds; // for each replica, the time in which it had a text in progress
     double wall_seconds = 0;
-    double load_seconds = 0; // of reading the weights, of the slowest rank, before the wall time
-    double load_bytes = 0;   // of weights in the files, that all ranks read together
+    double load_seconds = 0; // time to read the weights, on the slowest rank, before the wall time
+    double load_bytes = 0;   // bytes of weights in the files, which all ranks read together
     int batch_size = 1;
     int num_beams = 0; // 0: no beam search
     int ranks = 1;
-    MachineLoad machine;      // while it decoded
-    std::string slowest_rank; // and how long the others waited for it; empty: no rank to speak of
+    MachineLoad machine;      // load while it decoded
+    std::string slowest_rank; // with the time that others waited for it; empty: none stands out
     SpeculationOptions speculation;
-    std::optional<spec::Costs> costs;            // that the run was given; none: what it measured itself counts
-    std::optional<spec::DraftWorth> draft_worth; // of the first replica, where the rule weighs costs
-    double operations_ratio = 0;                 // of a draft's row over a target's; 0: no draft model
+    std::optional<spec::Costs> costs;            // costs that the run was given; none: its own measurements count
+    std::optional<spec::DraftWorth> draft_worth; // of the first replica, if the rule weighs costs
+    double operations_ratio = 0; // operations of a draft's row over those of a target's; 0: no draft model
     bool interrupted = false;
-    bool resumable = false; // there is an output file that --resume can go on with
+    bool resumable = false; // --resume can go on with the output file
 
-    double tokens_per_second() const; // over the wall time; 0 where there was none
+    double tokens_per_second() const; // over the wall time; 0 if there was none
     double load_bytes_per_second() const { return load_seconds > 0 ? load_bytes / load_seconds : 0; }
 };
 
-// Of one rank; goes through a collective as it is.
+// Wait of one rank; goes through a collective as it is.
 struct RankWait {
     char host[64] = {};        // zero-terminated
     int replica = -1;          // -1: it holds no part of the target
-    double waited_seconds = 0; // for the others of its target, in sums
+    double waited_seconds = 0; // time spent in sums waiting for the others of its target
     double run_seconds = 0;
 };
 
-// Which rank holds the others up, by the waits of all: where ranks meet in every layer, the one that waits least is the
-// slowest. "rank 2 (host n1): the others waited 31 % of the time for it", of the replica where it is worst; empty where
-// nobody waits a tenth of the time more than another. A coordinator that drafts is not slow: the others await it in
-// the broadcast, not in sums.
+// Names the rank that delays the others. Ranks meet in every layer, so the rank that waits least is the slowest: "rank
+// 2 (host n1): the others waited 31 % of the time for it". Takes the replica where it is worst; empty if no rank waits
+// a tenth of the time longer than another. A coordinator that drafts is not slow: others wait for it in the broadcast,
+// not in sums.
 std::string describe_slowest(const std::vector<RankWait>& ranks);
 
-// Over decoding without a draft: what rounds without one would take for the same tokens, over the time that was taken.
+// Speed-up over decoding without a draft: the time of rounds without a draft for the same tokens, over the time spent.
 struct SpeedupEstimate {
-    // If passes of one row took as long as those of the run: tokens per target pass, times the share of time that is
-    // not drafting.
+    // The speed-up if passes of one row took as long as the run's passes: tokens per target pass, times the share of
+    // time that is not drafting.
     double at_most = 0;
-    // With passes of one row as the run has timed them, or as its rule or `costs` have them beside wider ones; none:
-    // not known.
+    // The speed-up with the time of one-row passes that the run has measured, or that its rule or `costs` give together
+    // with wider passes; none: not known.
     std::optional<double> likely;
 };
-// None without a drafter, with beams, and in batches.
+// Returns nothing without a drafter, with beams, and in batches.
 std::optional<SpeedupEstimate> estimated_speedup(const RunSummary& summary);
 
-// The i.i.d. model at the run's acceptance rate alpha; none where that is not known.
+// Returns the i.i.d. model at the run's acceptance rate alpha; none if alpha is not known.
 std::optional<spec::IidFigures> iid_model(const RunSummary& summary);
 
-// Two lines, and those that nobody may miss; with `verbose` all figures. Each line ends with a newline.
+// Returns two lines and the important warnings; with `verbose`, all figures. Each line ends with a newline.
 std::string format_summary(const RunSummary& summary, bool verbose);
 
-// For generate --summary; docs/formats.md has its fields. `environment`: see environment.h.
+// Returns the JSON of generate --summary; docs/formats.md lists its fields. `environment`: see environment.h.
 Json summary_json(const RunSummary& summary, const GenerateOptions& options, const Json& environment);
 
 } // namespace entrodraft::launch

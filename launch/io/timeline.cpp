@@ -1,4 +1,4 @@
-// Steps of all ranks beside each other: see timeline.h.
+// Steps of all ranks in one timeline: see timeline.h.
 #include "launch/io/timeline.h"
 
 #include "launch/io/json_line.h"
@@ -23,8 +23,8 @@ std::string name_event(const char* what, const dist::RankLayout& layout, const s
 } // namespace
 
 Timeline::Timeline(dist::Session& session, const dist::Clock& clock) : session_(session), clock_(clock) {
-    // Ranks leave a barrier at one moment but for who is late to a core: the middle one of several says how far this
-    // rank's clock is ahead of the writer's.
+    // Ranks leave a barrier at the same moment, unless a rank gets its core late. The median of several barriers says
+    // how far this rank's clock is ahead of the writer's.
     constexpr std::size_t kBarriers = 15;
     std::vector<double> ahead;
     double writers = 0;
@@ -44,7 +44,7 @@ void Timeline::enter(std::uint64_t round, const char* step) {
     session_.watch().enter(round, step);
 }
 
-// Each step lasts until the next; the last one only ends the one before.
+// Each step lasts until the next. The last step only ends the one before it.
 std::string Timeline::events_of(const dist::RankLayout& layout) const {
     constexpr double kMicroseconds = 1e6;
     const std::string rank =

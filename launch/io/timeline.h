@@ -1,6 +1,5 @@
-// When every rank began each step of each round, as a file for trace viewers (Perfetto, chrome://tracing).
-//
-// Between the engine and the session's own watch. Called by generate --timeline.
+// Records when every rank began each step of each round, as a file for trace viewers (Perfetto, chrome://tracing). It
+// stands between the engine and the session's own watch. Called by generate --timeline.
 #pragma once
 
 #include "dist/layout/layout.h"
@@ -16,16 +15,17 @@ namespace entrodraft::launch {
 
 class Timeline final : public dist::StepWatch {
   public:
-    // Steps that are kept of a rank; those after them are not.
+    // Number of steps that are kept of a rank; later steps are not kept.
     static constexpr std::size_t kMaxSteps = 2'000'000;
 
-    // Clocks of ranks agree on where this call ends, up to a message. All outlive it. Collective over the world.
+    // At the end of this call, the ranks' clocks agree up to the time of a message. All arguments outlive this object.
+    // Collective over the world.
     Timeline(dist::Session& session, const dist::Clock& clock);
 
     void enter(std::uint64_t round, const char* step) override;
 
-    // {"traceEvents": [..]} of all ranks, in microseconds: a process a replica, a thread a rank, `args.round`. On the
-    // writer; empty elsewhere. Collective over the world.
+    // Returns {"traceEvents": [..]} of all ranks, in microseconds: a process for each replica, a thread for each rank,
+    // and `args.round`. On the writer; empty elsewhere. Collective over the world.
     std::string gather(const dist::RankLayout& layout);
 
   private:

@@ -1,4 +1,4 @@
-// Corpora to look in: see corpus.h.
+// Opens corpora: see corpus.h.
 #include "launch/load/corpus.h"
 
 #include "launch/load/text_tokens.h"

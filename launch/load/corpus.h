@@ -1,6 +1,5 @@
-// What the drafter suffix looks in beside a text: a file of build-corpus, or text that is indexed as it is read.
-//
-// Called by the loader of drafters.
+// The drafter suffix searches a corpus next to the text. This file opens it: from a file of build-corpus, or from text
+// that is indexed as it is read. The loader of drafters calls this.
 #pragma once
 
 #include "model/text/tokenizer/tokenizer.h"
@@ -11,7 +10,7 @@
 
 namespace entrodraft::launch {
 
-// "-" is stdin. Throws model::BadFile, std::runtime_error naming the file.
+// The name "-" means stdin. Throws model::BadFile, or std::runtime_error naming the file.
 std::shared_ptr<const spec::LookupCorpus> open_corpus(const std::string& file, const model::Tokenizer& tokenizer);
 
 } // namespace entrodraft::launch

@@ -27,7 +27,7 @@ bool torch_lacks(const HeldModel& held) {
     return model::is_scaled(held.type) || !model::what_torch_lacks(*held.config).empty();
 }
 
-// As the other implementation has it: float8 is a type of GPUs alone.
+// Returns the model as the other implementation holds it. Only GPUs have float8.
 HeldModel held_there(HeldModel held, const RankDevice& device) {
     if (held.type == WeightType::float8) held.type = held.config->stored_type;
     held.on_gpu = !device.is_native_cpu();
@@ -35,11 +35,11 @@ HeldModel held_there(HeldModel held, const RankDevice& device) {
     return held;
 }
 
-// Of this rank. Collective over the world.
+// Returns this rank's device of the second implementation; nothing if neither fits. Collective over the world.
 std::optional<RankDevice> second_implementation(dist::Session& session, std::span<const HeldModel> held,
                                                 const PlacedPair& placed) {
     const CacheShape cache = {1, model::kCheckedRows};
-    const auto fits = [&](const RankDevice& device, auto... limits) { // of half of what is left there
+    const auto fits = [&](const RankDevice& device, auto... limits) { // within half of the free memory there
         std::vector<HeldModel> there;
         for (const HeldModel& each : held)
             there.push_back(held_there(each, device));
@@ -59,7 +59,7 @@ std::optional<RankDevice> second_implementation(dist::Session& session, std::spa
     return std::nullopt;
 }
 
-// What differs in any of this rank's models. Collective over the groups that hold them.
+// Says how any of this rank's models differs. Collective over the groups that hold them.
 std::string difference_here(std::span<const HeldModel> held, const OpenedPair& opened, PlacedPair& placed,
                             LoadedPair& loaded, const RankDevice& safe, dist::Communicator* tp,
                             double timeout_seconds) {
@@ -71,7 +71,7 @@ std::string difference_here(std::span<const HeldModel> held, const OpenedPair& o
         model::DecoderOptions options;
         options.timeout_seconds = timeout_seconds;
         options.weight_type = there.type;
-        options.activations = model::ActivationType::int24; // what GPUs compute with is nearer to these
+        options.activations = model::ActivationType::int24; // these are nearer to what GPUs compute with
         options.kv_type = model::WeightType::float32;
         options.capacity = options.source_capacity = model::kCheckedRows;
         const auto other =
@@ -91,7 +91,7 @@ std::string difference_here(std::span<const HeldModel> held, const OpenedPair& o
         for (std::size_t i = first; i < loaded.head_decoders.size(); ++i)
             check("the head", *loaded.head_decoders[i], opened.head->head.modules[i].weights,
                   opened.head->head.modules[i].config, false);
-    } catch (const dist::Error& error) { // of CUDA or NCCL
+    } catch (const dist::Error& error) { // CUDA or NCCL failed
         if (found.empty()) found = error.what();
     }
     return found;

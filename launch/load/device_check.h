@@ -1,8 +1,8 @@
-// Whether this rank's GPU computes what another implementation computes, looked at with the models that were loaded
-// onto it: what --device auto goes by.
+// Checks whether this rank's GPU computes what another implementation computes, with the models that were loaded onto
+// the GPU. --device auto decides by this check.
 //
-// The other implementation is torch on the same GPU, where its library can be opened and the models fit there once
-// more, else the CPU, where they fit kMaxCheckedBytes a host. Called by model_pair.
+// The other implementation is torch on the same GPU, if its library can be opened and the models fit there once more.
+// Else it is the CPU, if they fit kMaxCheckedBytes a host. Called by model_pair.
 #pragma once
 
 #include "launch/load/loaded_pair.h"
@@ -15,18 +15,19 @@
 
 namespace entrodraft::launch {
 
-// Weights of all ranks of a host that are read once more, in its memory; at most half of what that has left.
+// Limit for the weights of all ranks of a host that are read once more into its memory. They may also take at most half
+// of the host's free memory.
 inline constexpr std::uint64_t kMaxCheckedBytes = std::uint64_t{16} << 30;
 
-// The same on all ranks.
+// All ranks get the same result, except for `safe`.
 struct DeviceCheck {
-    std::string failure;  // what differed, and where; empty: nothing did
-    std::string left_out; // why nothing was compared; empty: it was
+    std::string failure;  // what differed, and where; empty: nothing differed
+    std::string left_out; // why nothing was compared; empty: the models were compared
     RankDevice safe;      // this rank's device of the other implementation
 };
 
-// Passes of three rows (model/pass/self_check.h) through each decoder of `pair` and one of the other implementation.
-// `held`: the models in the order in which `pair` has them. Throws OrderlyFailure. Collective over the world.
+// Runs passes of three rows (model/pass/self_check.h) through each decoder of `pair` and through one of the other
+// implementation. `held`: the models in the order of `pair`. Throws OrderlyFailure. Collective over the world.
 DeviceCheck check_device(dist::Session& session, const OpenedPair& opened, std::span<const HeldModel> held,
                          PlacedPair& placed, LoadedPair& loaded);
 

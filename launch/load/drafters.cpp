@@ -1,4 +1,4 @@
-// From options to drafters: see drafters.h.
+// Drafters from options: see drafters.h.
 #include "launch/load/drafters.h"
 #include "spec/draft/beams.h"
 

@@ -1,4 +1,4 @@
-// What a run ran on: see environment.h.
+// Environment of a run: see environment.h.
 #include "launch/load/environment.h"
 
 #include "launch/cli/command_pages.h"
@@ -38,7 +38,7 @@ Json environment_of(const dist::Session& session, const ModelPair& models) {
     Json environment = {{"cpu", cpu_model()},
                         {"cores", std::thread::hardware_concurrency()},
                         {"ranks", session.world_size()},
-                        {"host_ranks", session.node_local_size()}, // of the first rank's host
+                        {"host_ranks", session.node_local_size()}, // on the first rank's host
                         {"threads_per_rank", models.placed.team->size()},
                         {"version", version_text()},
                         {"compiler", compiler()},
@@ -73,7 +73,7 @@ std::string environment_line(const Json& environment) {
 
 void require_costs_of(const Json& environment, const std::string& costs_file) {
     const Json costs = Json::parse(std::ifstream(costs_file), nullptr, false);
-    if (!costs.is_object() || !costs.contains("environment")) return; // written by hand: it says nothing of this
+    if (!costs.is_object() || !costs.contains("environment")) return; // a file written by hand has no environment
     for (const std::string field : {"ranks", "threads_per_rank", "draft_placement", "dtype", "draft_dtype",
                                     "activation_dtype", "kv_dtype", "draft_vocab", "device"}) {
         const Json measured = costs["environment"].value(field, Json()), here = environment.value(field, Json());

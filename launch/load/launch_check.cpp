@@ -1,4 +1,4 @@
-// Facts of ranks and what follows from them: see launch_check.h.
+// Facts of ranks and the findings that follow from them: see launch_check.h.
 #include "launch/load/launch_check.h"
 
 #include "launch/io/progress.h"
@@ -19,7 +19,7 @@ namespace entrodraft::launch {
 
 namespace {
 
-// Of the bytes of this binary.
+// Returns a checksum of the bytes of this binary.
 std::uint64_t build_checksum() {
     std::ifstream file("/proc/self/exe", std::ios::binary);
     std::vector<char> chunk(1 << 20);
@@ -29,14 +29,14 @@ std::uint64_t build_checksum() {
     return checksum;
 }
 
-// That this process may run on.
+// Returns the cores that this process may run on.
 cpu_set_t own_cores() {
     cpu_set_t cores{};
-    if (sched_getaffinity(0, sizeof cores, &cores) != 0) CPU_SET(0, &cores); // more than 1,024 CPUs
+    if (sched_getaffinity(0, sizeof cores, &cores) != 0) CPU_SET(0, &cores); // fails for more than 1,024 CPUs
     return cores;
 }
 
-// How the cores of a host suffice for its ranks, those `here`; empty: they do.
+// Says why the cores of a host are too few for its ranks, `here`; empty: they suffice.
 std::string why_cores_are_few(const std::vector<RankFacts>& ranks, const std::vector<std::size_t>& here) {
     const std::string host = ranks[here.front()].host;
     const auto cores = static_cast<std::size_t>(ranks[here.front()].host_cores);
@@ -72,11 +72,11 @@ std::string why_cores_are_few(const std::vector<RankFacts>& ranks, const std::ve
 } // namespace
 
 std::optional<int> threads_of_environment(const dist::Environment& environment) {
-    constexpr int kMax = 1024; // as --threads has it
+    constexpr int kMax = 1024; // the same limit as for --threads
     for (const char* name : {"OMP_NUM_THREADS", "SLURM_CPUS_PER_TASK"}) {
         const std::optional<std::string> text = environment(name);
-        if (!text || text->empty()) continue; // as OpenMP takes an empty one
-        // "4,2": of each level of nested parallelism, as OpenMP has it; there is one level here.
+        if (!text || text->empty()) continue; // OpenMP, too, ignores an empty value
+        // For OpenMP, "4,2" gives the threads of each level of nested parallelism. This program has one level.
         const char* const end = text->data() + std::min(text->find(','), text->size());
         int threads = 0;
         const auto read = std::from_chars(text->data(), end, threads);
@@ -123,7 +123,7 @@ std::vector<Finding> findings_of(const std::vector<RankFacts>& ranks) {
             {true, fmt::format("the program of rank {} (host {}) is another build than that of rank 0 (host "
                                "{}): install the same file on every host",
                                other - ranks.begin(), other->host, ranks[0].host)});
-    std::map<std::string, std::vector<std::size_t>> hosts; // the ranks of each
+    std::map<std::string, std::vector<std::size_t>> hosts; // ranks of each host
     for (std::size_t rank = 0; rank < ranks.size(); ++rank)
         hosts[ranks[rank].host].push_back(rank);
     for (const auto& [host, here] : hosts) {

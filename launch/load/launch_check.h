@@ -1,8 +1,8 @@
-// How the ranks of a job lie on hosts, cores and builds, how many threads each may use, and what is wrong with that:
-// looked at before weights are read.
+// Checks, before weights are read, how the ranks of a job lie on hosts, cores and builds, and how many threads each may
+// use.
 //
-// What cannot work is refused, on all ranks alike; what works but slowly is said once, with what mends it. Called by
-// the commands that decode, and by doctor, which shows all of it.
+// A job that cannot work is refused on all ranks alike. A job that works slowly gets one warning with the remedy. The
+// commands that decode call this, and so does doctor, which shows all findings.
 #pragma once
 
 #include "dist/rank/launch_environment.h"
@@ -16,17 +16,17 @@
 
 namespace entrodraft::launch {
 
-// The number of OMP_NUM_THREADS, or else of SLURM_CPUS_PER_TASK; nothing where neither is set, or both are empty.
-// Throws BadOption where it is not a number of threads.
+// Returns the number in OMP_NUM_THREADS, or else in SLURM_CPUS_PER_TASK; nothing if both are unset or empty. Throws
+// BadOption if it is not a number of threads.
 std::optional<int> threads_of_environment(const dist::Environment& environment);
 
-// Of one rank; goes through a collective as it is.
+// Facts of one rank. Goes through a collective as it is.
 struct RankFacts {
     char host[64] = {};   // zero-terminated
-    cpu_set_t cores = {}; // that it may run on
-    int host_cores = 1;   // that are there
-    int threads = 1;      // that it is to have
-    int gpus = -1;        // of its host; -1: not of interest
+    cpu_set_t cores = {}; // cores that the rank may run on
+    int host_cores = 1;   // cores of the host
+    int threads = 1;      // threads that the rank is to have
+    int gpus = -1;        // GPUs of its host; -1: not of interest
     std::uint64_t build = 0;
     std::uint64_t shared_memory_free = 0, shared_memory_wanted = 0; // bytes; 0 wanted: there is enough
 };
@@ -36,19 +36,19 @@ struct Finding {
     std::string text;      // one line, with the remedy
 };
 
-// Those of the world, by rank. `threads`: what each is to have; 0: what its environment asks for, else the CPUs it may
-// run on, shared among the ranks of its host that may run on the very same ones, at least 1: bound ranks use what they
-// are bound to, and unbound ones cores / local ranks. Throws OrderlyFailure. Collective over the world.
+// Returns the facts of all ranks, by rank. `threads`: the threads of each rank; 0: what its environment asks for, else
+// a share of the CPUs it may run on, at least 1. Ranks of a host with exactly the same CPUs share them: bound ranks use
+// what they are bound to, and unbound ranks use cores / local ranks. Throws OrderlyFailure. Collective over the world.
 std::vector<RankFacts> gather_facts(dist::Session& session, int threads, int gpus = -1);
 
-// The same on every rank.
+// Returns the same findings on every rank.
 std::vector<Finding> findings_of(const std::vector<RankFacts>& ranks);
 
-// "0-3,8": the cores of a set.
+// Returns the cores of a set in the form "0-3,8".
 std::string describe(const cpu_set_t& cores);
 
-// How many threads this rank is to have: `threads`, as above. Throws OrderlyFailure where ranks cannot work together;
-// warns on stderr of what is slow, unless `quiet`, on the writer. Collective over the world.
+// Returns the number of threads that this rank is to have; `threads` as above. Throws OrderlyFailure if ranks cannot
+// work together. The writer warns on stderr of what is slow, unless `quiet`. Collective over the world.
 int check_launch(dist::Session& session, int threads, bool quiet);
 
 } // namespace entrodraft::launch

@@ -16,8 +16,8 @@ namespace entrodraft::launch {
 
 namespace {
 
-// The models that this rank holds, or its parts of them: the target, then each draft. A continuation drafted ahead
-// writes few positions, but in time at every place.
+// Returns the models that this rank holds, or its parts of them: the target, then each draft. A continuation drafted
+// ahead writes few positions, but in the course of a text it writes at every place.
 std::vector<HeldModel> held_models(const OpenedPair& opened, const ModelOptions& options, const PlacedPair& placed) {
     const dist::RankLayout& layout = placed.layout;
     const int ahead = placed.ahead;
@@ -43,7 +43,7 @@ std::vector<HeldModel> held_models(const OpenedPair& opened, const ModelOptions&
     return held;
 }
 
-// Reads the weights of what this rank holds.
+// Reads the weights of the models that this rank holds.
 void load_weights(const OpenedPair& opened, const std::vector<HeldModel>& held, const ModelOptions& options,
                   PlacedPair& placed, LoadedPair& loaded) {
     const dist::RankLayout& layout = placed.layout;
@@ -90,7 +90,7 @@ void load_weights(const OpenedPair& opened, const std::vector<HeldModel>& held, 
                                                                          options.collective_timeout_seconds);
 }
 
-// Says how the models of the first replica compute, where there is something to say.
+// Logs the notes of the decoders of the first replica.
 void log_notes(const PlacedPair& placed, const LoadedPair& loaded) {
     if (placed.layout.replica != 0) return;
     const auto log = [](const char* what, const model::Decoder& decoder) {
@@ -101,7 +101,7 @@ void log_notes(const PlacedPair& placed, const LoadedPair& loaded) {
         if (placed.layout.is_coordinator()) log("draft", *draft);
 }
 
-// Loads onto the devices as they are placed, and onto others where these fail.
+// Loads onto the placed devices. If these fail, loads onto others.
 class PairLoader {
   public:
     PairLoader(dist::Session& session, const OpenedPair& opened, const ModelOptions& options, PlacedPair& placed,
@@ -141,7 +141,7 @@ class PairLoader {
         return why_too_little_memory(
             from_all(session_, planned_memory(session_, held(), placed_.team->size(), cache, placed_.device)), cache);
     }
-    void unload() { // each before what it uses
+    void unload() { // each is freed before the objects that it uses
         loaded_.sharded_draft.reset();
         loaded_.drafts.clear();
         loaded_.head_decoders.clear();

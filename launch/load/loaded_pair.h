@@ -13,19 +13,20 @@
 namespace entrodraft::launch {
 
 struct LoadedPair {
-    std::unique_ptr<spec::DeviceVerifier> device_verifier; // where models are on a GPU
+    std::unique_ptr<spec::DeviceVerifier> device_verifier; // on ranks whose models are on a GPU
     std::unique_ptr<model::Decoder> target;                // on ranks with a shard
     std::vector<std::unique_ptr<model::Decoder>> drafts;   // on draft owners: one for each --draft, the largest first
     std::vector<std::unique_ptr<model::Decoder>> head_decoders; // the head's modules, on draft owners
     std::unique_ptr<spec::ShardedDraftModel> sharded_draft;     // on all ranks, where the draft is sharded across them
-    double target_pass_bytes = 0;                               // of weights that a pass reads, of a rank with a shard
-    int max_prompt_rows = 0;                                    // of the ranks with a shard, on all ranks
-    double seconds = 0;                                         // of reading all weights, of the slowest rank
-    double bytes = 0;                                           // of weights in the files that all ranks read together
+    double target_pass_bytes = 0; // bytes of weights that a pass reads on a rank with a shard
+    int max_prompt_rows = 0;      // Decoder::max_prompt_rows() of the ranks with a shard; on all ranks
+    double seconds = 0;           // time to read all weights, on the slowest rank
+    double bytes = 0;             // bytes of weights in the files that all ranks read together
 };
 
-// Reads the weights. Where the device was left to the program, GPUs have to hold the models and to compute as another
-// implementation does; else that one computes, and `placed` says so. Throws OrderlyFailure. Collective over the world.
+// Reads the weights. If the device was left to the program, GPUs must hold the models and compute as another
+// implementation does. Else that implementation computes, and `placed` says so. Throws OrderlyFailure. Collective over
+// the world.
 void load(dist::Session& session, const OpenedPair& opened, const ModelOptions& options, PlacedPair& placed,
           LoadedPair& loaded);
 

@@ -1,4 +1,4 @@
-// Sums by host, and what Linux says of free memory: see memory_plan.h.
+// Sums by host, and Linux's figures of free memory: see memory_plan.h.
 #include "launch/load/memory_plan.h"
 
 #include "launch/io/report.h"
@@ -23,12 +23,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The sums over its ranks.
+// Sums over the host's ranks.
 struct HostMemory : RankMemory {
     int ranks = 0;
 };
 
-// Positions, in whole blocks of the cache, that leave room for the rest; 0: none do.
+// Returns the positions, in whole blocks of the cache, that fit with weights and smallest buffers; 0: none fit.
 int positions_that_fit(const HostMemory& host, const CacheShape& cache) {
     const std::uint64_t rest = host.weight_bytes + host.min_buffer_bytes;
     if (rest >= host.available_bytes) return 0;
@@ -48,7 +48,7 @@ std::string remedy(const HostMemory& host, const CacheShape& cache) {
                        positions > 0 ? "or " : "", host.is_gpu ? "GPUs" : "hosts");
 }
 
-// The number in a file that holds nothing else; none where there is no such file or it says "max".
+// Returns the number in a file that holds nothing else; none if there is no such file or it says "max".
 std::optional<std::uint64_t> number_in(const fs::path& file) {
     std::ifstream stream(file);
     std::uint64_t number = 0;
@@ -56,7 +56,7 @@ std::optional<std::uint64_t> number_in(const fs::path& file) {
     return number;
 }
 
-// The number that follows `name` at the beginning of a line.
+// Returns the number that follows `name` at the beginning of a line.
 std::optional<std::uint64_t> number_after(const fs::path& file, const std::string& name) {
     std::ifstream stream(file);
     for (std::string line; std::getline(stream, line);) {
@@ -68,7 +68,7 @@ std::optional<std::uint64_t> number_after(const fs::path& file, const std::strin
     return std::nullopt;
 }
 
-// What a control group and those above it leave. File pages that it can drop at once are not counted as taken.
+// Returns the memory that a control group and its parents leave. File pages that can be dropped at once count as free.
 std::uint64_t left_by_groups(const fs::path& top, fs::path group, const char* limit_name, const char* usage_name) {
     std::uint64_t left = kNotKnown;
     for (;;) {
@@ -78,7 +78,7 @@ std::uint64_t left_by_groups(const fs::path& top, fs::path group, const char* li
             const fs::path statistics = directory / "memory.stat";
             const std::uint64_t droppable =
                 std::max(number_after(statistics, "inactive_file").value_or(0),
-                         number_after(statistics, "total_inactive_file").value_or(0)); // of version 1, children's too
+                         number_after(statistics, "total_inactive_file").value_or(0)); // of version 1, with children
             const std::uint64_t taken = *usage - std::min(*usage, droppable);
             left = std::min(left, *limit - std::min(*limit, taken));
         }
@@ -87,7 +87,8 @@ std::uint64_t left_by_groups(const fs::path& top, fs::path group, const char* li
     }
 }
 
-// A chunk's mean key is of float32. Positions of the cache that take as much as those of `all` positions.
+// Returns how many positions of the cache take as much memory as the mean keys of the chunks in `all` positions. A
+// chunk's mean key is float32.
 int positions_of_means(const HeldModel& part, const CacheShape& cache, int all) {
     const model::ModelConfig& config = *part.config;
     const model::WeightType type = kv_type_of(config, part.type, cache.kv_type);
@@ -176,7 +177,7 @@ RankMemory planned_memory(dist::Session& session, std::span<const HeldModel> hel
         mine = memory_of(held, threads, cache);
         if (device.is_gpu)
             mine.available_bytes = free_gpu_bytes();
-        else if (device.is_cpu()) // what torch's other devices have is not known
+        else if (device.is_cpu()) // the free memory of torch's other devices is not known
             mine.available_bytes = available_memory_bytes();
     });
     mine.is_gpu = device.is_gpu;

@@ -1,4 +1,4 @@
-// Opening target and draft: see model_pair.h.
+// Opens target and draft: see model_pair.h.
 #include "launch/load/model_pair.h"
 
 #include "launch/load/opened_pair.h"
@@ -74,7 +74,7 @@ double operations_ratio(const ModelPair& models) {
 
 namespace {
 
-// A loaded model needs its files no more, nor does a draft its tokenizer.
+// A loaded model no longer needs its files, and a draft no longer needs its tokenizer.
 void close_files(OpenedPair& opened) {
     opened.target.checkpoint.reset();
     for (OpenedModel& draft : opened.drafts) {

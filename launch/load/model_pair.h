@@ -13,23 +13,23 @@
 
 namespace entrodraft::launch {
 
-// In the order in which they are made. opened.target.config has the positions of the run.
+// The members are made in this order. The positions of opened.target.config are those of the run.
 struct ModelPair {
     OpenedPair opened;
     PlacedPair placed;
     LoadedPair loaded;
 
     PromptLimits prompt_limits() const;
-    // What bounds every draft of this pair.
+    // Returns the limits of every draft of this pair.
     spec::DraftLimits draft_limits() const;
-    // Of the drafter `head`; on draft owners. Null: there is no head.
+    // Returns the modules of the drafter `head`, on draft owners; none if there is no head.
     std::optional<spec::HeadModules> head_modules() const;
-    // Of an engine over this pair. `drafter` counts on the coordinator.
+    // Returns the parts of an engine over this pair. `drafter` counts on the coordinator.
     spec::EngineParts engine_parts(spec::Drafter* drafter);
 };
 
-// Operations of a draft's row over those of the target's, all ranks together; 0 without a draft model, and on ranks
-// that do not draft.
+// Ratio of the operations of a draft's row to those of a target's row, all ranks together. It is 0 without a draft
+// model, and on ranks that do not draft.
 double operations_ratio(const ModelPair& models);
 
 // Throws OrderlyFailure. Collective over the world.

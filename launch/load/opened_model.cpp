@@ -1,4 +1,4 @@
-// Opening checkpoint directories: see opened_model.h.
+// Opens checkpoint directories: see opened_model.h.
 #include "launch/load/opened_model.h"
 
 #include "launch/cli/options.h"
@@ -43,7 +43,7 @@ std::optional<std::string> why_no_pair(const Vocabulary& target, const Vocabular
     if (target.fingerprint && draft.fingerprint && target.fingerprint != draft.fingerprint)
         return fmt::format("{} and {} have different vocabularies; a draft must tokenize as its target does",
                            draft.name, target.name);
-    // A token that the draft has no row for could never be emitted beside it, though the target alone emits it.
+    // A token without a row in the draft could never be emitted with it, though the target alone emits the token.
     const int known = target.fingerprint ? std::min(target.n_rows, target.n_tokens) : target.n_rows;
     if (draft.n_rows >= known) return std::nullopt;
     return fmt::format("{} has a vocab_size of {} and knows not all {} tokens of {}; choose a draft that does",
@@ -88,7 +88,7 @@ OpenedHead open_head(const std::string& name, const model::ModelConfig& target, 
     return {"--head " + name, directory, model::read_head(directory, target, weights)};
 }
 
-// A name among others' directories is what is left of "owner/name" in all of them, and in the hub's cache.
+// Other directories and the hub's cache all keep the name from "owner/name", but not always the owner.
 std::string name_doubt(const OpenedHead& head, const std::string& target, const std::filesystem::path& path) {
     const auto in_lower_case = [](std::string text) {
         std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::tolower(c); });
@@ -111,7 +111,7 @@ std::string vocabulary_doubt(const OpenedHead& head, const OpenedModel& target) 
                        head.name, known, target.name, target.config.vocab_size);
 }
 
-// Why the draft's encoder could not read what the target's reads; empty: it can, or there is none.
+// Says why the draft's encoder could not read the target's sources; empty: it can, or the draft has no encoder.
 std::string why_no_source(const OpenedModel& target, const OpenedModel& draft) {
     if (!draft.config.has_encoder()) return "";
     if (!target.config.has_encoder())
@@ -122,7 +122,7 @@ std::string why_no_source(const OpenedModel& target, const OpenedModel& draft) {
                        draft.name, draft.config.encoder.vocab_size, target.name, target.config.encoder.vocab_size);
 }
 
-// Those of the target, all (0) or the first.
+// Returns the target's config with its first `n_layers` layers; 0: all.
 model::ModelConfig layers_that_draft(const OpenedModel& target, const std::string& draft, int n_layers) {
     if (target.config.has_encoder())
         throw BadOption(fmt::format("--draft {}: {} has an encoder, and such models do not draft for themselves", draft,
@@ -143,7 +143,7 @@ model::ModelVocabulary model_vocabulary(const model::Tokenizer& tokenizer, const
 
 namespace {
 
-// The draft reads and writes tokens of its own. Throws BadOption where it cannot.
+// Maps the tokens of a draft with a vocabulary of its own. Throws BadOption if it cannot.
 void map_vocabularies(const OpenedModel& draft, DraftVocabulary how, OpenedPair& pair) {
     const OpenedModel& target = pair.target;
     for (const OpenedModel* model : {&draft, &target})

@@ -16,7 +16,7 @@ namespace entrodraft::launch {
 
 namespace {
 
-// For a --max-context of so many positions; 0: what the models have.
+// Stretches the contexts for a --max-context of that many positions; 0 keeps the models' own.
 void stretch_contexts(int positions, OpenedPair& opened) {
     model::stretch_context(opened.target.config, positions);
     for (OpenedModel& draft : opened.drafts)
@@ -35,7 +35,7 @@ ModelDigests digests_of(const OpenedPair& opened) {
     return digests;
 }
 
-// Throws BadOption where a model cannot drop positions, or where this rank's shard of the target cannot draft.
+// Throws BadOption if a model cannot drop positions, or if this rank's shard of the target cannot draft.
 void require_window_fits(const OpenedPair& opened, const ModelOptions& options, const dist::RankLayout& layout) {
     if (opened.self_draft && layout.tp_size > 1 && layout.placement != dist::DraftPlacement::sharded)
         throw BadOption(fmt::format(
@@ -57,7 +57,7 @@ void require_same_vocabulary(const OpenedPair& opened, const ModelOptions& optio
                                     options.needs_same_vocabulary, opened.drafts.back().name));
 }
 
-// The tokens that --draft-vocab leaves a draft, in rising order. Throws BadOption, model::BadFile.
+// Returns the tokens that --draft-vocab leaves a draft, in rising order. Throws BadOption, model::BadFile.
 std::vector<model::TokenId> tokens_left(const ModelOptions& options, const OpenedPair& opened) {
     const OpenedModel& draft = opened.drafts.front();
     const auto& tokenizer = draft.tokenizer ? draft.tokenizer : opened.target.tokenizer; // they have one vocabulary
@@ -130,7 +130,7 @@ OpenedPair open_for_run(const ModelOptions& options, const dist::RankLayout& lay
     return opened;
 }
 
-// Two directories that were exchanged make no error, only a slow run; nor do ids that are other tokens to the draft.
+// Two exchanged directories cause no error, only a slow run. Ids that are other tokens to the draft do the same.
 void say_what_was_opened(const OpenedPair& opened, const ModelOptions& options) {
     for (const std::string& note : options.notes)
         log_line(note);

@@ -1,5 +1,5 @@
-// Opens the models of a run, and checks that they go together and fit what the options ask for, before anything is
-// placed or loaded. Called by model_pair.
+// Opens the models of a run. Checks, before anything is placed or loaded, that they go together and fit the options.
+// Called by model_pair.
 #pragma once
 
 #include "dist/layout/layout.h"
@@ -10,7 +10,7 @@ namespace entrodraft::launch {
 // `records`: the run records drafts after every place of a text. Throws BadOption, model::BadFile.
 OpenedPair open_for_run(const ModelOptions& options, const dist::RankLayout& layout, bool records);
 
-// On the writer: what people should know of these models before they are loaded.
+// Logs, on the writer, what people should know of these models before they are loaded.
 void say_what_was_opened(const OpenedPair& opened, const ModelOptions& options);
 
 } // namespace entrodraft::launch

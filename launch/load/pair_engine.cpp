@@ -18,7 +18,7 @@ PairEngine::PairEngine(dist::Session& session, ModelPair& models, const Drafters
     engine.timeout_seconds = session.timeout_seconds();
     engine.synthetic_acceptance = setting.synthetic_acceptance;
     spec::EngineParts parts = models.engine_parts(drafter_.get());
-    if (setting.drafter.kinds.empty()) parts.sharded_draft = nullptr; // nobody has to wait for drafts
+    if (setting.drafter.kinds.empty()) parts.sharded_draft = nullptr; // no rank waits for drafts
     if (setting.watch) parts.watch = setting.watch;
     engine_ = std::make_unique<spec::Engine>(engine, parts);
 }
@@ -47,8 +47,8 @@ void capture_common_rounds(dist::Session& session, ModelPair& models, const Draf
     if (!models.placed.device.is_gpu || models.placed.cache.num_beams > 0) return;
     const int cap = setting.drafter.kinds.empty() ? 0 : setting.rules.front().max_tokens;
     for (spec::StopRuleOptions& rule : setting.rules)
-        rule.min_tokens = rule.max_tokens; // it looks at tokens as it does, and never fires
-    setting.synthetic_acceptance = 1;      // a text of n tokens is a round of n rows
+        rule.min_tokens = rule.max_tokens; // the rule looks at tokens as usual, and never fires
+    setting.synthetic_acceptance = 1;      // so a text of n tokens is one round of n rows
     PairEngine engine(session, models, drafters, setting);
     spec::Request request = like;
     request.prompt = {11 % models.opened.vocab_size};
@@ -57,7 +57,7 @@ void capture_common_rounds(dist::Session& session, ModelPair& models, const Draf
     std::vector<int> tokens;
     for (int n = 1; n <= cap; n *= 2)
         tokens.push_back(n);
-    tokens.push_back(2 * (cap + 1)); // its second round drafts after a draft that was accepted whole
+    tokens.push_back(2 * (cap + 1)); // the second round of this text drafts after a fully accepted draft
     const spec::Request* const next = models.placed.layout.is_coordinator() ? &request : nullptr;
     for (const int n : tokens)
         for (int time = 0; time < 2; ++time) {

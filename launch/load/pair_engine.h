@@ -1,4 +1,4 @@
-// Engines over a pair of models, with drafters of their own: what generate, bench compare, record and tune decode with.
+// Engines over a pair of models, each with its own drafter. generate, bench compare, record and tune decode with them.
 #pragma once
 
 #include "launch/load/drafters.h"
@@ -19,13 +19,13 @@ struct DecodedText {
     spec::RunEnd end = spec::RunEnd::finished;
 };
 
-// An engine over a pair of models, with a drafter of its own.
+// An engine over a pair of models, with its own drafter.
 class PairEngine {
   public:
     struct Setting {
-        DrafterChoice drafter;                         // of no kind: plain decoding
-        std::vector<spec::StopRuleOptions> rules;      // of each level of a cascade
-        std::vector<std::optional<spec::Costs>> costs; // likewise, for expected-gain; none: measured as it goes
+        DrafterChoice drafter;                         // without a kind: plain decoding
+        std::vector<spec::StopRuleOptions> rules;      // one for each level of a cascade
+        std::vector<std::optional<spec::Costs>> costs; // likewise, for expected-gain; none: measured during the run
         spec::AcceptanceOptions acceptance;
         std::optional<double> synthetic_acceptance = std::nullopt;
         dist::StepWatch* watch = nullptr; // in place of the session's
@@ -33,12 +33,12 @@ class PairEngine {
     using OnRound = std::function<void(const spec::Request&, const spec::RoundTrace&)>;
     using EndsText = std::function<bool(const spec::Request&)>; // asked after each round
 
-    // `models` and `drafters` outlive it.
+    // `models` and `drafters` outlive this object.
     PairEngine(dist::Session& session, ModelPair& models, const Drafters& drafters, const Setting& setting);
 
     spec::Engine& engine() { return *engine_; }
 
-    // One request, which counts on the coordinator alone; null elsewhere. Collective over the replica.
+    // Decodes one request, which counts on the coordinator alone; null elsewhere. Collective over the replica.
     DecodedText decode(const spec::Request* request, const volatile int& stop_signal = kNoSignal,
                        const OnRound& on_round = {}, const EndsText& ends_text = {});
 
@@ -47,9 +47,9 @@ class PairEngine {
     std::unique_ptr<spec::Engine> engine_;
 };
 
-// Runs the rounds that texts like `like` make most often, of 1, 2, 4, ... rows and of as many as the cap allows, so
-// that GPUs have a graph of each before the first text: the first time a pass is set up, the second it is captured. The
-// text is made up, and its engine and drafter are gone afterwards. On CPUs, and of beam searches, nothing is done.
+// Runs the rounds that texts like `like` make most often: 1, 2, 4, ... rows, and as many rows as the cap allows. GPUs
+// then have a graph of each such pass before the first text: the first run of a pass sets it up, the second captures
+// it. The text is made up; its engine and drafter are dropped afterwards. Nothing is done on CPUs and for beam search.
 // `like` counts on the coordinator. Collective over the replica.
 void capture_common_rounds(dist::Session& session, ModelPair& models, const Drafters& drafters,
                            PairEngine::Setting setting, const spec::Request& like, const volatile int& stop_signal);

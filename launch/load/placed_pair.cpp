@@ -15,10 +15,10 @@ namespace entrodraft::launch {
 
 namespace {
 
-// Some models and types of weights run on CPUs alone: a device that was left to the program becomes one, in a line that
-// says so. Throws OrderlyFailure.
+// Some models and types of weights run on CPUs alone. If the device was left to the program, it becomes the CPU, and a
+// line says so. Throws OrderlyFailure.
 void require_cpu(const OpenedPair& opened, const ModelOptions& options, PlacedPair& placed) {
-    if (!options.needs_cpu.empty() && !placed.device.is_native_cpu()) { // --device auto, by the options' own check
+    if (!options.needs_cpu.empty() && !placed.device.is_native_cpu()) { // options allow this for --device auto alone
         placed.device = {};
         if (placed.layout.is_writer() && !options.quiet)
             log_line("note: --device auto: " + options.needs_cpu + " runs on CPUs alone; cpu is used");
@@ -46,7 +46,7 @@ void require_cpu(const OpenedPair& opened, const ModelOptions& options, PlacedPa
     }
 }
 
-// The least that an encoder of the run takes, within the cache's positions; 0: the target has none.
+// Returns the least source length that an encoder of the run takes, within the cache's positions; 0: no encoder.
 int max_source_of(const OpenedPair& opened, int positions) {
     if (!opened.target.config.has_encoder()) return 0;
     for (const OpenedModel* model : models_of(opened))
@@ -68,7 +68,7 @@ HeldDraft held_draft(const model::ModelConfig& config, std::optional<model::Weig
     if (!type && on_cpu && has_many_bits) type = model::WeightType::int4;
     HeldDraft held = {config, type.value_or(automatic_type(config, !on_cpu))};
     const bool is_rounded = held.type == model::WeightType::int8 || held.type == model::WeightType::int4;
-    // Matrices of MXFP4 lie in files in an order of their own.
+    // MXFP4 files store matrices in an order of their own.
     const bool is_mxfp4 = config.quantization && config.quantization->form == model::QuantizedForm::mxfp4;
     if (on_cpu && is_rounded && !is_mxfp4) held.config.quantization.reset();
     return held;

@@ -33,8 +33,8 @@
 namespace entrodraft::launch {
 
 bool has_gpu_file(const std::filesystem::path& devices) {
-    constexpr std::string_view kName = "nvidia"; // beside nvidiactl, nvidia-uvm, ...
-    std::error_code ignored;                     // a folder that cannot be read shows none
+    constexpr std::string_view kName = "nvidia"; // other names are nvidiactl, nvidia-uvm, ...
+    std::error_code ignored;                     // a folder that cannot be read shows no files
     for (const auto& entry : std::filesystem::directory_iterator(devices, ignored)) {
         const std::string name = entry.path().filename().string();
         if (name.starts_with(kName) && name.size() > kName.size() &&
@@ -84,7 +84,7 @@ GpuLinks gpu_links([[maybe_unused]] const RankDevice& device) {
 
 namespace {
 
-// One of the devices of the kind that torch sees, by the rank's number among the ranks of its host.
+// Chooses a device of the kind that torch sees, by the rank's number among the ranks of its host.
 RankDevice choose_torch_device(dist::Session& session, DeviceChoice wanted) {
     RankDevice device;
     in_agreement(session, [&] {
@@ -104,12 +104,12 @@ RankDevice choose_torch_device(dist::Session& session, DeviceChoice wanted) {
 }
 
 #ifdef ENTRODRAFT_CUDA
-// This thread and those that it starts: what they hand to the GPU and poll crosses to another socket for nothing.
+// Binds this thread and those that it starts. Else their transfers to the GPU and their polling may cross sockets.
 void stay_near(const std::string& pci_address) {
     cpu_set_t own{};
-    if (sched_getaffinity(0, sizeof own, &own) != 0) return; // more than 1,024 cores
+    if (sched_getaffinity(0, sizeof own, &own) != 0) return; // fails for more than 1,024 cores
     const cpu_set_t near = cores_near(own, pci_address);
-    sched_setaffinity(0, sizeof near, &near); // among its own, so it cannot be refused
+    sched_setaffinity(0, sizeof near, &near); // a subset of its own cores cannot be refused
 }
 #endif
 
@@ -176,8 +176,8 @@ std::string shared_gpu_note(const RankDevice& device, const dist::Communicator* 
 #ifdef ENTRODRAFT_CUDA
 namespace {
 
-// How many ranks of `group` have the GPU that most of them have. NCCL refuses a communicator with more than one, but
-// for tests (dist::nccl_shares_gpus()); ranks of other groups may share it. Collective over `group`.
+// Returns how many ranks of `group` use the GPU that most of them use. NCCL refuses a communicator with more than one,
+// except in tests (dist::nccl_shares_gpus()). Ranks of other groups may share the GPU. Collective over `group`.
 int most_sharers(dist::Communicator& group, std::uint64_t identity, dist::Deadline deadline) {
     constexpr int kRoot = 0;
     std::vector<std::uint64_t> all(static_cast<std::size_t>(group.size()));
@@ -189,7 +189,7 @@ int most_sharers(dist::Communicator& group, std::uint64_t identity, dist::Deadli
     return static_cast<int>(most);
 }
 
-// True where NCCL takes ranks of one GPU on all of them. Collective over `group`.
+// Returns whether NCCL accepts ranks that share a GPU, on all ranks. Collective over `group`.
 bool nccl_shares_gpus(dist::Communicator& group, dist::Deadline deadline) {
     float ranks = dist::nccl_shares_gpus() ? 1 : 0;
     group.all_reduce_sum(&ranks, 1, deadline);
@@ -246,7 +246,7 @@ std::function<void()> sum_for_passes([[maybe_unused]] const RankDevice& device, 
             tp.enqueue_all_reduce_sum(numbers->data(), numbers->size(), dist::ElementType::float32, stream->handle());
             try {
                 tp.await_stream(stream->handle(), dist::Deadline::after_seconds(timeout_seconds));
-            } catch (...) { // before the memory goes that the sum is in
+            } catch (...) { // the sum must end before its memory goes
                 tp.abort();
                 throw;
             }

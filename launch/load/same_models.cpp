@@ -1,4 +1,4 @@
-// Digests of what each rank has opened, gathered to all ranks: see same_models.h.
+// Gathers digests of what each rank has opened, to all ranks: see same_models.h.
 #include "launch/load/same_models.h"
 
 #include "dist/rank/clock.h"
@@ -35,7 +35,7 @@ std::uint64_t digest_of_text(std::string_view text, std::uint64_t seed) {
 } // namespace
 
 std::uint64_t digest_of_file(const std::filesystem::path& path) {
-    std::error_code ignored; // who needs the file says why it cannot be looked at
+    std::error_code ignored; // the reader of the file reports why it cannot be opened
     if (!std::filesystem::is_regular_file(path, ignored)) return 0;
     std::ifstream file(path, std::ios::binary);
     std::string chunk(std::size_t{1} << 20, '\0');
@@ -47,7 +47,7 @@ std::uint64_t digest_of_file(const std::filesystem::path& path) {
 
 namespace {
 
-// Names, types and shapes of all tensors.
+// Digests names, types and shapes of all tensors.
 std::uint64_t digest_of_headers(const model::Checkpoint& checkpoint) {
     std::uint64_t digest = 0;
     for (const auto& [name, tensor] : checkpoint.tensors()) {
@@ -57,14 +57,14 @@ std::uint64_t digest_of_headers(const model::Checkpoint& checkpoint) {
     return digest;
 }
 
-// A file, a list or a tensor, with a digest of what this rank has read of it. As many on every rank.
+// A file, a list or a tensor, with a digest of what this rank has read of it. All ranks have the same number of parts.
 struct Part {
     std::string name;
     std::uint64_t digest = 0;
     const char* remedy = "give every rank the same files";
 };
 
-// The files of a model beside its weights.
+// Digests the files of a model other than its weights.
 std::vector<Part> small_parts_of(const OpenedModel& model) {
     std::vector<Part> parts;
     for (const char* file : kSmallFiles)
@@ -76,7 +76,7 @@ std::vector<Part> small_parts_of(const OpenedModel& model) {
     return parts;
 }
 
-// What is small enough to be compared always.
+// Digests the parts that are small enough to be compared always.
 std::vector<Part> small_parts_of(const OpenedPair& pair) {
     std::vector<Part> parts;
     for (const OpenedModel* model : models_of(pair)) {
@@ -94,7 +94,7 @@ std::vector<Part> small_parts_of(const OpenedPair& pair) {
     return parts;
 }
 
-// Which files a rank has opened the weights in. Goes through a collective as it is.
+// Identifies the files from which a rank has opened the weights. Goes through a collective as it is.
 struct RankFiles {
     char host[64] = {}; // zero-terminated
     std::uint64_t on_host = 0, anywhere = 0;
@@ -117,7 +117,7 @@ RankFiles files_of(const dist::Session& session, const OpenedPair& pair) {
     return files;
 }
 
-// The digests of all ranks, by rank. Collective over the world.
+// Returns the digests of all ranks, by rank. Collective over the world.
 std::vector<Digests> digests_of_all(dist::Session& session, const std::vector<Part>& parts) {
     Digests mine;
     for (const Part& part : parts)
@@ -132,7 +132,7 @@ std::vector<Digests> digests_of_all(dist::Session& session, const std::vector<Pa
     return rows;
 }
 
-// `digests` are those of each rank.
+// `digests` has the digests of each rank.
 void require_same_digests(const std::vector<Part>& parts, const std::vector<Digests>& digests,
                           const std::vector<RankFiles>& ranks) {
     for (std::size_t rank = 1; rank < ranks.size(); ++rank)
@@ -143,7 +143,7 @@ void require_same_digests(const std::vector<Part>& parts, const std::vector<Dige
                                           parts[i].name, rank, ranks[rank].host, ranks[0].host, parts[i].remedy));
 }
 
-// The ranks of each copy of the weights, in the order of their first ones.
+// Ranks of each copy of the weights. Copies are in the order of their first ranks.
 using Copies = std::vector<std::vector<std::size_t>>;
 
 Copies copies_of(const std::vector<RankFiles>& ranks) {
@@ -156,8 +156,8 @@ Copies copies_of(const std::vector<RankFiles>& ranks) {
     return copies;
 }
 
-// Digests the tensors of a model, of this rank's share of its copy. All ranks read theirs in so many slices, as many as
-// the largest share takes, and meet after each. Collective over the world.
+// Digests this rank's share of its copy of a model's tensors. All ranks read their shares in the same number of slices,
+// enough for the largest share, and meet after each slice. Collective over the world.
 void digest_share_of(dist::Session& session, const OpenedModel& model, const Copies& copies, model::DigestDepth depth,
                      const ComparisonOptions& options, std::vector<Part>& tensors) {
     const auto rank = static_cast<std::size_t>(session.world_rank());
@@ -185,7 +185,7 @@ void digest_share_of(dist::Session& session, const OpenedModel& model, const Cop
         });
 }
 
-// Those of the copy that each rank holds, from those of the ranks' shares of it.
+// Returns, for each rank, the digests of the copy that it holds. They are sums over the ranks' shares of the copy.
 std::vector<Digests> digests_of_copies(const Copies& copies, const std::vector<Digests>& shares) {
     std::vector<Digests> digests(shares.size());
     for (const std::vector<std::size_t>& sharers : copies) {

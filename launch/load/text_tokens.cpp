@@ -1,4 +1,4 @@
-// The tokens of a text file: see text_tokens.h.
+// Tokens of a text file: see text_tokens.h.
 #include "launch/load/text_tokens.h"
 
 #include "model/files/utf8.h"

@@ -1,7 +1,8 @@
-// The tokens of a text file of any size: read in blocks cut at line ends, each tokenized as a text of its own.
+// Reads the tokens of a text file of any size. The file is read in blocks that are cut at line ends, and each block is
+// tokenized as a separate text.
 //
-// For files that are counted or searched, not for prompts: a tokenizer that puts a space before a text puts one before
-// each block. Called by build-table, build-corpus and for --lookup-corpus.
+// This is for files that are counted or searched, not for prompts: a tokenizer that puts a space before a text puts one
+// before each block. build-table and build-corpus call this, and so does --lookup-corpus.
 #pragma once
 
 #include "launch/io/line_reader.h"
@@ -15,23 +16,23 @@
 
 namespace entrodraft::launch {
 
-// A block ends, once it has `least` bytes, before a line that begins with no white space, which tokenizers seldom join
-// to the line before; it ends before any line rather than be longer than `most`.
+// A block that has `least` bytes ends before the next line that begins with no white space; tokenizers seldom join such
+// a line to the one before. A block ends before any line that would make it longer than `most`.
 struct BlockBytes {
     std::size_t least = std::size_t{1} << 20;
     std::size_t most = std::size_t{16} << 20;
 };
 
-// The whole file's tokens, in order, without special tokens. Lines longer than `lines` allows are refused.
-// Throws std::runtime_error naming the file and, where it is not UTF-8, the byte.
+// Hands all tokens of the file to `take`, in order, without special tokens. Refuses lines that are longer than `lines`
+// allows. Throws std::runtime_error that names the file and, if it is not UTF-8, the byte.
 void tokenize_blocks(LineReader& lines, const model::Tokenizer& tokenizer,
                      const std::function<void(std::span<const model::TokenId>)>& take, const BlockBytes& bytes = {});
 
-// A corpus of that many tokens takes 1 GiB once it is indexed, and 2.5 GiB meanwhile.
+// A corpus of that many tokens takes 1 GiB once it is indexed, and 2.5 GiB while it is being indexed.
 inline constexpr std::size_t kMaxCorpusTokens = std::size_t{1} << 27;
 
-// All of it at once; "-" is stdin. Throws std::runtime_error naming the file, also where it is empty or has more than
-// `max_tokens`.
+// Returns all tokens at once; "-" is stdin. Throws std::runtime_error that names the file, also if it is empty or has
+// more than `max_tokens`.
 std::vector<model::TokenId> tokenize_file(const std::string& file, const model::Tokenizer& tokenizer,
                                           std::size_t max_tokens = kMaxCorpusTokens);
 

@@ -15,7 +15,7 @@ namespace entrodraft::launch {
 
 namespace {
 
-constexpr double kReadSeconds = 0.002; // at the input, before other replicas have their turn again
+constexpr double kReadSeconds = 0.002; // time at the input, before other replicas have their turn
 
 } // namespace
 
@@ -66,7 +66,7 @@ std::optional<Assignment> Dispatcher::receive(double wait_seconds) {
     const auto deadline = dist::Deadline::after_seconds(wait_seconds);
     const double glance = channel_ ? std::min(wait_seconds, kReadSeconds) : wait_seconds;
     for (;;) {
-        double channel_wait = can_read() ? 0 : glance; // at the one or at the other
+        double channel_wait = can_read() ? 0 : glance; // waits at the input or at the channel
         read(glance);
         while (auto message = channel_ ? channel_->receive(channel_wait) : std::nullopt) {
             handle(message->from, unpack<Report>(std::move(message->bytes)));
@@ -83,7 +83,7 @@ std::optional<Assignment> Dispatcher::receive(double wait_seconds) {
     }
 }
 
-// With one replica a line is read when it is asked for; with several, some lie ready, so that it is known in time
+// With one replica, a line is read when it is asked for. With several, some lines are read in advance, to know in time
 // whether there are enough for all.
 bool Dispatcher::can_read() const {
     const std::int64_t max_ready = channel_ ? n_slots() + 1 : 1;
@@ -111,8 +111,8 @@ void Dispatcher::read(double wait_seconds) {
     }
 }
 
-// To the replica with the fewest texts under way: for a free slot, or in advance while there is one ready for each
-// slot.
+// Hands requests to the replica with the fewest texts in progress: for a free slot, or in advance while there is a
+// request ready for each slot.
 void Dispatcher::hand_out() {
     while (!summary_.interrupted) {
         read(0);
@@ -125,7 +125,7 @@ void Dispatcher::hand_out() {
     }
 }
 
-// That of the replicas follows from what they have reported.
+// The state of the replicas follows from their reports.
 void Dispatcher::update_state() {
     RunState state = RunState::serving;
     if (input_ended_ && ready_.empty() && std::ranges::all_of(replicas_, std::logical_not{}, &Replica::under_way))
@@ -187,7 +187,7 @@ void Dispatcher::write_timeline(std::string_view text) {
     try {
         timeline_->write_text(text);
     } catch (...) {
-        timeline_->cut_to(0); // half of it is not JSON
+        timeline_->cut_to(0); // half of a timeline is not JSON
         throw;
     }
 }

@@ -1,7 +1,7 @@
-// Hands the requests of the input out to replicas as they become free, and writes results in the order of the input.
+// Hands out the requests of the input to replicas as they become free, and writes results in the order of the input.
 //
-// One for a run, on the writer, which also coordinates replica 0. Runs when the request tracker of that replica calls
-// it, between rounds; the trackers of other replicas reach it over a channel.
+// A run has one, on the writer, which also coordinates replica 0. It runs when that replica's request tracker calls it,
+// between rounds. The trackers of other replicas reach it over a channel.
 #pragma once
 
 #include "dist/comm/channel.h"
@@ -23,36 +23,36 @@ namespace entrodraft::launch {
 
 class Dispatcher {
   public:
-    // How many results may wait for an earlier one, for each text that can be under way: then nothing is handed out
-    // until that one is written. Bounds what a death loses, and memory.
+    // Number of results that may wait for an earlier one, for each text that can be in progress. At this limit, nothing
+    // is handed out until the earlier result is written. It bounds memory, and what a death loses.
     static constexpr std::int64_t kMaxResultsAhead = 256;
 
-    // Opens the files; before the models, so that a mistake there does not cost the loading of them. Those that it
-    // makes go with it again unless it comes to start(). Throws BadOption, std::runtime_error.
+    // Opens the files, before the models, so that a mistake there does not cost loading them. Files that it makes are
+    // removed again unless start() is called. Throws BadOption, std::runtime_error.
     explicit Dispatcher(const GenerateOptions& options);
-    // Reads the prompt, or passes over what an earlier run served, with the same `settings` of text. Throws as above.
+    // Reads the prompt, or skips the lines that an earlier run served with the same `settings`. Throws as above.
     void read_first(const PromptLimits& limits, const Json& settings = Json::object());
-    // `channel` leads to the other replicas, null where there are none, and outlives this.
+    // `channel` leads to the other replicas; null if there are none. It outlives this object.
     void start(dist::Channel* channel);
 
-    // Takes a replica's report. Throws std::runtime_error where a file cannot be written.
+    // Takes a replica's report. Throws std::runtime_error if a file cannot be written.
     void handle(int replica, const Report& report);
-    // Takes reports, reads the input and hands out. The next assignment of replica 0; none when there is none within
-    // `wait_seconds`. Throws as above, and dist::Timeout.
+    // Takes reports, reads the input and hands out requests. Returns the next assignment of replica 0, or nothing if
+    // there is none within `wait_seconds`. Throws as above, and dist::Timeout.
     std::optional<Assignment> receive(double wait_seconds);
-    // The end of the run: counts of all replicas. Throws std::runtime_error where the files have lost what was written
-    // to them.
+    // Ends the run and returns the counts of all replicas. Throws std::runtime_error if the files have lost what was
+    // written to them.
     RunSummary finish();
-    // True where a request so far, also of the lines found served, has a temperature above 0.
+    // Returns whether a request so far, also on the lines found served, has a temperature above 0.
     bool any_samples() const { return reader_ ? reader_->any_samples() : !options_->requests.sampling.greedy(); }
-    std::int64_t resumed_with_error() const { return writer_.served_with_error(); } // of the lines found served
+    std::int64_t resumed_with_error() const { return writer_.served_with_error(); } // errors in lines found served
 
-    void write_timeline(std::string_view text); // all of --timeline
+    void write_timeline(std::string_view text); // the whole of --timeline
     void print(const std::string& text);        // for people
 
   private:
     struct Replica {
-        std::int64_t under_way = 0; // requests assigned to it that it has not done with
+        std::int64_t under_way = 0; // requests assigned to it that it has not finished
         bool has_ended = false;     // its last report has come
     };
 
@@ -69,7 +69,7 @@ class Dispatcher {
     ResultWriter writer_;
     std::optional<ResultWriter> trace_, timeline_;
     std::optional<RequestReader> reader_;
-    std::optional<OutputSettings> settings_;  // of an output that --resume can go on with
+    std::optional<OutputSettings> settings_;  // for an output that --resume can go on with
     std::vector<std::uint64_t> served_lines_; // hashes of the lines found served
     Progress progress_;
     dist::Channel* channel_ = nullptr;
@@ -77,7 +77,7 @@ class Dispatcher {
     RunState state_ = RunState::serving;
     bool input_ended_ = false;
     std::int64_t next_order_ = 0;
-    std::deque<Assignment> ready_;  // read, not handed out
+    std::deque<Assignment> ready_;  // read, but not handed out
     std::deque<Assignment> to_own_; // for replica 0
     RunSummary summary_;
 };

@@ -10,8 +10,8 @@ namespace entrodraft::launch {
 
 namespace {
 
-// Calls `use` with all members of a struct that is not plain memory. Where one is added, this no longer compiles until
-// that one travels too.
+// Calls `use` with all members of a struct that is not plain memory. A new member breaks the build here until it is
+// listed, too.
 #define MEMBERS(Struct, ...)                                                                                           \
     void with_members(Struct& value, auto use) {                                                                       \
         auto& [__VA_ARGS__] = value;                                                                                   \
@@ -33,7 +33,7 @@ MEMBERS(Report, result, order, stats, checked, ends_request, text, trace, note, 
 MEMBERS(Assignment, state, order, request)
 #undef MEMBERS
 
-// Bytes that values are copied into or, where it reads, out of.
+// Bytes that values are copied into; if `reads`, values are copied out of them.
 struct Archive {
     std::vector<std::byte> bytes;
     bool reads;
@@ -64,7 +64,7 @@ template <typename T> void transfer(Archive& archive, T& value) {
     } else if constexpr (requires { value.size(); }) {
         std::size_t size = value.size();
         transfer(archive, size);
-        if (archive.reads) archive.require(size); // each element takes a byte at least
+        if (archive.reads) archive.require(size); // each element takes at least one byte
         value.resize(size);
         for (auto& element : value)
             transfer(archive, element);

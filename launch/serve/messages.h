@@ -1,6 +1,5 @@
-// What the dispatcher and the request trackers of replicas tell each other, and how it becomes bytes.
-//
-// Within one job all ranks are the same build, so that numbers travel as they lie in memory.
+// Messages between the dispatcher and the request trackers of replicas, and their form as bytes. Within one job all
+// ranks are the same build, so numbers travel as they are in memory.
 #pragma once
 
 #include "spec/protocol/request.h"
@@ -13,18 +12,18 @@
 
 namespace entrodraft::launch {
 
-// From a request tracker to the dispatcher, as things happen.
+// A request tracker sends this to the dispatcher as events happen.
 struct Report {
     std::string result = {};                           // a line of the output, without newline; empty: none
-    std::int64_t order = 0;                            // of the result in the output, as it was assigned
-    std::optional<spec::Stats> stats = std::nullopt;   // of the result, where it is a text
-    bool checked = false;                              // that text was decoded once more; `note`: it differs
-    bool ends_request = false;                         // nothing more comes of it
-    std::string text = {};                             // of --prompt, as it comes
+    std::int64_t order = 0;                            // order of the result in the output, as it was assigned
+    std::optional<spec::Stats> stats = std::nullopt;   // of the result, if it is a text
+    bool checked = false;                              // the text was decoded once more; `note`: it differs
+    bool ends_request = false;                         // no more results come for it
+    std::string text = {};                             // text of --prompt, as it comes
     std::string trace = {};                            // a line of --trace
     std::string note = {};                             // a line for people
-    std::optional<double> busy_seconds = std::nullopt; // with a text under way, of its whole run: in its last report
-    bool interrupted = false;                          // its run, by a signal
+    std::optional<double> busy_seconds = std::nullopt; // total time with a text in progress; in the last report
+    bool interrupted = false;                          // a signal ended the replica's run
 };
 
 enum class RunState {
@@ -34,14 +33,14 @@ enum class RunState {
     closed,      // the last reports of all replicas have come
 };
 
-// From the dispatcher to a request tracker: a request, or a change of state.
+// The dispatcher sends this to a request tracker: a request, or a change of state.
 struct Assignment {
     RunState state = RunState::serving;
-    std::int64_t order = 0; // of the request's result in the output
+    std::int64_t order = 0; // order of the request's result in the output
     std::optional<spec::Request> request = std::nullopt;
 };
 
-// Of Report and Assignment. What is unpacked must have been packed as the same: else std::runtime_error.
+// For Report and Assignment. Bytes must be unpacked as the type that was packed: else std::runtime_error.
 template <typename T> std::vector<std::byte> pack(T message);
 template <typename T> T unpack(std::vector<std::byte> bytes);
 

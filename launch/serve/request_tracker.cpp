@@ -1,4 +1,4 @@
-// Requests out, results in: see request_tracker.h.
+// Hands out requests and takes in results: see request_tracker.h.
 #include "launch/serve/request_tracker.h"
 
 #include "launch/io/openai_batch.h"
@@ -27,8 +27,8 @@ std::string difference(const spec::Request& request, const std::vector<spec::Tok
     return text;
 }
 
-// How long a coordinator without work waits for some before it tells its other ranks that there is none yet: far less
-// than they wait, and little enough that a signal to any rank ends the wait within the half second that SIGTERM leaves.
+// Returns how long a coordinator without work waits before it tells its other ranks that there is none yet. That is far
+// less than they wait. It is also short enough that a signal to any rank ends the wait within SIGTERM's half second.
 double idle_wait_seconds(double collective_timeout_seconds) {
     return std::clamp(collective_timeout_seconds / 4, 0.001, 0.2);
 }
@@ -76,7 +76,7 @@ std::optional<spec::Request> RequestTracker::next_request() {
     const int n_samples = next.request->plain ? 1 : next.request->num_samples;
     if (next.request->sample == 0)
         under_way_.try_emplace(next.request->id, UnderWay{next.order, {}, {}, n_samples, clock_->now_seconds()});
-    if (next.request->sample + 1 < n_samples) { // the next one, which decodes like a line with the next seed
+    if (next.request->sample + 1 < n_samples) { // the next sample decodes like a line with the next seed
         Assignment& more = assigned_.emplace_front(next);
         ++more.request->sample;
         ++more.request->sampling.seed;
@@ -84,8 +84,8 @@ std::optional<spec::Request> RequestTracker::next_request() {
     return std::move(next.request);
 }
 
-// Of a line, once the last of its samples has come: the first one, with all of them, the counts of all, and why the
-// first that failed did.
+// Returns a line's completion once the last of its samples has come: the first sample, with the texts and counts of
+// all, and the failure of the first sample that failed.
 std::optional<spec::Completion> RequestTracker::all_samples(UnderWay& line, const spec::Request& request,
                                                             spec::Completion completion) {
     if (request.num_samples == 1 || request.plain) return completion;
@@ -118,7 +118,7 @@ void RequestTracker::on_complete(const spec::Request& request, spec::Completion 
         report.checked = true;
         if (text->second.drafted != completion.tokens)
             report.note = difference(request, text->second.drafted, completion);
-    } else if (!completion.failure.empty()) { // a text that could not go on
+    } else if (!completion.failure.empty()) { // the text could not go on
         report.result =
             error_line({request.id, std::nullopt, completion.failure, request.response != spec::ResponseFormat::line});
         if (options_->prompt) report.note = "--prompt: " + completion.failure;
@@ -128,9 +128,9 @@ void RequestTracker::on_complete(const spec::Request& request, spec::Completion 
         if (is_checkable(request)) {
             report.ends_request = false;
             text->second.drafted = std::move(completion.tokens);
-            Assignment again = {state_, report.order, request}; // before others, so that little is kept for comparison
+            Assignment again = {state_, report.order, request}; // goes first, so that few tokens are kept
             again.request->plain = true;
-            again.request->sampling.seed -= static_cast<std::uint64_t>(request.sample); // of the first one
+            again.request->sampling.seed -= static_cast<std::uint64_t>(request.sample); // seed of the first sample
             again.request->sample = 0;
             assigned_.push_front(std::move(again));
         }

@@ -1,7 +1,6 @@
-// Between a replica's engine and the dispatcher: remembers what is under way, has texts decoded once more for --check,
-// and makes the lines of results.
-//
-// One for each replica, on its coordinator. Several requests may be under way, and come back in any order.
+// Stands between a replica's engine and the dispatcher. It remembers requests in progress, has texts decoded once more
+// for --check, and makes the lines of results. Each replica has one, on its coordinator. Several requests may be in
+// progress; they finish in any order.
 #pragma once
 
 #include "dist/comm/channel.h"
@@ -21,26 +20,26 @@ namespace entrodraft::launch {
 
 class RequestTracker {
   public:
-    // `dispatcher` is null but on the writer, where it is used in place of `channel`; `tokenizer` is the target's,
-    // null: it has none. All outlive this.
+    // `dispatcher` is used in place of `channel` on the writer, and null elsewhere. `tokenizer` is the target's; null:
+    // it has none. All arguments outlive this object.
     RequestTracker(Dispatcher* dispatcher, dist::Channel* channel, const GenerateOptions& options,
                    const dist::Clock& clock, const model::Tokenizer* tokenizer = nullptr);
 
-    // For the engine of this replica; this outlives them. They throw what the dispatcher and the channel throw.
+    // For the engine of this replica; this object outlives them. They throw what the dispatcher and the channel throw.
     spec::EngineCallbacks callbacks();
-    // The end of this replica's run. Returns once those of all replicas have ended. Throws as above.
+    // Ends this replica's run. Returns once the runs of all replicas have ended. Throws as above.
     void close(bool interrupted);
 
   private:
     struct UnderWay {
         std::int64_t order;
-        std::vector<spec::TokenId> drafted;    // its tokens, while they are decoded again
-        std::vector<spec::Completion> samples; // that have come, by number
-        int n_open = 1;                        // samples that have not
+        std::vector<spec::TokenId> drafted;    // tokens of the text while it is decoded again
+        std::vector<spec::Completion> samples; // samples that have come, by number
+        int n_open = 1;                        // samples that have not come
         double begun = 0;
     };
 
-    // Whether the text is the same whatever is drafted.
+    // Returns whether the text is the same whatever is drafted.
     bool is_checkable(const spec::Request& request) const;
     std::optional<spec::Request> next_request();
     void on_complete(const spec::Request& request, spec::Completion completed);
@@ -56,9 +55,9 @@ class RequestTracker {
     const dist::Clock* clock_;
     const model::Tokenizer* tokenizer_;
     RunState state_ = RunState::serving;
-    std::deque<Assignment> assigned_;           // not begun; first what is to be decoded again without drafting
+    std::deque<Assignment> assigned_;           // not begun; texts to decode again without drafting come first
     std::map<std::string, UnderWay> under_way_; // by id
-    double busy_seconds_ = 0;                   // with a text under way, before busy_since_
+    double busy_seconds_ = 0;                   // time with a text in progress, before busy_since_
     double busy_since_ = 0;                     // unless idle
 };
 

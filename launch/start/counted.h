@@ -1,4 +1,4 @@
-// "1 rank", "2 ranks", as messages count.
+// Counts things in messages: "1 rank", "2 ranks".
 #pragma once
 
 #include <concepts>
@@ -6,7 +6,7 @@
 
 namespace entrodraft::launch {
 
-// Words whose plural is another are not for it.
+// Only for words with a plural in -s.
 std::string counted(std::integral auto count, const std::string& noun) {
     return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
 }

@@ -1,6 +1,5 @@
-// How a run ends: the exit codes, and the exceptions that main turns into a message and one of them.
-//
-// Everything else that is thrown is a failure of one rank alone: main prints it and aborts the job.
+// The end of a run: the exit codes, and the exceptions that main turns into a message and one of these codes. Any other
+// exception is a failure of one rank alone: main prints it and aborts the job.
 #pragma once
 
 #include <stdexcept>
@@ -13,7 +12,7 @@ enum ExitCode : int {
     kFailure = 1,
     kBadOptions = 2,
     kSomeLinesFailed = 3,
-    kStopped = 75, // by a signal, after a clean flush: run again with --resume
+    kStopped = 75, // stopped by a signal, after a clean flush: run again with --resume
 };
 
 // An option or argument that cannot be honoured; what() is one line that names it. Exit code 2.

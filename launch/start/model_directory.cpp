@@ -19,7 +19,7 @@ std::string variable(const char* name) {
     return value == nullptr ? "" : value;
 }
 
-// Whether model/ opens files of this name.
+// Returns whether model/ opens files of this name.
 bool is_of_a_model(const std::string& file) {
     return std::count(kSmallFiles.begin(), kSmallFiles.end(), file) > 0 || file == "model.safetensors.index.json" ||
            file.ends_with(".safetensors") || file.ends_with(".gguf") || file.starts_with("pytorch_model");
@@ -29,7 +29,7 @@ bool is_of_a_model(const std::string& file) {
 
 std::string resolve_model_directory(const std::string& name, const std::string& option,
                                     const model::HubEnvironment& environment) {
-    std::error_code ignored; // what cannot be looked at is not there
+    std::error_code ignored; // a path that cannot be looked at counts as missing
     const std::string what = option + " " + name + ": ";
     if (std::filesystem::is_directory(name, ignored) || model::gguf_file_of(name)) return name;
     if (std::filesystem::exists(name, ignored))
@@ -52,7 +52,7 @@ std::string resolve_model_directory(const std::string& name, const std::string& 
 std::string resolve_checkpoint_directory(const std::string& name, const std::string& option) {
     std::string directory = resolve_model_directory(name, option);
     if (model::gguf_file_of(directory)) return directory;
-    std::error_code ignored; // what is there and cannot be read is said by who reads it
+    std::error_code ignored; // the reader of the file reports other errors
     if (std::filesystem::status(std::filesystem::path(directory) / "config.json", ignored).type() ==
         std::filesystem::file_type::not_found)
         throw BadOption(
@@ -79,7 +79,7 @@ std::vector<std::string> files_of_model(const std::string& name) {
     std::string directory;
     try {
         directory = resolve_model_directory(name, "");
-    } catch (const BadOption&) { // said by who opens it
+    } catch (const BadOption&) { // the code that opens the model reports this
         return {};
     }
     std::vector<std::string> files;

@@ -1,4 +1,4 @@
-// Work before the first round, rank by rank, that ends in agreement: all ranks go on, or all leave alike.
+// Work before the first round. It ends in agreement: all ranks go on, or all leave alike.
 #pragma once
 
 #include "dist/session/session.h"
@@ -11,7 +11,7 @@
 
 namespace entrodraft::launch {
 
-// Does `work` on this rank and agrees with the others on how it went. Throws OrderlyFailure with the message of the
+// Does `work` on this rank and agrees with the others on the result. Throws OrderlyFailure with the message of the
 // lowest failing rank and its exit code: 2 for BadOption and sizes that do not fit, else 1. Collective over the world.
 void in_agreement(dist::Session& session, const std::function<void()>& work);
 void in_agreement(dist::Session& session, double timeout_seconds, const std::function<void()>& work); // for long work
@@ -19,7 +19,7 @@ void in_agreement(dist::Session& session, double timeout_seconds, const std::fun
 // Throws OrderlyFailure on all ranks unless they hold the same `text`. Collective over the world.
 void require_same(dist::Session& session, const std::string& what, const std::string& text);
 
-// The value of every rank, by rank, on all of them; T goes as it is. Collective over the world.
+// Returns the values of all ranks, by rank, on all of them. T is sent as it is. Collective over the world.
 template <typename T> std::vector<T> from_all(dist::Session& session, const T& mine) {
     static_assert(std::is_trivially_copyable_v<T>);
     std::vector<T> all(static_cast<std::size_t>(session.world_size()));
@@ -29,7 +29,7 @@ template <typename T> std::vector<T> from_all(dist::Session& session, const T& m
     return all;
 }
 
-// The writer's value on every rank. Collective over the world.
+// Returns the writer's value on every rank. Collective over the world.
 std::int64_t from_writer(dist::Session& session, std::int64_t value);
 
 } // namespace entrodraft::launch

@@ -24,9 +24,9 @@ namespace {
 
 namespace {
 
-// Where a chain of links ends; that file need not be there yet.
+// Returns the end of a chain of links; that file need not exist yet.
 std::string end_of_links(const std::string& file) {
-    constexpr int kMaxLinks = 40; // as the kernel has it
+    constexpr int kMaxLinks = 40; // the kernel's limit
     std::filesystem::path end = file;
     for (int i = 0; i < kMaxLinks; ++i) {
         std::error_code is_no_link;

@@ -1,7 +1,7 @@
-// A file that takes another's place only once it is whole: written beside it, then renamed.
+// A file that replaces another only once it is whole: it is written next to the old file and then renamed.
 //
-// For results that are worth nothing by half. A link stays a link: the file that it leads to is replaced, and the new
-// file has the mode of the old one. Called by build-table, generate, simulate, tune and the benches.
+// This is for results that are useless if incomplete. A link stays a link: its target is replaced, and the new file has
+// the old file's mode. Called by build-table, generate, simulate, tune and the benches.
 #pragma once
 
 #include <cstddef>
@@ -11,24 +11,24 @@
 
 namespace entrodraft::launch {
 
-// Throws std::runtime_error naming `file` where it is clear beforehand that it cannot be replaced: it exists and is not
-// a regular file, or its directory is missing or not writable.
+// Throws std::runtime_error naming `file` if it clearly cannot be replaced: it exists and is not a regular file, or its
+// directory is missing or not writable.
 void require_replaceable(const std::string& file);
 
-// Whether two names are one file, which need not be there yet.
+// Returns whether two names mean one file, which need not exist yet.
 bool are_one_file(const std::string& a, const std::string& b);
 
 class ReplacedFile {
   public:
-    // Opens a new file beside `file`. Throws std::runtime_error naming it, as the other calls do.
+    // Opens a new file next to `file`. Throws std::runtime_error naming it, as the other calls do.
     explicit ReplacedFile(const std::string& file);
-    // Without commit() nothing is left, and `file` is as it was.
+    // Without commit(), nothing is left and `file` is unchanged.
     ~ReplacedFile();
     ReplacedFile(const ReplacedFile&) = delete;
     ReplacedFile& operator=(const ReplacedFile&) = delete;
 
     void write(std::span<const std::byte> bytes);
-    // On the disk, and then under its name.
+    // Writes the bytes to the disk, then renames the file.
     void commit();
 
   private:
@@ -37,7 +37,7 @@ class ReplacedFile {
     int descriptor_ = -1;
 };
 
-// All of it at once. Throws std::runtime_error naming `file`.
+// Writes the whole file at once. Throws std::runtime_error naming `file`.
 void replace_file(const std::string& file, std::string_view text);
 
 } // namespace entrodraft::launch

@@ -13,9 +13,9 @@ namespace entrodraft::launch {
 namespace {
 
 constexpr long kAbortNanoseconds = 500'000'000;
-constexpr int kInterrupted = 130; // what shells expect of Ctrl-C
+constexpr int kInterrupted = 130; // shells expect this code after Ctrl-C
 
-// What signal handlers read and write.
+// The signal handlers read and write these.
 // NOLINTBEGIN(cppcoreguidelines-avoid-non-const-global-variables)
 volatile int first_signal = 0;
 timer_t abort_timer;

@@ -10,8 +10,8 @@ namespace entrodraft::launch {
 
 namespace {
 
-// The 97.5 % quantile of Student's t: Cornish and Fisher's expansion about the normal one, which is too narrow for few
-// degrees of freedom.
+// Returns the 97.5 % quantile of Student's t by Cornish and Fisher's expansion about the normal quantile. The expansion
+// is too narrow for few degrees of freedom; a table has those.
 double student_quantile(double degrees) {
     constexpr double kOfFew[] = {12.706205, 4.302653, 3.182446};
     if (degrees <= 3) return kOfFew[static_cast<std::size_t>(degrees) - 1];
@@ -21,7 +21,7 @@ double student_quantile(double degrees) {
            (3 * z7 + 19 * z5 + 17 * z3 - 15 * z) / (384 * n * n * n);
 }
 
-// About `mean`, whose logarithm is linear in `influences`, one a prompt, which add up to 0.
+// Returns the interval about `mean`. Its logarithm is linear in `influences`, one for each prompt, which add up to 0.
 Interval log_interval(double mean, const std::vector<double>& influences) {
     const auto n = static_cast<double>(influences.size());
     if (n < 2) return {mean, mean, mean, influences.size()};

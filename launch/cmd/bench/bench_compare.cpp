@@ -1,7 +1,7 @@
 // entrodraft bench compare: drafters, stop rules and acceptances side by side on the same prompts, in one process.
 //
-// Times come from the engine's own statistics, predictions from the costs of passes measured apart (bench latency).
-// The running is comparison.cpp's, the figures are comparison_report.cpp's.
+// Times come from the engine's own statistics. Predictions come from the costs of passes, which are measured separately
+// (bench latency). comparison.cpp runs the settings, and comparison_report.cpp makes the figures.
 #include "launch/cli/command_options.h"
 #include "launch/cli/command_pages.h"
 #include "launch/cmd/bench/comparison.h"
@@ -32,11 +32,11 @@ std::vector<spec::Request> read_prompts(const CompareOptions& options, const Mod
     return read_all_prompts(options.input, defaults, options.max_prompts, models.prompt_limits());
 }
 
-constexpr double kMaxSeconds = 15;     // of timing passes
-constexpr double kOverheadSeconds = 5; // of timing a rule's decisions
+constexpr double kMaxSeconds = 15;     // for timing passes
+constexpr double kOverheadSeconds = 5; // for timing a rule's decisions
 
-// Fills in costs, those of the files or measured ones, which ranks that do not coordinate lack, and returns the spread
-// of the target passes that were timed for it. Collective over the world.
+// Fills in costs: those of the files, or else measured ones, which only the coordinator gets. Returns the spread of the
+// target passes that were timed for them. Collective over the world.
 double find_costs(ComparisonTask& task, const Json& environment) {
     const std::vector<std::string>& files = task.options.costs;
     in_agreement(task.session, [&] { require_readable(task.options.sources); });
@@ -63,7 +63,7 @@ constexpr int kTimedTokens = 4;
 constexpr int kPairs = 2000; // at most
 constexpr int kOverheadWarmUps = 50;
 
-// Drafts kTimedTokens, whatever it thinks of them.
+// Returns a rule that drafts kTimedTokens, whatever it sees of them.
 spec::StopRule rule_of(const std::string& name, spec::GainModel& gain) {
     spec::StopRuleOptions options(name);
     options.max_tokens = kTimedTokens;
@@ -72,7 +72,7 @@ spec::StopRule rule_of(const std::string& name, spec::GainModel& gain) {
     return spec::StopRule(options, &gain);
 }
 
-// Reads as many bytes as a target pass does, so that a draft finds the caches as a round leaves them.
+// Reads as many bytes as a target pass, so that a draft finds the caches as in a round.
 class TargetTraffic {
   public:
     explicit TargetTraffic(ModelPair& models)
@@ -93,13 +93,13 @@ class TargetTraffic {
     std::size_t n_threads() const { return static_cast<std::size_t>(team_.size()); }
 
     model::ThreadTeam& team_;
-    std::size_t floats_; // of a thread
+    std::size_t floats_; // for each thread
     model::Buffer memory_;
-    std::vector<float> sums_; // a cache line a thread: what is summed must be kept
+    std::vector<float> sums_; // a cache line for each thread; the sum must be kept
 };
 
-// Drafts four tokens after a prompt with `constant`, which needs no entropy, and with a rule that does (static or
-// expected-gain, set so that it never fires), in turns, each after as much reading of memory as a target pass does.
+// Drafts four tokens after a prompt, in turns with `constant`, which needs no entropy, and with a rule that does:
+// static or expected-gain, set so that it never fires. Before each draft it reads as much memory as a target pass.
 // Local, on the draft owner.
 DraftOverhead measure_draft_overhead(ModelPair& models, const spec::Request& prompt, const std::string& rule) {
     spec::Request request = prompt;
@@ -166,7 +166,7 @@ int run_bench_compare(dist::Session& session, const Arguments& arguments) {
     const bool coordinates = models->placed.layout.is_coordinator();
     const Drafters drafters(session, *models, options->sources, session.timeout_seconds());
     ComparisonTask task = {session, *models, drafters, *options, {}, {}};
-    in_agreement(session, [&] { // what may be wrong in a file is said before anything is timed
+    in_agreement(session, [&] { // errors in a file come before anything is timed
         if (coordinates) task.prompts = read_prompts(*options, *models);
     });
     ComparisonFacts facts;
@@ -176,7 +176,7 @@ int run_bench_compare(dist::Session& session, const Arguments& arguments) {
     in_agreement(session, [&] {
         if (!coordinates || models->loaded.drafts.empty()) return;
         facts.operations_ratio = operations_ratio(*models);
-        // A step of the draft alone is timed, after a pass of the target on the same cores.
+        // The timed draft step follows a pass of the target on the same cores.
         if (models->placed.layout.placement != dist::DraftPlacement::colocated) return;
         if (!options->quiet)
             log_line(fmt::format("measuring what stop decisions cost: at most {:g} s", 2 * kOverheadSeconds));

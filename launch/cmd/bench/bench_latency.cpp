@@ -1,9 +1,9 @@
-// entrodraft bench latency: t_draft, t_target(r), every collective, and how near a pass is to the machine's limit; with
-// --shards, how long a pass over one rank's shard takes by itself, without the others to sum with.
+// entrodraft bench latency: measures t_draft, t_target(r) and every collective, and compares passes with the machine's
+// limit. With --shards, it times a pass over one rank's shard alone, without other ranks to sum with.
 //
-// The shard of the first rank of so many is loaded on a single rank and run as if the others were there. What does not
-// shrink with the ranks (norms, copies of KV heads, what a pass costs by itself) and what fits a cache once it is cut
-// is in the time, all-reduces and the others' share of the memory's bandwidth are not.
+// A single rank loads the first of N shards and runs it as if the other ranks were there. The time includes the parts
+// that do not shrink with the ranks: norms, copies of KV heads, and the fixed cost of a pass. A shard that fits a cache
+// gains from that. The time excludes all-reduces and the other ranks' share of the memory's bandwidth.
 #include "dist/layout/shard.h"
 #include "launch/cli/command_options.h"
 #include "launch/cli/command_pages.h"
@@ -31,8 +31,8 @@ namespace entrodraft::launch {
 
 namespace {
 
-// The first of `size` ranks, whose others are not there: sums are its own part, which changes what comes out of a pass
-// and not what it costs.
+// The first of `size` ranks; the other ranks are absent. A sum is only this rank's part. That changes the results of a
+// pass, not its cost.
 class AbsentRanks final : public dist::Communicator {
   public:
     explicit AbsentRanks(int size) : size_(size) {}
@@ -48,8 +48,8 @@ class AbsentRanks final : public dist::Communicator {
     int size_;
 };
 
-// Of the first of so many ranks: a row's pass beside draft passes, as colocated ranks have it, and as ranks that never
-// draft do; and its limit, of this rank alone.
+// The row of the first of `of` shards: a one-row pass next to draft passes, as on colocated ranks, a one-row pass
+// without them, as on ranks that never draft, and the pass's limit on this rank alone.
 Columns shard_row(ModelPair& models, const OpenedModel& target_files, const ModelOptions& run, const LatencyPlan& plan,
                   int context, int of) {
     LatencyPlan of_one_row = plan;
@@ -94,7 +94,7 @@ void require_heads_for(const std::vector<int>& shards, const model::ModelConfig&
     }
 }
 
-// Of a pass, beside one of a single row of the target. `limit` is in seconds; 0: there is none.
+// The row of a pass, compared with the target's one-row pass. `limit` is in seconds; 0: there is none.
 Columns pass_row(const std::string& name, const Quantiles& pass, double one_row, double limit = 0) {
     const auto known = [&](double figure) { return limit > 0 ? Json(figure) : Column::unknown(); };
     return {{"", "pass", name},
@@ -108,7 +108,7 @@ Columns pass_row(const std::string& name, const Quantiles& pass, double one_row,
             {"", "t(r)/t(1)", pass.median / one_row, 2}};
 }
 
-// Our kernels' beside a pass of torch's.
+// Adds the pass of our kernels to the row of torch's pass.
 void add_native(Columns& row, const Quantiles& pass, const Quantiles& native) {
     const double ratio = pass.median / native.median;
     const bool is_known = native.median > 0;
@@ -141,7 +141,7 @@ std::vector<Columns> target_rows(const PassTimes& passes, const std::vector<doub
     return rows;
 }
 
-// Of a tree's first rows, beside a chain of as many.
+// Rows for a tree's first rows, compared with chains of the same length.
 std::vector<Columns> tree_rows(const PassTimes& passes) {
     std::vector<Columns> rows;
     for (std::size_t i = 0; i < passes.tree.size(); ++i) {
@@ -157,7 +157,7 @@ std::vector<Columns> tree_rows(const PassTimes& passes) {
     return rows;
 }
 
-// The first of a round, and one after another.
+// The first draft pass of a round, and a pass after another draft pass.
 std::array<Columns, 2> draft_rows(const PassTimes& passes) {
     const double one_row = passes.target[0].median;
     std::array<Columns, 2> rows = {pass_row("draft, first of a round", passes.first_draft, one_row),
@@ -169,7 +169,7 @@ std::array<Columns, 2> draft_rows(const PassTimes& passes) {
     return rows;
 }
 
-// Of one context.
+// The passes of one context.
 Json passes_json(const PassTimes& passes, const std::vector<double>& limit) {
     const auto [first, further] = draft_rows(passes);
     Json json = {{"context", passes.context},
@@ -188,11 +188,11 @@ Json to_json(const Latency& latency, const Json& environment, const ModelPair& m
     Json json = Json::parse(spec::to_json(latency.first().costs()));
     json["environment"] = environment;
     json["tensor_parallel"] = models.placed.layout.tp_size;
-    json["target_shape"] = {{"layers", config.n_layers}, // what the scaling model has to know of the target
+    json["target_shape"] = {{"layers", config.n_layers}, // the scaling model needs these facts of the target
                             {"hidden_size", config.hidden_size},
                             {"vocab_size", config.vocab_size},
                             {"all_reduces_per_pass", all_reduces.count},
-                            {"all_reduce_bytes_per_pass", all_reduces.bytes}}; // of one row
+                            {"all_reduce_bytes_per_pass", all_reduces.bytes}}; // for one row
     json.update(passes_json(latency.first(), latency.limit));
     json["contexts"] = Json::array();
     for (const PassTimes& passes : latency.passes)
@@ -224,7 +224,7 @@ std::string to_text(const Latency& latency, const Json& environment) {
     return text + table_of(rows_of(latency.collectives, collective_row));
 }
 
-// The same models on our kernels, beside which torch's passes are timed; null where there are none for the device.
+// Opens the same models on our kernels, to time them next to torch's passes; null if the device has no such kernels.
 std::unique_ptr<ModelPair> open_native(dist::Session& session, const LatencyOptions& options) {
     const bool is_built_without_gpus = n_gpus() < 0; // like all ranks
     const bool has_kernels = options.models.device == DeviceChoice::cuda ? !is_built_without_gpus

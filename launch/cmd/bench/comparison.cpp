@@ -1,4 +1,4 @@
-// Running settings in turn: see comparison.h.
+// Runs settings in turn: see comparison.h.
 #include "launch/cmd/bench/comparison.h"
 
 #include "launch/io/progress.h"
@@ -13,8 +13,8 @@ namespace entrodraft::launch {
 
 namespace {
 
-// Greedy text is the same with every acceptance that is not lossy: exact rejection, which goes unnamed, stands for
-// them.
+// Greedy text is the same with every acceptance that is not lossy. Exact rejection, which names leave out, stands for
+// all of them.
 std::vector<spec::AcceptanceOptions> acceptances_at(const CompareOptions& options, double temperature) {
     std::vector<spec::AcceptanceOptions> acceptances;
     for (const spec::Acceptance kind : options.acceptances) {
@@ -28,8 +28,8 @@ std::vector<spec::AcceptanceOptions> acceptances_at(const CompareOptions& option
     return acceptances;
 }
 
-// True where one run shows what every chain of the drafter would meet. The text must not depend on the draft, and what
-// is proposed for a place must not depend on where the round began, as it does with look-ups, heads and windows.
+// Returns whether one run shows what every chain of the drafter would meet. The text must not depend on the draft. The
+// draft for a place must not depend on where the round began, as it does with look-ups, heads and windows.
 bool has_oracle(const ComparisonTask& task, double temperature, const DrafterChoice& drafter,
                 const spec::AcceptanceOptions& acceptance) {
     const bool is_one_text =
@@ -38,7 +38,7 @@ bool has_oracle(const ComparisonTask& task, double temperature, const DrafterCho
            !task.models.opened.draft_window.is_on() && !task.options.synthetic_acceptance;
 }
 
-// Plain decoding first.
+// Returns the settings, plain decoding first.
 std::vector<Setting> settings_at(const ComparisonTask& task, double temperature) {
     const CompareOptions& options = task.options;
     const std::vector<spec::StopRuleOptions> any_rule(1);
@@ -81,7 +81,7 @@ std::vector<Setting> settings_at(const ComparisonTask& task, double temperature)
     return settings;
 }
 
-// A setting under way.
+// A setting that is running.
 struct Running {
     Outcome outcome;
     PairEngine engine;
@@ -113,7 +113,7 @@ spec::Completion decode(const ComparisonTask& task, PairEngine& engine, std::siz
     return engine.decode(coordinates ? &request : nullptr, kNoSignal, on_round).completion;
 }
 
-// Decodes the prompt and notes what came of it.
+// Decodes the prompt and adds the results to the outcome.
 void run(const ComparisonTask& task, Running& running, std::size_t prompt, double temperature) {
     Outcome& outcome = running.outcome;
     std::vector<bool> rejected; // [place]
@@ -161,7 +161,7 @@ const Outcome& Temperature::plain_of(const Setting& setting) const {
     return found != outcomes.end() ? *found : outcomes.front();
 }
 
-// Level i of all drafts is drafts[i] drafting for what is above it; a choice may take only some of them.
+// Level i of all drafts is drafts[i], which drafts for the model above it. A choice may take only some of them.
 std::vector<spec::Costs> costs_of(const ComparisonTask& task, const DrafterChoice& drafter) {
     std::vector<spec::Costs> levels;
     if (task.costs.empty()) return levels;
@@ -200,7 +200,7 @@ std::vector<Temperature> compare(const ComparisonTask& task) {
     std::vector<Temperature> results;
     std::int64_t new_tokens = 0, done = 0;
     for (const double temperature : options.temperatures) {
-        // With engines of its own, so that nothing is learnt before the clock runs.
+        // The warm-up has its own engines, so that nothing is learnt before the clock runs.
         for (Running& warming_up : start_all(task, temperature))
             decode(task, warming_up.engine, 0, temperature, kWarmUpTokens);
         std::vector<Running> running = start_all(task, temperature);

@@ -1,7 +1,8 @@
-// Ways to decode, side by side on the same prompts: what bench compare runs and shows, and tune confirms settings by.
+// Ways to decode, side by side on the same prompts. bench compare runs and shows them, and tune confirms settings with
+// them.
 //
-// Settings take turns on every prompt, in rotating order, so that noise meets all alike. Each keeps its engine over all
-// prompts of a temperature, so that what learns, learns; the next temperature begins with new ones.
+// Settings take turns on every prompt, in rotating order, so that noise affects all alike. Each setting keeps its
+// engine over all prompts of a temperature, so that rules can learn. The next temperature begins with new engines.
 #pragma once
 
 #include "launch/cli/options.h"
@@ -20,14 +21,14 @@ namespace entrodraft::launch {
 enum class SettingKind {
     plain,       // no draft
     speculative, // a drafter, its rules and an acceptance
-    longest,     // the same drafting to the cap: it shows where the draft agrees with the text
+    longest,     // drafts to the cap: shows where the draft agrees with the text
 };
 
 // A way to decode.
 struct Setting {
     SettingKind kind = SettingKind::plain;
     DrafterChoice drafter;
-    std::vector<spec::StopRuleOptions> rules; // of each level
+    std::vector<spec::StopRuleOptions> rules; // one for each level
     spec::AcceptanceOptions acceptance;
 
     std::string name() const;            // "model, static, threshold 2.25 nats"
@@ -36,13 +37,13 @@ struct Setting {
     bool drafts() const { return kind != SettingKind::plain; }
 };
 
-// What a setting did at one temperature. The counts are on the coordinator.
+// Results of a setting at one temperature. The counts are on the coordinator.
 struct Outcome {
     Setting setting;
-    spec::Stats stats; // of all prompts
+    spec::Stats stats; // over all prompts
     std::vector<spec::Stats> stats_of_prompts;
     std::vector<std::vector<spec::TokenId>> texts;
-    // For `longest`, [prompt][place]: true where the draft's token is the text's; also where the draft was not asked.
+    // For `longest`, [prompt][place]: true if the draft's token is the text's; also true if the draft was not asked.
     std::vector<std::vector<bool>> agreements;
 };
 
@@ -50,7 +51,7 @@ struct Temperature {
     double temperature = 0;
     std::vector<Outcome> outcomes; // plain decoding first
 
-    // Plain decoding beside a setting.
+    // Returns the plain decoding that a setting is compared with.
     const Outcome& plain_of(const Setting& setting) const;
 };
 
@@ -59,43 +60,43 @@ struct ComparisonTask {
     ModelPair& models;
     const Drafters& drafters;
     const CompareOptions& options;
-    std::vector<spec::Costs> costs;     // of the levels of drafting; of files, they are expected-gain's too
+    std::vector<spec::Costs> costs;     // of each level of drafting; those from files are expected-gain's costs, too
     std::vector<spec::Request> prompts; // on the coordinator
 };
 
-// At each temperature. Collective over the world. Throws OrderlyFailure.
+// Runs all settings at each temperature. Collective over the world. Throws OrderlyFailure.
 std::vector<Temperature> compare(const ComparisonTask& task);
 
-// Of greedy texts, and those sampled with gumbel, how many are not plain decoding's, as they must be; nothing where
-// they may differ from it. Local, on the coordinator.
+// Returns how many greedy texts, and texts sampled with gumbel, differ from plain decoding; none may. Returns nothing
+// if texts are allowed to differ. Local, on the coordinator.
 std::optional<int> different_texts(const CompareOptions& options, const Temperature& result, const Outcome& outcome);
 
-// Costs of the levels of one drafter; those without a model have none.
+// Returns the costs of the levels of one drafter. A drafter without a model drafts at no cost.
 std::vector<spec::Costs> costs_of(const ComparisonTask& task, const DrafterChoice& drafter);
 
-// What entropy and stop decision of a rule cost: the same draft loop with and without them.
+// The cost of a rule's entropy and stop decision: the same draft loop is timed with and without them.
 struct DraftOverhead {
     std::string rule;
-    double percent = 0;      // of a draft step; median over pairs of (with / without - 1)
-    double step_seconds = 0; // a draft step without them
+    double percent = 0;      // share of a draft step; median over pairs of (with / without - 1)
+    double step_seconds = 0; // time of a draft step without them
     int pairs = 0;
 };
 
 struct ComparisonFacts {
     Json environment;
     MachineLoad machine;
-    std::vector<DraftOverhead> overheads; // of the rules that look at entropies; empty without a draft model
-    double operations_ratio = 0;          // of a draft's row over a target's; 0 without a draft model
+    std::vector<DraftOverhead> overheads; // for the rules that look at entropies; empty without a draft model
+    double operations_ratio = 0; // operations of a draft's row over those of a target's row; 0 without a draft model
 };
 
-// What bench compare shows.
+// The results that bench compare shows.
 struct ComparisonReport {
     Json json;
     std::string text;
-    std::vector<std::string> complaints; // a line for each setting whose texts had to be plain decoding's and are not
+    std::vector<std::string> complaints; // a line for each setting whose texts wrongly differ from plain decoding
 };
 
-// Local, on the coordinator.
+// Makes the report. Local, on the coordinator.
 ComparisonReport report_of(const ComparisonTask& task, const std::vector<Temperature>& results,
                            const ComparisonFacts& facts);
 

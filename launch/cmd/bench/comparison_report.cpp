@@ -14,10 +14,10 @@ namespace entrodraft::launch {
 
 namespace {
 
-// The figures of the best chains of up to `most` tokens, by where a run that drafted to its cap shows that the draft
-// agrees.
+// Returns the speed-up of the best chains of up to `most` tokens. `longest`, a run that drafted to its cap, shows where
+// the draft agrees with the text.
 double oracle_speedup(const Outcome& longest, int most, spec::Costs costs) {
-    costs.t_round.reset(); // predictions leave it out
+    costs.t_round.reset(); // predictions do not include it
     spec::Stats best;
     for (const std::vector<bool>& agreements : longest.agreements) {
         std::vector<spec::PlaceChain> places(agreements.size());
@@ -38,17 +38,17 @@ double oracle_speedup(const Outcome& longest, int most, spec::Costs costs) {
 
 constexpr int kNgram = 8;
 
-// What is made of an outcome's counts and times.
+// Figures that follow from an outcome's counts and times.
 struct Figures {
     const Outcome* outcome = nullptr;
     PromptTimes times;
     Interval speedup;                   // over all prompts together
     double predicted = 0;               // counts times costs
-    double median_speedup = 0;          // of the prompts' own: what a burst of noise on a few of them does not move
-    double median_over_predicted = 0;   // of each prompt's speed-up over its prediction
+    double median_speedup = 0;          // median over prompts: a burst of noise on a few of them does not move it
+    double median_over_predicted = 0;   // median over prompts of speed-up / prediction
     double oracle = 0;                  // predicted speed-up of the drafter's best chains; 0: there is no such bound
     std::optional<int> different_texts; // from plain decoding, where they must be equal
-    Columns row, phases;                // of the tables
+    Columns row, phases;                // rows of the tables
     std::optional<Columns> iid;
 };
 
@@ -59,7 +59,7 @@ double repeated_share(const Outcome& outcome) {
     return outcome.texts.empty() ? 0 : sum / static_cast<double>(outcome.texts.size());
 }
 
-// Where the drafter has run to the cap.
+// Returns the oracle's speed-up if the drafter has run to the cap; else 0.
 double oracle_of(const ComparisonTask& task, const Temperature& result, const Setting& setting,
                  const spec::Costs& costs) {
     int most = task.options.max_draft_tokens;
@@ -75,7 +75,8 @@ double oracle_of(const ComparisonTask& task, const Temperature& result, const Se
     return 0;
 }
 
-// Costs of a setting's passes. A drafter without a model has no measured pass; what its own passes took stands in.
+// Returns the costs of a setting's passes. A drafter without a model has no measured pass; its own passes' time stands
+// in.
 std::vector<spec::Costs> costs_of(const ComparisonTask& task, const Outcome& outcome) {
     const DrafterChoice& drafter = outcome.setting.drafter;
     std::vector<spec::Costs> levels = costs_of(task, drafter);
@@ -85,7 +86,7 @@ std::vector<spec::Costs> costs_of(const ComparisonTask& task, const Outcome& out
     return levels;
 }
 
-// Where the decoding time of an outcome went.
+// Says how an outcome's decoding time was spent.
 Columns phases_row(const std::string& name, const spec::StepSeconds& seconds) {
     const double decoding = seconds.total - seconds.prefill;
     Columns row = {{"", "share of time, %", name}};
@@ -108,7 +109,7 @@ Json to_json(const spec::Stats& stats) {
     return json;
 }
 
-// Of alpha, over prompts. A drafted token's chance is at most 1.
+// Returns the interval of alpha over prompts. A drafted token's chance is at most 1.
 Interval alpha_interval(const Outcome& outcome) {
     std::vector<double> overlaps, counts;
     for (const spec::Stats& text : outcome.stats_of_prompts) {
@@ -120,11 +121,11 @@ Interval alpha_interval(const Outcome& outcome) {
     return interval;
 }
 
-// The i.i.d. model at this outcome's alpha and mean draft length, beside what was measured; none where alpha is not
-// known, or is not the model's.
+// Compares the i.i.d. model, at this outcome's alpha and mean draft length, with the measurement. Returns nothing if
+// alpha is not known or is not the model's.
 //
-// It knows one drafter that makes a token a pass: of a cascade c is what a drafted token took, and operations are
-// counted for a single model alone.
+// The model has one drafter that makes a token a pass. For a cascade, c is the time of a drafted token. Operations are
+// counted only for a single model.
 std::optional<Columns> iid_row(spec::Costs costs, const Figures& figures, double operations_ratio) {
     const spec::Stats& stats = figures.outcome->stats;
     const DrafterChoice& drafter = figures.outcome->setting.drafter;
@@ -170,7 +171,7 @@ Columns figures_row(const Figures& figures) {
             oracle,
             share_of_oracle,
             share_of_gain,
-            {"", "accepted/drafted", stats.draft_acceptance_rate(), 3}, // rounded among the counts
+            {"", "accepted/drafted", stats.draft_acceptance_rate(), 3}, // the counts have it exactly
             {"tokens_per_target_pass", "tokens/pass", stats.tokens_per_target_pass(), 2},
             {"", "mean length", stats.mean_acceptance_length(), 2},
             {"repeated_8gram_share", "repeated 8-grams", repeated_share(*figures.outcome), 3}};
@@ -238,7 +239,7 @@ std::string tables_of(const std::vector<Figures>& shown) {
            table_of(levels);
 }
 
-// What --tune shows the fastest setting of: a rule of a drafter and acceptance.
+// Returns the group of a setting: the rule of a drafter and acceptance. --tune shows the fastest setting of each group.
 std::string group_of(const Figures& figures) {
     const Setting& setting = figures.outcome->setting;
     if (!setting.drafts()) return setting.name();

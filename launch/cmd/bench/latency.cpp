@@ -1,4 +1,4 @@
-// Timing passes and collectives: see latency.h.
+// Times passes and collectives: see latency.h.
 #include "launch/cmd/bench/latency.h"
 
 #include "launch/io/machine_load.h"
@@ -23,7 +23,7 @@ namespace entrodraft::launch {
 
 namespace {
 
-// Element by element the largest of all ranks, on the writer. Collective over the world.
+// Returns, for each element, the largest value of all ranks, on the writer. Collective over the world.
 std::vector<double> largest_over_ranks(dist::Session& session, std::vector<double> values) {
     const std::size_t count = values.size();
     std::vector<double> all(count * static_cast<std::size_t>(session.world_size()));
@@ -43,7 +43,7 @@ Quantiles of_slowest_rank(dist::Session& session, const Quantiles& mine) {
 PassTimer::PassTimer(model::Decoder& decoder, const dist::Clock& clock, int context, spec::DeviceVerifier* loop)
     : decoder_(decoder), clock_(clock), context_(context), loop_(loop) {
     decoder_.cache().truncate(kSlot, 0);
-    if (decoder_.max_source() > 0) // as long as the text
+    if (decoder_.max_source() > 0) // a source as long as the text
         decoder_.encode(kSlot, std::vector<model::TokenId>(
                                    static_cast<std::size_t>(std::clamp(context, 1, decoder_.max_source())), 1));
     for (int done = 0; done < context;) {
@@ -80,7 +80,7 @@ double PassTimer::level(int rows) {
 double PassTimer::time_loop(int tokens) {
     make_rows(context_, 1);
     model::LogitNeeds needs(model::LogitSummary::entropy, false);
-    spec::DeviceStopRule rule; // that never fires
+    spec::DeviceStopRule rule; // this rule never fires
     rule.max_rows = tokens;
     needs.extension = loop_->draft(rule, -1);
     return time(needs, static_cast<std::size_t>(tokens));
@@ -114,7 +114,7 @@ void PassTimer::add_row(int position, int parent) {
 
 std::vector<CollectiveTime> time_collectives(dist::Session& session, std::span<const NamedCollective> collectives,
                                              int repetitions, double max_seconds) {
-    constexpr int kWarmUps = 50, kAtFirst = 3; // these tell how long the others will take
+    constexpr int kWarmUps = 50, kAtFirst = 3; // the first runs tell how long the rest will take
     const dist::SteadyClock clock;
     std::vector<CollectiveTime> times;
     for (const auto& [name, run, bytes] : collectives) {
@@ -138,7 +138,7 @@ std::vector<CollectiveTime> time_collectives(dist::Session& session, std::span<c
 }
 
 std::string slower_sum(std::span<const CollectiveTime> over_shared_memory, std::span<const CollectiveTime> over_mpi) {
-    constexpr double kMuch = 1.5, kMinSeconds = 5e-6; // less is noise of the two runs
+    constexpr double kMuch = 1.5, kMinSeconds = 5e-6; // a smaller difference is noise
     double largest = kMuch;
     std::string text;
     for (std::size_t i = 0; i < std::min(over_shared_memory.size(), over_mpi.size()); ++i) {
@@ -158,7 +158,7 @@ namespace {
 struct DraftSamples {
     static constexpr int kLevelRows = 8;
     std::vector<double> first, further; // seconds of a token
-    std::vector<double> narrow, wide;   // of levels of one row, and of kLevelRows
+    std::vector<double> narrow, wide;   // for levels of one row and of kLevelRows rows
 
     void take(DraftTimer& draft, bool with_levels) {
         constexpr int kFurther = 2;
@@ -171,7 +171,7 @@ struct DraftSamples {
             (is_wide ? wide : narrow).push_back(draft.level(is_wide ? kLevelRows : 1));
         }
     }
-    double row_seconds() const { // 0 where none were taken
+    double row_seconds() const { // 0: no levels were timed
         return std::max(quantiles_of(wide).median - quantiles_of(narrow).median, 0.0) / (kLevelRows - 1);
     }
 };
@@ -180,7 +180,7 @@ struct DraftSamples {
 
 namespace {
 
-// What is timed of a pair.
+// Samples of a pair's times.
 class PairSamples {
   public:
     PairSamples(const TimedPair& pair, const LatencyPlan& plan)
@@ -189,7 +189,7 @@ class PairSamples {
     }
 
     void warm_up(int target_passes, int draft_runs, const HasTime& has_time) {
-        constexpr double kShare = 0.2; // of the time
+        constexpr double kShare = 0.2; // share of the time
         DraftSamples not_counted;
         for (int i = 0; i < target_passes && has_time(kShare); ++i)
             if (pair_.target) pair_.target->time(1 + i % plan_.max_rows());
@@ -198,13 +198,14 @@ class PairSamples {
         is_short_of_time_ = !has_time(kShare);
     }
 
-    // Up and down in turns: passes right after wider ones take longer than in a run, where rows change little. The
-    // first one goes from coarse to fine where it may be the last. Whether there was time for all rows.
+    // Goes up and down in turns: a pass right after a wider one takes longer than in a run, where the number of rows
+    // changes little. The first turn goes from coarse to fine if it may be the last. Returns whether there was time for
+    // all rows.
     bool repeat(const HasTime& has_time) {
         const bool is_first = n_repetitions_ == 0, is_upwards = n_repetitions_ % 2 == 0;
         const bool is_coarse = is_first && is_short_of_time_;
         ++n_repetitions_;
-        std::vector<int> rows; // that are timed
+        std::vector<int> rows; // numbers of rows to time
         for (int i = 1; i <= plan_.max_rows(); ++i)
             if (plan_.times(i)) rows.push_back(i);
         if (!is_upwards) std::ranges::reverse(rows);
@@ -248,7 +249,7 @@ class PairSamples {
     int n_repetitions_ = 0;
     std::vector<std::vector<double>> target_; // [r - 1]
     std::vector<std::vector<double>> tree_;   // [r - 1]
-    std::vector<std::int8_t> parents_;        // of the tree
+    std::vector<std::int8_t> parents_;        // the tree's
     DraftSamples drafts_;
 };
 
@@ -257,7 +258,7 @@ class PairSamples {
 std::vector<PassTimes> time_in_turns(std::span<const TimedPair> pairs, const LatencyPlan& plan,
                                      const HasTime& has_time) {
     constexpr int kWarmUps = 20, kDraftWarmUps = 3;
-    // Threads of OpenMP, which torch has, spin for up to 15 ms after a pass.
+    // torch uses OpenMP, whose threads spin for up to 15 ms after a pass.
     constexpr auto kUntilOthersRest = std::chrono::milliseconds(20);
     std::vector<PairSamples> samples;
     for (const TimedPair& pair : pairs)
@@ -289,12 +290,12 @@ spec::Costs PassTimes::costs() const {
 
 namespace {
 
-// A draft that is sharded across the ranks goes on with no loop.
+// A draft that is sharded across the ranks does not draft in a loop.
 spec::DeviceVerifier* draft_loop(const ModelPair& models) {
     return models.loaded.sharded_draft ? nullptr : models.loaded.device_verifier.get();
 }
 
-// A head behind a text whose hidden states mean nothing; a token joins the text before each draft.
+// Times a head after a text with meaningless hidden states. One token joins the text before each draft.
 class HeadTimer final : public DraftTimer {
   public:
     HeadTimer(const spec::HeadModules& head, const ModelPair& models, int context)
@@ -327,7 +328,7 @@ class HeadTimer final : public DraftTimer {
   private:
     static constexpr int kSlot = 0;
     static constexpr std::size_t kMaxRead =
-        2 + std::max<std::size_t>(DraftSamples::kLevelRows, PassTimer::kLoopSteps); // behind a text
+        2 + std::max<std::size_t>(DraftSamples::kLevelRows, PassTimer::kLoopSteps); // after a text
 
     void begin_text() {
         source_->begin_sequence(kSlot, {});
@@ -343,17 +344,17 @@ class HeadTimer final : public DraftTimer {
         add_token();
     }
     void add_token() { text_.push_back(static_cast<spec::TokenId>(text_.size() * 37 + 11) % vocab_); }
-    // Of so many tokens, more than one where the device drafts in a loop, as in generate.
+    // Times a draft of that many tokens. More than one needs a device that drafts in a loop, as in generate.
     double draft(int tokens) {
         if (text_.size() + kMaxRead >= source_->facts().context) begin_text();
-        text_.resize(n_known_ + 1); // without what was drafted
+        text_.resize(n_known_ + 1); // without the drafted tokens
         add_known();
         return time(tokens);
     }
     double time(int tokens) {
         model::LogitNeeds needs = model::LogitSummary::max;
         if (spec::DeviceVerifier* const device = source_->facts().device) {
-            spec::DeviceStopRule rule; // that never fires
+            spec::DeviceStopRule rule; // this rule never fires
             rule.max_rows = tokens;
             needs = {model::LogitSummary::entropy, false};
             needs.extension = device->draft(rule, -1);
@@ -370,17 +371,17 @@ class HeadTimer final : public DraftTimer {
     std::vector<float> states_; // of a position
     int vocab_;
     std::size_t context_, n_known_ = 0;
-    std::vector<spec::TokenId> text_; // one token more than positions that are known, and drafted ones
+    std::vector<spec::TokenId> text_; // one token more than known positions, and drafted tokens
     std::vector<spec::TreeNode> nodes_;
 };
 
-// What a draft reads behind so many tokens.
+// Returns the number of tokens that a draft reads after `context` tokens.
 int context_of_draft(const ModelPair& models, int context) {
     const spec::DraftWindow& window = models.opened.draft_window;
     return window.is_on() ? std::min(context, window.head() + window.positions) : context;
 }
 
-// Of the first pair, with those of the second as the native ones.
+// Returns the times of the first pair; those of the second pair are its native ones.
 PassTimes time_passes(dist::Session& session, std::span<ModelPair* const> pairs, const LatencyPlan& plan, int context,
                       bool quiet) {
     MeasuringTime time(session, "what passes take", plan.max_seconds, quiet);
@@ -397,7 +398,7 @@ PassTimes time_passes(dist::Session& session, std::span<ModelPair* const> pairs,
         if (!models->loaded.head_decoders.empty())
             pair.draft = &heads.emplace_back(*models->head_modules(), *models, context);
     }
-    // The ranks start together: nobody's wait for a drafting rank counts as target time.
+    // The ranks start together, so that a wait for a drafting rank does not count as target time.
     std::vector<PassTimes> all = time_in_turns(timed, plan, [&](double share) {
         const bool goes_on = time.has_left(share);
         pairs.front()->placed.replica->barrier(session.deadline());
@@ -423,7 +424,7 @@ std::vector<CollectiveTime> measure_collectives(dist::Session& session, ModelPai
                                                 double max_seconds) {
     const auto hidden = static_cast<std::size_t>(models.opened.target.config.hidden_size);
     const auto rows = static_cast<std::size_t>(plan.max_rows());
-    // Every rank gathers as much as the first slice of the vocabulary, which is a widest one, needs.
+    // Every rank gathers as many bytes as the first slice of the vocabulary needs; no slice is wider.
     const dist::Slice slice = model::vocab_slice(models.opened.target.config, 0, models.placed.layout.tp_size);
     const std::size_t row_bytes = static_cast<std::size_t>(slice.size()) * sizeof(float);
     std::vector<float> buffer(std::max(hidden * rows, row_bytes * rows / sizeof(float)) + 64);
@@ -441,7 +442,7 @@ std::vector<CollectiveTime> measure_collectives(dist::Session& session, ModelPai
         {"gather of candidates, " + all_rows, [&] { gather(rows * 8 + 8); }, rows * 8 + 8},
         {"gather of distributions, " + all_rows, [&] { gather(row_bytes * rows); }, row_bytes * rows},
     };
-    // Several sizes, so that what a message costs and what its bytes cost can be told apart.
+    // Several sizes separate the fixed cost of a message from the cost of its bytes.
     for (std::size_t each = 1;; each = std::min(2 * each, rows)) {
         collectives.push_back({"all-reduce of hidden, " + counted(static_cast<std::int64_t>(each), "row"),
                                models.placed.tp ? sum_for_passes(models.placed.device, *models.placed.tp, hidden * each,
@@ -461,7 +462,7 @@ double measure_spread(dist::Session& session, ModelPair& models, double max_seco
     std::vector<double> seconds;
     while (time.has_left())
         seconds.push_back(timer ? timer->time(1) : 0);
-    const bool is_enough = seconds.size() >= kWarmUps + kEnough; // on all ranks or on none
+    const bool is_enough = seconds.size() >= kWarmUps + kEnough; // the same on all ranks
     seconds.erase(seconds.begin(), seconds.begin() + static_cast<std::ptrdiff_t>(std::min(kWarmUps, seconds.size())));
     const Quantiles slowest = of_slowest_rank(session, quantiles_of(std::move(seconds)));
     return is_enough ? spread_of(slowest) : 0;
@@ -469,18 +470,18 @@ double measure_spread(dist::Session& session, ModelPair& models, double max_seco
 
 namespace {
 
-// `device`: whose memory's rate is measured.
+// `device`: the device whose memory's read rate is measured.
 void measure_limits(dist::Session& session, ModelPair& models, const RankDevice& device, const LatencyPlan& plan,
                     Latency& latency) {
     constexpr double kNoLimit = std::numeric_limits<double>::infinity();
-    // A rank without a shard reads its draft beside the others, and sets no limit.
+    // A rank without a shard reads its draft while the others read; it sets no limit.
     const bool counts = models.loaded.target != nullptr;
     const std::size_t bytes = counts ? models.loaded.target->weight_bytes() : std::size_t{1} << 20;
     const double operations = counts ? models.loaded.target->operations_per_row() : 0;
     session.world().barrier(session.deadline());
     const double rate = read_rate(device, *models.placed.team, bytes);
     session.world().barrier(session.deadline());
-    // No pass of a round comes near a GPU's.
+    // No pass of a round comes near a GPU's arithmetic peak.
     const double peak = !models.placed.device.is_cpu() ? kNoLimit : model::arithmetic_peak(*models.placed.team);
     std::vector<double> limits;
     for (int rows = 1; rows <= plan.max_rows(); ++rows)
@@ -500,7 +501,7 @@ int common_positions(const ModelPair& models) {
     return positions;
 }
 
-// Positions that passes of up to so many rows, or a loop on the device, leave for the context.
+// Returns the positions for a context that passes of up to `rows` rows, or a loop on the device, leave.
 int room_for_context(const ModelPair& models, int rows) {
     return common_positions(models) - (models.placed.device.is_gpu ? std::max(rows, 1 + PassTimer::kLoopSteps) : rows);
 }
@@ -509,14 +510,14 @@ int room_for_context(const ModelPair& models, int rows) {
 
 int default_context(dist::Session& session, const ModelPair& models, int rows) {
     const int wanted = models.placed.device.is_cpu() ? 64 : 1000;
-    // Ranks without a draft do not know of its positions.
+    // Ranks without a draft do not know the draft's positions.
     return static_cast<int>(from_writer(session, std::clamp(room_for_context(models, rows), 1, wanted)));
 }
 
 std::vector<PassTimes> measure_passes(dist::Session& session, ModelPair& models, const LatencyPlan& plan, bool quiet,
                                       ModelPair* native) {
     const int rows = plan.max_rows();
-    const int n_read = plan.draft_levels ? std::max(rows, 2 + DraftSamples::kLevelRows) : rows; // behind a context
+    const int n_read = plan.draft_levels ? std::max(rows, 2 + DraftSamples::kLevelRows) : rows; // after a context
     std::vector<int> contexts = plan.contexts;
     if (contexts.empty()) contexts.push_back(default_context(session, models, n_read));
     in_agreement(session, [&] {

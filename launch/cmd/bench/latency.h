@@ -1,7 +1,5 @@
-// What passes of a pair's decoders and collectives of its ranks take on this machine, timed one by one, and the limits
-// of its cores.
-//
-// Called by the commands bench latency, bench compare, record, tune and doctor.
+// Times of passes of a pair's decoders and of collectives of its ranks on this machine, one by one, and the limits of
+// its cores. Called by the commands bench latency, bench compare, record, tune and doctor.
 #pragma once
 
 #include "dist/rank/clock.h"
@@ -20,38 +18,38 @@
 
 namespace entrodraft::launch {
 
-// Drafts of one token after another.
+// Times the drafting of one token after another.
 class DraftTimer {
   public:
     virtual ~DraftTimer() = default;
-    // Seconds of a token right after a target pass, which has driven the draft's weights out of caches.
+    // Returns the seconds of a token right after a target pass, which has evicted the draft's weights from caches.
     virtual double first() = 0;
-    // Of one more behind it.
+    // Returns the seconds of one more token after it.
     virtual double further() = 0;
-    // Of a tree's level of so many rows behind first().
+    // Returns the seconds of a tree's level of `rows` rows after first().
     virtual double level(int rows) = 0;
 };
 
-// Passes after a fixed context.
+// Times passes after a fixed context.
 class PassTimer final : public DraftTimer {
   public:
     static constexpr int kLoopSteps = 8;
 
-    // Fills the slot with `context` tokens, and leaves it empty. `loop`: of a draft whose GPU goes on by itself. All
-    // outlive this. Collective over the decoder's group.
+    // Fills the slot with `context` tokens; the destructor empties it. `loop`: for a draft whose GPU drafts in a loop
+    // by itself. All arguments outlive this object. Collective over the decoder's group.
     PassTimer(model::Decoder& decoder, const dist::Clock& clock, int context, spec::DeviceVerifier* loop = nullptr);
     ~PassTimer() override { decoder_.cache().truncate(kSlot, 0); }
     PassTimer(const PassTimer&) = delete;
     PassTimer& operator=(const PassTimer&) = delete;
 
-    // Seconds of a pass of `rows` rows with the largest logit of each, as a greedy round has it, and of cutting the
-    // cache back. Collective over its group.
+    // Returns the seconds of a pass of `rows` rows and of truncating the cache. As in a greedy round, the pass computes
+    // the largest logit of each row. Collective over the decoder's group.
     double time(int rows);
-    // The same of a tree: the next token and those that follow it. Collective over its group.
+    // Like time(), for a tree: the next token and those that follow it. Collective over the decoder's group.
     double time_tree(spec::Parents parents);
 
     double first() override { return loop_ ? time_loop(1) : time(1); }
-    // Where the device drafts in a loop, as in generate, a step of it.
+    // If the device drafts in a loop, as in generate, further() is the time of a step of that loop.
     double level(int rows) override;
     double further() override { return loop_ ? (time_loop(1 + kLoopSteps) - time_loop(1)) / kLoopSteps : time(1); }
 
@@ -60,7 +58,7 @@ class PassTimer final : public DraftTimer {
 
     void make_rows(int first_position, int rows);
     void add_row(int position, int parent);
-    // Of a draft of so many tokens, each with its entropy, and of cutting the cache back.
+    // Returns the seconds of a draft of that many tokens, each with its entropy, and of truncating the cache.
     double time_loop(int tokens);
     double time(const model::LogitNeeds& needs, std::size_t summaries, model::Mask mask = model::Mask::causal);
 
@@ -72,36 +70,37 @@ class PassTimer final : public DraftTimer {
     std::vector<int> logit_rows_;
 };
 
-// Behind so many tokens.
+// Times of passes after a context of `context` tokens.
 struct PassTimes {
     int context = 0;
     std::vector<Quantiles> target; // [r - 1]: a pass of r rows and the truncation after it; zeros: not timed
     std::vector<Quantiles> tree;   // [r - 1]: the same of a tree of r rows
-    Quantiles first_draft;         // of one token, right after a target pass; zeros without a draft
-    Quantiles draft;               // of one row, after another draft pass; or of a step of the device's loop
+    Quantiles first_draft;         // time of one token right after a target pass; zeros without a draft
+    Quantiles draft;               // time of one row after another draft pass, or of a step of the device's loop
     double draft_row = 0;          // seconds of a further row of a tree's level; 0: not timed
-    std::vector<PassTimes> native; // one: the same by our kernels, timed in turns with these; none
+    std::vector<PassTimes> native; // one entry: the same on our kernels, timed in turns with these; or none
 
     spec::Costs costs() const;
 };
 
-// Either may be missing.
+// Either member may be missing.
 struct TimedPair {
     PassTimer* target = nullptr;
     DraftTimer* draft = nullptr;
 };
 
-// Passes of the plan's rows of each pair's target, up and down in turns, each with a run of draft passes behind it as
-// in a round, after some that warm up. The context is that of the timers. Several pairs take turns, a repetition each.
-// `has_time` is asked before each target pass, and is where ranks meet. Where time is short the first repetition goes
-// from coarse to fine, and times passes of the least and of the most rows in any case. Collective over their groups.
+// Times the target of each pair at the plan's numbers of rows, up and down in turns. Each pass is followed by a run of
+// draft passes, as in a round, and warm-up passes come first. The context is that of the timers. Several pairs take
+// turns, a repetition each. `has_time` is asked before each target pass; ranks meet there. If time is short, the first
+// repetition goes from coarse to fine, and times the fewest and the most rows in any case. Collective over their
+// groups.
 std::vector<PassTimes> time_in_turns(std::span<const TimedPair> pairs, const LatencyPlan& plan,
                                      const HasTime& has_time);
 
 struct NamedCollective {
     std::string name;
-    std::function<void()> run; // collective over the group that it is for; on ranks outside it, nothing
-    std::size_t bytes = 0;     // that a rank brings or, of a broadcast, gets
+    std::function<void()> run; // collective over its group; does nothing on ranks outside it
+    std::size_t bytes = 0;     // bytes that a rank sends or, in a broadcast, receives
 };
 
 struct CollectiveTime {
@@ -110,53 +109,53 @@ struct CollectiveTime {
     std::size_t bytes = 0;
 };
 
-// Each as often as `repetitions` says, one after another, of its slowest rank; less often where all of them would take
-// more than `max_seconds` (0: they may). On the writer; elsewhere without meaning. Collective over the world.
+// Times each collective `repetitions` times, one after another, on its slowest rank. If all of them would take more
+// than `max_seconds`, times them less often; 0: no limit. The result counts on the writer. Collective over the world.
 std::vector<CollectiveTime> time_collectives(dist::Session& session, std::span<const NamedCollective> collectives,
                                              int repetitions, double max_seconds = 0);
 
-// "all-reduce, 1 row of 320: 118.00 us over shared memory, 0.80 us over MPI: ...", of the sum that is the most times
-// slower; empty where none is. The times are of the same collectives.
+// Returns "all-reduce, 1 row of 320: 118.00 us over shared memory, 0.80 us over MPI: ..." for the sum that shared
+// memory slows down most; empty if it slows down none. Both lists time the same collectives.
 std::string slower_sum(std::span<const CollectiveTime> over_shared_memory, std::span<const CollectiveTime> over_mpi);
 
-// All of the slowest rank. On the writer; without meaning elsewhere.
+// Times of the slowest rank. On the writer; elsewhere they mean nothing.
 struct Latency {
-    std::vector<PassTimes> passes; // of each context
+    std::vector<PassTimes> passes; // for each context
     std::vector<double> limit;     // [r - 1]: max(bytes / read rate, operations / peak)
-    double weight_bytes = 0;       // of a rank
-    double read_rate = 0;          // bytes a second, of the slowest rank, all ranks reading; infinity: not known
+    double weight_bytes = 0;       // bytes of a rank
+    double read_rate = 0;          // bytes a second on the slowest rank, while all ranks read; infinity: not known
     double peak = 0;               // operations a second
     std::vector<CollectiveTime> collectives;
 
-    const PassTimes& first() const { return passes.front(); } // whose costs are those of the run
+    const PassTimes& first() const { return passes.front(); } // its costs are those of the run
 };
 
-// Costs of each level of drafting: the first draft for the target (`first`), the second for the first, and so on, at
-// the same context. On the coordinator; empty elsewhere.
+// Returns the costs of each level of drafting: the first draft for the target (`first`), the second draft for the
+// first, and so on, all at the same context. On the coordinator; empty elsewhere.
 std::vector<spec::Costs> level_costs(const PassTimes& first, ModelPair& models, const LatencyPlan& plan);
 
-// Passes of the plan's rows, interleaved, behind each of its contexts, or without any behind default_context().
-// `native`: the same models on our kernels, for PassTimes::native. Unless `quiet`, the limit and what is left of it are
-// shown. Throws OrderlyFailure where the models have too few positions. Collective over the world.
+// Times passes of the plan's rows, interleaved, after each of its contexts, or after default_context() if it has none.
+// `native`: the same models on our kernels, for PassTimes::native. Unless `quiet`, shows the limit and the remaining
+// time. Throws OrderlyFailure if the models have too few positions. Collective over the world.
 std::vector<PassTimes> measure_passes(dist::Session& session, ModelPair& models, const LatencyPlan& plan, bool quiet,
                                       ModelPair* native = nullptr);
-// Those, the collectives of rounds and the limits of the machine. Collective over the world.
+// Also measures the collectives of rounds and the limits of the machine. Collective over the world.
 Latency measure_latency(dist::Session& session, ModelPair& models, const LatencyPlan& plan, bool quiet,
                         ModelPair* native = nullptr);
-// The collectives of rounds of up to plan.max_rows() rows, within so many seconds; 0: however long they take.
-// Collective over the world.
+// Times the collectives of rounds of up to plan.max_rows() rows, within `max_seconds`; 0: no limit. Collective over the
+// world.
 std::vector<CollectiveTime> measure_collectives(dist::Session& session, ModelPair& models, const LatencyPlan& plan,
                                                 double max_seconds);
-// p90 over median of the target's one-row passes of so many seconds, on the writer; 0 where these are too few to tell.
-// Collective over the world.
+// Returns p90 over median of the target's one-row passes in `max_seconds`, on the writer; 0 if there were too few
+// passes to tell. Collective over the world.
 double measure_spread(dist::Session& session, ModelPair& models, double max_seconds);
 
-// Costs of files, by level; on the writer it is said which were measured on a disturbed machine. Throws OrderlyFailure.
-// Collective over the world.
+// Reads the costs of files, by level. The writer warns of files that were measured on a disturbed machine. Throws
+// OrderlyFailure. Collective over the world.
 std::vector<spec::Costs> read_costs(dist::Session& session, const std::vector<std::string>& files);
 
-// Tokens that passes of up to so many rows are timed behind where none are asked for: 64, and 1,000 where the models
-// are not on CPUs, whose attention takes little of a pass; or what positions the models leave. The same on all ranks.
+// Returns the default context for timing passes of up to `rows` rows: 64 tokens on CPUs, and 1,000 on other devices,
+// where attention takes little of a pass. It is less if the models leave fewer positions. The same on all ranks.
 // Collective over the world.
 int default_context(dist::Session& session, const ModelPair& models, int rows);
 

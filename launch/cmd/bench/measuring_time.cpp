@@ -35,7 +35,7 @@ HasTime time_of_this_rank(double limit_seconds) {
 std::vector<int> coarse_to_fine(int count) {
     if (count == 0) return {};
     std::vector<int> order;
-    std::deque<std::pair<int, int>> between; // two that are in the order
+    std::deque<std::pair<int, int>> between; // pairs of numbers that are in the order already
     for (const int end : {0, count - 1})
         if (std::ranges::count(order, end) == 0) order.push_back(end);
     for (between.emplace_back(0, count - 1); !between.empty(); between.pop_front()) {

@@ -1,6 +1,5 @@
-// Measuring within a limit of seconds: it is said when it begins, and what is left of it is shown meanwhile.
-//
-// Called by record, tune, bench compare and bench latency.
+// Measures within a limit of seconds. It logs the limit at the beginning and shows the remaining time. Called by
+// record, tune, bench compare and bench latency.
 #pragma once
 
 #include "dist/rank/clock.h"
@@ -14,16 +13,16 @@
 
 namespace entrodraft::launch {
 
-// True while less than this share of the time is spent. Asked before each thing that is timed.
+// True while less than this share of the time is spent. Asked before each measurement.
 using HasTime = std::function<bool(double share)>;
-constexpr double kInAnyCase = std::numeric_limits<double>::infinity(); // a share that is never spent
+constexpr double kInAnyCase = std::numeric_limits<double>::infinity(); // a share that is never used up
 
 class MeasuringTime {
   public:
-    // `what` is measured: "what passes cost". Unless `quiet`, the writer says so with the limit. 0: there is no limit.
+    // `what` is measured: "what passes cost". Unless `quiet`, the writer logs it with the limit. 0: there is no limit.
     MeasuringTime(dist::Session& session, std::string what, double limit_seconds, bool quiet);
 
-    // By the writer's clock, the same on all ranks. Collective over the world.
+    // Decides by the writer's clock, the same on all ranks. Collective over the world.
     bool has_left(double share = 1);
 
   private:
@@ -35,11 +34,11 @@ class MeasuringTime {
     StatusLine status_;
 };
 
-// The same of one rank by itself, which says nothing. 0: there is no limit.
+// Returns the HasTime of one rank alone, which logs nothing. 0: there is no limit.
 HasTime time_of_this_rank(double limit_seconds);
 
-// 0, 1, ..., count - 1, so that wherever one stops, those before are spread over all of them: the first, the last, then
-// always the middle of what lies between.
+// Returns 0, 1, ..., count - 1 in an order that covers the range evenly, wherever one stops: the first, the last, then
+// always the middle of a gap.
 std::vector<int> coarse_to_fine(int count);
 
 } // namespace entrodraft::launch
