@@ -145,7 +145,7 @@ void LogitProcessor::read_source(std::span<const TokenId> source) {
     }
 }
 
-// Hash of the n - 1 tokens before place `end`. There must be as many.
+// Hash of the n - 1 tokens before place `end`. All of them must be there.
 std::uint64_t LogitProcessor::context_hash(std::size_t end) const {
     const auto context = static_cast<std::size_t>(options_.no_repeat_ngram_size - 1);
     return hash_[end] - hash_[end - context] * window_factor_;
