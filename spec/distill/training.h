@@ -24,7 +24,7 @@ struct TrainingPlan {
     int texts_a_pass = 16;
     double learning_rate = 3e-4;
     int evaluate_every = 50; // steps
-    int patience = 5;        // training ends after so many evaluations without a better one
+    int patience = 5;        // number of evaluations without a better one that ends the training
     std::uint64_t seed = 0;
     double timeout_seconds = dist::kDefaultTimeoutSeconds;
 };

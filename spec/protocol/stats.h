@@ -57,7 +57,7 @@ struct DraftedAhead {
 // A round of a beam search, which accepts levels of drafted tokens.
 struct BeamRound {
     int rows = 0;   // of the target's pass
-    int levels = 0; // of drafted tokens; each counts as one drafted token
+    int levels = 0; // levels of drafted tokens; each counts as one drafted token
     int accepted = 0;
     int draft_passes = 0;
     int further_draft_rows = 0; // rows of these passes beyond one each

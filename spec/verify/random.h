@@ -33,8 +33,8 @@ enum class Purpose : std::uint32_t { gumbel_noise = 1, draft_sample = 2, accepta
 // The raw generator: makes 128 bits from a 64-bit key and a 128-bit counter.
 std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key);
 
-// The position of noise that depends on where the round began: holds both in one number, as a position fits into 32
-// bits. `round_start` is 0 for noise that is the same in every round.
+// Packs a position and the start of the round that decides it into one number, as each fits into 32 bits. `round_start`
+// is 0 for noise that does not depend on the round.
 inline std::uint64_t noise_position(std::uint64_t position, std::uint64_t round_start) {
     return position | round_start << 32;
 }

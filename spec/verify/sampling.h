@@ -48,8 +48,8 @@ const char* why_invalid(const SamplingOptions& options);
 
 // Fills `probabilities` (as long as `logits`, sum 1, 0 for filtered tokens) with the distribution after a temperature
 // above 0, top-k, top-p and min-p. All ties at the top-k border are kept, as in transformers. Ties at the top-p border
-// are kept from the lowest id on; transformers leaves their order to an unstable sort. min-p keeps tokens with at least
-// that share of the largest probability, up to rounding. Below 2^-100 of the largest, one becomes 0. -inf bans a token.
+// are kept from the lowest id on; transformers uses an unstable sort. min-p keeps tokens with at least that share of
+// the largest probability, up to rounding. Probabilities below 2^-100 of the largest become 0. -inf bans a token.
 // Throws std::invalid_argument on options that are greedy or invalid, std::runtime_error on NaN and +inf, and
 // NothingToSay if all are -inf.
 void adjust(std::span<const float> logits, const SamplingOptions& options, std::span<float> probabilities);

@@ -47,7 +47,7 @@ Verification verify_greedy(std::span<const TokenId> drafted, std::span<const Tok
 Verification verify_greedy_lenient(std::span<const TokenId> drafted, std::span<const float> target_logits,
                                    double lenience);
 
-struct RejectionInput { // of `block` as well
+struct RejectionInput { // for `block` too
     std::span<const TokenId> drafted;
     std::span<const float> p;         // [drafted.size() + 1][vocab]
     std::span<const float> q;         // [drafted.size()][vocab]
