@@ -1,10 +1,10 @@
-// Measures what rounded activations, keys and values cost: the perplexity of a text, and the distance from
-// distributions with activations of 24 bits, keys and values in float32.
+// Measures the cost of rounded activations, keys and values: the perplexity of a text, and the distance from
+// distributions with activations of 24 bits and keys and values in float32.
 //
 //   perplexity MODEL TEXT TOKENS [THREADS]
 //
-// Windows of 512 tokens, whose first is the token that the tokenizer puts before texts, if any; the last 255 of each
-// count, as in llama-perplexity. Holds the weights seven times.
+// Windows have 512 tokens. The first is the token that the tokenizer puts before texts, if any. The last 255 of each
+// window count, as in llama-perplexity. Holds the weights seven times.
 #include <dist/comm/communicator.h>
 #include <model/cpu/decoder.h>
 #include <model/families/read_config.h>
@@ -31,7 +31,7 @@ namespace {
 
 constexpr int kWindow = 512, kFirstCounted = kWindow / 2;
 
-// The logarithms of the probabilities behind each counted token of a window, [tokens][vocabulary].
+// Log-probabilities of the row after each counted token of a window, [tokens][vocabulary].
 std::vector<std::vector<double>> read_window(model::Decoder& decoder, const std::vector<TokenId>& window) {
     std::vector<std::vector<double>> distributions;
     decoder.cache().truncate(0, 0);

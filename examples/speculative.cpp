@@ -1,5 +1,5 @@
-// Speculative decoding by the libraries alone, on one process: a draft model proposes tokens until the entropy of its
-// distribution passes a threshold, the target verifies them in one pass. Greedy, so that the text is the target's own.
+// Speculative decoding with the libraries alone, in one process. A draft model proposes tokens until the entropy of its
+// distribution passes a threshold; the target verifies them in one pass. It is greedy, so the text is the target's own.
 //
 //   speculative TARGET_DIR DRAFT_DIR PROMPT [NEW_TOKENS]
 #include "model/families/read_config.h"

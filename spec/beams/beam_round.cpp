@@ -7,7 +7,7 @@ namespace entrodraft::spec {
 
 namespace {
 
-// The row of the drafted token behind `parent`; -1: there is none.
+// The row of the drafted token after `parent`; -1: it was not drafted.
 int row_of(TokenId token, int parent, std::size_t n_ends, std::span<const TokenId> drafted, Parents parents) {
     for (std::size_t i = 0; i < drafted.size(); ++i)
         if (drafted[i] == token && parents[i] == parent) return static_cast<int>(n_ends + i);
@@ -17,7 +17,7 @@ int row_of(TokenId token, int parent, std::size_t n_ends, std::span<const TokenI
 } // namespace
 
 int levels_of(std::size_t n_ends, Parents parents) {
-    std::vector<int> levels; // up to each token
+    std::vector<int> levels; // of each token
     int most = 0;
     for (int i = 0; i < static_cast<int>(parents.size()); ++i) {
         const int parent = parent_of(parents, i) - static_cast<int>(n_ends);

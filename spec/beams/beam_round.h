@@ -1,7 +1,7 @@
-// What a round's rows make of a beam search: one token where nothing is drafted, and one more for each level of drafted
-// tokens among which all beams of the target are.
+// The steps of a beam search in a round: one token, and one more for each level of drafted tokens that holds all beams
+// of the target.
 //
-// So the search takes the steps that it takes without drafts. Called by the coordinator.
+// So the search takes the same steps as without drafts. Called by the coordinator.
 #pragma once
 
 #include "spec/beams/beam_search.h"
@@ -11,23 +11,23 @@
 
 namespace entrodraft::spec {
 
-// The last tokens of the running beams, which the target has yet to read, and the rows of the round before that they
-// follow (-1: the prompt): the first rows of the next round.
+// The last tokens of the running beams, and the rows of the last round that they follow (-1: the prompt). The target
+// has not read these tokens: they are the first rows of the next round.
 struct BeamEnds {
     std::vector<TokenId> tokens;
     std::vector<std::int8_t> parents;
 };
 
 struct BeamOutcome {
-    BeamEnds ends;    // none where the search has ended
+    BeamEnds ends;    // empty if the search has ended
     int accepted = 0; // levels
 };
 
-// Levels of drafted tokens.
+// Number of levels of drafted tokens.
 int levels_of(std::size_t n_ends, Parents parents);
 
-// The rows are those of `n_ends` beams and of the drafted tokens, whose parents are places among these rows;
-// `candidates` of a row are asked for as the search gets there.
+// Advances the search by a round's rows: first `n_ends` rows of beams, then the drafted tokens' rows, whose parents are
+// places among all these rows. Calls `candidates` for a row when the search reaches it.
 BeamOutcome advance(BeamSearch& search, std::size_t n_ends, std::span<const TokenId> drafted, Parents parents,
                     const std::function<std::vector<BeamCandidate>(std::size_t row)>& candidates);
 

@@ -1,4 +1,4 @@
-// See beam_rows.h. A logarithmic probability is logit - log(sum of exp) in double, rounded once.
+// See beam_rows.h. A log-probability is logit - log(sum of exp) in double, rounded once.
 #include "spec/beams/beam_rows.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace entrodraft::spec {
 
 namespace {
 
-// Then come candidates whose log_prob is their logit; missing ones have token -1.
+// The candidates follow it; their log_prob is their logit, and missing ones have token -1.
 struct BeamRowHeader {
     double max = 0;
     double sum_exp = 0;

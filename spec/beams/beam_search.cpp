@@ -1,5 +1,5 @@
-// As GenerationMixin._beam_search of transformers 5.23 has it. Its arrays of fixed size hold beams of score -1e9 where
-// there are none yet; here they are absent.
+// Follows GenerationMixin._beam_search of transformers 5.23. Its arrays of fixed size hold beams of score -1e9 where
+// there is no beam yet; here these are absent.
 #include "spec/beams/beam_search.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace entrodraft::spec {
 
 std::vector<BeamCandidate> best_candidates(std::span<const float> row, std::size_t n) {
     std::vector<BeamCandidate> best;
-    float bound = -std::numeric_limits<float>::infinity(); // the last one's, where there are n
+    float bound = -std::numeric_limits<float>::infinity(); // the last one's log_prob once there are n
     for (std::size_t i = 0; i < row.size(); ++i) {
         if (!(row[i] > bound)) continue;
         const auto place = std::ranges::upper_bound(best, row[i], std::greater<>(), &BeamCandidate::log_prob);
@@ -61,7 +61,7 @@ void BeamSearch::step(std::span<const std::vector<BeamCandidate>> rows) {
     ended_ = running_.empty() || !can_improve_ || (is_full && options_.early_stopping == EarlyStopping::yes);
 }
 
-// Of equal scores the earlier one stays in front.
+// A text with an equal score goes after the earlier one.
 void BeamSearch::add_finished(const Extended& extended) {
     Finished finished;
     finished.tokens = running_[static_cast<std::size_t>(extended.beam)].tokens;
@@ -73,8 +73,8 @@ void BeamSearch::add_finished(const Extended& extended) {
     if (finished_.size() > n_beams()) finished_.pop_back();
 }
 
-// Whether the best running beam may still beat a finished one: by its score at the length that it has, or, under
-// `never` with a penalty that favours long texts, at the longest.
+// Returns whether the best running beam may still beat a finished text: with its score at its present length, or at the
+// greatest length under `never` with a penalty that favours long texts.
 bool BeamSearch::can_improve() const {
     if (running_.empty() || finished_.size() < n_beams()) return true;
     const bool at_longest = options_.early_stopping == EarlyStopping::never && options_.length_penalty > 0;

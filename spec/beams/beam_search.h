@@ -1,7 +1,7 @@
-// Beam search of one text, with the semantics of transformers 5: which continuations go on, which are finished, when
-// the search ends.
+// Beam search of one text, with the semantics of transformers 5: decides which continuations go on, which are finished,
+// and when the search ends.
 //
-// Knows no model and no cache: rows of candidates go in, beams come out. Called by the coordinator.
+// It knows neither model nor cache: rows of candidates go in, beams come out. Called by the coordinator.
 #pragma once
 
 #include "spec/protocol/request.h"
@@ -12,18 +12,18 @@
 
 namespace entrodraft::spec {
 
-// A token that may follow a beam (of probabilities that are processed, if the request asks for that).
+// A token that may follow a beam. Its probability is processed if the request asks for that.
 using BeamCandidate = TokenLogProb;
 
-// The first `n` by log_prob, of equal ones those of the lower token; tokens without probability are left out. `row` is
-// of all tokens from 0 on.
+// The best `n` by log_prob, of equal ones the lower token first. Tokens of probability 0 are left out. `row` has all
+// tokens from 0 on.
 std::vector<BeamCandidate> best_candidates(std::span<const float> row, std::size_t n);
 
 class BeamSearch {
   public:
     struct Beam {
-        float score = 0;             // sum of logarithmic probabilities
-        std::vector<TokenId> tokens; // behind the prompt
+        float score = 0;             // sum of log-probabilities
+        std::vector<TokenId> tokens; // after the prompt
         int parent = 0;              // the beam of the step before that it continues
     };
     struct Finished {
@@ -32,21 +32,21 @@ class BeamSearch {
         bool ended = false;          // by an end-of-text token; else by its length
     };
 
-    // Of at least one beam, for at most `max_new_tokens` >= 1 tokens.
+    // A search of at least one beam, for at most `max_new_tokens` >= 1 tokens.
     BeamSearch(const BeamOptions& options, int max_new_tokens, std::span<const TokenId> eos_tokens);
 
-    // Candidates that a row must bring, at least, where it has as many: num_beams that do not end the text.
+    // Candidates that a row needs, so that num_beams of them do not end the text. A row may have fewer tokens.
     std::size_t candidates_per_row() const { return n_beams() + eos_tokens_.size(); }
-    // One token more. `rows`: of each running beam. Ties go to the lower beam, then the lower token.
+    // Adds one token. `rows`: candidates of each running beam. Ties go to the lower beam, then the lower token.
     void step(std::span<const std::vector<BeamCandidate>> rows);
 
     bool ended() const { return ended_; }
     std::size_t n_beams() const { return static_cast<std::size_t>(options_.num_beams); }
     int max_new_tokens() const { return max_new_tokens_; }
-    int length() const { return length_; } // tokens behind the prompt
-    // Those that go on, the best first; at first one without tokens. They do not end the text.
+    int length() const { return length_; } // tokens after the prompt
+    // The beams that go on, the best first; at the start one beam without tokens. They do not end the text.
     std::span<const Beam> running() const { return running_; }
-    // The best first; num_beams at most.
+    // The finished texts, the best first; at most num_beams.
     std::span<const Finished> finished() const { return finished_; }
     bool ends_text(TokenId token) const;
 

@@ -1,4 +1,4 @@
-// Which rows of a cache are whose: see beam_tree.h.
+// The assignment of a cache's rows to beams: see beam_tree.h.
 #include "spec/beams/beam_tree.h"
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 namespace entrodraft::spec {
 
 int tree_positions(int num_beams, int max_positions) {
-    constexpr std::int64_t kMost = (std::int64_t{1} << 30) - 1; // no memory holds as many
+    constexpr std::int64_t kMost = (std::int64_t{1} << 30) - 1; // more than any memory holds
     const std::int64_t wanted = (num_beams - std::int64_t{1}) * max_positions + model::Decoder::kMaxRows;
     return static_cast<int>(std::min(wanted, kMost));
 }
@@ -48,7 +48,7 @@ void BeamTree::remove_others(std::span<const int> nodes, std::vector<int>& ends,
         if (end >= 0) end = name[static_cast<std::size_t>(end)];
 }
 
-// First nodes that lie in a row and that all others follow become text.
+// Turns the tree's first nodes into text as far as they are a chain that all other nodes and ends follow.
 void BeamTree::take_trunk(std::vector<int>& ends) {
     int n_in_row = 0;
     while (n_in_row < n_nodes() && at(n_in_row).parent == n_in_row - 1)
@@ -63,7 +63,7 @@ void BeamTree::take_trunk(std::vector<int>& ends) {
     base_ += n;
     nodes_.erase(nodes_.begin(), nodes_.begin() + n);
     for (Node& node : nodes_)
-        node.parent -= n; // kText of those behind the last of them
+        node.parent -= n; // kText for nodes after the last of them
     for (int& end : ends)
         end -= n;
 }

@@ -1,7 +1,7 @@
-// The beams of one text as a tree in a slot of a cache: behind the prompt's rows lie those of all beams, each once, in
-// the order in which they were read. A beam is a path in it, so a step that reorders beams moves nothing.
+// The beams of one text as a tree in a slot of a cache. The rows of all beams follow the prompt's rows, each once, in
+// the order in which they were read. A beam is a path in the tree, so a step that reorders beams moves nothing.
 //
-// Rows of paths that no beam goes on with stay until they outnumber the others: then the rest is moved together.
+// Rows that no running beam needs stay until they outnumber the others. Then the others are moved together.
 // Called by every rank for the target (replica_state.h), and by the drafter for the draft.
 #pragma once
 
@@ -14,37 +14,37 @@
 
 namespace entrodraft::spec {
 
-// Positions that a cache needs beside those of a text for the beams of a slot.
+// Number of positions that a slot of the cache needs for beams, besides those of a text.
 int tree_positions(int num_beams, int max_positions);
 
 class BeamTree {
   public:
-    static constexpr int kText = -1; // the parent of a node that follows the text in front of the tree
+    static constexpr int kText = -1; // the parent of a node that follows the text before the tree
 
     // `cached`: tokens of the prompt that the cache holds; `capacity`: positions of a slot.
     BeamTree(int slot, int cached, int capacity) : slot_(slot), base_(cached), capacity_(capacity) {}
 
-    // Begins a pass of at most `n_rows` rows. Of all nodes, only those on the paths to `ends` (kText among them) are
-    // needed from now on; `cache` is where their rows are, null where this rank holds none. Returns the ends, renamed.
+    // Begins a pass of at most `n_rows` rows. From now on only nodes on the paths to `ends` are needed; an end may be
+    // kText. `cache` holds their rows, null if this rank holds none. Returns the ends with their new numbers.
     std::vector<int> begin_pass(std::vector<int> ends, int n_rows, model::Decoder* cache);
-    // A row of the pass, behind a node or kText. Returns its node.
+    // Adds a row of the pass, after a node or kText. Returns its node.
     int add(TokenId token, int parent);
     int first_of_pass() const { return first_of_pass_; } // node of the pass's first row
     int n_rows() const { return n_nodes() - first_of_pass_; }
-    // The child of the node with that token, the first; -2: there is none.
+    // The first child of the node with that token; -2: there is none.
     int child(int node, TokenId token) const;
-    // Follows tokens from the tree's first position on: the last node on the way, and how many tokens that is.
+    // Follows `tokens` from the tree's first position on. Returns the last node, and the number of tokens to it.
     struct Walk {
         int node = kText;
         std::size_t n = 0;
     };
     Walk walk(std::span<const TokenId> tokens) const;
-    // Tokens behind the first `from` of the text, up to the node, itself among them.
+    // The tokens from text position `from` to the node, its own included.
     std::vector<TokenId> tokens_to(int node, int from) const;
 
-    // The rows that earlier passes have read, and those of this pass, for model::Pass: parents count from
-    // `first_cached` among the cached nodes of the whole pass, and from `first_row` among its rows, where the pass has
-    // `n_cached` cached nodes.
+    // Append the rows that earlier passes have read, and the rows of this pass, for model::Pass. Parents are numbered
+    // over the pass's cached nodes, then its rows. `first_cached`: this tree's first cached node; `n_cached`: the
+    // number of cached nodes of the whole pass.
     void append_cached_nodes(std::vector<model::Row>& nodes) const;
     void append_rows(std::vector<model::Row>& rows, int first_cached, int n_cached) const;
 
@@ -63,9 +63,9 @@ class BeamTree {
     void take_trunk(std::vector<int>& ends);
 
     int slot_;
-    int base_; // positions of the cache in front of the tree
+    int base_; // positions of the cache before the tree
     int capacity_;
-    std::vector<TokenId> trunk_; // the last of these positions: nodes that all beams had in common
+    std::vector<TokenId> trunk_; // tokens of the last of these positions, which were nodes of all beams
     std::vector<Node> nodes_;
     int first_of_pass_ = 0;
 };

@@ -18,7 +18,7 @@ using model::TokenId;
 
 namespace {
 
-// Names of tensors. head: of each text its tokens, those of the prompt, n_top, and whether it is held out.
+// Names of tensors. kHead has for each text: number of tokens, of prompt tokens, n_top, and 1 if it is held out.
 constexpr const char *kHead = "texts", *kDescription = "description", *kTokens = "tokens",
                      *kTemperatures = "temperatures", *kSources = "sources", *kSourceLengths = "source_lengths";
 constexpr std::int64_t kHeadNumbers = 4;
@@ -33,7 +33,7 @@ template <typename T> TensorBytes tensor(const std::string& name, const std::vec
     return made;
 }
 
-// The columns of ScoredText that a file has: every() calls its argument with name and member of each.
+// Calls `function` with name and member of each column of ScoredText that a file has.
 template <typename Function> void every_column(const Function& function) {
     function("top_tokens", &ScoredText::top_tokens);
     function("top_log_probs", &ScoredText::top_log_probs);
@@ -42,7 +42,7 @@ template <typename Function> void every_column(const Function& function) {
     function("rest_log_prob", &ScoredText::rest_log_prob);
 }
 
-// Reads one tensor after another from its beginning on.
+// Reads a tensor piece by piece, from its beginning on.
 template <typename T> class Column {
   public:
     Column(const model::Checkpoint& file, const std::string& where, const std::string& name) : where_(where) {
@@ -74,7 +74,7 @@ void check(const ScoredText& text, const std::string& name, int vocab_size) {
                 throw BadFile(fmt::format("{}: token id {} is outside the vocabulary of {}", name, token, vocab_size));
     };
     check_tokens(text.tokens, 0);
-    for (const TokenId token : text.source) // of the encoder's vocabulary, which may be another
+    for (const TokenId token : text.source) // ids of the encoder's vocabulary, which may differ
         if (token < 0) throw BadFile(fmt::format("{}: token id {} of a source is below 0", name, token));
     check_tokens(text.top_tokens, 0);
     check_tokens(text.rest_token, -1);
@@ -141,7 +141,7 @@ ScoredTexts scored_texts(const model::Checkpoint& file, const std::string& name,
         rest_token(file, name, "rest_token");
     Column<float> temperatures(file, name, kTemperatures), top_log_probs(file, name, "top_log_probs"),
         rest_mass(file, name, "rest_mass"), rest_log_prob(file, name, "rest_log_prob");
-    std::optional<Column<std::int32_t>> source_lengths; // of models with an encoder
+    std::optional<Column<std::int32_t>> source_lengths; // for models with an encoder
     std::optional<Column<TokenId>> sources;
     if (file.has(kSourceLengths)) {
         source_lengths.emplace(file, name, kSourceLengths);

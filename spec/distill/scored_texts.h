@@ -1,4 +1,4 @@
-// Scored texts as tensors of a safetensors file, and back. Called by the command distill.
+// Converts scored texts to tensors of a safetensors file, and back. Called by the command distill.
 #pragma once
 
 #include "model/files/checkpoint.h"
@@ -19,10 +19,10 @@ struct ScoredTexts {
 
 // Pure.
 std::vector<model::TensorBytes> to_tensors(const ScoredTexts& texts);
-// Throws BadFile where the file holds anything else, or tokens from `vocab_size` on.
+// Throws BadFile if the file holds anything else, or token ids of `vocab_size` and above.
 ScoredTexts scored_texts(const model::Checkpoint& file, const std::string& name, int vocab_size);
 
-// Text as a tensor, and back: "" where the file has none of that name.
+// Text as a tensor, and back; "" if the file has no tensor of that name.
 model::TensorBytes text_tensor(const std::string& name, const std::string& text);
 std::string text_of(const model::Checkpoint& file, const std::string& name);
 

@@ -24,8 +24,8 @@ bool is_better(const Candidate& a, const Candidate& b) {
     return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
 }
 
-// A rank's part of a row: this, then its n_top best tokens, then the noisiest of its others; fewer where its slice is
-// small.
+// A rank's part of a row: this, then its n_top best tokens, then the best of the others with noise; fewer if its slice
+// is small.
 struct PartHead {
     double sum = 0; // of exp(logit - max)
     float max = -std::numeric_limits<float>::infinity();
@@ -36,13 +36,13 @@ class RowParts {
   public:
     RowParts(int n_top, std::uint64_t seed, std::uint64_t key) : n_top_(n_top), noise_(seed, key) {}
 
-    // A multiple of PartHead's alignment, as rows lie behind one another.
+    // A multiple of PartHead's alignment, as rows follow one another.
     std::size_t row_bytes() const {
         const std::size_t bytes = sizeof(PartHead) + (static_cast<std::size_t>(n_top_) + 1) * sizeof(Candidate);
         return (bytes + alignof(PartHead) - 1) / alignof(PartHead) * alignof(PartHead);
     }
 
-    // Of the logits of tokens [first, first + logits.size()).
+    // Encodes the logits of tokens [first, first + logits.size()).
     void encode(std::span<const float> logits, TokenId first, std::uint64_t place, std::byte* to) {
         const std::size_t n = logits.size(), begin = static_cast<std::size_t>(first);
         noises_.resize(begin + n);
@@ -70,7 +70,7 @@ class RowParts {
         candidates[n_best] = rest;
     }
 
-    // Of the parts of a row: appends a place.
+    // Appends a place, from the parts of its row.
     void decode(std::span<const std::byte* const> parts, ScoredText& text) {
         all_.clear();
         double max = -std::numeric_limits<double>::infinity(), sum = 0;

@@ -1,6 +1,7 @@
-// What the target has at each place of given texts: its most likely tokens, the mass of the others, and one of these.
+// The target's figures at each place of given texts: its most likely tokens, the mass of the others, and one drawn from
+// the others.
 //
-// Texts are read as prompts are, many rows a pass, whoever wrote them: the target, another model, a person. Called by
+// Texts are read like prompts, many rows a pass. The target, another model or a person may have written them. Called by
 // the command distill on all ranks.
 #pragma once
 
@@ -23,12 +24,12 @@ struct ScorerOptions {
 
 class TargetScorer {
   public:
-    // `target` is this rank's shard, null where it holds none; `replica` the ranks that call score(), the first of
-    // which collects. All outlive it.
+    // `target` is this rank's shard, null if it holds none. `replica` has the ranks that call score(); its first rank
+    // collects. All outlive it.
     TargetScorer(const ScorerOptions& options, model::Decoder* target, dist::Communicator& replica);
 
-    // Fills in the places of a text whose tokens and n_prompt are the same on all ranks; they then have the same
-    // places. `key` tells texts apart where tokens are drawn. Collective over the replica.
+    // Fills in the places of a text whose tokens and n_prompt are the same on all ranks. All ranks then have the same
+    // places. Each text needs its own `key`, by which tokens are drawn. Collective over the replica.
     void score(ScoredText& text, std::uint64_t key);
 
   private:
@@ -37,7 +38,7 @@ class TargetScorer {
     dist::Communicator& replica_;
 };
 
-// The first rank's text on all. Collective over the ranks.
+// Gives all ranks the first rank's text. Collective over the ranks.
 void broadcast(ScoredText& text, dist::Communicator& ranks, dist::Deadline deadline);
 
 } // namespace entrodraft::spec

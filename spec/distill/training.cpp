@@ -40,7 +40,7 @@ class TrainingRun {
         return made;
     }
 
-    // The mean loss before the step.
+    // Makes a step. Returns the mean loss before it.
     double step(std::span<const ScoredText> learned, int number) {
         const std::vector<std::size_t> numbers = texts_of_step(plan_, learned.size(), number);
         std::int64_t places = 0;
@@ -60,7 +60,7 @@ class TrainingRun {
     bool is_any(bool mine) { return sum_of(mine ? 1 : 0) > 0; }
 
   private:
-    // This rank's of these texts.
+    // This rank's part of the texts.
     std::vector<const ScoredText*> own(std::span<const ScoredText> texts, const std::vector<std::size_t>& numbers) {
         std::vector<const ScoredText*> mine;
         for (std::size_t i = static_cast<std::size_t>(ranks_.rank()); i < numbers.size();
@@ -69,7 +69,7 @@ class TrainingRun {
         return mine;
     }
 
-    // Over the ranks; floats travel.
+    // The sums over the ranks; they are sent as floats. Collective over the ranks.
     TrainingSums summed(const TrainingSums& mine) {
         if (ranks_.size() == 1) return mine;
         std::array<float, 4> sums = {static_cast<float>(mine.places), static_cast<float>(mine.loss),
@@ -87,7 +87,7 @@ class TrainingRun {
 } // namespace
 
 double learning_rate_at(const TrainingPlan& plan, int step) {
-    constexpr double kLast = 0.1; // of the whole
+    constexpr double kLast = 0.1; // share of learning_rate
     if (step < plan.warmup_steps) return plan.learning_rate * (step + 1) / plan.warmup_steps;
     const double done = static_cast<double>(step - plan.warmup_steps) / std::max(1, plan.steps - plan.warmup_steps);
     return plan.learning_rate * (kLast + (1 - kLast) * (1 + std::cos(std::numbers::pi * done)) / 2);
@@ -96,7 +96,7 @@ double learning_rate_at(const TrainingPlan& plan, int step) {
 std::vector<std::size_t> texts_of_step(const TrainingPlan& plan, std::size_t n_texts, int step) {
     const auto a_step = static_cast<std::size_t>(plan.texts_a_step);
     std::vector<std::size_t> texts, order(n_texts);
-    std::size_t of_epoch = n_texts; // the epoch that `order` is of; none yet
+    std::size_t of_epoch = n_texts; // the epoch of `order`; none yet
     for (std::size_t i = 0; i < a_step; ++i) {
         const std::size_t at = static_cast<std::size_t>(step) * a_step + i, epoch = at / n_texts;
         if (i == 0 || epoch != of_epoch) {

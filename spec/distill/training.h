@@ -1,5 +1,5 @@
-// The training of a draft on scored texts: which texts each step learns from, how fast, when held-out texts are
-// measured, and when it ends. What a step computes is the Trainer's; files and lines of progress are the caller's.
+// The training of a draft on scored texts: the texts and learning rate of each step, when held-out texts are measured,
+// and when it ends. The Trainer computes a step. The caller writes files and lines of progress.
 //
 // Called by the command distill on all ranks, which share the texts of each step.
 #pragma once
@@ -24,52 +24,52 @@ struct TrainingPlan {
     int texts_a_pass = 16;
     double learning_rate = 3e-4;
     int evaluate_every = 50; // steps
-    int patience = 5;        // evaluations without a better one than before; then it ends
+    int patience = 5;        // number of evaluations without a better one that ends the training
     std::uint64_t seed = 0;
     double timeout_seconds = dist::kDefaultTimeoutSeconds;
 };
 
-// Linear up to learning_rate, then along half a cosine to a tenth of it. `step` counts from 0. Pure.
+// Rises linearly to learning_rate, then falls along half a cosine to a tenth of it. `step` counts from 0. Pure.
 double learning_rate_at(const TrainingPlan& plan, int step);
-// The texts of a step: each epoch has all of them once, in an order of its own. Pure.
+// The texts of a step: each epoch has all of them once, in its own order. Pure.
 std::vector<std::size_t> texts_of_step(const TrainingPlan& plan, std::size_t n_texts, int step);
 
-// On the held-out texts, after so many steps; means over places.
+// A measurement on the held-out texts; means over places.
 struct Evaluation {
-    int step = 0;
-    double training_loss = 0; // of the steps since the one before
+    int step = 0;             // steps done
+    double training_loss = 0; // of the steps since the evaluation before
     double loss = 0;
-    double overlap = 0;    // sum min(p, q), of sampled texts, or of all where none is
-    double agreement = 0;  // of the most likely tokens, of greedy texts, or of all where none is
-    double acceptance = 0; // of drafted tokens: the first in sampled texts, the second in greedy ones
+    double overlap = 0;    // sum min(p, q), of sampled texts, or of all texts if none is sampled
+    double agreement = 0;  // of the most likely tokens, of greedy texts, or of all texts if none is greedy
+    double acceptance = 0; // of drafted tokens: overlap for sampled texts, agreement for greedy ones
 };
 
-// What a training goes on from, beside the trainer's own state.
+// The state from which a training goes on, without the trainer's own.
 struct TrainingProgress {
-    int step = 0; // done
+    int step = 0; // steps done
     std::vector<Evaluation> evaluations;
 
-    // The evaluation with the greatest acceptance, the first of equal ones; none before the first.
+    // The evaluation with the greatest acceptance, the first of equal ones; null if there is none.
     const Evaluation* best() const;
     int since_best() const; // evaluations
 };
 
 struct TrainingCallbacks {
     std::function<void(const TrainingProgress&)> on_step;
-    // After each evaluation; `is_best`: no earlier one was as good. Collective where what it does is.
+    // Called after each evaluation; `is_best`: no earlier one was as good. It may call collectives.
     std::function<void(const TrainingProgress&, bool is_best)> on_evaluation;
 };
 
 enum class TrainingEnd { finished, converged, interrupted };
 
-// What texts there are to learn and to measure on, the same on all ranks, and up to which step of the plan.
+// The texts to learn from and to measure on, the same on all ranks, and the step of the plan at which the phase ends.
 struct TrainingPhase {
     std::span<const ScoredText> learned, held_out;
     int end = 0;
 };
 
-// From `progress` on, which it keeps up to date, to the end of the phase, where it evaluates. Ends where `stop_signal`
-// is set on any rank. Collective over the ranks.
+// Trains from `progress` on, which it updates, to the end of the phase, where it evaluates. Also ends when
+// `stop_signal` is set on any rank. Collective over the ranks.
 TrainingEnd train(model::torch::Trainer& trainer, const TrainingPlan& plan, const TrainingPhase& phase,
                   dist::Communicator& ranks, TrainingProgress& progress, const TrainingCallbacks& callbacks,
                   const volatile int& stop_signal);

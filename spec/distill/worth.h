@@ -5,11 +5,11 @@
 
 namespace entrodraft::spec {
 
-// Over plain decoding, where each drafted token is accepted with probability alpha and drafts have the best length that
-// the costs tell of.
+// The speed-up over plain decoding, if each drafted token is accepted with probability alpha and drafts have the best
+// length for which costs are known.
 struct ExpectedSpeedup {
     int drafted = 0;
-    double speedup = 1; // at least; 1: nothing is drafted
+    double speedup = 1; // at least 1; 1: nothing is drafted
 };
 ExpectedSpeedup expected_speedup(double alpha, const Costs& costs);
 

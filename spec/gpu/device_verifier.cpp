@@ -17,14 +17,14 @@ namespace {
 using model::DeviceLogits;
 constexpr std::size_t kMaxVerified = model::Decoder::kMaxRows;
 
-// A draft that the device goes on with by itself, and whose rows may stay for the verification.
+// A draft that the device continues by itself. Its rows may stay there for the verification.
 class DraftLoop final : public model::DeviceExtension {
   public:
     void set(const DeviceStopRule& rule, int first_kept) {
         host_state_.data()->rule = rule;
         host_state_.data()->kept_row = first_kept;
     }
-    // The row that drafted token `number` was drawn from; null where this rank has never kept any.
+    // The row that drafted token `number` was drawn from; null if this rank has never kept a row.
     const float* kept_row(int number) const {
         const auto found = kept_.find(stride_);
         return found == kept_.end() ? nullptr : found->second.data() + static_cast<std::size_t>(number) * stride_;
@@ -56,7 +56,7 @@ class DraftLoop final : public model::DeviceExtension {
     DeviceArray<DraftState> state_{1};
     PinnedArray<DraftState> host_state_{1};
     std::map<std::size_t, DeviceArray<float>> kept_; // by vocabulary: [kMaxKept][vocabulary]
-    std::size_t stride_ = 0;                         // of the rows kept last
+    std::size_t stride_ = 0;                         // of the latest kept rows
 };
 
 // A tree that the device grows by itself, or one level of any number of rows.
@@ -111,7 +111,7 @@ class TreeLoop final : public model::DeviceExtension {
   private:
     const DeviceTreePlan& plan() const { return host_start_.data()->plan; }
 
-    int vocab_size_ = 0; // of a level: tokens that may be selected
+    int vocab_size_ = 0; // for a level: tokens that may be selected
     DeviceArray<TreeState> state_{1};
     PinnedArray<TreeStart> host_start_{1};
     DeviceArray<DeviceTree> tree_{1};
@@ -120,8 +120,8 @@ class TreeLoop final : public model::DeviceExtension {
     DeviceArray<DeviceLogitStats> part_stats_;
 };
 
-// The target's rows beside the draft's. Where its vocabulary is sharded, whole rows are put together first, as a sum of
-// which each rank has a part; the draft's rows are on rank 0 alone, and so is a verification that counts.
+// Verifies the target's rows by the draft's. If the vocabulary is sharded, an all-reduce of the ranks' parts first
+// makes whole rows. Only rank 0 has the draft's rows, so only its verification counts.
 class VerifyExtension final : public model::DeviceExtension {
   public:
     void set(std::span<const DraftedRow> rows, const DraftLoop& draft);
@@ -154,7 +154,7 @@ class VerifyExtension final : public model::DeviceExtension {
 
 void VerifyExtension::set(std::span<const DraftedRow> rows, const DraftLoop& draft) {
     n_rows_ = rows.size();
-    std::fill_n(host_drafted_.data(), kMaxVerified, DeviceDraftedRow{}); // padding, of temperature 0
+    std::fill_n(host_drafted_.data(), kMaxVerified, DeviceDraftedRow{}); // padding has temperature 0
     int number = 0;                                                      // of the drafted token in its text
     for (std::size_t i = 0; i < rows.size(); ++i, ++number) {
         const DraftedRow& row = rows[i];

@@ -1,4 +1,4 @@
-// What follows each row of a draft on the device: it is kept, if asked for, and the stop rule decides on another.
+// The steps after each row of a draft on the device: keep the row if asked for, and ask the stop rule for another.
 #include "spec/gpu/kernels.h"
 
 #include "model/gpu/device_loop.cuh"

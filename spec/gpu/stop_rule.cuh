@@ -1,4 +1,4 @@
-// A stop rule as numbers (DeviceStopRule), asked by one thread after each drafted token.
+// A stop rule as numbers (DeviceStopRule). One thread asks it after each drafted token.
 //
 // Included by draft_loop.cu and tree_loop.cu.
 #pragma once
@@ -9,7 +9,7 @@
 
 namespace entrodraft::spec::gpu {
 
-// As LogitStats has them, and as rules see them: rounded to float32.
+// Compute as LogitStats does, rounded to float32 as for rules.
 template <typename Stats> __device__ double entropy_of(const Stats& stats) {
     const double entropy = log(stats.sum_exp) - stats.sum_shifted_exp / stats.sum_exp;
     return static_cast<double>(static_cast<float>(entropy > 0 ? entropy : 0));
@@ -18,7 +18,7 @@ template <typename Stats> __device__ double probability_of(const Stats& stats, f
     return exp(static_cast<double>(logit) - static_cast<double>(stats.max)) / stats.sum_exp;
 }
 
-// As TokenChance has it. Margins of ranked tokens are not known: NaN.
+// Computes as TokenChance does. The margin of a ranked token is not known: NaN.
 __device__ inline double acceptance(const double (&weights)[4], double entropy, double probability, double margin) {
     const double ahead = margin >= 0 ? 3 * log1p(margin < 20 ? margin : 20) - 1.5 : 0;
     const double z = weights[0] + weights[1] * (sqrt(entropy) - 1.5) +
@@ -27,7 +27,8 @@ __device__ inline double acceptance(const double (&weights)[4], double entropy, 
     return chance < 0.005 ? 0.005 : chance > 0.995 ? 0.995 : chance;
 }
 
-// Whether no more is wanted behind the t-th token, of this row and with this logit and margin; to be asked of each.
+// Returns whether the draft ends after the t-th token, which has this row, logit and margin. Must be called for each
+// token in order.
 template <typename Stats>
 __device__ bool stops(const DeviceStopRule& stop, RuleHistory& history, int t, const Stats& stats, float logit,
                       float margin) {

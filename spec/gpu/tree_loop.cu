@@ -1,6 +1,6 @@
-// A tree on the device: the tokens of each row of logits are ranked, and of the best some are the rows of the next
-// pass, which are written into its table. What goes on is TreeGrowth::end_level's choice (spec/draft/tree_growth.cpp),
-// as far as DeviceTreePlan has it.
+// A tree on the device. Ranks the tokens of each row of logits. Some of the best are the rows of the next pass, which
+// are written into its table. They are chosen as TreeGrowth::end_level does (spec/draft/tree_growth.cpp), as far as
+// DeviceTreePlan tells.
 #include "spec/gpu/kernels.h"
 
 #include "model/gpu/device_loop.cuh"
@@ -17,13 +17,13 @@ static_assert(RankCall::kParts == kStatsBlocks * kWarps);
 
 // ---- a row's best tokens ----
 
-// A whole number for each lane.
+// Number of logits in a warp's part; each lane has the same number.
 __host__ __device__ constexpr int items_of_warp(int count) {
     const int of_block = (count + kStatsBlocks - 1) / kStatsBlocks;
     return (of_block + kRowThreads - 1) / kRowThreads * kWarp;
 }
 
-// What a token is ranked by.
+// The value that a token is ranked by.
 __device__ float ranked_value(float logit, const DeviceNoise& noise, bool has_noise, std::uint32_t token) {
     if (!(noise.temperature > 0)) return logit;
     const float scaled = __fmul_rn(logit, static_cast<float>(1 / noise.temperature));
@@ -36,7 +36,7 @@ __device__ std::int32_t token_of(const RankCall& call, int i) {
     return call.tokens != nullptr ? call.tokens[i] : i;
 }
 
-// Of the lane's own values: those at its number, a warp's width further, and so on.
+// The best of the lane's own values: those at its number, a warp's width further, and so on.
 __device__ Best best_of_lane(const float* values, int count) {
     Best best = {0, -1, -INFINITY};
     for (int i = lane_of_thread(); i < count; i += kWarp)
@@ -44,7 +44,7 @@ __device__ Best best_of_lane(const float* values, int count) {
     return best;
 }
 
-// A warp a part: its best tokens in order, and what its values sum up to.
+// Each warp takes a part: finds its best tokens in order, and the sums of its values.
 __global__ void rank_parts(RankCall call) {
     begin_kernel();
     const BlockShare share = share_of_block(call.count);
@@ -89,7 +89,7 @@ __global__ void rank_parts(RankCall call) {
     }
 }
 
-// A warp a row, a lane neighbouring parts.
+// Each warp takes a row, each lane some neighbouring parts.
 __global__ void merge_ranked(RankCall call) {
     begin_kernel();
     const int row = static_cast<int>(blockIdx.x), lane = lane_of_thread();
@@ -133,7 +133,7 @@ __global__ void merge_ranked(RankCall call) {
     if (row == 0) call.tree->n_rows = state.first + state.n_rows;
 }
 
-// ---- which go on ----
+// ---- the tokens that go on ----
 
 __device__ bool ends_text(const Plan& plan, TokenId token) {
     for (int i = 0; i < plan.n_eos; ++i)
@@ -141,7 +141,7 @@ __device__ bool ends_text(const Plan& plan, TokenId token) {
     return false;
 }
 
-// What the children of a row are worth, and whether they may go on.
+// Sets the values of a row's children, and whether they may go on.
 __device__ void weigh_children(TreeState& state, const RankedRow& row, int r) {
     const Plan& plan = state.plan;
     const TreeState::Rows& level = state.levels[state.depth % 2];
@@ -169,7 +169,7 @@ __device__ void weigh_children(TreeState& state, const RankedRow& row, int r) {
     }
 }
 
-// Of shapes that grow those of the largest values, of equals the first.
+// Shapes that grow choose the children of the largest values, of equal ones the first.
 __device__ bool is_chosen(const TreeState& state, int c, int total) {
     const TreeState::Child& child = state.children[c];
     if (child.goes_on == 0) return false;
@@ -182,7 +182,7 @@ __device__ bool is_chosen(const TreeState& state, int c, int total) {
     return before < state.plan.width;
 }
 
-// Gives those that go on their rows; returns how many they are, the same on every lane.
+// Gives the chosen children their rows. Returns their number, the same on every lane.
 __device__ int choose(TreeState& state, int total) {
     int n = 0;
     for (int first = 0; first < total; first += kWarp) {
@@ -195,8 +195,8 @@ __device__ int choose(TreeState& state, int total) {
     return n;
 }
 
-// What reading a token brings beyond what rows cost, in this level and so many behind it, and the most of that:
-// TreeGrowth::level_that_pays.
+// gains[k]: the tokens that reading a token brings minus the cost of rows, in this level and the next k. Returns the
+// largest. See TreeGrowth::level_that_pays.
 __device__ double gains_of(const Plan& plan, double value, double (&gains)[Plan::kLevels]) {
     double tokens = 0, below = 1, most = 0;
     for (int k = 0; k < Plan::kLevels; ++k) {
@@ -218,7 +218,7 @@ __device__ void drop_what_brings_nothing(TreeState& state, int total) {
             state.children[c].goes_on = 0;
 }
 
-// Whether all that goes on is worth its passes. The same on every lane.
+// Returns whether the children that go on are worth their passes, the same on every lane.
 __device__ bool level_pays(const TreeState& state, int total) {
     double sums[Plan::kLevels] = {}, gains[Plan::kLevels];
     for (int c = lane_of_thread(); c < total; c += kWarp) {
@@ -235,7 +235,7 @@ __device__ bool level_pays(const TreeState& state, int total) {
 
 // ---- the next pass ----
 
-// Row `from` of the table is the text's last.
+// Takes slot, position and prefix from the text's last row, which is row `from` of the table.
 __device__ void begin_tree(TreeState& state, const PassTable& table) {
     const std::int32_t from = state.text_row = table.logit_rows[0];
     state.slot = table.slots[from];
@@ -250,7 +250,7 @@ __device__ void begin_tree(TreeState& state, const PassTable& table) {
         level.masks[0][word] = 0;
 }
 
-// The child becomes its row of the next pass, its node the tree's next but that row.
+// Makes the child its row r of the next pass, and adds r to the tree's next node for its node.
 __device__ void make_row(const GrowCall& call, int c) {
     TreeState& state = *call.state;
     const TreeState::Child child = state.children[c];

@@ -1,6 +1,6 @@
-// Rows of the target beside the draft's rows that tokens were drawn from: what rejection and block need to know of
-// them, and the token emitted where a text ends. Softmaxes and a block's sums in float32, sums of blocks in double, in
-// an order that shapes alone decide.
+// Compares target rows with the draft's rows that tokens were drawn from. Computes the figures for `rejection` and
+// `block`, and the token to emit if acceptance ends at a row. Softmaxes and sums within a block are float32, sums over
+// blocks double; the order depends on shapes alone.
 #include "spec/gpu/kernels.h"
 
 #include "model/gpu/row_best.cuh"
@@ -20,7 +20,7 @@ __device__ bool is_verified(const VerifyCall& call, int row) {
     return call.drafted[row].noise.temperature > 0;
 }
 
-// exp((x - max) / temperature); 0 of a banned token.
+// exp((x - max) / temperature); 0 for a banned token.
 __device__ float weight(float x, float max, float scale) {
     const float d = (x - max) * scale;
     return d < kLowest ? 0.0f : expf(d);
@@ -54,7 +54,7 @@ __global__ void mass_parts(VerifyCall call) {
     if (threadIdx.x == 0) call.mass_parts[share.row * kStatsBlocks + share.part] = masses;
 }
 
-// A lane a part.
+// Merges the parts of a row, one in each lane.
 __device__ SoftmaxMass merged(const SoftmaxMass& part, double temperature) {
     SoftmaxMass whole = {warp_max(part.max), 0, 0};
     const double share = exp((static_cast<double>(part.max) - static_cast<double>(whole.max)) / temperature);
@@ -64,12 +64,12 @@ __device__ SoftmaxMass merged(const SoftmaxMass& part, double temperature) {
 }
 
 __device__ float probability(float x, const SoftmaxMass& mass, float scale) {
-    return __fmul_rn(weight(x, mass.max, scale), mass.inverse_sum); // rounded, so that equal rows differ by nothing
+    return __fmul_rn(weight(x, mass.max, scale), mass.inverse_sum); // rounded, so that equal rows stay equal
 }
 
 constexpr int kMaxMergeWarps = 32;
 
-// One block, a warp a row; then one thread walks along the texts.
+// One block. Each warp takes rows; then one thread goes through the texts in order.
 __global__ void __launch_bounds__(kMaxMergeWarps* kWarp) merge_masses(VerifyCall call) {
     begin_kernel();
     for (int row = warp_of_thread(); row < call.rows; row += static_cast<int>(blockDim.x) / kWarp) {
@@ -100,8 +100,8 @@ __global__ void __launch_bounds__(kMaxMergeWarps* kWarp) merge_masses(VerifyCall
     }
 }
 
-// Tokens with nothing left of them come behind all that have something: a row with no excess anywhere is p itself, but
-// for rounding, and gives a sample of p.
+// Tokens without excess rank after all tokens with some. If a row has no excess, p and q are equal up to rounding, and
+// the row gives a sample of p.
 constexpr float kBehind = -1e4f;
 
 __global__ void excess_parts(VerifyCall call) {
@@ -121,7 +121,7 @@ __global__ void excess_parts(VerifyCall call) {
     float excess = 0, overlap = 0;
     for (int i = share.begin + static_cast<int>(threadIdx.x); i < share.end; i += kRowThreads) {
         const float p = p_of(i), q = q_of(i), e = excess_of(i);
-        excess += e <= 0 ? 0.0f : e; // what is no number stays none
+        excess += e <= 0 ? 0.0f : e; // a NaN stays
         const float acceptable = p / drafted.lenience;
         overlap += acceptable < q ? acceptable : q;
     }
@@ -144,7 +144,7 @@ __global__ void excess_parts(VerifyCall call) {
                                                              best};
 }
 
-// A warp a row, a lane a part.
+// Each warp takes a row, each lane a part.
 __global__ void merge_excess(VerifyCall call) {
     begin_kernel();
     const int row = static_cast<int>(blockIdx.x);

@@ -1,4 +1,4 @@
-// The bytes of packets and admissions, and whether received ones can be followed. See packet.h.
+// The bytes of packets and admissions, and the checks of received ones. See packet.h.
 #include "spec/protocol/packet.h"
 
 #include "spec/verify/random.h"
@@ -24,8 +24,8 @@ std::string wrong(const char* what, std::uint64_t found, std::uint64_t expected)
     return fmt::format("packet {} is {}, expected {}", what, found, expected);
 }
 
-// An admission begins with it. Then come the sampling options, 8 bytes each, the lists that it counts (biases, banned
-// tokens, prompt, source), and the rules.
+// The beginning of an admission. Then come the sampling options, 8 bytes each, the lists whose lengths it gives
+// (biases, banned tokens, prompt, source), and the rules.
 struct AdmissionHeader {
     std::uint64_t sequence_key = 0;
     double repetition_penalty = 1;
@@ -48,8 +48,8 @@ struct Bias {
     float bias = 0;
 };
 
-// Wishes of generation_config.json alone; the lists that it counts follow: biased sequences, all of their tokens,
-// and suppressed and forced tokens.
+// Options that only generation_config.json has. The lists whose lengths it gives follow: biased sequences, all of their
+// tokens, and suppressed and forced tokens.
 struct RulesHeader {
     double encoder_repetition_penalty = 1;
     double decay_factor = 1;
@@ -192,7 +192,7 @@ std::string Packet::why_unexpected_slot(int index) const {
         return fmt::format("{} drafted tokens exceed {}", n_tokens, max_draft_tokens_);
     if (head.last_accepted < -1 || head.last_accepted >= max_draft_tokens_)
         return fmt::format("drafted token {} is the last accepted of {}", int{head.last_accepted}, max_draft_tokens_);
-    if (header().command != Command::round || head.state != SlotState::decoding) return {}; // not looked at
+    if (header().command != Command::round || head.state != SlotState::decoding) return {}; // the rest is not used
     if (head.next_token < 0) return fmt::format("next token {} is negative", head.next_token);
     for (std::size_t i = 0; i < n_tokens; ++i) {
         if (tokens(index)[i] < 0) return fmt::format("drafted token {} is negative: {}", i, tokens(index)[i]);

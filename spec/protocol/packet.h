@@ -1,11 +1,11 @@
-// What the coordinator broadcasts. The packet, one a step, says what every rank of a replica does next: trivially
-// copyable bytes of a size fixed at start by batch size and max draft tokens, so that one broadcast carries it. An
-// admission follows the packet that says how long it is: a new sequence's prompt and the options that ranks act on.
+// The coordinator's broadcasts. One packet a step tells every rank of a replica what to do next. It is trivially
+// copyable bytes; batch size and max draft tokens fix its size at the start, so one broadcast carries it. An admission
+// follows the packet that gives its length: a new sequence's prompt, and the options that ranks act on.
 //
-// Layout of a packet: PacketHeader, then per slot a SlotHeader, max_draft_tokens tokens (i32) and as many parents (i8;
-// see verify/token_tree.h). Of a beam search the beams' last tokens come first, whose parents are rows of the round
-// before (-1: the prompt), then the drafted ones, whose parents are places among all of these.
-// Filled by the coordinator, read by every rank; every later branch depends on packets and admissions alone.
+// Layout of a packet: PacketHeader, then per slot a SlotHeader, max_draft_tokens tokens (i32) and max_draft_tokens
+// parents (i8; see verify/token_tree.h). In a beam search the beams' last tokens come first; their parents are rows of
+// the last round (-1: the prompt). Then come the drafted tokens; their parents are places among all of these.
+// The coordinator fills it, every rank reads it; every later branch depends on packets and admissions alone.
 #pragma once
 
 #include "spec/protocol/request.h"
@@ -21,8 +21,8 @@
 
 namespace entrodraft::spec {
 
-// idle: nothing to do yet, said now and then so that waiting for input is not taken for a death. share: a sequence
-// takes over what another has read of the same prompt.
+// idle: there is nothing to do yet; it is sent now and then, so that a wait for input does not look like a dead rank.
+// share: a sequence shares the cached prompt of another with the same prompt.
 enum class Command : std::uint8_t {
     round = 1,
     admit = 2,
@@ -45,7 +45,7 @@ enum class DraftEnd : std::uint8_t {
 };
 
 std::string to_string(DraftEnd end); // "rule", "cap", "budget", ...
-// Whether the draft ended for a reason that says nothing of draft and target.
+// Returns whether the draft ended for a reason that tells nothing about draft and target.
 constexpr bool is_cut_short(DraftEnd end) {
     return end == DraftEnd::budget || end == DraftEnd::context || end == DraftEnd::end_of_text;
 }
@@ -56,11 +56,11 @@ struct PacketHeader {
     std::uint32_t magic = kMagic;
     std::uint16_t version = kVersion;
     Command command = Command::stop;
-    std::uint8_t slot = 0;             // of admit, prefill, retire, share
-    std::uint32_t admission_bytes = 0; // of admit: length of the broadcast that follows
-    std::uint32_t prefill_rows = 0;    // of prefill; of share the slot that has read the prompt
+    std::uint8_t slot = 0;             // for admit, prefill, retire, share
+    std::uint32_t admission_bytes = 0; // for admit: length of the broadcast that follows
+    std::uint32_t prefill_rows = 0;    // for prefill; for share: the slot that has read the prompt
     std::uint64_t round = 0;           // number of this packet, from 0
-    std::uint64_t checksum = 0;        // of the sequences a rank must hold before this packet
+    std::uint64_t checksum = 0;        // of the sequences that a rank must hold before this packet
     std::uint64_t digest = 0;          // of all other bytes of the packet
 };
 
@@ -68,24 +68,24 @@ struct SlotHeader {
     SlotState state = SlotState::empty;
     DraftEnd draft_end = DraftEnd::none;
     std::uint8_t n_drafted = 0;
-    std::int8_t last_accepted = -1; // the last accepted drafted token of the previous round; -1: none is
-    TokenId next_token = -1;        // emitted after them: the first row of this round
-    std::uint32_t n_beams = 0;      // 0: no beam search, whose rows are the beams' and then n_drafted more
+    std::int8_t last_accepted = -1; // the last accepted drafted token of the previous round; -1: none is accepted
+    TokenId next_token = -1;        // the token emitted after it: the first row of this round
+    std::uint32_t n_beams = 0;      // rows of a beam search's beams, before the n_drafted rows; 0: no beam search
 };
 
 class Packet {
   public:
     static constexpr int kMaxDraftTokens = 127;
 
-    // 1 to 256 slots of 0 to kMaxDraftTokens tokens; throws std::invalid_argument otherwise.
+    // Throws std::invalid_argument unless there are 1 to 256 slots of 0 to kMaxDraftTokens tokens.
     Packet(int n_slots, int max_draft_tokens);
 
     PacketHeader& header() { return *reinterpret_cast<PacketHeader*>(bytes_.data()); }
     const PacketHeader& header() const { return *reinterpret_cast<const PacketHeader*>(bytes_.data()); }
     SlotHeader& slot(int index);
     const SlotHeader& slot(int index) const;
-    // Drafted tokens and the index of each one's parent among them (-1: the next token); of a beam search see above.
-    // Whole capacity.
+    // The slot's drafted tokens, and the index of each one's parent among them (-1: the next token). For a beam search
+    // see above. The spans have the slot's whole capacity.
     std::span<TokenId> tokens(int index);
     std::span<const TokenId> tokens(int index) const;
     std::span<std::int8_t> parents(int index);
@@ -97,12 +97,12 @@ class Packet {
     int max_draft_tokens() const { return max_draft_tokens_; }
     void clear();
 
-    // To be called when every field is set.
+    // Must be called when every field is set.
     void seal();
-    // Whether these are the bytes that were sealed.
+    // Returns whether the bytes are as they were sealed.
     bool is_intact() const;
-    // Empty for packet number `round` over sequences of `checksum` whose fields can all be followed (token ids are
-    // only known not to be negative); else what is wrong.
+    // Returns why this is not a valid packet number `round` over sequences of `checksum`; empty if it is. Of token ids
+    // it only checks that they are not negative.
     std::string why_unexpected(std::uint64_t round, std::uint64_t checksum) const;
 
   private:
@@ -124,7 +124,7 @@ template <typename T> void append_values(std::vector<std::byte>& message, std::s
     message.insert(message.end(), bytes.begin(), bytes.end());
 }
 
-// The first `count` values of `message`, which then begins behind them. Throws std::runtime_error where it is shorter.
+// Takes the first `count` values off `message`. Throws std::runtime_error if it is shorter.
 template <typename T> std::vector<T> take_values(std::span<const std::byte>& message, std::size_t count) {
     static_assert(std::is_trivially_copyable_v<T>);
     if (count > message.size() / sizeof(T)) throw std::runtime_error("a message is shorter than it says");
@@ -134,17 +134,17 @@ template <typename T> std::vector<T> take_values(std::span<const std::byte>& mes
     return values;
 }
 
-// What ranks must know of a text before its first pass.
+// The data that ranks need about a text before its first pass.
 struct Admission {
     Request request;
-    bool verified_on_device = false; // its rows are verified on the GPU of the rank that drafts
+    bool verified_on_device = false; // the GPU of the rank that drafts verifies its rows
 };
 
 std::vector<std::byte> pack_admission(const Request& request, bool verified_on_device);
 
-// The request with sequence key, prompt, source, sampling, processing, num_beams and logprobs as they were packed, and
-// nothing else; of a constraint the language alone, for only the coordinator holds rows to it. Throws
-// std::runtime_error where the bytes are not those of an admission.
+// Returns the request with sequence key, prompt, source, sampling, processing, num_beams and logprobs as they were
+// packed, and nothing else. A constraint comes back with its language only, as only the coordinator applies it. Throws
+// std::runtime_error if the bytes are not those of an admission.
 Admission unpack_admission(std::span<const std::byte> bytes);
 
 } // namespace entrodraft::spec

@@ -1,4 +1,4 @@
-// What is asked of the system and what comes back, one sequence each. Plain data.
+// Request and result of one sequence. Plain data.
 #pragma once
 
 #include "spec/protocol/stats.h"
@@ -12,8 +12,8 @@
 
 namespace entrodraft::spec {
 
-// When a beam search ends, as transformers has it: `yes` once there are num_beams finished texts; `no` once, besides,
-// no running beam beats them at the length that it has; `never` once none can at any length.
+// When a beam search ends, as in transformers. `yes`: once there are num_beams finished texts. `no`: if then also no
+// running beam beats them at its present length. `never`: if then also no running beam can beat them at any length.
 enum class EarlyStopping : std::uint8_t { no, yes, never };
 std::string to_string(EarlyStopping early_stopping); // "false", "true", "never"
 
@@ -24,48 +24,48 @@ struct BeamOptions {
     EarlyStopping early_stopping = EarlyStopping::no;
     int num_return_sequences = 1;
 
-    int forced_tokens = 0; // last ones of the prompt that count in the length penalty: a forced BOS
+    int forced_tokens = 0; // last tokens of the prompt that count in the length penalty: a forced BOS
     bool is_on() const { return num_beams > 0; }
 };
-// Empty when usable; else what is wrong, naming the option.
+// Returns why the options are invalid, with the option's name; empty if they are valid.
 std::string why_invalid(const BeamOptions& options);
 
-// A token, and the logarithm of its probability.
+// A token and its log-probability.
 struct TokenLogProb {
     TokenId token = -1;
     float log_prob = 0;
 };
 
-// Of a new token: what the target's own distribution in front of it has, before penalties, bans, temperature and
-// filters: the log-softmax of its logits.
+// Log-probabilities at a new token: the log-softmax of the target's logits in the row that decides the token, before
+// penalties, bans, temperature and filters.
 struct TokenLogProbs {
     TokenLogProb emitted;
-    std::vector<TokenLogProb> top; // the most likely ones, of equal ones the lower token first
+    std::vector<TokenLogProb> top; // the most likely tokens, of equal ones the lower token first
 };
 
-// What the line of a result looks like, for whoever writes it: our own, or a response of OpenAI's API.
+// The form of a result's line: our own, or a response of OpenAI's API.
 enum class ResponseFormat : std::uint8_t { line, text_completion, chat_completion };
 
 struct Request {
     std::string id = "null";        // compact JSON
     std::uint64_t sequence_key = 0; // hash of id; 0 for a prompt from the command line
     std::vector<TokenId> prompt;
-    std::vector<TokenId> source; // what the encoder of an encoder-decoder model reads; the prompt is its decoder's
+    std::vector<TokenId> source; // the encoder of an encoder-decoder model reads it; its decoder reads the prompt
     static constexpr int kDefaultNewTokens = 128;
     int max_new_tokens = kDefaultNewTokens;
     SamplingOptions sampling;
     LogitProcessing processing;
     BeamOptions beams;
-    int num_samples = 1; // of which this is one: those of a line share what is read of its prompt
+    int num_samples = 1; // samples of the line, of which this is one; they share the cached prompt
     int sample = 0;      // its number among them
     bool ignore_eos = false;
     std::vector<std::string> stop_strings;
     static constexpr int kMaxLogprobs = 20;
-    std::optional<int> logprobs; // most likely tokens beside each new one; none: no log-probabilities
-    std::string metadata;        // of the user's own, a compact JSON object; empty: none. For the result line alone
+    std::optional<int> logprobs; // number of most likely tokens listed with each new one; none: no log-probabilities
+    std::string metadata;        // the user's own, a compact JSON object; empty: none. Only for the result line
     ResponseFormat response = ResponseFormat::line;
-    std::string model;  // that a request of OpenAI's API names, for its response alone
-    bool plain = false; // decode without drafting: what --check replays with
+    std::string model;  // as a request of OpenAI's API names it; only for the response
+    bool plain = false; // decode without drafting, as --check does
 };
 
 enum class FinishReason { length, eos, stop };
@@ -85,26 +85,26 @@ struct Completion {
     bool has_text = true;        // false: the model has no tokenizer
     std::string text;            // without special tokens, and without the stop string and what follows it
     FinishReason finish_reason = FinishReason::length;
-    std::vector<FoundText> found; // of a beam search: num_return_sequences at most, the best, which is the text, first
+    std::vector<FoundText> found; // by a beam search, at most num_return_sequences; the first is the best, the text
     std::string failure;          // why the text could not go on; empty: it ended
     std::vector<double>
-        logit_margins; // best less second-best target logit (gumbel: noisy) of each token, where recorded
-    std::vector<TokenLogProbs> logprobs; // of each token, where the request asks for them
+        logit_margins; // best minus second-best target logit (gumbel: with noise) of each token, if recorded
+    std::vector<TokenLogProbs> logprobs; // of each token, if the request asks for them
     Stats stats;
 };
 
-// What is wrong with a stop string, in words after its name; empty where nothing is.
+// Returns why a stop string is invalid, in words that follow its name; empty if it is valid.
 std::string why_no_stop_string(const std::string& stop);
 
-// What a target's encoder takes; 0 tokens: it has none.
+// The limits of a target's encoder; 0 tokens: it has no encoder.
 struct SourceLimits {
     int max_tokens = 0;
     int vocab_size = 0;
 };
-// Why the request's source does not go with the model, in words for its error line; empty where it does.
+// Returns why the request's source does not fit the model, in words for its error line; empty if it fits.
 std::string why_no_source(const Request& request, const SourceLimits& limits);
 
-// Why the request cannot be served, in words for its error line; empty when it can.
+// Returns why the request cannot be served, in words for its error line; empty if it can.
 std::string why_unservable(const Request& request, int vocab_size, int max_positions);
 
 } // namespace entrodraft::spec

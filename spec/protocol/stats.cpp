@@ -1,4 +1,4 @@
-// Counting, timing and the formulas made from them; the costs file. See stats.h.
+// Counts, times and the formulas that use them; the costs file. See stats.h.
 #include "spec/protocol/stats.h"
 
 #include "model/files/json_file.h"
@@ -124,10 +124,10 @@ namespace {
 struct RoundCounts {
     int drafted = 0;
     int levels = 0;   // positions that the draft reached
-    int verified = 0; // of these
+    int verified = 0; // positions of these that were verified
     int accepted = 0;
     int passes = 0;
-    int further_rows = 0; // of these
+    int further_rows = 0; // rows of these passes beyond one each
     int rows = 0;         // of the target's pass
 };
 
@@ -161,7 +161,7 @@ void Stats::count_round(int n_drafted, int n_accepted, int n_draft_passes) {
 void Stats::count_tree(Parents parents, int last_accepted, int n_draft_passes, int n_further_rows) {
     const auto n_drafted = static_cast<int>(parents.size());
     int n_levels = 0;
-    bool goes_on = false; // behind the accepted path
+    bool goes_on = false; // a drafted token follows the accepted path
     for (int node = 0; node < n_drafted; ++node) {
         n_levels = std::max(n_levels, depth_of(parents, node));
         goes_on = goes_on || parent_of(parents, node) == last_accepted;
@@ -325,7 +325,7 @@ Costs costs_of(const std::string& json) {
 
 namespace {
 
-// Of the passes of one level: of so many rows, and draft passes where no level below makes them.
+// Seconds of one level's target passes, and of its draft passes unless a level below makes them.
 double level_seconds(const Stats& stats, const Costs& costs, bool is_last) {
     double seconds = 0;
     if (is_last)
@@ -363,13 +363,13 @@ IidFigures iid_figures(const Stats& stats, const Costs& costs, double operations
     IidFigures figures;
     figures.c = ratio(costs.t_draft, costs.target_seconds(1));
     figures.mean_drafted = ratio(stats.drafted_levels, stats.rounds);
-    // Between two whole numbers of drafted tokens, on the line between them.
+    // A mean draft length between two whole numbers is interpolated linearly.
     const int k = static_cast<int>(figures.mean_drafted);
     const double share = figures.mean_drafted - k, alpha = *stats.alpha();
     figures.expected_tokens = std::lerp(expected_tokens(alpha, k), expected_tokens(alpha, k + 1), share);
     figures.walltime_factor = figures.expected_tokens / (figures.mean_drafted * figures.c + 1);
     if (operations_ratio <= 0) return figures;
-    const double drafted = ratio(stats.drafted, stats.rounds); // of a tree more than positions
+    const double drafted = ratio(stats.drafted, stats.rounds); // a tree has more tokens than positions
     figures.operations_factor = (drafted * operations_ratio + drafted + 1) / figures.expected_tokens;
     const double rows = static_cast<double>(stats.drafted + stats.rounds);
     figures.measured_operations_factor =
@@ -380,7 +380,7 @@ IidFigures iid_figures(const Stats& stats, const Costs& costs, double operations
 double expected_tokens(double alpha, int k) {
     if (!(alpha >= 0 && alpha <= 1)) throw std::invalid_argument("alpha must be in [0, 1]");
     if (k < 0) throw std::invalid_argument("k, the number of drafted tokens, must not be negative");
-    double sum = 0; // (1 - alpha^(k+1)) / (1 - alpha), written so that alpha = 1 needs no case
+    double sum = 0; // (1 - alpha^(k+1)) / (1 - alpha), as a sum that is also right for alpha = 1
     for (int i = 0; i <= k; ++i)
         sum = sum * alpha + 1;
     return sum;

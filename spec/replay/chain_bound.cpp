@@ -6,7 +6,7 @@
 namespace entrodraft::spec {
 
 std::vector<int> cheapest_drafts(std::span<const PlaceChain> places, const Costs& costs) {
-    constexpr double kLess = 1 - 1e-12; // else the shorter draft, whatever sums are rounded to
+    constexpr double kLess = 1 - 1e-12; // of drafts that differ by rounding alone, the shorter one is taken
     std::vector<int> drafts(places.size());
     std::vector<double> rest(places.size() + 1); // seconds from each place to the end of the text
     for (std::size_t place = places.size(); place-- > 0;) {

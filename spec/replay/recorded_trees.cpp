@@ -12,7 +12,7 @@ RecordedTrees::RecordedTrees(const TextRecord& text, const DraftRecord& draft, b
         index(static_cast<Row>(row));
 }
 
-// Of a row whose columns are there.
+// Indexes a row whose columns are filled.
 void RecordedTrees::index(Row row) {
     const auto at = static_cast<std::size_t>(row);
     const std::size_t before =

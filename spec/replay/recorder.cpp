@@ -21,12 +21,12 @@ namespace {
 
 constexpr std::size_t kChunk = 32; // places whose rows are held at once
 constexpr int kSlot = 0;
-constexpr Acceptance kAcceptance = Acceptance::gumbel; // of greedy text too, where there is no noise
+constexpr Acceptance kAcceptance = Acceptance::gumbel; // for greedy text too, which has no noise
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr double kExcluded = -std::numeric_limits<double>::infinity();
 constexpr float kExcludedLog = -std::numeric_limits<float>::infinity();
 
-// Log probabilities of the raw distribution: `seen` is what became of `logits`, -inf where a token is banned.
+// Log-probabilities of the raw distribution. `seen` holds the processed `logits`, -inf for a banned token.
 void log_softmax(std::span<const float> logits, const SeenLogits& seen, std::vector<float>& to) {
     const double log_sum = seen.stats.log_sum_exp();
     to.resize(logits.size());
@@ -45,7 +45,7 @@ double cross_entropy(std::span<const float> log_p, std::span<const float> log_q)
 
 } // namespace
 
-// A draft, and what it has read.
+// A draft and its state.
 struct Recorder::Reader {
     Reader(model::Decoder& draft, const RecorderOptions& options)
         : model(std::make_unique<ModelTexts>(draft, options.draft_slots, options.limits.vocab_size)),
@@ -57,7 +57,7 @@ struct Recorder::Reader {
     TreeSource& source() const { return model ? *model : *head; }
 
     std::unique_ptr<ModelTexts> model;
-    std::unique_ptr<TreeSource> head; // in its place
+    std::unique_ptr<TreeSource> head; // in place of `model`
     std::size_t n_handed = 0;         // positions of the text whose hidden states the head has
     TreeRecorder trees;
     TokenChooser chooser;
@@ -65,11 +65,11 @@ struct Recorder::Reader {
     std::vector<float> adjusted;
 };
 
-// What a draft goes on with behind its token of a place.
+// The tokens that a draft drafts after its token of a place.
 struct Recorder::Chain {
     std::size_t place = 0;
     int slot = kSlot;
-    std::size_t most = 0; // tokens behind it
+    std::size_t most = 0; // most tokens of the chain
     std::vector<TokenId> text;
     std::vector<TokenId> tokens;
     std::vector<DraftedToken> seen;
@@ -130,12 +130,12 @@ void Recorder::record(TextRecord* record, const Request* request) {
             enter(places);
 }
 
-// This rank works on from here: whoever watches is not to take a long text for a stuck one.
+// Reports progress, so that the watchdog does not take a long text for a stuck one.
 void Recorder::enter(std::size_t place) {
     if (parts_.watch) parts_.watch->enter(place, "record");
 }
 
-// Whether the coordinator has more to do that the others wait for: they wait for one piece of it at a time.
+// Broadcasts whether the coordinator has one more piece of work, which the other ranks wait for. Collective.
 bool Recorder::goes_on(bool has_more) {
     std::uint8_t more = has_more ? 1 : 0;
     parts_.replica->broadcast(&more, 1, dist::RankLayout::kCoordinatorReplicaRank,
@@ -143,7 +143,7 @@ bool Recorder::goes_on(bool has_more) {
     return more == 1;
 }
 
-// Prompt and text, and the source, on every rank.
+// Broadcasts prompt, text and source. Returns prompt and text. Collective.
 std::vector<TokenId> Recorder::broadcast(const TextRecord* record, const Request* request, std::size_t& prompt_tokens) {
     std::uint64_t sizes[3] = {0, 0, 0};
     std::vector<TokenId> tokens;
@@ -167,7 +167,7 @@ std::vector<TokenId> Recorder::broadcast(const TextRecord* record, const Request
     return tokens;
 }
 
-// All of the prompt but its last token, whose row decides place 0.
+// Reads all of the prompt but its last token, whose row decides place 0.
 void Recorder::read_prompt(std::span<const TokenId> tokens, std::size_t prompt_tokens) {
     if (!parts_.target) return;
     parts_.target->cache().truncate(kSlot, 0);
@@ -189,7 +189,7 @@ void Recorder::read_prompt(std::span<const TokenId> tokens, std::size_t prompt_t
     }
 }
 
-// Rows of the target that decide the tokens at positions [first, first + n), on the coordinator. Collective.
+// The target's rows that decide the tokens at positions [first, first + n), on the coordinator. Collective.
 std::vector<TargetRows> Recorder::score(std::span<const TokenId> tokens, std::size_t first, std::size_t n) {
     if (parts_.target) {
         std::vector<model::Row> rows;
@@ -232,7 +232,7 @@ void Recorder::note_target(TextRecord& record, const Request& request, const Tar
     }
 }
 
-// ---- hidden states, which a head reads ----
+// ---- hidden states for a head ----
 
 void Recorder::keep_hidden(const model::PassResult& result, std::size_t n_rows) {
     if (parts_.hidden_layers.empty() || readers_.empty()) return;
@@ -242,7 +242,7 @@ void Recorder::keep_hidden(const model::PassResult& result, std::size_t n_rows) 
     hidden_.insert(hidden_.end(), states.begin(), states.end());
 }
 
-// As a round that begins at the place finds them: of all tokens before it but the last.
+// Hands the head the states that a round at the place would have: of all tokens before the place but the last.
 void Recorder::hand_hidden(Reader& reader, std::size_t place) {
     const std::size_t width = parts_.hidden_layers.size() * static_cast<std::size_t>(parts_.target_config->hidden_size);
     const std::size_t end = request_->prompt.size() + place - 1;
@@ -253,7 +253,7 @@ void Recorder::hand_hidden(Reader& reader, std::size_t place) {
 
 // ---- rows of places ----
 
-// The draft's rows of places [first, first + n), as far as its context goes.
+// Notes the draft's rows of places [first, first + n), as far as its context goes.
 void Recorder::note_draft(Reader& reader, DraftRecord& draft, const TextRecord& record, std::size_t first,
                           std::size_t n) {
     const std::size_t prompt_tokens = tokens_.size() - record.places(), context = reader.source().facts().context;
@@ -267,8 +267,7 @@ void Recorder::note_draft(Reader& reader, DraftRecord& draft, const TextRecord& 
         note_place(reader, draft, record, first + i, rows.row(i), rows.summary(i));
 }
 
-// One by one, each as the row that a round begins with. Where no hidden states are known yet there is none: a text of
-// one token.
+// Reads places one by one: each row is the first of a round. A text of one token has no hidden states yet, so no row.
 void Recorder::note_places_of_head(Reader& reader, DraftRecord& draft, const TextRecord& record, std::size_t first,
                                    std::size_t n) {
     for (std::size_t place = first; place < first + n; ++place) {
@@ -284,7 +283,7 @@ void Recorder::note_places_of_head(Reader& reader, DraftRecord& draft, const Tex
     }
 }
 
-// What the draft chooses from a row, and what rules see of it; -1 where every token is banned.
+// The token that the draft chooses from a row, and its figures for rules; -1 if every token is banned.
 std::pair<TokenId, DraftedToken> Recorder::chosen_of(const Reader& reader, const SeenLogits& seen,
                                                      std::span<const float> row, std::size_t position) {
     if (seen.is_dead) return {-1, {}};
@@ -339,9 +338,9 @@ void Recorder::note_no_row(Reader& reader, DraftRecord& draft) const {
     if (!options_.trees.empty()) reader.trees.add_place(std::nullopt);
 }
 
-// ---- what drafts go on with ----
+// ---- chains of drafts ----
 
-// The other ranks wait for one piece of it at a time.
+// Begins one more piece of the coordinator's work: the other ranks wait for one piece at a time.
 void Recorder::enter_next(std::size_t place) {
     goes_on(true);
     enter(place);
@@ -351,12 +350,12 @@ Recorder::Chain Recorder::chain_of(const Reader& reader, const DraftRecord& draf
                                    std::size_t place) const {
     const std::size_t prompt_tokens = record.prompt.size();
     const auto cap = static_cast<std::size_t>(options_.max_draft_tokens);
-    // The last token that budget and context leave is never drafted (round.cpp), and the draft reads no more than its
-    // own context.
+    // The last token within budget and context is never drafted (coordinator.cpp), and the draft reads at most its own
+    // context.
     const auto positions = static_cast<std::size_t>(parts_.target_config->max_positions);
     const std::size_t budget = std::min(static_cast<std::size_t>(record.max_new_tokens), positions - prompt_tokens);
     const std::size_t room = reader.source().context_of(kSlot) + 1;
-    const std::size_t end = std::min(budget - 1, room - std::min(room, prompt_tokens)); // behind the last place
+    const std::size_t end = std::min(budget - 1, room - std::min(room, prompt_tokens)); // after the last place
     const TokenId token = draft.token[place];
     const std::vector<TokenId>& eos = options_.limits.eos_tokens;
     const bool is_end = !record.ignore_eos && std::find(eos.begin(), eos.end(), token) != eos.end();
@@ -380,7 +379,7 @@ void Recorder::add(const Chain& chain, DraftRecord& draft) {
     }
 }
 
-// Of a model, behind its rejected tokens: several in a pass.
+// Follows a model's rejected tokens, several chains in a pass.
 void Recorder::follow_astray(Reader& reader, DraftRecord& draft, const TextRecord& record) {
     std::vector<Chain> chains;
     for (std::size_t place = 0; place < draft.places(); ++place)
@@ -401,7 +400,7 @@ void Recorder::follow_astray(Reader& reader, DraftRecord& draft, const TextRecor
         add(chain, draft);
 }
 
-// Place by place, as rounds begin: a head's chain, and trees.
+// Drafts at each place as a round there would: a head's chain, and trees.
 void Recorder::follow_rounds(Reader& reader, DraftRecord& draft, const TextRecord& record) {
     reader.source().begin_sequence(kSlot, *request_);
     reader.n_handed = 0;
@@ -420,7 +419,7 @@ void Recorder::follow_rounds(Reader& reader, DraftRecord& draft, const TextRecor
     }
 }
 
-// Each in its slot, until all have ended.
+// Drafts all chains together, each in its slot, until all have ended.
 void Recorder::follow_together(Reader& reader, std::span<Chain> chains) {
     const std::vector<TokenId>& eos = options_.limits.eos_tokens;
     std::vector<TextEnd> ends;
@@ -448,7 +447,7 @@ void Recorder::follow_together(Reader& reader, std::span<Chain> chains) {
     }
 }
 
-// ---- a row as its model chooses from it ----
+// ---- ranks of a row's tokens ----
 
 Ranking::Ranking(std::span<const float> logits, const Request& request, std::uint64_t position, bool noisy)
     : values_(logits.begin(), logits.end()) {

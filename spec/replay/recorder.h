@@ -1,8 +1,8 @@
-// Makes the record of a text that has been decoded: one pass of the target over all of it, one of each draft model, and
-// the chains that it goes on with where it is wrong, many of them in the same passes. A head drafts from every place.
+// Makes the record of a decoded text. The target and each draft model read all of it. Where a draft model is wrong, it
+// goes on with a chain of its own; a pass drafts many such chains. A head drafts from every place.
 //
-// Decodes nothing itself: the text is handed in, and is held against what target and noise emit. Called by the command
-// record, on all ranks.
+// It decodes nothing: the text is given, and is compared with the tokens that target and noise emit. Called by the
+// command record, on all ranks.
 #pragma once
 
 #include "spec/draft/drafter.h"
@@ -23,22 +23,22 @@ namespace entrodraft::spec {
 struct RecorderOptions {
     DraftLimits limits;
     int max_draft_tokens = StopRuleOptions::kDefaultMaxTokens;
-    std::vector<TreeOptions> trees; // whose rows are recorded as well
+    std::vector<TreeOptions> trees; // their rows are recorded too
     int draft_slots = 2;            // of each draft: one for the text, the others for chains
     double timeout_seconds = dist::kDefaultTimeoutSeconds;
 };
 
-// A row of logits as its model chooses from it: every token with the value that it is chosen by, and who is how far up.
-// For figures; drafting itself never needs more than the best.
+// The ranks of a row's tokens, by the values with which its model chooses. For figures; drafting itself never needs
+// more than the best token.
 class Ranking {
   public:
-    // Of processed logits, for the token at `position`: by logit, or where `noisy` by logit / temperature + noise
-    // among what the filters leave.
+    // Ranks the token at `position` by processed logits, or if `noisy` by logit / temperature + noise among the tokens
+    // that the filters keep.
     Ranking(std::span<const float> logits, const Request& request, std::uint64_t position, bool noisy);
 
-    // The first `n` tokens, the best first, ties by their ids; fewer where fewer can be emitted.
+    // The first `n` tokens, the best first, ties by their ids; fewer if fewer can be emitted.
     std::vector<TokenId> first(std::size_t n) const;
-    // Tokens that go before this one; -1 where it cannot be emitted.
+    // Number of tokens before this one; -1 if it cannot be emitted.
     std::int32_t rank(TokenId token) const;
 
   private:
@@ -47,14 +47,15 @@ class Ranking {
 
 class Recorder {
   public:
-    // What these point to outlives it; `drafts` and `head`, one more draft if it is not null, count on the coordinator.
+    // All that these point to outlives it. Only the coordinator uses `drafts` and `head`; a `head` that is not null is
+    // one more draft.
     Recorder(const RecorderOptions& options, const EngineParts& parts, std::span<model::Decoder* const> drafts,
              const HeadModules* head = nullptr);
     ~Recorder();
 
-    // Fills in the columns of a text whose request, tokens (those beyond a stop string too) and new_tokens are set:
-    // `record` and `request` count on the coordinator. Throws std::runtime_error where the target emits something else.
-    // Collective over the replica.
+    // Fills in the columns of a text whose request, tokens (also those after a stop string) and new_tokens are set.
+    // Only the coordinator's `record` and `request` are used. Throws std::runtime_error if the target emits other
+    // tokens. Collective over the replica.
     void record(TextRecord* record, const Request* request);
 
   private:
@@ -89,15 +90,15 @@ class Recorder {
     EngineParts parts_;
     TargetGather gather_;
     std::vector<std::unique_ptr<Reader>> readers_; // of each draft, on the coordinator
-    std::vector<float> hidden_; // [positions of the text][hidden_layers][hidden_size]: what the head reads
+    std::vector<float> hidden_; // [positions of the text][hidden_layers][hidden_size]: the states that the head reads
     TokenChooser chooser_;      // the target's
     const Request* request_ = nullptr;
     bool noisy_ = false; // gumbel; else greedy
     model::PassResult scores_;
-    std::vector<TokenId> tokens_;              // prompt and places of the text at hand
-    std::vector<TokenId> source_;              // of the text at hand
-    std::vector<std::vector<float>> p_;        // of the chunk at hand: the target's raw log probabilities, [places]
-    std::vector<std::vector<float>> adjusted_; // and its adjusted distributions, where sampled
+    std::vector<TokenId> tokens_;              // prompt and places of the present text
+    std::vector<TokenId> source_;              // of the present text
+    std::vector<std::vector<float>> p_;        // of the present chunk: the target's raw log-probabilities, [places]
+    std::vector<std::vector<float>> adjusted_; // its adjusted distributions, if sampled
 };
 
 } // namespace entrodraft::spec

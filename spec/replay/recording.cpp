@@ -117,7 +117,7 @@ RecordingHead head_of(const Json& json) {
 
 // ---- columns, named once for both ways ----
 
-// Recordings have those of trees where trees were recorded, and older ones no margins behind a rejected token.
+// Recordings without trees lack the trees' columns, and older ones the margins of chains.
 bool may_be_absent(const std::string& column) {
     return column.find(".tree_") != std::string::npos || column.ends_with(".astray_margin");
 }
@@ -256,7 +256,7 @@ std::vector<const TextRecord*> Recording::texts() const {
 
 namespace {
 
-// All but what may differ between runs of one recording.
+// All fields but those that may differ between runs of one recording.
 OrderedJson lasting_fields(const RecordingHead& head) {
     OrderedJson json;
     json["kind"] = "recording";
@@ -295,7 +295,7 @@ std::optional<HeadDifference> first_difference(const std::string& field, const J
 } // namespace
 
 std::optional<HeadDifference> first_difference(const RecordingHead& a, const RecordingHead& b) {
-    return first_difference("", lasting_fields(a), lasting_fields(b)); // whatever the order of their fields
+    return first_difference("", lasting_fields(a), lasting_fields(b)); // the order of fields does not count
 }
 
 std::string pack(const RecordingHead& head) {
@@ -342,7 +342,7 @@ std::string pack(const RecordedLine& line) {
 }
 
 Recording read_recording(const std::string& file, bool may_be_torn) {
-    std::error_code ignored; // what cannot be looked at cannot be opened either, which has the reason
+    std::error_code ignored; // if this fails, so does opening the file, which gives the reason
     const auto status = std::filesystem::status(file, ignored);
     if (is_directory(status)) throw std::runtime_error(file + ": is a directory; name a file");
     if (is_other(status) && status.type() != std::filesystem::file_type::unknown)

@@ -82,7 +82,7 @@ std::size_t count_of(const Json& column) {
 
 } // namespace
 
-// The bytes of the values plane by plane: their first bytes, then their second, ...
+// Adds the bytes of the values plane by plane: first all first bytes, then all second bytes, and so on.
 template <typename T> void BlockWriter::add(const std::string& name, const char* type, const std::vector<T>& values) {
     static_assert(sizeof(T) == kValueBytes);
     json["columns"].push_back({{"name", name}, {"type", type}, {"count", values.size()}});
@@ -177,7 +177,7 @@ bool holds_block(std::string_view bytes) {
             std::size_t length = 0;
             const BlockReader block(bytes.substr(at), length);
             if (length > 0) return true;
-        } catch (const std::runtime_error&) { // it only looked like one
+        } catch (const std::runtime_error&) { // not a block
         }
     }
     return false;

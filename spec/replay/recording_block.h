@@ -1,7 +1,6 @@
-// The blocks that recordings are made of: JSON and columns of numbers, compressed and checked. Private to
-// recording.cpp.
+// The blocks of recordings: JSON and columns of numbers, compressed and checked. Private to recording.cpp.
 //
-// Knows nothing of what the columns mean.
+// It does not know the meaning of the columns.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -14,14 +13,14 @@
 
 namespace entrodraft::spec {
 
-// A block being made.
+// Makes a block.
 class BlockWriter {
   public:
     nlohmann::ordered_json json;
 
     void add(const std::string& name, const std::vector<std::int32_t>& values) { add(name, "i32", values); }
     void add(const std::string& name, const std::vector<float>& values) { add(name, "f32", values); }
-    // The block's bytes as they go into the file. Throws std::runtime_error where it is too large.
+    // The block's bytes for the file. Throws std::runtime_error if the block is too large.
     std::string finish();
 
   private:
@@ -30,17 +29,17 @@ class BlockWriter {
     std::string columns_;
 };
 
-// A block of a file.
+// Reads a block of a file.
 class BlockReader {
   public:
-    // The block at the beginning of `bytes`; its length in them goes to `length`, 0 where it is torn: cut off before
-    // its end. Throws std::runtime_error where it is no block.
+    // Reads the block at the beginning of `bytes`. `length` becomes its length there, or 0 if it is torn, which means
+    // cut off before its end. Throws std::runtime_error if it is not a block.
     BlockReader(std::string_view bytes, std::size_t& length);
 
     nlohmann::json json;
 
     bool has(const std::string& name) const;
-    // Throw std::runtime_error where there is no such column of that type.
+    // Throw std::runtime_error if there is no such column of that type.
     void read(const std::string& name, std::vector<std::int32_t>& values) const { read(name, "i32", values); }
     void read(const std::string& name, std::vector<float>& values) const { read(name, "f32", values); }
 
@@ -52,7 +51,7 @@ class BlockReader {
     std::size_t columns_at_ = 0;
 };
 
-// Whether a whole block begins anywhere in these bytes: then nothing before it was cut off by the end of a file.
+// Returns whether a whole block begins anywhere in these bytes: then the end of the file cut off nothing before it.
 bool holds_block(std::string_view bytes);
 
 } // namespace entrodraft::spec

@@ -1,4 +1,4 @@
-// Rounds out of recordings: see simulate.h. Budgets, ends and feedback are the round's own (round.cpp).
+// Rounds from recordings: see simulate.h. Budgets, ends and feedback are as in a real round (coordinator.cpp).
 #include "spec/replay/simulate.h"
 
 #include "model/pass/decoder.h"
@@ -27,7 +27,7 @@ int max_rows(const ReplaySetting& setting) {
     return std::min(setting.rule.max_tokens + 1, model::Decoder::kMaxRows);
 }
 
-// The drafted tokens that are the text's own: children come after their parents.
+// The path of drafted tokens that are the text's own. Children come after their parents.
 std::vector<int> accepted_path(const Draft& draft, std::span<const TokenId> text) {
     std::vector<int> path;
     int last = -1;
@@ -118,7 +118,7 @@ Stats Replay::replay(const TextRecord& text, const OnRound& on_round) {
     return stats;
 }
 
-// Tokens that it reads of a text, drafted ones with them, in a round that begins so many tokens into it.
+// Number of tokens, drafted ones included, that the draft can read in a round that begins after `tokens` tokens.
 std::size_t Replay::context(std::size_t tokens) const {
     const RecordedModel& model = head_.drafts[setting_.draft];
     const auto context = static_cast<std::size_t>(model.context);
@@ -137,9 +137,9 @@ void Replay::index_chains(const DraftRecord& draft, const TextRecord& text) {
     }
 }
 
-// What a draft has at place `at`, which follows its token of place `last`: along the text while the draft agrees with
-// it, then along what it goes on with; a head goes on from where the round began. `last` becomes `at`, or stays where
-// the chain begins.
+// The draft's token at place `at`, after its token of place `last`. It comes from the text's places while the draft
+// agrees with the text, then from the recorded chain; a head's chain begins with the round. `last` becomes `at`, or
+// stays where the chain begins.
 Replay::Proposed Replay::recorded(const TextRecord& text, std::optional<std::size_t>& last, std::size_t at) const {
     const DraftRecord& record = text.drafts[setting_.draft];
     if (!last || (!is_head() && record.token[*last] == text.token[*last])) {
@@ -157,7 +157,7 @@ Replay::Proposed Replay::recorded(const TextRecord& text, std::optional<std::siz
     return {record.astray_token[i], {record.astray_entropy[i], record.astray_probability[i], 0, margin}};
 }
 
-// The one sequence that every rule of an imputed replay drafts.
+// Makes the one sequence from which every rule of an imputed replay drafts.
 void Replay::impute(const TextRecord& text) {
     imputed_.clear();
     const std::size_t drafted_places = text.drafts[setting_.draft].places();
@@ -175,7 +175,7 @@ void Replay::impute(const TextRecord& text) {
         }
         const std::size_t at = imputed_.size();
         if (!agrees || at >= text.places()) continue;
-        // The target's own token behind a draft that it accepted.
+        // The target's own token after a draft that it accepted.
         const float margin = text.drafts[setting_.draft].has_margins() ? text.target_margin[at] : kUnknown;
         imputed_.push_back(
             {text.token[at], {text.target_entropy[at], std::exp(text.target_log_probability[at]), 0, margin}});
@@ -187,7 +187,7 @@ Replay::Proposed Replay::proposed(const TextRecord& text, std::optional<std::siz
     return at < imputed_.size() ? imputed_[at] : Proposed{-1, {}};
 }
 
-// As ChainPhase drafts.
+// Drafts as ChainPhase does.
 void Replay::draft_by_rule(const TextRecord& text, const DraftTask& task, std::size_t place) {
     const int most = begin_draft(task, context(task.tokens.size()));
     std::optional<std::size_t> last;
@@ -203,11 +203,11 @@ void Replay::draft_by_rule(const TextRecord& text, const DraftTask& task, std::s
     }
 }
 
-// As TreeDrafter drafts.
+// Drafts as TreeDrafter does.
 void Replay::draft_tree(const TextRecord& text, const DraftTask& task, std::size_t place) {
-    const int in_all = head_.drafts[setting_.draft].context + Packet::kMaxDraftTokens; // as the cache of a run has them
+    const int in_all = head_.drafts[setting_.draft].context + Packet::kMaxDraftTokens; // as in the cache of a run
     growth_->begin(task, {context(task.tokens.size()), static_cast<std::size_t>(in_all)});
-    std::vector<RecordedTrees::Row> rows; // [nodes], of those that were read
+    std::vector<RecordedTrees::Row> rows; // [nodes], kNone for nodes that were not read
     const auto row_of = [&](int node) {
         return node < 0 ? static_cast<RecordedTrees::Row>(place) : rows[static_cast<std::size_t>(node)];
     };
@@ -229,7 +229,7 @@ void Replay::draft_tree(const TextRecord& text, const DraftTask& task, std::size
     growth_->finish();
 }
 
-// Whether the token became part of the draft.
+// Returns whether the token became part of the draft.
 bool Replay::take(const DraftTask& task, int most, TokenId token, const DraftedToken& seen) {
     if (token < 0) {
         draft_.end = DraftEnd::no_match;
@@ -239,7 +239,7 @@ bool Replay::take(const DraftTask& task, int most, TokenId token, const DraftedT
     return limits_.take(task, most, token, looks ? seen : DraftedToken{});
 }
 
-// What is drafted for while the target scores, and whether the round then ends in one of it.
+// Ranks the outcomes to draft for while the target scores, and notes whether the round's outcome is among them.
 void Replay::prepare_next(const TextRecord& text, std::size_t place, int accepted) {
     const DraftRecord& record = text.drafts[setting_.draft];
     const auto n_accepted = static_cast<std::size_t>(accepted), drafted = draft_.tokens.size();
@@ -251,7 +251,7 @@ void Replay::prepare_next(const TextRecord& text, std::size_t place, int accepte
         const DraftedToken first = {draft_.entropies_nats[i], draft_.probabilities[i], 0};
         places.push_back(place_of(first, i == n_accepted ? record.rank[place + i] - 1 : -1, emitted));
     }
-    // Behind the last token: the draft's own row there where the text got so far, else its row of the one before.
+    // After the last token: the draft's own row there if all tokens were accepted, else the row before it.
     const bool is_last = n_accepted == drafted;
     const std::size_t at = place + n_accepted;
     DraftedToken behind = {record.entropy[at], record.probability[at], 0};
@@ -265,7 +265,7 @@ void Replay::prepare_next(const TextRecord& text, std::size_t place, int accepte
     outcomes_.learn(places, outcome);
     const double pass = std::max(setting_.costs.t_draft, 1e-9);
     const double target = setting_.costs.target_seconds(static_cast<int>(drafted) + 1);
-    const int passes = static_cast<int>(std::min(target / pass, 1e6)); // the first looks for the ends
+    const int passes = static_cast<int>(std::min(target / pass, 1e6)); // the first finds the outcomes
     ahead_.rounds = 1;
     ahead_.hits = is_hit ? 1 : 0;
     ahead_.outcomes = static_cast<std::int64_t>(prepared.size());
@@ -273,7 +273,7 @@ void Replay::prepare_next(const TextRecord& text, std::size_t place, int accepte
     if (is_hit) free_passes_ = std::max(passes - 1, 0);
 }
 
-// Nobody needs to know the candidates but the one that was emitted: `index` in their ranking; -1: it is not among them.
+// Only the emitted candidate needs to be known. `index` is its rank among the candidates; -1: it is not among them.
 Place Replay::place_of(const DraftedToken& first, std::int32_t index, TokenId emitted) const {
     Place place = {first, {}};
     for (int i = 0; i <= setting_.ahead; ++i)
@@ -281,7 +281,7 @@ Place Replay::place_of(const DraftedToken& first, std::int32_t index, TokenId em
     return place;
 }
 
-// `task` is that of the text's first round.
+// `task` is the task of the text's first round.
 void Replay::plan_oracle(const TextRecord& text, DraftTask task) {
     const int left = task.left_tokens;
     std::vector<PlaceChain> places;
@@ -297,7 +297,7 @@ void Replay::plan_oracle(const TextRecord& text, DraftTask task) {
     oracle_drafts_ = cheapest_drafts(places, setting_.costs);
 }
 
-// As a rule would that ends the draft after so many tokens.
+// Drafts as with a rule that ends the draft after `wanted` tokens.
 void Replay::draft_tokens(const TextRecord& text, const DraftTask& task, std::size_t place, int wanted) {
     const int most = begin_draft(task, context(task.tokens.size()));
     std::optional<std::size_t> last;

@@ -1,8 +1,8 @@
-// Replays stop rules over recordings: the very rounds of a run with that rule, without its models.
+// Replays stop rules over recordings: makes the same rounds as a run with that rule, without the models.
 //
-// Exact in counts for batch 1, one replica, nothing drafted ahead and, for expected-gain, fixed costs
-// (docs/concepts.md, Simulation); times are counts times costs. For comparison, also the approximation that Kluser
-// 2024 simulates by (ReplaySetting::imputed_from). Called by the commands simulate and tune.
+// Counts are exact for batch 1, one replica, nothing drafted ahead and, for expected-gain, fixed costs
+// (docs/concepts.md, Simulation); times are counts times costs. For comparison it also has the approximation of Kluser
+// 2024 (ReplaySetting::imputed_from). Called by the commands simulate and tune.
 #pragma once
 
 #include "spec/draft/drafter.h"
@@ -21,7 +21,7 @@ namespace entrodraft::spec {
 
 enum class ReplayKind {
     rule,
-    oracle, // drafts what costs least, knowing the text (chain_bound.h): the bound on all chains under its cap
+    oracle, // knows the text and drafts the cheapest chains (chain_bound.h): the bound on all chains under its cap
     plain,  // drafts nothing
 };
 
@@ -29,35 +29,35 @@ struct ReplaySetting {
     ReplayKind kind = ReplayKind::rule;
     StopRuleOptions rule;
     std::size_t draft = 0; // of the recording
-    Costs costs;           // what expected-gain goes by, and how much is drafted while the target scores
-    // Outcomes of a round that a draft model on a rank of its own drafts for meanwhile (draft_ahead.cpp), as if rows of
-    // a draft pass cost nothing; 0: none. An estimate: a run takes its own times.
+    Costs costs;           // for expected-gain, and for the number of passes while the target scores
+    // Number of outcomes of a round for which a draft model on a rank of its own drafts ahead (draft_ahead.cpp); 0:
+    // none. An estimate: rows of a draft pass cost nothing here, and a run measures its own times.
     int ahead = 0;
     std::optional<TreeOptions> tree = {}; // in place of chains: `rule` sees its best path
-    // Kluser 2024, 5.5.2, in place of the exact replay: the tokens and entropies of one run that drafts so many tokens
-    // each round stand for those of any rule's rounds; a token that this run did not draft is accepted, with the
-    // target's entropy and probability. 0: exact.
+    // The method of Kluser 2024, 5.5.2, in place of the exact replay. One run drafts this many tokens each round; its
+    // tokens and entropies stand for those of any rule's rounds. A token that this run did not draft is accepted, with
+    // the target's entropy and probability. 0: exact.
     int imputed_from = 0;
 };
 
-// A round as it would have been.
+// A round of a replay.
 struct ReplayedRound {
     int place = 0; // of the first drafted token
     const Draft* draft = nullptr;
     int accepted = 0;
 };
 
-// One setting over texts in the order of the recording, across which expected-gain learns.
+// One setting over texts in the order of the recording; expected-gain learns from text to text.
 class Replay {
   public:
-    // Throws std::invalid_argument where the recording has no such draft or is too short for the rule's cap, a head is
-    // to draft ahead, or trees or rounds drafted ahead are to be imputed.
+    // Throws std::invalid_argument if the recording has no such draft, or chains too short for the rule's cap, or too
+    // few tree children. Also throws it for a head that drafts ahead, and for imputed trees or imputed drafting ahead.
     // `head` outlives it.
     Replay(const RecordingHead& head, const ReplaySetting& setting);
 
     using OnRound = std::function<void(const ReplayedRound&)>;
-    // What decoding this text would have counted. Throws std::runtime_error where the recording lacks what a round
-    // needs.
+    // The counts that decoding this text would give. Throws std::runtime_error if the recording lacks a row that a
+    // round needs.
     Stats replay(const TextRecord& text, const OnRound& on_round = {});
 
   private:
@@ -87,32 +87,32 @@ class Replay {
     std::optional<StopRule> rule_;
     std::optional<TreeShape> shape_;
     std::optional<TreeGrowth> growth_;       // of `shape_`
-    std::optional<RecordedTrees> tree_rows_; // of the text at hand
+    std::optional<RecordedTrees> tree_rows_; // of the present text
     OutcomeModel outcomes_;
-    int free_passes_ = 0;                    // of the next round: made while the target scored the last
+    int free_passes_ = 0;                    // passes of the next round, made while the target scored the last one
     DraftedAhead ahead_;                     // for the next round
-    Draft draft_;                            // of the round at hand
-    std::vector<TokenId> tokens_;            // prompt and places of the text at hand
-    std::vector<std::size_t> chain_begin_;   // [place]: of the first token of its chain
+    Draft draft_;                            // of the present round
+    std::vector<TokenId> tokens_;            // prompt and places of the present text
+    std::vector<std::size_t> chain_begin_;   // [place]: index of the first token of its chain
     std::vector<std::int32_t> chain_length_; // [place]
     std::vector<Proposed> imputed_;          // [places of the text], with imputed_from
     std::vector<int> oracle_drafts_;         // [places of the text]: tokens that the oracle drafts
 };
 
-// Of one text, what intervals over texts are made of: Stats of every text and setting would not fit.
+// The figures of one text from which intervals over texts are computed; Stats of every text and setting would not fit.
 struct SimulatedText {
     std::int64_t new_tokens = 0;
     double seconds = 0; // by the setting's costs
 };
 
-// A setting's counts over texts, and what they cost.
+// A setting's counts over texts, and their seconds.
 struct Simulated {
     ReplaySetting setting;
     std::vector<SimulatedText> texts;
     Stats stats; // of all
 };
 
-// Every setting over every text, `threads` at once. Throws what Replay and Costs::target_seconds throw.
+// Replays every setting over every text, in `threads` threads. Throws as Replay and Costs::target_seconds do.
 std::vector<Simulated> simulate(const RecordingHead& head, std::span<const TextRecord* const> texts,
                                 std::span<const ReplaySetting> settings, int threads);
 

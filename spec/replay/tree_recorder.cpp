@@ -1,8 +1,8 @@
 // Rows of trees: see tree_recorder.h.
 //
-// Trees of a place grow together, level by level. Which rows eagle2 reads with fewer siblings does not follow from
-// what it reads with more, so each number of siblings grows its own trees; expected-gain grows all that it might ever
-// read (TreeShape::Reads::all). A row is recorded once, whatever wants it.
+// Trees of a place grow together, level by level. The rows that eagle2 reads with fewer siblings do not follow from
+// those with more, so each number of siblings grows its own trees. expected-gain grows all that it might ever read
+// (TreeShape::Reads::all). A row is recorded once, even if several trees read it.
 #include "spec/replay/tree_recorder.h"
 
 #include <algorithm>
@@ -14,8 +14,8 @@ namespace entrodraft::spec {
 namespace {
 
 constexpr int kSlotOfText = 0;
-constexpr std::size_t kMostNodes = Packet::kMaxDraftTokens; // that the source holds behind a text
-constexpr Acceptance kAsGumbel = Acceptance::gumbel;        // of greedy text too, where there is no noise
+constexpr std::size_t kMostNodes = Packet::kMaxDraftTokens; // most nodes that the source holds after a text
+constexpr Acceptance kAsGumbel = Acceptance::gumbel;        // for greedy text too, which has no noise
 const model::LogitNeeds kRecordedNeeds = model::LogitSummary::entropy;
 
 StopRuleOptions never_ending_rule() {
@@ -27,7 +27,7 @@ StopRuleOptions never_ending_rule() {
 
 } // namespace
 
-// A tree that begins at the place at hand.
+// A tree that begins at the present place.
 struct TreeRecorder::Growing {
     explicit Growing(TreeShape& shape) : rule(never_ending_rule()), growth(shape) {}
 
@@ -35,7 +35,7 @@ struct TreeRecorder::Growing {
     Draft draft;
     DraftTask task;
     TreeGrowth growth;
-    std::vector<RecordedTrees::Row> rows; // [nodes], of those that were read
+    std::vector<RecordedTrees::Row> rows; // [nodes], kNone for nodes that were not read
 };
 
 struct TreeRecorder::Wanted {
@@ -101,7 +101,7 @@ void TreeRecorder::follow(std::size_t place, std::span<const TokenId> tokens, in
     }
 }
 
-// A level of all of them.
+// Reads a level of all trees.
 void TreeRecorder::read_frontiers(std::span<Growing* const> growing, const std::function<void()>& before_pass) {
     std::set<Wanted> missing;
     for (const Growing* tree : growing)
@@ -134,7 +134,7 @@ void TreeRecorder::read_frontiers(std::span<Growing* const> growing, const std::
         }
 }
 
-// Behind a node whose parent was read.
+// The row after a node whose parent was read.
 RecordedTrees::Row TreeRecorder::row_of(const Growing& tree, int node) const {
     if (node < 0) return place_;
     if (static_cast<std::size_t>(node) < tree.rows.size() &&
@@ -143,7 +143,7 @@ RecordedTrees::Row TreeRecorder::row_of(const Growing& tree, int node) const {
     return rows_->after(row_of(tree, tree.growth.node(node).parent), tree.growth.node(node).token);
 }
 
-// Rows from the one behind the place up to this one.
+// The rows from the first one after the place to this one.
 std::vector<RecordedTrees::Row> TreeRecorder::path_to(RecordedTrees::Row row) const {
     std::vector<RecordedTrees::Row> path;
     for (; row != place_; row = rows_->parent(row))
@@ -152,7 +152,7 @@ std::vector<RecordedTrees::Row> TreeRecorder::path_to(RecordedTrees::Row row) co
     return path;
 }
 
-// All equally deep, with what of their branches the source has not read yet.
+// Reads the wanted rows, all at the same depth, and before them the rows of their branches that the source lacks.
 void TreeRecorder::read(std::span<const Wanted> wanted) {
     std::vector<std::vector<RecordedTrees::Row>> branches;
     for (const Wanted& each : wanted)

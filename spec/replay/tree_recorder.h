@@ -1,5 +1,5 @@
-// Records what trees read along a text: for every place that a round may begin at, the rows of every tree that a shape
-// and narrower ones of its kind may grow there.
+// Records the rows that trees read along a text: for every place where a round may begin, the rows of every tree that a
+// shape and narrower ones of its kind may grow there.
 //
 // Called by the recorder, on the coordinator.
 #pragma once
@@ -21,12 +21,12 @@ class TreeRecorder {
     // `source`, a head's or a model's, reads the text in its slot 0. It outlives this.
     TreeRecorder(std::span<const TreeOptions> trees, const DraftLimits& limits, TreeSource& source, bool is_head);
 
-    // All of it outlives the text.
+    // The arguments must stay until the text is recorded.
     void begin_text(const Request& request, const TextRecord& text, DraftRecord& draft);
-    // The row of the next place, if there is one.
+    // Adds the row of the next place, if there is one.
     void add_place(const std::optional<RowOfText>& row);
-    // The rows behind a place; all places are there, and the source knows what a round that begins here would.
-    // `tokens`: prompt and places; `positions`: of the target; `before_pass` is called before what takes time.
+    // Adds the rows after a place. All places must be added, and the source must be as in a round that begins here.
+    // `tokens`: prompt and places; `positions`: of the target; `before_pass` is called before each slow step.
     void follow(std::size_t place, std::span<const TokenId> tokens, int positions,
                 const std::function<void()>& before_pass);
 
@@ -49,9 +49,9 @@ class TreeRecorder {
     const TextRecord* text_ = nullptr;
     DraftRecord* draft_ = nullptr;
     std::optional<RecordedTrees> rows_;
-    RecordedTrees::Row place_ = 0;              // at hand
+    RecordedTrees::Row place_ = 0;              // the present place
     std::span<const TokenId> before_;           // the text before it
-    std::map<RecordedTrees::Row, int> node_of_; // behind it, that the source has read: which of its nodes they are
+    std::map<RecordedTrees::Row, int> node_of_; // the source's nodes for the rows after it that the source has read
 };
 
 } // namespace entrodraft::spec

@@ -14,14 +14,14 @@ namespace {
 
 using Parameter = StopRuleParameter;
 
-// To three digits: no more is known of a best setting, and people read it.
+// Rounds to three digits: a best setting is not known better, and people read it.
 double in_three_digits(double value) {
     if (value == 0) return 0;
     const double scale = std::pow(10.0, 2 - std::floor(std::log10(std::abs(value))));
     return std::round(value * scale) / scale;
 }
 
-// The values that a parameter is tried with first; without a grid `value` alone.
+// The first values to try for a parameter; without a grid only `value`.
 std::vector<double> grid_of(const Parameter& parameter, double value, int max_tokens) {
     const bool is_length = parameter.kind == Parameter::Kind::draft_length;
     if (parameter.grid.empty()) return {is_length ? std::min<double>(value, max_tokens) : value};
@@ -30,7 +30,7 @@ std::vector<double> grid_of(const Parameter& parameter, double value, int max_to
     return values;
 }
 
-// All values of the parameters from number `index` on, the last one's the fastest.
+// Adds all values of the parameters from number `index` on; the last parameter varies fastest.
 void add_settings(std::vector<StopRuleOptions>& grid, const StopRuleOptions& rule, std::size_t index) {
     const std::vector<Parameter>& parameters = rule.type().parameters;
     if (index == parameters.size()) {
@@ -107,13 +107,13 @@ double seconds_per_token(const Stats& stats, const Costs& costs) {
 
 namespace {
 
-// What tells settings of a search apart: the rule and its values.
+// Identifies a setting of a search: the rule and its values.
 using SettingKey = std::pair<std::string, std::vector<double>>;
 SettingKey key_of(const StopRuleOptions& rule) {
     return {rule.name(), {rule.values().begin(), rule.values().end()}};
 }
 
-// What has a best setting: a rule, a fixed tree, or a kind of trees that grow.
+// The name of the group that has a best setting: a rule, a fixed tree, or a kind of trees that grow.
 std::string group_of(const ReplaySetting& setting) {
     if (!setting.tree) return setting.rule.name();
     return "tree " + setting.tree->name.substr(0, setting.tree->name.find(':'));
@@ -123,7 +123,7 @@ class Search {
   public:
     explicit Search(const TuningTask& task) : task_(task) {}
 
-    // Rules with parameters that are fitted: by chains of as many tokens as may be drafted.
+    // Tries rules whose parameters are fitted to the longest chains that may be drafted.
     void try_fitted() {
         const auto needs_examples = [](const StopRuleType& type) { return type.fit != nullptr; };
         if (std::ranges::none_of(all_stop_rules(), needs_examples)) return;
@@ -141,7 +141,7 @@ class Search {
         try_all(rules);
     }
 
-    // Those that were not tried yet: whole numbers have the same neighbours at every step.
+    // Tries the settings that were not tried yet: whole numbers have the same neighbours at every step.
     void try_all(const std::vector<StopRuleOptions>& rules) {
         std::vector<ReplaySetting> settings;
         for (const StopRuleOptions& rule : rules)
@@ -151,7 +151,7 @@ class Search {
             note(std::move(simulated));
     }
 
-    // Each kind under a name of its own.
+    // Tries trees, each kind under its own name.
     void try_trees() {
         std::vector<ReplaySetting> settings;
         for (const TreeOptions& widest : task_.trees)
@@ -162,7 +162,7 @@ class Search {
             note(std::move(simulated));
     }
 
-    // Smaller and smaller steps around the best of each rule.
+    // Tries smaller and smaller steps around the best setting of each rule.
     void refine() {
         constexpr int kMaxSteps = 4;
         for (const double step : {0.25, 0.12, 0.06, 0.03})
@@ -186,7 +186,7 @@ class Search {
 
   private:
     std::vector<DraftedChain> longest_chains() const {
-        constexpr double kNoEntropy = 1e9; // none is as large: a rule that looks at entropies and never fires
+        constexpr double kNoEntropy = 1e9; // above every entropy: the rule needs entropies, but never fires
         StopRuleOptions longest("static", {{"entropy-threshold", kNoEntropy}});
         longest.max_tokens = task_.max_tokens;
         Replay replay(*task_.head, {ReplayKind::rule, longest, task_.draft, task_.costs});

@@ -1,7 +1,7 @@
-// The best setting of each stop rule, found by replaying a recording: a grid first, then smaller and smaller steps
-// around the best of it.
+// The best setting of each stop rule, found by replays of a recording: first a grid, then smaller and smaller steps
+// around its best.
 //
-// Called by the command tune, which confirms what comes out by real runs, and by bench compare (the grid alone).
+// Called by the command tune, which confirms the results by real runs, and by bench compare (the grid alone).
 #pragma once
 
 #include "spec/replay/simulate.h"
@@ -15,10 +15,10 @@ namespace entrodraft::spec {
 // Settings of every rule, with drafts of up to `max_tokens`.
 std::vector<StopRuleOptions> tuning_grid(int max_tokens);
 
-// The tree and narrower ones of its kind: of those that grow fewer levels and siblings.
+// The tree and, if its kind grows, narrower ones of the kind, with fewer levels and siblings.
 std::vector<TreeOptions> narrower_trees(const TreeOptions& tree);
 
-// Settings next to this one: its parameters a `step` (a share of them) up and down, whole numbers by 1.
+// Settings next to this one: each parameter goes up and down by `step`, a share of its value; whole numbers by 1.
 std::vector<StopRuleOptions> neighbours(const StopRuleOptions& rule, double step);
 
 struct TuningTask {
@@ -28,7 +28,7 @@ struct TuningTask {
     Costs costs;
     int max_tokens = 15; // of chains
     int threads = 1;
-    std::vector<TreeOptions> trees = {}; // that are tried beside the rules, with narrower ones
+    std::vector<TreeOptions> trees = {}; // tried as well as the rules, with narrower ones
 };
 
 struct TriedSetting {
@@ -41,13 +41,13 @@ struct TriedSetting {
 struct TunedRule {
     Simulated best;
     double seconds_per_token = 0;
-    std::vector<TriedSetting> tried; // all settings of this rule, each once, in the order in which they were
+    std::vector<TriedSetting> tried; // all settings of this rule, each once, in the order of trial
 };
 
-// Of every rule, and of each of the trees, the fastest first. Throws what simulate() throws.
+// The results of every rule and of each tree, the fastest first. Throws as simulate() does.
 std::vector<TunedRule> tune(const TuningTask& task);
 
-// Predicted seconds a new token of a setting's counts.
+// Predicted seconds per new token, from a setting's counts.
 double seconds_per_token(const Stats& stats, const Costs& costs);
 
 } // namespace entrodraft::spec

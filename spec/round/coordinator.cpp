@@ -11,13 +11,13 @@ namespace entrodraft::spec {
 
 namespace {
 
-// Of a target pass, at most.
+// Most rows of a target pass.
 int max_rows(const EngineOptions& options) {
     if (options.num_beams > 0) return model::Decoder::kMaxRows;
     return std::min(options.n_slots * (options.stop_rule.max_tokens + 1), model::Decoder::kMaxRows);
 }
 
-// A draft pass in target passes, before either is timed: their weights' bytes.
+// The cost of a draft pass in target passes, before either is timed: the ratio of their weights' bytes.
 double first_cost(const EngineParts& parts) {
     const double draft = parts.drafter ? static_cast<double>(parts.drafter->facts().weight_bytes) : 0;
     return parts.target_pass_bytes > 0 ? draft / parts.target_pass_bytes : 0;
@@ -65,8 +65,8 @@ Plan Coordinator::next_plan(const EngineCallbacks& callbacks, const ReplicaState
     return {callbacks.waiting && callbacks.waiting() ? Command::idle : Command::stop};
 }
 
-// For a slot whose prompt is not read: another that has read it, for a sample of the same line. A drafter that reads
-// the target's hidden states needs them of every prompt.
+// For a slot whose prompt is not read: a slot that has read it for another sample of the same line. None with a drafter
+// that reads the target's hidden states, as it needs those of every prompt.
 std::optional<int> Coordinator::twin_of(int slot, const ReplicaState& state) const {
     if (!sequence(slot) || state.prefill_left(slot) == 0 || sequence(slot)->request().num_samples == 1 ||
         !hidden_layers_.empty())
@@ -78,13 +78,13 @@ std::optional<int> Coordinator::twin_of(int slot, const ReplicaState& state) con
     return std::nullopt;
 }
 
-// Whether a text has grown so long that a target's states may not go back to the end of its prompt.
+// Returns whether the text has grown so long that the target's states may not go back to the end of its prompt.
 bool Coordinator::is_past_sharing(int slot) const {
     const auto grown = static_cast<int>(sequence(slot)->tokens().size() - sequence(slot)->request().prompt.size());
     return parts_.target_config->n_linear_layers() > 0 && grown > model::RecurrentStates::kReach;
 }
 
-// Requests come with the text of what they are held to.
+// A request brings only the text of its constraint; this compiles it.
 void Coordinator::compile_constraint(Request& request) {
     LogitProcessing& processing = request.processing;
     if (!processing.constraint.is_on() || processing.grammar) return;
@@ -115,13 +115,13 @@ bool Coordinator::admits_another(const EngineCallbacks& callbacks, int slot) {
     return true;
 }
 
-// Where this rank's GPU holds the rows of the target, or can get them, and of whatever drafts.
+// True if this rank's GPU holds the target's rows, or can get them, and also holds the rows of the drafter, if any.
 bool Coordinator::can_verify_on_device(const Request& request) const {
     return parts_.target && parts_.device_verifier &&
            (!parts_.drafter || parts_.drafter->facts().keeps_logits_on_device) && request.processing.is_off() &&
            !request.logprobs && spec::can_verify_on_device(options_.acceptance.kind, request.sampling) &&
            options_.stop_rule.max_tokens <= DeviceVerifier::kMaxKept &&
-           options_.stop_rule.entropy_of == EntropyOf::raw; // what rules look at has to come to the host
+           options_.stop_rule.entropy_of == EntropyOf::raw; // rows that rules read adjusted must come to the host
 }
 
 Packet Coordinator::pack(const Plan& plan, const DraftsBySlot& drafts, const ReplicaState& state, std::uint64_t round) {
@@ -142,7 +142,7 @@ Packet Coordinator::pack(const Plan& plan, const DraftsBySlot& drafts, const Rep
         const Draft& draft = drafts[static_cast<std::size_t>(i)];
         packet.slot(i) = {SlotState::decoding, draft.end, static_cast<std::uint8_t>(draft.tokens.size()),
                           static_cast<std::int8_t>(sequence(i)->last_accepted), sequence(i)->tokens().back()};
-        const BeamEnds& ends = sequence(i)->beam_ends; // none but of a beam search
+        const BeamEnds& ends = sequence(i)->beam_ends; // empty except for a beam search
         packet.slot(i).n_beams = static_cast<std::uint32_t>(ends.tokens.size());
         std::ranges::copy(draft.tokens, std::ranges::copy(ends.tokens, packet.tokens(i).begin()).out);
         std::ranges::copy(draft.parents, std::ranges::copy(ends.parents, packet.parents(i).begin()).out);
@@ -167,7 +167,7 @@ DraftsBySlot Coordinator::draft(const ReplicaState& state) {
         Sequence& own = *sequence(slot);
         const Request& request = own.request();
         if (!parts_.drafter || request.plain) continue;
-        const int share = model::Decoder::kMaxRows / n_sequences; // of the rows of a pass
+        const int share = model::Decoder::kMaxRows / n_sequences; // rows of a pass for each sequence
         const int most = own.beams
                              ? std::min(share, Packet::kMaxDraftTokens) - static_cast<int>(own.beam_ends.tokens.size())
                              : std::min(options_.stop_rule.max_tokens, share - 1);
@@ -189,13 +189,13 @@ DraftsBySlot Coordinator::draft(const ReplicaState& state) {
     return drafts;
 }
 
-// One token is emitted after the drafted ones: the last that budget and context leave is never drafted.
+// One token is emitted after the drafted ones, so the last token within budget and context is never drafted.
 int Coordinator::left_tokens(const Sequence& own) const {
     const int context_left = parts_.target_config->max_positions - static_cast<int>(own.tokens().size());
     return std::min(own.remaining_tokens(), context_left) - 1;
 }
 
-// A pass reads the next token and the drafted ones into the cache, the nodes of a tree one behind the other.
+// A pass writes the next token and all drafted ones to the cache; each node of a tree takes a position.
 int Coordinator::cache_left(const Sequence& own) const {
     return parts_.target_config->max_positions + parts_.tree_room - static_cast<int>(own.tokens().size());
 }
@@ -213,8 +213,8 @@ void Coordinator::prefill(int slot) {
     if (draft_reads_prompt(slot)) parts_.drafter->prefill(slot, sequence(slot)->request().prompt);
 }
 
-// A rule that measures costs says in the first round whether the draft's reading pays; on a rank of its own it costs
-// nothing, for the target reads meanwhile.
+// With a rule that measures costs, the first round decides whether reading the prompt pays for the draft. On a rank of
+// its own the draft reads for free, as the target reads at the same time.
 bool Coordinator::draft_reads_prompt(int slot) const {
     if (!parts_.drafter || sequence(slot)->request().plain) return false;
     const bool measures = options_.stop_rule.type().weighs_costs && !options_.costs;
@@ -257,7 +257,7 @@ void Coordinator::verify(Sequence& own, const Draft& draft, const TargetRows& ro
     VerifiedRound verified;
     try {
         verified = verifier_->verify(rows, draft, own.request(), own.tokens().size());
-    } catch (const NothingToSay&) { // of this text alone: the others go on
+    } catch (const NothingToSay&) { // only this text fails; the others go on
         own.verification = {};
         own.last_accepted = -1;
         return own.fail(why_nothing(own.request().processing));
@@ -273,7 +273,7 @@ void Coordinator::verify(Sequence& own, const Draft& draft, const TargetRows& ro
     own.stats.overlap += verified.overlap;
     own.stats.overlaps += verified.overlaps;
     add_levels(own.stats.levels, draft.levels);
-    if (!own.request().plain) { // a replay teaches nothing of drafting; rules have seen a tree's best path
+    if (!own.request().plain) { // plain replays teach nothing about drafting; rules have seen a tree's best path
         RoundFeedback result = feedback_of(draft, path);
         result.draft_seconds = draft.seconds + draft.entropy_seconds;
         result.target_seconds = target_seconds;
@@ -290,7 +290,7 @@ void Coordinator::verify(Sequence& own, const Draft& draft, const TargetRows& ro
     if (is_first) own.stats.seconds.first_token = parts_.clock->now_seconds() - own.admitted_at;
 }
 
-// Each token's row is that of the token in front of it.
+// The row of an emitted token is the one after the token before it.
 void Coordinator::note_logprobs(Sequence& own, const TargetRows& rows, std::span<const int> path,
                                 std::span<const TokenId> emitted) {
     if (!own.request().logprobs) return;
@@ -325,7 +325,7 @@ void Coordinator::verify_beams(Sequence& own, const Draft& draft, const TargetRo
     if (search.ended()) own.end_beams();
 }
 
-// The target's states of these of a pass's rows, to a drafter that wants them.
+// Hands the target's hidden states of the given rows to a drafter that wants them.
 void Coordinator::hand_hidden(int slot, int first_position, std::span<const int> rows,
                               const model::PassResult& scores) {
     if (hidden_layers_.empty() || sequence(slot)->request().plain) return;
@@ -333,7 +333,7 @@ void Coordinator::hand_hidden(int slot, int first_position, std::span<const int>
                                 hidden_of_rows(scores, rows, hidden_layers_.size(), *parts_.target_config));
 }
 
-// ---- behind a step ----
+// ---- after a step ----
 
 void Coordinator::finish(const Plan& plan, const DraftsBySlot& drafts, const ReplicaState& state, std::uint64_t round,
                          const StepSeconds& seconds, const EngineCallbacks& callbacks) {
@@ -368,7 +368,7 @@ void Coordinator::finish(const Plan& plan, const DraftsBySlot& drafts, const Rep
     }
 }
 
-// Of the round's drafted tokens.
+// The position of the round's first drafted token.
 int Coordinator::first_position(int slot, const ReplicaState& state) const {
     const auto n_tokens = static_cast<int>(state.tokens(slot).size());
     if (!sequence(slot)->beams) return n_tokens;

@@ -1,7 +1,7 @@
-// The coordinator's part of a replica: which sequences there are, what all ranks do next, the drafts, and what becomes
-// of the target's rows.
+// The coordinator's part of a replica. It knows the sequences, decides what all ranks do next, drafts, and verifies the
+// target's rows.
 //
-// Holds no collective: the round (round.h) carries its packets out and the rows in. Called by engine and round.
+// Calls no collective: the round (round.h) broadcasts its packets and gathers the rows. Called by engine and round.
 #pragma once
 
 #include "spec/draft/drafter.h"
@@ -18,15 +18,15 @@
 
 namespace entrodraft::spec {
 
-// What the coordinator wants done next.
+// The coordinator's next command for all ranks.
 struct Plan {
     Command command = Command::stop;
-    int slot = 0;                          // of admit, prefill, retire, share
-    int from = 0;                          // of share
-    std::vector<std::byte> admission = {}; // of admit
+    int slot = 0;                          // for admit, prefill, retire, share
+    int from = 0;                          // for share
+    std::vector<std::byte> admission = {}; // for admit
 };
 
-// [slot]; nothing drafted where no sequence takes part.
+// [slot]; empty for slots without a sequence in the round.
 using DraftsBySlot = std::vector<Draft>;
 
 VerifyOptions verify_options(const EngineOptions& options);
@@ -35,32 +35,32 @@ class Coordinator {
   public:
     Coordinator(const EngineOptions& options, const EngineParts& parts);
 
-    // Texts that ended leave first, so that a signal does not lose them; then free slots are filled; then prompts are
-    // read and texts decoded, in turn where there is both to do.
+    // First retires texts that have ended, so that a signal does not lose them. Then fills free slots. Then reads
+    // prompts and decodes texts, in turn if there are both.
     Plan next_plan(const EngineCallbacks& callbacks, const ReplicaState& state);
 
-    // Drafts for all sequences that are read, until their stop rules fire or budgets end.
+    // Drafts for all sequences whose prompts are read, until their stop rules fire or budgets end.
     DraftsBySlot draft(const ReplicaState& state);
-    // What ranks are told: the plan, the drafts, and the result of the round before.
+    // The packet for all ranks: the plan, the drafts, and the result of the round before.
     Packet pack(const Plan& plan, const DraftsBySlot& drafts, const ReplicaState& state, std::uint64_t round);
-    // The draft model reads the prompt as far as the target does, unless it is read late (draft_reads_prompt). `rows`
-    // of the target's pass are that chunk; their states count where the drafter wants them.
+    // The draft model reads the prompt as far as the target does, unless it reads late (draft_reads_prompt). `rows` are
+    // the target pass's rows of that chunk. A drafter that wants hidden states gets theirs.
     void prefill(int slot, std::span<const TokenId> prompt, std::span<const model::Row> rows,
                  const model::PassResult& scores);
-    // The same where the target has taken over all of the prompt.
+    // The same for the whole prompt, where the target shares another slot's.
     void prefill(int slot);
     // While the target scores the draft of a sequence alone, drafts for its most likely outcomes.
     void draft_ahead(const std::function<bool()>& enough);
-    // How many drafted tokens are accepted, and the token emitted after them; what is emitted becomes text, and rules
-    // learn from it. `target_seconds` have gone by since the drafts were done.
+    // Finds how many drafted tokens are accepted, and the token after them. The emitted tokens become text, and rules
+    // learn from them. `target_seconds` have passed since the drafts were done.
     void verify(const DraftsBySlot& drafts, const TargetBatch& batch, const model::PassResult& scores,
                 std::span<const TargetRows> rows, double target_seconds);
 
-    // The ranks have done as planned, in `seconds`: counted, shown and, where a text has ended, handed out.
+    // Called when the ranks have carried out the plan, in `seconds`. Counts and shows it. Hands out a retired text.
     void finish(const Plan& plan, const DraftsBySlot& drafts, const ReplicaState& state, std::uint64_t round,
                 const StepSeconds& seconds, const EngineCallbacks& callbacks);
 
-    // That the slot's text is held to; null: none.
+    // The slot's grammar, which its text must satisfy; null: none.
     std::shared_ptr<model::grammar::TokenGrammar> grammar(int slot) const {
         return sequence(slot)->request().processing.grammar;
     }
@@ -95,11 +95,11 @@ class Coordinator {
     EngineParts parts_;
     std::unique_ptr<Verifier> verifier_;
     std::optional<model::grammar::TokenGrammars> grammars_; // made for the first constraint
-    GainModel gain_;                                        // what is learnt from one sequence to the next
+    GainModel gain_;                                        // learns across sequences
     std::vector<std::optional<Sequence>> sequences_;        // [slot]
     std::vector<DraftTask> tasks_;                          // of this round
     std::vector<int> hidden_layers_;
-    bool prefilled_ = false;   // whether the last step read a part of a prompt
+    bool prefilled_ = false;   // the last step read a part of a prompt
     bool signal_seen_ = false; // by any rank
 };
 

@@ -1,4 +1,4 @@
-// The loop around the round: the coordinator's plan of what comes next, and every rank's walk through it.
+// The loop of rounds: the coordinator plans the next command, and every rank carries it out.
 #include "spec/round/engine.h"
 
 #include "spec/round/round.h"

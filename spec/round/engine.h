@@ -14,8 +14,8 @@
 
 namespace entrodraft::spec {
 
-// Something failed inside a round: what() is the reason, the rest is where. The other ranks may be waiting, so
-// whoever catches it prints and tears the job down.
+// A failure inside a round. what() is the reason; round() and step() say where. The other ranks may be waiting, so the
+// code that catches it must print it and abort the job.
 class RoundError final : public std::runtime_error {
   public:
     RoundError(const std::string& reason, std::uint64_t round, std::string step)
@@ -36,11 +36,11 @@ class Engine {
     ~Engine();
 
     // Serves requests until there are none, or until `stop_signal` (set by a signal handler on any rank) is
-    // seen in a status word: then all ranks stop after the same round, and unfinished sequences are dropped.
-    // Throws RoundError, and on the coordinator whatever a callback throws. Collective over the replica.
+    // seen in a status word. Then all ranks stop after the same round, and unfinished sequences are dropped.
+    // Throws RoundError, and on the coordinator anything that a callback throws. Collective over the replica.
     RunEnd run(const EngineCallbacks& callbacks, const volatile int& stop_signal);
 
-    // The run's knowledge of drafting, where the rule weighs costs. Local, on the coordinator.
+    // The run's knowledge of drafting, if the rule weighs costs. Coordinator only.
     DraftWorth draft_worth() const;
 
   private:

@@ -23,25 +23,25 @@ namespace entrodraft::spec {
 struct EngineOptions {
     AcceptanceOptions acceptance;
     StopRuleOptions stop_rule;
-    std::optional<Costs> costs; // of passes, for expected-gain; none: measured as the run goes
+    std::optional<Costs> costs; // of passes, for expected-gain; none: measured during the run
     int n_slots = 1;            // sequences decoded together, 1 to kMaxSlots
-    int num_beams = 0;          // of the beam searches that all sequences are, at most; 0: none is one
+    int num_beams = 0;          // most beams of a sequence; all sequences are beam searches; 0: none is one
     int vocab_size = 0;         // tokens that both models and the tokenizer know
     double timeout_seconds = dist::kDefaultTimeoutSeconds; // of every collective
-    // For benches of models that mean nothing: each drafted token is accepted with this probability, whatever it is.
-    // What is emitted then means nothing either, and the rest of a round costs what it costs.
+    // For benches with random models: each drafted token is accepted with this probability, whatever it is. The text
+    // then has no meaning, but the rest of a round costs as usual.
     std::optional<double> synthetic_acceptance;
 };
 
 class DeviceVerifier;
 class ShardedDraftModel;
 
-// Sequences that an engine decodes together at most: each has at least a row of a pass.
+// Most sequences that an engine decodes together: each has at least one row of a pass.
 constexpr int kMaxSlots = model::Decoder::kMaxRows;
 
-// What an engine works with. All outlive it. target is null on a rank that holds no shard; drafter and tokenizer are
-// null on ranks that do not coordinate; on the coordinator a null drafter means plain decoding, and a null tokenizer
-// results without text. A null watch: nobody is told of steps.
+// The parts that an engine uses. All outlive it. target is null on a rank that holds no shard. drafter and tokenizer
+// are null on ranks that do not coordinate. On the coordinator, a null drafter means plain decoding, and a null
+// tokenizer results without text. With a null watch, steps are not reported.
 struct EngineParts {
     const dist::RankLayout* layout = nullptr;
     dist::Communicator* replica = nullptr; // all ranks of the replica
@@ -54,34 +54,34 @@ struct EngineParts {
     dist::StepWatch* watch = nullptr;
     ShardedDraftModel* sharded_draft = nullptr; // on all ranks of the replica, or on none
     DeviceVerifier* device_verifier = nullptr;  // of this rank's GPU; null: models are on the CPU
-    // Decoder::max_prompt_rows() of the ranks with a shard: what is read of a prompt at a time.
+    // Most tokens of a prompt that a pass reads: Decoder::max_prompt_rows() of the ranks with a shard.
     int max_prompt_rows = model::Decoder::kMaxRows;
     std::vector<int> hidden_layers = {}; // the drafter's, on all ranks, so that all run the same passes of the target
-    // Positions of the target's cache beyond its context, on all ranks: at the end of a text a tree has more nodes than
-    // the text has positions left.
+    // Positions of the target's cache beyond its context, the same on all ranks. At the end of a text a tree can have
+    // more nodes than the text has positions left.
     int tree_room = 0;
 };
 
-// A round as it went.
+// A round's course, for callbacks.
 struct RoundTrace {
     std::uint64_t number = 0;     // of its packet
     int position = 0;             // in the sequence, of the first drafted token
-    const Draft* draft = nullptr; // until the next round
+    const Draft* draft = nullptr; // valid until the next round
     Verification verification;
     double draft_seconds = 0;
     double target_seconds = 0; // of everything after drafting
 };
 
-// What the coordinator asks for and hands out. Unused on the other ranks.
+// Callbacks through which the coordinator gets requests and hands out results. Unused on the other ranks.
 struct EngineCallbacks {
-    // Asked while a slot is empty, whether or not others decode; empty: no more, or none yet. It may wait, well under
-    // the timeout, but only while nothing that it handed out is under way.
+    // Called while a slot is empty, even if others decode. Returns nothing if there is no request, or none yet. It may
+    // wait, much less than the timeout, but only while none of its requests is under way.
     std::function<std::optional<Request>()> next_request;
-    std::function<bool()> waiting; // whether empty meant none yet, so that it is asked again; may be unset
+    std::function<bool()> waiting; // true if more requests may come, so that next_request is called again; may be unset
     std::function<void(const Request&, std::string_view)> on_text;   // a piece of text; may be unset
     std::function<void(const Request&, const RoundTrace&)> on_round; // after each round; may be unset
-    std::function<bool(const Request&)> ends_text; // after each round: whether the text ends there; may be unset
-    std::function<void(const Request&, Completion)> on_complete; // as texts end, in any order
+    std::function<bool(const Request&)> ends_text; // after each round: true ends the text there; may be unset
+    std::function<void(const Request&, Completion)> on_complete; // when a text ends, in any order
     // Before each step of the protocol; returns at once. False ends the run as a signal does. May be unset.
     std::function<bool()> on_step;
 };

@@ -21,7 +21,7 @@ int ReplicaState::prefill_left(int slot) const {
     return static_cast<int>(at(slot).tokens.size()) - 1 - at(slot).cached;
 }
 
-// A rank that holds something else than the coordinator must not go on: its text would be another.
+// A rank whose state differs from the coordinator's must not go on: its text would differ.
 void ReplicaState::check(const Packet& packet, std::uint64_t round) const {
     const std::string reason = packet.why_unexpected(round, checksum());
     if (!reason.empty()) throw std::runtime_error(reason + "; this rank is out of step with the coordinator");
@@ -56,7 +56,7 @@ void ReplicaState::apply_previous_result(const Packet& packet) {
         Slot& slot = at(i);
         const bool is_first_round = slot.state == SlotState::prefilling;
         slot.state = SlotState::decoding;
-        if (is_first_round || slot.beams) continue; // the next token is the prompt's last
+        if (is_first_round || slot.beams) continue; // in the first round the next token is the prompt's last
         std::vector<int> kept = {0};                // rows of the pass
         std::vector<TokenId> emitted;
         for (const int node : path_to(slot.parents, header.last_accepted)) {
@@ -77,7 +77,7 @@ void ReplicaState::admit(int slot, const Request& request, std::span<const std::
                 request.prompt,
                 {},
                 {},
-                hash_bytes(admission.data(), admission.size()), // of all that ranks act on
+                hash_bytes(admission.data(), admission.size()), // covers everything that ranks act on
                 0,
                 -1,
                 {}};
@@ -110,7 +110,7 @@ std::vector<model::Row> ReplicaState::prefill(int slot, int n_rows) {
     return rows;
 }
 
-// The beams' last tokens behind rows of the round before, and what is drafted behind them.
+// Adds the beams' last tokens after rows of the round before, then the tokens drafted after them.
 void ReplicaState::begin_beams(Slot& slot, const Packet& packet, int index) {
     BeamTree& tree = *slot.beams;
     const std::size_t n_beams = packet.slot(index).n_beams, n = n_beams + packet.slot(index).n_drafted;
@@ -137,7 +137,7 @@ TargetBatch ReplicaState::begin_round(const Packet& packet) {
         at(i).beams->append_cached_nodes(batch.cached_nodes);
         batch.mask = model::Mask::by_parent;
     }
-    const int n_cached = static_cast<int>(batch.cached_nodes.size()); // parents count from the first of these
+    const int n_cached = static_cast<int>(batch.cached_nodes.size()); // parents are numbered from the first of these
     for (int i = 0; i < n_slots(); ++i) {
         if (!takes_part(i)) continue;
         Slot& slot = at(i);

@@ -1,7 +1,7 @@
-// What every rank of a replica holds alike of its sequences: their accepted tokens, how many of these the target has
-// read, and a checksum that the next packet is held against.
+// The state of a replica's sequences, the same on every rank: their accepted tokens, how many of these the target has
+// read, and a checksum that is compared with the next packet's.
 //
-// Changes by round packets and admissions alone. Called by the round.
+// Only round packets and admissions change it. Called by the round.
 #pragma once
 
 #include "model/pass/decoder.h"
@@ -21,14 +21,14 @@ struct TargetBatch {
     std::vector<model::Row> rows;           // sequence by sequence: the next token, then the drafted ones
     std::vector<ScoredSequence> sequences;  // slots increase
     std::vector<int> logit_rows;            // all of them
-    model::Mask mask = model::Mask::causal; // of trees: by_parent
+    model::Mask mask = model::Mask::causal; // by_parent if there is a tree
     std::vector<model::Row> cached_nodes;   // of beam searches
 };
 
 class ReplicaState {
   public:
-    // `target` is this rank's shard, null where it holds none; it outlives this.
-    // `max_draft_tokens` of a slot's part of the packet; `capacity`: positions of a slot of the target's cache.
+    // `target` is this rank's shard, null if it holds none; it outlives this. `max_draft_tokens`: of a slot's part of
+    // the packet. `capacity`: positions of a slot of the target's cache.
     ReplicaState(model::Decoder* target, int n_slots, int max_draft_tokens, int capacity)
         : target_(target), slots_(static_cast<std::size_t>(n_slots)), max_draft_tokens_(max_draft_tokens),
           capacity_(capacity) {}
@@ -38,39 +38,37 @@ class ReplicaState {
     std::uint64_t checksum() const;
     SlotState slot_state(int slot) const { return at(slot).state; }
     std::span<const TokenId> tokens(int slot) const { return at(slot).tokens; } // prompt and accepted text
-    // Prompt tokens that the target has yet to read before the slot's first round.
+    // Number of prompt tokens that the target must still read before the slot's first round.
     int prefill_left(int slot) const;
     bool is_read(int slot) const { return at(slot).state != SlotState::empty && prefill_left(slot) == 0; }
 
-    // Throws std::runtime_error where the packet is not number `round`, is damaged, or does not go with these
-    // sequences.
+    // Throws std::runtime_error if the packet is not number `round`, is damaged, or does not match these sequences.
     void check(const Packet& packet, std::uint64_t round) const;
-    // Of a round's packet: drafted tokens that it says were accepted in the round before, then the token emitted after
-    // them, become text; the target's cache forgets the others.
+    // Takes the last round's result from a round's packet. The accepted drafted tokens and the token emitted after them
+    // become text; the target's cache forgets the other drafted tokens.
     void apply_previous_result(const Packet& packet);
 
-    // The packet's commands. `admission`: the bytes that were broadcast.
+    // These carry out the packet's commands. `admission`: the bytes that were broadcast.
     void admit(int slot, const Request& request, std::span<const std::byte> admission);
     void retire(int slot);
-    // The slot takes over what slot `from` has read of the same prompt: it is read then.
+    // The slot shares the cached prompt of slot `from`, whose prompt is the same. Then its prompt counts as read.
     void share(int slot, int from);
-    // Whether another slot's cache begins in this one's, which therefore cannot be admitted to.
+    // Returns whether another slot's cache begins in this slot's. If so, the slot cannot take a new sequence.
     bool is_shared(int slot) const;
-    // The next `n_rows` of the slot's prompt.
+    // The next `n_rows` rows of the slot's prompt.
     std::vector<model::Row> prefill(int slot, int n_rows);
-    // Keeps what the round's packet drafts until its result comes, and gives the rows of its pass. Valid until the
-    // next.
+    // Keeps the packet's drafts until their result comes, and returns the rows of the pass. Valid until the next call.
     TargetBatch begin_round(const Packet& packet);
 
   private:
     struct Slot {
         SlotState state = SlotState::empty;
         std::vector<TokenId> tokens;      // the last one is the next token
-        std::vector<TokenId> drafted;     // in the round before; some of them are accepted
-        std::vector<std::int8_t> parents; // of these, see verify/token_tree.h
+        std::vector<TokenId> drafted;     // of the last round; some of them are accepted
+        std::vector<std::int8_t> parents; // of `drafted`, see verify/token_tree.h
         std::uint64_t checksum = 0;       // of the admission and the tokens since
         int cached = 0;                   // tokens that the target has read
-        int shares = -1;                  // the slot that its cache begins in; -1: its own
+        int shares = -1;                  // the slot in whose cache it begins; -1: its own
         std::optional<BeamTree> beams;    // of a beam search, whose `tokens` are the prompt alone
     };
 

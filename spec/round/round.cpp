@@ -1,4 +1,4 @@
-// run_round() says in which order the steps of a round come; nothing else does.
+// run_round() alone decides the order of a round's steps.
 #include "spec/round/round.h"
 
 #include "spec/draft/sharded_draft_model.h"
@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::uint64_t kSignalSeen = 1; // status word of a gather
 
-// Where the draft is sharded across the ranks, the others run its passes with the coordinator until that has no more.
+// With a draft that is sharded over the ranks, the others run its passes with the coordinator until it has no more.
 void end_or_follow_draft(const RankContext& rank, bool is_coordinator) {
     if (rank.sharded_draft) is_coordinator ? rank.sharded_draft->end_of_step() : rank.sharded_draft->follow();
 }
@@ -22,13 +22,12 @@ Packet broadcast(const RankContext& rank, Packet packet) {
     return packet;
 }
 
-// Between rounds a status word of each rank alone: a signal ends the run, and a dead rank shows as a timeout.
+// Between rounds each rank sends only a status word: a signal ends the run, and a dead rank shows as a timeout.
 std::vector<TargetRows> gather_rows(const RankContext& rank, TargetGather& gather, Coordinator* coordinator,
                                     std::span<const ScoredSequence> sequences = {},
                                     const model::PassResult& scores = {}) {
     gather.start(rank.stop_signal != 0 ? kSignalSeen : 0, sequences, scores);
-    // A coordinator that holds no shard drafts ahead, for the likely outcomes of the round, until the others have
-    // scored.
+    // A coordinator without a shard drafts ahead for the likely outcomes of the round, until the others have scored.
     if (coordinator && !rank.target && sequences.size() == 1)
         coordinator->draft_ahead([&] { return gather.has_arrived(); });
     std::vector<TargetRows> rows = gather.finish(rank.deadline());
@@ -36,7 +35,7 @@ std::vector<TargetRows> gather_rows(const RankContext& rank, TargetGather& gathe
     return rows;
 }
 
-// Broadcasts a new sequence's prompt, source and options; the packet has said how many bytes these are.
+// Broadcasts a new sequence's prompt, source and options. The packet has given their size in bytes.
 void admit(const RankContext& rank, ReplicaState& state, TargetGather& gather, const Coordinator* coordinator,
            std::vector<std::byte> bytes, const PacketHeader& header) {
     bytes.resize(header.admission_bytes);
@@ -50,8 +49,7 @@ void admit(const RankContext& rank, ReplicaState& state, TargetGather& gather, c
     if (rank.target) rank.target->encode(header.slot, request.source);
 }
 
-// This rank's part of a pass of the target, where it has one; of the states that a drafter wants the coordinator gets
-// all.
+// Runs this rank's part of a target pass, if it holds a shard. The coordinator gets all states that a drafter wants.
 model::PassResult score(const RankContext& rank, TargetGather& gather, const model::Pass& pass) {
     model::PassResult scores;
     if (rank.target) scores = rank.target->forward(pass);
@@ -59,8 +57,8 @@ model::PassResult score(const RankContext& rank, TargetGather& gather, const mod
     return scores;
 }
 
-// Draft and target read the same chunk of the prompt; concurrently, where the draft has a rank of its own. A drafter
-// that wants the target's hidden states reads behind it.
+// Draft and target read the same chunk of the prompt, at the same time if the draft has a rank of its own. A drafter
+// that wants the target's hidden states reads after the target.
 void prefill(const RankContext& rank, ReplicaState& state, TargetGather& gather, Coordinator* coordinator,
              const PacketHeader& header) {
     const std::vector<model::Row> rows = state.prefill(header.slot, static_cast<int>(header.prefill_rows));
@@ -94,7 +92,7 @@ void run_command(const RankContext& rank, ReplicaState& state, TargetGather& gat
         prefill(rank, state, gather, coordinator, header);
         gather_rows(rank, gather, coordinator);
         return;
-    case Command::share: // the draft reads the prompt once more
+    case Command::share: // the draft still reads the prompt
         rank.observer.enter("prefill", &StepSeconds::prefill);
         state.share(header.slot, static_cast<int>(header.prefill_rows));
         if (coordinator) coordinator->prefill(header.slot);
@@ -140,14 +138,13 @@ RoundResult run_round(const RankContext& rank, ReplicaState& state, TargetGather
                       const Plan& plan) {
     RoundObserver& observer = rank.observer;
 
-    // 1. The coordinator drafts until stop rules fire, or the cap or what is left of max_new_tokens is reached. Its
-    // sequences are ahead of `state` here by the result of the last round, which travels in the next round's packet.
+    // 1. The coordinator drafts until stop rules fire, or until the cap or the rest of max_new_tokens is used up. Its
+    // sequences already have the result of the last round. `state` gets it from the next round's packet.
     observer.enter("draft", &StepSeconds::draft);
     DraftsBySlot drafts = coordinator && plan.command == Command::round ? coordinator->draft(state) : DraftsBySlot{};
     end_or_follow_draft(rank, coordinator != nullptr);
 
-    // 2. One broadcast says what every rank does next, and how many of the drafted tokens of the round before were
-    // accepted.
+    // 2. One broadcast tells every rank what comes next, and how many drafted tokens of the last round were accepted.
     observer.enter("broadcast", &StepSeconds::broadcast);
     const Packet packet =
         broadcast(rank, coordinator ? coordinator->pack(plan, drafts, state, observer.round()) : state.empty_packet());
@@ -160,7 +157,7 @@ RoundResult run_round(const RankContext& rank, ReplicaState& state, TargetGather
 
     state.apply_previous_result(packet);
 
-    // 3. One pass of the target over the next token and the drafted ones of every sequence.
+    // 3. One target pass reads the next token and the drafted ones of every sequence.
     observer.enter("score", &StepSeconds::score);
     const TargetBatch batch = state.begin_round(packet);
     const model::PassResult scores = score(rank, gather,
@@ -172,13 +169,12 @@ RoundResult run_round(const RankContext& rank, ReplicaState& state, TargetGather
                                             .summary_vocab = gather.summary_vocab(batch.sequences),
                                             .cached_nodes = batch.cached_nodes});
 
-    // 4. One gather sends the coordinator what acceptance needs of each row. A rank without a shard waits here for the
-    // target's pass.
+    // 4. One gather sends the coordinator each row in the form that acceptance needs. A rank without a shard waits here
+    // for the target's pass.
     observer.enter("gather", rank.target ? &StepSeconds::gather : &StepSeconds::score);
     const std::vector<TargetRows> rows = gather_rows(rank, gather, coordinator, batch.sequences, scores);
 
-    // 5. The coordinator accepts drafted tokens and emits one more; the other ranks hear of it in the next round's
-    // packet.
+    // 5. The coordinator accepts drafted tokens and emits one more. The next round's packet tells the other ranks.
     observer.enter("verify", &StepSeconds::verify);
     if (coordinator) coordinator->verify(drafts, batch, scores, rows, observer.seconds_since_drafting());
     return {command, std::move(drafts)};

@@ -1,7 +1,7 @@
-// One round of a replica, walked by all its ranks together: draft, broadcast, score, gather, verify.
+// One round of a replica, which all its ranks carry out together: draft, broadcast, score, gather, verify.
 //
-// The coordinator says what comes next, and the round packet tells the others: no collective is behind anything but
-// that packet. Called by the engine (engine.cpp) only.
+// The coordinator decides what comes next, and the round packet tells the others. Only the packet decides which
+// collectives a rank calls. Called by the engine (engine.cpp) only.
 #pragma once
 
 #include "spec/round/coordinator.h"
@@ -14,17 +14,17 @@
 
 namespace entrodraft::spec {
 
-// What is gathered of rows, over these ranks.
+// The setting of the gather of rows over these ranks.
 GatherSetting gather_setting(const VerifyOptions& options, const EngineParts& parts);
 
-// Which step of which round this rank is in, and how long each took: for the watchdog, for messages and for the stats.
+// Knows this rank's round and step, and how long each step took: for the watchdog, for messages and for the stats.
 class RoundObserver {
   public:
     RoundObserver(const dist::Clock& clock, dist::StepWatch* watch) : clock_(clock), watch_(watch) {}
 
-    // The step before has ended, and `step` begins: its seconds are counted as `counted`, or not at all (null).
+    // Ends the last step and begins `step`, whose seconds are counted as `counted`, or not at all (null).
     void enter(const char* step, double StepSeconds::*counted = nullptr);
-    // The round has ended, and the next one begins. The seconds of its steps.
+    // Ends the round and begins the next. Returns the seconds of the ended round's steps.
     StepSeconds end_round();
 
     std::uint64_t round() const { return round_; }
@@ -36,33 +36,33 @@ class RoundObserver {
     dist::StepWatch* watch_;
     std::uint64_t round_ = 0;
     const char* step_ = "start";
-    double began_ = 0; // the step
+    double began_ = 0; // when the step began
     double drafting_ended_ = 0;
     double StepSeconds::*counted_ = nullptr;
     StepSeconds seconds_;
 };
 
-// This rank among the others of its replica.
+// This rank and its replica.
 struct RankContext {
     dist::Communicator& replica;      // all ranks of it
-    model::Decoder* target;           // this rank's shard; null where it holds none
+    model::Decoder* target;           // this rank's shard; null if it holds none
     ShardedDraftModel* sharded_draft; // on all ranks, or on none
     double timeout_seconds;           // of every collective
     RoundObserver& observer;
-    std::span<const int> hidden_layers; // EngineParts has them
+    std::span<const int> hidden_layers; // see EngineParts
     const volatile int& stop_signal;    // set by a signal handler
 
     dist::Deadline deadline() const { return dist::Deadline::after_seconds(timeout_seconds); }
 };
 
 struct RoundResult {
-    Command command = Command::stop; // that was broadcast
+    Command command = Command::stop; // as it was broadcast
     DraftsBySlot drafts;             // coordinator only
 };
 
-// One command of the protocol: a round of all sequences that are read, or one of the steps around it (admit, prefill,
-// retire, idle, stop, interrupt). `coordinator` is null on the other ranks; `plan` counts on it alone. Throws what went
-// wrong; the observer knows where. Collective over the replica.
+// Carries out one command of the protocol: a round of all sequences whose prompts are read, or one of the others
+// (admit, prefill, share, retire, idle, stop, interrupt). `coordinator` is null on the other ranks, which ignore
+// `plan`. Throws the exception of the step that failed; the observer has its name. Collective over the replica.
 RoundResult run_round(const RankContext& rank, ReplicaState& state, TargetGather& gather, Coordinator* coordinator,
                       const Plan& plan);
 

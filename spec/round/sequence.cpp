@@ -1,4 +1,4 @@
-// Growing a text: budgets, ends, stop strings, and what of it can be shown already.
+// Growing a text: budgets, ends, stop strings, and how much of it can be shown already.
 #include "spec/round/sequence.h"
 
 #include <algorithm>
@@ -7,7 +7,7 @@ namespace entrodraft::spec {
 
 namespace {
 
-// Length of the longest end of `text` that could be the beginning of `stop`.
+// The length of the longest end of `text` that could be the beginning of `stop`.
 std::size_t possible_beginning(std::string_view text, std::string_view stop) {
     for (std::size_t length = std::min(text.size(), stop.size() - 1); length > 0; --length)
         if (text.substr(text.size() - length) == stop.substr(0, length)) return length;
@@ -82,7 +82,7 @@ void Sequence::begin_beams(std::span<const std::int64_t> eos_tokens, int max_pos
     beam_ends = {{tokens_.back()}, {-1}};
 }
 
-// Texts are shown once they are known.
+// The best text is shown only now, as it was not known before.
 void Sequence::end_beams() {
     for (const BeamSearch::Finished& each : beams->finished()) {
         if (static_cast<int>(found_.size()) == request_.beams.num_return_sequences) break;

@@ -1,6 +1,6 @@
-// One text in the making, as the coordinator knows it: its tokens, whether it has ended, and why.
+// One text under way, as the coordinator knows it: its tokens, whether it has ended, and why.
 //
-// Local to the coordinator; the other ranks hold the committed tokens only (see round.h).
+// Only the coordinator has it. The other ranks hold the committed tokens (see replica_state.h).
 #pragma once
 
 #include "model/text/tokenizer/tokenizer.h"
@@ -23,7 +23,7 @@ class Sequence {
     using OnText = std::function<void(const Request&, std::string_view)>;
 
     // `gain` is what the replica has learnt so far, for rules that use it; null: none. Without a tokenizer (null) there
-    // are tokens alone, no text, and no stop string is found.
+    // are only tokens: the text is empty, and stop strings are not found.
     Sequence(Request request, const StopRuleOptions& rule_options, GainModel* gain, const model::Tokenizer* tokenizer,
              OnText on_text);
 
@@ -35,22 +35,22 @@ class Sequence {
     // Adds tokens to the text until one ends it: an EOS in `eos_tokens`, a stop string, the budget, or the
     // model's context of `max_positions`.
     void emit(std::span<const TokenId> tokens, std::span<const std::int64_t> eos_tokens, int max_positions);
-    // Of a request that asks for a beam search, instead: the first steps of it, and what it found once it has ended,
-    // which becomes the text.
+    // For a request that asks for a beam search, in place of emit(). begin_beams() starts the search. end_beams() takes
+    // the texts that the ended search has found; the best one becomes the text.
     void begin_beams(std::span<const std::int64_t> eos_tokens, int max_positions);
     void end_beams();
-    // The text ends here, whatever its budget.
+    // Ends the text here, whatever its budget.
     void cut() { end(FinishReason::length); }
-    // The text cannot go on.
+    // Ends a text that cannot go on.
     void fail(const std::string& why);
-    // The finished text; the sequence is spent.
+    // Returns the finished text. The sequence must not be used afterwards.
     Completion finish();
 
-    std::optional<BeamSearch> beams; // of a beam search, as the next
-    BeamEnds beam_ends;
+    std::optional<BeamSearch> beams; // for beam searches only
+    BeamEnds beam_ends;              // for beam searches only
     StopRule rule;
     Verification verification; // of the last round
-    int last_accepted = -1;    // of its drafted tokens; rides in the next broadcast
+    int last_accepted = -1;    // of the last round's drafted tokens; the next broadcast carries it
     std::vector<double> logit_margins;
     std::vector<TokenLogProbs> logprobs;
     Stats stats;
@@ -67,7 +67,7 @@ class Sequence {
     std::optional<model::StreamDecoder> decoder_; // none: there is no tokenizer
     OnText on_text_;
     std::string text_;
-    std::size_t handed_out_ = 0; // of text_
+    std::size_t handed_out_ = 0; // bytes of text_
     bool ended_ = false;
     std::vector<FoundText> found_;
     std::string failure_;

@@ -1,4 +1,4 @@
-// From a pass's logits to what travels, and back: see target_rows.h.
+// Encodes a pass's logits for the gather, and decodes them: see target_rows.h.
 #include "spec/round/target_rows.h"
 
 #include "dist/layout/layout.h"
@@ -20,7 +20,7 @@ constexpr double kNoValue = -std::numeric_limits<double>::infinity();
 constexpr std::size_t kStatusBytes = sizeof(std::uint64_t);
 constexpr int kRoot = dist::RankLayout::kCoordinatorReplicaRank;
 
-// Weights are applied to logarithmic probabilities, which a rank alone does not know.
+// Beam searches apply weights to log-probabilities, which a rank does not know from its slice.
 RowFormat beam_format(const Request& request) {
     return request.processing.weighs() ? RowFormat::logits : RowFormat::beams;
 }
@@ -77,7 +77,7 @@ std::size_t RowEncoder::row_bytes() const {
     throw std::invalid_argument("row_bytes: no such format");
 }
 
-// ---- what a pass is asked for ----
+// ---- the needs of a pass ----
 
 model::LogitNeeds RowEncoder::needs() const {
     if (format_ == RowFormat::verified_on_device) return {model::LogitSummary::none, false};
@@ -107,7 +107,7 @@ DraftedRow RowEncoder::drafted_row(const ScoredSequence& sequence, std::size_t i
 
 // ---- this rank's part ----
 
-// Tokens of this rank's slice that count.
+// Number of this rank's tokens that count.
 std::size_t RowEncoder::n_known() const {
     const dist::Slice local = setting_->target->local_vocab();
     const int vocab = setting_->options.vocab_size;
@@ -122,7 +122,7 @@ LogitRows RowEncoder::raw(const ScoredSequence& sequence, const model::PassResul
 
 LogitRows RowEncoder::sent(const ScoredSequence& sequence, const model::PassResult& scores) {
     const LogitRows rows = raw(sequence, scores);
-    if (sends_raw_ || num_beams_ > 0) return rows; // beams' rows: see below
+    if (sends_raw_ || num_beams_ > 0) return rows; // process_beam_row() processes the rows of beams
     return processed(rows, sequence, static_cast<TokenId>(setting_->target->local_vocab().begin));
 }
 
@@ -162,13 +162,13 @@ void RowEncoder::encode(const ScoredSequence& sequence, const model::PassResult&
     }
 }
 
-// Whether the GPU selects a beam row's first tokens, so that its logits stay there.
+// True if the GPU selects a beam row's best tokens, so that its logits stay there.
 bool RowEncoder::selects_on_device() const {
     return format_ == RowFormat::beams && setting_->device && !processor_ &&
            n_candidates() <= DeviceTreePlan::kMaxChildren && setting_->max_slice() <= DeviceTreePlan::kMaxVocab;
 }
 
-// Of a beam search, which takes as many of a row at most (BeamSearch::candidates_per_row).
+// Number of tokens that a beam search takes from a row, at most (BeamSearch::candidates_per_row).
 std::size_t RowEncoder::n_candidates() const {
     return static_cast<std::size_t>(num_beams_) + setting_->config->eos_token_ids.size();
 }
@@ -204,7 +204,7 @@ void RowEncoder::encode_beams(const ScoredSequence& sequence, const model::PassR
 // `logits` is empty where the pass was not asked for them.
 BestToken RowEncoder::best_of_slice(std::span<const float> logits, const ScoredSequence& sequence,
                                     const model::PassResult& scores, std::size_t row) const {
-    if (n_known() == 0) return {}; // this rank knows none of the tokens that count
+    if (n_known() == 0) return {}; // none of this rank's tokens counts
     const auto first_token = static_cast<TokenId>(setting_->target->local_vocab().begin);
     const std::size_t pass_row = sequence.first_row + row;
     if (format_ == RowFormat::gumbel_max) {
@@ -221,7 +221,7 @@ BestToken RowEncoder::best_of_slice(std::span<const float> logits, const ScoredS
     return arg_max_of(stats);
 }
 
-// ---- what all ranks sent ----
+// ---- the parts of all ranks ----
 
 TargetRows RowEncoder::decode(std::span<const std::byte> parts, std::size_t stride, const ScoredSequence& sequence) {
     TargetRows rows;
@@ -300,7 +300,7 @@ BestToken TargetRows::best_of_whole(std::size_t row) const {
 std::optional<TokenId> TargetRows::own_token(std::size_t row) const {
     const VerifyOptions& options = encoder_->setting_->options;
     if (format() == RowFormat::logits && !encoder_->sampling_.greedy() &&
-        options.acceptance.kind != Acceptance::gumbel) { // nobody needs its noise
+        options.acceptance.kind != Acceptance::gumbel) { // best() would add noise
         const std::span<const float> values = logits(row);
         const auto stats = model::kernels::best_kernels().logit_max(values.data(), static_cast<int>(values.size()), 0);
         return std::isfinite(stats.max) ? std::optional<TokenId>(stats.arg_max) : std::nullopt;
@@ -339,7 +339,7 @@ std::span<const float> TargetRows::logits(std::size_t row) const {
 TokenLogProbs TargetRows::logprobs(std::size_t row, TokenId emitted, int n) const {
     const std::vector<float> log_probs = log_probs_of(raw_.row(row));
     TokenLogProbs found{{emitted, log_probs[static_cast<std::size_t>(emitted)]}, {}};
-    const auto known = static_cast<std::size_t>(encoder_->setting_->options.vocab_size); // the others have no text
+    const auto known = static_cast<std::size_t>(encoder_->setting_->options.vocab_size); // other tokens have no text
     if (n > 0) found.top = best_candidates(std::span(log_probs).first(known), static_cast<std::size_t>(n));
     return found;
 }
@@ -357,7 +357,7 @@ bool TargetGather::is_coordinator() const {
     return replica_.rank() == kRoot;
 }
 
-// A rank alone need not send whole rows to itself.
+// A replica of one rank need not send whole rows to itself.
 bool TargetGather::is_sent(const ScoredSequence& sequence) const {
     return replica_.size() > 1 || encoder(sequence.slot).format() != RowFormat::logits;
 }

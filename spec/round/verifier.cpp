@@ -22,7 +22,7 @@ bool adjust_if_alive(std::span<const float> logits, const SamplingOptions& sampl
     }
 }
 
-// Of a chain, whose last accepted token follows from how many there are.
+// For a chain: the number of accepted tokens gives the last one.
 VerifiedRound of_chain(VerifiedRound verified) {
     verified.last_accepted = verified.verification.accepted - 1;
     return verified;
@@ -45,7 +45,7 @@ class ExactVerifier final : public Verifier {
     VerifyOptions options_;
     std::vector<float> p_;                 // [rows][vocab_size]
     std::vector<VerifiedRow> device_rows_; // [rows]
-    std::size_t dead_row_ = 0;             // the first in which every token is banned
+    std::size_t dead_row_ = 0;             // the first row in which every token is banned
 };
 
 VerifiedRound ExactVerifier::verify(const TargetRows& rows, const Draft& draft, const Request& request,
@@ -85,10 +85,10 @@ VerifiedRound ExactVerifier::verify(const TargetRows& rows, const Draft& draft, 
     return of_chain(std::move(verified));
 }
 
-// Greedy and gumbel: a drafted token is accepted while the target would have emitted it.
+// For greedy and gumbel: accepts a drafted token while it is the target's own.
 VerifiedRound ExactVerifier::verify_best(const TargetRows& rows, const Draft& draft, bool is_greedy) const {
     VerifiedRound verified;
-    for (int node = -1;; ++verified.verification.accepted) { // rows of other branches follow tokens that nobody emits
+    for (int node = -1;; ++verified.verification.accepted) { // rows of other branches are not looked at
         const BestToken best = rows.best(static_cast<std::size_t>(node + 1));
         verified.verification.next_token = best.token;
         verified.last_accepted = node;
@@ -105,7 +105,7 @@ VerifiedRound ExactVerifier::verify_best(const TargetRows& rows, const Draft& dr
     }
 }
 
-// By p_; `block` is for chains alone.
+// Verifies by p_. There is no `block` here, which is for chains alone.
 VerifiedRound ExactVerifier::verify_tree(const Draft& draft, const Request& request, std::uint64_t position) const {
     const SamplingOptions& sampling = request.sampling;
     const RandomStream acceptance(sampling.seed, request.sequence_key, Purpose::acceptance);
@@ -121,7 +121,7 @@ VerifiedRound ExactVerifier::verify_tree(const Draft& draft, const Request& requ
             return std::log(static_cast<double>(p[static_cast<std::size_t>(token)]));
         };
         verified = verify_longest_path(input, score, emit);
-    } else if (sampling.greedy()) { // of logits
+    } else if (sampling.greedy()) { // p_ holds logits
         const double margin = std::log(options_.acceptance.lenience);
         const auto score = [&](std::span<const float> logits, TokenId token) -> std::optional<double> {
             const double below = static_cast<double>(logits[static_cast<std::size_t>(token)]) -
@@ -138,7 +138,7 @@ VerifiedRound ExactVerifier::verify_tree(const Draft& draft, const Request& requ
     return round;
 }
 
-// By what the GPU that holds the rows made of them.
+// Verifies by the figures that the GPU has computed from the rows.
 VerifiedRound ExactVerifier::verify_on_device(const TargetRows& rows, std::size_t n_drafted, const Request& request,
                                               std::uint64_t position) {
     device_rows_.clear();
@@ -156,8 +156,8 @@ VerifiedRound ExactVerifier::verify_on_device(const TargetRows& rows, std::size_
     return verified;
 }
 
-// What the target's rows are to the rule: adjusted distributions; logits for greedy text, and there the plain softmax
-// for kinds with a threshold.
+// Fills p_ with the target's rows in the form that the rule needs: adjusted distributions. For greedy text it takes
+// logits, or the plain softmax for kinds with a threshold.
 void ExactVerifier::read_rows(const TargetRows& rows, std::size_t n_rows, const Request& request) {
     const auto vocab = static_cast<std::size_t>(options_.vocab_size);
     SamplingOptions sampling = request.sampling;
@@ -192,7 +192,7 @@ void ExactVerifier::add_overlaps(const Draft& draft, VerifiedRound& verified) co
     verified.overlaps = static_cast<int>(n_verified);
 }
 
-// The same whatever was drafted: it hangs on text and position alone.
+// Accepts the same number whatever was drafted: it depends on the text and the position alone.
 class SyntheticVerifier final : public Verifier {
   public:
     SyntheticVerifier(std::unique_ptr<Verifier> verifier, double probability)

@@ -1,4 +1,4 @@
-// Penalties, biases and bans. See logit_processing.h for what each of them is.
+// Penalties, biases and bans. logit_processing.h defines each of them.
 #include "spec/verify/logit_processing.h"
 
 #include <algorithm>
@@ -14,9 +14,9 @@ namespace {
 
 constexpr float kBanned = -std::numeric_limits<float>::infinity();
 constexpr int kMaxNGramSize = 1 << 20;                    // more than any context
-constexpr std::uint64_t kHashFactor = 0x9E3779B97F4A7C15; // odd, so that no token's share of a hash fades
+constexpr std::uint64_t kHashFactor = 0x9E3779B97F4A7C15; // odd: its powers never become 0
 
-// The logit of a token, or null where it lies outside the slice.
+// The logit of a token; null if the token is outside the slice.
 float* logit_of(std::span<float> logits, TokenId first_token, TokenId token) {
     const std::int64_t i = std::int64_t{token} - first_token;
     return i >= 0 && i < static_cast<std::int64_t>(logits.size()) ? &logits[static_cast<std::size_t>(i)] : nullptr;
@@ -26,14 +26,15 @@ void ban_token(std::span<float> logits, TokenId first_token, TokenId token) {
     if (float* logit = logit_of(logits, first_token, token)) *logit = kBanned;
 }
 
-// As torch computes it.
+// Computes as torch does.
 void penalise(std::span<const TokenId> tokens, float penalty, std::span<float> logits, TokenId first_token) {
     for (const TokenId token : tokens)
         if (float* logit = logit_of(logits, first_token, token))
             *logit = *logit < 0 ? *logit * penalty : *logit / penalty;
 }
 
-// As transformers adds them up: single tokens, then the others by length, in the order in which lengths come first.
+// Puts the biases into the order in which transformers adds them: single tokens first, then by length. Lengths come in
+// the order in which they first occur.
 void order_as_added(std::vector<BiasedTokens>& sequences) {
     std::vector<std::size_t> lengths = {1};
     for (const BiasedTokens& each : sequences)
@@ -43,7 +44,7 @@ void order_as_added(std::vector<BiasedTokens>& sequences) {
     });
 }
 
-// What is wrong whatever the vocabulary.
+// Returns what is invalid for every vocabulary; empty if nothing is.
 std::string why_never_valid(const LogitProcessing& options) {
     const auto is_penalty = [](double value) { return value >= -2 && value <= 2; };
     if (!(options.repetition_penalty >= 0.001 && options.repetition_penalty <= 1000))
@@ -144,7 +145,7 @@ void LogitProcessor::read_source(std::span<const TokenId> source) {
     }
 }
 
-// Hash of the n - 1 tokens before place `end`, which must be there.
+// Hash of the n - 1 tokens before place `end`. All of them must be there.
 std::uint64_t LogitProcessor::context_hash(std::size_t end) const {
     const auto context = static_cast<std::size_t>(options_.no_repeat_ngram_size - 1);
     return hash_[end] - hash_[end - context] * window_factor_;
@@ -164,7 +165,7 @@ void LogitProcessor::push(TokenId token) {
     if (place >= prompt_size_ && count.in_text++ == 0) distinct_in_text_.push_back(token);
     tokens_.push_back(token);
     if (matcher_) matcher_->push(token);
-    if (options_.no_repeat_ngram_size < 2) return; // of single tokens, distinct_ knows all
+    if (options_.no_repeat_ngram_size < 2) return; // distinct_ serves for single tokens
     std::int64_t before = -1;
     if (place + 1 >= static_cast<std::size_t>(options_.no_repeat_ngram_size)) {
         const auto [entry, is_new] = last_.try_emplace(context_hash(place), -1);
@@ -244,7 +245,7 @@ void LogitProcessor::ban_words(std::span<float> logits, TokenId first_token) con
     }
 }
 
-// At the last place an end of text goes before the first token, as in transformers.
+// Where both are forced, the end of text wins over the first token, as in transformers.
 std::span<const TokenId> LogitProcessor::forced() const {
     if (!options_.forced_eos_tokens.empty() && new_tokens() == options_.forced_eos_at)
         return options_.forced_eos_tokens;
@@ -285,7 +286,7 @@ void LogitProcessor::ban(std::span<float> logits, TokenId first_token) const {
         if (new_tokens() == begin) ban_token(logits, first_token, token);
 }
 
-// In float, operation by operation, as torch computes it.
+// Computes in float, operation by operation, as torch does.
 void LogitProcessor::weigh(std::span<float> logits, TokenId first_token) const {
     if (const auto only = forced(); !only.empty()) {
         for (const TokenId token : only)
@@ -339,7 +340,7 @@ void LogitProcessor::apply_to_rows(std::span<const TokenId> drafted, Parents par
     const std::size_t rows = drafted.size() + 1;
     if (logits.size() % rows != 0) throw std::invalid_argument("logits are not one row more than drafted tokens");
     const std::size_t row_size = logits.size() / rows;
-    int at = -1; // the drafted token that tokens() end with
+    int at = -1; // tokens() end with this drafted token
     for (int node = -1; node < static_cast<int>(drafted.size()); ++node) {
         const int parent = node < 0 ? -1 : parent_of(parents, node);
         if (at != parent) { // another branch

@@ -1,29 +1,28 @@
-// What a request asks to be done to logits before temperature and filters, because of the tokens before them: banned
-// tokens (a token cannot be emitted) and weights (a token becomes more or less likely). Pure but for the tokens it has
-// been told.
+// Changes of logits that a request asks for, before temperature and filters. They depend on the tokens before: bans (a
+// token cannot be emitted) and weights (a token becomes more or less likely). The only state is these tokens.
 //
 // Same results as transformers' processors, in their order:
 //   logit_bias            SequenceBiasLogitsProcessor for single tokens: logit + bias
-//   sequence_bias         the same for several tokens: the last one's logit, where the others are there already
-//   encoder_repetition_penalty r  EncoderRepetitionPenaltyLogitsProcessor: a repetition penalty of 1 / r, of the source
+//   sequence_bias         the same for several tokens: changes the last one's logit if the text ends with the others
+//   encoder_repetition_penalty r  EncoderRepetitionPenaltyLogitsProcessor: repetition penalty 1 / r on source tokens
 //   repetition_penalty r  RepetitionPenaltyLogitsProcessor, prompt and text: logit > 0 ? logit / r : logit * r
 //   frequency_penalty f   as vLLM has it: logit - f * (how often the token is in the text)
 //   presence_penalty a    as vLLM has it: logit - a * (whether it is in the text)
-//   no_repeat_ngram_size  NoRepeatNGramLogitsProcessor: no token that completes n tokens which are there already
-//   encoder_no_repeat_ngram_size  EncoderNoRepeatNGramLogitsProcessor: nor n tokens which are in the source
-//   bad words             NoBadWordsLogitsProcessor: sequence_bias of -infinity, but for an end of text alone
-//   min_new_tokens        MinNewTokensLengthLogitsProcessor: no end of text before the text has that many tokens
-//   forced_bos_token      ForcedBOSTokenLogitsProcessor: this token alone, with logit 0, after a prompt of one token
-//   forced_eos_tokens     ForcedEOSTokenLogitsProcessor: these alone, with logit 0, after forced_eos_at new tokens
+//   no_repeat_ngram_size  NoRepeatNGramLogitsProcessor: bans tokens that complete an n-gram of prompt or text
+//   encoder_no_repeat_ngram_size  EncoderNoRepeatNGramLogitsProcessor: bans tokens that complete one of the source
+//   bad words             NoBadWordsLogitsProcessor: sequence_bias of -infinity, but not of a single end of text
+//   min_new_tokens        MinNewTokensLengthLogitsProcessor: bans ends of text before that many new tokens
+//   forced_bos_token      ForcedBOSTokenLogitsProcessor: only this token, with logit 0, after a prompt of one token
+//   forced_eos_tokens     ForcedEOSTokenLogitsProcessor: only these, with logit 0, after forced_eos_at new tokens
 //   decay                 ExponentialDecayLengthPenalty: an end of text gains |logit| (factor^(tokens past start) - 1)
 //   banned_tokens         SuppressTokensLogitsProcessor, as suppress_tokens
 //   begin_suppress_tokens SuppressTokensAtBeginLogitsProcessor: before the first new token that is not forced
-//   constraint            none of theirs: only tokens with which the text can still become what a grammar asks
+//   constraint            not in transformers: only tokens after which the text can still satisfy the grammar
 // The source is what an encoder reads; without an encoder it is the prompt.
-// Then come temperature, top-k, top-p and min-p (sampling.h). Bans may come first: -inf stays what it is.
+// Then come temperature, top-k, top-p and min-p (sampling.h). Bans may come before weights: -inf stays -inf.
 //
-// Called by the drafter and by every rank on its slice of the vocabulary, both with the row's own prefix; where there
-// is a constraint, by the coordinator alone.
+// Called by the drafter and by every rank on its slice of the vocabulary, both with the row's own prefix. With a
+// constraint only the coordinator calls it.
 #pragma once
 
 #include "model/text/grammar/token_grammar.h"
@@ -42,14 +41,14 @@
 
 namespace entrodraft::spec {
 
-// A bias of the last token, where the others are what the text ends with; -infinity: a bad word.
+// A bias of the last token, which counts if the text ends with the other tokens; -infinity: a bad word.
 struct BiasedTokens {
     std::vector<TokenId> tokens;
     float bias = 0;
     friend bool operator==(const BiasedTokens&, const BiasedTokens&) = default;
 };
 
-// From `start` new tokens on an end of text becomes more likely with each (factor above 1); 1: off.
+// After `start` new tokens each further one makes an end of text more likely (factor above 1); 1: off.
 struct LengthDecay {
     double factor = 1;
     int start = 0;
@@ -62,12 +61,12 @@ struct LogitProcessing {
     double frequency_penalty = 0;
     int no_repeat_ngram_size = 0; // 0: off
     int min_new_tokens = 0;
-    std::vector<std::pair<TokenId, float>> logit_bias; // a token once
+    std::vector<std::pair<TokenId, float>> logit_bias; // each token once
     std::vector<TokenId> banned_tokens;
     model::grammar::Source constraint;
     std::shared_ptr<model::grammar::TokenGrammar> grammar; // of the constraint, on coordinators; null: not compiled yet
 
-    // Only generation_config.json asks for these, under names like those.
+    // Only generation_config.json asks for these, under similar names.
     double encoder_repetition_penalty = 1; // 1: off
     int encoder_no_repeat_ngram_size = 0;  // 0: off
     std::vector<BiasedTokens> sequence_bias;
@@ -84,41 +83,40 @@ struct LogitProcessing {
     bool forces() const { return forced_bos_token >= 0 || !forced_eos_tokens.empty(); }
 };
 
-// Empty when the options make sense for this vocabulary; else what is wrong, naming the option.
+// Returns why the options are invalid for this vocabulary, with the option's name; empty if they are valid.
 std::string why_invalid(const LogitProcessing& options, int vocab_size);
 
-// Why a text ends in an error line where no token is left, and whether a limit of its grammar was met.
+// The error of a text for which no token is left. It says if a limit of the grammar was met.
 std::string why_nothing(const LogitProcessing& options);
 
-// The prefix of a sequence, and what it does to the logits of the token after it. Drafted tokens are pushed one by one
-// and popped when they are rejected. push and pop take constant time a token.
+// The prefix of a sequence, which changes the logits of the token after it. Drafted tokens are pushed one by one, and
+// popped when they are rejected. push and pop take constant time a token.
 class LogitProcessor {
   public:
-    // Throws std::invalid_argument where penalties, sizes or biases make no sense for any vocabulary, or where a
-    // constraint is not compiled.
-    // `source`: what an encoder reads; empty: there is none, and the prompt stands for it.
+    // Throws std::invalid_argument if penalties, sizes or biases are invalid for any vocabulary, or if a constraint is
+    // not compiled. `source` is what an encoder reads; if it is empty, the prompt takes its place.
     LogitProcessor(const LogitProcessing& options, std::span<const TokenId> prompt, std::span<const TokenId> eos_tokens,
                    std::span<const TokenId> source = {});
 
     void push(TokenId token);
     void pop(int count = 1); // throws std::out_of_range where it would reach into the prompt
-    // Pops and pushes until tokens() are these, which begin with the prompt.
+    // Pops and pushes until tokens() equals `tokens`, which begin with the prompt.
     void follow(std::span<const TokenId> tokens);
     std::span<const TokenId> tokens() const { return tokens_; }
     int new_tokens() const { return static_cast<int>(tokens_.size() - prompt_size_); }
 
-    // Whether the constraint, if there is one, allows the token after tokens(); and the one that it allows, where that
-    // is one, and may be emitted.
+    // Returns whether the constraint allows the token after tokens(); true without a constraint.
     bool allows(TokenId token) const;
+    // The token after tokens(), if the constraint allows a single one, and no other ban forbids it.
     std::optional<TokenId> only_token() const;
 
-    // On the logits of tokens [first_token, first_token + logits.size()), those that follow tokens().
+    // Change the logits of the token after tokens(): those of ids [first_token, first_token + logits.size()).
     void ban(std::span<float> logits, TokenId first_token = 0) const;
     void weigh(std::span<float> logits, TokenId first_token = 0) const;
     void apply(std::span<float> logits, TokenId first_token = 0) const;
 
-    // apply() to rows [drafted.size() + 1][row_size]: row 0 follows tokens(), row i + 1 these and the drafted tokens up
-    // to i in their tree. Leaves tokens() as they were.
+    // Calls apply() on rows [drafted.size() + 1][row_size]. Row 0 follows tokens(); row i + 1 follows these and the
+    // path of the tree to drafted token i. tokens() are the same afterwards.
     void apply_to_rows(std::span<const TokenId> drafted, Parents parents, std::span<float> logits,
                        TokenId first_token = 0);
 
@@ -137,9 +135,9 @@ class LogitProcessor {
     void decay(std::span<float> logits, TokenId first_token) const;
     void read_source(std::span<const TokenId> source);
     bool is_end(TokenId token) const;
-    // True where the sequence's last token would complete it.
+    // True if the sequence's last token, as the next one, would complete it.
     bool completes(const BiasedTokens& sequence) const;
-    // The only tokens that may come next; empty: nothing is forced here.
+    // The only tokens that may come next; empty: none is forced here.
     std::span<const TokenId> forced() const;
 
     LogitProcessing options_;
@@ -153,8 +151,8 @@ class LogitProcessor {
 
     mutable std::optional<model::grammar::TokenMatcher> matcher_; // reads tokens once it is asked
 
-    // For n-grams: hash_[i] is of the first i tokens, so that any window's follows from two of them; last_ holds the
-    // latest place whose n - 1 tokens before have a hash, same_hash_before_[i] the place before place i with its hash.
+    // For n-grams. hash_[i] is the hash of the first i tokens; two of these give the hash of any window. last_ maps the
+    // hash of n - 1 tokens to the latest place after such tokens, same_hash_before_[i] place i to the one before it.
     std::vector<std::uint64_t> hash_;
     std::uint64_t window_factor_ = 1;
     std::unordered_map<std::uint64_t, std::int64_t> last_;

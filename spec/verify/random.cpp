@@ -1,6 +1,5 @@
-// Philox4x32-10 and the keys drawn from it, noise of tokens and the search for the best of them: see random.h. The
-// vector loop of the search is in row_kernels.inl; it only decides what is not worth a look, so that every value that
-// counts is computed here.
+// Philox4x32-10 and its keys, the noise of tokens, and the search for the best token: see random.h. The search's vector
+// loop is in row_kernels.inl. It only rules tokens out; every value that counts is computed here.
 #include "spec/verify/random.h"
 
 #include "spec/verify/row_kernels.h"
@@ -80,7 +79,8 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr std::uint32_t kRefinedBelow = 1U << 20; // words whose v is below 2^-12
 
-// The library's log may differ between processors in its last bit, these may not: they only add, multiply and divide.
+// The library's log may differ between processors in its last bit. These functions give the same bits on all, for they
+// only add, multiply and divide.
 
 // log((1 + s) / (1 - s)), |s| <= 0.172, to double precision.
 double log_ratio(double s) {
@@ -115,7 +115,7 @@ void check(const LogitSlice& slice, double temperature) {
     if (slice.first_token < 0) throw std::invalid_argument("a slice of the vocabulary begins below 0");
 }
 
-// The largest logit; throws where it is infinite or any is NaN.
+// The largest logit. Throws std::runtime_error if it is infinite, or if any logit is NaN.
 float largest(const LogitSlice& slice) {
     const LogitScan scan = row_kernels().scan(slice.logits.data(), slice.logits.size());
     if (scan.has_nan || scan.max > std::numeric_limits<float>::max())
@@ -151,7 +151,7 @@ class Search {
     }
 
   private:
-    // Tokens [first, end) of one group, the others as if banned.
+    // Searches tokens [first, end) of one group. The group's other tokens count as banned.
     void part_of_group(std::size_t first, std::size_t end) {
         const auto slice_begin = static_cast<std::size_t>(slice_.first_token);
         float values[kGumbelGroup];
@@ -161,7 +161,7 @@ class Search {
         groups(values, kGumbelGroup, first / kGumbelGroup * kGumbelGroup);
     }
 
-    // `n` values, whole groups from first_token on.
+    // Searches `n` values: whole groups from first_token on.
     void groups(const float* values, std::size_t n, std::size_t first_token) {
         std::uint32_t words[kGumbelGroup];
         float bounds[kGumbelGroup];
@@ -195,7 +195,7 @@ bool beats(double value, TokenId token, double other, TokenId other_token) {
 
 // A shortlist begins with this; then come the logits, then the records.
 struct ShortlistHeader {
-    std::uint32_t n_tokens = 0; // that top-k leaves of the slice, ties at its border included; with min-p alone 0 or 1
+    std::uint32_t n_tokens = 0; // kept of the slice by top-k, ties at its border included; with min-p alone 0 or 1
     std::uint32_t n_records = 0;
 };
 
@@ -207,14 +207,14 @@ struct [[gnu::packed]] Record {
     TokenId token = 0;
 };
 
-constexpr std::size_t kMaxRecords = 64; // n tokens have some log n records: 64 of 2^17 have a chance of 10^-24
+constexpr std::size_t kMaxRecords = 64; // n tokens have about log n records; 2^17 have 64 with a chance of 10^-24
 
 std::size_t listed_logits(const SamplingOptions& options) {
     return options.top_k > 0 ? static_cast<std::size_t>(options.top_k) : 1;
 }
 
 struct Shortlist {
-    std::vector<float> logits; // of its tokens in order; ties beyond top_k repeat the last
+    std::vector<float> logits; // in the order of its tokens; ties after the first top_k repeat the last
     std::vector<Record> records;
 };
 
@@ -242,7 +242,7 @@ Shortlist read(std::span<const std::byte> bytes, const SamplingOptions& options)
     return list;
 }
 
-// How many tokens of each slice the filters leave, with top-k on.
+// The number of tokens of each slice that the filters keep, with top-k on.
 std::vector<std::size_t> tokens_left(std::span<const Shortlist> lists, const SamplingOptions& options) {
     struct Entry {
         float logit;
@@ -270,7 +270,7 @@ std::vector<std::size_t> tokens_left(std::span<const Shortlist> lists, const Sam
     return left;
 }
 
-// The tokens of a slice that its shortlist is about, sorted; -inf never among them.
+// The tokens of a slice that its shortlist stands for, sorted by logit. Tokens at -inf are left out.
 std::vector<std::size_t> shortlisted(const LogitSlice& slice, float max, const SamplingOptions& options) {
     const float border = options.top_k > 0 ? top_k_border(slice.logits, options) : min_p_border(max, options);
     std::vector<std::size_t> ids;

@@ -1,18 +1,18 @@
-// Random numbers, and sampling by noise that does not depend on who samples.
+// Random numbers, and sampling by noise that is the same for every model and rank.
 //
 // A number is a pure function of key and counter (Philox4x32-10, Salmon et al., "Parallel random numbers: as easy as 1,
 // 2, 3", SC 2011), so no rank keeps generator state. Key: hash of (seed, sequence key, purpose, cascade level).
 // Counter: (position, token or 0, round start). Two purposes never share a number.
 //
 // Every model, draft or target, and every rank takes the arg max of logit / temperature + g(token) with one g per
-// (seed, sequence, position, token), Gumbel-distributed. Then the token is a sample of softmax(logits / temperature),
-// and the text is that of plain sampling with the seed whatever was drafted: `gumbel` acceptance is verify_greedy over
+// (seed, sequence, position, token), Gumbel-distributed. Then the token is a sample of softmax(logits / temperature).
+// The text is that of plain sampling with the seed, whatever was drafted. `gumbel` acceptance is verify_greedy over
 // these tokens.
 //
 // g = -log(-log(1 - v)), v uniform in (0, 1). v is 32 bits, refined by 32 more below 2^-12: word (t / 16) % 4 of the
 // Philox block numbered t / 64 * 16 + t % 16 at the position, so that 64 neighbouring tokens share 16 blocks.
-// All in fixed arithmetic: the same bits on every processor and for every slicing of the vocabulary.
-// Called by the drafter, the ranks (on their slice) and the coordinator (on what they gathered).
+// The arithmetic is fixed: every processor and every slicing of the vocabulary gives the same bits.
+// Called by the drafter, the ranks (on their slice) and the coordinator (on the gathered rows).
 #pragma once
 
 #include "model/cpu/kernels.h"
@@ -26,15 +26,15 @@
 
 namespace entrodraft::spec {
 
-// What a number is drawn for. No number serves two purposes: one for draft sample and resample visibly bends the output
-// distribution.
+// The use of a random number. No number serves two purposes: if draft sample and resample shared one, the output
+// distribution would visibly change.
 enum class Purpose : std::uint32_t { gumbel_noise = 1, draft_sample = 2, acceptance = 3, resample = 4 };
 
-// The raw generator: 128 bits out of a 64-bit key and a 128-bit counter.
+// The raw generator: makes 128 bits from a 64-bit key and a 128-bit counter.
 std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key);
 
-// Of noise for tokens at a position that a round decides which began at `round_start`, 0 where any round does: one
-// number for both, since a position fits into 32 bits.
+// Packs a position and the start of the round that decides it into one number, as each fits into 32 bits. `round_start`
+// is 0 for noise that does not depend on the round.
 inline std::uint64_t noise_position(std::uint64_t position, std::uint64_t round_start) {
     return position | round_start << 32;
 }
@@ -59,14 +59,14 @@ std::uint64_t hash_bytes(const void* data, std::size_t bytes, std::uint64_t seed
 class GumbelNoise {
   public:
     GumbelNoise(std::uint64_t seed, std::uint64_t sequence_key) : stream_(seed, sequence_key, Purpose::gumbel_noise) {}
-    // Of another purpose: one that nothing else draws from.
+    // For another purpose. Nothing else may draw from this stream.
     explicit GumbelNoise(const RandomStream& stream) : stream_(stream) {}
 
     // The noise of a token emitted at this position of the sequence: from -3.2 to 45.1.
     double at(std::uint64_t position, TokenId token) const;
-    // The same of tokens 0, 1, ..., within 1e-5: to rank the tokens of a draft by, many times as fast.
+    // The noise of tokens 0, 1, ..., within 1e-5 of at(). It is many times faster, and serves to rank a draft's tokens.
     void fill(std::uint64_t position, std::span<float> noise) const;
-    // The same where the token's 32 bits are known.
+    // The same as at(), where the token's 32 bits are known.
     double of_word(std::uint32_t word, std::uint64_t position, TokenId token) const;
     std::array<std::uint32_t, 2> key() const { return stream_.key(); }
 
@@ -83,48 +83,48 @@ struct LogitSlice {
 
 struct BestToken {
     double value = -std::numeric_limits<double>::infinity();     // logit / temperature + noise
-    TokenId token = -1;                                          // the lowest of ties; -1 where every logit is -inf
+    TokenId token = -1;                                          // the lowest of ties; -1 if every logit is -inf
     double runner_up = -std::numeric_limits<double>::infinity(); // second-best value
 
-    double margin() const { return value - runner_up; } // infinite where it is the only one
+    double margin() const { return value - runner_up; } // infinite if there is no second token
 };
 
-// That of a row's logits as they are, from its summary.
+// The best token of a row's logits without noise, from the row's summary.
 BestToken arg_max_of(const model::LogitStats& stats);
 
 // The best of two disjoint slices.
 BestToken better(const BestToken& a, const BestToken& b);
 
-// The best of a slice with nothing filtered. Computes the noise of few tokens only: for the others an upper bound
-// shows that they cannot win. Throws std::runtime_error on NaN and +inf, std::invalid_argument on a temperature that
-// why_invalid refuses or 0, and on a first_token below 0.
+// The best of a slice without filters. Computes the noise of few tokens only: for the others an upper bound shows that
+// they cannot win. Throws std::runtime_error on NaN and +inf. Throws std::invalid_argument on a temperature that is 0
+// or that why_invalid refuses, and on a first_token below 0.
 BestToken gumbel_max(const LogitSlice& slice, double temperature, const GumbelNoise& noise);
 
-// The best of what adjust() leaves of a whole row. Throws as adjust() does.
+// The best of the tokens that adjust() keeps of a whole row. Throws as adjust() does.
 BestToken gumbel_max_adjusted(const LogitSlice& row, const SamplingOptions& options, const GumbelNoise& noise);
 
-// What ranks must hand over so that the coordinator finds the best of what adjust() would leave of the whole row.
+// The form in which ranks send a row, so that the coordinator finds the best of the tokens that adjust() would keep.
 enum class GumbelGather {
     best,      // a BestToken: nothing is filtered
     shortlist, // a shortlist: top-k (up to kMaxShortlisted, with or without top-p and min-p), or min-p alone
-    rows,      // the logits: top-p without top-k, whose border hangs on every token's mass
+    rows,      // the logits: a larger top-k, or top-p without top-k, whose border depends on every token's mass
 };
 constexpr int kMaxShortlisted = 1024;
 GumbelGather gumbel_gather(const SamplingOptions& options);
 
-// A shortlist answers, for every place where the filters may yet cut a rank's tokens (sorted by logit, the best
-// first), which of those before the cut is best. It holds the first top_k logits (the first one where top-k is off) and
-// the tokens that beat all before them: some ten of them. Fixed size, plain bytes.
+// A rank sorts its tokens by logit, the best first. The filters of the whole row cut this list at some place. For each
+// possible place the shortlist has the best token before it. It holds the first top_k logits (the first one if top-k is
+// off), and the tokens that beat all before them, about ten. It is plain bytes of a fixed size.
 std::size_t shortlist_bytes(const SamplingOptions& options);
 
-// Fills `shortlist`, of shortlist_bytes(options). Throws as gumbel_max does, std::invalid_argument where gumbel_gather
-// asks for something else.
+// Fills `shortlist`, which has shortlist_bytes(options). Throws as gumbel_max does, and std::invalid_argument where
+// gumbel_gather asks for another form.
 void make_shortlist(const LogitSlice& slice, const SamplingOptions& options, const GumbelNoise& noise,
                     std::span<std::byte> shortlist);
 
-// The best of the whole row from the shortlists of its slices, in the order of the slices, one after another without
-// gaps. Its runner_up is NaN. Throws NothingToSay where no token is left, std::invalid_argument on a size that is
-// no multiple of shortlist_bytes(options).
+// The best of the whole row, from the shortlists of its slices: in the order of the slices, without gaps. Its runner_up
+// is NaN. Throws NothingToSay if no token is left, and std::invalid_argument if the size is not a multiple of
+// shortlist_bytes(options).
 BestToken best_of_shortlists(std::span<const std::byte> shortlists, const SamplingOptions& options);
 
 } // namespace entrodraft::spec

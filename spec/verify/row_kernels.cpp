@@ -1,4 +1,4 @@
-// Compiles row_kernels.inl for each instruction set and chooses at run time. See row_kernels.h.
+// Compiles row_kernels.inl for each instruction set, and chooses one at run time. See row_kernels.h.
 #include "spec/verify/row_kernels.h"
 
 #include <cstdint>

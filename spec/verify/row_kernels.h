@@ -1,7 +1,7 @@
 // The inner loops over a row of the vocabulary, compiled once for each instruction set.
 //
-// Every set adds in the same 16 lanes and without fused multiply-add, so that all give the same bits: a text at a
-// seed does not depend on the processor. No meaning lives here: sampling.cpp knows what the rows are.
+// Every set adds in the same 16 lanes and without fused multiply-add. So all give the same bits, and a text at a seed
+// does not depend on the processor. sampling.cpp gives the rows their meaning.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 namespace entrodraft::spec {
 
 struct LogitScan {
-    float max = 0; // -inf where no value is a number
+    float max = 0; // -inf if no value is a number
     bool has_nan = false;
 };
 
@@ -20,7 +20,7 @@ struct ProbabilityMass {
     std::size_t count = 0;
 };
 
-// exp((x - max) / temperature), and what the loop needs of it.
+// The parameters of exp((x - max) / temperature), as the loop needs them.
 struct Exponential {
     float max = 0;
     float scale = 1;      // log2(e) / temperature
@@ -30,11 +30,11 @@ struct Exponential {
 
 constexpr std::size_t kGumbelGroup = 64; // tokens whose noise one set of 16 Philox blocks holds
 
-// What the search for the largest (value - max) * scale + noise needs to know.
+// The parameters of the search for the largest (value - max) * scale + noise.
 struct GumbelScan {
     float max = 0;
     float scale = 1;               // 1 / temperature
-    float least = 0;               // groups that stay below are passed over
+    float least = 0;               // groups with no bound above it are skipped
     std::uint32_t first_block = 0; // Philox counter word 2 of the first group's first block
     std::uint32_t position[2] = {};
     std::uint32_t key[2] = {};
@@ -58,19 +58,19 @@ struct SamplingKernels {
     double (*sum_of_excess)(const float* p, double factor, const float* q, std::size_t n);
     // Sum of -p log p in nats.
     double (*entropy)(const float* p, std::size_t n);
-    // Looks at whole groups of kGumbelGroup values for one that may beat scan.least once noise is on it, and stops at
-    // the first group with such a value: fills `words` with the group's noise (numbered as in random.h), `bounds` with
-    // what its values can reach, and returns its start; n (a multiple of the group) where there is none.
+    // Searches whole groups of kGumbelGroup values for one that may beat scan.least with its noise. Stops at the first
+    // group with such a value and returns the group's start: `words` then has its noise words (order as in random.h),
+    // `bounds` upper bounds of its values with noise. Returns n (a multiple of the group) if there is none.
     std::size_t (*gumbel_candidates)(const float* values, std::size_t n, const GumbelScan& scan, std::uint32_t* words,
                                      float* bounds);
-    // Fills `words` with the noise words of the group that begins with scan.first_block, and `noise` with its noise:
-    // absolute error below 4e-6, for words of 2^20 and more (random.h refines the others). Returns the least word.
+    // Fills `words` with the noise words of the group that begins with scan.first_block, and `noise` with its noise.
+    // Its absolute error is below 4e-6 for words of 2^20 and more (random.h refines others). Returns the least word.
     std::uint32_t (*gumbel_noise)(const GumbelScan& scan, std::uint32_t* words, float* noise);
 };
 
-// The ones for this processor.
+// The kernels for this processor.
 const SamplingKernels& row_kernels();
-// Those of every instruction set that this processor has, for tests: the last is the one chosen.
+// The kernels of every instruction set that this processor has, for tests. row_kernels() is the last.
 std::vector<const SamplingKernels*> all_row_kernels();
 
 } // namespace entrodraft::spec

@@ -1,6 +1,6 @@
-// Body of row_kernels.cpp, included once for each instruction set, in a namespace and under target options of its
-// own, after what differs between them: kWidth, the number of floats in a register (4, 8 or 16), Longs, a register of
-// 64-bit numbers, and multiply_low_halves(a, b), the product of the low 32 bits of each.
+// Body of row_kernels.cpp. It is included once for each instruction set, in its own namespace and with its own target
+// options. Before it are defined: kWidth, the number of floats in a register (4, 8 or 16); Longs, a register of 64-bit
+// numbers; and multiply_low_halves(a, b), the product of the low 32 bits of each.
 
 constexpr std::size_t kLanes = 16;
 constexpr std::size_t kParts = kLanes / kWidth;
@@ -40,7 +40,7 @@ inline bool any(const Mask& mask) {
     return bits != 0;
 }
 
-// Sixteen values from `start` on, or as many as there are, then `pad`.
+// Sixteen values from `start` on. If there are fewer, `pad` follows the last one.
 inline const float* lanes_at(const float* values, std::size_t n, std::size_t start, float pad, float* buffer) {
     if (start + kLanes <= n) return values + start;
     for (std::size_t i = 0; i < kLanes; ++i)
@@ -126,10 +126,10 @@ void collect(const float* values, std::size_t n, float low, float high, std::vec
     }
 }
 
-// 2^y for y = (x - max) * scale, by y = n + f, n whole and |f| <= 1/2. y is a product of two numbers of 24 bits; to
-// know f to 2^-25 although y may be 100, the product of the leading 12 bits of both, which is exact, is taken apart.
+// 2^y for y = (x - max) * scale, by y = n + f, n whole and |f| <= 1/2. y may be 100, a product of two numbers of 24
+// bits, and f must be right to 2^-25. So the product of the leading 12 bits of both, which is exact, stands alone.
 inline Floats power(const Floats& x, const Exponential& exponential) {
-    constexpr float kRound = 0x1.8p23F; // adding it rounds to whole numbers, which then are in the low bits
+    constexpr float kRound = 0x1.8p23F; // adding it rounds to a whole number, which the low bits then hold
     const Floats difference = x - exponential.max;
     const Floats high = (Floats)((Bits)difference & 0xFFFFF000U);
     const Floats low = difference - high;
@@ -253,8 +253,8 @@ double entropy(const float* p, std::size_t n) {
     return sums.total();
 }
 
-// Philox4x32-10 (see random.cpp) on kWidth / 2 blocks side by side, each word in the low half of 64 bits. Upper halves
-// hold what multiplications leave there; nothing reads them.
+// Philox4x32-10 (see random.cpp) on kWidth / 2 blocks at once, each word in the low half of 64 bits. The upper halves
+// hold rests of multiplications, which nothing reads.
 struct Philox {
     Longs words[4];
 
@@ -279,7 +279,7 @@ inline void gumbel_words(const GumbelScan& scan, std::uint32_t first_block, std:
     for (std::size_t i = 0; i < kWidth / 2; ++i)
         even_numbers[i] = 2 * i;
     for (std::size_t j = 0; j < kParts; ++j) {
-        Philox even, odd; // blocks with an even number, and those beside them
+        Philox even, odd; // blocks with even numbers, and the odd ones after them
         even.words[0] = odd.words[0] = scan.position[0] - Longs{};
         even.words[1] = odd.words[1] = scan.position[1] - Longs{};
         even.words[2] = even_numbers + (first_block + j * kWidth);
@@ -294,8 +294,9 @@ inline void gumbel_words(const GumbelScan& scan, std::uint32_t first_block, std:
     }
 }
 
-// Noise from word w is -log(-log(1 - v)) <= -log(v), v >= (w >> 1) / 2^31, and the bits of a float are its binary
-// logarithm, never more: from above by at most 0.06. Rounding is far below the margin that random.cpp leaves.
+// Noise from word w is -log(-log(1 - v)) <= -log(v), v >= (w >> 1) / 2^31. The bits of a float, as a number, are about
+// its binary logarithm, and never more. So the bound is too high by at most 0.06. Rounding is far below the margin that
+// random.cpp leaves.
 std::size_t gumbel_candidates(const float* values, std::size_t n, const GumbelScan& scan, std::uint32_t* words,
                               float* bounds) {
     constexpr float kLn2 = 0x1.62e43p-1F;
@@ -317,7 +318,7 @@ std::size_t gumbel_candidates(const float* values, std::size_t n, const GumbelSc
     return n;
 }
 
-// -log(1 - v), v = (word + 1/2) / 2^32: below 1/4 by 2 atanh(v / (2 - v)), as 1 - v would lose v's last bits.
+// -log(1 - v), v = (word + 1/2) / 2^32. Below 1/4 it is 2 atanh(v / (2 - v)), as 1 - v would lose v's last bits.
 inline Floats exponential_of(const Bits& word) {
     constexpr std::uint32_t kQuarter = 1U << 30;
     const Floats v = (__builtin_convertvector((Mask)(word & (kQuarter - 1)), Floats) + 0.5F) * 0x1p-32F;

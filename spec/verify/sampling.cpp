@@ -1,4 +1,4 @@
-// What is made of a row of logits. The inner loops are in row_kernels.inl; this file holds the meaning.
+// From a row of logits to its distribution and tokens: see sampling.h. The inner loops are in row_kernels.inl.
 #include "spec/verify/sampling.h"
 
 #include "spec/verify/row_kernels.h"
@@ -17,7 +17,7 @@ namespace entrodraft::spec {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr std::size_t kChunk = 1024; // values looked at one by one once a chunk is chosen
+constexpr std::size_t kChunk = 1024; // values; only those of the chosen chunk are looked at one by one
 
 Exponential exponential_of(float max, double temperature) {
     Exponential result;
@@ -28,7 +28,7 @@ Exponential exponential_of(float max, double temperature) {
     return result;
 }
 
-// The least float whose quotient equals that of `logit`, so that comparing logits compares quotients.
+// The least float whose quotient equals that of `logit`. With it as a border, logits compare as their quotients do.
 float min_with_same_quotient(float logit, double temperature) {
     if (std::isinf(logit)) return logit;
     const auto value_of = [](std::int64_t rank) {
@@ -47,14 +47,14 @@ float min_with_same_quotient(float logit, double temperature) {
     return value_of(high);
 }
 
-// The k-th largest of values, 0 < k <= values.size().
+// The k-th largest value, 0 < k <= values.size().
 float nth_largest(std::vector<float> values, std::size_t k) {
     std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(k - 1), values.end(),
                      std::greater<>());
     return values[k - 1];
 }
 
-// Ids, ascending, of the k largest values, of those that equal the least of these, and of few more. NaN-free.
+// Ascending ids of the k largest values, of all that equal the k-th, and of a few more. No value may be NaN.
 std::vector<std::size_t> about_largest(std::span<const float> values, std::size_t k) {
     constexpr std::size_t kLanes = 16;
     std::vector<std::size_t> ids;
@@ -65,7 +65,7 @@ std::vector<std::size_t> about_largest(std::span<const float> values, std::size_
         std::iota(ids.begin(), ids.end(), std::size_t{0});
         return ids;
     }
-    // k lanes have a largest value of at least this, so the k-th largest value is no less.
+    // At least k lanes reach the k-th largest of their maxima, so the k-th largest value is not below it.
     std::vector<float> maxima;
     maxima.reserve(2 * wanted + kLanes);
     row_kernels().lane_maxima(values.data(), values.size(), stride, maxima);
@@ -76,7 +76,7 @@ std::vector<std::size_t> about_largest(std::span<const float> values, std::size_
 
 struct Nucleus {
     float all_from = kInfinity;    // every token with at least this logit is in
-    std::vector<std::size_t> more; // and these below it
+    std::vector<std::size_t> more; // tokens below it that are in
     double mass = 0;               // sum of the weights that are in
 };
 
@@ -84,7 +84,7 @@ struct Nucleus {
 struct Bracket {
     float low = 0;
     float high = kInfinity;
-    ProbabilityMass above; // from high on
+    ProbabilityMass above; // of tokens from `high` on
 };
 
 Bracket bracket_nucleus(std::span<const float> logits, std::span<const float> weights, double total, double removed,
@@ -93,7 +93,7 @@ Bracket bracket_nucleus(std::span<const float> logits, std::span<const float> we
     constexpr int kMaxPasses = 24;
     const std::size_t n = logits.size();
     const float max = row_kernels().scan(logits.data(), n).max;
-    // Below `low` there are less than n weights of less than removed / n each.
+    // Fewer than n weights are below `low`, each less than removed / n.
     const double least = std::max(std::log(removed / static_cast<double>(n)) - 1e-3, -70.0);
     Bracket bracket;
     bracket.low = static_cast<float>(static_cast<double>(max) + temperature * least);
@@ -118,12 +118,12 @@ Bracket bracket_nucleus(std::span<const float> logits, std::span<const float> we
     return bracket;
 }
 
-// top-p over weights of sum `total`. Going down from the largest logit (the lower id first among equals), a token
-// is in while the mass from it on down exceeds 1 - top_p of the total; the first is always in.
+// top-p over weights of sum `total`. Tokens are sorted by logit, the largest first, of equal ones the lower id first. A
+// token is in while the mass of itself and those after it exceeds 1 - top_p of the total. The first is always in.
 Nucleus nucleus_of(std::span<const float> logits, std::span<const float> weights, double total,
                    const SamplingOptions& options) {
     const double removed =
-        static_cast<double>(static_cast<float>(1 - options.top_p)) * total; // compared as float there
+        static_cast<double>(static_cast<float>(1 - options.top_p)) * total; // transformers compares 1 - top_p as float
     const double temperature = options.temperature;
     const Bracket bracket = bracket_nucleus(logits, weights, total, removed, temperature);
     Nucleus nucleus;
@@ -144,7 +144,7 @@ Nucleus nucleus_of(std::span<const float> logits, std::span<const float> weights
     return nucleus;
 }
 
-// What of the nucleus min-p keeps: logits from `low` on.
+// Removes from the nucleus the logits below `low`, min-p's border.
 void narrow(Nucleus& nucleus, std::span<const float> logits, std::span<const float> weights, float low) {
     nucleus.all_from = std::max(nucleus.all_from, low);
     std::erase_if(nucleus.more, [&](std::size_t id) { return logits[id] < low; });
@@ -185,7 +185,7 @@ double weight_at(std::span<const float> p, std::span<const float> q, double fact
     return std::max(0.0, static_cast<double>(p[i]) * factor - static_cast<double>(q[i]));
 }
 
-// The token at quantile u of p, or of max(0, factor * p - q) where there is a q; -1 where the sum is 0.
+// The token at quantile u of p, or of max(0, factor * p - q) if there is a q; -1 if the sum is 0.
 TokenId sample_weights(std::span<const float> p, std::span<const float> q, double factor, double u) {
     if (!(u >= 0 && u < 1)) throw std::invalid_argument(fmt::format("a quantile must be in [0, 1), not {:f}", u));
     std::vector<double> sums((p.size() + kChunk - 1) / kChunk);
@@ -200,7 +200,7 @@ TokenId sample_weights(std::span<const float> p, std::span<const float> q, doubl
         throw std::runtime_error("a distribution to sample from holds a value that is not a number");
     const double goal = u * total;
     double below = 0;
-    std::size_t chosen = sums.size(); // the first chunk that reaches over the goal, else the last that is not empty
+    std::size_t chosen = sums.size(); // the first chunk that passes the goal, else the last that is not empty
     for (std::size_t chunk = 0; chunk < sums.size(); ++chunk) {
         if (sums[chunk] <= 0) continue;
         if (chosen < sums.size()) below += sums[chosen];

@@ -30,7 +30,7 @@ struct SamplingOptions {
     bool filters() const { return top_k > 0 || top_p < 1 || min_p > 0; }
 };
 
-// Calls visit(name, option) for each, by its name in JSON: packets, recordings and settings hold all that are here.
+// Calls visit(name, option) for each option, with its name in JSON. Packets, recordings and settings hold all of these.
 void visit_options(auto& sampling, const auto& visit) {
     visit("temperature", sampling.temperature);
     visit("top_k", sampling.top_k);
@@ -39,49 +39,47 @@ void visit_options(auto& sampling, const auto& visit) {
     visit("seed", sampling.seed);
 }
 
-// Temperatures outside 0 and [kMinTemperature, kMaxTemperature] are refused: float cannot hold their quotients.
+// A temperature is 0 or in [kMinTemperature, kMaxTemperature]. Others are refused: float cannot hold their quotients.
 constexpr double kMinTemperature = 1e-6;
 constexpr double kMaxTemperature = 1e6;
 
-// Empty when the options make sense; else what is wrong, naming the option.
+// Returns why the options are invalid, with the option's name; empty if they are valid.
 const char* why_invalid(const SamplingOptions& options);
 
-// Fills `probabilities` (as long as `logits`, sum 1, zeros where filtered) with the distribution after
-// temperature > 0, top-k, top-p and min-p. Ties at the top-k border are all kept, as in transformers; of ties at the
-// top-p border the lowest ids are kept (transformers leaves their order to an unstable sort); min-p keeps what has at
-// least that share of the greatest probability, up to rounding. Probabilities below 2^-100 of the greatest become 0;
-// -inf bans a token. Throws std::invalid_argument on options that are greedy or invalid, std::runtime_error on NaN and
-// +inf, NothingToSay where there is only -inf.
+// Fills `probabilities` (as long as `logits`, sum 1, 0 for filtered tokens) with the distribution after a temperature
+// above 0, top-k, top-p and min-p. All ties at the top-k border are kept, as in transformers. Ties at the top-p border
+// are kept from the lowest id on; transformers uses an unstable sort. min-p keeps tokens with at least that share of
+// the largest probability, up to rounding. Probabilities below 2^-100 of the largest become 0. -inf bans a token.
+// Throws std::invalid_argument on options that are greedy or invalid, std::runtime_error on NaN and +inf, and
+// NothingToSay if all are -inf.
 void adjust(std::span<const float> logits, const SamplingOptions& options, std::span<float> probabilities);
 
-// The lowest id of the largest value. Throws std::runtime_error where a value is NaN, or there is none.
+// The lowest id of the largest value. Throws std::runtime_error if a value is NaN, or if there are no values.
 TokenId arg_max(std::span<const float> values);
 
-// The k largest values' ids, the largest first, the lower id first of equal ones; fewer where others are -inf.
-// NaN-free.
+// Ids of the k largest values, the largest first; of equal values the lower id first. Ids of -inf are left out, so
+// there may be fewer. No value may be NaN.
 std::vector<TokenId> best_tokens(std::span<const float> values, std::size_t k);
 
-// The token at quantile u in [0, 1) of a distribution whose sum may differ from 1 by rounding. Never a token
-// of probability 0. Throws NothingToSay where the sum is 0, std::runtime_error where it is not a number.
+// The token at quantile u in [0, 1) of a distribution whose sum may differ from 1 by rounding. Never returns a token of
+// probability 0. Throws NothingToSay if the sum is 0, and std::runtime_error if it is not a number.
 TokenId sample(std::span<const float> probabilities, double u);
 
-// The token at quantile u of norm(max(0, factor * p - q)), without a row to hold it; -1 where that is 0 everywhere.
-// Throws std::runtime_error where a value is NaN.
+// The token at quantile u of norm(max(0, factor * p - q)), a row that is never stored; -1 if it is 0 everywhere.
+// Throws std::runtime_error if a value is NaN.
 TokenId sample_excess(std::span<const float> p, std::span<const float> q, double u, double factor = 1);
 
-// Entropy of a distribution in nats, NaN where a value is.
+// Entropy of a distribution in nats; NaN if a value is NaN.
 double entropy_nats(std::span<const float> probabilities);
 
-// Sum of max(0, factor * p - q), NaN where a value is. Throws std::invalid_argument on lengths.
+// Sum of max(0, factor * p - q); NaN if a value is NaN. Throws std::invalid_argument if the lengths differ.
 double sum_of_excess(std::span<const float> p, std::span<const float> q, double factor = 1);
 
-// A logit over the temperature, rounded to float: what transformers sorts and compares, so that neighbouring logits may
-// tie.
+// logit / temperature, rounded to float. transformers sorts and compares these values, so neighbouring logits may tie.
 float quotient(float logit, double temperature);
 
-// The borders that adjust() draws with top_k > 0, and with min_p > 0 beside a greatest logit of `max`: it keeps logits
-// that are no less (with top-k all of `logits` where there are no more than k). NaN-free; options must be valid and not
-// greedy.
+// The least logits that adjust() keeps with top_k > 0, and with min_p > 0 if the largest logit is `max`. If there are
+// at most k logits, top-k keeps all. No logit may be NaN; the options must be valid and not greedy.
 float top_k_border(std::span<const float> logits, const SamplingOptions& options);
 float min_p_border(float max, const SamplingOptions& options);
 

@@ -1,4 +1,4 @@
-// The model room's token id, under this module's name too.
+// Makes model::TokenId known in this namespace.
 #pragma once
 
 #include "model/text/token_id.h"

@@ -1,4 +1,4 @@
-// Acceptance of drafted tokens. Pure: the random numbers come in as arguments. See verify.h for the rules.
+// Acceptance of drafted tokens, by the rules in verify.h. Pure: the random numbers are arguments.
 #include "spec/verify/verify.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ void check_numbers(const VerifyNumbers& numbers, std::size_t n) {
     if (!numbers.are(n)) throw std::invalid_argument("verifying needs a number for each token that may be emitted");
 }
 
-// Length of each of `rows` rows in `values` numbers.
+// The length of a row, if `values` numbers are `rows` rows. Errors call them `what`.
 std::size_t row_length(std::size_t values, std::size_t rows, const char* what) {
     if (rows == 0 || values == 0 || values % rows != 0)
         throw std::invalid_argument(fmt::format("{}: {} numbers are not {} rows", what, values, rows));
@@ -38,12 +38,12 @@ std::span<const float> row_of(std::span<const float> rows, std::size_t i, std::s
     return rows.subspan(i * vocab, vocab);
 }
 
-// What target and draft think of a drafted token.
+// The target's and the draft's probability of a drafted token.
 struct TokenOdds {
     double p = 0, q = 0;
 };
 
-// A message calls the token `what` `number`.
+// The error's message calls the token `what` and `number`.
 TokenOdds check_odds(const TokenOdds& odds, const char* what, std::size_t number) {
     if (!(odds.p >= 0) || !(odds.q > 0) || !std::isfinite(odds.p) || !std::isfinite(odds.q))
         throw std::runtime_error(fmt::format(
@@ -52,7 +52,7 @@ TokenOdds check_odds(const TokenOdds& odds, const char* what, std::size_t number
     return odds;
 }
 
-// What rejection and block need to know of a round's rows: from distributions ...
+// A round's rows as rejection() and block() read them, from distributions.
 struct WholeRows {
     const RejectionInput& input;
     const VerifyNumbers& resample;
@@ -75,7 +75,7 @@ struct WholeRows {
         return check_odds({static_cast<double>(p(i)[x]), static_cast<double>(q(i)[x])}, "drafted token ", x);
     }
     double excess(std::size_t i, double scale) const { return sum_of_excess(p(i), q(i), scale); }
-    // A token from norm(max(0, scale * p - q)). Where that is 0 everywhere, p and q are equal but for rounding, and the
+    // A token from norm(max(0, scale * p - q)). Where that is 0 everywhere, p and q are equal up to rounding, and the
     // residual is p itself.
     TokenId next(std::size_t i, double scale) const {
         const double u = resample.at(i, input.first_position, round_start);
@@ -84,7 +84,7 @@ struct WholeRows {
     }
 };
 
-// ... or as a GPU has worked it out already.
+// The same from the figures that a GPU has computed.
 struct DeviceRows {
     const DeviceInput& input;
 
@@ -115,10 +115,10 @@ template <typename Rows> Verification rejection(const Rows& rows, const VerifyNu
     return {static_cast<int>(i), rows.next(i, 1)};
 }
 
-// kept (the paper's p_i) is the share of the drafted prefix's probability that the target can use; that of the prefix
-// which is accepted scales p in the residual. The longest prefix that passes its own test is accepted, whatever shorter
-// ones did: with the paper's h_i, for which the excess behind the prefix, the sum of max(0, kept p - q), is needed
-// unless the prefix is all of the draft.
+// kept (the paper's p_i) is the share of the drafted prefix's probability that the target can use. In the residual, p
+// is scaled by the share of the accepted prefix. The longest prefix that passes its own test is accepted, even if
+// shorter ones fail. A prefix passes with probability h_i of the paper. Unless the prefix is the whole draft, h_i needs
+// the excess after the prefix, the sum of max(0, kept p - q).
 template <typename Rows> Verification block(const Rows& rows, const VerifyNumbers& acceptance) {
     if (rows.input.lenience != 1) throw std::invalid_argument("--lenience below 1 does not go with --acceptance block");
     check_numbers(acceptance, rows.n_drafted());
@@ -186,7 +186,7 @@ Verification verify_greedy_lenient(std::span<const TokenId> drafted, std::span<c
     }
 }
 
-// = 1 - sum max(0, l q - p) / l
+// The chance equals 1 - sum max(0, l q - p) / l.
 double acceptance_chance(std::span<const float> p, std::span<const float> q, double lenience) {
     check_lenience(lenience);
     return 1 - sum_of_excess(q, p, lenience) / lenience;
@@ -252,7 +252,7 @@ TreeNumbers tree_numbers(const RandomStream& acceptance, const RandomStream& res
 
 namespace {
 
-// norm(max(0, r - q)), in place; r stays where that is 0 everywhere, as it is but for rounding.
+// Replaces r by norm(max(0, r - q)). Where that is 0 everywhere, r and q are equal up to rounding, and r stays.
 void take_away(std::vector<double>& r, std::span<const float> q) {
     double sum = 0;
     for (std::size_t i = 0; i < r.size(); ++i)
@@ -300,7 +300,7 @@ verify_longest_path(const TreeInput& input,
     const std::size_t vocab = row_length(input.p.size(), input.drafted.size() + 1, "target distributions");
     const auto row_after = [&](int node) { return row_of(input.p, static_cast<std::size_t>(node + 1), vocab); };
     using Path = std::pair<std::size_t, double>;             // length, and the sum of its scores
-    std::vector<std::optional<Path>> paths = {Path{0, 0.0}}; // [node + 1]; none: not all of it is accepted
+    std::vector<std::optional<Path>> paths = {Path{0, 0.0}}; // [node + 1]; none: a token of it is not accepted
     int best = -1;
     for (int node = 0; node < static_cast<int>(input.drafted.size()); ++node) {
         const int parent = parent_of(input.parents, node);

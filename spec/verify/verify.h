@@ -1,4 +1,4 @@
-// Which drafted tokens are accepted, and the token emitted after them. Pure.
+// Decides which drafted tokens are accepted, and which token is emitted after them. Pure.
 //
 // p is the target's adjusted distribution, q the draft's, x the drafted token. Row i of p is the distribution
 // after the next token and i drafted ones, so p has one row more than q.
@@ -47,7 +47,7 @@ Verification verify_greedy(std::span<const TokenId> drafted, std::span<const Tok
 Verification verify_greedy_lenient(std::span<const TokenId> drafted, std::span<const float> target_logits,
                                    double lenience);
 
-struct RejectionInput { // of `block` as well
+struct RejectionInput { // for `block` too
     std::span<const TokenId> drafted;
     std::span<const float> p;         // [drafted.size() + 1][vocab]
     std::span<const float> q;         // [drafted.size()][vocab]
@@ -55,14 +55,14 @@ struct RejectionInput { // of `block` as well
     double lenience = 1;
 };
 
-// Numbers in [0, 1) for the tokens of a round: those of a stream, each at the position in the sequence of the token
-// that it decides about, or given ones, which the exact tests use.
+// Random numbers in [0, 1) for the tokens of a round. A stream makes each number at the position in the sequence of the
+// token that the number decides about; or the numbers are given, as in the exact tests.
 class VerifyNumbers {
   public:
     VerifyNumbers(const RandomStream& stream) : stream_(&stream) {}         // NOLINT: a stream is its numbers
     VerifyNumbers(const std::vector<double>& given = {}) : given_(given) {} // NOLINT: and so are these
 
-    // The i-th of a round whose first token is at `position`.
+    // The i-th number of a round whose first token is at `position`.
     double at(std::size_t i, std::uint64_t position, std::uint64_t round_start) const {
         if (stream_ == nullptr) return given_[i];
         return stream_->uniform(position + i, 0, static_cast<std::uint32_t>(round_start));
@@ -74,77 +74,77 @@ class VerifyNumbers {
     std::span<const double> given_;
 };
 
-// The i-th number of `acceptance` decides about drafted[i], the i-th of `resample` chooses the token emitted after i
-// accepted ones. Throws std::invalid_argument on sizes and lenience, std::out_of_range on token ids, std::runtime_error
-// where q(x) is 0 (x cannot have been drawn from it) or a number that is read is NaN. A residual that is 0 everywhere
-// by rounding is replaced by p.
+// The i-th number of `acceptance` decides about drafted[i]. The i-th of `resample` chooses the token emitted after i
+// accepted ones. Throws std::invalid_argument on sizes and lenience, std::out_of_range on token ids. Throws
+// std::runtime_error if q(x) is 0 (x cannot have been drawn from q), or if a probability that is read is NaN. A
+// residual that is 0 everywhere by rounding is replaced by p.
 Verification verify_rejection(const RejectionInput& input, const VerifyNumbers& acceptance,
                               const VerifyNumbers& resample);
 
 // The chance that `rejection` accepts a token drawn from q: sum over the vocabulary of min(p / lenience, q),
-// Leviathan's beta. Of rows of one length.
+// Leviathan's beta. p and q have the same length.
 double acceptance_chance(std::span<const float> p, std::span<const float> q, double lenience);
 
-// The same for `block`; a lenience other than 1 is refused. Numbers of streams are taken at (position, round start =
-// first_position), since a number that had a say in one round must have none in the next: tokens of a refused end were
-// looked at. Hence the draft's samples must carry the round start too.
+// The same for `block`, which refuses a lenience other than 1. Streams make its numbers at (position, round start =
+// first_position). The reason: `block` looks at the rejected tokens too, and a number that one round has used must not
+// be used in the next. Hence the draft's samples must depend on the round start too.
 Verification verify_block(const RejectionInput& input, const VerifyNumbers& acceptance, const VerifyNumbers& resample);
 
-// Whether rejection or block over rows that stay on a GPU (DraftedRow) serves this: where nothing is filtered.
-// Then tokens are drawn as the best of logit / temperature + Gumbel noise of the purposes draft_sample and resample, at
-// the positions and round starts of the numbers they stand for.
+// Returns whether a GPU can verify rows that stay on it (DraftedRow): `rejection` or `block`, sampled without filters.
+// Tokens are then drawn as the best of logit / temperature + Gumbel noise. The noise takes the place of the numbers of
+// the purposes draft_sample and resample, and has their positions and round starts.
 bool can_verify_on_device(Acceptance acceptance, const SamplingOptions& sampling);
 
-// What the GPU made of the rows, [drafted + 1].
+// The rows that the GPU has verified, [drafted + 1].
 struct DeviceInput {
     std::span<const VerifiedRow> rows;
     std::uint64_t first_position = 0; // position in the sequence of the first drafted token
     double lenience = 1;
 };
 
-// As verify_rejection and verify_block. Throw std::runtime_error where a number is none, std::invalid_argument on
-// sizes and lenience.
+// The same as verify_rejection and verify_block above. Throw std::runtime_error if a probability is not a number, and
+// std::invalid_argument on sizes and lenience.
 Verification verify_rejection(const DeviceInput& input, const RandomStream& acceptance);
 Verification verify_block(const DeviceInput& input, const RandomStream& acceptance);
 
-// Medusa's thresholds: at most `epsilon`, and less where the target itself is unsure.
+// Medusa's threshold: `epsilon`, and less where the target itself is unsure.
 struct TypicalOptions {
     double epsilon = 0.09;
     double delta = 0.3;
 };
 
-// How drafted tokens are verified.
+// The options of verification.
 struct AcceptanceOptions {
     Acceptance kind = Acceptance::gumbel;
-    double lenience = 1; // of rejection and greedy text
+    double lenience = 1; // for rejection and greedy text
     TypicalOptions typical = {};
-    double rollback_distance = 5; // of bild
+    double rollback_distance = 5; // for bild
 
-    // Whether it asks of a token only how probable it is to the target: `typical` and `bild`.
+    // True if acceptance compares the target's probability of a token with a threshold: `typical` and `bild`.
     bool has_threshold() const { return kind == Acceptance::typical || kind == Acceptance::bild; }
-    // Whether the text is no longer the target's own.
+    // True if the text is not the target's own.
     bool is_lossy() const { return lenience < 1 || has_threshold(); }
 };
 
-// Of a kind with a threshold: empty when usable; else what is wrong, naming the option.
+// For kinds with a threshold. Returns why the options are invalid, with the option's name; empty if they are valid.
 const char* why_invalid(const AcceptanceOptions& options);
 
 struct ThresholdInput {
     std::span<const TokenId> drafted;
     std::span<const float> p;         // [drafted.size() + 1][vocab]; for greedy text the softmax at temperature 1
     std::uint64_t first_position = 0; // position in the sequence of drafted[0]
-    AcceptanceOptions options;        // of a kind with a threshold
+    AcceptanceOptions options;        // the kind has a threshold
 };
 
-// After the accepted tokens a sample of p, with the number at the position in the sequence of the token emitted;
-// without `resample` the arg max of p, which `bild` always accepts, and `typical` where delta is below 1. Throws as
-// verify_rejection does.
+// Emits a sample of p after the accepted tokens, with the number at the emitted token's position in the sequence.
+// Without `resample` it emits the arg max of p, which `bild` always accepts, and `typical` if delta is below 1. Throws
+// as verify_rejection does.
 Verification verify_threshold(const ThresholdInput& input, const RandomStream* resample = nullptr);
 
 // ---- trees ----
 
 struct TreeVerification {
-    int last_accepted = -1;  // drafted token that the accepted path ends with; -1: none is accepted
+    int last_accepted = -1;  // last drafted token of the accepted path; -1: none is accepted
     TokenId next_token = -1; // emitted after it
 };
 
@@ -155,30 +155,30 @@ struct TreeInput {
     std::uint64_t first_position = 0; // position in the sequence of a token that follows the next token
 };
 
-// Numbers in [0, 1) of a round: of the sibling of that rank at that depth, and of the token emitted at that depth.
+// Random numbers in [0, 1) of a round: for the sibling of a rank at a depth, and for the token emitted at a depth.
 struct TreeNumbers {
     std::function<double(std::size_t depth, std::size_t rank)> acceptance;
     std::function<double(std::size_t depth)> resample;
 };
 TreeNumbers tree_numbers(const RandomStream& acceptance, const RandomStream& resample, std::uint64_t first_position);
 
-// `rejection` with siblings that were drawn one after another, the row q[i] being the one that drafted[i] was drawn
-// from: the draft's distribution without the siblings before it, or 1 at the token where it was not drawn at all. With
-// r = p at first, a child x is accepted with probability min(1, r(x) / q(x)), else r becomes norm(max(0, r - q)) for
-// its next sibling; where none is left, a token from r is emitted. Exact (Chen et al. 2024, Sequoia; Jeon et al. 2024,
-// RSD), as long as which tokens are proposed hangs on none of their siblings' tokens. Throws as verify_rejection does.
+// `rejection` with siblings that were drawn one after another. Row q[i] is the distribution that drafted[i] was drawn
+// from: the draft's without the siblings before it, or 1 at the token if it was not drawn. At first r = p. A child x is
+// accepted with probability min(1, r(x) / q(x)), else r becomes norm(max(0, r - q)) for its next sibling. If none is
+// left, a token from r is emitted. Exact (Chen et al. 2024, Sequoia; Jeon et al. 2024, RSD), if the choice of proposed
+// tokens does not depend on the tokens of their siblings. Throws as verify_rejection does.
 TreeVerification verify_tree_rejection(const TreeInput& input, std::span<const float> q, const TreeNumbers& numbers);
 
-// The longest path of accepted tokens, of equally long ones that of the largest sum of scores; its last token's row
-// emits the next: what kinds with a threshold and greedy lenience are on trees. `score` of a token in a row, none where
-// it is not accepted; `emit` makes a token of a row at that depth.
+// Accepts the longest path of accepted tokens; of equally long ones that of the largest sum of scores. The row after
+// its last token emits the next one. Kinds with a threshold and greedy lenience use it for trees. `score` returns a
+// token's score in its row, or nothing if it is not accepted. `emit` returns the token that a row at a depth emits.
 TreeVerification
 verify_longest_path(const TreeInput& input,
                     const std::function<std::optional<double>(std::span<const float> row, TokenId token)>& score,
                     const std::function<TokenId(std::span<const float> row, std::size_t depth)>& emit);
 
-// Whether a kind with a threshold accepts the token, of a row of probabilities. Throws std::runtime_error where its own
-// is NaN.
+// Returns whether a kind with a threshold accepts the token; p is its row of probabilities. Throws std::runtime_error
+// if the token's own is NaN.
 bool passes_threshold(std::span<const float> p, TokenId token, const AcceptanceOptions& options);
 
 } // namespace entrodraft::spec

@@ -1,4 +1,4 @@
-// What an admission carries over, and that no part of one passes for a whole.
+// An admission carries its fields over, and no part of one passes for a whole.
 #include "spec/protocol/packet.h"
 
 #include <gtest/gtest.h>

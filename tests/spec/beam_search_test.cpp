@@ -1,5 +1,5 @@
-// The bookkeeping of beam search by hand: which beams go on, which are finished, when it ends. What transformers finds
-// with models is in beams_mpi.cpp.
+// The bookkeeping of beam search by hand: which beams go on, which are finished, when it ends. beams_mpi.cpp compares
+// searches of models with transformers.
 #include "spec/beams/beam_round.h"
 #include "spec/beams/beam_rows.h"
 
@@ -70,7 +70,7 @@ TEST(BeamSearch, EarlyStoppingSaysWhenItEnds) {
         EXPECT_FALSE(search.ended()) << "one is finished, of two";
         search.step(Rows{{{kEos, -1}, {2, -1.5F}, {4, -6}}, {{5, -7}}});
         ASSERT_EQ(search.finished().size(), 2U);
-        // Two are finished, of scores -2.5 / 4 and -1; the best beam has -3: -0.75 now, -0.03 at most.
+        // Two are finished, with scores -2.5 / 4 and -1. The best beam has -3: that is -0.75 now, at most -0.03 later.
         EXPECT_EQ(search.ended(), early == EarlyStopping::yes) << to_string(early);
         search.step(Rows{{{2, -9}, {4, -9}}, {{5, -9}}});
         EXPECT_EQ(search.ended(), early != EarlyStopping::never) << "-12 / 9 now, -12 / 100 at most";
@@ -87,10 +87,10 @@ TEST(BeamSearch, TheLastTokenFinishesTheFirstBeams) {
 
 TEST(BeamRound, AcceptsLevelsThatHoldAllBeams) {
     BeamSearch search(options(2), 9, kEnds);
-    const auto level = [](std::size_t row) { // of any row
+    const auto level = [](std::size_t row) { // the same for any row
         return std::vector<BeamCandidate>{{static_cast<TokenId>(row), -1}, {8, -2}, {7, -5}};
     };
-    // Row 0 is the prompt's last token; drafted: both beams behind it, and one of those behind these.
+    // Row 0 is the prompt's last token. Drafted are both beams after it, and one of the beams after these.
     const std::vector<TokenId> drafted = {8, 0, 2};
     const std::vector<std::int8_t> parents = {0, 0, 2};
     EXPECT_EQ(levels_of(1, parents), 2);

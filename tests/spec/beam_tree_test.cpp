@@ -1,4 +1,4 @@
-// Which rows of a cache the beams of a text have: against a list of paths, over random steps.
+// The rows of a cache that the beams of a text have, compared with a list of paths over random steps.
 #include "spec/beams/beam_tree.h"
 
 #include <gtest/gtest.h>
@@ -11,14 +11,14 @@ using namespace entrodraft;
 using spec::BeamTree;
 using spec::TokenId;
 
-constexpr int kPrompt = 7; // tokens that are cached
+constexpr int kPrompt = 7; // cached tokens
 
 struct Beam {
     std::vector<TokenId> tokens;
-    int row = -1; // of the last pass
+    int row = -1; // in the last pass
 };
 
-// The tokens that a row of a pass attends to behind the prompt, by the parents that the pass is given.
+// The tokens after the prompt that a row of a pass attends to, by the parents given to the pass.
 std::vector<TokenId> branch_of(const spec::BeamPass& pass, int row) {
     const auto n_cached = static_cast<int>(pass.cached_nodes.size());
     std::vector<TokenId> tokens;
@@ -55,7 +55,7 @@ TEST(BeamTree, ARowFollowsItsOwnBeamThroughAnySteps) {
             const std::vector<TokenId> branch = branch_of(pass, row);
             EXPECT_TRUE(std::equal(branch.rbegin(), branch.rend(), beams[i].tokens.rbegin())) << "step " << step;
         }
-        std::vector<Beam> next; // each behind any of these; now and then all behind one
+        std::vector<Beam> next; // each follows any of these; now and then all follow one
         const bool meets = step % 40 == 39;
         for (std::size_t i = 0; i < 4; ++i) {
             const std::size_t parent = meets ? 0 : below(beams.size());
@@ -75,7 +75,7 @@ TEST(BeamTree, MakesRoomWhereTheSlotEnds) {
     ends = tree.begin_pass({0, 1, 2}, 3, nullptr);
     for (int i = 0; i < 3; ++i)
         tree.add(10 + i, ends[static_cast<std::size_t>(i)]);
-    ends = tree.begin_pass({3, 4}, 5, nullptr); // 2 of 6 are not needed: 4 and 5 more fit
+    ends = tree.begin_pass({3, 4}, 5, nullptr); // 2 of 6 are not needed, so 4 and 5 more fit
     EXPECT_EQ(tree.first_of_pass(), 4);
     EXPECT_EQ(tree.tokens_to(ends[1], kPrompt), (std::vector<TokenId>{1, 11}));
 }
@@ -88,7 +88,7 @@ TEST(BeamTree, FollowsTokensAsFarAsTheyWereRead) {
     EXPECT_EQ(tree.walk(std::vector<TokenId>{5, 6, 8}).n, 2U);
     EXPECT_EQ(tree.walk(std::vector<TokenId>{5, 6, 8}).node, second);
     EXPECT_EQ(tree.walk(std::vector<TokenId>{4}).n, 0U);
-    tree.begin_pass({second}, 1, nullptr); // 5 and 6 are text now
+    tree.begin_pass({second}, 1, nullptr); // 5 and 6 belong to the text now
     const BeamTree::Walk way = tree.walk(std::vector<TokenId>{5, 6, 7});
     EXPECT_EQ(way.n, 3U);
 }

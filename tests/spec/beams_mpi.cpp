@@ -1,4 +1,4 @@
-// Beam search through the engine, over ranks: texts and scores are those of transformers for every family.
+// Beam search through the engine, over ranks: for every family texts and scores are those of transformers.
 #include "model/families/read_config.h"
 #include "spec/draft/beams.h"
 #include "tests/spec/beams_support.h"
@@ -32,7 +32,7 @@ TEST(Beams, AreThoseOfTransformersForEveryFamily) {
                 expect_found(found[i].found, expected[i].found, kScoreTolerance, expected[i].name);
                 EXPECT_EQ(found[i].tokens, expected[i].found.front().tokens);
             }
-            if (testing::Test::HasFailure()) return; // one case says enough
+            if (testing::Test::HasFailure()) return; // one failed case is enough
         }
     }
     EXPECT_GT(n_models, 0);
@@ -54,13 +54,13 @@ TEST(Beams, WithADraftAreThoseWithoutForEveryFamily) {
                 run.costs = costs_of_rows(draft, row);
                 expect_same_beams(pair.run(requests_of(cases), run, drafter.get()), plain, cases, counts);
             }
-            if (testing::Test::HasFailure()) return; // one case says enough
+            if (testing::Test::HasFailure()) return; // one failed case is enough
         }
     }
     if (ranks.coordinates()) expect_saved_rounds(counts);
 }
 
-// Tries get rarer across texts, and what they cost does not depend on the texts' number.
+// Trials become rarer across texts, and their cost does not depend on the number of texts.
 TEST(Beams, WhereRowsAreDearNextToNothingIsDrafted) {
     Ranks ranks;
     const GoldenBeamModel model = golden_beam_models(27).at(0);

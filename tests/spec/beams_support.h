@@ -1,4 +1,4 @@
-// What transformers' beam search finds (beams_golden.json), as requests and as what is to come back. For tests only.
+// The results of transformers' beam search (beams_golden.json), as requests and expected texts. For tests only.
 #pragma once
 
 #include "model/families/read_config.h"
@@ -12,7 +12,7 @@
 namespace entrodraft {
 
 inline constexpr int kMostBeams = 8;
-inline constexpr float kScoreTolerance = 2e-4F; // a sum of up to 12 logarithmic probabilities
+inline constexpr float kScoreTolerance = 2e-4F; // for a sum of up to 12 log-probabilities
 
 struct GoldenBeams {
     spec::Request request;
@@ -106,7 +106,7 @@ inline void expect_found(const std::vector<spec::FoundText>& found, const std::v
     }
 }
 
-// Passes that cost next to nothing, so that drafts are long, or what passes cost on a CPU.
+// Costs of passes: next to nothing, so that drafts are long, or as on a CPU.
 inline spec::Costs costs_of_rows(double draft, double row) {
     spec::Costs costs{draft, {}};
     for (int rows = 1; rows <= model::Decoder::kMaxRows; ++rows)
@@ -118,7 +118,7 @@ struct BeamCounts {
     std::int64_t rounds = 0, plain_rounds = 0, drafted = 0, accepted = 0;
 };
 
-// The same texts, scores and order, to the bit but of torch, whose rows depend on those beside them.
+// Expects the same texts, scores and order, to the bit except with torch, whose rows depend on the rows next to them.
 inline void expect_same_beams(const std::vector<spec::Completion>& drafted, const std::vector<spec::Completion>& plain,
                               const std::vector<GoldenBeams>& cases, BeamCounts& counts) {
     EXPECT_EQ(drafted.size(), plain.size());

@@ -1,5 +1,5 @@
-// Sampled text of cascades follows the target's distribution at each depth, whichever model drafts for which:
-// chi-square over texts of toy models, a seed each, as `--seed` has it. Run long by ctest's cascade_exactness_slow.
+// Sampled text of cascades follows the target's distribution at each depth, whatever the order of models: chi-square
+// over texts of toy models, each with its own seed, as with `--seed`. cascade_exactness_slow of ctest is long.
 #include "tests/spec/exactness_support.h"
 #include "tests/spec/toy_drafting.h"
 
@@ -16,7 +16,7 @@ using spec::ToyModel;
 
 constexpr std::size_t kMaxDepth = 4;
 
-// A target, and models from the one nearest to it, as the largest would be, to one that knows nothing of it.
+// A target and four models. The first is nearest to it, as the largest model would be; the last knows nothing of it.
 struct NearAndFar {
     ToyModel target{kVocab, 40, spec::options_of(1), 2};
     ToyModel models[kMaxDepth] = {
@@ -27,11 +27,11 @@ struct NearAndFar {
 spec::StopRuleOptions rule_of_depth(std::size_t level) {
     const std::string kRules[] = {"static", "adaptive", "static", "heuristic"};
     spec::StopRuleOptions rule = rule_of(kRules[level], 1, 4);
-    if (kRules[level] == "static") rule.set("entropy-threshold", 1.0); // of at most ln 3 = 1.1 nats
+    if (kRules[level] == "static") rule.set("entropy-threshold", 1.0); // entropies are at most ln 3 = 1.1 nats
     return rule;
 }
 
-// The nearest `depth` models, each drafting for the one before it, or the farthest, the other way round.
+// The nearest `depth` models, each drafting for the one before it; or the farthest, in the opposite order.
 std::unique_ptr<spec::Drafter> cascade_of(const NearAndFar& toys, std::size_t depth, bool nearest_first,
                                           const dist::Clock& clock) {
     const spec::DraftLimits limits{static_cast<int>(kVocab), {}};

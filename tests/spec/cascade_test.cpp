@@ -1,5 +1,5 @@
-// A cascade's middle model over toys: what it drafts is what it would say alone, within every bound, and it counts what
-// its levels did. Its exactness is in exactness_test.cpp and verify_lengths_test.cpp.
+// A cascade's middle model over toys: it drafts what it would emit alone, within every bound, and it counts the rounds
+// of its levels. Its exactness is in exactness_test.cpp and verify_lengths_test.cpp.
 #include "spec/draft/chain.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ struct Levels {
     dist::ManualClock clock;
     DraftLimits limits{5, {}};
     Request request;
-    ToySource* middle_source = nullptr; // the cascade's
+    ToySource* middle_source = nullptr; // the cascade's middle model
     std::unique_ptr<Drafter> drafter;
 
     explicit Levels(const StopRuleOptions& inner = constant(3), const Sizes& sizes = {},
@@ -190,7 +190,7 @@ TEST(CascadeDrafter, KeepsToEveryBudget) {
         }
 }
 
-// That no model reads past its context is checked by its source.
+// The source of each model checks that nothing is read past its context.
 TEST(CascadeDrafter, ReadsNoFurtherThanItsModels) {
     for (std::size_t length = 1; length <= 12; ++length) {
         Levels levels(constant(3), {10, 16, 8});

@@ -23,7 +23,7 @@ int whole(Random& random, int low, int high) {
     return std::uniform_int_distribution<int>(low, high)(random);
 }
 
-// Rows that are free, dear, measured here and there, or that cost less the more of them there are.
+// Costs of rows that are free, expensive, measured only here and there, or lower the more rows there are.
 spec::Costs random_costs(Random& random) {
     spec::Costs costs;
     costs.t_draft = uniform(random, 0, 1);
@@ -85,7 +85,7 @@ TEST(ChainBound, IsTheCheapestOfAllWaysToDraft) {
     EXPECT_GT(n_drafted, 100);
 }
 
-// Seven are accepted. Five rows cost as much as one, the sixth as much as five more rounds.
+// Seven are accepted. Five rows cost as much as one; the sixth costs as much as five more rounds.
 TEST(ChainBound, DraftsAPartOfWhatWouldBeAccepted) {
     const std::vector<spec::PlaceChain> places = {{7, 7}, {7, 6}, {7, 5}, {7, 4}, {7, 3}, {7, 2}, {7, 1}, {7, 0}};
     const spec::Costs costs = {0.01, {1, 1, 1, 1, 1, 6, 7, 8}};

@@ -1,4 +1,4 @@
-// What a stop rule tells a device of its chain comes to what the rule itself does, row by row.
+// The forecast that a stop rule gives a device ends chains where the rule itself does, row by row.
 #include "spec/stop/stop_rule.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@ namespace chain_forecast_test {
 
 using Tokens = std::vector<DraftedToken>;
 
-// As spec/gpu/draft_loop.cu goes about it.
+// Computes as spec/gpu/draft_loop.cu does.
 int rows_of(const DeviceStopRule& stop, const Tokens& tokens) {
     using Kind = DeviceStopRule::Kind;
     double product = 1;
@@ -70,7 +70,7 @@ Tokens random_tokens(std::mt19937& random, std::size_t n) {
     return tokens;
 }
 
-// Rounds in which the tokens of low entropy and large margin are accepted: what the rule has seen of the run.
+// Learns rounds in which tokens of low entropy and large margin are accepted, as the rule's history of the run.
 void learn_rounds(StopRule& rule, std::mt19937& random) {
     for (int round = 0; round < 60; ++round) {
         rule.begin_round();
@@ -104,13 +104,13 @@ TEST(ChainForecast, ComesToWhatTheRuleDoesRowByRow) {
                 const DeviceStopRule chain = rule.forecast(12);
                 rule.begin_round();
                 const int by_rule = rows_of(rule, tokens, 12);
-                if (!begins) continue; // nobody asks for a forecast
+                if (!begins) continue; // no forecast is asked for
                 ++seen[by_rule];
                 longer_chains += chain.max_rows > 1 ? 1 : 0;
                 different += rows_of(chain, tokens) == by_rule ? 0 : 1;
             }
             if (longer_chains == 0) continue; // the rule has no form on devices: it is asked after each row
-            EXPECT_LE(different, kind == "expected-gain" ? 3 : 0) << "of " << kTexts; // its least are float32
+            EXPECT_LE(different, kind == "expected-gain" ? 3 : 0) << "of " << kTexts; // its thresholds are float32
             const bool counts = options.type().looks_at == LooksAt::nothing;
             int lengths = 0;
             for (const int n : seen)

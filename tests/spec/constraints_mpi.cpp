@@ -1,5 +1,5 @@
-// Texts that are held to a grammar: whoever drafts them, over ranks, they are those of constrained plain decoding, and
-// as the grammar asks. The models know nothing of what they are asked for.
+// Texts with a grammar, over ranks: whoever drafts them, they are those of constrained plain decoding, and satisfy the
+// grammar. The models do not know the grammar.
 #include "tests/spec/every_drafter.h"
 #include "tests/spec/loaded_head.h"
 #include "tests/spec/ranks.h"
@@ -51,7 +51,7 @@ bool is_as_asked(const Source& source, const Completion& completion) {
         state = recognizer.next(state, static_cast<std::uint8_t>(byte));
     if (completion.finish_reason == spec::FinishReason::eos) return recognizer.accepts(state);
     return state != model::grammar::Recognizer::kDead ||
-           !completion.text.empty(); // cut short, maybe within a character
+           !completion.text.empty(); // the text is cut short, maybe within a character
 }
 
 void expect_same(const std::vector<Completion>& found, const std::vector<Completion>& plain, const std::string& name) {
@@ -125,12 +125,12 @@ TEST(ConstraintsOnRanks, HeadsDraftWhatIsAllowed) {
     }
 }
 
-// What can only be one text is drafted without a pass of the draft, and never beyond its end.
+// A text that the grammar fixes is drafted without a draft pass, and never beyond its end.
 TEST(ConstraintsOnRanks, ATokenWithoutAnyOtherCostsNoPass) {
     Ranks ranks;
     TestPair pair(ranks.target, ranks.draft, ranks.options(), ranks.replica.get());
     Request request = request_of(golden_prompt(0), 60);
-    // Of several ways to cut a text into tokens, one alone remains where the vocabulary has nothing longer.
+    // The text can be cut into tokens in one way only, as the vocabulary has no longer tokens for it.
     request.processing.constraint = {Language::regex, "\xE2\x86\xA6\xE2\x86\xA6\xE2\x86\xA6"};
     RunOptions run;
     run.rule = constant_rule(15);

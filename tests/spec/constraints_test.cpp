@@ -1,5 +1,5 @@
-// Sampled texts that are held to a grammar follow the target's constrained distribution, by every way of accepting:
-// chi-square against an enumeration. And what becomes of a text that cannot go on.
+// Sampled texts with a grammar follow the target's constrained distribution, under every acceptance: chi-square against
+// an enumeration. Also tests texts that cannot go on.
 #include "tests/spec/every_drafter.h"
 #include "tests/spec/exactness_support.h"
 
@@ -67,7 +67,7 @@ TEST(ConstraintExactness, SampledTextsFollowTheConstrainedDistribution) {
                 if (asked == kTexts) return std::nullopt;
                 Request request = request_of(kPrompt, kLength);
                 request.sampling = sampling;
-                request.ignore_eos = true; // the models end texts with what is the letter a here
+                request.ignore_eos = true; // the models' end of text is the letter a here
                 request.processing.constraint = kSource;
                 request.processing.grammar = grammar;
                 request.sequence_key = static_cast<std::uint64_t>(asked++);
@@ -90,7 +90,7 @@ TEST(Constraints, ATextThatCannotGoOnFails) {
     TestPair pair(golden_directory("llama-target"), golden_directory("llama-draft"));
     Request request = request_of(kPrompt, 20);
     request.processing.constraint = {Language::regex, "a{3}"};
-    request.processing.min_new_tokens = 15; // but the text has at most 3
+    request.processing.min_new_tokens = 15; // the text has at most 3 tokens
     Request other = request_of(kPrompt, 20);
     const auto found = pair.run({request, other});
     ASSERT_EQ(found.size(), 2U);

@@ -1,5 +1,5 @@
-// What distilling does beside the trainer: the order of texts and the learning rate, what the target has at each place,
-// the file of that, and the loop's ends.
+// Distilling without the trainer: the order of texts, the learning rate, the target's figures at each place, their
+// file, and the ends of the loop.
 #include "model/files/bad_file.h"
 #include "spec/distill/scored_texts.h"
 #include "spec/distill/target_scorer.h"
@@ -50,13 +50,13 @@ TEST(DistillPlan, EveryEpochHasEachTextOnceInAnOrderOfItsOwn) {
     EXPECT_NE(first, second);
     plan.seed = 1;
     EXPECT_NE(texts_of_step(plan, kTexts, 0), std::vector(all.begin(), all.begin() + 4));
-    plan.texts_a_step = 25; // more than there are
+    plan.texts_a_step = 25; // more texts than there are
     EXPECT_EQ(texts_of_step(plan, kTexts, 0).size(), 25U);
 }
 
 ScoredText scored_by_target(TestModel& target, int n_top, int known, std::uint64_t seed) {
     ScoredText text;
-    text.tokens = varied_tokens(150, known); // more than a pass takes
+    text.tokens = varied_tokens(150, known); // more rows than a pass takes
     text.n_prompt = 7;
     dist::SelfComm self;
     spec::ScorerOptions options;
@@ -96,10 +96,10 @@ TEST(TargetScorer, KeepsTheMostLikelyTokensAndTheMassOfTheOthers) {
         EXPECT_NEAR(text.rest_log_prob[at], -drawn->first, 1e-4);
         from_rest += drawn - order.begin() == n_top ? 1 : 0;
     }
-    EXPECT_LT(from_rest, text.places()); // drawn, not the best of them
+    EXPECT_LT(from_rest, text.places()); // tokens are drawn; they are not always the best of the others
 }
 
-// The share of draws of a token among those outside of the top is its probability there.
+// Among tokens outside the top, a token's share of draws is its probability.
 TEST(TargetScorer, DrawsTheOtherTokenFromTheTargetsDistribution) {
     TestModel target(golden_directory("llama-target"));
     const int known = target.config.vocab_size;
@@ -165,7 +165,7 @@ TEST(ScoredTexts, AreInTheFileWhatTheyWere) {
     }
 }
 
-// Whatever the numbers are, what is read holds together, or is refused.
+// Files of any bytes either give consistent texts or are refused.
 TEST(ScoredTexts, OfAnyBytesAreRefusedOrHoldTogether) {
     const std::string files[] = {file_of(to_tensors(some_texts())), file_of(to_tensors(some_texts(true)))};
     const TemporaryDirectory scratch;
@@ -194,7 +194,7 @@ TEST(ScoredTexts, OfAnyBytesAreRefusedOrHoldTogether) {
     EXPECT_GT(refused, 500);
 }
 
-// Whose overlap on held-out texts is what the test says, evaluation by evaluation.
+// Its overlap on held-out texts is scripted, evaluation by evaluation.
 class ScriptedTrainer final : public model::torch::Trainer {
   public:
     explicit ScriptedTrainer(std::vector<double> overlaps) : overlaps_(std::move(overlaps)) {}
@@ -212,7 +212,7 @@ class ScriptedTrainer final : public model::torch::Trainer {
         return {1, 2, 0, 0};
     }
     double step(double) override {
-        EXPECT_NEAR(std::exchange(weight_, 0), 1, 1e-9); // a mean over the step's places
+        EXPECT_NEAR(std::exchange(weight_, 0), 1, 1e-9); // the weights make a mean over the step's places
         return 0;
     }
     std::vector<TensorBytes> parameters(model::WeightType) const override { return {}; }
@@ -280,7 +280,7 @@ TEST(DistillTraining, EndsWhereNothingGetsBetterAndGoesOnWhereItWas) {
 
 TEST(DistillTraining, GreedyTextsAreMeasuredByAgreementAndSampledOnesByOverlap) {
     ScoredTexts texts = some_texts();
-    texts.held_out = {texts.learned[0], texts.learned[1], texts.learned[1]}; // of which the first is greedy
+    texts.held_out = {texts.learned[0], texts.learned[1], texts.learned[1]}; // the first one is greedy
     TrainingPlan plan;
     plan.steps = 1;
     const Evaluation first = run_script(plan, {0.25, 0.5, 0.25, 0.5}, texts).progress.evaluations.front();

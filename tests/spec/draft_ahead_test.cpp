@@ -1,4 +1,4 @@
-// Drafting ahead, phase by phase, by hand: what is broadcast, what was foreseen, and who drafted it.
+// Drafting ahead, phase by phase, by hand: the broadcast draft, the foreseen outcome, and who drafted it.
 #include "tests/spec/engine_support.h"
 
 #include <gtest/gtest.h>
@@ -42,7 +42,7 @@ struct Bench {
     }
 
     void broadcast() { drafter->propose({0, text, rule.options().max_tokens, &request, {}, &rule, &draft, 40}); }
-    // What the draft model itself would say after the text.
+    // The draft model's own text after the present one.
     std::vector<TokenId> continuation(int n) {
         TestModel other(kDraft);
         const auto chain = model_drafter_of(other.decoder, limits, clock);
@@ -73,18 +73,18 @@ TEST(DraftAhead, BroadcastsWhatItPreparedWhereTheRoundEndedAsForeseen) {
 
 TEST(DraftAhead, ABackupDraftsWhereNobodyForesawTheEndAndTheModelForeseesWhatFollows) {
     Bench bench(std::make_unique<ScriptedDrafter>(kScripted, [](std::size_t) { return kScript; }));
-    bench.broadcast(); // nothing has been foreseen yet
+    bench.broadcast(); // nothing was prepared yet
     EXPECT_EQ(bench.draft.tokens, (std::vector<TokenId>{kScript, kScript}));
     EXPECT_EQ(bench.draft.passes, 0);
     bench.drafter->draft_ahead(kNever);
     const std::vector<TokenId> emitted = bench.continuation(1 + kDrafted);
-    bench.text.push_back(emitted.front()); // none accepted; the model's own choice is emitted
+    bench.text.push_back(emitted.front()); // none is accepted; the model's own choice is emitted
     bench.broadcast();
     EXPECT_EQ(bench.draft.ahead.hits, 1);
     EXPECT_EQ(bench.draft.passes, 0);
     EXPECT_TRUE(std::ranges::equal(bench.draft.tokens, std::span(emitted).subspan(1, kDrafted)));
     bench.drafter->draft_ahead(kNever);
-    bench.text.push_back(kScript); // as nobody foresaw
+    bench.text.push_back(kScript); // an outcome that was not prepared
     bench.broadcast();
     EXPECT_EQ(bench.draft.ahead.hits, 0);
     EXPECT_EQ(bench.draft.tokens, (std::vector<TokenId>{kScript, kScript}));

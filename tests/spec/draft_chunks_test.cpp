@@ -1,4 +1,4 @@
-// Which chunks of a text the cache of a draft with a window has beside it, of the target's cache or of its own.
+// The chunks of a text that a draft with a window has in its cache, chosen from the target's cache or its own.
 #include "spec/draft/model_drafter.h"
 #include "tests/model/golden_models.h"
 
@@ -15,7 +15,7 @@ namespace draft_chunks_test {
 
 constexpr int kChunk = model::RetrievalOptions::kChunk;
 
-// A directory of tests/model; whether chunks come from what the draft itself has read, else from the target's cache.
+// Parameters: a directory of tests/model; true if chunks come from the draft's own cache, false if from the target's.
 class DraftChunksTest : public testing::TestWithParam<std::tuple<std::string, bool>> {
   protected:
     DraftChunksTest() : target_(directory(), options()) {}
@@ -49,7 +49,7 @@ class DraftChunksTest : public testing::TestWithParam<std::tuple<std::string, bo
         texts_->prefill(0, prompt);
     }
 
-    // In a round that begins behind this text, of which the target has read all but the last token.
+    // The row after `text`, whose round begins there. The target has read all of it but the last token.
     std::vector<float> row_after(std::span<const TokenId> text, bool begins_round = true) {
         if (begins_round) texts_->begin_round(0, text.size());
         const TextEnd end = {0, text, 1};
@@ -61,7 +61,7 @@ class DraftChunksTest : public testing::TestWithParam<std::tuple<std::string, bo
         target_.read(text.subspan(held, text.size() - 1 - held));
     }
 
-    // Of the first layer, whose keys and values depend on tokens and positions alone.
+    // Keys and values of the first layer, which depend on tokens and positions alone.
     std::vector<float> at(model::Decoder& decoder, int head, int position) {
         const model::KvCache::Shape& shape = decoder.cache().shape();
         std::vector<float> numbers(static_cast<std::size_t>(shape.head_dim + shape.value_dim));
@@ -69,7 +69,7 @@ class DraftChunksTest : public testing::TestWithParam<std::tuple<std::string, bo
         return numbers;
     }
 
-    // The numbers of the chunks that a head has, whose bits must be those of the target's first layer.
+    // The numbers of the chunks that a head has: their bits must be those of the target's first layer.
     std::vector<int> chunks_of(int head) {
         std::vector<int> found;
         for (int i = 0; i < window_.chunks; ++i) {
@@ -84,7 +84,7 @@ class DraftChunksTest : public testing::TestWithParam<std::tuple<std::string, bo
         return found;
     }
 
-    // Of all heads.
+    // Checks the chunks of all heads.
     void expect_chunks_before(int window_begin, std::set<int>& seen) {
         for (int head = 0; head < draft_->cache().shape().n_kv_heads; ++head) {
             const std::vector<int> chunks = chunks_of(head);
@@ -136,7 +136,7 @@ TEST_P(DraftChunksTest, WhatWasEmittedMeanwhileIsAmongThem) {
     text.insert(text.end(), more.begin(), more.end());
     target_reads(text);
     std::set<int> seen;
-    for (int round = 0; round < 2; ++round) { // the target's cache is trusted a round later
+    for (int round = 0; round < 2; ++round) { // the target's cache is trusted one round later
         row_after(text);
         text.insert(text.end(), more.begin(), more.begin() + kChunk);
         target_reads(text);

@@ -1,4 +1,4 @@
-// What the cache of a draft with a window keeps of a text, and what its passes read of it.
+// The part of a text that the cache of a draft with a window keeps, and that its passes read.
 #include "spec/draft/model_drafter.h"
 #include "tests/model/golden_models.h"
 
@@ -12,9 +12,9 @@
 namespace entrodraft::spec {
 namespace draft_window_test {
 
-class DraftWindowTest : public testing::TestWithParam<std::string> { // a directory of tests/model
+class DraftWindowTest : public testing::TestWithParam<std::string> { // parameter: a directory of tests/model
   protected:
-    void SetUp() override { // which loads nothing that libtorch cannot run
+    void SetUp() override { // skips models that libtorch cannot run
         if (const std::string why = lacking_on_torch(kRowBits); !why.empty()) GTEST_SKIP() << why;
         model_.emplace(source_directory() / "tests/model" / GetParam(), options());
     }
@@ -25,7 +25,7 @@ class DraftWindowTest : public testing::TestWithParam<std::string> { // a direct
         return options;
     }
 
-    // Of a text that it begins with; its cache has no more places than the window says.
+    // Begins a text. The cache has only the window's positions.
     void begin(const DraftWindow& window, const Request& request) {
         model::DecoderOptions options;
         options.kept_positions = window.max_kept();
@@ -35,7 +35,7 @@ class DraftWindowTest : public testing::TestWithParam<std::string> { // a direct
         texts_->prefill(0, request.prompt);
     }
 
-    // In a round that began behind the first `settled` tokens; 0: behind all.
+    // The row after `text`, in a round that began after the first `settled` tokens; 0: after all.
     std::vector<float> row_after(std::span<const TokenId> text, std::size_t settled = 0) {
         texts_->begin_round(0, settled > 0 ? settled : text.size());
         const TextEnd end = {0, text, 1};
@@ -51,7 +51,7 @@ class DraftWindowTest : public testing::TestWithParam<std::string> { // a direct
     }
     int length() { return decoder_->cache().length(0); }
 
-    // Of one pass over the first `sinks` tokens of a text and its last ones, at their positions.
+    // The row of a single pass over the first `sinks` and the last `last` tokens of a text, at their positions.
     std::vector<float> row_of(std::span<const TokenId> text, std::size_t sinks, std::size_t last) {
         std::vector<model::Row> rows;
         for (std::size_t i = 0; i < text.size(); ++i)
@@ -71,7 +71,7 @@ TEST_P(DraftWindowTest, OfAPromptItReadsTheFirstTokensAndTheLast) {
     for (const int positions : {1, 4, 16, 64})
         for (const int sinks : {0, 4}) {
             begin({positions, sinks}, request);
-            EXPECT_EQ(length(), sinks + positions - 1); // the last token is the first pass's
+            EXPECT_EQ(length(), sinks + positions - 1); // the first pass reads the last token
             EXPECT_EQ(row_after(request.prompt),
                       row_of(request.prompt, static_cast<std::size_t>(sinks), static_cast<std::size_t>(positions)))
                 << positions << " and " << sinks;
@@ -116,7 +116,7 @@ TEST_P(DraftWindowTest, RejectedTokensLeaveNoTrace) {
     row_after(request.prompt);
     const std::vector<float> expected = row_after(text);
     begin({16, 4}, request);
-    for (const TokenId token : varied_tokens(100, vocab(), 3)) { // of one round
+    for (const TokenId token : varied_tokens(100, vocab(), 3)) { // all in one round
         row_after(drafted, request.prompt.size());
         drafted.push_back(token);
     }

@@ -21,7 +21,7 @@ TEST(DraftWorth, DraftsHaveTheBestLength) {
     const spec::ExpectedSpeedup none = expected_speedup(0.2, costs);
     EXPECT_EQ(none.drafted, 0);
     EXPECT_DOUBLE_EQ(none.speedup, 1);
-    costs.t_round = 1; // a share of a round that grows with no token
+    costs.t_round = 1; // part of a round's cost, whatever the number of tokens
     EXPECT_DOUBLE_EQ(expected_speedup(1, costs).speedup, 12 / 3.25);
 }
 

@@ -1,4 +1,4 @@
-// The model drafter: what it drafts is its model's own text, whatever was rejected before, and it ends when it should.
+// The model drafter: it drafts its model's own text, whatever was rejected before, and it ends when it should.
 #include "tests/spec/engine_support.h"
 
 #include "spec/verify/random.h"
@@ -172,7 +172,7 @@ TEST(ChainDrafter, DraftsWhenTheDraftHasReadAll) {
     }
 }
 
-// Has read nothing of any text, and notes how much of it is to be read.
+// Has read nothing of any text, and notes how much of a text is to be read.
 class Beginnings final : public spec::LogitSource {
   public:
     explicit Beginnings(std::size_t& read) : LogitSource({.name = "beginnings"}), read_(read) {}
@@ -227,7 +227,7 @@ TEST(ModelDrafter, ForgetsWhatWasRejected) {
         ASSERT_EQ(draft.tokens, want.tokens);
         ASSERT_TRUE(same_bits(draft.entropies_nats, want.entropies_nats));
         text.insert(text.end(), draft.tokens.begin(), draft.tokens.begin() + accepted);
-        text.push_back((draft.tokens.back() + 100 + accepted) % 512); // what the target says instead
+        text.push_back((draft.tokens.back() + 100 + accepted) % 512); // the target emits another token
     }
 }
 
@@ -267,7 +267,7 @@ TEST(ModelDrafter, ReportsEntropyAndProbabilityOfTheUnadjustedDistribution) {
     }
 }
 
-// As transformers' scores are under do_sample: after penalties, temperature and filters.
+// The scores are like transformers' under do_sample: after penalties, temperature and filters.
 TEST(ModelDrafter, ReportsThoseOfTheAdjustedDistributionWhereAsked) {
     for (const double temperature : {0.0, 0.7})
         for (const spec::Acceptance acceptance : {spec::Acceptance::rejection, spec::Acceptance::gumbel})
@@ -326,7 +326,7 @@ TEST(ModelDrafter, ARuleThatLooksAtNoEntropyGetsNone) {
     }
 }
 
-// What rules see of a draft's tokens: by how much each is ahead of the second in what it was chosen by.
+// Rules see the margin of each token: the value it was chosen by, minus that of the second-best.
 TEST(ModelDrafter, TellsTheMarginOfTokensThatTheTargetWouldChooseAlike) {
     for (const double temperature : {0.0, 0.8})
         for (const Acceptance acceptance : {Acceptance::gumbel, Acceptance::rejection}) {
@@ -362,7 +362,7 @@ TEST(ModelDrafter, TellsTheMarginOfTokensThatTheTargetWouldChooseAlike) {
 TEST(ModelDrafter, StopsAtTheTokenThatFiresAThresholdRuleAndKeepsOrDropsIt) {
     spec::StopRuleOptions rule = rule_of("static");
     rule.set("entropy-threshold", 1e9);
-    std::size_t prompt = 0, fires = 0; // where a later token is more uncertain than the first one
+    std::size_t prompt = 0, fires = 0; // prompt: one where a later token is more uncertain than the first
     Draft whole;
     for (; prompt < 6 && fires == 0; ++prompt) {
         Bench bench;
@@ -428,7 +428,7 @@ TEST(ModelDrafter, DraftsNothingPastItsOwnContext) {
     const Draft none = bench.draft(varied_tokens(33, 512), rule);
     EXPECT_TRUE(none.tokens.empty());
     EXPECT_EQ(none.end, DraftEnd::context);
-    bench.drafter->prefill(0, varied_tokens(100, 512)); // a prompt longer than the draft can read is no error
+    bench.drafter->prefill(0, varied_tokens(100, 512)); // a prompt longer than the draft's context is not an error
     EXPECT_LE(bench.model.decoder.cache().length(0), 32);
     EXPECT_TRUE(bench.draft(varied_tokens(100, 512), rule).tokens.empty());
 }

@@ -1,5 +1,5 @@
 // Encoder-decoder models in the engine, over ranks: greedy text is what transformers generates, and speculative text is
-// plain text, whoever drafts, whatever the rule, wherever the draft is.
+// plain text, for every drafter, rule and placement.
 #include "model/families/read_config.h"
 #include "tests/model/encoder_decoders.h"
 #include "tests/spec/every_drafter.h"
@@ -20,7 +20,7 @@ using spec::Request;
 struct Case : EncoderDecoderPair {
     using EncoderDecoderPair::EncoderDecoderPair;
 
-    // What the golden's texts say, each at the first tokens of its decoder's text.
+    // The golden texts as requests; each starts with the first tokens of its decoder's text.
     std::vector<Request> requests(bool gumbel) const {
         std::vector<Request> requests;
         for (const auto& [source, text] : golden.texts) {
@@ -35,7 +35,7 @@ struct Case : EncoderDecoderPair {
     }
 };
 
-class EncoderDecoderEngine : public testing::TestWithParam<bool> { // whether by gumbel noise
+class EncoderDecoderEngine : public testing::TestWithParam<bool> { // parameter: true for gumbel noise
   protected:
     static RunOptions run_options(int n_slots) {
         RunOptions run;
@@ -43,7 +43,7 @@ class EncoderDecoderEngine : public testing::TestWithParam<bool> { // whether by
         run.acceptance = GetParam() ? Acceptance::gumbel : Acceptance::rejection;
         return run;
     }
-    // Whether these ranks can hold the model.
+    // Returns whether these ranks can hold the model.
     static bool fits(const Case& models, const Ranks& ranks) {
         const model::ModelConfig config = model::read_config(models.directory / "target");
         return !ranks.tp || ranks.tp->size() <= std::min(config.n_heads, config.encoder.n_heads);

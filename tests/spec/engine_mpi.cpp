@@ -1,4 +1,4 @@
-// The engine over ranks: the same text everywhere, an orderly end, and a rank that is out of step says so.
+// The engine over ranks: the same text everywhere, an orderly end, and a rank that is out of step reports it.
 #include "tests/spec/ranks.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@ using namespace entrodraft;
 using spec::Completion;
 using spec::Request;
 
-constexpr double kShortSeconds = 2; // how long ranks wait for one that has failed
+constexpr double kShortSeconds = 2; // time that ranks wait for one that has failed
 
 RunOptions with_rule(const spec::StopRuleOptions& rule) {
     RunOptions options;
@@ -19,7 +19,7 @@ RunOptions with_rule(const spec::StopRuleOptions& rule) {
     return options;
 }
 
-// Where two texts part and how far apart the two best logits were there; docs/concepts.md lets near ties part.
+// Returns whether two texts part where the two best logits are close: docs/concepts.md allows near ties to part.
 bool parts_at_a_tie(const std::vector<TokenId>& got, const std::vector<TokenId>& want,
                     const std::vector<double>& relative_margins) {
     const auto at =
@@ -94,7 +94,7 @@ TEST(EngineOnRanks, EndsWhereTheContextIsFull) {
     EXPECT_EQ(drafted[0].tokens, plain[0].tokens);
 }
 
-// Rows of logits are gathered slice by slice here, not candidates: the same numbers must come together.
+// Here slices of logits are gathered, not candidates, and must join to the same numbers.
 TEST(EngineOnRanks, SampledTextsRepeatAtTheirSeedAndAreThoseOfOneRank) {
     Ranks ranks;
     TestPair pair(ranks.target, ranks.draft, ranks.options(), ranks.replica.get());
@@ -150,14 +150,14 @@ TEST(EngineOnRanks, ASignalOnAnyRankEndsAllRanksInTheSameRound) {
         EXPECT_TRUE(done.empty());
         EXPECT_EQ(watched.gathers, 6) << "the round after the signal is the last one";
         EXPECT_EQ(watched.broadcasts, 9) << "admission in two, prefill, five rounds, interrupt";
-        // Nobody is left behind in a collective.
+        // No rank is left in a collective.
         float sum = 1;
         ranks.replica->all_reduce_sum(&sum, 1, dist::Deadline::after_seconds(20));
         EXPECT_EQ(sum, static_cast<float>(size));
     }
 }
 
-// Runs an engine whose last rank tampers with a broadcast; what that rank says, and that all ranks come back.
+// Runs an engine whose last rank tampers with a broadcast. Checks that rank's message, and that all ranks return.
 void expect_round_error(int broadcast, std::size_t byte_from_end, const std::string& word) {
     Ranks ranks;
     WatchedComm watched(*ranks.replica);
@@ -231,8 +231,8 @@ std::vector<DemoCase> demo_cases() {
     return cases;
 }
 
-// transformers' greedy text for the first prompts, plainly, and a sixteenth of them with every rule (all with every
-// rule: FullScale). The bound on ties is that of docs/concepts.md: one sequence in 64.
+// Compares with transformers' greedy text for the first prompts: plainly, and a sixteenth of them with every rule
+// (FullScale: all with every rule). The bound on ties is that of docs/concepts.md: one sequence in 64.
 TEST(DemoPair, EqualsTransformersPlainlyAndWithEveryRule) {
     if (!std::filesystem::exists(source_directory() / "tests/spec/demo_greedy.json"))
         GTEST_SKIP() << "no tests/spec/demo_greedy.json yet: bench/peers/transformers.py --golden makes it";

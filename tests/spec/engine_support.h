@@ -1,5 +1,5 @@
-// A target and a draft behind an engine, on one rank or on all of a communicator, with drafters and communicators that
-// misbehave on purpose. For tests only.
+// A target and a draft in an engine, on one rank or on all ranks of a communicator. Also drafters and communicators
+// that misbehave on purpose. For tests only.
 #pragma once
 
 #include "model/text/tokenizer/tokenizer.h"
@@ -28,9 +28,9 @@ struct RunOptions {
     double timeout_seconds = 60;
     int vocab_size = 0;                              // tokens that count; 0: all that both models know
     int n_slots = 1;                                 // sequences decoded together
-    int num_beams = 0;                               // of beam searches, at most; 0: none
+    int num_beams = 0;                               // most beams of a beam search; 0: none
     std::optional<spec::Costs> costs = std::nullopt; // for expected-gain; none: measured
-    std::vector<int> hidden_layers = {};             // of the target, which the drafter reads
+    std::vector<int> hidden_layers = {};             // of the target; the drafter reads them
 };
 
 inline std::unique_ptr<spec::Drafter> model_drafter_of(model::Decoder& decoder, const spec::DraftLimits& limits,
@@ -45,9 +45,9 @@ inline spec::ChoiceSetting choice_of(const spec::Request& request,
     return {acceptance, request.sampling.seed, request.sequence_key};
 }
 
-// Target sharded across `tp`, draft on this rank alone; `replica` and `tp` null: this rank alone. Both hold as many
-// sequences as target_options.decoder.n_slots says. A dedicated drafter has the target too, but its engine does not
-// know.
+// The target is sharded across `tp`, the draft is on this rank alone; if `replica` and `tp` are null, this rank is
+// alone. Both models hold target_options.decoder.n_slots sequences. A dedicated drafter's rank has the target too, but
+// its engine does not use it.
 class TestPair {
   public:
     TestPair(const std::filesystem::path& target_directory, const std::filesystem::path& draft_directory,
@@ -86,8 +86,8 @@ class TestPair {
                               options.hidden_layers, static_cast<int>(target.decoder.tree_room())});
     }
 
-    // Serves the requests; completions in the order of their requests, on the coordinator. Checks that what was
-    // streamed is the text.
+    // Serves the requests. Returns completions in the order of their requests, on the coordinator. Checks that the
+    // streamed pieces are the text.
     std::vector<spec::Completion> serve(spec::Engine& engine, std::vector<spec::Request> requests,
                                         const volatile int& stop_signal, spec::RunEnd* end = nullptr) {
         std::size_t next = 0;
@@ -115,7 +115,7 @@ class TestPair {
         return in_order;
     }
 
-    // With the model drafter, or another one.
+    // Runs with the model drafter, or another one.
     std::vector<spec::Completion> run(std::vector<spec::Request> requests, const RunOptions& options = {},
                                       spec::Drafter* drafter = nullptr) {
         const std::unique_ptr<spec::Drafter> own = model_drafter(options.n_slots);
@@ -123,10 +123,10 @@ class TestPair {
         return serve(*engine(options, drafter ? drafter : own.get()), std::move(requests), no_signal);
     }
 
-    std::unique_ptr<spec::DeviceVerifier> device; // set where both models are on a GPU
+    std::unique_ptr<spec::DeviceVerifier> device; // set if both models are on a GPU
     TestModel target;
     TestModel draft;
-    std::optional<spec::ShardedDraftModel> sharded_draft; // where the draft is sharded across the ranks too
+    std::optional<spec::ShardedDraftModel> sharded_draft; // set if the draft is sharded across the ranks too
     model::Tokenizer tokenizer;
     dist::SteadyClock clock;
     dist::Communicator* replica;
@@ -146,7 +146,7 @@ class TestPair {
     }
 };
 
-// The same without drafts.
+// The same requests without drafts.
 inline std::vector<spec::Request> plainly(std::vector<spec::Request> requests) {
     for (spec::Request& request : requests)
         request.plain = true;
@@ -161,7 +161,7 @@ inline spec::Request request_of(std::vector<TokenId> prompt, int max_new_tokens,
     return request;
 }
 
-// A rule with its defaults but for how many tokens it drafts.
+// A rule with its defaults except for the number of tokens.
 inline spec::StopRuleOptions rule_of(std::string_view rule, int num_draft_tokens = 5, int max_tokens = 15) {
     spec::StopRuleOptions options(rule);
     if (options.takes("num-draft-tokens")) options.set("num-draft-tokens", num_draft_tokens);
@@ -177,8 +177,8 @@ inline bool may_drop_stop_token(spec::StopRuleOptions rule) {
     return why_invalid(rule).empty();
 }
 
-// Every rule with its defaults and, where a parameter's ends matter, in further settings that a cap of `max_tokens`
-// allows.
+// Every rule with its defaults. Rules with a parameter whose limits matter come with further settings that a cap of
+// `max_tokens` allows.
 inline std::vector<spec::StopRuleOptions> rule_settings(int max_tokens) {
     std::vector<spec::StopRuleOptions> all;
     auto add = [&](spec::StopRuleOptions options) {
@@ -212,7 +212,7 @@ inline std::string describe(const spec::StopRuleOptions& rule) {
     return text + " min " + std::to_string(rule.min_tokens) + " cap " + std::to_string(rule.max_tokens);
 }
 
-// Proposes up to `length` tokens: what `token_at` says for each position of the text.
+// Proposes up to `length` tokens: token_at(position) for each position of the text.
 class ScriptedDrafter final : public spec::Drafter {
   public:
     ScriptedDrafter(int length, std::function<TokenId(std::size_t position)> token_at)
@@ -234,7 +234,7 @@ class ScriptedDrafter final : public spec::Drafter {
     std::function<TokenId(std::size_t)> token_at_;
 };
 
-// Another communicator with a view of, and a hand in, what passes through it.
+// Wraps another communicator, and sees and may change what passes through it.
 class WatchedComm final : public dist::Communicator {
   public:
     explicit WatchedComm(dist::Communicator& inner) : inner_(inner) {}

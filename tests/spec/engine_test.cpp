@@ -1,5 +1,5 @@
-// The whole engine on one rank: speculative text is plain text, ends are ends, and what is sampled has the target's
-// distribution.
+// The whole engine on one rank: speculative text is plain text, texts end where they should, and sampled text has the
+// target's distribution.
 #include "model/files/tensor_values.h"
 #include "tests/spec/engine_support.h"
 
@@ -32,8 +32,8 @@ RunOptions with_rule(const spec::StopRuleOptions& rule) {
 
 // ---- times ----
 
-// A step of the protocol takes a second here: two texts at a time, of which the third waits for a slot and then shares
-// the steps with another.
+// A step of the protocol takes a second here. Two texts run at a time; the third waits for a slot and then shares the
+// steps with another.
 TEST(Engine, TimeToFirstTokenRunsFromAdmissionToTheRoundThatGaveIt) {
     TestModelOptions two_slots;
     two_slots.decoder.n_slots = 2;
@@ -152,7 +152,7 @@ TEST(Engine, AdjustedEntropiesChangeNoTextAndOtherDrafts) {
     }
 }
 
-// The enumeration in verify_lengths_test.cpp sees the bias that is refused here.
+// The enumeration in verify_lengths_test.cpp shows the bias that is refused here.
 TEST(Engine, DropsATokenForWhatItIsUnlessRejectionOrBlockSamples) {
     TestPair pair(kTarget, kDraft);
     Request plain = request_of(golden_prompt(3), 40, true);
@@ -180,7 +180,7 @@ TEST(Engine, ADraftThatIsTheTargetIsAcceptedWholeInTheFewestRounds) {
     TestPair pair(kTarget, kTarget);
     const auto done = pair.run({request_of(golden_prompt(2), 48)}, with_rule(constant_rule(5)));
     EXPECT_EQ(done[0].tokens, golden_expectations("llama-target")[2].at("greedy").get<std::vector<TokenId>>());
-    EXPECT_EQ(done[0].stats.rounds, 8); // of 6 tokens each
+    EXPECT_EQ(done[0].stats.rounds, 8); // 6 tokens each
     EXPECT_EQ(done[0].stats.accepted, done[0].stats.drafted);
     EXPECT_EQ(done[0].stats.drafted, 40);
     EXPECT_EQ(done[0].stats.draft_passes, 40);
@@ -216,7 +216,7 @@ TEST(Engine, ADraftThatIsWrongAtEveryThirdTokenIsAcceptedUpToThere) {
     EXPECT_EQ(done[0].stats.rounds, 16);
 }
 
-// Wants the target's embedding back: the simplest hidden state that can be known from outside.
+// Asks for the target's embeddings: the simplest hidden states that a test can compute itself.
 class ListeningDrafter final : public spec::Drafter {
   public:
     ListeningDrafter(
@@ -250,7 +250,7 @@ TEST(Engine, ADrafterGetsTheTargetsStatesOfTheLayersItAsksFor) {
     TestPair pair(kTarget, kDraft);
     const model::Checkpoint checkpoint = model::Checkpoint::open(kTarget);
     const int width = pair.target.config.hidden_size;
-    std::vector<TokenId> read; // by their embeddings, which are layer 0
+    std::vector<TokenId> read; // found by their embeddings, which are layer 0
     std::vector<std::vector<TokenId>> texts;
     const auto inner = pair.model_drafter();
     ListeningDrafter drafter(
@@ -316,7 +316,7 @@ TEST(Engine, LongTextsStayEqual) {
         ASSERT_EQ(plain[0].tokens.size(), 600U);
         for (const std::string& kind : spec::stop_rule_names()) {
             auto drafting = with_rule(rule_of(kind));
-            drafting.costs = spec::Costs{.t_draft = 0.1, .t_target = {1}}; // measured ones may be against drafting
+            drafting.costs = spec::Costs{.t_draft = 0.1, .t_target = {1}}; // with measured costs drafting might not pay
             const auto drafted = pair.run({request_of(golden_prompt(prompt), 600)}, drafting);
             EXPECT_EQ(drafted[0].tokens, plain[0].tokens) << kind;
             EXPECT_GT(drafted[0].stats.accepted, 0) << kind;
@@ -376,7 +376,7 @@ TEST(Engine, ARowOfABatchThatCostsNothingIsDraftedOnce) {
     TestPair pair(kTarget, kDraft, three_slots);
     RunOptions run = with_rule(rule_of("expected-gain"));
     run.n_slots = 3;
-    run.costs = spec::Costs{.t_draft = 0.001, .t_target = {1, 1, 1, 1, 50}}; // a fourth row beside three
+    run.costs = spec::Costs{.t_draft = 0.001, .t_target = {1, 1, 1, 1, 50}}; // a fourth row next to three is free
     std::vector<spec::Request> requests;
     for (const std::size_t prompt : {0U, 1U, 2U})
         requests.push_back(request_of(golden_prompt(prompt), 60));
@@ -414,7 +414,7 @@ TEST(Engine, EndsExactlyWhereTheContextIsFull) {
         for (const int max_tokens : {1, 5, 127}) {
             const auto rule = with_rule(constant_rule(max_tokens, max_tokens));
             EXPECT_EQ(pair.run({request_of(prompt, 100)}, rule)[0].tokens, plain[0].tokens);
-            ScriptedDrafter right(max_tokens, [&](std::size_t position) { // wants to run past the end
+            ScriptedDrafter right(max_tokens, [&](std::size_t position) { // wants to go past the end
                 const std::size_t at = position - prompt.size();
                 return at < plain[0].tokens.size() ? plain[0].tokens[at] : 3;
             });
@@ -429,7 +429,7 @@ TEST(Engine, EndsAtTheEndOfTextTokenWhereverItFallsInARound) {
     for (const std::size_t at : {0U, 1U, 7U, 13U, 20U, 31U}) {
         if (!tried.insert(golden[at]).second) continue;
         TestModelOptions options;
-        options.eos_token_ids = {511, golden[at]}; // let a token that is said be the end of text
+        options.eos_token_ids = {511, golden[at]}; // makes a token that is emitted an end of text
         TestPair pair(kTarget, kDraft, options);
         const auto first = std::find(golden.begin(), golden.end(), golden[at]);
         const std::vector<TokenId> want(golden.begin(), first + 1);
@@ -483,7 +483,7 @@ TEST(Engine, ServesOneRequestAfterAnotherAsIfEachWereAlone) {
     const auto drafter = pair.model_drafter();
     const auto engine = pair.engine(options, drafter.get());
     const volatile int no_signal = 0;
-    for (int run = 0; run < 2; ++run) { // the engine goes on where it stopped
+    for (int run = 0; run < 2; ++run) { // the engine goes on after its first stop
         const auto together = pair.serve(*engine, requests, no_signal);
         ASSERT_EQ(together.size(), 6U);
         for (std::size_t i = 0; i < 6; ++i) {
@@ -585,8 +585,8 @@ TEST(Engine, IsAskedBeforeEachStepWhetherToGoOn) {
         return goes_on;
     };
     EXPECT_EQ(engine->run(callbacks, signal), spec::RunEnd::interrupted);
-    EXPECT_EQ(completed, 2); // what was finished is handed out
-    EXPECT_EQ(steps, 11);    // twice: admit, three rounds, retire; and the one that is told to end
+    EXPECT_EQ(completed, 2); // finished texts are handed out
+    EXPECT_EQ(steps, 11);    // twice: admit, three rounds, retire; then the step that is told to end
 }
 
 TEST(Engine, ATextThatIsFinishedInTheRoundOfASignalIsStillHandedOut) {
@@ -621,12 +621,12 @@ TEST(EngineSampling, TheSameSeedGivesTheSameTextAndOthersOtherTexts) {
     }
     EXPECT_EQ(texts.size(), 8U);
     Request other_line = sampled_request(golden_prompt(0), 30, 0);
-    other_line.sequence_key = 77; // another line of input: other numbers at the same seed
+    other_line.sequence_key = 77; // another line of input gets other numbers at the same seed
     texts.insert(pair.run({other_line})[0].tokens);
     EXPECT_EQ(texts.size(), 9U);
 }
 
-// The z value of chi-square of counts against probabilities, bins of less than 5 expected pooled (Wilson-Hilferty).
+// The z value of chi-square of counts against probabilities (Wilson-Hilferty). Bins of less than 5 expected are pooled.
 double chi_square_z(const std::vector<int>& counts, const std::vector<float>& probabilities) {
     const double n = std::accumulate(counts.begin(), counts.end(), 0);
     double chi = 0, pooled_expected = 0, pooled_count = 0;
@@ -663,7 +663,7 @@ constexpr int kSeeds = 2000;
 constexpr double kMaxZ = 3.5; // one in 4,000 by chance; the seeds are fixed
 const spec::StopRuleOptions kThreeTokens = constant_rule(3);
 
-// Texts of four tokens, of which three are drafted, for seeds 0 to kSeeds - 1.
+// Texts of four tokens, three of them drafted, for seeds 0 to kSeeds - 1.
 std::vector<Completion> sample_texts(TestPair& pair, const Request& like, const RunOptions& options) {
     std::vector<Request> requests;
     for (int seed = 0; seed < kSeeds; ++seed) {
@@ -696,7 +696,7 @@ TEST(EngineSampling, RejectionKeepsTheTargetsDistribution) {
         EXPECT_LT(accepted, drafted - kSeeds / 10) << "were drafted tokens ever rejected?";
         EXPECT_LT(chi_square_z(first, p), kMaxZ);
         EXPECT_GT(chi_square_z(first, q), 5 * kMaxZ) << "the draft's distribution must not pass for the target's";
-        if (temperature > 1) continue; // too few texts begin alike
+        if (temperature > 1) continue; // too few texts begin with the same tokens
         std::vector<TokenId> then = prompt;
         then.push_back(likely);
         EXPECT_LT(chi_square_z(second, distribution(pair.target, then, like.sampling)), kMaxZ);

@@ -1,5 +1,5 @@
-// Every drafter there is, over the models of a test, for what must hold whoever drafts: each alone, cascades of two and
-// three levels over models, look-ups, tables and random numbers, and combinations. For tests only.
+// Every drafter, over the models of a test, for properties that must hold whoever drafts: each alone, cascades of two
+// and three levels over models, look-ups, tables and random numbers, and combinations. For tests only.
 #pragma once
 
 #include "tests/spec/engine_support.h"
@@ -16,17 +16,17 @@
 
 namespace entrodraft {
 
-// What drafters draft with. All outlive them; decoders may be shared, since one drafter works at a time.
+// The parts that drafters use. All outlive them; decoders may be shared, since one drafter works at a time.
 struct DrafterSources {
     spec::DraftLimits limits;
     const dist::Clock& clock;
     model::Decoder* draft = nullptr; // none: no drafter has a model
-    model::Decoder* other = nullptr; // beside it: of another size
+    model::Decoder* other = nullptr; // a second model of another size
     const spec::TokenTable& table;
     std::shared_ptr<const spec::LookupCorpus> corpus;
 };
 
-// A table over the vocabulary, of texts one after another.
+// A table over the vocabulary, of some texts.
 inline spec::TokenTable table_of(int vocab_size, std::span<const std::vector<TokenId>> texts) {
     spec::TokenCounter counter(vocab_size, 0);
     for (const std::vector<TokenId>& text : texts)
@@ -38,7 +38,7 @@ class EveryDrafter {
   public:
     explicit EveryDrafter(const DrafterSources& from) : from_(from) {}
 
-    // Those for a rank without the target as well, for one sequence: "model ahead", also with a backup.
+    // Also the drafters for a rank without the target and one sequence: "model ahead", alone and with a backup.
     std::vector<std::string> names(bool has_time_ahead = false) const {
         std::vector<std::string> all = names(from_.draft != nullptr, from_.other != nullptr);
         if (has_time_ahead) all.insert(all.end(), {"model ahead", "ngram,model ahead"});
@@ -46,7 +46,7 @@ class EveryDrafter {
     }
     static std::vector<std::string> names(bool has_draft, bool has_other) {
         std::vector<std::string> all = spec::drafter_names();
-        std::erase(all, "head"); // of targets that have one: heads_mpi.cpp
+        std::erase(all, "head"); // needs a target that has a head: heads_mpi.cpp
         if (!has_draft) std::erase(all, "model");
         all.insert(all.end(), {"suffix+corpus", "suffix+run", "ngram+run", "bigram<random", "bigram<ngram",
                                "bigram<unigram<random", "ngram,bigram", "ngram,lookahead"});
@@ -59,10 +59,10 @@ class EveryDrafter {
         return all;
     }
 
-    // "model tree SHAPE" drafts a tree; "a,b" the first of a and b that drafts; "a<b" a verifies what b drafts, under
-    // the rule `inner`; "model", "bigram".
+    // Names: "model", "bigram"; "model tree SHAPE" drafts a tree; "a,b" is the first of a and b that drafts; in "a<b" a
+    // verifies the drafts of b, under the rule `inner`.
     std::unique_ptr<spec::Drafter> make(const std::string& name, const spec::StopRuleOptions& inner, int n_slots = 1) {
-        if (name.ends_with("model ahead")) // the same hidden passes however long the target takes
+        if (name.ends_with("model ahead")) // the number of hidden passes is fixed, however long the target takes
             return spec::make_ahead_drafter(*from_.draft, {.outcomes = 6, .passes = 4}, {from_.limits, from_.clock},
                                             name.starts_with("ngram,") ? make("ngram", inner) : nullptr);
         constexpr std::string_view kTree = "model tree ";

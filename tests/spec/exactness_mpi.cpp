@@ -1,5 +1,5 @@
 // Speculative text is plain text, whoever drafts and whatever the stop rule: greedy, and by gumbel noise with filters
-// and penalties, over ranks. At a small scale always; at the full one by hand, for it takes its time:
+// and penalties, over ranks. The small scale always runs. The full scale takes long and is run by hand:
 //     mpirun -n 2 test_spec_mpi --gtest_also_run_disabled_tests --gtest_filter='*FullScale.*'
 #include "tests/spec/every_drafter.h"
 #include "tests/spec/ranks.h"
@@ -41,7 +41,7 @@ spec::LogitProcessing processing_of(std::size_t i) {
     return processing;
 }
 
-// Filters that ranks serve by arg maxima, by shortlists and by whole rows, one after another.
+// Filters whose rows ranks send as arg maxima, as shortlists and as whole rows, in turn.
 spec::SamplingOptions sampling_of(std::size_t i) {
     spec::SamplingOptions sampling;
     sampling.temperature = 1;
@@ -79,7 +79,7 @@ std::vector<Request> requests_of(const Texts& prompts, int new_tokens, bool gumb
     return requests;
 }
 
-// What a drafter did over rules and requests.
+// The counts of a drafter over rules and requests.
 struct Outcome {
     std::size_t texts = 0, equal = 0;
     spec::Stats stats;
@@ -89,14 +89,14 @@ struct Scale {
     Texts prompts;
     int new_tokens = 0;
     std::vector<std::string> rules = spec::stop_rule_names();
-    bool rules_in_turn = false; // one for each request, instead of all
+    bool rules_in_turn = false; // one rule for each request, in turn, in place of all
     int n_slots = 1;            // sequences decoded together
 };
 
-// A pair of models over the ranks, and their plain texts of a scale.
+// A pair of models over the ranks, and its plain texts of a scale.
 class Exactness {
   public:
-    // `third`: another draft model, beside the pair's.
+    // `third`: another draft model besides the pair's.
     Exactness(TestPair& pair, const std::filesystem::path& third, const Scale& scale, bool gumbel)
         : pair_(pair), scale_(scale), gumbel_(gumbel), requests_(requests_of(scale.prompts, scale.new_tokens, gumbel)) {
         TestModelOptions third_options;
@@ -111,9 +111,9 @@ class Exactness {
         plain_ = pair.run(plain, options);
     }
 
-    // Every drafter, or one, under every rule: each text must be the plain one. A line a drafter, on the coordinator.
+    // Checks every drafter, or one, under every rule: texts must be plain ones. The coordinator prints a line for each.
     void check(const std::string& only = {}) {
-        Texts known = scale_.prompts; // a corpus holds every other answer
+        Texts known = scale_.prompts; // the corpus holds every second answer
         for (std::size_t i = 0; i < plain_.size(); i += 2)
             known.push_back(plain_[i].tokens);
         std::vector<TokenId> joined;
@@ -132,14 +132,14 @@ class Exactness {
         const std::size_t n_rules = scale_.rules.size();
         for (std::size_t rule = 0; rule < n_rules; ++rule) {
             SCOPED_TRACE(name + ", " + scale_.rules[rule]);
-            std::vector<std::size_t> served; // requests by number
+            std::vector<std::size_t> served; // numbers of requests
             for (std::size_t i = 0; i < requests_.size(); ++i)
                 if (!scale_.rules_in_turn || i % n_rules == rule) served.push_back(i);
-            // Inner levels by the rules in turn too, beginning with another.
+            // Inner levels take the rules in turn too, from another one on.
             const auto drafter = drafters.make(name, rule_of(scale_.rules[(rule + 3) % n_rules], 3, 7), scale_.n_slots);
             compare(run(served, scale_.rules[rule], rule % 2 == 0, *drafter), served, outcome);
         }
-        if (plain_.empty()) return; // on the other ranks
+        if (plain_.empty()) return; // this rank does not coordinate
         std::cout << (gumbel_ ? "gumbel " : "greedy ") << name << ": " << outcome.equal << " of " << outcome.texts
                   << " texts equal, " << outcome.stats.accepted << " of " << outcome.stats.drafted
                   << " drafted tokens accepted" << std::endl;
@@ -185,15 +185,15 @@ class Exactness {
     Scale scale_;
     bool gumbel_;
     std::vector<Request> requests_;
-    std::optional<TestModel> third_; // on every rank, though only the coordinator drafts
+    std::optional<TestModel> third_; // on every rank, although only the coordinator drafts
     std::vector<Completion> plain_;  // empty on ranks that do not coordinate
 };
 
 // ---- always ----
 
-class ExactnessOnRanks : public testing::TestWithParam<bool> {}; // whether by gumbel noise
+class ExactnessOnRanks : public testing::TestWithParam<bool> {}; // parameter: true for gumbel noise
 
-// The target's twin serves as a middle model. Plain texts are those of sequences alone.
+// The target's twin serves as a middle model. Plain texts are decoded one at a time.
 void check_golden_pair(const Scale& scale, bool gumbel,
                        dist::DraftPlacement placement = dist::DraftPlacement::colocated) {
     Ranks ranks{placement};
@@ -289,7 +289,7 @@ TEST_P(ExactnessOnRanks, TreesOfADraftThatIsShardedChangeNothing) {
     }
 }
 
-// The target's own first layer, or all of it, and a model: whatever their caches keep of a text.
+// Drafts by the target's own first layer, by all of it, and by a model, whatever their caches keep of a text.
 TEST_P(ExactnessOnRanks, ADraftWithAWindowChangesNothing) {
     if (const std::string why = lacking_on_torch("drafts with a window"); !why.empty()) GTEST_SKIP() << why;
     Ranks ranks;
@@ -415,7 +415,7 @@ TEST_P(FullScale, DISABLED_TheDemoPairSaysATextOf900TokensWithEveryDrafterAndRul
 INSTANTIATE_TEST_SUITE_P(Texts, FullScale, testing::Bool(),
                          [](const auto& gumbel) { return gumbel.param ? "Gumbel" : "Greedy"; });
 
-// Drafter by drafter, for it takes hours.
+// Each drafter apart, as all take hours.
 class FullScaleOf : public testing::TestWithParam<std::tuple<bool, std::string>> {};
 
 TEST_P(FullScaleOf, DISABLED_TheDemoPairSays64TextsOf256TokensWithEveryRule) {

@@ -1,4 +1,4 @@
-// Texts of an engine, counted, beside what its target makes of them: chi-square. For tests only.
+// Counts of an engine's texts, compared with the target's own distribution by chi-square. For tests only.
 #pragma once
 
 #include "tests/spec/engine_support.h"
@@ -14,11 +14,11 @@ namespace entrodraft {
 using spec::Tokens;
 
 inline constexpr double kMaxZ = 4.75;          // one in a million by chance; all seeds are fixed
-inline constexpr std::size_t kVocab = 3;       // of 512: the others have no probability
-inline const Tokens kPrompt = {1, 2, 0, 1, 2}; // look-ups find something from the start
+inline constexpr std::size_t kVocab = 3;       // of 512 tokens; the others have probability 0
+inline const Tokens kPrompt = {1, 2, 0, 1, 2}; // look-ups find a match from the start
 
-// Of all texts of `length` tokens after the prompt, by the target itself; with `constrain`, which bans tokens of a row
-// behind those before, of those that have any probability.
+// Probabilities of all texts of `length` tokens after the prompt, by the target itself. With `constrain`, which bans
+// tokens of a row by the tokens before it, only of texts whose probability is not 0.
 inline std::map<Tokens, double> target_probabilities(
     TestModel& target, const spec::SamplingOptions& sampling, std::size_t length,
     const std::function<void(std::span<const spec::TokenId> before, std::span<float> row)>& constrain = {}) {

@@ -1,6 +1,6 @@
 // Sampled text follows the target's distribution, whoever drafts and whenever drafting stops: chi-square over many
-// texts, of an engine over a real target, and of toys, which are quick enough for the slight bends that rules which
-// learn could bring.
+// texts. The texts are of an engine over a real target, and of toys, which are fast enough to show the small errors
+// that rules that learn could cause.
 #include "spec/draft/lookup_index.h"
 
 #include "tests/spec/exactness_support.h"
@@ -20,15 +20,15 @@ using spec::ToyModel;
 
 const spec::Costs kCosts = {0.1, {1, 1.1, 1.2, 1.3, 1.4, 1.5}, std::nullopt};
 
-// A rule that now goes on and now stops, by what it sees of the draft.
+// A rule that sometimes goes on and sometimes stops, by the figures of the draft.
 spec::StopRuleOptions stopping_rule(const std::string& kind, int max_tokens = 4) {
     spec::StopRuleOptions rule = rule_of(kind, 1, max_tokens);
-    if (kind == "static") rule.set("entropy-threshold", 1.0); // of at most ln 3 = 1.1 nats
+    if (kind == "static") rule.set("entropy-threshold", 1.0); // entropies are at most ln 3 = 1.1 nats
     if (kind == "constant") rule.set("num-draft-tokens", 2);
     return rule;
 }
 
-// Toy models of a draft and of what drafts for it, and drafters over them.
+// Toy models of a draft and of its own drafts, and drafters over them.
 struct ToyDrafters {
     ToyModel middle{kVocab, 31, spec::options_of(1)}, small{kVocab, 32, spec::options_of(1)};
     dist::ManualClock clock;
@@ -63,11 +63,11 @@ const char* const kDrafters[] = {"model", "ngram", "cascade", "cascade over ngra
 
 // ---- an engine ----
 
-// The golden draft as the target: the quicker of the two.
+// The golden draft is the target, as it is the faster of the two.
 class EngineExactness : public testing::Test {
   protected:
     EngineExactness() : pair_(golden_directory("llama-draft"), golden_directory("llama-draft")) {
-        sampling_.temperature = 4; // its first tokens become about equally likely
+        sampling_.temperature = 4; // makes its first tokens about equally likely
         sampling_.seed = 5;
         probabilities_ = target_probabilities(pair_.target, sampling_, kLength);
     }
@@ -137,7 +137,7 @@ TEST_F(EngineExactness, TextsFollowTheTargetWithLookaheadUnderRejection) {
         spec::DrafterParts parts{{toys_.limits, toys_.clock}};
         parts.lookahead = shape;
         const auto drafter = spec::drafter_type("lookahead").make(parts);
-        for (const std::string rule : {"constant", "expected-gain"}) { // all rounds draft, or some
+        for (const std::string rule : {"constant", "expected-gain"}) { // all rounds draft, or only some
             RunOptions options;
             options.acceptance = Acceptance::rejection;
             options.rule = rule_of(rule, 1, shape.max_tokens());
@@ -184,8 +184,8 @@ TEST(ToyExactness, TextsFollowTheTargetWithEveryDrafterAcceptanceAndRule) {
             }
 }
 
-// An inner rule learns from tokens that were rejected above it. Had the next round any of their numbers, what it has
-// learnt would hang on these: z was 7.1 (adaptive) and 6.8 (heuristic) when it had.
+// An inner rule learns from tokens that a level above rejected. If the next round used any of their numbers, its text
+// would depend on them: z was 7.1 (adaptive) and 6.8 (heuristic) when it did.
 TEST(ToyExactness, WhatAnInnerRuleLearntFromTokensThatFellBendsNothing) {
     dist::ManualClock clock;
     const Tokens prompt = {0};
@@ -205,8 +205,8 @@ TEST(ToyExactness, WhatAnInnerRuleLearntFromTokensThatFellBendsNothing) {
     }
 }
 
-// Block verification looks at tokens that fall, so that the next round must draw its own anew (Sun et al.'s first
-// example, where that shows best).
+// Block verification looks at rejected tokens, so the next round must use new numbers. This is Sun et al.'s first
+// example, which shows an error best.
 TEST(ToyExactness, WhatBlockVerificationSawOfTokensThatFellBendsNothing) {
     const ToyModel target({1.0F / 3, 2.0F / 3}), draft({2.0F / 3, 1.0F / 3});
     dist::ManualClock clock;
@@ -214,7 +214,7 @@ TEST(ToyExactness, WhatBlockVerificationSawOfTokensThatFellBendsNothing) {
     EXPECT_LT(toy_z(*drafter, constant_rule(3), Acceptance::block, 6, 200000, target, {0}), kMaxZ);
 }
 
-// One number for drafting and for saying something else, as if purposes were one: chi-square must see that.
+// Drafting and resampling use the same number, as if they were one purpose. Chi-square must detect that.
 TEST(ToyExactness, ChiSquareSeesADrafterThatKnowsTheVerdictsNumbers) {
     class Cheat final : public spec::Drafter {
       public:

@@ -1,4 +1,4 @@
-// A combination of drafters: the first that drafts anything has the round, and what the others cost is counted.
+// A combination of drafters: the first that drafts anything has the round, and the cost of the others is counted.
 #include "spec/draft/drafter.h"
 
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 namespace entrodraft::spec {
 namespace fallback_drafter_test {
 
-// Drafts `tokens`, in as many passes and seconds as it is told.
+// Drafts `tokens`, in a given number of passes and seconds.
 class Fixed final : public Drafter {
   public:
     Fixed(std::string name, std::vector<TokenId> tokens, int passes, double seconds, std::size_t bytes, int& drafts)

@@ -13,7 +13,7 @@ using namespace entrodraft;
 using spec::Completion;
 using spec::Request;
 
-// Whether every rank gets a head of the target, which the backend can run; the draft is whole on the first.
+// Returns whether every rank gets a head of a target that the backend can run. The draft is whole on the first rank.
 bool fits(const std::filesystem::path& target, int ranks) {
     const model::ModelConfig config = model::read_config(target);
     if (on_torch() && !model::what_torch_lacks(config).empty()) return false;
@@ -74,12 +74,12 @@ TEST(FamilyPairs, GreedySpeculativeTextIsPlainTextAndTransformersText) {
             EXPECT_GT(some.accepted, 0) << "a draft that is never right tests little";
         }
     }
-    if (replica->rank() == 0 && served > 1) { // a single pair may agree throughout
+    if (replica->rank() == 0 && served > 1) { // one pair may agree throughout
         EXPECT_LT(all.accepted, all.drafted) << "nothing was ever refused";
     }
 }
 
-// Texts whose drafts are trees of the draft model, against those without drafts.
+// Compares texts drafted by trees of the draft model with those without drafts.
 void check_trees(TestPair& pair, std::vector<Request> requests, const char* tree) {
     RunOptions run;
     run.n_slots = 2;
@@ -101,7 +101,7 @@ void check_trees(TestPair& pair, std::vector<Request> requests, const char* tree
         sum.drafted += drafted[i].stats.drafted;
         sum.accepted += drafted[i].stats.accepted;
     }
-    if (drafted.empty()) return; // of another rank
+    if (drafted.empty()) return; // another rank
     EXPECT_GT(sum.accepted, 0);
     EXPECT_GT(sum.drafted, sum.accepted);
 }

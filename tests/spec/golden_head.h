@@ -1,4 +1,4 @@
-// What a head's authors' code computes (tests/model/make_heads.py), held against the head as it is loaded on a device.
+// Compares a head, as loaded on a device, with the results of its authors' code (tests/model/make_heads.py).
 // For tests only.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace entrodraft {
 
-// A head beside its target, whose one text is that of all slots.
+// A head and its target. All slots hold the same text.
 struct HeadAndTarget {
     explicit HeadAndTarget(const std::string& name, const TestModelOptions& options = {})
         : n_slots(options.decoder.n_slots), target(head_directory(head_target(name)), options),
@@ -24,7 +24,7 @@ struct HeadAndTarget {
             source->begin_sequence(slot, {});
     }
 
-    // What the target's pass over tokens from the end of its cache on says of them.
+    // The target's states of the tokens up to `end`, from the end of its cache on.
     std::vector<float> states_of(std::span<const model::TokenId> text, std::size_t end) {
         const auto begin = static_cast<std::size_t>(target.decoder.cache().length(0));
         std::vector<model::Row> rows;
@@ -41,7 +41,7 @@ struct HeadAndTarget {
             }
         return states;
     }
-    // And to the head.
+    // Reads these tokens with the target, and gives the head their states.
     void read(std::span<const model::TokenId> text, std::size_t end) {
         const int begin = target.decoder.cache().length(0);
         if (static_cast<std::size_t>(begin) >= end) return;
@@ -72,7 +72,7 @@ inline int depth_of(const nlohmann::json& nodes, int node) {
     return node < 0 ? 0 : 1 + depth_of(nodes, nodes[static_cast<std::size_t>(node)]["parent"].get<int>());
 }
 
-// Over rounds with rejected tokens between, the prompt in chunks, each draft a tree.
+// Runs rounds with rejected tokens between them, the prompt in chunks, each draft a tree.
 inline void expect_golden_rounds(HeadAndTarget& head) {
     const auto prompt = head.expected["prompt"].get<std::vector<model::TokenId>>();
     for (const std::size_t end : {std::size_t{7}, std::size_t{8}, prompt.size() - 1}) { // in chunks
@@ -100,7 +100,7 @@ inline void expect_golden_rounds(HeadAndTarget& head) {
     }
 }
 
-// A branch as a chain has the rows that it has in its tree.
+// A branch as a chain has the same rows as in its tree.
 inline void expect_golden_chain(HeadAndTarget& head) {
     const nlohmann::json& round = head.expected["rounds"][0];
     auto text = round["text"].get<std::vector<model::TokenId>>();

@@ -1,4 +1,4 @@
-// Beam search on a GPU: in float32 texts and scores of transformers, with a draft those without it, to the bit.
+// Beam search on a GPU: in float32 its texts and scores are transformers'; with a draft they are the same to the bit.
 #include "spec/draft/beams.h"
 #include "spec/verify/device_verifier.h"
 #include "tests/model/gpu_models.h"
@@ -19,13 +19,13 @@ struct GpuBeams : TestPair {
     }
     static TestModelOptions options(const GoldenBeamModel& model, int n_slots, WeightType type) {
         TestModelOptions options = beam_options(on_gpu(type), model, n_slots);
-        options.decoder.capacity = 0; // the model's
+        options.decoder.capacity = 0; // as the model has it
         return options;
     }
 };
 
-// Two prompts of a case of 4 or 8 beams: of models with and without an encoder, banned tokens (whose rows the host
-// selects), ALiBi, a window.
+// Two prompts of a case with 4 or 8 beams, of models with and without an encoder, with banned tokens (the host selects
+// their rows), ALiBi, a window.
 std::vector<GoldenBeamModel> some_models() {
     std::vector<GoldenBeamModel> models = golden_beam_models(13);
     std::erase_if(models, [](const GoldenBeamModel& model) {

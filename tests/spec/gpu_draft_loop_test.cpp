@@ -1,4 +1,4 @@
-// A device that drafts on by itself comes to what passes of one row come to, and stops where its rule says.
+// A device that drafts on by itself gives the same as passes of one row, and stops where its rule says.
 #include "spec/verify/device_verifier.h"
 #include "tests/model/gpu_models.h"
 
@@ -17,7 +17,7 @@ struct DraftOnGpu : TestModel {
     std::unique_ptr<spec::DeviceVerifier> device = spec::gpu::make_device_verifier();
 };
 
-// A text of its own tokens, a pass a token: what a chain has to come to.
+// The text of single passes, one token each: the expected chain.
 struct StepByStep {
     std::vector<TokenId> tokens;
     std::vector<double> entropies;
@@ -29,7 +29,7 @@ model::RowNoise noise_at(double temperature, std::size_t position) {
     return {{5, 9}, position, temperature};
 }
 
-// A pass over what the cache does not hold yet of the text; returns how many rows its chain had.
+// Makes a pass over the tokens that the cache does not hold yet. Returns how many rows its chain had.
 std::size_t add_pass(DraftOnGpu& model, std::span<const TokenId> text, double temperature,
                      const spec::DeviceStopRule* rule, StepByStep& steps) {
     const std::vector<Row> rows = model.chain(text.subspan(static_cast<std::size_t>(model.decoder.cache().length(0))));
@@ -81,13 +81,13 @@ TEST(GpuDraftLoop, AChainIsPassesOfOneRow) {
     DraftOnGpu model(on_gpu(WeightType::bfloat16));
     for (const double temperature : {0.0, 1.0}) {
         const StepByStep steps = step_by_step(model, text, 9, temperature);
-        for (const int most : {1, 2, 9, 9}) { // twice: the graph is used again
+        for (const int most : {1, 2, 9, 9}) { // the last twice: the graph is used again
             const StepByStep chain = chain_of(model, text, {.max_rows = most}, temperature);
             EXPECT_EQ(chain.tokens, std::vector(steps.tokens.begin(), steps.tokens.begin() + most));
             EXPECT_EQ(chain.entropies, std::vector(steps.entropies.begin(), steps.entropies.begin() + most));
             EXPECT_EQ(chain.largest, std::vector(steps.largest.begin(), steps.largest.begin() + most));
         }
-        // Other texts and slots find the cache as passes of one row leave it.
+        // Other texts and slots find the cache as passes of one row would leave it.
         chain_of(model, text, {.max_rows = 9}, temperature);
         std::vector<TokenId> further = text;
         further.insert(further.end(), steps.tokens.begin(), steps.tokens.begin() + 8);
@@ -146,7 +146,7 @@ TEST(GpuDraftLoop, AChainStopsWhereItIsTold) {
     EXPECT_EQ(length(gain), 3) << "an eighth is less than a fifth";
 }
 
-// Whether drafting goes on is a matter of margins alone: of logits, or with noise of the values.
+// The decision to go on depends on margins alone: of logits, or with noise of values.
 TEST(GpuDraftLoop, AChainStopsBehindASmallMargin) {
     const std::vector<TokenId> text = varied_tokens(5, 512);
     constexpr int kMax = 12;

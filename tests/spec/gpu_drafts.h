@@ -1,4 +1,4 @@
-// Drafts of rounds of one text, with what they cost a GPU: what a device reads by itself beside what is read level by
+// Drafts for rounds of one text, and their cost on a GPU: rows that a device reads by itself, and rows read level by
 // level. For tests only.
 #pragma once
 
@@ -17,7 +17,7 @@
 
 namespace entrodraft {
 
-// Passes on what a device is asked for after it was changed.
+// Changes the plan, then passes it on to the device.
 class ChangedPlans final : public spec::DeviceVerifier {
   public:
     using Tree = std::function<void(spec::DeviceTreePlan&)>;
@@ -58,11 +58,11 @@ struct Rounds {
 
 struct Drafts {
     std::vector<spec::Draft> drafts;
-    std::vector<int> cached;           // positions, after each
-    std::vector<long> launches, waits; // on the stand-in, of each
+    std::vector<int> cached;           // positions after each round
+    std::vector<long> launches, waits; // on the stand-in, of each round
 };
 
-// What drafts, which its clock outlives.
+// A drafter and its clock.
 struct TestDrafter {
     TestDrafter(const Rounds& of, const std::string& type, int vocab_size,
                 const std::function<void(spec::DrafterParts&)>& add)
@@ -77,7 +77,7 @@ struct TestDrafter {
     std::unique_ptr<spec::Drafter> drafter;
 };
 
-// Rounds of one text, in which some branch of each draft is accepted. `read` is told of the text before each.
+// Drafts rounds of one text, in which some branch of each draft is accepted. Calls `read` with the text before each.
 inline Drafts rounds_of(const Rounds& of, TestDrafter& with, model::KvCache& cache,
                         const std::function<void(std::span<const spec::TokenId> text)>& read) {
     spec::Request request;
@@ -132,7 +132,7 @@ inline void expect_same(const Drafts& got, const Drafts& want) {
         EXPECT_EQ(a.end, b.end);
         ASSERT_EQ(a.entropies_nats.size(), b.entropies_nats.size());
         for (std::size_t n = 0; n < b.entropies_nats.size(); ++n) {
-            if (std::isnan(b.entropies_nats[n]) && std::isnan(a.entropies_nats[n])) continue; // nobody looks at them
+            if (std::isnan(b.entropies_nats[n]) && std::isnan(a.entropies_nats[n])) continue; // not looked at
             EXPECT_NEAR(a.entropies_nats[n], b.entropies_nats[n], 1e-3);
             EXPECT_NEAR(a.probabilities[n], b.probabilities[n], 1e-4);
             EXPECT_EQ(std::isnan(a.margins[n]), std::isnan(b.margins[n]));
@@ -142,8 +142,8 @@ inline void expect_same(const Drafts& got, const Drafts& want) {
     }
 }
 
-// Trees of a device that reads other rows than drafts want are the same. `drafts_by`: rounds with it; null: level by
-// level.
+// Trees are the same if a device reads other rows than drafts want. `drafts_by`: makes rounds with it, or with null
+// level by level.
 inline void expect_same_whatever_is_read(const std::function<Drafts(spec::DeviceVerifier*)>& drafts_by) {
     using spec::DeviceTreePlan;
     const std::map<std::string, std::function<void(DeviceTreePlan&)>> changes = {
@@ -166,7 +166,7 @@ inline void expect_same_whatever_is_read(const std::function<Drafts(spec::Device
     }
 }
 
-// What a draft costs once its graphs are there: the pass and its loop, in place of a pass a level.
+// Once its graphs exist, a draft costs a pass and its loop in place of a pass for each level.
 inline void expect_loops(const Drafts& got, const Drafts& levels) {
     for (std::size_t i = 3; i < got.launches.size(); ++i) {
         EXPECT_LE(got.launches[i], 2) << "round " << i;

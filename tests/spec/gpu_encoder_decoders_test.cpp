@@ -1,4 +1,4 @@
-// The engine over encoder-decoder models on a GPU, whose drafts go on by themselves there: greedy text is what
+// The engine over encoder-decoder models on a GPU, where drafts go on by themselves: greedy text is what
 // transformers generates, and speculative text is plain text.
 #include "spec/verify/device_verifier.h"
 #include "tests/model/encoder_decoders.h"
@@ -18,7 +18,7 @@ constexpr int kTokens = 8;
 struct Case : EncoderDecoderPair {
     using EncoderDecoderPair::EncoderDecoderPair;
 
-    // What the two shorter sources give.
+    // The texts of the two shorter sources.
     std::vector<Request> requests(double temperature) const {
         std::vector<Request> requests;
         for (std::size_t i = 1; i < golden.texts.size(); ++i) {

@@ -1,4 +1,4 @@
-// The whole engine over models on a GPU: speculative text is plain text, bit for bit, and in float32 the CPU's.
+// The whole engine over models on a GPU: speculative text is plain text bit for bit, and in float32 the CPU's.
 #include "spec/verify/device_verifier.h"
 #include "tests/model/gpu_models.h"
 #include "tests/spec/exactness_support.h"
@@ -66,8 +66,7 @@ TEST(GpuEngine, SpeculativeTextIsPlainText) {
     }
 }
 
-// Chains and trees of a draft of the same family, whose rejected branches are cut out of the cache, two texts at a
-// time.
+// Chains and trees of a draft of the same family, with two texts at a time. Rejected branches are cut out of the cache.
 TEST(GpuEngine, TextsOverSinksLatentCachesAndStatesArePlainTexts) {
     for (const char* family : {"gpt-oss", "deepseek-v3", "qwen3-next", "qwen3-5"})
         for (const auto& [tree, temperature] : {std::pair{"3,2,1", 0.0}, {"", 1.0}}) {
@@ -95,7 +94,7 @@ TEST(GpuEngine, TextsOverSinksLatentCachesAndStatesArePlainTexts) {
         }
 }
 
-// The samples of one prompt share its states; each goes its own way behind them.
+// The samples of one prompt share its states; after them each goes its own way.
 TEST(GpuEngine, SamplesThatShareAPromptOverStatesAreThoseOfTheirOwn) {
     const auto directory = source_directory() / "tests/model/families/qwen3-5";
     GpuPair one(on_gpu(WeightType::bfloat16), directory / "target", directory / "draft"),
@@ -142,8 +141,8 @@ TEST(GpuEngine, ALongPromptBesideOtherTextsHasTheTextItHasAlone) {
     expect_same(two.run(asked(false), options), alone);
 }
 
-// What a device goes on with by itself is what the rule wants row by row: the same drafts as on the CPU, few rows made
-// in vain.
+// A device that goes on by itself drafts what the rule wants row by row: the drafts are the CPU's, and few rows are
+// made in vain.
 TEST(GpuEngine, ChainsAreWhatTheRulesWant) {
     constexpr int kTokens = 7;
     TestPair on_cpu(kTarget, kDraft);
@@ -175,7 +174,7 @@ TEST(GpuEngine, ChainsAreWhatTheRulesWant) {
     }
 }
 
-// What a device knows are raw distributions; adjusted ones are looked at on the host, with the CPU's drafts.
+// A device knows raw distributions only. For adjusted ones the host looks at rows, and drafts are the CPU's.
 TEST(GpuEngine, AdjustedEntropiesAreThoseOfTheHost) {
     TestPair on_cpu(kTarget, kDraft);
     GpuPair on_device;
@@ -197,8 +196,8 @@ TEST(GpuEngine, AdjustedEntropiesAreThoseOfTheHost) {
 }
 
 // Rejection and block over rows that stay on the device, which draws by other numbers than the CPU: a seed gives one
-// text, some drafted tokens are accepted and some fall. What rows say is in gpu_verify_rows_test.cpp, what
-// verifications come of it in verify_on_device_test.cpp.
+// text, and some drafted tokens are accepted, others rejected. gpu_verify_rows_test.cpp tests the rows,
+// verify_on_device_test.cpp the verification by them.
 TEST(GpuEngine, SampledTextIsVerifiedWhereItsRowsAre) {
     TestPair on_cpu(kTarget, kDraft);
     GpuPair on_device;
@@ -228,13 +227,13 @@ TEST(GpuEngine, SampledTextIsVerifiedWhereItsRowsAre) {
     }
 }
 
-// Chi-square over whole engines: the numbers that draft, refuse and say something else know nothing of each other.
+// Chi-square over whole engines: the numbers for drafting, accepting and resampling are independent.
 TEST(GpuEngine, TextsVerifiedWhereTheirRowsAreFollowTheTarget) {
     if (kOnStandIn) GTEST_SKIP() << "a text takes a second on the stand-in";
     constexpr int kTexts = 5000;
     constexpr std::size_t kLength = 3;
     spec::SamplingOptions sampling;
-    sampling.temperature = 4; // the first tokens become about equally likely
+    sampling.temperature = 4; // makes the first tokens about equally likely
     sampling.seed = 5;
     TestModel target(kTarget);
     const auto probabilities = target_probabilities(target, sampling, kLength);
@@ -273,7 +272,7 @@ TEST(GpuEngine, ASourceHasTheRowsOfAChainReady) {
         EXPECT_EQ(model.decoder.cache().length(0), t < 4 ? 6 : 10) << "one launch for four rows";
         text.push_back(rows.summary(0).arg_max);
     }
-    // Another text than the chain's is read anew.
+    // A text that is not the chain's is read anew.
     text[4] = text[4] == 9 ? 10 : 9;
     const float other = rows_after(*source, std::span(text).first(5), model::LogitSummary::entropy).summary(0).max;
     TestModel again(kDraft, on_gpu());

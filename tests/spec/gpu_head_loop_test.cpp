@@ -1,5 +1,5 @@
-// What a device drafts by itself with a head is what passes of the head give, whether states go from row to row on the
-// device or over the host: for a launch and a wait a draft.
+// A device that drafts by itself with a head gives the same drafts as passes of the head, whether states go from row to
+// row on the device or through the host. A draft takes one launch and one wait.
 #include "tests/spec/golden_head.h"
 #include "tests/spec/gpu_drafts.h"
 
@@ -21,7 +21,7 @@ Drafts drafts_of(const std::string& head_name, const Rounds& of, bool is_on_gpu,
     });
 }
 
-// Of float32 beside drafts level by level, on the device and on the CPU.
+// Compares drafts in float32 with drafts level by level, on the device and on the CPU.
 void expect_looped(const std::string& head, const Rounds& of) {
     const auto device = spec::gpu::make_device_verifier();
     const Drafts loop = drafts_of(head, of, true, device.get()), levels = drafts_of(head, of, true, nullptr);
@@ -33,7 +33,7 @@ void expect_looped(const std::string& head, const Rounds& of) {
     expect_loops(loop, levels);
 }
 
-// EAGLE has no norm behind its layers, MiMo's module hands its normed state on, and EAGLE-3's knows some tokens alone.
+// EAGLE has no norm after its layers, MiMo's module passes its normed state on, and EAGLE-3 knows only some tokens.
 struct GpuHeadLoops : testing::TestWithParam<std::string> {};
 
 TEST_P(GpuHeadLoops, TreesAreThoseDraftedLevelByLevelAndOfTheCpu) {
@@ -60,7 +60,7 @@ TEST_P(GpuHeadLoops, ChainsAreThoseDraftedTokenByTokenAndOfTheCpu) {
 
 INSTANTIATE_TEST_SUITE_P(All, GpuHeadLoops, testing::Values("eagle", "eagle3", "mimo", "glm-mtp"), name_of_head);
 
-// What the device has not read, passes over states that it has handed on read from there on.
+// Rows that the device has not read are read by passes over the states that it has passed on.
 TEST(GpuHeadLoop, WhatADeviceReadsOtherwiseChangesNoDraft) {
     for (const char* head : {"eagle", "eagle3"}) {
         SCOPED_TRACE(head);
@@ -85,7 +85,7 @@ TEST(GpuHeadLoop, AChainThatADeviceEndsEarlyGoesOn) {
         }
 }
 
-// In fewer bits states are handed on in float32 all the same.
+// With 16-bit weights states are still passed on in float32.
 TEST(GpuHeadLoop, OfSixteenBitsToo) {
     for (const char* tree : {"eagle2:4:3", ""}) {
         Rounds of{tree};
@@ -99,7 +99,7 @@ TEST(GpuHeadLoop, OfSixteenBitsToo) {
     }
 }
 
-// Those whose depths have modules of their own, or whose passes draft several tokens, have a pass each as before.
+// Heads with a module for each depth, or with several tokens a pass, still take one pass each.
 TEST(GpuHeadLoop, HeadsThatHandNoStateOnDraftPassByPass) {
     for (const char* head : {"medusa", "falcon", "mlp-speculator", "peagle"}) {
         SCOPED_TRACE(head);

@@ -1,5 +1,5 @@
-// Draft heads on a GPU: what their authors' code computes, and texts that are plain texts. The heads are random: most
-// of what they draft is rejected.
+// Draft heads on a GPU give the results of their authors' code, and texts are plain texts. The heads are random, so
+// most drafted tokens are rejected.
 #include "spec/verify/device_verifier.h"
 #include "tests/model/gpu_models.h"
 #include "tests/spec/every_drafter.h"
@@ -52,7 +52,7 @@ void expect_same(const std::vector<Completion>& got, const std::vector<Completio
     }
 }
 
-// Texts drafted with heads on a GPU, beside plain ones there.
+// Texts drafted with heads on a GPU are compared with plain ones there.
 struct GpuTexts {
     GpuTexts(const char* name, WeightType type)
         : options(on_gpu(type, 2)), pair(head_directory("target"), head_directory("target"), options),
@@ -70,7 +70,7 @@ struct GpuTexts {
     LoadedHead head;
 };
 
-// In 16 bits prompts are rounded otherwise than the rows behind them.
+// In 16 bits prompts are rounded differently from the rows after them.
 TEST(GpuHeads, DraftForThePlainText) {
     for (const char* name : {"eagle3", "mlp-speculator", "falcon"}) {
         GpuTexts texts(name, WeightType::bfloat16);
@@ -98,7 +98,7 @@ TEST(GpuHeads, DraftWhatTheCpuDrafts) {
     }
 }
 
-// The draft of a text's last row, by a head in these numbers; float32 for the reference.
+// The draft of a text's last row, by a head with this weight type; float32 for the reference.
 std::vector<float> row_of(const std::string& name, WeightType type) {
     HeadAndTarget head(name, on_gpu(type));
     const auto text = head.expected["rounds"][0]["text"].get<std::vector<model::TokenId>>();
@@ -138,7 +138,7 @@ TEST(GpuHeads, RepeatTheirGraphsAndTheTargets) {
             head.source->rows_after_nodes(std::span(&tree, 1), {});
         }
     };
-    for (const std::size_t n : {10, 14, 18}) // at once, then captured
+    for (const std::size_t n : {10, 14, 18}) // first directly, then captured
         round(n);
     const long before = cuda_stand_in::graphs_made();
     for (const std::size_t n : {22, 26, 30})

@@ -1,4 +1,4 @@
-// A tree that a device reads by itself is the one that is drafted level by level, for a launch and a wait a draft.
+// A tree that a device reads by itself is the tree drafted level by level. A draft takes one launch and one wait.
 #include "spec/draft/model_drafter.h"
 #include "spec/gpu/kernels.h"
 #include "spec/verify/random.h"
@@ -29,11 +29,11 @@ struct Ranking {
     int n_children;
     double temperature;
     bool has_noise;
-    int step = 1; // of a head that knows one token of so many
+    int step = 1; // for a head that knows one token of `step`
     int token(int place) const { return place * step + step / 2; }
 };
 
-// Of rows of logits, as rank_rows has them behind a tree's first two levels.
+// Ranks rows of logits, as rank_rows has them after a tree's first two levels.
 std::vector<RankedRow> ranked_rows(const std::vector<float>& logits, int rows, int padded, int count,
                                    const Ranking& how, std::uint64_t position) {
     const std::size_t stride = logits.size() / index(padded);
@@ -71,7 +71,7 @@ std::vector<RankedRow> ranked_rows(const std::vector<float>& logits, int rows, i
     return ranked;
 }
 
-// Against all tokens of the row, sorted.
+// Compares with a sort of all tokens of the row.
 void expect_ranked(const RankedRow& got, std::span<const float> logits, const Ranking& how, std::uint64_t position) {
     std::vector<float> values(logits.begin(), logits.end()), noise(logits.size() * index(how.step));
     if (how.has_noise) spec::GumbelNoise(3, 4).fill(position, noise);
@@ -136,7 +136,7 @@ Drafts drafts_of(const Rounds& of, bool is_on_gpu, spec::DeviceVerifier* device)
     return rounds_of(of, with, model.decoder.cache(), [](std::span<const TokenId>) {});
 }
 
-// Paths of some twenty nodes.
+// Paths of about twenty nodes.
 std::string random_paths(std::mt19937& random) {
     std::vector<std::vector<int>> paths;
     std::map<std::vector<int>, int> children;
@@ -203,7 +203,7 @@ TEST(GpuTreeLoop, EndsWithTheRule) {
     }
 }
 
-// Whatever a device reads, drafts are the growth's own.
+// Whatever a device reads, drafts are those of the growth.
 TEST(GpuTreeLoop, WhatADeviceReadsOtherwiseChangesNoDraft) {
     Rounds of{"eagle2:4:4"};
     of.temperature = 1;
@@ -211,7 +211,7 @@ TEST(GpuTreeLoop, WhatADeviceReadsOtherwiseChangesNoDraft) {
     expect_same_whatever_is_read([&](spec::DeviceVerifier* device) { return drafts_of(of, true, device); });
 }
 
-// Of expected-gain, whose costs are those of a GPU and whose run's rate is known.
+// Trees of expected-gain, with the costs of a GPU and a run whose rate is known.
 TEST(GpuTreeLoop, WeighsWhatTreesCost) {
     spec::Costs costs;
     costs.t_draft = 0.05;
@@ -245,7 +245,7 @@ TEST(GpuTreeLoop, WeighsWhatTreesCost) {
     }
 }
 
-// Of the engine, beside plain ones, and with the CPU's counts.
+// Compares texts of the engine with plain ones, and counts with the CPU's.
 TEST(GpuTreeLoop, TextsAreThePlainOnes) {
     const std::filesystem::path target = golden_directory("llama-target");
     TestPair on_cpu(target, kDraft), on_device(target, kDraft, on_gpu());

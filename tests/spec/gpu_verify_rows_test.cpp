@@ -1,4 +1,4 @@
-// Rows that are verified on the device: the kernels against sums in float64, and a draft's rows behind a target's pass
+// Rows that are verified on the device: the kernels against sums in float64, and a draft's rows with a target's pass
 // against those of the host.
 #include "spec/gpu/kernels.h"
 #include "spec/verify/device_verifier.h"
@@ -27,7 +27,7 @@ struct GpuVerifyKernels : testing::Test {
     void finish() const { stream.wait(kPatience); }
 };
 
-// Rows of a text of three drafted tokens, of one with nothing drafted, and padding, against sums in float64.
+// Rows of a text of three drafted tokens, of one with nothing drafted, and padding, compared with sums in float64.
 TEST_F(GpuVerifyKernels, RowsAreVerifiedByTheDrafts) {
     constexpr int kRows = 6, kDraftRows = 3;
     for (const bool is_block : {false, true}) {
@@ -36,8 +36,8 @@ TEST_F(GpuVerifyKernels, RowsAreVerifiedByTheDrafts) {
             const std::size_t stride = index(count + 3);
             std::vector<float> p_logits = random_floats(kRows * stride, random, 3);
             std::vector<float> q_logits = random_floats(kDraftRows * stride, random, 3);
-            std::copy_n(p_logits.begin(), stride, q_logits.begin()); // the first row: both are one
-            for (std::size_t i = 1; i < stride; i += 3)              // the second: of the target some are banned
+            std::copy_n(p_logits.begin(), stride, q_logits.begin()); // the first row: p and q are equal
+            for (std::size_t i = 1; i < stride; i += 3)              // the second row: the target has banned tokens
                 p_logits[stride + i] = -INFINITY;
             const DeviceArray<float> target = to_device(p_logits), draft = to_device(q_logits);
             const TokenId drafted[kRows] = {2, 3, count - 1, -1, -1, -1};
@@ -109,7 +109,7 @@ TEST_F(GpuVerifyKernels, RowsAreVerifiedByTheDrafts) {
     }
 }
 
-// One logit that is no number spoils its row, and no other.
+// A NaN logit spoils its own row only.
 TEST_F(GpuVerifyKernels, RowsVerifiedSayWhereALogitIsNoNumber) {
     constexpr int kCount = 300;
     std::vector<float> logits = random_floats(3 * kCount, random, 1);
@@ -157,7 +157,7 @@ std::vector<double> softmax(std::span<const float> logits, double temperature) {
     return p;
 }
 
-// Rows that a chain of the draft leaves on the device, and what the target's pass says of them.
+// A chain of the draft leaves its rows on the device, and the target's pass verifies by them.
 TEST(GpuVerifiedRows, AreThoseOfTheTargetBesideThoseThatTheDraftHasKept) {
     const auto device = spec::gpu::make_device_verifier();
     constexpr std::size_t kKnown = 500; // of 512

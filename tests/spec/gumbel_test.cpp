@@ -1,5 +1,4 @@
-// Gumbel noise: its distribution, the samples it makes, and that neither slicing nor processor nor what was drafted
-// changes which token is best.
+// Gumbel noise: its distribution and its samples. Neither slicing, processor nor draft changes the best token.
 #include "spec/verify/random.h"
 
 #include "spec/verify/row_kernels.h"
@@ -271,7 +270,7 @@ BestToken by_shortlists(std::span<const float> logits, std::span<const std::size
 TEST(Shortlist, FindsTheBestOfTheWholeRow) {
     const GumbelNoise noise(1, 2);
     constexpr std::size_t kVocab = 700;
-    for (const double step : {1e-6, 0.5}) // with half steps borders run through ties
+    for (const double step : {1e-6, 0.5}) // with half steps, borders have ties
         for (const auto& options :
              {options_of(1, 1), options_of(0.7, 3), options_of(1, 40), options_of(2, 700), options_of(1, 1000),
               options_of(1, 20, 0.9), options_of(1, 50, 0.5, 0.1), options_of(1.5, 300, 0.95),
@@ -327,7 +326,7 @@ TEST(Shortlist, IsForFiltersThatItCanServe) {
     EXPECT_THROW(best_of_shortlists(bytes, options_of(1, 5)), std::runtime_error);
 }
 
-// A model of a few tokens: logits after each prefix, made up from a seed.
+// A model of a few tokens: logits after each prefix, made from a seed.
 std::vector<float> toy_logits(std::uint64_t seed, std::span<const TokenId> prefix) {
     return random_logits(12, 2, seed + hash_bytes(prefix.data(), prefix.size_bytes()) % 1000000, 1e-6);
 }
@@ -367,7 +366,7 @@ TEST(VerifyGumbel, GivesTheTextOfPlainSamplingWhateverIsDrafted) {
 
 TEST(GumbelNoise, FillsARowNearlyAsTokenByToken) {
     const GumbelNoise noise(5, 77);
-    for (const std::size_t n : {1, 63, 64, 200, 200000}) { // of the most some 50 are refined
+    for (const std::size_t n : {1, 63, 64, 200, 200000}) { // of the longest about 50 are refined
         std::vector<float> row(n);
         noise.fill(1234, row);
         for (std::size_t token = 0; token < n; ++token)

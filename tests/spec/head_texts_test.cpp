@@ -1,5 +1,5 @@
-// Draft heads in their authors' layouts, against what their authors' code computes (tests/model/make_heads.py): over
-// rounds with rejected tokens between, prompts in chunks, chains and trees.
+// Draft heads in their authors' layouts, compared with the results of their authors' code (tests/model/make_heads.py):
+// over rounds with rejected tokens between them, prompts in chunks, chains and trees.
 #include "model/families/read_config.h"
 #include "model/files/bad_file.h"
 #include "tests/model/temporary_directory.h"
@@ -22,7 +22,7 @@ TEST_P(Head, GivesAChainTheRowsOfItsBranch) {
     expect_golden_chain(head);
 }
 
-// More rows than a pass takes, of texts that nothing has been read of.
+// More rows than a pass takes, for texts of which nothing has been read.
 TEST_P(Head, ReadsManyTextsAtOnce) {
     TestModelOptions options;
     options.decoder.n_slots = 40;
@@ -54,7 +54,7 @@ std::string refusal(const std::filesystem::path& directory, const std::string& t
     return "";
 }
 
-// A copy of a head whose config is changed.
+// A copy of a head with a changed config.
 struct ChangedHead {
     ChangedHead(const std::string& name, const std::function<void(json&)>& change) {
         std::filesystem::copy(head_directory(name), directory.path(), std::filesystem::copy_options::recursive);
@@ -98,7 +98,7 @@ TEST(BadHead, OfOddConfigsIsNamed) {
     for (const auto& [named, change] : odd) {
         const ChangedHead head("eagle3-speculators", change);
         const std::string message = refusal(head.directory.path());
-        if (named != std::string("speculators_model_type")) { // told by its tensors too
+        if (named != std::string("speculators_model_type")) { // also recognised by its tensors
             EXPECT_NE(message.find(named), std::string::npos) << message;
         }
     }
@@ -138,7 +138,7 @@ TEST(BadHead, OfOddBlocksIsNamed) {
         const std::string message = refusal(head.directory.path());
         EXPECT_NE(message.find(named), std::string::npos) << named << ": " << message;
     }
-    // Those that its authors' code has by default.
+    // The defaults of its authors' code.
     const ChangedHead layers("dflash", [](json& config) { config["dflash_config"].erase("target_layer_ids"); });
     EXPECT_NE(refusal(layers.directory.path()).find("fc.weight"), std::string::npos) << "two layers' states, not three";
 }

@@ -1,5 +1,5 @@
-// Texts drafted by heads are plain texts: every format, chains and trees, alone and in batches, over ranks. The heads
-// are random, but for the demo target's: most of what they draft is rejected.
+// Texts drafted by heads are plain texts: every format, chains and trees, alone and in batches, over ranks. All heads
+// but the demo target's are random: most of their drafted tokens are rejected.
 #include "tests/model/temporary_directory.h"
 #include "tests/spec/every_drafter.h"
 #include "tests/spec/loaded_head.h"
@@ -14,10 +14,10 @@ using spec::Acceptance;
 using spec::Completion;
 using spec::Request;
 
-// Of prompts: a text of one token has no hidden states; the last meets the context's end.
+// Lengths of prompts. A text of one token has no hidden states; the last one meets the context's end.
 constexpr int kLengths[] = {1, 2, 7, 30, 140, 245};
 
-// Drafts over the ranks with a head; null `tree`: chains.
+// Drafts over the ranks with a head; `tree` null: chains.
 std::vector<Completion> run(TestPair& pair, LoadedHead& head, std::vector<Request> requests, Acceptance acceptance,
                             const char* tree, int n_slots) {
     spec::DrafterParts parts{{pair.limits(), pair.clock, n_slots}};
@@ -62,7 +62,7 @@ void expect_plain_texts(dist::DraftPlacement placement, const std::filesystem::p
     }
 }
 
-// A head on a rank of its own has the target's states by message.
+// A head on a rank of its own gets the target's states by message.
 void expect_plain_texts(const std::filesystem::path& target, const std::filesystem::path& directory, int new_tokens,
                         std::int64_t at_least_accepted) {
     using enum dist::DraftPlacement;
@@ -90,7 +90,7 @@ TEST(DemoHeadsOnRanks, DraftForThePlainText) {
     }
 }
 
-// A pass of masked rows would reach beyond the context.
+// A pass of masked rows would pass the end of the context.
 TEST(HeadsAtTheEnd, OfTheContextDraftNoFurther) {
     const TemporaryDirectory directory;
     std::filesystem::copy(head_directory("peagle"), directory.path(), std::filesystem::copy_options::recursive);

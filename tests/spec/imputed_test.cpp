@@ -1,4 +1,4 @@
-// The approximation that Kluser 2024 simulates by, beside the exact replay: by hand, and where the two must agree.
+// The approximation of Kluser 2024, compared with the exact replay: by hand, and where the two must agree.
 #include "spec/replay/simulate.h"
 
 #include "tests/spec/recording_support.h"
@@ -12,7 +12,7 @@ namespace imputed_test {
 
 using namespace entrodraft;
 
-// Costs of the thesis, milliseconds for seconds: 7 a draft pass, 34 a target pass of any rows.
+// Costs of the thesis, with seconds for milliseconds: 7 a draft pass, 34 a target pass of any rows.
 const spec::Costs kCosts = {7, {34}};
 
 spec::RecordingHead head_of_ten_tokens() {
@@ -24,8 +24,8 @@ spec::RecordingHead head_of_ten_tokens() {
     return head;
 }
 
-// The draft agrees with the text but at places 2, 4 and 8. Of drafts of 2 tokens a run makes these rounds, by places:
-// 0 1 (2), 3 4, 5 6 (7), 8, 9, where the places in brackets are the target's own, not drafted.
+// The draft agrees with the text except at places 2, 4 and 8. With drafts of 2 tokens a run makes these rounds, by
+// places: 0 1 (2), 3 4, 5 6 (7), 8, 9. The places in brackets are the target's own tokens, not drafted ones.
 spec::TextRecord ten_tokens() {
     spec::TextRecord text;
     text.prompt = {1};
@@ -77,7 +77,7 @@ void expect_counts(const spec::Stats& stats, const Counts& by_hand) {
 }
 
 // The sequence is 0.5 1 0.2* 0.5 3 1 0.5 2.5* 4 0.5 (*: the target's), rejected at places 4 and 8. Below 2 nats a round
-// drafts 0 1 2 3 4, of which 4 are accepted; the next 5 6 7, all accepted; nothing is left to draft for place 9.
+// drafts 0 1 2 3 4, and 4 are accepted; the next drafts 5 6 7, all accepted; nothing is left to draft for place 9.
 TEST(Imputed, AStaticThresholdByHand) {
     expect_counts(replayed(rule_with("static", "entropy-threshold", 2), 2), {3, 8, 7, 8 * 7 + 3 * 34});
     // In the run itself the draft's 9 nats end the round at place 2: 0 1 2, 3 4, 5 6 7, then place 9.
@@ -89,13 +89,13 @@ TEST(Imputed, AMovingAverageByHand) {
     expect_counts(replayed(rule_with("moving-average", "entropy-factor", 4), 2), {4, 7, 6, 7 * 7 + 4 * 34});
 }
 
-// Probabilities are 0.9, but the target's, 0.4, at places 2 and 7: 0 1 2; 4 5 6 7, of which none is accepted; 5 6 7; 9.
+// Probabilities are 0.9, except the target's, 0.4, at places 2 and 7. Rounds: 0 1 2; 4 5 6 7, none accepted; 5 6 7; 9.
 TEST(Imputed, AConfidenceByHand) {
     expect_counts(replayed(rule_with("confidence", "confidence-threshold", 0.5), 2), {4, 10, 6, 10 * 7 + 4 * 34});
 }
 
-// 0 1 2 3, 5 6 7, then place 9. A run that drafts 1 token a round leaves out places 1, 4, 6 and 8, which all count as
-// accepted: 0 1, 3 to 8.
+// Rounds are 0 1 2 3, 5 6 7, then place 9. A run that drafts 1 token a round leaves out places 1, 4, 6 and 8, which all
+// count as accepted: 0 1, 3 to 8.
 TEST(Imputed, TheOracleStopsBeforeWhatTheSequenceRejects) {
     expect_counts(replayed(rule_with("constant", "num-draft-tokens", 15), 2, spec::ReplayKind::oracle),
                   {3, 7, 7, 7 * 7 + 3 * 34});
@@ -117,8 +117,8 @@ TEST(Imputed, RefusesWhatHasNoSequence) {
     EXPECT_THROW(spec::Replay(head, setting), std::invalid_argument);
 }
 
-// A rule that drafts as the run did meets the run's own rounds. Where a stop token ends a draft behind what the target
-// rejects, the approximation, which goes on with what the text has there, drafts longer.
+// A rule that drafts as the run did meets the run's own rounds. If a stop token ends a draft after the target's
+// rejection, the approximation drafts longer, as it goes on with the text's tokens there.
 TEST(Imputed, ARunsOwnLengthIsReplayedExactly) {
     TestPair plain(golden_directory("llama-target"), golden_directory("llama-draft"));
     std::vector<spec::Request> requests = {request_of({1, 2, 3}, 40), request_of({5}, 25), request_of({40, 12, 7}, 1)};

@@ -1,4 +1,4 @@
-// Heads of tests/model/heads and of the demo target, loaded. For tests only.
+// Loads the heads of tests/model/heads and of the demo target. For tests only.
 #pragma once
 
 #include "model/families/read_config.h"
@@ -21,7 +21,7 @@ inline std::filesystem::path head_directory(const std::string& name) {
     return source_directory() / "tests/model/heads" / name;
 }
 
-// Of those with expected logits.
+// The heads with expected logits.
 inline std::vector<std::string> golden_heads() {
     std::vector<std::string> names;
     for (const auto& entry : std::filesystem::directory_iterator(head_directory("")))
@@ -34,7 +34,7 @@ inline std::string head_target(const std::string& name) {
     return nlohmann::json::parse(std::ifstream(head_directory(name) / "expected.json")).at("target");
 }
 
-// Those whose targets lack nothing: what_needs_cpu() for our kernels on GPUs, what_torch_lacks() for torch.
+// The heads whose targets lack nothing: what_needs_cpu() for our kernels on GPUs, what_torch_lacks() for torch.
 inline std::vector<std::string> heads_without(decltype(&model::what_needs_cpu) lacking) {
     std::vector<std::string> names = golden_heads();
     std::erase_if(names, [&](const std::string& name) {
@@ -43,19 +43,19 @@ inline std::vector<std::string> heads_without(decltype(&model::what_needs_cpu) l
     return names;
 }
 
-// Those that the tests' backend can run.
+// The heads that the tests' backend can run.
 inline std::vector<std::string> golden_heads_here() {
     return on_torch() ? heads_without(model::what_torch_lacks) : golden_heads();
 }
 
-// Of a test over the head of that name.
+// The name of a test with the head of that name.
 inline std::string name_of_head(const testing::TestParamInfo<std::string>& head) {
     std::string name = head.param;
     std::ranges::replace(name, '-', '_');
     return name;
 }
 
-// A head with its modules, on this rank alone: beside a target that was loaded with the same options.
+// A head with its modules, on this rank alone, for a target that was loaded with the same options.
 struct LoadedHead {
     LoadedHead(const std::filesystem::path& directory, const std::filesystem::path& target_directory,
                model::ThreadTeam& team, const TestModelOptions& options = {})
@@ -75,7 +75,7 @@ struct LoadedHead {
     spec::HeadModules modules;
 };
 
-// Texts of these lengths to draft for, whose ends are not those of the text.
+// Requests with prompts of these lengths. An end-of-text token does not end their texts.
 inline std::vector<spec::Request> requests_of(std::span<const int> lengths, int vocab_size, double temperature,
                                               int new_tokens) {
     std::vector<spec::Request> requests;

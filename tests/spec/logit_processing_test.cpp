@@ -1,4 +1,4 @@
-// Logit processing against transformers (golden file), against its definition over random histories, and at its edges.
+// Logit processing, compared with transformers (golden file) and with its definition over random histories; edge cases.
 #include "spec/verify/logit_processing.h"
 
 #include "spec/verify/random.h"
@@ -19,7 +19,7 @@ using Tokens = std::vector<TokenId>;
 
 constexpr float kBanned = -std::numeric_limits<float>::infinity();
 
-// Random numbers in order.
+// Draws random numbers in order.
 class Chance {
   public:
     explicit Chance(std::uint64_t seed) : stream_(seed, 0, Purpose::draft_sample) {}
@@ -61,7 +61,7 @@ std::vector<float> processed(const LogitProcessor& processor, std::vector<float>
     return logits;
 }
 
-// Tokens banned among `vocab`.
+// The banned tokens among `vocab`.
 std::set<TokenId> banned(const LogitProcessor& processor, int vocab) {
     std::vector<float> logits(static_cast<std::size_t>(vocab), 1);
     processor.ban(logits);
@@ -99,7 +99,7 @@ TEST(LogitProcessor, AgreesWithTransformers) {
     }
 }
 
-// The definition of no_repeat_ngram_size, by looking everywhere.
+// The definition of no_repeat_ngram_size: looks at every place.
 std::set<TokenId> would_repeat(const Tokens& tokens, std::size_t n) {
     std::set<TokenId> result;
     for (std::size_t end = n; end <= tokens.size(); ++end) {
@@ -196,7 +196,7 @@ TEST(LogitProcessor, BansFirstAndWeighsThenOrTheOtherWayRound) {
     EXPECT_EQ(banned_first, processed(processor, logits));
 }
 
-// All that generation_config.json may ask for at once.
+// All that generation_config.json may ask for, at once.
 LogitProcessing rules() {
     LogitProcessing options = everything(3);
     options.encoder_repetition_penalty = 1.4;
@@ -242,7 +242,7 @@ TEST(LogitProcessor, RulesDependOnTheTextAloneWhateverTheWayThereOrTheSlice) {
 TEST(LogitProcessor, BiasesAndBansTheLastTokenOfWhatTheTextBeginsToSay) {
     LogitProcessing options;
     options.sequence_bias = {{{1, 2}, 3}, {{2}, 1}, {{0, 1, 2}, -8}, {{1, 3}, kBanned}, {{2}, kBanned}};
-    LogitProcessor processor(options, Tokens{0}, kEos); // token 2 alone is an end, which no bad word bans
+    LogitProcessor processor(options, Tokens{0}, kEos); // only token 2 is an end, which no bad word bans
     EXPECT_EQ(processed(processor, {5, 5, 5, 5}), (std::vector<float>{5, 5, 6, 5}));
     processor.push(1);
     EXPECT_EQ(processed(processor, {5, 5, 5, 5}), (std::vector<float>{5, 5, 1, kBanned}));
@@ -262,7 +262,7 @@ TEST(LogitProcessor, ForcesTokensByTheirPlacesAndSuppressesBehindThat) {
     EXPECT_EQ(processed(processor, {5, 6, 7, 8}), (std::vector<float>{kBanned, kBanned, kBanned, 8}));
     processor.push(3);
     EXPECT_EQ(processed(processor, {5, 6, 7, 8}), (std::vector<float>{kBanned, kBanned, 0, kBanned}));
-    LogitProcessor longer(options, Tokens{5, 5}, kEos); // no first token is forced, and the first new one is the begin
+    LogitProcessor longer(options, Tokens{5, 5}, kEos); // no first token is forced: the first new one is the beginning
     EXPECT_EQ(processed(longer, {5, 6, 7, 8}), (std::vector<float>{kBanned, kBanned, kBanned, 8}));
 }
 

@@ -1,4 +1,4 @@
-// Sources of logits: rows that hang on what they should, many at once as one by one.
+// Sources of logits: rows depend on the right tokens, and are the same in a batch and one by one.
 #include "spec/draft/chain.h"
 #include "spec/draft/token_table.h"
 #include "spec/verify/random.h"
@@ -38,7 +38,7 @@ SourceLogits rows_after(LogitSource& source, std::span<const TokenId> text, std:
     return source.rows_after(std::span(&end, 1), needs);
 }
 
-// Of the last n tokens at once: what each prefix gives alone, with summaries that are those of the rows.
+// The rows of the last n tokens at once are those of each prefix alone, and summaries are those of the rows.
 void expect_rows_of_prefixes(LogitSource& source) {
     const std::vector<TokenId> text = text_of(30);
     for (const std::size_t n : {std::size_t{1}, std::size_t{4}, std::size_t{30}}) {
@@ -123,7 +123,7 @@ TEST(RandomSource, IsNowSureAndNowUnsure) {
     EXPECT_GT(most, 3);
 }
 
-// Several rows of a text are no chain that the model went on with by itself: what they say has not been read.
+// Several rows of a text are not a chain that the model went on with by itself: their own tokens have not been read.
 TEST(ModelSource, ReadsWhatFollowsSeveralRowsLikeAnyText) {
     if (const std::string why = lacking_on_torch(kRowBits); !why.empty()) GTEST_SKIP() << why;
     TestModel model(golden_directory("llama-draft")), again(golden_directory("llama-draft"));

@@ -1,5 +1,5 @@
-// Log-probabilities of new tokens over ranks: of greedy text those of transformers (logprobs_golden.json), and of any
-// text the log-softmax of the target's logits, to the bit the same whoever drafts, which change no text.
+// Log-probabilities of new tokens over ranks. For greedy text they are those of transformers (logprobs_golden.json).
+// For any text they are the log-softmax of the target's logits, the same to the bit whoever drafts, and change no text.
 #include "tests/spec/every_drafter.h"
 #include "tests/spec/ranks.h"
 
@@ -31,7 +31,7 @@ std::vector<std::pair<TokenId, float>> flat(const std::vector<TokenLogProbs>& lo
     return all;
 }
 
-// That a draft, a tree and a batch change neither tokens nor a bit of their log-probabilities. Returns the plain ones.
+// Checks that draft, tree and batch change neither tokens nor a bit of log-probabilities. Returns the plain ones.
 std::vector<Completion> run_all(TestPair& pair, const std::vector<Request>& requests, RunOptions options) {
     const std::vector<Completion> plain = pair.run(plainly(requests), options);
     const spec::TokenTable table = table_of(pair.vocab_size(), std::vector<std::vector<TokenId>>{golden_prompt(0)});
@@ -86,7 +86,7 @@ TEST(LogprobsOnRanks, OfGreedyTextAreThoseOfTransformers) {
     }
 }
 
-// The log-softmax of each row behind the prompt.
+// The log-softmax of each row after the prompt.
 std::vector<std::vector<double>> reference(TestModel& target, std::vector<TokenId> text, std::size_t n_prompt) {
     target.forget();
     const std::vector<float> logits = target.read(text);
@@ -111,7 +111,7 @@ struct Mode {
     std::vector<TokenId> banned = {};
 };
 
-// What is emitted depends on temperature, filters, penalties and bans; its log-probability does not.
+// The emitted tokens depend on temperature, filters, penalties and bans; their log-probabilities do not.
 TEST(LogprobsOnRanks, AreBeforeProcessingAndChangeNoText) {
     if (const std::string why = lacking_on_torch(kRowBits); !why.empty()) GTEST_SKIP() << why;
     Ranks ranks;

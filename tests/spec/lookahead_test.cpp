@@ -1,5 +1,5 @@
-// The pool and the window of lookahead decoding, and the trees that its drafter makes of them, before a target that is
-// a function of the token before.
+// The pool and the window of lookahead decoding, and the trees that its drafter makes of them. The target is a function
+// of the token before.
 #include "spec/draft/drafter.h"
 #include "spec/draft/lookahead.h"
 #include "spec/verify/token_tree.h"
@@ -29,9 +29,9 @@ TEST(NgramPool, KeepsTheMostRecentDistinctNgramsOfAFirstToken) {
     pool.add(Tokens{7, 8, 9});
     EXPECT_EQ(tails(pool, 1), (Tokens{4, 5, 2, 3}));
     EXPECT_EQ(tails(pool, 7), (Tokens{8, 9}));
-    pool.add(Tokens{1, 2, 3}); // once, and the latest now
+    pool.add(Tokens{1, 2, 3}); // added again, so it is the latest now
     EXPECT_EQ(tails(pool, 1), (Tokens{2, 3, 4, 5}));
-    pool.add(Tokens{1, 6, 6}); // the oldest leaves
+    pool.add(Tokens{1, 6, 6}); // the oldest one leaves
     EXPECT_EQ(tails(pool, 1), (Tokens{6, 6, 2, 3}));
     EXPECT_TRUE(tails(pool, 2).empty());
     pool.clear();
@@ -49,7 +49,7 @@ TEST(LookaheadWindow, MovesOnByATokenAndThenHoldsTheTargetsGuesses) {
     window.slide(Tokens{20, 21, 22});
     EXPECT_TRUE(window.is_filled());
     window.slide(Tokens{30, 31, 32});
-    EXPECT_EQ(window.guess(0, 1), 11); // what was behind the text's token is its next one now
+    EXPECT_EQ(window.guess(0, 1), 11); // the guess after the text's token is the next guess now
     EXPECT_EQ(window.guess(0, 2), 12);
     EXPECT_EQ(window.guess(1, 0), 20);
     EXPECT_EQ(window.guess(2, 2), 32);
@@ -69,7 +69,7 @@ TEST(LookaheadOptions, SayWhatIsWrongWithThem) {
               "tokens, (W + G)(N - 1) - 1");
 }
 
-// Rounds of one text behind `prompt`, greedily, by a target whose next token hangs on the one before.
+// Rounds of one greedy text after `prompt`, with a target whose next token depends on the one before.
 struct Rounds {
     explicit Rounds(const LookaheadOptions& options, Tokens prompt, std::vector<TokenId> ends = {})
         : tokens(std::move(prompt)), rule(constant_rule(127)) {
@@ -79,9 +79,9 @@ struct Rounds {
         request.prompt = tokens;
         drafter->begin_sequence(0, request);
     }
-    static TokenId after(TokenId token) { return (token * 5 + 1) % kVocab; } // all tokens, one after another
+    static TokenId after(TokenId token) { return (token * 5 + 1) % kVocab; } // visits all tokens, one after another
 
-    // Returns how many drafted tokens were accepted.
+    // Returns the number of accepted drafted tokens.
     int round(int left = 127, int most = 127) {
         spec::DraftTask task = {0, tokens, left, &request, {}, &rule, &draft, left};
         task.max_nodes = most;
@@ -113,7 +113,7 @@ struct Rounds {
     std::unique_ptr<spec::Drafter> drafter;
 };
 
-// The window begins with a token to which the text comes after 40 rounds, and is 40 tokens further by then.
+// The window begins with a token that the text reaches after 40 rounds; by then the window is 40 tokens further.
 TEST(Lookahead, FindsWhatComesWhereTheTextHasNeverBeen) {
     TokenId ahead = 1;
     for (int i = 0; i < 40; ++i)
@@ -124,11 +124,11 @@ TEST(Lookahead, FindsWhatComesWhereTheTextHasNeverBeen) {
     int accepted = 0;
     for (int i = 0; i < 10; ++i)
         accepted += rounds.round();
-    EXPECT_EQ(accepted, 30); // N - 1 tokens a round, and the next token beside them
+    EXPECT_EQ(accepted, 30); // N - 1 tokens a round, besides the next token
     EXPECT_EQ(std::set<TokenId>(rounds.tokens.begin(), rounds.tokens.end()).size(), rounds.tokens.size() - 3);
 }
 
-// The tree has a window's rows and n-grams of N - 1 tokens; siblings differ.
+// The tree has a window's rows and n-grams of N - 1 tokens. Siblings differ.
 TEST(Lookahead, DraftsAWindowAndTheNgramsOfThePool) {
     const LookaheadOptions options{3, 4, 2};
     Rounds rounds(options, {9, 1, 2, 3, 9, 4, 5, 6, 9, 7, 8, 6, 9});
@@ -185,7 +185,7 @@ TEST(Lookahead, KnowsNothingOfTheTextBefore) {
     }
 }
 
-// Drafts what the text goes on with, and one token beside it, and keeps what it is told of the target.
+// Drafts the text's next tokens and one wrong token, and keeps the target's tokens that it is given.
 class Prophet final : public spec::Drafter {
   public:
     explicit Prophet(Tokens text) : Drafter({.name = "prophet"}), text_(std::move(text)) {}
@@ -218,7 +218,7 @@ class Prophet final : public spec::Drafter {
 TEST(Lookahead, TheEngineTellsWhatTheTargetHasBehindEachRow) {
     TestPair pair(golden_directory("llama-target"), golden_directory("llama-draft"));
     for (const bool gumbel : {false, true})
-        for (const int top_k : {0, 5}) { // of rows that travel as best tokens, and as shortlists
+        for (const int top_k : {0, 5}) { // rows are sent as best tokens, then as shortlists
             spec::Request request;
             request.prompt = varied_tokens(9, 500);
             request.max_new_tokens = 20;
@@ -239,7 +239,7 @@ TEST(Lookahead, TheEngineTellsWhatTheTargetHasBehindEachRow) {
         }
 }
 
-// Of so many rounds those that draft, at a second a row, where nothing is ever accepted.
+// The number of rounds that draft, of `n_rounds` in which nothing is ever accepted and a row takes a second.
 int rounds_that_draft(int n_rounds, const std::optional<spec::Costs>& costs) {
     spec::GainModel gain({6, 0.1, costs});
     spec::StopRule rule(rule_of("expected-gain", 1, 5), &gain);
@@ -273,7 +273,7 @@ TEST(Lookahead, IsTriedLessAndLessWhereItDoesNotPay) {
     EXPECT_LT(drafting, 10);
 }
 
-// What the first rounds cost, until it is known, is more than a two-hundredth of the run.
+// The first rounds, while the cost is not known, cost more than a two-hundredth of the run.
 TEST(Lookahead, IsNotTriedAgainBeforeTheRunAffordsIt) {
     const int drafting = rounds_that_draft(2000, std::nullopt);
     EXPECT_GT(drafting, 0);

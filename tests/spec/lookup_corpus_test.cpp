@@ -1,5 +1,5 @@
-// Suffix arrays against sorting, corpora against a comparison of every place, and files of build-corpus: what is read
-// back, and that no other bytes are.
+// Suffix arrays compared with sorting, and corpora with a search of every place. Files of build-corpus are read back;
+// files with any other bytes are refused.
 #include "spec/draft/lookup_corpus.h"
 
 #include "model/files/bad_file.h"
@@ -48,7 +48,7 @@ TEST(SuffixArray, IsWhatSortingGives) {
     }
     for (const int kinds : {2, 50, 5000})
         expect_in_order(random_tokens(random, kinds, 3000), kinds);
-    Tokens word = {1}, before = {0}; // Fibonacci's: as repetitive as a text can be without a period
+    Tokens word = {1}, before = {0}; // Fibonacci's: the most repetitive text without a period
     while (word.size() < 1000) {
         Tokens next = word;
         next.insert(next.end(), before.begin(), before.end());
@@ -58,7 +58,7 @@ TEST(SuffixArray, IsWhatSortingGives) {
     expect_in_order(Tokens(500, 3), 3);
 }
 
-// The longest end of `text` in `corpus` that a token below `end` follows, by comparing every place.
+// The longest end of `text` in `corpus` that a token below `end` follows, by a search of every place.
 int longest_in(const Tokens& corpus, const Tokens& text, TokenId end) {
     std::size_t best = 0;
     for (std::size_t next = 1; next < corpus.size(); ++next) {
@@ -115,7 +115,7 @@ std::string bytes_of(const LookupCorpus& corpus, std::uint64_t fingerprint) {
     return bytes;
 }
 
-// What is wrong with the file; empty: nothing.
+// Returns the fault of the file; empty: none.
 std::string refusal(const std::string& bytes, int vocab_size = 9, std::uint64_t fingerprint = 7) {
     const TemporaryDirectory directory;
     const std::string file = directory.write("x.corpus", bytes).string();
@@ -152,8 +152,8 @@ TEST(LookupCorpus, ReadsItsFileBackAndRefusesAnyOther) {
     EXPECT_NE(refusal(newer).find("of version 2"), std::string::npos);
 }
 
-// A file whose checksum is right, but not what it holds: made by the class itself over other suffixes is not possible,
-// so the checksum is made anew here, as hash_bytes has it.
+// A file with wrong contents but the right checksum. The class cannot make one over other suffixes, so the checksum is
+// computed here, as hash_bytes does.
 std::string with_word(std::string bytes, std::size_t word, std::uint32_t value) {
     std::memcpy(bytes.data() + 4 * word, &value, 4);
     const std::size_t half = (bytes.size() - 40) / 2;
@@ -171,7 +171,7 @@ TEST(LookupCorpus, WorksOrRefusesWhateverHostileFilesHold) {
     EXPECT_NE(refusal(with_word(good, 10, 0xffffffff)).find("token 0 is outside"), std::string::npos);
     EXPECT_NE(refusal(with_word(good, 18, 8)).find("suffix 0 begins behind the last token"), std::string::npos);
     std::mt19937 random(3);
-    for (int round = 0; round < 2000; ++round) { // any order of any suffixes: a match is there, or none is found
+    for (int round = 0; round < 2000; ++round) { // any order of any suffixes: a match is in the text, or none is found
         std::string hostile = good;
         for (std::size_t i = 0; i < kTokens.size(); ++i)
             hostile = with_word(hostile, 18 + i, static_cast<std::uint32_t>(random() % kTokens.size()));
@@ -186,7 +186,7 @@ TEST(LookupCorpus, WorksOrRefusesWhateverHostileFilesHold) {
     }
 }
 
-// As where somebody writes over a file that was checked.
+// As if somebody overwrote a file after its check.
 TEST(LookupCorpus, ReadsNothingOutsideOfAFileThatChanges) {
     const std::string good = bytes_of(LookupCorpus(kTokens, 9), 7);
     std::vector<std::uint64_t> aligned((good.size() + 7) / 8);

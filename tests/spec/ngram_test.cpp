@@ -1,4 +1,4 @@
-// N-gram lookup against a search through the whole text, and texts decoded with it.
+// N-gram look-up compared with a search through the whole text, and texts decoded with it.
 #include "tests/spec/engine_support.h"
 
 #include "spec/draft/lookup_index.h"
@@ -14,7 +14,7 @@ using spec::LookupMatch;
 using spec::NgramMatch;
 using spec::NgramOptions;
 
-// The same by trying every place.
+// The same by a search of every place.
 std::optional<LookupMatch> searched(const std::vector<TokenId>& text, const NgramOptions& options) {
     std::optional<LookupMatch> best;
     for (int length = options.shortest; length <= options.longest; ++length) {
@@ -37,7 +37,7 @@ TEST(NgramIndex, FindsWhatASearchFinds) {
             const auto index = spec::make_ngram_index(options);
             std::vector<TokenId> text;
             for (int step = 0; step < 400; ++step) {
-                if (step % 97 == 96) text.resize(text.size() / 2); // another text: nothing of the old one stays
+                if (step % 97 == 96) text.resize(text.size() / 2); // another text: nothing of the old one may stay
                 text.push_back(static_cast<TokenId>(random() % 5));
                 index->follow(text);
                 const auto got = index->find(), want = searched(text, options);
@@ -50,8 +50,8 @@ TEST(NgramIndex, FindsWhatASearchFinds) {
     }
 }
 
-// Prompt lookup as its authors have it (find_candidate_pred_tokens): n-grams from the longest to the shortest, of each
-// the matches in order, and the first with a whole continuation.
+// Prompt look-up as its authors wrote it (find_candidate_pred_tokens): n-grams from the longest to the shortest, and
+// the matches of each in order; takes the first match with a whole continuation.
 std::vector<TokenId> looked_up(const std::vector<TokenId>& text, const NgramOptions& options) {
     const auto full = static_cast<std::size_t>(options.full);
     for (int length = options.longest; length >= options.shortest; --length) {
@@ -77,11 +77,11 @@ TEST(NgramIndex, TakesOnlyWholeContinuationsWhereAsked) {
         const auto index = spec::make_ngram_index(options), any = spec::make_ngram_index({1, 3, match});
         std::vector<TokenId> text;
         const std::size_t length = 2 + random() % 60, period = 1 + random() % 20, vocab = 2 + random() % 30;
-        while (text.size() < length) { // now and then a stretch of it again
+        while (text.size() < length) { // sometimes repeats a stretch of it
             const bool repeats = text.size() > period && random() % 8 != 0;
             text.push_back(repeats ? text[text.size() - period] : static_cast<TokenId>(random() % vocab));
         }
-        if (trial % 5 == 0) index->follow(std::span(text).first(length / 2)); // as texts grow
+        if (trial % 5 == 0) index->follow(std::span(text).first(length / 2)); // texts grow
         index->follow(text);
         any->follow(text);
         std::vector<TokenId> got;
@@ -121,7 +121,7 @@ spec::Draft drafted(const std::vector<TokenId>& text, const NgramOptions& option
     spec::StopRule rule(constant_rule(k));
     spec::Draft draft;
     drafter->propose({0, text, 100, &request, choice_of(request), &rule, &draft});
-    if (sampled) { // q lives in the drafter
+    if (sampled) { // the drafter holds q
         EXPECT_EQ(draft.q.size(), draft.tokens.size() * 16);
         for (std::size_t i = 0; i < draft.q.size(); ++i)
             EXPECT_EQ(draft.q[i], draft.tokens[i / 16] == static_cast<TokenId>(i % 16) ? 1.0f : 0.0f);
@@ -163,12 +163,12 @@ TEST(NgramDrafter, LeavesGreedyTextAsItIs) {
             EXPECT_EQ(got[i].stats.draft_passes, 0);
             accepted += got[i].stats.accepted;
         }
-        if (rule.is("expected-gain")) continue; // so small a target may find rows too dear
+        if (rule.is("expected-gain")) continue; // rows may be too expensive for it with so small a target
         EXPECT_GT(accepted, 0) << describe(rule) << ": greedy text of a small model repeats itself";
     }
 }
 
-// With one-hot q the accepted token and the residual together must be p: each first token as often as p says.
+// With a one-hot q, the accepted token and the residual must give p: each first token as often as p says.
 TEST(NgramDrafter, LeavesTheDistributionOfSampledTextAsItIs) {
     TestPair pair(golden_directory("llama-target"), golden_directory("llama-draft"));
     const auto ngram = ngram_drafter({}, pair.limits(), pair.clock);

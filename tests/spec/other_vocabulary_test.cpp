@@ -1,4 +1,4 @@
-// Drafts of a model with another vocabulary than the target's: texts and their distribution are the target's.
+// Drafts of a model whose vocabulary is not the target's: texts and their distribution are still the target's.
 #include "spec/draft/retokenized_drafts.h"
 
 #include "tests/model/temporary_directory.h"
@@ -23,7 +23,7 @@ constexpr int kTexts = 10000;
 constexpr int kShift = 77; // of the draft's ids
 constexpr int kTokens = 512;
 
-// The golden tokenizer with other ids, in which these tokens are other texts, cut off at so many tokens.
+// The golden tokenizer with other ids and `n_tokens` tokens. The `lost` tokens have other texts.
 model::Tokenizer other_tokenizer(const std::vector<TokenId>& lost, int n_tokens = kTokens) {
     std::ifstream file(golden_directory("llama-draft") / "tokenizer.json");
     nlohmann::json json = nlohmann::json::parse(file);
@@ -54,7 +54,7 @@ model::Tokenizer other_tokenizer(const std::vector<TokenId>& lost, int n_tokens 
     return model::Tokenizer::open(directory.path());
 }
 
-// Of a draft that writes one of the first kVocab tokens, by the last two before it.
+// Rows of a draft that writes one of the first kVocab tokens, depending on the text's length and last token.
 void fill_row(std::span<const TokenId> text, std::span<float> row) {
     std::ranges::fill(row, -30.0F);
     for (std::size_t token = 0; token < kVocab; ++token)
@@ -64,7 +64,7 @@ void fill_row(std::span<const TokenId> text, std::span<float> row) {
 class OtherVocabularies : public testing::Test {
   protected:
     OtherVocabularies() : pair_(golden_directory("llama-draft"), golden_directory("llama-target")) {
-        sampling_.temperature = 4; // first tokens become about equally likely
+        sampling_.temperature = 4; // makes first tokens about equally likely
         sampling_.seed = 5;
         probabilities_ = target_probabilities(pair_.target, sampling_, kLength);
     }
@@ -72,14 +72,14 @@ class OtherVocabularies : public testing::Test {
     void expect_the_target(const std::vector<TokenId>& lost, OtherVocabulary::Use use, Acceptance acceptance,
                            const char* rule);
 
-    // Of the first kVocab tokens the draft lacks these.
+    // The draft lacks `lost`, some of the first kVocab tokens.
     model::VocabularyMap map_without(const std::vector<TokenId>& lost) const {
         return {{pair_.tokenizer, kTokens, {}}, {other_tokenizer(lost), kTokens, {}}};
     }
     std::unique_ptr<spec::Drafter> drafter(const model::VocabularyMap& map, OtherVocabulary::Use use,
                                            const char* tree = nullptr, int context = 64) {
         const spec::DraftLimits limits = {static_cast<int>(kVocab), {}};
-        if (use == kRetokenize) // whose draft writes these tokens alone
+        if (use == kRetokenize) // its draft writes only these tokens
             return spec::make_retokenizing_drafter(spec::make_function_source("toy", kTokens, fill_row),
                                                    {&map, use, context}, {limits, clock_});
         spec::DrafterParts parts{{limits, clock_}};
@@ -104,7 +104,7 @@ class OtherVocabularies : public testing::Test {
     std::map<Tokens, double> probabilities_;
 };
 
-// Drafts of the first kVocab tokens without these, counted.
+// Drafts the first kVocab tokens without these, and counts.
 void OtherVocabularies::expect_the_target(const std::vector<TokenId>& lost, OtherVocabulary::Use use,
                                           Acceptance acceptance, const char* rule) {
     const model::VocabularyMap map = map_without(lost);
@@ -162,7 +162,7 @@ TEST_F(OtherVocabularies, TheDraftsLogitsMayBeWiderThanItsTokenizer) {
     EXPECT_EQ(map.shared().size(), 500U);
     spec::GainModel gain({16, 0, spec::Costs{0, {1}}});
     for (const auto use : {kIntersection, kRetokenize})
-        for (const double temperature : {0.0, 9.0}) { // at which any token may come
+        for (const double temperature : {0.0, 9.0}) { // at 9 any token may come
             spec::DrafterParts parts{{{kTokens, {}}, clock_}};
             parts.models = {&pair_.draft.decoder};
             parts.vocabulary = {&map, use, 64};
@@ -195,7 +195,7 @@ TEST_F(OtherVocabularies, ADraftEndsWithTheDraftsContext) {
             made->begin_sequence(0, request);
             made->prefill(0, request.prompt);
             Tokens text = request.prompt;
-            for (std::size_t longest : {4U, 2U, 0U}) { // beyond 8 tokens of the draft, fewer and fewer
+            for (std::size_t longest : {4U, 2U, 0U}) { // fewer and fewer fit into the draft's 8 places
                 made->propose({0, text, 10, &request, choice_of(request), &rule, &draft});
                 EXPECT_LE(draft.tokens.size(), longest) << text.size();
                 text.insert(text.end(), {1, 2});

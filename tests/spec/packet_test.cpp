@@ -1,4 +1,4 @@
-// The control packet: its size, its places, and that a wrong one is told from a right one.
+// The control packet: its size and its places. A wrong packet is told from a right one.
 #include "spec/protocol/packet.h"
 
 #include <gtest/gtest.h>
@@ -128,7 +128,7 @@ TEST(Packet, OfABeamSearchHasBeamsBehindRowsOfTheRoundBefore) {
     const std::vector<std::int8_t> parents = {5, 1, 0};
     std::ranges::copy(parents, packet.parents(1).begin());
     EXPECT_EQ(packet.why_unexpected(9, 77), "");
-    packet.parents(1)[2] = -1; // a drafted token follows a beam, or another
+    packet.parents(1)[2] = -1; // a drafted token must follow a beam, or another drafted token
     EXPECT_EQ(packet.why_unexpected(9, 77), "packet slot 1: drafted token 2 has parent -1");
     packet.parents(1)[2] = 2;
     EXPECT_EQ(packet.why_unexpected(9, 77), "packet slot 1: drafted token 2 has parent 2");
@@ -162,7 +162,7 @@ TEST(Packet, ChecksTheTokensOfSequencesThatAreDecodedOnly) {
 
 TEST(Packet, AcceptsWhatItDoesNotUse) {
     Packet packet = example();
-    packet.tokens(1)[3] = -1; // beyond n_drafted
+    packet.tokens(1)[3] = -1; // after the n_drafted tokens
     packet.parents(1)[3] = 99;
     packet.parents(1)[2] = 0; // a branch
     EXPECT_EQ(packet.why_unexpected(9, 77), "");

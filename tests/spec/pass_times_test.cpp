@@ -10,24 +10,24 @@
 namespace entrodraft::spec {
 namespace {
 
-// What a pass is seen to take.
+// The measured time of a pass.
 double target_of(int rows) {
     return 1.0 + 0.1 * (rows - 1);
 }
 
-// What it is taken to cost beside one of a single row.
+// The cost of the pass relative to one of a single row, as PassTimes takes it.
 double cost_of(double target) {
     return 1 + (1 + PassTimes::kBehind) * (target - 1);
 }
 
-// The draft's first pass of a round takes 0.2, another 0.1.
+// The draft's first pass of a round takes 0.2, each other one 0.1.
 double draft_of(int passes) {
     return 0.1 + 0.1 * passes;
 }
 
-constexpr int kUsualRows = 3; // of passes of 1 to 5 in turns
+constexpr int kUsualRows = 3; // passes have 1 to 5 rows in turn
 
-// Draft passes over the usual target pass, whose cost is what is seen.
+// Draft passes are compared with the usual target pass, whose cost is the measured one.
 void expect_costs(const PassTimes& times, double relative) {
     const double plain = times.target_seconds(1), usual = times.target_seconds(kUsualRows) / target_of(kUsualRows);
     for (int rows = 2; rows <= 5; ++rows)
@@ -36,7 +36,7 @@ void expect_costs(const PassTimes& times, double relative) {
         EXPECT_NEAR(times.draft_seconds(passes, 0) / usual, draft_of(passes), relative * draft_of(passes)) << passes;
 }
 
-// A round that drafts so many tokens while everything takes `slowness` times as long.
+// A round that drafts `drafted` tokens while everything takes `slowness` times as long.
 void learn_round(PassTimes& times, int drafted, double slowness) {
     times.learn_target(drafted + 1, slowness * target_of(drafted + 1), 1);
     if (drafted > 0) times.learn_draft(drafted, 0, slowness * draft_of(drafted));
@@ -45,14 +45,14 @@ void learn_round(PassTimes& times, int drafted, double slowness) {
 TEST(PassTimes, LearnsCostsThroughOutliers) {
     PassTimes times(0.5);
     for (int i = 0; i < 600; ++i)
-        learn_round(times, i % 5, i % 37 == 5 ? 10 : 1); // now and then another process takes the core
+        learn_round(times, i % 5, i % 37 == 5 ? 10 : 1); // sometimes another process takes the core
     expect_costs(times, 0.03);
     EXPECT_NEAR(times.slowness() * times.target_seconds(kUsualRows), target_of(kUsualRows), 0.05);
     EXPECT_GT(times.target_seconds(8), times.target_seconds(5));
 }
 
-// Each row count is seen for a while, as a stop rule drafts that goes by what it has learnt, and then the machine has
-// another speed.
+// Each row count is seen for a while, as with a stop rule that follows what it has learnt. Then the machine changes its
+// speed.
 TEST(PassTimes, TellsWhatRowsCostFromTheSpeedOfTheMachine) {
     PassTimes times(0.5);
     for (int i = 0; i < 1200; ++i)
@@ -60,7 +60,7 @@ TEST(PassTimes, TellsWhatRowsCostFromTheSpeedOfTheMachine) {
     expect_costs(times, 0.03);
 }
 
-// A run of passes of five rows takes 1.348 times one of two, though beside each other they take 1.27.
+// A run of passes of five rows takes 1.348 times one of two rows, though side by side they take 1.27 times.
 TEST(PassTimes, ARowAlsoCostsWhatThePassesBehindItAreSlower) {
     PassTimes times(0.5);
     std::mt19937 random(1);
@@ -94,7 +94,7 @@ TEST(PassTimes, LearnsNothingFromAColdStart) {
     }
 }
 
-// Otherwise a first time taken in a bad moment would keep its row count from ever coming up again.
+// Otherwise a row count first measured at a bad moment would never be tried again.
 TEST(PassTimes, TakesABadMomentForTheSpeedOfTheMachine) {
     PassTimes times(0.1);
     for (int i = 0; i < 8; ++i)
@@ -120,7 +120,7 @@ TEST(PassTimes, TellsADraftPassFromItsFurtherRows) {
     EXPECT_NEAR((times.draft_seconds(3, 5) - times.draft_seconds(3, 4)) / unit, 0.01, 0.002);
 }
 
-// A pass over sixteen texts costs much before its first drafted row, for each text's keys are read.
+// A pass over sixteen texts costs much even without drafted rows, as each text's keys are read.
 TEST(PassTimes, NoRowOfAWidePassSeemsFree) {
     PassTimes times(0.1);
     const auto target = [](int rows) { return rows <= 16 ? 2.0 : 1.6 + 0.07 * (rows - 16); };

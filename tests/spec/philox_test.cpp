@@ -1,4 +1,4 @@
-// Random numbers: the published vectors of Philox4x32-10, and what the streams promise.
+// Random numbers: the published vectors of Philox4x32-10, and the promises of the streams.
 #include "spec/verify/random.h"
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ TEST(RandomStream, GivesTheSameNumberForTheSameQuestion) {
     EXPECT_EQ(one.uniform(7, 8, 9), one.uniform(7, 8, 9));
 }
 
-// A change of the key or counter layout changes every sampled text at a given seed: then raise these numbers knowingly.
+// A new layout of key or counter changes every sampled text at a given seed. Then update these numbers knowingly.
 TEST(RandomStream, KeepsItsNumbersFromReleaseToRelease) {
     EXPECT_DOUBLE_EQ(RandomStream(0, 0, Purpose::gumbel_noise).uniform(0), 0.57305518360783236);
     EXPECT_DOUBLE_EQ(RandomStream(1, 2, Purpose::resample, 3).uniform(std::uint64_t{1} << 40, 5, 6),
@@ -83,7 +83,7 @@ TEST(RandomStream, HasPurposesAndNeighboursThatDoNotFollowEachOther) {
     const double limit = 5 / std::sqrt(double{kNumbers});
     for (const Purpose a : kPurposes) {
         const RandomStream stream(1, 0, a);
-        EXPECT_NEAR(correlation(stream, stream, 0), 1.0, 0.02); // the test sees what follows
+        EXPECT_NEAR(correlation(stream, stream, 0), 1.0, 0.02); // the test can see a correlation
         EXPECT_LT(std::abs(correlation(stream, stream, 1)), limit);
         EXPECT_LT(std::abs(correlation(stream, RandomStream(2, 0, a), 0)), limit);
         EXPECT_LT(std::abs(correlation(stream, RandomStream(1, 1, a), 0)), limit);

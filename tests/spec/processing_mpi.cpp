@@ -1,5 +1,5 @@
-// Penalties, bans and biases through the engine, over ranks: greedy text is transformers' (processing_golden.json) or,
-// for penalties that transformers does not know, a reference's, plainly and whoever drafts.
+// Penalties, bans and biases through the engine, over ranks. Greedy text is transformers' (processing_golden.json), or
+// a reference's for penalties that transformers does not have; plainly and with every drafter.
 #include "tests/spec/every_drafter.h"
 #include "tests/spec/ranks.h"
 
@@ -17,9 +17,9 @@ using spec::Request;
 
 struct Case {
     Request request;
-    std::vector<TokenId> tokens; // of the text; all of it if whole
+    std::vector<TokenId> tokens; // of the text; all of it if `whole`
     bool whole = true;
-    bool changed = true; // by the processing
+    bool changed = true; // the processing changes the text
 };
 
 spec::LogitProcessing processing_of(const nlohmann::json& options) {
@@ -46,7 +46,7 @@ std::vector<Case> golden_cases(const nlohmann::json& golden) {
     return cases;
 }
 
-// The cases plainly and with several drafters and rules.
+// Runs the cases plainly and with several drafters and rules.
 void check(TestPair& pair, const std::vector<Case>& cases, bool coordinates) {
     const spec::TokenTable table = table_of(pair.vocab_size(), std::vector<std::vector<TokenId>>{cases[0].tokens});
     EveryDrafter drafters({pair.limits(), pair.clock, &pair.draft.decoder, nullptr, table, nullptr});
@@ -97,7 +97,7 @@ TEST(ProcessingOnRanks, GreedyTextIsTransformersPlainlyAndWhoeverDrafts) {
     check(pair, cases, ranks.coordinates());
 }
 
-// What presence and frequency penalties should do, by looking at all of the text for every token. Ends before a step
+// The definition of presence and frequency penalties: looks at all of the text for every token. Ends before a step
 // whose two best are closer than rounding over ranks.
 Case by_reference(TestModel& target, const std::vector<TokenId>& prompt, double presence, double frequency) {
     Case made;

@@ -1,6 +1,6 @@
-// A network of simulated ranks: communicators whose messages take random times, come in any order, get lost, arrive
-// twisted or from an earlier round, and whose ranks die or stall. What a collective brings is there only once it has
-// ended: until then its buffers hold bytes that mean nothing. For the simulation of the protocol only.
+// A network of simulated ranks: communicators whose messages take random times, come in any order, get lost, or arrive
+// damaged or from an earlier round, and whose ranks die or stall. The result of a collective is there only after its
+// end: until then its buffers hold meaningless bytes. For the simulation of the protocol only.
 #pragma once
 
 #include "tests/spec/protocol_tasks.h"
@@ -18,61 +18,61 @@
 
 namespace entrodraft {
 
-// A rank that is no more: unwinds its task. No std::exception, so that the product does not take it for an error.
+// Unwinds the task of a dead rank. It is not a std::exception, so that the product does not take it for an error.
 struct RankDied {};
 
 enum class FaultKind {
     none,
-    dies_before,   // the call
-    dies_within,   // with its part under way
+    dies_before,   // before the call
+    dies_within,   // when its part is under way
     stalls,        // for `seconds`, then goes on
-    loses_sent,    // what it sends in that call reaches nobody
-    loses_awaited, // what others send it in that call never comes
-    twisted,       // a bit of the broadcast that it receives is another
-    stale,         // it receives the broadcast of that size before this one
-    dies_at_step,  // these are the rank's own, in its `call`-th step of any round
+    loses_sent,    // its messages of that call reach no rank
+    loses_awaited, // messages to it in that call never arrive
+    twisted,       // the broadcast that it receives has one bit changed
+    stale,         // it receives the previous broadcast of that size
+    dies_at_step,  // this and the next ones are the rank's own, in its `call`-th step of any round
     throws,
-    callback_throws, // in what the coordinator is asked or told, or in its drafter
+    callback_throws, // in a callback of the coordinator, or in its drafter
 };
 
-// What goes wrong, where: in the `call`-th collective that `rank` calls on a group, from 0 (`twisted`, `stale`: the
+// A fault and its place: the `call`-th collective that `rank` calls on a group, from 0 (`twisted`, `stale`: the
 // `call`-th broadcast that it receives).
 struct Fault {
     FaultKind kind = FaultKind::none;
     int group = 0;
     int rank = 0; // in the group
     int call = 0;
-    double seconds = 0;    // of stalls
-    std::uint64_t bit = 0; // of twisted, modulo their number
+    double seconds = 0;    // for stalls
+    std::uint64_t bit = 0; // for twisted, modulo their number
 };
 
-// How long things take, in simulated seconds: uniform from 0 to these.
+// The greatest times in simulated seconds; times are uniform from 0 to these.
 struct Delays {
     double message = 0;
     double compute = 0;        // of a rank, before each collective
     double rare_message = 0;   // of one message in sixteen
-    int slow_task = -1;        // takes ten times as long for all that
-    bool senders_wait = false; // until those have come who need their part, as without buffers
+    int slow_task = -1;        // this task takes ten times as long for all that
+    bool senders_wait = false; // until the ranks that need their part have come, as without buffers
 };
 
-// What all groups share.
+// The state that all groups share.
 struct Network {
     Tasks& tasks;
     Dice dice;
     Delays delays;
     Fault fault;
     double fault_at = kNever;            // when it struck
-    std::vector<std::string> violations; // of what callers owe a communicator
+    std::vector<std::string> violations; // of a caller's duties to a communicator
 };
 
-// One group of ranks and its collectives, matched by the order in which each rank calls them, as MPI does.
+// One group of ranks and its collectives, which are matched by the order in which each rank calls them, as in MPI.
 class SimGroup {
   public:
     // `members`: the tasks of its ranks.
     SimGroup(Network& shared, int group_number, std::vector<int> tasks_of_ranks)
         : network(shared), number(group_number), members(std::move(tasks_of_ranks)), ranks(members.size()) {}
 
-    // For whoever watches: what a rank hands in, and what it has been given (or had handed in). Both may be unset.
+    // For an observer: a rank's data as it enters a collective, and after it. Both may be unset.
     using Seen = std::function<void(int rank, dist::Collective kind, std::span<const std::byte> data)>;
     Seen on_start, on_end;
 
@@ -91,7 +91,7 @@ class SimGroup {
     };
     struct Meeting {
         std::vector<Part> parts;
-        bool mismatched = false; // and then fails, or waits for ever
+        bool mismatched = false; // then it fails, or waits for ever
         bool fails = false;
     };
     struct RankState {
@@ -114,14 +114,14 @@ class SimGroup {
     std::size_t first = 0; // number of meetings[0]
 };
 
-// A rank's end of a group.
+// A rank's endpoint of a group.
 class SimComm final : public dist::HostComm {
   public:
     SimComm(SimGroup& group, int rank)
         : HostComm(rank, group.members, nullptr), group_(group), network_(group.network) {}
     std::string name() const override { return "simulated"; }
     bool is_ready() override {
-        pause(kLookSeconds); // so that what others do goes on
+        pause(kLookSeconds); // others may go on meanwhile
         return group_.ready(group_.meeting(call_), rank()) <= network_.tasks.now();
     }
 
@@ -147,7 +147,7 @@ class SimComm final : public dist::HostComm {
     SimGroup& group_;
     Network& network_;
     std::size_t call_ = 0;                                                           // the one in flight
-    std::deque<std::pair<std::chrono::steady_clock::time_point, double>> deadlines_; // seen lately, in simulated time
+    std::deque<std::pair<std::chrono::steady_clock::time_point, double>> deadlines_; // recent ones, in simulated time
 };
 
 // ---- the group ----
@@ -177,7 +177,7 @@ inline double SimGroup::message_seconds(int from, int to) {
     return is_slow ? 10 * seconds : seconds;
 }
 
-// When the rank's part in it is over, as far as is known.
+// The time when the rank's part in it is over, as far as is known.
 inline double SimGroup::ready(const Meeting& meeting, int rank) const {
     const Part& mine = meeting.parts[static_cast<std::size_t>(rank)];
     if (meeting.mismatched) return meeting.fails ? mine.at : kNever;
@@ -196,7 +196,7 @@ inline double SimGroup::ready(const Meeting& meeting, int rank) const {
     return all;
 }
 
-// ---- a rank's end: handing in ----
+// ---- a rank's endpoint: starting ----
 
 inline bool SimComm::strikes(FaultKind kind, std::size_t count) {
     const Fault& fault = network_.fault;
@@ -254,7 +254,7 @@ inline void SimComm::check_match(Meeting& meeting) {
     }
 }
 
-// Where the collective's result goes on this rank; empty where it gets none.
+// The place of the collective's result on this rank; empty if it gets none.
 inline std::span<std::byte> SimComm::result() const {
     switch (in_flight_.kind) {
     case dist::Collective::all_reduce:
@@ -269,7 +269,7 @@ inline std::span<std::byte> SimComm::result() const {
     return {};
 }
 
-// ---- a rank's end: waiting and receiving ----
+// ---- a rank's endpoint: waiting and receiving ----
 
 inline void SimComm::finish(dist::Deadline deadline) {
     const double limit = simulated(deadline);
@@ -288,7 +288,7 @@ inline void SimComm::finish(dist::Deadline deadline) {
     group_.forget_what_is_over();
 }
 
-// What a rank hands in stays as it is until the collective has ended: a transport may read it at any time.
+// A rank's data must not change until the collective has ended: a transport may read it at any time.
 inline void SimComm::check_untouched(const Part& part) {
     if (in_flight_.kind == dist::Collective::all_reduce) return;
     if (in_flight_.kind == dist::Collective::broadcast && !is_root()) return;
@@ -312,7 +312,7 @@ inline void SimComm::deliver(const Meeting& meeting) {
             for (std::size_t other = 0; other < n_ranks(); ++other) {
                 float value;
                 std::memcpy(&value, meeting.parts[other].bytes.data() + i * sizeof value, sizeof value);
-                sum = other == 0 ? value : sum + value; // in rank order, as the product's transports add
+                sum = other == 0 ? value : sum + value; // in rank order, as the product's transports do
             }
             sums[i] = sum;
         }
@@ -337,8 +337,8 @@ inline void SimComm::deliver_broadcast(const Part& sent, std::span<std::byte> to
     state.before[to.size()] = sent.bytes;
 }
 
-// Deadlines are points of real time. This rank makes each right before it first waits with it, and simulated time
-// stands still meanwhile; rounding swallows what of real time has passed.
+// Deadlines are points of real time. This rank makes each right before it first waits with it. Simulated time stands
+// still meanwhile, and rounding hides the real time that has passed.
 inline double SimComm::simulated(dist::Deadline deadline) {
     constexpr double kGrain = 100, kForever = 1e8;
     for (const auto& [at, time] : deadlines_)

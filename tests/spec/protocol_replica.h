@@ -1,5 +1,5 @@
-// A replica of simulated ranks, each an engine with a decoder of its own, and what came of one schedule. Verifies what
-// can be verified without a reference text. For the simulation of the protocol only.
+// A replica of simulated ranks, each an engine with its own decoder, and the outcome of one schedule. Checks everything
+// that can be checked without a reference text. For the simulation of the protocol only.
 #pragma once
 
 #include "tests/spec/every_drafter.h"
@@ -12,7 +12,7 @@
 
 namespace entrodraft {
 
-// A communicator whose transport is another in every schedule: decoders are loaded once.
+// A communicator whose transport changes from schedule to schedule: decoders are loaded once.
 class Socket final : public dist::Communicator {
   public:
     Socket(int rank, int size) : rank_(rank), size_(size) {}
@@ -38,7 +38,7 @@ class Socket final : public dist::Communicator {
     dist::Communicator* transport_ = nullptr;
 };
 
-// Models of the ranks, and all that schedules share.
+// The ranks' models, and everything else that schedules share.
 class Fleet {
   public:
     Fleet() {
@@ -52,7 +52,7 @@ class Fleet {
             }
     }
 
-    // A rank's part of a model. In whole numbers of 8 bits it is the draft of that target.
+    // A rank's part of a model. With weights of 8-bit integers it is the draft of that target.
     struct Shard {
         Shard(int rank, int size, const std::vector<std::int64_t>& eos, model::WeightType type)
             : socket(rank, size), model(golden_directory("llama-draft"), options(socket, eos, type)) {}
@@ -75,11 +75,11 @@ class Fleet {
         spec::DraftLimits limits{kVocab, {}};
         for (const std::int64_t token : eos_tokens())
             limits.eos_tokens.push_back(static_cast<TokenId>(token));
-        for (int slot = spec::AheadOptions::kMaxOutcomes; slot >= 0; --slot) // what a rank that died has left
+        for (int slot = spec::AheadOptions::kMaxOutcomes; slot >= 0; --slot) // clears what a dead rank has left
             draft.decoder.cache().truncate(slot, 0);
         return {limits, clock, &draft.decoder, nullptr, *table_, nullptr};
     }
-    // The checkpoint's own, and one that the golden texts come to.
+    // The checkpoint's own ends of text, and one that the golden texts reach.
     std::vector<std::int64_t> eos_tokens() const { return {0, texts_[0][10]}; }
     const std::vector<std::vector<TokenId>>& texts() const { return texts_; }
 
@@ -100,7 +100,7 @@ class Fleet {
     std::vector<std::unique_ptr<Shard>> targets_, drafts_; // by size of the group, then by rank
 };
 
-// The drafter of a schedule and what it is on. `sharded`: the model, where it is sharded across the ranks.
+// The drafter of a schedule and its parts. `sharded`: the model, if it is sharded across the ranks.
 struct Drafting {
     Drafting(Fleet& fleet, const Schedule& schedule, const dist::Clock& clock, spec::ShardedDraftModel* sharded)
         : every(fleet.drafting(clock)) {
@@ -121,13 +121,13 @@ struct Drafting {
 struct RankEnd {
     enum class How { finished, interrupted, failed, died, hung };
     How how = How::hung;
-    std::string message, step; // of failed
+    std::string message, step; // for failed
     double at = 0;             // simulated seconds
 };
 
-// A request of the schedule that was handed to the coordinator.
+// A request of the schedule that the coordinator has taken.
 struct Taken {
-    std::size_t said = 0; // tokens, by its last round
+    std::size_t said = 0; // tokens up to its last round
     std::string streamed;
     int times_served = 0;
     spec::Completion completion;
@@ -137,14 +137,14 @@ struct Outcome {
     std::vector<RankEnd> ends; // by rank
     std::vector<Taken> taken;  // in the order of the schedule
     std::size_t served = 0;
-    int signals = 0;              // raised
-    double fault_at = kNever;     // when it struck
-    std::vector<bool> was_misled; // by rank: has received what was not sent
+    int signals = 0;              // raised signals
+    double fault_at = kNever;     // time when it struck
+    std::vector<bool> was_misled; // by rank: has received a message that was not sent
     std::uint64_t rounds = 0, accepted = 0, trace = 0;
     std::vector<std::string> violations;
 };
 
-// Simulated time for what measures, a microsecond further at each look.
+// Simulated time for measurements: a microsecond further at each look.
 class SimClock final : public dist::Clock {
   public:
     explicit SimClock(const Tasks& tasks) : tasks_(tasks) {}
@@ -155,7 +155,7 @@ class SimClock final : public dist::Clock {
     mutable std::uint64_t looks_ = 0;
 };
 
-// One schedule being run.
+// Runs one schedule.
 class Replica {
   public:
     Replica(Fleet& fleet, const Schedule& schedule, std::vector<spec::Request> requests)
@@ -175,8 +175,8 @@ class Replica {
     Outcome run();
 
   private:
-    class SlowDrafter; // another that takes its time, and throws where the schedule says so
-    class Steps;       // of a rank, where it may come to its end
+    class SlowDrafter; // wraps a drafter; takes its time, and throws if the schedule says so
+    class Steps;       // steps of a rank, at which it may die
 
     std::vector<int> tasks_from(int first) const {
         std::vector<int> tasks;
@@ -211,9 +211,9 @@ class Replica {
     ProtocolWatch watch_;
     std::vector<int> signals_;                 // what the handler of each rank has set
     std::map<std::pair<int, int>, int> calls_; // by group and rank
-    int idled_ = 0;                            // before the next request
-    bool is_waiting_ = false;                  // for it
-    int steps_of_coordinator_ = 0;             // of its own
+    int idled_ = 0;                            // times before the next request
+    bool is_waiting_ = false;                  // for the next request
+    int steps_of_coordinator_ = 0;             // of the coordinator's own
     int steps_taken_ = 0;                      // of the protocol
     Outcome outcome_;
 };
@@ -295,7 +295,7 @@ inline void Replica::raise_signals(int group, int rank, int call) {
     }
 }
 
-// A rank from its start to its end, whatever that is.
+// Runs a rank from its start to its end, of any kind.
 inline void Replica::live(int rank) {
     RankEnd& end = outcome_.ends[static_cast<std::size_t>(rank)];
     using How = RankEnd::How;
@@ -362,7 +362,7 @@ inline spec::RunEnd Replica::serve(int rank) {
     return engine.run(coordinates ? callbacks() : spec::EngineCallbacks{}, signals_[static_cast<std::size_t>(rank)]);
 }
 
-// Before anything that the coordinator does by itself: takes its time, or fails.
+// Called before any work of the coordinator alone: takes its time, or fails.
 inline void Replica::step_of_coordinator() {
     const Delays& delays = schedule_.delays;
     if (delays.compute > 0) tasks_.pause_until(tasks_.now() + delays.compute * network_.dice.uniform());

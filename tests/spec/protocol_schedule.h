@@ -1,5 +1,5 @@
-// One schedule of the simulated protocol, drawn from its seed: ranks, options, requests, delays, signals and what goes
-// wrong. Plain data. For the simulation of the protocol only.
+// One schedule of the simulated protocol, drawn from its seed: ranks, options, requests, delays, signals and faults.
+// Plain data. For the simulation of the protocol only.
 #pragma once
 
 #include "tests/spec/protocol_network.h"
@@ -15,14 +15,14 @@ namespace entrodraft {
 
 constexpr int kReplicaGroup = 0, kTargetGroup = 1, kDraftGroup = 2; // numbers of groups
 
-// A signal handler runs on `rank` as it begins its `call`-th collective of a group.
+// A signal handler runs on `rank` when it begins its `call`-th collective of a group.
 struct RaisedSignal {
     int group = kReplicaGroup;
     int rank = 0; // in the group
     int call = 0;
 };
 
-// The model that drafts ahead until the scores have come; "model ahead" does so for a fixed number of passes.
+// The model that drafts ahead until the scores arrive; "model ahead" does so for a fixed number of passes.
 constexpr const char* kAheadInTime = "model ahead in time";
 
 struct Schedule {
@@ -33,12 +33,12 @@ struct Schedule {
     spec::Acceptance acceptance = spec::Acceptance::gumbel;
     std::string drafter; // none: plain decoding
     spec::StopRuleOptions rule;
-    std::vector<std::size_t> requests; // which of the templates, in order
-    std::vector<int> idling;           // before each request and the end: how often there is none yet
-    bool is_plain = false;             // requests say that nothing is to be drafted
+    std::vector<std::size_t> requests; // numbers of templates, in order
+    std::vector<int> idling;           // before each request and the end: how often there is no request yet
+    bool is_plain = false;             // requests ask for no drafts
     Delays delays;
     std::vector<RaisedSignal> signals;
-    int last_step = -1; // before which the coordinator's on_step ends the run; -1: it does not
+    int last_step = -1; // the coordinator's on_step ends the run before this step; -1: it does not
     Fault fault;
 
     int target_ranks() const { return ranks - (placement == dist::DraftPlacement::dedicated ? 1 : 0); }
@@ -65,7 +65,7 @@ inline Delays draw_delays(Dice& dice, int ranks) {
     return delays;
 }
 
-// Somewhere in the run, early moments as likely as late ones.
+// Draws a moment of the run; early ones are as likely as late ones.
 inline int draw_call(Dice& dice, int group) {
     const int most = group == kReplicaGroup ? 50 : 250;
     return dice.chance(0.3) ? dice.below(8) : dice.below(most);
@@ -77,7 +77,7 @@ inline Fault draw_fault(Dice& dice, const Schedule& schedule) {
                                           loses_awaited, twisted,     twisted,      stale,  throws, callback_throws};
     Fault fault;
     fault.kind = dice.one_of(kinds);
-    if (schedule.ranks == 1) fault.kind = dice.chance(0.5) ? throws : callback_throws; // nobody else to wait for
+    if (schedule.ranks == 1) fault.kind = dice.chance(0.5) ? throws : callback_throws; // no other rank waits
     const bool is_received = fault.kind == twisted || fault.kind == stale;
     const bool is_own = fault.kind == dies_at_step || fault.kind == throws || fault.kind == callback_throws;
     if (!is_received && !is_own && schedule.target_ranks() > 1 && dice.chance(0.5)) fault.group = kTargetGroup;
@@ -89,7 +89,7 @@ inline Fault draw_fault(Dice& dice, const Schedule& schedule) {
     return fault;
 }
 
-// Which templates a schedule may ask for is the caller's matter: it gives their number.
+// The caller gives the number of templates that a schedule may ask for.
 inline Schedule draw_schedule(std::uint64_t seed, std::size_t n_templates) {
     const std::vector<std::string> drafters = {"",       "model",  "model",        "model",        "ngram",
                                                "random", "bigram", "model<bigram", "bigram<ngram", "ngram,model",

@@ -1,6 +1,6 @@
-// Ranks as cooperative tasks in simulated time: one thread, one task at a time, the next being always the one that
-// wakes first. A seed decides about ties, so that a run is given by its seed alone. Knows no rank, no message and no
-// product. For the simulation of the protocol only.
+// Ranks as cooperative tasks in simulated time: one thread runs one task at a time, always the one that wakes first. A
+// seed decides ties, so the seed alone determines a run. Knows nothing of ranks, messages or the product. For the
+// simulation of the protocol only.
 #pragma once
 
 #include <cxxabi.h>
@@ -44,11 +44,11 @@ class Dice {
     std::uint64_t state_;
 };
 
-// Thrown into every task where none of them can ever wake, or they run without end. No std::exception: the product
-// must not take it for an error of its own.
+// Thrown into every task if none can ever wake, or if they run without end. It is not a std::exception, so that the
+// product does not take it for its own error.
 struct Hang {};
 
-// Memory that tasks run on, kept from one simulation to the next.
+// The stacks of tasks, kept from one simulation to the next.
 class TaskStacks {
   public:
     static constexpr std::size_t kBytes = std::size_t{1} << 20;
@@ -71,7 +71,7 @@ class Tasks {
         tasks_.push_back(std::make_unique<Task>());
         tasks_.back()->body = std::move(body);
     }
-    // Until all of them have ended.
+    // Runs until all tasks have ended.
     void run() {
         for (std::size_t i = 0; i < tasks_.size(); ++i)
             prepare(i);
@@ -82,7 +82,7 @@ class Tasks {
     std::uint64_t switches() const { return switches_; }
     bool hung() const { return hung_; }
 
-    // The task that calls it goes on at `time`, or earlier where another wakes it.
+    // The calling task goes on at `time`, or earlier if another task wakes it.
     void pause_until(double time) {
         tasks_[current_]->wake = std::max(time, now_);
         go_on();
@@ -95,7 +95,7 @@ class Tasks {
     }
 
   private:
-    // What the C++ runtime knows of a thread's exceptions: a task has its own.
+    // The C++ runtime's state of a thread's exceptions: each task has its own.
     struct Exceptions {
         void* caught = nullptr;
         unsigned uncaught = 0;
@@ -129,7 +129,7 @@ class Tasks {
         self->go_on();
     }
 
-    // Whoever wakes first runs; nobody left: back to run().
+    // Runs the task that wakes first; returns to run() if there is none.
     void go_on() {
         const std::size_t next = choose();
         if (next == current_) return;
@@ -175,7 +175,7 @@ class Tasks {
         const void* bottom = nullptr;
         std::size_t bytes = 0;
         __sanitizer_finish_switch_fiber(fake_stack, &bottom, &bytes);
-        if (main_bottom_ == nullptr) { // the first switch comes from there
+        if (main_bottom_ == nullptr) { // the first switch comes from the main stack
             main_bottom_ = bottom;
             main_bytes_ = bytes;
         }

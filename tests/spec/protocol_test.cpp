@@ -1,5 +1,5 @@
-// The protocol of a replica under thousands of schedules: whatever messages, ranks and signals do, every rank goes
-// through the same rounds, and no text comes out but the right one. A failing seed runs alone with
+// The protocol of a replica under thousands of schedules. Whatever messages, ranks and signals do, every rank goes
+// through the same rounds, and only the right text comes out. A failing seed runs alone with
 //   test_spec_unit --gtest_filter=Protocol.OneScheduleByItsSeed --gtest_random_seed=SEED
 #include "tests/spec/protocol_replica.h"
 
@@ -14,7 +14,7 @@ using namespace entrodraft;
 using How = RankEnd::How;
 using spec::Request;
 
-// ---- what is asked for ----
+// ---- the requests ----
 
 std::vector<TokenId> golden_prompt(std::size_t i) {
     return golden_expectations("llama-draft").at(i).at("prompt").get<std::vector<TokenId>>();
@@ -25,7 +25,7 @@ Request sampled(Request request, double temperature, int top_k, double top_p, do
     return request;
 }
 
-// Texts of every kind and end: by budget, end of text, stop string, full context, and none left to say.
+// Texts of every kind and end: by budget, end of text, stop string, full context, or because no token is left.
 std::vector<Request> make_templates() {
     std::vector<std::vector<TokenId>> prompts;
     for (std::size_t i = 0; i < 6; ++i)
@@ -52,7 +52,7 @@ std::vector<Request> make_templates() {
     all.push_back(sampled(request_of(prompts[0], 14), 1, 0, 1, 0, 5));
     all.back().processing.min_new_tokens = 12;
     all.back().processing.logit_bias = {{5, 2.0F}, {300, -1.0F}};
-    for (const bool samples : {false, true}) { // five tokens at most, then none is left
+    for (const bool samples : {false, true}) { // after at most five tokens none is left
         all.push_back(request_of(prompts[4], 30));
         if (samples) all.back() = sampled(all.back(), 1, 0, 1, 0, 6);
         all.back().ignore_eos = true;
@@ -99,8 +99,8 @@ Outcome Simulation::run_requests(const Schedule& schedule) {
     return Replica(fleet_, schedule, std::move(requests)).run();
 }
 
-// What the schedule without delays, faults and signals says to this request alone: of greedy and gumbel text what plain
-// decoding says. None where the text depends on how long things take.
+// The text of this request in the schedule without delays, faults and signals. For greedy and gumbel it is the text of
+// plain decoding. None if the text depends on times.
 const spec::Completion* Simulation::reference(const Schedule& schedule, std::size_t request) {
     Schedule calm;
     calm.ranks = schedule.target_ranks();
@@ -113,10 +113,10 @@ const spec::Completion* Simulation::reference(const Schedule& schedule, std::siz
     if (is_sampled && schedule.acceptance != spec::Acceptance::gumbel) {
         if (schedule.rule.is("expected-gain")) return nullptr;
         calm.rule = schedule.rule;
-        const bool is_ahead = schedule.drafter.starts_with("model ahead"); // says what it would say without
+        const bool is_ahead = schedule.drafter.starts_with("model ahead"); // its text is that without drafting ahead
         calm.drafter = is_ahead ? "model" : schedule.drafter;
         calm.is_plain = schedule.is_plain;
-        const bool is_cut = schedule.placement == dist::DraftPlacement::sharded; // another draft
+        const bool is_cut = schedule.placement == dist::DraftPlacement::sharded; // a different draft
         if (is_cut) calm.placement = schedule.placement;
         key += (is_cut ? " cut" : "") + std::string(" ") + to_string(schedule.acceptance) + " " + calm.drafter + " " +
                describe(schedule.rule);
@@ -140,7 +140,7 @@ std::string shown(const std::vector<TokenId>& tokens) {
     return text;
 }
 
-// A text that none could go on with may lack the last tokens: those of the draft after which nothing was left to say.
+// A text that cannot go on may lack its last tokens: those of the draft after which no token was left.
 bool is_same(const spec::Completion& got, const spec::Completion& want) {
     if (got.failure != want.failure || got.finish_reason != want.finish_reason) return false;
     if (got.failure.empty()) return got.tokens == want.tokens && got.text == want.text;
@@ -148,8 +148,8 @@ bool is_same(const spec::Completion& got, const spec::Completion& want) {
            std::equal(got.tokens.begin(), got.tokens.end(), want.tokens.begin()) && want.text.starts_with(got.text);
 }
 
-// Whatever happened: what was served is right, and nothing twice; where the run was told to end, no text is lost that
-// had ended before.
+// In any case: served texts are right, and none is served twice. If the run was told to end, texts that had ended
+// before are not lost.
 void Simulation::check_texts(const Schedule& schedule, Outcome& outcome) {
     const bool is_interrupted = outcome.ends[0].how == How::interrupted;
     for (std::size_t i = 0; i < outcome.taken.size(); ++i) {
@@ -171,13 +171,13 @@ void Simulation::check_texts(const Schedule& schedule, Outcome& outcome) {
     }
 }
 
-// Whether some rank did not come to an orderly end.
+// Returns whether some rank did not end in order.
 bool is_broken(const Outcome& outcome) {
     return std::ranges::any_of(
         outcome.ends, [](const RankEnd& end) { return end.how != How::finished && end.how != How::interrupted; });
 }
 
-// No fault, or none that mattered: all end alike; everything is served, but for what a signal cut short.
+// Without a fault that mattered: all ranks end alike, and everything is served that a signal did not cut short.
 void check_calm_end(const Schedule& schedule, Outcome& outcome) {
     for (const RankEnd& end : outcome.ends)
         if (end.how != outcome.ends[0].how || (end.how != How::finished && end.how != How::interrupted))
@@ -191,9 +191,9 @@ void check_calm_end(const Schedule& schedule, Outcome& outcome) {
     }
 }
 
-// A fault: all end within the timeout, and say why; the coordinator ends well only with everything served.
+// With a fault: all ranks end within the timeout and say why. The coordinator ends well only if everything is served.
 void check_broken_end(const Schedule& schedule, Outcome& outcome) {
-    const double slack = kTimeoutSeconds / 2; // of what was under way
+    const double slack = kTimeoutSeconds / 2; // for work under way
     const Fault& fault = schedule.fault;
     for (std::size_t rank = 0; rank < outcome.ends.size(); ++rank) {
         const RankEnd& end = outcome.ends[rank];
@@ -230,7 +230,7 @@ Outcome Simulation::run(const Schedule& schedule) {
 struct Tally {
     int schedules = 0, struck = 0, misled = 0, failed = 0, interrupted = 0, served = 0;
     std::uint64_t rounds = 0, accepted = 0;
-    std::int64_t ahead = 0; // rounds whose draft had been prepared
+    std::int64_t ahead = 0; // rounds with a prepared draft
     std::map<FaultKind, int> by_fault;
 };
 
@@ -248,7 +248,7 @@ void count(const Schedule& schedule, const Outcome& outcome, Tally& tally) {
         tally.ahead += taken.completion.stats.ahead.hits;
 }
 
-// Runs the seeds; how many failed, of which the first few are shown.
+// Runs the seeds. Returns how many failed; shows the first few of these.
 Tally sweep(std::uint64_t first, std::uint64_t count_of_seeds) {
     Simulation simulation;
     Tally tally;
@@ -281,7 +281,7 @@ TEST(Protocol, HoldsOverTenThousandSchedules) {
 
 TEST(Protocol, ASeedIsASchedule) {
     Simulation first, second;
-    second.run(draw_schedule(77, second.n_templates())); // what ran before does not matter
+    second.run(draw_schedule(77, second.n_templates())); // earlier runs do not matter
     for (std::uint64_t seed = 0; seed < 20; ++seed) {
         const Schedule schedule = draw_schedule(seed, first.n_templates());
         EXPECT_EQ(first.run(schedule).trace, second.run(schedule).trace) << describe(schedule);

@@ -1,6 +1,6 @@
-// What an observer who sees the messages of a replica alone can hold the protocol to (docs/concepts.md, A round): every
-// rank's sequences derived anew from what that rank has received, and compared step by step. Shares no state with the
-// product. For the simulation of the protocol only.
+// An observer of a replica's messages alone, which checks the protocol (docs/concepts.md, A round). It derives every
+// rank's sequences anew from the messages that the rank has received, and compares them step by step. Shares no state
+// with the product. For the simulation of the protocol only.
 #pragma once
 
 #include "dist/comm/host_comm.h"
@@ -24,10 +24,10 @@ class ProtocolWatch {
         int ranks = 1;
         int slots = 1;
         int max_draft_tokens = 1;
-        // Over the ranks, whom its leader gives orders before each packet, and after one that prefills.
+        // The draft is sharded over the ranks. Its leader gives orders before each packet, and after one that prefills.
         bool is_draft_cut = false;
     };
-    // `cached` says how many positions of a slot a rank's target holds; -1 where it has none.
+    // `cached` returns the positions of a slot in a rank's target; -1 if the rank has no target.
     ProtocolWatch(const Sizes& sizes, std::function<int(int rank, int slot)> cached,
                   std::vector<std::string>& violations)
         : sizes_(sizes), cached_(std::move(cached)), violations_(violations),
@@ -38,23 +38,23 @@ class ProtocolWatch {
         }
     }
 
-    // Of the replica's group, as SimGroup tells them.
+    // Events of the replica's group, as SimGroup reports them.
     void started(int rank, dist::Collective kind, std::span<const std::byte> data);
     void ended(int rank, dist::Collective kind, std::span<const std::byte> data);
-    // This rank is about to hand in its part of a pass.
+    // This rank is about to enter its part of a pass.
     void pass_goes_on(int rank);
-    // What the rank itself says of where it is.
+    // The step that the rank itself reports.
     void entered(int rank, std::uint64_t round);
     // The coordinator has been told to end the run.
     void told_to_stop() { is_told_to_stop_ = true; }
 
-    bool was_misled(int rank) const { return view(rank).was_misled; } // received what nobody has sent
+    bool was_misled(int rank) const { return view(rank).was_misled; } // received a message that was not sent
     bool is_over(int rank) const { return view(rank).expects == Expects::nothing; }
     std::uint64_t packets(int rank) const { return view(rank).packets; }
-    std::uint64_t rounds() const { return rounds_; }           // broadcast to the coordinator's own rank
+    std::uint64_t rounds() const { return rounds_; }           // as broadcast to the coordinator's own rank
     std::uint64_t accepted() const { return accepted_; }       // accepted drafted tokens
-    bool has_seen_a_signal() const { return signal_arrived_; } // a gather has brought it to the coordinator
-    std::uint64_t trace() const { return trace_; }             // a hash of all that was seen, in its order
+    bool has_seen_a_signal() const { return signal_arrived_; } // a gather has brought a signal to the coordinator
+    std::uint64_t trace() const { return trace_; }             // a hash of all events, in order
     // Prompt and committed text of the sequence that was retired last.
     const std::vector<spec::TokenId>& retired() const { return retired_; }
 
@@ -66,21 +66,21 @@ class ProtocolWatch {
         std::vector<spec::TokenId> broadcast;
         int cached = 0;
     };
-    struct View { // what a rank must hold by what it has been told
+    struct View { // the state that a rank must have after its messages
         Expects expects = Expects::packet;
-        Expects after_orders = Expects::packet; // what follows the last of them
+        Expects after_orders = Expects::packet; // expected after the last order
         std::uint64_t packets = 0;
-        int slot = 0; // of the command at hand
+        int slot = 0; // of the present command
         bool was_misled = false;
-        bool gives_logits = false; // the draft's pass at hand
+        bool gives_logits = false; // the draft's present pass gives logits
         std::vector<Slot> slots;
     };
-    struct Step { // a packet or an admission: as it was sent, and the sequences it leads to
+    struct Step { // a packet or an admission as it was sent, and the sequences after it
         std::uint64_t message = 0;
-        std::optional<std::uint64_t> sequences; // as the first rank to get there derived them
+        std::optional<std::uint64_t> sequences; // as the first rank to get there has derived them
     };
 
-    // Orders first, where there are any.
+    // Orders come first, if there are any.
     void expect(View& view, Expects next) const {
         view.expects = sizes_.is_draft_cut ? Expects::order : next;
         view.after_orders = next;
@@ -146,7 +146,7 @@ inline void ProtocolWatch::pass_goes_on(int rank) {
 
 inline void ProtocolWatch::ended(int rank, dist::Collective kind, std::span<const std::byte> data) {
     View& mine = view(rank);
-    const bool has_padding = kind == dist::Collective::gather; // which is whatever it is
+    const bool has_padding = kind == dist::Collective::gather; // padding may have any value
     trace_ = spec::hash_bytes(data.data(), has_padding ? 0 : data.size(),
                               trace_ + data.size() + static_cast<std::uint64_t>(rank));
     if (mine.expects == Expects::order || mine.expects == Expects::rows_of_order) {
@@ -168,14 +168,14 @@ inline void ProtocolWatch::ended(int rank, dist::Collective kind, std::span<cons
     }
 }
 
-// Whether the message is the one that was sent. One that is not misleads this rank from now on, which has to say so.
+// Returns whether the message is as it was sent. Any other message misleads this rank, which must then report it.
 inline bool ProtocolWatch::is_as_sent(int rank, std::span<const std::byte> message) {
     const Step& step = steps_[step_of_rank_[static_cast<std::size_t>(rank)]++];
     if (step.message != spec::hash_bytes(message.data(), message.size())) view(rank).was_misled = true;
     return !view(rank).was_misled;
 }
 
-// The first rank to have followed a message says what sequences it leads to.
+// The first rank to follow a message determines the sequences after it.
 inline void ProtocolWatch::compare(int rank) {
     std::uint64_t sequences = 0;
     for (const Slot& slot : view(rank).slots)
@@ -199,7 +199,7 @@ inline void ProtocolWatch::read_packet(int rank, std::span<const std::byte> data
     compare(rank);
 }
 
-// ShardedDraftModel::Order, of which this looks at the rows of a draft pass (0: the draft is done) and of logits.
+// ShardedDraftModel::Order. This uses the numbers of rows of a draft pass (0: the draft is done) and of logits.
 inline void ProtocolWatch::read_order(int rank, std::span<const std::byte> data) {
     View& mine = view(rank);
     if (!is_as_sent(rank, data)) return;
@@ -215,7 +215,7 @@ inline void ProtocolWatch::read_order(int rank, std::span<const std::byte> data)
 }
 
 inline void ProtocolWatch::entered(int rank, std::uint64_t round) {
-    const std::uint64_t packets = view(rank).packets; // that of the round among them, once it has come
+    const std::uint64_t packets = view(rank).packets; // includes the packet of the round once it has come
     if (round != packets && round + 1 != packets) violated(rank, "says that it is in round " + std::to_string(round));
 }
 

@@ -1,4 +1,4 @@
-// Ranks that serve together, and what they are asked: for the tests of engines over ranks only.
+// Ranks that serve together, and their requests: for the tests of engines over ranks only.
 #pragma once
 
 #include "tests/dist/session_of_tests.h"
@@ -12,7 +12,7 @@
 
 namespace entrodraft {
 
-// 4 ranks divide the draft's 4 heads, not the target's 6: there the two change roles.
+// 4 ranks divide the draft's 4 heads, not the target's 6: then the two exchange roles.
 struct Ranks {
     dist::DraftPlacement placement = dist::DraftPlacement::colocated;
     std::unique_ptr<dist::Communicator> replica = session_of_tests().split(0);

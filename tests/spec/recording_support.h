@@ -1,4 +1,4 @@
-// Texts of a test pair, recorded. For tests only.
+// Records texts of a test pair. For tests only.
 #pragma once
 
 #include "tests/spec/engine_support.h"
@@ -36,8 +36,8 @@ inline spec::RecordingHead head_of(TestPair& pair, bool noisy, int max_draft_tok
     return head;
 }
 
-// The texts of `requests`, decoded plainly and recorded, with the pair's draft or, in its place, a head. Behind a stop
-// string the target goes on, as far as a draft may run. Collective over the pair's replica.
+// Decodes the texts of `requests` plainly and records them, with the pair's draft or with a head in its place. After a
+// stop string the target goes on, as far as a draft may run. Collective over the pair's replica.
 inline RecordedTexts record_texts(TestPair& pair, const std::vector<spec::Request>& requests, bool noisy,
                                   int max_draft_tokens, int draft_slots = 5, const std::vector<std::string>& trees = {},
                                   const LoadedHead* head = nullptr) {

@@ -1,4 +1,4 @@
-// Recordings: what is in them, and that their files hold it bit for bit or say what is wrong with them.
+// The contents of recordings. Their files hold them bit for bit, or reading says what is wrong.
 #include "spec/replay/recording.h"
 
 #include "tests/launch/scratch_file.h"
@@ -33,7 +33,7 @@ std::vector<spec::Request> requests(double temperature, int n_tokens = 24) {
     return all;
 }
 
-// What the models say of the text, in double precision from logits of passes over all of it.
+// The models' figures for the text, in double precision, from logits of passes over all of it.
 struct Reference {
     std::vector<std::vector<double>> log_p; // [places][vocab]
 
@@ -103,7 +103,7 @@ void expect_as_the_models_say(double temperature) {
                 EXPECT_EQ(draft.overlap[place], matches ? 1 : 0);
             else
                 EXPECT_NEAR(draft.overlap[place], p.overlap(place, q, temperature), kNear);
-            // The ranking, by what the draft chooses by.
+            // The ranking, by the values with which the draft chooses.
             std::vector<double> values = q.log_p[place];
             for (std::size_t i = 0; temperature > 0 && i < values.size(); ++i)
                 values[i] =
@@ -251,7 +251,7 @@ TEST(Recording, RefusesWhatIsNoRecording) {
     EXPECT_NE(why_refused(flipped).find("block 1: its checksum"), std::string::npos) << why_refused(flipped);
 }
 
-// A text whose columns do not go together.
+// A text whose columns do not match.
 void expect_refused(const SmallRecording& small, const std::function<void(TextRecord&)>& change, const char* why) {
     TextRecord changed = small.text;
     change(changed);

@@ -1,4 +1,4 @@
-// What a round refuses and what it never asks for, seen through an engine on one rank.
+// The checks of a round, and the work that it never asks for, seen through an engine on one rank.
 #include "tests/model/temporary_directory.h"
 #include "tests/spec/engine_support.h"
 
@@ -67,7 +67,7 @@ TEST(Round, SaysThatLogitsAreNoNumbersInsteadOfDecodingThem) {
     }
 }
 
-// ---- what a round tells ----
+// ---- the figures of a round ----
 
 struct Told {
     std::vector<spec::RoundTrace> traces;
@@ -102,7 +102,7 @@ Told tell(TestPair& pair, const spec::Request& request, const RunOptions& option
     return told;
 }
 
-// A tree's drafter looks at entropies all the same.
+// A tree's drafter needs entropies all the same.
 TEST(RoundTrace, ARuleWithoutEntropiesHasNoAcceptanceByThem) {
     TestPair pair(kTarget, kDraft);
     spec::DrafterParts parts{{pair.limits(), pair.clock, 1}};
@@ -136,7 +136,7 @@ TEST(RoundTrace, SecondsOfPassesAreToldByTheirRows) {
     EXPECT_DOUBLE_EQ(twice.seconds_of_rows.back(), 2 * stats.seconds_of_rows.back());
 }
 
-// The text is cut behind a round, whatever was asked for.
+// The text is cut after a round, whatever was asked for.
 TEST(RoundTrace, ATextMayBeEndedBehindAnyRound) {
     TestPair pair(kTarget, kDraft);
     const auto drafter = pair.model_drafter();
@@ -149,7 +149,7 @@ TEST(RoundTrace, ATextMayBeEndedBehindAnyRound) {
     EXPECT_EQ(static_cast<std::int64_t>(told.completion.tokens.size()), told.completion.stats.new_tokens);
 }
 
-// From the traces alone: the text, and the figures.
+// The traces alone give the text and the figures.
 TEST(RoundTrace, TellsEachRoundOnceAndAllThatBecameOfIt) {
     TestPair pair(kTarget, kDraft);
     spec::Request request = request_of(varied_tokens(20, 512), 60);
@@ -192,7 +192,7 @@ TEST(RoundTrace, TellsEachRoundOnceAndAllThatBecameOfIt) {
         EXPECT_EQ(counted.by_entropy[i].verified, stats.by_entropy[i].verified);
         EXPECT_EQ(counted.by_entropy[i].accepted, stats.by_entropy[i].accepted);
     }
-    // Greedy p and q are one-hot: alpha is the share of the verified that were accepted.
+    // In greedy text p and q are one-hot: alpha is the share of verified tokens that were accepted.
     std::int64_t verified = 0;
     for (const spec::Acceptances& at : counted.by_position)
         verified += at.verified;
@@ -245,7 +245,7 @@ TEST(RoundTrace, OfALenientTextKnowsHowOftenTokensWereLikelyToBeAccepted) {
     }
 }
 
-// Sampled: alpha is the mean of sum min(p, q) over what was verified.
+// In sampled text alpha is the mean of sum min(p, q) over verified tokens.
 TEST(RoundTrace, OfASampledTextKnowsItsOverlapsAndOfGumbelNone) {
     TestPair pair(kTarget, kDraft);
     spec::Request request = request_of(varied_tokens(20, 512), 40);
@@ -254,7 +254,7 @@ TEST(RoundTrace, OfASampledTextKnowsItsOverlapsAndOfGumbelNone) {
     for (const spec::Acceptance acceptance : {spec::Acceptance::rejection, spec::Acceptance::block}) {
         RunOptions options;
         options.acceptance = acceptance;
-        options.rule = constant_rule(1); // both verify it alike
+        options.rule = constant_rule(1); // both verify it in the same way
         const spec::Stats stats = tell(pair, request, options, *drafter).completion.stats;
         EXPECT_EQ(stats.overlaps, stats.drafted);
         EXPECT_GT(stats.alpha().value(), 0.05);

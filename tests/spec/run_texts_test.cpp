@@ -1,5 +1,4 @@
-// Look-ups in all texts of a run: what is found in others, what is forgotten, and that texts stay those of plain
-// decoding.
+// Look-ups in all texts of a run: matches in other texts, forgetting, and texts that stay those of plain decoding.
 #include "spec/draft/run_texts.h"
 
 #include "tests/spec/engine_support.h"
@@ -96,14 +95,14 @@ TEST(RunTexts, ForgetsTheOldestThatHaveEnded) {
     EXPECT_TRUE(finds(2)) << "of a text under way";
 }
 
-// Batches whose texts begin alike, with a draft of as much as there is: texts are plain ones, and others are of use.
+// Batches whose texts begin alike, with drafts as long as possible: texts are plain ones, and other texts help.
 TEST(RunTexts, TextsOfABatchArePlainOnesInFewerRounds) {
     TestModelOptions model_options;
     model_options.decoder.n_slots = 4;
     TestPair pair(golden_directory("llama-target"), golden_directory("llama-draft"), model_options);
     for (const bool gumbel : {false, true}) {
         std::vector<spec::Request> requests, plain;
-        for (int i = 0; i < 12; ++i) { // three batches, of texts that are alike but for a token in front
+        for (int i = 0; i < 12; ++i) { // three batches of texts that differ in their first token only
             spec::Request request = request_of({static_cast<TokenId>(1 + i / 6), 40, 12, 7, 9}, 30);
             request.id = std::to_string(i);
             request.sampling.temperature = gumbel ? 0.3 : 0;

@@ -1,4 +1,4 @@
-// Samples of one line: each is the text that the line has alone with its seed, and the target reads the prompt once.
+// Samples of one line: each is the line's text alone with its seed, and the target reads the prompt once.
 #include "tests/spec/ranks.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ Request sample_of(int sample, std::uint64_t seed) {
 
 struct Served {
     std::map<int, std::vector<TokenId>> tokens; // by sample
-    int most_shared = 0;                        // positions of a slot that lie in another
+    int most_shared = 0;                        // positions of a slot that lie in another slot
 };
 
 Served serve(TestPair& pair, const RunOptions& options, std::vector<Request> requests) {
@@ -76,7 +76,7 @@ TEST(Samples, AreTheTextsOfTheirSeedsAndShareThePrompt) {
     }
 }
 
-// A sample that begins when another's text has grown too long for its states to go back to the prompt's end.
+// A sample begins when another's text has grown too long for its states to go back to the prompt's end.
 TEST(Samples, OfATargetWithLinearAttentionReadThePromptWhereItsStatesAreGone) {
     if (const std::string why = lacking_on_torch("linear attention"); !why.empty()) GTEST_SKIP() << why;
     Ranks ranks;

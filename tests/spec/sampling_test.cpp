@@ -1,4 +1,4 @@
-// Sampling against transformers (golden file), against a plain version in double, and at its edges.
+// Sampling, compared with transformers (golden file) and with a simple version in double; edge cases.
 #include "spec/verify/sampling.h"
 
 #include "spec/verify/random.h"
@@ -40,7 +40,7 @@ std::vector<float> random_logits(std::size_t n, double spread, std::uint64_t see
     return logits;
 }
 
-// The definition, by sorting everything: logits over temperature in float, the rest in double.
+// The definition, with everything sorted: logits over temperature in float, the rest in double.
 std::vector<double> plain(std::span<const float> logits, const SamplingOptions& options) {
     const std::size_t n = logits.size();
     std::vector<float> scores(logits.begin(), logits.end());
@@ -80,7 +80,7 @@ std::vector<double> plain(std::span<const float> logits, const SamplingOptions& 
     return result;
 }
 
-// Relative error below 1e-6; below 2^-100 of the greatest either is right.
+// Relative error below 1e-6. Below 2^-100 of the greatest both are right.
 void expect_like(const std::vector<float>& found, const std::vector<double>& expected, const std::string& what) {
     ASSERT_EQ(found.size(), expected.size());
     double sum = 0;
@@ -96,7 +96,7 @@ void expect_like(const std::vector<float>& found, const std::vector<double>& exp
     EXPECT_NEAR(sum, 1.0, 1e-6) << what;
 }
 
-// Probabilities in order of their scores: which of equal tokens top-p keeps, transformers leaves to an unstable sort.
+// Probabilities in order of their scores: transformers leaves the order of equal tokens at top-p to an unstable sort.
 std::vector<std::pair<float, float>> by_score(std::span<const float> logits, std::span<const float> probabilities,
                                               const SamplingOptions& options) {
     std::vector<std::pair<float, float>> pairs;
@@ -120,7 +120,7 @@ TEST(Adjust, AgreesWithTransformers) {
         std::vector<float> expected(logits.size());
         for (const auto& [id, probability] : one["kept"].get<std::vector<std::pair<std::size_t, float>>>())
             expected[id] = probability;
-        // transformers rounds logits over temperature to float: of 512 / 0.5 that is 6e-5
+        // transformers rounds logits over temperature to float: for 512 / 0.5 by 6e-5
         const double rounding = row == "shifted" ? 1e-4 : 1e-5;
         const auto found_sorted = by_score(logits, found, options),
                    expected_sorted = by_score(logits, expected, options);
@@ -151,14 +151,14 @@ TEST(Adjust, FiltersLargeRowsLikeSortingAllOfThem) {
         for (const double spread : {0.1, 3.0})
             for (const int top_k : {0, 1, 50, 1000, 30000})
                 for (const double top_p : {1.0, 0.95, 0.5, 0.01}) {
-                    if (n == 128256 && top_k == 1000) continue; // minutes under a sanitizer, and nothing new
-                    // Few distinct values, so that borders run through ties.
+                    if (n == 128256 && top_k == 1000) continue; // minutes under a sanitizer, and tests nothing new
+                    // With few distinct values borders have ties.
                     const auto logits = random_logits(n, spread, n + 1, 1.0 / 64);
                     const auto options = options_of(0.8, top_k, top_p);
                     const auto found = adjusted(logits, options);
                     const auto expected = plain(logits, options);
                     const auto kept = [](auto value) { return value > 0; };
-                    // A border that falls within rounding of a sum may move by one token among equals.
+                    // A border within rounding of a sum may move by one token among equal ones.
                     EXPECT_NEAR(static_cast<double>(std::ranges::count_if(found, kept)),
                                 static_cast<double>(std::ranges::count_if(expected, kept)), top_p < 1 ? 1 : 0)
                         << n << " " << spread << " " << top_k << " " << top_p;

@@ -1,4 +1,4 @@
-// The text in the making: budgets and ends, and that nothing is ever shown that a stop string then takes back.
+// A text under way: budgets and ends. Text that a stop string then removes is never shown.
 #include "spec/round/sequence.h"
 
 #include <gtest/gtest.h>
@@ -45,10 +45,10 @@ std::vector<TokenId> byte_tokens(const std::string& text) {
 
 struct Spoken {
     Completion completion;
-    std::vector<std::string> shown; // after each call of say, all that was shown up to then
+    std::vector<std::string> shown; // all text shown so far, after each call
 };
 
-// Says `tokens`, `each` of them a call, until the text ends.
+// Emits `tokens`, `each` tokens a call, until the text ends.
 Spoken speak(Request request, const std::vector<TokenId>& tokens, std::size_t each = 1, int max_positions = kContext) {
     if (request.prompt.empty()) request.prompt = {5, 6, 7};
     Spoken spoken;
@@ -137,7 +137,7 @@ TEST(Sequence, CutsTheTextBeforeAStopStringAcrossTokenBorders) {
         EXPECT_EQ(spoken.completion.finish_reason, FinishReason::stop);
         EXPECT_EQ(spoken.completion.tokens, byte_tokens("one two. END")) << "tokens up to the one that completed it";
     }
-    // Whole words as tokens: the stop string begins and ends inside of them.
+    // Tokens are whole words: the stop string begins and ends inside of them.
     const std::vector<TokenId> words = encode("The captain drank his tea and looked at the water.");
     const Spoken spoken = speak(with_stops({"ea and loo"}), words, 2);
     EXPECT_EQ(spoken.completion.text, "The captain drank his t");
@@ -153,7 +153,7 @@ TEST(Sequence, ShowsHeldBackTextOnceItTurnsOutHarmless) {
     const Spoken spoken = speak(with_stops({"abcd"}, 6), byte_tokens("xabcxz"));
     EXPECT_EQ(spoken.shown, (std::vector<std::string>{"x", "x", "x", "x", "xabcx", "xabcxz"}));
     EXPECT_EQ(spoken.completion.finish_reason, FinishReason::length);
-    // And at the end, where nothing more can come.
+    // Also at the end, after which nothing can come.
     const Spoken cut = speak(with_stops({"abcd"}, 4), byte_tokens("xabcd"));
     EXPECT_EQ(cut.completion.text, "xabc");
     EXPECT_EQ(cut.completion.finish_reason, FinishReason::length);
@@ -165,7 +165,7 @@ TEST(Sequence, FindsStopStringsThatOverlapThemselvesAndEachOther) {
     EXPECT_EQ(speak(with_stops({"bc", "abcd"}), byte_tokens("xabcd")).completion.text, "xa");
     EXPECT_EQ(speak(with_stops({"abcd", "cx"}), byte_tokens("zabcx")).completion.text, "zab");
     EXPECT_EQ(speak(with_stops({"c", "abc"}), byte_tokens("zabc"), 4).completion.text, "z");
-    // Two that end in one piece: the one that begins first cuts the text.
+    // Two stop strings end in one piece: the one that begins first cuts the text.
     EXPECT_EQ(speak(with_stops({"ter", "wa"}), byte_tokens("a water"), 7).completion.text, "a ");
 }
 

@@ -1,4 +1,4 @@
-// What is replayed from a recording are the rounds of real runs: the same numbers of everything, for every rule.
+// Replays of a recording make the rounds of real runs: all counts are the same, for every rule.
 #include "spec/replay/simulate.h"
 
 #include "tests/spec/recording_support.h"
@@ -27,7 +27,7 @@ std::vector<spec::Request> requests(double temperature) {
     return all;
 }
 
-// With penalties and bans; sampled ones with filters.
+// Requests with penalties and bans; sampled ones also with filters.
 std::vector<spec::Request> filtered_requests(double temperature) {
     std::vector<spec::Request> all = requests(temperature);
     for (spec::Request& request : all) {
@@ -58,7 +58,7 @@ void expect_equal(const spec::Stats& replayed, const spec::Stats& real) {
     EXPECT_TRUE(std::ranges::equal(replayed.by_position, real.by_position, same));
 }
 
-// Of the pair's draft, or of a head in its place.
+// Records with the pair's draft, or with a head in its place.
 std::unique_ptr<spec::Drafter> drafter_of(TestPair& pair, const LoadedHead* head,
                                           const std::optional<spec::TreeOptions>& tree = std::nullopt) {
     spec::DrafterParts parts{{pair.limits(), pair.clock, 1}};
@@ -68,7 +68,7 @@ std::unique_ptr<spec::Drafter> drafter_of(TestPair& pair, const LoadedHead* head
     return spec::drafter_type(head ? "head" : "model").make(parts);
 }
 
-// Every rule in several settings: replayed, and run. Returns tokens accepted by all of them.
+// Replays and runs every rule in several settings. Returns the tokens accepted by all of them.
 std::int64_t compare(TestPair& pair, const std::vector<spec::Request>& requests, bool noisy, int cap = kCap,
                      const LoadedHead* head = nullptr) {
     const RecordedTexts recorded = record_texts(pair, requests, noisy, cap, 5, {}, head);
@@ -100,7 +100,7 @@ TEST(Simulate, CountsWhatAGreedyRunCounts) {
     EXPECT_GT(compare(pair, requests(0), false), 100) << "nothing was accepted: the test shows little";
 }
 
-// k goes on from text to text, in their order, and beyond what one text would take it to.
+// k goes on from text to text, in their order, and further than one text would take it.
 TEST(Simulate, APersistentHeuristicGoesOnWithTheNextText) {
     TestPair pair(golden_directory("llama-target"), golden_directory("llama-target"));
     const RecordedTexts recorded = record_texts(pair, requests(0), false, 38);
@@ -128,7 +128,7 @@ TEST(Simulate, CountsAlikeWhereTextsEndEarly) {
     TestPair pair(golden_directory("llama-target"), golden_directory("llama-draft"));
     std::vector<spec::Request> all = requests(0);
     const auto plain = pair.run(all);
-    for (std::size_t i = 0; i < all.size(); ++i) // a stop string out of the text itself, at other places each
+    for (std::size_t i = 0; i < all.size(); ++i) // a stop string from the text itself, each at another place
         all[i].stop_strings = {plain[i].text.substr(plain[i].text.size() / 2, 1 + i)};
     const auto stopped = pair.run(all);
     int n_stopped = 0;
@@ -136,7 +136,7 @@ TEST(Simulate, CountsAlikeWhereTextsEndEarly) {
         n_stopped += text.finish_reason == spec::FinishReason::stop ? 1 : 0;
     EXPECT_GT(n_stopped, 0);
     compare(pair, all, false);
-    // The token that says most often next becomes an end of text.
+    // The token that is emitted most often becomes an end of text.
     for (spec::Request& request : all)
         request.stop_strings.clear();
     TestModelOptions ends;
@@ -171,7 +171,7 @@ TEST(Simulate, TheOracleDraftsWhatStandsAndPaysAndNoMore) {
     const auto oracle = simulate(recorded.head, recorded.pointers(), std::span(&setting, 1), 1).front().stats;
     EXPECT_EQ(oracle.drafted, oracle.accepted);
     EXPECT_EQ(oracle.draft_passes, oracle.accepted);
-    // Where drafts and rows are free it has as few rounds as the longest drafts.
+    // If drafts and rows are free, it has as few rounds as the longest drafts.
     setting.costs = {0, {1}};
     const auto free = simulate(recorded.head, recorded.pointers(), std::span(&setting, 1), 1).front().stats;
     const auto longest = pair.run(requests(0), {.rule = constant_rule(kCap, kCap)});
@@ -210,7 +210,7 @@ TEST(Simulate, KeepsLittleOfEachTextSoThatManySettingsFit) {
 
 const std::vector<std::string> kRecordedTrees = {"3,2,1", "eagle2:4:4", "expected-gain:4:4"};
 
-// Trees no wider than the recorded ones: replayed, and run. Returns tokens accepted by all of them.
+// Replays and runs trees that are not wider than the recorded ones. Returns the tokens accepted by all of them.
 std::int64_t compare_trees(TestPair& pair, const std::vector<spec::Request>& requests, bool noisy,
                            const LoadedHead* head = nullptr) {
     const RecordedTexts recorded = record_texts(pair, requests, noisy, kCap, 5, kRecordedTrees, head);
@@ -259,7 +259,7 @@ TEST(Simulate, CountsWhatTreesCountWhereTextsAndContextsEnd) {
     if (const std::string why = lacking_on_torch(kRowBits); !why.empty()) GTEST_SKIP() << why;
     TestModelOptions narrow;
     narrow.max_positions = 30;
-    narrow.decoder.tree_room = spec::Packet::kMaxDraftTokens; // as every run with trees has it
+    narrow.decoder.tree_room = spec::Packet::kMaxDraftTokens; // as in every run with trees
     TestPair pair(golden_directory("llama-target"), golden_directory("llama-draft"), narrow);
     compare_trees(pair, requests(0), false);
     TestPair wide(golden_directory("llama-target"), golden_directory("llama-draft"));
@@ -289,7 +289,7 @@ TEST_P(SimulateHeads, CountWhatRunsCount) {
     compare_trees(pair, filtered_requests(0), false, &head);
     const std::int64_t accepted = compare(pair, requests(0), false, kCap, &head);
     const std::int64_t accepted_of_trees = compare_trees(pair, requests(0.7), true, &head);
-    if (!is_demo) return; // the others are random
+    if (!is_demo) return; // the other heads are random
     EXPECT_GT(accepted, 100);
     EXPECT_GT(accepted_of_trees, 100);
 }

@@ -1,4 +1,4 @@
-// Figures against values worked out by hand, and the costs file.
+// Figures compared with values worked out by hand, and the costs file.
 #include "spec/protocol/stats.h"
 
 #include <gtest/gtest.h>
@@ -60,7 +60,7 @@ TEST(Stats, CountPositionsOfATreeAndNotItsTokens) {
     using Positions = std::vector<std::pair<std::int64_t, std::int64_t>>;
     EXPECT_EQ(positions_after(-1), (Positions{{1, 0}}));
     EXPECT_EQ(positions_after(1), (Positions{{1, 1}, {1, 0}}));
-    EXPECT_EQ(positions_after(4), (Positions{{1, 1}, {1, 1}})); // nothing was drafted behind it
+    EXPECT_EQ(positions_after(4), (Positions{{1, 1}, {1, 1}})); // nothing was drafted after it
     EXPECT_EQ(positions_after(5), (Positions{{1, 1}, {1, 1}, {1, 1}}));
     Stats chain, tree;
     chain.count_round(4, 2, 4);
@@ -157,7 +157,7 @@ TEST(RepeatedNgramShare, CountsPositionsSeenBefore) {
     EXPECT_THROW(repeated_ngram_share(text, 0), std::invalid_argument);
 }
 
-// A file of these contents, gone at the end of the test.
+// A file of these contents, removed at the end of the test.
 class CostsFile : public testing::Test {
   protected:
     std::string write(const std::string& text) {
@@ -166,7 +166,7 @@ class CostsFile : public testing::Test {
     }
     void TearDown() override { std::filesystem::remove(path_); }
 
-    // Reading `text` fails with a line that names the file and holds `words`.
+    // Checks that reading `text` fails with a line that names the file and holds `words`.
     void expect_bad(const std::string& text, const std::string& words) {
         try {
             read_costs(write(text));
@@ -342,7 +342,7 @@ TEST(Stats, PredictACascadeFromThePassesOfEveryLevel) {
     middle.count_round(2, 0, 2); // 3 rows
     middle.count_round(0, 0, 0); // 1 row, nothing drafted
     stats.levels = {middle};
-    const Costs of_target{1000, {10, 11, 12}, std::nullopt}; // t_draft is not asked for: the level below says more
+    const Costs of_target{1000, {10, 11, 12}, std::nullopt}; // t_draft is not used: the level below has better costs
     Costs of_middle{1, {2, 3, 4}, std::nullopt};
     const auto predicted = [&] { return predicted_speedup(stats, std::vector{of_target, of_middle}); };
     EXPECT_DOUBLE_EQ(predicted(), 50.0 / (12 + 11 + (3 + 4 + 2) + 3 * 1));
@@ -370,7 +370,7 @@ TEST(IidModel, IsThatOfTheRunsAlphaAndMeanDraft) {
     EXPECT_EQ(figures.operations_factor, 0);
     EXPECT_EQ(figures.measured_operations_factor, 0);
     stats.count_round(0, 0, 0);
-    stats.count_round(2, 0, 2); // 6 tokens in 4 rounds: between drafts of 1 and of 2
+    stats.count_round(2, 0, 2); // 6 tokens in 4 rounds: between drafts of 1 and 2 tokens
     EXPECT_DOUBLE_EQ(iid_figures(stats, costs, 0).expected_tokens, (1.5 + 1.75) / 2);
 }
 

@@ -1,4 +1,4 @@
-// The stop rules against values worked out by hand.
+// The stop rules, compared with values worked out by hand.
 #include "spec/stop/stop_rule.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ namespace stop_rule_test {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-// With the numbers that the sums below are worked out for.
+// The rule's options with the numbers for which the sums below are worked out.
 StopRuleOptions options_of(const std::string& rule) {
     StopRuleOptions options(rule);
     if (rule == "static") options.set("entropy-threshold", 2.25);
@@ -24,7 +24,7 @@ StopRuleOptions options_of(const std::string& rule) {
     return options;
 }
 
-// Another rule under the same caps.
+// Another rule with the same caps.
 StopRuleOptions instead(const StopRuleOptions& options, const std::string& rule) {
     StopRuleOptions other = options_of(rule);
     other.min_tokens = options.min_tokens;
@@ -33,7 +33,7 @@ StopRuleOptions instead(const StopRuleOptions& options, const std::string& rule)
     return other;
 }
 
-// The t at which a fresh round over these entropies stops; 0 where it does not.
+// The t at which a fresh round over these entropies stops; 0 if it does not.
 int stop_of(StopRule& rule, const std::vector<double>& entropies) {
     rule.begin_round();
     for (std::size_t i = 0; i < entropies.size(); ++i)
@@ -63,7 +63,7 @@ TEST(StopRules, AreFoundByTheirNames) {
     EXPECT_THROW(StopRuleOptions("Static"), std::invalid_argument);
 }
 
-// What follows from an option is made once, of the first rule that has it.
+// The first rule that has an option defines it for all.
 TEST(StopRules, DeclareAnOptionThatTheyShareAlike) {
     std::map<std::string, const StopRuleParameter*> known;
     for (const StopRuleType& rule : all_stop_rules()) {
@@ -115,7 +115,7 @@ TEST(StopRule, MovingAverageForgetsWhatIsOutsideItsWindow) {
     // t = 4 looks at 4 and 1 (mean 2.5): 2.56 >= 2.5 stops, though the mean with 100 is 35.
     EXPECT_EQ(stop_of(options, {10, 2, 1, 1.6}), 4);
     EXPECT_EQ(stop_of(options, {10, 2, 1, 1.58}), 0);
-    options.set("entropy-window", 100); // longer than the phase: all before
+    options.set("entropy-window", 100); // longer than the phase: all tokens before count
     EXPECT_EQ(stop_of(options, {10, 2, 1, 1.6}), 0);
     EXPECT_EQ(stop_of(options, {10, 2, 1, 6}), 4); // 36 >= 35
 }
@@ -136,7 +136,7 @@ TEST(StopRule, CumulativeSumsSquaresOfTheTokenAndItsWindow) {
     EXPECT_EQ(stop_of(options, {3, 0.9, 0.4}), 0);     // 9, 9.81, 9.97
     EXPECT_EQ(stop_of(options, {std::sqrt(11.0)}), 1); // t = 1 counts
     auto narrow = options;
-    narrow.set("entropy-window", 1); // the token and one before: 9, 9, 4.25, 4.5
+    narrow.set("entropy-window", 1); // the token and one before it: 9, 9, 4.25, 4.5
     EXPECT_EQ(stop_of(narrow, {3, 0, 2, 0.5, 2}), 0);
     EXPECT_EQ(stop_of(narrow, {1, 1, 3, 1}), 3);
     narrow.set("entropy-threshold", 4.25);
@@ -197,14 +197,14 @@ TEST(StopRule, DiscoFindsTheWeightsThatItsExamplesWereMadeBy) {
     for (const auto& [option, value] :
          {std::pair{"disco-bias", 2.5}, {"disco-entropy", 1.2}, {"disco-probability", 0.8}})
         EXPECT_NEAR(fitted.get(option), value, 0.12) << option;
-    // What would be below 0 is 0, and the others are fitted without it: accepted where probable tokens are refused.
+    // A weight that would be below 0 becomes 0; the others are fitted without it. Here probable tokens are rejected.
     std::vector<spec::DraftedChain> turned = chains_by(made_by, 4000);
     for (spec::DraftedChain& chain : turned)
         chain.accepted = chain.tokens[0].probability < 0.5F ? 1 : 0;
     fitted.type().fit(turned, fitted);
     EXPECT_EQ(fitted.get("disco-probability"), 0);
     EXPECT_NEAR(fitted.get("disco-bias"), 0, 0.3) << "as many are accepted as refused";
-    // Alike, or none at all: weights are finite all the same.
+    // Tokens are all alike, or there are none: weights are finite all the same.
     for (spec::DraftedChain& chain : turned)
         chain.accepted = 1;
     fitted.type().fit(turned, fitted);
@@ -219,7 +219,7 @@ TEST(StopRule, EveryRuleStopsAtTheCap) {
         auto options = options_of(kind);
         options.max_tokens = 4;
         if (options.takes("num-draft-tokens")) options.set("num-draft-tokens", 9);
-        EXPECT_EQ(stop_of(options, {0.5, 0.1, 0.01, 0, 0, 0}), 4) << kind; // falling, as no rule fires on
+        EXPECT_EQ(stop_of(options, {0.5, 0.1, 0.01, 0, 0, 0}), 4) << kind; // falling entropies, for which no rule fires
     }
 }
 
@@ -231,7 +231,7 @@ TEST(StopRule, NoRuleLooksBeforeTheLeastNumberOfTokens) {
     options = instead(options, "constant");
     options.set("num-draft-tokens", 2);
     EXPECT_EQ(stop_of(options, {9, 9, 9, 9}), 3);
-    options = instead(options, "cumulative"); // what came before the third still counts
+    options = instead(options, "cumulative"); // entropies before the third still count
     EXPECT_EQ(stop_of(options, {3, 1, 0, 0}), 3);
     options = instead(options, "moving-average");
     EXPECT_EQ(stop_of(options, {1, 1, 0.1, 1}), 4);
@@ -244,7 +244,7 @@ TEST(StopRule, SaysWhetherTheRuleOrTheCapStoppedIt) {
     EXPECT_EQ(rule.end(), DraftEnd::none);
     EXPECT_EQ(stop_of(rule, {1, 1}), 2);
     EXPECT_EQ(rule.end(), DraftEnd::cap);
-    EXPECT_EQ(stop_of(rule, {1, 5}), 2); // both: the rule it is
+    EXPECT_EQ(stop_of(rule, {1, 5}), 2); // both hold: the rule is named
     EXPECT_EQ(rule.end(), DraftEnd::rule);
     rule.begin_round();
     EXPECT_EQ(rule.end(), DraftEnd::none);
@@ -301,7 +301,7 @@ TEST(StopRule, HeuristicStaysBetweenOneAndTheCap) {
     for (int i = 0; i < 20; ++i)
         rule.end_round({5, 5});
     EXPECT_EQ(length_of(rule), 15);
-    rule.end_round({15, 3}); // from the cap, not from where growing without it would have led
+    rule.end_round({15, 3}); // from the cap, not from the k that growth without the cap would have reached
     EXPECT_EQ(length_of(rule), 14);
     auto options = options_of("heuristic");
     options.set("num-draft-tokens", 100);
@@ -335,7 +335,7 @@ TEST(StopRule, PersistentHeuristicIsThatOfTransformersOverManyTexts) {
     std::mt19937 random(1);
     int k = 5, longest = 0, cut = 0;
     for (int text = 0; text < 200; ++text) {
-        StopRule rule(options, &gain); // as every text has its own
+        StopRule rule(options, &gain); // each text has its own
         for (int left = 1 + static_cast<int>(random() % 60); left > 0;) {
             ASSERT_EQ(length_of(rule), k) << "text " << text;
             const int drafted = std::min(k, left - 1);
@@ -365,7 +365,7 @@ TEST(StopRule, PersistentHeuristicGoesBeyondTheCapButNotBeyondAPacket) {
     options.max_tokens = Packet::kMaxDraftTokens;
     StopRule wide(options, &gain);
     EXPECT_EQ(length_of(wide), Packet::kMaxDraftTokens);
-    wide.end_round({0, 0}); // nothing to draft from teaches nothing
+    wide.end_round({0, 0}); // a round without a draft teaches nothing
     EXPECT_EQ(length_of(wide), Packet::kMaxDraftTokens);
     wide.end_round({127, 3});
     StopRule next(options, &gain);
@@ -396,7 +396,7 @@ TEST(StopRule, DropsTheTokenThatFiredAThresholdRuleIfAsked) {
     StopRule rule(options);
     EXPECT_EQ(rule.decide({1, 1}), StopDecision::go_on);
     EXPECT_EQ(rule.decide({5, 1}), StopDecision::drop);
-    options = instead(options, "constant"); // counts tokens, and no token is to blame
+    options = instead(options, "constant"); // counts tokens, so none is dropped
     options.set("num-draft-tokens", 1);
     EXPECT_EQ(StopRule(options).decide({5, 1}), StopDecision::stop);
 }
@@ -470,7 +470,7 @@ struct GainRule {
         : model({.max_rows = 16, .draft_to_target_cost = 0.1, .costs = Costs{t_draft, std::move(t_target)}}),
           rule(options_of("expected-gain"), &model) {}
 
-    // Drafts at `entropy` until the rule ends it; returns how many tokens are proposed, of which `share` are accepted.
+    // Drafts at `entropy` until the rule ends it. Returns the number of proposed tokens; `share` of them are accepted.
     int round(double entropy, double share) {
         rule.begin_round();
         int drafted = 0;
@@ -528,7 +528,7 @@ TEST(ExpectedGain, NeverTriesWhereEvenAPerfectDraftWouldNotPay) {
 }
 
 TEST(ExpectedGain, TimesADraftPassBeforeItJudgesIt) {
-    GainModel model({.max_rows = 16, .draft_to_target_cost = 5, .costs = {}}); // so its weights say; wrongly
+    GainModel model({.max_rows = 16, .draft_to_target_cost = 5, .costs = {}}); // the weights say so, wrongly
     StopRule rule(options_of("expected-gain"), &model);
     const auto round = [&] {
         rule.begin_round();
@@ -544,7 +544,7 @@ TEST(ExpectedGain, TimesADraftPassBeforeItJudgesIt) {
     EXPECT_GT(drafted, 5);
 }
 
-// Otherwise a draft whose first passes another process has held up would never be asked again.
+// Otherwise a draft whose first passes were delayed by another process would never be tried again.
 TEST(ExpectedGain, TimesADraftAnewThatWasSlowLongAgo) {
     GainModel model({.max_rows = 16, .draft_to_target_cost = 0.1, .costs = {}});
     StopRule rule(options_of("expected-gain"), &model);
@@ -597,7 +597,7 @@ TEST(ExpectedGain, ReadsAPromptWhereTheRestOfTheTextPaysForIt) {
     EXPECT_EQ(gain.round(true, 3000, 200), 0) << "texts end long before they must";
 }
 
-// A chance of 0.7, as long as nothing is known, against 0.72 of a pass and 0.09 for the row.
+// The chance is 0.7 while nothing is known; the cost is 0.72 of a pass and 0.09 for the row.
 TEST(ExpectedGain, TellsWhyItDraftsNothing) {
     GainRule dear(0.72, {1, 1.09});
     dear.model.policy.drafted(true); // no probe is due
@@ -664,7 +664,7 @@ TEST(ExpectedGain, ReadsNothingForTokensThatNeedNoPass) {
 TEST(ExpectedGain, GoesOnReadingAPromptThatTakesRounds) {
     MeasuredGain gain;
     for (int i = 0; i < 5000; ++i)
-        gain.round(false); // which leaves 25 seconds for trials
+        gain.round(false); // this leaves 25 seconds for trials
     gain.rule.begin_sequence();
     for (const int unread : {500, 400, 300}) {
         gain.rule.begin_round({.unread = unread, .left = 1000});
@@ -673,8 +673,8 @@ TEST(ExpectedGain, GoesOnReadingAPromptThatTakesRounds) {
     }
 }
 
-// Texts of 3,000 tokens, of which the draft reads what the rule wants, and its first token is accepted with this
-// probability by what was read. How many were read whole.
+// Texts of 3,000 tokens. The draft reads as much as the rule wants; the probability that its first token is accepted
+// depends on that. Returns the number of texts that were read whole.
 int texts_read_whole(double by_all, double by_end, int left, int n_texts) {
     MeasuredGain gain;
     int whole = 0;
@@ -779,18 +779,18 @@ TEST(ExpectedGain, StopsAtUncertainTokensAndGoesOnAtCertainOnes) {
 }
 
 TEST(ExpectedGain, KeepsEveryDrawnTokenAndDropsLookedUpOnesThatDoNotPay) {
-    GainRule gain(0.01, {1, 2, 3}); // rows cost as much as plain decoding, passes little
+    GainRule gain(0.01, {1, 2, 3}); // rows cost as much as plain decoding; passes cost little
     gain.rule.begin_round();
     EXPECT_NE(gain.rule.decide({6, 0.001F}), StopDecision::drop);
     gain.rule.begin_round();
     EXPECT_EQ(gain.rule.decide({kNan, kNan, 1}), StopDecision::drop);
 }
 
-// The same tokens, the same history of the run: the text in which more were accepted than expected is drafted further.
+// Tokens and the run's history are the same: the text in which more were accepted than expected is drafted further.
 TEST(ExpectedGain, DraftsFurtherInATextWhereMoreStandsThanExpected) {
     const auto drafted_after = [](bool lucky_text) {
         GainRule gain(0.1, {1, 1});
-        for (int i = 0; i < 300; ++i) { // texts of either kind in turn
+        for (int i = 0; i < 300; ++i) { // the two kinds of texts take turns
             const bool lucky = i % 2 == (lucky_text ? 1 : 0);
             gain.rule.begin_sequence();
             for (int round = 0; round < 10; ++round)
@@ -814,8 +814,8 @@ TEST(GainModel, EachTextOfABatchTellsItsShareOfThePass) {
     EXPECT_DOUBLE_EQ(model.costs.target_seconds(24), times.target_seconds(24));
 }
 
-// Where passes take as long as they have rows, a second token of each text brings nothing, though the last of them
-// costs less than a token by so wide a pass.
+// If a pass takes as long as its rows, a second token of each text brings nothing, though the last of them costs less
+// than a token in so wide a pass.
 TEST(GainModel, WhatABatchSavesIsReckonedByRoundsInWhichNoTextDrafts) {
     constexpr int kTexts = 4;
     const auto run = [](auto seconds_of) {

@@ -1,5 +1,5 @@
-// Suffix automata against a comparison of every place of a text, what they cost in steps, and the index over a text and
-// a corpus.
+// Suffix automata compared with a search of every place of a text, their cost in steps, and the index over a text and a
+// corpus.
 #include "spec/draft/lookup_corpus.h"
 #include "spec/draft/suffix_automaton.h"
 
@@ -24,7 +24,7 @@ Tokens random_text(std::mt19937& random, int kinds, std::size_t size) {
     return text;
 }
 
-// How many tokens before each place of `source` are those at the end of what was fed, kept from token to token.
+// Before each place of `source`, the number of tokens that equal the end of the fed text, updated token by token.
 class Comparison {
   public:
     explicit Comparison(std::size_t size) : common_(size + 1) {}
@@ -32,7 +32,7 @@ class Comparison {
         for (std::size_t end = size; end > 0; --end)
             common_[end] = source[end - 1] == token ? common_[end - 1] + 1 : 0;
     }
-    // The longest that ends before `last`, and where it ends last; length 0: there is none.
+    // The longest match that ends before `last`, and where it ends last; length 0: there is none.
     LookupMatch best(std::size_t last) const {
         LookupMatch best;
         for (std::size_t end = 1; end < last; ++end)
@@ -46,7 +46,7 @@ class Comparison {
 
 enum class Place { exact, any };
 
-// Feeds `text` token by token and holds every match against the comparison of all places.
+// Feeds `text` token by token and compares every match with the search of all places.
 void expect_searched(const Tokens& text, Place place) {
     SuffixAutomaton automaton;
     Comparison all(text.size());
@@ -141,7 +141,7 @@ TEST(SuffixAutomaton, KeepsTheLatestOccurrenceWithinItsBound) {
     EXPECT_GE(automaton.match()->next, static_cast<std::size_t>(SuffixAutomaton::kRefreshed));
 }
 
-// Linear: a bound on the steps of each token, the same at every length, and the known bounds on what is held.
+// Linear: the bound on the steps of each token is the same at every length; known bounds on the sizes also hold.
 TEST(SuffixAutomaton, TakesStepsAndStatesInProportionToTheText) {
     std::mt19937 random(3);
     constexpr std::size_t n = 60000;
@@ -204,7 +204,7 @@ TEST(LookupMatch, GoesOnWithItsCopyInTheTextAndEndsWithACorpus) {
     EXPECT_EQ((LookupMatch{4, 1, text, false}).token(0), std::nullopt);
 }
 
-// What the n-gram drafter copies, token by token, so that either index may be behind one drafter.
+// Copies the same as the n-gram drafter, token by token, so that one drafter may use either index.
 TEST(LookupIndex, GivesTheSameContinuationThroughEitherIndexWhereMatchesAreShort) {
     std::mt19937 random(4);
     const auto ngrams = make_ngram_index({1, 64, NgramMatch::latest}), suffixes = make_suffix_index(1);
@@ -235,7 +235,7 @@ TEST(SuffixIndex, TakesTheLongerMatchAndOfEqualOnesTheTexts) {
     EXPECT_EQ(index->find()->token(0), 8);
     EXPECT_EQ(index->find()->token(1), 9);
     EXPECT_EQ(index->find()->token(2), std::nullopt);
-    index->follow(Tokens{6, 7, 1, 6, 7}); // another text: nothing of the old one stays, the corpus does
+    index->follow(Tokens{6, 7, 1, 6, 7}); // another text: the old one is forgotten, the corpus stays
     ASSERT_TRUE(index->find());
     EXPECT_FALSE(index->find()->in_corpus);
     EXPECT_EQ(index->find()->length, 2);

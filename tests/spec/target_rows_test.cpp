@@ -1,4 +1,4 @@
-// What ranks hand over: the form that options ask for, the same rows however the vocabulary is cut, and one rank's
+// The rows that ranks send: their form for given options, the same rows however the vocabulary is cut, and one rank's
 // gather as a whole. Over ranks: processing_mpi.cpp and exactness_mpi.cpp.
 #include "spec/round/target_rows.h"
 
@@ -46,7 +46,7 @@ TEST(RowFormat, IsTheLeastThatOptionsNeed) {
     EXPECT_EQ(row_format(verifying(Acceptance::gumbel), sampling_of(1, 0, 0.9)), RowFormat::logits);
 }
 
-// Numbers of refused ends may have had a say in `block`: there the round's start is one of a number's names.
+// `block` may have used the numbers of rejected tokens. So there the numbers depend on the round's start too.
 TEST(Rows, VerifiedInPlaceAreResampledByNumbersOfTheirOwn) {
     const std::vector<TokenId> drafted = {5, 9};
     spec::Request request = request_of({1, 2, 3}, 10);
@@ -88,7 +88,7 @@ spec::LogitProcessing everything() {
     return processing;
 }
 
-// Ranks process their slices of every row, each row with its own prefix: together the whole rows processed.
+// Ranks process their slices of every row, each row with its own prefix. Together these are the whole rows processed.
 TEST(Rows, AreProcessedOnOneToFourSlicesAsOnTheWhole) {
     constexpr std::size_t kVocab = 24, kRows = 6;
     const std::vector<TokenId> prompt = varied_tokens(7, kVocab), drafted = varied_tokens(kRows - 1, kVocab, 3);
@@ -116,14 +116,14 @@ TEST(Rows, AreProcessedOnOneToFourSlicesAsOnTheWhole) {
     }
 }
 
-// One rank: what is gathered of a pass over a prompt's last token and two drafted ones.
+// One rank: gathers a pass over a prompt's last token and two drafted ones.
 class OneRanksGather : public testing::Test {
   protected:
     OneRanksGather() : target_(golden_directory("llama-draft")), prompt_(varied_tokens(12, 512)) {
         target_.read(std::span(prompt_).first(prompt_.size() - 1));
     }
 
-    // What a gather brings, and the rows' logits, [3][512], before processing.
+    // The gathered rows, and their logits, [3][512], before processing.
     struct Gathered {
         spec::TargetRows rows;
         std::vector<float> logits;
@@ -171,7 +171,7 @@ TEST_F(OneRanksGather, FindsTheArgMaxOfTheTokensThatCount) {
     spec::LogitProcessing processing;
     processing.repetition_penalty = 1.5;
     processing.logit_bias = {{490, 30.0F}, {300, 25.0F}};
-    processing.no_repeat_ngram_size = 1; // drafted tokens are banned behind themselves
+    processing.no_repeat_ngram_size = 1; // drafted tokens are banned after themselves
     for (const bool processes : {false, true}) {
         spec::TargetGather one = gather_of(Acceptance::rejection);
         const spec::Request asked = request(0, processes ? processing : spec::LogitProcessing{});
@@ -237,7 +237,7 @@ TEST_F(OneRanksGather, FindsTheNoisyBestInEveryForm) {
         }
 }
 
-// What a pass need not hand out it may keep: a GPU then copies a few bytes a row.
+// A GPU need not send rows that are not asked for: it then copies a few bytes a row.
 TEST_F(OneRanksGather, AsksForLogitsOnlyWhereNothingElseServes) {
     spec::LogitProcessing processing;
     processing.repetition_penalty = 1.5;

@@ -1,4 +1,4 @@
-// Which states of its target's a head reads in a pass, early or again.
+// The target's states that a head reads in a pass, early or again.
 #include "spec/draft/target_states.h"
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ TEST(TargetStates, AreReadAgainWhereLessThanABlockIsNew) {
     TargetStates states(1, 3);
     take(states, 7);
     states.mark_drafted();
-    states.read_again(); // blocks began at 0 and 3; the last has one row more
+    states.read_again(); // blocks began at 0 and 3; the last one has one more row
     EXPECT_EQ(states.n_read(), 3U);
     EXPECT_EQ(states.n_unread(), 4U);
     states.mark_drafted();

@@ -1,4 +1,4 @@
-// How a draft says its next token: what is done to its logits, what its entropy is taken of, and with which number.
+// The choice of a draft's next token: processing of logits, the distribution of its entropy, and the random number.
 #include "spec/draft/chain.h"
 
 #include "spec/verify/random.h"
@@ -68,7 +68,7 @@ TEST(TokenChooser, LeavesRowsAloneThatNothingIsAskedFor) {
     EXPECT_EQ(chooser.best(row, 3, Acceptance::rejection).token, 1);
 }
 
-// docs/concepts.md, Distributions: a raw distribution is that after banned tokens alone.
+// docs/concepts.md, Distributions: a raw distribution is the one after banned tokens alone.
 TEST(TokenChooser, TakesEntropyAfterBansAndBeforePenalties) {
     const Request request = processed(0);
     TokenChooser chooser = chooser_of(request);

@@ -1,4 +1,4 @@
-// Unigram and bigram tables: counting, the file and what is wrong with bad ones, and the distributions.
+// Unigram and bigram tables: counting, files, faults of bad files, and the distributions.
 #include "model/files/bad_file.h"
 #include "spec/draft/token_table.h"
 #include "spec/verify/random.h"
@@ -59,7 +59,7 @@ void expect_refused(const std::string& bytes, const std::string& part) {
     EXPECT_EQ(message.find('\n'), std::string::npos) << message;
 }
 
-// The file with the checksum that it should have, by the header's own word of its sizes.
+// The file with the right checksum, by the sizes in its own header.
 std::string sealed(std::string bytes) {
     std::uint32_t vocab = 0;
     std::memcpy(&vocab, &bytes[12], 4);
@@ -107,10 +107,10 @@ TEST(TokenCounter, CountsTokensAndPairsHoweverTheTextIsCut) {
         }
         expect_counts_of(counter.take(), text);
     }
-    Tokens many(1200000); // more than is gathered before it is sorted in
+    Tokens many(1200000); // more than are gathered before they are sorted in
     for (TokenId& token : many)
         token = static_cast<TokenId>(random() % 12 * (random() % 20));
-    std::fill(many.end() - 100000, many.end(), 5); // the last pairs sorted in are no longer the highest
+    std::fill(many.end() - 100000, many.end(), 5); // the last pairs are no longer the highest ones
     expect_counts_of(counted(many, 1200), many);
 }
 
@@ -172,7 +172,7 @@ TEST(TokenTableFile, IsRefusedAtEveryLengthButItsOwnAndWithAnyByteChanged) {
     expect_refused(later, "version 2");
 }
 
-// Sizes that overflow or ask for much, under a checksum that agrees.
+// Sizes that overflow or ask for much memory, with a right checksum.
 TEST(TokenTableFile, IsRefusedWhereItsHeaderLies) {
     const std::string good = bytes_of(counted(kText, 4));
     for (const auto& [at, n] : std::vector<std::pair<std::size_t, std::size_t>>{{12, 4}, {32, 8}})

@@ -1,5 +1,4 @@
-// Trees of drafted tokens: paths, their shapes by name, and that their verification emits the target's text, by
-// enumeration.
+// Trees of drafted tokens: paths, and shapes by name. An enumeration shows that their verification is exact.
 #include "spec/draft/drafter.h"
 #include "spec/verify/logit_processing.h"
 
@@ -123,7 +122,7 @@ TEST(TreeShapes, ThatCannotBeAreRefused) {
 // ---- exactness ----
 
 constexpr std::size_t kVocab = 3;
-constexpr std::size_t kLength = 3; // of texts that are compared
+constexpr std::size_t kLength = 3; // of compared texts
 
 struct DrawnTree {
     Tokens tokens;
@@ -141,11 +140,11 @@ Tokens prefix_of(const DrawnTree& tree, int node) {
 
 enum class Siblings { drawn, best, drawn_with_stale_q };
 
-// Every tree of this shape that the draft may draw, with its probability: `widths` children of each node of a level.
+// Every tree of this shape that the draft may draw, with its probability: a node of level i has `widths[i]` children.
 void draw_trees(const ToyModel& draft, const std::vector<int>& widths, Siblings siblings, const DrawnTree& so_far,
                 int node, int rank, const std::function<void(const DrawnTree&)>& take) {
     const auto depth = static_cast<std::size_t>(depth_of(so_far.parents, node));
-    if (depth >= widths.size() || rank == widths[depth]) { // on to the next node that there is
+    if (depth >= widths.size() || rank == widths[depth]) { // go on with the next node
         if (node + 1 == static_cast<int>(so_far.tokens.size())) return take(so_far);
         return draw_trees(draft, widths, siblings, so_far, node + 1, 0, take);
     }
@@ -176,8 +175,8 @@ void draw_trees(const ToyModel& draft, const std::vector<int>& widths, Siblings 
     }
 }
 
-// Every way a verification may go, with its probability: numbers are answered one by one, and where an answer changes
-// what comes next is found by bisection.
+// Every course of a verification, with its probability. Random numbers are answered one by one; a bisection finds the
+// answers at which the next question changes.
 class EveryWay {
   public:
     using Verify = std::function<TreeVerification(const TreeNumbers&)>;
@@ -198,7 +197,7 @@ class EveryWay {
                             return answer();
                         }});
     }
-    // The least answer from which on `is_beyond` holds of what follows.
+    // The least answer from which on `is_beyond` holds for the next question.
     double border(const std::function<bool(const TreeVerification&)>& is_beyond) {
         double low = 0, high = 1;
         answers_.push_back(0);
@@ -244,7 +243,7 @@ class EveryWay {
     std::vector<Asked> asked_;
 };
 
-// The largest difference of a text's probability to the target's.
+// The largest difference between a text's probability and the target's.
 double worst_difference(const ToyModel& target, const ToyModel& draft, const std::vector<int>& widths,
                         Siblings siblings, double* mean_accepted = nullptr) {
     std::map<Tokens, double> texts;
@@ -266,7 +265,7 @@ double worst_difference(const ToyModel& target, const ToyModel& draft, const std
     });
     double worst = 0;
     for_each_sequence(kVocab, kLength, [&](const Tokens& text) {
-        double probability = 0; // of a beginning that was emitted, and the rest by the target
+        double probability = 0; // of an emitted beginning; the target gives the rest
         for (std::size_t n = 1; n <= kLength; ++n)
             if (const auto found = texts.find(first_of(text, n)); found != texts.end())
                 probability += found->second * target.probability(text) / target.probability(first_of(text, n));
@@ -285,7 +284,7 @@ TEST(TreeRejection, EmitsTheTargetsTextsByEnumeration) {
 }
 
 TEST(TreeRejection, OfSiblingsWithTheWrongDistributionIsSeenToBeBiased) {
-    double worst = 0; // where the residual has one token alone, nothing is wrong
+    double worst = 0; // if the residual has a single token, the result is right
     for (const std::uint64_t seed : {1, 2, 3, 4, 5, 6}) {
         const ToyModel target(kVocab, seed, options_of(1)), draft(kVocab, seed + 50, options_of(1));
         worst = std::max(worst, worst_difference(target, draft, {2}, Siblings::drawn_with_stale_q));
@@ -329,7 +328,7 @@ TEST(LongestPath, IsTheLongestOfThoseThatAreAcceptedAndTheLikeliestOfEquals) {
             emit);
     };
     EXPECT_EQ(above(0.9).last_accepted, -1);
-    EXPECT_EQ(above(0.4).last_accepted, 0);  // 0, whose children are 2 (0.2) and 1 (0.3)
+    EXPECT_EQ(above(0.4).last_accepted, 0);  // token 0; its children are 2 (0.2) and 1 (0.3)
     EXPECT_EQ(above(0.25).last_accepted, 3); // 0 then 1
     EXPECT_EQ(above(0.1).last_accepted, 4);  // 0, 2, 0: the only one of three
     row(-1)[1] = 0.9F;                       // the other branch: 1 then 2

@@ -1,5 +1,5 @@
-// Drafters over toy models, and whole texts made by drafting and verifying in rounds without an engine: quick enough
-// for millions of texts. For tests of exactness only.
+// Drafters over toy models. Whole texts are drafted and verified in rounds without an engine, fast enough for millions
+// of texts. For tests of exactness only.
 #pragma once
 
 #include "spec/draft/chain.h"
@@ -18,10 +18,10 @@
 
 namespace entrodraft::spec {
 
-// A toy model as a source: its distribution after the text, from the first token that the toy knows of on.
+// A toy model as a source: its distribution after the text, from the first token on that the toy knows.
 class ToySource final : public LogitSource {
   public:
-    // The model outlives the source; the first `skipped` tokens of a text, such as a prompt, are none of its own.
+    // The model outlives the source. The first `skipped` tokens of a text, such as a prompt, are not the toy's.
     explicit ToySource(const ToyModel& toy, std::size_t skipped = 0, std::size_t context = 1000,
                        std::size_t max_rows = 16)
         : LogitSource({.name = "toy", .weight_bytes = 1000 * toy.vocab(), .context = context, .max_rows = max_rows}),
@@ -54,11 +54,11 @@ class ToySource final : public LogitSource {
     std::vector<model::LogitStats> summaries_;
 };
 
-// Texts of a toy target at temperature 1 with a drafter: what the engine does, for toys. An end of text ends drafts, as
+// Texts of a toy target at temperature 1 with a drafter, as the engine makes them. An end of text ends drafts, as
 // there, but not the text.
 class ToyRounds {
   public:
-    // All outlive it. `prompt` is what texts go on from; the target knows nothing of it.
+    // All outlive it. Texts continue `prompt`, which the target does not know.
     ToyRounds(const ToyModel& target, Drafter& drafter, const StopRuleOptions& rule, Acceptance acceptance,
               GainModel* gain, Tokens prompt)
         : target_(target), drafter_(drafter), rule_(rule, gain), acceptance_(acceptance), prompt_(std::move(prompt)) {

@@ -1,4 +1,4 @@
-// Messages of a round, counted by the communicators: what docs/concepts.md promises of the protocol and of the pass.
+// Counts the messages of a round in the communicators, against the promises of docs/concepts.md for protocol and pass.
 #include "tests/spec/ranks.h"
 
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ TEST(Traffic, ARoundIsOneBroadcastOneGatherAndTwoAllReducesALayer) {
     engine->run(callbacks, no_signal);
 
     const int size = ranks.replica->size();
-    // Embedding, then two for each layer; a group of one has nothing to sum.
+    // One for the embedding, then two for each layer; a group of one rank sums nothing.
     const std::uint64_t all_reduces = size == 1 ? 0 : 1 + 2 * static_cast<std::uint64_t>(pair.target.config.n_layers);
     for (std::size_t i = 1; i < after_round.size(); ++i) {
         const Counted &before = after_round[i - 1], &after = after_round[i];
@@ -44,7 +44,7 @@ TEST(Traffic, ARoundIsOneBroadcastOneGatherAndTwoAllReducesALayer) {
         EXPECT_EQ(after.tp.all_reduces - before.tp.all_reduces, all_reduces);
         EXPECT_EQ(after.tp.broadcasts + after.tp.gathers, 0U);
     }
-    // Every rank took part in as many, of the same size.
+    // Every rank took part in the same number of messages, of the same size.
     struct Counts {
         std::uint64_t broadcasts, broadcast_bytes, gathers, gather_bytes, all_reduces, all_reduce_bytes;
     };

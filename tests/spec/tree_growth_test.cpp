@@ -1,4 +1,4 @@
-// Trees that grow by what they have learnt: siblings that never come true cost no rows, those that do are proposed.
+// Trees grow by what they have learnt: siblings that are never emitted cost no rows, siblings that are get proposed.
 #include "spec/draft/tree_growth.h"
 
 #include <gtest/gtest.h>
@@ -21,8 +21,8 @@ struct Proposals {
     int firsts = 0;
     int seconds = 0;
     int levels = 0;                  // of all rounds
-    int further_rows = 0;            // of these, beyond one each
-    double rate = 0, known_rate = 0; // tokens a second of all sequences: in the last round, and as the rule has it
+    int further_rows = 0;            // rows of these passes beyond one each
+    double rate = 0, known_rate = 0; // tokens a second of all sequences: in the last round, and as the rule knows it
 };
 
 DraftTask task_of(std::span<const TokenId> text, int most, const Request& request, StopRule& rule, Draft& draft) {
@@ -37,14 +37,14 @@ DraftTask task_of(std::span<const TokenId> text, int most, const Request& reques
 }
 
 struct Costing {
-    double row = 0; // a further one of the target's pass of 1
+    double row = 0; // one more row of the target's pass, which takes 1
     double t_draft = 0.05;
     double t_draft_row = 0;
-    int sequences = 1; // which are alike and share all passes
+    int sequences = 1; // they are alike and share all passes
 };
 
-// Proposals of the last 100 of 400 rounds over rows of two children, where the text goes on with what `emits` says of
-// each position.
+// Proposals of the last 100 of 400 rounds over rows of two children. The text goes on with emits(position) at each
+// position.
 Proposals proposals_of(const Costing& costing, const std::function<TokenId(std::size_t)>& emits) {
     Costs costs;
     costs.t_draft = costing.t_draft;
@@ -94,7 +94,7 @@ Proposals proposals_of(const Costing& costing, const std::function<TokenId(std::
         const double rows =
             static_cast<double>((draft.tokens.size() + 1) * static_cast<std::size_t>(costing.sequences));
         const double draft_rows =
-            costing.sequences * (draft.passes + draft.further_rows) - draft.passes; // beyond a pass's first
+            costing.sequences * (draft.passes + draft.further_rows) - draft.passes; // without the first row of a pass
         const double drafting = draft.passes * costing.t_draft + draft_rows * costing.t_draft_row;
         const double seconds = drafting + 1 + (rows - 1) * costing.row;
         proposals.rate = costing.sequences * static_cast<double>(path.size() + 1) / seconds;
@@ -124,8 +124,8 @@ TEST(TreeGrowth, ProposesFewerNodesWhereRowsCostMore) {
     EXPECT_GT(dear.firsts, 0);
 }
 
-// A node's value is a chance: those of siblings add up to no more than their parent's.
-// Of a text whose rounds are alike in the end.
+// A node's value is a chance: the values of siblings add up to at most their parent's.
+// The rounds of this text are alike in the end.
 TEST(TreeGrowth, TheRunsRateCountsEveryLevelAndWhatIsSharedOnce) {
     for (const int sequences : {1, 8}) {
         const Proposals proposals = proposals_of({.t_draft = 0.2, .t_draft_row = 0.02, .sequences = sequences},
@@ -143,7 +143,7 @@ TEST(TreeGrowth, ReadsFewerNodesOfALevelWhereTheirRowsCostMore) {
     EXPECT_GT(dear.levels, 0.8 * free.levels); // first children still go on
 }
 
-// Draft and target passes are shared alike, and rows are free.
+// Sequences share draft and target passes, and rows are free.
 TEST(TreeGrowth, DraftsAsFarInABatchAsAlone) {
     const auto often = [](std::size_t at) { return at % 4 == 0 ? kSecond : kFirst; };
     const Proposals alone = proposals_of({.t_draft = 0.3}, often);

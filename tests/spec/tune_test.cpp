@@ -1,4 +1,4 @@
-// The search for settings finds the best of what it tries, and tries what it says.
+// The search for settings finds the best of the settings that it tries, and tries the ones that it promises.
 #include "spec/replay/tune.h"
 
 #include "tests/spec/recording_support.h"
@@ -29,7 +29,7 @@ TEST(Tune, NeighboursAreNearAndValid) {
     ASSERT_EQ(spec::neighbours(rule, 0.25).size(), 2U);
     EXPECT_DOUBLE_EQ(spec::neighbours(rule, 0.25)[0].get("entropy-threshold"), 1.5);
     EXPECT_DOUBLE_EQ(spec::neighbours(rule, 0.25)[1].get("entropy-threshold"), 2.5);
-    rule = {"moving-average", {{"entropy-window", 1}}}; // there is none below
+    rule = {"moving-average", {{"entropy-window", 1}}}; // there is no value below
     EXPECT_EQ(spec::neighbours(rule, 0.1).size(), 3U);
     rule = {"constant", {{"num-draft-tokens", 15}}}; // the cap
     EXPECT_EQ(spec::neighbours(rule, 0.1).front().get("num-draft-tokens"), 14);
@@ -56,7 +56,7 @@ TEST(Tune, FindsNoWorseThanTheGridAndSaysWhatItCosts) {
             const auto counts = simulate(recorded.head, texts, std::span(&setting, 1), 1).front();
             EXPECT_LE(rule.seconds_per_token, spec::seconds_per_token(counts.stats, kCosts) + 1e-12);
         }
-        // The same setting run for real counts the same.
+        // A real run with the same setting has the same counts.
         RunOptions options;
         options.rule = rule.best.setting.rule;
         options.costs = kCosts;

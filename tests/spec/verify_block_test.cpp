@@ -1,5 +1,5 @@
-// Block verification: exact by enumeration, never behind rejection, and exact over many rounds only while its random
-// numbers carry the round start. The property test here is rejection's as well.
+// Block verification: exact by enumeration, and never worse than rejection. Over many rounds it is exact only if its
+// random numbers depend on the round start. The property test here is for rejection too.
 #include "spec/verify/verify.h"
 
 #include "tests/spec/verify_support.h"
@@ -38,7 +38,7 @@ TEST(VerifyBlock, AcceptsEverythingWhereDraftAndTargetAreOne) {
     EXPECT_LT(total_variation(kBlock, target, target, 3), 1e-6);
 }
 
-// Any vocabulary, length, temperature and filters, one-hot drafts and targets among them.
+// Any vocabulary, length, temperature and filters, with one-hot drafts and targets among them.
 TEST(VerifyBlockAndRejection, AreExactForRandomModelsAndBlockNeverAcceptsFewer) {
     double gain = 0;
     for (std::uint64_t seed = 0; seed < 40; ++seed) {
@@ -61,7 +61,7 @@ TEST(VerifyBlockAndRejection, AreExactForRandomModelsAndBlockNeverAcceptsFewer) 
     EXPECT_GT(gain / 40, 0.005);
 }
 
-// A text of `length` tokens in rounds of k drafted ones, with or without the round start in what numbers hang on.
+// A text of `length` tokens in rounds of k drafted ones; numbers depend on the round start, or not.
 Tokens text_in_rounds(const ToyModel& target, const ToyModel& draft, std::size_t k, std::size_t length,
                       std::uint64_t key, bool reuses_numbers) {
     const RandomStream drafting(1, key, Purpose::draft_sample), acceptance(1, key, Purpose::acceptance);

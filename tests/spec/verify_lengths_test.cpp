@@ -1,5 +1,5 @@
-// Verification of drafts whose length varies: by a rule that looks at what was drafted, by coins of its own, and of a
-// cascade's two levels. All by enumeration, so that what differs from the target differs by rounding.
+// Verification of drafts of varying length: by a rule that looks at the draft, by coins, and in a cascade's two levels.
+// All by enumeration, so only rounding may make a difference to the target.
 #include "spec/verify/verify.h"
 
 #include "tests/spec/verify_support.h"
@@ -9,18 +9,18 @@
 namespace entrodraft::spec {
 namespace verify_lengths_test {
 
-// How likely drafting stops after these tokens (never none, where at most k are drafted): 0 or 1 for a rule, more in
-// between for coins.
+// The probability that drafting stops after these tokens (for none: that nothing is drafted; at most k are): 0 or 1 for
+// a rule, values between for coins.
 using StopChance = std::function<double(const Tokens& drafted)>;
 
-// A chain as a drafter hands it over, each token with the distribution that it was drawn from.
+// A chain as a drafter returns it; each token with the distribution that it was drawn from.
 struct Chain {
     Tokens tokens;
     std::vector<float> q;
     double chance = 1;
 };
 
-// Every chain of up to k tokens that stops as it may.
+// Every chain of up to k tokens that may stop there.
 void for_each_chain(const ToyModel& draft, std::size_t k, const StopChance& stops, const Chain& so_far,
                     const std::function<void(const Chain&)>& visit) {
     const double stop = so_far.tokens.size() == k ? 1 : stops(so_far.tokens);
@@ -41,8 +41,7 @@ void for_each_chain(const ToyModel& draft, std::size_t k, const StopChance& stop
     }
 }
 
-// What a way of drafting and verifying says at once, by probability, and how many drafted tokens are accepted on
-// average.
+// The texts that one round emits, with their probabilities, and the mean number of accepted drafted tokens.
 struct Said {
     std::map<Tokens, double> texts;
     double accepted = 0;
@@ -61,7 +60,7 @@ void add_verdicts(const Method& method, const ToyModel& target, const Chain& cha
                      });
 }
 
-// Total variation over texts of `length` tokens, of which the target says whatever was not said at once.
+// Total variation over texts of `length` tokens. The target gives the tokens that the round did not emit.
 double total_variation(const Said& said, const ToyModel& target, std::size_t length) {
     double difference = 0;
     for_each_sequence(target.vocab(), length, [&](const Tokens& tokens) {
@@ -85,7 +84,7 @@ Said say(const Method& method, const ToyModel& target, const ToyModel& draft, st
 
 // ---- rules that stop ----
 
-// The draft is unsure of what came last, as entropy rules have it: of the distribution it was drawn from.
+// The draft is unsure of the last token, by the distribution it was drawn from, as entropy rules look at it.
 StopChance unsure(const ToyModel& draft, double nats) {
     return [&draft, nats](const Tokens& drafted) {
         if (drafted.empty()) return 0.0;
@@ -93,7 +92,7 @@ StopChance unsure(const ToyModel& draft, double nats) {
     };
 }
 
-// The last token was unlikely: `confidence` looks at the token itself, which it keeps.
+// The last token was unlikely: `confidence` looks at the token itself, and keeps it.
 StopChance unlikely(const ToyModel& draft, double probability) {
     return [&draft, probability](const Tokens& drafted) {
         if (drafted.empty()) return 0.0;
@@ -101,7 +100,7 @@ StopChance unlikely(const ToyModel& draft, double probability) {
     };
 }
 
-// The draft will be unsure of what comes next, before anything is drawn: as expected-gain stops, also at once.
+// The draft is unsure of the next token, before it is drawn: as expected-gain stops, also before the first.
 StopChance unsure_of_next(const ToyModel& draft, double nats) {
     return [&draft, nats](const Tokens& drafted) { return entropy_nats(draft.after(drafted)) >= nats ? 1.0 : 0.0; };
 }
@@ -110,7 +109,7 @@ StopChance coins(double chance) {
     return [chance](const Tokens&) { return chance; };
 }
 
-// Coins whose chance hangs on the tokens before.
+// Coins whose chance depends on the tokens before.
 StopChance coins_by_prefix(std::uint64_t seed) {
     return [seed](const Tokens& drafted) {
         return RandomStream(seed, hash_bytes(drafted.data(), drafted.size() * sizeof(TokenId)), Purpose::acceptance)
@@ -142,7 +141,7 @@ TEST(VariableLengths, LeaveRejectionAndBlockExactAndBlockNeverBehind) {
     EXPECT_GT(differ / cases, 0.01) << "did lengths vary at all?";
 }
 
-// A length that looks at the token which is then dropped is no stopping time: the enumeration must see that.
+// A length that depends on a token that is then dropped is not a stopping time. The enumeration must show this.
 TEST(VariableLengths, BiasRejectionWhereATokenIsDroppedForWhatItIs) {
     const ToyModel target(3, 5, options_of(1)), draft(3, 105, options_of(1));
     const StopChance unlikely_token = unlikely(draft, 0.3);
@@ -161,7 +160,7 @@ TEST(VariableLengths, BiasRejectionWhereATokenIsDroppedForWhatItIs) {
 
 // ---- any p and q ----
 
-// Rows with zeros, ties, one-hot ones and nearly equal ones, as chance has it; `like` is what to be near to.
+// Random rows with zeros, ties, one-hot ones and nearly equal ones; `like`: the row to be near to.
 std::vector<float> any_row(const RandomStream& chance, std::uint64_t index, std::size_t vocab,
                            const std::vector<float>* like) {
     const auto number = [&](std::uint32_t i) { return chance.uniform(index, i); };
@@ -185,7 +184,7 @@ std::vector<float> any_row(const RandomStream& chance, std::uint64_t index, std:
     return row;
 }
 
-// Rows that hang on the place in the text alone.
+// Rows that depend on the place in the text alone.
 struct AnyPair {
     std::vector<std::vector<float>> p, q;
 };
@@ -239,8 +238,8 @@ TEST(AnyRows, AreVerifiedExactlyAndBlockIsNeverBehind) {
 
 // ---- a cascade ----
 
-// Every chain that a middle model hands up which verifies, by rejection, what a small one drafts for it in chains of
-// inner_k: rounds until `k` tokens are there, of the last round no more than fit.
+// Every chain that a middle model hands up. It verifies by rejection the chains of inner_k tokens that a small model
+// drafts for it: rounds until there are `k` tokens; tokens of the last round that do not fit are left out.
 void for_each_cascade_chain(const Method& inner, const ToyModel& middle, const ToyModel& small, std::size_t inner_k,
                             std::size_t k, const Chain& so_far, const std::function<void(const Chain&)>& visit) {
     if (so_far.tokens.size() == k) return visit(so_far);
@@ -286,7 +285,7 @@ TEST(Cascade, IsExactWithRejectionOrBlockOnEitherLevel) {
                     EXPECT_NEAR(chance, middle.probability(tokens), 1e-6) << "not what the middle model would say";
                 EXPECT_NEAR(said.total, 1, 1e-6);
                 EXPECT_LT(total_variation(said, target, kLength + 1), 1e-6) << "seed " << seed;
-                // As good as the middle model itself as a draft.
+                // As a draft it is as good as the middle model itself.
                 EXPECT_NEAR(said.accepted, mean_accepted(*outer, target, middle, kLength), 1e-6);
             }
     }

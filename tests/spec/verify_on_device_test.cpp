@@ -1,5 +1,5 @@
-// Verification of rows that stay on a GPU: what the host makes of what the device says of them. The device is played by
-// sums over whole rows here; tests/model/gpu_kernels_test.cpp holds its kernels to the same.
+// Verification of rows that stay on a GPU: the host's part, from the device's figures. Sums over whole rows stand for
+// the device here; gpu_verify_rows_test.cpp compares its kernels with such sums.
 #include "spec/verify/random.h"
 #include "spec/verify/verify.h"
 
@@ -27,7 +27,7 @@ TokenId drawn(const std::vector<double>& weights, const GumbelNoise& noise, std:
     return best;
 }
 
-// What a device says of a round's rows. `q` ends before the last row of p.
+// A device's figures of a round's rows. `q` ends before the last row of p.
 std::vector<VerifiedRow> verified_rows(const Tokens& drafted, const Rows& rows, bool is_block, const GumbelNoise& noise,
                                        std::uint64_t first_position) {
     const std::uint64_t round_start = is_block ? first_position : 0;
@@ -78,7 +78,7 @@ TEST(VerifyOnDevice, AcceptsWhatWholeRowsDo) {
     EXPECT_GT(accepted[1], accepted[0]);
 }
 
-// Rounds of one to three drafted tokens, drafts drawn and residuals sampled by noise, as it is on a GPU.
+// Rounds of one to three drafted tokens. Drafts and residuals are sampled by noise, as on a GPU.
 TEST(VerifyOnDevice, SaysWhatTheTargetWould) {
     constexpr std::size_t kLength = 4;
     const ToyModel target(kVocab, 5, options_of(1)), draft(kVocab, 105, options_of(1));

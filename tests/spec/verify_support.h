@@ -1,5 +1,5 @@
-// What the tests of acceptance share: toy models, every verification with its probability, and chi-square over seeded
-// texts. It sees the verifying functions from outside only: borders of their numbers are found by bisection.
+// Shared by the tests of acceptance: toy models, every verification with its probability, and chi-square over seeded
+// texts. It calls the verifying functions from outside only: a bisection finds the borders of their numbers.
 #pragma once
 
 #include "spec/verify/verify.h"
@@ -28,7 +28,7 @@ inline SamplingOptions options_of(double temperature, int top_k = 0, double top_
     return options;
 }
 
-// A model of a few tokens: the distribution after each prefix, made up from a seed, or one for all.
+// A model of a few tokens: the distribution after each prefix, made from a seed, or one for all prefixes.
 class ToyModel {
   public:
     ToyModel(std::size_t vocab, std::uint64_t seed, const SamplingOptions& options, double spread = 2)
@@ -51,7 +51,7 @@ class ToyModel {
     double probability(const Tokens& prefix, TokenId token) const {
         return static_cast<double>(after(prefix)[static_cast<std::size_t>(token)]);
     }
-    // Of these tokens, one after another.
+    // The probability of these tokens, one after another.
     double probability(const Tokens& tokens) const {
         double product = 1;
         for (std::size_t i = 0; i < tokens.size(); ++i)
@@ -109,26 +109,26 @@ inline double border_of(const std::function<bool(double)>& holds) {
     return no;
 }
 
-// That a certain number of drafted tokens are accepted: how likely over all acceptance numbers, and such numbers.
+// The outcome that a certain number of drafted tokens are accepted: its chance, and acceptance numbers that lead to it.
 struct RoundOutcome {
     double chance = 0;
     std::vector<double> acceptance;
 };
 
-// A way of verifying, and the chance of each number of accepted tokens under it.
+// A way of verifying, and the function that gives the chance of each number of accepted tokens.
 struct Method {
     Verification (*verify)(const RejectionInput&, const VerifyNumbers&, const VerifyNumbers&);
     std::vector<RoundOutcome> (*outcomes)(const RejectionInput&);
 };
 
-// The first refusal ends it.
+// The first rejection ends it.
 inline std::vector<RoundOutcome> outcomes_of_rejection(const RejectionInput& input) {
     const std::size_t n = input.drafted.size();
     const std::vector<double> resample(n + 1, 0.5);
     std::vector<RoundOutcome> outcomes;
     double reached = 1;
     for (std::size_t i = 0; i <= n; ++i) {
-        std::vector<double> numbers(n, 0.0); // 0 accepts whatever can be accepted
+        std::vector<double> numbers(n, 0.0); // 0 accepts every token that can be accepted
         double accepted = 0;
         if (i < n && reached > 0) {
             accepted = border_of([&](double u) {
@@ -143,12 +143,12 @@ inline std::vector<RoundOutcome> outcomes_of_rejection(const RejectionInput& inp
     return outcomes;
 }
 
-// The last success decides.
+// The last accepted prefix decides.
 inline std::vector<RoundOutcome> outcomes_of_block(const RejectionInput& input) {
     const std::size_t n = input.drafted.size();
     const std::vector<double> resample(n + 1, 0.5);
     std::vector<RoundOutcome> outcomes(n + 1);
-    double left = 1; // that no longer prefix succeeded
+    double left = 1; // chance that no longer prefix is accepted
     for (std::size_t i = n + 1; i-- > 0;) {
         std::vector<double> numbers(n, kLargestNumber);
         double accepted = 1;
@@ -188,7 +188,7 @@ inline void for_each_verdict(const Method& method, const RejectionInput& input,
     }
 }
 
-// Calls `visit` with all that can be drafted, what is compared then, and its probability.
+// Calls `visit` for all possible drafts, with the compared rows and the draft's probability.
 inline void for_each_draft(const ToyModel& target, const ToyModel& draft, std::size_t k, double lenience,
                            const std::function<void(const RejectionInput&, double)>& visit) {
     for_each_sequence(target.vocab(), k, [&](const Tokens& drafted) {
@@ -209,11 +209,11 @@ inline double mean_accepted(const Method& method, const ToyModel& target, const 
     return mean;
 }
 
-// Total variation, over all sequences of k + 1 tokens, between the target and drafting k tokens, verifying, and going
-// on with the target where fewer were said.
+// Total variation, over all sequences of k + 1 tokens, between the target and a round that drafts k tokens and verifies
+// them; the target adds the tokens that the round does not emit.
 inline double total_variation(const Method& method, const ToyModel& target, const ToyModel& draft, std::size_t k,
                               double lenience = 1) {
-    std::map<Tokens, double> said; // probability that a round says exactly these
+    std::map<Tokens, double> said; // probability that a round emits exactly these tokens
     for_each_draft(target, draft, k, lenience, [&](const RejectionInput& input, double chance) {
         for_each_verdict(method, input, [&](const Verification& verification, double probability) {
             Tokens tokens(input.drafted.begin(), input.drafted.begin() + verification.accepted);
@@ -234,7 +234,7 @@ inline double total_variation(const Method& method, const ToyModel& target, cons
     return difference / 2;
 }
 
-constexpr double kUnlikely = 4; // 3 in 100,000 for each seed that was ever chosen
+constexpr double kUnlikely = 4; // a chance of 3 in 100,000, for each seed ever chosen
 
 // Standard normal quantile of chi-square over the texts of `length` tokens that text_of(key) makes, against the target
 // (Wilson and Hilferty's cube root).

@@ -1,5 +1,5 @@
-// Verification: the said tokens must follow the target's distribution, shown by integrating over every drafted chain
-// and every random number, and by chi-square over many seeded trials. Both tests are shown to fail where they should.
+// Verification: emitted tokens must follow the target's distribution. Shown by integration over every drafted chain and
+// every random number, and by chi-square over many seeded trials. Both tests are shown to fail where they should.
 #include "spec/verify/verify.h"
 
 #include "tests/spec/verify_support.h"
@@ -21,7 +21,7 @@ TEST(VerifyGreedy, KeepsTheLeadingTokensThatAreTheTargets) {
     };
     EXPECT_EQ(verification({}, {7}), (std::pair{0, 7}));
     EXPECT_EQ(verification({1, 2, 3}, {1, 2, 3, 4}), (std::pair{3, 4}));
-    EXPECT_EQ(verification({1, 9, 3}, {1, 2, 3, 4}), (std::pair{1, 2})); // the 3 behind a mismatch counts for nothing
+    EXPECT_EQ(verification({1, 9, 3}, {1, 2, 3, 4}), (std::pair{1, 2})); // the 3 after a mismatch does not count
     EXPECT_EQ(verification({9}, {1, 2}), (std::pair{0, 1}));
     EXPECT_THROW(verification({1}, {1}), std::invalid_argument);
 }
@@ -52,7 +52,7 @@ TEST(VerifyGreedyLenient, WithoutLenienceTakesTheLowestIdOfTies) {
     EXPECT_EQ(verify_greedy_lenient(Tokens{2}, logits, 0.999).accepted, 1);
 }
 
-// Over every token that may be drafted, the chance that its number accepts it.
+// The chance that a token's number accepts it, over all tokens that may be drafted.
 TEST(VerifyRejection, AcceptsAsOftenAsAcceptanceChanceSays) {
     double least = 1, most = 0;
     for (const double lenience : {1.0, 0.7, 0.3, 0.05})
@@ -116,7 +116,7 @@ TEST(VerifyRejection, AcceptsWithTheRatioOfTheProbabilities) {
     EXPECT_EQ(accepted(0.6251, 0.8), 0);
 }
 
-// What a trial of seeded drafting and verifying says: k + 1 tokens, the target going on where the round said fewer.
+// The k + 1 tokens of a trial of seeded drafting and verifying. The target adds those that the round did not emit.
 Tokens trial(const ToyModel& target, const ToyModel& draft, std::size_t k, std::uint64_t key, double lenience,
              Purpose resample_purpose) {
     const RandomStream drafting(1, key, Purpose::draft_sample), acceptance(1, key, Purpose::acceptance);
@@ -168,7 +168,7 @@ TEST(VerifyRejection, FailsChiSquareWithLenience) {
     EXPECT_GT(chi_square_z(target, draft, setting.k, 0.8), 2 * kUnlikely);
 }
 
-// One number for the draft sample and the resample: the mistake that separate purposes exist to prevent.
+// Draft sample and resample use one number: the mistake that separate purposes prevent.
 TEST(VerifyRejection, FailsChiSquareWhereTheResampleReusesTheDraftsNumber) {
     for (const Setting& setting : {settings()[0], settings()[1], settings()[2]}) {
         const ToyModel target(setting.vocab, setting.target_seed, setting.target);
@@ -205,7 +205,7 @@ TEST(VerifyRejection, DrawsFromTheTargetWhereNothingIsDrafted) {
 }
 
 TEST(VerifyRejection, DrawsFromTheTargetWhereTheResidualIsZeroByRounding) {
-    // q sums to a little more than 1, so that p exceeds it nowhere; 0.9999999 rejects.
+    // q sums to a little more than 1, so that p is nowhere above it; 0.9999999 rejects.
     const std::vector<float> q = {0.25, 0.25, std::nextafter(0.5F, 1.0F)}, p = {0.25, 0.25, 0.5, 1, 0, 0};
     EXPECT_EQ(verification_of({2}, p, q, 1 - 0x1p-53, 0.3).accepted, 0);
     EXPECT_EQ(verification_of({2}, p, q, 1 - 0x1p-53, 0.1).next_token, 0);
@@ -261,7 +261,7 @@ Verification bild(const Tokens& drafted, const std::vector<float>& p, double rol
 }
 
 TEST(VerifyTypical, KeepsWhatTheTargetThinksLikelyEnoughForItsEntropy) {
-    // The first row has 1.288 nats, so that 0.3 exp(-H) = 0.0828 is its threshold.
+    // The first row has 1.288 nats, so its threshold is 0.3 exp(-H) = 0.0828.
     const std::vector<float> p = {0.5F, 0.25F, 0.125F, 0.0893F, 0.0357F, 0, 0, 0, 0, 1};
     double entropy = 0;
     for (std::size_t i = 0; i < 5; ++i)
@@ -342,7 +342,7 @@ std::vector<float> two(const std::vector<float>& row) {
     return rows;
 }
 
-// Not what --typical-epsilon exp(-D) --typical-delta 1 asks: there a row of more entropy than D asks for less.
+// --typical-epsilon exp(-D) --typical-delta 1 is different: there a row of more entropy than D has a lower threshold.
 TEST(VerifyBild, AsksTheSameOfEveryRow) {
     std::vector<float> p(1000, 0.995F / 997);
     p[0] = 0.003F;
