@@ -408,7 +408,7 @@ template <typename Options> Options options_of(const ParsedOptions& given) {
 // such option was given.
 std::string why_no_sampling(const RequestDefaults& requests, const char* what_is_greedy = "");
 
-// Nothing to tune: it was no slower than the best tuned threshold wherever that was measured (bench/NOTES.md).
+// Nothing to tune: it was about as fast as the best tuned threshold wherever that was measured (bench/NOTES.md).
 constexpr const char* kDefaultStopRule = "expected-gain";
 
 // Matches of fewer tokens leave the round to the next drafter of a combination.
