@@ -409,7 +409,7 @@ template <typename Options> Options options_of(const ParsedOptions& given) {
 // Empty: no such option was given.
 std::string why_no_sampling(const RequestDefaults& requests, const char* what_is_greedy = "");
 
-// This rule needs no tuning: wherever measured, it was no slower than the best tuned threshold (bench/NOTES.md).
+// Nothing to tune: it was about as fast as the best tuned threshold wherever that was measured (bench/NOTES.md).
 constexpr const char* kDefaultStopRule = "expected-gain";
 
 // A match of fewer tokens leaves the round to the next drafter of a combination.
