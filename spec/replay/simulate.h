@@ -1,7 +1,7 @@
 // Replays stop rules over recordings: the very rounds of a run with that rule, without its models.
 //
 // Exact in counts for batch 1, one replica, nothing drafted ahead and, for expected-gain, fixed costs
-// (docs/concepts.md, Simulation); times are counts times costs. For comparison, also the approximation that Kluser
+// (docs/reference.md, Simulation); times are counts times costs. For comparison, also the approximation that Kluser
 // 2024 simulates by (ReplaySetting::imputed_from). Called by the commands simulate and tune.
 #pragma once
 

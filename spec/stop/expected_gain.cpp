@@ -1,6 +1,6 @@
 // expected-gain: drafts while further tokens are expected to come faster than the run's own rate.
 //
-// Source: this project (docs/concepts.md, Stop rules); what it learns is in gain_model.h.
+// Source: this project (docs/reference.md, expected-gain); what it learns is in gain_model.h.
 // Formula: another pass where for some k' up to the cap (expected further tokens) / (their draft and target seconds)
 // exceeds the run's tokens a second. A token that was looked up, not drawn, is dropped where S_t / (t_target(t + 1) -
 // t_target(t)) does not, S_t being the probability that all t are accepted.

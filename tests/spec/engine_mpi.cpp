@@ -19,7 +19,7 @@ RunOptions with_rule(const spec::StopRuleOptions& rule) {
     return options;
 }
 
-// Where two texts part and how far apart the two best logits were there; docs/concepts.md lets near ties part.
+// Where two texts part and how far apart the two best logits were there; docs/promises.md lets near ties part.
 bool parts_at_a_tie(const std::vector<TokenId>& got, const std::vector<TokenId>& want,
                     const std::vector<double>& relative_margins) {
     const auto at =
@@ -232,7 +232,7 @@ std::vector<DemoCase> demo_cases() {
 }
 
 // transformers' greedy text for the first prompts, plainly, and a sixteenth of them with every rule (all with every
-// rule: FullScale). The bound on ties is that of docs/concepts.md: one sequence in 64.
+// rule: FullScale). The bound on ties is that of docs/promises.md: one sequence in 64.
 TEST(DemoPair, EqualsTransformersPlainlyAndWithEveryRule) {
     if (!std::filesystem::exists(source_directory() / "tests/spec/demo_greedy.json"))
         GTEST_SKIP() << "no tests/spec/demo_greedy.json yet: bench/peers/transformers.py --golden makes it";
