@@ -3,7 +3,7 @@
     python3 bench/scaling_model.py FILE... [--hardware FILE] [--shapes LIST] [--bandwidth-share SHARE] [--output FILE] [--json]
 
 Files are JSON of `bench latency --output` and, where there is any, `bench compare --output`: one of each for a number of
-ranks, threads and placement. bench/scaling.py and slurm/scaling.sbatch measure them. The model (docs/concepts.md, Cost):
+ranks, threads and placement. bench/scaling.py and slurm/scaling.sbatch measure them. The model (docs/promises.md, Cost):
 
     t(n) = compute(n) + all-reduces * (alpha(n) + bytes * beta(n)),  and broadcast + gather beside a pass
     compute(n) by reading:   compute(base) * limit(n) / limit(base), limits of `bench latency`: what the ranks could read

@@ -46,7 +46,7 @@ def costs_now(options, work, temperature, prompts):
 
 
 def ms_per_token(setting, costs):
-    """Counts times costs, docs/concepts.md, Simulation. Of rules that keep at least one token of each draft."""
+    """Counts times costs, docs/reference.md, Simulation. Of rules that keep at least one token of each draft."""
     first = costs.get("t_first_draft_ms", costs["t_draft_ms"])
     rows = setting["passes_of_rows"]
     target = sum(n * costs["t_target_ms"][min(r, len(costs["t_target_ms"])) - 1] for r, n in enumerate(rows) if r)

@@ -1,7 +1,7 @@
 // Replays stop rules over recordings: makes the same rounds as a run with that rule, without the models.
 //
 // Counts are exact for batch 1, one replica, nothing drafted ahead and, for expected-gain, fixed costs
-// (docs/concepts.md, Simulation); times are counts times costs. For comparison it also has the approximation of Kluser
+// (docs/reference.md, Simulation); times are counts times costs. For comparison it also has the approximation of Kluser
 // 2024 (ReplaySetting::imputed_from). Called by the commands simulate and tune.
 #pragma once
 

@@ -1,10 +1,10 @@
 // expected-gain: drafts while further tokens are expected to come faster than the run's own rate.
 //
-// Source: this project (docs/concepts.md, Stop rules). The decision is Worth's, over what GainModel has learnt
-// (spec/plan). Formula: another pass where for some k' up to the cap (expected further tokens) / (their draft and
-// target seconds) exceeds the run's tokens a second. A token that was looked up, not drawn, is dropped where S_t /
-// (t_target(t + 1) - t_target(t)) does not, S_t being the probability that all t are accepted. On a device: the least
-// S_t, for each t, at which another pass pays.
+// Source: this project (docs/reference.md, expected-gain). Worth decides, by what GainModel has learnt (spec/plan).
+// Formula: another pass where for some k' up to the cap (expected further tokens) / (their draft and target seconds)
+// exceeds the run's tokens a second. A token that was looked up, not drawn, is dropped where S_t / (t_target(t + 1) -
+// t_target(t)) does not, S_t being the probability that all t are accepted.
+// On a device: the least S_t, for each t, at which another pass pays.
 #include "spec/plan/text_policy.h"
 #include "spec/plan/worth.h"
 #include "spec/stop/stop_rule.h"

@@ -63,7 +63,7 @@ struct StopRuleParameter {
 enum class LooksAt {
     nothing,
     distribution, // that the token was drawn from
-    token,        // the token itself as well: to drop a drawn one would bias `rejection` (docs/concepts.md)
+    token,        // the token itself as well: to drop a drawn one would bias `rejection` (docs/reference.md)
 };
 
 using MakeStopCondition = std::unique_ptr<StopCondition> (*)(const StopRuleOptions& options, GainModel* gain);

@@ -2,7 +2,7 @@
 """Ranks that die, stop, throw, leave, hang or dawdle at every point of a run, and disks that fill up.
 
 Each case runs a job of the golden pair under mpirun with one rank that fails (faulty_rank), and asks: did it end in
-time, with the message and the exit code that docs/concepts.md promises; is no process left; does the output hold whole
+time, with the message and the exit code that docs/promises.md promises; is no process left; does the output hold whole
 lines of the uninterrupted run's; and does --resume complete it to that run's, line by line? Prints a table.
 
     tests/faults/matrix.py --build build             all cases

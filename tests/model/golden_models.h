@@ -194,7 +194,7 @@ inline bool same_bits(std::span<const float> a, std::span<const float> b) {
     return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
 }
 
-// docs/concepts.md, What is exact: how far float32 results of one row may lie apart across layouts and implementations.
+// docs/promises.md, Exactness: how far float32 results of one row may lie apart across layouts and implementations.
 inline constexpr double kRowBound = 1e-4;
 
 // A text of plausible variety for a vocabulary of `vocab` tokens.

@@ -19,7 +19,7 @@ RunOptions with_rule(const spec::StopRuleOptions& rule) {
     return options;
 }
 
-// Returns whether two texts part where the two best logits are close: docs/concepts.md allows near ties to part.
+// Returns whether two texts part where the two best logits are close: docs/promises.md allows near ties to part.
 bool parts_at_a_tie(const std::vector<TokenId>& got, const std::vector<TokenId>& want,
                     const std::vector<double>& relative_margins) {
     const auto at =
@@ -232,7 +232,7 @@ std::vector<DemoCase> demo_cases() {
 }
 
 // Compares with transformers' greedy text for the first prompts: plainly, and a sixteenth of them with every rule
-// (FullScale: all with every rule). The bound on ties is that of docs/concepts.md: one sequence in 64.
+// (FullScale: all with every rule). The bound on ties is that of docs/promises.md: one sequence in 64.
 TEST(DemoPair, EqualsTransformersPlainlyAndWithEveryRule) {
     if (!std::filesystem::exists(source_directory() / "tests/spec/demo_greedy.json"))
         GTEST_SKIP() << "no tests/spec/demo_greedy.json yet: bench/peers/transformers.py --golden makes it";

@@ -68,7 +68,7 @@ TEST(TokenChooser, LeavesRowsAloneThatNothingIsAskedFor) {
     EXPECT_EQ(chooser.best(row, 3, Acceptance::rejection).token, 1);
 }
 
-// docs/concepts.md, Distributions: a raw distribution is the one after banned tokens alone.
+// docs/reference.md, Distributions: a raw distribution is the one after banned tokens alone.
 TEST(TokenChooser, TakesEntropyAfterBansAndBeforePenalties) {
     const Request request = processed(0);
     TokenChooser chooser = chooser_of(request);
