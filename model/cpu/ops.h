@@ -32,7 +32,7 @@ class CpuOps {
     }
 
     const ModelWeights& weights() const { return w_.weights; }
-    Operand residual() const { return text_rows_of(w_.x, padded(config_.hidden_size)); }
+    Operand read_residual() const { return text_rows_of(w_.x, padded(config_.hidden_size)); }
     Operand qkv() const { return text_rows_of(w_.qkv, w_.qkv_stride); }
     Operand embedded() const { return rows_of(w_.embedded, padded(config_.embedding_size)); }
 
@@ -42,7 +42,7 @@ class CpuOps {
         if (config_.fusion.kind == Fusion::features) return; // such a head has no embedding
         const bool projects = config_.embedding_size != config_.hidden_size;
         const std::vector<float>& table = weight(Role::positions);
-        const Operand x = residual(), tokens = projects ? embedded() : x;
+        const Operand x = read_residual(), tokens = projects ? embedded() : x;
         w_.embedding.look_up(context_, layout_->tokens, tokens);
         if (!projects && table.empty() && config_.embedding_scale == 1) return;
         if (projects) column_linear(w_.weights.outer[Role::project_in], tokens, x);
@@ -57,7 +57,7 @@ class CpuOps {
     }
 
     void add(std::initializer_list<Product> products) {
-        const Operand x = residual();
+        const Operand x = read_residual();
         context_.barrier();
         bool onto = context_.carries_residual(); // the other ranks bring only their parts
         for (const auto& [matrix, from] : products) {
@@ -68,7 +68,7 @@ class CpuOps {
     }
 
     void add_normed(Product product, const VectorValues& norm) {
-        const Operand x = residual(), delta = rows_of(w_.delta, x.stride);
+        const Operand x = read_residual(), delta = rows_of(w_.delta, x.stride);
         context_.barrier();
         product.matrix.apply(context_, product.from, delta);
         context_.all_reduce(delta.data, index(delta.n_rows) * delta.stride);
@@ -87,7 +87,7 @@ class CpuOps {
         float* to = w_.hidden.data();
         for (const int layer : pass.hidden_layers)
             for (int r = 0; r < n_rows(); ++r, to += config_.hidden_size)
-                if (layer == layers_done) std::copy_n(residual().row(r), config_.hidden_size, to);
+                if (layer == layers_done) std::copy_n(read_residual().row(r), config_.hidden_size, to);
     }
 
     // ---- a draft head's fusion ----
@@ -116,7 +116,7 @@ class CpuOps {
     Operand joined() const { return rows_of(w_.wide, joined_width(config_)); }
 
     Operand join(Operand features) {
-        const Operand to = joined(), embedded = residual();
+        const Operand to = joined(), embedded = read_residual();
         const HeldWeights& outer = w_.weights.outer;
         const std::size_t hidden = index(config_.hidden_size);
         const bool is_concat = config_.fusion.kind == Fusion::concat; // with features as they are
@@ -137,19 +137,19 @@ class CpuOps {
     }
 
     void fuse(Operand joined) {
-        column_linear(w_.weights.outer[Role::fusion], joined, residual());
+        column_linear(w_.weights.outer[Role::fusion], joined, read_residual());
         context_.barrier();
     }
 
     void fuse_activated(Operand joined) {
-        const Operand x = residual(), inner = rows_of(w_.features, w_.features_stride);
+        const Operand x = read_residual(), inner = rows_of(w_.features, w_.features_stride);
         column_linear(w_.weights.outer[Role::skip], joined, x);
         column_linear(w_.weights.outer[Role::fusion], joined, inner);
         add_activated(x, inner);
     }
 
     void add_features(Operand features) {
-        const Operand x = residual();
+        const Operand x = read_residual();
         const VectorValues& norm = w_.weights.outer.vector(Role::sum_norm);
         const dist::Slice mine = own_rows();
         for (auto r = static_cast<int>(mine.begin); r < mine.end; ++r) {
@@ -162,7 +162,7 @@ class CpuOps {
 
     void lstm_cell(Operand gates) {
         const int hidden = config_.hidden_size;
-        const Operand x = residual(), wide = joined();
+        const Operand x = read_residual(), wide = joined();
         const FusionConfig& fusion = config_.fusion;
         const dist::Slice mine = own_rows();
         for (auto r = static_cast<int>(mine.begin); r < mine.end; ++r) {
@@ -182,14 +182,14 @@ class CpuOps {
         context_.barrier(); // after keep_hidden()
         const dist::Slice mine = own_rows();
         for (auto r = static_cast<int>(mine.begin); r < mine.end; ++r)
-            activate_normed(w_.weights.outer.vector(Role::sum_norm), residual().row(r),
+            activate_normed(w_.weights.outer.vector(Role::sum_norm), read_residual().row(r),
                             gates.row(r) + 2 * config_.hidden_size);
         context_.barrier();
     }
 
     void run_cell(const ShardedLinear& cell, Operand from) {
         const int hidden = config_.hidden_size;
-        const Operand x = residual(), gates = rows_of(w_.features, w_.features_stride);
+        const Operand x = read_residual(), gates = rows_of(w_.features, w_.features_stride);
         column_linear(cell, from, gates);
         context_.barrier();
         const dist::Slice mine = own_rows();
@@ -208,18 +208,18 @@ class CpuOps {
         static const VectorValues none;
         for (auto r = static_cast<int>(mine.begin); r < mine.end; ++r)
             apply_norm(config_.fusion.normed_residual ? w_.weights.outer.vector(Role::state_norm) : none,
-                       features.row(r), residual().row(r));
+                       features.row(r), read_residual().row(r));
         context_.barrier();
     }
 
     void add_activated(const ShardedLinear& block) {
-        const Operand x = residual(), inner = rows_of(w_.features, w_.features_stride);
+        const Operand x = read_residual(), inner = rows_of(w_.features, w_.features_stride);
         column_linear(block, x, inner);
         add_activated(x, inner);
     }
 
     void add_feed_forward(const ShardedLinear& in, const ShardedLinear& out) {
-        const Operand x = residual(), inner = rows_of(w_.features, w_.features_stride);
+        const Operand x = read_residual(), inner = rows_of(w_.features, w_.features_stride);
         column_linear(in, x, inner);
         context_.barrier();
         const dist::Slice mine = own_rows();
@@ -246,14 +246,14 @@ class CpuOps {
     // Every thread norms all rows into its own memory, which is cheaper than a barrier.
     Operand norm(const VectorValues& norm) {
         for (int r = 0; r < n_rows(); ++r)
-            apply_norm(norm, residual().row(r), normed_.row(r));
+            apply_norm(norm, read_residual().row(r), normed_.row(r));
         return normed_;
     }
 
     void norm_residual(const VectorValues& norm) {
         const dist::Slice mine = own_rows();
         for (auto r = static_cast<int>(mine.begin); r < mine.end; ++r)
-            apply_norm(norm, residual().row(r), residual().row(r));
+            apply_norm(norm, read_residual().row(r), read_residual().row(r));
         context_.barrier();
     }
 
@@ -261,7 +261,7 @@ class CpuOps {
         Operand to = normed_;
         to.n_rows = 0;
         for (const int wanted : layout_->pass.logit_rows) {
-            const float* from = residual().row(wanted);
+            const float* from = read_residual().row(wanted);
             apply_norm(w_.weights.outer.vector(Role::final_norm), from, to.row(to.n_rows));
             ++to.n_rows;
         }
@@ -295,13 +295,12 @@ class CpuOps {
         return task.attended;
     }
 
-    Operand gate_up(const HeldWeights& layer, Operand from) {
-        if (config_.gated_mlp) layer[Role::gate].apply(context_, from, rows_of(w_.gate, layer[Role::gate].y_stride()));
-        return column_linear(layer[Role::up], from, rows_of(w_.up, layer[Role::up].y_stride()));
-    }
-
-    Operand activate(const HeldWeights& layer, Operand up) {
-        const Operand inner = config_.gated_mlp ? rows_of(w_.gate, layer[Role::gate].y_stride()) : up;
+    Operand feed_forward(const HeldWeights& layer, Operand from) {
+        const auto product = [&](Role role, Buffer& to) {
+            return column_linear(layer[role], from, rows_of(to, layer[role].y_stride()));
+        };
+        const Operand gate = config_.gated_mlp ? product(Role::gate, w_.gate) : Operand{};
+        const Operand up = product(Role::up, w_.up), inner = config_.gated_mlp ? gate : up;
         const dist::Slice mine = layer[Role::up].matrix().outputs_of(context_.thread);
         for (int r = 0; r < n_rows(); ++r)
             kernels_.activate(config_.activation, inner.row(r) + mine.begin,
@@ -370,10 +369,10 @@ class CpuOps {
     void choose_experts(const HeldWeights& layer, Operand from) { model::choose_experts(w_, context_, layer, from); }
 
     void add_experts(const HeldWeights& layer, Operand from) {
-        const Operand x = residual();
+        const Operand x = read_residual();
         const bool has_shared = config_.experts.shared_size > 0;
         Operand shared;
-        if (has_shared) shared = scale_shared(layer, activate(layer, gate_up(layer, from)));
+        if (has_shared) shared = scale_shared(layer, feed_forward(layer, from));
         multiply_into_experts(w_, context_, layer, from);
         context_.barrier();
         const bool carries = context_.carries_residual(); // the other ranks bring only their parts

@@ -305,7 +305,7 @@ void GpuOps::add_activated(const Product& product) {
 }
 
 void GpuOps::add_feed_forward(const DeviceMatrix& in, const DeviceMatrix& out) {
-    Linear call = linear_call(in, residual());
+    Linear call = linear_call(in, read_residual());
     call.y = w_.joined.data();
     call.y_stride = aligned(out.k);
     call.y_type = w_.weights.type;
@@ -660,8 +660,14 @@ GpuOps::Operand GpuOps::attend(AttendCall call, const RowTable& rows) {
 }
 
 // The product applies the activation itself, unless a library multiplies.
-GpuOps::Operand GpuOps::gate_up(const DeviceTensors& layer, Operand from) {
-    if (extent_.prompt_products != nullptr) return column_linear(layer[Role::up], from, {w_.wide.data()});
+GpuOps::Operand GpuOps::feed_forward(const DeviceTensors& layer, Operand from) {
+    if (extent_.prompt_products != nullptr) {
+        const Operand wide = column_linear(layer[Role::up], from, {w_.wide.data()});
+        const int width = layer[Role::down].k;
+        gpu::activate(handle(), {w_.config.activation, w_.weights.type, wide.data, aligned(layer[Role::up].n),
+                                 w_.config.gated_mlp, w_.inner.data(), aligned(width), width, wide.n_rows});
+        return {w_.inner.data(), wide.n_rows};
+    }
     Linear call = linear_call(layer[Role::up], from);
     call.y = w_.inner.data();
     call.y_stride = aligned(layer[Role::down].k);
@@ -670,14 +676,6 @@ GpuOps::Operand GpuOps::gate_up(const DeviceTensors& layer, Operand from) {
     call.activation = w_.config.activation;
     linear(handle(), call);
     return {w_.inner.data(), from.n_rows};
-}
-
-GpuOps::Operand GpuOps::activate(const DeviceTensors& layer, Operand wide) {
-    if (extent_.prompt_products == nullptr) return wide; // gate_up has done it
-    const int width = layer[Role::down].k;
-    gpu::activate(handle(), {w_.config.activation, w_.weights.type, wide.data, aligned(layer[Role::up].n),
-                             w_.config.gated_mlp, w_.inner.data(), aligned(width), width, wide.n_rows});
-    return {w_.inner.data(), wide.n_rows};
 }
 
 // ---- experts ----
@@ -740,7 +738,7 @@ void GpuOps::add_experts(const DeviceTensors& layer, Operand from) {
     }
     AddExperts call;
     call.keeps = experts.shared_size > 0;
-    if (call.keeps) multiply_into_delta({layer[Role::down], activate(layer, gate_up(layer, from))}, false);
+    if (call.keeps) multiply_into_delta({layer[Role::down], feed_forward(layer, from)}, false);
     if (experts.gated_shared) {
         call.gates = w_.router_products.data() + experts.n_experts;
         call.gate_stride = layer[Role::router].n;

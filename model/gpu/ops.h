@@ -137,7 +137,7 @@ class GpuOps {
     Operand embedded() const { return {w_.embedded.data(), rows_.rows}; }
     void embed();
     Operand norm(const DeviceNorm& norm) { return rounded(norm_call(x(), norm), w_.normed); }
-    Operand residual() { return norm({}); } // in the number type
+    Operand read_residual() { return norm({}); } // in the number type
     void norm_residual(const DeviceNorm& norm);
     Operand column_linear(const DeviceMatrix& matrix, Operand from, Operand to);
     void norm_queries_and_keys(const DeviceTensors& layer, Operand qkv);
@@ -150,8 +150,7 @@ class GpuOps {
     Operand delta_net(int layer, Operand projected);
     Operand gate_attended(Operand attended, Operand qkv);
     Operand attend_source(int layer, Operand query);
-    Operand gate_up(const DeviceTensors& layer, Operand from);
-    Operand activate(const DeviceTensors& layer, Operand wide);
+    Operand feed_forward(const DeviceTensors& layer, Operand from);
     void choose_experts(const DeviceTensors& layer, Operand from);
     void add_experts(const DeviceTensors& layer, Operand from);
     void add(std::initializer_list<Product> products);
@@ -169,7 +168,7 @@ class GpuOps {
     void lstm_output(Features gates);
     void run_cell(const DeviceMatrix& cell, Operand from);
     void add_feed_forward(const DeviceMatrix& in, const DeviceMatrix& out);
-    void add_activated(const DeviceMatrix& block) { add_activated({block, residual()}); }
+    void add_activated(const DeviceMatrix& block) { add_activated({block, read_residual()}); }
     Operand final_norm();
     void head(Operand from);
 

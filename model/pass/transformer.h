@@ -6,13 +6,12 @@
 //
 //   weights()                      of the rank: layers, project_out
 //   embed()                        x = the tokens' embeddings, scaled and widened, plus positions of a table
-//   norm(w), residual()            norm(x); x as it is
+//   norm(w), read_residual()       norm(x); x as it is: a device may have to convert it first
 //   norm_residual(w)               x = norm(x)
 //   column_linear(w, from, to)     to = from * w, the outputs that this rank has
 //   rotate_and_append(i, qkv)      norms and rotates queries and keys, appends keys and values to layer i's cache
 //   attend(i, qkv)                 attention over layer i's cache
-//   gate_up(layer, from)           both column-wise products of a gated MLP, or the one of a plain one
-//   activate(layer, wide)          activation(gate) * up, or activation(up)
+//   feed_forward(layer, from)      activation(gate) * up, or activation(up): column-wise products of from
 //   add({{w, from}, ...})          x += the sum of from * w over products and ranks: row-wise products, one all-reduce
 //   add_normed({w, from}, norm)    x += norm(that sum)
 //   keep_hidden(n)                 returns x, after n layers, to those who asked for it
@@ -85,7 +84,7 @@ namespace entrodraft::model {
 template <class Ops> void run_cells(Ops& ops, typename Ops::Operand from) {
     for (const auto& cell : ops.weights().outer.all(Role::cell)) {
         ops.run_cell(cell, from);
-        from = ops.residual();
+        from = ops.read_residual();
     }
 }
 
@@ -130,19 +129,19 @@ template <class Ops> void run_fusion(const ModelConfig& config, Ops& ops) {
 // Devices that run such models satisfy these; others refuse the models when they are loaded (what_needs_cpu()).
 template <class Ops>
 concept NormsRows = requires(Ops& ops) {
-    ops.norm_queries_and_keys(ops.weights().layers[0], ops.residual());
+    ops.norm_queries_and_keys(ops.weights().layers[0], ops.read_residual());
 };
 template <class Ops>
 concept AttendsToLatents = requires(Ops& ops) {
-    ops.absorb(0, ops.residual());
+    ops.absorb(0, ops.read_residual());
 };
 template <class Ops>
 concept HasLinearAttention = requires(Ops& ops) {
-    ops.gate_attended(ops.delta_net(0, ops.residual()), ops.residual());
+    ops.gate_attended(ops.delta_net(0, ops.read_residual()), ops.read_residual());
 };
 template <class Ops>
 concept HasExperts = requires(Ops& ops) {
-    ops.add_experts(ops.weights().layers[0], ops.residual());
+    ops.add_experts(ops.weights().layers[0], ops.read_residual());
 };
 
 // Returns the attended values of a layer. `qkv` is the result of its first matrix.
@@ -176,7 +175,7 @@ template <class Ops> void add_mlp(const ModelConfig& config, Ops& ops, int numbe
             return;
         }
     }
-    ops.add({{layer[Role::down], ops.activate(layer, ops.gate_up(layer, from))}});
+    ops.add({{layer[Role::down], ops.feed_forward(layer, from)}});
 }
 
 // Runs between attention and MLP of a layer; does nothing in a model without an encoder.
@@ -184,7 +183,7 @@ template <class Ops> void run_cross_attention(const ModelConfig& config, Ops& op
     if (!config.has_encoder()) return;
     const auto& layer = ops.weights().layers[static_cast<std::size_t>(number)];
     const bool is_pre_norm = config.block == Block::pre_norm; // else post_norm
-    const auto from = is_pre_norm ? ops.norm(layer.vector(Role::cross_norm)) : ops.residual();
+    const auto from = is_pre_norm ? ops.norm(layer.vector(Role::cross_norm)) : ops.read_residual();
     const auto query = ops.column_linear(layer[Role::cross_query], from, ops.qkv());
     ops.add({{layer[Role::cross_output], ops.attend_source(number, query)}});
     if (!is_pre_norm) ops.norm_residual(layer.vector(Role::cross_norm));
@@ -199,7 +198,7 @@ template <class Ops> void run_layer(const ModelConfig& config, Ops& ops, int num
         const bool is_joined = config.fusion.kind == Fusion::attention && number == 0;
         return is_joined ? ops.joined() : ops.norm(layer.vector(Role::attention_norm));
     };
-    const auto mlp = [&](auto from) { return ops.activate(layer, ops.gate_up(layer, from)); };
+    const auto mlp = [&](auto from) { return ops.feed_forward(layer, from); };
     switch (config.block) {
     case Block::pre_norm:
         ops.add({{layer[Role::output], attention(attention_input())}});
@@ -207,10 +206,10 @@ template <class Ops> void run_layer(const ModelConfig& config, Ops& ops, int num
         add_mlp(config, ops, number, ops.norm(layer.vector(Role::mlp_norm)));
         return;
     case Block::post_norm:
-        ops.add({{layer[Role::output], attention(ops.residual())}});
+        ops.add({{layer[Role::output], attention(ops.read_residual())}});
         ops.norm_residual(layer.vector(Role::attention_norm));
         run_cross_attention(config, ops, number);
-        ops.add({{layer[Role::down], mlp(ops.residual())}});
+        ops.add({{layer[Role::down], mlp(ops.read_residual())}});
         ops.norm_residual(layer.vector(Role::mlp_norm));
         return;
     case Block::sandwich:
@@ -220,8 +219,8 @@ template <class Ops> void run_layer(const ModelConfig& config, Ops& ops, int num
                        layer.vector(Role::after_mlp_norm));
         return;
     case Block::inner_norm:
-        ops.add_normed({layer[Role::output], attention(ops.residual())}, layer.vector(Role::attention_norm));
-        ops.add_normed({layer[Role::down], mlp(ops.residual())}, layer.vector(Role::mlp_norm));
+        ops.add_normed({layer[Role::output], attention(ops.read_residual())}, layer.vector(Role::attention_norm));
+        ops.add_normed({layer[Role::down], mlp(ops.read_residual())}, layer.vector(Role::mlp_norm));
         return;
     case Block::parallel: {
         const auto normed = ops.norm(layer.vector(Role::attention_norm));
@@ -239,7 +238,7 @@ template <class Ops> void append_features(const ModelConfig& config, Ops& ops) {
     ops.replace_residual(ops.features());
     for (int layer = 0; layer < config.n_layers; ++layer) {
         const auto& qkv = ops.weights().layers[static_cast<std::size_t>(layer)][Role::qkv];
-        ops.rotate_and_append(layer, ops.column_linear(qkv, ops.residual(), ops.qkv()));
+        ops.rotate_and_append(layer, ops.column_linear(qkv, ops.read_residual(), ops.qkv()));
     }
 }
 
@@ -266,14 +265,14 @@ template <class Ops> void run_encoder_layer(const ModelConfig& encoder, Ops& ops
     const auto& layer = ops.weights().layers[static_cast<std::size_t>(number)];
     const bool is_pre_norm = encoder.block == Block::pre_norm; // else post_norm
     ops.for_each_chunk([&] {
-        const auto from = is_pre_norm ? ops.norm(layer.vector(Role::attention_norm)) : ops.residual();
+        const auto from = is_pre_norm ? ops.norm(layer.vector(Role::attention_norm)) : ops.read_residual();
         ops.rotate_and_append(number, ops.column_linear(layer[Role::qkv], from, ops.qkv()));
     });
     ops.for_each_chunk([&] {
         ops.add({{layer[Role::output], ops.attend(number, ops.qkv())}});
         if (!is_pre_norm) ops.norm_residual(layer.vector(Role::attention_norm));
-        const auto from = is_pre_norm ? ops.norm(layer.vector(Role::mlp_norm)) : ops.residual();
-        ops.add({{layer[Role::down], ops.activate(layer, ops.gate_up(layer, from))}});
+        const auto from = is_pre_norm ? ops.norm(layer.vector(Role::mlp_norm)) : ops.read_residual();
+        ops.add({{layer[Role::down], ops.feed_forward(layer, from)}});
         if (!is_pre_norm) ops.norm_residual(layer.vector(Role::mlp_norm));
     });
 }

@@ -49,7 +49,7 @@ class TorchOps {
           angles_(angles_of(workspace.angles)), local_angles_(angles_of(workspace.local_angles)) {}
 
     const TensorWeights& weights() const { return w_.weights; }
-    Operand residual() const { return rounded(x_); }
+    Operand read_residual() const { return rounded(x_); }
     Operand qkv() const { return {}; } // each result is a new tensor
     Operand embedded() const { return {}; }
 
@@ -140,9 +140,9 @@ class TorchOps {
         x_ = at::sigmoid(gates[2]) * at::tanh(at::sigmoid(gates[0]) * at::tanh(gates[1]));
     }
     void add_feed_forward(const TensorMatrix& in, const TensorMatrix& out) {
-        x_ = x_ + product({out, rounded(activation(product({in, residual()})))});
+        x_ = x_ + product({out, rounded(activation(product({in, read_residual()})))});
     }
-    void add_activated(const TensorMatrix& block) { x_ = x_ + activation(product({block, residual()})); }
+    void add_activated(const TensorMatrix& block) { x_ = x_ + activation(product({block, read_residual()})); }
 
     // ---- norms ----
 
@@ -197,11 +197,12 @@ class TorchOps {
         });
     }
 
-    Operand gate_up(const TensorsByRole& layer, const Operand& from) const {
-        return column_linear(layer[Role::up], from, {});
+    Operand feed_forward(const TensorsByRole& layer, const Operand& from) const {
+        return activated(column_linear(layer[Role::up], from, {}));
     }
 
-    Operand activate(const TensorsByRole&, const Operand& wide) const {
+    // `wide` holds gate and up side by side, or up alone.
+    Operand activated(const Operand& wide) const {
         if (!config_.gated_mlp) return {activation(wide.rows), wide.n_rows};
         const std::vector<at::Tensor> halves = wide.rows.chunk(2, 1);
         return {activation(halves[0]) * halves[1], wide.n_rows};
@@ -252,7 +253,7 @@ class TorchOps {
     void add_experts(const TensorsByRole& layer, const Operand& from) {
         at::Tensor sum = at::zeros({from.n_rows, config_.hidden_size}, x_.options());
         if (config_.experts.shared_size > 0) {
-            Operand inner = activate(layer, gate_up(layer, from));
+            Operand inner = feed_forward(layer, from);
             if (config_.experts.gated_shared)
                 inner = rounded(inner.rows * at::sigmoid(router_products_.narrow(1, config_.experts.n_experts, 1)));
             sum = product({layer[Role::down], inner});
@@ -265,7 +266,7 @@ class TorchOps {
             const at::Tensor rows = to_tensor(std::vector<std::int64_t>(begin, begin + count), w_.device);
             const Operand wide = {at::linear(from.rows.index_select(0, rows), expert_up.weight), count};
             const at::Tensor weights = expert_weights_.narrow(1, e, 1).index_select(0, rows);
-            const Operand inner = rounded(activate(layer, wide).rows * weights);
+            const Operand inner = rounded(activated(wide).rows * weights);
             sum.index_add_(0, rows, product({layer.all(Role::expert_down)[index(e)], inner}));
         }
         x_ = x_ + summed(sum);
