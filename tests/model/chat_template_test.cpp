@@ -133,8 +133,14 @@ TEST(JinjaTemplates, NameWhatOfTheLanguageTheyCannotUse) {
     for (const char* field : {"{:>5}", "{0}", "{name}", "{open", "}"})
         EXPECT_EQ(error_of(fmt::format("{{{{ '{}'.format(1) }}}}", field)),
                   fmt::format("line 1: format: only {{}} is known here, not {}", field));
-    EXPECT_EQ(error_of("{{ 2 ** 3 }}"), "line 1: unexpected '*'");
-    EXPECT_EQ(error_of("{{ f(*x) }}"), "line 1: unexpected '*'");
+    EXPECT_EQ(error_of("{{ 2 ** 3 }}"), "line 1: expected an expression, found '*'");
+    EXPECT_EQ(error_of("{{ f(*x) }}"), "line 1: expected an expression, found '*'");
+    EXPECT_EQ(error_of("{{ 1 < 2 < 3 }}"), "line 1: expected }}, found '<'");
+    EXPECT_EQ(error_of("{{ 1, 2 }}"), "line 1: expected }}, found ','");
+    EXPECT_EQ(error_of("{% set x = 1, 2 %}"), "line 1: expected the end of the tag, found ','");
+    EXPECT_EQ(error_of("{% set x | upper %}"), "line 1: expected the end of the tag, found '|'");
+    EXPECT_EQ(error_of("{{ x|first(1)(2) }}"), "line 1: expected }}, found '('");
+    EXPECT_EQ(error_of("{{ (1,) + (2,) }}"), "line 1: '+' is not defined for tuple and tuple");
     EXPECT_EQ(error_of("{{ 0x1F }}"), "line 1: numbers have digits only, not 'x'");
     EXPECT_EQ(error_of("{{ '\\101' }}"), "line 1: \\1 is not known here; write \\uXXXX");
     EXPECT_EQ(error_of("{{ cycler(1) }}"), "line 1: 'cycler' is undefined");
