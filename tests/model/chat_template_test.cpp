@@ -123,16 +123,30 @@ TEST(JinjaTemplates, NameWhatOfTheLanguageTheyCannotUse) {
     EXPECT_EQ(error_of("{{ 'a'|e }}"), "line 1: there is no filter named 'e'");
     EXPECT_EQ(error_of("{{ [1]|batch(2) }}"), "line 1: there is no filter named 'batch'");
     EXPECT_EQ(error_of("{{ range is callable }}"), "line 1: there is no test named 'callable'");
-    EXPECT_EQ(error_of("{{ 'a'.center(3) }}"), "line 1: a str has no attribute 'center'");
+    EXPECT_EQ(error_of("{{ 6 is divisibleby 3 }}"), "line 1: there is no test named 'divisibleby'");
+    for (const char* method :
+         {"center", "count", "find", "isdigit", "removeprefix", "removesuffix", "splitlines", "title"})
+        EXPECT_EQ(error_of(fmt::format("{{{{ 'a'.{}('a') }}}}", method)),
+                  fmt::format("line 1: a str has no attribute '{}'", method));
     EXPECT_EQ(error_of("{{ [1].index(1) }}"), "line 1: a list has no attribute 'index'");
     EXPECT_EQ(error_of("{{ '%s' % 'a' }}"), "line 1: '%' is not defined for str and str");
-    EXPECT_EQ(error_of("{{ '{:>5}'.format(1) }}"), "line 1: format: only {}, {0} and {name} are known here, not {:>5}");
-    EXPECT_EQ(error_of("{{ 2 ** 3 }}"), "line 1: unexpected '*'");
-    EXPECT_EQ(error_of("{{ f(*x) }}"), "line 1: unexpected '*'");
+    for (const char* field : {"{:>5}", "{0}", "{name}", "{open", "}"})
+        EXPECT_EQ(error_of(fmt::format("{{{{ '{}'.format(1) }}}}", field)),
+                  fmt::format("line 1: format: only {{}} is known here, not {}", field));
+    EXPECT_EQ(error_of("{{ 2 ** 3 }}"), "line 1: expected an expression, found '*'");
+    EXPECT_EQ(error_of("{{ f(*x) }}"), "line 1: expected an expression, found '*'");
+    EXPECT_EQ(error_of("{{ 1 < 2 < 3 }}"), "line 1: expected }}, found '<'");
+    EXPECT_EQ(error_of("{{ 1, 2 }}"), "line 1: expected }}, found ','");
+    EXPECT_EQ(error_of("{% set x = 1, 2 %}"), "line 1: expected the end of the tag, found ','");
+    EXPECT_EQ(error_of("{% set x | upper %}"), "line 1: expected the end of the tag, found '|'");
+    EXPECT_EQ(error_of("{{ x|first(1)(2) }}"), "line 1: expected }}, found '('");
+    EXPECT_EQ(error_of("{{ (1,) + (2,) }}"), "line 1: '+' is not defined for tuple and tuple");
     EXPECT_EQ(error_of("{{ 0x1F }}"), "line 1: numbers have digits only, not 'x'");
     EXPECT_EQ(error_of("{{ '\\101' }}"), "line 1: \\1 is not known here; write \\uXXXX");
     EXPECT_EQ(error_of("{{ cycler(1) }}"), "line 1: 'cycler' is undefined");
-    EXPECT_EQ(error_of("{% for i in [1] %}{{ loop.cycle(1) }}{% endfor %}"), "line 1: 'loop' has no attribute 'cycle'");
+    for (const char* attribute : {"cycle", "depth", "revindex", "revindex0"})
+        EXPECT_EQ(error_of(fmt::format("{{% for i in [1] %}}{{{{ loop.{} }}}}{{% endfor %}}", attribute)),
+                  fmt::format("line 1: 'loop' has no attribute '{}'", attribute));
     EXPECT_EQ(error_of("{% for i in [1] recursive %}"), "line 1: expected the end of the tag, found 'recursive'");
     for (const char* tag : {"call", "do", "raw", "with"})
         EXPECT_EQ(error_of(fmt::format("{{% {} %}}", tag)), fmt::format("line 1: the tag '{}' is not known here", tag));
@@ -173,8 +187,8 @@ TEST(JinjaTemplates, TakeNotMuchMoreMemoryThanTheLimit) {
           text + "{% for c in x %}{% endfor %}", text + "{{ (x|list)|sort }}", text + "{{ x|sort }}",
           text + "{{ x|list|reverse|list }}", text + "{{ x|map('upper')|list }}",
           std::string("{% set x = 'a ' * 60000000 %}{{ x.split()|length }}"),
-          std::string("{% set x = '\\n' * 120000000 %}{{ x.splitlines()|length }}"),
-          std::string("{% set x = 'a' * 120000000 %}{{ x.replace('a', 'b')|length }}{{ x.count('a') }}"),
+          std::string("{% set x = '\\n' * 120000000 %}{{ x|indent|length }}"),
+          std::string("{% set x = 'a' * 120000000 %}{{ x.replace('a', 'b')|length }}"),
           std::string("{% set x = '.' * 120000000 %}{{ [1]|map(attribute=x)|list }}"),
           std::string("{% set x = '\\x01' * 120000000 %}{{ [x] }}"),
           std::string("{% set x = '&' * 120000000 %}{{ (''|safe + x)|length }}"),
@@ -210,7 +224,7 @@ TEST(JinjaTemplates, ThatMeanHarmEndSoonWithAnError) {
         "{% set x = 'x' * 10000000 %}{% for i in range(100000) %}{{ x|upper|length }}{% endfor %}",
         "{% set x = 'x' * 10000000 %}{% for i in range(100000) %}{{ x == x ~ '' }}{% endfor %}",
         "{% set x = 'x' * 10000000 %}{% for i in range(100000) %}{{ x[-1] }}{% endfor %}",
-        "{% set x = 'x' * 10000000 %}{% for i in range(100000) %}{{ x.find('y') }}{{ 'y' in x }}{% endfor %}",
+        "{% set x = 'x' * 10000000 %}{% for i in range(100000) %}{{ 'y' in x }}{% endfor %}",
         "{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}",
         "{% macro f(x) %}{% for i in range(9) %}{{ f(x) }}{% endfor %}{% endmacro %}{{ f(1) }}",
         "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(40) }}",
@@ -245,7 +259,6 @@ TEST(JinjaTemplates, ThatMeanHarmEndSoonWithAnError) {
         "{% set x = 'x' * 10000000 %}{{ x.strip('y' * 1000000 ~ 'x') }}{% for i in range(100000) %}{{ x.strip('x') "
         "}}{% "
         "endfor %}",
-        "{% set x = 'x' * 1000000 %}{{ x.find('x' * 500000 ~ 'y') }}",
         "{% set x = 'x' * 1000000 %}{{ ('x' * 500000 ~ 'y') in x }}",
         "{% set x = 'x' * 1000000 %}{{ x.split('x' * 500000 ~ 'y') }}",
         "{% set n = namespace(" + many_attributes + "z=1) %}{% for i in range(100000) %}{{ n.x }}{% endfor %}",

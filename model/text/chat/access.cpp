@@ -41,21 +41,18 @@ constexpr Builtin kDictMethods[] = {
 
 Value loop_attribute(Loop& loop, std::string_view name, Budget& budget) {
     const auto number = [](std::size_t n) { return Value(static_cast<std::int64_t>(n)); };
-    const auto length = [&] {
-        loop.has(SIZE_MAX - 1, budget);
-        return loop.ready.size();
-    };
     const std::size_t at = loop.index0;
     if (name == "index") return number(at + 1);
     if (name == "index0") return number(at);
     if (name == "first") return Value(at == 0);
     if (name == "last") return Value(!loop.has(at + 1, budget));
-    if (name == "length") return number(length());
-    if (name == "revindex") return number(length() - at);
-    if (name == "revindex0") return number(length() - at - 1);
+    if (name == "length") {
+        loop.has(SIZE_MAX - 1, budget);
+        return number(loop.ready.size());
+    }
     if (name == "previtem") return at == 0 ? undefined("there is no previous item") : loop.ready[at - 1];
     if (name == "nextitem") return loop.has(at + 1, budget) ? loop.ready[at + 1] : undefined("there is no next item");
-    return undefined(fmt::format("'loop' has no attribute '{}'", name));
+    throw TemplateError(fmt::format("'loop' has no attribute '{}'", name));
 }
 
 } // namespace

@@ -16,28 +16,6 @@ bool is_word_of(std::string_view words, std::string_view word) {
            (at + word.size() == words.size() || words[at + word.size()] == ' ');
 }
 
-bool ExpressionParser::is_tuple_end() const {
-    return here().kind == TokenKind::end_output || here().kind == TokenKind::end_block || is_symbol(")");
-}
-
-ExpressionPtr ExpressionParser::parse_tuple(bool with_conditional, bool in_parentheses) {
-    const int line = here().line;
-    std::vector<ExpressionPtr> parts;
-    bool is_tuple = false;
-    while (!is_tuple_end()) {
-        parts.push_back(parse_expression(with_conditional));
-        if (!is_symbol(",")) break;
-        ++at_;
-        is_tuple = true;
-    }
-    if (!is_tuple && parts.size() == 1) return std::move(parts.front());
-    if (parts.empty() && !in_parentheses) fail("expected an expression, found " + shown());
-    ExpressionPtr tuple = make(Kind::tuple, line);
-    for (ExpressionPtr& part : parts)
-        tuple = add(std::move(tuple), std::move(part));
-    return tuple;
-}
-
 ExpressionPtr ExpressionParser::parse_expression(bool with_conditional) {
     const Level level(*this);
     const int line = here().line;
@@ -72,22 +50,18 @@ ExpressionPtr ExpressionParser::parse_not() {
 
 ExpressionPtr ExpressionParser::parse_compare() {
     const int line = here().line;
-    ExpressionPtr first = parse_binary(kPrecedence);
-    ExpressionPtr made;
-    while (true) {
-        std::string symbol;
-        if (here().kind == TokenKind::symbol && is_word_of("== != < <= > >=", here().text))
-            symbol = here().text;
-        else if (is_word("in"))
-            symbol = "in";
-        else if (is_word("not") && ahead().kind == TokenKind::name && ahead().text == "in")
-            symbol = "not in";
-        if (symbol.empty()) return made ? std::move(made) : std::move(first);
-        at_ += symbol == "not in" ? 2 : 1;
-        if (!made) made = add(make(Kind::compare, line), std::move(first));
-        made->operators.push_back(symbol);
-        made = add(std::move(made), parse_binary(kPrecedence));
-    }
+    ExpressionPtr left = parse_binary(kPrecedence);
+    std::string symbol;
+    if (here().kind == TokenKind::symbol && is_word_of("== != < <= > >=", here().text))
+        symbol = here().text;
+    else if (is_word("in"))
+        symbol = "in";
+    else if (is_word("not") && ahead().kind == TokenKind::name && ahead().text == "in")
+        symbol = "not in";
+    if (symbol.empty()) return left;
+    at_ += symbol == "not in" ? 2 : 1;
+    ExpressionPtr made = add(make(Kind::compare, line, std::move(symbol)), std::move(left));
+    return add(std::move(made), parse_binary(kPrecedence));
 }
 
 ExpressionPtr ExpressionParser::parse_binary(std::span<const std::string_view> levels) {
@@ -115,8 +89,6 @@ ExpressionPtr ExpressionParser::parse_unary(bool with_filter) {
             value = parse_filter(std::move(value), false);
         else if (is_word("is"))
             value = parse_test(std::move(value));
-        else if (is_symbol("("))
-            value = parse_call(std::move(value));
         else
             break;
     }
@@ -138,12 +110,18 @@ ExpressionPtr ExpressionParser::parse_primary() {
         return made;
     }
     if (skip_symbol("(")) {
-        ExpressionPtr made = parse_tuple(true, true);
+        ExpressionPtr tuple = make(Kind::tuple, token.line);
+        bool is_tuple = is_symbol(")");
+        while (!is_symbol(")")) {
+            tuple = add(std::move(tuple), parse_expression());
+            if (!skip_symbol(",")) break;
+            is_tuple = true;
+        }
         expect_symbol(")");
-        return made;
+        return is_tuple ? std::move(tuple) : std::move(tuple->parts.front());
     }
     if (is_symbol("[") || is_symbol("{")) return parse_list_or_dict();
-    fail("unexpected " + shown());
+    fail("expected an expression, found " + shown());
 }
 
 ExpressionPtr ExpressionParser::parse_name() {

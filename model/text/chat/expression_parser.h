@@ -79,8 +79,6 @@ class ExpressionParser {
         return parent;
     }
 
-    bool is_tuple_end() const;
-    ExpressionPtr parse_tuple(bool with_conditional = true, bool in_parentheses = false);
     ExpressionPtr parse_expression(bool with_conditional = true);
     ExpressionPtr parse_or();
     ExpressionPtr parse_and();

@@ -57,10 +57,6 @@ Value repeated(const Value& value, std::int64_t n, Budget& budget) {
     return Value(std::move(result), value.is_markup());
 }
 
-bool is_plain_list(const Value& value) {
-    return value.is(Type::list) && (value.list().kind == ListKind::list || value.list().kind == ListKind::tuple);
-}
-
 // Escapes &, <, >, ', " as in HTML.
 std::string escaped(std::string_view text, Budget& budget) {
     static constexpr std::string_view kMarks = "&<>'\"";
@@ -92,11 +88,12 @@ Value Interpreter::binary(std::string_view op, const Value& a, const Value& b) {
     if (a.is_whole() && b.is_whole() && code != '/') return arithmetic(code, a.whole(), b.whole());
     if (a.is_number() && b.is_number() && code != 'f' && code != '%') return arithmetic(code, a.number(), b.number());
     if (code == '+' && a.is(Type::string) && b.is(Type::string)) return added_texts(a, b, budget_);
-    if (code == '+' && is_plain_list(a) && is_plain_list(b) && a.list().kind == b.list().kind) {
+    const auto is_list = [](const Value& value) { return value.is(Type::list) && value.list().kind == ListKind::list; };
+    if (code == '+' && is_list(a) && is_list(b)) {
         budget_.produce((a.list().items.size() + b.list().items.size()) * sizeof(Value));
         std::vector<Value> items = a.list().items;
         items.insert(items.end(), b.list().items.begin(), b.list().items.end());
-        return Value(std::move(items), a.list().kind);
+        return Value(std::move(items));
     }
     if (code == '*' && a.is(Type::string) && b.is_whole()) return repeated(a, b.whole(), budget_);
     if (code == '*' && b.is(Type::string) && a.is_whole()) return repeated(b, a.whole(), budget_);
@@ -222,23 +219,13 @@ Value Interpreter::evaluate_named(const Expression& expression) {
 }
 
 Value Interpreter::evaluate_compare(const Expression& expression) {
-    Value left = evaluate(*expression.parts[0]);
-    for (std::size_t i = 0; i < expression.operators.size(); ++i) {
-        const std::string& op = expression.operators[i];
-        Value right = evaluate(*expression.parts[i + 1]);
-        line_ = expression.line;
-        const bool holds = op == "=="       ? equal(left, right, budget_)
-                           : op == "!="     ? !equal(left, right, budget_)
-                           : op == "in"     ? contains(right, left)
-                           : op == "not in" ? !contains(right, left)
-                           : op == "<"      ? compare(left, right, budget_) < 0
-                           : op == "<="     ? compare(left, right, budget_) <= 0
-                           : op == ">"      ? compare(left, right, budget_) > 0
-                                            : compare(left, right, budget_) >= 0;
-        if (!holds) return Value(false);
-        left = std::move(right);
-    }
-    return Value(true);
+    const std::string& op = expression.name;
+    const Value left = evaluate(*expression.parts[0]), right = evaluate(*expression.parts[1]);
+    line_ = expression.line;
+    if (op == "==" || op == "!=") return Value(equal(left, right, budget_) == (op == "=="));
+    if (op == "in" || op == "not in") return Value(contains(right, left) == (op == "in"));
+    const int order = compare(left, right, budget_);
+    return Value(op == "<" ? order < 0 : op == "<=" ? order <= 0 : op == ">" ? order > 0 : order >= 0);
 }
 
 // Python's value[begin:end:step].

@@ -176,18 +176,13 @@ std::string Interpreter::captured(const Block& block, std::shared_ptr<Scope> sco
     return std::exchange(out_, std::move(before));
 }
 
-// Runs a {% set %} block or a {% filter %}: its content goes through filters and is then assigned or written.
+// Runs a {% set %} block or a {% filter %}: its content is assigned, or goes through filters and is then written.
 void Interpreter::set_block(const Statement& statement) {
     Value value(captured(statement.body, std::make_shared<Scope>(Scope{scope_, {}})));
-    if (statement.value) {
-        Value before = std::exchange(block_input_, std::move(value));
-        value = evaluate(*statement.value);
-        block_input_ = std::move(before);
-    }
-    if (statement.target)
-        assign(*statement.target, std::move(value), *scope_);
-    else
-        write(value);
+    if (statement.target) return assign(*statement.target, std::move(value), *scope_);
+    Value before = std::exchange(block_input_, std::move(value));
+    write(evaluate(*statement.value));
+    block_input_ = std::move(before);
 }
 
 void Interpreter::assign(const Expression& target, Value value, Scope& scope) {

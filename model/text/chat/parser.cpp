@@ -47,7 +47,7 @@ class Parser : ExpressionParser {
         } else if (here().kind == TokenKind::begin_output) {
             ++at_;
             made->kind = Statement::Kind::output;
-            made->value = parse_tuple();
+            made->value = parse_expression();
             if (here().kind != TokenKind::end_output) fail("expected }}, found " + shown());
             ++at_;
         } else {
@@ -85,7 +85,7 @@ class Parser : ExpressionParser {
     void parse_if(Statement& made) {
         made.kind = Statement::Kind::condition;
         while (true) {
-            ExpressionPtr condition = parse_tuple(false);
+            ExpressionPtr condition = parse_expression(false);
             expect_end_of_tag();
             made.branches.emplace_back(std::move(condition), parse_body({"elif", "else", "endif"}));
             if (!skip_word("elif")) break;
@@ -100,7 +100,7 @@ class Parser : ExpressionParser {
         made.kind = Statement::Kind::loop;
         made.target = parse_target();
         if (!skip_word("in")) fail("expected 'in', found " + shown());
-        made.value = parse_tuple(false);
+        made.value = parse_expression(false);
         if (skip_word("if")) made.test = parse_expression();
         expect_end_of_tag();
         ++loops_;
@@ -116,11 +116,10 @@ class Parser : ExpressionParser {
         made.target = parse_target();
         if (skip_symbol("=")) {
             made.kind = Statement::Kind::set;
-            made.value = parse_tuple();
+            made.value = parse_expression();
             return expect_end_of_tag();
         }
         made.kind = Statement::Kind::set_block;
-        if (is_symbol("|")) made.value = parse_filter(make(Kind::name, made.line, kBlockInput), false);
         expect_end_of_tag();
         made.body = parse_body_to("endset");
     }

@@ -56,11 +56,10 @@ struct Expression {
     Kind kind = Kind::constant;
     int line = 1;
     int depth = 1;
-    std::string name = {};                   // or the operator
-    std::string text = {};                   // of namespace_attribute
-    Value value = {};                        // of a constant
-    std::vector<ExpressionPtr> parts = {};   // null where a slice or a conditional leaves one out
-    std::vector<std::string> operators = {}; // of compare, between its parts
+    std::string name = {};                 // or the operator
+    std::string text = {};                 // of namespace_attribute
+    Value value = {};                      // of a constant
+    std::vector<ExpressionPtr> parts = {}; // null where a slice or a conditional leaves one out
     Arguments arguments = {};
 };
 

@@ -15,11 +15,10 @@ template <bool result> Value is_equal(const BuiltinCall& call) {
     return Value(equal(call.self, *call.arguments[0], call.in.budget()) == result);
 }
 
-bool is_divisible(const BuiltinCall& call, std::int64_t divisor) {
+bool is_even(const BuiltinCall& call) {
     if (call.self.is(Type::undefined)) fail_undefined(call.self);
     if (!call.self.is_whole()) call.refuse(fmt::format("takes a whole number, not a {}", type_name(call.self)));
-    if (divisor == 0) call.refuse("division by zero");
-    return divisor == -1 || call.self.whole() % divisor == 0;
+    return call.self.whole() % 2 == 0;
 }
 
 Value is_sequence(const BuiltinCall& call) {
@@ -42,10 +41,9 @@ constexpr Builtin kTests[] = {
     {"==", "other", 1, is_equal<true>},
     {"boolean", "", 0, has_type<Type::boolean>},
     {"defined", "", 0, [](const BuiltinCall& call) { return Value(!call.self.is(Type::undefined)); }},
-    {"divisibleby", "num", 1, [](const BuiltinCall& call) { return Value(is_divisible(call, call.whole(0, 0))); }},
     {"eq", "other", 1, is_equal<true>},
     {"equalto", "other", 1, is_equal<true>},
-    {"even", "", 0, [](const BuiltinCall& call) { return Value(is_divisible(call, 2)); }},
+    {"even", "", 0, [](const BuiltinCall& call) { return Value(is_even(call)); }},
     {"false", "", 0, is_truth<false>},
     {"float", "", 0, has_type<Type::floating>},
     {"in", "seq", 1, [](const BuiltinCall& call) { return Value(call.in.contains(*call.arguments[0], call.self)); }},
@@ -57,7 +55,7 @@ constexpr Builtin kTests[] = {
     {"none", "", 0, has_type<Type::none>},
     {"number", "", 0,
      [](const BuiltinCall& call) { return Value(call.self.is_number() || call.self.is(Type::large_integer)); }},
-    {"odd", "", 0, [](const BuiltinCall& call) { return Value(!is_divisible(call, 2)); }},
+    {"odd", "", 0, [](const BuiltinCall& call) { return Value(!is_even(call)); }},
     {"sequence", "", 0, is_sequence},
     {"string", "", 0, has_type<Type::string>},
     {"true", "", 0, is_truth<true>},

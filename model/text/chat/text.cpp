@@ -20,11 +20,6 @@ char32_t mapped(utf8proc_int32_t (*map)(utf8proc_int32_t), char32_t c) {
     return static_cast<char32_t>(map(static_cast<utf8proc_int32_t>(c)));
 }
 
-bool has_case(char32_t c) {
-    const utf8proc_category_t kind = category(c);
-    return kind >= UTF8PROC_CATEGORY_LU && kind <= UTF8PROC_CATEGORY_LT;
-}
-
 template <typename Take> void each_point(std::string_view text, Take take) {
     for (std::size_t at = 0; at < text.size();) {
         const CodePoint point = code_point_at(text, at);
@@ -46,10 +41,6 @@ bool is_printable(char32_t c) {
     return kind != UTF8PROC_CATEGORY_CN && kind < UTF8PROC_CATEGORY_ZS;
 }
 
-bool is_digit(char32_t c) {
-    return category(c) == UTF8PROC_CATEGORY_ND;
-}
-
 std::string upper(std::string_view text) {
     std::string out;
     each_point(text, [&](char32_t c) { append_utf8(mapped(utf8proc_toupper, c), out); });
@@ -69,13 +60,12 @@ std::string capitalized(std::string_view text) {
     return out;
 }
 
-std::string titled(std::string_view text, WordStarts words) {
+std::string titled(std::string_view text) {
     std::string out;
     bool in_word = false;
     each_point(text, [&](char32_t c) {
-        append_utf8(mapped(in_word ? utf8proc_tolower : utf8proc_totitle, c), out);
-        in_word = words == WordStarts::behind_others ? has_case(c)
-                                                     : !is_space(c) && U"-({[<"sv.find(c) == std::u32string_view::npos;
+        append_utf8(mapped(in_word ? utf8proc_tolower : utf8proc_toupper, c), out);
+        in_word = !is_space(c) && U"-({[<"sv.find(c) == std::u32string_view::npos;
     });
     return out;
 }

@@ -12,16 +12,13 @@ namespace entrodraft::model::jinja {
 
 bool is_space(char32_t c);     // str.isspace()
 bool is_printable(char32_t c); // repr() leaves it as it is
-bool is_digit(char32_t c);
 
 // These use Unicode's mappings of one character to one.
 std::string upper(std::string_view text);
 std::string lower(std::string_view text);
 std::string capitalized(std::string_view text);
-// A word begins after any character that is not a letter, as for str.title(), or after white space and opening
-// brackets, as for jinja2's filter.
-enum class WordStarts { behind_others, behind_spaces };
-std::string titled(std::string_view text, WordStarts words);
+// A word begins after white space, hyphens and opening brackets, as for jinja2's filter.
+std::string titled(std::string_view text);
 
 std::u32string code_points(std::string_view text);
 std::string utf8(std::u32string_view text);
