@@ -132,7 +132,7 @@ void Channel::check_heartbeats() {
     for (int replica = 0; replica < layout_.replicas; ++replica) {
         if (replica == layout_.replica || (replica != 0 && layout_.replica != 0)) continue; // they do not talk
         if (is_due) send(replica, {});
-        double& silent_seconds = silent_seconds_[static_cast<std::size_t>(replica)];
+        double& silent_seconds = silent_seconds_[replica];
         silent_seconds += listened;
         if (silent_seconds > longest_silence)
             throw Timeout(

@@ -38,7 +38,7 @@ class Channel {
   protected:
     virtual std::optional<Message> poll() = 0; // returns the next message that has come whole, heartbeats included
     // Notes that a message of that replica has arrived, or at least its beginning.
-    void heard_from(int replica) { silent_seconds_[static_cast<std::size_t>(replica)] = 0; }
+    void heard_from(int replica) { silent_seconds_[replica] = 0; }
 
   private:
     void check_heartbeats();

@@ -74,7 +74,7 @@ class HostComm : public Communicator {
 
     bool is_root() const { return in_flight_.root == rank_; }
     std::size_t n_ranks() const { return world_ranks_.size(); }
-    int world_rank_of(int rank) const { return world_ranks_[static_cast<std::size_t>(rank)]; }
+    int world_rank_of(int rank) const { return world_ranks_[rank]; }
 
     InFlight in_flight_;
 

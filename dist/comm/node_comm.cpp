@@ -52,7 +52,7 @@ struct NodeComm::Header {
 };
 
 NodeComm::Header& NodeComm::header_of(int rank) const {
-    return *reinterpret_cast<Header*>(segments_[static_cast<std::size_t>(rank)]);
+    return *reinterpret_cast<Header*>(segments_[rank]);
 }
 
 NodeComm::NodeComm(Group group)
@@ -142,11 +142,11 @@ void NodeComm::consume(Deadline deadline) {
 }
 
 std::byte* NodeComm::slot_of(int rank) const {
-    return segments_[static_cast<std::size_t>(rank)] + kAlignment + (step_ % kSlots) * kSlotBytes;
+    return segments_[rank] + kAlignment + (step_ % kSlots) * kSlotBytes;
 }
 
 bool NodeComm::has_reached(int rank, std::uint64_t step) {
-    std::uint64_t& seen = reached_[static_cast<std::size_t>(rank)];
+    std::uint64_t& seen = reached_[rank];
     if (seen < step) seen = header_of(rank).step.load(std::memory_order_acquire);
     return seen >= step;
 }

@@ -61,7 +61,7 @@ struct RankBoard::Place {
 RankBoard::RankBoard(int world_rank, std::vector<Member> members)
     : world_rank_(world_rank), members_(std::move(members)) {
     static_assert(sizeof(Place) <= kPlaceBytes && std::atomic<std::uint64_t>::is_always_lock_free);
-    mine_ = reinterpret_cast<Place*>(members_[static_cast<std::size_t>(world_rank)].place);
+    mine_ = reinterpret_cast<Place*>(members_[world_rank].place);
     for (std::size_t rank = members_.size(); rank-- > 0;)
         if (members_[rank].place) first_ = reinterpret_cast<Place*>(members_[rank].place);
     enter(kNoRound, "start");
@@ -106,16 +106,15 @@ bool RankBoard::is_in(const char* step) const {
 }
 
 const RankBoard::Place* RankBoard::place_of(int world_rank) const {
-    return reinterpret_cast<const Place*>(members_[static_cast<std::size_t>(world_rank)].place);
+    return reinterpret_cast<const Place*>(members_[world_rank].place);
 }
 
 std::string RankBoard::name_of(int world_rank) const {
-    return fmt::format("rank {} (host {})", world_rank, members_[static_cast<std::size_t>(world_rank)].host);
+    return fmt::format("rank {} (host {})", world_rank, members_[world_rank].host);
 }
 
 std::string RankBoard::position() const {
-    return fmt::format("rank {}, host {}, {}", world_rank_, members_[static_cast<std::size_t>(world_rank_)].host,
-                       mine_->text());
+    return fmt::format("rank {}, host {}, {}", world_rank_, members_[world_rank_].host, mine_->text());
 }
 
 bool RankBoard::waits(int world_rank) const {

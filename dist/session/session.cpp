@@ -306,13 +306,13 @@ std::vector<RankBoard::Member> Session::State::board_members() {
         members.push_back({std::move(host), nullptr});
     const std::vector<int> neighbours = world_ranks_of(host_comm, world_rank);
     if (!fits_shared_memory(host_comm, RankBoard::kPlaceBytes)) {
-        members[static_cast<std::size_t>(world_rank)].place = own;
+        members[world_rank].place = own;
         return members;
     }
     const auto [window, places] = make_segments(host_comm, RankBoard::kPlaceBytes);
     windows.push_back(window);
     for (std::size_t i = 0; i < neighbours.size(); ++i)
-        members[static_cast<std::size_t>(neighbours[i])].place = places[i];
+        members[neighbours[i]].place = places[i];
     return members;
 }
 

@@ -78,7 +78,7 @@ void declare_parameter(OptionSet& set, const std::string& option) {
     for (const RuleType& rule : spec::all_stop_rules()) {
         const int index = rule.index_of(option);
         if (index < 0) continue;
-        parameter = &rule.parameters[static_cast<std::size_t>(index)];
+        parameter = &rule.parameters[index];
         auto part = std::ranges::find(parts, parameter->help, &HelpOfRules::words);
         if (part == parts.end()) part = parts.insert(part, {parameter->help, {}, {}});
         part->rules.push_back(rule.name);
@@ -218,7 +218,7 @@ void deal_out(const ParsedOptions& given, const std::string& option, const IsMea
     for (Level& level : levels) {
         if (!belongs_to(*level.rule)) continue;
         const int index = level.rule->index_of(option);
-        const bool on_off = index >= 0 && is_switch(level.rule->parameters[static_cast<std::size_t>(index)]);
+        const bool on_off = index >= 0 && is_switch(level.rule->parameters[index]);
         refuse_if(
             level.has(option) && !on_off,
             fmt::format("--{} is a number behind --stop-rule {} already; give it once", option, level.rule->name));

@@ -44,7 +44,7 @@ void ContinuedTexts::read(const Json& settings, std::size_t n_texts) {
         }
         const model::JsonObject text(json, fmt::format("{} line {}: field ", name_, number));
         const auto at = text.integer(kNumber, std::int64_t{0}, static_cast<std::int64_t>(n_texts) - 1);
-        std::vector<spec::TokenId>& tokens = found_[static_cast<std::size_t>(at)];
+        std::vector<spec::TokenId>& tokens = found_[at];
         tokens.clear();
         for (const Json& token : text.list(kTokens))
             tokens.push_back(static_cast<spec::TokenId>(

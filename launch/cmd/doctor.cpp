@@ -191,7 +191,7 @@ int run_doctor(dist::Session& session, const Arguments& arguments) {
     report.target = options->target;
     report.drafts = options->drafts;
     look_at_ranks(session, options->threads, report);
-    const int threads = report.ranks[static_cast<std::size_t>(session.world_rank())].threads;
+    const int threads = report.ranks[session.world_rank()].threads;
     const std::size_t hidden = look_at_files(session, *options, threads, report);
     const MachineWatch watch(session);
     const std::string transport = session.world().name();

@@ -172,7 +172,7 @@ class RoundTiming {
 
     // If the target reads slowly, only the end of the prompt is read.
     spec::Request request_of(std::int64_t turn) const {
-        spec::Request request = task_.prompts[static_cast<std::size_t>(std::max<std::int64_t>(turn, 0))];
+        spec::Request request = task_.prompts[std::max<std::int64_t>(turn, 0)];
         request.max_new_tokens =
             std::min(request.max_new_tokens, turn < 0 ? task_.max_draft_tokens + 2 : spec::Request::kDefaultNewTokens);
         if (request.prompt.size() > most_read_)

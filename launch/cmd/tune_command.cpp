@@ -107,7 +107,7 @@ class Tuning {
         Progress progress(options_.quiet || !coordinates());
         std::int64_t new_tokens = 0;
         for (std::int64_t i = 0; i < n_prompts; ++i) {
-            const spec::Request* request = coordinates() ? &prompts_.chosen_on[static_cast<std::size_t>(i)] : nullptr;
+            const spec::Request* request = coordinates() ? &prompts_.chosen_on[i] : nullptr;
             auto line = run.record(request, kNoSignal);
             if (!coordinates()) continue;
             if (const auto* text = std::get_if<spec::TextRecord>(&*line)) new_tokens += text->new_tokens;
@@ -152,7 +152,7 @@ class Tuning {
             if (setting.tree < 0)
                 settings.rules.push_back({setting.rule});
             else
-                settings.trees.push_back(trees.at(static_cast<std::size_t>(setting.tree)));
+                settings.trees.push_back(trees.at(setting.tree));
         settings.max_draft_tokens = options_.max_draft_tokens;
         settings.acceptances = {spec::Acceptance::gumbel};
         settings.quiet = options_.quiet;

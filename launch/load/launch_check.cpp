@@ -168,7 +168,7 @@ int check_launch(dist::Session& session, int threads, bool quiet) {
         if (finding.is_error) throw OrderlyFailure(kFailure, finding.text);
         if (session.world_rank() == 0 && !quiet) log_line("warning: " + finding.text);
     }
-    return ranks[static_cast<std::size_t>(session.world_rank())].threads;
+    return ranks[session.world_rank()].threads;
 }
 
 } // namespace entrodraft::launch

@@ -72,8 +72,7 @@ std::vector<model::TokenId> tokens_left(const ModelOptions& options, const Opene
         const std::uint64_t fingerprint = tokenizer ? tokenizer->fingerprint() : 0;
         std::vector<float> frequency(tokens.size());
         spec::TokenTable::open(options.draft_vocab_counts, n_tokens, fingerprint).row(1, 0, frequency);
-        std::ranges::stable_sort(tokens, std::greater<>(),
-                                 [&](model::TokenId token) { return frequency[static_cast<std::size_t>(token)]; });
+        std::ranges::stable_sort(tokens, std::greater<>(), [&](model::TokenId token) { return frequency[token]; });
     }
     const auto is_left = [&](model::TokenId token) {
         return std::ranges::find(draft.config.eos_token_ids, token) != draft.config.eos_token_ids.end() ||

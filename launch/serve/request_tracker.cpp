@@ -90,7 +90,7 @@ std::optional<spec::Completion> RequestTracker::all_samples(UnderWay& line, cons
                                                             spec::Completion completion) {
     if (request.num_samples == 1 || request.plain) return completion;
     line.samples.resize(static_cast<std::size_t>(request.num_samples));
-    line.samples[static_cast<std::size_t>(request.sample)] = std::move(completion);
+    line.samples[request.sample] = std::move(completion);
     if (--line.n_open > 0) return std::nullopt;
     spec::Completion all = line.samples.front();
     const spec::Stats first = all.stats;

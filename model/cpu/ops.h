@@ -527,7 +527,7 @@ class CpuOps {
         const dist::Slice mine = w_.weights.head().outputs_of(context_.thread);
         for (int r = 0; r < logits.n_rows; ++r) {
             for (std::int64_t i = mine.begin; i < mine.end && !bias.empty(); ++i)
-                logits.row(r)[i] += bias[static_cast<std::size_t>(i)];
+                logits.row(r)[i] += bias[i];
             if (config_.logit_soft_cap > 0)
                 kernels_.soft_cap(logits.row(r) + mine.begin, config_.logit_soft_cap, static_cast<int>(mine.size()));
         }

@@ -11,7 +11,7 @@ PackedMatrix::PackedMatrix(int n, int k, PackedFormat format, int n_threads)
     : n_(n), n_padded_((n + kLanes - 1) / kLanes * kLanes), k_(k), format_(std::move(format)),
       parts_(static_cast<std::size_t>(n_threads)) {
     for (int thread = 0; thread < n_threads; ++thread)
-        parts_[static_cast<std::size_t>(thread)].outputs = dist::even_slice(n_padded_, thread, n_threads, kLanes);
+        parts_[thread].outputs = dist::even_slice(n_padded_, thread, n_threads, kLanes);
 }
 
 std::size_t PackedMatrix::part_bytes(const ThreadPart& part) const {
@@ -61,7 +61,7 @@ class StoredRows {
 } // namespace
 
 void PackedMatrix::load(std::span<const MatrixPart> stacked, int thread) {
-    const ThreadPart& part = parts_[static_cast<std::size_t>(thread)];
+    const ThreadPart& part = parts_[thread];
     float* scales = reinterpret_cast<float*>(part.data);
     std::byte* unit = part.data + scale_bytes(part);
     StoredRows stored(stacked);
@@ -97,7 +97,7 @@ kernels::LinearArgs PackedMatrix::arguments(const ThreadPart& part, const float*
 
 void PackedMatrix::multiply(const kernels::Kernels& kernels, int thread, const float* x, std::size_t x_stride, int rows,
                             float* y, std::size_t y_stride, bool add, float* scratch, bool is_prompt) const {
-    const ThreadPart& part = parts_[static_cast<std::size_t>(thread)];
+    const ThreadPart& part = parts_[thread];
     if (part.outputs.size() == 0) return;
     kernels::LinearArgs args = arguments(part, x, x_stride, rows, y, y_stride, scratch);
     args.add = add;
@@ -108,7 +108,7 @@ void PackedMatrix::multiply(const kernels::Kernels& kernels, int thread, const f
 void PackedMatrix::multiply_logits(const kernels::Kernels& kernels, int thread, const float* x, std::size_t x_stride,
                                    int rows, float* y, std::size_t y_stride, float* scratch, kernels::LaneStats* stats,
                                    int counted) const {
-    const ThreadPart& part = parts_[static_cast<std::size_t>(thread)];
+    const ThreadPart& part = parts_[thread];
     for (int r = 0; r < rows; ++r)
         stats[r].clear();
     if (part.outputs.size() == 0) return;

@@ -44,7 +44,7 @@ class PackedMatrix {
     int n_padded() const { return n_padded_; } // room that a row of results needs
     int k() const { return k_; }
     std::size_t bytes() const;
-    dist::Slice outputs_of(int thread) const { return parts_[static_cast<std::size_t>(thread)].outputs; } // in n_padded
+    dist::Slice outputs_of(int thread) const { return parts_[thread].outputs; } // in n_padded
 
     // Fills this thread's part from parts stacked along the outputs. Each output takes the inputs that its part names,
     // then zeros. int8 scales are those of whole stored rows, so that any slice of inputs is quantised alike. Throws

@@ -303,7 +303,7 @@ class GroupedLane {
         float values[kChunk];
         convert_from<Float32Format>(*row.tensor, row.first + begin * row.stride, row.stride, stored,
                                     reinterpret_cast<std::byte*>(values));
-        const std::uint16_t scale = quantise_group(values, stored, &codes_[static_cast<std::size_t>(group * size)]);
+        const std::uint16_t scale = quantise_group(values, stored, &codes_[group * size]);
         put_facts({from_bfloat16(scale)}, group);
     }
 
@@ -598,8 +598,7 @@ void unpack_row(const PackedUnit& unit, int lane, float scale, dist::Slice input
     if (unit.format.groups.size > 0) {
         const GroupedUnit of(unit.format.groups, unit.k);
         for (std::int64_t place = 0; place < unit.k; ++place) {
-            const std::int64_t input =
-                unit.format.order.empty() ? place : unit.format.order[static_cast<std::size_t>(place)];
+            const std::int64_t input = unit.format.order.empty() ? place : unit.format.order[place];
             if (inputs.contains(input))
                 out[input - inputs.begin] =
                     grouped_weight(unit, of, at, static_cast<std::size_t>(place + unit.format.groups.lead));

@@ -47,7 +47,7 @@ void ShardedLinear::apply(const PassContext& pass, Activations x, Activations y,
 void VocabEmbedding::look_up(const PassContext& pass, const std::vector<std::int32_t>& tokens, Activations x) const {
     const dist::Slice columns = dist::even_slice(table->k(), pass.thread, pass.team->size(), kernels::kLanes);
     for (int r = 0; r < x.n_rows; ++r) {
-        const std::int32_t token = tokens[static_cast<std::size_t>(r)];
+        const std::int32_t token = tokens[r];
         if (vocab.contains(token))
             table->read_output(static_cast<int>(token - vocab.begin), columns, x.row(r));
         else

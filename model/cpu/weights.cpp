@@ -18,7 +18,7 @@ class ModelWeights::Loader {
         const ModelNames names = names_of(config_, checkpoint_);
         to_.layers.resize(static_cast<std::size_t>(config_.n_layers));
         for (int i = 0; i < config_.n_layers; ++i) {
-            HeldWeights& layer = to_.layers[static_cast<std::size_t>(i)];
+            HeldWeights& layer = to_.layers[i];
             make(plan_layer(config_, names, i, shard_), i, layer, options, threads);
             for (int expert = 0; config_.has_experts(i) && expert < config_.experts.n_experts; ++expert)
                 make(plan_expert(config_, names, i, expert, shard_), i, layer, options, threads);
@@ -43,7 +43,7 @@ class ModelWeights::Loader {
             to_.bytes_per_pass += bytes;
             to_.operations_per_row += operations;
             if (job.layer == config_.n_layers || role == Role::cross_query || role == Role::cross_output) continue;
-            LayerWork& work = to_.layer_work[static_cast<std::size_t>(job.layer)];
+            LayerWork& work = to_.layer_work[job.layer];
             work.bytes += bytes;
             work.operations += operations;
         }
@@ -161,7 +161,7 @@ ModelWeights::ModelWeights(const Checkpoint& checkpoint, const ModelConfig& conf
         try {
             loader.read_matrices(thread, options.progress);
         } catch (...) {
-            failures[static_cast<std::size_t>(thread)] = std::current_exception();
+            failures[thread] = std::current_exception();
         }
     });
     for (const std::exception_ptr& failure : failures)

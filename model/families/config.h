@@ -264,15 +264,13 @@ struct ModelConfig {
     int key_dim() const { return is_latent() ? latent.rank + latent.rotated_dim : head_dim; }
     int value_dim() const { return is_latent() ? latent.rank : head_dim; }
     int attended_dim() const { return is_latent() ? latent.value_dim : head_dim; }
-    LayerRope layer_rope(int layer) const {
-        return layer_ropes.empty() ? LayerRope::common : layer_ropes[static_cast<std::size_t>(layer)];
-    }
+    LayerRope layer_rope(int layer) const { return layer_ropes.empty() ? LayerRope::common : layer_ropes[layer]; }
     bool has_encoder() const { return encoder.n_layers > 0; }
     bool has_embedding() const { return fusion.kind != Fusion::features && (!is_encoder || encoder.own_embedding); }
     bool has_head() const { return !is_encoder && (!tied_embeddings || picks_outputs); } // a matrix of its own
     bool is_draft_head() const { return fusion.kind != Fusion::none; }
     int n_outputs() const { return output_tokens.empty() ? vocab_size : static_cast<int>(output_tokens.size()); }
-    int window(int layer) const { return windows.empty() ? 0 : windows[static_cast<std::size_t>(layer)]; }
+    int window(int layer) const { return windows.empty() ? 0 : windows[layer]; }
 };
 
 // Returns the encoder of a model that has one, as a model of its own: is_encoder. Pure.

@@ -183,7 +183,7 @@ void read_windows(const Fields& fields, const std::function<bool(int layer)>& sl
     for (int layer = 0; layer < config.n_layers; ++layer) {
         bool is_sliding = slides(layer);
         if (types != nullptr) {
-            const Json& type = (*types)[static_cast<std::size_t>(layer)];
+            const Json& type = (*types)[layer];
             if (type != "full_attention" && type != "sliding_attention")
                 fields.refuse("field 'layer_types' holds " + shown(type) +
                               "; supported: full_attention, sliding_attention");

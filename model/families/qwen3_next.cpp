@@ -15,7 +15,7 @@ void read_linear_layers(const Fields& fields, ModelConfig& config) {
     for (int layer = 0; layer < config.n_layers; ++layer) {
         bool is_linear = (layer + 1) % interval != 0;
         if (types != nullptr) {
-            const nlohmann::json& type = (*types)[static_cast<std::size_t>(layer)];
+            const nlohmann::json& type = (*types)[layer];
             if (type != "linear_attention" && type != "full_attention")
                 fields.refuse("field 'layer_types' holds " + shown(type) +
                               "; supported: linear_attention, full_attention");

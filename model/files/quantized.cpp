@@ -205,8 +205,7 @@ std::string to_string(const Quantization& quantization) {
     constexpr std::array<const char*, 8> kNames = {"gptq",   "awq",   "pack-quantized", "int-quantized",
                                                    "float8", "mxfp4", "bitsandbytes",   "GGUF"};
     const std::string groups = quantization.group > 0 ? fmt::format("groups of {}", quantization.group) : "whole rows";
-    return fmt::format("{} of {} bits in {}", kNames[static_cast<std::size_t>(quantization.form)], quantization.bits,
-                       groups);
+    return fmt::format("{} of {} bits in {}", kNames[quantization.form], quantization.bits, groups);
 }
 
 std::optional<Quantization> read_quantization(const Json& config, const std::string& file) {
@@ -280,10 +279,9 @@ GroupFacts QuantizedMatrix::facts(std::int64_t output, std::int64_t group) const
 
 float QuantizedMatrix::scale(std::int64_t output, std::int64_t group) const {
     const std::int64_t at = output / scale_outputs * scale_stride + group * group_stride;
-    if (of.form == QuantizedForm::mxfp4)
-        return from_exponent(std::to_integer<std::uint8_t>(scales.bytes[static_cast<std::size_t>(at)]));
+    if (of.form == QuantizedForm::mxfp4) return from_exponent(std::to_integer<std::uint8_t>(scales.bytes[at]));
     if (!outer_values.bytes.empty()) {
-        const auto byte = static_cast<std::int64_t>(scales.bytes[static_cast<std::size_t>(at)]);
+        const auto byte = static_cast<std::int64_t>(scales.bytes[at]);
         return number_at(outer_values, byte) * number_at(outer_scales, at / kOuterGroup) + outer_offset;
     }
     return number_at(scales, at) * scale_factor;
@@ -295,13 +293,11 @@ float QuantizedMatrix::zero(std::int64_t output, std::int64_t group) const {
     if (of.form == QuantizedForm::packed) {
         const std::int64_t groups = zeros.shape.back();
         if (zeros.dtype == "I8")
-            return static_cast<float>(
-                static_cast<std::int8_t>(zeros.bytes[static_cast<std::size_t>(output * groups + group)]));
+            return static_cast<float>(static_cast<std::int8_t>(zeros.bytes[output * groups + group]));
         return static_cast<float>(field_of(word_at(zeros, output / fields * groups + group), place, of.bits) - middle);
     }
     const std::uint32_t word = word_at(zeros, group * (outputs / fields) + output / fields);
-    if (of.form == QuantizedForm::awq)
-        return static_cast<float>(field_of(word, kAwqPlaces[static_cast<std::size_t>(place)], of.bits) - middle);
+    if (of.form == QuantizedForm::awq) return static_cast<float>(field_of(word, kAwqPlaces[place], of.bits) - middle);
     const int stored = field_of(word, place, of.bits) + (of.zeros_are_one_less ? 1 : 0);
     return static_cast<float>((stored & ((1 << of.bits) - 1)) - middle);
 }
@@ -319,8 +315,7 @@ void QuantizedMatrix::read_codes(std::int64_t output, std::int64_t input, int co
         return;
     case QuantizedForm::awq:
         for (int i = 0; i < count; ++i, ++input)
-            put(i, word_at(codes, input * (outputs / fields) + output / fields),
-                kAwqPlaces[static_cast<std::size_t>(output % fields)]);
+            put(i, word_at(codes, input * (outputs / fields) + output / fields), kAwqPlaces[output % fields]);
         return;
     case QuantizedForm::packed:
         for (int i = 0; i < count; ++i, ++input)

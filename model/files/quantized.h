@@ -77,7 +77,7 @@ struct QuantizedMatrix {
     float outer_offset = 0;
 
     std::int64_t group_at(std::int64_t input) const {
-        if (!group_of_input.empty()) return group_of_input[static_cast<std::size_t>(input)];
+        if (!group_of_input.empty()) return group_of_input[input];
         return of.group > 0 ? input / of.group : 0;
     }
     GroupFacts facts(std::int64_t output, std::int64_t group) const;

@@ -86,7 +86,7 @@ std::vector<cublasLtMatmulAlgo_t> algorithms_of(cublasLtHandle_t library, Operan
     if (status != CUBLAS_STATUS_NOT_SUPPORTED) check(status, "cublasLtMatmulAlgoGetHeuristic");
     std::vector<cublasLtMatmulAlgo_t> algorithms;
     for (int i = 0; i < count; ++i) {
-        const cublasLtMatmulHeuristicResult_t& result = results[static_cast<std::size_t>(i)];
+        const cublasLtMatmulHeuristicResult_t& result = results[i];
         std::int32_t splits = 0;
         check(cublasLtMatmulAlgoConfigGetAttribute(&result.algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &splits,
                                                    sizeof splits, nullptr),

@@ -78,9 +78,7 @@ void place_stored_row(const HeldAs& held, const TensorView& tensor, std::int64_t
     const QuantizedMatrix& matrix = *tensor.quantized;
     const CodeForm& form = held.form;
     const auto count = static_cast<int>(inputs.size());
-    const auto stored_input = [&](int i) {
-        return inputs.begin + (held.order.empty() ? i : held.order[static_cast<std::size_t>(i)]);
-    };
+    const auto stored_input = [&](int i) { return inputs.begin + (held.order.empty() ? i : held.order[i]); };
     std::vector<std::uint8_t> codes(static_cast<std::size_t>(count)); // as they are stored
     matrix.read_codes(row, inputs.begin, count, codes.data());
     const int group = form.group > 0 ? form.group : std::max(count, 1);
@@ -89,7 +87,7 @@ void place_stored_row(const HeldAs& held, const TensorView& tensor, std::int64_t
         const int end = std::min(begin + group, count);
         auto [scale, offset] = matrix.facts(row, of);
         for (int i = begin; i < end; ++i) {
-            const std::uint8_t code = codes[static_cast<std::size_t>(stored_input(i) - inputs.begin)];
+            const std::uint8_t code = codes[stored_input(i) - inputs.begin];
             if (form.code == Code::float8 && (code & 0x7f) == 0x7f) // NaN, which kernels do not detect
                 scale = std::numeric_limits<float>::quiet_NaN();
             has_4_bits(form) ? put_int4(to, i, code) : void(to[int8_place(i)] = static_cast<std::byte>(code));

@@ -256,8 +256,7 @@ class Uploader::Impl {
             for (std::int64_t first = 0; first < inputs; first += kSquare)
                 for (std::int64_t o = 0; o < outputs; ++o)
                     for (std::int64_t i = first; i < std::min(first + kSquare, inputs); ++i)
-                        turned_.numbers[static_cast<std::size_t>(o * inputs + i)] =
-                            stored[static_cast<std::size_t>(i * outputs + o)];
+                        turned_.numbers[o * inputs + i] = stored[i * outputs + o];
         }
         return std::span(turned_.numbers)
             .subspan(static_cast<std::size_t>(row.number % outputs * inputs), static_cast<std::size_t>(inputs));

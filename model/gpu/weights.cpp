@@ -220,7 +220,7 @@ DeviceWeights::DeviceWeights(const Checkpoint& checkpoint, const ModelConfig& co
         plans.push_back(plan_layer(config, names, i, shard));
         for (int expert = 0; config.has_experts(i) && expert < config.experts.n_experts; ++expert)
             plans.push_back(plan_expert(config, names, i, expert, shard));
-        loader.load(plans, config.is_linear(i), layers[static_cast<std::size_t>(i)]);
+        loader.load(plans, config.is_linear(i), layers[i]);
         const auto done = static_cast<std::size_t>(i + 1), all = static_cast<std::size_t>(config.n_layers) + 1;
         if (progress) progress(checkpoint.total_bytes() * done / all, checkpoint.total_bytes());
     }

@@ -61,7 +61,7 @@ void ThreadTeam::run_all(Call call, void* context) {
     wake_sleepers();
     call(context, 0);
     for (int thread = 1; thread < n_threads_; ++thread)
-        wait_until([&] { return progress_[static_cast<std::size_t>(thread)].runs.load() == number; });
+        wait_until([&] { return progress_[thread].runs.load() == number; });
 }
 
 // `reached` reads what another thread stores before it calls wake_sleepers().
@@ -90,7 +90,7 @@ void ThreadTeam::wake_sleepers() {
 }
 
 void ThreadTeam::serve(int thread) {
-    Progress& mine = progress_[static_cast<std::size_t>(thread)];
+    Progress& mine = progress_[thread];
     for (std::uint32_t finished = 0;;) {
         wait_until([&] { return run_number_.load() != finished || stop_; });
         if (run_number_.load(std::memory_order_acquire) == finished) return; // stopped
@@ -103,7 +103,7 @@ void ThreadTeam::serve(int thread) {
 // Every thread posts its own count and watches the others': one cache line's journey, not two.
 void ThreadTeam::barrier(int thread) {
     if (n_threads_ == 1) return;
-    Progress& mine = progress_[static_cast<std::size_t>(thread)];
+    Progress& mine = progress_[thread];
     const std::uint32_t phase = mine.barriers.load(std::memory_order_relaxed) + 1;
     mine.barriers.store(phase);
     wake_sleepers();

@@ -53,7 +53,7 @@ class KvCache {
     static int whole_blocks(int positions) { return (positions + kBlock - 1) / kBlock * kBlock; }
 
     const Shape& shape() const { return shape_; }
-    int length(int slot) const { return lengths_[static_cast<std::size_t>(slot)]; }
+    int length(int slot) const { return lengths_[slot]; }
 
     // The slot grows by `rows` positions that the forward pass has written. Throws std::out_of_range past capacity.
     void append(int slot, int rows);
@@ -80,7 +80,7 @@ class KvCache {
         int slot = 0;
         int length = 0;
     };
-    Prefix prefix(int slot) const { return prefixes_[static_cast<std::size_t>(slot)]; }
+    Prefix prefix(int slot) const { return prefixes_[slot]; }
 
     // A head's own keys and values in a layer, without its prefix. Like the next functions, only for memory of its own.
     KvHead head(int layer, int slot, int kv_head);
@@ -99,7 +99,7 @@ class KvCache {
 
     // For a decoder with an encoder: the number under which a slot's source keeps its keys and values (-1: it has
     // none). Slots forked or shared from another slot have its number.
-    int source(int slot) const { return sources_[static_cast<std::size_t>(slot)]; }
+    int source(int slot) const { return sources_[slot]; }
     // Gives the slot a number below n_slots that no other slot has, for its next source.
     int new_source(int slot);
 

@@ -27,7 +27,7 @@ std::vector<int> best_of(std::span<const float> values, int count) {
     std::vector<int> order(values.size());
     std::iota(order.begin(), order.end(), 0);
     const auto is_better = [&](int a, int b) {
-        const float of_a = values[static_cast<std::size_t>(a)], of_b = values[static_cast<std::size_t>(b)];
+        const float of_a = values[a], of_b = values[b];
         return of_a != of_b ? of_a > of_b : a < b;
     };
     std::partial_sort(order.begin(), order.begin() + count, order.end(), is_better);
@@ -44,11 +44,11 @@ void mask_groups(const ExpertsConfig& experts, std::vector<float>& values) {
         const std::span<const float> group = std::span<const float>(values).subspan(begin, size);
         of_groups.push_back(0);
         for (const int best : best_of(group, experts.n_group_best))
-            of_groups.back() += group[static_cast<std::size_t>(best)];
+            of_groups.back() += group[best];
     }
     std::vector<bool> stays(of_groups.size(), false);
     for (const int best : best_of(of_groups, experts.n_chosen_groups))
-        stays[static_cast<std::size_t>(best)] = true;
+        stays[best] = true;
     for (std::size_t i = 0; i < values.size(); ++i)
         if (!stays[i / size]) values[i] = -std::numeric_limits<float>::infinity();
 }
@@ -67,7 +67,7 @@ void choose_experts(const ExpertsConfig& experts, std::span<const float> logits,
     std::ranges::sort(best);
     float sum = experts.normalizes ? 1e-20f : 1.0f; // the scores may all be 0
     for (std::size_t i = 0; i < best.size(); ++i) {
-        chosen[i] = {best[i], scores[static_cast<std::size_t>(best[i])]};
+        chosen[i] = {best[i], scores[best[i]]};
         if (experts.normalizes) sum += chosen[i].weight;
     }
     for (ChosenExpert& one : chosen)
@@ -83,7 +83,7 @@ void ExpertRows::set(const ExpertsConfig& experts, std::span<const ChosenExpert>
     weights.resize(chosen.size());
     std::vector<int> next(begin.begin(), begin.end() - 1);
     for (std::size_t i = 0; i < chosen.size(); ++i) {
-        const auto at = static_cast<std::size_t>(next[static_cast<std::size_t>(chosen[i].expert)]++);
+        const auto at = static_cast<std::size_t>(next[chosen[i].expert]++);
         rows[at] = static_cast<int>(i) / experts.n_chosen;
         weights[at] = chosen[i].weight;
     }

@@ -146,7 +146,7 @@ concept HasExperts = requires(Ops& ops) {
 
 // Returns the attended values of a layer. `qkv` is the result of its first matrix.
 template <class Ops> auto run_attention(const ModelConfig& config, Ops& ops, int number, typename Ops::Operand qkv) {
-    [[maybe_unused]] const auto& layer = ops.weights().layers[static_cast<std::size_t>(number)];
+    [[maybe_unused]] const auto& layer = ops.weights().layers[number];
     if constexpr (AttendsToLatents<Ops>) {
         if (config.is_latent()) {
             const auto queries = ops.latent_queries(layer, qkv);
@@ -167,7 +167,7 @@ template <class Ops> auto run_attention(const ModelConfig& config, Ops& ops, int
 
 // Adds the output of the layer's MLP or experts, for `from`, to x.
 template <class Ops> void add_mlp(const ModelConfig& config, Ops& ops, int number, typename Ops::Operand from) {
-    const auto& layer = ops.weights().layers[static_cast<std::size_t>(number)];
+    const auto& layer = ops.weights().layers[number];
     if constexpr (HasExperts<Ops>) {
         if (config.has_experts(number)) {
             ops.choose_experts(layer, from);
@@ -181,7 +181,7 @@ template <class Ops> void add_mlp(const ModelConfig& config, Ops& ops, int numbe
 // Runs between attention and MLP of a layer; does nothing in a model without an encoder.
 template <class Ops> void run_cross_attention(const ModelConfig& config, Ops& ops, int number) {
     if (!config.has_encoder()) return;
-    const auto& layer = ops.weights().layers[static_cast<std::size_t>(number)];
+    const auto& layer = ops.weights().layers[number];
     const bool is_pre_norm = config.block == Block::pre_norm; // else post_norm
     const auto from = is_pre_norm ? ops.norm(layer.vector(Role::cross_norm)) : ops.read_residual();
     const auto query = ops.column_linear(layer[Role::cross_query], from, ops.qkv());
@@ -190,7 +190,7 @@ template <class Ops> void run_cross_attention(const ModelConfig& config, Ops& op
 }
 
 template <class Ops> void run_layer(const ModelConfig& config, Ops& ops, int number) {
-    const auto& layer = ops.weights().layers[static_cast<std::size_t>(number)];
+    const auto& layer = ops.weights().layers[number];
     const auto project_qkv = [&](auto from) { return ops.column_linear(layer[Role::qkv], from, ops.qkv()); };
     const auto attend = [&](auto qkv) { return run_attention(config, ops, number, qkv); };
     const auto attention = [&](auto from) { return attend(project_qkv(from)); };
@@ -237,7 +237,7 @@ template <class Ops> void run_layer(const ModelConfig& config, Ops& ops, int num
 template <class Ops> void append_features(const ModelConfig& config, Ops& ops) {
     ops.replace_residual(ops.features());
     for (int layer = 0; layer < config.n_layers; ++layer) {
-        const auto& qkv = ops.weights().layers[static_cast<std::size_t>(layer)][Role::qkv];
+        const auto& qkv = ops.weights().layers[layer][Role::qkv];
         ops.rotate_and_append(layer, ops.column_linear(qkv, ops.read_residual(), ops.qkv()));
     }
 }
@@ -262,7 +262,7 @@ template <class Ops> void run_transformer(const ModelConfig& config, Ops& ops) {
 
 // Runs an encoder's layer over all chunks: every row attends to the whole source, whose keys and values come first.
 template <class Ops> void run_encoder_layer(const ModelConfig& encoder, Ops& ops, int number) {
-    const auto& layer = ops.weights().layers[static_cast<std::size_t>(number)];
+    const auto& layer = ops.weights().layers[number];
     const bool is_pre_norm = encoder.block == Block::pre_norm; // else post_norm
     ops.for_each_chunk([&] {
         const auto from = is_pre_norm ? ops.norm(layer.vector(Role::attention_norm)) : ops.read_residual();

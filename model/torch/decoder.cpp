@@ -79,12 +79,10 @@ class TorchDecoder final : public Decoder {
         const auto summary = pass.needs.summary == LogitSummary::max ? kernels.logit_max : kernels.logit_stats;
         at::parallel_for(0, std::ssize(summaries_), 1, [&](std::int64_t begin, std::int64_t end) {
             for (std::int64_t r = begin; r < end && n > 0; ++r)
-                summaries_[static_cast<std::size_t>(r)] =
-                    summary(logits + r * own.size(), n, static_cast<int>(own.begin));
+                summaries_[r] = summary(logits + r * own.size(), n, static_cast<int>(own.begin));
         });
         for (LogitStats& made : summaries_)
-            if (!config_.output_tokens.empty() && made.arg_max >= 0)
-                made.arg_max = config_.output_tokens[static_cast<std::size_t>(made.arg_max)];
+            if (!config_.output_tokens.empty() && made.arg_max >= 0) made.arg_max = config_.output_tokens[made.arg_max];
     }
 
     double timeout_seconds_;

@@ -155,7 +155,7 @@ TensorWeights::TensorWeights(StoredTensors& stored, const ModelConfig& config, c
     Loader loader(stored, config, shard, numbers, *this);
     layers.resize(static_cast<std::size_t>(config.n_layers));
     for (int i = 0; i < config.n_layers; ++i) {
-        TensorsByRole& layer = layers[static_cast<std::size_t>(i)];
+        TensorsByRole& layer = layers[i];
         loader.load(plan_layer(config, names, i, shard), layer);
         for (int expert = 0; config.has_experts(i) && expert < config.experts.n_experts; ++expert)
             loader.load(plan_expert(config, names, i, expert, shard), layer);

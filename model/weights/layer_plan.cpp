@@ -216,7 +216,7 @@ class Planner {
         if (!config_.picks_outputs) return {shard_.outputs};
         std::vector<dist::Slice> rows;
         for (std::int64_t i = shard_.outputs.begin; i < shard_.outputs.end; ++i) {
-            const std::int64_t token = config_.output_tokens[static_cast<std::size_t>(i)];
+            const std::int64_t token = config_.output_tokens[i];
             if (rows.empty() || rows.back().end != token) rows.push_back({token, token});
             ++rows.back().end;
         }

@@ -29,7 +29,7 @@ std::vector<float> read_convolution(const TensorView& tensor, const LinearAttent
                                                               {(keys + key) * n, (keys + key + linear.key_dim) * n},
                                                               {value * n, (value + values) * n}});
         for (std::int64_t i = 0; i < std::ssize(stored); ++i)
-            to[i % n * channels + i / n] = stored[static_cast<std::size_t>(i)];
+            to[i % n * channels + i / n] = stored[i];
     }
     return all;
 }
@@ -50,7 +50,7 @@ VectorValues read_planned(const Checkpoint& checkpoint, const ModelConfig& confi
     if (vector.role == Role::relative_biases) {
         std::vector<float> by_distance;
         for (const std::int64_t index : relative_bias_indices(config, shard))
-            by_distance.push_back(values.weight[static_cast<std::size_t>(index)]);
+            by_distance.push_back(values.weight[index]);
         return {std::move(by_distance), {}};
     }
     for (float& weight : values.weight)

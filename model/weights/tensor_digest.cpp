@@ -98,7 +98,7 @@ std::vector<std::uint64_t> digest_tensors(const Checkpoint& checkpoint, DigestDe
     std::vector<std::vector<std::uint64_t>> by_thread(static_cast<std::size_t>(team.size()),
                                                       std::vector<std::uint64_t>(n_tensors));
     team.run([&](int thread) { // consecutive blocks, so that files are read from front to back
-        std::vector<std::uint64_t>& sums = by_thread[static_cast<std::size_t>(thread)];
+        std::vector<std::uint64_t>& sums = by_thread[thread];
         const auto mine = static_cast<std::size_t>(share.index) * static_cast<std::size_t>(team.size()) +
                           static_cast<std::size_t>(thread);
         const std::size_t begin = blocks.size() * mine / n_shares, end = blocks.size() * (mine + 1) / n_shares;

@@ -21,7 +21,7 @@ int levels_of(std::size_t n_ends, Parents parents) {
     int most = 0;
     for (int i = 0; i < static_cast<int>(parents.size()); ++i) {
         const int parent = parent_of(parents, i) - static_cast<int>(n_ends);
-        levels.push_back(parent < 0 ? 1 : levels[static_cast<std::size_t>(parent)] + 1);
+        levels.push_back(parent < 0 ? 1 : levels[parent] + 1);
         most = std::max(most, levels.back());
     }
     return most;
@@ -41,7 +41,7 @@ BeamOutcome advance(BeamSearch& search, std::size_t n_ends, std::span<const Toke
         std::vector<int> next;
         bool all_drafted = true;
         for (const BeamSearch::Beam& beam : search.running()) {
-            const int parent = rows[static_cast<std::size_t>(beam.parent)];
+            const int parent = rows[beam.parent];
             outcome.ends.tokens.push_back(beam.tokens.back());
             outcome.ends.parents.push_back(static_cast<std::int8_t>(parent));
             next.push_back(row_of(beam.tokens.back(), parent, n_ends, drafted, parents));

@@ -49,7 +49,7 @@ void BeamSearch::step(std::span<const std::vector<BeamCandidate>> rows) {
     for (const Extended& each : extended) {
         if (next.size() == n_beams() || is_last) break;
         if (ends_text(each.token)) continue;
-        Beam beam = running_[static_cast<std::size_t>(each.beam)];
+        Beam beam = running_[each.beam];
         beam.tokens.push_back(each.token);
         beam.score = each.score;
         beam.parent = each.beam;
@@ -64,7 +64,7 @@ void BeamSearch::step(std::span<const std::vector<BeamCandidate>> rows) {
 // A text with an equal score goes after the earlier one.
 void BeamSearch::add_finished(const Extended& extended) {
     Finished finished;
-    finished.tokens = running_[static_cast<std::size_t>(extended.beam)].tokens;
+    finished.tokens = running_[extended.beam].tokens;
     finished.tokens.push_back(extended.token);
     finished.score = penalized(extended.score, length_);
     finished.ended = ends_text(extended.token);

@@ -25,11 +25,11 @@ std::vector<int> BeamTree::begin_pass(std::vector<int> ends, int n_rows, model::
 std::vector<int> BeamTree::needed(std::span<const int> ends) const {
     std::vector<bool> is_needed(nodes_.size(), false);
     for (int node : ends)
-        for (; node >= 0 && !is_needed[static_cast<std::size_t>(node)]; node = at(node).parent)
-            is_needed[static_cast<std::size_t>(node)] = true;
+        for (; node >= 0 && !is_needed[node]; node = at(node).parent)
+            is_needed[node] = true;
     std::vector<int> nodes;
     for (int node = 0; node < n_nodes(); ++node)
-        if (is_needed[static_cast<std::size_t>(node)]) nodes.push_back(node);
+        if (is_needed[node]) nodes.push_back(node);
     return nodes;
 }
 
@@ -39,13 +39,13 @@ void BeamTree::remove_others(std::span<const int> nodes, std::vector<int>& ends,
     std::vector<int> name(nodes_.size(), kText);
     std::vector<Node> kept;
     for (const int node : nodes) {
-        name[static_cast<std::size_t>(node)] = static_cast<int>(kept.size());
+        name[node] = static_cast<int>(kept.size());
         kept.push_back(at(node));
-        if (kept.back().parent >= 0) kept.back().parent = name[static_cast<std::size_t>(kept.back().parent)];
+        if (kept.back().parent >= 0) kept.back().parent = name[kept.back().parent];
     }
     nodes_ = std::move(kept);
     for (int& end : ends)
-        if (end >= 0) end = name[static_cast<std::size_t>(end)];
+        if (end >= 0) end = name[end];
 }
 
 // Turns the tree's first nodes into text as far as they are a chain that all other nodes and ends follow.
@@ -97,7 +97,7 @@ std::vector<TokenId> BeamTree::tokens_to(int node, int from) const {
     for (; node >= 0 && at(node).position >= from; node = at(node).parent)
         tokens.push_back(at(node).token);
     for (int i = static_cast<int>(trunk_.size()) - 1, position = base_ - 1; i >= 0 && position >= from; --i, --position)
-        tokens.push_back(trunk_[static_cast<std::size_t>(i)]);
+        tokens.push_back(trunk_[i]);
     std::ranges::reverse(tokens);
     return tokens;
 }

@@ -56,8 +56,8 @@ class BeamTree {
     };
 
     int n_nodes() const { return static_cast<int>(nodes_.size()); }
-    Node& at(int node) { return nodes_[static_cast<std::size_t>(node)]; }
-    const Node& at(int node) const { return nodes_[static_cast<std::size_t>(node)]; }
+    Node& at(int node) { return nodes_[node]; }
+    const Node& at(int node) const { return nodes_[node]; }
     std::vector<int> needed(std::span<const int> ends) const;
     void remove_others(std::span<const int> nodes, std::vector<int>& ends, model::Decoder* cache);
     void take_trunk(std::vector<int>& ends);

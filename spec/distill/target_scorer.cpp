@@ -152,7 +152,7 @@ void TargetScorer::score(ScoredText& text, std::uint64_t key) {
         std::vector<int> wanted;
         for (int i = begin; i < end; ++i) {
             if (i >= first_place) wanted.push_back(i - begin);
-            rows.push_back({text.tokens[static_cast<std::size_t>(i)], 0, i, i - begin - 1});
+            rows.push_back({text.tokens[i], 0, i, i - begin - 1});
         }
         const std::size_t bytes = parts.row_bytes() * wanted.size();
         mine.assign(bytes, {});

@@ -45,14 +45,14 @@ class BeamDrafter final : public Drafter {
 
     void begin_sequence(int slot, const Request& request) override {
         texts_.begin_sequence(slot, request);
-        slots_[static_cast<std::size_t>(slot)] = {};
+        slots_[slot] = {};
     }
     void prefill(int slot, std::span<const TokenId> prompt) override { texts_.prefill(slot, prompt); }
     void propose(std::span<const DraftTask> tasks) override {
         for (const DraftTask& task : tasks) {
             task.draft->clear();
             const double began = setting_.clock.now_seconds();
-            draft(task, slots_[static_cast<std::size_t>(task.slot)]);
+            draft(task, slots_[task.slot]);
             task.draft->seconds = setting_.clock.now_seconds() - began;
         }
     }
@@ -115,7 +115,7 @@ class BeamDrafter final : public Drafter {
 void BeamDrafter::learn(const DraftTask& task, Slot& slot) {
     const int accepted = task.beams->length() - slot.length - 1;
     for (int i = 0; i < std::min(accepted + 1, static_cast<int>(slot.levels.size())); ++i)
-        chance_.learn(slot.levels[static_cast<std::size_t>(i)], 0, i < accepted);
+        chance_.learn(slot.levels[i], 0, i < accepted);
     if (slot.passes > 0) {
         const Worth worth = worth_of(task, 0);
         trials_.learn(accepted - worth.of_passes(slot.passes, slot.further_rows) -

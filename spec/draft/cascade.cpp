@@ -82,7 +82,7 @@ class CascadeDrafter final : public Drafter {
         const auto of_inner = static_cast<double>(level.inner->facts().weight_bytes);
         return {level.inner_rule.max_tokens + 1, of_middle > 0 ? of_inner / of_middle : 1, level.inner_costs};
     }
-    Slot& of(int slot) { return slots_.at(static_cast<std::size_t>(slot)); }
+    Slot& of(int slot) { return slots_.at(slot); }
     void draft(const DraftTask& task, Slot& slot);
     void inner_round(const DraftTask& task, Slot& slot, int most);
     bool read_rows(const SourceLogits& rows, std::size_t n_inner, const StopRule& rule, const ChoiceSetting& choice,
@@ -170,7 +170,7 @@ void CascadeDrafter::inner_round(const DraftTask& task, Slot& slot, int most) {
         if (!accepted && verification.next_token == kNothing) break;
         const TokenId token = accepted ? inner_draft_.tokens[i] : verification.next_token;
         DraftedToken seen;
-        if (whole) seen = drafted_token(stats_[i], rows.row(i)[static_cast<std::size_t>(token)]);
+        if (whole) seen = drafted_token(stats_[i], rows.row(i)[token]);
         if (rule.needs_adjusted())
             seen = drafted_token(std::span<const float>(adjusted_).subspan(i * rows.vocab, rows.vocab), token);
         if (rule.needs_distribution() && !best_.empty()) seen.margin = static_cast<float>(best_[i].margin());

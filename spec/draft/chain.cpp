@@ -82,7 +82,7 @@ DraftedToken drafted_token(const LogitStats& stats, float logit) {
 }
 
 DraftedToken drafted_token(std::span<const float> adjusted, TokenId token) {
-    return {static_cast<float>(entropy_nats(adjusted)), adjusted[static_cast<std::size_t>(token)], 0};
+    return {static_cast<float>(entropy_nats(adjusted)), adjusted[token], 0};
 }
 
 void TokenChooser::begin_sequence(const Request& request, std::span<const TokenId> eos_tokens) {
@@ -237,9 +237,7 @@ void ChainPhase::take(std::span<const float> logits, const model::LogitStats& su
     if (adjusted_)
         seen = seen_adjusted(row, token);
     else if (whole_)
-        seen = drafted_token(row.stats, noisy            ? noisy->logit
-                                        : logits.empty() ? row.stats.max
-                                                         : logits[static_cast<std::size_t>(token)]);
+        seen = drafted_token(row.stats, noisy ? noisy->logit : logits.empty() ? row.stats.max : logits[token]);
     if (whole_ && knows_margins()) seen.margin = static_cast<float>(chosen.margin());
     if (limits_->take(task_, max_, token, seen)) text_.push_back(token);
     draft.entropy_seconds += clock.now_seconds() - before;
@@ -308,7 +306,7 @@ class ChainDrafter final : public Drafter {
         double share = 0; // of this round's passes
     };
 
-    Slot& of(int slot) { return slots_.at(static_cast<std::size_t>(slot)); }
+    Slot& of(int slot) { return slots_.at(slot); }
     bool shares_passes() const { return source_->facts().shares_passes && !setting_.takes_turns; }
     void propose_together(std::span<const DraftTask> tasks);
     void begin_phase(const DraftTask& task);

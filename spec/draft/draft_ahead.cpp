@@ -259,7 +259,7 @@ void AheadDrafter::find_places(const Branch& verifying) {
         Place& place = places_.emplace_back(place_of(verifying, i, row));
         if (i == drafted.size() && place.candidates.empty()) return;
         const TokenId first = i < drafted.size() ? drafted[i] : place.candidates.front();
-        place.first = drafted_token(read.summary(i - known), row[static_cast<std::size_t>(first)]);
+        place.first = drafted_token(read.summary(i - known), row[first]);
     }
 }
 

@@ -44,9 +44,9 @@ void Draft::add(TokenId token, const DraftedToken& seen, int parent) {
 std::vector<float> Draft::entropies_on(std::span<const int> path) const {
     std::vector<float> entropies;
     for (const int node : path)
-        entropies.push_back(entropies_nats[static_cast<std::size_t>(node)]);
+        entropies.push_back(entropies_nats[node]);
     const std::vector<int> rest = first_path(parents, path.empty() ? -1 : path.back());
-    if (!rest.empty()) entropies.push_back(entropies_nats[static_cast<std::size_t>(rest.front())]);
+    if (!rest.empty()) entropies.push_back(entropies_nats[rest.front()]);
     return entropies;
 }
 

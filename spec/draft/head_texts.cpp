@@ -92,8 +92,8 @@ class HeadTexts final : public TreeSource {
         return *modules_[std::min((head_.has_prefix ? 1 : 0) + static_cast<std::size_t>(depth), modules_.size() - 1)];
     }
     std::size_t width() const { return static_cast<std::size_t>(head_.config().fusion.width()); }
-    Text& text(int slot) { return texts_[static_cast<std::size_t>(slot)]; }
-    std::vector<TreeNode>& nodes(int slot) { return nodes_[static_cast<std::size_t>(slot)]; }
+    Text& text(int slot) { return texts_[slot]; }
+    std::vector<TreeNode>& nodes(int slot) { return nodes_[slot]; }
     TargetStates& target(int slot) { return text(slot).target; }
 
     void drop_nodes(int slot);
@@ -144,7 +144,7 @@ class HeadTexts final : public TreeSource {
 };
 
 std::size_t HeadTexts::context_of(int slot) const {
-    const std::size_t known = texts_[static_cast<std::size_t>(slot)].target.n_known();
+    const std::size_t known = texts_[slot].target.n_known();
     return head_context(known < block() ? 0 : known, head_.max_tokens, facts_.context);
 }
 
@@ -164,7 +164,7 @@ void HeadTexts::drop_nodes(int slot) {
     for (model::Decoder* module : modules_)
         module->cache().truncate(slot, module->config().n_layers > 0 ? static_cast<int>(target(slot).n_read()) : 0);
     nodes(slot).clear();
-    drafted_[static_cast<std::size_t>(slot)].clear();
+    drafted_[slot].clear();
     text(slot).last_rows.assign(1, -1);
     text(slot).loop_states.clear();
     text(slot).asked.clear();
@@ -226,7 +226,7 @@ void HeadTexts::run_prefix() {
     for (int& row : logit_rows_) {
         const auto state = result.hidden.subspan(static_cast<std::size_t>(row) * size, size);
         features_.insert(features_.end(), state.begin(), state.end());
-        last.push_back(rows_[static_cast<std::size_t>(row)]);
+        last.push_back(rows_[row]);
         last.back().parent = -1;
         row = static_cast<int>(last.size()) - 1;
     }
@@ -390,7 +390,7 @@ void HeadTexts::drop_ahead(int slot) {
     tree_ahead_ = {};
     if (own.loop_states.empty()) return;
     modules_.front()->keep(slot, static_cast<int>(own.target.n_read()), own.asked);
-    drafted_[static_cast<std::size_t>(slot)] = nodes(slot);
+    drafted_[slot] = nodes(slot);
     const auto size = static_cast<std::size_t>(head_.config().hidden_size);
     for (std::size_t i = 0; i < own.asked.size(); ++i) {
         const auto state = std::span(own.loop_states).subspan(static_cast<std::size_t>(own.asked[i]) * size, size);
@@ -420,7 +420,7 @@ SourceLogits HeadTexts::rows_after(std::span<const TextEnd> texts, model::LogitN
 
 int HeadTexts::depth_of(int slot, int node) const {
     int depth = 0;
-    for (; node >= 0; node = nodes_[static_cast<std::size_t>(slot)][static_cast<std::size_t>(node)].parent)
+    for (; node >= 0; node = nodes_[slot][node].parent)
         ++depth;
     return depth;
 }
@@ -447,13 +447,13 @@ std::vector<float> HeadTexts::next_features(const model::PassResult& result, std
 void HeadTexts::add_block(int slot, const TreeNode& node, std::vector<TreeNode>& blocks) {
     std::vector<TokenId> tokens = {node.token};
     int behind = node.parent;
-    for (; tokens.size() < block(); behind = nodes(slot)[static_cast<std::size_t>(behind)].parent)
-        tokens.insert(tokens.begin(), nodes(slot)[static_cast<std::size_t>(behind)].token);
+    for (; tokens.size() < block(); behind = nodes(slot)[behind].parent)
+        tokens.insert(tokens.begin(), nodes(slot)[behind].token);
     const auto place = static_cast<std::size_t>(behind + 1);
     const std::vector<float>& states = text(slot).states[place];
     features_.insert(features_.end(), states.begin(), states.end());
     int parent = text(slot).last_rows[place];
-    auto row = static_cast<int>(drafted_[static_cast<std::size_t>(slot)].size() + blocks.size());
+    auto row = static_cast<int>(drafted_[slot].size() + blocks.size());
     for (const TokenId token : tokens) {
         blocks.push_back({token, parent});
         parent = row++;
@@ -499,7 +499,7 @@ SourceLogits HeadTexts::run_nodes(std::span<const NewNodes> trees, const model::
     std::size_t row = 0;
     for (std::size_t i = 0; i < trees.size(); ++i) {
         Text& own = text(trees[i].slot);
-        auto last = static_cast<int>(drafted_[static_cast<std::size_t>(trees[i].slot)].size() - blocks[i].size()) - 1;
+        auto last = static_cast<int>(drafted_[trees[i].slot].size() - blocks[i].size()) - 1;
         for (const TreeNode& node : trees[i].nodes) {
             own.states.push_back(next_features(result, pass.rows.size(), row));
             own.last_rows.push_back(last += head_.block);
@@ -545,8 +545,8 @@ SourceLogits HeadTexts::rows_ahead(std::span<const NewNodes> trees, const model:
             const std::size_t n = static_cast<std::size_t>(1 + depth_of(tree.slot, node.parent)) % n_ahead();
             int behind = node.parent;
             for (std::size_t i = 1; i < n; ++i)
-                behind = nodes(tree.slot)[static_cast<std::size_t>(behind)].parent;
-            const auto row = std::span(own.ahead[static_cast<std::size_t>(behind + 1)]).subspan((n - 1) * vocab, vocab);
+                behind = nodes(tree.slot)[behind].parent;
+            const auto row = std::span(own.ahead[behind + 1]).subspan((n - 1) * vocab, vocab);
             first_.insert(first_.end(), row.begin(), row.end());
             if (needs.summary != model::LogitSummary::none)
                 first_summaries_.push_back(model::kernels::best_kernels().logit_stats(row.data(), vocab_, 0));

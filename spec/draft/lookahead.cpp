@@ -64,7 +64,7 @@ TokenId LookaheadWindow::random_token() {
 }
 
 TokenId LookaheadWindow::guess(int level, int column) const {
-    return levels_.at(static_cast<std::size_t>(level)).at(static_cast<std::size_t>(level == 0 ? column - 1 : column));
+    return levels_.at(level).at(level == 0 ? column - 1 : column);
 }
 
 // By one token, also where more were emitted, as the authors' own program does.

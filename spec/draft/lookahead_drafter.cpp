@@ -57,7 +57,7 @@ class LookaheadDrafter final : public Drafter {
         void pool_text(std::span<const TokenId> text);
     };
 
-    Slot& of(int slot) { return slots_.at(static_cast<std::size_t>(slot)); }
+    Slot& of(int slot) { return slots_.at(slot); }
     bool is_end(TokenId token, const Slot& slot) const;
     void learn(const DraftTask& task, const Slot& slot, int rows_beside, int n_texts);
     bool begins(const DraftTask& task, int rows_beside);
@@ -177,15 +177,15 @@ int LookaheadDrafter::place(const DraftTask& task, Slot& slot, int most, int par
     Draft& draft = *task.draft;
     if (parent == kNone) return kNone;
     for (const int child : children_of(draft.parents, parent))
-        if (draft.tokens[static_cast<std::size_t>(child)] == token) return child;
+        if (draft.tokens[child] == token) return child;
     const int n = static_cast<int>(draft.tokens.size());
     if (n >= most || token >= setting_.limits.vocab_size) return kNone;
     if (depth_of(draft.parents, parent) >= task.left_tokens) return kNone;
-    if (parent >= 0 && is_end(draft.tokens[static_cast<std::size_t>(parent)], slot)) return kNone;
+    if (parent >= 0 && is_end(draft.tokens[parent], slot)) return kNone;
     if (slot.constraint) {
         std::vector<TokenId> text(task.tokens.begin(), task.tokens.end());
         for (const int node : path_to(draft.parents, parent))
-            text.push_back(draft.tokens[static_cast<std::size_t>(node)]);
+            text.push_back(draft.tokens[node]);
         slot.constraint->follow(text);
         if (!slot.constraint->allows(token)) return kNone;
     }
@@ -202,7 +202,7 @@ void LookaheadDrafter::take_target_tokens(int slot, int accepted, const TargetTo
     if (std::ranges::all_of(own.ends, [](int end) { return end == kNone; })) return;
     std::vector<TokenId> guesses;
     for (int column = 0; column < window.columns(); ++column) {
-        const int end = own.ends[static_cast<std::size_t>(column)];
+        const int end = own.ends[column];
         const std::optional<TokenId> token = end == kNone ? std::nullopt : after(end);
         // Where a column was not read, or would go on behind the end of the text.
         const bool is_missing = !token || is_end(*token, own);

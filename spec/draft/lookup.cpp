@@ -45,7 +45,7 @@ class LookupDrafter final : public Drafter {
         }
     };
 
-    Slot& of(int slot) { return slots_.at(static_cast<std::size_t>(slot)); }
+    Slot& of(int slot) { return slots_.at(slot); }
     void draft(const DraftTask& task, Slot& slot) const;
     void copy(const std::optional<LookupMatch>& match, const DraftTask& task, int most, Slot& slot) const;
 

@@ -26,30 +26,30 @@ ModelTexts::ModelTexts(model::Decoder& model, int n_slots, int vocab, DeviceVeri
 
 void ModelTexts::begin_sequence(int slot, const Request& request) {
     clear(slot);
-    prompt_ends_[static_cast<std::size_t>(slot)] = request.prompt.empty() ? kNoContext : request.prompt.size() - 1;
-    if (model_.max_source() > 0) unread_sources_[static_cast<std::size_t>(slot)] = request.source;
+    prompt_ends_[slot] = request.prompt.empty() ? kNoContext : request.prompt.size() - 1;
+    if (model_.max_source() > 0) unread_sources_[slot] = request.source;
 }
 
 void ModelTexts::clear(int slot) {
-    ahead_[static_cast<std::size_t>(slot)] = {};
-    nodes_[static_cast<std::size_t>(slot)].clear();
+    ahead_[slot] = {};
+    nodes_[slot].clear();
     model_.cache().truncate(slot, 0);
     cached(slot).clear();
-    dropped_[static_cast<std::size_t>(slot)] = settled_[static_cast<std::size_t>(slot)] = 0;
-    verified_[static_cast<std::size_t>(slot)] = 0;
-    retrieved_[static_cast<std::size_t>(slot)] = {};
+    dropped_[slot] = settled_[slot] = 0;
+    verified_[slot] = 0;
+    retrieved_[slot] = {};
 }
 
 // The target has read the prompt but for its last token, or the text of the round before; its rows of that round may
 // still lie as they were drafted.
 void ModelTexts::begin_round(int slot, std::size_t n_tokens) {
-    std::size_t& settled = settled_[static_cast<std::size_t>(slot)];
-    verified_[static_cast<std::size_t>(slot)] = settled > 0 ? settled : prompt_ends_[static_cast<std::size_t>(slot)];
+    std::size_t& settled = settled_[slot];
+    verified_[slot] = settled > 0 ? settled : prompt_ends_[slot];
     settled = n_tokens;
 }
 
 void ModelTexts::encode(int slot) {
-    std::span<const TokenId>& source = unread_sources_[static_cast<std::size_t>(slot)];
+    std::span<const TokenId>& source = unread_sources_[slot];
     if (!source.empty()) model_.encode(slot, source);
     source = {};
 }
@@ -63,12 +63,12 @@ bool ModelTexts::prefill(int slot, std::span<const TokenId> tokens, std::size_t 
 
 void ModelTexts::read_all(int slot, std::span<const TokenId> prompt) {
     encode(slot);
-    if (prompt.empty() || (skips() && prompt.size() <= prompt_ends_[static_cast<std::size_t>(slot)])) return;
+    if (prompt.empty() || (skips() && prompt.size() <= prompt_ends_[slot])) return;
     forget({slot, prompt, 1});
     if (skips()) slide(slot, prompt);
     // Emitted tokens are not a prompt, nor is what follows a gap: such rows are read as those of rounds are.
     const std::size_t end = std::min(prompt.size() - 1, facts_.context);
-    const std::size_t of_prompt = window_.is_on() ? 0 : prompt_ends_[static_cast<std::size_t>(slot)];
+    const std::size_t of_prompt = window_.is_on() ? 0 : prompt_ends_[slot];
     read_on(slot, prompt.first(end), std::min(end, of_prompt));
 }
 
@@ -88,21 +88,21 @@ void ModelTexts::read_on(int slot, std::span<const TokenId> text, std::size_t of
 // A chain that a GPU drafts by itself has no gaps.
 bool ModelTexts::begin_within(int slot, std::span<const TokenId> tokens, std::size_t n) {
     if (!model_.reads_from_within() || device_ != nullptr || window_.is_on() || n_kept(slot) > 0) return false;
-    std::size_t& dropped = dropped_[static_cast<std::size_t>(slot)];
+    std::size_t& dropped = dropped_[slot];
     dropped = tokens.size() - std::min(n, tokens.size());
     cached(slot).assign(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(dropped));
     return true;
 }
 
 std::size_t ModelTexts::unread(int slot, std::span<const TokenId> tokens) const {
-    const std::size_t held = cached_[static_cast<std::size_t>(slot)].size();
+    const std::size_t held = cached_[slot].size();
     const std::size_t end = std::max<std::size_t>(tokens.size(), 1) - 1, unread = end - std::min(held, end);
     return skips() ? std::min(unread, static_cast<std::size_t>(window_.head() + window_.positions)) : unread;
 }
 
 void ModelTexts::share(int from, int to, std::size_t length) {
     encode(from);
-    ahead_[static_cast<std::size_t>(to)] = {};
+    ahead_[to] = {};
     length = static_cast<std::size_t>(model_.cache().reach(from, static_cast<int>(length)));
     model_.cache().share(from, to, static_cast<int>(length));
     const std::vector<TokenId>& source = cached(from);
@@ -111,7 +111,7 @@ void ModelTexts::share(int from, int to, std::size_t length) {
 
 void ModelTexts::move(int from, int to) {
     encode(from);
-    ahead_[static_cast<std::size_t>(to)] = {};
+    ahead_[to] = {};
     model_.cache().fork(from, to);
     cached(to) = cached(from);
     clear(from);
@@ -120,14 +120,14 @@ void ModelTexts::move(int from, int to) {
 // The branch of a tree that the text goes on with becomes a part of it, the others go.
 void ModelTexts::keep_branch(const TextEnd& text) {
     std::vector<TokenId>& held = cached(text.slot);
-    std::vector<TreeNode>& nodes = nodes_[static_cast<std::size_t>(text.slot)];
+    std::vector<TreeNode>& nodes = nodes_[text.slot];
     if (nodes.empty()) return;
     const int length = n_kept(text.slot);
     std::vector<int> path;
     const bool reads_again = window_.chunks > 0 && model_.retrieves_own(); // a tree's rows are in no whole text
     if (!reads_again && text.tokens.size() >= held.size() && std::equal(held.begin(), held.end(), text.tokens.begin()))
         for (int i = 0, parent = -1; i < static_cast<int>(nodes.size()) && held.size() < text.tokens.size(); ++i) {
-            const TreeNode& node = nodes[static_cast<std::size_t>(i)];
+            const TreeNode& node = nodes[i];
             if (node.parent != parent || node.token != text.tokens[held.size()]) continue;
             path.push_back(parent = i);
             held.push_back(node.token);
@@ -140,18 +140,18 @@ void ModelTexts::keep_branch(const TextEnd& text) {
 void ModelTexts::forget(const TextEnd& text) {
     keep_branch(text);
     std::vector<TokenId>& held = cached(text.slot);
-    ahead_[static_cast<std::size_t>(text.slot)] = {};
+    ahead_[text.slot] = {};
     const std::size_t before = held.size();
     held.resize(std::min(held.size(), text.tokens.size() - text.n));
     if (!std::equal(held.begin(), held.end(),
                     text.tokens.begin())) // compares as bytes: quick where nothing was rejected
         held.erase(std::mismatch(held.begin(), held.end(), text.tokens.begin()).first, held.end());
     if (held.size() == before) return;
-    std::size_t& dropped = dropped_[static_cast<std::size_t>(text.slot)];
+    std::size_t& dropped = dropped_[text.slot];
     if (dropped > 0 && held.size() < static_cast<std::size_t>(window_.head()) + dropped) { // it never is, in a run
         held.resize(std::min(held.size(), static_cast<std::size_t>(window_.sinks)));
         dropped = 0;
-        retrieved_[static_cast<std::size_t>(text.slot)] = {};
+        retrieved_[text.slot] = {};
     }
     if (dropped == 0)
         held.resize(static_cast<std::size_t>(model_.cache().reach(text.slot, static_cast<int>(held.size()))));
@@ -162,7 +162,7 @@ void ModelTexts::forget(const TextEnd& text) {
 // cache's end, only the head stays, or is read, and the text goes on at the window, unless all of it is to be read.
 void ModelTexts::slide(int slot, std::span<const TokenId> text) {
     const auto head = static_cast<std::size_t>(window_.head()), size = static_cast<std::size_t>(window_.positions);
-    std::size_t& dropped = dropped_[static_cast<std::size_t>(slot)];
+    std::size_t& dropped = dropped_[slot];
     if (!window_.is_on() || text.size() <= head + dropped + size + static_cast<std::size_t>(window_.slack())) return;
     std::vector<TokenId>& held = cached(slot);
     const std::size_t first = text.size() - size; // of the window
@@ -184,13 +184,12 @@ void ModelTexts::slide(int slot, std::span<const TokenId> text) {
 // Has the next pass choose the head's chunks among those in front of the window, if the text has grown by one.
 void ModelTexts::retrieve(int slot) {
     const model::RetrievalOptions options = window_.retrieval();
-    const std::size_t n_tokens = settled_[static_cast<std::size_t>(slot)];
-    Retrieved& last = retrieved_[static_cast<std::size_t>(slot)];
-    if (window_.chunks == 0 || dropped_[static_cast<std::size_t>(slot)] == 0 ||
-        n_tokens < last.n_tokens + model::RetrievalOptions::kChunk)
+    const std::size_t n_tokens = settled_[slot];
+    Retrieved& last = retrieved_[slot];
+    if (window_.chunks == 0 || dropped_[slot] == 0 || n_tokens < last.n_tokens + model::RetrievalOptions::kChunk)
         return;
-    const std::size_t window = dropped_[static_cast<std::size_t>(slot)] + static_cast<std::size_t>(window_.head());
-    const std::size_t held = model_.retrieves_own() ? window : verified_[static_cast<std::size_t>(slot)];
+    const std::size_t window = dropped_[slot] + static_cast<std::size_t>(window_.head());
+    const std::size_t held = model_.retrieves_own() ? window : verified_[slot];
     const int n_chunks = static_cast<int>(std::min(window, held)) / model::RetrievalOptions::kChunk;
     if (n_chunks < options.first_chunk() + options.chunks) return;
     const int end = n_chunks * model::RetrievalOptions::kChunk;
@@ -235,7 +234,7 @@ const SourceLogits* ModelTexts::row_ahead(std::span<const TextEnd> texts, const 
     const std::span<const TokenId> tokens = texts[0].tokens;
     const std::vector<TokenId>& held = cached(texts[0].slot);
     if (held.size() < tokens.size() || !std::equal(tokens.begin(), tokens.end(), held.begin())) return nullptr;
-    return ahead_[static_cast<std::size_t>(texts[0].slot)].row(tokens.size(), needs, vocab_);
+    return ahead_[texts[0].slot].row(tokens.size(), needs, vocab_);
 }
 
 SourceLogits ModelTexts::rows_after(std::span<const TextEnd> texts, model::LogitNeeds needs) {
@@ -244,8 +243,7 @@ SourceLogits ModelTexts::rows_after(std::span<const TextEnd> texts, model::Logit
     for (const TextEnd& text : texts) {
         encode(text.slot);
         forget(text);
-        slide(text.slot,
-              text.tokens.first(std::min(text.tokens.size(), settled_[static_cast<std::size_t>(text.slot)])));
+        slide(text.slot, text.tokens.first(std::min(text.tokens.size(), settled_[text.slot])));
     }
     make_room(texts);
     rows_.clear();
@@ -290,11 +288,11 @@ int ModelTexts::summary_vocab() const {
 
 // Of a chain the tokens, all but the last, have been read, of a tree its nodes; what follows them is kept.
 void ModelTexts::keep_ahead(const TextEnd& text, const model::LogitNeeds& needs, const model::PassResult& result) {
-    ChainAhead& chain = ahead_[static_cast<std::size_t>(text.slot)];
+    ChainAhead& chain = ahead_[text.slot];
     chain.keep(text.tokens.size(), needs, result);
     cached(text.slot).insert(cached(text.slot).end(), chain.tokens().begin(), chain.tokens().end());
     if (device_ != nullptr) tree_ahead_.keep(text.slot, device_->grown());
-    nodes_[static_cast<std::size_t>(text.slot)].assign(tree_ahead_.nodes().begin(), tree_ahead_.nodes().end());
+    nodes_[text.slot].assign(tree_ahead_.nodes().begin(), tree_ahead_.nodes().end());
 }
 
 // The cache has the nodes that were asked for, as if each level had been read by a pass.
@@ -302,7 +300,7 @@ void ModelTexts::drop_tree_ahead() {
     const int slot = tree_ahead_.slot();
     if (slot < 0) return;
     model_.keep(slot, n_kept(slot), tree_ahead_.asked());
-    nodes_[static_cast<std::size_t>(slot)] = tree_ahead_.asked_nodes();
+    nodes_[slot] = tree_ahead_.asked_nodes();
     tree_ahead_ = {};
 }
 

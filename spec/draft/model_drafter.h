@@ -61,7 +61,7 @@ class ModelTexts final : public TreeSource {
     void keep_ahead(const TextEnd& text, const model::LogitNeeds& needs, const model::PassResult& result);
     void drop_tree_ahead();
     const SourceLogits* row_ahead(std::span<const TextEnd> texts, const model::LogitNeeds& needs);
-    std::vector<TokenId>& cached(int slot) { return cached_[static_cast<std::size_t>(slot)]; }
+    std::vector<TokenId>& cached(int slot) { return cached_[slot]; }
     void forget(const TextEnd& text);
     void keep_branch(const TextEnd& text);
     void read(int slot, std::span<const TokenId> tokens, bool is_prompt);

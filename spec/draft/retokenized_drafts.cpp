@@ -47,7 +47,7 @@ class RetokenizingDrafter final : public Drafter {
         std::vector<float> q; // [drafted][vocab], where verification needs it: 1 at the token
     };
 
-    Slot& of(int slot) { return slots_.at(static_cast<std::size_t>(slot)); }
+    Slot& of(int slot) { return slots_.at(slot); }
     void draft(const DraftTask& task, Slot& slot);
     void write(const DraftTask& task, const Slot& slot, int most);
     bool write_token(const DraftTask& task, const Slot& slot);
@@ -115,7 +115,7 @@ bool RetokenizingDrafter::write_token(const DraftTask& task, const Slot& slot) {
     if (task.rule->needs_adjusted())
         seen = drafted_token(adjusted(row.row(0), task.request->sampling), token);
     else if (task.rule->needs_distribution())
-        seen = drafted_token(row.summary(0), row.row(0)[static_cast<std::size_t>(token)]);
+        seen = drafted_token(row.summary(0), row.row(0)[token]);
     const StopDecision decision = task.rule->decide(seen);
     if (decision != StopDecision::go_on) draft.end = task.rule->end();
     if (decision == StopDecision::drop) return true;

@@ -102,7 +102,7 @@ SuffixAutomaton::State SuffixAutomaton::split(State from, TokenId token, State t
         const Block* of_at = block_of(at);
         const Edge* edge = of_at == nullptr ? nullptr : find_edge(*of_at, token, steps_);
         if (edge == nullptr || edge->to != target) break;
-        edges_[static_cast<std::size_t>(edge - edges_.data())].to = created;
+        edges_[edge - edges_.data()].to = created;
         if (at == kRoot) break;
     }
     return created;
@@ -189,7 +189,7 @@ void SuffixAutomaton::insert(Block& block, Edge edge) {
 }
 
 std::uint32_t SuffixAutomaton::allocate(std::uint32_t slots) {
-    std::uint32_t& free = free_[static_cast<std::size_t>(std::countr_zero(slots))];
+    std::uint32_t& free = free_[std::countr_zero(slots)];
     if (free != kNone) {
         const std::uint32_t first = free;
         free = edges_[first].to;
@@ -205,7 +205,7 @@ std::uint32_t SuffixAutomaton::allocate(std::uint32_t slots) {
 
 void SuffixAutomaton::release(std::uint32_t first, std::uint32_t slots) {
     if (slots == 0) return;
-    std::uint32_t& free = free_[static_cast<std::size_t>(std::countr_zero(slots))];
+    std::uint32_t& free = free_[std::countr_zero(slots)];
     std::fill_n(edges_.begin() + first, slots, Edge{});
     edges_[first].to = free;
     free = first;

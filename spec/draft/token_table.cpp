@@ -114,7 +114,7 @@ void TokenCounter::add(std::span<const TokenId> tokens) {
     for (const TokenId token : tokens) {
         if (token < 0 || token >= counts_.vocab_size)
             throw std::out_of_range(fmt::format("token {} is outside the vocabulary of {}", token, counts_.vocab_size));
-        ++counts_.unigrams[static_cast<std::size_t>(token)];
+        ++counts_.unigrams[token];
         ++counts_.total;
         if (previous_ >= 0)
             pending_.push_back(static_cast<std::uint64_t>(previous_) << 32 | static_cast<std::uint32_t>(token));
@@ -228,7 +228,7 @@ TokenTable::TokenTable(const TokenCounts& counts) : row_starts_(counts.row_start
             sum += follower.count;
         shifts_.push_back(static_cast<float>(std::log(kPrior / sum)));
         for (const Follower& follower : row) {
-            const double q2 = (follower.count + kPrior * q1[static_cast<std::size_t>(follower.token)]) / sum;
+            const double q2 = (follower.count + kPrior * q1[follower.token]) / sum;
             followers_.push_back({follower.token, static_cast<float>(std::log(q2))});
         }
     }

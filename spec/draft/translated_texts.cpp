@@ -37,7 +37,7 @@ class TranslatedTexts final : public TreeSource {
         std::vector<std::size_t> depths; // of the nodes behind it, from 1
     };
 
-    Slot& of(int slot) { return slots_.at(static_cast<std::size_t>(slot)); }
+    Slot& of(int slot) { return slots_.at(slot); }
     void begin_rows();
     void add_row(std::span<const float> of_draft, model::LogitSummary summary);
     SourceLogits rows() const { return {logits_, vocab_, vocab_, summaries_}; }
@@ -56,7 +56,7 @@ class TranslatedTexts final : public TreeSource {
 
 // What is left of the draft's context, behind as many of the target's tokens as those that it has read by now.
 std::size_t TranslatedTexts::context_of(int slot) const {
-    const model::TranslatedText& text = slots_.at(static_cast<std::size_t>(slot)).text;
+    const model::TranslatedText& text = slots_.at(slot).text;
     const std::size_t n_read = text.tokens().size();
     return n_read >= context_ ? 0 : text.n_target() + (context_ - n_read);
 }
@@ -105,7 +105,7 @@ SourceLogits TranslatedTexts::rows_after_nodes(std::span<const NewNodes> trees, 
         Slot& slot = of(trees[i].slot);
         bool fits = true;
         for (const TreeNode& node : trees[i].nodes) {
-            slot.depths.push_back(node.parent < 0 ? 1 : slot.depths.at(static_cast<std::size_t>(node.parent)) + 1);
+            slot.depths.push_back(node.parent < 0 ? 1 : slot.depths.at(node.parent) + 1);
             fits = fits && slot.text.tokens().size() + slot.depths.back() <= context_;
             nodes_[i].push_back({map_.draft_token(node.token), node.parent});
         }
@@ -135,7 +135,7 @@ void TranslatedTexts::add_row(std::span<const float> of_draft, model::LogitSumma
     if (!of_draft.empty())
         for (const model::VocabularyMap::SharedToken& token : map_.shared())
             if (const auto id = static_cast<std::size_t>(token.target); id < vocab_) {
-                row[id] = of_draft[static_cast<std::size_t>(token.draft)];
+                row[id] = of_draft[token.draft];
                 is_dead = is_dead && row[id] == kNever;
             }
     const model::kernels::Kernels& kernels = model::kernels::best_kernels();

@@ -34,7 +34,7 @@ class TreeDrafter final : public Drafter {
         std::vector<TokenId> text; // of the round, and a path of the tree
     };
 
-    Slot& of(const DraftTask& task) { return slots_[static_cast<std::size_t>(task.slot)]; }
+    Slot& of(const DraftTask& task) { return slots_[task.slot]; }
     std::span<Slot* const> fitting(std::span<Slot* const> growing) const;
     SourceLogits pass(std::span<Slot* const> growing);
     model::LogitNeeds needs_of(const Slot& slot) const;
@@ -62,7 +62,7 @@ TreeDrafter::TreeDrafter(std::unique_ptr<TreeSource> source, const TreeOptions& 
 
 void TreeDrafter::begin_sequence(int slot, const Request& request) {
     source_->begin_sequence(slot, request);
-    Slot& own = slots_.at(static_cast<std::size_t>(slot));
+    Slot& own = slots_.at(slot);
     own.growth.begin_sequence();
     own.siblings.begin_sequence(request, setting_.limits.eos_tokens);
 }

@@ -30,9 +30,9 @@ DeviceTreePlan TreeShape::plan(double residual) const {
         plan.child_counts[path] = static_cast<std::uint8_t>(children_[path].size());
         if (children_[path].empty()) continue;
         plan.first_child[path] = static_cast<std::uint8_t>(children_[path].front());
-        ++inner[static_cast<std::size_t>(depths[path])];
+        ++inner[depths[path]];
         for (const int child : children_[path])
-            depths[static_cast<std::size_t>(child + 1)] = depths[path] + 1;
+            depths[child + 1] = depths[path] + 1;
     }
     plan.width = *std::ranges::max_element(inner);
     return plan;

@@ -29,17 +29,17 @@ TreeShape::TreeShape(const TreeOptions& options, const DraftLimits& limits, Read
     const std::vector<std::int8_t> parents = parents_of(options);
     children_.resize(parents.size() + 1);
     for (std::size_t i = 0; i < parents.size(); ++i)
-        children_[static_cast<std::size_t>(parents[i] + 1)].push_back(static_cast<int>(i));
+        children_[parents[i] + 1].push_back(static_cast<int>(i));
 }
 
 int TreeShape::n_children(int path) const {
     if (!is(TreeOptions::Shape::fixed)) return options_.top_k;
-    return static_cast<int>(children_[static_cast<std::size_t>(path + 1)].size());
+    return static_cast<int>(children_[path + 1].size());
 }
 
 int TreeShape::child(int path, int rank) const {
     if (!is(TreeOptions::Shape::fixed)) return -1;
-    return children_[static_cast<std::size_t>(path + 1)][static_cast<std::size_t>(rank)];
+    return children_[path + 1][rank];
 }
 
 // ---- a round ----
@@ -179,7 +179,7 @@ void TreeGrowth::end_level(int sequences) {
     if (!shape_->reads_all() && static_cast<std::size_t>(n_read_) + level.size() > room) return;
     std::ranges::sort(level);
     for (const int i : level)
-        nodes_[static_cast<std::size_t>(i)].read_as = n_read_++;
+        nodes_[i].read_as = n_read_++;
     frontier_ = std::move(level);
 }
 
@@ -222,7 +222,7 @@ std::vector<int> TreeGrowth::level_that_pays(std::vector<int> level) const {
         return false;
     });
     for (int k = 0; k < kLevels; ++k)
-        if (gain[static_cast<std::size_t>(k)] > worth.of_passes((k + 1) * share_, -(k + 1) * share_)) return level;
+        if (gain[k] > worth.of_passes((k + 1) * share_, -(k + 1) * share_)) return level;
     return {};
 }
 
@@ -273,8 +273,8 @@ std::vector<int> TreeGrowth::finish() {
     add_below(-1, by_rank, nodes);
     std::vector<int> place(nodes_.size(), -1); // in the draft
     for (const int i : nodes) {
-        const int parent = node(i).parent < 0 ? -1 : place[static_cast<std::size_t>(node(i).parent)];
-        place[static_cast<std::size_t>(i)] = static_cast<int>(draft.tokens.size());
+        const int parent = node(i).parent < 0 ? -1 : place[node(i).parent];
+        place[i] = static_cast<int>(draft.tokens.size());
         draft.add(node(i).token, node(i).seen, parent);
     }
     n_proposed_ = static_cast<int>(nodes.size());

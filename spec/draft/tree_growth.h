@@ -95,7 +95,7 @@ class TreeGrowth {
     std::vector<int> finish();
 
     const DraftTask& task() const { return *task_; }
-    const GrownNode& node(int i) const { return nodes_[static_cast<std::size_t>(i)]; }
+    const GrownNode& node(int i) const { return nodes_[i]; }
     int depth_of(int i) const { return i < 0 ? 0 : node(i).depth; }
     // Tokens from the text on to this node.
     std::vector<TokenId> path_to(int i) const;

@@ -12,12 +12,12 @@ void TreeRows::set(std::span<const NewNodes> trees, std::span<std::vector<TreeNo
     for (const NewNodes& tree : trees) {
         const int first = static_cast<int>(cached_nodes_.size());
         first_node.push_back(first);
-        for (const TreeNode& node : nodes_of_slots[static_cast<std::size_t>(tree.slot)])
+        for (const TreeNode& node : nodes_of_slots[tree.slot])
             cached_nodes_.push_back({node.token, tree.slot, 0, node.parent < 0 ? -1 : first + node.parent});
     }
     for (std::size_t i = 0; i < trees.size(); ++i) {
         const int slot = trees[i].slot;
-        std::vector<TreeNode>& nodes = nodes_of_slots[static_cast<std::size_t>(slot)];
+        std::vector<TreeNode>& nodes = nodes_of_slots[slot];
         const auto n_cached = static_cast<int>(nodes.size());
         const int first_new = static_cast<int>(cached_nodes_.size() + rows_.size()); // ... and those of the pass
         for (const TreeNode& node : trees[i].nodes) {
@@ -25,7 +25,7 @@ void TreeRows::set(std::span<const NewNodes> trees, std::span<std::vector<TreeNo
                                : node.parent < n_cached ? first_node[i] + node.parent
                                                         : first_new + node.parent - n_cached;
             int position = first_position(slot);
-            for (int above = node.parent; above >= 0; above = nodes[static_cast<std::size_t>(above)].parent)
+            for (int above = node.parent; above >= 0; above = nodes[above].parent)
                 ++position;
             logit_rows_.push_back(static_cast<int>(rows_.size()));
             rows_.push_back({node.token, slot, position, parent});

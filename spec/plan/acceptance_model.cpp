@@ -86,7 +86,7 @@ void AcceptanceModel::learn(const RoundRecord& round) {
     all_.decay(kPriorMean);
     const int verified = std::min(round.n_drafted(), round.accepted + 1);
     for (int i = 0; i < verified; ++i)
-        learn_token(round.tokens[static_cast<std::size_t>(i)], round.residual, i < round.accepted);
+        learn_token(round.tokens[i], round.residual, i < round.accepted);
     n_verified_ += verified;
 }
 
@@ -117,7 +117,7 @@ double RankChances::of(const DraftedToken& ranked, int rank, double residual) co
 void RankChances::learn(const DraftedToken& ranked, int rank, double residual, bool is_emitted) {
     constexpr double kStep = 0.01; // of a mean
     chances_[std::min(static_cast<std::size_t>(rank), kOwn - 1)].learn(ranked, residual, is_emitted);
-    double& mean = means_[static_cast<std::size_t>(rank)];
+    double& mean = means_[rank];
     mean += kStep * ((is_emitted ? 1 : 0) - mean);
 }
 

@@ -38,7 +38,7 @@ class DraftPolicy {
     // While next to nothing is known of acceptance, one sequence of a batch drafts at a time: whether it is this one.
     bool may_begin(const BatchLoad& load, int n_verified);
     // The run's pace over long texts of which so much was read.
-    const Pace& pace_of(Reading reading) const { return paces_[static_cast<std::size_t>(reading)]; }
+    const Pace& pace_of(Reading reading) const { return paces_[reading]; }
     // How many of the `left` tokens that a text may still have it is likely to have, by those that have ended.
     double expected_left(int left) const { return left * length_share_; }
     void learn_length(int new_tokens, int max_new_tokens);

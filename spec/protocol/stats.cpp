@@ -145,7 +145,7 @@ void count(Stats& stats, const RoundCounts& round) {
     const auto verified = static_cast<std::size_t>(round.verified);
     if (stats.by_position.size() < verified) stats.by_position.resize(verified);
     for (int i = 0; i < round.verified; ++i)
-        stats.by_position[static_cast<std::size_t>(i)] += {1, i < round.accepted ? 1 : 0};
+        stats.by_position[i] += {1, i < round.accepted ? 1 : 0};
 }
 
 } // namespace
@@ -183,11 +183,11 @@ void Stats::count_seconds(const StepSeconds& of_round, int n_rows) {
 
 void Stats::count_entropies(std::span<const float> entropies_nats, int n_accepted) {
     for (int i = 0; i < std::min(static_cast<int>(entropies_nats.size()), n_accepted + 1); ++i) {
-        const auto entropy = static_cast<double>(entropies_nats[static_cast<std::size_t>(i)]);
+        const auto entropy = static_cast<double>(entropies_nats[i]);
         if (std::isnan(entropy)) continue;
         by_entropy.resize(kEntropyBins);
         const double bin = std::clamp(entropy / kEntropyBinNats, 0.0, static_cast<double>(kEntropyBins - 1));
-        by_entropy[static_cast<std::size_t>(bin)] += {1, i < n_accepted ? 1 : 0};
+        by_entropy[bin] += {1, i < n_accepted ? 1 : 0};
     }
 }
 

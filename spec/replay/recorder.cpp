@@ -224,7 +224,7 @@ void Recorder::note_target(TextRecord& record, const Request& request, const Tar
                 place, request.id));
         log_softmax(row, seen, p_[i]);
         record.target_entropy.push_back(static_cast<float>(seen.stats.entropy_nats()));
-        record.target_log_probability.push_back(p_[i][static_cast<std::size_t>(token)]);
+        record.target_log_probability.push_back(p_[i][token]);
         record.target_margin.push_back(static_cast<float>(best.margin()));
         if (!noisy_) continue;
         adjusted_[i].resize(row.size());
@@ -288,7 +288,7 @@ std::pair<TokenId, DraftedToken> Recorder::chosen_of(const Reader& reader, const
                                                      std::span<const float> row, std::size_t position) {
     if (seen.is_dead) return {-1, {}};
     const BestToken best = reader.chooser.best(seen, position, kAcceptance);
-    DraftedToken known = drafted_token(seen.stats, row[static_cast<std::size_t>(best.token)]);
+    DraftedToken known = drafted_token(seen.stats, row[best.token]);
     known.margin = static_cast<float>(best.margin());
     return {best.token, known};
 }
@@ -319,7 +319,7 @@ void Recorder::note_place(Reader& reader, DraftRecord& draft, const TextRecord& 
     top.resize(DraftRecord::kTop, -1);
     for (const TokenId each : top) {
         draft.top_token.push_back(each);
-        draft.top_log_probability.push_back(each < 0 ? kExcludedLog : reader.log_q[static_cast<std::size_t>(each)]);
+        draft.top_log_probability.push_back(each < 0 ? kExcludedLog : reader.log_q[each]);
     }
     if (!options_.trees.empty()) reader.trees.add_place(RowOfText{row, summary, std::span(tokens_).first(position)});
 }
@@ -469,19 +469,19 @@ std::vector<TokenId> Ranking::first(std::size_t n) const {
     std::vector<TokenId> tokens(values_.size());
     std::iota(tokens.begin(), tokens.end(), 0);
     const auto goes_before = [&](TokenId a, TokenId b) {
-        const double of_a = values_[static_cast<std::size_t>(a)], of_b = values_[static_cast<std::size_t>(b)];
+        const double of_a = values_[a], of_b = values_[b];
         return of_a > of_b || (of_a == of_b && a < b);
     };
     const auto end = tokens.begin() + static_cast<std::ptrdiff_t>(std::min(n, tokens.size()));
     std::partial_sort(tokens.begin(), end, tokens.end(), goes_before);
     tokens.erase(end, tokens.end());
-    while (!tokens.empty() && values_[static_cast<std::size_t>(tokens.back())] == kExcluded)
+    while (!tokens.empty() && values_[tokens.back()] == kExcluded)
         tokens.pop_back();
     return tokens;
 }
 
 std::int32_t Ranking::rank(TokenId token) const {
-    const double own = values_[static_cast<std::size_t>(token)];
+    const double own = values_[token];
     if (own == kExcluded) return -1;
     std::int32_t before = 0;
     for (std::size_t i = 0; i < values_.size(); ++i)

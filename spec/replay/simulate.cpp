@@ -32,8 +32,7 @@ std::vector<int> accepted_path(const Draft& draft, std::span<const TokenId> text
     std::vector<int> path;
     int last = -1;
     for (int i = 0; i < static_cast<int>(draft.tokens.size()) && path.size() < text.size(); ++i)
-        if (parent_of(draft.parents, i) == last && draft.tokens[static_cast<std::size_t>(i)] == text[path.size()])
-            path.push_back(last = i);
+        if (parent_of(draft.parents, i) == last && draft.tokens[i] == text[path.size()]) path.push_back(last = i);
     return path;
 }
 
@@ -208,9 +207,7 @@ void Replay::draft_tree(const TextRecord& text, const DraftTask& task, std::size
     const int in_all = head_.drafts[setting_.draft].context + Packet::kMaxDraftTokens; // as in the cache of a run
     growth_->begin(task, {context(task.tokens.size()), static_cast<std::size_t>(in_all)});
     std::vector<RecordedTrees::Row> rows; // [nodes], kNone for nodes that were not read
-    const auto row_of = [&](int node) {
-        return node < 0 ? static_cast<RecordedTrees::Row>(place) : rows[static_cast<std::size_t>(node)];
-    };
+    const auto row_of = [&](int node) { return node < 0 ? static_cast<RecordedTrees::Row>(place) : rows[node]; };
     while (!growth_->frontier().empty()) {
         for (const int node : growth_->frontier()) {
             if (node >= 0) {

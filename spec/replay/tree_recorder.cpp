@@ -130,16 +130,15 @@ void TreeRecorder::read_frontiers(std::span<Growing* const> growing, const std::
             tree->growth.add_children(node, rows_->children(row, tree->growth.n_children(node)));
             if (node < 0) continue;
             tree->rows.resize(std::max(tree->rows.size(), static_cast<std::size_t>(node) + 1), RecordedTrees::kNone);
-            tree->rows[static_cast<std::size_t>(node)] = row;
+            tree->rows[node] = row;
         }
 }
 
 // The row after a node whose parent was read.
 RecordedTrees::Row TreeRecorder::row_of(const Growing& tree, int node) const {
     if (node < 0) return place_;
-    if (static_cast<std::size_t>(node) < tree.rows.size() &&
-        tree.rows[static_cast<std::size_t>(node)] != RecordedTrees::kNone)
-        return tree.rows[static_cast<std::size_t>(node)];
+    if (static_cast<std::size_t>(node) < tree.rows.size() && tree.rows[node] != RecordedTrees::kNone)
+        return tree.rows[node];
     return rows_->after(row_of(tree, tree.growth.node(node).parent), tree.growth.node(node).token);
 }
 

@@ -139,7 +139,7 @@ Packet Coordinator::pack(const Plan& plan, const DraftsBySlot& drafts, const Rep
     for (int i = 0; i < n_slots(); ++i) {
         packet.slot(i).state = state.slot_state(i);
         if (plan.command != Command::round || !state.is_read(i)) continue;
-        const Draft& draft = drafts[static_cast<std::size_t>(i)];
+        const Draft& draft = drafts[i];
         packet.slot(i) = {SlotState::decoding, draft.end, static_cast<std::uint8_t>(draft.tokens.size()),
                           static_cast<std::int8_t>(sequence(i)->last_accepted), sequence(i)->tokens().back()};
         const BeamEnds& ends = sequence(i)->beam_ends; // empty except for a beam search
@@ -177,7 +177,7 @@ DraftsBySlot Coordinator::draft(const ReplicaState& state) {
                           &request,
                           {options_.acceptance.kind, request.sampling.seed, request.sequence_key},
                           &own.rule,
-                          &drafts[static_cast<std::size_t>(slot)],
+                          &drafts[slot],
                           left_tokens(own),
                           own.verified_on_device,
                           &gain_,
@@ -232,7 +232,7 @@ void Coordinator::verify(const DraftsBySlot& drafts, const TargetBatch& batch, c
                          std::span<const TargetRows> rows, double target_seconds) {
     for (std::size_t i = 0; i < batch.sequences.size(); ++i) {
         const ScoredSequence& scored = batch.sequences[i];
-        const Draft& draft = drafts[static_cast<std::size_t>(scored.slot)];
+        const Draft& draft = drafts[scored.slot];
         const auto position = static_cast<int>(sequence(scored.slot)->tokens().size()) - 1; // of the next token's row
         const BatchLoad load = {static_cast<int>(batch.rows.size() - scored.n_rows()),
                                 static_cast<int>(batch.sequences.size())};
@@ -283,7 +283,7 @@ void Coordinator::verify(Sequence& own, const Draft& draft, const TargetRows& ro
     const bool is_first = own.stats.new_tokens == 0;
     std::vector<TokenId> emitted;
     for (const int node : path)
-        emitted.push_back(draft.tokens[static_cast<std::size_t>(node)]);
+        emitted.push_back(draft.tokens[node]);
     emitted.push_back(verified.verification.next_token);
     note_logprobs(own, rows, path, emitted);
     own.emit(emitted, parts_.target_config->eos_token_ids, parts_.target_config->max_positions);
@@ -351,7 +351,7 @@ void Coordinator::finish(const Plan& plan, const DraftsBySlot& drafts, const Rep
         if (sequence(slot) && state.is_read(slot)) decoded.push_back(slot);
     const StepSeconds each = seconds / static_cast<double>(decoded.size());
     for (const int slot : decoded) {
-        const Draft& draft = drafts[static_cast<std::size_t>(slot)];
+        const Draft& draft = drafts[slot];
         StepSeconds own = each;
         own.draft -= draft.entropy_seconds;
         own.entropy += draft.entropy_seconds;
@@ -361,8 +361,8 @@ void Coordinator::finish(const Plan& plan, const DraftsBySlot& drafts, const Rep
     for (const int slot : decoded) {
         if (callbacks.on_round)
             callbacks.on_round(sequence(slot)->request(),
-                               {round, first_position(slot, state), &drafts[static_cast<std::size_t>(slot)],
-                                sequence(slot)->verification, seconds.draft, target_seconds});
+                               {round, first_position(slot, state), &drafts[slot], sequence(slot)->verification,
+                                seconds.draft, target_seconds});
         if (callbacks.ends_text && !sequence(slot)->ended() && callbacks.ends_text(sequence(slot)->request()))
             sequence(slot)->cut();
     }

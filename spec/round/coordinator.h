@@ -88,8 +88,8 @@ class Coordinator {
     void hand_hidden(int slot, int first_position, std::span<const int> rows, const model::PassResult& scores);
 
     int n_slots() const { return static_cast<int>(sequences_.size()); }
-    std::optional<Sequence>& sequence(int slot) { return sequences_[static_cast<std::size_t>(slot)]; }
-    const std::optional<Sequence>& sequence(int slot) const { return sequences_[static_cast<std::size_t>(slot)]; }
+    std::optional<Sequence>& sequence(int slot) { return sequences_[slot]; }
+    const std::optional<Sequence>& sequence(int slot) const { return sequences_[slot]; }
 
     EngineOptions options_;
     EngineParts parts_;

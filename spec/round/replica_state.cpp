@@ -61,7 +61,7 @@ void ReplicaState::apply_previous_result(const Packet& packet) {
         std::vector<TokenId> emitted;
         for (const int node : path_to(slot.parents, header.last_accepted)) {
             kept.push_back(node + 1);
-            emitted.push_back(slot.drafted[static_cast<std::size_t>(node)]);
+            emitted.push_back(slot.drafted[node]);
         }
         emitted.push_back(header.next_token);
         if (target_) target_->cache().keep(i, static_cast<int>(slot.tokens.size()) - 1, kept);
@@ -105,7 +105,7 @@ std::vector<model::Row> ReplicaState::prefill(int slot, int n_rows) {
     std::vector<model::Row> rows;
     for (int i = 0; i < n_rows; ++i, ++at(slot).cached) {
         const int position = at(slot).cached;
-        rows.push_back({at(slot).tokens[static_cast<std::size_t>(position)], slot, position, i - 1});
+        rows.push_back({at(slot).tokens[position], slot, position, i - 1});
     }
     return rows;
 }
@@ -133,7 +133,7 @@ TargetBatch ReplicaState::begin_round(const Packet& packet) {
     for (int i = 0; i < n_slots(); ++i) {
         if (!takes_part(i) || !at(i).beams) continue;
         begin_beams(at(i), packet, i);
-        first_cached[static_cast<std::size_t>(i)] = static_cast<int>(batch.cached_nodes.size());
+        first_cached[i] = static_cast<int>(batch.cached_nodes.size());
         at(i).beams->append_cached_nodes(batch.cached_nodes);
         batch.mask = model::Mask::by_parent;
     }
@@ -143,7 +143,7 @@ TargetBatch ReplicaState::begin_round(const Packet& packet) {
         Slot& slot = at(i);
         if (slot.beams) {
             batch.sequences.push_back({i, batch.rows.size(), slot.tokens, slot.drafted, slot.parents, &*slot.beams});
-            slot.beams->append_rows(batch.rows, first_cached[static_cast<std::size_t>(i)], n_cached);
+            slot.beams->append_rows(batch.rows, first_cached[i], n_cached);
             continue;
         }
         const auto drafted = packet.tokens(i).first(packet.slot(i).n_drafted);

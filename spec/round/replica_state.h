@@ -73,8 +73,8 @@ class ReplicaState {
     };
 
     void begin_beams(Slot& slot, const Packet& packet, int index);
-    Slot& at(int slot) { return slots_[static_cast<std::size_t>(slot)]; }
-    const Slot& at(int slot) const { return slots_[static_cast<std::size_t>(slot)]; }
+    Slot& at(int slot) { return slots_[slot]; }
+    const Slot& at(int slot) const { return slots_[slot]; }
 
     model::Decoder* target_;
     std::vector<Slot> slots_;

@@ -338,7 +338,7 @@ std::span<const float> TargetRows::logits(std::size_t row) const {
 
 TokenLogProbs TargetRows::logprobs(std::size_t row, TokenId emitted, int n) const {
     const std::vector<float> log_probs = log_probs_of(raw_.row(row));
-    TokenLogProbs found{{emitted, log_probs[static_cast<std::size_t>(emitted)]}, {}};
+    TokenLogProbs found{{emitted, log_probs[emitted]}, {}};
     const auto known = static_cast<std::size_t>(encoder_->setting_->options.vocab_size); // other tokens have no text
     if (n > 0) found.top = best_candidates(std::span(log_probs).first(known), static_cast<std::size_t>(n));
     return found;
@@ -350,7 +350,7 @@ TargetGather::TargetGather(const GatherSetting& setting, dist::Communicator& rep
     : setting_(setting), replica_(replica), encoders_(static_cast<std::size_t>(n_slots)) {}
 
 void TargetGather::begin_sequence(int slot, const Request& request, bool verified_on_device) {
-    encoders_[static_cast<std::size_t>(slot)].emplace(setting_, request, verified_on_device);
+    encoders_[slot].emplace(setting_, request, verified_on_device);
 }
 
 bool TargetGather::is_coordinator() const {

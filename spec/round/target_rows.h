@@ -183,7 +183,7 @@ class TargetGather {
 
     // Sets the encoding of the slot from now on. `verified_on_device` is as the coordinator has broadcast it.
     void begin_sequence(int slot, const Request& request, bool verified_on_device = false);
-    const RowEncoder& encoder(int slot) const { return *encoders_[static_cast<std::size_t>(slot)]; }
+    const RowEncoder& encoder(int slot) const { return *encoders_[slot]; }
     // The logits and summaries that a pass over these sequences' rows must give. Valid until the next call.
     model::LogitNeeds needs(std::span<const ScoredSequence> sequences);
 
@@ -205,9 +205,7 @@ class TargetGather {
   private:
     bool is_coordinator() const;
     bool is_sent(const ScoredSequence& sequence) const;
-    RowEncoder& encoder_of(const ScoredSequence& sequence) {
-        return *encoders_[static_cast<std::size_t>(sequence.slot)];
-    }
+    RowEncoder& encoder_of(const ScoredSequence& sequence) { return *encoders_[sequence.slot]; }
 
     const GatherSetting setting_;
     dist::Communicator& replica_;

@@ -94,8 +94,7 @@ VerifiedRound ExactVerifier::verify_best(const TargetRows& rows, const Draft& dr
         verified.last_accepted = node;
         verified.margins.push_back(best.margin());
         const std::vector<int> children = children_of(draft.parents, node);
-        const auto child = std::ranges::find(children, best.token,
-                                             [&](int each) { return draft.tokens[static_cast<std::size_t>(each)]; });
+        const auto child = std::ranges::find(children, best.token, [&](int each) { return draft.tokens[each]; });
         if (is_greedy) { // p and q are one-hot
             verified.overlap += child != children.end() ? 1 : 0;
             verified.overlaps += children.empty() ? 0 : 1;
@@ -118,14 +117,13 @@ VerifiedRound ExactVerifier::verify_tree(const Draft& draft, const Request& requ
     if (options_.acceptance.has_threshold()) {
         const auto score = [&](std::span<const float> p, TokenId token) -> std::optional<double> {
             if (!passes_threshold(p, token, options_.acceptance)) return std::nullopt;
-            return std::log(static_cast<double>(p[static_cast<std::size_t>(token)]));
+            return std::log(static_cast<double>(p[token]));
         };
         verified = verify_longest_path(input, score, emit);
     } else if (sampling.greedy()) { // p_ holds logits
         const double margin = std::log(options_.acceptance.lenience);
         const auto score = [&](std::span<const float> logits, TokenId token) -> std::optional<double> {
-            const double below = static_cast<double>(logits[static_cast<std::size_t>(token)]) -
-                                 static_cast<double>(logits[static_cast<std::size_t>(arg_max(logits))]);
+            const double below = static_cast<double>(logits[token]) - static_cast<double>(logits[arg_max(logits)]);
             return below >= margin ? std::optional(below) : std::nullopt;
         };
         verified = verify_longest_path(input, score, emit);
@@ -173,7 +171,7 @@ void ExactVerifier::read_rows(const TargetRows& rows, std::size_t n_rows, const 
         bool is_alive = true;
         if (sampling.greedy()) {
             std::copy(logits.begin(), logits.end(), to.begin());
-            is_alive = std::isfinite(logits[static_cast<std::size_t>(arg_max(logits))]);
+            is_alive = std::isfinite(logits[arg_max(logits)]);
         } else {
             is_alive = adjust_if_alive(logits, sampling, to);
         }

@@ -62,7 +62,7 @@ std::vector<Example> examples_of(std::span<const DraftedChain> chains) {
     std::vector<Example> examples;
     for (const DraftedChain& chain : chains)
         for (int i = 0; i < static_cast<int>(chain.tokens.size()); ++i) {
-            const Example example = {features_of(chain.tokens[static_cast<std::size_t>(i)], i), i < chain.accepted};
+            const Example example = {features_of(chain.tokens[i], i), i < chain.accepted};
             if (std::ranges::all_of(example.features, [](double x) { return std::isfinite(x); }))
                 examples.push_back(example);
         }
@@ -90,7 +90,7 @@ void fit(std::span<const DraftedChain> chains, StopRuleOptions& options) {
     std::array<bool, kWeights> used = {true, true, true, true};
     Vector weights = fit_weights(examples, used);
     for (auto least = std::ranges::min_element(weights); *least < 0; least = std::ranges::min_element(weights)) {
-        used[static_cast<std::size_t>(least - weights.begin())] = false;
+        used[least - weights.begin()] = false;
         weights = fit_weights(examples, used);
     }
     for (std::size_t i = 0; i < kWeights; ++i)

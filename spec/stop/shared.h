@@ -85,7 +85,7 @@ struct EntropyWindow {
 
     EntropyWindow(const Drafting& drafting, int n) : before(std::min(n, drafting.drafted() - 1)) {
         const auto square = [&](int t) {
-            const auto x = static_cast<double>(drafting.tokens[static_cast<std::size_t>(t)].entropy_nats);
+            const auto x = static_cast<double>(drafting.tokens[t].entropy_nats);
             return x * x;
         };
         latest = square(drafting.drafted() - 1);

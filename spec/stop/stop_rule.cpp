@@ -79,7 +79,7 @@ StopRuleOptions::StopRuleOptions(std::string_view rule,
 }
 
 const StopRuleType& StopRuleOptions::type() const {
-    return all_stop_rules()[static_cast<std::size_t>(rule_)];
+    return all_stop_rules()[rule_];
 }
 
 std::size_t StopRuleOptions::checked_index(std::string_view parameter) const {

@@ -19,7 +19,7 @@ constexpr std::uint64_t kHashFactor = 0x9E3779B97F4A7C15; // odd: its powers nev
 // The logit of a token; null if the token is outside the slice.
 float* logit_of(std::span<float> logits, TokenId first_token, TokenId token) {
     const std::int64_t i = std::int64_t{token} - first_token;
-    return i >= 0 && i < static_cast<std::int64_t>(logits.size()) ? &logits[static_cast<std::size_t>(i)] : nullptr;
+    return i >= 0 && i < static_cast<std::int64_t>(logits.size()) ? &logits[i] : nullptr;
 }
 
 void ban_token(std::span<float> logits, TokenId first_token, TokenId token) {
@@ -215,9 +215,9 @@ void LogitProcessor::ban_repeats(std::span<float> logits, TokenId first_token) c
         return;
     const auto latest = last_.find(context_hash(tokens_.size()));
     if (latest == last_.end()) return;
-    for (std::int64_t place = latest->second; place >= 0; place = same_hash_before_[static_cast<std::size_t>(place)])
+    for (std::int64_t place = latest->second; place >= 0; place = same_hash_before_[place])
         if (same_context(static_cast<std::size_t>(place), tokens_.size()))
-            ban_token(logits, first_token, tokens_[static_cast<std::size_t>(place)]);
+            ban_token(logits, first_token, tokens_[place]);
 }
 
 void LogitProcessor::ban_repeats_of_source(std::span<float> logits, TokenId first_token) const {
@@ -346,9 +346,9 @@ void LogitProcessor::apply_to_rows(std::span<const TokenId> drafted, Parents par
         if (at != parent) { // another branch
             pop(depth_of(parents, at));
             for (const int ancestor : path_to(parents, parent))
-                push(drafted[static_cast<std::size_t>(ancestor)]);
+                push(drafted[ancestor]);
         }
-        if (node >= 0) push(drafted[static_cast<std::size_t>(at = node)]);
+        if (node >= 0) push(drafted[at = node]);
         apply(logits.subspan(static_cast<std::size_t>(node + 1) * row_size, row_size), first_token);
     }
     pop(depth_of(parents, at));

@@ -280,7 +280,7 @@ void adjust(std::span<const float> logits, const SamplingOptions& options, std::
 std::vector<TokenId> best_tokens(std::span<const float> values, std::size_t k) {
     std::vector<TokenId> best;
     if (k == 0) return best;
-    const auto value = [&](TokenId token) { return values[static_cast<std::size_t>(token)]; };
+    const auto value = [&](TokenId token) { return values[token]; };
     for (const std::size_t id : about_largest(values, std::min(k, values.size())))
         if (values[id] > -kInfinity) best.push_back(static_cast<TokenId>(id));
     std::ranges::stable_sort(best, std::ranges::greater{}, value);

@@ -7,7 +7,7 @@
 namespace entrodraft::spec {
 
 int parent_of(Parents parents, int node) {
-    return int{parents[static_cast<std::size_t>(node)]};
+    return int{parents[node]};
 }
 
 Parents chain_parents(std::size_t n) {

@@ -180,7 +180,7 @@ Verification verify_greedy_lenient(std::span<const TokenId> drafted, std::span<c
         const TokenId best = arg_max(row);
         if (i == drafted.size()) return {static_cast<int>(i), best};
         const double logit = static_cast<double>(row[index_of(drafted[i], vocab)]);
-        const double least = static_cast<double>(row[static_cast<std::size_t>(best)]) + margin;
+        const double least = static_cast<double>(row[best]) + margin;
         const bool accepted = drafted[i] == best || (lenience < 1 && logit >= least);
         if (!accepted) return {static_cast<int>(i), best};
     }
@@ -277,7 +277,7 @@ TreeVerification verify_tree_rejection(const TreeInput& input, std::span<const f
         std::size_t rank = 0;
         for (const int child : children_of(input.parents, node)) {
             const std::span<const float> drawn_from = row_of(q, static_cast<std::size_t>(child), vocab);
-            const std::size_t x = index_of(input.drafted[static_cast<std::size_t>(child)], vocab);
+            const std::size_t x = index_of(input.drafted[child], vocab);
             const TokenOdds odds = check_odds({r[x], static_cast<double>(drawn_from[x])}, "drafted token ", x);
             if (numbers.acceptance(depth, rank++) * odds.q < odds.p) {
                 accepted = child;
@@ -304,14 +304,14 @@ verify_longest_path(const TreeInput& input,
     int best = -1;
     for (int node = 0; node < static_cast<int>(input.drafted.size()); ++node) {
         const int parent = parent_of(input.parents, node);
-        const std::optional<Path> before = paths[static_cast<std::size_t>(parent + 1)];
-        const TokenId token = input.drafted[static_cast<std::size_t>(node)];
+        const std::optional<Path> before = paths[parent + 1];
+        const TokenId token = input.drafted[node];
         index_of(token, vocab);
         const std::optional<double> own = before ? score(row_after(parent), token) : std::nullopt;
         paths.push_back(own ? std::optional<Path>({before->first + 1, before->second + *own}) : std::nullopt);
-        if (own && *paths.back() > *paths[static_cast<std::size_t>(best + 1)]) best = node;
+        if (own && *paths.back() > *paths[best + 1]) best = node;
     }
-    return {best, emit(row_after(best), paths[static_cast<std::size_t>(best + 1)]->first)};
+    return {best, emit(row_after(best), paths[best + 1]->first)};
 }
 
 } // namespace entrodraft::spec

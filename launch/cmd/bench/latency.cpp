@@ -211,7 +211,7 @@ class PairSamples {
         if (!is_upwards) std::ranges::reverse(rows);
         const std::vector<int> spread = coarse_to_fine(static_cast<int>(rows.size()));
         for (std::size_t i = 0; i < rows.size(); ++i) {
-            const int n_rows = is_coarse ? rows[static_cast<std::size_t>(spread[i])] : rows[i];
+            const int n_rows = is_coarse ? rows[spread[i]] : rows[i];
             if (!time(n_rows, is_first && i < 2, has_time)) return false;
         }
         return true;
@@ -233,7 +233,7 @@ class PairSamples {
     bool time(int rows, bool in_any_case, const HasTime& has_time) {
         const double share = in_any_case ? kInAnyCase : 1;
         if (!has_time(share)) return false;
-        target_[static_cast<std::size_t>(rows - 1)].push_back(pair_.target ? pair_.target->time(rows) : 0);
+        target_[rows - 1].push_back(pair_.target ? pair_.target->time(rows) : 0);
         if (pair_.draft) drafts_.take(*pair_.draft, plan_.draft_levels);
         const std::size_t n_drafted = static_cast<std::size_t>(rows) - 1;
         if (n_drafted == 0 || n_drafted > parents_.size()) return true;

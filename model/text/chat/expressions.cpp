@@ -257,9 +257,9 @@ Value Interpreter::evaluate_slice(const Value& value, const Expression& slice) {
     std::vector<Value> items;
     while (step > 0 ? at < end : at > end) {
         if (value.is(Type::string))
-            text += points[static_cast<std::size_t>(at)];
+            text += points[at];
         else
-            items.push_back(value.list().items[static_cast<std::size_t>(at)]);
+            items.push_back(value.list().items[at]);
         if (__builtin_add_overflow(at, step, &at)) break;
     }
     if (value.is(Type::string)) return charged(Value(utf8(text), value.is_markup()));

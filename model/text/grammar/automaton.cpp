@@ -20,9 +20,7 @@ std::vector<bool> that_end(const std::vector<PositionEdges>& positions, bool wit
         positions.size()); // also of calls, by their rule and by their return position
     for (std::size_t i = 0; i < positions.size(); ++i) {
         const PositionEdges& edges = positions[i];
-        const auto is_before = [&](Position to) {
-            before[static_cast<std::size_t>(to)].push_back(static_cast<Position>(i));
-        };
+        const auto is_before = [&](Position to) { before[to].push_back(static_cast<Position>(i)); };
         std::ranges::for_each(edges.next, is_before);
         if (with_bytes)
             for (const ByteEdge& edge : edges.bytes)
@@ -32,8 +30,8 @@ std::vector<bool> that_end(const std::vector<PositionEdges>& positions, bool wit
     std::vector<bool> ends(positions.size());
     std::vector<Position> found;
     const auto note = [&](Position position) {
-        if (ends[static_cast<std::size_t>(position)]) return;
-        ends[static_cast<std::size_t>(position)] = true;
+        if (ends[position]) return;
+        ends[position] = true;
         found.push_back(position);
     };
     for (std::size_t i = 0; i < positions.size(); ++i)
@@ -41,12 +39,10 @@ std::vector<bool> that_end(const std::vector<PositionEdges>& positions, bool wit
     while (!found.empty()) {
         const Position position = found.back();
         found.pop_back();
-        for (const Position each : before[static_cast<std::size_t>(position)]) {
-            const PositionEdges& edges = positions[static_cast<std::size_t>(each)];
+        for (const Position each : before[position]) {
+            const PositionEdges& edges = positions[each];
             const bool is_call = edges.called == position || edges.back == position;
-            if (!is_call ||
-                (ends[static_cast<std::size_t>(edges.called)] && ends[static_cast<std::size_t>(edges.back)]))
-                note(each);
+            if (!is_call || (ends[edges.called] && ends[edges.back])) note(each);
         }
     }
     return ends;
@@ -74,7 +70,7 @@ class AutomatonBuilder {
     }
 
   private:
-    PositionEdges& at(Position position) { return positions_[static_cast<std::size_t>(position)]; }
+    PositionEdges& at(Position position) { return positions_[position]; }
     Position add() {
         if (positions_.size() == Automaton::kMaxPositions)
             throw BadGrammar(fmt::format("it is too large: more than {} positions", Automaton::kMaxPositions));
@@ -238,7 +234,7 @@ Position AutomatonBuilder::build_repeat(const Expression& expression, Position f
 
 void Automaton::drop_what_never_ends() {
     const std::vector<bool> ends = that_end(positions_, true);
-    const auto never = [&](Position position) { return !ends[static_cast<std::size_t>(position)]; };
+    const auto never = [&](Position position) { return !ends[position]; };
     for (PositionEdges& edges : positions_) {
         std::erase_if(edges.next, never);
         std::erase_if(edges.bytes, [&](const ByteEdge& edge) { return never(edge.to); });
@@ -276,12 +272,12 @@ void AutomatonBuilder::refuse_left_recursion() {
         while (!open.empty()) {
             const Position position = open.back();
             open.pop_back();
-            if (std::exchange(searched[static_cast<std::size_t>(position)], rule) == rule) continue;
+            if (std::exchange(searched[position], rule) == rule) continue;
             const PositionEdges& edges = at(position);
             open.insert(open.end(), edges.next.begin(), edges.next.end());
             if (edges.called == kNoPosition) continue;
             calls[rule].push_back(rule_at.at(edges.called));
-            if (may_be_empty[static_cast<std::size_t>(edges.called)]) open.push_back(edges.back);
+            if (may_be_empty[edges.called]) open.push_back(edges.back);
         }
     }
     std::vector<Seen> rules(begins_.size());

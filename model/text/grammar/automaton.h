@@ -37,7 +37,7 @@ class Automaton {
     explicit Automaton(const Rules& rules);
 
     Position start() const { return start_; }
-    const PositionEdges& at(Position position) const { return positions_[static_cast<std::size_t>(position)]; }
+    const PositionEdges& at(Position position) const { return positions_[position]; }
     std::size_t size() const { return positions_.size(); }
 
   private:

@@ -453,8 +453,7 @@ Expression SchemaReader::array_of(const Json& schema, const std::string& place) 
             tail = may_go_on ? repeat(more, std::max(least - i, 0), most == kUnbounded ? kUnbounded : most - i)
                              : sequence({});
         } else {
-            const Expression own =
-                value_of(first[static_cast<std::size_t>(i)], fmt::format("{}/prefixItems/{}", place, i));
+            const Expression own = value_of(first[i], fmt::format("{}/prefixItems/{}", place, i));
             std::vector<Expression> parts;
             if (i >= least) parts.push_back(sequence({}));
             if (may_go_on)
@@ -462,7 +461,7 @@ Expression SchemaReader::array_of(const Json& schema, const std::string& place) 
                     sequence({i > 0 ? spaced(",") : sequence({}), own, call(tails[static_cast<std::size_t>(i) + 1])}));
             tail = any_of(std::move(parts));
         }
-        rules_.by_name[tails[static_cast<std::size_t>(i)]] = std::move(tail);
+        rules_.by_name[tails[i]] = std::move(tail);
     }
     return between("[", call(tails[0]), "]");
 }

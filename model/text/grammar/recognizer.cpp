@@ -39,7 +39,7 @@ void Recognizer::find_classes() {
 Recognizer::Frame Recognizer::open(Position back, Frame around) {
     const auto [found, is_new] = frame_of_.try_emplace(key_of(back, around), static_cast<Frame>(frames_.size()));
     if (is_new) {
-        frames_.push_back({back, around, frames_[static_cast<std::size_t>(around)].depth + 1});
+        frames_.push_back({back, around, frames_[around].depth + 1});
         bytes_ += sizeof(OpenRule) + 4 * sizeof(std::uint64_t);
     }
     return found->second;
@@ -64,7 +64,7 @@ StateId Recognizer::state_of(std::vector<Way> ways) {
         for (const Position next : edges.next)
             open_.push_back({next, frame});
         if (edges.ends_rule) {
-            const OpenRule& rule = frames_[static_cast<std::size_t>(frame)];
+            const OpenRule& rule = frames_[frame];
             if (frame == 0)
                 made.accepts = true;
             else
@@ -73,7 +73,7 @@ StateId Recognizer::state_of(std::vector<Way> ways) {
         if (edges.called == kNoPosition) continue;
         const bool comes_back = !automaton_.at(edges.back).only_ends;
         const Frame within = comes_back ? open(edges.back, frame) : frame;
-        if (frames_[static_cast<std::size_t>(within)].depth > kMaxOpenRules)
+        if (frames_[within].depth > kMaxOpenRules)
             give_up(Limit::open_rules);
         else
             open_.push_back({edges.called, within});
@@ -103,7 +103,7 @@ StateId Recognizer::next(StateId state, std::uint8_t byte) {
         for (const ByteEdge& edge : automaton_.at(way.position).bytes)
             if (edge.first <= byte && byte <= edge.last) ways.push_back({edge.to, way.frame});
     const StateId to = ways.empty() ? kDead : state_of(std::move(ways));
-    states_[static_cast<std::size_t>(state)].next[byte_class] = to;
+    states_[state].next[byte_class] = to;
     return to;
 }
 

@@ -54,7 +54,7 @@ class Recognizer {
         std::vector<StateId> next; // by class of bytes; -1: not met yet
     };
 
-    const State& at(StateId state) const { return states_[static_cast<std::size_t>(state)]; }
+    const State& at(StateId state) const { return states_[state]; }
     Frame open(Position back, Frame around);
     StateId state_of(std::vector<Way> ways);
     void find_classes();

@@ -54,7 +54,7 @@ constexpr std::size_t kMaxKeptGrammars = 32;
 std::vector<std::string> bytes_of(const Tokenizer& tokenizer, int n_tokens) {
     std::vector<std::string> bytes(static_cast<std::size_t>(n_tokens));
     for (TokenId token = 0; token < std::min(n_tokens, tokenizer.size()); ++token)
-        if (!tokenizer.is_special(token)) bytes[static_cast<std::size_t>(token)] = tokenizer.token_bytes(token);
+        if (!tokenizer.is_special(token)) bytes[token] = tokenizer.token_bytes(token);
     return bytes;
 }
 
@@ -82,14 +82,12 @@ Vocabulary::Vocabulary(std::vector<std::string> bytes, std::span<const TokenId> 
     for (const TokenId end : ends) {
         if (end < 0 || static_cast<std::size_t>(end) >= bytes_.size()) continue;
         ends_.push_back(end);
-        bytes_[static_cast<std::size_t>(end)].clear();
+        bytes_[end].clear();
     }
     std::vector<TokenId> sorted;
     for (std::size_t token = 0; token < bytes_.size(); ++token)
         if (!bytes_[token].empty()) sorted.push_back(static_cast<TokenId>(token));
-    std::ranges::sort(sorted, [&](TokenId a, TokenId b) {
-        return bytes_[static_cast<std::size_t>(a)] < bytes_[static_cast<std::size_t>(b)];
-    });
+    std::ranges::sort(sorted, [&](TokenId a, TokenId b) { return bytes_[a] < bytes_[b]; });
     std::vector<std::size_t> path; // nodes from the root on to the last token
     const auto leave = [&](std::size_t depth) {
         for (; path.size() > depth; path.pop_back())
@@ -97,7 +95,7 @@ Vocabulary::Vocabulary(std::vector<std::string> bytes, std::span<const TokenId> 
     };
     std::string_view before;
     for (const TokenId token : sorted) {
-        const std::string_view own = bytes_[static_cast<std::size_t>(token)];
+        const std::string_view own = bytes_[token];
         const auto common = static_cast<std::size_t>(std::ranges::mismatch(own, before).in1 - own.begin());
         leave(common);
         while (path.size() < own.size()) {

@@ -55,7 +55,7 @@ class Vocabulary {
     };
     std::span<const Node> nodes() const { return nodes_; } // depth first
     std::span<const TokenId> tokens() const { return tokens_; }
-    const std::string& bytes(TokenId token) const { return bytes_[static_cast<std::size_t>(token)]; }
+    const std::string& bytes(TokenId token) const { return bytes_[token]; }
     std::span<const TokenId> ends() const { return ends_; }
     bool drops_first_space() const { return drops_first_space_; }
     std::size_t size() const { return bytes_.size(); }

@@ -49,7 +49,7 @@ AddedTokenFinder::Found AddedTokenFinder::longest_at(std::string_view text, std:
         node = needles_.next(node, text[i]);
         if (node == ByteTrie::kNone) break;
         const std::int32_t token = needles_.value(node);
-        if (token >= 0) found = {&tokens_[static_cast<std::size_t>(token)], i + 1 - position};
+        if (token >= 0) found = {&tokens_[token], i + 1 - position};
     }
     return found;
 }

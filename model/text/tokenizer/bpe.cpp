@@ -131,8 +131,8 @@ Bpe::Bpe(BpeModel model, bool takes_bytes)
         add_rule(rules_, {pair_key(static_cast<std::uint32_t>(merge.left), static_cast<std::uint32_t>(merge.right)),
                           model.ranks.empty() ? static_cast<std::uint32_t>(rank) : model.ranks[rank],
                           merge.result}); // of two, the last counts
-        const std::string& left = *model.tokens[static_cast<std::size_t>(merge.left)];
-        const std::string& right = *model.tokens[static_cast<std::size_t>(merge.right)];
+        const std::string& left = *model.tokens[merge.left];
+        const std::string& right = *model.tokens[merge.right];
         if (left.empty() || right.empty()) continue;
         add_rule(joints_, {pair_key(last_character(left), code_point_at(right, 0).value), 0, 0});
     }
@@ -297,15 +297,15 @@ void BpeEncoder::merge(std::vector<TokenId>& ids) {
         heap_.pop_back();
         join(candidate);
     }
-    for (std::int32_t i = symbols_.empty() ? -1 : 0; i >= 0; i = symbols_[static_cast<std::size_t>(i)].next)
-        ids.push_back(symbols_[static_cast<std::size_t>(i)].id);
+    for (std::int32_t i = symbols_.empty() ? -1 : 0; i >= 0; i = symbols_[i].next)
+        ids.push_back(symbols_[i].id);
 }
 
 // Queues the merge of the symbol at `left` with its right neighbour, if there is a rule for it.
 void BpeEncoder::propose(std::int32_t left) {
-    const Symbol& symbol = symbols_[static_cast<std::size_t>(left)];
+    const Symbol& symbol = symbols_[left];
     if (symbol.next < 0) return;
-    const Bpe::Rule* rule = bpe_->rule(symbol.id, symbols_[static_cast<std::size_t>(symbol.next)].id);
+    const Bpe::Rule* rule = bpe_->rule(symbol.id, symbols_[symbol.next].id);
     if (rule == nullptr) return;
     heap_.push_back({rule->rank, rule->result, left});
     std::push_heap(heap_.begin(), heap_.end());
@@ -313,15 +313,15 @@ void BpeEncoder::propose(std::int32_t left) {
 
 // Merges two symbols, unless one of them has changed so that they no longer make the queued result.
 void BpeEncoder::join(const Candidate& candidate) {
-    Symbol& left = symbols_[static_cast<std::size_t>(candidate.position)];
+    Symbol& left = symbols_[candidate.position];
     if (left.id < 0 || left.next < 0) return;
-    Symbol& right = symbols_[static_cast<std::size_t>(left.next)];
+    Symbol& right = symbols_[left.next];
     const Bpe::Rule* rule = bpe_->rule(left.id, right.id);
     if (rule == nullptr || rule->result != candidate.result) return;
     left.id = candidate.result;
     left.next = right.next;
     right.id = -1;
-    if (left.next >= 0) symbols_[static_cast<std::size_t>(left.next)].previous = candidate.position;
+    if (left.next >= 0) symbols_[left.next].previous = candidate.position;
     if (left.previous >= 0) propose(left.previous);
     propose(candidate.position);
 }

@@ -28,13 +28,13 @@ class ByteTrie {
             }
             node = edge.to;
         }
-        return values_[static_cast<std::size_t>(node)];
+        return values_[node];
     }
 
     // Returns the node after one more byte, or kNone where no key continues with it.
     std::int32_t next(std::int32_t node, char byte) const { return edges_[slot_of(key_of(node, byte))].to; }
     // Returns the number of the key that ends at `node`, or kNone.
-    std::int32_t value(std::int32_t node) const { return values_[static_cast<std::size_t>(node)]; }
+    std::int32_t value(std::int32_t node) const { return values_[node]; }
 
     // Returns the number of exactly this key, or kNone.
     std::int32_t find(std::string_view key) const {

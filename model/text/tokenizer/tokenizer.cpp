@@ -319,7 +319,7 @@ std::string Tokenizer::decode(std::span<const TokenId> ids, bool skip_special_to
 }
 
 bool Tokenizer::has_token(TokenId id) const {
-    return id >= 0 && id < size() && impl_->entries[static_cast<std::size_t>(id)];
+    return id >= 0 && id < size() && impl_->entries[id];
 }
 
 const std::string& Tokenizer::token(TokenId id) const {

@@ -138,8 +138,8 @@ void UnigramEncoder::find_best(std::string_view word) {
             if (node == ByteTrie::kNone) break;
             ++end;
             const TokenId id = unigram_->pieces_.value(node);
-            if (id < 0 || std::isnan(unigram_->scores_[static_cast<std::size_t>(id)])) continue;
-            offer(begin, end, unigram_->scores_[static_cast<std::size_t>(id)] + score, id);
+            if (id < 0 || std::isnan(unigram_->scores_[id])) continue;
+            offer(begin, end, unigram_->scores_[id] + score, id);
             has_character = has_character || end == character_end;
         }
         if (!has_character) offer(begin, character_end, unigram_->unk_score_ + score, unigram_->unk_id_);

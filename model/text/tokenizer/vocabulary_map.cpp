@@ -91,7 +91,7 @@ void VocabularyMap::match_texts() {
         n_draft_tokens_ += draft().has_token(id) ? 1 : 0;
     for (TokenId id = 0; id < target.size(); ++id) {
         if (!target.has_token(id)) continue;
-        Facts& facts = facts_[static_cast<std::size_t>(id)];
+        Facts& facts = facts_[id];
         const std::string text = text_of(target, id);
         facts.is_known = true;
         facts.is_special = target.is_special(id);
@@ -105,7 +105,7 @@ void VocabularyMap::match_texts() {
         const auto found = draft_ids.find(text);
         if (found == draft_ids.end()) continue;
         facts.draft = found->second;
-        if (target_ids.at(text) == id) target_ids_[static_cast<std::size_t>(found->second)] = id;
+        if (target_ids.at(text) == id) target_ids_[found->second] = id;
     }
 }
 
@@ -113,13 +113,13 @@ void VocabularyMap::match_texts() {
 void VocabularyMap::match_ends() {
     for (const std::int64_t of_target : target_.vocabulary.eos_tokens) {
         if (of_target < 0 || of_target >= target_.n_known()) continue;
-        Facts& facts = facts_[static_cast<std::size_t>(of_target)];
+        Facts& facts = facts_[of_target];
         if (facts.draft >= 0) continue;
         for (const std::int64_t of_draft : draft_.vocabulary.eos_tokens) {
             const auto id = static_cast<TokenId>(of_draft);
             if (of_draft < 0 || of_draft >= draft_.n_known() || target_token(id) >= 0) continue;
             facts.draft = id;
-            target_ids_[static_cast<std::size_t>(id)] = static_cast<TokenId>(of_target);
+            target_ids_[id] = static_cast<TokenId>(of_target);
             break;
         }
     }
@@ -130,7 +130,7 @@ TokenId VocabularyMap::draft_token(TokenId target) const {
 }
 
 TokenId VocabularyMap::target_token(TokenId draft) const {
-    return target_ids_.at(static_cast<std::size_t>(draft));
+    return target_ids_.at(draft);
 }
 
 // Bytes that do not make a character become tokens of their own, if the vocabulary has these.

@@ -75,7 +75,7 @@ class VocabularyMap {
 
     void match_texts();
     void match_ends();
-    const Facts& facts_of(TokenId target) const { return facts_.at(static_cast<std::size_t>(target)); }
+    const Facts& facts_of(TokenId target) const { return facts_.at(target); }
 
     Side target_, draft_;
     std::vector<Facts> facts_;        // [target's tokens]
