@@ -1,4 +1,4 @@
-// Options of other programs: see remedy_for_foreign_option() in option_set.h.
+// Options of other programs, and one that is gone: see remedy_for_foreign_option() in option_set.h.
 #include "launch/cli/option_set.h"
 
 #include <algorithm>
@@ -52,6 +52,7 @@ constexpr ForeignOption kForeignOptions[] = {
     {"tokenizer", "", "the tokenizer is the one in the model's directory; leave it out"},
     {"revision", "", "name the directory of that revision: hf download NAME --revision R prints it"},
     {"trust-remote-code", "", "no code of a model is run; leave it out"},
+    {"expert-placement", "", "it is gone; every expert is sharded over all ranks, so leave it out"},
     {"host port api-key", "", "there is no server; prompts come by --prompt or --input"},
 };
 

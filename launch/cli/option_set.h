@@ -222,9 +222,9 @@ std::string must_be_one_of(const Names& choices, std::string_view given);
 // Returns "a, b and c", with "and" as `before_last`.
 std::string listed(Names words, const char* before_last);
 
-// Returns our name for an option of another program (vLLM, llama.cpp, transformers, SGLang), or says why it is missing;
-// empty if nothing is known. `name` has no dashes. `has_option` tells which options the command has: no remedy names an
-// option that it lacks. Names that mean exactly one of our options are its aliases.
+// Returns our name for an option of another program (vLLM, llama.cpp, transformers, SGLang), or says why it is missing
+// or that it is gone; empty if nothing is known. `name` has no dashes. `has_option` tells which options the command
+// has: no remedy names an option that it lacks. Names that mean exactly one of our options are its aliases.
 std::string remedy_for_foreign_option(std::string_view name,
                                       const std::function<bool(std::string_view name)>& has_option);
 

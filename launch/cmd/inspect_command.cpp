@@ -397,9 +397,8 @@ Columns rank_row(const Inspection& inspection, std::size_t rank) {
     const model::ExpertsConfig& experts = inspection.model.config.experts;
     if (experts.n_experts > 0) {
         const auto place = std::ranges::find(row, std::string("vocab"), &Column::key);
-        row.emplace(place, "experts", "experts", slice_json({0, experts.n_experts}),
+        row.emplace(place, "expert_width", "experts", slice_json(shard.expert),
                     fmt::format("{} x {}", experts.n_experts, shard.expert.size()));
-        row.emplace_back("expert_width", "", slice_json(shard.expert));
     }
     if (!facts.longest) return row;
     row.emplace_back("fits", "fits", fits, fits ? "yes" : "no");

@@ -442,6 +442,7 @@ TEST(Options, NamesOfOtherProgramsWithoutAnEqualAreAnsweredWithTheRemedy) {
     expect_refused({"--prompt-lookup-num-tokens", "3"}, "use --drafter ngram");
     expect_refused({"--use-beam-search", "4"}, "give --num-beams N");
     expect_refused({"--temp", "1"}, "use --temperature T");
+    expect_refused({"--expert-placement", "spread"}, "unknown option --expert-placement: it is gone;");
     expect_refused({"-x", "1"}, "unknown option -x; --help lists");
     EXPECT_NE(refusal([] {
                   parse_options(groups_of<SimulateOptions>(), {"--tensor-parallel-size", "2"});
