@@ -20,7 +20,6 @@ int run_distill(dist::Session& session, const Arguments& arguments) {
         if (session.world_rank() == 0) require_source_of_texts(*options);
     });
     Distillation distillation(session, *options);
-    distillation.begin();
     DistillTexts texts(session, *options, distillation.files(), distillation.config().vocab_size);
     texts.find();
     if (!distillation.train(texts)) return kStopped;

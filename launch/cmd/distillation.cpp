@@ -76,20 +76,17 @@ Distillation::Distillation(dist::Session& session, const DistillOptions& options
         if (const std::string what = model::what_torch_lacks(config); !what.empty())
             throw BadOption(begun_.name + ": a model with " + what + " cannot be trained");
     });
-}
-
-void Distillation::begin() {
-    in_agreement(session_, [&] {
+    in_agreement(session, [&] {
         if (!writes()) return;
-        files_.prepare(options_.resume);
+        files_.prepare(options.resume);
         files_.write_model_files(begun_, shape());
     });
-    in_agreement(session_, [&] {
+    in_agreement(session, [&] {
         begun_.config = files_.draft_config(shape());
-        if (options_.hidden_size > 0)
-            begun_.checkpoint = model::random_checkpoint(begun_.config, options_.plan.seed);
-        else if (options_.layers > 0)
-            begun_.checkpoint = first_layers(begun_, options_.layers);
+        if (options.hidden_size > 0)
+            begun_.checkpoint = model::random_checkpoint(begun_.config, options.plan.seed);
+        else if (options.layers > 0)
+            begun_.checkpoint = first_layers(begun_, options.layers);
     });
 }
 

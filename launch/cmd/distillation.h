@@ -17,11 +17,9 @@ namespace entrodraft::launch {
 
 class Distillation {
   public:
-    // Opens the model that the draft is made of; writes nothing. Throws OrderlyFailure.
+    // Opens the model that the draft is made of, then makes --output with its small files and the draft's first state.
+    // The arguments outlive this object. Throws OrderlyFailure, before anything is written if the model is refused.
     Distillation(dist::Session& session, const DistillOptions& options);
-    // Runs before all that follows. Makes --output with its small files and the draft's first state. Throws
-    // OrderlyFailure.
-    void begin();
 
     const model::ModelConfig& config() const { return begun_.config; } // the draft's config
     const DistillFiles& files() const { return files_; }
@@ -49,7 +47,7 @@ class Distillation {
     model::WeightType stored_type() const;
 
     dist::Session& session_;
-    DistillOptions options_;
+    const DistillOptions& options_;
     DistillFiles files_;
     OpenedModel begun_; // the model that the draft is made of
     Json description_of_texts_;

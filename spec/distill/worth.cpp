@@ -2,7 +2,6 @@
 #include "spec/distill/worth.h"
 
 #include <algorithm>
-#include <cmath>
 
 namespace entrodraft::spec {
 

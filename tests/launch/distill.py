@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""distill from outside: killed and resumed, on two ranks, of a target's layers, in search of a shape; what it writes
-loads and drafts.
+"""distill from outside: killed and resumed, on two ranks, of a target's layers; what it writes loads and drafts.
 
 A run that is killed at random moments and resumed ends with the bytes of one that was not. Where transformers is
 installed, it loads the draft and continues a text as we do. Skipped (77) without the torch backend.
