@@ -150,8 +150,7 @@ DraftedToken BeamDrafter::seen(const Level& level, std::size_t width, std::size_
     return {level.entropy, std::exp(level.tokens[width - 1].score - needed)};
 }
 
-// The width of this level, after a path of levels that is accepted with the chance `reach`. 0: it is not worth its
-// rows.
+// The width of this level, after a path that is accepted with the chance `reach`. 0: no width is worth its rows.
 std::size_t BeamDrafter::choose_width(const DraftTask& task, const Level& level, double reach, double expected) const {
     const std::size_t n_beams = task.beams->n_beams(), rows = task.beams->running().size() + task.draft->tokens.size();
     const std::size_t room = static_cast<std::size_t>(std::max(task.max_tokens, 0)) - task.draft->tokens.size();

@@ -1,5 +1,4 @@
-// Drafts by how often each token followed the last one in a text that build-table has counted. It costs almost nothing
-// and is right now and then.
+// Drafts by how often each token followed the last one in a text that build-table has counted. It costs almost nothing.
 #include "spec/draft/chain.h"
 
 namespace entrodraft::spec {

@@ -43,8 +43,7 @@ struct SourceLogits {
     const model::NoisyToken* noisy_token(std::size_t i) const { return noisy.empty() ? nullptr : &noisy[i]; }
     model::LogitStats summary(std::size_t i) const { return summaries.empty() ? model::LogitStats{} : summaries[i]; }
 
-    // Turns logits of these tokens, in this order, into logits of the vocabulary, in `memory`. Other tokens get
-    // -infinity.
+    // Turns logits of these tokens, in order, into logits of the vocabulary, in `memory`. Others become -infinity.
     void take_tokens(std::span<const TokenId> tokens, std::vector<float>& memory);
 };
 
@@ -86,7 +85,7 @@ class LogitSource {
     // A round begins with a text of `n_tokens` tokens. These are not taken back.
     virtual void begin_round(int /*slot*/, std::size_t /*n_tokens*/) {}
     // The rows that follow each of the last `n` tokens of each text, one text after another. It makes one pass, or none
-    // if the row is there already. The slots increase; each text has at most `context` tokens, all together have 1 to
+    // if the row is there already. Slots increase; a text has at most `context` tokens; all texts ask for 1 to
     // `max_rows` rows.
     virtual SourceLogits rows_after(std::span<const TextEnd> texts, model::LogitNeeds needs) = 0;
 
@@ -146,8 +145,7 @@ class TokenChooser {
     // The noise that the pass may add to the row after `position` tokens, to find the best token itself. Its
     // temperature is 0 if there is no noise, or if the logits are needed for it.
     model::RowNoise noise(std::uint64_t position, Acceptance acceptance) const;
-    // The noise for a row that stays on a GPU: the pass then draws the token itself. `round_start`: where the round
-    // began.
+    // The noise for a row that stays on a GPU, where the pass draws the token. The round began at `round_start`.
     model::RowNoise device_noise(std::uint64_t position, std::uint64_t round_start, const ChoiceSetting& setting) const;
     // The token emitted at `position` (the prefix's length): arg max or Gumbel-max sample. `noisy`: the token that the
     // pass found, if it did.
@@ -222,7 +220,7 @@ class ChainPhase {
 // Drafts with one pass for each token; sequences share passes if the source lets them.
 std::unique_ptr<Drafter> make_chain_drafter(std::unique_ptr<LogitSource> source, const DraftSetting& setting);
 
-// A middle model, which drafts by verifying in its own passes the drafts that `inner` makes for it. Sequences take
+// A middle model. It drafts by verifying, in its own passes, the drafts that `inner` makes for it. Sequences take
 // turns.
 struct CascadeLevel {
     std::unique_ptr<LogitSource> source;

@@ -121,8 +121,7 @@ class Drafter {
     // The sequence in the slot has ended. Does nothing by default.
     virtual void end_sequence(int /*slot*/) {}
 
-    // Drafts for each task, after the last of its tokens, until its rule fires or its budget ends. The tasks' slots
-    // increase.
+    // Drafts for each task after its last token, until its rule fires or its budget ends. The tasks' slots increase.
     virtual void propose(std::span<const DraftTask> tasks) = 0;
     void propose(const DraftTask& task) { propose(std::span(&task, 1)); }
     // Called while the target scores the draft of a single task. Prepares the next draft for the round's most likely
@@ -157,9 +156,8 @@ struct DraftLimits {
 DraftLimits draft_limits_of(const model::ModelConfig& target, int vocab_size);
 
 inline constexpr std::size_t kNoContext = std::size_t{1} << 40; // for a reader of any number of tokens
-// Begins a round of the task's rule with an empty draft. Returns how many tokens may be drafted: the task's budget, the
-// rule's cap and `context`, the most tokens that the drafter reads, limit it. If it is 0, the draft's end has the
-// reason.
+// Begins a round of the task's rule with an empty draft. Returns how many tokens may be drafted, limited by the task's
+// budget, the rule's cap and `context`, the most tokens that the drafter reads. For 0, the draft's end says why.
 int begin_draft(const DraftTask& task, std::size_t context, const RoundContext& round);
 inline int begin_draft(const DraftTask& task, std::size_t context) {
     return begin_draft(task, context, task.round);

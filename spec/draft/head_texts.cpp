@@ -320,7 +320,7 @@ void HeadTexts::keep_ahead(Text& own, const SourceLogits& rows, std::size_t firs
     }
 }
 
-// ---- masked rows: all that is drafted behind a text comes of its pass ----
+// ---- masked rows: all tokens drafted after a text come from its pass ----
 
 // The number of rows in a text's first pass whose logits are drafts.
 std::size_t HeadTexts::rows_of_draft(int slot) {

@@ -122,8 +122,8 @@ void LookupCorpus::check(std::span<const std::byte> bytes, const std::string& na
 }
 
 // Compares the text at `position` with `sought`. 0: it begins with `sought`; below 0: it comes before all texts that
-// do; above 0: after them. A file changed since its check may hold positions after the last token: nothing begins
-// there.
+// do; above 0: after them. In a file changed since its check, a position may be after the last token, where nothing
+// begins.
 int LookupCorpus::order(std::uint32_t position, std::span<const TokenId> sought) const {
     const auto there = tokens_.subspan(std::min<std::size_t>(position, tokens_.size()));
     for (std::size_t i = 0; i < sought.size(); ++i) {

@@ -1,5 +1,4 @@
-// The interface of an index for drafters without a model: where did the end of the text occur before, and what
-// followed?
+// The interface of an index for drafters without a model: where was the text's end before, and what followed it?
 //
 // It knows nothing of drafting, stop rules or distributions. Made in ngram_drafter.cpp and suffix_drafter.cpp.
 #pragma once

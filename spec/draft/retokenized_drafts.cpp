@@ -179,7 +179,8 @@ void RetokenizingDrafter::propose_written(const DraftTask& task, const Slot& slo
     }
     draft.end = draft.tokens.empty() ? DraftEnd::no_match : setting_.limits.why_end(task, most, why);
     if (draft.end != DraftEnd::none) return;
-    // Either the limit of tokens was written, and they are fewer of the target's, or a mark ends the draft but no text.
+    // The limit of tokens was written, but these are fewer tokens of the target's; or a mark ended it that ends no
+    // text.
     draft.end = mark_ >= 0 ? DraftEnd::no_match : task.max_tokens < task.left_tokens ? DraftEnd::cap : DraftEnd::budget;
 }
 

@@ -58,7 +58,7 @@ void ShardedDraftModel::encode(int slot, std::span<const model::TokenId> source)
     decoder_.encode(slot, tokens);
 }
 
-// The slot is empty because the leader has forgotten its text.
+// The leader has forgotten the slot's text, so this rank empties the slot as well.
 void ShardedDraftModel::follow_source(const Order& order) {
     const int slot = order.source_slot;
     if (slot >= cache().shape().n_slots || order.rows > static_cast<std::uint32_t>(max_source()))

@@ -27,8 +27,8 @@ class Siblings {
     // Returns whether verification needs the distributions that tokens were drawn from.
     bool draws(Acceptance acceptance) const { return chooser_.draws(acceptance); }
 
-    // The `n` first choices, best first, fewer if fewer can be emitted. They are ranked by logit, with the noise that
-    // the target will add.
+    // The `n` first choices, best first, or fewer if fewer can be emitted. By logit, with the noise that the target
+    // will add.
     std::vector<TreeChild> best(const RowOfText& row, int n, Acceptance acceptance);
     // The same for a row whose tokens a GPU has ranked, with the plan's noise.
     std::vector<TreeChild> best(const RankedRow& row, int n) const;

@@ -13,8 +13,8 @@
 namespace entrodraft::spec {
 
 // The positions of `tokens`, ordered by the text that begins there; a text that ends comes before one that goes on.
-// Tokens are 0 to `largest`, at most 2^31 - 2 of them. While it works it takes about 10 bytes a token besides the
-// result, and 8 bytes for each kind of token.
+// Tokens are 0 to `largest`; there may be 2^31 - 2 tokens. Besides the result it takes about 10 bytes a token while it
+// works, and 8 bytes for each kind of token.
 std::vector<std::uint32_t> suffix_array(std::span<const TokenId> tokens, TokenId largest);
 
 } // namespace entrodraft::spec

@@ -3,9 +3,9 @@
 //
 // It uses what is known of a text's states to be compact. State i, up to the text's length, is that of its first i
 // tokens. Its length is i and its transition to i + 1 is the text, so it stores only a link. The other states, split
-// off where two contexts meet, hold their transitions in blocks of 2^k slots. On English books (0.26 of them a token)
-// that takes 31 bytes a token; all transitions in one hash table were estimated at 80. For texts that do not grow see
-// lookup_corpus.h. It knows nothing of drafting. Called by the suffix drafter.
+// off where two contexts meet, hold their transitions in blocks of 2^k slots. On English books (0.26 split states a
+// token) that takes 31 bytes a token; all transitions in one hash table were estimated at 80. Texts that do not grow
+// are in lookup_corpus.h. It knows nothing of drafting. Called by the suffix drafter.
 #pragma once
 
 #include "spec/draft/lookup_index.h"

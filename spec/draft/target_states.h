@@ -11,7 +11,7 @@ namespace entrodraft::spec {
 class TargetStates {
   public:
     TargetStates() = default;
-    // `width`: numbers a position. Rows are read in blocks of `block` rows, counted from the first of a pass that
+    // `width`: numbers a position. Rows are read in blocks of `block`, counted from the first one of a pass that
     // drafts.
     TargetStates(std::size_t width, std::size_t block) : width_(width), block_(block) {}
 

@@ -24,7 +24,7 @@ struct NewNodes {
     std::span<const TreeNode> nodes;
 };
 
-// The number of a tree's nodes that a source can read depends on these.
+// The limits on the tree nodes that a source can read.
 struct TreeLimits {
     std::size_t room = 0;               // additional positions of its cache, for nodes only
     std::size_t most_rows = kNoContext; // of all nodes of a tree
@@ -52,8 +52,7 @@ class TreeSource : public LogitSource {
 // The rows of a pass over new nodes of several slots' trees.
 class TreeRows {
   public:
-    // Adds the new nodes to the slots' nodes, [slot]. `first_position(slot)`: the position of a node right after the
-    // text.
+    // Adds the new nodes to the slots' nodes, [slot]. `first_position(slot)`: the position right after the text.
     void set(std::span<const NewNodes> trees, std::span<std::vector<TreeNode>> nodes,
              const std::function<int(int slot)>& first_position);
     // The pass of a model that asks for these logits. Valid until the next call.

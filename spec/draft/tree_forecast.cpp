@@ -59,7 +59,7 @@ DeviceTreePlan TreeGrowth::forecast() const {
     const Worth worth(*task_->gain, {.passes = 1, .load = load_}); // the first pass is made in any case
     plan.of_target_row = price_of_row(worth, n_proposed_);
     plan.of_row = worth.of_passes(0, 1);
-    for (int k = 0; k < DeviceTreePlan::kLevels; ++k) // the pass's own row is its first
+    for (int k = 0; k < DeviceTreePlan::kLevels; ++k) // each pass includes its first row
         plan.of_passes[k] = worth.of_passes(k + 1, -k - 1);
     return plan;
 }

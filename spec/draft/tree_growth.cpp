@@ -197,10 +197,10 @@ double TreeGrowth::price_of_row(const Worth& worth, int n_proposed) const {
     return worth.of_rows(rows, 2 * rows) / rows;
 }
 
-// The nodes of a level whose children are worth a row of the draft; none if together they are not worth a pass. A node
-// is valued with the number of further levels that brings most. Children of every rank count as often as they were
-// emitted so far, further levels only through first children. Tokens less the target's price of their rows must beat
-// the run's rate.
+// The nodes of a level whose children are worth a row of the draft; none if together they are not worth a pass. Every
+// number of further levels is tried, and the best counts. Children of every rank count as often as they were emitted so
+// far; further levels have only first children. Their tokens, less the target's price of their rows, must beat the
+// rate.
 std::vector<int> TreeGrowth::level_that_pays(std::vector<int> level) const {
     constexpr int kLevels = DeviceTreePlan::kLevels;
     const Worth worth = this->worth();

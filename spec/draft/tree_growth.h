@@ -40,8 +40,8 @@ struct TreeRoom {
 // The data that all sequences of a drafter share: the shape, and how often children were the target's own token.
 class TreeShape {
   public:
-    // A branch ends if its departures from first choices have less than this probability (expected-gain). This limits
-    // the size of recordings.
+    // A branch ends if its departures from first choices are less probable (expected-gain). This bounds the size of
+    // recordings.
     static constexpr double kMinReach = 0.02;
 
     // The rows that are read: those that a run reads or, for recordings, all that runs might read, whatever pays.
@@ -89,8 +89,7 @@ class TreeGrowth {
     // The number of children wanted for a node of the frontier.
     int n_children(int node) const;
     void add_children(int node, std::vector<TreeChild> children);
-    // Chooses the next level. All of the frontier has its children, by a pass over the frontiers of `sequences`
-    // sequences.
+    // Chooses the next level. `sequences`: those whose frontiers shared the pass that gave the children.
     void end_level(int sequences = 1);
     // Writes the task's draft. Returns the nodes that it is made of, in its order.
     std::vector<int> finish();

@@ -20,8 +20,7 @@ namespace entrodraft::spec {
 class TokenChance {
   public:
     using Weights = LearnedWeights<5>::Vector;
-    // The weights are fitted to Qwen2.5-Coder 1.5B and 0.5B on code, chat and Spec-Bench's tasks, greedy and at
-    // temperature 1.
+    // The weights fit Qwen2.5-Coder 1.5B and 0.5B on code, chat and Spec-Bench's tasks, greedy and at temperature 1.
     static constexpr Weights kFirstWeights = {-0.2, -1.1, 0.15, 0.75, 1};
 
     explicit TokenChance(const Weights& first = kFirstWeights);

@@ -1,5 +1,4 @@
-// The cost of passes in seconds: of a target pass by its rows, of draft passes, and of each text token that the draft
-// reads first.
+// The cost of passes in seconds: target passes by their rows, draft passes, and text tokens that the draft reads first.
 //
 // Costs are fixed (--costs, simulation), or PassTimes learns them during the run. With fixed costs all plans depend on
 // counts alone, so that a run can be repeated exactly.
@@ -37,8 +36,8 @@ class CostModel {
     double reading_seconds(int tokens) const;
     // Returns whether draft passes were timed not too long ago, or their cost is fixed.
     bool knows_draft() const { return are_fixed() || times_.knows_draft(); }
-    // [r - 1]: a target pass of r rows, in passes of one row, as the run has learnt it. Empty with fixed costs or too
-    // few observations.
+    // [r - 1]: a target pass of r rows, in passes of one row, as the run has learnt it. Empty if costs are fixed or
+    // unknown.
     std::vector<double> row_costs() const;
     // Removes the slowness of the moment from measured seconds (PassTimes).
     double steady(double seconds) const { return seconds / times_.slowness(); }

@@ -184,8 +184,7 @@ class StopCondition {
 
     virtual void begin_sequence() {}
     virtual void begin_round() {}
-    // Returns whether the last drafted token is the last of the round. Asked once for each token, also before
-    // min_tokens.
+    // Returns whether the last drafted token ends the round. Asked once for each token, also before min_tokens.
     virtual bool fires(const Drafting& drafting) = 0;
     // The number of the text's unread tokens that the draft should read: all, or only the last ones. Asked before the
     // first pass, while none is read.
@@ -243,8 +242,7 @@ class StopRule {
     // For a text of which the draft has read nothing and within which it may begin. Returns how many of the unread
     // tokens it should read: all, or only the last ones. From now on only these count as unread.
     int choose_reading();
-    // Returns whether another draft pass is worth its time. To be asked before each. Only rules that weigh costs say
-    // no.
+    // Returns whether another draft pass is worth its time. Asked before each; only rules that weigh costs say no.
     bool wants_another(const PassCost& cost = {});
     // The wanted pass cost this much more: fewer texts share it than were asked, or it had more than one row.
     void charge(double passes, double further_rows = 0) {
@@ -256,8 +254,7 @@ class StopRule {
     DeviceStopRule forecast(int most) const;
     // To be asked once after each drafted token.
     StopDecision decide(const DraftedToken& token);
-    // The reason of the last stop, rule or cap; none if drafting goes on. A rule that fires on the cap's token counts
-    // as rule.
+    // The reason of the last stop: rule or cap, rule if both hold; none if drafting goes on.
     DraftEnd end() const { return end_; }
     // Learns from the round for this sequence and, with rules that need `gain`, for the whole replica.
     void end_round(const RoundFeedback& feedback) { condition_->end_round(drafting_, feedback); }
