@@ -82,7 +82,7 @@ class LogitSource {
     virtual bool begin_within(int /*slot*/, std::span<const TokenId> /*tokens*/, std::size_t /*n*/) { return false; }
     // The number of these tokens that it still has to read; 0 by default.
     virtual std::size_t unread(int /*slot*/, std::span<const TokenId> /*tokens*/) const { return 0; }
-    // A round begins with a text of `n_tokens` tokens. These are not taken back.
+    // A round begins with a text of `n_tokens` tokens, which are not taken back.
     virtual void begin_round(int /*slot*/, std::size_t /*n_tokens*/) {}
     // The rows that follow each of the last `n` tokens of each text, one text after another. It makes one pass, or none
     // if the row is there already. Slots increase; a text has at most `context` tokens; all texts ask for 1 to
@@ -168,7 +168,7 @@ class TokenChooser {
 
 // Settings for the rows of a phase.
 struct ChainRows {
-    bool are_looked_at = false; // true: rules or others look at all distributions
+    bool are_looked_at = false; // true: distributions are looked at, even if the rule does not need them
     bool are_all_made = false;  // true: even for a token that is the only one a constraint allows
 };
 
@@ -220,8 +220,7 @@ class ChainPhase {
 // Drafts with one pass for each token; sequences share passes if the source lets them.
 std::unique_ptr<Drafter> make_chain_drafter(std::unique_ptr<LogitSource> source, const DraftSetting& setting);
 
-// A middle model. It drafts by verifying, in its own passes, the drafts that `inner` makes for it. Sequences take
-// turns.
+// A middle model. It verifies, in its own passes, the drafts that `inner` makes for it. Sequences take turns.
 struct CascadeLevel {
     std::unique_ptr<LogitSource> source;
     std::unique_ptr<Drafter> inner;

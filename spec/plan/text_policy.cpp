@@ -48,8 +48,8 @@ int TextPolicy::tokens_to_read(const RoundContext& round) {
     return wanted_ == Reading::all ? round.unread : CostModel::kEnd;
 }
 
-// Returns whether it pays to read all of a long text. With an unknown pace all is read to learn it, if the run affords
-// that, and if it could pay at no time a token. A draft of which nothing is known reads the end.
+// Returns whether it pays to read all of a long text. If its pace is not known, all is read to learn it, if the run
+// affords that and it would pay with tokens that take no time. If nothing is known of the draft, only the end is read.
 bool TextPolicy::reads_all(const RoundContext& round) const {
     constexpr PassCost kOwn = {};
     const double more = gain_->costs.reading_seconds(round.unread) - gain_->costs.reading_seconds(CostModel::kEnd);

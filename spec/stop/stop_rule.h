@@ -239,7 +239,7 @@ class StopRule {
     bool needs_adjusted() const { return needs_distribution() && options_.entropy_of == EntropyOf::adjusted; }
     void begin_sequence(); // per-sequence state starts afresh
     void begin_round(const RoundContext& round = {});
-    // For a text of which the draft has read nothing and within which it may begin. Returns how many of the unread
+    // To be called if the draft has read nothing of the text and may begin within it. Returns how many of the unread
     // tokens it should read: all, or only the last ones. From now on only these count as unread.
     int choose_reading();
     // Returns whether another draft pass is worth its time. Asked before each; only rules that weigh costs say no.
