@@ -1,10 +1,11 @@
 // The draft continues the target's beams by a beam search of its own, wider than the target's, one level of its tree a
 // pass (Zhang et al. 2025, "AtSpeed", with fixed widths). The target accepts a level where all of its beams are in it.
 //
-// How wide a level is, and how many there are, the draft's own entropy decides. The chance that a level of w tokens is
-// accepted is learnt from the mean entropy of the rows behind it, and from by how much the score of its last token is
-// below that of the last that would do if draft and target agreed. A level has the width at which (expected levels) -
-// (the run's levels a second) * (seconds of the target's rows) is largest, and drafting ends where that is not above 0.
+// The draft's own entropy decides how wide a level is, and how many levels there are. The chance that a level of w
+// tokens is accepted is learnt from two values. One is the mean entropy of the rows before the level. The other is the
+// distance of the level's last score below the score that is enough if draft and target agree. The width makes
+// (expected levels) - (the run's levels a second) * (seconds of the target's rows) largest. Drafting ends if that is
+// not above 0.
 #include "spec/draft/beams.h"
 
 #include "spec/beams/beam_rows.h"
@@ -26,12 +27,12 @@ constexpr int kMaxLevels = 8;
 constexpr std::size_t kMaxWidth = 4; // of a level, in beams of the target
 constexpr double kFirstChance = 0.5; // of a first level
 
-// Of a level: DraftedToken::probability is exp(-(how far its last score is below the num_beams-th)).
+// For a level, DraftedToken::probability is exp(-(distance of its last score below the num_beams-th)).
 constexpr TokenChance::Weights kFirstWeights = {0, -0.5, -0.8, 0, 0};
 
 struct LevelToken {
     TokenId token = 0;
-    int parent = 0; // row of the round: an end, or a drafted token behind the ends
+    int parent = 0; // row of the round: an end, or a drafted token after the ends
     float score = 0;
     int node = BeamTree::kText; // once the model has read it
 };
@@ -61,8 +62,8 @@ class BeamDrafter final : public Drafter {
     struct Slot {
         std::optional<BeamTree> tree;
         std::vector<int> ends; // of the tree: last tokens of the target's beams
-        // Of the last round: the length of the beams, what was drafted, and what of the draft's passes reading the
-        // tokens of rounds without drafting took, which a round behind another that drafts has not.
+        // The last round: the length of the beams, the draft, and its passes. Passes that only read tokens of rounds
+        // without a draft do not count: a round after one that drafts does not need them.
         int length = 0;
         std::vector<DraftedToken> levels;
         std::size_t n_drafted = 0;
@@ -84,7 +85,7 @@ class BeamDrafter final : public Drafter {
                        BeamTree& tree);
     model::PassResult pass(BeamTree& tree, std::span<const int> logit_rows, std::size_t n);
     std::vector<BeamCandidate> first_tokens(const model::PassResult& result, std::size_t row, std::size_t n) const;
-    // Whether the GPU selects them. It has no room for more of a row.
+    // Returns whether the GPU selects them. It has no room for more of a row.
     bool selects_on_device() const { return device_ && setting_.limits.vocab_size <= DeviceTreePlan::kMaxVocab; }
     static void count_pass(const DraftTask& task, const BeamTree& tree) {
         ++task.draft->passes;
@@ -109,9 +110,8 @@ class BeamDrafter final : public Drafter {
 
 // ---- what pays ----
 
-// What came of the last round: of its levels those that were verified, and what drafting brought in levels, those that
-// its seconds would have brought without it taken off. That counts first passes behind which nothing was worth
-// drafting.
+// Learns from the last round: from its verified levels, and from its gain. The gain is the number of accepted levels,
+// less the levels that its seconds would have brought without a draft. First passes that led to no draft count too.
 void BeamDrafter::learn(const DraftTask& task, Slot& slot) {
     const int accepted = task.beams->length() - slot.length - 1;
     for (int i = 0; i < std::min(accepted + 1, static_cast<int>(slot.levels.size())); ++i)
@@ -127,7 +127,7 @@ void BeamDrafter::learn(const DraftTask& task, Slot& slot) {
     slot.length = task.beams->length();
 }
 
-// In levels for tokens: `expected` drafted levels of this round are accepted.
+// Counts levels instead of tokens: `expected` drafted levels of this round are accepted.
 Worth BeamDrafter::worth_of(const DraftTask& task, double expected) {
     const Draft& draft = *task.draft;
     const int rows = static_cast<int>(task.beams->running().size() + draft.tokens.size());
@@ -135,8 +135,8 @@ Worth BeamDrafter::worth_of(const DraftTask& task, double expected) {
             {static_cast<double>(draft.passes), static_cast<double>(draft.further_rows), rows, 1 + expected}};
 }
 
-// Whether rounds that draft have paid of late; now and then one is tried. Before any has, a first level is taken to be
-// twice the target's beams wide.
+// Returns whether this round drafts, by DraftingTrials. Before any round has drafted, a first level is assumed to be
+// twice as wide as the target's beams.
 bool BeamDrafter::begins(const DraftTask& task) {
     const std::size_t n = task.beams->n_beams();
     return trials_.begins([&] {
@@ -150,7 +150,7 @@ DraftedToken BeamDrafter::seen(const Level& level, std::size_t width, std::size_
     return {level.entropy, std::exp(level.tokens[width - 1].score - needed)};
 }
 
-// Tokens of the level, behind a path of levels that is accepted with the chance `reach`; 0: none is worth its rows.
+// The width of this level, after a path that is accepted with the chance `reach`. 0: no width is worth its rows.
 std::size_t BeamDrafter::choose_width(const DraftTask& task, const Level& level, double reach, double expected) const {
     const std::size_t n_beams = task.beams->n_beams(), rows = task.beams->running().size() + task.draft->tokens.size();
     const std::size_t room = static_cast<std::size_t>(std::max(task.max_tokens, 0)) - task.draft->tokens.size();
@@ -171,7 +171,7 @@ std::size_t BeamDrafter::choose_width(const DraftTask& task, const Level& level,
 
 // ---- passes ----
 
-// With the first `n` tokens of each of these rows.
+// Runs a pass with the first `n` tokens of each of these rows.
 model::PassResult BeamDrafter::pass(BeamTree& tree, std::span<const int> logit_rows, std::size_t n) {
     BeamTree* const trees[] = {&tree};
     pass_.set(trees);
@@ -194,13 +194,13 @@ std::vector<BeamCandidate> BeamDrafter::first_tokens(const model::PassResult& re
         result.logits.subspan(row * result.logits_stride, static_cast<std::size_t>(setting_.limits.vocab_size)), n);
 }
 
-// Reads what of the target's beams the model has not read, their last tokens in the last pass.
+// Reads the tokens of the target's beams that the model has not read, the last tokens in the last pass.
 BeamDrafter::Level BeamDrafter::first_level(const DraftTask& task, Slot& slot) {
     BeamTree& tree = *slot.tree;
     std::vector<LevelToken> ends;
     std::vector<std::vector<TokenId>> paths;
     for (const BeamSearch::Beam& beam : task.beams->running()) {
-        std::vector<TokenId>& path = paths.emplace_back(1, task.tokens.back()); // of the prompt
+        std::vector<TokenId>& path = paths.emplace_back(1, task.tokens.back()); // the prompt's last token
         path.insert(path.end(), beam.tokens.begin(), beam.tokens.end());
         ends.push_back({path.back(), 0, beam.score});
     }
@@ -208,7 +208,7 @@ BeamDrafter::Level BeamDrafter::first_level(const DraftTask& task, Slot& slot) {
     for (bool is_read = false; !is_read;) {
         std::vector<int> nodes;
         std::vector<std::size_t> n_read;
-        for (const std::vector<TokenId>& path : paths) { // the last token is read anew: its row is wanted
+        for (const std::vector<TokenId>& path : paths) { // the last token is read again: its row is wanted
             const BeamTree::Walk way = tree.walk(std::span(path).first(path.size() - 1));
             nodes.push_back(way.node);
             n_read.push_back(way.n);
@@ -235,11 +235,11 @@ BeamDrafter::Level BeamDrafter::first_level(const DraftTask& task, Slot& slot) {
     return level_behind(task, ends, rows, tree);
 }
 
-// `above` are drafted, the last of the draft's tokens.
+// `above`: the last tokens of the draft.
 BeamDrafter::Level BeamDrafter::next_level(const DraftTask& task, Slot& slot, std::vector<LevelToken>& above) {
     BeamTree& tree = *slot.tree;
-    // The target's beams are needed as well, whatever the level follows: what they have in common is text, what is
-    // drafted may be rejected.
+    // The nodes of the target's beams stay too, whatever the level follows: their common tokens are text, but drafted
+    // tokens may be rejected.
     std::vector<int> parents = slot.ends;
     for (const LevelToken& token : above)
         parents.push_back(token.node);
@@ -257,7 +257,7 @@ BeamDrafter::Level BeamDrafter::next_level(const DraftTask& task, Slot& slot, st
     return level_behind(task, above, rows, tree);
 }
 
-// What follows the last rows of the pass, which are those of `above`; `first_rows`: theirs in the round.
+// The level after the last rows of the pass, which are the rows of `above`. `first_rows`: these rows in the round.
 BeamDrafter::Level BeamDrafter::level_behind(const DraftTask& task, std::span<const LevelToken> above,
                                              std::span<const int> first_rows, BeamTree& tree) {
     std::vector<int> rows;
@@ -269,7 +269,7 @@ BeamDrafter::Level BeamDrafter::level_behind(const DraftTask& task, std::span<co
     for (std::size_t i = 0; i < above.size(); ++i) {
         const model::LogitStats& stats = result.summaries[i];
         for (const BeamCandidate& each : first_tokens(result, i, n_of_row)) {
-            if (task.beams->ends_text(each.token)) continue; // a beam ends there, and none goes on
+            if (task.beams->ends_text(each.token)) continue; // a beam ends there, and none continues
             const auto log_prob = static_cast<float>(static_cast<double>(each.log_prob) - stats.log_sum_exp());
             level.tokens.push_back({each.token, first_rows[i], above[i].score + log_prob, above[i].node});
         }
@@ -295,11 +295,11 @@ void BeamDrafter::draft(const DraftTask& task, Slot& slot) {
         return;
     }
     if (!slot.tree) {
-        texts_.prefill(task.slot, task.tokens); // what is not read: the source, where the prompt is a single token
+        texts_.prefill(task.slot, task.tokens); // unread tokens: the source, if the prompt is a single token
         slot.tree.emplace(task.slot, static_cast<int>(task.tokens.size()) - 1, model_.cache().shape().capacity);
     }
     Level level = first_level(task, slot);
-    slot.passes = 1 - task.draft->passes; // and what is added below
+    slot.passes = 1 - task.draft->passes; // the passes added below count too
     slot.further_rows = static_cast<int>(search.running().size()) - 1 - task.draft->further_rows;
     draft_levels(task, slot, std::move(level), most);
     slot.passes += task.draft->passes;

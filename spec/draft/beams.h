@@ -1,4 +1,4 @@
-// Drafting for beam searches: the draft's own beams behind those of the target, as one tree: see beams.cpp.
+// Drafting for beam searches: the draft's own beams continue those of the target, as one tree. See beams.cpp.
 #pragma once
 
 #include "spec/draft/drafter.h"
@@ -8,8 +8,8 @@
 
 namespace entrodraft::spec {
 
-// Of one model, whose cache has tree_positions() beside a text; it outlives the drafter. For tasks of beam searches
-// alone. `device`: of the GPU that has the whole model, null elsewhere.
+// Drafts with one model, whose cache has tree_positions() next to a text. `model` must outlive the drafter. All tasks
+// must be beam searches. `device`: of the GPU that has the whole model; null elsewhere.
 std::unique_ptr<Drafter> make_beam_drafter(model::Decoder& model, const DraftSetting& setting,
                                            DeviceVerifier* device = nullptr);
 

@@ -1,5 +1,4 @@
-// Tokens by how often each followed the last one in a text that build-table has counted: as good as free, and right now
-// and then.
+// Drafts by how often each token followed the last one in a text that build-table has counted. It costs almost nothing.
 #include "spec/draft/chain.h"
 
 namespace entrodraft::spec {

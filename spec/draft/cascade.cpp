@@ -1,10 +1,10 @@
-// A middle model of a cascade: it drafts for the level above by verifying, in one pass, what a smaller drafter
-// proposes to it. What it emits is what it would emit alone, so the level above may verify that like any draft.
+// A middle model of a cascade. It drafts for the level above by verifying, in one pass, the proposals of a smaller
+// drafter. It emits what it would emit alone, so the level above may verify that like any draft.
 //
-// Exact with every acceptance: a token it hands up was drawn from its own distribution q given the tokens before, and
-// whether another one follows never hangs on that token. Random numbers of the inner round are keyed by its level and
-// by where the round above began: the inner rule learns from tokens that were rejected above, so that a number which
-// had a say in one round must have none in the next.
+// It is exact with every acceptance: a token that it hands up was drawn from its own distribution q given the tokens
+// before, and never decides if another token follows. Random numbers of the inner round are keyed by its level and by
+// where the round above began. The reason: the inner rule learns from tokens that were rejected above, so a number that
+// influenced one round must not be used in the next.
 #include "spec/draft/chain.h"
 #include "spec/verify/random.h"
 #include "spec/verify/verify.h"
@@ -16,13 +16,13 @@ namespace entrodraft::spec {
 
 namespace {
 
-constexpr TokenId kNothing = -1; // emitted after a draft that leads to where every token is banned
+constexpr TokenId kNothing = -1; // emitted after a draft after which every token is banned
 
-// Passes of the middle model for each token that comes of them, as they went lately.
+// Recent passes of the middle model for each token that they bring.
 class RunningCost {
   public:
     void add(double cost, int tokens) {
-        constexpr double kDecay = 0.99; // of a pass
+        constexpr double kDecay = 0.99; // per pass
         cost_ = kDecay * cost_ + cost;
         tokens_ = kDecay * tokens_ + tokens;
         passes_ = kDecay * passes_ + 1;
@@ -68,7 +68,7 @@ class CascadeDrafter final : public Drafter {
         GainModel inner_gain;
         StopRule inner_rule;
         RunningCost cost;
-        std::vector<float> q; // [drafted][vocab]: those of p_ that went up
+        std::vector<float> q; // [drafted][vocab]: the rows of p_ that went up
     };
     // A token that the middle model has emitted and the level above has not yet taken.
     struct Ready {
@@ -95,14 +95,14 @@ class CascadeDrafter final : public Drafter {
     DraftSetting setting_;
     std::deque<Slot> slots_; // rules point to gain models, which stay where they are
 
-    // Of the phase at hand.
+    // For the current phase.
     Draft inner_draft_;
-    std::vector<TokenId> text_; // the text with what is drafted so far, and then what the inner drafter proposes
+    std::vector<TokenId> text_; // the text, the tokens drafted so far, then the inner drafter's proposals
     std::deque<Ready> ready_;
     std::vector<model::LogitStats> stats_; // [rows] of the inner round
-    std::vector<BestToken> best_;          // [rows], where arg max or Gumbel-max sample decide
-    std::vector<float> p_;                 // [rows][vocab], where tokens are drawn
-    std::vector<float> adjusted_;          // [rows][vocab], where the rule above looks at these
+    std::vector<BestToken> best_;          // [rows], if arg max or Gumbel-max sample decide
+    std::vector<float> p_;                 // [rows][vocab], if tokens are drawn
+    std::vector<float> adjusted_;          // [rows][vocab], if the rule above looks at them
 };
 
 void CascadeDrafter::draft(const DraftTask& task, Slot& slot) {
@@ -139,7 +139,7 @@ void CascadeDrafter::draft(const DraftTask& task, Slot& slot) {
     draft.seconds = setting_.clock.now_seconds() - began;
 }
 
-// One round of the middle model over the inner drafter: at least one token becomes ready, unless all are banned.
+// One round of the middle model over the inner drafter. At least one token becomes ready, unless all are banned.
 void CascadeDrafter::inner_round(const DraftTask& task, Slot& slot, int most) {
     const StopRule& rule = *task.rule;
     const bool whole = rule.needs_distribution() && !rule.needs_adjusted();
@@ -179,9 +179,9 @@ void CascadeDrafter::inner_round(const DraftTask& task, Slot& slot, int most) {
     count(verification, setting_.clock.now_seconds() - began, slot, *task.draft);
 }
 
-// What the middle model makes of each row: its distribution, or the token that it would emit. The inner draft ends with
-// the token that leads to a row in which every token is banned, and nothing is emitted after it; false where that row
-// is the first.
+// Takes from each row what the middle model needs: its distribution, or the token that it would emit. The inner draft
+// ends with the token that leads to a row in which every token is banned; nothing is emitted after it. Returns false if
+// that is the first row.
 bool CascadeDrafter::read_rows(const SourceLogits& rows, std::size_t n_inner, const StopRule& rule,
                                const ChoiceSetting& choice, TokenChooser& chooser) {
     const bool adjusted = rule.needs_adjusted(), whole = rule.needs_distribution() && !adjusted;
@@ -210,7 +210,7 @@ bool CascadeDrafter::read_rows(const SourceLogits& rows, std::size_t n_inner, co
     return true;
 }
 
-// A row of zeros, or kNothing, stands for the dead one: nothing can be sampled from it.
+// A row of zeros, or kNothing, stands for the dead row: nothing can be sampled from it.
 void CascadeDrafter::end_at_dead_row(std::size_t row, std::size_t vocab) {
     inner_draft_.tokens.resize(row);
     stats_.emplace_back();

@@ -1,6 +1,6 @@
-// The draft loop: a pass over a source of logits a token, until the stop rule has had enough. Where sequences share the
-// source's passes, a pass has a row of each that goes on, so that weights are read once for all of them; each has its
-// own rule, and drops out when that fires.
+// The draft loop: one pass over a source of logits for each token, until the stop rule has enough. If sequences share
+// the source's passes, a pass has a row of each sequence that goes on, so that weights are read once for all. Each
+// sequence has its own rule, and drops out when that fires.
 #include "spec/draft/chain.h"
 
 #include "spec/draft/token_table.h"
@@ -68,7 +68,7 @@ std::unique_ptr<LogitSource> make_table_source(const TokenTable& table, int orde
     const auto fill = [&table, order](std::span<const TokenId> text, std::span<float> logits) {
         table.row(order, text.back(), logits);
     };
-    // What a row costs: the vocabulary once.
+    // The cost of a row: the vocabulary is read once.
     return make_function_source(order == 1 ? "unigram" : "bigram", vocab, fill,
                                 static_cast<std::size_t>(vocab) * sizeof(float));
 }
@@ -169,7 +169,7 @@ void ChainPhase::begin(const DraftTask& task, std::size_t context, const DraftLi
     text_.assign(task.tokens.begin(), task.tokens.end());
 }
 
-// A row would give such a token all of the probability, and so does the target's: it costs no pass.
+// A row would give such a token all of the probability, and so does the target's row: it costs no pass.
 void ChainPhase::take_only_tokens() {
     constexpr PassCost kFree = {0, 0};
     constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -205,7 +205,7 @@ model::LogitNeeds ChainPhase::needs(DeviceVerifier* device) {
     if (adjusted_) return all.with_rows(); // a device that goes on by itself knows raw distributions alone
     if (task_.verified_on_device) {
         noise_ = chooser_->device_noise(text_.size(), task_.tokens.size(), choice);
-        all.summary = std::max(all.summary, model::LogitSummary::max); // which the device goes by
+        all.summary = std::max(all.summary, model::LogitSummary::max); // the device uses it
     } else {
         noise_ = chooser_->noise(text_.size(), choice.acceptance);
     }
@@ -280,7 +280,7 @@ class ChainDrafter final : public Drafter {
     ChainDrafter(std::unique_ptr<LogitSource> source, const DraftSetting& setting)
         : Drafter(facts_of(source->facts())), source_(std::move(source)), setting_(setting),
           slots_(static_cast<std::size_t>(setting.n_slots)) {
-        // Not of a head, whose rows may be of fewer tokens.
+        // A head is left out: its rows may have fewer tokens.
         facts_.keeps_logits_on_device =
             slots_.size() == 1 && source_->facts().device != nullptr && source_->facts().hidden_layers.empty();
     }
@@ -303,7 +303,7 @@ class ChainDrafter final : public Drafter {
     struct Slot {
         TokenChooser chooser;
         ChainPhase phase;
-        double share = 0; // of this round's passes
+        double share = 0; // of the passes of this round
     };
 
     Slot& of(int slot) { return slots_.at(slot); }
@@ -317,9 +317,9 @@ class ChainDrafter final : public Drafter {
     std::unique_ptr<LogitSource> source_;
     DraftSetting setting_;
     std::vector<Slot> slots_;
-    std::vector<const DraftTask*> going_; // those that want another row
-    std::vector<TextEnd> ends_;           // of these
-    std::vector<model::RowNoise> noises_; // of their rows
+    std::vector<const DraftTask*> going_; // tasks that want another row
+    std::vector<TextEnd> ends_;           // of these tasks
+    std::vector<model::RowNoise> noises_; // of these tasks' rows
 };
 
 void ChainDrafter::propose_together(std::span<const DraftTask> tasks) {
@@ -336,7 +336,7 @@ void ChainDrafter::propose_together(std::span<const DraftTask> tasks) {
     for (; !going_.empty(); ask_rules(tasks), ++passes)
         pass();
     const double seconds = setting_.clock.now_seconds() - began - caught_up;
-    for (const DraftTask& task : tasks) { // each bears what it had of the passes
+    for (const DraftTask& task : tasks) { // each bears its share of the passes
         of(task.slot).phase.finish();
         const double part = passes > 0 ? of(task.slot).share / passes : 1 / static_cast<double>(tasks.size());
         task.draft->seconds = seconds * part - task.draft->entropy_seconds;
@@ -356,11 +356,11 @@ void ChainDrafter::begin_phase(const DraftTask& task) {
         source_->begin_within(task.slot, task.tokens, static_cast<std::size_t>(task.rule->choose_reading()) + 1);
 }
 
-// Those that draft read what they have not read of their texts, if that is more than the first pass may bear; where it
-// is so much that it takes rounds, they draft later. Seconds of all.
+// Reads the unread tokens of the texts that draft, if these are more than the first pass may bear. A text that takes
+// several rounds to read drafts later. Returns the seconds of all.
 double ChainDrafter::catch_up() {
-    constexpr std::size_t kFew = 16;      // rows, for which a pass reads its weights once
-    constexpr std::size_t kAtOnce = 4096; // tokens, for which the other texts can wait
+    constexpr std::size_t kFew = 16;      // rows for which a pass reads its weights once
+    constexpr std::size_t kAtOnce = 4096; // tokens for which the other texts can wait
     double seconds = 0;
     const double borne = 1 / static_cast<double>(std::max<std::size_t>(going_.size(), 1));
     std::erase_if(going_, [&](const DraftTask* task) {
@@ -379,19 +379,19 @@ double ChainDrafter::catch_up() {
     return seconds;
 }
 
-// Keeps those in going_ whose rules want another row, given what the others have drafted so far and are about to.
+// Keeps those in going_ whose rules want another row, given the rows that the others have or are about to draft.
 void ChainDrafter::ask_rules(std::span<const DraftTask> tasks) {
-    int rows = 0; // of the target's pass, as far as drafts have come
+    int rows = 0; // of the target's pass, with the drafts so far
     for (const DraftTask& task : tasks)
         rows += static_cast<int>(task.draft->tokens.size()) + 1;
     const double share = 1 / static_cast<double>(std::max<std::size_t>(going_.size(), 1));
     std::erase_if(going_, [&](const DraftTask* task) {
         const int own = static_cast<int>(task->draft->tokens.size()) + 1;
         PassCost cost = {share, share};
-        // Who drafts in turn goes by what the round knows of the others.
+        // A text that drafts in turn uses the load that the round knows.
         if (shares_passes()) cost.load = {rows - own, static_cast<int>(tasks.size())};
         const bool goes_on = of(task->slot).phase.wants_row(cost);
-        rows += goes_on ? 1 : 0; // a row that is cheap is so once
+        rows += goes_on ? 1 : 0; // a row that is cheap is cheap only once
         return !goes_on;
     });
     const double borne = 1 / static_cast<double>(std::max<std::size_t>(going_.size(), 1));
@@ -401,7 +401,7 @@ void ChainDrafter::ask_rules(std::span<const DraftTask> tasks) {
     }
 }
 
-// A row of every phase that goes on; of one alone maybe more than a row, kept for later.
+// Takes a row for each phase that goes on. A phase alone may get more rows, which are kept for later.
 void ChainDrafter::pass() {
     const bool is_alone = going_.size() == 1;
     ends_.clear();

@@ -1,10 +1,10 @@
-// A draft model on a rank of its own that does not wait for the verification: while the target scores a draft, it
-// drafts what would come next for the most likely outcomes of the round, all of them in the same passes, each on a slot
-// of the cache that shares the text's own. If one of them comes true its draft is ready, and drafting has cost nothing.
+// A draft model on a rank of its own that does not wait for the verification. While the target scores a draft, it
+// drafts the continuation of the round's most likely outcomes. All outcomes share passes; each has a slot of the cache
+// that shares the text's own. If one of them comes true its draft is ready, and drafting has cost nothing.
 //
-// Without a backup, what is broadcast is what would have been drafted after the verification: the same tokens from the
-// same random numbers, as long as the stop rule goes by the text. (`expected-gain` also knows what is free, and drafts
-// longer then.)
+// Without a backup, the broadcast draft is the one that would have been drafted after the verification: the same tokens
+// from the same random numbers, if the stop rule depends on the text alone. (`expected-gain` also knows which passes
+// are free, and drafts longer then.)
 #include "spec/draft/chain.h"
 #include "spec/draft/model_drafter.h"
 #include "spec/draft/outcome_model.h"
@@ -21,19 +21,19 @@ namespace entrodraft::spec {
 namespace {
 
 constexpr int kTextSlot = 0;
-constexpr int kMaxCandidates = AheadOptions::kMaxOutcomes + 1; // of a place that are learnt apart
+constexpr int kMaxCandidates = AheadOptions::kMaxOutcomes + 1; // of a place; learnt separately
 
-// A draft in the making, of the round at hand or of one that is foreseen.
+// A draft in progress, of the current round or of an outcome that may come.
 struct Branch {
     std::vector<TokenId> tokens; // the text that it follows
-    DraftTask task;              // of these
+    DraftTask task;              // the task after these tokens
     TokenChooser chooser;
     std::optional<StopRule> rule;
     Draft draft;
     ChainPhase phase;
     std::vector<float> rows; // [tokens that the model drafted][vocab]: its logits
 
-    // Its tokens and rule are set.
+    // Tokens and rule must be set.
     void begin(const DraftTask& like, int slot, std::size_t context, const DraftLimits& limits) {
         task = like;
         task.slot = slot;
@@ -70,7 +70,7 @@ class AheadDrafter final : public Drafter {
 
   private:
     Branch& current() { return branches_[current_]; }
-    // 1 to n_prepared_.
+    // `i` is 1 to n_prepared_.
     Branch& prepared(std::size_t i) { return branches_[(current_ + i) % branches_.size()]; }
     void forget();
     void learn(std::span<const TokenId> tokens);
@@ -92,11 +92,11 @@ class AheadDrafter final : public Drafter {
     DraftSetting setting_;
     OutcomeModel outcomes_;
     std::vector<Branch> branches_;
-    std::size_t current_ = 0;    // of branches_: the round at hand
-    std::size_t n_prepared_ = 0; // branches behind it
-    std::vector<Place> places_;  // of the round at hand, where it was drafted ahead of
+    std::size_t current_ = 0;    // of branches_: the current round
+    std::size_t n_prepared_ = 0; // branches after it
+    std::vector<Place> places_;  // of the current round, if it was drafted ahead of
     DraftedAhead ahead_;         // for the next round
-    int fitting_ = 8;            // outcomes that fit into the target's passes
+    int fitting_ = 8;            // outcomes that fit into target passes
     std::vector<Branch*> going_;
     std::vector<TextEnd> ends_;
 };
@@ -156,7 +156,7 @@ void AheadDrafter::begin_branch(Branch& branch, const DraftTask& task) {
     branch.begin(task, kTextSlot, texts_.facts().context, setting_.limits);
 }
 
-// Whether the backup drafted this phase; where it has nothing, the phase begins anew.
+// Returns whether the backup drafted this phase. If it has nothing, the phase begins anew.
 bool AheadDrafter::drafts_for_nothing(Branch& branch) {
     if (!backup_) return false;
     backup_->propose(branch.task);
@@ -168,13 +168,13 @@ bool AheadDrafter::drafts_for_nothing(Branch& branch) {
     return true;
 }
 
-// The branch whose text this is goes on in the text's own slot. False: none was prepared for it.
+// Continues the branch with this text in the text's own slot. Returns false if none was prepared for it.
 bool AheadDrafter::take_prepared(const DraftTask& task) {
     const std::span<const TokenId> text = task.tokens;
     for (std::size_t i = 1; i <= n_prepared_; ++i) {
         Branch& branch = prepared(i);
         if (!std::equal(text.begin(), text.end(), branch.tokens.begin(), branch.tokens.end())) continue;
-        if (branch.task.max_tokens != task.max_tokens) return false; // another budget: drafted anew
+        if (branch.task.max_tokens != task.max_tokens) return false; // another budget: it is drafted again
         const bool is_empty = branch.draft.tokens.empty() && branch.draft.end == DraftEnd::none;
         if (backup_ && is_empty) return false; // not begun in time: the backup costs less
         release(&branch);
@@ -187,7 +187,7 @@ bool AheadDrafter::take_prepared(const DraftTask& task) {
     return false;
 }
 
-// Branches but one give up what they share, so that the text's own slot may be cut.
+// Branches except one give up their shared positions, so that the text's own slot may be cut.
 void AheadDrafter::release(const Branch* but) {
     for (std::size_t i = 1; i <= n_prepared_; ++i) {
         Branch& branch = prepared(i);
@@ -195,7 +195,7 @@ void AheadDrafter::release(const Branch* but) {
     }
 }
 
-// A row of each, at least one; the logits are kept, for they say what the target may emit instead.
+// Takes at least one row for each branch. The logits are kept: they show what the target may emit instead.
 void AheadDrafter::pass(std::span<Branch* const> going) {
     ends_.clear();
     for (Branch* branch : going)
@@ -242,8 +242,8 @@ void AheadDrafter::draft_ahead(const std::function<bool()>& enough) {
     adapt(all_done);
 }
 
-// What may replace each drafted token, and behind the last, which is read for that; and before that any that
-// the model did not draft.
+// Finds the tokens that may replace each drafted token, and those that may follow the last one. For that it reads the
+// last token, and before it any tokens that the model did not draft.
 void AheadDrafter::find_places(const Branch& verifying) {
     const std::vector<TokenId>& drafted = verifying.draft.tokens;
     const std::size_t known = verifying.rows.size() / vocab();
@@ -263,8 +263,8 @@ void AheadDrafter::find_places(const Branch& verifying) {
     }
 }
 
-// The draft's candidates at the i-th place, ranked as it would choose: by logit, or with the noise that the target will
-// add. The drafted token is not among them.
+// The draft's candidates at the i-th place, in its order: by logit, or with the noise that the target will add. The
+// drafted token is not among them.
 Place AheadDrafter::place_of(const Branch& verifying, std::size_t i, std::span<const float> row) const {
     struct Candidate {
         double value;
@@ -299,7 +299,7 @@ Place AheadDrafter::place_of(const Branch& verifying, std::size_t i, std::span<c
     return place;
 }
 
-// A branch that follows the broadcast draft where it ends so.
+// Prepares a branch that follows the broadcast draft with this outcome.
 void AheadDrafter::prepare(const Branch& verifying, const Outcome& outcome) {
     const std::vector<TokenId>& eos = setting_.limits.eos_tokens;
     const bool ends = std::find(eos.begin(), eos.end(), outcome.next) != eos.end();
@@ -326,7 +326,7 @@ void AheadDrafter::prepare(const Branch& verifying, const Outcome& outcome) {
     ++ahead_.outcomes;
 }
 
-// How the round ended that was drafted ahead of.
+// Learns how the round ended for which outcomes were prepared.
 void AheadDrafter::learn(std::span<const TokenId> tokens) {
     const Branch& verifying = current();
     Outcome outcome;
@@ -336,7 +336,7 @@ void AheadDrafter::learn(std::span<const TokenId> tokens) {
     places_.clear();
 }
 
-// One more where all drafts were ready in time, one fewer where they were not.
+// Adds one outcome if all drafts were ready in time, else takes one away.
 void AheadDrafter::adapt(bool all_done) {
     fitting_ = std::clamp(fitting_ + (all_done ? 1 : -1), 2, AheadOptions::kMaxOutcomes);
 }

@@ -1,4 +1,4 @@
-// What drafters have in common, and drafters by name: see drafter.h.
+// The functions that drafters share, and drafters by name: see drafter.h.
 #include "spec/draft/drafter.h"
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace entrodraft::spec {
 
-std::vector<DrafterType> drafters_of_files(); // made by CMakeLists.txt out of the files in this folder
+std::vector<DrafterType> drafters_of_files(); // CMakeLists.txt makes it from the files in this folder
 
 void Draft::clear() {
     tokens.clear();
@@ -86,7 +86,7 @@ DraftEnd DraftLimits::why_end(const DraftTask& task, int most, DraftEnd rule_end
     const int drafted = static_cast<int>(tokens.size());
     if (drafted < most) return DraftEnd::none;
     if (drafted < task.max_tokens) return DraftEnd::context;
-    return drafted < task.left_tokens ? DraftEnd::cap : DraftEnd::budget; // a cap that a batch's pass has room for
+    return drafted < task.left_tokens ? DraftEnd::cap : DraftEnd::budget; // the batch's pass has room for this cap
 }
 
 std::vector<float> hidden_of_rows(const model::PassResult& result, std::span<const int> rows, std::size_t n_layers,
@@ -172,7 +172,7 @@ class FallbackDrafter final : public Drafter {
     }
 
     std::vector<std::unique_ptr<Drafter>> drafters_;
-    std::map<int, Drafter*> drafted_; // [slot] in the round at hand; null: none
+    std::map<int, Drafter*> drafted_; // [slot] which one drafted in this round; null: none
 };
 
 } // namespace

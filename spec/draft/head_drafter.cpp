@@ -1,5 +1,4 @@
-// A draft head, which reads the target's hidden states (head_texts.h): chains or trees of it, in passes that sequences
-// share.
+// A draft head, which reads the target's hidden states (head_texts.h): chains or trees, in passes that sequences share.
 #include "spec/draft/head_texts.h"
 
 namespace entrodraft::spec {

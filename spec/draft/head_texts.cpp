@@ -29,7 +29,7 @@ class HeadTexts final : public TreeSource {
         if (hands_state_on() && !knows_others_) facts_.device = device;
         const model::Decoder& first = *modules_.front();
         facts_.context = static_cast<std::size_t>(first.config().max_positions - (has_context() ? 1 : 0));
-        // The rows of a node's block are to fit.
+        // A block of a node must fit.
         limits_ = {static_cast<std::size_t>(first.tree_room()), facts_.max_rows, block()};
         const int n_layers = head_.config().n_layers;
         switch (head_.state) {
@@ -61,33 +61,33 @@ class HeadTexts final : public TreeSource {
 
   private:
     struct Text {
-        TargetStates target; // of rows that are read the cache holds keys and values
-        // Of the text, and of each of its nodes that a pass has drafted behind:
-        std::vector<std::vector<float>> states; // [block rows]: what the next block's have in place of the target's
-        std::vector<std::vector<float>> ahead;  // [n_ahead() - 1][vocab]: logits of what follows later
-        std::vector<int> last_rows;             // of its block, in drafted_; of the text -1
-        // Of what the device has read by itself behind the text:
+        TargetStates target; // the cache holds keys and values of its read rows
+        // For the text, and for each node after which a pass has drafted:
+        std::vector<std::vector<float>> states; // [block rows]: states that the next block has instead of the target's
+        std::vector<std::vector<float>> ahead;  // [n_ahead() - 1][vocab]: logits of the tokens after the next one
+        std::vector<int> last_rows;             // of its block, in drafted_; -1 for the text
+        // For the rows after the text that the device has read by itself:
         std::vector<float> loop_states; // [rows][hidden_size]: as `states`
-        std::vector<int> asked;         // which of these rows are nodes, in their order
+        std::vector<int> asked;         // the rows that are nodes, in their order
         ChainAhead chain;
     };
 
-    // Whether what a row is made of beside its token is its parent's own state alone, in the one module that there is.
+    // Returns whether a row is made of its token and its parent's own state alone, in the head's only module.
     bool hands_state_on() const {
         return head_.modules.size() == 1 && head_.block == 1 &&
                (head_.state == HeadState::before_norm || head_.state == HeadState::after_norm);
     }
     bool is_masked() const { return head_.state == HeadState::masked; }
     std::size_t block() const { return static_cast<std::size_t>(head_.block); }
-    // Tokens that a pass drafts behind a text or node.
+    // The tokens that a pass drafts after a text or node.
     std::size_t n_ahead() const { return is_masked() ? static_cast<std::size_t>(head_.max_tokens) : block(); }
-    // Rows of tokens ahead are looked at again, and noise may find tokens that do not count.
+    // Rows of tokens ahead are used again later. Noise may find tokens that do not count.
     model::LogitNeeds needs_of_pass(const model::LogitNeeds& needs) const {
         return n_ahead() > 1 || (!needs.noises.empty() && knows_others_) ? needs.with_rows() : needs;
     }
-    // Its rows of drafted tokens stand behind the last token's, else in its place.
+    // Returns whether rows of drafted tokens follow the last token's row; else they take its place.
     bool has_context() const { return head_.config().fusion.kind == model::Fusion::context; }
-    bool attends() const { return head_.config().n_layers > 0; } // to the true rows: the first module
+    bool attends() const { return head_.config().n_layers > 0; } // to the true rows, in the first module
     model::Decoder& module_at(int depth) const {
         return *modules_[std::min((head_.has_prefix ? 1 : 0) + static_cast<std::size_t>(depth), modules_.size() - 1)];
     }
@@ -121,25 +121,25 @@ class HeadTexts final : public TreeSource {
         return {first_, static_cast<std::size_t>(vocab_), static_cast<std::size_t>(vocab_), first_summaries_};
     }
     SourceLogits logits_of(const model::PassResult& result);
-    int summary_vocab() const { return tokens_.empty() ? vocab_ : 0; } // 0: all that the head knows
+    int summary_vocab() const { return tokens_.empty() ? vocab_ : 0; } // 0: all tokens that the head knows
 
     const model::DraftHead& head_;
     std::vector<model::Decoder*> modules_;
-    const std::vector<TokenId>& tokens_; // that the head knows; empty: all
-    bool knows_others_ = false;          // than those that count
+    const std::vector<TokenId>& tokens_; // tokens that the head knows; empty: all
+    bool knows_others_ = false;          // it knows tokens that do not count
     int vocab_;
-    std::vector<int> state_layers_;            // whose states are handed on
+    std::vector<int> state_layers_;            // their states are handed on
     std::vector<Text> texts_;                  // [slot]
-    std::vector<std::vector<TreeNode>> nodes_; // [slot]: drafted so far
-    // [slot]: rows of these that the cache holds; of blocks, which see one another, each node's with a block of its own
+    std::vector<std::vector<TreeNode>> nodes_; // [slot]: nodes drafted so far
+    // [slot]: rows of these in the cache. With blocks, whose rows see one another, each node has a block of its own.
     std::vector<std::vector<TreeNode>> drafted_;
     TreeAhead tree_ahead_;
     TreeRows tree_rows_;
     std::vector<model::Row> rows_;
     std::vector<int> logit_rows_;
     std::vector<float> features_; // of a pass
-    std::vector<float> logits_;   // [rows][vocab], of a head that knows fewer tokens
-    std::vector<float> first_;    // [rows][vocab], those that are asked for of more
+    std::vector<float> logits_;   // [rows][vocab], if the head knows fewer tokens
+    std::vector<float> first_;    // [rows][vocab], the rows asked for
     std::vector<model::LogitStats> first_summaries_;
 };
 
@@ -177,7 +177,7 @@ void HeadTexts::begin_pass() {
     features_.clear();
 }
 
-// The next n rows of the text, whose features are known.
+// Adds the next n rows of the text, whose features are known.
 void HeadTexts::add_rows(int slot, std::span<const TokenId> tokens, std::size_t n) {
     for (std::size_t i = 0; i < n; ++i) {
         const std::size_t position = target(slot).n_read() + i;
@@ -188,7 +188,7 @@ void HeadTexts::add_rows(int slot, std::span<const TokenId> tokens, std::size_t 
     features_.insert(features_.end(), features.begin(), features.end());
 }
 
-// The next n rows, of which nothing is wanted but their keys and values.
+// Reads the next n rows, only for their keys and values.
 void HeadTexts::read(int slot, std::span<const TokenId> tokens, std::size_t n) {
     if (attends()) {
         begin_pass();
@@ -206,13 +206,13 @@ void HeadTexts::read(int slot, std::span<const TokenId> tokens, std::size_t n) {
 bool HeadTexts::prefill(int slot, std::span<const TokenId> prompt, std::size_t /*most*/) {
     if (prompt.empty()) return true;
     drop_nodes(slot);
-    // The last rows are read with the first draft, which wants what follows them.
+    // The last rows are read with the first draft, which wants their logits.
     while (const std::size_t n = target(slot).n_early(std::min(prompt.size() - 1, facts_.context), facts_.max_rows))
         read(slot, prompt, n);
     return true;
 }
 
-// In place of the pass's rows those with logits, of the prefix's states.
+// Replaces the rows of the pass by those with logits, made of the prefix's states.
 void HeadTexts::run_prefix() {
     const int n_layers = head_.config().n_layers;
     const model::PassResult result = modules_.front()->forward({.rows = rows_,
@@ -233,7 +233,7 @@ void HeadTexts::run_prefix() {
     rows_ = std::move(last);
 }
 
-// Of the texts what does not fit into one pass with the rows that drafts come of.
+// Reads the rows of the texts that do not fit into one pass with the rows that give drafts.
 void HeadTexts::read_early(std::span<const TextEnd> texts) {
     std::size_t rows = 0;
     for (const TextEnd& end : texts) {
@@ -250,7 +250,7 @@ void HeadTexts::read_early(std::span<const TextEnd> texts) {
         }
 }
 
-// One pass, over the unread rows of these texts and those that their drafts are made of.
+// Runs one pass over the unread rows of these texts and the rows that give their drafts.
 SourceLogits HeadTexts::run_texts(std::span<const TextEnd> texts, const model::LogitNeeds& needs) {
     tree_ahead_ = {};
     read_early(texts);
@@ -308,7 +308,7 @@ SourceLogits HeadTexts::rows_after_texts(std::span<const TextEnd> texts, const m
     return first_rows();
 }
 
-// Of so many rows what is asked for, the first, and what will be.
+// Keeps the first of these rows, which is asked for now, and the others, which will be.
 void HeadTexts::keep_ahead(Text& own, const SourceLogits& rows, std::size_t first, std::size_t n) {
     const std::span<const float> now = rows.row(first);
     first_.insert(first_.end(), now.begin(), now.end());
@@ -320,16 +320,16 @@ void HeadTexts::keep_ahead(Text& own, const SourceLogits& rows, std::size_t firs
     }
 }
 
-// ---- masked rows: all that is drafted behind a text comes of its pass ----
+// ---- masked rows: all tokens drafted after a text come from its pass ----
 
-// Of a text's first pass, those whose logits are drafts.
+// The number of rows in a text's first pass whose logits are drafts.
 std::size_t HeadTexts::rows_of_draft(int slot) {
     if (!is_masked()) return 1;
     return std::min(static_cast<std::size_t>(head_.max_tokens), facts_.context - target(slot).n_known());
 }
 
-// Behind the text's last row those of its draft but for the first, which is that row's or, behind a context, masked
-// too.
+// Adds the draft's rows after the text's last row. The first draft comes from that row itself, or after a context from
+// a masked row.
 void HeadTexts::add_masked_rows(int slot) {
     if (!is_masked()) return;
     for (std::size_t i = has_context() ? 0 : 1; i < rows_of_draft(slot); ++i) {
@@ -339,7 +339,7 @@ void HeadTexts::add_masked_rows(int slot) {
     }
 }
 
-// In place of the pass's rows, which the cache holds then, those of the texts' last tokens, whose states are not known.
+// Reads the rows of the pass, and replaces them by the rows of the texts' last tokens, whose states are not known.
 void HeadTexts::run_context(std::span<const TextEnd> texts) {
     modules_.front()->forward(
         {.rows = rows_, .logit_rows = {}, .hidden_layers = {}, .mask = model::Mask::causal, .features = features_});
@@ -360,7 +360,7 @@ void HeadTexts::keep_loop(const TextEnd& end, const model::LogitNeeds& needs, co
     tree_ahead_.keep(end.slot, facts_.device->grown());
 }
 
-// Of a chain of drafted tokens; null: the device has not read it.
+// The row after a chain of drafted tokens; null: the device has not read it.
 const SourceLogits* HeadTexts::chain_row(std::span<const TextEnd> texts, const model::LogitNeeds& needs) {
     if (texts.size() != 1) return nullptr;
     const int slot = texts[0].slot;
@@ -374,7 +374,7 @@ const SourceLogits* HeadTexts::chain_row(std::span<const TextEnd> texts, const m
     return row;
 }
 
-// Of a level of a tree; null: the device has not read all of it.
+// The rows of a level of a tree; null: the device has not read all of it.
 const SourceLogits* HeadTexts::tree_rows(std::span<const NewNodes> trees) {
     const SourceLogits* const rows = tree_ahead_.rows_of(trees, vocab_);
     if (rows == nullptr) return nullptr;
@@ -384,7 +384,7 @@ const SourceLogits* HeadTexts::tree_rows(std::span<const NewNodes> trees) {
     return rows;
 }
 
-// Of what the device has read the nodes stay that were asked for, as if passes had read them.
+// Keeps only the nodes that the caller asked for, as if passes had read them.
 void HeadTexts::drop_ahead(int slot) {
     Text& own = text(slot);
     tree_ahead_ = {};
@@ -403,7 +403,7 @@ void HeadTexts::drop_ahead(int slot) {
 
 // ---- drafted rows ----
 
-// The text as the target has read it, or that with a chain of drafted tokens behind it.
+// The texts end where the target has read them, or each has a chain of drafted tokens after that.
 SourceLogits HeadTexts::rows_after(std::span<const TextEnd> texts, model::LogitNeeds needs) {
     const auto is_drafted = [&](const TextEnd& end) { return end.tokens.size() > target(end.slot).n_known() + 1; };
     if (std::ranges::none_of(texts, is_drafted)) return rows_after_texts(texts, needs);
@@ -425,7 +425,7 @@ int HeadTexts::depth_of(int slot, int node) const {
     return depth;
 }
 
-// What the rows behind a block of the pass get in place of the target's states.
+// The features of the rows after a block of the pass, instead of the target's states.
 std::vector<float> HeadTexts::next_features(const model::PassResult& result, std::size_t n_rows,
                                             std::size_t first) const {
     std::vector<float> next;
@@ -443,7 +443,7 @@ std::vector<float> HeadTexts::next_features(const model::PassResult& result, std
     return next;
 }
 
-// The rows of the block that ends with this node, behind those that the cache holds and `blocks`.
+// Adds the rows of the block that ends with this node, after those in the cache and in `blocks`.
 void HeadTexts::add_block(int slot, const TreeNode& node, std::vector<TreeNode>& blocks) {
     std::vector<TokenId> tokens = {node.token};
     int behind = node.parent;
@@ -460,7 +460,7 @@ void HeadTexts::add_block(int slot, const TreeNode& node, std::vector<TreeNode>&
     }
 }
 
-// One pass, over the blocks that end with these nodes.
+// Runs one pass over the blocks that end with these nodes.
 SourceLogits HeadTexts::run_nodes(std::span<const NewNodes> trees, const model::LogitNeeds& needs) {
     for (const NewNodes& tree : trees)
         drop_ahead(tree.slot);
@@ -472,7 +472,7 @@ SourceLogits HeadTexts::run_nodes(std::span<const NewNodes> trees, const model::
             add_block(trees[i].slot, node, blocks[i]);
         rows.push_back({trees[i].slot, blocks[i]});
     }
-    // Nodes of a pass lie equally deep.
+    // The nodes of a pass have equal depth.
     const NewNodes& first = trees.front();
     const int depth = 1 + depth_of(first.slot, first.nodes.front().parent);
     model::Decoder& module = module_at(depth);
@@ -482,7 +482,7 @@ SourceLogits HeadTexts::run_nodes(std::span<const NewNodes> trees, const model::
             module.cache().truncate(tree.slot, 0);
     tree_rows_.set(rows, drafted_, [&](int slot) { return static_cast<int>(target(slot).n_read()); });
     model::LogitNeeds of_pass = needs_of_pass(needs);
-    of_pass.extension = nullptr; // it goes on behind a text
+    of_pass.extension = nullptr; // it continues a text only
     model::Pass pass = tree_rows_.pass(of_pass, summary_vocab());
     pass.block_rows = head_.block;
     pass.hidden_layers = state_layers_;
@@ -534,7 +534,7 @@ SourceLogits HeadTexts::rows_after_nodes(std::span<const NewNodes> trees, model:
     return first_rows();
 }
 
-// Without a pass: the one of the text or node above has drafted this deep, alike for all nodes behind it.
+// Needs no pass: the pass of the text or node above has drafted this deep, with the same rows for all nodes below.
 SourceLogits HeadTexts::rows_ahead(std::span<const NewNodes> trees, const model::LogitNeeds& needs) {
     const auto vocab = static_cast<std::size_t>(vocab_);
     first_.clear();
@@ -558,7 +558,7 @@ SourceLogits HeadTexts::rows_ahead(std::span<const NewNodes> trees, const model:
     return first_rows();
 }
 
-// Of the target's tokens: those that the head does not know cannot come.
+// Gives logits of the target's tokens. Tokens that the head does not know cannot come.
 SourceLogits HeadTexts::logits_of(const model::PassResult& result) {
     const auto vocab = static_cast<std::size_t>(vocab_);
     SourceLogits all = {result.logits, result.logits_stride, vocab, result.summaries, result.noisy};

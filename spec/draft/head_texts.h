@@ -1,8 +1,8 @@
-// The texts that a draft head follows, one a slot: the target's hidden states of their tokens, what the head has read
-// of these, and the head's own states behind the tokens that it drafts.
+// The texts that a draft head follows, one in each slot. This has the target's hidden states of their tokens, the part
+// of these that the head has read, and the head's own states after the tokens that it drafts.
 //
-// The head's row of position p has the token at p + 1. Its cache keeps rows made of the target's states alone; those of
-// drafted tokens, made of its own, go when the round has ended. What heads there are: model/heads/head.h.
+// The head's row of position p has the token at p + 1. Its cache keeps only rows made of the target's states. Rows of
+// drafted tokens, made of its own states, leave it when the round has ended. All kinds of heads: model/heads/head.h.
 #pragma once
 
 #include "model/heads/head.h"
@@ -14,21 +14,21 @@
 
 namespace entrodraft::spec {
 
-// A head with its modules loaded: what `head` drafts with. All outlive the drafter.
+// A head with its modules loaded, for the drafter `head`. All must outlive the drafter.
 struct HeadModules {
     const model::DraftHead* head = nullptr;
     std::vector<model::Decoder*> modules; // as head->modules
 };
 
-// Tokens of a text, drafted ones among them, that a head may read, of whose first `known` the target's states are known
-// (LogitSource::context_of). `max_tokens` as in DraftHead; `context`: positions.
+// The number of tokens of a text and its draft that a head may read, if the target's states of the first `known` are
+// known (LogitSource::context_of). `max_tokens`: as in DraftHead. `context`: positions.
 std::size_t head_context(std::size_t known, int max_tokens, std::size_t context);
 
-// Slots [0, n_slots); `vocab` is how many tokens of the target's count. Texts of one token have no hidden states yet:
-// nothing is drafted behind them. `device`: of the GPU that the modules are on. It drafts on by itself (see
-// SourceFacts::device) where a head's one module makes every token of a chain or tree of its own state of the one
-// before: not where one pass gives several tokens anyway (masked rows, blocks) or each depth has a module, and so a
-// pass, of its own (Medusa, Hydra, MLP speculators).
+// Has slots [0, n_slots). The first `vocab` tokens of the target count. A text of one token has no hidden states yet,
+// so nothing is drafted after it. `device`: of the modules' GPU. It drafts on by itself (see SourceFacts::device) if
+// the head's one module makes every token, of a chain or tree, of its own state of the one before. It does not if one
+// pass gives several tokens anyway (masked rows, blocks), or if each depth has its own module and pass (Medusa, Hydra,
+// MLP speculators).
 std::unique_ptr<TreeSource> make_head_source(const HeadModules& head, int vocab, int n_slots,
                                              DeviceVerifier* device = nullptr);
 

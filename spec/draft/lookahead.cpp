@@ -67,7 +67,7 @@ TokenId LookaheadWindow::guess(int level, int column) const {
     return levels_.at(level).at(level == 0 ? column - 1 : column);
 }
 
-// By one token, also where more were emitted, as the authors' own program does.
+// It moves by one token even if more were emitted, as the authors' own program does.
 void LookaheadWindow::slide(std::span<const TokenId> guesses) {
     levels_.emplace_back(guesses.begin(), guesses.end());
     levels_.erase(levels_.begin());

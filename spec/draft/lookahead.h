@@ -1,7 +1,7 @@
-// What lookahead decoding (Fu et al. 2024) keeps of a text: a pool of n-grams, and the window of guesses whose rows in
-// the target's passes fill it.
+// The data that lookahead decoding (Fu et al. 2024) keeps of a text: a pool of n-grams, and a window of guesses. The
+// window's rows in the target's passes fill the pool.
 //
-// Knows nothing of drafts, passes or acceptance. Called by lookahead_drafter.cpp.
+// It knows no drafts, passes or acceptance. Called by lookahead_drafter.cpp.
 #pragma once
 
 #include "spec/verify/token_id.h"
@@ -18,26 +18,26 @@ namespace entrodraft::spec {
 struct LookaheadOptions {
     int window = 2;     // W, --lookahead-window: columns of guesses
     int ngram = 3;      // N, --lookahead-ngram: tokens of an n-gram
-    int candidates = 1; // G, --lookahead-candidates: n-grams of the pool that a round verifies, at most
+    int candidates = 1; // G, --lookahead-candidates: most n-grams of the pool that a round verifies
 
     int window_tokens() const { return window * (ngram - 1) - 1; }
-    // Drafted tokens of a round, at most.
+    // The most drafted tokens of a round.
     int max_tokens() const { return window_tokens() + candidates * (ngram - 1); }
 };
-// Empty when usable; else what is wrong, naming the option.
+// Returns an empty string if the options are usable, else the reason, naming the option.
 std::string why_invalid(const LookaheadOptions& options);
 
-// Of each first token, the most recent n-grams that begin with it, each once.
+// For each first token, the most recent n-grams that begin with it, each once.
 class NgramPool {
   public:
-    // `kept`: n-grams of a first token.
+    // `kept`: most n-grams of a first token.
     NgramPool(int ngram, int kept);
 
     void clear() { tails_.clear(); }
-    // [ngram]; it is the most recent now.
+    // Adds an n-gram, [ngram], which becomes the most recent.
     void add(std::span<const TokenId> tokens);
-    // The other ngram - 1 tokens of each that begins with `first`, one after another, the most recent first. Good until
-    // the next call of another function.
+    // The other ngram - 1 tokens of each n-gram that begins with `first`, one n-gram after another, the most recent
+    // first. Valid until the next call of another function.
     std::span<const TokenId> tails_of(TokenId first) const;
     std::size_t tail_size() const { return tail_size_; }
 
@@ -46,26 +46,26 @@ class NgramPool {
     std::unordered_map<TokenId, std::vector<TokenId>> tails_;
 };
 
-// Guesses of the tokens to come (Jacobi iteration): N - 1 levels of W columns. The token of a level and a column is a
-// guess of what comes so many positions behind the text's last token as level and column add up to; that of level 0,
-// column 0 is the text's last token itself, which is not kept here. Row by row the target reads a column behind level
-// 0 up to it, and what it says behind the last level is the column's next guess: with it the column is an n-gram.
+// Guesses of the coming tokens (Jacobi iteration): N - 1 levels of W columns. The token of level l, column c is a guess
+// for l + c positions after the text's last token. Level 0, column 0 is that last token, which is not kept here. For
+// each column, the target reads level 0 up to the column, then the column's further levels. Its own token after the
+// last level is the column's next guess, and completes the column to an n-gram.
 class LookaheadWindow {
   public:
     explicit LookaheadWindow(const LookaheadOptions& options) : options_(options) {}
 
-    // Another text begins, with guesses drawn from these tokens, at least one.
+    // Begins another text, with guesses drawn from these tokens. There must be at least one.
     void begin(std::span<const TokenId> tokens);
     int columns() const { return options_.window; }
     int levels() const { return options_.ngram - 1; }
-    // Not of level 0, column 0.
+    // For any place but level 0, column 0.
     TokenId guess(int level, int column) const;
     // One of the tokens that begin() was given.
     TokenId random_token();
 
-    // [columns()] what the target said behind the columns' last level: the window moves on by a token.
+    // Moves the window by a token. `guesses`: [columns()] the target's tokens after the columns' last level.
     void slide(std::span<const TokenId> guesses);
-    // Whether all behind level 0 is the target's, not drawn any more.
+    // Returns whether all guesses after level 0 are the target's, and none is drawn any more.
     bool is_filled() const { return n_slides_ >= levels() - 1; }
 
   private:

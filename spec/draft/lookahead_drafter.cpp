@@ -1,10 +1,10 @@
 // Lookahead decoding (Fu et al. 2024): the target drafts for itself. A round's tree holds n-grams of a pool that begin
-// with the text's last token, and a window of guesses; what the target says behind the window's rows is the next
-// guesses, and each of its columns an n-gram of the pool. N-grams of prompt and text are in the pool as well.
+// with the text's last token, and a window of guesses. The target's tokens after the window's rows are the next
+// guesses. They complete each column to an n-gram for the pool. N-grams of prompt and text are in the pool as well.
 //
-// Guesses are drafted tokens as others are: one that is the target's own token is accepted. What n-grams and columns
-// begin with in common is in the tree once. With a stop rule that weighs costs, rounds draft
-// all of it or nothing, by what that brought of late.
+// Guesses are drafted tokens as others: a guess that is the target's own token is accepted. Common beginnings of
+// n-grams and columns are in the tree once. With a stop rule that weighs costs, a round drafts all of it or nothing:
+// the gain of recent rounds decides.
 #include "spec/draft/drafter.h"
 #include "spec/draft/lookahead.h"
 #include "spec/draft/one_hot.h"
@@ -18,7 +18,7 @@ namespace entrodraft::spec {
 
 namespace {
 
-constexpr int kText = -1, kNone = -2; // places of a tree beside its tokens: before the first of them, and nowhere
+constexpr int kText = -1, kNone = -2; // places of a tree next to its tokens: before the first one, and nowhere
 
 class LookaheadDrafter final : public Drafter {
   public:
@@ -43,15 +43,15 @@ class LookaheadDrafter final : public Drafter {
         NgramPool pool;
         LookaheadWindow window;
         std::size_t ngram;
-        std::size_t n_pooled = 0;    // tokens of the text whose n-grams are in the pool
-        bool begun = false;          // the window
+        std::size_t n_pooled = 0;    // the n-grams of these tokens of the text are in the pool
+        bool begun = false;          // true if the window has begun
         std::vector<TokenId> source; // of a target with an encoder
         std::optional<LogitProcessor> constraint;
         bool ignores_ends = false;
-        TokenId last = 0; // of the text, in the last round that it was asked in
+        TokenId last = 0; // last token of the text in the last round that was asked
         int n_drafted = 0;
         int accepted = 0;
-        std::vector<int> ends; // [column] the token of the last draft behind which its next guess comes, or kNone
+        std::vector<int> ends; // [column] the token of the last draft after which its next guess comes, or kNone
         OneHotRows q;
 
         void pool_text(std::span<const TokenId> text);
@@ -124,8 +124,8 @@ void LookaheadDrafter::propose(std::span<const DraftTask> tasks) {
     }
 }
 
-// Until the run's tokens a second are known, they are those of passes in which no text drafts: first rounds that are
-// far too wide are few.
+// Until the run's tokens a second are known, those of passes in which no text drafts take their place. Then few of the
+// first rounds are far too wide.
 void LookaheadDrafter::learn(const DraftTask& task, const Slot& slot, int rows_beside, int n_texts) {
     if (slot.n_drafted == 0 || !weighs_costs(task)) return;
     const CostModel& costs = task.gain->costs;
@@ -137,7 +137,7 @@ void LookaheadDrafter::learn(const DraftTask& task, const Slot& slot, int rows_b
 
 bool LookaheadDrafter::begins(const DraftTask& task, int rows_beside) {
     if (!weighs_costs(task)) return true;
-    constexpr double kFirstGain = 0.5; // so that the first rounds, with next to nothing in the pool, do not decide
+    constexpr double kFirstGain = 0.5; // an almost empty pool in the first rounds should not decide
     const CostModel& costs = task.gain->costs;
     const int plain_rows = 1 + rows_beside, rows = plain_rows + options_.max_tokens();
     const bool affords_one = task.gain->policy.affords(costs.target_seconds(rows) - costs.target_seconds(plain_rows));
@@ -146,7 +146,7 @@ bool LookaheadDrafter::begins(const DraftTask& task, int rows_beside) {
 
 // ---- what it drafts ----
 
-// The pool's n-grams first: where the cap leaves out some, they are guesses.
+// The pool's n-grams come first. If the cap leaves out some tokens, these are guesses.
 void LookaheadDrafter::draft(const DraftTask& task, Slot& slot) const {
     const int most = std::min(task.max_nodes, task.rule->options().max_tokens);
     const std::span<const TokenId> tails = slot.pool.tails_of(slot.last);
@@ -171,7 +171,7 @@ void LookaheadDrafter::draft(const DraftTask& task, Slot& slot) const {
     }
 }
 
-// The token behind `parent` in the draft, which may be there already. kNone where there is no room, or where the text
+// Adds the token after `parent` to the draft, or finds it there. Returns kNone if there is no room, or if the text
 // cannot come to it.
 int LookaheadDrafter::place(const DraftTask& task, Slot& slot, int most, int parent, TokenId token) const {
     Draft& draft = *task.draft;
@@ -204,7 +204,7 @@ void LookaheadDrafter::take_target_tokens(int slot, int accepted, const TargetTo
     for (int column = 0; column < window.columns(); ++column) {
         const int end = own.ends[column];
         const std::optional<TokenId> token = end == kNone ? std::nullopt : after(end);
-        // Where a column was not read, or would go on behind the end of the text.
+        // The column was not read, or would continue after the end of the text.
         const bool is_missing = !token || is_end(*token, own);
         guesses.push_back(is_missing ? window.random_token() : *token);
         if (is_missing || !window.is_filled()) continue;

@@ -1,5 +1,5 @@
-// The look-up drafter: what came last time after the same few tokens. No model and no distribution of its own, so that
-// q is one at each token.
+// The look-up drafter: it drafts the tokens that followed the same few tokens last time. It has no model and no
+// distribution of its own, so q is one at each token.
 #include "spec/draft/drafter.h"
 #include "spec/draft/lookup_index.h"
 #include "spec/draft/one_hot.h"
@@ -67,7 +67,7 @@ void LookupDrafter::draft(const DraftTask& task, Slot& slot) const {
     draft.seconds = setting_.clock.now_seconds() - began;
 }
 
-// Where a constraint leaves one token, that one, also without a match; never one that it does not allow.
+// If a constraint leaves one token, that is drafted, even without a match. A token that it forbids never is.
 void LookupDrafter::copy(const std::optional<LookupMatch>& match, const DraftTask& task, int most, Slot& slot) const {
     constexpr PassCost kFree = {0, 0};
     Draft& draft = *task.draft;

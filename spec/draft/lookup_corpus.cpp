@@ -121,8 +121,9 @@ void LookupCorpus::check(std::span<const std::byte> bytes, const std::string& na
         refuse_corpus(name, fmt::format("suffix {} begins behind the last token", suffix - suffixes_.begin()));
 }
 
-// Below 0: what begins there comes before all that begins with `sought`; 0: it begins so; above 0: it comes behind.
-// A file that somebody changed since it was checked may hold positions behind the last token: nothing begins there.
+// Compares the text at `position` with `sought`. 0: it begins with `sought`; below 0: it comes before all texts that
+// do; above 0: after them. In a file changed since its check, a position may be after the last token, where nothing
+// begins.
 int LookupCorpus::order(std::uint32_t position, std::span<const TokenId> sought) const {
     const auto there = tokens_.subspan(std::min<std::size_t>(position, tokens_.size()));
     for (std::size_t i = 0; i < sought.size(); ++i) {
@@ -132,20 +133,20 @@ int LookupCorpus::order(std::uint32_t position, std::span<const TokenId> sought)
     return 0;
 }
 
-// Token `i` of what begins there; -1 behind the last one.
+// Token `i` of the text that begins at `suffix`; -1 after the last one.
 TokenId LookupCorpus::token_of(std::uint32_t suffix, std::size_t i) const {
     return suffix + i < tokens_.size() ? tokens_[suffix + i] : -1;
 }
 
-// Of suffixes that have their first `length` tokens in common, one that goes on as most of them do, by samples: token
-// by token the continuation that comes most often among some of those left.
+// For suffixes with a common beginning of `length` tokens, returns one that continues as most of them do. It goes token
+// by token, and takes the most frequent continuation among a sample of the suffixes left.
 std::uint32_t LookupCorpus::most_frequent(std::span<const std::uint32_t> suffixes, std::size_t length) const {
     constexpr std::size_t kSamples = 32, kTokens = 8;
     for (const std::size_t end = length + kTokens; length < end && suffixes.size() > 1; ++length) {
         const std::size_t n = std::min(suffixes.size(), kSamples);
         TokenId most = -1;
         std::size_t most_often = 0, often = 0;
-        for (std::size_t i = 0; i < n; ++i) { // which are in order
+        for (std::size_t i = 0; i < n; ++i) { // samples are in order
             const auto token = [&](std::size_t sample) {
                 return token_of(suffixes[sample * suffixes.size() / n], length);
             };
@@ -156,17 +157,17 @@ std::uint32_t LookupCorpus::most_frequent(std::span<const std::uint32_t> suffixe
             suffixes, [&](std::uint32_t suffix) { return token_of(suffix, length) < most; });
         const auto last = std::partition_point(first, suffixes.end(),
                                                [&](std::uint32_t suffix) { return token_of(suffix, length) <= most; });
-        if (first == last) break; // of a file whose suffixes are in no order
+        if (first == last) break; // in a file with unordered suffixes
         suffixes = {first, last};
     }
     return suffixes[suffixes.size() / 2];
 }
 
-// The position behind an occurrence of `sought`, where a token follows. A file whose suffixes are in another order than
-// they should be leads to a wrong place, or to none: what is there is compared.
+// The position after an occurrence of `sought`, if a token follows there. In a file with wrongly ordered suffixes the
+// search leads to a wrong place or to none, so the place found is compared.
 std::optional<std::size_t> LookupCorpus::behind(std::span<const TokenId> sought) const {
     const auto begins = [&](std::uint32_t suffix) { return order(suffix, sought) < 0; };
-    const auto follows = [&](std::uint32_t suffix) { // or begins with `sought`, and goes on with a token
+    const auto follows = [&](std::uint32_t suffix) { // or begins with `sought`, and continues with a token
         return order(suffix, sought) <= 0 && token_of(suffix, sought.size()) < vocab_size_;
     };
     auto first = std::ranges::partition_point(suffixes_, begins);
@@ -179,8 +180,8 @@ std::optional<std::size_t> LookupCorpus::behind(std::span<const TokenId> sought)
     return is_there ? std::optional(chosen + sought.size()) : std::nullopt;
 }
 
-// What ends with a longer match ends with each shorter one, so the longest is between one that is there and one that
-// is not.
+// If a match is found, so is each shorter one. The longest match is therefore between a length that is found and one
+// that is not.
 std::optional<LookupMatch> LookupCorpus::match(std::span<const TokenId> text, int shortest) const {
     std::optional<LookupMatch> best;
     const auto is_there = [&](std::size_t length) {
@@ -190,7 +191,7 @@ std::optional<LookupMatch> LookupCorpus::match(std::span<const TokenId> text, in
     };
     std::size_t length = static_cast<std::size_t>(shortest), too_long = text.size() + 1;
     if (length >= too_long) return best;
-    while (length < too_long && is_there(length)) // of lengths up to the double
+    while (length < too_long && is_there(length)) // doubles the length
         length = std::min(2 * length, std::max(length + 1, too_long - 1));
     if (!best) return best;
     too_long = std::min(too_long, length);

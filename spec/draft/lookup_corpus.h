@@ -1,7 +1,7 @@
-// Texts that the drafter suffix looks in beside the one at hand: their tokens, and a suffix array over them, made in
+// Texts for the drafter suffix to search, next to its own: their tokens, and a suffix array over them. Both are made in
 // memory or mapped from a file of build-corpus, whose pages processes of a host share.
 //
-// Knows no tokenizer and nothing of drafting. Called by the suffix drafter, build-corpus and the loader of drafters.
+// It knows no tokenizer and nothing of drafting. Called by the suffix drafter, build-corpus and the loader of drafters.
 //
 // The file, little-endian, without gaps:
 //     char magic[8] = "EDCORPS\n"; u32 version = 1; u32 vocab V; u64 tokenizer fingerprint; u64 tokens N;
@@ -32,25 +32,25 @@ class LookupCorpus {
   public:
     static constexpr std::size_t kMaxTokens = 0x7ffffffe;
 
-    // `tokens` from 0 to `vocab_size`, which ends a text. Throws std::length_error above kMaxTokens.
+    // `tokens` are 0 to `vocab_size`; `vocab_size` ends a text. Throws std::length_error above kMaxTokens.
     LookupCorpus(std::vector<TokenId> tokens, int vocab_size);
-    // A file that build-corpus made: checked from end to end, then read where it is looked at. Throws model::BadFile
-    // naming the file, what is wrong and the remedy, also where it was made with another vocabulary or tokenizer.
+    // Opens a file that build-corpus made. All of it is checked, and then read only as needed. Throws model::BadFile
+    // naming the file, the problem and the remedy, also for a file made with another vocabulary or tokenizer.
     static std::shared_ptr<const LookupCorpus> open(const std::filesystem::path& file, int vocab_size,
                                                     std::uint64_t fingerprint);
-    // The same out of bytes, aligned as u64, which outlive it; `name` is for messages.
+    // The same from bytes, aligned as u64, which must outlive this. `name` is for messages.
     LookupCorpus(std::span<const std::byte> bytes, const std::string& name, int vocab_size, std::uint64_t fingerprint);
     ~LookupCorpus();
     LookupCorpus(const LookupCorpus&) = delete;
     LookupCorpus& operator=(const LookupCorpus&) = delete;
 
-    // Whether a regular file begins as those of build-corpus do. False where it cannot be read.
+    // Returns whether a regular file begins as those of build-corpus do; false if it cannot be read.
     static bool is_corpus_file(const std::filesystem::path& file);
 
     std::span<const TokenId> tokens() const { return tokens_; }
     // The longest end of `text`, of at least `shortest` tokens (>= 1), that is in the corpus and followed by a token
-    // there. Of several places one that goes on as most of a sample of them do. O(log length) searches of
-    // O(length log N).
+    // there. If it is in several places, a sample of these decides: the chosen place continues as most of them do. It
+    // takes O(log length) searches of O(length log N).
     std::optional<LookupMatch> match(std::span<const TokenId> text, int shortest) const;
     // Hands the bytes of the file to `write`, part by part.
     void write(std::uint64_t fingerprint, const std::function<void(std::span<const std::byte>)>& write) const;
@@ -66,13 +66,13 @@ class LookupCorpus {
 
     int vocab_size_ = 0;
     std::unique_ptr<model::MappedFile> file_;
-    std::vector<TokenId> own_tokens_; // of none that is mapped
+    std::vector<TokenId> own_tokens_; // empty if the corpus is mapped
     std::vector<std::uint32_t> own_suffixes_;
     std::span<const TokenId> tokens_;
     std::span<const std::uint32_t> suffixes_;
 };
 
-// Texts one behind another, of whatever vocabulary. Throws std::length_error.
+// Texts one after another, with any vocabulary. Throws std::length_error.
 std::shared_ptr<const LookupCorpus> index_corpus(std::vector<TokenId> tokens);
 
 } // namespace entrodraft::spec

@@ -1,5 +1,5 @@
-// A draft model, in passes that sequences share, and what it has read (model_drafter.h); of several, a cascade: the
-// smallest drafts for the one above it, and so on up to the first, which drafts for the target.
+// A draft model, in passes that sequences share, and the tokens that it has read (model_drafter.h). Several models are
+// a cascade: each drafts for the next larger one, and the largest for the target.
 #include "spec/draft/model_drafter.h"
 
 #include "spec/draft/retokenized_drafts.h"
@@ -40,8 +40,8 @@ void ModelTexts::clear(int slot) {
     retrieved_[slot] = {};
 }
 
-// The target has read the prompt but for its last token, or the text of the round before; its rows of that round may
-// still lie as they were drafted.
+// The target has read the prompt without its last token, or the text of the round before. Its rows of that round may
+// still be in the order in which they were drafted.
 void ModelTexts::begin_round(int slot, std::size_t n_tokens) {
     std::size_t& settled = settled_[slot];
     verified_[slot] = settled > 0 ? settled : prompt_ends_[slot];
@@ -66,7 +66,7 @@ void ModelTexts::read_all(int slot, std::span<const TokenId> prompt) {
     if (prompt.empty() || (skips() && prompt.size() <= prompt_ends_[slot])) return;
     forget({slot, prompt, 1});
     if (skips()) slide(slot, prompt);
-    // Emitted tokens are not a prompt, nor is what follows a gap: such rows are read as those of rounds are.
+    // Emitted tokens and tokens after a gap are not a prompt: such rows are read as those of rounds are.
     const std::size_t end = std::min(prompt.size() - 1, facts_.context);
     const std::size_t of_prompt = window_.is_on() ? 0 : prompt_ends_[slot];
     read_on(slot, prompt.first(end), std::min(end, of_prompt));
@@ -85,7 +85,7 @@ void ModelTexts::read_on(int slot, std::span<const TokenId> text, std::size_t of
     }
 }
 
-// A chain that a GPU drafts by itself has no gaps.
+// A chain that a GPU drafts by itself must have no gaps.
 bool ModelTexts::begin_within(int slot, std::span<const TokenId> tokens, std::size_t n) {
     if (!model_.reads_from_within() || device_ != nullptr || window_.is_on() || n_kept(slot) > 0) return false;
     std::size_t& dropped = dropped_[slot];
@@ -117,7 +117,7 @@ void ModelTexts::move(int from, int to) {
     clear(from);
 }
 
-// The branch of a tree that the text goes on with becomes a part of it, the others go.
+// The branch of a tree with which the text continues becomes a part of the text. The other branches are dropped.
 void ModelTexts::keep_branch(const TextEnd& text) {
     std::vector<TokenId>& held = cached(text.slot);
     std::vector<TreeNode>& nodes = nodes_[text.slot];
@@ -136,7 +136,7 @@ void ModelTexts::keep_branch(const TextEnd& text) {
     nodes.clear();
 }
 
-// Cuts the cache back to where it agrees with the text, leaving at least the last n tokens to be read.
+// Cuts the cache back to the tokens that agree with the text, and leaves at least the last n tokens to be read.
 void ModelTexts::forget(const TextEnd& text) {
     keep_branch(text);
     std::vector<TokenId>& held = cached(text.slot);
@@ -144,11 +144,11 @@ void ModelTexts::forget(const TextEnd& text) {
     const std::size_t before = held.size();
     held.resize(std::min(held.size(), text.tokens.size() - text.n));
     if (!std::equal(held.begin(), held.end(),
-                    text.tokens.begin())) // compares as bytes: quick where nothing was rejected
+                    text.tokens.begin())) // compares as bytes: quick if nothing was rejected
         held.erase(std::mismatch(held.begin(), held.end(), text.tokens.begin()).first, held.end());
     if (held.size() == before) return;
-    std::size_t& dropped = dropped_[text.slot];
-    if (dropped > 0 && held.size() < static_cast<std::size_t>(window_.head()) + dropped) { // it never is, in a run
+    std::size_t& dropped = dropped_[static_cast<std::size_t>(text.slot)];
+    if (dropped > 0 && held.size() < static_cast<std::size_t>(window_.head()) + dropped) { // never so in a run
         held.resize(std::min(held.size(), static_cast<std::size_t>(window_.sinks)));
         dropped = 0;
         retrieved_[text.slot] = {};
@@ -158,8 +158,9 @@ void ModelTexts::forget(const TextEnd& text) {
     model_.cache().truncate(text.slot, n_kept(text.slot));
 }
 
-// Drops what is older than the window behind this text, if that is more than its slack. Where it has all passed the
-// cache's end, only the head stays, or is read, and the text goes on at the window, unless all of it is to be read.
+// Drops tokens older than the window at the end of this text, if there are more of them than its slack. If the whole
+// window is after the cache's end, only the head stays, or is read, and the text continues at the window. That is not
+// so if the whole text must be read.
 void ModelTexts::slide(int slot, std::span<const TokenId> text) {
     const auto head = static_cast<std::size_t>(window_.head()), size = static_cast<std::size_t>(window_.positions);
     std::size_t& dropped = dropped_[slot];
@@ -181,7 +182,7 @@ void ModelTexts::slide(int slot, std::span<const TokenId> text) {
     dropped = first - head;
 }
 
-// Has the next pass choose the head's chunks among those in front of the window, if the text has grown by one.
+// Lets the next pass choose the head's chunks among those before the window, if the text has grown by a chunk.
 void ModelTexts::retrieve(int slot) {
     const model::RetrievalOptions options = window_.retrieval();
     const std::size_t n_tokens = settled_[slot];
@@ -197,7 +198,7 @@ void ModelTexts::retrieve(int slot) {
     last = {end, n_tokens};
 }
 
-// Rows of the pass: tokens from the end of the slot's cache to the last.
+// Adds rows to the pass: the tokens after the end of the slot's cache, up to the last.
 void ModelTexts::add_rows(int slot, std::span<const TokenId> tokens) {
     std::vector<TokenId>& held = cached(slot);
     for (std::size_t i = held.size(), first = i; i < tokens.size(); ++i)
@@ -205,7 +206,7 @@ void ModelTexts::add_rows(int slot, std::span<const TokenId> tokens) {
     held.insert(held.end(), tokens.begin() + static_cast<std::ptrdiff_t>(held.size()), tokens.end());
 }
 
-// One pass that brings the slot's cache up to `tokens`, asking for no logits.
+// Runs one pass that brings the slot's cache up to `tokens`, without logits.
 void ModelTexts::read(int slot, std::span<const TokenId> tokens, bool is_prompt) {
     rows_.clear();
     add_rows(slot, tokens);
@@ -213,7 +214,7 @@ void ModelTexts::read(int slot, std::span<const TokenId> tokens, bool is_prompt)
         {.rows = rows_, .logit_rows = {}, .hidden_layers = {}, .mask = model::Mask::causal, .is_prompt = is_prompt});
 }
 
-// Texts that have more to be read than fits into one pass are read ahead.
+// Reads texts ahead if their unread tokens do not fit into one pass.
 void ModelTexts::make_room(std::span<const TextEnd> texts) {
     std::size_t rows = 0;
     for (const TextEnd& text : texts)
@@ -228,7 +229,7 @@ void ModelTexts::make_room(std::span<const TextEnd> texts) {
     }
 }
 
-// The row that a chain has left for the end of this text; null: none has.
+// The row that a chain has left for the end of this text; null: there is none.
 const SourceLogits* ModelTexts::row_ahead(std::span<const TextEnd> texts, const model::LogitNeeds& needs) {
     if (texts.size() != 1 || texts[0].n != 1) return nullptr;
     const std::span<const TokenId> tokens = texts[0].tokens;
@@ -281,12 +282,12 @@ SourceLogits ModelTexts::logits_of(const model::PassResult& result, const model:
     return rows;
 }
 
-// The number of logits that count in summaries; 0: all that there are.
+// The number of logits that count in summaries; 0: all.
 int ModelTexts::summary_vocab() const {
     return model_.config().output_tokens.empty() ? vocab_ : 0;
 }
 
-// Of a chain the tokens, all but the last, have been read, of a tree its nodes; what follows them is kept.
+// Keeps the rows after tokens that the device has read: all tokens of a chain but the last, and all nodes of a tree.
 void ModelTexts::keep_ahead(const TextEnd& text, const model::LogitNeeds& needs, const model::PassResult& result) {
     ChainAhead& chain = ahead_[text.slot];
     chain.keep(text.tokens.size(), needs, result);
@@ -295,7 +296,7 @@ void ModelTexts::keep_ahead(const TextEnd& text, const model::LogitNeeds& needs,
     nodes_[text.slot].assign(tree_ahead_.nodes().begin(), tree_ahead_.nodes().end());
 }
 
-// The cache has the nodes that were asked for, as if each level had been read by a pass.
+// Leaves in the cache the nodes that were asked for, as if each level had been read by a pass.
 void ModelTexts::drop_tree_ahead() {
     const int slot = tree_ahead_.slot();
     if (slot < 0) return;
@@ -320,7 +321,7 @@ namespace {
 
 std::unique_ptr<Drafter> make_model_drafter(const DrafterParts& parts) {
     const std::size_t last = parts.models.size() - 1;
-    // The last in tokens of its own.
+    // The last model, in tokens of its own.
     const auto own_source = [&] {
         model::Decoder& model = *parts.models.at(last);
         const int n_tokens = std::min(model.config().vocab_size, parts.vocabulary->map->draft().size());

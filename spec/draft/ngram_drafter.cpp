@@ -1,5 +1,5 @@
-// What followed when the last few tokens of the text last occurred in it: n-grams of several lengths, looked up and
-// added in constant time a token.
+// Drafts the tokens that followed the latest occurrence of the text's last few tokens in it. It adds and looks up
+// n-grams of several lengths in constant time a token.
 #include "spec/draft/drafter.h"
 #include "spec/draft/ngram_hash.h"
 #include "spec/draft/run_texts.h"
@@ -28,7 +28,7 @@ class NgramIndex final : public LookupIndex {
 
     NgramOptions options_;
     std::vector<TokenId> text_;
-    // [length - shortest]: hash of an n-gram to the position behind it, the first or the latest
+    // [length - shortest]: hash of an n-gram to the position after it, the first or the latest
     std::vector<std::unordered_map<std::uint64_t, std::uint32_t>> tables_;
 };
 
@@ -51,12 +51,12 @@ void NgramIndex::follow(std::span<const TokenId> text) {
     const auto follows = static_cast<std::size_t>(std::max(1, options_.full));
     while (text_.size() < text.size()) {
         text_.push_back(text[text_.size()]);
-        // What ends so many tokens before the end is followed by enough from now on.
+        // From now on enough tokens follow the n-grams that end `follows` tokens before the end.
         if (text_.size() > follows) add(text_.size() - follows);
     }
 }
 
-// All n-grams whose last token is text_[end - 1].
+// Adds all n-grams whose last token is text_[end - 1].
 void NgramIndex::add(std::size_t end) {
     for_each_ngram(std::span(text_).first(end), options_, [&](std::size_t table, std::uint64_t hash) {
         if (options_.match == NgramMatch::latest)
@@ -71,7 +71,7 @@ std::optional<LookupMatch> NgramIndex::find() const {
     std::optional<LookupMatch> best;
     for_each_ngram(text_, options_, [&](std::size_t table, std::uint64_t hash) {
         const auto at = tables_[table].find(hash);
-        if (at == tables_[table].end()) return false; // a longer one ends with this one
+        if (at == tables_[table].end()) return false; // a longer n-gram ends with this one
         const int length = options_.shortest + static_cast<int>(table);
         if (agrees(at->second, length)) best = LookupMatch{at->second, length, text_, false};
         return true;

@@ -1,4 +1,4 @@
-// Hashes of the n-grams at the end of a text, of each length, from a shorter one to the next. Private to the look-ups.
+// Hashes of the n-grams at the end of a text, computed from each length to the next. Private to the look-ups.
 #pragma once
 
 #include "spec/draft/lookup_index.h"
@@ -9,8 +9,8 @@
 
 namespace entrodraft::spec {
 
-// Calls `take` with length - options.shortest and the hash of the last `length` tokens, of options.shortest tokens to
-// options.longest, while it returns true. Hashes of different n-grams may be equal.
+// For each length from options.shortest to options.longest, calls `take` with length - options.shortest and the hash of
+// the last `length` tokens, while it returns true. Hashes of different n-grams may be equal.
 template <typename Take>
 void for_each_ngram(std::span<const TokenId> text, const NgramOptions& options, const Take& take) {
     std::uint64_t hash = 0;

@@ -1,4 +1,4 @@
-// The distributions of drafted tokens that were not drawn: all of each is at its token.
+// The distributions of drafted tokens that were not drawn: each has all of its probability at its token.
 #pragma once
 
 #include "spec/verify/token_id.h"
@@ -12,7 +12,7 @@ namespace entrodraft::spec {
 
 class OneHotRows {
   public:
-    // [tokens.size()][vocab_size], good until the next call.
+    // [tokens.size()][vocab_size], valid until the next call.
     std::span<const float> of(std::span<const TokenId> tokens, int vocab_size) {
         const auto vocab = static_cast<std::size_t>(vocab_size);
         for (const std::size_t one : ones_)
@@ -27,7 +27,7 @@ class OneHotRows {
     }
 
   private:
-    std::vector<float> rows_; // [most tokens so far][vocab_size], zero but for the last tokens
+    std::vector<float> rows_; // [most tokens so far][vocab_size], zero except at the last tokens
     std::vector<std::size_t> ones_;
 };
 

@@ -7,10 +7,9 @@ namespace entrodraft::spec {
 
 namespace {
 
-constexpr double kDecay = 0.998;  // of a round
-constexpr double kPriorSeen = 20; // rejections that the prior is worth
-constexpr double kPriorFirst =
-    0.4; // of them emitted the first candidate, and each further one this share of the one before
+constexpr double kDecay = 0.998;    // per round
+constexpr double kPriorSeen = 20;   // rejections that the prior is worth
+constexpr double kPriorFirst = 0.4; // share of the first candidate; kPriorRatio: of each further one to the one before
 constexpr double kPriorRatio = 0.55;
 
 } // namespace
@@ -25,13 +24,13 @@ OutcomeModel::OutcomeModel(int max_candidates) : seen_(kPriorSeen) {
 
 std::vector<Outcome> OutcomeModel::most_likely(std::span<const Place> places, int most) const {
     std::vector<Outcome> outcomes;
-    double reached = 1; // that all before this place do
+    double reached = 1; // chance that all tokens before this place are accepted
     for (std::size_t place = 0; place < places.size(); ++place) {
         const bool is_last = place + 1 == places.size();
         const std::vector<TokenId>& candidates = places[place].candidates;
         const double first = chances_.of(places[place].first, 0);
         for (std::size_t i = 0; i < candidates.size(); ++i) {
-            const std::size_t rank = is_last ? i - 1 : i; // among those that are not first
+            const std::size_t rank = is_last ? i - 1 : i; // among those after the first
             if (!(is_last && i == 0) && rank >= seen_at_.size()) break;
             const double chance = is_last && i == 0 ? first : (1 - first) * share(rank);
             outcomes.push_back({static_cast<int>(place), candidates[i], reached * chance});
@@ -50,7 +49,7 @@ void OutcomeModel::learn(std::span<const Place> places, const Outcome& outcome) 
     const std::vector<TokenId>& candidates = places[accepted].candidates;
     const auto rank =
         static_cast<std::size_t>(std::find(candidates.begin(), candidates.end(), outcome.next) - candidates.begin());
-    // Behind the last token the first candidate stands in for a drafted one.
+    // After the last token the first candidate takes the place of a drafted token.
     std::vector<DraftedToken> tokens;
     for (const Place& place : places)
         tokens.push_back(place.first);

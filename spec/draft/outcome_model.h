@@ -1,8 +1,8 @@
-// Outcomes of a round, and how likely each is: how many drafted tokens are accepted and the token emitted after
-// them, given what is known of the drafted ones.
+// The outcomes of a round and their chances: how many drafted tokens are accepted, and which token follows them. The
+// chances depend on the facts about the drafted tokens.
 //
-// A token's chance is learnt as expected-gain learns it (acceptance_model.h). Where one is rejected, the target's token
-// is the m-th of the draft's other candidates with a chance that is learnt too. Called by draft_ahead.
+// A token's chance is learnt as expected-gain learns it (acceptance_model.h). After a rejection, the target's token is
+// the m-th of the draft's other candidates with a chance that is learnt too. Called by draft_ahead.
 #pragma once
 
 #include "spec/plan/acceptance_model.h"
@@ -13,10 +13,10 @@
 
 namespace entrodraft::spec {
 
-// What may be emitted at one place of a draft, or behind its last token.
+// The tokens that may be emitted at one place of a draft, or after its last token.
 struct Place {
-    DraftedToken first;              // the drafted token; behind the last: the draft's first candidate
-    std::vector<TokenId> candidates; // the most likely first; where a token was drafted, the others
+    DraftedToken first;              // the drafted token; after the last one: the draft's first candidate
+    std::vector<TokenId> candidates; // the most likely first; without the drafted token, if there is one
 };
 
 struct Outcome {
@@ -31,15 +31,15 @@ class OutcomeModel {
 
     // The most likely `most` outcomes of a round in which places.size() - 1 tokens were drafted, the most likely first.
     std::vector<Outcome> most_likely(std::span<const Place> places, int most) const;
-    // The round ended so.
+    // Learns how the round ended.
     void learn(std::span<const Place> places, const Outcome& outcome);
 
   private:
     double share(std::size_t rank) const { return seen_at_[rank] / seen_; }
 
     AcceptanceModel chances_;
-    std::vector<double> seen_at_; // [candidate]: how often it was emitted where the drafted token was rejected
-    double seen_ = 0;             // how often one was rejected, whatever was emitted
+    std::vector<double> seen_at_; // [candidate]: how often it was emitted after a rejection
+    double seen_ = 0;             // number of rejections, whatever was emitted
 };
 
 } // namespace entrodraft::spec

@@ -1,4 +1,4 @@
-// Tokens that mean nothing: for tests of everything that must hold whatever a draft says.
+// Meaningless tokens, for tests of everything that must hold for any draft.
 #include "spec/draft/chain.h"
 #include "spec/verify/random.h"
 

@@ -1,5 +1,5 @@
-// See retokenized_drafts.h. The stop rule decides on the draft's tokens while it drafts. What it learns of the round is
-// how many of the target's tokens were accepted, so it is shown these once more when they are known.
+// See retokenized_drafts.h. The stop rule decides on the draft's tokens during drafting. It learns how many of the
+// target's tokens were accepted, so it is shown these tokens too once they are known.
 #include "spec/draft/retokenized_drafts.h"
 
 #include "spec/verify/random.h"
@@ -11,10 +11,10 @@ namespace entrodraft::spec {
 
 namespace {
 
-// A token of the draft's.
+// A token of the draft.
 struct Written {
     DraftedToken seen;
-    std::size_t end = 0; // of its bytes in the text that was written
+    std::size_t end = 0; // end of its bytes in the written text
 };
 
 class RetokenizingDrafter final : public Drafter {
@@ -44,7 +44,7 @@ class RetokenizingDrafter final : public Drafter {
     struct Slot {
         explicit Slot(const model::VocabularyMap& map) : text(map) {}
         model::TranslatedText text;
-        std::vector<float> q; // [drafted][vocab], where verification needs it: 1 at the token
+        std::vector<float> q; // [drafted][vocab], if verification needs it: 1 at the token
     };
 
     Slot& of(int slot) { return slots_.at(slot); }
@@ -62,13 +62,13 @@ class RetokenizingDrafter final : public Drafter {
     DraftSetting setting_;
     std::vector<Slot> slots_;
 
-    // Of the phase at hand.
-    std::vector<TokenId> tokens_; // the text and what is written, in the draft's tokens
+    // For the current phase.
+    std::vector<TokenId> tokens_; // the text and the written tokens, in the draft's tokens
     std::vector<Written> written_;
-    std::string bytes_;           // of what is written
-    TokenId mark_ = -1;           // the target's special token that ends it; -1: none
+    std::string bytes_;           // of the written tokens
+    TokenId mark_ = -1;           // the target's special token that ends them; -1: none
     std::vector<float> adjusted_; // [draft's tokens]: the distribution that the rule looks at
-    std::vector<float> noise_;    // of the target's tokens, and of the draft's that the target lacks
+    std::vector<float> noise_;    // of the target's tokens, then of all the draft's tokens
 };
 
 void RetokenizingDrafter::draft(const DraftTask& task, Slot& slot) {
@@ -100,7 +100,7 @@ void RetokenizingDrafter::write(const DraftTask& task, const Slot& slot, int mos
     }
 }
 
-// One pass; false where what it would write is no text of the target's.
+// Runs one pass. Returns false if the token would be no text of the target's.
 bool RetokenizingDrafter::write_token(const DraftTask& task, const Slot& slot) {
     Draft& draft = *task.draft;
     const TextEnd end = {task.slot, tokens_, 1};
@@ -157,7 +157,7 @@ TokenId RetokenizingDrafter::choose(const SourceLogits& row, const DraftTask& ta
     return best;
 }
 
-// Each of the target's tokens has been seen as the draft's token in which it ends.
+// Each of the target's tokens counts as the draft's token in which it ends.
 void RetokenizingDrafter::propose_written(const DraftTask& task, const Slot& slot, int most) {
     Draft& draft = *task.draft;
     const DraftEnd why = draft.end;
@@ -179,7 +179,8 @@ void RetokenizingDrafter::propose_written(const DraftTask& task, const Slot& slo
     }
     draft.end = draft.tokens.empty() ? DraftEnd::no_match : setting_.limits.why_end(task, most, why);
     if (draft.end != DraftEnd::none) return;
-    // As many tokens were written as may be drafted, and they are fewer of the target's; or a mark that ends no text.
+    // The limit of tokens was written, but these are fewer tokens of the target's; or a mark ended it that ends no
+    // text.
     draft.end = mark_ >= 0 ? DraftEnd::no_match : task.max_tokens < task.left_tokens ? DraftEnd::cap : DraftEnd::budget;
 }
 

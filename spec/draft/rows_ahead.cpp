@@ -7,7 +7,7 @@ namespace entrodraft::spec {
 
 namespace {
 
-// Whether `noise` is that of a row `steps` behind `of_row`'s.
+// Returns whether `noise` belongs to a row `steps` rows after that of `of_row`.
 bool is_further(const model::RowNoise& noise, const model::RowNoise& of_row, std::size_t steps) {
     return noise.key == of_row.key && noise.position == of_row.position + steps &&
            noise.temperature == of_row.temperature;
@@ -58,13 +58,13 @@ std::vector<TreeNode> TreeAhead::asked_nodes() const {
     return nodes;
 }
 
-// What the device has read of a tree is what would have been asked for level by level, and maybe more.
+// The device reads the nodes that would have been asked for level by level, and maybe more.
 const SourceLogits* TreeAhead::rows_of(std::span<const NewNodes> trees, int vocab) {
     if (trees.size() != 1 || trees[0].slot != slot_) return nullptr;
     std::vector<int> asked = asked_;
     ranked_.clear();
-    for (const TreeNode& node : trees[0].nodes) { // which were read in the order in which they are asked for
-        const int parent = node.parent < 0 ? -1 : asked[node.parent];
+    for (const TreeNode& node : trees[0].nodes) { // the nodes were read in the order in which they are asked for
+        const int parent = node.parent < 0 ? -1 : asked[static_cast<std::size_t>(node.parent)];
         auto i = static_cast<std::size_t>(asked.empty() ? 0 : asked.back() + 1);
         while (i < nodes_.size() && (nodes_[i].parent != parent || nodes_[i].token != node.token))
             ++i;

@@ -1,7 +1,7 @@
-// Rows of logits that a GPU has made of a draft by itself, a chain or a tree, until they are asked for.
+// Rows of logits that a GPU has made of a draft by itself, a chain or a tree. They are kept until they are asked for.
 //
-// Knows no cache: that has what the GPU has read, and is put right by who holds the rows (model_drafter.h,
-// head_texts.cpp).
+// It knows no cache. The cache has the tokens that the GPU has read; the holder of the rows corrects it
+// (model_drafter.h, head_texts.cpp).
 #pragma once
 
 #include "spec/draft/tree.h"
@@ -12,19 +12,19 @@
 
 namespace entrodraft::spec {
 
-// What a loop has made of one slot's chain beyond the row that was asked for.
+// The rows that a loop has made of one slot's chain after the row that was asked for.
 class ChainAhead {
   public:
-    // Behind a pass over a text of `length` tokens.
+    // Keeps the rows after a pass over a text of `length` tokens.
     void keep(std::size_t length, const model::LogitNeeds& needs, const model::PassResult& result);
-    // Those that were read behind that text: all but the last.
+    // The tokens read after that text: all that were drafted but the last.
     std::span<const TokenId> tokens() const { return tokens_; }
-    // What follows the text and the first of these, `length` tokens in all; null: it is not there, or has not all that
-    // is needed. Valid until the next call.
+    // The row after the text and the first of these tokens, `length` tokens in all. Null: the row is not there, or
+    // lacks something that is needed. Valid until the next call.
     const SourceLogits* row(std::size_t length, const model::LogitNeeds& needs, int vocab);
 
   private:
-    std::size_t first_ = 0; // tokens that the first row follows
+    std::size_t first_ = 0; // the first row follows this number of tokens
     std::vector<TokenId> tokens_;
     std::vector<model::LogitStats> summaries_;
     std::vector<model::NoisyToken> noisy_;
@@ -32,19 +32,19 @@ class ChainAhead {
     SourceLogits row_;
 };
 
-// What a loop has made of one slot's tree.
+// The rows that a loop has made of one slot's tree.
 class TreeAhead {
   public:
-    // DeviceVerifier::grown(), which may be empty.
+    // `grown`: DeviceVerifier::grown(), which may be empty.
     void keep(int slot, std::span<const GrownRow> grown);
     int slot() const { return slot_; }                                // -1: there is none
-    std::span<const RankedRow> text_row() const { return text_row_; } // of the text that the tree is behind; or empty
-    std::span<const TreeNode> nodes() const { return nodes_; }        // that were read, in their order
-    // Which of these were asked for, in that order; and these, numbered among themselves.
+    std::span<const RankedRow> text_row() const { return text_row_; } // of the text before the tree; or empty
+    std::span<const TreeNode> nodes() const { return nodes_; }        // nodes that were read, in their order
+    // The nodes that were asked for, in that order; the same with parents numbered among themselves.
     std::span<const int> asked() const { return asked_; }
     std::vector<TreeNode> asked_nodes() const;
-    // Of these nodes, whose parents are numbers of those asked for, if all were read; null: they were not, and nothing
-    // has changed. Valid until the next call.
+    // The rows of these nodes, if all were read; else null, and nothing has changed. Their parents are numbers of nodes
+    // that were asked for. Valid until the next call.
     const SourceLogits* rows_of(std::span<const NewNodes> trees, int vocab);
 
   private:
@@ -52,7 +52,7 @@ class TreeAhead {
     std::vector<RankedRow> text_row_, rows_; // rows_: of nodes_
     std::vector<TreeNode> nodes_;
     std::vector<int> asked_;
-    std::vector<RankedRow> ranked_; // of rows_, those that were asked for last
+    std::vector<RankedRow> ranked_; // of rows_: those that were asked for last
     SourceLogits logits_;
 };
 

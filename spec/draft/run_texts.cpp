@@ -20,7 +20,7 @@ std::uint32_t RunTexts::begin() {
 void RunTexts::follow(std::uint32_t number, std::span<const TokenId> text) {
     std::vector<TokenId>& tokens = texts_.at(number).tokens;
     const bool grows = text.size() >= tokens.size() && std::equal(tokens.begin(), tokens.end(), text.begin());
-    if (!grows) { // places in it are found no more, or compared
+    if (!grows) { // old places in it are not found, or are compared
         n_tokens_ -= tokens.size();
         tokens.clear();
     }
@@ -47,9 +47,9 @@ std::optional<LookupMatch> RunTexts::find(std::uint32_t number) const {
     const std::vector<TokenId>& text = texts_.at(number).tokens;
     for_each_ngram(text, options_, [&](std::size_t table, std::uint64_t hash) {
         const auto at = tables_[table].find(hash);
-        if (at == tables_[table].end()) return false; // a longer one ends with this one
+        if (at == tables_[table].end()) return false; // a longer n-gram ends with this one
         const auto other = texts_.find(at->second.text);
-        if (at->second.text == number || other == texts_.end()) return true; // a longer one may be elsewhere
+        if (at->second.text == number || other == texts_.end()) return true; // a longer n-gram may be elsewhere
         const std::span<const TokenId> tokens = other->second.tokens;
         const std::size_t next = at->second.next, most = std::min({next, text.size(), kMaxLength});
         std::size_t length = 0;
@@ -78,7 +78,7 @@ void RunTexts::forget() {
         std::erase_if(table, [&](const auto& entry) { return !texts_.contains(entry.second.text); });
 }
 
-// ---- behind an index of one text ----
+// ---- next to an index of one text ----
 
 namespace {
 

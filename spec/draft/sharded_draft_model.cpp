@@ -15,7 +15,7 @@ constexpr int kLeader = 0;
 
 } // namespace
 
-// What comes next, and how much of it: the head of every message.
+// The head of every message: the kind and size of what follows.
 struct ShardedDraftModel::Order {
     std::uint32_t rows = 0; // of a pass, or tokens of a source; 0: the step's drafting is over
     std::uint32_t logit_rows = 0;
@@ -23,7 +23,7 @@ struct ShardedDraftModel::Order {
     std::uint32_t retrievals = 0;
     std::uint16_t is_tree = 0;   // Mask::by_parent
     std::uint16_t is_prompt = 0; // Pass::is_prompt
-    std::uint16_t is_source = 0; // nothing but its tokens follows
+    std::uint16_t is_source = 0; // only its tokens follow
     std::uint16_t source_slot = 0;
     std::uint32_t kept = 0; // branches, before the pass
     std::uint32_t kept_nodes = 0;
@@ -58,7 +58,7 @@ void ShardedDraftModel::encode(int slot, std::span<const model::TokenId> source)
     decoder_.encode(slot, tokens);
 }
 
-// The slot is empty where the leader has forgotten its text.
+// The leader has forgotten the slot's text, so this rank empties the slot as well.
 void ShardedDraftModel::follow_source(const Order& order) {
     const int slot = order.source_slot;
     if (slot >= cache().shape().n_slots || order.rows > static_cast<std::uint32_t>(max_source()))
@@ -137,7 +137,7 @@ void ShardedDraftModel::follow() {
     }
 }
 
-// Brings this rank's cache to where the leader's is: the branches it has kept, and how long its slots are.
+// Brings this rank's cache to the state of the leader's: the branches that it has kept, and the lengths of its slots.
 void ShardedDraftModel::take_over(std::span<const std::byte>& message, const Order& order) {
     const auto kept = take_values<KeptBranch>(message, order.kept);
     const auto nodes = take_values<int>(message, order.kept_nodes);
@@ -153,7 +153,7 @@ void ShardedDraftModel::take_over(std::span<const std::byte>& message, const Ord
         cache().truncate(static_cast<int>(slot), lengths[slot]);
 }
 
-// This rank's part of a pass, and its logits to the leader.
+// Runs this rank's part of a pass, and sends its logits to the leader.
 void ShardedDraftModel::pass(const model::Pass& pass) {
     const model::PassResult own = decoder_.forward({.rows = pass.rows,
                                                     .logit_rows = pass.logit_rows,
@@ -173,7 +173,7 @@ void ShardedDraftModel::pass(const model::Pass& pass) {
     ranks_.gather(slices_.data(), gathered_.data(), slices_.size() * sizeof(float), kLeader, deadline());
 }
 
-// Puts the slices side by side, and sums them up as a decoder would.
+// Puts the slices next to each other, and summarizes them as a decoder would.
 void ShardedDraftModel::assemble(std::size_t n_rows, const model::Pass& pass) {
     const auto vocab = static_cast<std::size_t>(config().vocab_size);
     logits_.resize(n_rows * vocab);

@@ -1,6 +1,5 @@
-// A draft model sharded across the ranks of the target: the coordinator leads its passes, the others follow them. The
-// baseline that a draft on a single rank has to beat: every draft pass pays for two more messages and for its
-// all-reduces.
+// A draft model sharded across the ranks of the target. The coordinator leads its passes, the others follow them. It is
+// the baseline for a draft on a single rank: each draft pass costs two more messages and its all-reduces.
 //
 // Made on all ranks of a replica; called by model_drafter on the coordinator and by the round on the others.
 #pragma once
@@ -17,8 +16,8 @@ namespace entrodraft::spec {
 
 class ShardedDraftModel final : public model::Decoder {
   public:
-    // `shard` is this rank's, whose cache this shares; `ranks` are all that hold one, rank 0 the coordinator. Both
-    // outlive this.
+    // `shard` is this rank's; this object shares its cache. `ranks` are all ranks with a shard, rank 0 is the
+    // coordinator. Both must outlive this.
     ShardedDraftModel(model::Decoder& shard, dist::Communicator& ranks, double timeout_seconds);
 
     std::size_t weight_bytes() const override { return decoder_.weight_bytes(); }
@@ -26,19 +25,18 @@ class ShardedDraftModel final : public model::Decoder {
     int max_prompt_rows() const override { return decoder_.max_prompt_rows(); }
     bool retrieves_own() const override { return decoder_.retrieves_own(); }
     bool reads_from_within() const override { return decoder_.reads_from_within(); }
-    // With logits of the whole vocabulary. Slots are as long on the other ranks as on this one: where one was truncated
-    // here, so it is there. Not for slots that share or fork. On the coordinator, while the others follow. Collective
-    // over the ranks.
+    // Gives logits of the whole vocabulary. A slot that was truncated on this rank is truncated on the other ranks too.
+    // Slots that share or fork are not allowed. On the coordinator, while the others follow. Collective over the ranks.
     model::PassResult forward(const model::Pass& pass) override;
     // On the coordinator, while the others follow. Collective over the ranks.
     void encode(int slot, std::span<const model::TokenId> source) override;
-    // The others do so before the next pass. On the coordinator.
+    // On the coordinator. The other ranks do the same before the next pass.
     void keep(int slot, int length, std::span<const int> path) override;
 
-    // Does what the coordinator does, until it says that its drafting, or its reading, is over for now. Collective over
-    // the ranks.
+    // Does the same as the coordinator, until that says that its drafting, or its reading, is over for now. Collective
+    // over the ranks.
     void follow();
-    // Says so. Coordinator only. Collective over the ranks.
+    // Says that the step is over. Coordinator only. Collective over the ranks.
     void end_of_step();
 
   private:
@@ -56,9 +54,9 @@ class ShardedDraftModel final : public model::Decoder {
     model::Decoder& decoder_;
     dist::Communicator& ranks_;
     double timeout_seconds_;
-    std::size_t slice_floats_;     // most vocabulary that a rank holds
+    std::size_t slice_floats_;     // most vocabulary entries of a rank
     std::vector<KeptBranch> kept_; // since the last pass
-    std::vector<int> kept_paths_;  // of all of these, one behind another
+    std::vector<int> kept_paths_;  // of all of these, one after another
     std::vector<std::byte> message_;
     std::vector<float> slices_;   // [rows][slice_floats_]: this rank's
     std::vector<float> gathered_; // [ranks][rows][slice_floats_]

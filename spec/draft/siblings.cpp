@@ -53,8 +53,8 @@ bool Siblings::ranks_on_device(std::uint64_t position, Acceptance acceptance, De
     return true;
 }
 
-// What target and draft choose by: of greedy text the logits, else these over the temperature, with the noise of the
-// position under `gumbel`, and without what the filters remove.
+// The values by which target and draft choose. For greedy text they are the logits, else logit / temperature, under
+// `gumbel` with the position's noise, and without the tokens that the filters remove.
 std::span<const float> Siblings::values_of(const SeenLogits& row, std::uint64_t position, Acceptance acceptance) {
     const SamplingOptions& sampling = request_->sampling;
     values_.assign(row.logits.begin(), row.logits.end());
@@ -77,7 +77,7 @@ std::span<const float> Siblings::values_of(const SeenLogits& row, std::uint64_t 
 }
 
 const std::vector<float>& Siblings::noise_at(std::uint64_t position, std::size_t vocab) {
-    constexpr std::size_t kMaxPositions = 2 * Packet::kMaxDraftTokens; // that are held: more than a tree is deep
+    constexpr std::size_t kMaxPositions = 2 * Packet::kMaxDraftTokens; // positions held: more than a tree is deep
     const auto found = noise_.find(position);
     if (found != noise_.end()) return found->second;
     if (noise_.size() == kMaxPositions) noise_.clear();

@@ -1,4 +1,4 @@
-// The children that a tree gives a token, out of the row of logits behind it.
+// The children that a tree gives a token, made of the row of logits after it.
 //
 // Called by the drafter of trees, and by the recorder.
 #pragma once
@@ -13,29 +13,29 @@
 
 namespace entrodraft::spec {
 
-// The row that follows `text`, as a pass has made it.
+// The row that a pass has made after `text`.
 struct RowOfText {
     std::span<const float> logits; // [vocab]
     model::LogitStats summary;
     std::span<const TokenId> text;
 };
 
-// Of one sequence.
+// The siblings of one sequence.
 class Siblings {
   public:
     void begin_sequence(const Request& request, std::span<const TokenId> eos_tokens);
-    // Whether verification needs the distributions that tokens were drawn from.
+    // Returns whether verification needs the distributions that tokens were drawn from.
     bool draws(Acceptance acceptance) const { return chooser_.draws(acceptance); }
 
-    // The `n` first choices, the best first, fewer where fewer can be emitted: by logit, with the noise that the target
+    // The `n` first choices, best first, or fewer if fewer can be emitted. By logit, with the noise that the target
     // will add.
     std::vector<TreeChild> best(const RowOfText& row, int n, Acceptance acceptance);
-    // The same where a GPU has ranked the row's tokens, as the plan's noise has it.
+    // The same for a row whose tokens a GPU has ranked, with the plan's noise.
     std::vector<TreeChild> best(const RankedRow& row, int n) const;
-    // Whether a GPU can rank them: nothing is filtered, banned or weighed. Then the plan has what they are ranked by in
-    // the row that follows `position` tokens.
+    // Returns whether a GPU can rank them: no filter, ban or penalty applies. If so, sets how the plan ranks the tokens
+    // of the row after `position` tokens.
     bool ranks_on_device(std::uint64_t position, Acceptance acceptance, DeviceTreePlan& plan) const;
-    // As many, drawn one after another from what those before leave of the draft's distribution.
+    // Draws n siblings one after another, each from the part of the draft's distribution that the earlier ones leave.
     std::vector<TreeChild> drawn(const RowOfText& row, int n, const ChoiceSetting& choice, std::size_t round_start);
 
   private:
@@ -45,7 +45,7 @@ class Siblings {
     const Request* request_ = nullptr;
     TokenChooser chooser_;
     std::vector<float> values_;                         // [vocab]
-    std::vector<float> left_;                           // [vocab]: what filters or earlier siblings leave
+    std::vector<float> left_;                           // [vocab]: the part that filters or earlier siblings leave
     std::map<std::uint64_t, std::vector<float>> noise_; // [vocab], by position
 };
 

@@ -1,9 +1,9 @@
 // Induced sorting: see suffix_array.h.
 //
-// A suffix is small (S) where it is less than the one behind it, else large (L); an S behind an L is called LMS. Once
-// the LMS suffixes are in order, one pass over the array puts the L ones in order and one back the S ones. The LMS ones
-// are put in order by the same two passes, which sort what lies between one LMS and the next; where these pieces are
-// not all different, their ranks are a text of at most half the length, whose suffix array is made first.
+// A suffix is small (S) if it is less than the suffix after it, else large (L). An S after an L is called LMS. Once the
+// LMS suffixes are in order, one pass over the array orders the L ones, and one pass back the S ones. The same two
+// passes order the LMS ones, by the pieces between one LMS and the next. If some pieces are equal, their ranks are a
+// text of at most half the length, and its suffix array is made first.
 #include "spec/draft/suffix_array.h"
 
 #include <algorithm>
@@ -41,15 +41,15 @@ class InducedSorting {
     bool is_lms(std::size_t i) const { return i > 0 && small_[i] && !small_[i - 1]; }
     std::size_t at(std::uint32_t position) const { return static_cast<std::size_t>(text_[position]); }
 
-    // The whole array from these LMS positions, whose order among those of one token is kept.
+    // Makes the whole array from these LMS positions. Positions of the same token keep their order.
     void induce(std::span<const std::uint32_t> lms) {
         std::ranges::fill(array_, kEmpty);
-        std::vector<std::uint32_t> place(begin_.begin() + 1, begin_.end()); // behind each token's suffixes
+        std::vector<std::uint32_t> place(begin_.begin() + 1, begin_.end()); // after each token's suffixes
         for (std::size_t i = lms.size(); i-- > 0;)
             array_[--place[at(lms[i])]] = lms[i];
         std::copy(begin_.begin(), begin_.end() - 1, place.begin()); // before them
         const auto last = static_cast<std::uint32_t>(text_.size() - 1);
-        array_[place[at(last)]++] = last; // an L, with nothing behind it
+        array_[place[at(last)]++] = last; // an L: nothing follows it
         for (std::size_t i = 0; i < array_.size(); ++i)
             if (const std::uint32_t next = array_[i]; next != kEmpty && next > 0 && !small_[next - 1])
                 array_[place[at(next - 1)]++] = next - 1;
@@ -59,7 +59,7 @@ class InducedSorting {
                 array_[--place[at(next - 1)]] = next - 1;
     }
 
-    // Whether the pieces from these LMS positions to the next ones are equal.
+    // Returns whether the pieces from these LMS positions to the next ones are equal.
     bool are_alike(std::size_t a, std::size_t b) const {
         for (std::size_t i = 0;; ++i) {
             if (a + i >= text_.size() || b + i >= text_.size()) return false;
@@ -68,7 +68,7 @@ class InducedSorting {
         }
     }
 
-    // The LMS positions in the order of their suffixes, out of the array, which has their pieces in order.
+    // The LMS positions in the order of their suffixes. The array must have their pieces in order.
     std::vector<std::uint32_t> ordered(std::span<const std::uint32_t> in_text) const {
         std::vector<TokenId> rank(text_.size() / 2 + 1, 0); // [position / 2]: no two LMS are neighbours
         std::uint32_t before = kEmpty;
@@ -92,7 +92,7 @@ class InducedSorting {
     std::span<const TokenId> text_;
     std::vector<std::uint32_t> array_; // kEmpty: not placed yet
     std::vector<bool> small_;
-    std::vector<std::uint32_t> begin_; // [token]: of its suffixes in the array; the last: behind all
+    std::vector<std::uint32_t> begin_; // [token]: where its suffixes begin in the array; the last: after all
 };
 
 } // namespace

@@ -1,5 +1,5 @@
-// The suffixes of a text of token ids in order: suffix arrays (Manber and Myers 1990), made by induced sorting (SA-IS:
-// Nong, Zhang and Chan 2009) in time and memory linear in the text, however much it repeats itself.
+// The suffixes of a text of token ids in order: a suffix array (Manber and Myers 1990). It is made by induced sorting
+// (SA-IS: Nong, Zhang and Chan 2009) in time and memory linear in the text, however much the text repeats itself.
 //
 // Knows nothing of files and drafting. Called by lookup_corpus.cpp.
 #pragma once
@@ -12,9 +12,9 @@
 
 namespace entrodraft::spec {
 
-// Positions of `tokens`, ordered by what begins there; a text that ends comes before one that goes on. Tokens are from
-// 0 to `largest`; at most 2^31 - 2 of them. Beside the result, about 10 bytes a token while it works, and 8 bytes for
-// each kind of token.
+// The positions of `tokens`, ordered by the text that begins there; a text that ends comes before one that goes on.
+// Tokens are 0 to `largest`; there may be 2^31 - 2 tokens. Besides the result it takes about 10 bytes a token while it
+// works, and 8 bytes for each kind of token.
 std::vector<std::uint32_t> suffix_array(std::span<const TokenId> tokens, TokenId largest);
 
 } // namespace entrodraft::spec

@@ -22,7 +22,7 @@ std::uint32_t first_slot(TokenId token, std::uint32_t slots) {
     return (static_cast<std::uint32_t>(token) * 0x9e3779b1u >> 7) & (slots - 1);
 }
 
-// Growing by a quarter: a corpus may fill a good part of the memory.
+// Grows by a quarter, because the items may fill a good part of the memory.
 template <typename T> void make_room(std::vector<T>& items, std::size_t more) {
     const std::size_t size = items.size() + more;
     if (size > items.capacity()) items.reserve(std::max(size, items.size() + items.size() / 4));
@@ -61,8 +61,8 @@ void SuffixAutomaton::append(TokenId token) {
     links_.push_back(kRoot);
     latest_.push_back(created);
 
-    // Every suffix of the text so far that had not been followed by this token is now; the longest that had been
-    // leads to the link.
+    // Every suffix of the old text that had not been followed by this token is followed by it now. The longest suffix
+    // that had been leads to the link.
     State at = created - 1, target = kRoot;
     while (at != kRoot && target == kRoot) {
         at = link(at);
@@ -79,8 +79,8 @@ void SuffixAutomaton::append(TokenId token) {
         refresh(target);
 }
 
-// The substrings of `target` up to the length of `from` and `token` now end in more places than its longer ones do:
-// they become a state of their own, with the same transitions.
+// The substrings of `target` up to the length of `from` and `token` now end in more places than its longer ones. They
+// become a state of their own, with the same transitions.
 SuffixAutomaton::State SuffixAutomaton::split(State from, TokenId token, State target) {
     const auto created = static_cast<State>(kSplit + splits_.size());
     make_room(splits_, 1);
@@ -88,7 +88,7 @@ SuffixAutomaton::State SuffixAutomaton::split(State from, TokenId token, State t
     Block block;
     if (!is_split(target) && target < text_.size()) insert(block, {text_[target], target + 1});
     if (const Block* old = block_of(target)) {
-        const Block of_target = *old; // its slots stay where they are, though edges_ may move
+        const Block of_target = *old; // its slots do not move, though edges_ may
         for (std::uint32_t i = 0; i < slots_for(of_target.count); ++i)
             if (const Edge edge = edges_[of_target.first + i]; edge.to != kRoot) insert(block, edge);
     }
@@ -96,7 +96,7 @@ SuffixAutomaton::State SuffixAutomaton::split(State from, TokenId token, State t
     steps_ += block.count;
     splits_.back().block = block;
     (is_split(target) ? splits_[target - kSplit].link : links_[target]) = created;
-    // A transition that the text stands for leads to a state longer by one, so it never leads to `target` from here on.
+    // A transition given by the text leads to a state longer by one, so it never leads to `target` from here on.
     for (State at = from;; at = link(at)) {
         ++steps_;
         const Block* of_at = block_of(at);
@@ -130,7 +130,7 @@ void SuffixAutomaton::refresh(State state) {
     (is_split(state) ? splits_[state - kSplit].end : latest_[state]) = static_cast<std::uint32_t>(text_.size());
 }
 
-// Transitions beside the one that the text stands for; none is nullptr.
+// The transitions next to the one given by the text; nullptr: there are none.
 const SuffixAutomaton::Block* SuffixAutomaton::block_of(State state) const {
     if (is_split(state)) return &splits_[state - kSplit].block;
     if (state == kRoot) return &root_block_;
@@ -143,7 +143,7 @@ SuffixAutomaton::Block& SuffixAutomaton::make_block_of(State state) {
     return state == kRoot ? root_block_ : prefix_blocks_[state];
 }
 
-// The root where there is none.
+// Returns the root if there is no transition.
 SuffixAutomaton::State SuffixAutomaton::to(State state, TokenId token, std::uint64_t& steps) const {
     if (state < text_.size() && text_[state] == token) return state + 1;
     const Block* block = block_of(state);

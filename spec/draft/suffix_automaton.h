@@ -1,11 +1,11 @@
-// All substrings of a text of token ids, as a suffix automaton (Blumer et al. 1985): built token by token, each in
-// amortised constant time, and searched so.
+// All substrings of a text of token ids, as a suffix automaton (Blumer et al. 1985). Adding a token takes amortised
+// constant time, and so does a search.
 //
-// Made compact by what the states of a text are. State i up to the text's length is that of its first i tokens: its
-// length is i and its transition to i + 1 is the text, so it stores a link alone. The others, split off where two
-// contexts meet, hold their transitions in blocks of 2^k slots. On English books (0.26 of them a token) that makes 31
-// bytes a token; all transitions in one hash table were reckoned at 80. Texts that do not grow are lookup_corpus.h's.
-// Knows nothing of drafting. Called by the suffix drafter.
+// It uses what is known of a text's states to be compact. State i, up to the text's length, is that of its first i
+// tokens. Its length is i and its transition to i + 1 is the text, so it stores only a link. The other states, split
+// off where two contexts meet, hold their transitions in blocks of 2^k slots. On English books (0.26 split states a
+// token) that takes 31 bytes a token; all transitions in one hash table were estimated at 80. Texts that do not grow
+// are in lookup_corpus.h. It knows nothing of drafting. Called by the suffix drafter.
 #pragma once
 
 #include "spec/draft/lookup_index.h"
@@ -23,27 +23,27 @@ namespace entrodraft::spec {
 class SuffixAutomaton {
   public:
     static constexpr std::size_t kMaxTokens = 0x7fffffff;
-    // How many repeated suffixes are noted as seen when a token is appended, the longest first.
+    // Number of repeated suffixes that are noted as seen when a token is appended, the longest first.
     static constexpr int kRefreshed = 16;
 
-    // A longer text than `max_tokens` (<= kMaxTokens) is refused.
+    // A text of more than `max_tokens` (<= kMaxTokens) tokens is refused.
     explicit SuffixAutomaton(std::size_t max_tokens = kMaxTokens);
 
     void clear();
-    // Throws std::length_error where the text would become too long; then only clear() goes on.
+    // Throws std::length_error if the text would become too long; then only clear() may follow.
     void append(TokenId token);
     std::span<const TokenId> text() const { return text_; }
 
     // The longest proper suffix of the text that also ends earlier in it (the two may overlap), at its latest
-    // occurrence; an earlier one where more than kRefreshed - 1 longer suffixes, all distinct in where they had been,
-    // ended at the same place as well.
+    // occurrence. It is an earlier occurrence if more than kRefreshed - 1 longer suffixes, all distinct in their
+    // earlier places, ended at the same place too.
     std::optional<LookupMatch> match() const;
 
-    // What it holds and what it did, in units that do not depend on the machine.
+    // Its contents and its work, in units that do not depend on the machine.
     struct Counts {
         std::size_t states = 0;
         std::size_t transitions = 0;
-        std::uint64_t steps = 0; // links followed, slots looked at, transitions copied, in all appends since clear()
+        std::uint64_t steps = 0; // links followed, slots searched, transitions copied, in all appends since clear()
         std::size_t bytes = 0;
     };
     Counts counts() const;
@@ -56,7 +56,7 @@ class SuffixAutomaton {
 
     struct Edge {
         TokenId token = 0;
-        State to = kRoot; // the root: an empty slot, since nothing leads there
+        State to = kRoot; // the root: an empty slot, since no transition leads there
     };
     struct Block { // edges_[first, first + slots_for(count))
         std::uint32_t first = 0;
@@ -65,7 +65,7 @@ class SuffixAutomaton {
     struct Split {
         std::uint32_t length = 0; // of its longest substring
         State link = kRoot;
-        std::uint32_t end = 0; // position behind its latest occurrence
+        std::uint32_t end = 0; // position after its latest occurrence
         Block block;
     };
 
@@ -92,7 +92,7 @@ class SuffixAutomaton {
     std::vector<Split> splits_;
     Block root_block_;
     std::unordered_map<State, Block>
-        prefix_blocks_; // of the few texts' beginnings that come again, and go on otherwise
+        prefix_blocks_; // of the few prefixes of the text that occur again and continue differently
     std::vector<Edge> edges_;
     std::array<std::uint32_t, 32> free_; // [log2 of slots] first of a chain of blocks, through their first slot's `to`
     std::optional<LookupMatch> match_;   // without its source

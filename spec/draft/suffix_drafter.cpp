@@ -1,5 +1,5 @@
-// What followed when the longest part of the text's end that occurred before last did: in the text itself, by a suffix
-// automaton that grows with it, or in a corpus that all sequences share, by its suffix array.
+// Drafts the tokens that followed the longest earlier occurrence of the text's end. It looks in the text itself, by a
+// suffix automaton that grows with it, and in a corpus that all sequences share, by its suffix array.
 #include "spec/draft/drafter.h"
 #include "spec/draft/lookup_corpus.h"
 #include "spec/draft/suffix_automaton.h"
@@ -42,7 +42,7 @@ class SuffixIndex final : public LookupIndex {
     }
 
   private:
-    int shortest_; // matches of fewer tokens do not count
+    int shortest_; // shorter matches do not count
     std::shared_ptr<const LookupCorpus> corpus_;
     SuffixAutomaton own_;
 };
@@ -59,7 +59,7 @@ DrafterType suffix_drafter() {
             .help = "what followed the text's end before",
             .options = {"ngram-min", "lookup-corpus", "lookup-texts"},
             .make = [](const DrafterParts& parts) {
-                constexpr int kLengths = 6; // of n-grams by which other texts are found
+                constexpr int kLengths = 6; // lengths of n-grams by which other texts are found
                 NgramOptions of_others;
                 of_others.shortest = parts.ngram.shortest;
                 of_others.longest = parts.ngram.shortest + kLengths - 1;

@@ -75,7 +75,7 @@ Header header_of(std::span<const std::byte> bytes, const std::string& name) {
     return header;
 }
 
-// What is wrong with counts whose sizes are right; empty where nothing is.
+// The error in counts whose sizes are right; empty if there is none.
 std::string why_invalid(const TokenCounts& counts) {
     std::uint64_t total = 0, pairs = 0;
     for (std::size_t y = 0; y < counts.unigrams.size(); ++y) {

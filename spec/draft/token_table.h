@@ -1,7 +1,7 @@
-// How often each token, and each pair of neighbours, is in a text: counted, kept in a file, and turned into the
-// distributions of the unigram and bigram drafters.
+// The number of times that each token, and each pair of neighbours, occurs in a text. It is counted, kept in a file,
+// and turned into the distributions of the unigram and bigram drafters.
 //
-// Knows no text and no tokenizer. Called by build-table, and by the drafter over the tables.
+// It knows no text and no tokenizer. Called by build-table, and by the drafters over the tables.
 //
 // The file, little-endian, without gaps:
 //     char magic[8] = "EDTABLE\n"; u32 version = 1; u32 vocab V; u64 tokenizer fingerprint; u64 total tokens N;
@@ -45,11 +45,11 @@ class TokenCounter {
     // Throws std::invalid_argument unless vocab_size > 0.
     TokenCounter(int vocab_size, std::uint64_t fingerprint, std::size_t max_pairs = kMaxPairs);
 
-    // The next part; a pair may lie across two. Throws std::out_of_range on a token outside the vocabulary,
-    // std::length_error where there are too many tokens or distinct pairs.
+    // Counts the next part; a pair may lie across two parts. Throws std::out_of_range on a token outside the
+    // vocabulary, std::length_error if there are too many tokens or distinct pairs.
     void add(std::span<const TokenId> tokens);
     std::uint64_t total() const { return counts_.total; }
-    // The counts so far. The counter is used up.
+    // Returns the counts so far. The counter must not be used again.
     TokenCounts take();
 
   private:
@@ -67,8 +67,8 @@ class TokenCounter {
 void write_token_counts(const TokenCounts& counts, const std::function<void(std::span<const std::byte>)>& write);
 // Bytes of that file.
 std::uint64_t token_counts_bytes(const TokenCounts& counts);
-// The counts in a file's bytes, all checked before memory is taken for them. `name` is the file's, for messages.
-// Throws model::BadFile.
+// Parses the counts in a file's bytes. All is checked before memory is taken for them. `name` is the file's, for
+// messages. Throws model::BadFile.
 TokenCounts parse_token_counts(std::span<const std::byte> bytes, const std::string& name);
 
 // Distributions over the vocabulary, in which every token has some probability:
@@ -76,19 +76,19 @@ TokenCounts parse_token_counts(std::span<const std::byte> bytes, const std::stri
 //     q2(x | y) = (count(y, x) + b q1(x)) / (count(y) + b),  count(y) how often something followed y
 class TokenTable {
   public:
-    // b: how much text the unigrams weigh in a row. Of 1, 2, 5, 10, ..., 1000 the most likely on books held out, within
-    // 0.002 nats, at every size of text from 30 thousand to 3.9 million tokens (vocabulary 4096).
+    // b: how much text the unigrams weigh in a row. Among 1, 2, 5, 10, ..., 1000 it is the most likely on held-out
+    // books, within 0.002 nats, at every size of text from 30 thousand to 3.9 million tokens (vocabulary 4096).
     static constexpr double kPrior = 100;
 
     explicit TokenTable(const TokenCounts& counts);
-    // Reads a file that build-table wrote. Throws model::BadFile naming the file, what is wrong and the remedy, also
-    // where it was made with another vocabulary or tokenizer.
+    // Reads a file that build-table wrote. Throws model::BadFile naming the file, the problem and the remedy, also for
+    // a file made with another vocabulary or tokenizer.
     static TokenTable open(const std::filesystem::path& file, int vocab_size, std::uint64_t fingerprint);
 
     int vocab_size() const { return static_cast<int>(unigrams_.size()); }
-    // Log-probabilities of every token, after `previous` (order 2) or whatever comes before (order 1); a previous
-    // token that nothing followed leaves those of order 1. `logits` may be shorter than the vocabulary, and the rest of
-    // a longer one becomes -infinity. Throws std::invalid_argument unless order is 1 or 2, std::out_of_range unless
+    // Log-probabilities of every token, after `previous` (order 2) or whatever comes before (order 1). If nothing
+    // followed `previous` in the text, they are those of order 1. `logits` may be shorter than the vocabulary; if it is
+    // longer, the rest becomes -infinity. Throws std::invalid_argument unless order is 1 or 2, std::out_of_range unless
     // `previous` (of order 2) is a token.
     void row(int order, TokenId previous, std::span<float> logits) const;
 
@@ -99,7 +99,7 @@ class TokenTable {
     };
 
     std::vector<float> unigrams_; // [vocab] log q1
-    std::vector<float> shifts_;   // [vocab] log q2(x | y) - log q1(x) of what was not seen after y
+    std::vector<float> shifts_;   // [vocab] log q2(x | y) - log q1(x) of tokens not seen after y
     std::vector<std::uint64_t> row_starts_;
     std::vector<Likelihood> followers_;
 };

@@ -34,7 +34,7 @@ class TranslatedTexts final : public TreeSource {
     struct Slot {
         explicit Slot(const model::VocabularyMap& map) : text(map) {}
         model::TranslatedText text;
-        std::vector<std::size_t> depths; // of the nodes behind it, from 1
+        std::vector<std::size_t> depths; // of the nodes after it, from 1
     };
 
     Slot& of(int slot) { return slots_.at(slot); }
@@ -54,7 +54,7 @@ class TranslatedTexts final : public TreeSource {
     std::vector<model::LogitStats> summaries_;
 };
 
-// What is left of the draft's context, behind as many of the target's tokens as those that it has read by now.
+// The target's tokens that the draft has read by now, and the rest of the draft's context.
 std::size_t TranslatedTexts::context_of(int slot) const {
     const model::TranslatedText& text = slots_.at(slot).text;
     const std::size_t n_read = text.tokens().size();
@@ -68,7 +68,7 @@ void TranslatedTexts::begin_sequence(int slot, const Request& request) {
     of(slot).depths.clear();
 }
 
-// The last word may be read otherwise when the text goes on.
+// The last word is left out: it may be read differently when the text continues.
 bool TranslatedTexts::prefill(int slot, std::span<const TokenId> tokens, std::size_t most) {
     model::TranslatedText& text = of(slot).text;
     text.follow(tokens);
@@ -96,7 +96,7 @@ SourceLogits TranslatedTexts::rows_after(std::span<const TextEnd> texts, model::
     return rows();
 }
 
-// A drafted token is one that both know, so that a node is a node. Levels beyond the draft's context are not read.
+// A drafted token is one that both know, so nodes map to nodes. Levels beyond the draft's context are not read.
 SourceLogits TranslatedTexts::rows_after_nodes(std::span<const NewNodes> trees, model::LogitNeeds needs) {
     nodes_.assign(trees.size(), {});
     trees_.clear();

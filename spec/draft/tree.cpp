@@ -1,6 +1,6 @@
-// Drafts a tree: a pass of the model over a level's nodes of all sequences, whose rows give them their children
-// (siblings.h), as many and as deep as the shape says (tree_growth.h). A GPU reads the levels of one sequence alone by
-// itself, as far as the growth foresees them; they are then taken from there.
+// Drafts a tree. A pass of the model over a level's nodes of all sequences gives them their children (siblings.h). The
+// shape decides about width and depth (tree_growth.h). For one sequence alone, a GPU reads the levels that the growth
+// foresees by itself. They are then taken from there.
 #include "spec/draft/tree.h"
 
 #include "spec/draft/siblings.h"
@@ -31,7 +31,7 @@ class TreeDrafter final : public Drafter {
         explicit Slot(TreeShape& shape) : growth(shape) {}
         TreeGrowth growth;
         Siblings siblings;
-        std::vector<TokenId> text; // of the round, and a path of the tree
+        std::vector<TokenId> text; // of the round, then a path of the tree
     };
 
     Slot& of(const DraftTask& task) { return slots_[task.slot]; }
@@ -55,7 +55,7 @@ class TreeDrafter final : public Drafter {
 TreeDrafter::TreeDrafter(std::unique_ptr<TreeSource> source, const TreeOptions& options, const DraftSetting& setting)
     : Drafter(facts_of(source->facts())), source_(std::move(source)), setting_(setting),
       shape_(options, setting.limits) {
-    facts_.reads_late = false; // a tree's rows tell nothing of what reading costs
+    facts_.reads_late = false; // a tree's rows do not show the cost of reading
     for (int slot = 0; slot < setting.n_slots; ++slot)
         slots_.emplace_back(shape_);
 }
@@ -105,13 +105,13 @@ void TreeDrafter::propose(std::span<const DraftTask> tasks) {
     finish(tasks);
     const auto n = static_cast<double>(tasks.size());
     const double seconds = setting_.clock.now_seconds() - began - deciding;
-    for (const DraftTask& task : tasks) { // each bears what it had of the passes
+    for (const DraftTask& task : tasks) { // each bears its share of the passes
         task.draft->entropy_seconds = deciding / n;
         task.draft->seconds = seconds * (passes > 0 ? of(task).growth.passes() / passes : 1 / n);
     }
 }
 
-// Those, from the first on, whose frontiers one pass has room for.
+// The first of these slots, up to the number whose frontiers fit into one pass.
 std::span<TreeDrafter::Slot* const> TreeDrafter::fitting(std::span<Slot* const> growing) const {
     std::size_t n = 0;
     for (std::size_t rows = 0; n < growing.size(); ++n) {
@@ -121,7 +121,7 @@ std::span<TreeDrafter::Slot* const> TreeDrafter::fitting(std::span<Slot* const> 
     return growing.first(n);
 }
 
-// Over the frontiers of all, which begin at the same time: at first each is the text itself.
+// Runs a pass over the frontiers of all slots, which begin together: at first each frontier is the text itself.
 SourceLogits TreeDrafter::pass(std::span<Slot* const> growing) {
     if (growing.front()->growth.frontier().front() < 0) {
         std::vector<TextEnd> ends;
@@ -142,7 +142,7 @@ SourceLogits TreeDrafter::pass(std::span<Slot* const> growing) {
     return source_->rows_after_nodes(trees, kTreeNeeds);
 }
 
-// Of the first pass over a sequence alone, behind which a GPU may go on by itself.
+// The needs of the first pass over a sequence alone, after which a GPU may go on by itself.
 model::LogitNeeds TreeDrafter::needs_of(const Slot& slot) const {
     DeviceVerifier* const device = source_->facts().device;
     if (!device || draws(slot) || shape_.options().most_children() > DeviceTreePlan::kMaxChildren ||
@@ -176,7 +176,7 @@ void TreeDrafter::finish(std::span<const DraftTask> tasks) {
         if (of(task).siblings.draws(task.choice.acceptance)) add_q(of(task), nodes);
     }
     std::size_t n_q = 0;
-    for (const DraftTask& task : tasks) { // q_ no longer moves
+    for (const DraftTask& task : tasks) { // q_ does not move any more
         if (!of(task).siblings.draws(task.choice.acceptance)) continue;
         const std::size_t n = task.draft->tokens.size() * static_cast<std::size_t>(setting_.limits.vocab_size);
         task.draft->q = std::span<const float>(q_).subspan(n_q, n);
@@ -184,7 +184,7 @@ void TreeDrafter::finish(std::span<const DraftTask> tasks) {
     }
 }
 
-// Nodes that were not drawn have all of their distribution at the token.
+// Nodes that were not drawn have all of their distribution at their token.
 void TreeDrafter::add_q(const Slot& slot, std::span<const int> nodes) {
     for (const int i : nodes) {
         const GrownNode& node = slot.growth.node(i);

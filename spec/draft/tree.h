@@ -1,4 +1,4 @@
-// Drafting trees from rows of logits, and what gives these for the nodes of a tree: see tree.cpp.
+// Drafting trees from rows of logits, and the sources of rows for the nodes of a tree: see tree.cpp.
 #pragma once
 
 #include "model/pass/decoder.h"
@@ -13,7 +13,7 @@
 
 namespace entrodraft::spec {
 
-// A token behind a text, or behind another such token.
+// A token after a text, or after another such token.
 struct TreeNode {
     TokenId token = 0;
     int parent = -1; // of the slot's nodes, in the order in which they were read; -1: the text
@@ -24,20 +24,20 @@ struct NewNodes {
     std::span<const TreeNode> nodes;
 };
 
-// How many nodes of a tree a source can read.
+// The limits on the tree nodes that a source can read.
 struct TreeLimits {
-    std::size_t room = 0;               // positions of its cache beyond its context, for nodes alone
+    std::size_t room = 0;               // additional positions of its cache, for nodes only
     std::size_t most_rows = kNoContext; // of all nodes of a tree
     std::size_t rows_a_node = 1;
 };
 
-// A source that also says what follows the nodes of a tree.
+// A source that also gives the rows after the nodes of a tree.
 class TreeSource : public LogitSource {
   public:
-    // What follows each of these: one pass, at most `max_rows` in all, or none where a GPU has read them by itself.
-    // Slots increase, and rows_after() has read the text that their trees follow.
+    // The row after each of these nodes. It makes one pass, of at most `max_rows` rows in all, or none if a GPU has
+    // read them by itself. Slots increase, and rows_after() has read the text that their trees follow.
     virtual SourceLogits rows_after_nodes(std::span<const NewNodes> trees, model::LogitNeeds needs) = 0;
-    // The number of a tree's nodes that it can read after a text of so many tokens.
+    // The number of a tree's nodes that it can read after a text of `text` tokens.
     std::size_t nodes_behind(std::size_t text) const {
         return std::min(facts_.context + limits_.room - text, limits_.most_rows) / limits_.rows_a_node;
     }
@@ -52,10 +52,10 @@ class TreeSource : public LogitSource {
 // The rows of a pass over new nodes of several slots' trees.
 class TreeRows {
   public:
-    // Adds the new ones to the slots' nodes, [slot]. `first_position(slot)`: of a node behind the text.
+    // Adds the new nodes to the slots' nodes, [slot]. `first_position(slot)`: the position right after the text.
     void set(std::span<const NewNodes> trees, std::span<std::vector<TreeNode>> nodes,
              const std::function<int(int slot)>& first_position);
-    // Of a model that asks for these logits. Valid until the next call.
+    // The pass of a model that asks for these logits. Valid until the next call.
     model::Pass pass(model::LogitNeeds needs, int summary_vocab) const;
 
   private:
@@ -63,8 +63,8 @@ class TreeRows {
     std::vector<int> logit_rows_;
 };
 
-// Of the shape that `options` say, a pass over a level of all sequences' trees at once. Throws std::invalid_argument on
-// a shape that cannot be.
+// Drafts trees of the shape that `options` say. A pass reads a level of all sequences' trees at once. Throws
+// std::invalid_argument on an impossible shape.
 std::unique_ptr<Drafter> make_tree_drafter(std::unique_ptr<TreeSource> source, const TreeOptions& options,
                                            const DraftSetting& setting);
 

@@ -1,5 +1,5 @@
-// A tree's growth as numbers that a GPU reads levels by: see DeviceTreePlan. What cannot be known before the first row
-// is taken as it was in the last round.
+// A tree's growth as numbers by which a GPU reads levels: see DeviceTreePlan. A value that is not known before the
+// first row is taken from the last round.
 #include "spec/draft/tree_growth.h"
 
 #include <algorithm>
@@ -41,7 +41,7 @@ DeviceTreePlan TreeShape::plan(double residual) const {
 DeviceTreePlan TreeGrowth::forecast() const {
     DeviceTreePlan plan = shape_->plan(residual_.value());
     if (task_->request->ignore_eos) plan.n_eos = 0;
-    // Those of a level are read if another may follow it.
+    // A level's nodes are read if another level may follow.
     const auto left = static_cast<std::size_t>(std::min(task_->left_tokens, shape_->options().most_levels()));
     const int most = static_cast<int>(std::min(left, room_.along_path - text_.size())) - 1;
     plan.max_levels = std::max(most, 0);
@@ -56,10 +56,10 @@ DeviceTreePlan TreeGrowth::forecast() const {
         plan.max_levels = 0;
         return plan;
     }
-    const Worth worth(*task_->gain, {.passes = 1, .load = load_}); // the first pass is made anyway
+    const Worth worth(*task_->gain, {.passes = 1, .load = load_}); // the first pass is made in any case
     plan.of_target_row = price_of_row(worth, n_proposed_);
     plan.of_row = worth.of_passes(0, 1);
-    for (int k = 0; k < DeviceTreePlan::kLevels; ++k) // whose first row comes with the pass
+    for (int k = 0; k < DeviceTreePlan::kLevels; ++k) // each pass includes its first row
         plan.of_passes[k] = worth.of_passes(k + 1, -k - 1);
     return plan;
 }

@@ -1,11 +1,11 @@
 // Grows trees: see tree_growth.h.
 //
-// expected-gain: a node's value is the chance that all tokens up to it are accepted, made of chances that are learnt
-// rank by rank from the row's entropy and the token's own probability. A level more is drafted while the tokens it may
-// bring, level by level, come faster than the run's own rate; of all nodes those are proposed that make
-// (expected tokens) - rate * (seconds of the target's pass) largest. Where rows cost much that is a chain, where a
-// row's entropy is high it is wide. eagle2: Li et al. 2024, "EAGLE-2": the value is the draft's own probability of the
-// path. Which nodes are proposed looks at tokens here, so that under `rejection` they count as not drawn (verify.h).
+// expected-gain: a node's value is the chance that all tokens up to it are accepted. These chances are learnt for each
+// rank from the row's entropy and the token's own probability. A further level is drafted while the tokens that it may
+// bring, level by level, come faster than the run's own rate. The proposed nodes make (expected tokens) - rate *
+// (seconds of the target's pass) largest. If rows cost much the tree is a chain; if a row's entropy is high it is wide.
+// eagle2 (Li et al. 2024, "EAGLE-2"): the value is the draft's own probability of the path. The choice of nodes looks
+// at tokens here, so under `rejection` they count as not drawn (verify.h).
 #include "spec/draft/tree_growth.h"
 
 #include <algorithm>
@@ -74,7 +74,7 @@ void TreeGrowth::begin(const DraftTask& task, const TreeRoom& room, const BatchL
         task.draft->end = task.rule->end() != DraftEnd::none ? task.rule->end() : DraftEnd::rule;
 }
 
-// Of every token that was passed, which of its children was emitted.
+// For every token on the way, learns which of its children was emitted.
 void TreeGrowth::learn(std::span<const TokenId> text) {
     if (nodes_.empty() || text.size() <= text_.size() || !std::equal(text_.begin(), text_.end(), text.begin())) return;
     int passed = -1;
@@ -109,7 +109,7 @@ int TreeGrowth::n_children(int i) const {
 
 void TreeGrowth::add_children(int parent, std::vector<TreeChild> children) {
     const GrownNode above = parent < 0 ? GrownNode{} : node(parent);
-    double left = 1; // of the chance that one of them is the target's
+    double left = 1; // part of the chance that one of them is the target's
     for (std::size_t i = 0; i < children.size(); ++i) {
         GrownNode& child = nodes_.emplace_back(GrownNode{std::move(children[i])});
         child.parent = parent;
@@ -137,7 +137,7 @@ void TreeGrowth::follow_best_path() {
     }
 }
 
-// Whether the text may go on behind the node, and its shape does.
+// Returns whether the text may continue after the node, and the shape lets it.
 bool TreeGrowth::goes_on(int i) const {
     const std::vector<TokenId>& eos = shape_->limits().eos_tokens;
     if (!task_->request->ignore_eos && std::ranges::find(eos, node(i).token) != eos.end()) return false;
@@ -146,9 +146,9 @@ bool TreeGrowth::goes_on(int i) const {
 }
 
 void TreeGrowth::end_level(int sequences) {
-    const double charged = passes_ == 0 ? share_ : 0; // the rule has reckoned with the first pass
+    const double charged = passes_ == 0 ? share_ : 0; // the rule has charged the first pass already
     share_ = 1 / static_cast<double>(sequences);
-    const auto rows = static_cast<double>(frontier_.size()); // the pass's first is shared as the pass is
+    const auto rows = static_cast<double>(frontier_.size()); // the first row of the pass is shared like the pass
     passes_ += share_;
     further_rows_ += rows - share_;
     task_->rule->charge(share_ - charged, rows - share_);
@@ -174,7 +174,7 @@ void TreeGrowth::end_level(int sequences) {
         level = level_that_pays(std::move(level));
         if (level.empty()) return;
     }
-    // A level that has no room ends the tree: narrower trees then read a part of what wider ones read.
+    // A level without room ends the tree. Narrower trees then read a part of the rows that wider ones read.
     const std::size_t room = std::min<std::size_t>(kMaxNodes, room_.in_all - text_.size());
     if (!shape_->reads_all() && static_cast<std::size_t>(n_read_) + level.size() > room) return;
     std::ranges::sort(level);
@@ -190,26 +190,27 @@ Worth TreeGrowth::worth() const {
     return {*task_->gain, {passes_, further_rows_, depth_of(best_) + 1, tokens, load_}};
 }
 
-// The price of a row more than those proposed, on average until there are twice as many: passes grow by steps where
-// rows are padded, and the next row alone would seem free or dear.
+// The price of a further row, as the mean until the proposed rows have doubled. Passes grow in steps if rows are
+// padded, and the next row alone would seem free or expensive.
 double TreeGrowth::price_of_row(const Worth& worth, int n_proposed) const {
     const int rows = n_proposed + 1;
     return worth.of_rows(rows, 2 * rows) / rows;
 }
 
-// Those of a level whose children are worth a row of the draft; none where they are not worth a pass. Looked at are so
-// many further levels as bring most: children of every rank as often as they were emitted so far, further levels behind
-// each by first children. What that brings beyond what its rows cost the target has to come faster than the run's own.
+// The nodes of a level whose children are worth a row of the draft; none if together they are not worth a pass. Every
+// number of further levels is tried, and the best counts. Children of every rank count as often as they were emitted so
+// far; further levels have only first children. Their tokens, less the target's price of their rows, must beat the
+// rate.
 std::vector<int> TreeGrowth::level_that_pays(std::vector<int> level) const {
     constexpr int kLevels = DeviceTreePlan::kLevels;
     const Worth worth = this->worth();
     const RankChances& chances = shape_->chances();
     const double of_target_row = price_of_row(worth, static_cast<int>(proposed().size()));
     const double of_row = worth.of_passes(0, 1);
-    std::array<double, kLevels> gain{}; // of this level and so many behind it, in tokens, passes not counted
+    std::array<double, kLevels> gain{}; // of the level and k further ones, in tokens, without passes
     std::erase_if(level, [&](int i) {
         std::array<double, kLevels> own{};
-        double tokens = 0, below = 1; // `below`: the chance that first children go on for the levels before
+        double tokens = 0, below = 1; // `below`: the chance that first children continue the earlier levels
         for (double& each : own) {
             for (int rank = 0; rank < shape_->options().top_k; ++rank)
                 tokens += std::max(0.0, node(i).value * chances.mean(rank) * below - of_target_row);
@@ -228,7 +229,7 @@ std::vector<int> TreeGrowth::level_that_pays(std::vector<int> level) const {
 
 // ---- what is proposed ----
 
-// The most likely nodes first; each with its parent, since values fall along a path.
+// The most likely nodes first. Each comes with its parent, since values fall along a path.
 std::vector<int> TreeGrowth::proposed() const {
     std::vector<int> nodes(nodes_.size());
     std::iota(nodes.begin(), nodes.end(), 0);
@@ -238,7 +239,7 @@ std::vector<int> TreeGrowth::proposed() const {
     if (weighs_costs() && !nodes.empty()) {
         const Worth worth = this->worth();
         double gain = 0, best_gain = -std::numeric_limits<double>::infinity();
-        std::size_t best = 1; // a pass was made for it
+        std::size_t best = 1; // at least one: a pass was made for it
         for (std::size_t n = 1; n <= nodes.size(); ++n) {
             gain += node(nodes[n - 1]).value;
             const double net = gain - worth.of_rows(1, static_cast<int>(n) + 1);
@@ -252,7 +253,7 @@ std::vector<int> TreeGrowth::proposed() const {
     return nodes;
 }
 
-// Depth first: where the most likely path is accepted, its rows already lie where the target's cache is to have them.
+// Depth first: if the most likely path is accepted, its rows already have their places in the target's cache.
 void TreeGrowth::add_below(int parent, std::span<const int> nodes, std::vector<int>& ordered) const {
     for (const int i : nodes) {
         if (node(i).parent != parent) continue;

@@ -1,4 +1,4 @@
-// Which tokens a tree has: rows of the draft go in, level by level, and a draft comes out. See tree_growth.cpp.
+// Decides which tokens a tree has: rows of the draft go in, level by level, and a draft comes out. See tree_growth.cpp.
 //
 // Knows no model and no logits. Called by the drafter of trees (tree.cpp) and by replays of recordings (simulate.cpp),
 // which therefore draft the same.
@@ -13,38 +13,38 @@
 
 namespace entrodraft::spec {
 
-// A token that a row of the draft may be followed by.
+// A token that may follow a row of the draft.
 struct TreeChild {
     TokenId token = 0;
-    DraftedToken seen = {};    // what rules see
-    DraftedToken ranked = {};  // the same in the distribution that siblings are ranked by
-    std::vector<float> q = {}; // [vocab] that it was drawn from; empty: not drawn
+    DraftedToken seen = {};    // the values that rules see
+    DraftedToken ranked = {};  // the same in the distribution that ranks siblings
+    std::vector<float> q = {}; // [vocab] distribution it was drawn from; empty: not drawn
 };
 
 struct GrownNode : TreeChild {
-    int parent = -1;  // of the growth's nodes; -1: the text
-    int depth = 0;    // of the first ones 1
+    int parent = -1;  // among the growth's nodes; -1: the text
+    int depth = 0;    // 1 for the first level
     int rank = 0;     // among siblings
-    int shape = -1;   // of a fixed tree: which of its paths this is
-    int read_as = -1; // of the nodes that the model has read, in their order; -1: it has not
-    double value = 1; // of the path: the chance that it is accepted, or what the shape takes for it
-    double reach = 1; // joint probability of those of the path's tokens that are not first choices
+    int shape = -1;   // of a fixed tree: the number of its path
+    int read_as = -1; // number among the nodes that the model has read; -1: not read
+    double value = 1; // of the path: the chance that it is accepted, or the shape's estimate of it
+    double reach = 1; // joint probability of the path's tokens that are not first choices
 };
 
-// Tokens that the draft can read: in a round along one path, and at all, text and tree together.
+// Numbers of tokens that the draft can read: along one path of a round, and in all, text and tree together.
 struct TreeRoom {
     std::size_t along_path = 0;
     std::size_t in_all = 0;
 };
 
-// What all sequences of a drafter share: the shape, and how often children were the target's own token.
+// The data that all sequences of a drafter share: the shape, and how often children were the target's own token.
 class TreeShape {
   public:
-    // Branches that depart from the first choices with less than this probability end (expected-gain): bounds what a
-    // recording has to hold.
+    // A branch ends if its departures from first choices are less probable (expected-gain). This bounds the size of
+    // recordings.
     static constexpr double kMinReach = 0.02;
 
-    // What is read: what a run reads, or, for recordings, all that runs might read: whatever pays, wherever it ends.
+    // The rows that are read: those that a run reads or, for recordings, all that runs might read, whatever pays.
     enum class Reads { of_a_run, all };
 
     TreeShape(const TreeOptions& options, const DraftLimits& limits, Reads reads = Reads::of_a_run);
@@ -53,14 +53,14 @@ class TreeShape {
     const DraftLimits& limits() const { return limits_; }
     bool is(TreeOptions::Shape shape) const { return options_.shape == shape; }
     bool reads_all() const { return reads_ == Reads::all; }
-    // Of a fixed tree's path, -1 being the root; of the others always top_k.
+    // The children of a fixed tree's path, -1 being the root; in other trees always top_k.
     int n_children(int path) const;
-    // The path of that child; -1 where the tree is not fixed.
+    // The path of that child; -1 if the tree is not fixed.
     int child(int path, int rank) const;
 
     RankChances& chances() { return chances_; }
     const RankChances& chances() const { return chances_; }
-    // The shape's part of the plan, for a text with this acceptance residual: all but its bounds and costs.
+    // The shape's part of the plan, for a text with this acceptance residual: all but the plan's bounds and costs.
     DeviceTreePlan plan(double residual) const;
 
   private:
@@ -71,36 +71,36 @@ class TreeShape {
     RankChances chances_;
 };
 
-// The tree of one sequence: begin(), then rows for all of frontier() and end_level() until that is empty, then
-// finish().
+// The tree of one sequence. Call begin(); then, until frontier() is empty, add_children() for all of it and
+// end_level(); then finish().
 class TreeGrowth {
   public:
-    // `shape` outlives it.
+    // `shape` must outlive this.
     explicit TreeGrowth(TreeShape& shape) : shape_(&shape) {}
 
     void begin_sequence();
-    // Learns how the round before ended. `load`: of the target's pass to come, as far as is known. The task outlives
+    // Learns how the round before ended. `load`: of the coming target pass, as far as is known. The task must outlive
     // the round.
     void begin(const DraftTask& task, const TreeRoom& room, const BatchLoad& load = {});
-    // Nodes whose rows are wanted: -1, the text itself, at first. Empty: the tree is complete.
+    // Nodes whose rows are wanted; at first -1, the text itself. Empty: the tree is complete.
     std::span<const int> frontier() const { return frontier_; }
-    // Before the first row: what a GPU may read by itself, as far as is known. Not whether tokens have noise.
+    // The levels that a GPU may read by itself, as known before the first row. The plan lacks noise.
     DeviceTreePlan forecast() const;
-    // Children wanted of a node of the frontier.
+    // The number of children wanted for a node of the frontier.
     int n_children(int node) const;
     void add_children(int node, std::vector<TreeChild> children);
-    // All of the frontier has its children, by a pass over the frontiers of so many sequences: what goes on.
+    // Chooses the next level. `sequences`: those whose frontiers shared the pass that gave the children.
     void end_level(int sequences = 1);
-    // Writes the task's draft; which nodes it is made of, in its order.
+    // Writes the task's draft. Returns the nodes that it is made of, in its order.
     std::vector<int> finish();
 
     const DraftTask& task() const { return *task_; }
     const GrownNode& node(int i) const { return nodes_[i]; }
     int depth_of(int i) const { return i < 0 ? 0 : node(i).depth; }
-    // Tokens from the text on to this node.
+    // The tokens from the text to this node.
     std::vector<TokenId> path_to(int i) const;
     int n_proposed() const { return n_proposed_; }
-    // Of the round, those shared with other sequences counted by this one's part.
+    // Passes of the round. A pass shared with other sequences counts by this one's part.
     double passes() const { return passes_; }
 
   private:
@@ -125,10 +125,10 @@ class TreeGrowth {
     int n_proposed_ = 0; // in the last round
     BatchLoad load_;
     double passes_ = 0;       // as passes() has them
-    double further_rows_ = 0; // of these passes, beyond one each
-    double share_ = 1;        // of the last pass, and of what the next will be taken for
+    double further_rows_ = 0; // rows of these passes, beyond one for each pass
+    double share_ = 1;        // part of the last pass, which the next pass is assumed to have
     int n_read_ = 0;
-    int best_ = -1; // the best path's last token that the rule has seen
+    int best_ = -1; // last token of the best path that the rule has seen
 };
 
 } // namespace entrodraft::spec

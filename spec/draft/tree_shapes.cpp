@@ -1,4 +1,4 @@
-// The shapes of trees by name, by widths and out of files: see drafter.h.
+// The shapes of trees by name, by widths and from files: see drafter.h.
 #include "model/files/json_file.h"
 #include "spec/draft/drafter.h"
 
@@ -49,7 +49,7 @@ const Paths kEagle25 = {{0},
                         {0, 0, 0, 0, 0},
                         {0, 0, 0, 0, 1}};
 
-// So many children of every node of each level.
+// Every node of level i has widths[i] children.
 Paths paths_of_widths(const std::vector<int>& widths) {
     Paths all;
     Paths level = {{}};
@@ -67,7 +67,7 @@ Paths paths_of_widths(const std::vector<int>& widths) {
     return all;
 }
 
-// Empty: usable.
+// Empty: the paths are usable.
 std::string why_no_tree(const Paths& paths) {
     if (paths.empty() || paths.size() > Packet::kMaxDraftTokens)
         return fmt::format("a tree has 1 to {} tokens, not {}", Packet::kMaxDraftTokens, paths.size());
@@ -76,7 +76,7 @@ std::string why_no_tree(const Paths& paths) {
         if (path.empty() || std::ranges::any_of(path, [](int rank) { return rank < 0 || rank > 127; }))
             return fmt::format("path {} is not a list of ranks from 0 to 127", name);
         if (std::ranges::count(paths, path) > 1) return fmt::format("path {} is there twice", name);
-        std::vector<int> before = path; // that must be there too: its parent, or the sibling before it
+        std::vector<int> before = path; // its parent, or the sibling before it, must be there too
         if (path.back() > 0)
             --before.back();
         else

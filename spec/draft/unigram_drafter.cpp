@@ -1,4 +1,4 @@
-// Tokens by how often each occurs in a text that build-table has counted, whatever comes before.
+// Drafts by how often each token occurs in a text that build-table has counted, whatever comes before.
 #include "spec/draft/chain.h"
 
 namespace entrodraft::spec {

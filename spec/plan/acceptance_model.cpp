@@ -9,11 +9,11 @@ namespace {
 
 constexpr double kPriorSeen = 4; // observations that a bin's prior is worth
 constexpr double kPriorMean = 0.7, kPriorMatch = 0.5;
-constexpr double kDecay = 0.998;        // of a round
-constexpr double kWeightVariance = 0.5; // of a weight before anything is seen, and at most
-constexpr double kWander = 1e-6;        // variance that a weight gains a token
+constexpr double kDecay = 0.998;        // per round
+constexpr double kWeightVariance = 0.5; // of each weight at first, and at most
+constexpr double kWander = 1e-6;        // variance that a weight gains with each token
 
-// Each is about 0 for a middling token: the weights' first uncertainty is meant for that.
+// Each feature is about 0 for an average token, because the weights' first variance assumes that.
 TokenChance::Weights features_of(const DraftedToken& token, double residual) {
     constexpr double kMin = 1e-4, kMaxMargin = 20;
     const double entropy = std::sqrt(std::max(static_cast<double>(token.entropy_nats), 0.0)) - 1.5;
@@ -100,10 +100,10 @@ void AcceptanceModel::learn_token(const DraftedToken& token, double residual, bo
 // ---- siblings of a tree ----
 
 RankChances::RankChances(int max_ranks) {
-    // For a middling token. Siblings after the first are the target's less often than their probability says, which has
-    // their margin in it.
+    // The weights are for an average token. Siblings after the first are the target's token less often than their
+    // probability says. That probability has their margin in it.
     constexpr TokenChance::Weights kOfFirst = {0.7, 0.3, 0.8, 0, 1}, kOfSiblings = {-1.2, 0.3, 0.8, 0, 0};
-    constexpr double kFirstMean = 0.6, kNextMean = 0.25; // of rank 0, and of each rank to the one before
+    constexpr double kFirstMean = 0.6, kNextMean = 0.25; // of rank 0; ratio of each rank to the one before
     chances_.emplace_back(kOfFirst);
     chances_.resize(kOwn, TokenChance(kOfSiblings));
     for (int rank = 0; rank < max_ranks; ++rank)

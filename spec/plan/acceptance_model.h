@@ -1,8 +1,8 @@
-// How likely a drafted token is accepted, learnt from the tokens that were verified.
+// The chance that a drafted token is accepted, learnt from the tokens that were verified.
 //
-// A token that was drawn from a distribution has a chance that TokenChance learns. A token that was looked up has the
-// share of accepted tokens among those with its match length. RankChances says the same of siblings in a tree. These
-// models know no costs and no clock.
+// TokenChance learns it for a token that was drawn from a distribution. For a token that was looked up, it is the share
+// of accepted tokens with the same match length. RankChances learns it for siblings in a tree. These models know no
+// costs and no clock.
 #pragma once
 
 #include "spec/plan/learned_weights.h"
@@ -14,19 +14,19 @@
 
 namespace entrodraft::spec {
 
-// The probability that a drawn token is accepted: 1 / (1 + exp(-w . f)), f being (1, sqrt(entropy) - 1.5,
-// log(probability) + 2, 3 log(1 + margin) - 1.5, residual of the text), 0 for what is not known; w is learnt by
-// Newton's steps of an online logistic regression.
+// The probability that a drawn token is accepted: 1 / (1 + exp(-w . f)). The features f are (1, sqrt(entropy) - 1.5,
+// log(probability) + 2, 3 log(1 + margin) - 1.5, residual of the text); a feature that is not known is 0. An online
+// logistic regression learns w by Newton's steps.
 class TokenChance {
   public:
     using Weights = LearnedWeights<5>::Vector;
-    // Fitted to Qwen2.5-Coder 1.5B and 0.5B on code, chat and Spec-Bench's tasks, greedy and at temperature 1.
+    // The weights fit Qwen2.5-Coder 1.5B and 0.5B on code, chat and Spec-Bench's tasks, greedy and at temperature 1.
     static constexpr Weights kFirstWeights = {-0.2, -1.1, 0.15, 0.75, 1};
 
     explicit TokenChance(const Weights& first = kFirstWeights);
-    double of(const DraftedToken& token, double residual) const; // the token's entropy is known
+    double of(const DraftedToken& token, double residual) const; // the token's entropy must be known
     void learn(const DraftedToken& token, double residual, bool accepted);
-    // w for the other features alone: the residual's part is in the first weight.
+    // The weights of the other features. The residual's part is added to the first one.
     std::array<double, 4> line(double residual) const;
 
   private:
@@ -35,8 +35,8 @@ class TokenChance {
     LearnedWeights<5> weights_;
 };
 
-// By how much a text's tokens are accepted more often than their chances say: 0.1 times the sum of (accepted - chance)
-// over its verified tokens. The residual is part of those chances, so it settles where the two agree.
+// The acceptance residual: how much more often a text's tokens are accepted than their chances say. It is 0.1 times the
+// sum of (accepted - chance) over the verified tokens. It is part of those chances, so it settles where the two agree.
 class TextResidual {
   public:
     double value() const { return value_; }
@@ -55,13 +55,13 @@ class AcceptanceModel {
 
     // The probability that a token is accepted in a text with this residual.
     double of(const DraftedToken& token, double residual) const;
-    // The probability that a token is accepted of which nothing is known yet.
+    // The probability that a token is accepted, before anything is known about the token.
     double mean() const { return all_.probability(); }
     // TokenChance::line of drawn tokens.
     std::array<double, 4> line(double residual) const { return drawn_.line(residual); }
 
     void learn(const RoundRecord& round);
-    int n_verified() const { return n_verified_; } // drafted tokens, ever
+    int n_verified() const { return n_verified_; } // drafted tokens verified so far
 
   private:
     static constexpr int kBins = 16;
@@ -79,7 +79,7 @@ class AcceptanceModel {
 
     TokenChance drawn_;
     std::vector<Bin> by_match_;  // [match_bin]
-    bool was_looked_up_ = false; // a token was, so that the bins are more than their prior
+    bool was_looked_up_ = false; // true once a token was; until then the bins hold their prior
     Bin all_;
     int n_verified_ = 0;
 };
@@ -87,13 +87,13 @@ class AcceptanceModel {
 // The chance that a child of a tree's node is emitted, by its rank among siblings.
 class RankChances {
   public:
-    static constexpr std::size_t kOwn = 4; // ranks that have a chance of their own; further ones share the last
+    static constexpr std::size_t kOwn = 4; // ranks with a chance of their own; further ranks share the last one
 
     explicit RankChances(int max_ranks);
 
     double of(const DraftedToken& ranked, int rank, double residual) const;
-    // The mean over all rows.
-    double mean(int rank) const { return means_[rank]; }
+    // The mean chance of this rank over all rows.
+    double mean(int rank) const { return means_[static_cast<std::size_t>(rank)]; }
     void learn(const DraftedToken& ranked, int rank, double residual, bool is_emitted);
     std::array<double, 4> line(std::size_t rank, double residual) const { return chances_[rank].line(residual); }
 

@@ -8,7 +8,7 @@ CostModel::CostModel(const CostOptions& options) : options_(options), times_(opt
     if (options.costs) fix_target_seconds(*options.costs);
 }
 
-// No row count costs less than a smaller one; wider passes than any measured go on as the measured ones grew.
+// No row count costs less than a smaller one. Passes wider than any measured grow by the mean slope of the measured.
 void CostModel::fix_target_seconds(const Costs& costs) {
     const auto measured = static_cast<int>(costs.t_target.size());
     const double first = costs.target_seconds(1), last = costs.target_seconds(measured);
@@ -16,7 +16,7 @@ void CostModel::fix_target_seconds(const Costs& costs) {
     double least = 0;
     for (int rows = 1; rows <= options_.max_rows; ++rows) {
         const double beyond = slope * std::max(0, rows - measured);
-        const double round = costs.t_round.value_or(0); // a token more in a round saves some of these
+        const double round = costs.t_round.value_or(0); // more tokens a round save rounds
         least = std::max(least, costs.target_seconds(rows) + beyond + round);
         target_seconds_.push_back(least);
     }
@@ -33,7 +33,7 @@ double CostModel::target_seconds(int rows) const {
 }
 
 double CostModel::reading_seconds(int tokens) const {
-    constexpr double kFirst = 0.1; // of a draft pass, a token, before any are timed
+    constexpr double kFirst = 0.1; // of a draft pass, for each token, before any is timed
     if (are_fixed()) return 0;
     const auto& [of_few, of_many] = reading_seconds_;
     const double known = (is_long(tokens) || of_few <= 0) && of_many > 0 ? of_many : of_few;
@@ -41,7 +41,7 @@ double CostModel::reading_seconds(int tokens) const {
 }
 
 std::vector<double> CostModel::row_costs() const {
-    constexpr int kEnoughChanges = 10; // passes of one row count alone tell nothing of rows
+    constexpr int kEnoughChanges = 10; // passes of a single row count tell nothing about rows
     std::vector<double> costs;
     if (are_fixed() || row_changes_ < kEnoughChanges) return costs;
     for (int rows = 1; rows <= options_.max_rows; ++rows)
@@ -49,9 +49,9 @@ std::vector<double> CostModel::row_costs() const {
     return costs;
 }
 
-// Each sequence of a batch tells of the same pass, which counts once.
+// Each sequence of a batch reports the same pass, so each report is a share of it.
 void CostModel::learn(const RoundRecord& round) {
-    constexpr int kForgotten = 2048; // rounds without a draft, after which its cost may be another
+    constexpr int kForgotten = 2048; // rounds without a draft, after which its cost may have changed
     if (are_fixed()) return;
     times_.learn_target(round.n_rows() + round.batch_load.rows_beside, round.target_seconds,
                         1.0 / round.batch_load.sequences);
@@ -64,7 +64,7 @@ void CostModel::learn(const RoundRecord& round) {
 }
 
 void CostModel::learn_reading(const RoundRecord& round) {
-    constexpr int kTimed = 8; // tokens: where there are fewer, the pass itself counts for more
+    constexpr int kTimed = 8; // tokens; with fewer, the time is mostly the pass's own
     constexpr double kStep = 0.2;
     if (round.caught_up < kTimed) return;
     const double each = steady(round.catch_up_seconds) / round.caught_up;

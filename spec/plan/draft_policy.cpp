@@ -6,7 +6,7 @@
 namespace entrodraft::spec {
 
 void Pace::learn(int tokens, double seconds) {
-    constexpr double kDecay = 0.998; // of a round
+    constexpr double kDecay = 0.998; // per round
     ++rounds_;
     tokens_ = kDecay * tokens_ + tokens;
     seconds_ = kDecay * seconds_ + seconds;
@@ -38,7 +38,7 @@ void DraftPolicy::decline(int sequences, bool for_reading) {
     declined_for_reading_ += for_reading ? 1 : 0;
 }
 
-// Paces go by the draft's own times: what was read decides about the cost of its passes too.
+// Paces use the measured draft times, because the cost of a draft pass also depends on how much the draft has read.
 void DraftPolicy::learn(const RoundRecord& round, const CostModel& costs) {
     learn_balance(round, costs);
     if (!round.reading) return;
@@ -48,8 +48,8 @@ void DraftPolicy::learn(const RoundRecord& round, const CostModel& costs) {
                                  costs.steady(round.draft_seconds) + target / round.batch_load.sequences);
 }
 
-// What the round brought beyond a token, at the price of a round in which no sequence drafts, less what its draft and
-// rows cost. A draft pass counts once its cost is known.
+// The balance gains the time of a plain round for each token beyond the first. It loses the time of the draft and of
+// its rows in the target's pass. A draft pass counts once its cost is known.
 void DraftPolicy::learn_balance(const RoundRecord& round, const CostModel& costs) {
     one_begins_ = false;
     const double passes = costs.knows_draft() ? costs.draft_seconds(round.draft_passes, round.further_draft_rows) : 0;

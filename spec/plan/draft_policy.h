@@ -1,7 +1,7 @@
-// What a replica knows of drafting as a whole: whether it has paid so far, whether it may be tried where it did not,
-// and whose turn it is.
+// Decides about the drafting of a whole replica: if it has paid so far, if it may be tried where it did not pay, and
+// which sequence may begin.
 //
-// It asks nothing of a single token: Worth does. What is asked for a text is in text_policy.h.
+// It does not weigh single tokens: Worth does. Decisions for one text are in text_policy.h.
 #pragma once
 
 #include "spec/plan/cost_model.h"
@@ -12,7 +12,7 @@
 
 namespace entrodraft::spec {
 
-// Tokens a second over rounds that fade.
+// Tokens a second over the rounds so far. Older rounds count less.
 class Pace {
   public:
     static constexpr int kFirstRounds = 20;
@@ -29,31 +29,31 @@ class Pace {
 
 class DraftPolicy {
   public:
-    // Where costs are fixed, all is affordable: such runs are to be repeated exactly.
+    // With fixed costs everything is affordable, so that such runs can be repeated exactly.
     explicit DraftPolicy(bool costs_are_fixed) : costs_are_fixed_(costs_are_fixed) {}
 
-    // Whether so many seconds may be spent on drafts that may bring nothing: then what all drafts have cost beyond what
-    // they brought is at most half a hundredth of the run.
+    // Returns whether `seconds` may be spent on drafts that may bring nothing. They may if all drafts together, these
+    // seconds included, have lost at most 0.5 % of the run's time.
     bool affords(double seconds) const;
-    // While next to nothing is known of acceptance, one sequence of a batch drafts at a time: whether it is this one.
+    // Returns whether this sequence may draft. Until a few tokens are verified, only one sequence of a batch does.
     bool may_begin(const BatchLoad& load, int n_verified);
-    // The run's pace over long texts of which so much was read.
-    const Pace& pace_of(Reading reading) const { return paces_[reading]; }
-    // How many of the `left` tokens that a text may still have it is likely to have, by those that have ended.
+    // The run's pace over the long texts that were read in this way.
+    const Pace& pace_of(Reading reading) const { return paces_[static_cast<std::size_t>(reading)]; }
+    // The likely number of tokens to come, if at most `left` may come. It is judged by the texts that have ended.
     double expected_left(int left) const { return left * length_share_; }
     void learn_length(int new_tokens, int max_new_tokens);
-    // Rounds without drafting after which a text is probed: more after each probe, few again once drafting pays.
+    // Rounds without a draft after which a text is probed: more after each probe, few again once drafting pays.
     int probe_gap() const { return probe_gap_; }
-    // A round had a draft, because that paid or as a probe.
+    // A round had a draft: because drafting paid, or as a probe.
     void drafted(bool as_probe);
-    // A round of a batch of so many sequences has no draft, for what it would cost.
+    // A round of a batch has no draft because of its cost. `for_reading`: because of the reading alone.
     void decline(int sequences, bool for_reading);
 
     std::int64_t n_declined() const { return declined_; }
     std::int64_t n_declined_for_reading() const { return declined_for_reading_; }
-    int last_sequences() const { return sequences_; } // of the last declined round
+    int last_sequences() const { return sequences_; } // in the batch of the last declined round
 
-    // `costs` have learnt from the round already.
+    // To be called after `costs` has learnt from the round.
     void learn(const RoundRecord& round, const CostModel& costs);
 
   private:
@@ -64,12 +64,12 @@ class DraftPolicy {
     bool costs_are_fixed_;
     int probe_gap_ = kFirstGap;
     std::array<Pace, 2> paces_;                            // [Reading]
-    double length_share_ = 1;                              // of max_new_tokens that texts come to
-    double spent_seconds_ = 0;                             // of the run, in the model's own times
-    double balance_ = 0;                                   // of these, what drafts have saved; below 0: lost
+    double length_share_ = 1;                              // mean of a text's new tokens / max_new_tokens
+    double spent_seconds_ = 0;                             // of the run, by the cost model
+    double balance_ = 0;                                   // seconds of these that drafts have saved; below 0: lost
     std::int64_t declined_ = 0, declined_for_reading_ = 0; // rounds
     int sequences_ = 1;
-    bool one_begins_ = false; // a sequence of this round, by may_begin()
+    bool one_begins_ = false; // may_begin() has let a sequence of this round begin
 };
 
 } // namespace entrodraft::spec

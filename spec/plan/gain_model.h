@@ -1,5 +1,5 @@
-// What a replica learns while it decodes, for everything that weighs drafting: how likely tokens are accepted, what
-// passes cost, how many tokens a second the run makes, and whether drafting has paid.
+// All that a replica learns while it decodes, for everything that weighs drafting: the chance that tokens are accepted,
+// the cost of passes, the run's tokens a second, and if drafting has paid.
 //
 // It lives on the coordinator, across sequences, in the order in which they are served.
 #pragma once
@@ -14,14 +14,14 @@
 
 namespace entrodraft::spec {
 
-// Why rounds did without a draft. Times are in those of a token that is decoded plainly.
+// The reasons why rounds had no draft. Times are in units of one plainly decoded token.
 struct DraftWorth {
-    std::int64_t declined = 0;             // rounds in which a draft seemed to cost more than it brings, ...
-    std::int64_t declined_for_reading = 0; // ... of these, because the draft would have had to read the text first
-    double pass = 0;                       // a draft pass
-    bool is_pass_timed = false;            // else it goes by the sizes of the models
-    double row = 0;                        // a further row of the target's pass
-    double reading = 0;                    // a token of the text that the draft reads first
+    std::int64_t declined = 0;             // rounds in which a draft seemed to cost more than it brings
+    std::int64_t declined_for_reading = 0; // rounds of these in which the reading of the text was the reason
+    double pass = 0;                       // time of a draft pass
+    bool is_pass_timed = false;            // false: estimated from the sizes of the models
+    double row = 0;                        // time of a further row of the target's pass
+    double reading = 0;                    // time of a text token that the draft reads first
     double acceptance = 0;                 // chance that a drafted token is accepted
     std::vector<double> row_costs = {};    // CostModel::row_costs
 };
@@ -30,14 +30,14 @@ struct GainModel {
     explicit GainModel(const CostOptions& options) : costs(options), policy(costs.are_fixed()) {}
 
     void learn(const RoundRecord& round);
-    // As far as is known now.
+    // Reports what is known now.
     DraftWorth worth() const;
 
     AcceptanceModel acceptance;
     CostModel costs;
-    Pace pace; // of the run, in the model's own costs
+    Pace pace; // of the run, by the cost model's seconds
     DraftPolicy policy;
-    // k of a persistent `heuristic` as the replica's last round left it; none before the first.
+    // The k of a persistent `heuristic` after the replica's last round; none before the first.
     std::optional<int> kept_draft_tokens;
 };
 

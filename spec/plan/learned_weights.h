@@ -1,4 +1,4 @@
-// Weights w of features f, learnt online by Newton's steps. They are taken to wander, so that learning never ceases.
+// Weights w of features f, learnt online by Newton's steps. They are assumed to wander, so learning never stops.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@ template <std::size_t N> class LearnedWeights {
   public:
     using Vector = std::array<double, N>;
 
-    // `variance` of each weight before anything is seen, and at most; `wander`: what it gains a step.
+    // `variance`: of each weight at first, and at most. `wander`: the variance that a weight gains in a step.
     LearnedWeights(const Vector& first, const Vector& variance, const Vector& wander)
         : values_(first), max_variance_(variance), wander_(wander) {
         for (std::size_t i = 0; i < N; ++i)
@@ -26,8 +26,8 @@ template <std::size_t N> class LearnedWeights {
     double product(const Vector& features) const {
         return std::inner_product(features.begin(), features.end(), values_.begin(), 0.0);
     }
-    // One observation: the first and second derivatives of its loss in w . f, the first with its sign turned. Of one
-    // that comes in parts, `share` says how much of it this is.
+    // Learns from one observation. `slope`: minus the first derivative of its loss in w . f. `curvature`: the second
+    // one. `share`: the part of the observation that this call reports, if the observation comes in parts.
     void learn(const Vector& features, double slope, double curvature, double share = 1);
 
   private:
@@ -40,10 +40,10 @@ template <std::size_t N> class LearnedWeights {
     Vector values_;
     std::array<Vector, N> covariance_{};
     Vector max_variance_, wander_;
-    std::size_t n_seen_ = 0; // of the weights behind these, no feature was ever other than 0
+    std::size_t n_seen_ = 0; // the weights from this one on have had no feature but 0
 };
 
-// Between rounds the models' weights go through the caches: what is not touched here need not come back into them.
+// Between rounds other data replaces the weights in the caches. So this touches only the weights in use.
 template <std::size_t N>
 void LearnedWeights<N>::learn(const Vector& features, double slope, double curvature, double share) {
     const auto last = std::find_if(features.rbegin(), features.rend(), [](double feature) { return feature != 0; });

@@ -13,14 +13,14 @@ double squared(double x) {
     return x * x;
 }
 
-// How much an error counts, 1 / variance: of an outlier, for which another process took the core, less the further out
-// it is. `noise`: a usual error, relative to what is expected.
+// The weight of an error, 1 / variance. Outliers, for which another process took the core, count less the further out
+// they are. `noise`: a usual error, relative to the expected time.
 double curvature_of(double error, double expected, double noise) {
     constexpr double kOutlier = 2; // usual errors
     return 1 / squared(std::max(noise * expected, std::abs(error) / kOutlier));
 }
 
-// Of a round's draft passes.
+// The features of a round's draft passes.
 std::array<double, 3> features_of(double passes, double further_rows) {
     return {passes, std::min(passes, 1.0), further_rows};
 }
@@ -33,7 +33,7 @@ PassTimes::PassTimes(double draft_to_target_cost)
 }
 
 PassTimes::TargetWeights PassTimes::first_target_weights() {
-    constexpr double kSlownessStep = 0.05, kCostStep = 1e-4; // standard deviation of an observation's
+    constexpr double kSlownessStep = 0.05, kCostStep = 1e-4; // standard deviations of the wander in a step
     constexpr double kRowSpread = 0.3, kNarrowSpread = 0.03, kWideSpread = 0.02;
     TargetWeights::Vector first{}, variance, wander;
     variance.fill(squared(kNarrowSpread));
@@ -63,7 +63,7 @@ std::size_t PassTimes::segment_behind(int rows) {
     return segment;
 }
 
-// What a pass costs beyond one of a single row.
+// The features of the cost of a pass beyond the cost of a single row.
 PassTimes::TargetWeights::Vector PassTimes::features_of(int rows) {
     TargetWeights::Vector features{};
     const std::size_t last = segment_behind(rows);
@@ -89,7 +89,7 @@ double PassTimes::own_cost(int rows) const {
     return cost_[segment] + (rows - first_row(segment)) * row_cost(segment);
 }
 
-// Of as many rows as usual, what is seen: their share is in the speed of the moment.
+// For the usual number of rows this is the observed time: the extra cost of those rows is in the slowness.
 double PassTimes::target_seconds(int rows) const {
     const auto in_all = [](double cost) { return 1 + (1 + kBehind) * (cost - 1); };
     return target_unit_ * usual_cost_ * in_all(own_cost(rows)) / in_all(usual_cost_);
@@ -128,7 +128,7 @@ void PassTimes::learn_target(int rows, double seconds, double share) {
     const double row = std::max(target_.values()[kRow], 0.0);
     target_.set(kRow, row);
     for (std::size_t i = kFirstSegment; i < slopes.size(); ++i)
-        target_.set(i, std::max(target_.values()[i], -row)); // so that no row costs less than nothing
+        target_.set(i, std::max(target_.values()[i], -row)); // so that no row has a negative cost
     refresh_costs();
 }
 
@@ -138,7 +138,7 @@ void PassTimes::learn_draft(double passes, double further_rows, double seconds) 
     const double taken = seconds / (slowness() * target_unit_);
     if (draft_timed_ == 0 || (draft_timed_ < kFirst && taken < draft_unit_ * draft_.product(features))) {
         draft_ = first_draft_weights();
-        draft_unit_ = taken / draft_.product(features); // the ratio of weights is far from it at times
+        draft_unit_ = taken / draft_.product(features); // the ratio of the weights' bytes may be far from it
     }
     ++draft_timed_;
     constexpr double kNoise = 0.1; // relative; a draft pass finds more or less of its weights in the caches
@@ -149,7 +149,7 @@ void PassTimes::learn_draft(double passes, double further_rows, double seconds) 
     constexpr double kMin = 1e-3;
     const double pass = std::max(draft_.values()[0], kMin);
     draft_.set(0, pass);
-    draft_.set(1, std::max(draft_.values()[1], 0.0)); // the others find weights in the caches
+    draft_.set(1, std::max(draft_.values()[1], 0.0)); // later passes find weights in the caches
     draft_.set(2, std::clamp(draft_.values()[2], 0.0, pass));
 }
 

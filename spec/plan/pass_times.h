@@ -1,13 +1,13 @@
-// What passes take, learnt from rounds as they go: what rows and draft passes cost is told apart from how fast the
-// machine is at the moment.
+// The times of passes, learnt from rounds as they go. The cost of rows and of draft passes is kept apart from the speed
+// of the machine at the moment.
 //
-// On a shared machine that moves by a fifth within tens of passes, of target and draft alike; a row more costs less
-// than that. So the time of a target pass is taken to be the product of the two, and both are followed by an extended
-// Kalman filter in which the machine wanders quickly and costs hardly do. Costs are in seconds of the run's first
-// target passes: only their ratios mean anything.
+// On a shared machine that speed moves by a fifth within tens of passes, for target and draft alike. A further row
+// costs less than that. So the time of a target pass is modelled as (slowness of the moment) * (cost). An extended
+// Kalman filter follows both: the slowness moves quickly, the costs hardly move. Costs are in seconds of the run's
+// first target passes: only their ratios mean anything.
 //
-// A row costs more than its own pass shows: where processors have just worked harder they are slower for some passes.
-// That is taken for the speed of the moment, so what rows are seen to cost is raised by kBehind.
+// A row costs more than its own pass shows: processors that have just worked harder are slower for some passes. The
+// filter takes that for slowness of the moment, so the observed cost of rows is raised by kBehind.
 #pragma once
 
 #include "spec/plan/learned_weights.h"
@@ -20,48 +20,48 @@ namespace entrodraft::spec {
 
 class PassTimes {
   public:
-    // The ratio of the models' passes as long as none is timed.
+    // `draft_to_target_cost`: the ratio of the models' passes until one is timed.
     explicit PassTimes(double draft_to_target_cost);
 
-    static constexpr double kBehind = 0.2; // of a row's cost in its own pass; on a Xeon 0.1 to 0.3 (bench/NOTES.md)
+    static constexpr double kBehind = 0.2; // share of a row's own cost; 0.1 to 0.3 on a Xeon (bench/NOTES.md)
 
-    // Of a pass, in a run of passes of so many rows; never less than over fewer rows.
+    // The seconds of a pass, in a run of passes of this number of rows. Never less than over fewer rows.
     double target_seconds(int rows) const;
-    // Of a round's draft passes, with so many rows beyond one each; of a cascade also parts of passes.
+    // The seconds of a round's draft passes. `further_rows`: their rows beyond one each. A cascade has parts of passes.
     double draft_seconds(double passes, double further_rows) const;
-    // How many times as long as these say passes take at the moment.
+    // The slowness of the moment: the time of a pass now, divided by the seconds that these functions return.
     double slowness() const { return std::exp(target_.values()[0]); }
     bool knows_draft() const { return draft_timed_ >= kFirst; }
-    void forget_draft() { draft_timed_ = 0; } // when it was timed so long ago that it may be wrong
+    void forget_draft() { draft_timed_ = 0; } // after many rounds without a draft: its cost may have changed
 
-    // Seconds by the clock; of a pass that several sequences tell of, each is a share. The target's pass of a round
-    // comes first.
+    // Seconds are by the clock. `share`: the part of the pass that this call reports, if several sequences report it. A
+    // round's target pass is reported first.
     void learn_target(int rows, double seconds, double share);
     void learn_draft(double passes, double further_rows, double seconds);
 
   private:
-    // Segments of row counts, within each of which a row more costs the same: of one row up to 16, then doubled.
+    // Segments of row counts. Within one, each further row costs the same. They have one row up to 16, then double.
     static constexpr std::size_t kNarrow = 15, kSegments = kNarrow + 4;
-    // The logarithm of the slowness; what a row more costs, in passes of one row; and by segment how much more than
-    // that.
+    // Weight 0 is the logarithm of the slowness. kRow: the cost of a further row, in passes of one row. From
+    // kFirstSegment on: how much more a row costs in each segment.
     static constexpr std::size_t kRow = 1, kFirstSegment = 2;
     using TargetWeights = LearnedWeights<kFirstSegment + kSegments>;
-    using DraftWeights = LearnedWeights<3>; // a pass, what a round's first one takes beyond that, a further row
+    using DraftWeights = LearnedWeights<3>; // a pass, the extra time of a round's first one, a further row
 
-    // Of so many of the first times the least counts: caches are cold then, and nothing else tells an outlier.
+    // The least of the first kFirst times counts: caches are cold then, and nothing else shows an outlier.
     static constexpr int kFirst = 3;
 
     static TargetWeights first_target_weights();
     static DraftWeights first_draft_weights();
-    static int first_row(std::size_t segment);   // the row behind which it begins
-    static std::size_t segment_behind(int rows); // in which one more than these lies
+    static int first_row(std::size_t segment);   // the row after which the segment begins
+    static std::size_t segment_behind(int rows); // the segment of the next row after these
     static TargetWeights::Vector features_of(int rows);
     double row_cost(std::size_t segment) const;
     double own_cost(int rows) const; // of a pass by itself, in target_unit_
     void refresh_costs();
 
     TargetWeights target_;
-    std::array<double, kSegments> cost_{}; // of a pass of as many rows as a segment's first, in target_unit_
+    std::array<double, kSegments> cost_{}; // of a pass of first_row(segment) rows, in target_unit_
     double target_unit_ = 1;               // seconds
     double target_timed_ = 0;              // passes
     double usual_cost_ = 1;                // mean of own_cost() over the last passes

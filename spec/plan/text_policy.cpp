@@ -24,8 +24,8 @@ bool TextPolicy::begins(const Worth& worth, const RoundContext& round, const Pas
 
 // ---- what the draft reads ----
 
-// The other texts are taken to draft alike, for whatever rows are cheap they share. So are those whose prompts are
-// still to be read: they will take part in most of the rounds to come.
+// The other texts are assumed to draft like this one, because all texts share the rows that are cheap. Texts whose
+// prompts are not read yet count as well: they will take part in most of the rounds to come.
 bool TextPolicy::reading_pays(const RoundContext& round, const PassCost& cost) const {
     const CostModel& costs = gain_->costs;
     const double seconds = costs.reading_seconds(round.unread);
@@ -48,8 +48,8 @@ int TextPolicy::tokens_to_read(const RoundContext& round) {
     return wanted_ == Reading::all ? round.unread : CostModel::kEnd;
 }
 
-// Whether what the beginning of a long text brings exceeds the time of reading it. It is read to learn that, where the
-// run affords it and it could pay if tokens then took no time; not for a draft of which nothing is known.
+// Returns whether it pays to read all of a long text. If its pace is not known, all is read to learn it, if the run
+// affords that and it would pay with tokens that take no time. If nothing is known of the draft, only the end is read.
 bool TextPolicy::reads_all(const RoundContext& round) const {
     constexpr PassCost kOwn = {};
     const double more = gain_->costs.reading_seconds(round.unread) - gain_->costs.reading_seconds(CostModel::kEnd);
@@ -66,11 +66,11 @@ std::optional<Reading> TextPolicy::reading_after(int caught_up) {
 
 // ---- trials ----
 
-// Where drafting does not pay as far as is known, a token is drafted now and then to learn whether that still holds:
-// when a text begins, and after more and more rounds within it, for the draft first has to read all tokens emitted
-// meanwhile, and no more often than the run affords. Not where drafting could not pay if every token were accepted. A
-// text alone is asked again soon, and always, where little is missing: a probe then costs next to nothing, and a bad
-// stretch is not to decide for all that follows.
+// Where drafting does not seem to pay, a token is drafted now and then to learn if that still holds. The run must
+// afford such a probe, and drafting must be able to pay if every token is accepted. A text is probed as it begins, and
+// then after more and more rounds, because the draft first has to read all tokens emitted meanwhile. A text alone that
+// lacks little is always asked again soon: a probe then costs next to nothing, and a bad stretch should not decide for
+// the rest.
 bool TextPolicy::wants_probe(const Worth& worth, const RoundContext& round, const PassCost& cost) {
     constexpr double kNear = 1.25; // times the mean acceptance
     constexpr int kNearGap = 4;
@@ -86,7 +86,7 @@ bool TextPolicy::wants_probe(const Worth& worth, const RoundContext& round, cons
     return gain_->policy.affords(reading + costs.draft_seconds(cost.next) + row) && could_pay_at(1);
 }
 
-// A round in which the draft only read, because that takes more than a round, says nothing.
+// A round in which the draft only read, because the reading takes several rounds, teaches nothing.
 void TextPolicy::teach(int drafted, bool reads_on) {
     if (!reads_on && (is_probe_ ? !is_near_ : drafted > 0)) gain_->policy.drafted(is_probe_);
 }

@@ -1,6 +1,6 @@
-// Whether a text's round drafts: whether the draft's reading pays, and whether drafting is tried where it did not pay.
+// Decides if a round of a text drafts: if the draft's reading pays, and if drafting is tried where it did not pay.
 //
-// One for each sequence, inside the stop rule expected-gain; the replica's share of the decision is DraftPolicy.
+// Each sequence has one, inside the stop rule expected-gain. DraftPolicy decides for the whole replica.
 #pragma once
 
 #include "spec/plan/worth.h"
@@ -11,26 +11,26 @@ namespace entrodraft::spec {
 
 class TextPolicy {
   public:
-    // `gain` is the replica's and outlives it; `cap`: most tokens of a draft.
+    // `gain` is the replica's and must outlive this object. `cap`: the most tokens of a draft.
     TextPolicy(GainModel* gain, int cap) : gain_(gain), cap_(cap) {}
 
     void begin_text();
     void begin_round() { is_probe_ = false; }
-    // How many of the text's unread tokens the draft is to read: all, or its last ones alone.
+    // The number of the text's unread tokens that the draft should read: all, or only the last ones.
     int tokens_to_read(const RoundContext& round);
-    // Whether what drafting is expected to save in all that is left of the text exceeds the time in which the draft
-    // reads what it has not read of it: at first the prompt.
+    // Returns whether it pays that the draft reads the tokens it has not read, at first the prompt. It pays if drafting
+    // is expected to save more time in the rest of the text than the reading takes.
     bool reading_pays(const RoundContext& round, const PassCost& cost) const;
-    // Whether a round drafts its first token. `drafting_pays`: as far as is known, without the reading.
+    // Returns whether a round drafts its first token. `drafting_pays`: as far as is known, without the reading.
     bool begins(const Worth& worth, const RoundContext& round, const PassCost& cost, bool drafting_pays, bool reads);
-    // Whether this round drafts one token to learn from.
+    // True if this round drafts one token only to learn from it.
     bool is_probe() const { return is_probe_; }
 
-    // What the draft has read of a long text, if it read some in a round with this many tokens caught up.
+    // The part of a long text that the draft has read, if any. `caught_up`: tokens that it read in this round.
     std::optional<Reading> reading_after(int caught_up);
-    // A round with so many drafted tokens teaches the replica when to probe.
+    // Teaches the replica when to probe, from a round with `drafted` tokens. `reads_on`: the draft only read in it.
     void teach(int drafted, bool reads_on);
-    // The same round teaches this text.
+    // Teaches this text from the same round.
     void settle(int drafted, bool was_asked, bool reads_on);
 
   private:
@@ -39,11 +39,11 @@ class TextPolicy {
 
     GainModel* gain_;
     int cap_;
-    int plain_rounds_ = -1;          // rounds of this text since anything was drafted; -1: none yet
-    bool is_probe_ = false;          // this round
-    bool is_near_ = false;           // where it does not draft, little is missing
-    std::optional<Reading> wanted_;  // of this text, if it is long
-    std::optional<Reading> reading_; // that, once it was read
+    int plain_rounds_ = -1;          // rounds of this text since its last draft; -1: no round yet
+    bool is_probe_ = false;          // this round is one
+    bool is_near_ = false;           // a little more acceptance would make drafting pay
+    std::optional<Reading> wanted_;  // the part of this text to read, if it is long
+    std::optional<Reading> reading_; // the same, once it was read
 };
 
 } // namespace entrodraft::spec

@@ -30,13 +30,13 @@ double Worth::of_rows(int from, int to) const {
 
 double Worth::least_chance(int drafted, int cap, const PassCost& cost, double acceptance) const {
     constexpr double kNone = std::numeric_limits<double>::infinity();
-    const double most = acceptance < 1 ? acceptance / (1 - acceptance) : kNone; // tokens, without a cap
+    const double most = acceptance < 1 ? acceptance / (1 - acceptance) : kNone; // further tokens without a cap
     double least = kNone, tokens = 0, product = 1;
     for (int k = drafted + 1; k <= cap; ++k) {
         tokens += product *= acceptance;
         const double drafting_on = (k - drafted) * cost.each;
         const double price = of_passes(std::max(cost.next, drafting_on)) + of_rows(drafted + 1, k + 1);
-        if (price >= least * most) break; // nor is any further token cheaper: they take longer
+        if (price >= least * most) break; // more tokens cost more, and bring at most `most`
         least = std::min(least, price / tokens);
     }
     return least;

@@ -1,37 +1,38 @@
-// "Is one more drafted token worth its time?" Time is counted in tokens here: what its seconds bring at the run's rate.
+// Decides if one more drafted token is worth its time. Chains, trees, beams and lookahead ask this.
 //
-// Chains, trees, beams and lookahead ask this. The objective is tokens a second: drafting on pays while it brings more
-// tokens than its seconds would bring otherwise.
+// The goal is tokens a second, so time is counted in tokens: a second is worth the tokens that the run emits in it.
+// Example: at 20 tokens a second, a draft pass of 5 ms costs 0.1 tokens. The pass pays if it is expected to bring more.
 #pragma once
 
 #include "spec/plan/gain_model.h"
 
 namespace entrodraft::spec {
 
-// A round as far as it has come.
+// The state of a round when another token is considered.
 struct RoundSoFar {
     double passes = 0;          // draft passes
-    double further_rows = 0;    // rows of these, beyond one each
-    int rows = 1;               // of this text in the target's pass
-    double expected_tokens = 1; // that it emits if it ends now
+    double further_rows = 0;    // rows of these passes, beyond one for each pass
+    int rows = 1;               // rows of this text in the target's pass
+    double expected_tokens = 1; // tokens that the round emits on average if it ends now
     BatchLoad load = {};
 };
 
 class Worth {
   public:
-    // `gain` outlives it.
+    // `gain` must outlive this object.
     Worth(const GainModel& gain, const RoundSoFar& round);
 
-    // Tokens a second that drafting on has to beat: the run's, or, while that is not known, this round's own.
+    // The tokens a second that further drafting has to beat: the run's rate or, until that is known, this round's own.
     double rate() const { return rate_; }
-    // The tokens that so many seconds are worth.
+    // The number of tokens that these seconds are worth.
     double of(double seconds) const { return rate_ * seconds; }
-    // More draft passes of this round, with so many rows beyond one each.
+    // The price in tokens of more draft passes in this round. `further_rows`: their rows beyond one for each pass.
     double of_passes(double passes, double further_rows = 0) const;
-    // This text having `to` rows in the target's pass in place of `from`.
+    // The price in tokens if this text has `to` rows in the target's pass instead of `from`.
     double of_rows(int from, int to) const;
-    // The least chance that all of the round's `drafted` tokens are accepted at which another pass pays: for some
-    // number of further tokens, up to `cap` in all, each accepted with probability `acceptance`.
+    // The least chance at which another pass pays, as the chance that all `drafted` tokens of the round are accepted.
+    // The pass may pay for any number of further tokens, up to `cap` tokens in all. Each of these is accepted with
+    // probability `acceptance`. Infinity if `drafted` is `cap` already.
     double least_chance(int drafted, int cap, const PassCost& cost, double acceptance) const;
 
   private:

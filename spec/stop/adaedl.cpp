@@ -1,8 +1,8 @@
-// adaedl: stops where the entropy's bound on acceptance falls below one that follows the acceptance so far.
+// adaedl: stops where the acceptance bound given by the entropy falls below lambda. Lambda follows the acceptance rate.
 //
-// Paper: Agrawal et al. 2024, "AdaEDL"; lambda as in Zhang et al. 2023, "Draft & Verify", from which AdaEDL has it.
+// Paper: Agrawal et al. 2024, "AdaEDL"; it takes lambda from Zhang et al. 2023, "Draft & Verify".
 // Formula: 1 - sqrt(gamma x_t) < lambda. With r = 0.5 r + 0.5 accepted / drafted, lambda = 0.9 lambda + 0.1 (lambda +
-// 0.01 where r <= 0.9, else lambda - 0.01), from 0.6 and r = 0 with each text.
+// 0.01 where r <= 0.9, else lambda - 0.01). Each text begins with lambda = 0.6 and r = 0.
 // On a device: the entropy at which that holds, (1 - lambda)^2 / gamma.
 #include "spec/stop/stop_rule.h"
 
@@ -29,7 +29,7 @@ class Adaedl final : public StopCondition {
         rule.kind = DeviceStopRule::Kind::entropy;
         rule.threshold = std::pow(std::max(0.0, 1 - lambda_), 2) / gamma_;
     }
-    // Lambda creeps towards an acceptance rate of 0.9.
+    // Lambda moves in small steps towards an acceptance rate of 0.9.
     void end_round(const Drafting&, const RoundFeedback& round) override {
         constexpr double kGoal = 0.9, kStep = 0.01, kRateDecay = 0.5, kLambdaDecay = 0.9;
         if (round.cut_short || round.drafted == 0) return;

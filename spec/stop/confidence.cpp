@@ -1,4 +1,4 @@
-// confidence: stops where the draft gave the token that it chose little probability.
+// confidence: stops where the drafted token has little probability in the draft's distribution.
 //
 // Source: assistant_confidence_threshold of transformers.
 // Formula: c_t < c.

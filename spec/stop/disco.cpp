@@ -1,11 +1,11 @@
-// disco: stops where a classifier of drafted tokens gives one too small a chance of being accepted.
+// disco: stops where a classifier gives the drafted token too small a chance of being accepted.
 //
 // Paper: Mamou et al. 2024, "Dynamic Speculation Lookahead Accelerates Speculative Decoding of Large Language Models"
-// (DISCO). Theirs is a small network over the ten largest probabilities, entropy and position; this is a logistic
-// regression over entropy, the token's own probability and its position, whose four weights `tune` fits.
-// Formula: 1 / (1 + exp(-(b - e sqrt(x_t) + p log c_t - n (t - 1)))) < h. Weights do not go below 0: of two tokens the
-// one of more entropy, less probability, or further on is never the surer one.
-// On a device: it is asked after each row.
+// (DISCO). The paper has a small network over the ten largest probabilities, entropy and position. This rule has a
+// logistic regression over entropy, the token's own probability and its position; `tune` fits its four weights.
+// Formula: 1 / (1 + exp(-(b - e sqrt(x_t) + p log c_t - n (t - 1)))) < h. Weights do not go below 0: more entropy, less
+// probability or a later position never makes a token surer.
+// On a device: the rule is asked after each row.
 #include "spec/stop/stop_rule.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ constexpr std::array<const char*, kWeights> kOptions = {"disco-bias", "disco-ent
                                                         "disco-position"};
 using Vector = std::array<double, kWeights>;
 
-// `position` from 0.
+// `position` counts from 0.
 Vector features_of(const DraftedToken& token, int position) {
     return {1, -std::sqrt(static_cast<double>(token.entropy_nats)), std::log(static_cast<double>(token.probability)),
             -static_cast<double>(position)};
@@ -57,7 +57,7 @@ struct Example {
     bool accepted = false;
 };
 
-// A token behind one that was refused is refused as well.
+// A token after a rejected one counts as rejected too.
 std::vector<Example> examples_of(std::span<const DraftedChain> chains) {
     std::vector<Example> examples;
     for (const DraftedChain& chain : chains)
@@ -69,8 +69,8 @@ std::vector<Example> examples_of(std::span<const DraftedChain> chains) {
     return examples;
 }
 
-// The most probable weights, those that are not `used` being 0. Each begins at 0 with a deviation of 10, so that they
-// exist where all examples are alike.
+// The most probable weights; those that are not `used` are 0. Each begins at 0 with a deviation of 10, so that a
+// solution exists even if all examples are alike.
 Vector fit_weights(std::span<const Example> examples, const std::array<bool, kWeights>& used) {
     constexpr double kVariance = 100;
     LearnedWeights<kWeights> weights({}, kVariance, 0);
@@ -84,7 +84,7 @@ Vector fit_weights(std::span<const Example> examples, const std::array<bool, kWe
     return weights.values();
 }
 
-// The weight that is furthest below 0 is left out, until none is.
+// Leaves out the weight that is furthest below 0, until none is below 0.
 void fit(std::span<const DraftedChain> chains, StopRuleOptions& options) {
     const std::vector<Example> examples = examples_of(chains);
     std::array<bool, kWeights> used = {true, true, true, true};
@@ -104,7 +104,7 @@ StopRuleParameter weight(std::size_t i, const char* symbol, const char* label, c
 } // namespace
 
 StopRuleType disco_rule() {
-    // Weights as fitted to the demo pair, greedy, roughly.
+    // The defaults are about the weights that were fitted to the demo pair, greedy.
     return {.name = "disco",
             .position = 95,
             .looks_at = LooksAt::token,

@@ -1,9 +1,9 @@
 // expected-gain: drafts while further tokens are expected to come faster than the run's own rate.
 //
 // Source: this project (docs/reference.md, expected-gain). Worth decides, by what GainModel has learnt (spec/plan).
-// Formula: another pass where for some k' up to the cap (expected further tokens) / (their draft and target seconds)
-// exceeds the run's tokens a second. A token that was looked up, not drawn, is dropped where S_t / (t_target(t + 1) -
-// t_target(t)) does not, S_t being the probability that all t are accepted.
+// Formula: another pass if for some k' up to the cap (expected further tokens) / (their draft and target seconds)
+// exceeds the run's tokens a second. A token that was looked up, not drawn, is dropped if S_t / (t_target(t + 1) -
+// t_target(t)) does not exceed it. S_t is the probability that all t tokens are accepted.
 // On a device: the least S_t, for each t, at which another pass pays.
 #include "spec/plan/text_policy.h"
 #include "spec/plan/worth.h"
@@ -56,7 +56,7 @@ class ExpectedGain final : public StopCondition {
     TextResidual residual_;
 };
 
-// A drawn token is never dropped: its acceptance looks at the token itself, and choosing by it would bias `rejection`.
+// A drawn token is never dropped: its chance depends on the token itself, so dropping by it would bias `rejection`.
 bool ExpectedGain::fires(const Drafting& drafting) {
     acceptances_.push_back(gain_->acceptance.of(drafting.tokens.back(), residual_.value()));
     expected_tokens_ += all_accepted_ *= acceptances_.back();
@@ -73,7 +73,7 @@ bool ExpectedGain::wants_another(const Drafting& drafting, const PassCost& cost)
     return pays && (!reads || text_.reading_pays(drafting.round, cost));
 }
 
-// The thresholds that wants_another() goes by, for the tokens to come: the least product of their acceptances.
+// The thresholds of wants_another() for the tokens to come: the least product of their acceptances.
 void ExpectedGain::forecast(const Drafting& drafting, DeviceStopRule& rule) const {
     if (!gain_->pace.is_known() || text_.is_probe()) { // a row at a time
         rule.max_rows = 1;
@@ -93,12 +93,12 @@ void ExpectedGain::forecast(const Drafting& drafting, DeviceStopRule& rule) cons
 
 // ---- learning ----
 
-// Whether the draft has so much to read that it drafts in a later round.
+// Returns whether the draft only read in this round: with much to read, it drafts in a later one.
 bool reads_on(const RoundFeedback& round) {
     return round.drafted == 0 && round.caught_up > 0;
 }
 
-// Tokens after the first rejected one were not verified, and the residual is about drawn tokens.
+// The residual learns from drawn tokens. Tokens after the first rejected one were not verified.
 void ExpectedGain::end_round(const Drafting& drafting, const RoundFeedback& round) {
     const auto drafted = std::min(drafting.tokens.size(), static_cast<std::size_t>(round.drafted));
     const auto accepted = static_cast<std::size_t>(round.accepted);

@@ -2,8 +2,8 @@
 //
 // Source: transformers' heuristic_transient, and with --heuristic-persistent the heuristic of transformers 4.37, the
 // baseline of the thesis "Entropy Drafting" (2024).
-// Formula: t >= k; k += 2 after full acceptance, else max(1, k - 1); k stays in 1..cap. Persistent: k goes on from text
-// to text and up to 127, and rounds cut short count as not fully accepted. On a device: a chain of k rows.
+// Formula: t >= k; k += 2 after full acceptance, else max(1, k - 1); k stays in 1..cap. Persistent: k continues from
+// text to text and goes up to 127, and rounds cut short count as not fully accepted. On a device: a chain of k rows.
 #include "spec/stop/shared.h"
 
 namespace entrodraft::spec {
@@ -27,7 +27,7 @@ class Heuristic final : public DraftLength {
     }
 
   private:
-    GainModel* kept_; // where k goes on from text to text; nullptr: it does not
+    GainModel* kept_; // keeps k from text to text; nullptr: k is not kept
 };
 
 } // namespace

@@ -1,4 +1,4 @@
-// What several rules share: parameters under one option, a number of tokens as the rule, and sums over the entropies of
+// Shared by several rules: parameters under one option, a number of tokens as the rule, and sums over the entropies of
 // the last tokens. Private to the rules' files.
 #pragma once
 
@@ -49,7 +49,7 @@ inline StopRuleParameter num_draft_tokens(double default_value, const char* labe
             .aliases = "num-speculative-tokens"};
 }
 
-// t >= k: drafts k tokens, whatever these are; k stays, or moves with how rounds end.
+// t >= k: drafts k tokens, whatever these are. k is fixed, or moves with the end of rounds.
 class DraftLength : public StopCondition {
   public:
     explicit DraftLength(const StopRuleOptions& options)
@@ -64,8 +64,8 @@ class DraftLength : public StopCondition {
     }
 
   protected:
-    // k += `growth` after a round in which all drafted tokens were accepted, else k - 1, in 1..max. Rounds that were
-    // cut short or drafted nothing leave it.
+    // After a round in which all drafted tokens were accepted, k grows by `growth`, else it falls by 1. It stays in
+    // 1..max. Rounds that were cut short or drafted nothing do not change it.
     void move_k(const RoundFeedback& round, int growth, int max) {
         if (round.cut_short || round.drafted == 0) return;
         k_ = std::clamp(round.accepted == round.drafted ? k_ + growth : k_ - 1, 1, max);
@@ -76,8 +76,8 @@ class DraftLength : public StopCondition {
     int k_ = 0;
 };
 
-// The squared entropies of the last tokens, as rules with --entropy-window compare them. An unknown one is NaN as the
-// latest, so that no comparison holds, and adds nothing to the earlier ones.
+// The squared entropies of the last tokens, as rules with --entropy-window compare them. An unknown latest entropy is
+// NaN, so that no comparison holds. An unknown earlier one adds nothing.
 struct EntropyWindow {
     double latest = 0;  // x_t^2
     double earlier = 0; // sum(x_{t-i}^2, i = 1..before)

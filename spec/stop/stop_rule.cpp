@@ -117,8 +117,7 @@ std::string why_invalid(const StopRuleOptions& options) {
     return {};
 }
 
-// Acceptances that count on a drafted token having been drawn from q, and so on its having been kept for no reason of
-// its own.
+// Some acceptances assume that a drafted token was drawn from q, and so was not kept for a reason of its own.
 std::string why_biased(const StopRuleOptions& options, Acceptance acceptance) {
     const bool goes_by_q = acceptance == Acceptance::rejection || acceptance == Acceptance::block;
     const StopRuleType& type = options.type();

@@ -1,10 +1,10 @@
-// When to stop drafting. Each rule is one file of this folder, NAME.cpp, which holds its paper, formula, parameters,
-// tuning grid and form on devices as a StopRuleType; options, help, JSON, grids and tests over all rules are made of
-// these.
+// Decides when to stop drafting. Each rule is one file of this folder, NAME.cpp, which holds its paper, formula,
+// parameters, tuning grid and form on devices as a StopRuleType. Options, help, JSON, grids and tests over all rules
+// are made of these types.
 //
 // In the files x_t is the entropy, in nats, of the draft's next-token distribution (EntropyOf) at the t-th token of the
-// running drafting phase, c_t the drafted token's probability in it; t = 1 is its first. The token that fires a rule is
-// kept. The caps --max-draft-tokens and --min-draft-tokens hold for every rule; min_tokens makes a rule look later.
+// current drafting phase, from t = 1. c_t is the drafted token's probability in it. The token that fires a rule is
+// kept. The caps --max-draft-tokens and --min-draft-tokens hold for every rule: before min_tokens no rule fires.
 #pragma once
 
 #include "spec/plan/gain_model.h"
@@ -30,8 +30,8 @@ struct StopRuleOptions;
 
 // ---- what a rule declares ----
 
-// A number or switch that a rule is set by. Rules may share an option; then they agree in all of it but default, help,
-// grid and the kind of entropy.
+// A number or switch that sets a rule. Rules may share an option. They then agree on everything but its default, help,
+// grid and kind of entropy.
 struct StopRuleParameter {
     enum class Kind {
         number,
@@ -44,31 +44,31 @@ struct StopRuleParameter {
     static constexpr double kUnlimited = 1e300;
 
     const char* option;      // "entropy-factor": --entropy-factor, and in JSON entropy_factor
-    const char* symbol = ""; // of its value in --help and in lists of RULE:NUMBER: "LAMBDA"; of on_off: the word there
+    const char* symbol = ""; // of its value in --help and in lists of RULE:NUMBER, "LAMBDA"; for on_off: the word there
     const char* label = "";  // before its value in a setting's name: "factor" in "moving-average, factor 0.5"
-    const char* help = "of {}"; // of --help; {} is the rules that have this option with the same words
+    const char* help = "of {}"; // text of --help; {}: the rules that share this option and text
     Kind kind = Kind::number;
     double default_value = 0;
     double min = 0, max = kUnlimited;
     bool above_min = false;        // min itself is refused
-    std::vector<double> grid = {}; // values that tuning begins with; none: the default alone
+    std::vector<double> grid = {}; // values that tuning begins with; empty: the default alone
     const char* aliases = "";      // other names of the option, separated by blanks
-    // Of on_off: where it is on, the rule goes on from text to text, and may draft as much as a packet holds.
+    // For on_off: if it is on, the rule continues from text to text, and may draft as much as a packet holds.
     bool is_persistence = false;
 
     bool is_whole() const { return kind == Kind::whole_number || kind == Kind::draft_length || kind == Kind::on_off; }
 };
 
-// What a rule looks at besides the number of tokens.
+// The input of a rule besides the number of tokens.
 enum class LooksAt {
     nothing,
-    distribution, // that the token was drawn from
-    token,        // the token itself as well: to drop a drawn one would bias `rejection` (docs/reference.md)
+    distribution, // the one that the token was drawn from
+    token,        // the token as well: dropping a drawn one would bias `rejection` (docs/reference.md)
 };
 
 using MakeStopCondition = std::unique_ptr<StopCondition> (*)(const StopRuleOptions& options, GainModel* gain);
 
-// What a draft proposed, and how much of it was accepted: an example to learn from.
+// A drafted chain and how much of it was accepted: an example to learn from.
 struct DraftedChain {
     std::vector<DraftedToken> tokens;
     int accepted = 0;
@@ -77,36 +77,36 @@ using FitStopRule = void (*)(std::span<const DraftedChain> chains, StopRuleOptio
 
 struct StopRuleType {
     std::string name;
-    int position = 1000; // in lists; rules of one position by name
+    int position = 1000; // in lists; rules with the same position go by name
     LooksAt looks_at = LooksAt::distribution;
     std::vector<StopRuleParameter> parameters = {}; // in the order of RULE:NUMBER:NUMBER
     MakeStopCondition make = nullptr;
-    FitStopRule fit = nullptr; // sets parameters by examples before tuning tries values around them
-    // It learns what passes cost, or is told by --costs, and drafts only where that pays. A token that fires it is not
-    // proposed, whatever the options say.
+    FitStopRule fit = nullptr; // sets parameters from examples; tuning then tries values around them
+    // The rule learns what passes cost, or is told by --costs, and drafts only if that pays. A token that fires it is
+    // not proposed, whatever the options say.
     bool weighs_costs = false;
-    const char* other_names = ""; // that papers and programs have for it, for messages; separated by blanks
+    const char* other_names = ""; // names in papers and programs, for messages; separated by blanks
 
-    // -1: it has none.
+    // Returns -1 if the rule has no such parameter.
     int index_of(std::string_view parameter) const;
-    // Whether the token that fires may be left out of the draft (--drop-stop-token).
+    // Returns whether the token that fires may be left out of the draft (--drop-stop-token).
     bool may_drop() const { return looks_at != LooksAt::nothing && !weighs_costs; }
 };
 
-// The types in the order of lists. The rules' own functions, as CMake lists them, are called once.
+// The types in the order of lists. Each file's own function, as CMake lists them, is called once.
 const std::vector<StopRuleType>& all_stop_rules();
 const std::vector<std::string>& stop_rule_names();
-// nullptr: there is no such rule.
+// Returns nullptr if there is no such rule.
 const StopRuleType* find_stop_rule(std::string_view name);
 
 // ---- a rule's setting ----
 
-// The distribution whose entropies and probabilities rules look at: the softmax at temperature 1 after banned tokens
-// alone, or the one that tokens are drawn from, after penalties, temperature and filters (greedy: penalties alone, at
-// 1).
+// The distribution whose entropies and probabilities rules look at. raw: the softmax at temperature 1 after banned
+// tokens alone. adjusted: the one that tokens are drawn from, after penalties, temperature and filters (greedy: after
+// penalties alone, at temperature 1).
 enum class EntropyOf { raw, adjusted };
 
-// A rule with values of its parameters. Trivially copyable: ranks of one build send it to each other.
+// A rule with the values of its parameters. It is trivially copyable: ranks of one build send it to each other.
 struct StopRuleOptions {
     static constexpr std::size_t kMaxParameters = 5; // of a rule
     static constexpr int kDefaultMaxTokens = 15;
@@ -120,18 +120,18 @@ struct StopRuleOptions {
     const std::string& name() const { return type().name; }
     bool is(std::string_view rule) const { return name() == rule; }
     bool takes(std::string_view parameter) const { return type().index_of(parameter) >= 0; }
-    // Throw std::invalid_argument, naming the option, for a parameter that the rule does not take.
+    // Both throw std::invalid_argument, naming the option, for a parameter that the rule does not take.
     double get(std::string_view parameter) const;
     void set(std::string_view parameter, double value);
-    // In the order of type().parameters.
+    // The values in the order of type().parameters.
     std::span<const double> values() const { return {values_.data(), type().parameters.size()}; }
-    // Whether the rule goes on from text to text because a parameter says so.
+    // Returns whether a parameter says that the rule continues from text to text.
     bool is_persistent() const;
 
     EntropyOf entropy_of = EntropyOf::raw;
-    bool drop_stop_token = false;       // whether the token that fires a rule that may drop it is not proposed
-    int min_tokens = 1;                 // tokens before which no rule fires
-    int max_tokens = kDefaultMaxTokens; // the cap, also of a draft length that moves, unless persistent
+    bool drop_stop_token = false;       // true: the token that fires a rule is not proposed, if the rule may drop it
+    int min_tokens = 1;                 // before this number of tokens no rule fires
+    int max_tokens = kDefaultMaxTokens; // the cap, also of a draft length that moves, unless the rule is persistent
 
   private:
     std::size_t checked_index(std::string_view parameter) const;
@@ -141,42 +141,42 @@ struct StopRuleOptions {
 };
 static_assert(std::is_trivially_copyable_v<StopRuleOptions>);
 
-// Empty when usable; else what is wrong, naming the option.
+// Returns an empty string if the options are usable, else the reason, naming the option.
 std::string why_invalid(const StopRuleOptions& options);
-// Empty unless what the rule drops would bias sampled text under this acceptance; else the line that says so.
+// If the rule drops tokens and that would bias sampled text under this acceptance, returns the line that says so.
 std::string why_biased(const StopRuleOptions& options, Acceptance acceptance);
 
 // ---- what a rule does ----
 
-// How the last round ended, for rules that learn.
+// The end of a round, for rules that learn.
 struct RoundFeedback {
-    int drafted = 0;        // of a tree on its best path, which is what rules have seen
-    int accepted = 0;       // of these
+    int drafted = 0;        // tokens; of a tree, those on its best path, which rules have seen
+    int accepted = 0;       // of the drafted tokens
     bool cut_short = false; // by budget, context or end of text: rules learn nothing from its length
     double draft_seconds = 0;
     double target_seconds = 0; // of everything in the round but drafting
     BatchLoad batch_load = {}; // of the target's pass
-    int rows = 0;              // of this sequence in it; 0: drafted + 1
-    int emitted = 0;           // tokens, also off a tree's best path; 0: accepted + 1
-    int caught_up = 0;         // tokens of the text that the draft read before its passes, and how long that took
+    int rows = 0;              // of this sequence in that pass; 0: drafted + 1
+    int emitted = 0;           // emitted tokens, also off a tree's best path; 0: accepted + 1
+    int caught_up = 0;         // tokens of the text that the draft read before its passes
     double catch_up_seconds = 0;
-    bool is_foreseen = false; // the round has not ended, and may end otherwise
+    bool is_foreseen = false; // true: the round has not ended, and may end otherwise
 };
 
 // The drafting phase so far.
 struct Drafting {
     std::vector<DraftedToken> tokens;
     double passes = 0;       // draft passes
-    double further_rows = 0; // of these, beyond one each
-    bool asked = false;      // whether there was anything to draft in this round
+    double further_rows = 0; // rows of these passes, beyond one for each pass
+    bool asked = false;      // true: the round could draft, so the rule was asked
     RoundContext round = {}; // as far as is known by now
 
     int drafted() const { return static_cast<int>(tokens.size()); }                    // t
     double entropy() const { return static_cast<double>(tokens.back().entropy_nats); } // x_t; NaN: none is known
 };
 
-// A rule's formula and what it remembers, of one sequence. Pure functions of what was drafted and how rounds ended: no
-// clock, no randomness.
+// A rule's formula and its state, for one sequence. All functions depend only on the drafted tokens and on how rounds
+// ended: they use no clock and no randomness.
 class StopCondition {
   public:
     virtual ~StopCondition() = default;
@@ -184,17 +184,17 @@ class StopCondition {
 
     virtual void begin_sequence() {}
     virtual void begin_round() {}
-    // Whether the last token drafted is the last of the round. Asked once for each token, also before min_tokens.
+    // Returns whether the last drafted token ends the round. Asked once for each token, also before min_tokens.
     virtual bool fires(const Drafting& drafting) = 0;
-    // How many of the text's unread tokens the draft is to read: all, or its last ones alone. Asked before the first
-    // pass, while none is read.
+    // The number of the text's unread tokens that the draft should read: all, or only the last ones. Asked before the
+    // first pass, while none is read.
     virtual int tokens_to_read(const Drafting& drafting) { return drafting.round.unread; }
-    // Whether another draft pass is worth its time; not asked before min_tokens.
+    // Returns whether another draft pass is worth its time. Not asked before min_tokens.
     virtual bool wants_another(const Drafting&, const PassCost&) { return true; }
-    // The rule as numbers, for a device that drafts a chain of tokens by itself: narrows `rule`, whose max_rows and
-    // first are set. A rule that has no such form is asked after each row.
+    // Expresses the rule as numbers, for a device that drafts a chain by itself. It narrows `rule`, whose max_rows and
+    // first are set. A rule without such a form is asked after each row.
     virtual void forecast(const Drafting&, DeviceStopRule& rule) const { rule.max_rows = 1; }
-    // What the round teaches this sequence and, unless it is only foreseen, the whole replica.
+    // Learns from the round for this sequence and, unless the round is only foreseen, for the whole replica.
     virtual void end_round(const Drafting&, const RoundFeedback&) {}
 
   protected:
@@ -203,7 +203,7 @@ class StopCondition {
     StopCondition& operator=(const StopCondition&) = default;
 };
 
-// A rule's `make`, where its class is made of the options, or of these and the replica's gain model.
+// The `make` of a rule whose class takes the options, or the options and the replica's gain model.
 template <typename Rule>
 std::unique_ptr<StopCondition> make_stop_condition(const StopRuleOptions& options, GainModel* gain) {
     if constexpr (std::is_constructible_v<Rule, const StopRuleOptions&, GainModel*>)
@@ -216,15 +216,15 @@ std::unique_ptr<StopCondition> make_stop_condition(const StopRuleOptions& option
 
 enum class StopDecision {
     go_on,
-    stop, // the token is the last
-    drop, // and is not proposed
+    stop, // the token is the last of the draft
+    drop, // drafting ends, and the token is not proposed
 };
 
-// A rule under its caps, of one sequence.
+// A rule with its caps, for one sequence.
 class StopRule {
   public:
-    // `gain` is needed by rules that weigh costs and by persistent ones, shared by a replica's sequences and outlives
-    // the rule. Throws std::invalid_argument with why_invalid's words.
+    // Rules that weigh costs and persistent ones need `gain`. A replica's sequences share it, and it must outlive the
+    // rule. Throws std::invalid_argument with why_invalid's words.
     explicit StopRule(const StopRuleOptions& options, GainModel* gain = nullptr);
     StopRule(const StopRule& other);
     StopRule& operator=(const StopRule& other);
@@ -233,31 +233,30 @@ class StopRule {
     ~StopRule() = default;
 
     const StopRuleOptions& options() const { return options_; }
-    // Whether verify looks at the token's distribution at all; rules that count do not.
+    // Returns whether the rule looks at the token's distribution at all. Rules that count do not.
     bool needs_distribution() const { return needs_distribution_; }
-    // Whether it is the adjusted one.
+    // Returns whether it looks at the adjusted distribution.
     bool needs_adjusted() const { return needs_distribution() && options_.entropy_of == EntropyOf::adjusted; }
     void begin_sequence(); // per-sequence state starts afresh
     void begin_round(const RoundContext& round = {});
-    // The draft has read nothing of the text and may begin within it: how many of its unread tokens it is to read, all
-    // or the last ones alone. From now on only these count as unread.
+    // To be called if the draft has read nothing of the text and may begin within it. Returns how many of the unread
+    // tokens it should read: all, or only the last ones. From now on only these count as unread.
     int choose_reading();
-    // Whether another draft pass is worth its time; to be asked before each. Only rules that weigh costs ever say no.
+    // Returns whether another draft pass is worth its time. Asked before each; only rules that weigh costs say no.
     bool wants_another(const PassCost& cost = {});
-    // The pass that was wanted took so much more: fewer share it than were asked, or it had more rows than one.
+    // The wanted pass cost this much more: fewer texts share it than were asked, or it had more than one row.
     void charge(double passes, double further_rows = 0) {
         drafting_.passes += passes;
         drafting_.further_rows += further_rows;
     }
-    // How far a chain that begins with the next token is likely to go, at most `most` rows, for a device that goes on
-    // by itself: what it makes too many of is dropped, what it makes too few of is asked for again.
+    // The likely length of a chain that begins with the next token, at most `most` rows, for a device that goes on by
+    // itself. If it makes too many rows, the rest is dropped; if it makes too few, more are asked for.
     DeviceStopRule forecast(int most) const;
     // To be asked once after each drafted token.
     StopDecision decide(const DraftedToken& token);
-    // Why the last answer was to stop: rule or cap; none while it was not. A rule that fires on the cap's
-    // token counts as rule.
+    // The reason of the last stop: rule or cap, rule if both hold; none if drafting goes on.
     DraftEnd end() const { return end_; }
-    // Learns from the round, for this sequence and, with rules that need `gain`, for all of the replica.
+    // Learns from the round for this sequence and, with rules that need `gain`, for the whole replica.
     void end_round(const RoundFeedback& feedback) { condition_->end_round(drafting_, feedback); }
 
   private:

@@ -1,4 +1,4 @@
-// svip: stops where the entropy bounds the acceptance too low.
+// svip: stops where the acceptance bound given by the entropy is too low.
 //
 // Paper: Zhang et al. 2024, "Draft Model Knows When to Stop".
 // Formula: sqrt(0.15 x_t) > h.
