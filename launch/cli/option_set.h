@@ -164,7 +164,7 @@ class OptionSet {
         OptionSpec& option = add(name, value, help, [&field, names](const GivenValue& given) {
                                  field = static_cast<Enum>(index_among(names, given));
                              }).choosing(names);
-        option.help = with_default(option.help, names.at(field));
+        option.help = with_default(option.help, names.at(static_cast<std::size_t>(field)));
         return option;
     }
     // Adds a step that runs after the options declared before it are read. The step throws BadOption.

@@ -18,7 +18,7 @@ enum class Kind : std::uint8_t { none, boolean, integer, real, text, tuple, list
 std::string name_of(Kind kind) {
     constexpr const char* kNames[] = {"None",   "a boolean", "a whole number", "a number",  "a text",  "a tuple",
                                       "a list", "a dict",    "a name",         "a storage", "a tensor"};
-    return kNames[kind];
+    return kNames[static_cast<std::size_t>(kind)];
 }
 
 // An element of the stack or the memo. A container, storage or tensor is an index into the machine's tables, so copies

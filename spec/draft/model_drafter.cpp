@@ -147,7 +147,7 @@ void ModelTexts::forget(const TextEnd& text) {
                     text.tokens.begin())) // compares as bytes: quick if nothing was rejected
         held.erase(std::mismatch(held.begin(), held.end(), text.tokens.begin()).first, held.end());
     if (held.size() == before) return;
-    std::size_t& dropped = dropped_[static_cast<std::size_t>(text.slot)];
+    std::size_t& dropped = dropped_[text.slot];
     if (dropped > 0 && held.size() < static_cast<std::size_t>(window_.head()) + dropped) { // never so in a run
         held.resize(std::min(held.size(), static_cast<std::size_t>(window_.sinks)));
         dropped = 0;

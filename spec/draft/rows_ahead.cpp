@@ -64,7 +64,7 @@ const SourceLogits* TreeAhead::rows_of(std::span<const NewNodes> trees, int voca
     std::vector<int> asked = asked_;
     ranked_.clear();
     for (const TreeNode& node : trees[0].nodes) { // the nodes were read in the order in which they are asked for
-        const int parent = node.parent < 0 ? -1 : asked[static_cast<std::size_t>(node.parent)];
+        const int parent = node.parent < 0 ? -1 : asked[node.parent];
         auto i = static_cast<std::size_t>(asked.empty() ? 0 : asked.back() + 1);
         while (i < nodes_.size() && (nodes_[i].parent != parent || nodes_[i].token != node.token))
             ++i;

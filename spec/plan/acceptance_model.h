@@ -93,7 +93,7 @@ class RankChances {
 
     double of(const DraftedToken& ranked, int rank, double residual) const;
     // The mean chance of this rank over all rows.
-    double mean(int rank) const { return means_[static_cast<std::size_t>(rank)]; }
+    double mean(int rank) const { return means_[rank]; }
     void learn(const DraftedToken& ranked, int rank, double residual, bool is_emitted);
     std::array<double, 4> line(std::size_t rank, double residual) const { return chances_[rank].line(residual); }
 

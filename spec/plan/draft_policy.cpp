@@ -44,7 +44,7 @@ void DraftPolicy::learn(const RoundRecord& round, const CostModel& costs) {
     if (!round.reading) return;
     const double expected = costs.target_seconds(round.n_rows() + round.batch_load.rows_beside);
     const double target = std::min(costs.steady(round.target_seconds), CostModel::kMaxOver * expected);
-    paces_[*round.reading].learn(round.n_emitted(),
+    paces_[static_cast<std::size_t>(*round.reading)].learn(round.n_emitted(),
                                  costs.steady(round.draft_seconds) + target / round.batch_load.sequences);
 }
 

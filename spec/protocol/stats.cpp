@@ -187,7 +187,7 @@ void Stats::count_entropies(std::span<const float> entropies_nats, int n_accepte
         if (std::isnan(entropy)) continue;
         by_entropy.resize(kEntropyBins);
         const double bin = std::clamp(entropy / kEntropyBinNats, 0.0, static_cast<double>(kEntropyBins - 1));
-        by_entropy[bin] += {1, i < n_accepted ? 1 : 0};
+        by_entropy[static_cast<std::size_t>(bin)] += {1, i < n_accepted ? 1 : 0};
     }
 }
 

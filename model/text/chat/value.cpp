@@ -89,8 +89,8 @@ std::string_view type_name(const Value& value) {
     static constexpr std::string_view kNames[] = {"Undefined", "NoneType", "bool", "int",    "float",
                                                   "str",       "list",     "dict", "object", "int beyond 64 bits"};
     static constexpr std::string_view kLists[] = {"list", "tuple", "range", "dict view", "generator"};
-    if (value.is(Type::list)) return kLists[value.list().kind];
-    return kNames[value.type()];
+    if (value.is(Type::list)) return kLists[static_cast<std::size_t>(value.list().kind)];
+    return kNames[static_cast<std::size_t>(value.type())];
 }
 
 void fail_undefined(const Value& value) {
