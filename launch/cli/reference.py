@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
-"""Writes what follows from the declarations of commands and options, as `entrodraft help --json` prints them: docs/cli.md, and
-beside this script the manual page and completion for bash and zsh, which CMake installs. All four are committed.
+"""Writes what follows from the declarations of commands and options, as `entrodraft help --json` prints them.
 
-    launch/cli/reference.py build/entrodraft [--check]
-
-With --check nothing is written, and a file that is not up to date is an error.
+    launch/cli/reference.py build/entrodraft               docs/cli.md, which is committed
+    launch/cli/reference.py build/entrodraft --check       nothing; docs/cli.md that is not up to date is an error
+    launch/cli/reference.py build/entrodraft --pages DIR   manual page and completion for bash and zsh, which CMake installs
 """
 import argparse
 import json
@@ -331,30 +330,35 @@ def completion(script, declared, word, case, between):
     return script.replace("@COMMANDS@", words(False)).replace("@BENCHES@", words(True)).replace("@CASES@", cases)
 
 
-def files_of(declared):
-    """What to write, by path."""
+def pages(declared):
+    """Texts of the installed files, by name."""
     return {
-        HERE.parents[1] / "docs/cli.md": markdown_page(declared),
-        HERE / "entrodraft.1": manual_page(declared),
-        HERE / "entrodraft.bash": completion(BASH, declared, lambda one: one["name"].split()[-1], bash_case, " "),
-        HERE / "entrodraft.zsh": completion(ZSH, declared, zsh_described, zsh_case, ""),
+        "entrodraft.1": manual_page(declared),
+        "entrodraft.bash": completion(BASH, declared, lambda one: one["name"].split()[-1], bash_case, " "),
+        "entrodraft.zsh": completion(ZSH, declared, zsh_described, zsh_case, ""),
     }
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("binary", type=pathlib.Path)
-    parser.add_argument("--check", action="store_true", help="write nothing; fail where a file is not up to date")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if docs/cli.md is not up to date")
+    parser.add_argument("--pages", type=pathlib.Path, help="write the files that are installed to this directory")
     options = parser.parse_args()
     printed = subprocess.run([options.binary.resolve(), "help", "--json"], check=True, capture_output=True, text=True).stdout
-    status = 0
-    for file, text in files_of(json.loads(printed)).items():
-        if not options.check:
-            file.write_text(text)
-        elif not file.is_file() or file.read_text() != text:
-            print(f"{file} is stale; run: launch/cli/reference.py {options.binary}")
-            status = 1
-    return status
+    declared = json.loads(printed)
+    if options.pages:
+        options.pages.mkdir(parents=True, exist_ok=True)
+        for name, text in pages(declared).items():
+            (options.pages / name).write_text(text)
+        return 0
+    file, text = HERE.parents[1] / "docs/cli.md", markdown_page(declared)
+    if not options.check:
+        file.write_text(text)
+    elif not file.is_file() or file.read_text() != text:
+        print(f"{file} is stale; run: launch/cli/reference.py {options.binary}")
+        return 1
+    return 0
 
 
 if __name__ == "__main__":

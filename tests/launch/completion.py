@@ -18,7 +18,7 @@ import tempfile
 import time
 
 LIMIT_SECONDS = 120
-SCRIPTS = pathlib.Path(__file__).resolve().parents[2] / "launch/cli"
+REFERENCE = pathlib.Path(__file__).resolve().parents[2] / "launch/cli/reference.py"
 RULES = "the stop rules"  # as --help lists them
 # What is typed, and which words come of it behind `entrodraft`: in any order from the last one on.
 CASES = [
@@ -122,8 +122,10 @@ def main():
         directory = pathlib.Path(scratch)
         (directory / "prompts.jsonl").touch()
         (directory / "weights").mkdir()
+        pages = directory / "pages"
+        subprocess.run([sys.executable, REFERENCE, binary, "--pages", pages], check=True)
         for name in shells:
-            wrong += check(name, SCRIPTS / f"entrodraft.{name}", directory)
+            wrong += check(name, pages / f"entrodraft.{name}", directory)
     print("\n".join(wrong) or f"{len(CASES)} command lines in {' and '.join(shells)}")
     return 1 if wrong else 0
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""docs/cli.md, the manual page and completion are committed files that follow from what the program declares: are they up to
-date, does each command's section of docs/cli.md name all of its options, and is the manual page clean roff (where groff is)?
+"""docs/cli.md, the manual page and completion follow from what the program declares. Is docs/cli.md, which is committed, up to
+date, does each command's section name all of its options, and is the manual page clean roff (where groff is)?
 
     tests/launch/reference.py BINARY
 """
@@ -10,18 +10,20 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def main():
-    binary = pathlib.Path(sys.argv[1])
+    binary, pages = pathlib.Path(sys.argv[1]), tempfile.TemporaryDirectory()
+    subprocess.run([sys.executable, ROOT / "launch/cli/reference.py", binary, "--pages", pages.name], check=True)
     checked = subprocess.run([sys.executable, ROOT / "launch/cli/reference.py", binary, "--check"], capture_output=True, text=True)
     wrong = [] if checked.returncode == 0 else [checked.stdout + checked.stderr]
 
     declared = json.loads(subprocess.run([binary, "help", "--json"], check=True, capture_output=True, text=True).stdout)
     markdown = (ROOT / "docs/cli.md").read_text()
-    manual = ROOT / "launch/cli/entrodraft.1"
+    manual = pathlib.Path(pages.name) / "entrodraft.1"
     n_options = 0
     for command in declared["commands"]:
         section = markdown.partition(f"\n## {command['name']}\n")[2].partition("\n## ")[0]

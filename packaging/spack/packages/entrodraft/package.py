@@ -40,7 +40,7 @@ class Entrodraft(CMakePackage, CudaPackage):
     depends_on("googletest", when="+tests")
     depends_on("boost@1.74: +program_options")
     depends_on("boost@1.74: +context", when="+tests")
-    depends_on("python@3.9:", type="test", when="+tests")
+    depends_on("python@3.9:", type="build")
 
     conflicts("%gcc@:11")  # C++20
     conflicts("cuda_arch=none", when="+cuda", msg="say which GPUs: cuda_arch=80 or later")
