@@ -43,7 +43,7 @@ def simulated(options):
     rules = ",".join([*(f"constant:{k}" for k in range(1, 13)), "expected-gain"])
     print("simulated: real counts, t_draft = 1, rows free; tokens a unit of time at the best of constant 1 to 12 and "
           "expected-gain")
-    print("t_target  temperature  outcomes  hit rate  rule ahead     rule not ahead  ahead / not ahead")
+    print("t_target  temperature  outcomes  hit rate  rule ahead          rule not ahead      ahead / not ahead")
     for t_target in (10, 20):
         write_costs(options, t_target)
         results = compare(options, ["--oversubscribe", "--bind-to", "none"], "--rules", rules, "--draft-ahead",
@@ -52,14 +52,14 @@ def simulated(options):
             best = {}
             for name, setting in settings.items():
                 outcomes = int(name.split("ahead of ")[1].split(",")[0]) if "ahead of" in name else 0
-                rule = "expected-gain" if "expected-gain" in name else name.split("constant, ")[1].split()[0]
+                rule = name.split(", ")[1]
                 time = setting["target_passes"] * t_target + setting["draft_passes"]
                 speed = setting["new_tokens"] / time
                 if outcomes not in best or speed > best[outcomes][0]:
                     best[outcomes] = (speed, rule, setting.get("ahead", {}).get("hit_rate", 0))
             for outcomes in (8, 16, 32):
                 speed, rule, hit_rate = best[outcomes]
-                print(f"{t_target:8}  {temperature:11}  {outcomes:8}  {hit_rate:8.3f}  {rule:13}  {best[0][1]:14}  "
+                print(f"{t_target:8}  {temperature:11}  {outcomes:8}  {hit_rate:8.3f}  {rule:18}  {best[0][1]:18}  "
                       f"{speed / best[0][0]:17.3f}", flush=True)
 
 

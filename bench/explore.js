@@ -121,24 +121,23 @@ function discoChance(weights, seen) {
     return 1 / (1 + Math.exp(-weights.reduce((sum, weight, i) => sum + (weight === 0 ? 0 : weight * features[i]), 0)));
 }
 
-// `option`: the program's, with _ for -. `value` is its default; `min`, `max` and `step` are the slider's; without max, the cap.
-const lookBack = {option: "entropy_window", label: "window", unit: "tokens", value: 7, min: 1, max: 20, step: 1};
-const nTokens = (value, label) => ({option: "num_draft_tokens", label, unit: "tokens", value, min: 1, max: null, step: 1});
-const threshold = (kind, value, max, step, unit) =>
-    ({option: `${kind}_threshold`, label: "threshold", unit, value, min: 0, max, step});
-const weight = (name, value) => ({option: `disco_${name}`, label: `weight: ${name}`, value, min: 0, max: 6, step: 0.05});
+// `key`: the program's. `value` is its default; `min`, `max` and `step` are the slider's; without max, the cap.
+const lookBack = {key: "window", label: "window", unit: "tokens", value: 7, min: 1, max: 20, step: 1};
+const nTokens = (value, label) => ({key: "tokens", label, unit: "tokens", value, min: 1, max: null, step: 1});
+const threshold = (value, max, step, unit) => ({key: "threshold", label: "threshold", unit, value, min: 0, max, step});
+const weight = (key, value) => ({key, label: `weight: ${key}`, value, min: 0, max: 6, step: 0.05});
 const stateless = (fires) => ({beginText() {}, fires, endRound() {}});
 
-// By name, as the program has them. `make` takes the parameters' values and the cap. `drops`: --drop-stop-token has a meaning.
+// By name, as the program has them. `make` takes the parameters' values and the cap. `drops`: it takes the switch drop.
 const RULES = {
     "static": {
         formula: "entropy ≥ threshold", drops: true,
-        parameters: [threshold("entropy", 2.25, 8, 0.05, "nats")],
+        parameters: [threshold(0.75, 8, 0.05, "nats")],
         make: ([tau]) => stateless((seen) => Math.abs(lastOf(seen).entropy) >= tau),
     },
     "moving-average": {
         formula: "entropy² ≥ factor × mean of entropy² over the window before, from the second token", drops: true,
-        parameters: [{option: "entropy_factor", label: "factor", value: 0.5, min: 0.05, max: 4, step: 0.05}, lookBack],
+        parameters: [{key: "factor", label: "factor", value: 0.3, min: 0.05, max: 4, step: 0.05}, lookBack],
         make: ([factor, n]) => stateless((seen) => {
             const {latest, earlier, before} = squares(seen, n);
             return before > 0 && latest >= (factor * earlier) / before;
@@ -146,7 +145,7 @@ const RULES = {
     },
     "cumulative": {
         formula: "sum of entropy² over the token and the window before ≥ threshold", drops: true,
-        parameters: [threshold("entropy", 10, 60, 0.5, "nats²"), lookBack],
+        parameters: [threshold(1, 60, 0.5, "nats²"), lookBack],
         make: ([tau, n]) => stateless((seen) => {
             const {latest, earlier} = squares(seen, n);
             return earlier + latest >= tau;
@@ -160,7 +159,7 @@ const RULES = {
     "heuristic": {
         formula: "K tokens; K + 2 after full acceptance, else K - 1", drops: false,
         parameters: [nTokens(5, "first K"),
-                     {option: "heuristic_persistent", label: "K goes on from text to text", value: 0, isSwitch: true}],
+                     {key: "persistent", label: "K goes on from text to text", value: 0, isSwitch: true}],
         make: ([k, persistent], cap) => draftLength(k, cap, 2, persistent !== 0),
     },
     "adaptive": {
@@ -170,23 +169,23 @@ const RULES = {
     },
     "confidence": {
         formula: "probability of the token < threshold", drops: true,
-        parameters: [threshold("confidence", 0.4, 1, 0.01)],
+        parameters: [threshold(0.7, 1, 0.01)],
         make: ([least]) => stateless((seen) => lastOf(seen).probability < least),
     },
     "svip": {
         formula: "√(0.15 × entropy) > threshold", drops: true,
-        parameters: [threshold("svip", 0.3, 1.5, 0.01)],
+        parameters: [threshold(0.3, 1.5, 0.01)],
         make: ([h]) => stateless((seen) => Math.sqrt(0.15 * lastOf(seen).entropy) > h),
     },
     "adaedl": {
         formula: "1 - √(gamma × entropy) < lambda, which follows acceptance", drops: true,
-        parameters: [{option: "adaedl_gamma", label: "gamma", value: 0.2, min: 0.005, max: 0.5, step: 0.005}],
+        parameters: [{key: "gamma", label: "gamma", value: 0.2, min: 0.005, max: 0.5, step: 0.005}],
         make: ([gamma]) => adaedl(gamma),
     },
     "disco": {
         formula: "1 / (1 + exp(-(bias - entropy weight × √entropy + probability weight × log probability - position weight × " +
             "tokens before))) < threshold", drops: true,
-        parameters: [threshold("disco", 0.3, 1, 0.01), weight("bias", 1.4), weight("entropy", 0.1), weight("probability", 0.4),
+        parameters: [threshold(0.3, 1, 0.01), weight("bias", 1.4), weight("entropy", 0.1), weight("probability", 0.4),
                      weight("position", 0.5)],
         make: ([h, ...weights]) => stateless((seen) => discoChance(weights, seen) < h),
     },
@@ -196,6 +195,13 @@ const RULES = {
 //
 // A setting is {kind, draft, rule, values, maxTokens, minTokens, dropStopToken}; kind is "rule", "oracle" (drafts what costs
 // least, knowing the text) or "plain" (drafts nothing). A round is {place, tokens, passes, end, accepted}.
+
+// As --stop-rule and --rules take it.
+function nameOf({rule, values, minTokens, dropStopToken}) {
+    const given = RULES[rule].parameters.map(({key, isSwitch}, i) => (!isSwitch ? `${key}=${values[i]}` : values[i] ? key : ""));
+    const limits = [minTokens > 1 ? `min=${minTokens}` : "", dropStopToken && RULES[rule].drops ? "drop" : ""];
+    return [rule, ...given, ...limits].filter(Boolean).join(":");
+}
 
 // Most tokens that the draft reads of a text of so many, drafted ones with them.
 function contextOf(model, known) {
@@ -514,9 +520,6 @@ class View {
 
     showFigures() {
         const {setting, chosen, oracle, plain} = this, {counts} = chosen;
-        const described = RULES[setting.rule].parameters.map(({label, unit = "", isSwitch}, i) =>
-            isSwitch ? (setting.values[i] ? label : "") : `${label} ${setting.values[i]} ${unit}`.trim());
-        const name = [setting.rule, ...described].filter(Boolean).join(", ");
         const row = (label, {counts, msPerToken, speedup}) => [
             label, figure(speedup, 3), figure(msPerToken, 4), figure(counts.new_tokens / counts.target_passes), counts.drafted,
             counts.accepted, figure(counts.accepted / counts.drafted, 3), counts.target_passes, counts.draft_passes];
@@ -527,21 +530,15 @@ class View {
         clearTimeout(this.telling); // while a slider is dragged nothing is read out
         this.telling = setTimeout(() => {
             byId("summary").textContent =
-                `${name}: speed-up ${figure(chosen.speedup, 3)}, of the oracle ${figure(oracle.speedup, 3)}; ` +
+                `${nameOf(setting)}: speed-up ${figure(chosen.speedup, 3)}, of the oracle ${figure(oracle.speedup, 3)}; ` +
                 `${counts.accepted} of ${counts.drafted} drafted tokens accepted in ${counts.target_passes} target passes.`;
         }, 300);
     }
 
     // What gives the same counts over the whole recording.
-    commandOf({draft, rule, values, maxTokens, minTokens, dropStopToken}) {
-        const numbers = values.map((value, i) => {
-            const {isSwitch} = RULES[rule].parameters[i];
-            return !isSwitch ? `:${value}` : value ? ":persistent" : "";
-        });
-        const words = ["entrodraft", "simulate", this.page.recording, "--rules", `${rule}${numbers.join("")},oracle`,
+    commandOf({draft, maxTokens, ...setting}) {
+        const words = ["entrodraft", "simulate", this.page.recording, "--rules", `${nameOf(setting)},oracle`,
                        "--max-draft-tokens", maxTokens];
-        if (minTokens > 1) words.push("--min-draft-tokens", minTokens);
-        if (dropStopToken) words.push("--drop-stop-token");
         if (this.page.n_drafts > 1) words.push("--draft", this.page.draft_numbers[draft]);
         if (this.page.costs) words.push("--costs", this.page.costs);
         const quoted = (word) => (/^[\w.,:/=+-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`);

@@ -10,7 +10,6 @@ over the best there is. Needs the standard library only.
 import json
 
 from runs import Parser, aligned, comma_list, number, program, run
-from simulation import rule_text
 
 RULES = "static:0.5..7..0.25,moving-average:0.4..1.2..0.1:1..7..1,cumulative:2..50..4:1..7..1,constant:1..15..1,heuristic,expected-gain"
 
@@ -22,7 +21,7 @@ def settings_of(options, *method):
     found = {}
     for setting in json.loads(told)["settings"]:
         if setting["rule"] != "plain":
-            found.setdefault(setting["rule"], {})[rule_text(setting)] = setting["ms_per_token"]
+            found.setdefault(setting["rule"], {})[setting["setting"]] = setting["ms_per_token"]
     return found
 
 

@@ -14,7 +14,6 @@ import pathlib
 import tempfile
 
 from runs import DEMO, Parser, aligned, comma_list, number, program, run
-from simulation import rule_text
 
 DRAFTS = {"draft": ["--draft", DEMO / "draft"], "smallest": ["--draft", DEMO / "smallest"], "eagle3": ["--head", DEMO / "eagle3"]}
 TEMPERATURES = (0, 1)
@@ -61,7 +60,7 @@ class Pair:
     def shown(self):
         """The oracle and the best settings, on the other prompts, by the name of their rule."""
         tuned = self.best_settings()
-        rules = ",".join(["oracle", *map(rule_text, tuned.values())])
+        rules = ",".join(["oracle", *(setting["setting"] for setting in tuned.values())])
         told = self.ours("simulate", "--recording", self.shown_on, "--rules", rules, *self.costs, "--json")
         shown = {setting["rule"]: setting for setting in json.loads(told)["settings"]}
         for rule, setting in tuned.items():

@@ -71,17 +71,11 @@ def measured(options, work, costs, temperature, prompts, rules, cap):
             for setting in result["settings"] if not setting["kind"]}
 
 
-def rule_text(setting):
-    """A setting as --rules takes it."""
-    values = (setting.get("parameters") or {}).items()
-    return ":".join([setting["rule"], *(name.split("_")[-1] if value is True else f"{value:g}" for name, value in values)])
-
-
 def spread(settings, n):
     """Of each rule's settings up to n, from the first to the last, as --rules takes them."""
     by_rule = {}
     for setting in settings:
-        by_rule.setdefault(setting["rule"], []).append(rule_text(setting))
+        by_rule.setdefault(setting["rule"], []).append(setting["setting"])
     return {rule: [texts[i] for i in sorted({round(k * (len(texts) - 1) / max(n - 1, 1)) for k in range(n)})]
             for rule, texts in by_rule.items() if rule not in ("plain", "oracle")}
 

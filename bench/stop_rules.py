@@ -52,21 +52,13 @@ def random_draft(work):
     return directory
 
 
-def rule_of(name):
-    """The --rules spelling of a setting's name: "model, static, threshold 2.25 nats" is static:2.25."""
-    parts = name.split(", ")[1:]
-    values = [word for part in parts[1:] for word in part.split()
-              if word.replace(".", "", 1).isdigit() or word == "persistent"]
-    return ":".join([parts[0], *values])
-
-
 def tuned(options, costs):
     best = {}
     for temperature, settings in compare(options, "tuned", DEMO / "draft", "--tune", "--costs", costs):
         rules = {}
         for name, setting in settings.items():
             if name.startswith("model") and not setting["kind"]:
-                kind = name.split(", ")[1]
+                kind = name.split(", ")[1].split(":")[0]
                 if kind not in rules or setting["predicted_speedup"] > rules[kind]["predicted_speedup"]:
                     rules[kind] = setting
         print(f"\ntemperature {temperature}, counts times costs, the best setting of each rule")
@@ -91,13 +83,13 @@ def wall_time(options, best):
     print("\nwall time, expected-gain (measuring its own costs) over another: mean and 95 % interval")
     for temperature, name in best.items():
         ratios = {"best": [], "heuristic": [], "plain": []}
-        rules = f"expected-gain,{rule_of(name)},heuristic"
+        rules = f"expected-gain,{name.removeprefix('model, ')},heuristic"
         for pair in range(options.pairs):
             ((_, settings),) = compare(options, f"pair-{temperature}-{pair}", DEMO / "draft", "--rules", rules,
                                        "--temperatures", temperature, *seed_of(temperature, pair))
             own = settings["model, expected-gain"]["speedup"]
             ratios["plain"].append(own)
-            for key, other in (("best", name), ("heuristic", "model, heuristic, from 5 tokens")):
+            for key, other in (("best", name), ("heuristic", "model, heuristic:tokens=5")):
                 ratios[key].append(own / settings[other]["speedup"])
         print(f"temperature {temperature}: {name}: {interval(ratios['best'])}; heuristic: "
               f"{interval(ratios['heuristic'])}; plain decoding: {interval(ratios['plain'])}")

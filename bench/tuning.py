@@ -7,7 +7,7 @@ import json
 import pathlib
 import tempfile
 
-from simulation import models, ms_per_token, ours, parser_of, rule_text, spread
+from simulation import models, ms_per_token, ours, parser_of, spread
 
 SWEPT = 5  # settings of a rule
 COUNTS = ("new_tokens", "rounds", "drafted", "accepted", "target_passes", "draft_passes")
@@ -53,7 +53,7 @@ def one(options, work, temperature):
     costs.write_text(json.dumps(tuned["costs"]))
     tried = sorted(tuned["simulated"], key=lambda setting: list((setting.get("parameters") or {}).values()))
     of_sweep = [text for texts in spread(tried, SWEPT).values() for text in texts]
-    settings = swept(options, work, temperature, costs, [*of_sweep, *map(rule_text, tuned["confirmed"])])
+    settings = swept(options, work, temperature, costs, [*of_sweep, *(each["setting"] for each in tuned["confirmed"])])
     sweep, confirmed = settings[:len(of_sweep)], settings[len(of_sweep):]
     names = [rule["setting"] for rule in tuned["confirmed"]]
     winner = confirmed[names.index(tuned["winner"]["setting"])]

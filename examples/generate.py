@@ -36,7 +36,7 @@ def main():
     options = parser.parse_args()
     launcher = ["mpirun", "-n", str(options.ranks), "--bind-to", "none"] if options.ranks > 1 else []
     command = [*launcher, options.binary, "generate", "--target", options.target, "--draft", options.draft,
-               "--stop-rule", "static", "--entropy-threshold", "2.25", "--max-new-tokens", "32"]
+               "--stop-rule", "static:2.25", "--max-new-tokens", "32"]
     with tempfile.TemporaryDirectory() as work:
         results, summary = generate(command, PROMPTS, pathlib.Path(work))
     for prompt, result in zip(PROMPTS, results):

@@ -38,7 +38,7 @@ int main(int argc, char** argv) try {
 
     spec::EngineOptions options;
     options.vocab_size = std::min(target->config().vocab_size, tokenizer.size());
-    options.stop_rule = {"static", {{"entropy-threshold", 2.25}}}; // nats
+    options.stop_rule = {"static", {{"threshold", 2.25}}}; // nats
     const auto drafter = spec::make_chain_drafter(spec::make_model_source(*draft, options.vocab_size),
                                                   {spec::draft_limits_of(target->config(), options.vocab_size), clock});
 

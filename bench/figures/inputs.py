@@ -133,7 +133,7 @@ def is_a(value, kind):
     if kind == "interval":
         return isinstance(value, list) and len(value) == 2 and all(is_a(end, NUMBER) for end in value)
     if kind == "numbers":
-        return isinstance(value, dict) and all(number is None or is_a(number, NUMBER) for number in value.values())
+        return isinstance(value, dict) and all(number in (None, True) or is_a(number, NUMBER) for number in value.values())
     return isinstance(value, kind)
 
 

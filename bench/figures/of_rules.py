@@ -9,32 +9,20 @@ from . import inputs as given
 from .drawing import (BLACK, BLUE, GREY, SKY, VERMILLION, Drawing, Plot, colour, integers, legend_below, line, mark,
                       panels, shortened)
 
-# Parameters beside the one that is swept, and how axes call that one; others are called as their options.
-BESIDE = ("entropy_window", "heuristic_persistent")
-LABELS = {"entropy_threshold": "threshold τ", "entropy_factor": "factor λ", "num_draft_tokens": "draft length k"}
-ACCEPTANCE = r"block|gumbel|typical|bild|rejection, lenience [\d.e-]+"  # exact rejection goes unnamed
-VALUE = r"(?:([a-z]+) )?(-?[\d.]+(?:e[-+]?\d+)?)(?: (tokens?|nats|nats\^2))?"
-
-
-def parameter_of(rule, label, unit):
-    """The parameter behind a value in a setting's name, by how the program names options."""
-    if unit:
-        return "entropy_threshold" if unit.startswith("nats") else "num_draft_tokens"
-    return f"entropy_{label}" if label in ("factor", "window") else f"{rule}_{label}".replace("-", "_")
+# Parameters beside the one that is swept, and how axes call that one; others are called as they are.
+BESIDE = ("window", "persistent")
+LABELS = {"threshold": "threshold τ", "factor": "factor λ", "tokens": "draft length k"}
+NAME = re.compile(r"(?!plain)([^,]+), ([a-z-]+)((?::[a-z]+(?:=[-+.\de]+)?)*)(?:, (.*))?")
 
 
 def rule_of(name):
-    """(drafter, rule, parameters, acceptance) of a setting of bench compare, such as "model, static, threshold 2.25
-    nats"; None for plain decoding and for cascades, which have a rule a level."""
-    name, acceptance = re.fullmatch(rf"(.*?)(?:, ({ACCEPTANCE}))?", name).groups()
-    found = re.fullmatch(r"([^,/]+), ([a-z][a-z-]*)(?:, ([^/]*))?", name)
+    """(drafter, rule, parameters, acceptance) of a setting of bench compare, such as "model, static:threshold=2.25";
+    None for plain decoding, for of=adjusted and for cascades, which have a rule a level."""
+    found = NAME.fullmatch(name)
     if not found:
         return None
-    drafter, rule, rest = found.groups()
-    values = [re.fullmatch(VALUE, part) for part in rest.split(", ")] if rest else []
-    if not all(values):
-        return None
-    parameters = {parameter_of(rule, label, unit): float(value) for label, value, unit in (v.groups() for v in values)}
+    drafter, rule, values, acceptance = found.groups()
+    parameters = {key: float(value or 1) for key, value in re.findall(r":([a-z]+)=?([^:]*)", values)}
     return drafter, rule, parameters, acceptance
 
 
@@ -156,7 +144,7 @@ def draw_sweep(points, rules):
     figure, axes = panels(rows, columns, height=3.5 if rows > 1 else 4.2, sharey=True)
     for axis in axes.ravel()[len(rules):]:
         axis.set_visible(False)
-    windows = sorted({p["parameters"].get("entropy_window") for p in points if p["rule"] in rules} - {None})
+    windows = sorted({p["parameters"].get("window") for p in points if p["rule"] in rules} - {None})
     for axis, rule in zip(axes.ravel(), rules):
         draw_rule(axis, [p for p in points if p["rule"] == rule], rule, windows)
         for other, tint, style in (("plain", BLACK, "-"), ("oracle", GREY, "-."), ("expected-gain", VERMILLION, ":")):
@@ -167,8 +155,8 @@ def draw_sweep(points, rules):
                     break
         axis.set_title(rule)
         parameter = swept(points, rule)
-        axis.set_xlabel(LABELS.get(parameter, parameter.replace("_", " ")))
-        if parameter == "num_draft_tokens":
+        axis.set_xlabel(LABELS.get(parameter, parameter))
+        if parameter == "tokens":
             integers(axis)
         axis.tick_params(labelleft=True)
     for row in axes:
@@ -186,11 +174,11 @@ def draw_rule(axis, points, rule, windows):
     """A line for each of the figure's windows that the rule has; these look alike in all panels, and a window is in the
     legend once, for lines and marks alike."""
     parameter = swept(points, rule)
-    drawn = {p["parameters"].get("entropy_window") for p in points}
+    drawn = {p["parameters"].get("window") for p in points}
     for index, window in enumerate([None, *windows]):
         if window not in drawn:
             continue
-        part = sorted((p for p in points if p["parameters"].get("entropy_window") == window
+        part = sorted((p for p in points if p["parameters"].get("window") == window
                        and p["parameters"].get(parameter) is not None), key=lambda p: p["parameters"][parameter])
         tint = colour(index)
         simulated = [p for p in part if p["simulated"] is not None]

@@ -84,7 +84,7 @@ def our_contenders(options, dtype):
         return [plain, default]
     return [plain, default,
             Entrodraft("ngram", LOOKUP, options, dtype, "--drafter", "ngram"),
-            *(Entrodraft(f"rule {rule}", DRAFT, options, dtype, *with_draft, "--stop-rule", *shlex.split(rule))
+            *(Entrodraft(f"rule {rule}", DRAFT, options, dtype, *with_draft, "--stop-rule", rule)
               for rule in options.rule)]
 
 
@@ -107,7 +107,7 @@ def add_options(parser, dtypes, dtype):
     # --num-beams of those that search as we do.
     parser.set_defaults(resident=None, device="cpu", num_beams=1)
     parser.add_argument("--rule", action="append", default=[],
-                        help="one more of our stop rules, with its options; repeatable")
+                        help="one more of our stop rules, as --stop-rule takes it; repeatable")
     parser.add_argument("--modes", action="append", default=[],
                         help="only those of the peer's modes whose name holds this, and its plain ones; repeatable")
     parser.add_argument("--json", type=pathlib.Path, help="write the figures here too")

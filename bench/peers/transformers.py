@@ -2,7 +2,7 @@
 """How fast is entrodraft beside every mode of transformers' assisted generation, with the same text?
 
     python3 bench/peers/transformers.py [--binary build/entrodraft] [--dtypes float32,bfloat16,float16]
-        [--repetitions 5] [--limit 64] [--rule "static --entropy-threshold 2.25"] [--modes constant] [--json FILE]
+        [--repetitions 5] [--limit 64] [--rule static:2.25] [--modes constant] [--json FILE]
         [--device cuda] [--plain-only] [--num-beams 4]
     python3 bench/peers/transformers.py --golden tests/spec/demo_greedy.json
 

@@ -49,7 +49,7 @@ after it. An option of a rule that no level has is an error.
          {"entrodraft generate --target model/demo/target --draft model/demo/draft --prompt \"It was a dark night\"",
           "mpirun -n 2 --bind-to none entrodraft generate --target model/demo/target --draft model/demo/draft "
           "--input prompts.jsonl --output results.jsonl --summary summary.json",
-          "entrodraft generate --target DIR --draft DIR --stop-rule static --entropy-threshold 2.25 --temperature 1 "
+          "entrodraft generate --target DIR --draft DIR --stop-rule static:2.25 --temperature 1 "
           "--seed 3 --prompt \"Once upon a time\""},
          groups_of<GenerateOptions>,
          run_generate},

@@ -71,11 +71,16 @@ std::string did_you_mean(std::string_view name, const std::vector<OptionGroup>& 
     return meant ? fmt::format("; did you mean {}{}?", prefix, *meant) : "; --help lists those there are";
 }
 
-[[noreturn]] void refuse_unknown(const std::vector<OptionGroup>& groups, const std::string& argument) {
-    const std::string named = argument.substr(0, argument.find('=')), name = strip_dashes(named);
+// Returns the end of a message about an unknown option: its remedy, or names that it may mean.
+std::string help_for_unknown(std::string_view name, const std::vector<OptionGroup>& groups, const char* prefix = "") {
     const auto has_option = [&](std::string_view other) { return find_spec(groups, other) != nullptr; };
     const std::string remedy = remedy_for_foreign_option(name, has_option);
-    throw BadOption("unknown option " + named + (remedy.empty() ? did_you_mean(name, groups, "--") : ": " + remedy));
+    return remedy.empty() ? did_you_mean(name, groups, prefix) : ": " + remedy;
+}
+
+[[noreturn]] void refuse_unknown(const std::vector<OptionGroup>& groups, const std::string& argument) {
+    const std::string named = argument.substr(0, argument.find('=')), name = strip_dashes(named);
+    throw BadOption("unknown option " + named + help_for_unknown(name, groups, "--"));
 }
 
 void refuse_repeats(const std::vector<OptionGroup>& groups, const ParsedOptions& parsed) {
@@ -416,7 +421,7 @@ ParsedOptions parse_config(const std::vector<OptionGroup>& groups, const std::st
         std::string value = trim(line.substr(equals + 1));
         const OptionSpec* spec = find_spec(groups, name);
         refuse_if(name == "config" || name == "help", where + ": " + name + " belongs on the command line");
-        refuse_if(spec == nullptr, where + ": unknown option '" + name + "'" + did_you_mean(name, groups));
+        refuse_if(spec == nullptr, where + ": unknown option '" + name + "'" + help_for_unknown(name, groups));
         if (value.starts_with('"')) {
             const auto json = nlohmann::json::parse(value, nullptr, false);
             refuse_if(!json.is_string(), where + ": the value in quotes must be a JSON string");

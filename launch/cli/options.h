@@ -27,8 +27,6 @@
 
 namespace entrodraft::launch {
 
-enum class EntropyUnit { nats, bits };
-
 // The chat template that turns conversations into prompts.
 struct ChatTemplateOptions {
     bool is_needed = false; // --chat: a missing template is a failure before any line is read
@@ -159,7 +157,6 @@ struct SpeculationOptions {
     std::vector<spec::StopRuleOptions> stop_rules; // for each level of a cascade; thresholds in nats, in any unit
     spec::StopRuleOptions every_rule;              // settings of all rules
     std::vector<std::string> costs; // files, one for each level, for expected-gain; empty: measured during the run
-    EntropyUnit entropy_unit = EntropyUnit::nats;
     spec::AcceptanceOptions acceptance;
 };
 
@@ -421,7 +418,7 @@ spec::StopRuleOptions lookahead_rule(const spec::LookaheadOptions& lookahead, co
                                      int max_chain = 0);
 // Describes the drafter in a few words: "ngram+model", "draft1<draft2".
 std::string describe(const DrafterChoice& drafter);
-// Describes the rule and its setting in a few words: "static, threshold 2.25 nats".
-std::string describe(const spec::StopRuleOptions& rule, EntropyUnit unit);
+// Returns the rule as --stop-rule takes it: "static:threshold=2.25".
+std::string describe(const spec::StopRuleOptions& rule);
 
 } // namespace entrodraft::launch

@@ -91,10 +91,10 @@ std::vector<DrafterChoice> with_ahead(const std::vector<DrafterChoice>& drafters
 
 // Returns `names`, followed by the names of all rules.
 Names with_stop_rules(Names names);
-// Returns "static:TAU, moving-average:LAMBDA:N, ...". `between_forms` joins the forms of one rule.
+// Returns all rules with their defaults: "static:threshold=0.75, moving-average:factor=0.3:window=7, ...".
 std::string stop_rule_forms(const char* between_forms = ", ");
 
-// Declares --stop-rule and the rules' parameters, for each level of drafting. read_stop_rules() reads them.
+// Declares --stop-rule, --max-draft-tokens and --costs, for each level of drafting. read_stop_rules() reads them.
 void declare_stop_rules(OptionSet& set, SpeculationOptions& speculation);
 // Declares a setting of all rules of a list.
 OptionSpec& declare_min_draft_tokens(OptionSet& set, int& field);

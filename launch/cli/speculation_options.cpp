@@ -139,9 +139,9 @@ void read_tree(const ParsedOptions& given, const spec::AcceptanceOptions& accept
     refuse_if(!drafter.is_one_model() && !drafter.is_head(),
               "--tree is for one --draft or --head; it goes with no other drafter and no cascade");
     refuse_if(acceptance.kind == spec::Acceptance::block, "--acceptance block is for chains, not for --tree");
-    refuse_if(speculation.stop_rules.front().drop_stop_token, "--drop-stop-token is for chains, not for --tree");
+    refuse_if(speculation.stop_rules.front().drop_stop_token, "drop of --stop-rule is for chains, not for --tree");
     refuse_if(speculation.stop_rules.front().entropy_of == spec::EntropyOf::adjusted,
-              "--entropy-of adjusted is for chains; rules see the raw entropies of a --tree");
+              "of=adjusted of --stop-rule is for chains; rules see the raw entropies of a --tree");
     refuse_if(acceptance.lenience < 1 && acceptance.kind == spec::Acceptance::rejection && given.given("temperature"),
               "--lenience below 1 goes with --tree for greedy text alone");
     drafter.tree = spec::parse_tree(given.text("tree"));
@@ -158,7 +158,7 @@ void read_tree(const ParsedOptions& given, const spec::AcceptanceOptions& accept
     rule.max_tokens = cap;
     refuse_if(is_fixed && rule.max_tokens < size, fmt::format("--tree {} has {} tokens, and --max-draft-tokens is {}",
                                                               given.text("tree"), size, rule.max_tokens));
-    if (!given.given("stop-rule") && !weighs) rule.set("num-draft-tokens", rule.max_tokens); // never ends a tree
+    if (!given.given("stop-rule") && !weighs) rule.set("tokens", rule.max_tokens); // never ends a tree
 }
 
 // ---- lookahead ----
@@ -166,7 +166,7 @@ void read_tree(const ParsedOptions& given, const spec::AcceptanceOptions& accept
 spec::StopRuleOptions lookahead_rule(const spec::LookaheadOptions& lookahead, const std::string& rule, int max_chain) {
     spec::StopRuleOptions options(rule);
     options.max_tokens = std::max(lookahead.max_tokens(), max_chain);
-    if (options.takes("num-draft-tokens")) options.set("num-draft-tokens", options.max_tokens); // never ends a tree
+    if (options.takes("tokens")) options.set("tokens", options.max_tokens); // never ends a tree
     return options;
 }
 
@@ -175,8 +175,6 @@ void read_lookahead(const ParsedOptions& given, const spec::AcceptanceOptions& a
     if (!speculation.drafter.has("lookahead")) return;
     constexpr const char* kWhy = "with --drafter lookahead, whose drafts W, N and G shape";
     const bool is_alone = speculation.drafter.kinds.size() == 1; // else the other drafters draft chains
-    for (const char* option : {"num-draft-tokens", "min-draft-tokens", "entropy-of"})
-        given.refuse_without_effect(option, !is_alone, kWhy);
     refuse_if(acceptance.kind == spec::Acceptance::block,
               "--acceptance block is for chains, and --drafter lookahead drafts trees");
     refuse_if(acceptance.lenience < 1 && acceptance.kind == spec::Acceptance::rejection && given.given("temperature"),
@@ -186,8 +184,8 @@ void read_lookahead(const ParsedOptions& given, const spec::AcceptanceOptions& a
               fmt::format("--stop-rule {} stops chains; --drafter lookahead drafts where that pays with expected-gain, "
                           "always with constant",
                           rule.name()));
-    refuse_if(is_alone && given.text("stop-rule").starts_with("constant:"),
-              fmt::format("--stop-rule {}: its number has no effect {}", given.text("stop-rule"), kWhy));
+    refuse_if(is_alone && given.text("stop-rule").find(':') != std::string::npos,
+              fmt::format("--stop-rule {}: its values have no effect {}", given.text("stop-rule"), kWhy));
     const int size = speculation.sources.lookahead.max_tokens();
     refuse_if(
         given.given("max-draft-tokens") && rule.max_tokens < size,

@@ -79,7 +79,7 @@ PairEngine::Setting setting_of_trees(DrafterChoice drafter) {
 
 // Drafts as many tokens as the budget allows. With length 0 it is plain decoding.
 PairEngine::Setting setting_of_length(const DrafterChoice& drafter, int length) {
-    spec::StopRuleOptions rule("static", {{"entropy-threshold", kNever}});
+    spec::StopRuleOptions rule("static", {{"threshold", kNever}});
     rule.max_tokens = std::max(length, 1);
     return {length > 0 ? drafter : DrafterChoice{}, {rule}, {std::nullopt}, {}};
 }

@@ -216,7 +216,7 @@ Columns simulation_row(const SimulatedSetting& simulated, bool names_draft) {
     return {{"setting", "setting",
              (names_draft ? fmt::format("draft {}, ", setting.draft + 1) : "") +
                  (setting.tree ? "tree " + setting.tree->name
-                  : is_rule    ? describe(setting.rule, EntropyUnit::nats)
+                  : is_rule    ? describe(setting.rule)
                                : kind)},
             {"rule", "", is_rule ? setting.rule.name() : kind},
             {"tree", "", setting.tree ? Json(setting.tree->name) : Column::unknown()},

@@ -276,7 +276,7 @@ class Tuning {
     }
 
     Json tried_json(const spec::TriedSetting& tried) const {
-        Json json = {{"setting", tried.tree ? "tree " + tried.tree->name : describe(tried.rule, EntropyUnit::nats)},
+        Json json = {{"setting", tried.tree ? "tree " + tried.tree->name : describe(tried.rule)},
                      {"rule", tried.rule.name()},
                      {"parameters", parameters_json(tried.rule)},
                      {"draft", 0},

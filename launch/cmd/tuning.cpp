@@ -53,7 +53,7 @@ std::vector<std::string> remarks_of(const ConfirmedRule& winner, const std::vect
 }
 
 std::string ConfirmedRule::name() const {
-    return tree() ? "tree " + tree()->name : describe(setting(), EntropyUnit::nats);
+    return tree() ? "tree " + tree()->name : describe(setting());
 }
 
 std::string prediction_warning(const std::vector<ConfirmedRule>& rules) {
@@ -77,13 +77,7 @@ std::string config_text(const ConfirmedRule& confirmed, bool is_sampled, const s
     for (const std::string& remark : remarks)
         text += fmt::format("# {}\n", remark);
     if (confirmed.tree()) return text + fmt::format("tree = {}\n{}", confirmed.tree()->name, acceptance);
-    text += fmt::format("stop-rule = {}\n", rule.name());
-    const Json parameters = parameters_json(rule);
-    for (const auto& [name, value] : parameters.items()) {
-        std::string option = name;
-        std::replace(option.begin(), option.end(), '_', '-');
-        text += fmt::format("{} = {}\n", option, value.dump());
-    }
+    text += fmt::format("stop-rule = {}\n", describe(rule));
     return text + fmt::format("max-draft-tokens = {}\n{}", rule.max_tokens, acceptance);
 }
 

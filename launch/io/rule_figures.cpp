@@ -10,8 +10,7 @@ Json parameters_json(const spec::StopRuleOptions& rule) {
     Json json = Json::object();
     const std::vector<spec::StopRuleParameter>& parameters = rule.type().parameters;
     for (std::size_t i = 0; i < parameters.size(); ++i) {
-        std::string name = parameters[i].option;
-        std::replace(name.begin(), name.end(), '-', '_');
+        const std::string name = parameters[i].name;
         const double value = rule.values()[i];
         if (parameters[i].kind != Kind::on_off)
             json[name] = parameters[i].is_whole() ? Json(static_cast<std::int64_t>(value)) : Json(value);

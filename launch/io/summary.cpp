@@ -216,7 +216,7 @@ void add_speculation(const RunSummary& summary, DetailLines& lines) {
     const SpeculationOptions& speculation = summary.speculation;
     std::vector<std::string> rules;
     for (const spec::StopRuleOptions& rule : speculation.stop_rules)
-        rules.push_back(describe(rule, speculation.entropy_unit));
+        rules.push_back(describe(rule));
     lines.emplace_back("rule", fmt::format("{}; drafter {}, acceptance {}", fmt::join(rules, " / "),
                                            describe(speculation.drafter), to_string(speculation.acceptance.kind)));
     lines.emplace_back("draft", describe_counts(stats));
@@ -316,7 +316,7 @@ Json settings_json(const GenerateOptions& options) {
     const bool drafts = !speculation.drafter.kinds.empty();
     Json rules = Json::array();
     for (const spec::StopRuleOptions& rule : speculation.stop_rules)
-        rules.push_back(describe(rule, speculation.entropy_unit));
+        rules.push_back(describe(rule));
     return {{"drafter", drafts ? Json(describe(speculation.drafter)) : Json()},
             {"stop_rules", drafts ? rules : Json::array()},
             {"acceptance", to_string(speculation.acceptance.kind)},

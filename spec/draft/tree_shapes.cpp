@@ -155,7 +155,7 @@ StopRuleOptions tree_rule(const TreeOptions& tree, int max_tokens) {
     const bool is_fixed = tree.shape == TreeOptions::Shape::fixed;
     StopRuleOptions rule(tree.shape == TreeOptions::Shape::expected_gain ? "expected-gain" : "constant");
     rule.max_tokens = is_fixed ? static_cast<int>(tree.paths.size()) : max_tokens;
-    if (rule.takes("num-draft-tokens")) rule.set("num-draft-tokens", rule.max_tokens);
+    if (rule.takes("tokens")) rule.set("tokens", rule.max_tokens);
     return rule;
 }
 

@@ -21,7 +21,7 @@ const model::LogitNeeds kRecordedNeeds = model::LogitSummary::entropy;
 StopRuleOptions never_ending_rule() {
     StopRuleOptions rule("constant");
     rule.max_tokens = Packet::kMaxDraftTokens;
-    rule.set("num-draft-tokens", Packet::kMaxDraftTokens);
+    rule.set("tokens", Packet::kMaxDraftTokens);
     return rule;
 }
 

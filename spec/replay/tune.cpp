@@ -39,7 +39,7 @@ void add_settings(std::vector<StopRuleOptions>& grid, const StopRuleOptions& rul
     }
     for (const double value : grid_of(parameters[index], rule.values()[index], rule.max_tokens)) {
         StopRuleOptions setting = rule;
-        setting.set(parameters[index].option, value);
+        setting.set(parameters[index].name, value);
         add_settings(grid, setting, index + 1);
     }
 }
@@ -47,8 +47,6 @@ void add_settings(std::vector<StopRuleOptions>& grid, const StopRuleOptions& rul
 std::vector<double> values_beside(const Parameter& parameter, double value, double step, int max_tokens) {
     switch (parameter.kind) {
     case Parameter::Kind::number:
-    case Parameter::Kind::entropy:
-    case Parameter::Kind::squared_entropy:
         return {in_three_digits(value * (1 - step)), in_three_digits(value * (1 + step))};
     case Parameter::Kind::whole_number:
         return {value - 1, value + 1};
@@ -95,7 +93,7 @@ std::vector<StopRuleOptions> neighbours(const StopRuleOptions& rule, double step
     for (std::size_t i = parameters.size(); i-- > 0;)
         for (const double value : values_beside(parameters[i], rule.values()[i], step, rule.max_tokens)) {
             StopRuleOptions changed = rule;
-            changed.set(parameters[i].option, value);
+            changed.set(parameters[i].name, value);
             if (why_invalid(changed).empty()) all.push_back(changed);
         }
     return all;
@@ -135,7 +133,7 @@ class Search {
             rule.max_tokens = task_.max_tokens;
             type.fit(chains, rule);
             for (const Parameter& parameter : type.parameters)
-                rule.set(parameter.option, in_three_digits(rule.get(parameter.option)));
+                rule.set(parameter.name, in_three_digits(rule.get(parameter.name)));
             add_settings(rules, rule, 0);
         }
         try_all(rules);
@@ -187,7 +185,7 @@ class Search {
   private:
     std::vector<DraftedChain> longest_chains() const {
         constexpr double kNoEntropy = 1e9; // above every entropy: the rule needs entropies, but never fires
-        StopRuleOptions longest("static", {{"entropy-threshold", kNoEntropy}});
+        StopRuleOptions longest("static", {{"threshold", kNoEntropy}});
         longest.max_tokens = task_.max_tokens;
         Replay replay(*task_.head, {ReplayKind::rule, longest, task_.draft, task_.costs});
         std::vector<DraftedChain> chains;

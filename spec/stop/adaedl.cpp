@@ -17,7 +17,7 @@ constexpr double kFirstLambda = 0.6;
 
 class Adaedl final : public StopCondition {
   public:
-    explicit Adaedl(const StopRuleOptions& options) : gamma_(options.get("adaedl-gamma")) {}
+    explicit Adaedl(const StopRuleOptions& options) : gamma_(options.get("gamma")) {}
 
     std::unique_ptr<StopCondition> clone() const override { return std::make_unique<Adaedl>(*this); }
     void begin_sequence() override {
@@ -49,12 +49,7 @@ class Adaedl final : public StopCondition {
 StopRuleType adaedl_rule() {
     return {.name = "adaedl",
             .position = 90,
-            .parameters = {{.option = "adaedl-gamma",
-                            .symbol = "GAMMA",
-                            .label = "gamma",
-                            .default_value = 0.2,
-                            .above_min = true,
-                            .grid = {0.02, 0.05, 0.1, 0.2}}},
+            .parameters = {{.name = "gamma", .default_value = 0.2, .above_min = true, .grid = {0.02, 0.05, 0.1, 0.2}}},
             .make = make_stop_condition<Adaedl>};
 }
 

@@ -23,7 +23,7 @@ StopRuleType adaptive_rule() {
     return {.name = "adaptive",
             .position = 60,
             .looks_at = LooksAt::nothing,
-            .parameters = {num_draft_tokens(3, "from", "first K of {}")},
+            .parameters = {draft_length(3)},
             .make = make_stop_condition<Adaptive>};
 }
 

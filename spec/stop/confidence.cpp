@@ -11,7 +11,7 @@ namespace {
 
 class Confidence final : public StopCondition {
   public:
-    explicit Confidence(const StopRuleOptions& options) : min_(options.get("confidence-threshold")) {}
+    explicit Confidence(const StopRuleOptions& options) : min_(options.get("threshold")) {}
 
     std::unique_ptr<StopCondition> clone() const override { return std::make_unique<Confidence>(*this); }
     bool fires(const Drafting& drafting) override {
@@ -32,13 +32,8 @@ StopRuleType confidence_rule() {
     return {.name = "confidence",
             .position = 70,
             .looks_at = LooksAt::token,
-            .parameters = {{.option = "confidence-threshold",
-                            .symbol = "C",
-                            .label = "threshold",
-                            .help = "of {}: least probability of a drafted token",
-                            .default_value = 0.7,
-                            .max = 1,
-                            .grid = {0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9}}},
+            .parameters =
+                {{.name = "threshold", .default_value = 0.7, .max = 1, .grid = {0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9}}},
             .make = make_stop_condition<Confidence>};
 }
 

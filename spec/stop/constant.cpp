@@ -11,7 +11,7 @@ StopRuleType constant_rule() {
     return {.name = "constant",
             .position = 40,
             .looks_at = LooksAt::nothing,
-            .parameters = {num_draft_tokens(5, "", "of {}", {1, 2, 3, 4, 5, 6, 7, 8})},
+            .parameters = {draft_length(5, {1, 2, 3, 4, 5, 6, 7, 8})},
             .make = make_stop_condition<DraftLength>,
             .other_names = "fixed always"};
 }

@@ -12,7 +12,7 @@ namespace {
 class Cumulative final : public StopCondition {
   public:
     explicit Cumulative(const StopRuleOptions& options)
-        : tau_(options.get("entropy-threshold")), n_(static_cast<int>(options.get("entropy-window"))) {}
+        : tau_(options.get("threshold")), n_(static_cast<int>(options.get("window"))) {}
 
     std::unique_ptr<StopCondition> clone() const override { return std::make_unique<Cumulative>(*this); }
     bool fires(const Drafting& drafting) override {
@@ -33,12 +33,13 @@ class Cumulative final : public StopCondition {
 } // namespace
 
 StopRuleType cumulative_rule() {
-    return {
-        .name = "cumulative",
-        .position = 30,
-        .parameters = {entropy_threshold(StopRuleParameter::Kind::squared_entropy, 1, {0.5, 1, 1.5, 2, 3, 5, 10, 20}),
-                       entropy_window()},
-        .make = make_stop_condition<Cumulative>};
+    return {.name = "cumulative",
+            .position = 30,
+            .parameters = {{.name = "threshold", // nats^2
+                            .default_value = 1,
+                            .grid = {0.5, 1, 1.5, 2, 3, 5, 10, 20}},
+                           entropy_window()},
+            .make = make_stop_condition<Cumulative>};
 }
 
 } // namespace entrodraft::spec

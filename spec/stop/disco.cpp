@@ -16,8 +16,7 @@ namespace entrodraft::spec {
 namespace {
 
 constexpr std::size_t kWeights = 4;
-constexpr std::array<const char*, kWeights> kOptions = {"disco-bias", "disco-entropy", "disco-probability",
-                                                        "disco-position"};
+constexpr std::array<const char*, kWeights> kWeightNames = {"bias", "entropy", "probability", "position"};
 using Vector = std::array<double, kWeights>;
 
 // `position` counts from 0.
@@ -35,9 +34,9 @@ double chance_of(const Vector& weights, const Vector& features) {
 
 class Disco final : public StopCondition {
   public:
-    explicit Disco(const StopRuleOptions& options) : threshold_(options.get("disco-threshold")) {
+    explicit Disco(const StopRuleOptions& options) : threshold_(options.get("threshold")) {
         for (std::size_t i = 0; i < kWeights; ++i)
-            weights_[i] = options.get(kOptions[i]);
+            weights_[i] = options.get(kWeightNames[i]);
     }
 
     std::unique_ptr<StopCondition> clone() const override { return std::make_unique<Disco>(*this); }
@@ -94,33 +93,24 @@ void fit(std::span<const DraftedChain> chains, StopRuleOptions& options) {
         weights = fit_weights(examples, used);
     }
     for (std::size_t i = 0; i < kWeights; ++i)
-        options.set(kOptions[i], weights[i]);
-}
-
-StopRuleParameter weight(std::size_t i, const char* symbol, const char* label, const char* help, double value) {
-    return {.option = kOptions[i], .symbol = symbol, .label = label, .help = help, .default_value = value};
+        options.set(kWeightNames[i], weights[i]);
 }
 
 } // namespace
 
 StopRuleType disco_rule() {
     // The defaults are about the weights that were fitted to the demo pair, greedy.
-    return {.name = "disco",
-            .position = 95,
-            .looks_at = LooksAt::token,
-            .parameters = {{.option = "disco-threshold",
-                            .symbol = "H",
-                            .label = "threshold",
-                            .help = "of {}: least chance of a drafted token",
-                            .default_value = 0.3,
-                            .max = 1,
-                            .grid = {0.1, 0.2, 0.3, 0.4, 0.5, 0.6}},
-                           weight(0, "B", "bias", "of {}: of the chance of a token that the draft is sure of", 1.4),
-                           weight(1, "E", "entropy", "of {}: what the root of the entropy takes from it", 0.1),
-                           weight(2, "P", "probability", "of {}: what the logarithm of the probability does", 0.4),
-                           weight(3, "N", "position", "of {}: what each token before it does", 0.5)},
-            .make = make_stop_condition<Disco>,
-            .fit = fit};
+    return {
+        .name = "disco",
+        .position = 95,
+        .looks_at = LooksAt::token,
+        .parameters = {{.name = "threshold", .default_value = 0.3, .max = 1, .grid = {0.1, 0.2, 0.3, 0.4, 0.5, 0.6}},
+                       {.name = kWeightNames[0], .default_value = 1.4},
+                       {.name = kWeightNames[1], .default_value = 0.1},
+                       {.name = kWeightNames[2], .default_value = 0.4},
+                       {.name = kWeightNames[3], .default_value = 0.5}},
+        .make = make_stop_condition<Disco>,
+        .fit = fit};
 }
 
 } // namespace entrodraft::spec

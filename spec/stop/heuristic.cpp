@@ -1,6 +1,6 @@
 // heuristic: drafts more after rounds in which every token was accepted, and less after others.
 //
-// Source: transformers' heuristic_transient, and with --heuristic-persistent the heuristic of transformers 4.37, the
+// Source: transformers' heuristic_transient, and if persistent the heuristic of transformers 4.37, the
 // baseline of the thesis "Entropy Drafting" (2024).
 // Formula: t >= k; k += 2 after full acceptance, else max(1, k - 1); k stays in 1..cap. Persistent: k continues from
 // text to text and goes up to 127, and rounds cut short count as not fully accepted. On a device: a chain of k rows.
@@ -36,11 +36,8 @@ StopRuleType heuristic_rule() {
     return {.name = "heuristic",
             .position = 50,
             .looks_at = LooksAt::nothing,
-            .parameters = {num_draft_tokens(5, "from", "first K of {}"),
-                           {.option = "heuristic-persistent",
-                            .symbol = "persistent",
-                            .label = "persistent",
-                            .help = "{} keeps K from text to text, without a cap of its own",
+            .parameters = {draft_length(5),
+                           {.name = "persistent",
                             .kind = StopRuleParameter::Kind::on_off,
                             .max = 1,
                             .grid = {1, 0},

@@ -12,7 +12,7 @@ namespace {
 class MovingAverage final : public StopCondition {
   public:
     explicit MovingAverage(const StopRuleOptions& options)
-        : lambda_(options.get("entropy-factor")), n_(static_cast<int>(options.get("entropy-window"))) {}
+        : lambda_(options.get("factor")), n_(static_cast<int>(options.get("window"))) {}
 
     std::unique_ptr<StopCondition> clone() const override { return std::make_unique<MovingAverage>(*this); }
     bool fires(const Drafting& drafting) override {
@@ -35,9 +35,7 @@ class MovingAverage final : public StopCondition {
 StopRuleType moving_average_rule() {
     return {.name = "moving-average",
             .position = 20,
-            .parameters = {{.option = "entropy-factor",
-                            .symbol = "LAMBDA",
-                            .label = "factor",
+            .parameters = {{.name = "factor",
                             .default_value = 0.3,
                             .above_min = true,
                             .grid = {0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1, 1.2}},

@@ -13,21 +13,8 @@
 
 namespace entrodraft::spec {
 
-inline StopRuleParameter entropy_threshold(StopRuleParameter::Kind kind, double default_value,
-                                           std::vector<double> grid) {
-    return {.option = "entropy-threshold",
-            .symbol = "TAU",
-            .label = "threshold",
-            .kind = kind,
-            .default_value = default_value,
-            .grid = std::move(grid)};
-}
-
 inline StopRuleParameter entropy_window(std::vector<double> grid = {}) {
-    return {.option = "entropy-window",
-            .symbol = "N",
-            .label = "window",
-            .help = "tokens that {} look back",
+    return {.name = "window",
             .kind = StopRuleParameter::Kind::whole_number,
             .default_value = 7,
             .min = 1,
@@ -35,26 +22,20 @@ inline StopRuleParameter entropy_window(std::vector<double> grid = {}) {
             .grid = std::move(grid)};
 }
 
-inline StopRuleParameter num_draft_tokens(double default_value, const char* label, const char* help,
-                                          std::vector<double> grid = {}) {
-    return {.option = "num-draft-tokens",
-            .symbol = "K",
-            .label = label,
-            .help = help,
+inline StopRuleParameter draft_length(double default_value, std::vector<double> grid = {}) {
+    return {.name = "tokens",
             .kind = StopRuleParameter::Kind::draft_length,
             .default_value = default_value,
             .min = 1,
             .max = Packet::kMaxDraftTokens,
-            .grid = std::move(grid),
-            .aliases = "num-speculative-tokens"};
+            .grid = std::move(grid)};
 }
 
 // t >= k: drafts k tokens, whatever these are. k is fixed, or moves with the end of rounds.
 class DraftLength : public StopCondition {
   public:
     explicit DraftLength(const StopRuleOptions& options)
-        : first_k_(std::min(static_cast<int>(options.get("num-draft-tokens")), options.max_tokens)),
-          cap_(options.max_tokens) {}
+        : first_k_(std::min(static_cast<int>(options.get("tokens")), options.max_tokens)), cap_(options.max_tokens) {}
 
     std::unique_ptr<StopCondition> clone() const override { return std::make_unique<DraftLength>(*this); }
     void begin_sequence() override { k_ = first_k_; }

@@ -13,7 +13,7 @@ namespace {
 
 class StaticThreshold final : public StopCondition {
   public:
-    explicit StaticThreshold(const StopRuleOptions& options) : tau_(options.get("entropy-threshold")) {}
+    explicit StaticThreshold(const StopRuleOptions& options) : tau_(options.get("threshold")) {}
 
     std::unique_ptr<StopCondition> clone() const override { return std::make_unique<StaticThreshold>(*this); }
     // Rounding may leave the entropy of a certain token below 0.
@@ -32,8 +32,9 @@ class StaticThreshold final : public StopCondition {
 StopRuleType static_rule() {
     return {.name = "static",
             .position = 10,
-            .parameters = {entropy_threshold(StopRuleParameter::Kind::entropy, 0.75,
-                                             {0.25, 0.5, 0.75, 1, 1.25, 1.5, 2, 2.5, 3, 4})},
+            .parameters = {{.name = "threshold", // nats
+                            .default_value = 0.75,
+                            .grid = {0.25, 0.5, 0.75, 1, 1.25, 1.5, 2, 2.5, 3, 4}}},
             .make = make_stop_condition<StaticThreshold>,
             .other_names = "entropy"};
 }

@@ -22,10 +22,10 @@ std::vector<StopRuleType> sorted_stop_rules() {
     return rules;
 }
 
-std::string why_value_is_invalid(const StopRuleParameter& parameter, double value) {
+std::string why_value_is_invalid(const std::string& rule, const StopRuleParameter& parameter, double value) {
     const bool is_high_enough = parameter.above_min ? value > parameter.min : value >= parameter.min;
     if (std::isfinite(value) && is_high_enough && value <= parameter.max) return {};
-    const std::string must = fmt::format("--{} must be ", parameter.option);
+    const std::string must = fmt::format("--stop-rule {}: {} must be ", rule, parameter.name);
     if (parameter.max < StopRuleParameter::kUnlimited)
         return fmt::format("{}from {:g} to {:g}", must, parameter.min, parameter.max);
     if (parameter.is_whole()) return fmt::format("{}at least {:g}, not {:g}", must, parameter.min, value);
@@ -40,7 +40,7 @@ std::string why_value_is_invalid(const StopRuleParameter& parameter, double valu
 
 int StopRuleType::index_of(std::string_view parameter) const {
     for (std::size_t i = 0; i < parameters.size(); ++i)
-        if (parameter == parameters[i].option) return static_cast<int>(i);
+        if (parameter == parameters[i].name) return static_cast<int>(i);
     return -1;
 }
 
@@ -84,8 +84,7 @@ const StopRuleType& StopRuleOptions::type() const {
 
 std::size_t StopRuleOptions::checked_index(std::string_view parameter) const {
     const int index = type().index_of(parameter);
-    if (index < 0)
-        throw std::invalid_argument("--" + std::string(parameter) + " has no meaning for --stop-rule " + name());
+    if (index < 0) throw std::invalid_argument(fmt::format("--stop-rule {} has no {}", name(), parameter));
     return static_cast<std::size_t>(index);
 }
 
@@ -107,13 +106,14 @@ bool StopRuleOptions::is_persistent() const {
 std::string why_invalid(const StopRuleOptions& options) {
     const StopRuleType& type = options.type();
     for (std::size_t i = 0; i < type.parameters.size(); ++i)
-        if (std::string reason = why_value_is_invalid(type.parameters[i], options.values()[i]); !reason.empty())
+        if (std::string reason = why_value_is_invalid(type.name, type.parameters[i], options.values()[i]);
+            !reason.empty())
             return reason;
     if (options.max_tokens < 1 || options.max_tokens > Packet::kMaxDraftTokens)
         return fmt::format("--max-draft-tokens must be 1 to {}, not {}", Packet::kMaxDraftTokens, options.max_tokens);
     if (options.min_tokens < 1 || options.min_tokens > options.max_tokens)
-        return fmt::format("--min-draft-tokens must be 1 to --max-draft-tokens ({}), not {}", options.max_tokens,
-                           options.min_tokens);
+        return fmt::format("--stop-rule {}: min must be 1 to --max-draft-tokens ({}), not {}", type.name,
+                           options.max_tokens, options.min_tokens);
     return {};
 }
 
@@ -122,8 +122,8 @@ std::string why_biased(const StopRuleOptions& options, Acceptance acceptance) {
     const bool goes_by_q = acceptance == Acceptance::rejection || acceptance == Acceptance::block;
     const StopRuleType& type = options.type();
     if (!goes_by_q || !options.drop_stop_token || !type.may_drop() || type.looks_at != LooksAt::token) return {};
-    return fmt::format("--drop-stop-token with --stop-rule {} would bias --acceptance {}, as the rule looks at the "
-                       "token it drops; use gumbel, or leave it out",
+    return fmt::format("--stop-rule {}:drop would bias --acceptance {}, as the rule looks at the token it drops; use "
+                       "gumbel, or leave it out",
                        type.name, to_string(acceptance));
 }
 

@@ -30,29 +30,22 @@ struct StopRuleOptions;
 
 // ---- what a rule declares ----
 
-// A number or switch that sets a rule. Rules may share an option. They then agree on everything but its default, help,
-// grid and kind of entropy.
+// A number or switch that sets a rule.
 struct StopRuleParameter {
     enum class Kind {
         number,
-        entropy,         // in nats
-        squared_entropy, // in nats^2
         whole_number,
         draft_length, // tokens: at most the cap, which lowers the default as well
         on_off,       // 0 or 1
     };
     static constexpr double kUnlimited = 1e300;
 
-    const char* option;      // "entropy-factor": --entropy-factor, and in JSON entropy_factor
-    const char* symbol = ""; // of its value in --help and in lists of RULE:NUMBER, "LAMBDA"; for on_off: the word there
-    const char* label = "";  // before its value in a setting's name: "factor" in "moving-average, factor 0.5"
-    const char* help = "of {}"; // text of --help; {}: the rules that share this option and text
+    const char* name; // "threshold": --stop-rule static:threshold=2.25, and in JSON
     Kind kind = Kind::number;
     double default_value = 0;
     double min = 0, max = kUnlimited;
     bool above_min = false;        // min itself is refused
     std::vector<double> grid = {}; // values that tuning begins with; empty: the default alone
-    const char* aliases = "";      // other names of the option, separated by blanks
     // For on_off: if it is on, the rule continues from text to text, and may draft as much as a packet holds.
     bool is_persistence = false;
 

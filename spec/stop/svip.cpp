@@ -15,7 +15,7 @@ constexpr double kSvipFactor = 0.15; // the paper's c: cross-entropy's share of 
 
 class Svip final : public StopCondition {
   public:
-    explicit Svip(const StopRuleOptions& options) : h_(options.get("svip-threshold")) {}
+    explicit Svip(const StopRuleOptions& options) : h_(options.get("threshold")) {}
 
     std::unique_ptr<StopCondition> clone() const override { return std::make_unique<Svip>(*this); }
     bool fires(const Drafting& drafting) override { return std::sqrt(kSvipFactor * drafting.entropy()) > h_; }
@@ -33,11 +33,7 @@ class Svip final : public StopCondition {
 StopRuleType svip_rule() {
     return {.name = "svip",
             .position = 80,
-            .parameters = {{.option = "svip-threshold",
-                            .symbol = "H",
-                            .label = "threshold",
-                            .default_value = 0.3,
-                            .grid = {0.1, 0.2, 0.3, 0.4, 0.5, 0.6}}},
+            .parameters = {{.name = "threshold", .default_value = 0.3, .grid = {0.1, 0.2, 0.3, 0.4, 0.5, 0.6}}},
             .make = make_stop_condition<Svip>};
 }
 

@@ -139,7 +139,7 @@ class Explore(unittest.TestCase):
 
     @property
     def parameters(self):
-        """The options of each rule, from explore.js."""
+        """The keys of each rule, from explore.js."""
         source = (ROOT / "bench/explore.js").read_text()
         script = (source.replace("if (typeof document", "process.stdout.write(JSON.stringify(RULES)); if (typeof document"))
         if not hasattr(type(self), "rules"):
@@ -151,13 +151,13 @@ class Explore(unittest.TestCase):
                 page.write_text(f"<body><script>{source.split('// ---- the view ----')[0]}\n"
                                 "document.title = JSON.stringify(RULES);</script></body>")
                 type(self).rules = json.loads(html.unescape(re.search(r"<title>(.*?)</title>", dom_of(page), re.S)[1]))
-        return {name: [each["option"] for each in rule["parameters"]] for name, rule in self.rules.items()}
+        return {name: [each["key"] for each in rule["parameters"]] for name, rule in self.rules.items()}
 
     def test_defaults_are_the_program_s(self):
         settings = simulated(self.drafts, "--rules", "all", "--draft", 1)
         known = self.parameters
         by_program = {each["rule"]: each["parameters"] for each in settings if each["rule"] not in ("plain", "expected-gain")}
-        by_page = {rule: {each["option"]: each["value"] for each in self.rules[rule]["parameters"] if not each.get("isSwitch")}
+        by_page = {rule: {each["key"]: each["value"] for each in self.rules[rule]["parameters"] if not each.get("isSwitch")}
                    for rule in known}
         self.assertEqual(by_page, by_program)
 
@@ -237,11 +237,11 @@ class Explore(unittest.TestCase):
                 document.title = [before, ...controls, byId("rounds").querySelectorAll(".chosen").length].join();
             };
             whenReady();"""))
-        self.assertIn("<title>0.5,3.5,7,1</title>", dom)
+        self.assertIn("<title>0.3,3.5,7,1</title>", dom)
         settings = simulated(self.drafts, "--rules", "static:3.5,oracle", "--draft", 2, "--max-draft-tokens", 6)
         self.assert_shows(dom, *settings[1:])
         command = html.unescape(re.search(r'<code id="command">(.*?)</code>', dom)[1])
-        self.assertTrue(command.endswith("--rules static:3.5,oracle --max-draft-tokens 6 --draft 2"), command)
+        self.assertTrue(command.endswith("--rules static:threshold=3.5,oracle --max-draft-tokens 6 --draft 2"), command)
         self.assertEqual(len(re.findall("<tr>", re.search(r'<table id="tokens".*?</table>', dom, re.S)[0])), 1 + 48)
         self.assertGreater(len(re.findall("<tr>", re.search(r'<table id="speedups".*?</table>', dom, re.S)[0])), 30)
 

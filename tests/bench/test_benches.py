@@ -62,13 +62,10 @@ class Tuning(unittest.TestCase):
         self.assertEqual(tuning.differing([own], [counted(4)], COSTS)[1], 1)
 
     def test_a_sweep_goes_from_the_first_to_the_last_setting_of_each_rule(self):
-        tried = [{"rule": "static", "parameters": {"entropy_threshold": value}} for value in (0.5, 1, 2, 2.25, 3)]
-        tried += [{"rule": "plain"}, {"rule": "heuristic", "parameters": {"num_draft_tokens": 5,
-                                                                          "heuristic_persistent": True}}]
-        self.assertEqual(tuning.spread(tried, 3), {"static": ["static:0.5", "static:2", "static:3"],
-                                                   "heuristic": ["heuristic:5:persistent"]})
-        self.assertEqual(tuning.spread([{"rule": "expected-gain", "parameters": {}}], 3),
-                         {"expected-gain": ["expected-gain"]})
+        tried = [{"rule": "static", "setting": f"static:threshold={value}"} for value in (0.5, 1, 2, 2.25, 3)]
+        tried += [{"rule": rule, "setting": rule} for rule in ("plain", "expected-gain")]
+        self.assertEqual(tuning.spread(tried, 3), {
+            "static": ["static:threshold=0.5", "static:threshold=2", "static:threshold=3"], "expected-gain": ["expected-gain"]})
 
 
 def shown_of(**speedups):

@@ -22,14 +22,15 @@ except ImportError as missing:
 import report
 from figures import chrome_trace, inputs, of_recordings, of_rules, of_time
 
-RULES = {"static": ("static, threshold {} nats", "entropy_threshold", [1.5, 2.25, 3]),
-         "constant": ("constant, {} tokens", "num_draft_tokens", [1, 3, 5])}
+RULES = {"static": ("threshold", [1.5, 2.25, 3]), "constant": ("tokens", [1, 3, 5])}
 
 
 def settings():
-    made = [{"setting": form.format(value), "rule": rule, "parameters": {name: value}, "draft": 0,
+    made = [{"setting": f"{rule}:{name}={value}", "rule": rule, "parameters": {name: value}, "draft": 0,
              "ms_per_token": 0.3 + value / 50, "interval_ms_per_token": [0.29, 0.45], "share_of_oracle_gain": 0.5}
-            for rule, (form, name, values) in RULES.items() for value in values]
+            for rule, (name, values) in RULES.items() for value in values]
+    made.append({**made[0], "setting": "heuristic:tokens=5:persistent", "rule": "heuristic",
+                 "parameters": {"tokens": 5, "persistent": True}})
     made += [{"setting": rule, "rule": rule, "parameters": {}, "draft": 0, "ms_per_token": cost}
              for rule, cost in (("plain", 0.6), ("oracle", 0.2))]
     return made
@@ -41,8 +42,8 @@ def confirmed():
 
 
 def compared():
-    rows = [("plain", 1.0), ("model, static, threshold 2.25 nats", 1.4), ("model, static, threshold 3 nats", 1.3),
-            ("model, expected-gain", 1.5), ("model, constant, 5 tokens, gumbel", 1.2)]
+    rows = [("plain", 1.0), ("model, static:threshold=2.25", 1.4), ("model, static:threshold=3", 1.3),
+            ("model, expected-gain", 1.5), ("model, constant:tokens=5, gumbel", 1.2)]
     return [{"setting": name, "kind": "", "ms_per_token": 1 / speedup, "speedup": speedup,
              "predicted_speedup": 1.01 * speedup, "share_of_oracle_gain": speedup - 1,
              "time_share": {"draft": 0.2, "score": 0.7, "verify": 0.06, "other": 0.04}} for name, speedup in rows]
@@ -196,7 +197,7 @@ class TheReport(Scratch):
 
     def test_draft_lengths_are_whole_and_no_time_is_negative(self):
         wide = [{**each, "interval_ms_per_token": [-0.4, 2.0]} for each in confirmed()]
-        both = [{**each, "rule": "constant", "parameters": {"num_draft_tokens": k}, "setting": f"constant, {k} tokens"}
+        both = [{**each, "rule": "constant", "parameters": {"tokens": k}, "setting": f"constant:tokens={k}"}
                 for k, each in zip((4, 5, 6), confirmed())]
         tuned = {**FILES["tuned"], "confirmed": wide + both}
         with drawing.settings():
@@ -234,13 +235,13 @@ class TheReport(Scratch):
     def test_labels_keep_the_name_of_the_rule_and_what_differs_at_the_end(self):
         from figures.drawing import shortened
 
-        disco = "disco, threshold 0.2, bias 1.4, entropy 0.1, probability 0.4, position "
+        disco = "disco:threshold=0.2:bias=1.4:entropy=0.1:probability=0.4:position="
         labels = [shortened(f"{disco}{position}") for position in (0.5, 0.75)]
         self.assertEqual(len(set(labels)), 2)
         for label in labels:
-            self.assertTrue(label.startswith("disco, threshold 0.2, "), label)
+            self.assertTrue(label.startswith("disco:threshold=0.2:"), label)
             self.assertLessEqual(len(label), 60)
-        self.assertEqual(shortened("static, threshold 2.25 nats"), "static, threshold 2.25 nats")
+        self.assertEqual(shortened("static:threshold=2.25"), "static:threshold=2.25")
 
     def test_environments_are_words(self):
         environment = {"cpu": "any", "ranks": 2, "hosts": ["a", "b"], "random_weights": None,
@@ -401,20 +402,20 @@ class NumbersOfFigures(unittest.TestCase):
 
     def test_rules_are_read_from_names_of_settings(self):
         for name, expected in (
-                ("model, static, threshold 2.25 nats", ("model", "static", {"entropy_threshold": 2.25}, None)),
-                ("model ahead of 8, moving-average, factor 0.5, window 7, gumbel",
-                 ("model ahead of 8", "moving-average", {"entropy_factor": 0.5, "entropy_window": 7}, "gumbel")),
-                ("ngram+model, cumulative, threshold 10 nats^2, window 7, block",
-                 ("ngram+model", "cumulative", {"entropy_threshold": 10, "entropy_window": 7}, "block")),
-                ("model, heuristic, from 5 tokens", ("model", "heuristic", {"num_draft_tokens": 5}, None)),
-                ("model, constant, 1 token", ("model", "constant", {"num_draft_tokens": 1}, None)),
+                ("model, static:threshold=2.25", ("model", "static", {"threshold": 2.25}, None)),
+                ("model ahead of 8, moving-average:factor=1e-05:window=7, gumbel",
+                 ("model ahead of 8", "moving-average", {"factor": 1e-05, "window": 7}, "gumbel")),
+                ("ngram+model, cumulative:threshold=10:window=7, block",
+                 ("ngram+model", "cumulative", {"threshold": 10, "window": 7}, "block")),
+                ("model, heuristic:tokens=5:persistent", ("model", "heuristic", {"tokens": 5, "persistent": 1}, None)),
                 ("model, expected-gain", ("model", "expected-gain", {}, None)),
                 ("model, expected-gain, typical", ("model", "expected-gain", {}, "typical")),
-                ("model, constant, 5 tokens, bild", ("model", "constant", {"num_draft_tokens": 5.0}, "bild")),
-                ("model, constant, 5 tokens, rejection, lenience 0.5",
-                 ("model", "constant", {"num_draft_tokens": 5}, "rejection, lenience 0.5")),
+                ("model, constant:tokens=5, bild", ("model", "constant", {"tokens": 5}, "bild")),
+                ("model, constant:tokens=5, rejection, lenience 0.5",
+                 ("model", "constant", {"tokens": 5}, "rejection, lenience 0.5")),
+                ("model, static:threshold=2:of=adjusted", None),
                 ("plain", None), ("plain, gumbel", None),
-                ("draft1<draft2, constant, 5 tokens / constant, 3 tokens", None)):
+                ("draft1<draft2, constant:tokens=5 / constant:tokens=3", None)):
             self.assertEqual(of_rules.rule_of(name), expected, name)
 
     def test_runs_of_a_tuning_join_simulations_of_the_same_costs_only(self):
@@ -428,7 +429,7 @@ class NumbersOfFigures(unittest.TestCase):
         self.assertEqual(points_of({"t_draft_ms": 2}), ("s", 0))
 
     def test_gumbel_is_predicted_from_plain_decoding_of_its_own(self):
-        names = ("plain", "model, static, threshold 2 nats", "plain, gumbel", "model, static, threshold 2 nats, gumbel")
+        names = ("plain", "model, static:threshold=2", "plain, gumbel", "model, static:threshold=2, gumbel")
         settings = [{"setting": name, "ms_per_token": 1.0 + at, "predicted_speedup": 2.0}
                     for at, name in enumerate(names)]
         for temperature, expected in ((1.0, {"T 1, model": 0.5, "T 1, model, gumbel": 1.5}),

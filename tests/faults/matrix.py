@@ -146,7 +146,7 @@ class Bench:
     def arguments(self, case, output, target):
         arguments = ["generate", "--target", target, "--draft", os.path.join(GOLDEN, self.models(case.ranks)[1]),
                      "--input", self.input, "--output", output, "--max-new-tokens", str(NEW_TOKENS), "--ignore-eos",
-                     "--stop-rule", "constant", "--num-draft-tokens", "2", "--threads", "1", "--collective-timeout",
+                     "--stop-rule", "constant:2", "--threads", "1", "--collective-timeout",
                      str(60 if case.kind in ("slow", "none") else TIMEOUT)]
         if case.placement != "colocated":
             arguments += ["--draft-placement", case.placement]

@@ -233,10 +233,10 @@ def main():
     write("requests", "options", b'{"prompt": "a", "top_k": 5, "top_p": 0.9, "min_p": 0.1, "stop": ["x"], "logit_bias": '
           b'{"5": -1.5}, "banned_tokens": [3], "repetition_penalty": 1.2, "no_repeat_ngram_size": 3}\n')
     write("requests", "bad", b'{"prompt": 1}\n[]\n{"prompt": "a", "prompt": "b"}\n{"id": 1e400, "prompt": "\\ud800"}')
-    write("options", "all", b'target = t\ndraft = d\nprompt = "x"\nstop-rule = cumulative\nentropy-threshold = 3\n'
+    write("options", "all", b'target = t\ndraft = d\nprompt = "x"\nstop-rule = cumulative:3:min=2:of=adjusted\n'
           b'# remark\nquiet = true\ntemperature = 0.7\ntop-p = 0.9\nacceptance = gumbel\n')
-    write("options", "levels", b'target = t\ndraft = a\ndraft = b\nstop-rule = static\nstop-rule = constant\n'
-          b'num-draft-tokens = 3\ninput = in.jsonl\noutput = "o \\u0041.jsonl"\nlogit-bias = 5:-1\n')
+    write("options", "levels", b'target = t\ndraft = a\ndraft = b\nstop-rule = static:drop\nstop-rule = constant:tokens=3\n'
+          b'input = in.jsonl\noutput = "o \\u0041.jsonl"\nlogit-bias = 5:-1\n')
 
     write("packet", "empty", b"")
     header = struct.pack("<IHBBIIQQQ", 0x44524445, 2, 3, 0, 0, 0, 4, 7, 0)

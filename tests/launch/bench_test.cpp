@@ -187,15 +187,15 @@ TEST(Bench, GreedyTextWithLenienceRunsBesideExactTextAndSaysSo) {
               0);
     const Json settings = Json::parse(compare.text())["temperatures"][0]["settings"];
     ASSERT_EQ(settings.size(), 4u) << "plain, exact, exact to the cap, lenient";
-    EXPECT_EQ(settings[1]["setting"], "model, constant, 3 tokens");
+    EXPECT_EQ(settings[1]["setting"], "model, constant:tokens=3");
     EXPECT_EQ(settings[1]["texts_different_from_plain"], 0);
-    EXPECT_EQ(settings[3]["setting"], "model, constant, 3 tokens, rejection, lenience 0.01");
+    EXPECT_EQ(settings[3]["setting"], "model, constant:tokens=3, rejection, lenience 0.01");
     EXPECT_FALSE(settings[3].contains("texts_different_from_plain"));
     EXPECT_TRUE(settings[1].contains("share_of_oracle_speedup"));
     EXPECT_FALSE(settings[3].contains("share_of_oracle_speedup")) << "its text is another";
     EXPECT_GT(settings[3]["accepted"].get<double>(), 0.9 * settings[3]["drafted"].get<double>());
     for (const char* words : {"every text that is not lossy equal to plain decoding",
-                              "oracle of model, rejection: ", "3 tokens, rejection, lenience 0.01 "})
+                              "oracle of model, rejection: ", "constant:tokens=3, rejection, lenience 0.01 "})
         EXPECT_NE(text.text().find(words), std::string::npos) << words << "\n" << text.text();
 }
 

@@ -66,9 +66,9 @@ TEST(Cli, UnknownCommandsAndOptionsExitTwoWithASuggestion) {
 }
 
 TEST(Cli, AConflictWithAConfigNamesItsLine) {
-    const ScratchFile config("max-new-tokens = 4\nentropy-threshold = 3\n");
+    const ScratchFile config("max-new-tokens = 4\ncosts = c.json\n");
     expect_refusal(run(kPair + Strings{"--prompt", "p", "--config", config.path(), "--stop-rule", "constant"}), 2,
-                   {"--entropy-threshold has no effect", "is in " + config.path() + " line 2"});
+                   {"--costs has no effect", "is in " + config.path() + " line 2"});
 }
 
 TEST(Cli, BadCheckpointsAreNamed) {
@@ -352,8 +352,7 @@ TEST(Cli, NoDrafterChangesGreedyOrGumbelText) {
     ASSERT_EQ(run({"build-table", "--model", kTarget, "--input", corpus.path(), "--output", table.path()}).code, 0);
     const std::vector<Strings> drafters = {
         {"--draft", kDraft},
-        {"--draft", kDraft, "--draft", kDraft, "--stop-rule", "static", "--stop-rule", "constant", "--num-draft-tokens",
-         "2"},
+        {"--draft", kDraft, "--draft", kDraft, "--stop-rule", "static", "--stop-rule", "constant:2"},
         {"--drafter", "ngram"},
         {"--drafter", "suffix", "--lookup-corpus", corpus.path()},
         {"--drafter", "bigram", "--draft-table", table.path()},

@@ -166,7 +166,7 @@ class Cuda(unittest.TestCase):
     def test_rows_of_sampled_text_are_verified_where_they_are(self):
         for acceptance in ("rejection", "block"):
             sampling = [*PAIR, "--dtype", "float32", "--temperature", 1, "--seed", 3, "--acceptance", acceptance,
-                        "--stop-rule", "constant", "--num-draft-tokens", 3]
+                        "--stop-rule", "constant:3"]
             with self.subTest(acceptance=acceptance):
                 alone = texts(*sampling, *CUDA)
                 self.assertGreater(sum(line["stats"]["accepted"] for line in alone), 0)

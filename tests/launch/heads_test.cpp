@@ -133,7 +133,7 @@ TEST(Heads, AreRecordedAndReplayedAsTheyRun) {
                       Strings{"--output", recording, "--costs", costs, "--tree", "expected-gain:3:4"});
         ASSERT_EQ(recorded.code, 0) << recorded.err;
         for (const Strings& rule :
-             {Strings{"--rules", "static:1.5", "--stop-rule", "static", "--entropy-threshold", "1.5"},
+             {Strings{"--rules", "static:1.5", "--stop-rule", "static:threshold=1.5"},
               Strings{"--rules", "expected-gain", "--stop-rule", "expected-gain", "--costs", costs},
               Strings{"--tree", "expected-gain:3:4", "--tree", "expected-gain:3:4", "--costs", costs}}) {
             SCOPED_TRACE(head + " " + rule[1]);

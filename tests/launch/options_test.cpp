@@ -305,11 +305,7 @@ TEST(Options, LookaheadDraftsAloneAndByNoRuleOfChains) {
     EXPECT_EQ(refused({"--stop-rule", "static"}),
               "--stop-rule static stops chains; --drafter lookahead drafts where that pays with expected-gain, always "
               "with constant");
-    EXPECT_NE(refused({"--stop-rule", "constant:3"}).find("its number has no effect"), std::string::npos);
-    EXPECT_NE(
-        refused({"--stop-rule", "constant", "--num-draft-tokens", "3"}).find("no effect with --drafter lookahead"),
-        std::string::npos);
-    EXPECT_NE(refused({"--min-draft-tokens", "2"}).find("no effect with --drafter lookahead"), std::string::npos);
+    EXPECT_NE(refused({"--stop-rule", "constant:3"}).find("its values have no effect"), std::string::npos);
     EXPECT_NE(refused({"--acceptance", "block", "--temperature", "1"}).find("--acceptance block is for chains"),
               std::string::npos);
     EXPECT_NE(refused({"--lenience", "0.5", "--temperature", "1"}).find("for greedy text alone"), std::string::npos);
@@ -332,7 +328,7 @@ TEST(Options, LookaheadDraftsAloneAndByNoRuleOfChains) {
     EXPECT_EQ(list({}).max_tokens, 15) << "of ngram's chains";
     EXPECT_EQ(list({"--max-draft-tokens", "12"}).max_tokens, 12);
     EXPECT_EQ(list({"--lookahead-window", "12", "--stop-rule", "constant:3"}).max_tokens, 25);
-    EXPECT_EQ(list({"--stop-rule", "constant:3"}).get("num-draft-tokens"), 3);
+    EXPECT_EQ(list({"--stop-rule", "constant:3"}).get("tokens"), 3);
     EXPECT_THROW(list({"--stop-rule", "static"}), BadOption);
     EXPECT_THROW(list({"--lookahead-window", "4", "--max-draft-tokens", "8"}), BadOption);
     const auto batch = [&](const char* n) {
@@ -393,13 +389,12 @@ TEST(Options, UnknownNamesGetTheNearestOne) {
 }
 
 TEST(Options, NamesOfOtherProgramsAreAliasesWhereTheyMeanTheSame) {
-    const GenerateOptions options =
-        parse({"-m", "t", "-md", "d", "-p", "x", "-n", "7", "--stop-rule", "constant", "--num-speculative-tokens=4"});
+    const GenerateOptions options = parse({"-m", "t", "-md", "d", "-p", "x", "-n", "7", "--stop-rule", "constant:4"});
     EXPECT_EQ(options.models.target, "t");
     EXPECT_EQ(options.models.drafts, Strings{"d"});
     EXPECT_EQ(options.prompt, "x");
     EXPECT_EQ(options.requests.max_new_tokens, 7);
-    EXPECT_EQ(options.speculation.stop_rules.at(0).get("num-draft-tokens"), 4);
+    EXPECT_EQ(options.speculation.stop_rules.at(0).get("tokens"), 4);
     EXPECT_EQ(parse({"--model=t", "--input", "f", "--share", "1/2"}).shard->index, 1);
     EXPECT_EQ(parse({"--model", "t", "--draft-model", "d", "--prompt=-m"}).prompt, "-m");
     EXPECT_EQ(refusal([] { parse({"-m", "-p", "x"}); }), "-m needs a value: DIR; write -m=-p if -p is meant as one");
@@ -533,11 +528,12 @@ TEST(Options, BadValuesNameTheirOption) {
     expect_refused({"--collective-timeout", "0"}, "--collective-timeout 0");
     expect_refused({"--dtype", "float64"}, "--dtype float64: must be one of auto, float32, bfloat16, float16");
     expect_refused({"--stop-rule", "nonsense"}, "--stop-rule nonsense: must be one of");
-    expect_refused({"--entropy-unit", "hartleys", "--stop-rule", "static"}, "--entropy-unit hartleys");
     expect_refused({"--stop", ""}, "--stop is empty");
     expect_refused({"--stop", "a\xff"}, "--stop is not UTF-8 from byte 1 on");
-    expect_refused({"--stop-rule", "static", "--entropy-threshold", "-2"}, "--entropy-threshold -2");
-    expect_refused({"--stop-rule", "cumulative", "--entropy-window", "0"}, "--entropy-window 0");
+    expect_refused({"--stop-rule", "static:-2"}, "--stop-rule static:-2: '-2' must be a number of at least 0");
+    expect_refused({"--stop-rule", "cumulative:window=0"},
+                   "--stop-rule cumulative:window=0: '0' must be a whole number");
+    expect_refused({"--stop-rule", "moving-average:0"}, "--stop-rule moving-average: factor must be a number above 0");
 }
 
 TEST(Options, MissingValuesAndStrayArgumentsAreNamed) {
@@ -581,9 +577,8 @@ TEST(Options, NamesOfFilesAndDirectoriesAreNotEmpty) {
 }
 
 TEST(Options, TreesAreForOneDraftAndWhatTheyWouldIgnoreIsRefused) {
-    expect_refused({"--tree", "eagle2", "--drop-stop-token", "--stop-rule", "static:2"}, "--drop-stop-token");
-    expect_refused({"--tree", "eagle2", "--entropy-of", "adjusted", "--stop-rule", "static:2"},
-                   "--entropy-of adjusted");
+    expect_refused({"--tree", "eagle2", "--stop-rule", "static:2:drop"}, "drop of --stop-rule is for chains");
+    expect_refused({"--tree", "eagle2", "--stop-rule", "static:of=adjusted"}, "of=adjusted of --stop-rule");
     expect_refused({"--tree", "eagle2", "--acceptance", "block"}, "--acceptance block");
     expect_refused({"--tree", "eagle2", "--drafter", "ngram,model"}, "one --draft");
     for (Strings more : {Strings{"--device", "cuda"}, {"--backend", "torch"}, {"--draft-placement", "sharded"}}) {
@@ -595,77 +590,92 @@ TEST(Options, TreesAreForOneDraftAndWhatTheyWouldIgnoreIsRefused) {
 }
 
 TEST(Options, WhatWouldHaveNoEffectIsRefused) {
-    expect_refused({"--stop-rule", "constant", "--entropy-threshold", "2"},
-                   "--entropy-threshold has no effect with --stop-rule constant; it belongs to static, cumulative");
-    expect_refused({"--entropy-threshold", "2"}, "no effect with --stop-rule expected-gain");
-    expect_refused({"--stop-rule", "static", "--entropy-factor", "1"}, "--entropy-factor has no effect");
-    expect_refused({"--stop-rule", "static", "--entropy-window", "3"}, "--entropy-window has no effect");
-    expect_refused({"--stop-rule", "static", "--num-draft-tokens", "3"}, "--num-draft-tokens has no effect");
-    expect_refused({"--stop-rule", "heuristic", "--drop-stop-token"}, "--drop-stop-token has no effect");
-    expect_refused({"--drop-stop-token"}, "--drop-stop-token has no effect with --stop-rule expected-gain");
-    expect_refused({"--stop-rule", "static", "--confidence-threshold", "0.2"}, "it belongs to confidence");
+    expect_refused({"--stop-rule", "constant:threshold=2"},
+                   "--stop-rule constant:threshold=2: threshold must be one of tokens, min");
+    expect_refused({"--stop-rule", "expected-gain:2"}, "what is 2? expected-gain takes min and of");
+    expect_refused({"--stop-rule", "heuristic:drop"}, "--stop-rule heuristic:drop: drop must be one of tokens");
+    expect_refused({"--stop-rule", "expected-gain:drop"}, "drop must be one of min, of");
     for (const spec::StopRuleType& type : spec::all_stop_rules())
         for (const spec::StopRuleParameter& parameter : type.parameters)
-            if (spec::find_stop_rule("constant")->index_of(parameter.option) < 0 &&
+            if (spec::find_stop_rule("constant")->index_of(parameter.name) < 0 &&
                 parameter.kind != spec::StopRuleParameter::Kind::on_off)
-                expect_refused({"--stop-rule", "constant", std::string("--") + parameter.option, "1"},
-                               std::string("--") + parameter.option + " has no effect with --stop-rule constant");
+                expect_refused({"--stop-rule", std::string("constant:") + parameter.name + "=1"},
+                               std::string(parameter.name) + " must be one of tokens, min");
     expect_refused({"--stop-rule", "static", "--costs", "c.json"}, "it belongs to expected-gain");
-    expect_refused({"--entropy-unit", "bits"}, "--entropy-unit has no effect");
-    for (const std::string option : {"stop-rule", "entropy-factor", "lenience", "acceptance", "min-draft-tokens"})
+    for (const std::string option : {"stop-rule", "lenience", "acceptance"})
         EXPECT_EQ(refusal([&] {
                       parse({"--target", "t", "--prompt", "p", "--" + option, "1"});
                   }),
                   "--" + option + " has no effect without --draft DIR, --head DIR or --drafter NAME");
 }
 
+// The table of old names: launch/cli/foreign_options.cpp.
+TEST(Options, OldNamesOfRulesValuesAreRefusedWithTheNewSpelling) {
+    const std::map<std::string, std::string> spelled = {{"entropy-threshold", "--stop-rule static:threshold=X"},
+                                                        {"entropy-factor", "--stop-rule moving-average:factor=X"},
+                                                        {"entropy-window", "--stop-rule moving-average:window=N"},
+                                                        {"num-draft-tokens", "--stop-rule constant:tokens=K"},
+                                                        {"num-speculative-tokens", "--stop-rule constant:tokens=K"},
+                                                        {"heuristic-persistent", "--stop-rule heuristic:persistent"},
+                                                        {"confidence-threshold", "--stop-rule confidence:threshold=P"},
+                                                        {"svip-threshold", "--stop-rule svip:threshold=X"},
+                                                        {"adaedl-gamma", "--stop-rule adaedl:gamma=X"},
+                                                        {"disco-bias", "--stop-rule disco:threshold=H:bias=B"},
+                                                        {"entropy-unit", "it is gone; thresholds are in nats"},
+                                                        {"entropy-of", "--stop-rule RULE:of=adjusted"},
+                                                        {"min-draft-tokens", "--stop-rule RULE:min=N"},
+                                                        {"drop-stop-token", "--stop-rule RULE:drop"}};
+    for (const auto& [old, now] : spelled) {
+        EXPECT_NE(refusal_of({"--" + old, "1"}).find(now), std::string::npos) << refusal_of({"--" + old, "1"});
+        const ConfigFile config(old + " = 1\n");
+        EXPECT_NE(refusal_of({"--config", config.path()}).find(now), std::string::npos) << old;
+    }
+}
+
 TEST(Options, APersistentHeuristicDraftsAsFarAsAPacketGoes) {
     const auto rules = [](const Strings& more) { return parse_more(more).speculation.stop_rules; };
-    const auto kept = rules({"--stop-rule", "heuristic", "--heuristic-persistent"});
+    const auto kept = rules({"--stop-rule", "heuristic:persistent"});
     EXPECT_TRUE(kept.at(0).is_persistent());
     EXPECT_EQ(kept.at(0).max_tokens, 127);
-    EXPECT_EQ(kept.at(0).get("num-draft-tokens"), 5);
-    EXPECT_EQ(describe(kept.at(0), EntropyUnit::nats), "heuristic, from 5 tokens, persistent");
+    EXPECT_EQ(kept.at(0).get("tokens"), 5);
+    EXPECT_EQ(describe(kept.at(0)), "heuristic:tokens=5:persistent");
     EXPECT_FALSE(rules({"--stop-rule", "heuristic"}).at(0).is_persistent());
-    EXPECT_EQ(rules({"--stop-rule", "heuristic", "--heuristic-persistent", "--max-draft-tokens", "9"}).at(0).max_tokens,
-              9);
-    const auto levels =
-        rules({"--draft", "e", "--stop-rule", "static", "--stop-rule", "heuristic", "--heuristic-persistent"});
+    EXPECT_EQ(rules({"--stop-rule", "heuristic:persistent", "--max-draft-tokens", "9"}).at(0).max_tokens, 9);
+    const auto levels = rules({"--draft", "e", "--stop-rule", "static", "--stop-rule", "heuristic:persistent"});
     EXPECT_FALSE(levels.at(0).is_persistent());
     EXPECT_EQ(levels.at(0).max_tokens, 15);
     EXPECT_TRUE(levels.at(1).is_persistent());
-    expect_refused({"--stop-rule", "static", "--heuristic-persistent"},
-                   "--heuristic-persistent has no effect with --stop-rule static; it belongs to heuristic");
+    expect_refused({"--stop-rule", "static:persistent"},
+                   "--stop-rule static:persistent: 'persistent' must be a number of at least 0");
     const auto compared = options_of<CompareOptions>(
         parse_options(groups_of<CompareOptions>(),
                       {"--target", "t", "--draft", "d", "--input", "i", "--rules", "heuristic:4:persistent"}));
     EXPECT_TRUE(compared.rules.at(0).at(0).is_persistent());
-    EXPECT_EQ(compared.rules.at(0).at(0).get("num-draft-tokens"), 4);
+    EXPECT_EQ(compared.rules.at(0).at(0).get("tokens"), 4);
     EXPECT_NE(refusal([] {
                   options_of<CompareOptions>(
                       parse_options(groups_of<CompareOptions>(),
                                     {"--target", "t", "--draft", "d", "--input", "i", "--rules", "heuristic:4:kept"}));
-              }).find("too many numbers"),
+              }).find("what is kept? heuristic takes tokens, persistent and min"),
               std::string::npos);
 }
 
 TEST(Options, EntropiesAreRawUnlessAdjustedOnesAreAskedFor) {
     const auto rule = [](const Strings& more) { return parse_more(more).speculation.stop_rules.at(0); };
     EXPECT_EQ(rule({"--stop-rule", "static"}).entropy_of, spec::EntropyOf::raw);
-    EXPECT_EQ(rule({"--stop-rule", "static", "--entropy-of", "raw"}).entropy_of, spec::EntropyOf::raw);
+    EXPECT_EQ(rule({"--stop-rule", "static:of=raw"}).entropy_of, spec::EntropyOf::raw);
     for (const spec::StopRuleType& type : spec::all_stop_rules()) {
         if (type.looks_at == spec::LooksAt::nothing) continue;
-        EXPECT_EQ(rule({"--stop-rule", type.name, "--entropy-of", "adjusted"}).entropy_of, spec::EntropyOf::adjusted)
-            << type.name;
+        EXPECT_EQ(rule({"--stop-rule", type.name + ":of=adjusted"}).entropy_of, spec::EntropyOf::adjusted) << type.name;
     }
-    expect_refused({"--stop-rule", "constant", "--entropy-of", "adjusted"},
-                   "--entropy-of has no effect with --stop-rule constant");
-    expect_refused({"--entropy-of", "scores"}, "--entropy-of scores: must be one of raw, adjusted");
+    expect_refused({"--stop-rule", "constant:of=adjusted"}, "of must be one of tokens, min");
+    expect_refused({"--stop-rule", "static:of=scores"},
+                   "--stop-rule static:of=scores: 'scores' must be one of raw, adjusted");
     const auto compared = options_of<CompareOptions>(
         parse_options(groups_of<CompareOptions>(), {"--target", "t", "--draft", "d", "--input", "i", "--rules",
                                                     "static,constant", "--entropy-of", "adjusted"}));
-    EXPECT_EQ(describe(compared.rules.at(0).at(0), EntropyUnit::nats), "static, threshold 0.75 nats, adjusted");
-    EXPECT_EQ(describe(compared.rules.at(1).at(0), EntropyUnit::nats), "constant, 5 tokens");
+    EXPECT_EQ(describe(compared.rules.at(0).at(0)), "static:threshold=0.75:of=adjusted");
+    EXPECT_EQ(describe(compared.rules.at(1).at(0)), "constant:tokens=5");
     EXPECT_EQ(refusal([] {
                   options_of<CompareOptions>(
                       parse_options(groups_of<CompareOptions>(), {"--target", "t", "--draft", "d", "--input", "i",
@@ -686,10 +696,10 @@ TEST(Options, ConflictsAreRefused) {
     expect_refused({"--resume"}, "--resume needs --output FILE");
     expect_refused({"--check", "--temperature", "1", "--acceptance", "rejection"},
                    "--check compares texts that a draft must not change");
-    expect_refused({"--min-draft-tokens", "9", "--max-draft-tokens", "4"},
-                   "--min-draft-tokens 9 is above --max-draft-tokens 4");
-    expect_refused({"--stop-rule", "constant", "--num-draft-tokens", "16"},
-                   "--num-draft-tokens 16: must be at most --max-draft-tokens 15");
+    expect_refused({"--stop-rule", "static:min=9", "--max-draft-tokens", "4"},
+                   "--stop-rule static: min 9 is above --max-draft-tokens 4");
+    expect_refused({"--stop-rule", "constant:16"},
+                   "--stop-rule constant:16: '16' must be at most --max-draft-tokens 15");
     EXPECT_NE(refusal([] { parse({"--target", "t"}); }).find("nothing to decode"), std::string::npos);
     EXPECT_NE(refusal([] { parse({"--prompt", "t"}); }).find("--target DIR is missing"), std::string::npos);
     EXPECT_NE(refusal([] { parse({"--target", "t", "--prompt", ""}); }).find("--prompt is empty"), std::string::npos);
@@ -718,25 +728,24 @@ TEST(Options, ChatOptionsNeedWhatTheyActOn) {
 }
 
 TEST(Options, LevelsOfACascadeTakeTheirOptionsInOrder) {
-    const auto two =
-        parse_more({"--draft", "e", "--stop-rule", "static", "--stop-rule", "constant", "--entropy-threshold", "3",
-                    "--num-draft-tokens", "2", "--max-draft-tokens", "9", "--max-draft-tokens", "4"})
-            .speculation;
+    const auto two = parse_more({"--draft", "e", "--stop-rule", "static:3", "--stop-rule", "constant:tokens=2",
+                                 "--max-draft-tokens", "9", "--max-draft-tokens", "4"})
+                         .speculation;
     EXPECT_EQ(two.drafter.drafts, (std::vector<std::size_t>{0, 1}));
     ASSERT_EQ(two.stop_rules.size(), 2u);
     EXPECT_EQ(two.stop_rules[0].name(), "static");
-    EXPECT_EQ(two.stop_rules[0].get("entropy-threshold"), 3);
+    EXPECT_EQ(two.stop_rules[0].get("threshold"), 3);
     EXPECT_EQ(two.stop_rules[0].max_tokens, 9);
     EXPECT_EQ(two.stop_rules[1].name(), "constant");
-    EXPECT_EQ(two.stop_rules[1].get("num-draft-tokens"), 2);
+    EXPECT_EQ(two.stop_rules[1].get("tokens"), 2);
     EXPECT_EQ(two.stop_rules[1].max_tokens, 4);
-    const auto alike = parse_more({"--draft", "e", "--stop-rule", "static", "--entropy-threshold", "3"}).speculation;
-    EXPECT_EQ(alike.stop_rules[1].get("entropy-threshold"), 3) << "the last value goes on to the levels after it";
+    const auto alike = parse_more({"--draft", "e", "--stop-rule", "static:3"}).speculation;
+    EXPECT_EQ(alike.stop_rules[1].get("threshold"), 3) << "the last value goes on to the levels after it";
     expect_refused({"--stop-rule", "static", "--stop-rule", "static"},
                    "--stop-rule is given 2 times, but there is 1 level of drafting");
-    expect_refused({"--draft", "e", "--stop-rule", "static", "--stop-rule", "constant", "--entropy-threshold", "1",
-                    "--entropy-threshold", "2"},
-                   "--entropy-threshold is given 2 times, but 1 level takes it");
+    expect_refused(
+        {"--draft", "e", "--stop-rule", "static", "--stop-rule", "expected-gain", "--costs", "a", "--costs", "b"},
+        "--costs is given 2 times, but 1 level takes it");
 }
 
 TEST(Options, AcceptancesComeWithTheirOwnOptions) {
@@ -770,7 +779,7 @@ TEST(Options, AcceptancesComeWithTheirOwnOptions) {
 
 TEST(Options, ATokenIsDroppedForWhatItIsWhereThatBendsNoText) {
     const auto dropping = [](const char* option, const std::string& value) {
-        return Strings{"--stop-rule", "confidence:0.6", "--drop-stop-token", option, value};
+        return Strings{"--stop-rule", "confidence:0.6:drop", option, value};
     };
     for (const char* acceptance : {"typical", "bild"})
         EXPECT_TRUE(parse_more(dropping("--acceptance", acceptance)).speculation.stop_rules.front().drop_stop_token);
@@ -808,23 +817,9 @@ TEST(Options, LogitProcessingIsReadAndChecked) {
 }
 
 TEST(Options, ASmallCapHoldsTheDefaultLengthToo) {
-    EXPECT_EQ(parse_more({"--stop-rule", "constant", "--max-draft-tokens", "3"})
-                  .speculation.stop_rules.at(0)
-                  .get("num-draft-tokens"),
-              3);
-}
-
-TEST(Options, BitsBecomeNatsAndSquaredNats) {
-    const auto fixed =
-        parse_more({"--stop-rule", "static", "--entropy-threshold", "3.25", "--entropy-unit", "bits"}).speculation;
-    EXPECT_NEAR(fixed.stop_rules[0].get("entropy-threshold"), 2.2527, 1e-4); // 2.25 nats = 3.25 bits
-    EXPECT_EQ(describe(fixed.stop_rules[0], fixed.entropy_unit), "static, threshold 3.25 bits");
-    const auto sum =
-        parse_more({"--stop-rule", "cumulative", "--entropy-threshold", "10", "--entropy-unit", "bits"}).speculation;
-    EXPECT_NEAR(sum.stop_rules[0].get("entropy-threshold"), 4.8045, 1e-4); // 10 ln(2)^2
-    EXPECT_EQ(describe(sum.stop_rules[0], sum.entropy_unit), "cumulative, threshold 10 bits^2, window 7");
-    const auto nats = parse_more({"--stop-rule", "static", "--entropy-threshold", "2.5"}).speculation;
-    EXPECT_EQ(nats.stop_rules[0].get("entropy-threshold"), 2.5);
+    EXPECT_EQ(
+        parse_more({"--stop-rule", "constant", "--max-draft-tokens", "3"}).speculation.stop_rules.at(0).get("tokens"),
+        3);
 }
 
 TEST(Options, AShareIsAPieceOfAFile) {
@@ -885,16 +880,16 @@ TEST(Options, ConfigFileErrorsNameFileAndLine) {
 }
 
 TEST(Options, AMessageNamesTheConfigLineOfEachOptionInIt) {
-    const ConfigFile config("seed = 1\nentropy-threshold = 3\nmin-draft-tokens = 4\n");
+    const ConfigFile config("seed = 1\ncosts = c\nlenience = 0.5\n");
     const ParsedOptions given = parse_options(groups_of<GenerateOptions>(),
                                               {"--config", config.path(), "--stop-rule", "constant", "--seed", "2"});
     const std::string place = config.path() + " line ";
-    EXPECT_EQ(given.with_places("--entropy-threshold has no effect with --stop-rule constant"),
-              "--entropy-threshold has no effect with --stop-rule constant; --entropy-threshold is in " + place + "2");
-    const std::string said = given.values("min-draft-tokens").front().spelled() + " is wrong"; // has it already
+    EXPECT_EQ(given.with_places("--costs has no effect with --stop-rule constant"),
+              "--costs has no effect with --stop-rule constant; --costs is in " + place + "2");
+    const std::string said = given.values("lenience").front().spelled() + " is wrong"; // has it already
     EXPECT_EQ(given.with_places(said), said);
     EXPECT_EQ(given.with_places("--seed 2 is odd"), "--seed 2 is odd");
-    EXPECT_EQ(given.with_places("--entropy-threshold-of-another"), "--entropy-threshold-of-another");
+    EXPECT_EQ(given.with_places("--costs-of-another"), "--costs-of-another");
 }
 
 TEST(Options, ADeclarationBindsFieldDefaultRangeAndHelp) {
@@ -903,7 +898,7 @@ TEST(Options, ADeclarationBindsFieldDefaultRangeAndHelp) {
         double share = 0.5;
         std::vector<double> temperatures = {0, 1};
         std::optional<int> limit;
-        EntropyUnit unit = EntropyUnit::bits;
+        spec::EntropyOf of = spec::EntropyOf::adjusted;
     } own;
     OptionSet set;
     set.group("Own");
@@ -911,17 +906,17 @@ TEST(Options, ADeclarationBindsFieldDefaultRangeAndHelp) {
     set.add("share", "P", own.share, {0, 1}, "part of it [{}: half]");
     set.add("temperatures", "T,T", own.temperatures, at_least(0), "each by itself");
     set.add("limit", "N", own.limit, at_least(1), "no more than that");
-    set.add("unit", "UNIT", own.unit, {"nats", "bits"}, "{}: of thresholds");
+    set.add("of", "WHICH", own.of, {"raw", "adjusted"}, "{}: of rules");
     const std::string help = options_text(set.groups());
     for (const char* part : {"tokens at most [7]; also -n\n", "part of it [0.5: half]\n", "each by itself [0,1]\n",
-                             "no more than that\n", "nats, bits: of thresholds [bits]\n"})
+                             "no more than that\n", "raw, adjusted: of rules [adjusted]\n"})
         EXPECT_NE(help.find(part), std::string::npos) << help;
-    set.read(parse_options(set.groups(), {"-n", "9", "--temperatures=2", "--limit", "3", "--unit", "nats"}));
+    set.read(parse_options(set.groups(), {"-n", "9", "--temperatures=2", "--limit", "3", "--of", "raw"}));
     EXPECT_EQ(own.tokens, 9);
     EXPECT_EQ(own.share, 0.5);
     EXPECT_EQ(own.temperatures, std::vector{2.0});
     EXPECT_EQ(own.limit, 3);
-    EXPECT_EQ(own.unit, EntropyUnit::nats);
+    EXPECT_EQ(own.of, spec::EntropyOf::raw);
     EXPECT_EQ(refusal([&] {
                   set.read(parse_options(set.groups(), {"--share", "2"}));
               }),
@@ -948,13 +943,13 @@ TEST(Options, CompareRulesAreParsedWithTheirSettings) {
     };
     const auto rules = parse_rules("none,static:2.5,moving-average:0.6:3,constant:4");
     ASSERT_EQ(rules.size(), 3u);
-    EXPECT_EQ(rules[0][0].get("entropy-threshold"), 2.5);
-    EXPECT_EQ(rules[1][0].get("entropy-factor"), 0.6);
-    EXPECT_EQ(rules[1][0].get("entropy-window"), 3);
-    EXPECT_EQ(rules[2][0].get("num-draft-tokens"), 4);
+    EXPECT_EQ(rules[0][0].get("threshold"), 2.5);
+    EXPECT_EQ(rules[1][0].get("factor"), 0.6);
+    EXPECT_EQ(rules[1][0].get("window"), 3);
+    EXPECT_EQ(rules[2][0].get("tokens"), 4);
     EXPECT_EQ(parse_rules("all").size(), spec::all_stop_rules().size());
     EXPECT_NE(refusal([&] { parse_rules("statics:2"); }).find("--rules statics:2"), std::string::npos);
-    EXPECT_NE(refusal([&] { parse_rules("constant:4:4"); }).find("too many numbers"), std::string::npos);
+    EXPECT_NE(refusal([&] { parse_rules("constant:4:4"); }).find("what is 4?"), std::string::npos);
     EXPECT_NE(refusal([&] { parse_rules("constant:4/static"); }).find("rules of 2 levels, but there is 1"),
               std::string::npos);
     const auto cascade = options_of<CompareOptions>(
@@ -962,7 +957,7 @@ TEST(Options, CompareRulesAreParsedWithTheirSettings) {
                                                     "--rules", "constant:4/static:1,heuristic", "--drafters",
                                                     "model,draft2,ngram+model", "--acceptances", "block,gumbel"}));
     ASSERT_EQ(cascade.rules.size(), 2u);
-    EXPECT_EQ(cascade.rules[0][1].get("entropy-threshold"), 1);
+    EXPECT_EQ(cascade.rules[0][1].get("threshold"), 1);
     EXPECT_EQ(cascade.rules[1][1].name(), "heuristic");
     ASSERT_EQ(cascade.drafters.size(), 3u);
     EXPECT_EQ(describe(cascade.drafters[0]), "draft1<draft2");
@@ -975,14 +970,15 @@ TEST(Options, ANumberMayStandBehindTheNameOfTheRule) {
     const auto levels = parse_more({"--draft", "e", "--stop-rule", "moving-average:0.6:3", "--stop-rule",
                                     "heuristic:4:persistent", "--max-draft-tokens", "9"})
                             .speculation.stop_rules;
-    EXPECT_EQ(describe(levels.at(0), EntropyUnit::nats), "moving-average, factor 0.6, window 3");
-    EXPECT_EQ(describe(levels.at(1), EntropyUnit::nats), "heuristic, from 4 tokens, persistent");
+    EXPECT_EQ(describe(levels.at(0)), "moving-average:factor=0.6:window=3");
+    EXPECT_EQ(describe(levels.at(1)), "heuristic:tokens=4:persistent");
     EXPECT_EQ(parse_more({"--stop-rule", "heuristic:4:persistent"}).speculation.stop_rules.at(0).max_tokens, 127);
     expect_refused({"--stop-rule", "constant:x"}, "--stop-rule constant:x: 'x' must be a whole number from 1 to 127");
-    expect_refused({"--stop-rule", "constant:2:3"}, "--stop-rule constant:2:3: too many numbers for this rule");
+    expect_refused({"--stop-rule", "constant:2:3"},
+                   "--stop-rule constant:2:3: what is 3? constant takes tokens and min");
     expect_refused({"--stop-rule", "statik:2"}, "--stop-rule statik: must be one of static, ");
-    expect_refused({"--stop-rule", "static:2", "--entropy-threshold", "3"},
-                   "--entropy-threshold is a number behind --stop-rule static already; give it once");
+    expect_refused({"--stop-rule", "static:2:threshold=3"},
+                   "--stop-rule static:2:threshold=3: threshold is given twice");
 }
 
 TEST(Options, ARuleOfAListIsRefusedUnderItsOwnName) {

@@ -41,7 +41,7 @@ TEST(Repeatability, OnlyTextThatTheDraftDecidesByTheClockVaries) {
     EXPECT_NE(variation_of(rejection + Strings{"--costs", "f", "--replicas", "2"}).find("--replicas 1"),
               std::string::npos);
     EXPECT_EQ(variation_of(rejection + Strings{"--stop-rule", "static", "--replicas", "2"}), "");
-    EXPECT_NE(variation_of(rejection + Strings{"--stop-rule", "heuristic", "--heuristic-persistent", "--replicas", "2"})
+    EXPECT_NE(variation_of(rejection + Strings{"--stop-rule", "heuristic:persistent", "--replicas", "2"})
                   .find("--replicas 1"),
               std::string::npos);
     EXPECT_EQ(variation_of({"--lenience", "0.5"}).find("--acceptance gumbel"), std::string::npos)

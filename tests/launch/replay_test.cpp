@@ -55,11 +55,10 @@ TEST(Replay, SimulatedCountsAreThoseOfGenerateRuns) {
         const NewFile recording;
         const Ended recorded = run(record(input.path(), recording.path(), Strings{"--costs", costs.path()} + sampling));
         EXPECT_EQ(recorded.code, 3) << recorded.err; // line b
-        for (const Strings& rule :
-             {Strings{"static:1.5", "static", "--entropy-threshold", "1.5"},
-              Strings{"moving-average:0.6:3", "moving-average", "--entropy-factor", "0.6", "--entropy-window", "3"},
-              Strings{"heuristic:4", "heuristic", "--num-draft-tokens", "4"},
-              Strings{"expected-gain", "expected-gain", "--costs", costs.path()}}) {
+        for (const Strings& rule : {Strings{"static:1.5", "static:threshold=1.5"},
+                                    Strings{"moving-average:0.6:3", "moving-average:factor=0.6:window=3"},
+                                    Strings{"heuristic:4", "heuristic:tokens=4"},
+                                    Strings{"expected-gain", "expected-gain", "--costs", costs.path()}}) {
             SCOPED_TRACE(rule[0]);
             const Ended simulated = run({"simulate", "--recording", recording.path(), "--rules", rule[0], "--json"});
             ASSERT_EQ(simulated.code, 0) << simulated.err;

@@ -78,7 +78,7 @@ TEST(Summary, VerboseHoldsTheFiguresOfTheDesign) {
     EXPECT_EQ(summary_json(summary, GenerateOptions{}, Json::object())["load_bytes_per_second"], 4e9);
     EXPECT_TRUE(holds(text, "draft 30.0 %, entropy 0.0 %, broadcast 0.0 %, score 50.0 %")) << text;
     EXPECT_TRUE(holds(text, "other 20.0 %")) << text;
-    EXPECT_TRUE(holds(text, "moving-average, factor 0.3, window 7")) << text;
+    EXPECT_TRUE(holds(text, "moving-average:factor=0.3:window=7")) << text;
 }
 
 TEST(Summary, AdvisesToResumeOnlyWhereThatWorks) {

@@ -27,7 +27,7 @@ struct NearAndFar {
 spec::StopRuleOptions rule_of_depth(std::size_t level) {
     const std::string kRules[] = {"static", "adaptive", "static", "heuristic"};
     spec::StopRuleOptions rule = rule_of(kRules[level], 1, 4);
-    if (kRules[level] == "static") rule.set("entropy-threshold", 1.0); // entropies are at most ln 3 = 1.1 nats
+    if (kRules[level] == "static") rule.set("threshold", 1.0); // entropies are at most ln 3 = 1.1 nats
     return rule;
 }
 

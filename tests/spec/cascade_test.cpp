@@ -10,7 +10,7 @@ namespace entrodraft::spec {
 namespace cascade_test {
 
 StopRuleOptions constant(int k, int max_tokens = 15) {
-    StopRuleOptions options("constant", {{"num-draft-tokens", k}});
+    StopRuleOptions options("constant", {{"tokens", k}});
     options.max_tokens = max_tokens;
     return options;
 }
@@ -83,7 +83,7 @@ TEST(CascadeDrafter, SaysWhatItsMiddleModelWouldSayAlone) {
 
 TEST(CascadeDrafter, HandsUpTheMiddleModelsDistributions) {
     Levels levels;
-    const StopRuleOptions never("static", {{"entropy-threshold", 100}});
+    const StopRuleOptions never("static", {{"threshold", 100}});
     for (std::uint64_t key = 0; key < 20; ++key) {
         levels.begin(1, key);
         Tokens text = {2};
@@ -104,7 +104,7 @@ TEST(CascadeDrafter, LooksAtAdjustedDistributionsWhereAsked) {
     StopRuleOptions inner("static");
     inner.entropy_of = EntropyOf::adjusted;
     StopRuleOptions never = inner;
-    never.set("entropy-threshold", 100);
+    never.set("threshold", 100);
     for (const auto& [temperature, acceptance] :
          {std::pair{0.0, Acceptance::rejection}, {0.5, Acceptance::rejection}, {0.5, Acceptance::gumbel}})
         for (std::uint64_t key = 0; key < 10; ++key) {
@@ -229,7 +229,7 @@ TEST(CascadeDrafter, EndsAtTheEndOfTextWhereverAnInnerDraftHasIt) {
 TEST(CascadeDrafter, DropsTheTokenThatFiresWhereAsked) {
     Levels levels;
     levels.begin(1, 5);
-    StopRuleOptions rule("static", {{"entropy-threshold", 0}});
+    StopRuleOptions rule("static", {{"threshold", 0}});
     EXPECT_EQ(levels.draft({1}, rule).tokens.size(), 1U);
     rule.drop_stop_token = true;
     const Draft nothing = levels.draft({1}, rule);

@@ -90,7 +90,7 @@ TEST(ChainForecast, ComesToWhatTheRuleDoesRowByRow) {
             SCOPED_TRACE(kind + ", at least " + std::to_string(min_tokens));
             StopRuleOptions options(kind);
             options.min_tokens = min_tokens;
-            if (options.takes("confidence-threshold")) options.set("confidence-threshold", 0.4);
+            if (options.takes("threshold")) options.set("threshold", 0.4);
             GainModel gain({.max_rows = 16, .draft_to_target_cost = 0.05, .costs = Costs{0.05, {1, 1.05, 1.1, 1.15}}});
             StopRule rule(options, &gain);
             std::mt19937 random(7);

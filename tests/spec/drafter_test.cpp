@@ -219,7 +219,7 @@ TEST(ModelDrafter, ForgetsWhatWasRejected) {
     Bench bench;
     std::vector<TokenId> text = golden_prompt();
     spec::StopRuleOptions rule = rule_of("static");
-    rule.set("entropy-threshold", 1e9);
+    rule.set("threshold", 1e9);
     for (const int accepted : {0, 3, 15, 1, 14}) { // of the 15 drafted
         const Draft draft = bench.draft(text, rule);
         Bench fresh;
@@ -244,7 +244,7 @@ TEST(ModelDrafter, ReportsEntropyAndProbabilityOfTheUnadjustedDistribution) {
         Bench bench;
         bench.request.sampling.temperature = temperature;
         spec::StopRuleOptions rule = rule_of("static");
-        rule.set("entropy-threshold", 1e9);
+        rule.set("threshold", 1e9);
         std::vector<TokenId> text = golden_prompt();
         const Draft draft = bench.draft(text, rule);
         ASSERT_EQ(draft.tokens.size(), 15U);
@@ -279,7 +279,7 @@ TEST(ModelDrafter, ReportsThoseOfTheAdjustedDistributionWhereAsked) {
                 bench.request.prompt = golden_prompt();
                 bench.drafter->begin_sequence(0, bench.request);
                 spec::StopRuleOptions rule = rule_of("static");
-                rule.set("entropy-threshold", 1e9);
+                rule.set("threshold", 1e9);
                 rule.entropy_of = spec::EntropyOf::adjusted;
                 StopRule state(rule);
                 Draft draft;
@@ -308,7 +308,7 @@ TEST(ModelDrafter, AdjustedEntropiesOfPlainSamplingAreTheRawOnes) {
     Bench bench;
     bench.request.sampling.temperature = 1;
     spec::StopRuleOptions rule = rule_of("static");
-    rule.set("entropy-threshold", 1e9);
+    rule.set("threshold", 1e9);
     const Draft raw = bench.draft(golden_prompt(), rule);
     rule.entropy_of = spec::EntropyOf::adjusted;
     const Draft adjusted = bench.draft(golden_prompt(), rule);
@@ -361,7 +361,7 @@ TEST(ModelDrafter, TellsTheMarginOfTokensThatTheTargetWouldChooseAlike) {
 
 TEST(ModelDrafter, StopsAtTheTokenThatFiresAThresholdRuleAndKeepsOrDropsIt) {
     spec::StopRuleOptions rule = rule_of("static");
-    rule.set("entropy-threshold", 1e9);
+    rule.set("threshold", 1e9);
     std::size_t prompt = 0, fires = 0; // prompt: one where a later token is more uncertain than the first
     Draft whole;
     for (; prompt < 6 && fires == 0; ++prompt) {
@@ -373,8 +373,8 @@ TEST(ModelDrafter, StopsAtTheTokenThatFiresAThresholdRuleAndKeepsOrDropsIt) {
     }
     ASSERT_GT(fires, 0U);
     --prompt;
-    rule.set("entropy-threshold", static_cast<double>(whole.entropies_nats[fires]) - 1e-6);
-    ASSERT_LT(whole.entropies_nats[0], rule.get("entropy-threshold"));
+    rule.set("threshold", static_cast<double>(whole.entropies_nats[fires]) - 1e-6);
+    ASSERT_LT(whole.entropies_nats[0], rule.get("threshold"));
     for (const bool drop : {false, true}) {
         rule.drop_stop_token = drop;
         Bench bench({.vocab_size = 512, .eos_tokens = {}});
@@ -397,7 +397,7 @@ TEST(ModelDrafter, DoesNotDropTheLastTokenOfAConstantRule) {
 
 TEST(ModelDrafter, SaysWhyItEnded) {
     spec::StopRuleOptions never = rule_of("static", 5, 7);
-    never.set("entropy-threshold", 1e9);
+    never.set("threshold", 1e9);
     Bench bench;
     EXPECT_EQ(bench.draft(golden_prompt(), never).end, DraftEnd::cap);
     const Draft budget = bench.draft(golden_prompt(), never, 3);

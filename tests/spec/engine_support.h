@@ -164,7 +164,7 @@ inline spec::Request request_of(std::vector<TokenId> prompt, int max_new_tokens,
 // A rule with its defaults except for the number of tokens.
 inline spec::StopRuleOptions rule_of(std::string_view rule, int num_draft_tokens = 5, int max_tokens = 15) {
     spec::StopRuleOptions options(rule);
-    if (options.takes("num-draft-tokens")) options.set("num-draft-tokens", num_draft_tokens);
+    if (options.takes("tokens")) options.set("tokens", num_draft_tokens);
     options.max_tokens = max_tokens;
     return options;
 }
@@ -188,27 +188,27 @@ inline std::vector<spec::StopRuleOptions> rule_settings(int max_tokens) {
     for (const std::string& rule : spec::stop_rule_names())
         add(spec::StopRuleOptions(rule));
     for (const double tau : {0.3, 1e6})
-        add({"static", {{"entropy-threshold", tau}}});
-    spec::StopRuleOptions late("static", {{"entropy-threshold", 0}});
+        add({"static", {{"threshold", tau}}});
+    spec::StopRuleOptions late("static", {{"threshold", 0}});
     late.min_tokens = 3;
     add(late);
     for (const double factor : {0.1, 2.0})
-        add({"moving-average", {{"entropy-factor", factor}}});
-    add({"moving-average", {{"entropy-window", 1}}});
+        add({"moving-average", {{"factor", factor}}});
+    add({"moving-average", {{"window", 1}}});
     for (const double tau : {0.5, 200.0})
-        add({"cumulative", {{"entropy-threshold", tau}}});
+        add({"cumulative", {{"threshold", tau}}});
     for (const int k : {1, 40})
-        add({"constant", {{"num-draft-tokens", k}}});
+        add({"constant", {{"tokens", k}}});
     for (const int k : {1, 5})
         for (const int persistent : {0, 1})
-            add({"heuristic", {{"num-draft-tokens", k}, {"heuristic-persistent", persistent}}});
+            add({"heuristic", {{"tokens", k}, {"persistent", persistent}}});
     return all;
 }
 
 inline std::string describe(const spec::StopRuleOptions& rule) {
     std::string text = rule.name();
     for (std::size_t i = 0; i < rule.values().size(); ++i)
-        text += std::string(" ") + rule.type().parameters[i].option + " " + std::to_string(rule.values()[i]);
+        text += std::string(" ") + rule.type().parameters[i].name + " " + std::to_string(rule.values()[i]);
     return text + " min " + std::to_string(rule.min_tokens) + " cap " + std::to_string(rule.max_tokens);
 }
 

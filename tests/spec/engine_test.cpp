@@ -159,7 +159,7 @@ TEST(Engine, DropsATokenForWhatItIsUnlessRejectionOrBlockSamples) {
     plain.sampling.temperature = 0.5;
     Request drafted = plain;
     drafted.plain = false;
-    RunOptions options = with_rule({"confidence", {{"confidence-threshold", 0.05}}});
+    RunOptions options = with_rule({"confidence", {{"threshold", 0.05}}});
     options.acceptance = spec::Acceptance::gumbel;
     const std::vector<Completion> want = pair.run({plain}, options), kept = pair.run({drafted}, options);
     options.rule.drop_stop_token = true;

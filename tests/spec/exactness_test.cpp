@@ -23,8 +23,8 @@ const spec::Costs kCosts = {0.1, {1, 1.1, 1.2, 1.3, 1.4, 1.5}, std::nullopt};
 // A rule that sometimes goes on and sometimes stops, by the figures of the draft.
 spec::StopRuleOptions stopping_rule(const std::string& kind, int max_tokens = 4) {
     spec::StopRuleOptions rule = rule_of(kind, 1, max_tokens);
-    if (kind == "static") rule.set("entropy-threshold", 1.0); // entropies are at most ln 3 = 1.1 nats
-    if (kind == "constant") rule.set("num-draft-tokens", 2);
+    if (kind == "static") rule.set("threshold", 1.0); // entropies are at most ln 3 = 1.1 nats
+    if (kind == "constant") rule.set("tokens", 2);
     return rule;
 }
 

@@ -155,7 +155,7 @@ TEST(GpuEngine, ChainsAreWhatTheRulesWant) {
             SCOPED_TRACE(kind + ", temperature " + std::to_string(temperature));
             RunOptions options;
             options.rule = rule_of(kind);
-            if (kind == "constant") options.rule.set("num-draft-tokens", 3);
+            if (kind == "constant") options.rule.set("tokens", 3);
             options.acceptance = Acceptance::gumbel;
             options.costs = spec::Costs{};
             options.costs->t_draft = 0.05;
@@ -180,7 +180,7 @@ TEST(GpuEngine, AdjustedEntropiesAreThoseOfTheHost) {
     GpuPair on_device;
     RunOptions options;
     options.rule = rule_of("static");
-    options.rule.set("entropy-threshold", 1.5);
+    options.rule.set("threshold", 1.5);
     options.rule.entropy_of = spec::EntropyOf::adjusted;
     for (const Acceptance acceptance : {Acceptance::gumbel, Acceptance::rejection}) {
         options.acceptance = acceptance;
@@ -209,7 +209,7 @@ TEST(GpuEngine, SampledTextIsVerifiedWhereItsRowsAre) {
         RunOptions options;
         options.acceptance = acceptance;
         options.rule = rule_of(kind);
-        if (kind == "constant") options.rule.set("num-draft-tokens", 3);
+        if (kind == "constant") options.rule.set("tokens", 3);
         const auto asked = requests(6, false, 1.0);
         const std::vector<Completion> first = on_device.run(asked, options), again = on_device.run(asked, options);
         expect_same(again, first);

@@ -79,27 +79,27 @@ void expect_counts(const spec::Stats& stats, const Counts& by_hand) {
 // The sequence is 0.5 1 0.2* 0.5 3 1 0.5 2.5* 4 0.5 (*: the target's), rejected at places 4 and 8. Below 2 nats a round
 // drafts 0 1 2 3 4, and 4 are accepted; the next drafts 5 6 7, all accepted; nothing is left to draft for place 9.
 TEST(Imputed, AStaticThresholdByHand) {
-    expect_counts(replayed(rule_with("static", "entropy-threshold", 2), 2), {3, 8, 7, 8 * 7 + 3 * 34});
+    expect_counts(replayed(rule_with("static", "threshold", 2), 2), {3, 8, 7, 8 * 7 + 3 * 34});
     // In the run itself the draft's 9 nats end the round at place 2: 0 1 2, 3 4, 5 6 7, then place 9.
-    expect_counts(replayed(rule_with("static", "entropy-threshold", 2), 0), {4, 8, 6, 8 * 7 + 4 * 34});
+    expect_counts(replayed(rule_with("static", "threshold", 2), 0), {4, 8, 6, 8 * 7 + 4 * 34});
 }
 
 // 1 >= 4 * 0.25 at place 1; 9 >= 4 * 0.25 at place 4; 6.25 >= 4 * (1 + 0.25) / 2 at place 7.
 TEST(Imputed, AMovingAverageByHand) {
-    expect_counts(replayed(rule_with("moving-average", "entropy-factor", 4), 2), {4, 7, 6, 7 * 7 + 4 * 34});
+    expect_counts(replayed(rule_with("moving-average", "factor", 4), 2), {4, 7, 6, 7 * 7 + 4 * 34});
 }
 
 // Probabilities are 0.9, except the target's, 0.4, at places 2 and 7. Rounds: 0 1 2; 4 5 6 7, none accepted; 5 6 7; 9.
 TEST(Imputed, AConfidenceByHand) {
-    expect_counts(replayed(rule_with("confidence", "confidence-threshold", 0.5), 2), {4, 10, 6, 10 * 7 + 4 * 34});
+    expect_counts(replayed(rule_with("confidence", "threshold", 0.5), 2), {4, 10, 6, 10 * 7 + 4 * 34});
 }
 
 // Rounds are 0 1 2 3, 5 6 7, then place 9. A run that drafts 1 token a round leaves out places 1, 4, 6 and 8, which all
 // count as accepted: 0 1, 3 to 8.
 TEST(Imputed, TheOracleStopsBeforeWhatTheSequenceRejects) {
-    expect_counts(replayed(rule_with("constant", "num-draft-tokens", 15), 2, spec::ReplayKind::oracle),
+    expect_counts(replayed(rule_with("constant", "tokens", 15), 2, spec::ReplayKind::oracle),
                   {3, 7, 7, 7 * 7 + 3 * 34});
-    expect_counts(replayed(rule_with("constant", "num-draft-tokens", 15), 1, spec::ReplayKind::oracle),
+    expect_counts(replayed(rule_with("constant", "tokens", 15), 1, spec::ReplayKind::oracle),
                   {2, 8, 8, 8 * 7 + 2 * 34});
 }
 

@@ -50,7 +50,7 @@ constexpr int kMaxRanks = 4, kMaxSlotsOfSchedules = 4;
 inline spec::StopRuleOptions rule_with(const std::string& kind, int cap) {
     spec::StopRuleOptions rule(kind);
     rule.max_tokens = cap;
-    if (kind == "constant") rule.set("num-draft-tokens", std::min(cap, 3));
+    if (kind == "constant") rule.set("tokens", std::min(cap, 3));
     return rule;
 }
 

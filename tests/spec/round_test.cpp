@@ -121,7 +121,7 @@ TEST(RoundTrace, SecondsOfPassesAreToldByTheirRows) {
     TestPair pair(kTarget, kDraft);
     RunOptions options;
     options.rule = rule_of("static");
-    options.rule.set("entropy-threshold", 2);
+    options.rule.set("threshold", 2);
     const auto drafter = pair.model_drafter();
     const spec::Stats stats = tell(pair, request_of(varied_tokens(20, 512), 60), options, *drafter).completion.stats;
     ASSERT_EQ(stats.seconds_of_rows.size(), stats.passes_of_rows.size());
@@ -156,7 +156,7 @@ TEST(RoundTrace, TellsEachRoundOnceAndAllThatBecameOfIt) {
     request.id = "\"a line\"";
     RunOptions options;
     options.rule = rule_of("static");
-    options.rule.set("entropy-threshold", 2);
+    options.rule.set("threshold", 2);
     const auto drafter = pair.model_drafter();
     const Told told = tell(pair, request, options, *drafter);
     ASSERT_EQ(told.traces.size(), static_cast<std::size_t>(told.completion.stats.rounds));

@@ -106,7 +106,7 @@ TEST(Simulate, APersistentHeuristicGoesOnWithTheNextText) {
     const RecordedTexts recorded = record_texts(pair, requests(0), false, 38);
     spec::StopRuleOptions rule = rule_of("heuristic", 5, 38);
     const auto drafted = [&](bool persistent) {
-        rule.set("heuristic-persistent", persistent ? 1 : 0);
+        rule.set("persistent", persistent ? 1 : 0);
         const spec::ReplaySetting setting = {spec::ReplayKind::rule, rule, 0, kCosts};
         return simulate(recorded.head, recorded.pointers(), std::span(&setting, 1), 1).front().stats;
     };

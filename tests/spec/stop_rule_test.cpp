@@ -17,10 +17,10 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 // The rule's options with the numbers for which the sums below are worked out.
 StopRuleOptions options_of(const std::string& rule) {
     StopRuleOptions options(rule);
-    if (rule == "static") options.set("entropy-threshold", 2.25);
-    if (rule == "cumulative") options.set("entropy-threshold", 10);
-    if (rule == "moving-average") options.set("entropy-factor", 0.5);
-    if (rule == "confidence") options.set("confidence-threshold", 0.4);
+    if (rule == "static") options.set("threshold", 2.25);
+    if (rule == "cumulative") options.set("threshold", 10);
+    if (rule == "moving-average") options.set("factor", 0.5);
+    if (rule == "confidence") options.set("threshold", 0.4);
     return options;
 }
 
@@ -63,21 +63,9 @@ TEST(StopRules, AreFoundByTheirNames) {
     EXPECT_THROW(StopRuleOptions("Static"), std::invalid_argument);
 }
 
-// The first rule that has an option defines it for all.
-TEST(StopRules, DeclareAnOptionThatTheyShareAlike) {
-    std::map<std::string, const StopRuleParameter*> known;
+TEST(StopRules, AreValidByTheirDefaults) {
     for (const StopRuleType& rule : all_stop_rules()) {
         ASSERT_NE(rule.make, nullptr) << rule.name;
-        for (const StopRuleParameter& parameter : rule.parameters) {
-            SCOPED_TRACE(rule.name + " --" + parameter.option);
-            EXPECT_NE(std::string(parameter.help).find("{}"), std::string::npos);
-            const StopRuleParameter& first = *known.emplace(parameter.option, &parameter).first->second;
-            EXPECT_STREQ(parameter.symbol, first.symbol);
-            EXPECT_STREQ(parameter.aliases, first.aliases);
-            EXPECT_EQ(parameter.is_whole(), first.is_whole());
-            EXPECT_EQ(parameter.min, first.min);
-            EXPECT_EQ(parameter.max, first.max);
-        }
         EXPECT_EQ(why_invalid(StopRuleOptions(rule.name)), "");
     }
 }
@@ -88,9 +76,9 @@ TEST(StopRule, StaticStopsAtTheThresholdAndNotBelow) {
     EXPECT_EQ(stop_of(options, {2.2499, 2.2499, 2.3}), 3);
     EXPECT_EQ(stop_of(options, {1, 2, 2.2, 0}), 0);
     auto low = options;
-    low.set("entropy-threshold", 0.3);
+    low.set("threshold", 0.3);
     EXPECT_EQ(stop_of(low, {0.1, 0.3}), 2);
-    low.set("entropy-threshold", 0);
+    low.set("threshold", 0);
     EXPECT_EQ(stop_of(low, {0}), 1);
 }
 
@@ -104,18 +92,18 @@ TEST(StopRule, MovingAverageComparesSquaresWithTheMeanOfThoseBefore) {
     EXPECT_EQ(stop_of(options_of("moving-average"), {2, 1, 1.1, 1.02}), 4);
     EXPECT_EQ(stop_of(options_of("moving-average"), {2, 1, 1.1, 1.01}), 0);
     auto equal = options_of("moving-average");
-    equal.set("entropy-factor", 1); // at the border: 4 >= 1 * 4
+    equal.set("factor", 1); // at the border: 4 >= 1 * 4
     EXPECT_EQ(stop_of(equal, {2, 2}), 2);
 }
 
 TEST(StopRule, MovingAverageForgetsWhatIsOutsideItsWindow) {
     auto options = options_of("moving-average");
-    options.set("entropy-factor", 1);
-    options.set("entropy-window", 2);
+    options.set("factor", 1);
+    options.set("window", 2);
     // t = 4 looks at 4 and 1 (mean 2.5): 2.56 >= 2.5 stops, though the mean with 100 is 35.
     EXPECT_EQ(stop_of(options, {10, 2, 1, 1.6}), 4);
     EXPECT_EQ(stop_of(options, {10, 2, 1, 1.58}), 0);
-    options.set("entropy-window", 100); // longer than the phase: all tokens before count
+    options.set("window", 100); // longer than the phase: all tokens before count
     EXPECT_EQ(stop_of(options, {10, 2, 1, 1.6}), 0);
     EXPECT_EQ(stop_of(options, {10, 2, 1, 6}), 4); // 36 >= 35
 }
@@ -126,7 +114,7 @@ TEST(StopRule, MovingAverageStopsWhereTheMeanIsZero) {
     EXPECT_EQ(stop_of(options_of("moving-average"), {0, 5}), 2);
     auto later = options_of("moving-average");
     later.min_tokens = 3;
-    later.set("entropy-window", 1);
+    later.set("window", 1);
     EXPECT_EQ(stop_of(later, {1, 0, 0}), 3);
 }
 
@@ -136,13 +124,13 @@ TEST(StopRule, CumulativeSumsSquaresOfTheTokenAndItsWindow) {
     EXPECT_EQ(stop_of(options, {3, 0.9, 0.4}), 0);     // 9, 9.81, 9.97
     EXPECT_EQ(stop_of(options, {std::sqrt(11.0)}), 1); // t = 1 counts
     auto narrow = options;
-    narrow.set("entropy-window", 1); // the token and one before it: 9, 9, 4.25, 4.5
+    narrow.set("window", 1); // the token and one before it: 9, 9, 4.25, 4.5
     EXPECT_EQ(stop_of(narrow, {3, 0, 2, 0.5, 2}), 0);
     EXPECT_EQ(stop_of(narrow, {1, 1, 3, 1}), 3);
-    narrow.set("entropy-threshold", 4.25);
+    narrow.set("threshold", 4.25);
     EXPECT_EQ(stop_of(narrow, {0, 2, 0.5}), 3);
     auto wide = options;
-    wide.set("entropy-window", 7);
+    wide.set("window", 7);
     // Eight tokens of 1.1 give 9.68 and no more.
     EXPECT_EQ(stop_of(wide, {1.1, 1.1, 1.1, 1.1, 1.1, 1.1, 1.1, 1.1, 1.1, 1.1, 1.1}), 0);
     EXPECT_EQ(stop_of(wide, {1.12, 1.12, 1.12, 1.12, 1.12, 1.12, 1.12, 1.12}), 8); // 10.04
@@ -153,9 +141,9 @@ TEST(StopRule, ConstantCountsTokensAndNothingElse) {
     EXPECT_FALSE(StopRule(options).needs_distribution());
     EXPECT_EQ(stop_of(options, {9, 9, 9, 9, 9, 9}), 5);
     EXPECT_EQ(stop_of(options, {kNan, kNan, kNan, kNan, kNan, kNan}), 5);
-    options.set("num-draft-tokens", 40); // capped
+    options.set("tokens", 40); // capped
     EXPECT_EQ(stop_of(options, std::vector<double>(50)), 15);
-    options.set("num-draft-tokens", 1);
+    options.set("tokens", 1);
     EXPECT_EQ(stop_of(options, {0}), 1);
 }
 
@@ -167,43 +155,38 @@ std::vector<spec::DraftedChain> chains_by(const StopRuleOptions& rule, int n) {
     for (spec::DraftedChain& chain : chains) {
         const float entropy = 3 * uniform(random), probability = 0.05F + 0.95F * uniform(random);
         chain.tokens = {{entropy, probability, 0}};
-        const double sum = rule.get("disco-bias") -
-                           rule.get("disco-entropy") * std::sqrt(static_cast<double>(entropy)) +
-                           rule.get("disco-probability") * std::log(static_cast<double>(probability));
+        const double sum = rule.get("bias") - rule.get("entropy") * std::sqrt(static_cast<double>(entropy)) +
+                           rule.get("probability") * std::log(static_cast<double>(probability));
         chain.accepted = static_cast<double>(uniform(random)) < 1 / (1 + std::exp(-sum)) ? 1 : 0;
     }
     return chains;
 }
 
 TEST(StopRule, DiscoStopsWhereAcceptanceIsUnlikely) {
-    StopRuleOptions options("disco", {{"disco-bias", 2},
-                                      {"disco-entropy", 1},
-                                      {"disco-probability", 0},
-                                      {"disco-position", 0.5},
-                                      {"disco-threshold", 0.5}});
+    StopRuleOptions options("disco",
+                            {{"bias", 2}, {"entropy", 1}, {"probability", 0}, {"position", 0.5}, {"threshold", 0.5}});
     // 2 - sqrt(x) - 0.5 (t - 1) < 0
     EXPECT_EQ(stop_of(options, {4.01}), 1);
     EXPECT_EQ(stop_of(options, {3.99, 2.26}), 2);
     EXPECT_EQ(stop_of(options, {3.99, 2.24, 0, 0.26}), 4);
     EXPECT_EQ(stop_of(options, {3.99, 2.24, 0, 0.24}), 0);
-    options.set("disco-threshold", 0);
+    options.set("threshold", 0);
     EXPECT_EQ(stop_of(options, {100, 100}), 0);
 }
 
 TEST(StopRule, DiscoFindsTheWeightsThatItsExamplesWereMadeBy) {
-    const StopRuleOptions made_by("disco", {{"disco-bias", 2.5}, {"disco-entropy", 1.2}, {"disco-probability", 0.8}});
+    const StopRuleOptions made_by("disco", {{"bias", 2.5}, {"entropy", 1.2}, {"probability", 0.8}});
     StopRuleOptions fitted("disco");
     fitted.type().fit(chains_by(made_by, 40000), fitted);
-    for (const auto& [option, value] :
-         {std::pair{"disco-bias", 2.5}, {"disco-entropy", 1.2}, {"disco-probability", 0.8}})
+    for (const auto& [option, value] : {std::pair{"bias", 2.5}, {"entropy", 1.2}, {"probability", 0.8}})
         EXPECT_NEAR(fitted.get(option), value, 0.12) << option;
     // A weight that would be below 0 becomes 0; the others are fitted without it. Here probable tokens are rejected.
     std::vector<spec::DraftedChain> turned = chains_by(made_by, 4000);
     for (spec::DraftedChain& chain : turned)
         chain.accepted = chain.tokens[0].probability < 0.5F ? 1 : 0;
     fitted.type().fit(turned, fitted);
-    EXPECT_EQ(fitted.get("disco-probability"), 0);
-    EXPECT_NEAR(fitted.get("disco-bias"), 0, 0.3) << "as many are accepted as refused";
+    EXPECT_EQ(fitted.get("probability"), 0);
+    EXPECT_NEAR(fitted.get("bias"), 0, 0.3) << "as many are accepted as refused";
     // Tokens are all alike, or there are none: weights are finite all the same.
     for (spec::DraftedChain& chain : turned)
         chain.accepted = 1;
@@ -211,14 +194,14 @@ TEST(StopRule, DiscoFindsTheWeightsThatItsExamplesWereMadeBy) {
     EXPECT_EQ(why_invalid(fitted), "");
     fitted.type().fit({}, fitted);
     EXPECT_EQ(why_invalid(fitted), "");
-    EXPECT_EQ(fitted.get("disco-bias"), 0);
+    EXPECT_EQ(fitted.get("bias"), 0);
 }
 
 TEST(StopRule, EveryRuleStopsAtTheCap) {
     for (const std::string& kind : stop_rule_names()) {
         auto options = options_of(kind);
         options.max_tokens = 4;
-        if (options.takes("num-draft-tokens")) options.set("num-draft-tokens", 9);
+        if (options.takes("tokens")) options.set("tokens", 9);
         EXPECT_EQ(stop_of(options, {0.5, 0.1, 0.01, 0, 0, 0}), 4) << kind; // falling entropies, for which no rule fires
     }
 }
@@ -229,7 +212,7 @@ TEST(StopRule, NoRuleLooksBeforeTheLeastNumberOfTokens) {
     EXPECT_EQ(stop_of(options, {9, 9, 9, 9}), 3);
     EXPECT_EQ(stop_of(options, {9, 9, 1, 9}), 4);
     options = instead(options, "constant");
-    options.set("num-draft-tokens", 2);
+    options.set("tokens", 2);
     EXPECT_EQ(stop_of(options, {9, 9, 9, 9}), 3);
     options = instead(options, "cumulative"); // entropies before the third still count
     EXPECT_EQ(stop_of(options, {3, 1, 0, 0}), 3);
@@ -249,7 +232,7 @@ TEST(StopRule, SaysWhetherTheRuleOrTheCapStoppedIt) {
     rule.begin_round();
     EXPECT_EQ(rule.end(), DraftEnd::none);
     options = instead(options, "constant");
-    options.set("num-draft-tokens", 1);
+    options.set("tokens", 1);
     StopRule constant(options);
     EXPECT_EQ(stop_of(constant, {1}), 1);
     EXPECT_EQ(constant.end(), DraftEnd::rule);
@@ -304,7 +287,7 @@ TEST(StopRule, HeuristicStaysBetweenOneAndTheCap) {
     rule.end_round({15, 3}); // from the cap, not from the k that growth without the cap would have reached
     EXPECT_EQ(length_of(rule), 14);
     auto options = options_of("heuristic");
-    options.set("num-draft-tokens", 100);
+    options.set("tokens", 100);
     StopRule capped(options);
     capped.end_round({15, 3});
     EXPECT_EQ(length_of(capped), 14);
@@ -329,7 +312,7 @@ TEST(StopRule, HeuristicStartsAfreshWithEachSequence) {
 // min(k, what the budget leaves) tokens and its update_candidate_strategy compares the matches with k.
 TEST(StopRule, PersistentHeuristicIsThatOfTransformersOverManyTexts) {
     auto options = options_of("heuristic");
-    options.set("heuristic-persistent", 1);
+    options.set("persistent", 1);
     options.max_tokens = Packet::kMaxDraftTokens;
     GainModel gain = cheap_drafts();
     std::mt19937 random(1);
@@ -355,7 +338,7 @@ TEST(StopRule, PersistentHeuristicIsThatOfTransformersOverManyTexts) {
 
 TEST(StopRule, PersistentHeuristicGoesBeyondTheCapButNotBeyondAPacket) {
     auto options = options_of("heuristic");
-    options.set("heuristic-persistent", 1);
+    options.set("persistent", 1);
     GainModel gain = cheap_drafts();
     StopRule rule(options, &gain);
     for (int round = 0; round < 100; ++round) {
@@ -377,10 +360,10 @@ TEST(StopRule, PersistentHeuristicGoesBeyondTheCapButNotBeyondAPacket) {
     EXPECT_EQ(gain.kept_draft_tokens, Packet::kMaxDraftTokens - 1);
     EXPECT_THROW(StopRule{options}, std::invalid_argument) << "it has nothing to keep k in";
     try {
-        options_of("adaptive").set("heuristic-persistent", 1);
+        options_of("adaptive").set("persistent", 1);
         FAIL() << "adaptive has no such switch";
     } catch (const std::invalid_argument& error) {
-        EXPECT_STREQ(error.what(), "--heuristic-persistent has no meaning for --stop-rule adaptive");
+        EXPECT_STREQ(error.what(), "--stop-rule adaptive has no persistent");
     }
 }
 
@@ -397,7 +380,7 @@ TEST(StopRule, DropsTheTokenThatFiredAThresholdRuleIfAsked) {
     EXPECT_EQ(rule.decide({1, 1}), StopDecision::go_on);
     EXPECT_EQ(rule.decide({5, 1}), StopDecision::drop);
     options = instead(options, "constant"); // counts tokens, so none is dropped
-    options.set("num-draft-tokens", 1);
+    options.set("tokens", 1);
     EXPECT_EQ(StopRule(options).decide({5, 1}), StopDecision::stop);
 }
 
@@ -411,10 +394,7 @@ TEST(StopRule, DropsATokenForWhatItIsWhereNoAcceptanceGoesByItsChance) {
         EXPECT_EQ(why_biased(options, acceptance), "");
     for (const Acceptance acceptance : {Acceptance::rejection, Acceptance::block}) {
         const std::string why = why_biased(options, acceptance);
-        EXPECT_EQ(
-            why.find("--drop-stop-token with --stop-rule confidence would bias --acceptance " + to_string(acceptance)),
-            0u)
-            << why;
+        EXPECT_EQ(why.find("--stop-rule confidence:drop would bias --acceptance " + to_string(acceptance)), 0u) << why;
         EXPECT_EQ(why_biased(instead(options, "static"), acceptance), "") << "it looks at the distribution alone";
         EXPECT_EQ(why_biased(options_of("confidence"), acceptance), "") << "it keeps the token";
     }
@@ -939,16 +919,16 @@ TEST(StopRuleOptions, AreRefusedWithTheOptionsName) {
     };
     const StopRuleOptions good;
     EXPECT_EQ(why_invalid(good), "");
-    EXPECT_THROW(StopRuleOptions("moving-average", {{"entropy-threshold", 2}}), std::invalid_argument);
-    EXPECT_THROW(options_of("moving-average").get("entropy-threshold"), std::invalid_argument);
+    EXPECT_THROW(StopRuleOptions("moving-average", {{"threshold", 2}}), std::invalid_argument);
+    EXPECT_THROW(options_of("moving-average").get("threshold"), std::invalid_argument);
     for (const double threshold : {-1.0, kNan, std::numeric_limits<double>::infinity()})
-        names({"static", {{"entropy-threshold", threshold}}},
-              "--entropy-threshold must be a number that is not negative");
+        names({"static", {{"threshold", threshold}}},
+              "--stop-rule static: threshold must be a number that is not negative");
     for (const double factor : {0.0, -1.0, kNan})
-        names({"moving-average", {{"entropy-factor", factor}}}, "--entropy-factor must be a number above 0");
-    names({"moving-average", {{"entropy-window", 0}}}, "--entropy-window must be");
-    names({"constant", {{"num-draft-tokens", 0}}}, "--num-draft-tokens must be");
-    names({"confidence", {{"confidence-threshold", 1.5}}}, "--confidence-threshold must be from 0 to 1");
+        names({"moving-average", {{"factor", factor}}}, "--stop-rule moving-average: factor must be a number above 0");
+    names({"moving-average", {{"window", 0}}}, "--stop-rule moving-average: window must be");
+    names({"constant", {{"tokens", 0}}}, "--stop-rule constant: tokens must be");
+    names({"confidence", {{"threshold", 1.5}}}, "--stop-rule confidence: threshold must be from 0 to 1");
     for (const int most : {0, 128}) {
         StopRuleOptions bad = good;
         bad.max_tokens = most;
@@ -957,10 +937,10 @@ TEST(StopRuleOptions, AreRefusedWithTheOptionsName) {
     for (const int least : {0, 16}) {
         StopRuleOptions bad = good;
         bad.min_tokens = least;
-        names(bad, "--min-draft-tokens");
+        names(bad, "--stop-rule moving-average: min must be");
     }
-    EXPECT_EQ(StopRuleOptions("cumulative").get("entropy-threshold"), 1);
-    EXPECT_EQ(StopRuleOptions("static").get("entropy-threshold"), 0.75);
+    EXPECT_EQ(StopRuleOptions("cumulative").get("threshold"), 1);
+    EXPECT_EQ(StopRuleOptions("static").get("threshold"), 0.75);
 }
 
 } // namespace stop_rule_test

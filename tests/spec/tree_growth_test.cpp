@@ -185,7 +185,7 @@ TEST(TreeGrowth, GivesSiblingsNoMoreThanAllOfTheChance) {
     tree.top_k = 8;
     TreeShape shape(tree, {.vocab_size = 10, .eos_tokens = {}});
     TreeGrowth growth(shape);
-    StopRule rule{StopRuleOptions("constant", {{"num-draft-tokens", 15}})};
+    StopRule rule{StopRuleOptions("constant", {{"tokens", 15}})};
     rule.begin_sequence();
     growth.begin_sequence();
     Request request;

@@ -25,14 +25,14 @@ TEST(Tune, GridHasEveryRuleInValidSettings) {
 }
 
 TEST(Tune, NeighboursAreNearAndValid) {
-    StopRuleOptions rule("static", {{"entropy-threshold", 2}});
+    StopRuleOptions rule("static", {{"threshold", 2}});
     ASSERT_EQ(spec::neighbours(rule, 0.25).size(), 2U);
-    EXPECT_DOUBLE_EQ(spec::neighbours(rule, 0.25)[0].get("entropy-threshold"), 1.5);
-    EXPECT_DOUBLE_EQ(spec::neighbours(rule, 0.25)[1].get("entropy-threshold"), 2.5);
-    rule = {"moving-average", {{"entropy-window", 1}}}; // there is no value below
+    EXPECT_DOUBLE_EQ(spec::neighbours(rule, 0.25)[0].get("threshold"), 1.5);
+    EXPECT_DOUBLE_EQ(spec::neighbours(rule, 0.25)[1].get("threshold"), 2.5);
+    rule = {"moving-average", {{"window", 1}}}; // there is no value below
     EXPECT_EQ(spec::neighbours(rule, 0.1).size(), 3U);
-    rule = {"constant", {{"num-draft-tokens", 15}}}; // the cap
-    EXPECT_EQ(spec::neighbours(rule, 0.1).front().get("num-draft-tokens"), 14);
+    rule = {"constant", {{"tokens", 15}}}; // the cap
+    EXPECT_EQ(spec::neighbours(rule, 0.1).front().get("tokens"), 14);
     EXPECT_TRUE(spec::neighbours({"expected-gain"}, 0.1).empty());
 }
 

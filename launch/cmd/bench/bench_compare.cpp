@@ -67,8 +67,8 @@ constexpr int kOverheadWarmUps = 50;
 spec::StopRule rule_of(const std::string& name, spec::GainModel& gain) {
     spec::StopRuleOptions options(name);
     options.max_tokens = kTimedTokens;
-    if (options.takes("num-draft-tokens")) options.set("num-draft-tokens", kTimedTokens);
-    if (options.takes("entropy-threshold")) options.set("entropy-threshold", 1e9);
+    if (options.takes("tokens")) options.set("tokens", kTimedTokens);
+    if (options.takes("threshold")) options.set("threshold", 1e9);
     return spec::StopRule(options, &gain);
 }
 

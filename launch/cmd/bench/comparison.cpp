@@ -49,7 +49,7 @@ std::vector<Setting> settings_at(const ComparisonTask& task, double temperature)
         for (const spec::StopRuleOptions& rule : spec::tuning_grid(options.max_draft_tokens))
             rules.emplace_back(n_levels, rule);
     }
-    spec::StopRuleOptions to_the_cap("constant", {{"num-draft-tokens", options.max_draft_tokens}});
+    spec::StopRuleOptions to_the_cap("constant", {{"tokens", options.max_draft_tokens}});
     to_the_cap.max_tokens = options.max_draft_tokens;
     const std::vector<spec::StopRuleOptions> longest(n_levels, to_the_cap);
     const auto of_tree = [&](const spec::TreeOptions& tree) {
@@ -144,7 +144,7 @@ std::string Setting::name() const {
     std::string text = describe(drafter) + ", ";
     for (std::size_t level = 0; level < std::max<std::size_t>(1, drafter.drafts.size()); ++level)
         if (level == 0 || drafter.has("model"))
-            text += (level > 0 ? " / " : "") + describe(rules.at(level), EntropyUnit::nats);
+            text += (level > 0 ? " / " : "") + describe(rules.at(level));
     return acceptance.kind == spec::Acceptance::rejection && acceptance.lenience == 1 ? text
                                                                                       : text + ", " + acceptance_name();
 }
