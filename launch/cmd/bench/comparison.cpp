@@ -143,8 +143,7 @@ std::string Setting::name() const {
     if (!drafts()) return is_gumbel() ? "plain, gumbel" : "plain";
     std::string text = describe(drafter) + ", ";
     for (std::size_t level = 0; level < std::max<std::size_t>(1, drafter.drafts.size()); ++level)
-        if (level == 0 || drafter.has("model"))
-            text += (level > 0 ? " / " : "") + describe(rules.at(level));
+        if (level == 0 || drafter.has("model")) text += (level > 0 ? " / " : "") + describe(rules.at(level));
     return acceptance.kind == spec::Acceptance::rejection && acceptance.lenience == 1 ? text
                                                                                       : text + ", " + acceptance_name();
 }
