@@ -1,4 +1,4 @@
-// Options of other programs, and one that is gone: see remedy_for_foreign_option() in option_set.h.
+// Options of other programs and options that are gone, with remedies: see remedy_for_foreign_option() in option_set.h.
 #include "launch/cli/option_set.h"
 
 #include <algorithm>

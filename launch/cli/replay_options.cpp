@@ -14,12 +14,13 @@ namespace entrodraft::launch {
 namespace {
 
 constexpr double kMaxMs = 1e9;
+constexpr const char* kRawOnly = "a recording holds raw entropies; generate and bench compare take it";
 
 void declare_raw_entropies(OptionSet& set) {
     set.add("entropy-of", "raw", "what recordings hold; adjusted is for generate and bench compare");
     set.check([](const ParsedOptions& given) {
         refuse_if(given.given("entropy-of") && index_among(kEntropyNames, given.values("entropy-of").front()) == 1,
-                  "--entropy-of adjusted: a recording holds raw entropies; generate and bench compare take it");
+                  fmt::format("--entropy-of adjusted: {}", kRawOnly));
     });
 }
 
@@ -74,8 +75,11 @@ void read_rules(const ParsedOptions& given, const spec::StopRuleOptions& common,
     refuse_if(listed.empty() && options.rules.empty() && options.trees.empty() && !options.oracle,
               "--rules is empty; name rules, separated by commas");
     if (listed.empty()) return;
-    for (const auto& levels : compared_rules(listed, common, 1, {"oracle", "grid"}))
+    for (const auto& levels : compared_rules(listed, common, 1, {"oracle", "grid"})) {
+        refuse_if(levels.front().entropy_of == spec::EntropyOf::adjusted,
+                  fmt::format("--rules {}: {}", describe(levels.front()), kRawOnly));
         options.rules.push_back(levels.front());
+    }
 }
 
 void declare_what_if(OptionSet& set, SimulateOptions& options) {

@@ -32,7 +32,7 @@ bool is_switch(const Parameter& parameter) {
     return parameter.kind == Parameter::Kind::on_off;
 }
 
-// What a rule takes beyond its own parameters.
+// Keys that rules take beyond their own parameters.
 constexpr const char *kMin = "min", *kOf = "of", *kDrop = "drop";
 
 Names keys_of(const RuleType& rule) {
@@ -307,7 +307,9 @@ std::string describe(const spec::StopRuleOptions& rule) {
         else if (value != 0)
             text += fmt::format(":{}", parameters[i].name);
     }
-    return text + (rule.entropy_of == spec::EntropyOf::adjusted ? ":of=adjusted" : "");
+    if (rule.min_tokens > 1) text += fmt::format(":{}={}", kMin, rule.min_tokens);
+    if (rule.entropy_of == spec::EntropyOf::adjusted) text += fmt::format(":{}=adjusted", kOf);
+    return rule.drop_stop_token ? fmt::format("{}:{}", text, kDrop) : text;
 }
 
 } // namespace entrodraft::launch

@@ -688,6 +688,12 @@ TEST(Options, EntropiesAreRawUnlessAdjustedOnesAreAskedFor) {
                                                        "--entropy-of", "adjusted"}));
     });
     EXPECT_EQ(refused, "--entropy-of adjusted: a recording holds raw entropies; generate and bench compare take it");
+    EXPECT_EQ(
+        refusal([] {
+            options_of<SimulateOptions>(
+                parse_options(groups_of<SimulateOptions>(), {"f.edr", "--rules", "static:1:of=adjusted"}));
+        }),
+        "--rules static:threshold=1:of=adjusted: a recording holds raw entropies; generate and bench compare take it");
 }
 
 TEST(Options, ConflictsAreRefused) {
@@ -972,6 +978,8 @@ TEST(Options, ANumberMayStandBehindTheNameOfTheRule) {
                             .speculation.stop_rules;
     EXPECT_EQ(describe(levels.at(0)), "moving-average:factor=0.6:window=3");
     EXPECT_EQ(describe(levels.at(1)), "heuristic:tokens=4:persistent");
+    const std::string all = "cumulative:threshold=2:window=3:min=2:of=adjusted:drop";
+    EXPECT_EQ(describe(parse_more({"--stop-rule", all}).speculation.stop_rules.at(0)), all) << "as it is typed";
     EXPECT_EQ(parse_more({"--stop-rule", "heuristic:4:persistent"}).speculation.stop_rules.at(0).max_tokens, 127);
     expect_refused({"--stop-rule", "constant:x"}, "--stop-rule constant:x: 'x' must be a whole number from 1 to 127");
     expect_refused({"--stop-rule", "constant:2:3"},
