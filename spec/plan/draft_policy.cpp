@@ -44,8 +44,8 @@ void DraftPolicy::learn(const RoundRecord& round, const CostModel& costs) {
     if (!round.reading) return;
     const double expected = costs.target_seconds(round.n_rows() + round.batch_load.rows_beside);
     const double target = std::min(costs.steady(round.target_seconds), CostModel::kMaxOver * expected);
-    paces_[static_cast<std::size_t>(*round.reading)].learn(round.n_emitted(),
-                                 costs.steady(round.draft_seconds) + target / round.batch_load.sequences);
+    paces_[static_cast<std::size_t>(*round.reading)].learn(round.n_emitted(), costs.steady(round.draft_seconds) +
+                                                                                  target / round.batch_load.sequences);
 }
 
 // The balance gains the time of a plain round for each token beyond the first. It loses the time of the draft and of

@@ -74,7 +74,7 @@ std::optional<Reading> TextPolicy::reading_after(int caught_up) {
 bool TextPolicy::wants_probe(const Worth& worth, const RoundContext& round, const PassCost& cost) {
     constexpr double kNear = 1.25; // times the mean acceptance
     constexpr int kNearGap = 4;
-    const auto could_pay_at = [&](double acceptance) { return worth.least_chance(0, cap_, cost, acceptance) < 1; };
+    const auto could_pay_at = [&](double acceptance) { return worth.affords(1, 0, cap_, cost, acceptance); };
     is_near_ = round.load.sequences == 1 && could_pay_at(std::min(1.0, kNear * gain_->acceptance.mean()));
     const int gap = is_near_ ? kNearGap : gain_->policy.probe_gap();
     if (plain_rounds_ >= 0 && plain_rounds_ < gap) return false;

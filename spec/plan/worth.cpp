@@ -28,14 +28,17 @@ double Worth::of_rows(int from, int to) const {
               costs_->target_seconds(from + round_.load.rows_beside));
 }
 
-double Worth::least_chance(int drafted, int cap, const PassCost& cost, double acceptance) const {
+double Worth::least_chance(int drafted, int cap, const PassCost& cost, double acceptance, double enough) const {
     constexpr double kNone = std::numeric_limits<double>::infinity();
     const double most = acceptance < 1 ? acceptance / (1 - acceptance) : kNone; // further tokens without a cap
+    const double begun = costs_->draft_seconds(round_.passes, round_.further_rows) +
+                         costs_->target_seconds(drafted + 1 + round_.load.rows_beside);
     double least = kNone, tokens = 0, product = 1;
-    for (int k = drafted + 1; k <= cap; ++k) {
+    for (int k = drafted + 1; k <= cap && least >= enough; ++k) {
         tokens += product *= acceptance;
-        const double drafting_on = (k - drafted) * cost.each;
-        const double price = of_passes(std::max(cost.next, drafting_on)) + of_rows(drafted + 1, k + 1);
+        const double passes = round_.passes + std::max(cost.next, (k - drafted) * cost.each);
+        const double price = of(costs_->draft_seconds(passes, round_.further_rows) +
+                                costs_->target_seconds(k + 1 + round_.load.rows_beside) - begun);
         if (price >= least * most) break; // more tokens cost more, and bring at most `most`
         least = std::min(least, price / tokens);
     }

@@ -33,9 +33,18 @@ class Worth {
     // The least chance at which another pass pays, as the chance that all `drafted` tokens of the round are accepted.
     // The pass may pay for any number of further tokens, up to `cap` tokens in all. Each of these is accepted with
     // probability `acceptance`. Infinity if `drafted` is `cap` already.
-    double least_chance(int drafted, int cap, const PassCost& cost, double acceptance) const;
+    double least_chance(int drafted, int cap, const PassCost& cost, double acceptance) const {
+        return least_chance(drafted, cap, cost, acceptance, 0);
+    }
+    // Returns whether another pass pays if the `drafted` tokens are all accepted with this chance.
+    bool affords(double chance, int drafted, int cap, const PassCost& cost, double acceptance) const {
+        return least_chance(drafted, cap, cost, acceptance, chance) < chance;
+    }
 
   private:
+    // The same, or the first value found below `enough`.
+    double least_chance(int drafted, int cap, const PassCost& cost, double acceptance, double enough) const;
+
     const CostModel* costs_;
     RoundSoFar round_;
     double rate_;

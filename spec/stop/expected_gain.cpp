@@ -68,7 +68,7 @@ bool ExpectedGain::fires(const Drafting& drafting) {
 bool ExpectedGain::wants_another(const Drafting& drafting, const PassCost& cost) {
     const Worth worth = worth_of(drafting);
     const bool reads = drafting.passes == 0 && cost.next > 0; // not for tokens that need no pass
-    const bool pays = all_accepted_ > worth.least_chance(drafting.drafted(), cap_, cost, gain_->acceptance.mean());
+    const bool pays = worth.affords(all_accepted_, drafting.drafted(), cap_, cost, gain_->acceptance.mean());
     if (drafting.drafted() == 0) return text_.begins(worth, drafting.round, cost, pays, reads);
     return pays && (!reads || text_.reading_pays(drafting.round, cost));
 }
