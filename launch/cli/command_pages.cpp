@@ -43,8 +43,8 @@ const std::vector<CommandPage>& command_pages() {
          R"(Without --draft and --drafter the target decodes alone. Greedy text and the text of --acceptance
 gumbel are the same with and without a draft; rejection and block keep the target's distribution.
 Logits: biases, penalties and banned tokens, then temperature, top-k, top-p, min-p.
-Of a cascade, repeated options of stop rules go to its levels in order, the last value also to those
-after it. An option of a rule that no level has is an error.
+Repeated --stop-rule, --max-draft-tokens and --costs go to the levels of a cascade in order. The last
+value counts for later levels, too.
 )",
          {"entrodraft generate --target model/demo/target --draft model/demo/draft --prompt \"It was a dark night\"",
           "mpirun -n 2 --bind-to none entrodraft generate --target model/demo/target --draft model/demo/draft "
