@@ -214,10 +214,10 @@ Columns simulation_row(const SimulatedSetting& simulated, bool names_draft) {
     const auto of_rule = [&](const Json& value) { return is_rule ? value : Column::unknown(); };
     const auto [oracle, share_of_oracle, share_of_gain] = oracle_columns(simulated.speedup, simulated.oracle_speedup);
     return {{"setting", "setting",
-             (names_draft ? fmt::format("draft {}, ", setting.draft + 1) : "") +
-                 (setting.tree ? "tree " + setting.tree->name
-                  : is_rule    ? describe(setting.rule)
-                               : kind)},
+             (names_draft ? fmt::format("draft {}, ", setting.draft + 1) : "") + (setting.tree
+                                                                                      ? "tree " + setting.tree->name
+                                                                                  : is_rule ? describe(setting.rule)
+                                                                                            : kind)},
             {"rule", "", is_rule ? setting.rule.name() : kind},
             {"tree", "", setting.tree ? Json(setting.tree->name) : Column::unknown()},
             {"parameters", "", of_rule(parameters_json(setting.rule))},

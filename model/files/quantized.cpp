@@ -205,7 +205,8 @@ std::string to_string(const Quantization& quantization) {
     constexpr std::array<const char*, 8> kNames = {"gptq",   "awq",   "pack-quantized", "int-quantized",
                                                    "float8", "mxfp4", "bitsandbytes",   "GGUF"};
     const std::string groups = quantization.group > 0 ? fmt::format("groups of {}", quantization.group) : "whole rows";
-    return fmt::format("{} of {} bits in {}", kNames[static_cast<std::size_t>(quantization.form)], quantization.bits, groups);
+    return fmt::format("{} of {} bits in {}", kNames[static_cast<std::size_t>(quantization.form)], quantization.bits,
+                       groups);
 }
 
 std::optional<Quantization> read_quantization(const Json& config, const std::string& file) {
