@@ -46,8 +46,9 @@ def simulated(options):
     print("t_target  temperature  outcomes  hit rate  rule ahead          rule not ahead      ahead / not ahead")
     for t_target in (10, 20):
         write_costs(options, t_target)
-        results = compare(options, ["--oversubscribe", "--bind-to", "none"], "--rules", rules, "--draft-ahead",
-                          "0,8,16,32", "--draft-ahead-passes", t_target, "--costs", options.costs)
+        ahead = ",".join(["0", *(f"{outcomes}:passes={t_target}" for outcomes in (8, 16, 32))])
+        results = compare(options, ["--oversubscribe", "--bind-to", "none"], "--rules", rules, "--draft-ahead", ahead,
+                          "--costs", options.costs)
         for temperature, settings in results:
             best = {}
             for name, setting in settings.items():

@@ -177,7 +177,7 @@ def limits_of(row, setting):
 def acceptance_of(row):
     """Options of bench compare; rows with the same ones and the same limits share a run."""
     lenience = row.get("lenience", 1)
-    return ("--acceptances", row.get("acceptance", "rejection"), *(("--lenience", str(lenience)) if lenience < 1 else ()))
+    return ("--acceptances", row.get("acceptance", "rejection") + (f":lenience={lenience}" if lenience < 1 else ""))
 
 
 # ---- replays ----
@@ -382,7 +382,7 @@ class Runs:
     def of_sampled_text(self, temperatures, acceptance):
         """Seed and acceptance, which have no effect, and are refused, where all text is greedy, unless it is lossy."""
         samples = any(temperature > 0 for temperature in temperatures)
-        is_lossy = "--lenience" in acceptance or acceptance[1] in ("typical", "bild")
+        is_lossy = "lenience" in acceptance[1] or acceptance[1] in ("typical", "bild")
         return [*(acceptance if samples or is_lossy else ()), *(["--seed", str(self.options.seed)] if samples else [])]
 
     def compare(self, rules, limits, acceptance, temperature):

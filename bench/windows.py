@@ -54,8 +54,8 @@ def settings_of(draft, windows, chunks):
     for window in windows:
         settings[f"draft, {window}"] = ["--draft", draft, "--draft-window", window]
         for n in chunks:
-            name, more = (f" + {n} chunks", ["--draft-chunks", n]) if n else ("", [])
-            settings[f"self, {window}{name}"] = ["--draft", "self", "--draft-window", window, *more]
+            name, value = (f" + {n} chunks", f"{window}:chunks={n}") if n else ("", window)
+            settings[f"self, {window}{name}"] = ["--draft", "self", "--draft-window", value]
     return settings
 
 

@@ -188,7 +188,7 @@ def drafting(held):
     drafters = {"eagle3": ["--head", DEMO / "eagle3"], "medusa": ["--head", DEMO / "medusa"],
                 **{name: ["--drafter", name] for name in ("ngram", "suffix", "lookahead")}}
     settings.update({name: [*alone, *words, "--costs", held.costs] for name, words in drafters.items()})
-    settings.update({"window": [*pair, "--draft-window", 16, "--draft-sinks", 2], "plain": alone})
+    settings.update({"window": [*pair, "--draft-window", "16:sinks=2"], "plain": alone})
     work = {}
     for name, arguments in settings.items():
         for temperature in (0, 1):

@@ -41,31 +41,29 @@ void check_compare(const ParsedOptions& given, CompareOptions& options) {
     options.every_rule.max_tokens = options.max_draft_tokens;
     options.rules = compared_rules(given.text("rules", "all"), options.every_rule, n_levels);
     refuse_if(options.acceptances.empty(), "--acceptances is empty; name one or leave it out");
-    const auto looks_ahead = [](const DrafterChoice& one) { return one.has("lookahead"); };
-    refuse_if(std::ranges::any_of(options.drafters, looks_ahead) &&
-                  (std::ranges::count(options.acceptances, spec::Acceptance::block) > 0 || options.lenience < 1),
-              "--drafters lookahead, which drafts trees, goes without --lenience and --acceptances block");
-    const bool samples = std::ranges::any_of(options.temperatures, [](double each) { return each > 0; });
-    const auto is_lossy = [&](spec::Acceptance kind) {
-        return spec::AcceptanceOptions{.kind = kind, .lenience = options.lenience}.is_lossy();
+    const auto shapes_trees = [](const DrafterChoice& one) { return one.own_tree_tokens() > 0; };
+    const auto is_of_chains = [](const spec::AcceptanceOptions& one) {
+        return one.kind == spec::Acceptance::block || one.lenience < 1;
     };
+    const bool any_of_chains = std::ranges::any_of(options.acceptances, is_of_chains);
+    refuse_if(std::ranges::any_of(options.drafters, shapes_trees) && any_of_chains,
+              "--drafters lookahead, which drafts trees, goes without block and lenience of --acceptances");
+    const bool samples = std::ranges::any_of(options.temperatures, [](double each) { return each > 0; });
     given.refuse_without_effect("seed", samples || options.synthetic_acceptance, "at --temperatures 0");
-    given.refuse_without_effect("acceptances", samples || std::ranges::any_of(options.acceptances, is_lossy),
-                                "at --temperatures 0, where all but typical and bild are alike");
+    given.refuse_without_effect("acceptances",
+                                samples || std::ranges::any_of(options.acceptances, &spec::AcceptanceOptions::is_lossy),
+                                "at --temperatures 0, where all but typical, bild and lenience are alike");
     if (samples)
-        for (const spec::Acceptance acceptance : options.acceptances)
+        for (const spec::AcceptanceOptions& acceptance : options.acceptances)
             for (const auto& levels : options.rules)
                 for (const spec::StopRuleOptions& rule : levels)
-                    if (const std::string why = why_biased(rule, acceptance); !why.empty()) throw BadOption(why);
+                    if (const std::string why = why_biased(rule, acceptance.kind); !why.empty()) throw BadOption(why);
     if (!options.trees.empty()) {
         refuse_if(options.models.draft_directories().size() != 1 || options.placement == dist::DraftPlacement::sharded,
                   "--tree is for one --draft, colocated or dedicated, or a --head");
-        refuse_if(std::ranges::count(options.acceptances, spec::Acceptance::block) > 0 || options.lenience < 1 ||
-                      options.synthetic_acceptance,
-                  "--tree goes without --lenience, --synthetic-acceptance and --acceptances block");
+        refuse_if(any_of_chains || options.synthetic_acceptance,
+                  "--tree goes without --synthetic-acceptance, and without block and lenience of --acceptances");
     }
-    refuse_if(options.lenience < 1 && std::ranges::count(options.acceptances, spec::Acceptance::rejection) == 0,
-              "--lenience has no effect: --acceptances does not name rejection");
     const std::size_t n_costs = options.costs.size();
     refuse_if(n_costs > n_levels,
               fmt::format("--costs is given {} times for {} of drafting", n_costs, counted(n_levels, "level")));
@@ -152,7 +150,8 @@ void declare(OptionSet& set, CompareOptions& options) {
     drafters.insert(std::ranges::find(drafters, "model") + 1, "draft2 (the second --draft alone)");
     set.add("drafters", "LIST",
             fmt::format("{}, or several in turn as in ngram+model [model]", fmt::join(drafters, ", ")))
-        .choosing(spec::drafter_names(), ",+");
+        .choosing(spec::drafter_names(), ",+")
+        .detailed(drafter_values_help());
     set.add("rules", "RULE,RULE",
             stop_rule_forms() + ", all of these, none; of a cascade RULE/RULE; plain decoding always runs [all]")
         .choosing(with_stop_rules({"all", "none"}), ",/");
@@ -161,26 +160,27 @@ void declare(OptionSet& set, CompareOptions& options) {
         fmt::format("a tree of one --draft, beside the rules, which are of chains; one that grows has at most "
                     "{} tokens",
                     spec::TreeOptions::kDefaultTokens));
-    const Names acceptances = names_up_to(spec::Acceptance::bild);
     set.add("acceptances", "LIST",
-            "{}; typical and bild are LOSSY, greedy text knows no difference between the others [gumbel]",
-            [&options, acceptances](const GivenValue& given) {
+            std::string(kAcceptanceHelp) + "; greedy text is the same with all that are not lossy [gumbel]",
+            [&options](const GivenValue& given) {
                 options.acceptances.clear();
-                for (const std::string& name : split_list(given.text))
-                    options.acceptances.push_back(
-                        static_cast<spec::Acceptance>(index_among(acceptances, {given.name, name, given.place})));
+                for (const std::string& one : split_list(given.text))
+                    options.acceptances.push_back(read_acceptance({given.name, one, given.place}));
             })
-        .choosing(acceptances, ",");
+        .choosing(names_up_to(spec::Acceptance::bild), ",")
+        .detailed(acceptance_values_help());
     set.add("entropy-of", "WHICH", options.every_rule.entropy_of, kEntropyNames,
             "{}: the distribution that rules look at");
-    declare_lenience(set, options.lenience);
     set.add("max-draft-tokens", "N", options.max_draft_tokens, kDraftTokens,
             fmt::format("most drafted tokens a round, 1 to {}", kDraftTokens.max));
     declare_min_draft_tokens(set, options.every_rule.min_tokens);
     declare_drop_stop_token(set, options.every_rule.drop_stop_token);
-    set.add("draft-ahead", "F,F", options.ahead.outcomes, {0, spec::AheadOptions::kMaxOutcomes},
-            "with dedicated: each number of outcomes drafted for, 0: none [as many as fit]");
-    declare_ahead_passes(set, options.ahead, "with dedicated: hidden draft passes a round, exactly [as many as fit]");
+    set.add("draft-ahead", "F,F",
+            fmt::format("with dedicated: each number of outcomes drafted for; {} [auto]", kAheadHelp),
+            [&options](const GivenValue& given) {
+                for (const std::string& one : split_list(given.text))
+                    options.ahead.push_back(read_ahead({given.name, one, given.place}));
+            });
     set.add("tune", options.tune, "try a grid of settings of every rule and show the best of each");
     set.add("synthetic-acceptance", "A", options.synthetic_acceptance, {0, 1},
             "drafted tokens are accepted with this probability, whatever they are: whole rounds of random weights");

@@ -23,11 +23,12 @@ std::optional<Options> read_options(dist::Session& session, const Arguments& arg
     const std::vector<OptionGroup>& groups = groups_of<Options>();
     session.watch().enter(dist::kNoRound, "options");
     std::optional<Options> options;
-    std::string canonical;
+    std::string canonical, help;
     in_agreement(session, [&] {
         const ParsedOptions given = parse_options(groups, arguments);
         canonical = given.canonical_text();
-        if (given.given("help")) return;
+        help = given.text("help");
+        if (!help.empty()) return;
         try {
             options = options_of<Options>(given);
             refuse_output_conflicts(given, groups);
@@ -37,7 +38,7 @@ std::optional<Options> read_options(dist::Session& session, const Arguments& arg
         }
     });
     require_same(session, "the command line", canonical);
-    if (!options) print_help(session, page);
+    if (!options) print_help(session, page, help == "all");
     return options;
 }
 

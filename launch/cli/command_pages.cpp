@@ -231,10 +231,13 @@ std::string overview_text() {
     return text + "\n  --help or -h, --version\n\nOn several ranks: mpirun -n N entrodraft ...\n";
 }
 
-std::string help_text(const CommandPage& page) {
+std::string help_text(const CommandPage& page, bool all) {
     std::string text = fmt::format("Usage: {}\n", fmt::join(page.usage, "\n       "));
     if (*page.remarks != '\0') text += fmt::format("\n{}", page.remarks);
-    text += options_text(page.groups());
+    const std::string options = options_text(page.groups(), all);
+    text += options;
+    if (!all && options != options_text(page.groups(), true))
+        text += fmt::format("\nentrodraft {} --help=all shows every option.\n", page.name);
     if (!page.examples.empty()) text += fmt::format("\nExamples:\n  {}\n", fmt::join(page.examples, "\n  "));
     return text;
 }
@@ -251,6 +254,7 @@ std::string declarations_as_json(const std::string& version) {
                                    {"value", option.value},
                                    {"help", help_of(option)},
                                    {"repeatable", option.repeatable},
+                                   {"common", option.is_common},
                                    {"choices", option.choices},
                                    {"separators", option.separators}});
             groups.push_back({{"title", group.title}, {"options", options}});

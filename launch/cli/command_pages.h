@@ -45,15 +45,15 @@ int run_inspect(dist::Session& session, const Arguments& arguments);
 int run_bench_latency(dist::Session& session, const Arguments& arguments);
 int run_bench_compare(dist::Session& session, const Arguments& arguments);
 
-// Prints help_text(page), on the writer. Throws std::runtime_error.
-void print_help(dist::Session& session, const CommandPage& page);
+// Prints help_text(page, all), on the writer. Throws std::runtime_error.
+void print_help(dist::Session& session, const CommandPage& page, bool all);
 
 // Returns "entrodraft 0.1.0".
 std::string version_text();
 // Returns the text of `entrodraft --help`.
 std::string overview_text();
-// Returns the text of `entrodraft COMMAND --help`.
-std::string help_text(const CommandPage& page);
+// Returns the text of `entrodraft COMMAND --help`, or of --help=all.
+std::string help_text(const CommandPage& page, bool all);
 // Returns `entrodraft help --json`: commands with options, and exit codes. `version`: "entrodraft 0.1.0".
 std::string declarations_as_json(const std::string& version);
 

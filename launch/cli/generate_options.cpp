@@ -107,9 +107,11 @@ void declare_drafters(OptionSet& set, GenerateOptions& options) {
     DrafterChoice& drafter = options.speculation.drafter;
     set.group("Drafters");
     set.add("drafter", "LIST",
-            proposals_of_drafters() + "; of several, separated by commas, the first with anything to propose [model "
-                                      "with --draft, head with --head]")
-        .choosing(spec::drafter_names(), ",");
+            fmt::format("{}; of several, separated by commas, the first with anything to propose [model with --draft, "
+                        "head with --head]",
+                        proposals_of_drafters()))
+        .choosing(spec::drafter_names(), ",")
+        .detailed(drafter_values_help());
     declare_sources(set, options.speculation.sources);
     set.check([&](const ParsedOptions& given) {
         const std::size_t n_drafts = options.models.drafts.size();
@@ -142,20 +144,37 @@ void refuse_without_drafter(const ParsedOptions& given) {
 void declare_beams(OptionSet& set, GenerateOptions& options) {
     spec::BeamOptions& beams = options.requests.beams;
     set.group("Beam search");
+    const auto read = [&options, &beams](const GivenValue& given) {
+        const Range range = {1, spec::BeamOptions::kMaxBeams};
+        const Names whens = names_up_to(spec::EarlyStopping::never);
+        read_value(given.head(), range, beams.num_beams);
+        std::vector<ValueKey> keys = {number_key("length-penalty", beams.length_penalty, {-kNoLimit, kNoLimit}),
+                                      {"early-stopping",
+                                       [&beams, whens](const GivenValue& when) {
+                                           beams.early_stopping =
+                                               static_cast<spec::EarlyStopping>(index_among(whens, when));
+                                       }},
+                                      number_key("num-return-sequences", beams.num_return_sequences, range)};
+        for (ValueKey& key : keys) // what is given goes before the target's generation_config.json
+            key.read = [&options, name = key.name, read_it = key.read](const GivenValue& value) {
+                options.requests.given.insert(name);
+                read_it(value);
+            };
+        read_keys(given, keys);
+        refuse_if(beams.num_beams == 1 && given.text != "1",
+                  fmt::format("--num-beams {}: its values have no effect without K above 1", given.text));
+        if (beams.num_beams == 1) beams.num_beams = 0;
+    };
     set.add("num-beams", "K",
             fmt::format("beam search as transformers has it, with so many beams, up to {} [1: none]",
                         spec::BeamOptions::kMaxBeams),
-            [&beams](const GivenValue& given) {
-                read_value(given, {1, spec::BeamOptions::kMaxBeams}, beams.num_beams);
-                if (beams.num_beams == 1) beams.num_beams = 0;
-            });
-    set.add("length-penalty", "P", beams.length_penalty, {-kNoLimit, kNoLimit},
-            "a finished text's score is its log-probability / length^P");
-    set.add("early-stopping", "WHEN", beams.early_stopping, names_up_to(spec::EarlyStopping::never),
-            "{}: with K finished texts, end where no beam beats them at its present length; end at once; or where none "
-            "can at any length");
-    set.add("num-return-sequences", "N", beams.num_return_sequences, {1, spec::BeamOptions::kMaxBeams},
-            "texts of a line, the best first, in \"sequences\"");
+            read)
+        .detailed(fmt::format(
+            "Values follow K, as in 4:length-penalty=0.8. length-penalty [{}]: a finished text's score is its "
+            "log-probability / length^P; early-stopping [{}]: with K finished texts, false ends where no beam beats "
+            "them at its present length, true at once, never where none can at any length; num-return-sequences [{}]: "
+            "texts of a line, the best first, in \"sequences\"",
+            beams.length_penalty, to_string(beams.early_stopping), beams.num_return_sequences));
 }
 
 void declare_speculation(OptionSet& set, GenerateOptions& options) {
@@ -166,48 +185,33 @@ void declare_speculation(OptionSet& set, GenerateOptions& options) {
         if (speculation.drafter.kinds.empty()) refuse_without_drafter(given);
     });
     declare_stop_rules(set, speculation);
-    set.add("acceptance", "WHICH", acceptance.kind, names_up_to(spec::Acceptance::bild),
-            "gumbel: sampled text that no draft changes; rejection, block: more tokens accepted, but another text at "
-            "the same seed; typical, bild: LOSSY, not the target's own text [gumbel; with --lenience below 1 "
-            "rejection]");
-    declare_lenience(set, acceptance.lenience);
+    set.add("acceptance", "WHICH", std::string(kAcceptanceHelp) + " [gumbel]",
+            [&acceptance](const GivenValue& given) { acceptance = read_acceptance(given); })
+        .choosing(names_up_to(spec::Acceptance::bild))
+        .detailed(acceptance_values_help());
     set.add("tree", "SHAPE",
             fmt::format("drafts a tree, not a chain: {}; --max-draft-tokens is that of its tokens [of a fixed one "
                         "its own, else {}]",
                         spec::kTreeNames, kTreeTokens));
-    set.add("typical-epsilon", "E", acceptance.typical.epsilon, {0, 1},
-            "of typical: most probability that is asked of a token");
-    set.add("typical-delta", "D", acceptance.typical.delta, {0, 1}, "of typical: that share of exp(-entropy)");
-    set.add("rollback-distance", "D", acceptance.rollback_distance, at_least(0),
-            "of bild: how far -log of the target's probability of a token may go, unless it is the target's first");
     set.check([&](const ParsedOptions& given) {
         read_stop_rules(given, speculation.drafter.has("model") ? options.models.drafts.size() : 1, speculation);
-        if (acceptance.lenience < 1 && !given.given("acceptance")) acceptance.kind = spec::Acceptance::rejection;
-        refuse_if(acceptance.lenience < 1 && acceptance.kind != spec::Acceptance::rejection,
-                  "--lenience below 1 goes with --acceptance rejection alone, not with " + to_string(acceptance.kind));
-        for (const char* option : {"typical-epsilon", "typical-delta"})
-            given.refuse_without_effect(option, acceptance.kind == spec::Acceptance::typical,
-                                        "without --acceptance typical");
-        given.refuse_without_effect("rollback-distance", acceptance.kind == spec::Acceptance::bild,
-                                    "without --acceptance bild");
         for (const spec::StopRuleOptions& rule : speculation.stop_rules)
             if (const std::string why = why_biased(rule, acceptance.kind); !why.empty()) throw BadOption(why);
         read_tree(given, acceptance, speculation);
-        read_lookahead(given, acceptance, speculation);
+        read_own_trees(given, acceptance, speculation);
     });
 }
 
 // Refuses, by name, options that do not go with beam search.
 void check_beams(const ParsedOptions& given, GenerateOptions& options) {
     const spec::BeamOptions& beams = options.requests.beams;
-    for (const char* option : {"length-penalty", "early-stopping", "num-return-sequences"})
-        given.refuse_without_effect(option, beams.is_on(), "without --num-beams K above 1");
     if (!beams.is_on()) return;
-    if (const std::string why = spec::why_invalid(beams); !why.empty()) throw BadOption(why);
+    if (const std::string why = spec::why_invalid(beams); !why.empty())
+        throw BadOption(fmt::format("--num-beams {}: {}", given.text("num-beams"), why));
     refuse_if(!options.requests.sampling.greedy(),
               "--num-beams takes the most probable tokens, and --temperature above 0 samples; give one of them");
-    for (const char* option : {"acceptance", "lenience", "tree", "head", "stop", "trace", "num-samples", "logprobs",
-                               "json-schema", "regex", "grammar", "draft-window", "draft-vocab"})
+    for (const char* option : {"acceptance", "tree", "head", "stop", "trace", "num-samples", "logprobs", "json-schema",
+                               "regex", "grammar", "draft-window", "draft-vocab"})
         refuse_if(given.given(option), fmt::format("--num-beams does not go with --{}; leave one out", option));
     const DrafterChoice& drafter = options.speculation.drafter;
     refuse_if(!drafter.kinds.empty() && !drafter.is_one_model(),
@@ -217,14 +221,13 @@ void check_beams(const ParsedOptions& given, GenerateOptions& options) {
             const bool has_effect = group.title != "Speculation" || option.name == "costs";
             given.refuse_without_effect(option.name, has_effect, "with --num-beams, whose drafts end by expected gain");
         }
-    refuse_if(given.given("draft-ahead") || given.given("draft-ahead-passes"),
-              "--num-beams drafts nothing ahead; leave out --draft-ahead");
+    refuse_if(given.given("draft-ahead"), "--num-beams drafts nothing ahead; leave out --draft-ahead");
     constexpr int kMaxRows = spec::Packet::kMaxDraftTokens;
     refuse_if(options.batch_size * beams.num_beams > kMaxRows,
               fmt::format("--num-beams times --batch-size are the rows of a pass: at most {}, not {}", kMaxRows,
                           options.batch_size * beams.num_beams));
     refuse_if(options.prompt && beams.num_return_sequences > 1,
-              "--num-return-sequences goes with --input; a --prompt streams one text");
+              "num-return-sequences of --num-beams goes with --input; a --prompt streams one text");
     options.speculation.drafter.ahead.reset();
 }
 
@@ -245,24 +248,19 @@ void check_draft_vocabulary(const ParsedOptions& given, GenerateOptions& options
     refuse_if(retokenizes && models.drafts.size() > 1,
               "--draft-vocabulary retokenize is for one --draft; leave out the others");
     if (options.requests.beams.num_beams > 0) models.needs_same_vocabulary = "--num-beams";
-    const auto is_on = [](int outcomes) { return outcomes > 0; };
-    if (std::ranges::any_of(options.ahead.outcomes, is_on) || given.given("draft-ahead-passes"))
-        models.needs_same_vocabulary = "--draft-ahead";
+    const auto is_on = [](const auto& setting) { return setting.has_value(); };
+    if (std::ranges::any_of(options.ahead, is_on)) models.needs_same_vocabulary = "--draft-ahead";
 }
 
 void declare_ranks(OptionSet& set, GenerateOptions& options) {
-    constexpr Range kOutcomes = {0, spec::AheadOptions::kMaxOutcomes};
     DrafterChoice& drafter = options.speculation.drafter;
     set.group("Ranks");
     declare_placement(set, options.placement);
     set.add("draft-ahead", "F",
             fmt::format("with dedicated, outcomes of a round that are drafted for during its verification, up to {}; "
-                        "0: none; of --batch-size 1 and one model that drafts last [as many as fit]",
-                        kOutcomes.max),
-            [&](const GivenValue& given) { read_value(given, kOutcomes, options.ahead.outcomes.emplace_back()); });
-    declare_ahead_passes(
-        set, options.ahead,
-        "hidden draft passes of a round, exactly, however long the target takes: for study [as many as fit]");
+                        "{}; of --batch-size 1 and one model that drafts last [auto]",
+                        spec::AheadOptions::kMaxOutcomes, kAheadHelp),
+            [&](const GivenValue& given) { options.ahead.push_back(read_ahead(given)); });
     set.add("replicas", "R", options.replicas, at_least(1),
             "groups of equal size that share the prompts; divides the ranks");
     set.add("batch-size", "N", options.batch_size, {1, spec::kMaxSlots},
@@ -312,10 +310,10 @@ void check_generate(const ParsedOptions& given, GenerateOptions& options) {
               "--resume needs --output FILE: what to go on with");
     given.refuse_without_effect("resume-anyway", options.resume, "without --resume");
     options.models.takes_digests = !options.prompt && options.output != "-";
-    const int rows = options.speculation.sources.lookahead.max_tokens() + 1;
-    refuse_if(options.speculation.drafter.has("lookahead") && options.batch_size * rows > model::Decoder::kMaxRows,
+    const int rows = options.speculation.drafter.own_tree_tokens() + 1;
+    refuse_if(options.batch_size * rows > model::Decoder::kMaxRows,
               fmt::format("--drafter lookahead makes passes of up to {} rows a sequence, and a pass has {}: lower "
-                          "--batch-size, or --lookahead-window, -ngram or -candidates",
+                          "--batch-size, or window, ngram or candidates of lookahead",
                           rows, model::Decoder::kMaxRows));
     if (!options.check) return;
     refuse_if(options.speculation.drafter.kinds.empty(),
@@ -346,6 +344,10 @@ void declare(OptionSet& set, GenerateOptions& options) {
     declare_beams(set, options);
     declare_speculation(set, options);
     declare_ranks(set, options);
+    set.show_first({"help",    "config",    "target",     "draft",     "head",   "device",      "dtype",
+                    "threads", "drafter",   "prompt",     "input",     "output", "resume",      "max-new-tokens",
+                    "stop",    "check",     "summary",    "quiet",     "chat",   "temperature", "top-p",
+                    "seed",    "stop-rule", "acceptance", "batch-size"});
     set.check([&options](const ParsedOptions& given) {
         check_draft_vocabulary(given, options);
         check_beams(given, options);

@@ -189,6 +189,40 @@ std::size_t index_among(const Names& choices, const GivenValue& value) {
     return static_cast<std::size_t>(found - choices.begin());
 }
 
+// ---- values with keys ----
+
+void read_keys(const GivenValue& given, const std::vector<ValueKey>& keys) {
+    const std::string whole = fmt::format("--{} {}", given.name, given.text);
+    Names names, seen;
+    for (const ValueKey& key : keys)
+        names.push_back(key.name);
+    std::size_t place = 0; // where the key of the next number without a name is sought
+    const Names parts = split_list(given.text, ':');
+    refuse_if(names.empty() && parts.size() > 1, fmt::format("{}: {} takes no values", whole, parts[0]));
+    for (std::size_t i = 1; i < parts.size(); ++i) {
+        const std::size_t equals = parts[i].find('=');
+        const bool has_value = equals != std::string::npos;
+        const bool is_number =
+            !parts[i].empty() && std::string_view("+-.0123456789").find(parts[i][0]) != std::string::npos;
+        const std::string name = parts[i].substr(0, equals);
+        auto key = std::ranges::find(keys, name, &ValueKey::name);
+        if (is_number) {
+            key = std::find_if(keys.begin() + static_cast<std::ptrdiff_t>(place), keys.end(),
+                               [](const ValueKey& each) { return each.by_place; });
+            refuse_if(key == keys.end(),
+                      fmt::format("{}: what is {}? {} takes {}", whole, parts[i], parts[0], listed(names, "and")));
+            place = static_cast<std::size_t>(key - keys.begin()) + 1;
+        } else {
+            refuse_if(key == keys.end(), fmt::format("{}: {} {}", whole, name, must_be_one_of(names, name)));
+            refuse_if(has_value && key->is_switch, fmt::format("{}: {} takes no value", whole, name));
+            refuse_if(!has_value && !key->is_switch, fmt::format("{0}: {1} needs a value: {1}=...", whole, name));
+        }
+        refuse_if(std::ranges::count(seen, key->name) > 0, fmt::format("{}: {} is given twice", whole, key->name));
+        seen.push_back(key->name);
+        key->read(given.part(has_value ? parts[i].substr(equals + 1) : parts[i]));
+    }
+}
+
 // ---- declarations ----
 
 OptionSpec& OptionSpec::also(const std::string& names) {
@@ -209,22 +243,28 @@ OptionSpec& OptionSpec::choosing(const Names& names, std::string of_several) {
     return *this;
 }
 
+OptionSpec& OptionSpec::detailed(const std::string& text) {
+    details = text;
+    return *this;
+}
+
 std::string field_of_option(std::string name) {
     std::ranges::replace(name, '-', '_');
     return name;
 }
 
-std::string help_of(const OptionSpec& option) {
+std::string help_of(const OptionSpec& option, bool all) {
     Names others;
     for (const std::string& alias : option.aliases)
         others.push_back(with_dashes(alias));
     return option.help + (option.is_positional ? "; the name may be left out" : "") +
-           (others.empty() ? "" : fmt::format("; also {}", fmt::join(others, ", ")));
+           (others.empty() ? "" : fmt::format("; also {}", fmt::join(others, ", "))) +
+           (all && !option.details.empty() ? ". " + option.details : "");
 }
 
 OptionSet::OptionSet() {
     group("General");
-    add("help", "", "show this and exit; -h likewise");
+    add("help", "", "show this and exit; -h likewise; --help=all: every option");
     add("config", "FILE", "read 'option = value' lines; the command line goes first");
 }
 
@@ -244,6 +284,16 @@ OptionSpec& OptionSet::add_output(const char* name, std::string& field, const st
     });
     option.is_written = true;
     return option;
+}
+
+void OptionSet::show_first(const Names& common) {
+    std::size_t found = 0;
+    for (OptionGroup& group : groups_)
+        for (OptionSpec& option : group.options) {
+            option.is_common = std::ranges::count(common, option.name) > 0;
+            found += option.is_common ? 1 : 0;
+        }
+    if (found != common.size()) throw std::logic_error("a common option is not declared");
 }
 
 void OptionSet::read(const ParsedOptions& given) const {
@@ -389,14 +439,16 @@ std::string read_named_file(const GivenValue& given) {
     return text;
 }
 
+constexpr const char* kHelpOnAll = "--help=all";
+
 bool asks_for_help(const std::string& argument) {
-    return argument == "--help" || argument == "-h";
+    return argument == "--help" || argument == "-h" || argument == kHelpOnAll;
 }
 
 ParsedOptions parse_options(const std::vector<OptionGroup>& groups, const Names& arguments) {
     ParsedOptions parsed;
     if (std::any_of(arguments.begin(), arguments.end(), asks_for_help)) {
-        parsed.add({"help", "true"});
+        parsed.add({"help", std::ranges::count(arguments, kHelpOnAll) > 0 ? "all" : "true"});
         return parsed;
     }
     parsed = parse_arguments(groups, arguments);
@@ -440,10 +492,29 @@ ParsedOptions parse_config(const std::vector<OptionGroup>& groups, const std::st
 
 // ---- --help ----
 
-std::string options_text(const std::vector<OptionGroup>& groups) {
+namespace {
+
+bool has_common_options(const std::vector<OptionGroup>& groups) {
+    bool has_any = false;
+    for_each_option(groups, [&](const OptionSpec& option) { has_any |= option.is_common; });
+    return has_any;
+}
+
+// Returns the groups with their common options alone.
+std::vector<OptionGroup> common_of(std::vector<OptionGroup> groups) {
+    for (OptionGroup& group : groups)
+        std::erase_if(group.options, [](const OptionSpec& option) { return !option.is_common; });
+    std::erase_if(groups, [](const OptionGroup& group) { return group.options.empty(); });
+    return groups;
+}
+
+} // namespace
+
+std::string options_text(const std::vector<OptionGroup>& groups, bool all) {
     constexpr std::size_t kLine = 109, kMaxHead = 49;
     std::string text;
-    for (const OptionGroup& group : groups) {
+    all = all || !has_common_options(groups);
+    for (const OptionGroup& group : all ? groups : common_of(groups)) {
         std::size_t column = 23; // column of the help, without the blank before it
         for (const OptionSpec& option : group.options)
             column = std::max(column, option.name.size() + option.value.size() + 5);
@@ -452,7 +523,7 @@ std::string options_text(const std::vector<OptionGroup>& groups) {
         for (const OptionSpec& option : group.options) {
             const std::string head = fmt::format("  --{} {}", option.name, option.value);
             text += fmt::format("{:<{}}{}", head, column, head.size() >= column ? "\n" + std::string(column, ' ') : "");
-            std::string help = help_of(option);
+            std::string help = help_of(option, all);
             while (help.size() > kLine - column) { // breaks after the last blank, or where the line is full
                 std::size_t end = kLine - column;
                 if (help[end - 1] != ' ' && help[end] != ' ') end = help.rfind(' ', end - 1) + 1;

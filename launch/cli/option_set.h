@@ -34,6 +34,8 @@ struct GivenValue {
     std::string spelled() const;
     // part() returns a part of the value. meant() replaces another name by the usual one of its pair.
     GivenValue part(const std::string& of_it) const { return {name, of_it, place, "--" + name + " " + text}; }
+    // The part before the first colon, as a value of its own.
+    GivenValue head() const { return {name, text.substr(0, text.find(':')), place}; }
     GivenValue meant(const std::map<std::string, std::string>& others) const;
 };
 
@@ -91,6 +93,21 @@ template <typename T> void read_value(const GivenValue& value, Range range, std:
 // Returns the index of the value among `choices`. Throws BadOption that lists them.
 std::size_t index_among(const Names& choices, const GivenValue& value);
 
+// ---- values with keys: "typical:epsilon=0.1:delta=0.3" ----
+
+struct ValueKey {
+    std::string name;
+    std::function<void(const GivenValue&)> read; // gets the key's value; of a switch its name
+    bool is_switch = false;
+    bool by_place = false; // numbers without a key count for these keys, in their order
+};
+// A key for a number.
+template <typename Number> ValueKey number_key(std::string name, Number& field, Range range) {
+    return {std::move(name), [&field, range](const GivenValue& given) { read_value(given, range, field); }};
+}
+// Reads the keys behind the first colon. Throws BadOption for a key that is unknown or given twice.
+void read_keys(const GivenValue& given, const std::vector<ValueKey>& keys);
+
 // ---- declarations ----
 
 struct OptionSpec {
@@ -103,6 +120,8 @@ struct OptionSpec {
     Names aliases = {};          // other names; a name of one or two letters has one dash
     bool is_positional = false;  // takes arguments without a name; at most one such option a command
     bool is_written = false;     // the file that it names is written; other files are read
+    bool is_common = false;      // --help shows it; --help=all shows the others as well
+    std::string details = "";    // more help, which --help=all shows alone
     std::string missing = "";    // for the message that it is missing; empty: it is optional
 
     bool is_switch() const { return value.empty(); }
@@ -111,11 +130,12 @@ struct OptionSpec {
     OptionSpec& also(const std::string& names);                // names separated by blanks
     OptionSpec& required(const char* what);
     OptionSpec& choosing(const Names& names, std::string of_several = "");
+    OptionSpec& detailed(const std::string& text);
 };
 // Returns "top_k" for "top-k": the name of the field of lines and of OUTPUT.settings.
 std::string field_of_option(std::string name);
-// Returns the option's help, followed by its aliases.
-std::string help_of(const OptionSpec& option);
+// Returns the option's help, followed by its aliases and, with `all`, its details.
+std::string help_of(const OptionSpec& option, bool all = true);
 
 struct OptionGroup {
     std::string title;
@@ -167,6 +187,8 @@ class OptionSet {
         option.help = with_default(option.help, names.at(static_cast<std::size_t>(field)));
         return option;
     }
+    // Marks the options that --help shows. Without this call it shows all. Throws std::logic_error for another name.
+    void show_first(const Names& common);
     // Adds a step that runs after the options declared before it are read. The step throws BadOption.
     void check(std::function<void(const ParsedOptions&)> step) { steps_.push_back(std::move(step)); }
 
@@ -197,18 +219,19 @@ template <typename Enum> Names names_up_to(Enum last) {
 
 // ---- command line, --config file, --help ----
 
-// True for --help and -h.
+// True for --help, -h and --help=all.
 bool asks_for_help(const std::string& argument);
-// Parses `arguments`, which follow the command, and the --config file that they name. With --help or -h, looks at
-// nothing else. A value given by an alias is found under the option's name. Throws BadOption.
+// Parses `arguments`, which follow the command, and the --config file that they name. Where they ask for help, looks at
+// nothing else; the value of "help" is then "true" or "all". A value given by an alias is found under the option's
+// name. Throws BadOption.
 ParsedOptions parse_options(const std::vector<OptionGroup>& groups, const Names& arguments);
 
 // Reads a --config file of "option = value" lines. '#' begins a comment line, a value in double quotes is a JSON
 // string, and a switch takes true or false. Throws BadOption naming file and line.
 ParsedOptions parse_config(const std::vector<OptionGroup>& groups, const std::string& file);
 
-// Returns the groups as --help shows them.
-std::string options_text(const std::vector<OptionGroup>& groups);
+// Returns the groups as --help shows them, or with `all` as --help=all does.
+std::string options_text(const std::vector<OptionGroup>& groups, bool all);
 
 // ---- words ----
 

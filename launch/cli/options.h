@@ -121,7 +121,7 @@ struct RequestDefaults {
 
 // The drafters. The first that has a proposal proposes tokens. None: plain decoding.
 struct DrafterChoice {
-    std::vector<std::string> kinds;               // names of spec::drafter_names()
+    std::vector<spec::NamedDrafter> kinds;
     std::vector<std::size_t> drafts;              // for `model`: places in ModelOptions::drafts, a cascade of them
     std::optional<spec::TreeOptions> tree = {};   // for one model or head; none: chains
     std::optional<spec::AheadOptions> ahead = {}; // none: nothing is drafted ahead
@@ -130,23 +130,18 @@ struct DrafterChoice {
     bool is_one_model() const;
     bool is_head() const; // true if it is the only drafter
     bool runs_model() const { return has("model") || has("head"); }
-    bool drafts_trees() const { return tree.has_value() || has("lookahead"); }
+    bool drafts_trees() const { return tree.has_value() || own_tree_tokens() > 0; }
+    // Returns the most tokens of the trees that one of them shapes by itself, as lookahead does; 0: none does.
+    int own_tree_tokens() const;
 };
 // Returns the number of outcomes that it may draft for at once; 0: it does not draft ahead.
 int outcomes_ahead(const DrafterChoice& drafter);
 
-// Outcomes of a round to draft for: each number is a setting, and 0 means none; an empty list means as many as fit.
-// Hidden passes likewise.
-struct AheadLists {
-    std::vector<int> outcomes;
-    int passes = 0;
-};
+// Settings of drafting ahead that were given; none: nothing is drafted ahead.
+using AheadList = std::vector<std::optional<spec::AheadOptions>>;
 
-// The sources of drafters without a model.
+// The files of drafters without a model.
 struct DrafterSources {
-    spec::NgramOptions ngram;
-    spec::LookupTexts lookup_texts = spec::LookupTexts::own;
-    spec::LookaheadOptions lookahead;
     std::string lookup_corpus; // file of text, or of build-corpus, for suffix; empty: none
     std::string draft_table;   // file of build-table for bigram and unigram
 };
@@ -185,7 +180,7 @@ struct GenerateOptions {
     ParsedOptions given; // for the summary
     int replicas = 1;
     int batch_size = 1; // sequences decoded together, by each replica
-    AheadLists ahead;
+    AheadList ahead;
     dist::DraftPlacement placement = dist::DraftPlacement::colocated;
 };
 
@@ -245,7 +240,7 @@ struct CompareOptions {
     RequestDefaults requests;
     std::vector<double> temperatures = {0, 1};
     std::vector<DrafterChoice> drafters;
-    AheadLists ahead;
+    AheadList ahead;
     DrafterSources sources;
     std::string output; // results as JSON; empty: none
     bool json = false;
@@ -254,8 +249,7 @@ struct CompareOptions {
     std::vector<spec::TreeOptions> trees;                  // for the first --draft, compared with chains
     int max_draft_tokens = spec::StopRuleOptions::kDefaultMaxTokens;
     spec::StopRuleOptions every_rule; // settings of all rules
-    std::vector<spec::Acceptance> acceptances = {spec::Acceptance::gumbel};
-    double lenience = 1;            // for rejection
+    std::vector<spec::AcceptanceOptions> acceptances = {{}};
     std::vector<std::string> costs; // files, one for each level; empty: measured first
     bool tune = false;
     std::optional<double> synthetic_acceptance; // drafted tokens are accepted by chance; texts mean nothing
@@ -409,13 +403,9 @@ std::string why_no_sampling(const RequestDefaults& requests, const char* what_is
 // Nothing to tune: it was about as fast as the best tuned threshold wherever that was measured (bench/NOTES.md).
 constexpr const char* kDefaultStopRule = "expected-gain";
 
-// A match of fewer tokens leaves the round to the next drafter of a combination.
-constexpr int kShortestOfCombination = 3;
-
-// Returns the rule of the drafter lookahead: expected-gain drafts only in rounds where that pays, constant in all.
-// `max_chain`: tokens of a draft by the other drafters in its list.
-spec::StopRuleOptions lookahead_rule(const spec::LookaheadOptions& lookahead, const std::string& rule,
-                                     int max_chain = 0);
+// Returns the rule of a drafter that shapes its own trees: expected-gain drafts only in rounds where that pays,
+// constant in all. `max_tokens`: of a draft, also of a chain by the other drafters in its list.
+spec::StopRuleOptions own_tree_rule(const std::string& rule, int max_tokens);
 // Describes the drafter in a few words: "ngram+model", "draft1<draft2".
 std::string describe(const DrafterChoice& drafter);
 // Returns the rule as --stop-rule takes it: "static:threshold=2.25".

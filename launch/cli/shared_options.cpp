@@ -159,18 +159,19 @@ std::optional<SelfDraft> self_draft_of(const std::string& draft) {
 
 void declare_draft_window(OptionSet& set, ModelOptions& models) {
     spec::DraftWindow& window = models.draft_window;
-    set.add("draft-window", "W", window.positions, {1, spec::DraftWindow::kMaxPositions},
+    const auto read = [&window](const GivenValue& given) {
+        read_value(given.head(), {1, spec::DraftWindow::kMaxPositions}, window.positions);
+        read_keys(given, {number_key("sinks", window.sinks, {0, spec::DraftWindow::kMaxSinks}),
+                          number_key("chunks", window.chunks, {0, spec::DraftWindow::kMaxChunks})});
+    };
+    set.add("draft-window", "W",
             "the draft's cache keeps, and its passes read, no more of a text than its last W tokens, or up to W / 8 "
-            "more, and its first ones; on CPUs, of one --draft [all of it]");
-    set.add("draft-sinks", "S", window.sinks, {0, spec::DraftWindow::kMaxSinks},
-            "first tokens that a --draft-window keeps beside them");
-    set.add(
-        "draft-chunks", "N", window.chunks, {0, spec::DraftWindow::kMaxChunks},
-        "chunks of 8 tokens between first and last ones that a --draft-window reads too, the best by the attention to "
-        "their mean keys");
+            "more, and its first ones; on CPUs, of one --draft [all of it]",
+            read)
+        .detailed(fmt::format("W:sinks=S keeps S first ones ({}); W:chunks=N reads the N chunks of 8 tokens between "
+                              "them, too, that are best by the attention to their mean keys",
+                              window.sinks));
     set.check([&models, &window](const ParsedOptions& given) {
-        for (const char* option : {"draft-sinks", "draft-chunks"})
-            given.refuse_without_effect(option, window.is_on(), "without --draft-window");
         refuse_if(window.is_on() && models.drafts.size() != 1, "--draft-window is for one --draft");
         const auto is_self = [](const std::string& draft) { return self_draft_of(draft).has_value(); };
         const bool has_self = std::ranges::any_of(models.drafts, is_self);
@@ -311,9 +312,9 @@ void declare_generation_config(OptionSet& set, RequestDefaults& requests) {
             "what of the target's generation_config.json holds where lines and options say nothing: {}; greedy: what "
             "changes greedy text in transformers; all: sampling and lengths too");
     set.check([&requests](const ParsedOptions& given) {
-        for (const char* option : {"max-new-tokens", "min-new-tokens", "temperature", "top-k", "top-p", "min-p",
-                                   "repetition-penalty", "no-repeat-ngram-size", "logit-bias", "banned-tokens", "stop",
-                                   "num-beams", "length-penalty", "early-stopping", "num-return-sequences"})
+        for (const char* option :
+             {"max-new-tokens", "min-new-tokens", "temperature", "top-k", "top-p", "min-p", "repetition-penalty",
+              "no-repeat-ngram-size", "logit-bias", "banned-tokens", "stop", "num-beams"})
             if (given.given(option)) requests.given.insert(option);
         if (given.given("num-samples")) requests.given.insert("num-return-sequences");
     });

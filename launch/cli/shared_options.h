@@ -25,7 +25,7 @@ constexpr const char* kJsonHelp = "results as JSON on stdout, not as tables";
 
 // Declares the models and their device. `draft_help`: the help of --draft for this command.
 void declare_models(OptionSet& set, ModelOptions& models, const char* draft_help);
-// Declares --draft-window and --draft-sinks, and the checks of --draft self.
+// Declares --draft-window, and the checks of --draft self.
 void declare_draft_window(OptionSet& set, ModelOptions& models);
 void declare_draft_vocab(OptionSet& set, ModelOptions& models);
 // For commands whose recordings hold the draft's proposals after any text. Throws BadOption.
@@ -69,22 +69,33 @@ void declare_chat(OptionSet& set, ModelOptions& models, RequestDefaults& request
 std::string proposals_of_drafters();
 // Reads trees of one draft model, and sets their stop rule if none is given. Runs after drafters and stop rules.
 void read_tree(const ParsedOptions& given, const spec::AcceptanceOptions& acceptance, SpeculationOptions& speculation);
-// Checks the options of the drafter lookahead and sets its rule. Runs after drafters and stop rules are read, too.
-void read_lookahead(const ParsedOptions& given, const spec::AcceptanceOptions& acceptance,
+// Checks the options of a drafter that shapes its own trees and sets its rule. Runs after drafters and stop rules are
+// read, too.
+void read_own_trees(const ParsedOptions& given, const spec::AcceptanceOptions& acceptance,
                     SpeculationOptions& speculation);
 // Declares --tree, which is repeated for several trees.
 void declare_trees(OptionSet& set, std::vector<spec::TreeOptions>& trees, const std::string& help);
 // Declares the sources of drafters without a model. check_sources() reads them when the drafters are known.
 void declare_sources(OptionSet& set, DrafterSources& sources);
 void check_sources(const ParsedOptions& given, const std::vector<DrafterChoice>& drafters, DrafterSources& sources);
-void declare_lenience(OptionSet& set, double& lenience);
-// Reads a list of drafters: "ngram,model".
+constexpr const char* kAcceptanceHelp =
+    "gumbel: sampled text that no draft changes; rejection, block: more tokens accepted, but another text at the same "
+    "seed; typical, bild, and rejection with a lenience below 1: LOSSY, not the target's own text";
+// Returns the values of the acceptances, as help has them.
+std::string acceptance_values_help();
+// Reads "typical:epsilon=0.1". Throws BadOption.
+spec::AcceptanceOptions read_acceptance(const GivenValue& given);
+// Reads a list of drafters with their values: "ngram:max=3,model".
 DrafterChoice parse_drafter(const GivenValue& given, char separator, const ModelOptions& models);
-void declare_ahead_passes(OptionSet& set, AheadLists& ahead, const char* help);
+// Returns the drafters' values with what they mean, as help has them.
+std::string drafter_values_help();
+// Reads "8", "auto:passes=2", or 0 for none.
+std::optional<spec::AheadOptions> read_ahead(const GivenValue& given);
+extern const char* const kAheadHelp; // what --draft-ahead takes
 // Returns the drafters; a drafter that can draft ahead is returned with each setting of `ahead`. `needs` says what
 // drafting ahead takes. A draft that is sharded across the ranks goes with no other drafter.
 std::vector<DrafterChoice> with_ahead(const std::vector<DrafterChoice>& drafters, const ParsedOptions& given,
-                                      dist::DraftPlacement placement, int batch_size, const AheadLists& ahead,
+                                      dist::DraftPlacement placement, int batch_size, const AheadList& ahead,
                                       const char* needs);
 
 // ---- stop rules: options made from the declarations in spec/stop ----

@@ -35,16 +35,6 @@ bool is_switch(const Parameter& parameter) {
 // Keys that rules take beyond their own parameters.
 constexpr const char *kMin = "min", *kOf = "of", *kDrop = "drop";
 
-Names keys_of(const RuleType& rule) {
-    Names keys;
-    for (const Parameter& parameter : rule.parameters)
-        keys.emplace_back(parameter.name);
-    keys.emplace_back(kMin);
-    if (looks_at_distributions(rule)) keys.emplace_back(kOf);
-    if (rule.may_drop()) keys.emplace_back(kDrop);
-    return keys;
-}
-
 // ---- names ----
 
 // Returns the rule that a name of other programs and papers means: "entropy" is static. Returns other names unchanged.
@@ -78,37 +68,22 @@ struct Level {
     bool has(const std::string& key) const { return own.count(key) > 0; }
 };
 
-bool is_switch(const RuleType& rule, const std::string& key) {
-    const int index = rule.index_of(key);
-    return key == kDrop || (index >= 0 && is_switch(rule.parameters[index]));
-}
-
 // Parses "static:2.25", "moving-average:window=3" or "heuristic:5:persistent": numbers in the order of the parameters,
 // keys with values, and switches. There is no rule if its name is unknown.
 Level parse_level(const GivenValue& given) {
-    const Names parts = split_list(given.text, ':');
-    const std::string whole = fmt::format("--{} {}", given.name, given.text);
-    Level level = {parts.empty() ? nullptr : spec::find_stop_rule(parts[0])};
+    Level level = {spec::find_stop_rule(given.head().text)};
     if (level.rule == nullptr) return level;
-    std::size_t n_numbers = 0;
-    for (std::size_t i = 1; i < parts.size(); ++i) {
-        const std::size_t equals = parts[i].find('=');
-        std::string key = parts[i].substr(0, equals);
-        const bool has_value = equals != std::string::npos;
-        if (!has_value && !is_switch(*level.rule, key)) {
-            const auto& parameters = level.rule->parameters;
-            refuse_if(n_numbers == parameters.size() || is_switch(parameters[n_numbers]),
-                      fmt::format("{}: what is {}? {} takes {}", whole, key, level.rule->name,
-                                  listed(keys_of(*level.rule), "and")));
-            level.own[parameters[n_numbers++].name] = given.part(key);
-            continue;
-        }
-        const Names keys = keys_of(*level.rule);
-        refuse_if(std::ranges::count(keys, key) == 0, fmt::format("{}: {} {}", whole, key, must_be_one_of(keys, key)));
-        refuse_if(has_value == is_switch(*level.rule, key), fmt::format("{}: {} takes no value", whole, key));
-        refuse_if(level.has(key), fmt::format("{}: {} is given twice", whole, key));
-        level.own[key] = given.part(has_value ? parts[i].substr(equals + 1) : key);
-    }
+    std::vector<ValueKey> keys;
+    const auto add = [&](const char* name, bool is_switch, bool by_place) {
+        const auto keep = [&level, name](const GivenValue& value) { level.own[name] = value; };
+        keys.push_back({name, keep, is_switch, by_place});
+    };
+    for (const Parameter& parameter : level.rule->parameters)
+        add(parameter.name, is_switch(parameter), !is_switch(parameter));
+    add(kMin, false, false);
+    if (looks_at_distributions(*level.rule)) add(kOf, false, false);
+    if (level.rule->may_drop()) add(kDrop, true, false);
+    read_keys(given, keys);
     return level;
 }
 
@@ -157,7 +132,7 @@ std::vector<Level> levels_of(const ParsedOptions& given, std::size_t n_levels) {
     for (std::size_t i = 0; i < n_levels; ++i) {
         const GivenValue& value = values[std::min(i, values.size() - 1)];
         levels.push_back(parse_level(value));
-        const std::string name = value.text.substr(0, value.text.find(':'));
+        const std::string name = value.head().text;
         refuse_if(name == "oracle", "--stop-rule oracle stops before the first token that would be rejected, which no "
                                     "run knows; see entrodraft simulate --rules oracle");
         refuse_if(levels.back().rule == nullptr,
@@ -222,15 +197,16 @@ void declare_drop_stop_token(OptionSet& set, bool& field) {
 }
 
 void declare_stop_rules(OptionSet& set, SpeculationOptions& speculation) {
-    set.add(
-           "stop-rule", "RULE",
-           fmt::format("when drafting stops, with values that differ from these: {}; also static:2.25. Every rule "
-                       "takes min=N, drafted tokens before which it does not fire. Most take of=adjusted: they look at "
-                       "the distribution that tokens are drawn from; threshold rules take drop: the token that fires "
-                       "is left out, as in BiLD. Repeated: for each level of a cascade [{}]",
-                       stop_rule_forms(), kDefaultStopRule))
-        .choosing(spec::stop_rule_names())
-        .repeatable = true;
+    OptionSpec& option =
+        set.add("stop-rule", "RULE",
+                fmt::format("when drafting stops: {{}}, with values such as static:2.25 [{}]", kDefaultStopRule));
+    option.choosing(spec::stop_rule_names())
+        .detailed(fmt::format(
+            "Values follow a rule: {}. Every rule takes min=N, drafted tokens before which it does not fire. Most take "
+            "of=adjusted: they look at the distribution that tokens are drawn from; threshold rules take drop: the "
+            "token that fires is left out, as in BiLD. Repeated: for each level of a cascade",
+            stop_rule_forms()));
+    option.repeatable = true;
     const auto keeps_on = [](const RuleType& rule) {
         return std::ranges::any_of(rule.parameters, &Parameter::is_persistence);
     };
@@ -276,8 +252,9 @@ std::vector<std::vector<spec::StopRuleOptions>> compared_rules(const std::string
     const auto add = [&](const std::string& text) {
         std::vector<spec::StopRuleOptions> levels;
         for (const std::string& rule : split_list(text, '/')) {
-            const Level level = parse_level({"rules", rule});
-            if (level.rule == nullptr) refuse_unknown_listed_rule(rule, rule.substr(0, rule.find(':')), beside);
+            const GivenValue given = {"rules", rule};
+            const Level level = parse_level(given);
+            if (level.rule == nullptr) refuse_unknown_listed_rule(rule, given.head().text, beside);
             refuse_if(rule.find("..") != std::string::npos,
                       "--rules " + rule + ": ranges are for entrodraft simulate; name each setting here");
             levels.push_back(rule_of_level(level, common));

@@ -54,8 +54,8 @@ bool is_for_one_rank(const Arguments& arguments) {
     }
 }
 
-void print_help(dist::Session& session, const CommandPage& page) {
-    print(session, help_text(page));
+void print_help(dist::Session& session, const CommandPage& page, bool all) {
+    print(session, help_text(page, all));
 }
 
 int run_command(dist::Session& session, const Arguments& arguments) {

@@ -90,8 +90,7 @@ Json drafting_settings(const GenerateOptions& options, const ModelPair& models) 
         for (const OptionSpec& option : group.options) {
             const std::string_view name = option.name;
             const bool is_of_drafts = group.title == "Drafters" || group.title == "Speculation" ||
-                                      name == "draft-vocabulary" || name == "draft-window" || name == "draft-sinks" ||
-                                      name == "draft-chunks";
+                                      name == "draft-vocabulary" || name == "draft-window";
             if (!is_of_drafts || name == "drafter" || name == "acceptance" || !options.given.given(option.name))
                 continue; // these two are in the settings already
             Json& values = settings[field_of_option(option.name)] = Json::array();
@@ -122,7 +121,7 @@ Json text_settings(const GenerateOptions& options, const ModelPair& models, cons
                      {"chat_date", chat.date.empty() ? Json() : Json(chat.date)}});
     const SpeculationOptions& speculation = options.speculation;
     settings["acceptance"] =
-        to_string(drafts_decide(speculation) ? speculation.acceptance.kind : spec::Acceptance::gumbel);
+        drafts_decide(speculation) ? describe(speculation.acceptance) : to_string(spec::Acceptance::gumbel);
     if (drafts_decide(speculation)) settings.update(drafting_settings(options, models));
     return settings;
 }

@@ -154,7 +154,7 @@ class Tuning {
             else
                 settings.trees.push_back(trees.at(setting.tree));
         settings.max_draft_tokens = options_.max_draft_tokens;
-        settings.acceptances = {spec::Acceptance::gumbel};
+        settings.acceptances = {spec::AcceptanceOptions()};
         settings.quiet = options_.quiet;
         const ComparisonTask task = {session_, *models_, drafters_, settings, {costs_}, prompts_.confirmed_on};
         PromptTimes plain;

@@ -140,8 +140,7 @@ std::string drafting_line(const RunSummary& summary) {
     text += why_little_is_drafted(summary);
     if (stats.drafted > 0) text += speedup_text(summary);
     if (acceptance.is_lossy())
-        text += fmt::format("; acceptance {}{}: LOSSY, not the target's own text", to_string(acceptance.kind),
-                            acceptance.lenience < 1 ? fmt::format(", lenience {:g}", acceptance.lenience) : "");
+        text += fmt::format("; acceptance {}: LOSSY, not the target's own text", describe(acceptance));
     return text + "\n";
 }
 

@@ -56,9 +56,6 @@ std::unique_ptr<spec::Drafter> Drafters::make(const DrafterChoice& choice, std::
     parts.tree = choice.tree;
     parts.rules.assign(rules.begin(), rules.end());
     parts.costs.assign(costs.begin(), costs.end());
-    parts.ngram = sources_.ngram;
-    parts.lookup_texts = sources_.lookup_texts;
-    parts.lookahead = sources_.lookahead;
     parts.corpus = corpus_;
     parts.table = table_ ? &*table_ : nullptr;
     return spec::make_drafter(choice.kinds, parts, parts.vocabulary ? std::nullopt : choice.ahead);

@@ -7,8 +7,8 @@ DrafterType bigram_drafter() {
     return {.name = "bigram",
             .position = 40,
             .help = "a table of counts",
-            .options = {"draft-table"},
-            .make = [](const DrafterParts& parts) {
+            .file = "draft-table",
+            .make_of = [](const DrafterParts& parts, const DrafterValues&) {
                 return make_chain_drafter(make_table_source(*parts.table, 2, parts.limits.vocab_size), parts);
             }};
 }

@@ -2,6 +2,7 @@
 #include "spec/draft/drafter.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 #include <map>
 #include <stdexcept>
 #include <tuple>
@@ -183,8 +184,21 @@ std::unique_ptr<Drafter> make_fallback_drafter(std::vector<std::unique_ptr<Draft
 
 // ---- by name ----
 
-bool DrafterType::takes(std::string_view option) const {
-    return std::ranges::find(options, option) != options.end();
+DrafterValues DrafterType::all_values(const DrafterValues& given, bool in_list) const {
+    DrafterValues values;
+    for (const DrafterParameter& parameter : parameters)
+        values[parameter.name] = in_list && parameter.in_list ? *parameter.in_list : parameter.default_value;
+    for (const auto& [key, value] : given) {
+        const auto found = values.find(key);
+        if (found == values.end()) throw std::invalid_argument(name + " has no parameter " + key);
+        found->second = value;
+    }
+    for (const DrafterParameter& parameter : parameters)
+        if (const int value = values[parameter.name]; value < parameter.min || value > parameter.max)
+            throw std::invalid_argument(fmt::format("{} of {} must be from {} to {}, not {}", parameter.name, name,
+                                                    parameter.min, parameter.max, value));
+    if (const std::string why = why_not ? why_not(values) : ""; !why.empty()) throw std::invalid_argument(why);
+    return values;
 }
 
 const std::vector<DrafterType>& all_drafters() {
@@ -212,19 +226,25 @@ const DrafterType& drafter_type(std::string_view name) {
     throw std::invalid_argument("there is no drafter " + std::string(name));
 }
 
-std::unique_ptr<Drafter> make_drafter(std::span<const std::string> names, const DrafterParts& parts,
-                                      const std::optional<AheadOptions>& ahead) {
-    if (ahead) {
-        const std::span<const std::string> before = names.first(names.size() - 1);
-        return make_ahead_drafter(*parts.models.at(0), *ahead, parts,
-                                  before.empty() ? nullptr : make_drafter(before, parts));
-    }
-    DrafterParts own = parts;
-    own.takes_turns = names.size() > 1;
+namespace {
+
+std::unique_ptr<Drafter> first_of(std::span<const NamedDrafter> named, DrafterParts parts, bool in_list) {
+    parts.takes_turns = named.size() > 1;
     std::vector<std::unique_ptr<Drafter>> drafters;
-    for (const std::string& name : names)
-        drafters.push_back(drafter_type(name).make(own));
+    for (const NamedDrafter& one : named)
+        drafters.push_back(one.type().make_of(parts, one.type().all_values(one.values, in_list)));
     return drafters.size() == 1 ? std::move(drafters.front()) : make_fallback_drafter(std::move(drafters));
+}
+
+} // namespace
+
+std::unique_ptr<Drafter> make_drafter(std::span<const NamedDrafter> named, const DrafterParts& parts,
+                                      const std::optional<AheadOptions>& ahead) {
+    const bool in_list = named.size() > 1;
+    if (!ahead) return first_of(named, parts, in_list);
+    const std::span<const NamedDrafter> before = named.first(named.size() - 1);
+    return make_ahead_drafter(*parts.models.at(0), *ahead, parts,
+                              before.empty() ? nullptr : first_of(before, parts, in_list));
 }
 
 } // namespace entrodraft::spec

@@ -19,6 +19,7 @@
 #include "spec/verify/verify.h"
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -32,7 +33,7 @@ class DeviceVerifier;
 struct HeadModules;
 class LookupCorpus;
 class TokenTable;
-struct DrafterParts;
+struct DrafterParameter;
 
 // The result of one drafting phase: a chain, in which each token follows the one before, or a tree.
 struct Draft {
@@ -194,8 +195,11 @@ struct DraftSetting {
 // way that is found: `make_index` makes an index for each sequence. With LookupTexts::run the sequences also look in
 // each other's texts, for n-grams of `of_others`.
 using MakeLookupIndex = std::function<std::unique_ptr<LookupIndex>()>;
-std::unique_ptr<Drafter> make_lookup_drafter(std::string name, const MakeLookupIndex& make_index,
-                                             const NgramOptions& of_others, const DrafterParts& parts);
+std::unique_ptr<Drafter> make_lookup_drafter(std::string name, const MakeLookupIndex& make_index, LookupTexts texts,
+                                             const NgramOptions& of_others, const DraftSetting& setting);
+// The parameters of look-ups that say in which texts they look, and for how long a match at least.
+DrafterParameter lookup_texts_parameter();
+DrafterParameter shortest_match_parameter();
 
 // Uses the first of these that drafts anything for a sequence in a round; it alone is told of the target's tokens.
 // Sequences take turns. Throws std::invalid_argument if the list is empty.
@@ -247,9 +251,20 @@ inline constexpr const char* kTreeNames = "expected-gain[:DEPTH:TOP_K], eagle2[:
 
 // ---- drafters by name ----
 //
-// Each is one file of this folder, NAME_drafter.cpp. It declares a drafter's name, proposals, options and constructor
-// as a DrafterType. The choices of --drafter, help, completion, refusals of options without effect and tests over all
-// drafters are made of these types.
+// Each is one file of this folder, NAME_drafter.cpp. It declares a drafter's name, proposals, parameters and
+// constructor as a DrafterType. The choices of --drafter, help, completion, refusals of options without effect and
+// tests over all drafters are made of these types.
+
+// A value that sets a drafter: a whole number, or one of a few words.
+struct DrafterParameter {
+    const char* name;      // "max": --drafter ngram:max=4
+    const char* help;      // the same wherever the name is the same
+    int default_value = 0; // of words: the place of one of them
+    int min = 0, max = 0;
+    std::vector<std::string> words = {};
+    std::optional<int> in_list = {}; // the default if other drafters are asked as well
+};
+using DrafterValues = std::map<std::string, int, std::less<>>; // by parameter
 
 // A draft's own vocabulary. The map must outlive the drafter.
 struct OtherVocabulary {
@@ -272,21 +287,29 @@ struct DrafterParts : DraftSetting {
     std::optional<TreeOptions> tree = {};            // of `head`, or of `model` with one model; none: chains
     std::vector<StopRuleOptions> rules = {};         // of the models; the first is the engine's
     std::vector<std::optional<Costs>> costs = {};    // of the models, for expected-gain
-    NgramOptions ngram = {};                         // of the look-ups
-    LookupTexts lookup_texts = LookupTexts::own;     // of the look-ups
-    LookaheadOptions lookahead = {};                 // of `lookahead`
     std::shared_ptr<const LookupCorpus> corpus = {}; // of `suffix`; may be null
     const TokenTable* table = nullptr;               // of `bigram` and `unigram`
 };
 
 struct DrafterType {
     std::string name;
-    int position = 1000;                   // in lists; drafters with the same position go by name
-    const char* help = "";                 // text of its proposals; neighbours in lists with the same text share it
-    std::vector<const char*> options = {}; // options that have an effect with it: "ngram-max" is --ngram-max
-    std::unique_ptr<Drafter> (*make)(const DrafterParts& parts) = nullptr;
+    int position = 1000;   // in lists; drafters with the same position go by name
+    const char* help = ""; // text of its proposals; neighbours in lists with the same text share it
+    std::vector<DrafterParameter> parameters = {};
+    const char* file = ""; // the option of a file that it reads: "draft-table" is --draft-table
+    // Gets the values of all parameters.
+    std::unique_ptr<Drafter> (*make_of)(const DrafterParts& parts, const DrafterValues& values) = nullptr;
+    // Returns why the values do not go together; "": they do. Null: they always do.
+    std::string (*why_not)(const DrafterValues& values) = nullptr;
+    // Returns the most tokens of the trees that it shapes by itself. Null: it drafts chains, or trees of DrafterParts.
+    int (*most_tokens)(const DrafterValues& values) = nullptr;
 
-    bool takes(std::string_view option) const;
+    // Returns the values of all parameters: `given` ones, else defaults. `in_list`: other drafters are asked as well.
+    // Throws std::invalid_argument for values that it does not take.
+    DrafterValues all_values(const DrafterValues& given, bool in_list = false) const;
+    std::unique_ptr<Drafter> make(const DrafterParts& parts, const DrafterValues& given = {}) const {
+        return make_of(parts, all_values(given));
+    }
 };
 
 // The types in the order of lists. Each file's own function, as CMake lists them, is called once.
@@ -295,9 +318,22 @@ const std::vector<std::string>& drafter_names();
 // Throws std::invalid_argument if there is no such drafter.
 const DrafterType& drafter_type(std::string_view name);
 
+// A drafter with the values that were given for its parameters.
+struct NamedDrafter {
+    NamedDrafter(std::string its_name, DrafterValues its_values = {}) // NOLINT: a name is a drafter with its defaults
+        : name(std::move(its_name)), values(std::move(its_values)) {}
+    NamedDrafter(const char* its_name) : NamedDrafter(std::string(its_name)) {} // NOLINT: the same
+
+    std::string name;
+    DrafterValues values;
+
+    const DrafterType& type() const { return drafter_type(name); }
+    bool operator==(const NamedDrafter&) const = default;
+};
+
 // Uses the first of these that drafts anything in a round. `ahead`: the last of them, a model, drafts ahead, and those
 // before it are its backup. Throws std::invalid_argument for an unknown name or an empty list.
-std::unique_ptr<Drafter> make_drafter(std::span<const std::string> names, const DrafterParts& parts,
+std::unique_ptr<Drafter> make_drafter(std::span<const NamedDrafter> named, const DrafterParts& parts,
                                       const std::optional<AheadOptions>& ahead = std::nullopt);
 
 } // namespace entrodraft::spec

@@ -1,27 +1,9 @@
 // The pool and the window of lookahead decoding: see lookahead.h.
 #include "spec/draft/lookahead.h"
 
-#include "spec/protocol/packet.h"
-
 #include <algorithm>
-#include <fmt/format.h>
 
 namespace entrodraft::spec {
-
-std::string why_invalid(const LookaheadOptions& options) {
-    constexpr int kMaxNgram = 32;
-    const auto& [window, ngram, candidates] = options;
-    if (window < 1) return fmt::format("--lookahead-window must be at least 1, not {}", window);
-    if (ngram < 2 || ngram > kMaxNgram)
-        return fmt::format("--lookahead-ngram must be from 2 to {}, not {}", kMaxNgram, ngram);
-    if (candidates < 1) return fmt::format("--lookahead-candidates must be at least 1, not {}", candidates);
-    constexpr int kMax = Packet::kMaxDraftTokens;
-    if (window > kMax || candidates > kMax || options.max_tokens() > kMax)
-        return fmt::format("--lookahead-window {}, --lookahead-ngram {} and --lookahead-candidates {} make more than "
-                           "{} drafted tokens, (W + G)(N - 1) - 1",
-                           window, ngram, candidates, kMax);
-    return {};
-}
 
 // ---- the pool ----
 

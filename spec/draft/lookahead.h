@@ -16,16 +16,14 @@
 namespace entrodraft::spec {
 
 struct LookaheadOptions {
-    int window = 2;     // W, --lookahead-window: columns of guesses
-    int ngram = 3;      // N, --lookahead-ngram: tokens of an n-gram
-    int candidates = 1; // G, --lookahead-candidates: most n-grams of the pool that a round verifies
+    int window = 2;     // W, columns of guesses
+    int ngram = 3;      // N, tokens of an n-gram
+    int candidates = 1; // G, most n-grams of the pool that a round verifies
 
     int window_tokens() const { return window * (ngram - 1) - 1; }
     // The most drafted tokens of a round.
     int max_tokens() const { return window_tokens() + candidates * (ngram - 1); }
 };
-// Returns an empty string if the options are usable, else the reason, naming the option.
-std::string why_invalid(const LookaheadOptions& options);
 
 // For each first token, the most recent n-grams that begin with it, each once.
 class NgramPool {

@@ -12,19 +12,20 @@
 #include "spec/plan/worth.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 #include <stdexcept>
 
 namespace entrodraft::spec {
 
 namespace {
 
+constexpr int kMaxTokens = Packet::kMaxDraftTokens; // of a tree
 constexpr int kText = -1, kNone = -2; // places of a tree next to its tokens: before the first one, and nowhere
 
 class LookaheadDrafter final : public Drafter {
   public:
     LookaheadDrafter(const LookaheadOptions& options, const DraftSetting& setting)
         : Drafter({.name = "lookahead"}), options_(options), setting_(setting) {
-        if (const std::string reason = why_invalid(options); !reason.empty()) throw std::invalid_argument(reason);
         for (int slot = 0; slot < setting.n_slots; ++slot)
             slots_.emplace_back(options);
     }
@@ -218,16 +219,42 @@ void LookaheadDrafter::take_target_tokens(int slot, int accepted, const TargetTo
     own.ends.clear();
 }
 
+LookaheadOptions options_of(const DrafterValues& values) {
+    return {values.at("window"), values.at("ngram"), values.at("candidates")};
+}
+
 } // namespace
 
 DrafterType lookahead_drafter() {
     return {.name = "lookahead",
             .position = 35,
             .help = "n-grams that the target makes by lookahead decoding",
-            .options = {"lookahead-window", "lookahead-ngram", "lookahead-candidates"},
-            .make = [](const DrafterParts& parts) -> std::unique_ptr<Drafter> {
-                return std::make_unique<LookaheadDrafter>(parts.lookahead, parts);
-            }};
+            .parameters = {{.name = "window",
+                            .help = "positions ahead, W, for which the target guesses tokens in its passes",
+                            .default_value = 2,
+                            .min = 1,
+                            .max = kMaxTokens},
+                           {.name = "ngram",
+                            .help = "tokens of an n-gram, N; the window has W(N - 1) - 1 rows",
+                            .default_value = 3,
+                            .min = 2,
+                            .max = 32},
+                           {.name = "candidates",
+                            .help = "n-grams of N - 1 rows each that a round verifies at most",
+                            .default_value = 1,
+                            .min = 1,
+                            .max = kMaxTokens}},
+            .make_of = [](const DrafterParts& parts, const DrafterValues& values) -> std::unique_ptr<Drafter> {
+                return std::make_unique<LookaheadDrafter>(options_of(values), parts);
+            },
+            .why_not = [](const DrafterValues& values) -> std::string {
+                const LookaheadOptions options = options_of(values);
+                if (options.max_tokens() <= kMaxTokens) return "";
+                return fmt::format("window={}, ngram={} and candidates={} of lookahead make more than {} drafted "
+                                   "tokens, (window + candidates)(ngram - 1) - 1",
+                                   options.window, options.ngram, options.candidates, kMaxTokens);
+            },
+            .most_tokens = [](const DrafterValues& values) { return options_of(values).max_tokens(); }};
 }
 
 } // namespace entrodraft::spec

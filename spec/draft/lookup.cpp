@@ -98,13 +98,29 @@ void LookupDrafter::copy(const std::optional<LookupMatch>& match, const DraftTas
 
 } // namespace
 
-std::unique_ptr<Drafter> make_lookup_drafter(std::string name, const MakeLookupIndex& make_index,
-                                             const NgramOptions& of_others, const DrafterParts& parts) {
-    if (parts.lookup_texts == LookupTexts::own)
-        return std::make_unique<LookupDrafter>(std::move(name), make_index, parts);
-    const auto texts = std::make_shared<RunTexts>(of_others);
+std::unique_ptr<Drafter> make_lookup_drafter(std::string name, const MakeLookupIndex& make_index, LookupTexts texts,
+                                             const NgramOptions& of_others, const DraftSetting& setting) {
+    if (texts == LookupTexts::own) return std::make_unique<LookupDrafter>(std::move(name), make_index, setting);
+    const auto of_run = std::make_shared<RunTexts>(of_others);
     return std::make_unique<LookupDrafter>(
-        std::move(name), [&] { return make_run_index(make_index(), texts); }, parts);
+        std::move(name), [&] { return make_run_index(make_index(), of_run); }, setting);
+}
+
+DrafterParameter lookup_texts_parameter() {
+    return {.name = "texts",
+            .help = "where it looks: in the text itself, or in all texts of the run, under way and ended, that the "
+                    "replica decodes",
+            .max = 1,
+            .words = {"own", "run"}};
+}
+
+DrafterParameter shortest_match_parameter() {
+    return {.name = "min",
+            .help = "least tokens that match",
+            .default_value = 1,
+            .min = 1,
+            .max = NgramOptions::kMaxLength,
+            .in_list = 3}; // a shorter match leaves the round to the next drafter
 }
 
 } // namespace entrodraft::spec

@@ -50,14 +50,14 @@ enum class NgramMatch { latest, first };
 // The texts that look-ups search next to a corpus: the text itself, or all texts of the replica's run so far.
 enum class LookupTexts { own, run };
 
+// Tokens that match, and which match of several counts.
 struct NgramOptions {
-    int shortest = 1; // --ngram-min
-    int longest = 4;  // --ngram-max
+    static constexpr int kMaxLength = 64;
+    int shortest = 1;
+    int longest = 4;
     NgramMatch match = NgramMatch::latest;
-    int full = 0; // --ngram-full: only matches that this number of tokens follow in the text, and only these; 0: any
+    int full = 0; // only matches that this number of tokens follow in the text, and only these; 0: any
 };
-// Returns an empty string if the options are usable, else the reason, naming the option.
-std::string why_invalid(const NgramOptions& options);
 // Finds the longest n-gram at the end of the text that also occurs elsewhere in it, followed by a token, or by
 // NgramOptions::full tokens. It takes constant time a token. Throws std::invalid_argument with why_invalid's words.
 std::unique_ptr<LookupIndex> make_ngram_index(const NgramOptions& options);

@@ -319,7 +319,7 @@ std::unique_ptr<LogitSource> make_model_source(model::Decoder& decoder, int voca
 
 namespace {
 
-std::unique_ptr<Drafter> make_model_drafter(const DrafterParts& parts) {
+std::unique_ptr<Drafter> make_model_drafter(const DrafterParts& parts, const DrafterValues& /*values*/) {
     const std::size_t last = parts.models.size() - 1;
     // The last model, in tokens of its own.
     const auto own_source = [&] {
@@ -349,7 +349,7 @@ std::unique_ptr<Drafter> make_model_drafter(const DrafterParts& parts) {
 } // namespace
 
 DrafterType model_drafter() {
-    return {.name = "model", .position = 10, .help = "--draft", .make = make_model_drafter};
+    return {.name = "model", .position = 10, .help = "--draft", .make_of = make_model_drafter};
 }
 
 } // namespace entrodraft::spec

@@ -33,8 +33,8 @@ class NgramIndex final : public LookupIndex {
 };
 
 NgramIndex::NgramIndex(const NgramOptions& options) : options_(options) {
-    const std::string reason = why_invalid(options);
-    if (!reason.empty()) throw std::invalid_argument(reason);
+    if (options.shortest < 1 || options.longest < options.shortest)
+        throw std::invalid_argument("the lengths of n-grams are no range");
     tables_.resize(static_cast<std::size_t>(options.longest - options.shortest + 1));
 }
 
@@ -89,29 +89,34 @@ bool NgramIndex::agrees(std::size_t next, int length) const {
 
 } // namespace
 
-std::string why_invalid(const NgramOptions& options) {
-    constexpr int kMax = 64;
-    const auto& [shortest, longest, match, full] = options;
-    if (shortest < 1) return fmt::format("--ngram-min must be at least 1, not {}", shortest);
-    if (longest < shortest || longest > kMax)
-        return fmt::format("--ngram-max must be from --ngram-min ({}) to {}, not {}", shortest, kMax, longest);
-    if (full < 0 || full > Packet::kMaxDraftTokens)
-        return fmt::format("--ngram-full must be 1 to {}, not {}", Packet::kMaxDraftTokens, full);
-    return {};
-}
-
 std::unique_ptr<LookupIndex> make_ngram_index(const NgramOptions& options) {
     return std::make_unique<NgramIndex>(options);
 }
 
 DrafterType ngram_drafter() {
+    constexpr int kMaxLength = NgramOptions::kMaxLength;
     return {.name = "ngram",
             .position = 20,
             .help = "what followed the text's end before",
-            .options = {"ngram-max", "ngram-match", "ngram-full", "ngram-min", "lookup-texts"},
-            .make = [](const DrafterParts& parts) {
-                return make_lookup_drafter(
-                    "ngram", [&] { return make_ngram_index(parts.ngram); }, parts.ngram, parts);
+            .parameters =
+                {{.name = "max", .help = "most tokens that match", .default_value = 4, .min = 1, .max = kMaxLength},
+                 shortest_match_parameter(),
+                 {.name = "match", .help = "which of several matches counts", .max = 1, .words = {"latest", "first"}},
+                 {.name = "full",
+                  .help = "only matches that so many tokens follow, and at most these are drafted; 0: any",
+                  .max = Packet::kMaxDraftTokens},
+                 lookup_texts_parameter()},
+            .make_of =
+                [](const DrafterParts& parts, const DrafterValues& values) {
+                    const NgramOptions ngram = {values.at("min"), values.at("max"),
+                                                static_cast<NgramMatch>(values.at("match")), values.at("full")};
+                    const auto texts = static_cast<LookupTexts>(values.at("texts"));
+                    return make_lookup_drafter(
+                        "ngram", [&] { return make_ngram_index(ngram); }, texts, ngram, parts);
+                },
+            .why_not = [](const DrafterValues& values) -> std::string {
+                if (values.at("min") <= values.at("max")) return "";
+                return fmt::format("min={} of ngram is above max={}", values.at("min"), values.at("max"));
             }};
 }
 

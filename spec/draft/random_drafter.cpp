@@ -27,7 +27,7 @@ std::unique_ptr<LogitSource> make_random_source(int vocab) {
 }
 
 DrafterType random_drafter() {
-    return {.name = "random", .position = 60, .make = [](const DrafterParts& parts) {
+    return {.name = "random", .position = 60, .make_of = [](const DrafterParts& parts, const DrafterValues&) {
                 return make_chain_drafter(make_random_source(parts.limits.vocab_size), parts);
             }};
 }

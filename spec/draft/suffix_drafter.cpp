@@ -57,14 +57,15 @@ DrafterType suffix_drafter() {
     return {.name = "suffix",
             .position = 30,
             .help = "what followed the text's end before",
-            .options = {"ngram-min", "lookup-corpus", "lookup-texts"},
-            .make = [](const DrafterParts& parts) {
+            .parameters = {shortest_match_parameter(), lookup_texts_parameter()},
+            .file = "lookup-corpus",
+            .make_of = [](const DrafterParts& parts, const DrafterValues& values) {
                 constexpr int kLengths = 6; // lengths of n-grams by which other texts are found
-                NgramOptions of_others;
-                of_others.shortest = parts.ngram.shortest;
-                of_others.longest = parts.ngram.shortest + kLengths - 1;
+                const int shortest = values.at("min");
+                const NgramOptions of_others = {shortest, shortest + kLengths - 1};
+                const auto texts = static_cast<LookupTexts>(values.at("texts"));
                 return make_lookup_drafter(
-                    "suffix", [&] { return make_suffix_index(parts.ngram.shortest, parts.corpus); }, of_others, parts);
+                    "suffix", [&] { return make_suffix_index(shortest, parts.corpus); }, texts, of_others, parts);
             }};
 }
 

@@ -7,8 +7,8 @@ DrafterType unigram_drafter() {
     return {.name = "unigram",
             .position = 50,
             .help = "a table of counts",
-            .options = {"draft-table"},
-            .make = [](const DrafterParts& parts) {
+            .file = "draft-table",
+            .make_of = [](const DrafterParts& parts, const DrafterValues&) {
                 return make_chain_drafter(make_table_source(*parts.table, 1, parts.limits.vocab_size), parts);
             }};
 }

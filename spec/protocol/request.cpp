@@ -35,11 +35,11 @@ std::string to_string(EarlyStopping early_stopping) {
 std::string why_invalid(const BeamOptions& options) {
     if (!options.is_on()) return "";
     if (options.num_beams > BeamOptions::kMaxBeams)
-        return fmt::format("--num-beams must be 1 to {}, not {}", BeamOptions::kMaxBeams, options.num_beams);
+        return fmt::format("num_beams must be 1 to {}, not {}", BeamOptions::kMaxBeams, options.num_beams);
     if (!std::isfinite(options.length_penalty))
-        return fmt::format("--length-penalty must be a number, not {}", options.length_penalty);
+        return fmt::format("length_penalty must be a number, not {}", options.length_penalty);
     if (options.num_return_sequences < 1 || options.num_return_sequences > options.num_beams)
-        return fmt::format("--num-return-sequences must be 1 to --num-beams, which is {}, not {}", options.num_beams,
+        return fmt::format("num_return_sequences must be 1 to num_beams, which is {}, not {}", options.num_beams,
                            options.num_return_sequences);
     return "";
 }

@@ -27,7 +27,7 @@ struct BeamOptions {
     int forced_tokens = 0; // last tokens of the prompt that count in the length penalty: a forced BOS
     bool is_on() const { return num_beams > 0; }
 };
-// Returns why the options are invalid, with the option's name; empty if they are valid.
+// Returns why the options are invalid, with the field's name; empty if they are valid.
 std::string why_invalid(const BeamOptions& options);
 
 // A token and its log-probability.

@@ -214,18 +214,31 @@ bool can_verify_on_device(Acceptance acceptance, const SamplingOptions& sampling
            !sampling.filters();
 }
 
+std::string describe(const AcceptanceOptions& options) {
+    const AcceptanceOptions usual;
+    std::string text = to_string(options.kind);
+    const auto add = [&text](const char* key, double value, double default_value) {
+        if (value != default_value) text += fmt::format(":{}={:g}", key, value);
+    };
+    add("lenience", options.lenience, usual.lenience);
+    add("epsilon", options.typical.epsilon, usual.typical.epsilon);
+    add("delta", options.typical.delta, usual.typical.delta);
+    add("distance", options.distance, usual.distance);
+    return text;
+}
+
 const char* why_invalid(const AcceptanceOptions& options) {
     const auto& [epsilon, delta] = options.typical;
-    if (!(epsilon >= 0 && epsilon <= 1)) return "--typical-epsilon must be a number from 0 to 1";
-    if (!(delta >= 0 && delta <= 1)) return "--typical-delta must be a number from 0 to 1";
-    if (!(options.rollback_distance >= 0)) return "--rollback-distance must be a number that is not negative";
+    if (!(epsilon >= 0 && epsilon <= 1)) return "epsilon must be a number from 0 to 1";
+    if (!(delta >= 0 && delta <= 1)) return "delta must be a number from 0 to 1";
+    if (!(options.distance >= 0)) return "distance must be a number that is not negative";
     return "";
 }
 
 bool passes_threshold(std::span<const float> p, TokenId token, const AcceptanceOptions& options) {
     const double p_x = static_cast<double>(p[index_of(token, p.size())]);
     if (!(p_x >= 0)) throw std::runtime_error("a target probability is not a number");
-    if (options.kind == Acceptance::bild) return -std::log(p_x) <= options.rollback_distance || token == arg_max(p);
+    if (options.kind == Acceptance::bild) return -std::log(p_x) <= options.distance || token == arg_max(p);
     const auto& [epsilon, delta] = options.typical;
     return p_x > epsilon || p_x > std::min(epsilon, delta * std::exp(-entropy_nats(p)));
 }

@@ -111,6 +111,7 @@ Verification verify_block(const DeviceInput& input, const RandomStream& acceptan
 struct TypicalOptions {
     double epsilon = 0.09;
     double delta = 0.3;
+    bool operator==(const TypicalOptions&) const = default;
 };
 
 // The options of verification.
@@ -118,13 +119,16 @@ struct AcceptanceOptions {
     Acceptance kind = Acceptance::gumbel;
     double lenience = 1; // for rejection and greedy text
     TypicalOptions typical = {};
-    double rollback_distance = 5; // for bild
+    double distance = 5; // for bild: how far -log of the target's probability of a token may go
 
     // True if acceptance compares the target's probability of a token with a threshold: `typical` and `bild`.
     bool has_threshold() const { return kind == Acceptance::typical || kind == Acceptance::bild; }
     // True if the text is not the target's own.
     bool is_lossy() const { return lenience < 1 || has_threshold(); }
+    bool operator==(const AcceptanceOptions&) const = default;
 };
+// Returns "rejection", with values that are not the defaults: "typical:epsilon=0.2".
+std::string describe(const AcceptanceOptions& options);
 
 // For kinds with a threshold. Returns why the options are invalid, with the option's name; empty if they are valid.
 const char* why_invalid(const AcceptanceOptions& options);

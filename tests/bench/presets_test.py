@@ -351,8 +351,8 @@ class OnModels(unittest.TestCase):
 
     def test_lenience_and_spread_come_from_runs(self):
         _, result, asked = self.of_model("notes-lenience", "--draft", "D")
-        self.assertEqual([each["words"][each["words"].index("--lenience") + 1] for each in asked
-                          if "--lenience" in each["words"]], ["0.5", "0.3", "0.1"])
+        acceptances = [word for each in asked for word in each["words"] if str(word).startswith("rejection:")]
+        self.assertEqual(acceptances, [f"rejection:lenience={value}" for value in (0.5, 0.3, 0.1)])
         _, result, _ = self.of_model("chen-k-sweep", "--draft", "D")
         row = next(row for row in result["cases"][0]["rows"] if row["rule"] == "constant:4")
         self.assertEqual((row["ms_of_a_text"]["mean"], row["ms_per_round"], row["accepted_of_rows"]), (30, 6, 20 / 50))

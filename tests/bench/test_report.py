@@ -411,8 +411,8 @@ class NumbersOfFigures(unittest.TestCase):
                 ("model, expected-gain", ("model", "expected-gain", {}, None)),
                 ("model, expected-gain, typical", ("model", "expected-gain", {}, "typical")),
                 ("model, constant:tokens=5, bild", ("model", "constant", {"tokens": 5}, "bild")),
-                ("model, constant:tokens=5, rejection, lenience 0.5",
-                 ("model", "constant", {"tokens": 5}, "rejection, lenience 0.5")),
+                ("model, constant:tokens=5, rejection:lenience=0.5",
+                 ("model", "constant", {"tokens": 5}, "rejection:lenience=0.5")),
                 ("model, static:threshold=2:of=adjusted", None),
                 ("plain", None), ("plain, gumbel", None),
                 ("draft1<draft2, constant:tokens=5 / constant:tokens=3", None)):

@@ -40,7 +40,7 @@ class Windows(unittest.TestCase):
         self.assertEqual(list(settings), ["plain", "draft", "draft, 64", "self, 64", "self, 64 + 32 chunks", "draft, 256",
                                           "self, 256", "self, 256 + 32 chunks"])
         self.assertEqual(settings["self, 64 + 32 chunks"],
-                         ["--draft", "self", "--draft-window", 64, "--draft-chunks", 32])
+                         ["--draft", "self", "--draft-window", "64:chunks=32"])
 
     def test_the_table_has_a_row_a_setting_beside_the_whole_draft(self):
         cell = {"context": 8000, "cache_over_weights": 12.34, "tokens_a_pass": 3.456, "least": 1.5, "most": 2.5}

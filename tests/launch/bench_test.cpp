@@ -166,8 +166,8 @@ TEST(Bench, PromptsAreReadBeforeAnythingIsTimed) {
 TEST(Bench, LenientTextMayDifferFromPlainDecoding) {
     const ScratchFile prompts("{\"prompt\": \"The ferry left\"}\n"), compare("");
     ASSERT_EQ(run("compare" + kPair +
-                      " --json --max-new-tokens 24 --temperatures 0 --rules constant:3 --lenience 0.01 --acceptances "
-                      "rejection"
+                      " --json --max-new-tokens 24 --temperatures 0 --rules constant:3 --acceptances "
+                      "rejection:lenience=0.01"
                       " --min-draft-tokens 2 --input " +
                       prompts.path(),
                   compare.path()),
@@ -180,8 +180,8 @@ TEST(Bench, LenientTextMayDifferFromPlainDecoding) {
 TEST(Bench, GreedyTextWithLenienceRunsBesideExactTextAndSaysSo) {
     const ScratchFile prompts("{\"prompt\": \"The ferry left\"}\n"), compare(""), text("");
     ASSERT_EQ(run("compare" + kPair +
-                      " --max-new-tokens 24 --temperatures 0 --rules constant:3 --lenience 0.01 --acceptances "
-                      "gumbel,rejection,block --input " +
+                      " --max-new-tokens 24 --temperatures 0 --rules constant:3 --acceptances "
+                      "gumbel,rejection:lenience=0.01,block --input " +
                       prompts.path() + " --output " + compare.path(),
                   text.path()),
               0);
@@ -189,13 +189,13 @@ TEST(Bench, GreedyTextWithLenienceRunsBesideExactTextAndSaysSo) {
     ASSERT_EQ(settings.size(), 4u) << "plain, exact, exact to the cap, lenient";
     EXPECT_EQ(settings[1]["setting"], "model, constant:tokens=3");
     EXPECT_EQ(settings[1]["texts_different_from_plain"], 0);
-    EXPECT_EQ(settings[3]["setting"], "model, constant:tokens=3, rejection, lenience 0.01");
+    EXPECT_EQ(settings[3]["setting"], "model, constant:tokens=3, rejection:lenience=0.01");
     EXPECT_FALSE(settings[3].contains("texts_different_from_plain"));
     EXPECT_TRUE(settings[1].contains("share_of_oracle_speedup"));
     EXPECT_FALSE(settings[3].contains("share_of_oracle_speedup")) << "its text is another";
     EXPECT_GT(settings[3]["accepted"].get<double>(), 0.9 * settings[3]["drafted"].get<double>());
     for (const char* words : {"every text that is not lossy equal to plain decoding",
-                              "oracle of model, rejection: ", "constant:tokens=3, rejection, lenience 0.01 "})
+                              "oracle of model, rejection: ", "constant:tokens=3, rejection:lenience=0.01 "})
         EXPECT_NE(text.text().find(words), std::string::npos) << words << "\n" << text.text();
 }
 

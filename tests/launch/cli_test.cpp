@@ -149,8 +149,8 @@ TEST(Cli, WhatADraftWithAWindowAndTheTargetAsDraftCannotDoIsRefused) {
     const auto refused = [&](const Strings& options, const Strings& words) {
         expect_refusal(run(Strings{"generate", "--target", kTarget, "--prompt", "p"} + options), 2, words);
     };
-    refused({"--draft", kDraft, "--draft-sinks", "2"}, {"--draft-sinks has no effect", "without --draft-window"});
-    refused({"--draft", kDraft, "--draft-chunks", "2"}, {"--draft-chunks has no effect", "without --draft-window"});
+    refused({"--draft", kDraft, "--draft-window", "4:sinks=65"}, {"'65' must be a whole number from 0 to 64"});
+    refused({"--draft", kDraft, "--draft-window", "4:sink=2"}, {"sink must be one of sinks, chunks"});
     refused({"--draft-window", "4"}, {"--draft-window is for one --draft"});
     refused({"--draft", kDraft, "--draft", kDraft, "--draft-window", "4"}, {"--draft-window is for one --draft"});
     refused({"--draft", kDraft, "--draft-window", "0"}, {"--draft-window 0"});
@@ -359,13 +359,13 @@ TEST(Cli, NoDrafterChangesGreedyOrGumbelText) {
         {"--drafter", "unigram", "--draft-table", table.path()},
         {"--drafter", "random"},
         {"--drafter", "ngram,model", "--draft", kDraft},
-        {"--drafter", "lookahead", "--lookahead-window", "3", "--stop-rule", "constant"},
+        {"--drafter", "lookahead:window=3", "--stop-rule", "constant"},
         {"--draft", kDraft, "--draft-window", "4"},
         {"--draft", kDraft, "--draft-vocab", "100"},
         {"--draft", kDraft, "--draft-vocab", "60:" + table.path(), "--tree", "2,2"},
-        {"--draft", "self", "--draft-window", "4", "--draft-sinks", "0"},
-        {"--draft", kDraft, "--draft-window", "1", "--draft-sinks", "0", "--draft-chunks", "1"},
-        {"--draft", "self:layers=1", "--draft-window", "2", "--draft-chunks", "1"},
+        {"--draft", "self", "--draft-window", "4:sinks=0"},
+        {"--draft", kDraft, "--draft-window", "1:sinks=0:chunks=1"},
+        {"--draft", "self:layers=1", "--draft-window", "2:chunks=1"},
         {"--draft", "self:layers=1", "--tree", "2,2"}};
     const Strings target = {"generate",       "--target",         kTarget, "--prompt",
                             "The ferry left", "--max-new-tokens", "24",    "--quiet"};

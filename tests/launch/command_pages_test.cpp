@@ -51,7 +51,7 @@ TEST(CommandPages, HelpEndsWithThreeExamplesOfEveryMainCommand) {
          {"generate", "record", "simulate", "tune", "inspect", "doctor", "bench latency", "bench compare"}) {
         const CommandPage& page = page_of(name);
         EXPECT_EQ(page.examples.size(), 3U) << name;
-        const std::string help = help_text(page), last = std::string(page.examples.back()) + "\n";
+        const std::string help = help_text(page, false), last = std::string(page.examples.back()) + "\n";
         EXPECT_TRUE(help.starts_with("Usage: ")) << name;
         EXPECT_TRUE(help.ends_with(last)) << help;
     }
@@ -59,12 +59,12 @@ TEST(CommandPages, HelpEndsWithThreeExamplesOfEveryMainCommand) {
 
 TEST(CommandPages, HelpNamesEveryChoice) {
     for (const CommandPage& page : command_pages()) {
-        const std::string help = help_text(page);
+        const std::string help = help_text(page, true);
         EXPECT_EQ(help.find("{}"), std::string::npos) << page.name;
         EXPECT_NE(overview_text().find(page.summary), std::string::npos);
     }
     for (const char* name : {"static", "expected-gain", "float8", "dedicated", "typical"})
-        EXPECT_NE(help_text(page_of("generate")).find(name), std::string::npos) << name;
+        EXPECT_NE(help_text(page_of("generate"), true).find(name), std::string::npos) << name;
     EXPECT_THROW(page_of("nonsense"), std::invalid_argument);
 }
 

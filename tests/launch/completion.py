@@ -103,8 +103,8 @@ def check(name, script, directory):
 
 def cases_of(binary):
     """CASES, with the rules that the program has."""
-    shown = subprocess.run([binary, "generate", "--help"], check=True, capture_output=True, text=True).stdout
-    forms = re.search(r"when drafting stops, with values that differ from these: ([^;]+);", " ".join(shown.split()))[1]
+    shown = subprocess.run([binary, "generate", "--help=all"], check=True, capture_output=True, text=True).stdout
+    forms = re.search(r"Values follow a rule: ([^ ]+(?:, [^ ]+)*)\. Every", " ".join(shown.split()))[1]
     rules = [form.split(":")[0] for form in forms.split(", ")]
     return [(typed, [word for one in words for word in (rules if one == RULES else [one])]) for typed, words in CASES]
 

@@ -94,7 +94,7 @@ class Cuda(unittest.TestCase):
                         self.assertGreater(drafted, accepted)
 
     def test_beams_are_those_of_a_cpu_and_drafting_changes_nothing(self):
-        beams = ["--num-beams", 3, "--num-return-sequences", 2, "--dtype", "float32"]
+        beams = ["--num-beams", "3:num-return-sequences=2", "--dtype", "float32"]
         found = [[text["token_ids"] for text in line["sequences"]] for line in texts(*PAIR[:2], *CPU, *beams, tokens=5)]
         for ranks in (1, 2):
             for drafting in ([], PAIR[2:]):

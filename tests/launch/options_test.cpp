@@ -146,15 +146,17 @@ TEST(Options, DraftingAheadNeedsARankThatDraftsAlone) {
     EXPECT_EQ(ahead_of({"--draft-placement", "dedicated"})->outcomes, 0); // as many as fit
     EXPECT_EQ(ahead_of({"--draft-placement", "dedicated", "--draft-ahead", "5"})->outcomes, 5);
     EXPECT_FALSE(ahead_of({"--draft-placement", "dedicated", "--draft-ahead", "0"}).has_value());
-    EXPECT_EQ(ahead_of({"--draft-placement", "dedicated", "--draft-ahead-passes", "7"})->passes, 7);
+    EXPECT_EQ(ahead_of({"--draft-placement", "dedicated", "--draft-ahead", "auto:passes=7"})->passes, 7);
     EXPECT_TRUE(ahead_of({"--draft-placement", "dedicated", "--drafter", "ngram,model"}).has_value());
     EXPECT_FALSE(ahead_of({"--draft-placement", "dedicated", "--drafter", "model,ngram"}).has_value());
     const std::string needs =
         "--draft-ahead needs --draft-placement dedicated, --batch-size 1 and one --draft, which drafts last";
     EXPECT_EQ(refusal_of({"--draft-ahead", "4"}), needs);
     EXPECT_EQ(refusal_of({"--draft-ahead", "0"}), needs);
-    EXPECT_EQ(refusal_of({"--draft-placement", "dedicated", "--draft-ahead", "0", "--draft-ahead-passes", "3"}),
-              "--draft-ahead-passes has no effect with --draft-ahead 0");
+    EXPECT_EQ(refusal_of({"--draft-placement", "dedicated", "--draft-ahead", "0:passes=3"}),
+              "--draft-ahead 0:passes=3: passes has no effect with 0");
+    EXPECT_EQ(refusal_of({"--draft-placement", "dedicated", "--draft-ahead", "4:passes=1"}),
+              "--draft-ahead 4:passes=1: '1' must be a whole number of at least 2");
     expect_refused({"--draft-placement", "dedicated", "--draft-ahead", "33"}, "--draft-ahead ");
     Strings batch = {"--target",          "t",         "--draft",      "d", "--input", "f",
                      "--draft-placement", "dedicated", "--batch-size", "2"};
@@ -163,20 +165,26 @@ TEST(Options, DraftingAheadNeedsARankThatDraftsAlone) {
     EXPECT_EQ(refusal([&] { parse(batch); }), needs);
 }
 
-TEST(Options, ComparisonsTakeLenienceWhereRejectionRuns) {
+TEST(Options, ComparisonsTakeValuesOfRulesAndAcceptances) {
     const auto compared = [](Strings more) {
         more.insert(more.begin(), {"--target", "t", "--draft", "d", "--input", "f"});
         return options_of<CompareOptions>(parse_options(groups_of<CompareOptions>(), more));
     };
-    EXPECT_EQ(compared({"--lenience", "0.3", "--acceptances", "rejection"}).lenience, 0.3);
+    const auto acceptances = compared({"--acceptances", "gumbel,rejection:lenience=0.3"}).acceptances;
+    ASSERT_EQ(acceptances.size(), 2u);
+    EXPECT_EQ(describe(acceptances[0]), "gumbel");
+    EXPECT_EQ(acceptances[1].lenience, 0.3);
     const auto rule =
         compared({"--rules", "static:2", "--drop-stop-token", "--min-draft-tokens", "2"}).rules.front().front();
     EXPECT_TRUE(rule.drop_stop_token);
     EXPECT_EQ(rule.min_tokens, 2);
     EXPECT_EQ(refusal([&] {
-                  compared({"--lenience", "0.3", "--acceptances", "gumbel"});
+                  compared({"--acceptances", "gumbel:lenience=0.3"});
               }),
-              "--lenience has no effect: --acceptances does not name rejection");
+              "--acceptances gumbel:lenience=0.3: gumbel takes no values");
+    const auto drafters = compared({"--drafters", "ngram:max=3+model,ngram:max=6:match=first+model"}).drafters;
+    EXPECT_EQ(describe(drafters.at(0)), "ngram:max=3+model");
+    EXPECT_EQ(describe(drafters.at(1)), "ngram:max=6:match=first+model");
 }
 
 TEST(Options, ComparisonsDraftAheadWhereOneCan) {
@@ -197,8 +205,8 @@ TEST(Options, ComparisonsDraftAheadWhereOneCan) {
     EXPECT_EQ(refused({"--draft-placement", "dedicated", "--draft-ahead", "8", "--drafters", "model+ngram"}), needs);
     EXPECT_EQ(refused({"--draft-placement", "dedicated", "--draft-ahead", "1.5"}),
               "--draft-ahead 1.5: must be a whole number from 0 to 32");
-    EXPECT_EQ(refused({"--draft-placement", "dedicated", "--draft-ahead", "0", "--draft-ahead-passes", "4"}),
-              "--draft-ahead-passes has no effect with --draft-ahead 0");
+    EXPECT_EQ(refused({"--draft-placement", "dedicated", "--draft-ahead", "4,0:passes=4"}),
+              "--draft-ahead 0:passes=4: passes has no effect with 0");
 }
 
 TEST(Options, OneTextIsDecodedAlone) {
@@ -239,7 +247,7 @@ TEST(Options, WhatCountsForSampledTextAloneIsRefusedWhereNoneCanBe) {
         EXPECT_EQ(refusal_of({"--acceptance", acceptance}), std::string("--acceptance") + kRemedy);
     for (const char* lossy : {"typical", "bild"})
         EXPECT_EQ(refusal_of({"--acceptance", lossy}), "accepted") << "greedy text is another one too";
-    EXPECT_EQ(refusal_of({"--acceptance", "rejection", "--lenience", "0.5"}), "accepted");
+    EXPECT_EQ(refusal_of({"--acceptance", "rejection:lenience=0.5"}), "accepted");
     EXPECT_EQ(refusal_of({"--top-k", "50", "--seed", "4"}),
               "--top-k and --seed have no effect at temperature 0: give --temperature T above 0, or leave them out");
     EXPECT_EQ(parse({"--target", "t", "--input", "i", "--seed", "1"}).requests.of_sampled_text, Strings{"--seed"});
@@ -257,7 +265,7 @@ TEST(Options, WhatCountsForSampledTextAloneIsRefusedWhereNoneCanBe) {
     };
     EXPECT_EQ(compared({"0", "--seed", "1"}), "--seed has no effect at --temperatures 0");
     EXPECT_EQ(compared({"0", "--acceptances", "block,gumbel"}),
-              "--acceptances has no effect at --temperatures 0, where all but typical and bild are alike");
+              "--acceptances has no effect at --temperatures 0, where all but typical, bild and lenience are alike");
     EXPECT_EQ(compared({"0", "--acceptances", "block,typical"}), "accepted");
     EXPECT_EQ(compared({"0", "--seed", "1", "--synthetic-acceptance", "0.5"}), "accepted");
     EXPECT_EQ(compared({"0,1", "--seed", "1", "--acceptances", "block"}), "accepted");
@@ -281,96 +289,91 @@ TEST(Options, ResumeAnywayGoesWithResume) {
 }
 
 TEST(Options, LookaheadDraftsAloneAndByNoRuleOfChains) {
-    const auto with = [](Strings more, const Strings& others = {}) {
-        more.insert(more.end(), {"--target", "t", "--drafter", "lookahead"});
-        more.insert(more.end(), others.begin(), others.end());
-        return more;
+    const std::string shape = "lookahead:window=4:ngram=3:candidates=2";
+    const auto parsed = [](const std::string& drafter, const Strings& more = {}) {
+        Strings all = {"--target", "t", "--prompt", "p", "--drafter", drafter};
+        all.insert(all.end(), more.begin(), more.end());
+        return parse(all).speculation;
     };
-    const auto refused = [&](const Strings& more, const Strings& others = {}) {
-        return refusal([&] {
-            Strings all = with({"--prompt", "p"}, more);
-            all.insert(all.end(), others.begin(), others.end());
-            parse(all);
-        });
+    const auto refused = [&](const std::string& drafter, const Strings& more = {}) {
+        return refusal([&] { parsed(drafter, more); });
     };
-    const Strings shape = {"--lookahead-window", "4", "--lookahead-ngram", "3", "--lookahead-candidates", "2"};
-    const SpeculationOptions parsed = parse(with({"--prompt", "p"}, shape)).speculation;
-    EXPECT_EQ(parsed.sources.lookahead.max_tokens(), 11);
-    EXPECT_EQ(parsed.stop_rules.at(0).name(), "expected-gain");
-    EXPECT_EQ(parsed.stop_rules.at(0).max_tokens, 11);
-    EXPECT_EQ(refused({"--stop-rule", "constant"}), "accepted");
+    EXPECT_EQ(parsed(shape).drafter.own_tree_tokens(), 11);
+    EXPECT_EQ(parsed(shape).stop_rules.at(0).name(), "expected-gain");
+    EXPECT_EQ(parsed(shape).stop_rules.at(0).max_tokens, 11);
+    EXPECT_EQ(refused("lookahead", {"--stop-rule", "constant"}), "accepted");
     EXPECT_EQ(refused(shape, {"--max-draft-tokens", "11"}), "accepted");
     EXPECT_EQ(refused(shape, {"--max-draft-tokens", "10"}),
               "--drafter lookahead drafts up to 11 tokens, and --max-draft-tokens is 10");
-    EXPECT_EQ(refused({"--stop-rule", "static"}),
+    EXPECT_EQ(refused("lookahead", {"--stop-rule", "static"}),
               "--stop-rule static stops chains; --drafter lookahead drafts where that pays with expected-gain, always "
               "with constant");
-    EXPECT_NE(refused({"--stop-rule", "constant:3"}).find("its values have no effect"), std::string::npos);
-    EXPECT_NE(refused({"--acceptance", "block", "--temperature", "1"}).find("--acceptance block is for chains"),
+    EXPECT_NE(refused("lookahead", {"--stop-rule", "constant:3"}).find("its values have no effect"), std::string::npos);
+    EXPECT_NE(refused("lookahead", {"--acceptance", "block", "--temperature", "1"}).find("block is for chains"),
               std::string::npos);
-    EXPECT_NE(refused({"--lenience", "0.5", "--temperature", "1"}).find("for greedy text alone"), std::string::npos);
-    EXPECT_EQ(refused({"--lookahead-window", "17", "--lookahead-ngram", "5", "--lookahead-candidates", "16"}),
-              "--lookahead-window 17, --lookahead-ngram 5 and --lookahead-candidates 16 make more than 127 drafted "
-              "tokens, (W + G)(N - 1) - 1");
-    EXPECT_NE(refused({"--lookahead-ngram", "1"}).find("--lookahead-ngram 1: must be"), std::string::npos);
-    EXPECT_EQ(refusal([] {
-                  parse({"--target", "t", "--prompt", "p", "--drafter", "ngram", "--lookahead-window", "2"});
-              }),
-              "--lookahead-window has no effect without the drafter lookahead");
+    EXPECT_NE(refused("lookahead", {"--acceptance", "rejection:lenience=0.5", "--temperature", "1"})
+                  .find("for greedy text alone"),
+              std::string::npos);
+    EXPECT_EQ(refused("lookahead:window=17:ngram=5:candidates=16"),
+              "--drafter lookahead:window=17:ngram=5:candidates=16: window=17, ngram=5 and candidates=16 of lookahead "
+              "make more than 127 drafted tokens, (window + candidates)(ngram - 1) - 1");
+    EXPECT_EQ(refused("lookahead:ngram=1"), "--drafter lookahead:ngram=1: '1' must be a whole number from 2 to 32");
+    EXPECT_EQ(refused("ngram:window=2"),
+              "--drafter ngram:window=2: window must be one of max, min, match, full, texts");
     EXPECT_EQ(refusal([] {
                   parse({"--target", "t", "--draft", "d", "--prompt", "p", "--drafter", "lookahead,model"});
               }),
               "--drafter lookahead,model: lookahead goes with no model and no head");
-    const auto list = [](Strings more) {
-        more.insert(more.end(), {"--target", "t", "--prompt", "p", "--drafter", "ngram,lookahead"});
-        return parse(more).speculation.stop_rules.at(0);
+    const auto rule = [&](const std::string& drafters, const Strings& more = {}) {
+        return parsed(drafters, more).stop_rules.at(0);
     };
-    EXPECT_EQ(list({}).max_tokens, 15) << "of ngram's chains";
-    EXPECT_EQ(list({"--max-draft-tokens", "12"}).max_tokens, 12);
-    EXPECT_EQ(list({"--lookahead-window", "12", "--stop-rule", "constant:3"}).max_tokens, 25);
-    EXPECT_EQ(list({"--stop-rule", "constant:3"}).get("tokens"), 3);
-    EXPECT_THROW(list({"--stop-rule", "static"}), BadOption);
-    EXPECT_THROW(list({"--lookahead-window", "4", "--max-draft-tokens", "8"}), BadOption);
+    EXPECT_EQ(rule("ngram,lookahead").max_tokens, 15) << "of ngram's chains";
+    EXPECT_EQ(rule("ngram,lookahead", {"--max-draft-tokens", "12"}).max_tokens, 12);
+    EXPECT_EQ(rule("ngram,lookahead:window=12", {"--stop-rule", "constant:3"}).max_tokens, 25);
+    EXPECT_EQ(rule("ngram,lookahead", {"--stop-rule", "constant:3"}).get("tokens"), 3);
+    EXPECT_THROW(rule("ngram,lookahead", {"--stop-rule", "static"}), BadOption);
+    EXPECT_THROW(rule("ngram,lookahead:window=4", {"--max-draft-tokens", "8"}), BadOption);
     const auto batch = [&](const char* n) {
-        return refusal([&] { parse(with({"--input", "i", "--batch-size", n}, shape)); });
+        return refusal([&] { parse({"--target", "t", "--input", "i", "--drafter", shape, "--batch-size", n}); });
     };
     EXPECT_EQ(batch("10"), "accepted");
     EXPECT_EQ(batch("11"), "--drafter lookahead makes passes of up to 12 rows a sequence, and a pass has 128: lower "
-                           "--batch-size, or --lookahead-window, -ngram or -candidates");
+                           "--batch-size, or window, ngram or candidates of lookahead");
 }
 
-TEST(Options, DraftersComeWithTheirOwnOptions) {
+TEST(Options, DraftersComeWithTheirOwnValues) {
     const auto refused = [](Strings more) {
         more.insert(more.begin(), {"--target", "t", "--prompt", "p"});
         return refusal([&] { parse(more); });
     };
-    EXPECT_EQ(refused({"--drafter", "ngram", "--ngram-max", "6", "--ngram-min", "2", "--ngram-match", "first"}),
-              "accepted");
-    EXPECT_EQ(parse_more({"--drafter", "model"}).speculation.drafter.kinds, std::vector<std::string>{"model"});
-    const SpeculationOptions both = parse_more({"--drafter", "ngram,model"}).speculation;
-    EXPECT_EQ(both.drafter.kinds, (std::vector<std::string>{"ngram", "model"}));
-    EXPECT_EQ(both.sources.ngram.shortest, kShortestOfCombination);
-    EXPECT_EQ(describe(both.drafter), "ngram+model");
-    EXPECT_EQ(refused({"--drafter", "suffix", "--lookup-corpus", "f", "--ngram-min", "2"}), "accepted");
+    const std::string ngram = "ngram:max=6:min=2:match=first:full=10";
+    EXPECT_EQ(refused({"--drafter", ngram}), "accepted");
+    EXPECT_EQ(parse_more({"--drafter", "model"}).speculation.drafter.kinds, std::vector<spec::NamedDrafter>{"model"});
+    const SpeculationOptions both = parse_more({"--drafter", "ngram:full=10,model"}).speculation;
+    EXPECT_EQ(both.drafter.kinds, (std::vector<spec::NamedDrafter>{{"ngram", {{"full", 10}}}, "model"}));
+    EXPECT_EQ(describe(both.drafter), "ngram:full=10+model");
+    EXPECT_EQ(refused({"--drafter", "suffix:min=2:texts=run", "--lookup-corpus", "f"}), "accepted");
     EXPECT_EQ(refused({"--drafter", "bigram", "--draft-table", "f"}), "accepted");
     EXPECT_NE(refused({"--drafter", "unigram"}).find("need --draft-table FILE"), std::string::npos);
     EXPECT_NE(refused({"--drafter", "ngram", "--lookup-corpus", "f"}).find("without the drafter suffix"),
               std::string::npos);
-    EXPECT_NE(refused({"--drafter", "suffix", "--ngram-max", "4"}).find("without the drafter ngram"),
-              std::string::npos);
+    EXPECT_EQ(refused({"--drafter", "suffix:max=4"}), "--drafter suffix:max=4: max must be one of min, texts");
+    EXPECT_EQ(refused({"--drafter", "random:max=4"}), "--drafter random:max=4: random takes no values");
+    EXPECT_EQ(refused({"--drafter", "ngram:4"}),
+              "--drafter ngram:4: what is 4? ngram takes max, min, match, full and texts");
+    EXPECT_EQ(refused({"--drafter", "ngram:max"}), "--drafter ngram:max: max needs a value: max=...");
+    EXPECT_EQ(refused({"--drafter", "ngram:max=4:max=5"}), "--drafter ngram:max=4:max=5: max is given twice");
+    EXPECT_NE(refused({"--drafter", "ngram:texts=runs"}).find("did you mean run?"), std::string::npos);
     EXPECT_NE(refused({"--drafter", "ngram,ngram"}).find("names ngram twice"), std::string::npos);
     EXPECT_NE(refused({"--drafter", "ngrams"}).find("did you mean ngram?"), std::string::npos);
     EXPECT_EQ(refused({"--drafter", "model"}), "--drafter model needs --draft DIR");
-    EXPECT_EQ(refused({"--ngram-max", "3"}), "--ngram-max has no effect without the drafter ngram");
-    EXPECT_EQ(refused({"--drafter", "suffix", "--ngram-full", "3"}),
-              "--ngram-full has no effect without the drafter ngram");
-    EXPECT_EQ(refused({"--drafter", "ngram", "--ngram-full", "0"}),
-              "--ngram-full 0: must be a whole number from 1 to 127");
-    EXPECT_EQ(parse({"--target", "t", "--prompt", "p", "--drafter", "ngram", "--ngram-full", "10"})
-                  .speculation.sources.ngram.full,
-              10);
-    EXPECT_EQ(refused({"--drafter", "ngram", "--ngram-min", "5", "--ngram-max", "4"}),
-              "--ngram-max must be from --ngram-min (5) to 64, not 4");
+    EXPECT_EQ(refused({"--drafter", "ngram:full=128"}),
+              "--drafter ngram:full=128: '128' must be a whole number from 0 to 127");
+    EXPECT_EQ(refused({"--drafter", "ngram:min=5:max=4"}),
+              "--drafter ngram:min=5:max=4: min=5 of ngram is above max=4");
+    EXPECT_EQ(refused({"--drafter", "ngram:max=2,suffix"}),
+              "--drafter ngram:max=2,suffix: min=3 of ngram is above max=2")
+        << "of several drafters";
     EXPECT_EQ(refused({"--stop-rule", "static"}),
               "--stop-rule has no effect without --draft DIR, --head DIR or --drafter NAME");
     expect_refused({"--drafter", "ngram"}, "--drafter ngram drafts without a model");
@@ -406,7 +409,7 @@ TEST(Options, NamesOfOtherProgramsAreAliasesWhereTheyMeanTheSame) {
     EXPECT_EQ(refusal_of({"--m", "t"}).find("unknown option --m"), 0u) << "one dash";
     const ConfigFile config("model = t\nmax-tokens = 9\n");
     EXPECT_EQ(parse({"--config", config.path(), "--prompt", "p"}).requests.max_new_tokens, 9);
-    EXPECT_NE(options_text(groups_of<GenerateOptions>()).find("also -m, --model"), std::string::npos);
+    EXPECT_NE(options_text(groups_of<GenerateOptions>(), false).find("also -m, --model"), std::string::npos);
 }
 
 TEST(Options, WhatBeamSearchDoesNotGoWithIsRefusedByName) {
@@ -414,10 +417,18 @@ TEST(Options, WhatBeamSearchDoesNotGoWithIsRefusedByName) {
         more.insert(more.end(), {"--num-beams", "4"});
         expect_refused(more, part);
     };
-    expect_refused({"--length-penalty", "2"}, "--length-penalty has no effect without --num-beams");
+    expect_refused({"--num-beams", "1:length-penalty=2"}, "its values have no effect without K above 1");
+    expect_refused({"--num-beams", "4:early-stopping=maybe"}, "must be one of false, true, never");
+    const GenerateOptions beams =
+        parse({"--target", "t", "--input", "f", "--num-beams", "4:length-penalty=0.5:num-return-sequences=2"});
+    EXPECT_EQ(beams.requests.beams.num_beams, 4);
+    EXPECT_EQ(beams.requests.beams.length_penalty, 0.5);
+    EXPECT_TRUE(beams.requests.given.contains("length-penalty")) << "before generation_config.json";
+    EXPECT_FALSE(beams.requests.given.contains("early-stopping"));
     expect({"--temperature", "1"}, "--temperature above 0 samples");
-    expect({"--num-return-sequences", "5"}, "must be 1 to --num-beams, which is 4, not 5");
-    expect({"--num-return-sequences", "2"}, "--num-return-sequences goes with --input");
+    expect_refused({"--num-beams", "4:num-return-sequences=5"}, "must be 1 to num_beams, which is 4, not 5");
+    expect_refused({"--num-beams", "4:num-return-sequences=2"},
+                   "num-return-sequences of --num-beams goes with --input");
     expect({"--acceptance", "gumbel"}, "does not go with --acceptance");
     expect({"--tree", "eagle2"}, "does not go with --tree");
     expect({"--stop-rule", "static"}, "drafts end by expected gain");
@@ -522,8 +533,8 @@ TEST(Options, BadValuesNameTheirOption) {
     expect_refused({"--top-p", "-0.1"}, "--top-p -0.1");
     expect_refused({"--top-k", "-3"}, "--top-k -3");
     expect_refused({"--seed", "-1"}, "--seed -1");
-    expect_refused({"--lenience", "0"}, "--lenience 0");
-    expect_refused({"--lenience", "2"}, "--lenience 2");
+    expect_refused({"--acceptance", "rejection:lenience=0"}, "lenience must be above 0, at most 1");
+    expect_refused({"--acceptance", "rejection:lenience=2"}, "lenience=2: '2' must be a number from 0 to 1");
     expect_refused({"--threads", "0"}, "--threads 0");
     expect_refused({"--collective-timeout", "0"}, "--collective-timeout 0");
     expect_refused({"--dtype", "float64"}, "--dtype float64: must be one of auto, float32, bfloat16, float16");
@@ -602,7 +613,7 @@ TEST(Options, WhatWouldHaveNoEffectIsRefused) {
                 expect_refused({"--stop-rule", std::string("constant:") + parameter.name + "=1"},
                                std::string(parameter.name) + " must be one of tokens, min");
     expect_refused({"--stop-rule", "static", "--costs", "c.json"}, "it belongs to expected-gain");
-    for (const std::string option : {"stop-rule", "lenience", "acceptance"})
+    for (const std::string option : {"stop-rule", "acceptance"})
         EXPECT_EQ(refusal([&] {
                       parse({"--target", "t", "--prompt", "p", "--" + option, "1"});
                   }),
@@ -610,7 +621,7 @@ TEST(Options, WhatWouldHaveNoEffectIsRefused) {
 }
 
 // The table of old names: launch/cli/foreign_options.cpp.
-TEST(Options, OldNamesOfRulesValuesAreRefusedWithTheNewSpelling) {
+TEST(Options, OldNamesOfValuesAreRefusedWithTheNewSpelling) {
     const std::map<std::string, std::string> spelled = {{"entropy-threshold", "--stop-rule static:threshold=X"},
                                                         {"entropy-factor", "--stop-rule moving-average:factor=X"},
                                                         {"entropy-window", "--stop-rule moving-average:window=N"},
@@ -624,7 +635,25 @@ TEST(Options, OldNamesOfRulesValuesAreRefusedWithTheNewSpelling) {
                                                         {"entropy-unit", "it is gone; thresholds are in nats"},
                                                         {"entropy-of", "--stop-rule RULE:of=adjusted"},
                                                         {"min-draft-tokens", "--stop-rule RULE:min=N"},
-                                                        {"drop-stop-token", "--stop-rule RULE:drop"}};
+                                                        {"drop-stop-token", "--stop-rule RULE:drop"},
+                                                        {"ngram-max", "--drafter ngram:max=N"},
+                                                        {"ngram-min", "--drafter ngram:min=N"},
+                                                        {"ngram-match", "--drafter ngram:match=first"},
+                                                        {"ngram-full", "--drafter ngram:full=N"},
+                                                        {"lookup-texts", "--drafter ngram:texts=run"},
+                                                        {"lookahead-window", "--drafter lookahead:window=W"},
+                                                        {"lookahead-ngram", "--drafter lookahead:window=W:ngram=N"},
+                                                        {"lookahead-candidates", "window=W:ngram=N:candidates=G"},
+                                                        {"lenience", "--acceptance rejection:lenience=L"},
+                                                        {"typical-epsilon", "--acceptance typical:epsilon=E"},
+                                                        {"typical-delta", "--acceptance typical:epsilon=E:delta=D"},
+                                                        {"rollback-distance", "--acceptance bild:distance=D"},
+                                                        {"draft-sinks", "--draft-window W:sinks=S"},
+                                                        {"draft-chunks", "--draft-window W:sinks=S:chunks=N"},
+                                                        {"draft-ahead-passes", "--draft-ahead F:passes=N"},
+                                                        {"length-penalty", "--num-beams K:length-penalty=P"},
+                                                        {"early-stopping", "--num-beams K:length-penalty=P:early"},
+                                                        {"num-return-sequences", "num-return-sequences=N"}};
     for (const auto& [old, now] : spelled) {
         EXPECT_NE(refusal_of({"--" + old, "1"}).find(now), std::string::npos) << refusal_of({"--" + old, "1"});
         const ConfigFile config(old + " = 1\n");
@@ -646,7 +675,7 @@ TEST(Options, APersistentHeuristicDraftsAsFarAsAPacketGoes) {
     EXPECT_EQ(levels.at(0).max_tokens, 15);
     EXPECT_TRUE(levels.at(1).is_persistent());
     expect_refused({"--stop-rule", "static:persistent"},
-                   "--stop-rule static:persistent: 'persistent' must be a number of at least 0");
+                   "--stop-rule static:persistent: persistent must be one of threshold, min, of, drop");
     const auto compared = options_of<CompareOptions>(
         parse_options(groups_of<CompareOptions>(),
                       {"--target", "t", "--draft", "d", "--input", "i", "--rules", "heuristic:4:persistent"}));
@@ -656,7 +685,7 @@ TEST(Options, APersistentHeuristicDraftsAsFarAsAPacketGoes) {
                   options_of<CompareOptions>(
                       parse_options(groups_of<CompareOptions>(),
                                     {"--target", "t", "--draft", "d", "--input", "i", "--rules", "heuristic:4:kept"}));
-              }).find("what is kept? heuristic takes tokens, persistent and min"),
+              }).find("kept must be one of tokens, persistent, min"),
               std::string::npos);
 }
 
@@ -754,24 +783,17 @@ TEST(Options, LevelsOfACascadeTakeTheirOptionsInOrder) {
         "--costs is given 2 times, but 1 level takes it");
 }
 
-TEST(Options, AcceptancesComeWithTheirOwnOptions) {
+TEST(Options, AcceptancesComeWithTheirOwnValues) {
     EXPECT_EQ(parse_more({"--acceptance", "block", "--temperature", "1"}).speculation.acceptance.kind,
               spec::Acceptance::block);
-    EXPECT_EQ(parse_more({"--acceptance", "typical", "--typical-delta", "0.5"}).speculation.acceptance.typical.delta,
-              0.5);
+    EXPECT_EQ(parse_more({"--acceptance", "typical:delta=0.5"}).speculation.acceptance.typical.delta, 0.5);
+    EXPECT_EQ(parse_more({"--acceptance", "bild:distance=2"}).speculation.acceptance.distance, 2);
+    EXPECT_EQ(describe(parse_more({"--acceptance", "rejection:lenience=0.5"}).speculation.acceptance),
+              "rejection:lenience=0.5");
     expect_refused({"--acceptance", "gumble"}, "did you mean gumbel?");
-    expect_refused({"--acceptance", "block", "--lenience", "0.5"},
-                   "--lenience below 1 goes with --acceptance rejection");
-    expect_refused({"--acceptance", "gumbel", "--lenience", "0.5"},
-                   "--lenience below 1 goes with --acceptance rejection alone, not with gumbel");
-    EXPECT_EQ(parse_more({"--lenience", "0.5"}).speculation.acceptance.kind, spec::Acceptance::rejection);
-    EXPECT_EQ(parse_more({"--lenience", "1"}).speculation.acceptance.kind, spec::Acceptance::gumbel);
-    expect_refused({"--typical-epsilon", "0.5"}, "--typical-epsilon has no effect without --acceptance typical");
-    EXPECT_EQ(parse_more({"--acceptance", "bild", "--rollback-distance", "2"}).speculation.acceptance.rollback_distance,
-              2);
-    expect_refused({"--rollback-distance", "2", "--acceptance", "typical"},
-                   "--rollback-distance has no effect without --acceptance bild");
-    expect_refused({"--acceptance", "bild", "--rollback-distance", "-1"}, "--rollback-distance -1: must be a number");
+    expect_refused({"--acceptance", "block:lenience=0.5"}, "--acceptance block:lenience=0.5: block takes no values");
+    expect_refused({"--acceptance", "typical:distance=2"}, "distance must be one of epsilon, delta");
+    expect_refused({"--acceptance", "bild:distance=-1"}, "'-1' must be a number of at least 0");
     expect_refused({"--acceptance", "bild", "--check"}, "which a lossy acceptance is not after");
     EXPECT_EQ(refusal([] {
                   parse({"--target", "t", "--prompt", "p", "--temperature", "1", "--acceptance", "gumbel"});
@@ -792,7 +814,7 @@ TEST(Options, ATokenIsDroppedForWhatItIsWhereThatBendsNoText) {
     EXPECT_TRUE(parse_more(dropping("--temperature", "1")).speculation.stop_rules.front().drop_stop_token) << "gumbel";
     for (const std::string acceptance : {"rejection", "block"})
         expect_refused(dropping("--acceptance", acceptance), "would bias --acceptance " + acceptance);
-    expect_refused(dropping("--lenience", "0.5"), "would bias --acceptance rejection");
+    expect_refused(dropping("--acceptance", "rejection:lenience=0.5"), "would bias --acceptance rejection");
     const auto compared = [](Strings more) {
         more.insert(more.begin(), {"--target", "t", "--draft", "d", "--input", "f", "--drop-stop-token", "--rules",
                                    "static:2,confidence:0.6", "--acceptances", "gumbel,rejection", "--temperatures"});
@@ -886,13 +908,13 @@ TEST(Options, ConfigFileErrorsNameFileAndLine) {
 }
 
 TEST(Options, AMessageNamesTheConfigLineOfEachOptionInIt) {
-    const ConfigFile config("seed = 1\ncosts = c\nlenience = 0.5\n");
+    const ConfigFile config("seed = 1\ncosts = c\nthreads = 0.5\n");
     const ParsedOptions given = parse_options(groups_of<GenerateOptions>(),
                                               {"--config", config.path(), "--stop-rule", "constant", "--seed", "2"});
     const std::string place = config.path() + " line ";
     EXPECT_EQ(given.with_places("--costs has no effect with --stop-rule constant"),
               "--costs has no effect with --stop-rule constant; --costs is in " + place + "2");
-    const std::string said = given.values("lenience").front().spelled() + " is wrong"; // has it already
+    const std::string said = given.values("threads").front().spelled() + " is wrong"; // has it already
     EXPECT_EQ(given.with_places(said), said);
     EXPECT_EQ(given.with_places("--seed 2 is odd"), "--seed 2 is odd");
     EXPECT_EQ(given.with_places("--costs-of-another"), "--costs-of-another");
@@ -913,7 +935,7 @@ TEST(Options, ADeclarationBindsFieldDefaultRangeAndHelp) {
     set.add("temperatures", "T,T", own.temperatures, at_least(0), "each by itself");
     set.add("limit", "N", own.limit, at_least(1), "no more than that");
     set.add("of", "WHICH", own.of, {"raw", "adjusted"}, "{}: of rules");
-    const std::string help = options_text(set.groups());
+    const std::string help = options_text(set.groups(), false);
     for (const char* part : {"tokens at most [7]; also -n\n", "part of it [0.5: half]\n", "each by itself [0,1]\n",
                              "no more than that\n", "raw, adjusted: of rules [adjusted]\n"})
         EXPECT_NE(help.find(part), std::string::npos) << help;
@@ -930,14 +952,24 @@ TEST(Options, ADeclarationBindsFieldDefaultRangeAndHelp) {
 }
 
 TEST(Options, HelpHoldsEveryOptionInItsGroup) {
-    const std::string help = options_text(groups_of<GenerateOptions>());
-    for (const OptionGroup& group : groups_of<GenerateOptions>()) {
+    const std::vector<OptionGroup>& groups = groups_of<GenerateOptions>();
+    const std::string help = options_text(groups, true), first = options_text(groups, false);
+    int n_common = 0;
+    for (const OptionGroup& group : groups) {
         EXPECT_NE(help.find(group.title + ":"), std::string::npos);
-        for (const OptionSpec& option : group.options)
-            EXPECT_NE(help.find("--" + option.name), std::string::npos);
+        for (const OptionSpec& option : group.options) {
+            n_common += option.is_common ? 1 : 0;
+            const std::string begin = "\n  --" + option.name + " ";
+            EXPECT_NE(help.find(begin), std::string::npos) << option.name;
+            EXPECT_EQ(first.find(begin) != std::string::npos, option.is_common) << option.name;
+        }
     }
-    EXPECT_TRUE(parse_options(groups_of<GenerateOptions>(), {"--nonsense", "--help"}).given("help"));
-    EXPECT_TRUE(parse_options(groups_of<GenerateOptions>(), {"-h"}).given("help"));
+    EXPECT_EQ(n_common, 25) << "what a new user needs";
+    const std::vector<OptionGroup>& of_another = groups_of<DoctorOptions>();
+    EXPECT_EQ(options_text(of_another, false), options_text(of_another, true)) << "it has few options";
+    EXPECT_EQ(parse_options(groups, {"--nonsense", "--help"}).text("help"), "true");
+    EXPECT_EQ(parse_options(groups, {"-h"}).text("help"), "true");
+    EXPECT_EQ(parse_options(groups, {"-h", "--help=all"}).text("help"), "all");
 }
 
 TEST(Options, CompareRulesAreParsedWithTheirSettings) {
@@ -969,7 +1001,8 @@ TEST(Options, CompareRulesAreParsedWithTheirSettings) {
     EXPECT_EQ(describe(cascade.drafters[0]), "draft1<draft2");
     EXPECT_EQ(describe(cascade.drafters[1]), "draft2");
     EXPECT_EQ(describe(cascade.drafters[2]), "ngram+draft1<draft2");
-    EXPECT_EQ(cascade.acceptances, (std::vector{spec::Acceptance::block, spec::Acceptance::gumbel}));
+    EXPECT_EQ(cascade.acceptances,
+              (std::vector<spec::AcceptanceOptions>{{spec::Acceptance::block}, {spec::Acceptance::gumbel}}));
 }
 
 TEST(Options, ANumberMayStandBehindTheNameOfTheRule) {
@@ -981,7 +1014,7 @@ TEST(Options, ANumberMayStandBehindTheNameOfTheRule) {
     const std::string all = "cumulative:threshold=2:window=3:min=2:of=adjusted:drop";
     EXPECT_EQ(describe(parse_more({"--stop-rule", all}).speculation.stop_rules.at(0)), all) << "as it is typed";
     EXPECT_EQ(parse_more({"--stop-rule", "heuristic:4:persistent"}).speculation.stop_rules.at(0).max_tokens, 127);
-    expect_refused({"--stop-rule", "constant:x"}, "--stop-rule constant:x: 'x' must be a whole number from 1 to 127");
+    expect_refused({"--stop-rule", "constant:x"}, "--stop-rule constant:x: x must be one of tokens, min");
     expect_refused({"--stop-rule", "constant:2:3"},
                    "--stop-rule constant:2:3: what is 3? constant takes tokens and min");
     expect_refused({"--stop-rule", "statik:2"}, "--stop-rule statik: must be one of static, ");
@@ -996,7 +1029,7 @@ TEST(Options, ARuleOfAListIsRefusedUnderItsOwnName) {
                 groups_of<CompareOptions>(), {"--target", "t", "--draft", "d", "--input", "i", "--rules", rules}));
         });
     };
-    EXPECT_EQ(refused("constant:x"), "--rules constant:x: 'x' must be a whole number from 1 to 127");
+    EXPECT_EQ(refused("constant:x"), "--rules constant:x: x must be one of tokens, min");
     EXPECT_EQ(refused("constant:20"), "--rules constant:20: '20' must be at most --max-draft-tokens 15");
     EXPECT_EQ(refused("static:1..3..1"),
               "--rules static:1..3..1: ranges are for entrodraft simulate; name each setting here");

@@ -44,9 +44,10 @@ TEST(Repeatability, OnlyTextThatTheDraftDecidesByTheClockVaries) {
     EXPECT_NE(variation_of(rejection + Strings{"--stop-rule", "heuristic:persistent", "--replicas", "2"})
                   .find("--replicas 1"),
               std::string::npos);
-    EXPECT_EQ(variation_of({"--lenience", "0.5"}).find("--acceptance gumbel"), std::string::npos)
+    EXPECT_EQ(variation_of({"--acceptance", "rejection:lenience=0.5"}).find("--acceptance gumbel"), std::string::npos)
         << "lossy stays lossy";
-    EXPECT_NE(variation_of({"--lenience", "0.5"}), "") << "greedy with lenience follows the draft too";
+    EXPECT_NE(variation_of({"--acceptance", "rejection:lenience=0.5"}), "")
+        << "greedy with lenience follows the draft too";
     for (const char* acceptance : {"typical", "bild"})
         EXPECT_NE(variation_of({"--acceptance", acceptance}), "");
     const Strings one_level = {"--draft", "e", "--stop-rule", "static", "--stop-rule", "expected-gain"};

@@ -20,7 +20,7 @@ import time
 DEMO = pathlib.Path(__file__).resolve().parent.parent.parent / "model/demo"
 PAIR, EAGLE, MEDUSA = (["--draft", DEMO / "draft"], ["--head", DEMO / "eagle3"], ["--head", DEMO / "medusa"])
 SHARDED, DEDICATED = (["--draft-placement", placement] for placement in ("sharded", "dedicated"))
-LOOKAHEAD = ["--lookahead-window", 2, "--lookahead-ngram", 4, "--lookahead-candidates", 3]  # 15 rows of 16 a sequence
+LOOKAHEAD = "lookahead:window=2:ngram=4:candidates=3"  # 15 rows of 16 a sequence
 GROWN = ["--tree", "expected-gain", "--stop-rule", "expected-gain"]
 DRAFTERS = {  # NAME: options, fewest ranks
     "chain of the draft model": ([*PAIR, "--stop-rule", "svip"], 1),
@@ -28,17 +28,17 @@ DRAFTERS = {  # NAME: options, fewest ranks
     "grown tree of the draft model": ([*PAIR, *GROWN], 1),
     "its grown tree, sharded": ([*PAIR, *GROWN, *SHARDED], 2),
     "chain of it with a window": ([*PAIR, "--draft-window", 4, "--stop-rule", "svip"], 1),
-    "grown tree of it with a window": ([*PAIR, "--draft-window", 16, "--draft-sinks", 0, *GROWN], 1),
+    "grown tree of it with a window": ([*PAIR, "--draft-window", "16:sinks=0", *GROWN], 1),
     "chain of the target with a window": (["--draft", "self", "--draft-window", 64, *SHARDED, "--stop-rule", "svip"], 1),
-    "chain of it with chunks": ([*PAIR, "--draft-window", 16, "--draft-chunks", 8, *SHARDED, "--stop-rule", "svip"], 1),
-    "chain of the target with chunks": (["--draft", "self", "--draft-window", 16, "--draft-chunks", 8, *SHARDED,
+    "chain of it with chunks": ([*PAIR, "--draft-window", "16:chunks=8", *SHARDED, "--stop-rule", "svip"], 1),
+    "chain of the target with chunks": (["--draft", "self", "--draft-window", "16:chunks=8", *SHARDED,
                                          "--stop-rule", "svip"], 1),
     "eagle2 tree of the target's first layers": (["--draft", "self:layers=4", *SHARDED, "--tree", "eagle2"], 1),
     "chain of EAGLE-3": ([*EAGLE, "--stop-rule", "svip"], 1),
     "grown tree of EAGLE-3": ([*EAGLE, *GROWN], 1),
     "grown tree of EAGLE-3, dedicated": ([*EAGLE, *GROWN, *DEDICATED], 2),
     "medusa-63 of Medusa": ([*MEDUSA, "--tree", "medusa-63"], 1),
-    "lookahead": (["--drafter", "lookahead", *LOOKAHEAD, "--stop-rule", "constant"], 1),
+    "lookahead": (["--drafter", LOOKAHEAD, "--stop-rule", "constant"], 1),
 }
 
 

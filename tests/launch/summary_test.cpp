@@ -170,7 +170,7 @@ TEST(Summary, LossyAcceptanceSaysSo) {
     EXPECT_TRUE(iid_model(summary).has_value());
     summary.speculation.acceptance = {spec::Acceptance::rejection, 0.5, {}};
     EXPECT_FALSE(iid_model(summary).has_value()) << "that is of text that is the target's own";
-    EXPECT_TRUE(holds(format_summary(summary, false), "lenience 0.5: LOSSY, not the target's own text"));
+    EXPECT_TRUE(holds(format_summary(summary, false), "rejection:lenience=0.5: LOSSY, not the target's own text"));
     summary.speculation.acceptance = {spec::Acceptance::typical, 1, {}};
     EXPECT_TRUE(holds(format_summary(summary, false), "acceptance typical: LOSSY"));
     summary.speculation.acceptance.kind = spec::Acceptance::bild;

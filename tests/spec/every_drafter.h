@@ -86,8 +86,9 @@ class EveryDrafter {
         if (from_.draft) parts.models = {name == "other" ? from_.other : from_.draft};
         if (name == "suffix+corpus") parts.corpus = from_.corpus;
         parts.table = &from_.table;
-        if (name.ends_with("+run")) parts.lookup_texts = spec::LookupTexts::run;
-        return spec::drafter_type(name == "other" ? "model" : name.substr(0, name.find('+'))).make(parts);
+        spec::DrafterValues values;
+        if (name.ends_with("+run")) values = {{"texts", static_cast<int>(spec::LookupTexts::run)}};
+        return spec::drafter_type(name == "other" ? "model" : name.substr(0, name.find('+'))).make(parts, values);
     }
 
   private:

@@ -39,7 +39,11 @@ struct ToyDrafters {
         return spec::make_chain_drafter(std::make_unique<spec::ToySource>(toy, n_prompt), {limits, clock});
     }
     std::unique_ptr<spec::Drafter> ngram() {
-        return spec::make_lookup_drafter("ngram", [] { return spec::make_ngram_index({2, 4}); }, {}, {{limits, clock}});
+        return spec::make_lookup_drafter("ngram",
+                                         [] {
+                                             return spec::make_ngram_index({2, 4});
+                                         },
+                                         spec::LookupTexts::own, {}, {limits, clock});
     }
     std::unique_ptr<spec::Drafter> cascade(std::unique_ptr<spec::Drafter> inner, const std::string& rule) {
         return spec::make_cascade_drafter(
@@ -135,8 +139,9 @@ TEST_F(EngineExactness, TextsFollowTheTargetWithLookaheadUnderRejection) {
     const int n = 10000;
     for (const spec::LookaheadOptions& shape : {spec::LookaheadOptions{2, 3, 1}, {1, 2, 3}, {3, 4, 2}}) {
         spec::DrafterParts parts{{toys_.limits, toys_.clock}};
-        parts.lookahead = shape;
-        const auto drafter = spec::drafter_type("lookahead").make(parts);
+        const auto drafter =
+            spec::drafter_type("lookahead")
+                .make(parts, {{"window", shape.window}, {"ngram", shape.ngram}, {"candidates", shape.candidates}});
         for (const std::string rule : {"constant", "expected-gain"}) { // all rounds draft, or only some
             RunOptions options;
             options.acceptance = Acceptance::rejection;

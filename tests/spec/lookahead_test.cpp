@@ -58,15 +58,16 @@ TEST(LookaheadWindow, MovesOnByATokenAndThenHoldsTheTargetsGuesses) {
     EXPECT_EQ(window.guess(2, 2), 5);
 }
 
+spec::DrafterValues values_of(const LookaheadOptions& options) {
+    return {{"window", options.window}, {"ngram", options.ngram}, {"candidates", options.candidates}};
+}
+
 TEST(LookaheadOptions, SayWhatIsWrongWithThem) {
-    EXPECT_EQ(spec::why_invalid(LookaheadOptions{}), "");
-    EXPECT_EQ(spec::why_invalid(LookaheadOptions{16, 5, 16}), ""); // 127
-    EXPECT_EQ(spec::why_invalid(LookaheadOptions{0, 3, 1}), "--lookahead-window must be at least 1, not 0");
-    EXPECT_EQ(spec::why_invalid(LookaheadOptions{1, 1, 1}), "--lookahead-ngram must be from 2 to 32, not 1");
-    EXPECT_EQ(spec::why_invalid(LookaheadOptions{1, 3, 0}), "--lookahead-candidates must be at least 1, not 0");
-    EXPECT_EQ(spec::why_invalid(LookaheadOptions{17, 5, 16}),
-              "--lookahead-window 17, --lookahead-ngram 5 and --lookahead-candidates 16 make more than 127 drafted "
-              "tokens, (W + G)(N - 1) - 1");
+    const spec::DrafterType& type = spec::drafter_type("lookahead");
+    EXPECT_EQ(type.all_values({}), values_of({}));
+    EXPECT_EQ(type.most_tokens(type.all_values(values_of({16, 5, 16}))), 127);
+    for (const LookaheadOptions& wrong : {LookaheadOptions{0, 3, 1}, {1, 1, 1}, {1, 3, 0}, {17, 5, 16}})
+        EXPECT_THROW(type.all_values(values_of(wrong)), std::invalid_argument);
 }
 
 // Rounds of one greedy text after `prompt`, with a target whose next token depends on the one before.
@@ -74,8 +75,7 @@ struct Rounds {
     explicit Rounds(const LookaheadOptions& options, Tokens prompt, std::vector<TokenId> ends = {})
         : tokens(std::move(prompt)), rule(constant_rule(127)) {
         spec::DrafterParts parts{{{kVocab, std::move(ends)}, clock}};
-        parts.lookahead = options;
-        drafter = spec::drafter_type("lookahead").make(parts);
+        drafter = spec::drafter_type("lookahead").make(parts, values_of(options));
         request.prompt = tokens;
         drafter->begin_sequence(0, request);
     }

@@ -98,18 +98,22 @@ TEST(NgramIndex, TakesOnlyWholeContinuationsWhereAsked) {
     EXPECT_GT(shorter, 50) << "texts whose longest match has none";
 }
 
-TEST(NgramIndex, RefusesLengthsByTheirOptions) {
-    EXPECT_EQ(why_invalid(NgramOptions{0, 4, {}}).find("--ngram-min"), 0u);
-    EXPECT_EQ(why_invalid(NgramOptions{3, 2, {}}).find("--ngram-max"), 0u);
-    EXPECT_EQ(why_invalid(NgramOptions{1, 65, {}}).find("--ngram-max"), 0u);
-    EXPECT_EQ(why_invalid(NgramOptions{1, 4, {}, 128}).find("--ngram-full"), 0u);
-    EXPECT_EQ(why_invalid(NgramOptions{}), "");
+TEST(NgramIndex, RefusesLengthsThatAreNoRange) {
+    EXPECT_THROW(spec::make_ngram_index({0, 4, {}}), std::invalid_argument);
+    EXPECT_THROW(spec::make_ngram_index({3, 2, {}}), std::invalid_argument);
+    const spec::DrafterType& type = spec::drafter_type("ngram");
+    for (const spec::DrafterValues& wrong :
+         {spec::DrafterValues{{"min", 0}}, {{"min", 3}, {"max", 2}}, {{"max", 65}}, {{"full", 128}}, {{"window", 1}}})
+        EXPECT_THROW(type.all_values(wrong), std::invalid_argument);
+    EXPECT_EQ(type.all_values({}).at("min"), 1);
+    EXPECT_EQ(type.all_values({}, true).at("min"), 3) << "a shorter match leaves the round to the next drafter";
+    EXPECT_EQ(type.all_values({{"min", 2}}, true).at("min"), 2);
 }
 
 std::unique_ptr<spec::Drafter> ngram_drafter(const NgramOptions& options, const spec::DraftLimits& limits,
                                              const dist::Clock& clock) {
-    return spec::make_lookup_drafter("ngram", [&] { return spec::make_ngram_index(options); }, options,
-                                     {{limits, clock}});
+    return spec::make_lookup_drafter("ngram", [&] { return spec::make_ngram_index(options); }, spec::LookupTexts::own,
+                                     options, {limits, clock});
 }
 
 spec::Draft drafted(const std::vector<TokenId>& text, const NgramOptions& options, int k, bool sampled = false) {

@@ -118,8 +118,7 @@ TEST(RunTexts, TextsOfABatchArePlainOnesInFewerRounds) {
         for (const char* name : {"ngram", "suffix"})
             for (const auto where : {spec::LookupTexts::own, spec::LookupTexts::run}) {
                 spec::DrafterParts parts{{pair.limits(), pair.clock, 4}};
-                parts.lookup_texts = where;
-                const auto drafter = spec::drafter_type(name).make(parts);
+                const auto drafter = spec::drafter_type(name).make(parts, {{"texts", static_cast<int>(where)}});
                 const std::vector<spec::Completion> drafted = pair.run(requests, options, drafter.get());
                 std::int64_t& counted = rounds[std::string(name) + (where == spec::LookupTexts::run ? "+run" : "")];
                 for (std::size_t i = 0; i < texts.size(); ++i) {

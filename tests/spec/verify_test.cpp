@@ -256,8 +256,8 @@ Verification typical(const Tokens& drafted, const std::vector<float>& p, Typical
     return verify_threshold({drafted, p, 0, {Acceptance::typical, 1, options}});
 }
 
-Verification bild(const Tokens& drafted, const std::vector<float>& p, double rollback_distance = 5) {
-    return verify_threshold({drafted, p, 0, {Acceptance::bild, 1, {}, rollback_distance}});
+Verification bild(const Tokens& drafted, const std::vector<float>& p, double distance = 5) {
+    return verify_threshold({drafted, p, 0, {Acceptance::bild, 1, {}, distance}});
 }
 
 TEST(VerifyTypical, KeepsWhatTheTargetThinksLikelyEnoughForItsEntropy) {
@@ -318,8 +318,8 @@ TEST(VerifyTypical, RefusesWhatMakesNoSense) {
     const auto why = [](const TypicalOptions& options) {
         return std::string(why_invalid({Acceptance::typical, 1, options}));
     };
-    EXPECT_EQ(why({std::nan(""), 0.3}).find("--typical-epsilon"), 0u);
-    EXPECT_EQ(why({0.3, std::nan("")}).find("--typical-delta"), 0u);
+    EXPECT_EQ(why({std::nan(""), 0.3}).find("epsilon"), 0u);
+    EXPECT_EQ(why({0.3, std::nan("")}).find("delta"), 0u);
     EXPECT_EQ(why({}), "");
     EXPECT_THROW(verify_threshold({Tokens{0}, p, 0, {Acceptance::rejection}}), std::invalid_argument);
 }
@@ -342,7 +342,7 @@ std::vector<float> two(const std::vector<float>& row) {
     return rows;
 }
 
-// --typical-epsilon exp(-D) --typical-delta 1 is different: there a row of more entropy than D has a lower threshold.
+// typical:epsilon=exp(-D):delta=1 is different: there a row of more entropy than D has a lower threshold.
 TEST(VerifyBild, AsksTheSameOfEveryRow) {
     std::vector<float> p(1000, 0.995F / 997);
     p[0] = 0.003F;
@@ -370,7 +370,7 @@ TEST(VerifyBild, RefusesWhatMakesNoSense) {
     EXPECT_THROW(bild({3}, {1, 0, 1, 0}), std::out_of_range);
     for (const double distance : {-1.0, std::nan("")})
         EXPECT_THROW(bild({0}, {1, 0, 1, 0}, distance), std::invalid_argument);
-    EXPECT_EQ(std::string(why_invalid({Acceptance::bild, 1, {}, std::nan("")})).find("--rollback-distance"), 0u);
+    EXPECT_EQ(std::string(why_invalid({Acceptance::bild, 1, {}, std::nan("")})).find("distance"), 0u);
 }
 
 } // namespace verify_test

@@ -46,11 +46,10 @@ double find_costs(ComparisonTask& task, const Json& environment) {
         return 0;
     }
     LatencyPlan plan;
-    const bool looks_ahead =
-        std::ranges::any_of(task.options.drafters, [](const DrafterChoice& one) { return one.has("lookahead"); });
-    const int most_drafted =
-        std::max({task.options.max_draft_tokens, task.options.trees.empty() ? 0 : spec::TreeOptions::kDefaultTokens,
-                  looks_ahead ? task.options.sources.lookahead.max_tokens() : 0});
+    int most_drafted =
+        std::max(task.options.max_draft_tokens, task.options.trees.empty() ? 0 : spec::TreeOptions::kDefaultTokens);
+    for (const DrafterChoice& drafter : task.options.drafters)
+        most_drafted = std::max(most_drafted, drafter.own_tree_tokens());
     plan.rows = {std::max(plan.max_rows(), most_drafted + 1)};
     plan.draft_levels = !task.options.trees.empty();
     plan.max_seconds = kMaxSeconds;

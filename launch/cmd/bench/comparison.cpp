@@ -17,13 +17,9 @@ namespace {
 // all of them.
 std::vector<spec::AcceptanceOptions> acceptances_at(const CompareOptions& options, double temperature) {
     std::vector<spec::AcceptanceOptions> acceptances;
-    for (const spec::Acceptance kind : options.acceptances) {
-        spec::AcceptanceOptions one = {kind, kind == spec::Acceptance::rejection ? options.lenience : 1, {}};
+    for (spec::AcceptanceOptions one : options.acceptances) {
         if (temperature == 0 && !one.is_lossy()) one.kind = spec::Acceptance::rejection;
-        const auto is_same = [&](const spec::AcceptanceOptions& other) {
-            return other.kind == one.kind && other.lenience == one.lenience;
-        };
-        if (std::ranges::none_of(acceptances, is_same)) acceptances.push_back(one);
+        if (std::ranges::count(acceptances, one) == 0) acceptances.push_back(one);
     }
     return acceptances;
 }
@@ -62,11 +58,11 @@ std::vector<Setting> settings_at(const ComparisonTask& task, double temperature)
         if (acceptance.kind == spec::Acceptance::gumbel)
             settings.push_back({SettingKind::plain, {}, any_rule, acceptance});
         for (const DrafterChoice& drafter : options.drafters) {
-            if (drafter.has("lookahead")) {
-                const int max_chain = drafter.kinds.size() > 1 ? options.max_draft_tokens : 0;
+            if (const int own = drafter.own_tree_tokens(); own > 0) {
+                const int longest_chain = drafter.kinds.size() > 1 ? options.max_draft_tokens : 0;
                 settings.push_back({SettingKind::speculative,
                                     drafter,
-                                    {lookahead_rule(options.sources.lookahead, "expected-gain", max_chain)},
+                                    {own_tree_rule("expected-gain", std::max(own, longest_chain))},
                                     acceptance});
                 continue;
             }
@@ -144,13 +140,8 @@ std::string Setting::name() const {
     std::string text = describe(drafter) + ", ";
     for (std::size_t level = 0; level < std::max<std::size_t>(1, drafter.drafts.size()); ++level)
         if (level == 0 || drafter.has("model")) text += (level > 0 ? " / " : "") + describe(rules.at(level));
-    return acceptance.kind == spec::Acceptance::rejection && acceptance.lenience == 1 ? text
-                                                                                      : text + ", " + acceptance_name();
-}
-
-std::string Setting::acceptance_name() const {
-    return to_string(acceptance.kind) +
-           (acceptance.lenience < 1 ? fmt::format(", lenience {:g}", acceptance.lenience) : "");
+    const std::string accepted_by = describe(acceptance);
+    return accepted_by == to_string(spec::Acceptance::rejection) ? text : text + ", " + accepted_by;
 }
 
 const Outcome& Temperature::plain_of(const Setting& setting) const {

@@ -31,8 +31,7 @@ struct Setting {
     std::vector<spec::StopRuleOptions> rules; // one for each level
     spec::AcceptanceOptions acceptance;
 
-    std::string name() const;            // "model, static:threshold=2.25"
-    std::string acceptance_name() const; // "gumbel", "rejection, lenience 0.5"
+    std::string name() const; // "model, static:threshold=2.25"
     bool is_gumbel() const { return acceptance.kind == spec::Acceptance::gumbel; }
     bool drafts() const { return kind != SettingKind::plain; }
 };

@@ -68,8 +68,7 @@ double oracle_of(const ComparisonTask& task, const Temperature& result, const Se
             for (const spec::StopRuleOptions& rule : outcome.setting.rules)
                 most = std::max(most, rule.max_tokens);
     for (const Outcome& outcome : result.outcomes)
-        if (outcome.setting.kind == SettingKind::longest &&
-            outcome.setting.acceptance_name() == setting.acceptance_name() &&
+        if (outcome.setting.kind == SettingKind::longest && outcome.setting.acceptance == setting.acceptance &&
             describe(outcome.setting.drafter) == describe(setting.drafter))
             return oracle_speedup(outcome, most, costs);
     return 0;
@@ -243,7 +242,7 @@ std::string tables_of(const std::vector<Figures>& shown) {
 std::string group_of(const Figures& figures) {
     const Setting& setting = figures.outcome->setting;
     if (!setting.drafts()) return setting.name();
-    return fmt::format("{}, {}, {}", describe(setting.drafter), setting.acceptance_name(),
+    return fmt::format("{}, {}, {}", describe(setting.drafter), describe(setting.acceptance),
                        setting.rules.front().name());
 }
 
@@ -263,7 +262,7 @@ std::string to_text(double temperature, const std::vector<Figures>& all, bool be
     for (const Figures& figures : all)
         if (figures.outcome->setting.kind == SettingKind::longest && figures.oracle > 0)
             text += fmt::format("\noracle of {}, {}: {:.3f}", describe(figures.outcome->setting.drafter),
-                                figures.outcome->setting.acceptance_name(), figures.oracle);
+                                describe(figures.outcome->setting.acceptance), figures.oracle);
     return text + "\n" + tables_of(shown) + "\n";
 }
 
