@@ -247,8 +247,10 @@ std::string listed(Names words, const char* before_last);
 
 // Returns our name for an option of another program (vLLM, llama.cpp, transformers, SGLang), or says why it is missing
 // or that it is gone; empty if nothing is known. `name` has no dashes. `has_option` tells which options the command
-// has: no remedy names an option that it lacks. Names that mean exactly one of our options are its aliases.
+// has: no remedy names an option that it lacks. Names that mean exactly one of our options are its aliases. `of_ours`:
+// only options that earlier versions of this program had.
 std::string remedy_for_foreign_option(std::string_view name,
-                                      const std::function<bool(std::string_view name)>& has_option);
+                                      const std::function<bool(std::string_view name)>& has_option,
+                                      bool of_ours = false);
 
 } // namespace entrodraft::launch

@@ -93,8 +93,8 @@ bool is_our_field(const std::string& name) {
     return std::ranges::any_of(line_fields(), [&](const LineField& field) { return name == field.name; });
 }
 
-// Returns the option of generate that sets the named field for the whole run.
-std::optional<std::string> option_of_the_run(const std::string& name) {
+// Returns what sets the named field for the whole run: "use --replicas"; empty: nothing does.
+std::string remedy_of_the_run(const std::string& name) {
     static const ByName<std::string> options = [] {
         ByName<std::string> all;
         for (const OptionGroup& group : groups_of<GenerateOptions>())
@@ -102,8 +102,9 @@ std::optional<std::string> option_of_the_run(const std::string& name) {
                 if (!is_our_field(field_of_option(option.name))) add_names(all, option.name, option.name);
         return all;
     }();
-    const auto found = options.find(folded_field(name));
-    return found == options.end() ? std::nullopt : std::optional(found->second);
+    if (const auto found = options.find(folded_field(name)); found != options.end()) return "use --" + found->second;
+    const auto is_option = [](std::string_view other) { return options.contains(folded_field(other)); };
+    return remedy_for_foreign_option(name, is_option, true);
 }
 
 // Returns the field of a line that a similar name probably means.
@@ -162,10 +163,10 @@ std::vector<std::string> own_fields(const Json& object, bool is_conversation) {
             own.push_back(name);
             continue;
         }
-        if (const auto option = option_of_the_run(name))
-            throw std::runtime_error(fmt::format("{} cannot be set by line; use --{}, or put it into metadata if it is "
-                                                 "data of your own",
-                                                 shown_field(name), *option));
+        if (const std::string remedy = remedy_of_the_run(name); !remedy.empty())
+            throw std::runtime_error(fmt::format("{} cannot be set by line; {}, or put it into metadata if it is data "
+                                                 "of your own",
+                                                 shown_field(name), remedy));
         if (const auto field = meant_field(name); field && !object.contains(*field))
             throw std::runtime_error(fmt::format("{} is unknown; did you mean {}?", shown_field(name), *field));
         own.push_back(name);

@@ -70,7 +70,12 @@ TEST(Requests, EveryOptionIsRefusedByNameUnlessALineMaySetIt) {
                 << error;
             ++n_refused;
         }
-    EXPECT_GT(n_refused, 50);
+    EXPECT_GT(n_refused, 40);
+    EXPECT_EQ(error_of(R"({"prompt": "p", "lenience": 0.5})"),
+              "field lenience cannot be set by line; use --acceptance rejection:lenience=L, or put it into metadata if "
+              "it is data of your own");
+    EXPECT_NE(error_of(R"({"prompt": "p", "entropy_threshold": 2})").find("static:threshold=X"), std::string::npos);
+    EXPECT_EQ(served(R"({"prompt": "p", "host": "h"})").metadata, R"({"host":"h"})") << "of other programs alone";
     EXPECT_EQ(served(R"({"prompt": "p", "metadata": {"summary": "s"}})").metadata, R"({"summary":"s"})");
 }
 
