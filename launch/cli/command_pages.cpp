@@ -53,6 +53,20 @@ value counts for later levels, too.
           "--seed 3 --prompt \"Once upon a time\""},
          groups_of<GenerateOptions>,
          run_generate},
+        {"serve",
+         "answer HTTP requests in OpenAI's dialect",
+         {"entrodraft serve --target DIR [--draft DIR] [--port N] [options]"},
+         R"(The first rank serves /v1/chat/completions, /v1/completions, /v1/models, /tokenize, /detokenize,
+/tokenizer_info, /health, /version and /metrics. The port takes connections when all ranks are ready.
+Greedy text and the text of --acceptance gumbel are those of generate --prompt with the request's seed,
+whatever else is under way. SIGUSR1 and SIGTERM to the first rank let it finish what it has taken, and
+end it with code 0. TLS is left to a proxy.
+)",
+         {"entrodraft serve --target model/demo/target --draft model/demo/draft --port 8000",
+          "mpirun -n 2 --bind-to none entrodraft serve --target DIR --draft DIR --batch-size 8",
+          "entrodraft serve --target DIR --host 0.0.0.0 --api-key-file keys.txt"},
+         groups_of<ServeOptions>,
+         run_serve},
         {"record",
          "decode prompts once and keep what every stop rule could have seen",
          {"entrodraft record --target DIR --draft DIR --input FILE|- --output FILE [options]"},

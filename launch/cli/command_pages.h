@@ -33,6 +33,7 @@ const CommandPage& page_of(std::string_view name);
 // failure that all ranks know of is thrown as OrderlyFailure; any other exception belongs to one rank
 // (cmd/program.cpp). Collective over the world.
 int run_generate(dist::Session& session, const Arguments& arguments);
+int run_serve(dist::Session& session, const Arguments& arguments);
 int run_tokenize(dist::Session& session, const Arguments& arguments);
 int run_build_table(dist::Session& session, const Arguments& arguments);
 int run_build_corpus(dist::Session& session, const Arguments& arguments);

@@ -84,7 +84,8 @@ constexpr ForeignOption kForeignOptions[] = {
     {"revision", "", "name the directory of that revision: hf download NAME --revision R prints it"},
     {"trust-remote-code", "", "no code of a model is run; leave it out"},
     {"expert-placement", "", "it is gone; every expert is sharded over all ranks, so leave it out"},
-    {"host port api-key", "", "there is no server; prompts come by --prompt or --input"},
+    {"host port", "input", "generate reads prompts by --prompt or --input; entrodraft serve is the server"},
+    {"api-key", "", "use entrodraft serve with --api-key-file FILE"},
 };
 
 } // namespace

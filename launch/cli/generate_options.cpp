@@ -279,12 +279,9 @@ void declare_ranks(OptionSet& set, GenerateOptions& options) {
 }
 
 void check_generate(const ParsedOptions& given, GenerateOptions& options) {
-    options.given = given;
-    if (given.given("temperature")) options.requests.body_temperature = options.requests.sampling.temperature;
     const spec::AcceptanceOptions& acceptance = options.speculation.acceptance;
     if (!acceptance.is_lossy()) note_sampling_options(given, {"acceptance"}, options.requests);
     if (options.prompt || options.requests.beams.is_on()) refuse_no_sampling(options.requests);
-    if (given.given("max-new-tokens")) options.requests.body_new_tokens = options.requests.max_new_tokens;
     refuse_if(options.prompt && given.given("format"), "--format goes with --input; a --prompt streams its text");
     refuse_if(options.quiet && options.verbose, "--quiet and --verbose exclude each other; give one");
     refuse_if(options.shard && (!given.given("input") || options.input == "-"),
@@ -310,11 +307,6 @@ void check_generate(const ParsedOptions& given, GenerateOptions& options) {
               "--resume needs --output FILE: what to go on with");
     given.refuse_without_effect("resume-anyway", options.resume, "without --resume");
     options.models.takes_digests = !options.prompt && options.output != "-";
-    const int rows = options.speculation.drafter.own_tree_tokens() + 1;
-    refuse_if(options.batch_size * rows > model::Decoder::kMaxRows,
-              fmt::format("--drafter lookahead makes passes of up to {} rows a sequence, and a pass has {}: lower "
-                          "--batch-size, or window, ngram or candidates of lookahead",
-                          rows, model::Decoder::kMaxRows));
     if (!options.check) return;
     refuse_if(options.speculation.drafter.kinds.empty(),
               "--check compares with decoding without a draft; it needs --draft DIR or --drafter NAME");
@@ -325,9 +317,8 @@ void check_generate(const ParsedOptions& given, GenerateOptions& options) {
               "--check compares with the target's own text, which a lossy acceptance is not after");
 }
 
-} // namespace
-
-void declare(OptionSet& set, GenerateOptions& options) {
+// Declares the models, what drafts for them, and their device.
+void declare_pair(OptionSet& set, GenerateOptions& options) {
     options.requests.has_results = true;
     declare_models(set, options.models,
                    "smaller checkpoint that proposes; several, the largest first: a cascade, each drafts for the one "
@@ -338,6 +329,25 @@ void declare(OptionSet& set, GenerateOptions& options) {
     declare_draft_window(set, options.models);
     declare_draft_vocab(set, options.models);
     declare_drafters(set, options);
+}
+
+// Checks that do not depend on where requests come from.
+void check_decoding(const ParsedOptions& given, GenerateOptions& options) {
+    options.given = given;
+    if (given.given("temperature")) options.requests.body_temperature = options.requests.sampling.temperature;
+    if (given.given("max-new-tokens")) options.requests.body_new_tokens = options.requests.max_new_tokens;
+    check_draft_vocabulary(given, options);
+    const int rows = options.speculation.drafter.own_tree_tokens() + 1;
+    refuse_if(options.batch_size * rows > model::Decoder::kMaxRows,
+              fmt::format("--drafter lookahead makes passes of up to {} rows a sequence, and a pass has {}: lower "
+                          "--batch-size, or window, ngram or candidates of lookahead",
+                          rows, model::Decoder::kMaxRows));
+}
+
+} // namespace
+
+void declare(OptionSet& set, GenerateOptions& options) {
+    declare_pair(set, options);
     declare_text(set, options);
     declare_chat(set, options.models, options.requests);
     declare_sampling(set, options.requests);
@@ -349,9 +359,37 @@ void declare(OptionSet& set, GenerateOptions& options) {
                     "stop",    "check",     "summary",    "quiet",     "chat",   "temperature", "top-p",
                     "seed",    "stop-rule", "acceptance", "batch-size"});
     set.check([&options](const ParsedOptions& given) {
-        check_draft_vocabulary(given, options);
+        check_decoding(given, options);
         check_beams(given, options);
         check_generate(given, options);
+    });
+}
+
+void declare(OptionSet& set, ServeOptions& options) {
+    options.requests.format = InputFormat::openai;
+    options.batch_size = 8;
+    declare_pair(set, options);
+    set.group("Serve");
+    set.add("host", "ADDRESS", options.address,
+            "address that clients reach; any other than 127.0.0.1 and ::1 needs --api-key-file [127.0.0.1]");
+    set.add("port", "N", options.port, {0, 65535}, "port that clients reach; 0: a free one, which stderr names");
+    set.add("api-key-file", "FILE", options.api_key_file,
+            "keys, a line each; clients give one as Authorization: Bearer KEY [none is asked for]");
+    set.add("served-model-name", "NAME", options.served_name, "model that clients ask for [the last part of --target]");
+    set.add("max-waiting", "N", options.max_waiting, at_least(0),
+            "requests that wait for a free place; more are refused with status 429");
+    declare_new_tokens(set, options.requests.max_new_tokens).help = "new tokens of a text that says nothing [16 of a "
+                                                                    "completion, the rest of the context of a chat]";
+    declare_chat_template(set, options.models, options.requests);
+    set.add("quiet", options.quiet, "nothing on stderr but failures");
+    declare_sampling(set, options.requests);
+    declare_speculation(set, options);
+    declare_ranks(set, options);
+    set.check([&options](const ParsedOptions& given) {
+        check_decoding(given, options);
+        options.models.needs_text = "entrodraft serve";
+        refuse_if(options.address != "127.0.0.1" && options.address != "::1" && options.api_key_file.empty(),
+                  fmt::format("--host {}: others can reach it, so it needs --api-key-file FILE", options.address));
     });
 }
 

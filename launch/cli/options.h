@@ -184,6 +184,15 @@ struct GenerateOptions {
     dist::DraftPlacement placement = dist::DraftPlacement::colocated;
 };
 
+// A server decodes as generate does. It takes its requests by HTTP.
+struct ServeOptions : GenerateOptions {
+    std::string address = "127.0.0.1";
+    int port = 8000;
+    std::string api_key_file; // keys that clients give, a line each; empty: none is asked for
+    std::string served_name;  // of the model; empty: the last part of the target's name
+    int max_waiting = 256;    // requests that wait for a free place
+};
+
 struct TokenizeOptions {
     std::string model;
     std::optional<std::string> text;
@@ -366,6 +375,7 @@ struct InspectOptions {
 
 // The options of each command, bound to its struct.
 void declare(OptionSet& set, GenerateOptions& options);
+void declare(OptionSet& set, ServeOptions& options);
 void declare(OptionSet& set, TokenizeOptions& options);
 void declare(OptionSet& set, BuildTableOptions& options);
 void declare(OptionSet& set, BuildCorpusOptions& options);

@@ -342,25 +342,31 @@ std::string why_no_sampling(const RequestDefaults& requests, const char* what_is
                              options.size() == 1 ? "it" : "them");
 }
 
-void declare_chat(OptionSet& set, ModelOptions& models, RequestDefaults& requests) {
+void declare_chat_template(OptionSet& set, ModelOptions& models, RequestDefaults& requests) {
     ChatTemplateOptions& chat = models.chat_template;
-    const auto names = model::chat_template_names();
-    set.group("Chat");
-    set.add("chat", requests.chat, "a prompt is a message of a user, put into the target's chat template");
-    set.add("system", "TEXT", requests.system, "system message of conversations that bring none; with --chat");
+    set.add("system", "TEXT", requests.system, "system message of conversations that bring none");
     set.add("chat-template", "FILE|NAME", chat.name,
-            fmt::format("a .jinja file, or one of {}, in place of the target's own", fmt::join(names, ", ")));
+            fmt::format("a .jinja file, or one of {}, in place of the target's own",
+                        fmt::join(model::chat_template_names(), ", ")));
     set.add("chat-date", "DATE", chat.date,
             "today's date in templates that write one, such as 1 Nov 2026 [26 Jul 2024]");
-    set.check([&](const ParsedOptions& given) {
-        chat.is_needed = requests.chat;
-        given.refuse_without_effect("system", requests.chat, "without --chat");
-        for (const char* option : {"chat-template", "chat-date"}) {
+    set.check([](const ParsedOptions& given) {
+        for (const char* option : {"chat-template", "chat-date"})
             refuse_if(given.given(option) && given.text(option).empty(),
                       fmt::format("--{} is empty; give some text or leave it out", option));
+    });
+}
+
+void declare_chat(OptionSet& set, ModelOptions& models, RequestDefaults& requests) {
+    set.group("Chat");
+    set.add("chat", requests.chat, "a prompt is a message of a user, put into the target's chat template");
+    declare_chat_template(set, models, requests);
+    set.check([&](const ParsedOptions& given) {
+        models.chat_template.is_needed = requests.chat;
+        given.refuse_without_effect("system", requests.chat, "without --chat");
+        for (const char* option : {"chat-template", "chat-date"})
             given.refuse_without_effect(option, requests.chat || !given.given("prompt"),
                                         "on a --prompt without --chat");
-        }
     });
 }
 

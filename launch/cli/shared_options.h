@@ -63,6 +63,8 @@ void refuse_no_sampling(RequestDefaults& requests);
 void declare_seed(OptionSet& set, std::uint64_t& seed);
 // Lines with messages are conversations without --chat, too, so a template may be named without it.
 void declare_chat(OptionSet& set, ModelOptions& models, RequestDefaults& requests);
+// Does the same without --chat, for requests that are conversations or are not.
+void declare_chat_template(OptionSet& set, ModelOptions& models, RequestDefaults& requests);
 
 // Returns "model: --draft; without a model ngram, suffix: what followed the text's end before; ...". Neighbours that
 // propose the same are named together.

@@ -5,7 +5,9 @@
 #include "launch/cli/command_options.h"
 #include "launch/cli/command_pages.h"
 #include "launch/cmd/repeatability.h"
+#include "launch/cmd/served_run.h"
 #include "launch/cmd/text_settings.h"
+#include "launch/io/openai_batch.h"
 #include "launch/io/progress.h"
 #include "launch/io/summary.h"
 #include "launch/io/timeline.h"
@@ -13,7 +15,7 @@
 #include "launch/load/environment.h"
 #include "launch/load/model_pair.h"
 #include "launch/load/pair_engine.h"
-#include "launch/serve/dispatcher.h"
+#include "launch/serve/input_dispatcher.h"
 #include "launch/serve/request_tracker.h"
 #include "launch/start/failure.h"
 #include "launch/start/phase.h"
@@ -22,6 +24,7 @@
 #include "spec/round/engine.h"
 
 #include <cstring>
+#include <ctime>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -43,14 +46,14 @@ void add_settings(RunSummary& summary, const GenerateOptions& options, const Mod
     if (drafter.is_one_model()) summary.operations_ratio = operations_ratio(models);
 }
 
-void print_summary(Dispatcher& dispatcher, const RunSummary& summary, bool verbose) {
+void print_summary(InputDispatcher& dispatcher, const RunSummary& summary, bool verbose) {
     std::string text = format_summary(summary, verbose);
     text.pop_back(); // print() ends the last line
     dispatcher.print(text);
 }
 
 // Warns of options for sampled text, after a run that served its whole input and sampled nothing.
-void warn_of_no_sampling(Dispatcher& dispatcher, const RunSummary& summary, const RequestDefaults& requests) {
+void warn_of_no_sampling(InputDispatcher& dispatcher, const RunSummary& summary, const RequestDefaults& requests) {
     if (summary.interrupted || dispatcher.any_samples() || summary.served + summary.resumed == 0) return;
     const std::string why = why_no_sampling(requests, ", and no line has another");
     if (!why.empty()) dispatcher.print("warning: " + why);
@@ -73,24 +76,6 @@ void warn_before_the_run(const GenerateOptions& options, const std::vector<std::
         if (costs[level]) say_if_disturbed(*costs[level], options.speculation.costs[level]);
 }
 
-// Captures the rounds of requests that have only the default settings. Collective over the replica.
-void capture_rounds(dist::Session& session, ModelPair& models, const Drafters& drafters, PairEngine::Setting setting,
-                    const RequestDefaults& requests) {
-    const dist::Session::BoundedSteps bounded(session, session.timeout_seconds());
-    spec::Request request;
-    request.sampling = requests.sampling;
-    request.logprobs = requests.logprobs;
-    setting.watch = nullptr;
-    capture_common_rounds(session, models, drafters, std::move(setting), request, stop_signal());
-}
-
-// Serves requests until there are none. Returns whether a signal ended the run first. Collective over the replica.
-bool decode(dist::Session& session, spec::Engine& engine, RequestTracker* tracker) {
-    const dist::Session::BoundedSteps bounded(session, session.timeout_seconds());
-    const spec::EngineCallbacks callbacks = tracker ? tracker->callbacks() : spec::EngineCallbacks{};
-    return engine.run(callbacks, stop_signal()) == spec::RunEnd::interrupted;
-}
-
 int exit_code_of(const RunSummary& summary, std::int64_t resumed_with_error) {
     if (summary.interrupted) return kStopped;
     if (summary.check_differs > 0) return kFailure;
@@ -98,7 +83,7 @@ int exit_code_of(const RunSummary& summary, std::int64_t resumed_with_error) {
 }
 
 struct RunFiles {
-    std::optional<Dispatcher> dispatcher; // on the writer
+    std::optional<InputDispatcher> dispatcher; // on the writer
     std::vector<std::optional<spec::Costs>> costs;
 };
 
@@ -128,17 +113,20 @@ void read_first_lines(dist::Session& session, const GenerateOptions& options, co
 RunSummary serve(dist::Session& session, const GenerateOptions& options, const ModelPair& models, spec::Engine& engine,
                  RunFiles& files) {
     const PlacedPair& placed = models.placed;
-    Dispatcher* const dispatcher = files.dispatcher ? &*files.dispatcher : nullptr;
+    InputDispatcher* const dispatcher = files.dispatcher ? &*files.dispatcher : nullptr;
     const std::unique_ptr<dist::Channel> channel =
         session.channel(placed.layout, placed.clock, session.timeout_seconds());
     if (dispatcher) dispatcher->start(channel.get());
-    const auto& tokenizer = models.opened.target.tokenizer;
+    const auto result_of = [&](const spec::Request& request, const spec::Completion& completion) {
+        if (request.response == spec::ResponseFormat::line) return result_line(request, completion);
+        return openai_result_line(request, completion, *models.opened.target.tokenizer, options.models.target,
+                                  std::time(nullptr));
+    };
     std::optional<RequestTracker> tracker;
-    if (placed.layout.is_coordinator())
-        tracker.emplace(dispatcher, channel.get(), options, placed.clock, tokenizer ? &*tokenizer : nullptr);
+    if (placed.layout.is_coordinator()) tracker.emplace(dispatcher, channel.get(), options, placed.clock, result_of);
     const MachineWatch machine(session, placed.team->size());
     const double start = placed.clock.now_seconds();
-    const bool interrupted = decode(session, engine, tracker ? &*tracker : nullptr);
+    const bool interrupted = run_engine(session, engine, tracker ? &*tracker : nullptr, stop_signal());
     session.watch().enter(dist::kNoRound, "end");
     cancel_abort_timer();
     if (tracker) tracker->close(interrupted);
@@ -150,8 +138,8 @@ RunSummary serve(dist::Session& session, const GenerateOptions& options, const M
 }
 
 // On the writer.
-void report(dist::Session& session, const GenerateOptions& options, const ModelPair& models, Dispatcher& dispatcher,
-            RunSummary& summary) {
+void report(dist::Session& session, const GenerateOptions& options, const ModelPair& models,
+            InputDispatcher& dispatcher, RunSummary& summary) {
     add_settings(summary, options, models);
     if (!options.quiet) warn_of_no_sampling(dispatcher, summary, options.requests);
     if (!options.quiet) print_summary(dispatcher, summary, options.verbose);

@@ -8,6 +8,7 @@
 #include <cctype>
 #include <cmath>
 #include <fmt/format.h>
+#include <span>
 #include <stdexcept>
 
 namespace entrodraft::launch {
@@ -37,8 +38,8 @@ ResponseFormat response_of(const Json& object) {
         if (name != "custom_id" && name != "method" && name != "url" && name != "body")
             throw std::runtime_error("field " + name.substr(0, 40) + " is unknown beside body; put it into body");
     if (!object.contains("method") || object["method"] != "POST") throw std::runtime_error("method must be \"POST\"");
-    if (object.contains("url") && object["url"] == kChatUrl) return ResponseFormat::chat_completion;
-    if (object.contains("url") && object["url"] == kTextUrl) return ResponseFormat::text_completion;
+    const bool has_url = object.contains("url") && object["url"].is_string();
+    if (const auto response = response_of_path(has_url ? object["url"].get<std::string>() : "")) return *response;
     throw std::runtime_error(fmt::format("url must be {} or {}", kChatUrl, kTextUrl));
 }
 
@@ -171,10 +172,19 @@ std::int64_t n_code_points(std::string_view text) {
     return std::ranges::count_if(text, [](char byte) { return (static_cast<unsigned char>(byte) & 0xC0U) != 0x80U; });
 }
 
-// If tokens have the same text, top_logprobs has the more likely one. It always has the emitted token.
-Json text_logprobs(const model::Tokenizer& tokenizer, const std::vector<spec::TokenLogProbs>& logprobs) {
+// If tokens have the same text, top_logprobs has the more likely one. It always has the emitted token. `first`: tokens
+// before, which have no log-probabilities.
+Json text_logprobs(const model::Tokenizer& tokenizer, const std::vector<spec::TokenLogProbs>& logprobs,
+                   std::span<const spec::TokenId> first = {}) {
     Json tokens = Json::array(), values = Json::array(), tops = Json::array(), offsets = Json::array();
     std::int64_t offset = 0;
+    for (const spec::TokenId token : first) {
+        tokens.push_back(text_of_token(tokenizer, token).text);
+        values.push_back(nullptr);
+        tops.push_back(nullptr);
+        offsets.push_back(offset);
+        offset += n_code_points(tokens.back().get_ref<const std::string&>());
+    }
     for (const spec::TokenLogProbs& of_token : logprobs) {
         const std::string text = text_of_token(tokenizer, of_token.emitted.token).text;
         Json top = Json::object();
@@ -194,6 +204,16 @@ Json text_logprobs(const model::Tokenizer& tokenizer, const std::vector<spec::To
             {"text_offset", std::move(offsets)}};
 }
 
+// Puts the prompt before the text, and its log-probabilities before those of the text.
+spec::FoundText with_prompt(const spec::Request& request, spec::FoundText found,
+                            const std::vector<spec::TokenLogProbs>& of_given, const model::Tokenizer& tokenizer) {
+    std::vector<spec::TokenId> prompt = request.prompt;
+    prompt.insert(prompt.end(), request.given.begin(), request.given.end());
+    found.text = tokenizer.decode(prompt, true) + found.text;
+    found.logprobs.insert(found.logprobs.begin(), of_given.begin(), of_given.end());
+    return found;
+}
+
 Json choice_json(const spec::Request& request, const spec::FoundText& found, const model::Tokenizer& tokenizer,
                  std::size_t index) {
     const bool is_chat = request.response == ResponseFormat::chat_completion;
@@ -204,8 +224,10 @@ Json choice_json(const spec::Request& request, const spec::FoundText& found, con
         choice["text"] = found.text;
     choice["logprobs"] = nullptr;
     if (request.logprobs)
-        choice["logprobs"] =
-            is_chat ? chat_logprobs(tokenizer, found.logprobs) : text_logprobs(tokenizer, found.logprobs);
+        choice["logprobs"] = is_chat ? chat_logprobs(tokenizer, found.logprobs)
+                                     : text_logprobs(tokenizer, found.logprobs,
+                                                     request.echo ? std::span<const spec::TokenId>(request.prompt)
+                                                                  : std::span<const spec::TokenId>());
     choice["finish_reason"] = found.finish_reason == spec::FinishReason::length ? "length" : "stop";
     return choice;
 }
@@ -216,12 +238,23 @@ bool is_openai_request(const Json& object) {
     return object.contains("custom_id") && object.contains("body");
 }
 
+std::optional<ResponseFormat> response_of_path(std::string_view path) {
+    if (path == kChatUrl) return ResponseFormat::chat_completion;
+    if (path == kTextUrl) return ResponseFormat::text_completion;
+    return std::nullopt;
+}
+
 OpenAiRequest read_openai_request(const Json& object) {
-    OpenAiRequest request;
-    request.response = response_of(object);
+    const ResponseFormat response = response_of(object);
     if (!object.contains("body") || !object["body"].is_object()) throw std::runtime_error("body must be an object");
+    return read_openai_body(response, object["body"]);
+}
+
+OpenAiRequest read_openai_body(ResponseFormat response, const Json& body) {
+    OpenAiRequest request;
+    request.response = response;
     const bool is_chat = request.response == ResponseFormat::chat_completion;
-    for (const auto& [name, value] : object["body"].items()) {
+    for (const auto& [name, value] : body.items()) {
         const auto renamed = std::ranges::find(kRenamed, name, &Renamed::theirs);
         const std::string ours = renamed == std::end(kRenamed) ? name : renamed->ours;
         if (value.is_null()) continue;
@@ -257,8 +290,8 @@ std::string in_openai_names(std::string message) {
     return message;
 }
 
-std::string openai_result_line(const spec::Request& request, const spec::Completion& completion,
-                               const model::Tokenizer& tokenizer, const std::string& target, std::int64_t created) {
+Json openai_body(const spec::Request& request, const spec::Completion& completion, const model::Tokenizer& tokenizer,
+                 const std::string& target, std::int64_t created) {
     const bool is_chat = request.response == ResponseFormat::chat_completion;
     std::vector<spec::FoundText> texts = completion.found;
     if (texts.empty())
@@ -266,27 +299,36 @@ std::string openai_result_line(const spec::Request& request, const spec::Complet
     Json choices = Json::array();
     std::size_t n_new = 0;
     for (const spec::FoundText& text : texts) {
-        choices.push_back(choice_json(request, text, tokenizer, choices.size()));
+        const spec::FoundText shown =
+            request.echo ? with_prompt(request, text, completion.logprobs_of_given, tokenizer) : text;
+        choices.push_back(choice_json(request, shown, tokenizer, choices.size()));
         n_new += text.tokens.size();
     }
-    const std::size_t n_prompt = request.source.empty() ? request.prompt.size() : request.source.size();
+    const std::size_t n_prompt =
+        request.source.empty() ? request.prompt.size() + request.given.size() : request.source.size();
     const Json usage = {{"prompt_tokens", n_prompt}, {"completion_tokens", n_new}, {"total_tokens", n_prompt + n_new}};
-    Json body = {{"id", (is_chat ? "chatcmpl-" : "cmpl-") + hex(hash_of_id(request.id))},
-                 {"object", is_chat ? "chat.completion" : "text_completion"},
-                 {"created", created},
-                 {"model", request.model.empty() ? target : request.model},
-                 {"choices", std::move(choices)},
-                 {"usage", usage}};
-    return compact(response_line(request.id, 0, 200, std::move(body)));
+    return {{"id", (is_chat ? "chatcmpl-" : "cmpl-") + hex(hash_of_id(request.id))},
+            {"object", is_chat ? "chat.completion" : "text_completion"},
+            {"created", created},
+            {"model", request.model.empty() ? target : request.model},
+            {"choices", std::move(choices)},
+            {"usage", usage}};
+}
+
+Json openai_error(const std::string& message, const std::string& type, const Json& code) {
+    return {{"error", {{"message", message}, {"type", type}, {"param", nullptr}, {"code", code}}}};
+}
+
+std::string openai_result_line(const spec::Request& request, const spec::Completion& completion,
+                               const model::Tokenizer& tokenizer, const std::string& target, std::int64_t created) {
+    return compact(response_line(request.id, 0, 200, openai_body(request, completion, tokenizer, target, created)));
 }
 
 std::string openai_error_line(const BadLine& bad) {
     constexpr int kBadRequest = 400;
     const std::string message = bad.line ? fmt::format("line {}: {}", *bad.line, bad.error) : bad.error;
-    const Json error = {
-        {"message", message}, {"type", "invalid_request_error"}, {"param", nullptr}, {"code", "invalid_request"}};
     const auto number = static_cast<std::uint64_t>(bad.line.value_or(1));
-    Json line = response_line(bad.id, number, kBadRequest, {{"error", error}});
+    Json line = response_line(bad.id, number, kBadRequest, openai_error(message));
     line["error"] = {{"code", "invalid_request"}, {"message", message}};
     return compact(line);
 }

@@ -330,9 +330,8 @@ InputItem checked(spec::Request request, const PromptLimits& limits, const std::
 }
 
 // Fills in a request of OpenAI's API. After renaming, its fields are those of lines.
-void fill_openai(const Json& object, const RequestDefaults& defaults, const PromptLimits& limits,
+void fill_openai(const OpenAiRequest& given, const RequestDefaults& defaults, const PromptLimits& limits,
                  spec::Request& request) {
-    const OpenAiRequest given = read_openai_request(object);
     const bool is_chat = given.response == spec::ResponseFormat::chat_completion;
     request.response = given.response;
     request.model = given.model;
@@ -362,7 +361,7 @@ InputItem parse_openai_request(const Json& object, std::int64_t number, const Re
     request.id = compact(object["custom_id"]);
     request.sequence_key = hash_of_id(request.id);
     return checked(std::move(request), limits,
-                   [&](spec::Request& filled) { fill_openai(object, defaults, limits, filled); });
+                   [&](spec::Request& filled) { fill_openai(read_openai_request(object), defaults, limits, filled); });
 }
 
 } // namespace
@@ -412,8 +411,20 @@ InputItem parse_request(const Line& line, std::int64_t number, const RequestDefa
     });
 }
 
+InputItem parse_openai_body(spec::ResponseFormat response, const std::string& text, const Json& body,
+                            const RequestDefaults& defaults, const PromptLimits& limits) {
+    Json exact = body;
+    spec::Request request = request_like(defaults);
+    request.response = response;
+    return checked(std::move(request), limits, [&](spec::Request& filled) {
+        keep_large_integers(text, exact, {"messages", "tools", "chat_template_kwargs"});
+        fill_openai(read_openai_body(response, exact), defaults, limits, filled);
+    });
+}
+
 InputItem request_of_prompt(const std::string& prompt, const RequestDefaults& defaults, const PromptLimits& limits) {
     return checked(request_like(defaults), limits, [&](spec::Request& filled) {
+        filled.streams = true;
         check_constraint(Json::object(), defaults, limits, filled.processing);
         set_prompt(filled, encode_text(prompt, defaults, limits), limits);
         set_lengths_of_file(Json::object(), defaults, limits, filled);

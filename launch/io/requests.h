@@ -8,6 +8,7 @@
 #pragma once
 
 #include "launch/cli/options.h"
+#include "launch/io/json_line.h"
 #include "launch/io/line_reader.h"
 #include "model/text/chat/chat_template.h"
 #include "spec/protocol/request.h"
@@ -57,6 +58,11 @@ struct PromptLimits {
 // Parses one line, the `number`-th from 1. With format `found`, the line decides alone. Never throws on bad content.
 InputItem parse_request(const Line& line, std::int64_t number, const RequestDefaults& defaults,
                         const PromptLimits& limits);
+
+// Parses a body of OpenAI's API; `text` is what it was parsed from. The request has sequence key 0 and id null. Never
+// throws on bad content.
+InputItem parse_openai_body(spec::ResponseFormat response, const std::string& text, const Json& body,
+                            const RequestDefaults& defaults, const PromptLimits& limits);
 
 // Returns a request with the run's defaults, before its line is read.
 spec::Request request_like(const RequestDefaults& defaults);

@@ -16,10 +16,11 @@ namespace entrodraft::launch {
 struct Report {
     std::string result = {};                           // a line of the output, without newline; empty: none
     std::int64_t order = 0;                            // order of the result in the output, as it was assigned
+    int sample = 0;                                    // number of the sample that `text` belongs to
     std::optional<spec::Stats> stats = std::nullopt;   // of the result, if it is a text
     bool checked = false;                              // the text was decoded once more; `note`: it differs
     bool ends_request = false;                         // no more results come for it
-    std::string text = {};                             // text of --prompt, as it comes
+    std::string text = {};                             // a piece of text of a request that streams
     std::string trace = {};                            // a line of --trace
     std::string note = {};                             // a line for people
     std::optional<double> busy_seconds = std::nullopt; // total time with a text in progress; in the last report
@@ -33,11 +34,13 @@ enum class RunState {
     closed,      // the last reports of all replicas have come
 };
 
-// The dispatcher sends this to a request tracker: a request, or a change of state.
+// The dispatcher sends this to a request tracker: a request, a change of state, or the end of a request that nobody
+// waits for any more.
 struct Assignment {
     RunState state = RunState::serving;
     std::int64_t order = 0; // order of the request's result in the output
     std::optional<spec::Request> request = std::nullopt;
+    bool cancels = false; // the request of this order, if this replica has it
 };
 
 // For Report and Assignment. Bytes must be unpacked as the type that was packed: else std::runtime_error.

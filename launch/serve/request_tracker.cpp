@@ -1,12 +1,8 @@
 // Hands out requests and takes in results: see request_tracker.h.
 #include "launch/serve/request_tracker.h"
 
-#include "launch/io/openai_batch.h"
-#include "launch/io/results.h"
-
 #include <algorithm>
 #include <cmath>
-#include <ctime>
 #include <fmt/format.h>
 #include <utility>
 
@@ -36,8 +32,9 @@ double idle_wait_seconds(double collective_timeout_seconds) {
 } // namespace
 
 RequestTracker::RequestTracker(Dispatcher* dispatcher, dist::Channel* channel, const GenerateOptions& options,
-                               const dist::Clock& clock, const model::Tokenizer* tokenizer)
-    : dispatcher_(dispatcher), channel_(channel), options_(&options), clock_(&clock), tokenizer_(tokenizer) {}
+                               const dist::Clock& clock, ResultOf result_of)
+    : dispatcher_(dispatcher), channel_(channel), options_(&options), clock_(&clock), result_of_(std::move(result_of)) {
+}
 
 bool RequestTracker::is_checkable(const spec::Request& request) const {
     return options_->check &&
@@ -48,10 +45,11 @@ spec::EngineCallbacks RequestTracker::callbacks() {
     spec::EngineCallbacks callbacks;
     callbacks.next_request = [this] { return next_request(); };
     callbacks.waiting = [this] { return !under_way_.empty() || state_ == RunState::serving; };
-    if (options_->prompt)
-        callbacks.on_text = [this](const spec::Request& request, std::string_view text) {
-            if (!request.plain) send({.text = std::string(text)});
-        };
+    callbacks.on_text = [this](const spec::Request& request, std::string_view text) {
+        if (request.streams && !request.plain)
+            send({.order = under_way_.at(request.id).order, .sample = request.sample, .text = std::string(text)});
+    };
+    callbacks.ends_text = [this](const spec::Request& request) { return under_way_.at(request.id).is_cancelled; };
     if (!options_->trace.empty())
         callbacks.on_round = [this](const spec::Request& request, const spec::RoundTrace& trace) {
             send({.trace = trace_line(request, trace)});
@@ -123,7 +121,7 @@ void RequestTracker::on_complete(const spec::Request& request, spec::Completion 
             error_line({request.id, std::nullopt, completion.failure, request.response != spec::ResponseFormat::line});
         if (options_->prompt) report.note = "--prompt: " + completion.failure;
     } else {
-        report.result = result_of(request, completion);
+        report.result = result_of_(request, completion);
         report.stats = std::move(completion.stats);
         if (is_checkable(request)) {
             report.ends_request = false;
@@ -140,9 +138,22 @@ void RequestTracker::on_complete(const spec::Request& request, spec::Completion 
     send(std::move(report));
 }
 
-std::string RequestTracker::result_of(const spec::Request& request, const spec::Completion& completion) const {
-    if (request.response == spec::ResponseFormat::line) return result_line(request, completion);
-    return openai_result_line(request, completion, *tokenizer_, options_->models.target, std::time(nullptr));
+// Samples that are not begun are dropped; a text under way ends after its round (ends_text).
+void RequestTracker::cancel(std::int64_t order) {
+    const auto is_of_it = [order](const Assignment& each) { return each.order == order && !each.request->plain; };
+    const auto found =
+        std::ranges::find_if(under_way_, [order](const auto& each) { return each.second.order == order; });
+    const auto dropped = std::erase_if(assigned_, is_of_it);
+    if (found != under_way_.end()) {
+        found->second.is_cancelled = true;
+        found->second.n_open -= static_cast<int>(dropped);
+        if (found->second.n_open > 0) return;
+        under_way_.erase(found);
+        if (under_way_.empty()) busy_seconds_ += clock_->now_seconds() - busy_since_;
+        send({.order = order, .ends_request = true});
+    } else if (dropped > 0) {
+        send({.order = order, .ends_request = true});
+    }
 }
 
 void RequestTracker::send(Report report) {
@@ -160,7 +171,10 @@ void RequestTracker::receive(double wait_seconds) {
             next = unpack<Assignment>(std::move(message->bytes));
         if (!next) return;
         state_ = next->state;
-        if (next->request) assigned_.push_back(std::move(*next));
+        if (next->cancels)
+            cancel(next->order);
+        else if (next->request)
+            assigned_.push_back(std::move(*next));
     }
 }
 

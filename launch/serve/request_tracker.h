@@ -5,12 +5,15 @@
 
 #include "dist/comm/channel.h"
 #include "dist/rank/clock.h"
+#include "launch/cli/options.h"
+#include "launch/io/results.h"
 #include "launch/serve/dispatcher.h"
 #include "launch/serve/messages.h"
 #include "spec/round/engine.h"
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -20,10 +23,12 @@ namespace entrodraft::launch {
 
 class RequestTracker {
   public:
-    // `dispatcher` is used in place of `channel` on the writer, and null elsewhere. `tokenizer` is the target's; null:
-    // it has none. All arguments outlive this object.
+    // Makes the result of a request that has been served.
+    using ResultOf = std::function<std::string(const spec::Request&, const spec::Completion&)>;
+    // `dispatcher` is used in place of `channel` on the writer, and null elsewhere. All that is pointed to outlives
+    // this object.
     RequestTracker(Dispatcher* dispatcher, dist::Channel* channel, const GenerateOptions& options,
-                   const dist::Clock& clock, const model::Tokenizer* tokenizer = nullptr);
+                   const dist::Clock& clock, ResultOf result_of = result_line);
 
     // For the engine of this replica; this object outlives them. They throw what the dispatcher and the channel throw.
     spec::EngineCallbacks callbacks();
@@ -37,13 +42,14 @@ class RequestTracker {
         std::vector<spec::Completion> samples; // samples that have come, by number
         int n_open = 1;                        // samples that have not come
         double begun = 0;
+        bool is_cancelled = false;
     };
 
     // Returns whether the text is the same whatever is drafted.
     bool is_checkable(const spec::Request& request) const;
     std::optional<spec::Request> next_request();
     void on_complete(const spec::Request& request, spec::Completion completed);
-    std::string result_of(const spec::Request& request, const spec::Completion& completion) const;
+    void cancel(std::int64_t order);
     std::optional<spec::Completion> all_samples(UnderWay& line, const spec::Request& request,
                                                 spec::Completion completion);
     void send(Report report);
@@ -53,7 +59,7 @@ class RequestTracker {
     dist::Channel* channel_;
     const GenerateOptions* options_;
     const dist::Clock* clock_;
-    const model::Tokenizer* tokenizer_;
+    ResultOf result_of_;
     RunState state_ = RunState::serving;
     std::deque<Assignment> assigned_;           // not begun; texts to decode again without drafting come first
     std::map<std::string, UnderWay> under_way_; // by id

@@ -21,6 +21,7 @@ volatile int first_signal = 0;
 timer_t abort_timer;
 volatile sig_atomic_t timer_made = 0;
 volatile sig_atomic_t prints_abort = 0;
+volatile sig_atomic_t sigterm_drains = 0;
 const std::atomic<int>* volatile failure_of_job = nullptr;
 // NOLINTEND(cppcoreguidelines-avoid-non-const-global-variables)
 static_assert(std::atomic<int>::is_always_lock_free, "it is read in signal handlers");
@@ -42,7 +43,7 @@ extern "C" void on_stop(int signal) {
         _exit(signal == SIGINT ? kInterrupted : kStopped);
     }
     first_signal = signal;
-    if (signal == SIGTERM && timer_made != 0) set_timer(kAbortNanoseconds);
+    if (signal == SIGTERM && timer_made != 0 && sigterm_drains == 0) set_timer(kAbortNanoseconds);
 }
 
 extern "C" void on_abort_timer(int) {
@@ -62,8 +63,9 @@ void handle(int signal, void (*handler)(int)) {
 
 } // namespace
 
-void install_signal_handlers(bool prints) {
+void install_signal_handlers(bool prints, bool drains) {
     prints_abort = prints ? 1 : 0;
+    sigterm_drains = drains ? 1 : 0;
     handle(SIGALRM, on_abort_timer);
     sigevent event{};
     event.sigev_notify = SIGEV_SIGNAL;

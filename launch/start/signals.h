@@ -11,7 +11,8 @@ namespace entrodraft::launch {
 // Installs the handlers, once and early. Ignores SIGPIPE, so that a closed pipe is a write error. `prints`: this rank
 // says on stderr that it abandons a round. The handlers stay until the process ends: with the default handler of
 // SIGTERM, ranks that exited with 75 at different times under `srun -K1` gave 143.
-void install_signal_handlers(bool prints);
+// `drains`: SIGTERM lets what is under way end, however long that takes.
+void install_signal_handlers(bool prints, bool drains = false);
 
 // `failure` is where another rank leaves the exit code of its failure (0: none). If the launcher then ends the job by
 // SIGTERM, that is no reason for another code or a message. `failure` outlives the handlers.

@@ -50,6 +50,9 @@ struct Request {
     std::string id = "null";        // compact JSON
     std::uint64_t sequence_key = 0; // hash of id; 0 for a prompt from the command line
     std::vector<TokenId> prompt;
+    // Tokens between prompt and text that are read like a text, so that they have log-probabilities. They are no new
+    // tokens. Needs `logprobs`; not for beams. Only the coordinator knows them.
+    std::vector<TokenId> given;
     std::vector<TokenId> source; // the encoder of an encoder-decoder model reads it; its decoder reads the prompt
     static constexpr int kDefaultNewTokens = 128;
     int max_new_tokens = kDefaultNewTokens;
@@ -65,7 +68,9 @@ struct Request {
     std::string metadata;        // the user's own, a compact JSON object; empty: none. Only for the result line
     ResponseFormat response = ResponseFormat::line;
     std::string model;  // as a request of OpenAI's API names it; only for the response
-    bool plain = false; // decode without drafting, as --check does
+    bool echo = false;    // the response to a completion begins with the prompt
+    bool streams = false; // pieces of its text are wanted as they come
+    bool plain = false;   // decode without drafting, as --check does
 };
 
 enum class FinishReason { length, eos, stop };
@@ -90,6 +95,7 @@ struct Completion {
     std::vector<double>
         logit_margins; // best minus second-best target logit (gumbel: with noise) of each token, if recorded
     std::vector<TokenLogProbs> logprobs; // of each token, if the request asks for them
+    std::vector<TokenLogProbs> logprobs_of_given;
     Stats stats;
 };
 

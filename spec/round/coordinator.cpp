@@ -166,8 +166,12 @@ DraftsBySlot Coordinator::draft(const ReplicaState& state) {
         if (!takes_part(slot)) continue;
         Sequence& own = *sequence(slot);
         const Request& request = own.request();
-        if (!parts_.drafter || request.plain) continue;
         const int share = model::Decoder::kMaxRows / n_sequences; // rows of a pass for each sequence
+        if (!own.given_left().empty()) {
+            draft_given(own, std::min(options_.stop_rule.max_tokens, share - 1), drafts[slot]);
+            continue;
+        }
+        if (!parts_.drafter || request.plain) continue;
         const int most = own.beams
                              ? std::min(share, Packet::kMaxDraftTokens) - static_cast<int>(own.beam_ends.tokens.size())
                              : std::min(options_.stop_rule.max_tokens, share - 1);
@@ -187,6 +191,24 @@ DraftsBySlot Coordinator::draft(const ReplicaState& state) {
     }
     if (!tasks_.empty()) parts_.drafter->propose(tasks_);
     return drafts;
+}
+
+// Given tokens are "drafted" like a chain, and all are accepted. The last of them is the next token.
+void Coordinator::draft_given(const Sequence& own, int most, Draft& draft) {
+    draft.clear();
+    const std::span<const TokenId> given = own.given_left();
+    for (const TokenId token : given.first(std::min(given.size() - 1, static_cast<std::size_t>(most))))
+        draft.add(token, {});
+}
+
+void Coordinator::take_given(Sequence& own, const Draft& draft, const TargetRows& rows) {
+    const std::size_t n_drafted = draft.tokens.size();
+    const std::span<const TokenId> taken = own.given_left().first(n_drafted + 1);
+    own.verification = {static_cast<int>(n_drafted), taken.back()};
+    own.last_accepted = static_cast<int>(n_drafted) - 1;
+    for (std::size_t row = 0; row < taken.size(); ++row)
+        own.logprobs_of_given.push_back(rows.logprobs(row, taken[row], own.request().logprobs.value()));
+    own.take_given(taken);
 }
 
 // One token is emitted after the drafted ones, so the last token within budget and context is never drafted.
@@ -236,11 +258,14 @@ void Coordinator::verify(const DraftsBySlot& drafts, const TargetBatch& batch, c
         const auto position = static_cast<int>(sequence(scored.slot)->tokens().size()) - 1; // of the next token's row
         const BatchLoad load = {static_cast<int>(batch.rows.size() - scored.n_rows()),
                                 static_cast<int>(batch.sequences.size())};
+        const bool is_given = !sequence(scored.slot)->given_left().empty();
         if (sequence(scored.slot)->beams)
             verify_beams(*sequence(scored.slot), draft, rows[i], target_seconds, load);
+        else if (is_given)
+            take_given(*sequence(scored.slot), draft, rows[i]);
         else
             verify(*sequence(scored.slot), draft, rows[i], target_seconds, load);
-        if (parts_.drafter && !sequence(scored.slot)->request().plain)
+        if (parts_.drafter && !sequence(scored.slot)->request().plain && !is_given)
             parts_.drafter->take_target_tokens(
                 scored.slot, depth_of(draft.parents, sequence(scored.slot)->last_accepted),
                 [&](int node) { return rows[i].own_token(static_cast<std::size_t>(node + 1)); });

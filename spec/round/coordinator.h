@@ -81,6 +81,8 @@ class Coordinator {
     int cache_left(const Sequence& sequence) const;
     void verify(Sequence& sequence, const Draft& draft, const TargetRows& rows, double target_seconds,
                 const BatchLoad& load);
+    static void draft_given(const Sequence& sequence, int most, Draft& draft);
+    static void take_given(Sequence& sequence, const Draft& draft, const TargetRows& rows);
     static void note_logprobs(Sequence& sequence, const TargetRows& rows, std::span<const int> path,
                               std::span<const TokenId> emitted);
     void verify_beams(Sequence& sequence, const Draft& draft, const TargetRows& rows, double target_seconds,

@@ -23,11 +23,16 @@ Sequence::Sequence(Request request, const StopRuleOptions& rule_options, GainMod
     if (tokenizer != nullptr) decoder_.emplace(*tokenizer, true);
     rule.begin_sequence();
     stats.sequences = 1;
-    stats.prompt_tokens = static_cast<std::int64_t>(tokens_.size());
+    stats.prompt_tokens = static_cast<std::int64_t>(tokens_.size() + request_.given.size());
 }
 
 int Sequence::remaining_tokens() const {
-    return request_.max_new_tokens - static_cast<int>(tokens_.size() - request_.prompt.size());
+    return request_.max_new_tokens - static_cast<int>(tokens_.size() - request_.prompt.size() - n_given_);
+}
+
+void Sequence::take_given(std::span<const TokenId> tokens) {
+    tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
+    n_given_ += tokens.size();
 }
 
 void Sequence::emit(std::span<const TokenId> tokens, std::span<const std::int64_t> eos_tokens, int max_positions) {
@@ -111,7 +116,8 @@ void Sequence::fail(const std::string& why) {
 Completion Sequence::finish() {
     Completion completion;
     completion.failure = std::move(failure_);
-    completion.tokens.assign(tokens_.begin() + static_cast<std::ptrdiff_t>(request_.prompt.size()), tokens_.end());
+    const auto first_new = static_cast<std::ptrdiff_t>(request_.prompt.size() + n_given_);
+    completion.tokens.assign(tokens_.begin() + first_new, tokens_.end());
     completion.has_text = decoder_.has_value();
     completion.text = std::move(text_);
     completion.finish_reason = reason_;
@@ -120,6 +126,7 @@ Completion Sequence::finish() {
     completion.logit_margins = std::move(logit_margins);
     logprobs.resize(std::min(logprobs.size(), completion.tokens.size()));
     completion.logprobs = std::move(logprobs);
+    completion.logprobs_of_given = std::move(logprobs_of_given);
     completion.stats = std::move(stats);
     return completion;
 }

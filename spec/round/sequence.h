@@ -31,6 +31,10 @@ class Sequence {
     std::span<const TokenId> tokens() const { return tokens_; } // prompt and text; the last one is the next token
     bool ended() const { return ended_; }
     int remaining_tokens() const; // of the budget
+    // The tokens of Request::given that are not taken yet, and the end of a round that has read up to the last of
+    // `tokens`, the first of them.
+    std::span<const TokenId> given_left() const { return std::span(request_.given).subspan(n_given_); }
+    void take_given(std::span<const TokenId> tokens);
 
     // Adds tokens to the text until one ends it: an EOS in `eos_tokens`, a stop string, the budget, or the
     // model's context of `max_positions`.
@@ -52,7 +56,7 @@ class Sequence {
     Verification verification; // of the last round
     int last_accepted = -1;    // of the last round's drafted tokens; the next broadcast carries it
     std::vector<double> logit_margins;
-    std::vector<TokenLogProbs> logprobs;
+    std::vector<TokenLogProbs> logprobs, logprobs_of_given;
     Stats stats;
     double admitted_at = 0;          // seconds on the round's clock
     bool verified_on_device = false; // see packet.h
@@ -63,6 +67,7 @@ class Sequence {
 
     Request request_;
     std::vector<TokenId> tokens_;
+    std::size_t n_given_ = 0;                     // tokens of Request::given in tokens_
     const model::Tokenizer* tokenizer_;           // null: there is none
     std::optional<model::StreamDecoder> decoder_; // none: there is no tokenizer
     OnText on_text_;

@@ -1,7 +1,7 @@
 // Dispatcher and request trackers without models or ranks: who is handed what and when, what is written in which order,
 // and how all of it ends. Replicas are threads here, and engines complete a prompt with itself.
 #include "dist/rank/error.h"
-#include "launch/serve/dispatcher.h"
+#include "launch/serve/input_dispatcher.h"
 #include "launch/serve/request_tracker.h"
 #include "tests/dist/joined_channels.h"
 #include "tests/launch/prompt_limits.h"
@@ -115,7 +115,7 @@ Ran run(GenerateOptions options, int replicas, int slots, unsigned seed,
     test::JoinedChannels joined(replicas);
     Ran ran;
     std::atomic<std::size_t> max_under_way = 0;
-    Dispatcher dispatcher(options);
+    InputDispatcher dispatcher(options);
     dispatcher.read_first(test::limits_of_bytes());
     const auto work = [&](int replica) {
         const dist::ManualClock clock;
@@ -206,7 +206,7 @@ TEST(Dispatcher, EveryTextIsCheckedOnceAgainstWhatItSaidFirst) {
 }
 
 // The next request of replica 0, if there is one.
-std::optional<Assignment> next_request(Dispatcher& dispatcher) {
+std::optional<Assignment> next_request(InputDispatcher& dispatcher) {
     auto assignment = dispatcher.receive(0);
     return assignment && assignment->request ? assignment : std::nullopt;
 }
@@ -218,7 +218,7 @@ Report result_of(std::int64_t order) {
 TEST(Dispatcher, NobodyRunsFurtherAheadOfASlowTextThanAllowed) {
     const ScratchFile input(numbered_lines(2000)), output("");
     const GenerateOptions options = options_of(input.path(), output.path(), 1, 2);
-    Dispatcher dispatcher(options);
+    InputDispatcher dispatcher(options);
     dispatcher.read_first(test::limits_of_bytes());
     dispatcher.start(nullptr);
     const auto slow = next_request(dispatcher);
@@ -229,8 +229,8 @@ TEST(Dispatcher, NobodyRunsFurtherAheadOfASlowTextThanAllowed) {
         dispatcher.handle(0, result_of(last));
         ASSERT_LT(last, 1999) << "no bound";
     }
-    EXPECT_GE(last, 2 * Dispatcher::kMaxResultsAhead - 12); // bad lines count too
-    EXPECT_LT(last, 2 * Dispatcher::kMaxResultsAhead);
+    EXPECT_GE(last, 2 * InputDispatcher::kMaxResultsAhead - 12); // bad lines count too
+    EXPECT_LT(last, 2 * InputDispatcher::kMaxResultsAhead);
     dispatcher.handle(0, result_of(slow->order));
     EXPECT_TRUE(next_request(dispatcher));
 }
@@ -243,7 +243,7 @@ struct ThreeReplicas {
     test::JoinedChannels joined{3};
     dist::ManualClock clock;
     std::deque<test::JoinedChannels::End> ends;
-    Dispatcher dispatcher{options};
+    InputDispatcher dispatcher{options};
 
     explicit ThreeReplicas(int lines) : input(numbered_lines(lines)) {
         for (int replica = 0; replica < 3; ++replica)
@@ -338,7 +338,7 @@ TEST(Dispatcher, LooksForInputWithoutWaitingWhileThereIsWork) {
     const ScratchFile output("");
     GenerateOptions options = options_of("/dev/fd/" + std::to_string(ends[0]), output.path());
     options.models.collective_timeout_seconds = 4; // an idle replica waits for 0.2 s
-    Dispatcher dispatcher(options);
+    InputDispatcher dispatcher(options);
     dispatcher.read_first(test::limits_of_bytes());
     const dist::ManualClock clock;
     RequestTracker tracker(&dispatcher, nullptr, options, clock);
