@@ -67,7 +67,7 @@ struct Request {
     std::optional<int> logprobs; // number of most likely tokens listed with each new one; none: no log-probabilities
     std::string metadata;        // the user's own, a compact JSON object; empty: none. Only for the result line
     ResponseFormat response = ResponseFormat::line;
-    std::string model;  // as a request of OpenAI's API names it; only for the response
+    std::string model;    // as a request of OpenAI's API names it; only for the response
     bool echo = false;    // the response to a completion begins with the prompt
     bool streams = false; // pieces of its text are wanted as they come
     bool plain = false;   // decode without drafting, as --check does
