@@ -107,10 +107,25 @@ class Refusals(unittest.TestCase):
         large = b"POST /v1/completions HTTP/1.1\r\nContent-Length: 99999999\r\n\r\n" + b" " * 20000000
         self.assertTrue(self.raw(large).startswith(b"HTTP/1.1 413"))
         self.assertTrue(self.raw(b"GET / HTTP/1.1\r\nX: " + b"a" * 100000 + b"\r\n\r\n").startswith(b"HTTP/1.1 431"))
+
+    def test_ten_thousand_malformed_requests_do_no_harm(self):
         chance = random.Random(1)
-        for _ in range(300):
-            self.raw(bytes(chance.randrange(256) for _ in range(chance.randrange(1, 200))))
-        self.assertEqual(self.server.ask("GET", "/health")[0], 200)
+        bodies = [b'{"prompt": "It was", "max_tokens": 2}', b'{"prompt": [1, 2], "logit_bias": {"3": 1}, "stop": ["a"], "n": 2}',
+                  b'{"messages": [{"role": "user", "content": "x"}], "tools": [], "stream": true}']
+        for number in range(10000):
+            if number % 4 == 0:
+                data = chance.randbytes(chance.randrange(1, 200))
+            else:
+                body = bytearray(chance.choice(bodies))
+                head = f"POST /v1/{chance.choice(['completions', 'chat/completions'])} HTTP/1.1\r\nContent-Length: {len(body)}\r\n\r\n"
+                data = bytearray(head.encode()) + body
+                for _ in range(chance.randrange(1, 6)):  # of anything, or of the body alone
+                    data[chance.randrange(0 if number % 4 == 1 else len(head), len(data))] = chance.randrange(256)
+            try:
+                self.raw(bytes(data))
+            except OSError:
+                pass  # the connection was reset
+        self.assertEqual(self.server.complete(prompt="It was", max_tokens=2, temperature=0)[0], 200)
 
     def test_a_connection_serves_many_requests(self):
         connection = self.server.connect()

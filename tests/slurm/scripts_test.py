@@ -58,7 +58,7 @@ class Scripts(unittest.TestCase):
         return GPUS if script == "gpus" else {}
 
     def test_are_clean_shell(self):
-        self.assertEqual(SCRIPTS, ["array", "entrodraft", "gpus", "scaling"])
+        self.assertEqual(SCRIPTS, ["array", "entrodraft", "gpus", "scaling", "serve"])
         for script in SCRIPTS:
             subprocess.run(["bash", "-n", SLURM / f"{script}.sbatch"], check=True)
             if shutil.which("shellcheck"):
