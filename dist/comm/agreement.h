@@ -4,7 +4,6 @@
 #include "dist/comm/communicator.h"
 
 #include <cstdint>
-#include <optional>
 #include <string>
 
 namespace entrodraft::dist {

@@ -11,7 +11,6 @@
 #include <climits>
 #include <deque>
 #include <fmt/format.h>
-#include <string>
 #include <time.h>
 #include <utility>
 

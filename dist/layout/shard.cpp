@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <stdexcept>
-#include <string>
 
 namespace entrodraft::dist {
 namespace {

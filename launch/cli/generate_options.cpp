@@ -3,7 +3,6 @@
 #include "spec/draft/drafter.h"
 
 #include <algorithm>
-#include <climits>
 #include <fmt/format.h>
 
 namespace entrodraft::launch {

@@ -4,7 +4,6 @@
 #include "spec/protocol/stats.h"
 #include "spec/replay/tune.h"
 
-#include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
 #include <regex>

@@ -14,7 +14,6 @@
 
 #include <fmt/format.h>
 #include <stdexcept>
-#include <string>
 
 namespace entrodraft::launch {
 

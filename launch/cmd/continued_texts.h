@@ -7,7 +7,6 @@
 
 #include "launch/io/json_line.h"
 #include "launch/io/results.h"
-#include "spec/protocol/request.h"
 
 #include <map>
 #include <string>

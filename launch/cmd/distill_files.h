@@ -3,13 +3,10 @@
 #pragma once
 
 #include "launch/load/opened_model.h"
-#include "model/torch/trainer.h"
-#include "spec/distill/scored_texts.h"
 
 #include <filesystem>
 #include <span>
 #include <string>
-#include <vector>
 
 namespace entrodraft::launch {
 

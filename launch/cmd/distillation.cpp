@@ -10,14 +10,12 @@
 #include "launch/start/phase.h"
 #include "launch/start/replaced_file.h"
 #include "launch/start/signals.h"
-#include "model/families/names.h"
 #include "model/torch/plugin.h"
 #include "model/weights/tensor_shapes.h"
 #include "spec/distill/worth.h"
 
 #include <algorithm>
 #include <fmt/format.h>
-#include <stdexcept>
 
 namespace entrodraft::launch {
 

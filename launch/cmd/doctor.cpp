@@ -8,7 +8,6 @@
 #include "launch/io/machine_load.h"
 #include "launch/io/results.h"
 #include "launch/load/launch_check.h"
-#include "launch/load/model_pair.h"
 #include "launch/load/opened_model.h"
 #include "launch/load/rank_device.h"
 #include "launch/load/same_models.h"

@@ -5,7 +5,6 @@
 #include "launch/start/counted.h"
 #include "launch/start/failure.h"
 #include "launch/start/phase.h"
-#include "model/families/names.h"
 #include "model/pass/self_check.h"
 #include "model/weights/tensor_shapes.h"
 

@@ -6,7 +6,6 @@
 #include "launch/load/same_models.h"
 #include "spec/verify/random.h"
 
-#include <algorithm>
 #include <filesystem>
 #include <fmt/format.h>
 #include <string>

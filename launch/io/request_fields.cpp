@@ -14,7 +14,6 @@
 #include <fmt/format.h>
 #include <optional>
 #include <stdexcept>
-#include <string_view>
 
 namespace entrodraft::launch {
 

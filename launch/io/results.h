@@ -6,7 +6,6 @@
 #include "launch/io/json_line.h"
 #include "launch/io/requests.h"
 #include "spec/protocol/request.h"
-#include "spec/round/engine.h"
 
 #include <cstdint>
 #include <functional>

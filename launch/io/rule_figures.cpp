@@ -1,8 +1,6 @@
 // See rule_figures.h.
 #include "launch/io/rule_figures.h"
 
-#include <algorithm>
-
 namespace entrodraft::launch {
 
 Json parameters_json(const spec::StopRuleOptions& rule) {

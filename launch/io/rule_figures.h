@@ -6,7 +6,6 @@
 
 #include <array>
 #include <map>
-#include <utility>
 #include <vector>
 
 namespace entrodraft::launch {

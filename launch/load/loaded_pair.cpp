@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <fmt/format.h>
-#include <utility>
 
 namespace entrodraft::launch {
 

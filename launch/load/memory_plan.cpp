@@ -2,7 +2,6 @@
 #include "launch/load/memory_plan.h"
 
 #include "launch/io/report.h"
-#include "launch/start/failure.h"
 #include "launch/start/phase.h"
 #include "model/footprint/inspection.h"
 #include "model/pass/kv_cache.h"
@@ -15,7 +14,6 @@
 #include <map>
 #include <optional>
 #include <sstream>
-#include <vector>
 
 namespace entrodraft::launch {
 

@@ -6,7 +6,6 @@
 #include "launch/io/requests.h"
 #include "launch/load/loaded_pair.h"
 #include "spec/draft/head_texts.h"
-#include "spec/round/engine.h"
 
 #include <memory>
 #include <optional>

@@ -8,7 +8,6 @@
 #include "launch/start/model_directory.h"
 #include "model/families/names.h"
 #include "model/families/read_config.h"
-#include "model/pass/pass_layout.h"
 #include "model/weights/rank_shard.h"
 #include "model/weights/tensor_shapes.h"
 

@@ -5,7 +5,6 @@
 #include "launch/load/same_models.h"
 #include "launch/start/failure.h"
 #include "launch/start/phase.h"
-#include "model/pass/self_check.h"
 #include "spec/protocol/packet.h"
 
 #include <algorithm>

@@ -2,7 +2,6 @@
 // the program was built with CUDA. Called by model_pair and doctor.
 #pragma once
 
-#include "dist/layout/layout.h"
 #include "dist/session/session.h"
 #include "launch/cli/options.h"
 #include "model/host/thread_team.h"

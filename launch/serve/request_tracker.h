@@ -9,7 +9,6 @@
 #include "launch/io/results.h"
 #include "launch/serve/dispatcher.h"
 #include "launch/serve/messages.h"
-#include "spec/round/engine.h"
 
 #include <cstdint>
 #include <deque>

@@ -12,7 +12,6 @@
 #include "model/weights/positions.h"
 #include "model/weights/rank_shard.h"
 
-#include <cstddef>
 #include <optional>
 #include <span>
 #include <vector>

@@ -1,8 +1,6 @@
 // Chooses the kernel table that this processor runs; also has the parts of the kernels that need no vectors.
 #include "model/cpu/kernels.h"
 
-#include <algorithm>
-#include <cmath>
 #include <cstring>
 #if defined(__x86_64__) && defined(__linux__)
 #include <cpuid.h>

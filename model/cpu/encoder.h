@@ -7,7 +7,6 @@
 #include "model/pass/decoder.h"
 
 #include <span>
-#include <vector>
 
 namespace entrodraft::model {
 

@@ -10,7 +10,6 @@
 #include "dist/comm/communicator.h"
 #include "model/cpu/packed_matrix.h"
 #include "model/host/thread_team.h"
-#include "model/weights/rank_shard.h"
 
 #include <exception>
 #include <utility>

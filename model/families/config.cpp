@@ -1,6 +1,5 @@
 #include "model/families/config.h"
 
-#include <algorithm>
 #include <cmath>
 #include <stdexcept>
 #include <utility>

@@ -2,8 +2,6 @@
 // and rw (one key head per query head, ALiBi, sequential, biases).
 #include "model/families/families.h"
 
-#include "model/files/bad_file.h"
-
 #include <fmt/format.h>
 
 namespace entrodraft::model {

@@ -6,7 +6,6 @@
 #include "model/families/stems.h"
 
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace entrodraft::model {

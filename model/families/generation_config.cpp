@@ -2,7 +2,6 @@
 #include "model/families/generation_config.h"
 
 #include "model/families/fields.h"
-#include "model/files/gguf_file.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,7 +1,6 @@
 // Qwen1.5-MoE and Qwen2-MoE: Qwen2 with experts, and a shared one with a gate of its own that all rows go through.
 #include "model/families/families.h"
 
-#include <algorithm>
 #include <fmt/format.h>
 
 namespace entrodraft::model {

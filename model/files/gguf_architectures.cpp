@@ -4,7 +4,6 @@
 #include "model/files/bad_file.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <fmt/format.h>
 

@@ -4,7 +4,6 @@
 
 #include "model/files/gguf_file.h"
 
-#include <map>
 #include <string>
 #include <string_view>
 #include <utility>

@@ -4,7 +4,6 @@
 #include "model/files/gguf_ends.h"
 
 #include <algorithm>
-#include <array>
 #include <fmt/format.h>
 #include <map>
 #include <optional>

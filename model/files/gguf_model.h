@@ -4,8 +4,6 @@
 
 #include "model/files/gguf_file.h"
 
-#include <string>
-
 namespace entrodraft::model {
 
 // Returns the config.json that such a model would have. Throws BadFile that names unsupported parts.

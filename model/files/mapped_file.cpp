@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cerrno>
 #include <fmt/format.h>
 #include <mutex>
 #include <set>

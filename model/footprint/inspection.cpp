@@ -6,7 +6,6 @@
 #include "model/gpu/states_view.h"
 #include "model/gpu/stored_codes.h"
 #include "model/pass/kv_cache.h"
-#include "model/pass/pass_layout.h"
 #include "model/weights/layer_plan.h"
 
 #include <algorithm>

@@ -14,8 +14,6 @@
 // queries are grouped.
 #include "model/gpu/attention_tiles.cuh"
 
-#include <type_traits>
-
 namespace entrodraft::model::gpu {
 
 namespace {

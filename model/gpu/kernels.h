@@ -9,7 +9,6 @@
 
 #include "model/families/config.h"
 #include "model/files/random_words.h"
-#include "model/pass/logit_needs.h"
 
 #include <algorithm>
 #include <bit>

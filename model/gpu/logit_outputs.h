@@ -4,7 +4,6 @@
 // The product that makes the logits is not here. Called by gpu/decoder.
 #pragma once
 
-#include "dist/comm/communicator.h"
 #include "model/gpu/device_extension.h"
 #include "model/gpu/kernels.h"
 #include "model/gpu/memory.h"

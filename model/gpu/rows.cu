@@ -3,8 +3,6 @@
 #include "model/gpu/kernels.h"
 #include "model/gpu/simt.cuh"
 
-#include <type_traits>
-
 namespace entrodraft::model::gpu {
 
 namespace {

@@ -14,7 +14,6 @@
 #include <set>
 #include <span>
 #include <stdexcept>
-#include <utility>
 
 namespace entrodraft::model::gpu {
 

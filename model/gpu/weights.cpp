@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <map>
 #include <stdexcept>
-#include <utility>
 
 namespace entrodraft::model::gpu {
 

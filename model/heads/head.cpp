@@ -1,7 +1,6 @@
 // Finds the format, and has the parts that formats share: see head.h.
 #include "model/heads/head.h"
 
-#include "model/families/families.h"
 #include "model/families/read_config.h"
 #include "model/files/bad_file.h"
 #include "model/weights/tensor_shapes.h"

@@ -12,7 +12,6 @@
 #include "model/pass/kv_head.h"
 #include "model/pass/recurrent_states.h"
 
-#include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>

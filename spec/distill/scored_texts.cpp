@@ -4,10 +4,8 @@
 #include "model/files/bad_file.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <fmt/format.h>
-#include <functional>
 #include <optional>
 
 namespace entrodraft::spec {

@@ -15,7 +15,6 @@
 #include "spec/protocol/packet.h"
 #include "spec/protocol/request.h"
 #include "spec/stop/stop_rule.h"
-#include "spec/verify/token_tree.h"
 #include "spec/verify/verify.h"
 
 #include <functional>

@@ -5,7 +5,6 @@
 #include "spec/draft/target_states.h"
 
 #include <algorithm>
-#include <limits>
 #include <stdexcept>
 
 namespace entrodraft::spec {

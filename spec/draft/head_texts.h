@@ -9,7 +9,6 @@
 #include "spec/draft/tree.h"
 
 #include <memory>
-#include <span>
 #include <vector>
 
 namespace entrodraft::spec {

@@ -9,7 +9,6 @@
 #include <cstddef>
 #include <random>
 #include <span>
-#include <string>
 #include <unordered_map>
 #include <vector>
 

@@ -13,7 +13,6 @@
 
 #include <algorithm>
 #include <fmt/format.h>
-#include <stdexcept>
 
 namespace entrodraft::spec {
 

@@ -6,11 +6,9 @@
 #include "spec/verify/token_id.h"
 
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
-#include <string>
 
 namespace entrodraft::spec {
 

@@ -11,7 +11,6 @@
 #include <fmt/format.h>
 #include <fstream>
 #include <limits>
-#include <numeric>
 #include <set>
 #include <stdexcept>
 

@@ -2,7 +2,6 @@
 #include "spec/replay/recorded_trees.h"
 
 #include <algorithm>
-#include <stdexcept>
 
 namespace entrodraft::spec {
 

@@ -12,7 +12,6 @@
 #include "spec/round/engine.h"
 #include "spec/round/target_rows.h"
 
-#include <functional>
 #include <memory>
 #include <span>
 #include <utility>

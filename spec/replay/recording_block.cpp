@@ -9,7 +9,6 @@
 #include <bit>
 #include <cstring>
 #include <fmt/format.h>
-#include <limits>
 #include <stdexcept>
 
 namespace entrodraft::spec {

@@ -14,7 +14,6 @@
 
 #include <array>
 #include <initializer_list>
-#include <limits>
 #include <memory>
 #include <span>
 #include <string>

@@ -7,7 +7,6 @@
 #include "spec/replay/tune.h"
 
 #include <algorithm>
-#include <fmt/format.h>
 
 namespace entrodraft::launch {
 

@@ -10,7 +10,6 @@
 #include "launch/io/machine_load.h"
 #include "launch/load/drafters.h"
 #include "launch/load/model_pair.h"
-#include "spec/round/engine.h"
 
 #include <optional>
 #include <string>

@@ -7,7 +7,6 @@
 #include "launch/start/failure.h"
 #include "launch/start/phase.h"
 #include "model/cpu/roofline.h"
-#include "model/footprint/inspection.h"
 
 #include <algorithm>
 #include <array>

@@ -8,7 +8,6 @@
 #include <deque>
 #include <functional>
 #include <optional>
-#include <span>
 
 namespace entrodraft::model::jinja {
 

@@ -6,7 +6,6 @@
 #include "model/text/grammar/expression.h"
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 namespace entrodraft::model::grammar {

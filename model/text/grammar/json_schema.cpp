@@ -8,7 +8,6 @@
 #include "model/files/utf8.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <deque>
 #include <fmt/format.h>

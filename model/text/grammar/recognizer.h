@@ -6,7 +6,6 @@
 #include "model/text/grammar/automaton.h"
 
 #include <cstdint>
-#include <memory>
 #include <unordered_map>
 #include <utility>
 #include <vector>

@@ -3,8 +3,6 @@
 // excludes every character that it means in either language. So all texts match in both languages.
 #include "model/text/grammar/character_reader.h"
 
-#include "model/files/utf8.h"
-
 #include <fmt/format.h>
 #include <optional>
 #include <utf8proc.h>

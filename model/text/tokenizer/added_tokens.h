@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 
 #include <array>
-#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>

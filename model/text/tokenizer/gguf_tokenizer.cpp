@@ -5,7 +5,6 @@
 #include <initializer_list>
 #include <optional>
 
-#include "model/files/gguf_file.h"
 #include "model/text/tokenizer/sentencepiece_file.h"
 #include "model/text/tokenizer/special_tokens.h"
 #include "model/text/tokenizer/tokenizer_files.h"

@@ -4,7 +4,6 @@
 
 #include <utf8proc.h>
 
-#include <algorithm>
 #include <fmt/format.h>
 
 #include "model/files/bad_file.h"

@@ -1,10 +1,8 @@
 // SentencePiece's tokenizer.model as a tokenizer of its own: see tokenizer_files.h. Its BPE joins any two pieces that
 // make a third, the highest score first. A user-defined piece is never joined to anything.
 #include <algorithm>
-#include <cfloat>
 #include <fmt/format.h>
 #include <functional>
-#include <limits>
 #include <map>
 #include <memory>
 

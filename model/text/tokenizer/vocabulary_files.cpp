@@ -5,14 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
-#include <initializer_list>
 #include <limits>
-#include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 #include <vector>
 
