@@ -54,7 +54,7 @@ void OutcomeModel::learn(std::span<const Place> places, const Outcome& outcome) 
     for (const Place& place : places)
         tokens.push_back(place.first);
     const bool emits_first = is_last && rank == 0;
-    chances_.learn({.tokens = tokens, .accepted = outcome.accepted + (emits_first ? 1 : 0)});
+    chances_.learn({{.accepted = outcome.accepted + (emits_first ? 1 : 0)}, tokens});
     if (emits_first) return;
     for (double& seen : seen_at_)
         seen *= kDecay;

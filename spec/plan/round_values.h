@@ -45,20 +45,27 @@ struct PassCost {
 // The part of a long text that the draft reads before it drafts: all, or only its end, as if the text began there.
 enum class Reading { all, end };
 
+// The end of a round, for rules that learn.
+struct RoundFeedback {
+    int drafted = 0;             // tokens; of a tree, those on its best path, which rules have seen
+    int accepted = 0;            // of the drafted tokens
+    bool cut_short = false;      // by budget, context or end of text: rules learn nothing from its length
+    double draft_seconds = 0;    // of all draft passes
+    double target_seconds = 0;   // of everything in the round but drafting
+    BatchLoad batch_load = {};   // of the target's pass
+    int rows = 0;                // of this sequence in that pass; 0: drafted + 1
+    int emitted = 0;             // emitted tokens, also off a tree's best path; 0: accepted + 1
+    int caught_up = 0;           // tokens of the text that the draft read before its passes
+    double catch_up_seconds = 0; // time of that reading, not in draft_seconds
+    bool is_foreseen = false;    // true: the round has not ended, and may end otherwise
+};
+
 // The record of one round of a sequence.
-struct RoundRecord {
+struct RoundRecord : RoundFeedback {
     std::span<const DraftedToken> tokens; // the drafted tokens
     double residual = 0;                  // acceptance residual (TextResidual) of the text when they were verified
-    int accepted = 0;
     double draft_passes = 0;
-    double draft_seconds = 0;  // of all draft passes
-    double target_seconds = 0; // of the batch's target pass and of everything around it
-    BatchLoad batch_load = {};
-    int rows = 0;                                  // of this sequence in that pass; 0: one more than tokens
-    int emitted = 0;                               // emitted tokens; 0: one more than accepted
     double further_draft_rows = 0;                 // rows of the draft passes, beyond one for each pass
-    int caught_up = 0;                             // tokens that the draft read before its passes
-    double catch_up_seconds = 0;                   // time of that reading, not in draft_seconds
     std::optional<Reading> reading = std::nullopt; // none: the text is short
 
     int n_rows() const { return rows > 0 ? rows : static_cast<int>(tokens.size()) + 1; }

@@ -337,15 +337,16 @@ void Coordinator::verify_beams(Sequence& own, const Draft& draft, const TargetRo
     own.stats.count_beams(
         {n_rows, levels_of(n_ends, draft.parents), outcome.accepted, draft.passes, draft.further_rows});
     if (!own.request().plain)
-        gain_.learn({.tokens = {},
-                     .accepted = outcome.accepted,
-                     .draft_passes = static_cast<double>(draft.passes),
-                     .draft_seconds = draft.seconds + draft.entropy_seconds,
-                     .target_seconds = target_seconds,
-                     .batch_load = load,
-                     .rows = n_rows,
-                     .emitted = search.length() - length,
-                     .further_draft_rows = static_cast<double>(draft.further_rows)});
+        gain_.learn({{.accepted = outcome.accepted,
+                      .draft_seconds = draft.seconds + draft.entropy_seconds,
+                      .target_seconds = target_seconds,
+                      .batch_load = load,
+                      .rows = n_rows,
+                      .emitted = search.length() - length},
+                     {},
+                     0,
+                     static_cast<double>(draft.passes),
+                     static_cast<double>(draft.further_rows)});
     if (length == 0) own.stats.seconds.first_token = parts_.clock->now_seconds() - own.admitted_at;
     if (search.ended()) own.end_beams();
 }

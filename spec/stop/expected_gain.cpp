@@ -110,9 +110,8 @@ void ExpectedGain::end_round(const Drafting& drafting, const RoundFeedback& roun
 }
 
 void ExpectedGain::teach(std::span<const DraftedToken> tokens, const Drafting& drafting, const RoundFeedback& round) {
-    gain_->learn({tokens, residual_.value(), round.accepted, drafting.passes, round.draft_seconds, round.target_seconds,
-                  round.batch_load, round.rows, round.emitted, drafting.further_rows, round.caught_up,
-                  round.catch_up_seconds, text_.reading_after(round.caught_up)});
+    gain_->learn({round, tokens, residual_.value(), drafting.passes, drafting.further_rows,
+                  text_.reading_after(round.caught_up)});
     text_.teach(round.drafted, reads_on(round));
 }
 

@@ -140,21 +140,6 @@ std::string why_biased(const StopRuleOptions& options, Acceptance acceptance);
 
 // ---- what a rule does ----
 
-// The end of a round, for rules that learn.
-struct RoundFeedback {
-    int drafted = 0;        // tokens; of a tree, those on its best path, which rules have seen
-    int accepted = 0;       // of the drafted tokens
-    bool cut_short = false; // by budget, context or end of text: rules learn nothing from its length
-    double draft_seconds = 0;
-    double target_seconds = 0; // of everything in the round but drafting
-    BatchLoad batch_load = {}; // of the target's pass
-    int rows = 0;              // of this sequence in that pass; 0: drafted + 1
-    int emitted = 0;           // emitted tokens, also off a tree's best path; 0: accepted + 1
-    int caught_up = 0;         // tokens of the text that the draft read before its passes
-    double catch_up_seconds = 0;
-    bool is_foreseen = false; // true: the round has not ended, and may end otherwise
-};
-
 // The drafting phase so far.
 struct Drafting {
     std::vector<DraftedToken> tokens;

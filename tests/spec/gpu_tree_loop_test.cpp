@@ -222,7 +222,7 @@ TEST(GpuTreeLoop, WeighsWhatTreesCost) {
         spec::GainModel gain({.max_rows = 64, .draft_to_target_cost = 0.05, .costs = costs});
         const spec::DraftedToken token = {0.5F, 0.7F, 0};
         for (int round = 0; round < spec::Pace::kFirstRounds; ++round)
-            gain.learn({.tokens = std::span(&token, 1), .accepted = 1, .draft_passes = 1, .draft_seconds = 0.05});
+            gain.learn({{.accepted = 1, .draft_seconds = 0.05}, std::span(&token, 1), 0, 1});
         ASSERT_GT(gain.pace.tokens_per_second(), 0);
         Rounds of{"expected-gain:4:3"};
         of.rule = spec::tree_rule(spec::parse_tree(of.tree));

@@ -605,11 +605,10 @@ TEST(ExpectedGain, TellsWhatRowsCostOnceTheyHaveChangedOften) {
     GainModel model({.max_rows = 16, .draft_to_target_cost = 0.1, .costs = {}});
     const std::vector<DraftedToken> tokens(6, DraftedToken{1, 0.5F});
     const auto learn = [&](int drafted) {
-        model.learn({.tokens = std::span(tokens).first(static_cast<std::size_t>(drafted)),
-                     .accepted = drafted,
-                     .draft_passes = static_cast<double>(drafted),
-                     .draft_seconds = 0.1 * drafted,
-                     .target_seconds = 1 + 0.1 * drafted});
+        model.learn({{.accepted = drafted, .draft_seconds = 0.1 * drafted, .target_seconds = 1 + 0.1 * drafted},
+                     std::span(tokens).first(static_cast<std::size_t>(drafted)),
+                     0,
+                     static_cast<double>(drafted)});
     };
     for (int round = 0; round < 50; ++round)
         learn(4);
@@ -788,7 +787,7 @@ TEST(GainModel, EachTextOfABatchTellsItsShareOfThePass) {
         for (int text = 0; text < 16; ++text) {
             const int beside = pass % 2 == 0 ? 15 : 23;
             const double seconds = (pass % 2 == 0 ? 1 : 1.4) * (1 + 0.05 * (pass * 5 % 7 - 3));
-            model.learn({.tokens = {}, .target_seconds = seconds, .batch_load = {beside, 16}});
+            model.learn({{.target_seconds = seconds, .batch_load = {beside, 16}}, {}});
             times.learn_target(beside + 1, seconds, 1.0 / 16);
         }
     EXPECT_DOUBLE_EQ(model.costs.target_seconds(24), times.target_seconds(24));
@@ -804,10 +803,10 @@ TEST(GainModel, WhatABatchSavesIsReckonedByRoundsInWhichNoTextDrafts) {
         for (int round = 0; round < 400; ++round) {
             const int drafted = round % 2, rows = kTexts * (1 + drafted);
             for (int text = 0; text < kTexts; ++text)
-                model.learn({.tokens = std::span(&token, static_cast<std::size_t>(drafted)),
-                             .accepted = drafted,
-                             .target_seconds = seconds_of(rows),
-                             .batch_load = {rows - 1 - drafted, kTexts}});
+                model.learn({{.accepted = drafted,
+                              .target_seconds = seconds_of(rows),
+                              .batch_load = {rows - 1 - drafted, kTexts}},
+                             std::span(&token, static_cast<std::size_t>(drafted))});
         }
         return model.policy.affords(100); // of 2,400 at most
     };
@@ -830,13 +829,13 @@ TEST(GainModel, LearnsAcceptanceByEntropyAndForgetsSlowly) {
     GainModel model(kFixedCosts);
     const std::vector<DraftedToken> tokens = {{0.2F, 0.5F}, {3.2F, 0.5F}};
     for (int i = 0; i < 1000; ++i)
-        model.learn({tokens, 0, 1, 2, 0, 0}); // the first is accepted, the second rejected
+        model.learn({{.accepted = 1}, tokens, 0, 2}); // the first is accepted, the second rejected
     EXPECT_GT(model.acceptance.of(tokens[0], 0), 0.95);
     EXPECT_LT(model.acceptance.of(tokens[1], 0), 0.05);
     EXPECT_NEAR(model.acceptance.mean(), 0.5, 0.01);
     EXPECT_NEAR(model.pace.tokens_per_second(), 2 / 1.2, 1e-9);
     for (int i = 0; i < 3000; ++i)
-        model.learn({tokens, 0, 0, 2, 0, 0});
+        model.learn({{.accepted = 0}, tokens, 0, 2});
     EXPECT_LT(model.acceptance.of(tokens[0], 0), 0.1);
 }
 
@@ -844,7 +843,7 @@ TEST(GainModel, LearnsAcceptanceByTheTokensProbabilityWhereEntropySaysNothing) {
     GainModel model(kFixedCosts);
     const std::vector<DraftedToken> tokens = {{2, 0.9F}, {2, 0.05F}};
     for (int i = 0; i < 300; ++i)
-        model.learn({tokens, 0, 1, 2, 0, 0});
+        model.learn({{.accepted = 1}, tokens, 0, 2});
     EXPECT_GT(model.acceptance.of(tokens[0], 0), 0.95);
     EXPECT_LT(model.acceptance.of(tokens[1], 0), 0.05);
 }
@@ -854,7 +853,7 @@ TEST(GainModel, LearnsAcceptanceByTheMarginWhereNothingElseSaysAnything) {
     const std::vector<DraftedToken> tokens = {{2, 0.3F, 0, 2.5F}, {2, 0.3F, 0, 0.05F}};
     EXPECT_GT(model.acceptance.of(tokens[0], 0), model.acceptance.of(tokens[1], 0) + 0.3) << "as most pairs have it";
     for (int i = 0; i < 300; ++i)
-        model.learn({tokens, 0, 1, 2, 0, 0});
+        model.learn({{.accepted = 1}, tokens, 0, 2});
     EXPECT_GT(model.acceptance.of(tokens[0], 0), 0.95);
     EXPECT_LT(model.acceptance.of(tokens[1], 0), 0.05);
     const double of_unknown = model.acceptance.of({2, 0.3F}, 0);
@@ -868,8 +867,8 @@ TEST(GainModel, TrustsTheTextsLuckAsFarAsItHoldsTrue) {
     const std::vector<DraftedToken> token = {{2, 0.3F}};
     for (int i = 0; i < 600; ++i) {
         const bool lucky = i % 2 == 0, accepted = i % 4 < 2;
-        telling.learn({token, lucky ? 0.3 : -0.3, lucky ? 1 : 0, 1, 0, 0});
-        mute.learn({token, lucky ? 0.3 : -0.3, accepted ? 1 : 0, 1, 0, 0});
+        telling.learn({{.accepted = lucky ? 1 : 0}, token, lucky ? 0.3 : -0.3, 1});
+        mute.learn({{.accepted = accepted ? 1 : 0}, token, lucky ? 0.3 : -0.3, 1});
     }
     EXPECT_GT(telling.acceptance.of(token[0], 0.3), 0.9);
     EXPECT_LT(telling.acceptance.of(token[0], -0.3), 0.1);
@@ -882,7 +881,7 @@ TEST(GainModel, KeepsTokensThatWereLookedUpApart) {
     const DraftedToken drawn = {2, 0.3F}, matched = {kNan, kNan, 3}, longer = {kNan, kNan, 5};
     const double before = model.acceptance.of(drawn, 0), before_longer = model.acceptance.of(longer, 0);
     for (int i = 0; i < 200; ++i)
-        model.learn({std::vector{matched}, 0, 1, 0, 0, 0});
+        model.learn({{.accepted = 1}, std::vector{matched}, 0, 0});
     EXPECT_GT(model.acceptance.of(matched, 0), 0.95);
     EXPECT_EQ(model.acceptance.of(longer, 0), before_longer);
     EXPECT_EQ(model.acceptance.of(drawn, 0), before);
@@ -892,8 +891,8 @@ TEST(GainModel, LearnsNothingFromTokensBehindTheFirstThatFell) {
     GainModel whole(kFixedCosts), verified(kFixedCosts);
     const std::vector<DraftedToken> tokens = {{0.2F, 0.9F}, {2.2F, 0.1F}};
     for (int i = 0; i < 50; ++i) {
-        whole.learn({tokens, 0, 0, 2, 0, 0});
-        verified.learn({std::span(tokens).first(1), 0, 0, 2, 0, 0});
+        whole.learn({{.accepted = 0}, tokens, 0, 2});
+        verified.learn({{.accepted = 0}, std::span(tokens).first(1), 0, 2});
     }
     EXPECT_EQ(whole.acceptance.of(tokens[1], 0), verified.acceptance.of(tokens[1], 0));
     EXPECT_EQ(whole.acceptance.mean(), verified.acceptance.mean());
@@ -904,7 +903,7 @@ TEST(GainModel, StaysFiniteWhateverItIsShown) {
     const std::vector<DraftedToken> odd = {{0, 1}, {12, 0}, {-1e-9F, 1}, {0, 0}};
     for (int i = 0; i < 20000; ++i) {
         const auto n = static_cast<int>(odd.size());
-        model.learn({odd, i % 3 - 1.0, i / 5000 % 2 == 0 ? n : i % n, 4, 0, 0});
+        model.learn({{.accepted = i / 5000 % 2 == 0 ? n : i % n}, odd, i % 3 - 1.0, 4});
     }
     for (const DraftedToken& token : odd) {
         const double acceptance = model.acceptance.of(token, 0);
