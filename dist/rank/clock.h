@@ -28,14 +28,4 @@ class SteadyClock final : public Clock {
     double now_seconds() const override;
 };
 
-// Advances only by advance(): for tests of code that measures.
-class ManualClock final : public Clock {
-  public:
-    double now_seconds() const override { return now_; }
-    void advance(double seconds) { now_ += seconds; }
-
-  private:
-    double now_ = 0;
-};
-
 } // namespace entrodraft::dist

@@ -1,6 +1,7 @@
 // Heartbeats between replicas: who lives is not missed, and who does not is, in time and by name.
 #include "dist/rank/error.h"
 #include "tests/dist/joined_channels.h"
+#include "tests/dist/manual_clock.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,7 @@
 // The group of one, clocks and deadlines, and NodeComm among threads of one process over ordinary memory, where a
 // sanitizer can see both sides of every slot.
+#include "tests/dist/manual_clock.h"
+
 #include "dist/comm/agreement.h"
 #include "dist/comm/backoff.h"
 #include "dist/comm/node_comm.h"

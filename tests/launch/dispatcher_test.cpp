@@ -4,6 +4,7 @@
 #include "launch/serve/input_dispatcher.h"
 #include "launch/serve/request_tracker.h"
 #include "tests/dist/joined_channels.h"
+#include "tests/dist/manual_clock.h"
 #include "tests/launch/prompt_limits.h"
 #include "tests/launch/scratch_file.h"
 

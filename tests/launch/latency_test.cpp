@@ -1,4 +1,6 @@
 // The order in which bench latency times passes.
+#include "tests/dist/manual_clock.h"
+
 #include "launch/cmd/bench/latency.h"
 
 #include <algorithm>

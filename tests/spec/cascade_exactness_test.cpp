@@ -1,5 +1,6 @@
 // Sampled text of cascades follows the target's distribution at each depth, whatever the order of models: chi-square
 // over texts of toy models, each with its own seed, as with `--seed`. cascade_exactness_slow of ctest is long.
+#include "tests/dist/manual_clock.h"
 #include "tests/spec/exactness_support.h"
 #include "tests/spec/toy_drafting.h"
 

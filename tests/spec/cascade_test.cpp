@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/dist/manual_clock.h"
 #include "tests/spec/toy_drafting.h"
 
 namespace entrodraft::spec {

@@ -1,4 +1,5 @@
 // Drafting ahead, phase by phase, by hand: the broadcast draft, the foreseen outcome, and who drafted it.
+#include "tests/dist/manual_clock.h"
 #include "tests/spec/engine_support.h"
 
 #include <gtest/gtest.h>

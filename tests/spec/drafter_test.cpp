@@ -1,4 +1,5 @@
 // The model drafter: it drafts its model's own text, whatever was rejected before, and it ends when it should.
+#include "tests/dist/manual_clock.h"
 #include "tests/spec/engine_support.h"
 
 #include "spec/verify/random.h"

@@ -1,6 +1,7 @@
 // The whole engine on one rank: speculative text is plain text, texts end where they should, and sampled text has the
 // target's distribution.
 #include "model/files/tensor_values.h"
+#include "tests/dist/manual_clock.h"
 #include "tests/spec/engine_support.h"
 
 #include "spec/verify/sampling.h"

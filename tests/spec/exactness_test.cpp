@@ -3,6 +3,7 @@
 // that rules that learn could cause.
 #include "spec/draft/lookup_index.h"
 
+#include "tests/dist/manual_clock.h"
 #include "tests/spec/exactness_support.h"
 #include "tests/spec/toy_drafting.h"
 

@@ -3,6 +3,7 @@
 #include "spec/draft/drafter.h"
 #include "spec/draft/lookahead.h"
 #include "spec/verify/token_tree.h"
+#include "tests/dist/manual_clock.h"
 #include "tests/spec/engine_support.h"
 
 #include <gtest/gtest.h>

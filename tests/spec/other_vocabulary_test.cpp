@@ -1,6 +1,7 @@
 // Drafts of a model whose vocabulary is not the target's: texts and their distribution are still the target's.
 #include "spec/draft/retokenized_drafts.h"
 
+#include "tests/dist/manual_clock.h"
 #include "tests/model/temporary_directory.h"
 #include "tests/spec/exactness_support.h"
 
