@@ -190,10 +190,6 @@ Json rope_json(const model::Rope& rope) {
     return json;
 }
 
-} // namespace
-
-namespace {
-
 void add_parts_of_some(const ModelConfig& config, Columns& columns) {
     if (config.n_linear_layers() > 0)
         columns.emplace(std::ranges::find(columns, std::string("kv_heads"), &Column::key), "linear_attention", "linear",

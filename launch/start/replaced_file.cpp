@@ -20,10 +20,6 @@ namespace {
     throw std::runtime_error(file + ": " + what + ": " + std::strerror(errno));
 }
 
-} // namespace
-
-namespace {
-
 // Returns the end of a chain of links; that file need not exist yet.
 std::string end_of_links(const std::string& file) {
     constexpr int kMaxLinks = 40; // the kernel's limit

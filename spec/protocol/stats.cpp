@@ -55,10 +55,6 @@ std::string read_text(const std::string& file) {
     return text;
 }
 
-} // namespace
-
-namespace {
-
 void add_at(std::vector<double>& sums, int index, double value) {
     const auto at = static_cast<std::size_t>(index);
     if (sums.size() <= at) sums.resize(at + 1);

@@ -175,10 +175,6 @@ struct DraftSamples {
     }
 };
 
-} // namespace
-
-namespace {
-
 // Samples of a pair's times.
 class PairSamples {
   public:
