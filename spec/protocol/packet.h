@@ -23,26 +23,9 @@ namespace entrodraft::spec {
 
 // idle: there is nothing to do yet; it is sent now and then, so that a wait for input does not look like a dead rank.
 // share: a sequence shares the cached prompt of another with the same prompt.
-enum class Command : std::uint8_t {
-    round = 1,
-    admit = 2,
-    prefill = 3,
-    retire = 4,
-    stop = 5,
-    interrupt = 6,
-    idle = 7,
-    share = 8
-};
+enum class Command : std::uint8_t { round = 1, admit, prefill, retire, stop, interrupt, idle, share };
 enum class SlotState : std::uint8_t { empty = 0, prefilling = 1, decoding = 2 };
-enum class DraftEnd : std::uint8_t {
-    none = 0,
-    rule = 1,
-    cap = 2,
-    budget = 3,
-    context = 4,
-    end_of_text = 5,
-    no_match = 6
-};
+enum class DraftEnd : std::uint8_t { none, rule, cap, budget, context, end_of_text, no_match };
 
 std::string to_string(DraftEnd end); // "rule", "cap", "budget", ...
 // Returns whether the draft ended for a reason that tells nothing about draft and target.
