@@ -60,12 +60,4 @@ DeviceBuffer::~DeviceBuffer() {
     if (data_ != nullptr) cudaFree(data_);
 }
 
-void DeviceBuffer::copy_from_host(const void* source) {
-    check_cuda(cudaMemcpy(data_, source, bytes_, cudaMemcpyHostToDevice), "cudaMemcpy");
-}
-
-void DeviceBuffer::copy_to_host(void* destination) const {
-    check_cuda(cudaMemcpy(destination, data_, bytes_, cudaMemcpyDeviceToHost), "cudaMemcpy");
-}
-
 } // namespace entrodraft::dist

@@ -39,9 +39,6 @@ class DeviceBuffer {
 
     void* data() const { return data_; }
     std::size_t bytes() const { return bytes_; }
-    // Both copy the whole buffer and return when done.
-    void copy_from_host(const void* source);
-    void copy_to_host(void* destination) const;
 
   private:
     void* data_ = nullptr;

@@ -127,7 +127,6 @@ struct ExpertsConfig {
     int n_chosen = 0;  // by a row
     int intermediate_size = 0;
     RouterScore score = RouterScore::softmax;
-    bool has_correction = false; // a bias of scores, which counts only in the choice
     // Only experts of the n_chosen_groups best groups are chosen. A group's value is the sum of its n_group_best best.
     int n_groups = 1, n_chosen_groups = 1, n_group_best = 1;
     bool normalizes = false;            // weights are the chosen experts' scores divided by their sum; else the scores

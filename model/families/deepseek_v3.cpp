@@ -5,7 +5,6 @@ namespace entrodraft::model {
 
 void read_sigmoid_router(const Fields& fields, ModelConfig& config) {
     config.experts.score = RouterScore::sigmoid;
-    config.experts.has_correction = true;
     config.experts.n_group_best = std::min(2, config.experts.n_experts / config.experts.n_groups);
     config.experts.normalizes = fields.boolean("norm_topk_prob", true);
 }

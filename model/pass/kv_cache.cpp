@@ -184,11 +184,6 @@ std::size_t KvCache::bytes_of_position(WeightType type, int head_dim, int value_
     return index(head_dim + value_dim) * bytes_of(type) + (has_scales(type) ? 2 * sizeof(float) : 0);
 }
 
-std::size_t KvCache::bytes_per_position() const {
-    return index(shape_.n_layers) * index(shape_.n_kv_heads) *
-           bytes_of_position(shape_.type, shape_.head_dim, shape_.value_dim);
-}
-
 void KvCache::append(int slot, int rows) {
     int& length = lengths_[index(slot)];
     if (rows > shape_.capacity - length)

@@ -104,8 +104,6 @@ class KvCache {
 
     RecurrentStates& recurrent() { return *recurrent_; } // only in a model with linear attention
 
-    std::size_t bytes_per_position() const;
-
   private:
     void move(int slot, std::span<const int> from, int to);
     void move_position(int slot, int from, int to);

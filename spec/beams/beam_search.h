@@ -35,8 +35,6 @@ class BeamSearch {
     // A search of at least one beam, for at most `max_new_tokens` >= 1 tokens.
     BeamSearch(const BeamOptions& options, int max_new_tokens, std::span<const TokenId> eos_tokens);
 
-    // Candidates that a row needs, so that num_beams of them do not end the text. A row may have fewer tokens.
-    std::size_t candidates_per_row() const { return n_beams() + eos_tokens_.size(); }
     // Adds one token. `rows`: candidates of each running beam. Ties go to the lower beam, then the lower token.
     void step(std::span<const std::vector<BeamCandidate>> rows);
 

@@ -218,9 +218,4 @@ std::uint64_t LookupCorpus::file_bytes() const {
     return sizeof(CorpusHeader) + tokens_.size() * kBytesPerToken;
 }
 
-std::shared_ptr<const LookupCorpus> index_corpus(std::vector<TokenId> tokens) {
-    const TokenId largest = tokens.empty() ? 0 : *std::ranges::max_element(tokens);
-    return std::make_shared<const LookupCorpus>(std::move(tokens), largest + 1);
-}
-
 } // namespace entrodraft::spec

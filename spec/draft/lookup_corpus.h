@@ -72,7 +72,4 @@ class LookupCorpus {
     std::span<const std::uint32_t> suffixes_;
 };
 
-// Texts one after another, with any vocabulary. Throws std::length_error.
-std::shared_ptr<const LookupCorpus> index_corpus(std::vector<TokenId> tokens);
-
 } // namespace entrodraft::spec

@@ -167,7 +167,7 @@ bool RowEncoder::selects_on_device() const {
            n_candidates() <= DeviceTreePlan::kMaxChildren && setting_->max_slice() <= DeviceTreePlan::kMaxVocab;
 }
 
-// Number of tokens that a beam search takes from a row, at most (BeamSearch::candidates_per_row).
+// Number of tokens that a beam search takes from a row, at most: num_beams of them do not end the text.
 std::size_t RowEncoder::n_candidates() const {
     return static_cast<std::size_t>(num_beams_) + setting_->config->eos_token_ids.size();
 }

@@ -155,12 +155,6 @@ std::string to_string(Acceptance acceptance) {
     throw std::invalid_argument(fmt::format("acceptance number {} is unknown", static_cast<int>(acceptance)));
 }
 
-std::optional<Acceptance> parse_acceptance(std::string_view name) {
-    for (const auto& [kind, known] : kAcceptances)
-        if (known == name) return kind;
-    return std::nullopt;
-}
-
 Verification verify_greedy(std::span<const TokenId> drafted, std::span<const TokenId> target_tokens) {
     if (target_tokens.size() != drafted.size() + 1)
         throw std::invalid_argument("verify_greedy needs one target token more than drafted ones");

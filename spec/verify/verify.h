@@ -33,7 +33,6 @@ namespace entrodraft::spec {
 enum class Acceptance { rejection, block, gumbel, typical, bild };
 
 std::string to_string(Acceptance acceptance);
-std::optional<Acceptance> parse_acceptance(std::string_view name);
 
 struct Verification {
     int accepted = 0;        // leading accepted drafted tokens

@@ -105,13 +105,13 @@ class NcclCollectives : public testing::Test {
 
     DeviceBuffer on_device(const std::vector<float>& values) const {
         DeviceBuffer buffer(device_, values.size() * sizeof(float));
-        buffer.copy_from_host(values.data());
+        EXPECT_EQ(cudaMemcpy(buffer.data(), values.data(), buffer.bytes(), cudaMemcpyHostToDevice), cudaSuccess);
         return buffer;
     }
 
     static std::vector<float> on_host(const DeviceBuffer& buffer) {
         std::vector<float> values(buffer.bytes() / sizeof(float));
-        buffer.copy_to_host(values.data());
+        EXPECT_EQ(cudaMemcpy(values.data(), buffer.data(), buffer.bytes(), cudaMemcpyDeviceToHost), cudaSuccess);
         return values;
     }
 

@@ -269,9 +269,9 @@ TEST(Needs, WeightsAndCacheAreThoseThatADecoderHolds) {
             std::uint64_t bytes =
                 bytes_held(weights) + static_cast<std::uint64_t>(float_count(config, needs.shard)) * sizeof(float);
             EXPECT_EQ(needs.weight_bytes, bytes);
-            const model::KvCache cache(
-                {config.n_layers, needs.shard.n_kv_heads(), config.head_dim, run.batch, run.length, 0, {}, type});
-            EXPECT_EQ(needs.cache_bytes, cache.bytes_per_position() * 48 * 3);
+            const int heads = config.n_layers * needs.shard.n_kv_heads();
+            EXPECT_EQ(needs.cache_bytes, model::KvCache::bytes_of_position(type, config.head_dim, config.head_dim) *
+                                             static_cast<std::size_t>(heads) * 48 * 3);
         }
 }
 

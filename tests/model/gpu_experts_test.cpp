@@ -141,7 +141,6 @@ TEST_F(GpuExperts, AreChosenAndListedAsOnTheCpu) {
     configs[1].normalizes = true;
     configs[2] = configs[1]; // as DeepSeek-V3
     configs[2].score = RouterScore::sigmoid;
-    configs[2].has_correction = true;
     configs[2].n_groups = 8;
     configs[2].n_chosen_groups = 3;
     configs[2].n_group_best = 2;
@@ -153,7 +152,7 @@ TEST_F(GpuExperts, AreChosenAndListedAsOnTheCpu) {
             const int stride = config.n_experts + 1, n_choices = n_rows * config.n_chosen;
             std::vector<float> logits = random_floats(index(n_rows * stride), random, 2), correction;
             logits[1] = logits[2]; // of equals the first
-            if (config.has_correction) correction = random_floats(index(config.n_experts), random, 0.1f);
+            if (config.score == RouterScore::sigmoid) correction = random_floats(index(config.n_experts), random, 0.1f);
             std::vector<std::int32_t> slots(index(n_rows), 0);
             if (n_rows > 1) slots[1] = -1; // padding
             const auto d_logits = to_device(logits), d_correction = to_device(correction);

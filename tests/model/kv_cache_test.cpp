@@ -80,7 +80,7 @@ TEST(KvCache, GrowsAndShrinksASlotWithoutTouchingTheOthers) {
         expect_holds(cache, 0, position, 0, position);
     for (int position = 0; position < 60; ++position)
         expect_holds(cache, 1, position, 1, position);
-    EXPECT_EQ(cache.bytes_per_position(), 2U * 3U * 5U * 4U * 2U);
+    EXPECT_EQ(KvCache::bytes_of_position(WeightType::float32, 5, 5), 5U * 4U * 2U);
 }
 
 TEST(KvCache, RefusesToGrowPastItsCapacityAndToShrinkToWhatItDoesNotHold) {

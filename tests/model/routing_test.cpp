@@ -45,8 +45,7 @@ TEST(Routing, OfEqualScoresTheLowerNumberCountsAsBetter) {
 }
 
 TEST(Routing, ACorrectionCountsInTheChoiceAndNotInTheWeights) {
-    const ExpertsConfig experts = {
-        .n_experts = 3, .n_chosen = 1, .score = model::RouterScore::sigmoid, .has_correction = true};
+    const ExpertsConfig experts = {.n_experts = 3, .n_chosen = 1, .score = model::RouterScore::sigmoid};
     const std::vector<ChosenExpert> chosen = chosen_of(experts, {0, 2, -1}, {0, 0, 0.9f});
     EXPECT_EQ(numbers_of(chosen), (std::vector<int>{2}));
     EXPECT_NEAR(chosen[0].weight, 1 / (1 + std::exp(1.0)), 1e-6);

@@ -83,8 +83,8 @@ void check_every_drafter(const Case& models, dist::DraftPlacement placement, int
     const std::vector<Completion> plain = pair.run(plainly(requests), run);
     const std::vector<std::vector<TokenId>> known = {models.golden.texts[0].source, models.golden.texts[0].text.greedy};
     const spec::TokenTable table = table_of(pair.vocab_size(), known);
-    EveryDrafter drafters(
-        {pair.limits(), pair.clock, &pair.draft.decoder, nullptr, table, spec::index_corpus(known.back())});
+    EveryDrafter drafters({pair.limits(), pair.clock, &pair.draft.decoder, nullptr, table,
+                           std::make_shared<const spec::LookupCorpus>(known.back(), pair.vocab_size())});
     std::int64_t of_model = 0;
     for (const std::string& name : drafters.names(placement == dist::DraftPlacement::dedicated && n_slots == 1)) {
         for (const std::string& rule : rules) {

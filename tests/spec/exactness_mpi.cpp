@@ -121,7 +121,7 @@ class Exactness {
             joined.insert(joined.end(), text.begin(), text.end());
         const spec::TokenTable table = table_of(pair_.vocab_size(), known);
         EveryDrafter drafters({pair_.limits(), pair_.clock, &pair_.draft.decoder, third_ ? &third_->decoder : nullptr,
-                               table, spec::index_corpus(joined)});
+                               table, std::make_shared<const spec::LookupCorpus>(joined, pair_.vocab_size())});
         for (const std::string& name : drafters.names(pair_.layout.placement == dist::DraftPlacement::dedicated))
             if (only.empty() || name == only) check(drafters, name);
     }

@@ -226,7 +226,7 @@ TEST(LookupIndex, GivesTheSameContinuationThroughEitherIndexWhereMatchesAreShort
 }
 
 TEST(SuffixIndex, TakesTheLongerMatchAndOfEqualOnesTheTexts) {
-    const auto corpus = index_corpus(Tokens{5, 6, 7, 8, 9});
+    const auto corpus = std::make_shared<const LookupCorpus>(Tokens{5, 6, 7, 8, 9}, 10);
     const auto index = make_suffix_index(1, corpus);
     index->follow(Tokens{6, 7, 1, 5, 6, 7});
     ASSERT_TRUE(index->find());

@@ -350,8 +350,6 @@ StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, bool skip_special_token
     : tokenizer_(&tokenizer), skip_special_tokens_(skip_special_tokens),
       stream_(std::make_unique<TokenStream>(tokenizer.impl_->decoder)) {}
 
-StreamDecoder::StreamDecoder(StreamDecoder&&) noexcept = default;
-StreamDecoder& StreamDecoder::operator=(StreamDecoder&&) noexcept = default;
 StreamDecoder::~StreamDecoder() = default;
 
 std::string StreamDecoder::push(TokenId id) {

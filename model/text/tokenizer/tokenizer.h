@@ -67,8 +67,6 @@ class TokenStream;
 class StreamDecoder {
   public:
     StreamDecoder(const Tokenizer& tokenizer, bool skip_special_tokens);
-    StreamDecoder(StreamDecoder&&) noexcept;
-    StreamDecoder& operator=(StreamDecoder&&) noexcept;
     ~StreamDecoder();
 
     // Returns text that became certain with this token; may be empty.
