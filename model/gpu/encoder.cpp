@@ -10,7 +10,7 @@ namespace entrodraft::model::gpu {
 
 namespace {
 
-const Pass kNoPass = {.rows = {}, .logit_rows = {}, .hidden_layers = {}}; // without features and hidden states
+const Pass kNoPass = {.rows = {}}; // without features and hidden states
 
 // The operations of run_encoder(), over the rows of a source's chunks.
 class GpuEncoderOps : public GpuOps {

@@ -54,11 +54,11 @@ struct Retrieval {
 };
 
 struct Pass {
-    std::span<const Row> rows;       // rows of one slot are contiguous, in order
-    std::span<const int> logit_rows; // which rows need logits; empty: none
+    std::span<const Row> rows;            // rows of one slot are contiguous, in order
+    std::span<const int> logit_rows = {}; // which rows need logits; empty: none
     // Layers after which to return hidden states; 0: the embedding, or an LSTM's cell. In a draft head, n_layers + 1
     // means after the final norm, for rows with logits.
-    std::span<const int> hidden_layers;
+    std::span<const int> hidden_layers = {};
     Mask mask = Mask::causal;
     // Rows of a slot lie in blocks of this size, counted from its first row here. Each attends as its block's last row.
     int block_rows = 1;

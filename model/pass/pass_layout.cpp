@@ -37,7 +37,7 @@ void PassLayout::set(const Pass& next, const ModelConfig& config, const KvCache&
 }
 
 void PassLayout::set_source(std::span<const Row> chunk) {
-    pass = {.rows = chunk, .logit_rows = {}, .hidden_layers = {}, .mask = Mask::causal};
+    pass = {.rows = chunk, .mask = Mask::causal};
     pass.block_rows = rows();
     const int n = rows(), begin = chunk.front().position;
     segments = {{0, 0, n, begin, begin}};

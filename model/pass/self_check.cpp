@@ -50,8 +50,7 @@ void read_context(Decoder& decoder, int context) {
     for (int done = 0; done < context;) {
         const std::vector<Row> rows = rows_at(decoder, done, std::min(context - done, decoder.max_rows()));
         const std::vector<float> features = features_of(decoder, rows.size());
-        decoder.forward(
-            {.rows = rows, .logit_rows = {}, .hidden_layers = {}, .mask = Mask::causal, .features = features});
+        decoder.forward({.rows = rows, .mask = Mask::causal, .features = features});
         done += static_cast<int>(rows.size());
     }
 }

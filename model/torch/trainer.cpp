@@ -193,7 +193,7 @@ class TorchTrainer final : public Trainer {
         workspace.is_training = true;
         if (setup_.config.has_encoder()) workspace.training_sources = sources_of(texts, weights);
         workspace.layout.max_rows = static_cast<int>(rows.size());
-        workspace.layout.set({.rows = rows, .logit_rows = wanted, .hidden_layers = {}}, setup_.config, *cache_.books);
+        workspace.layout.set({.rows = rows, .logit_rows = wanted}, setup_.config, *cache_.books);
         TorchOps ops(workspace);
         run_transformer(setup_.config, ops);
         return options_.vocab_size > 0 ? workspace.logits.narrow(1, 0, options_.vocab_size) : workspace.logits;

@@ -136,7 +136,6 @@ void BeamPass::set(std::span<BeamTree* const> trees) {
 model::Pass BeamPass::pass(model::LogitNeeds needs) const {
     return {.rows = rows,
             .logit_rows = logit_rows,
-            .hidden_layers = {},
             .mask = model::Mask::by_parent,
             .needs = needs,
             .cached_nodes = cached_nodes};

@@ -157,8 +157,7 @@ void TargetScorer::score(ScoredText& text, std::uint64_t key) {
         const std::size_t bytes = parts.row_bytes() * wanted.size();
         mine.assign(bytes, {});
         if (target_) {
-            const model::PassResult result =
-                target_->forward({.rows = rows, .logit_rows = wanted, .hidden_layers = {}});
+            const model::PassResult result = target_->forward({.rows = rows, .logit_rows = wanted});
             const dist::Slice own = target_->local_vocab();
             const std::int64_t known = std::clamp<std::int64_t>(options_.vocab_size - own.begin, 0, own.size());
             for (std::size_t i = 0; i < wanted.size(); ++i)

@@ -210,8 +210,7 @@ void ModelTexts::add_rows(int slot, std::span<const TokenId> tokens) {
 void ModelTexts::read(int slot, std::span<const TokenId> tokens, bool is_prompt) {
     rows_.clear();
     add_rows(slot, tokens);
-    model_.forward(
-        {.rows = rows_, .logit_rows = {}, .hidden_layers = {}, .mask = model::Mask::causal, .is_prompt = is_prompt});
+    model_.forward({.rows = rows_, .mask = model::Mask::causal, .is_prompt = is_prompt});
 }
 
 // Reads texts ahead if their unread tokens do not fit into one pass.
@@ -258,7 +257,6 @@ SourceLogits ModelTexts::rows_after(std::span<const TextEnd> texts, model::Logit
     }
     const model::PassResult result = model_.forward({.rows = rows_,
                                                      .logit_rows = logit_rows_,
-                                                     .hidden_layers = {},
                                                      .mask = model::Mask::causal,
                                                      .needs = needs,
                                                      .summary_vocab = summary_vocab(),

@@ -129,7 +129,6 @@ void ShardedDraftModel::follow() {
         take_over(rest, order);
         pass({.rows = rows,
               .logit_rows = logit_rows,
-              .hidden_layers = {},
               .mask = order.is_tree != 0 ? model::Mask::by_parent : model::Mask::causal,
               .is_prompt = is_prompt,
               .cached_nodes = cached_nodes,
@@ -157,7 +156,6 @@ void ShardedDraftModel::take_over(std::span<const std::byte>& message, const Ord
 void ShardedDraftModel::pass(const model::Pass& pass) {
     const model::PassResult own = decoder_.forward({.rows = pass.rows,
                                                     .logit_rows = pass.logit_rows,
-                                                    .hidden_layers = {},
                                                     .mask = pass.mask,
                                                     .is_prompt = pass.is_prompt,
                                                     .cached_nodes = pass.cached_nodes,

@@ -37,7 +37,6 @@ void TreeRows::set(std::span<const NewNodes> trees, std::span<std::vector<TreeNo
 model::Pass TreeRows::pass(model::LogitNeeds needs, int summary_vocab) const {
     return {.rows = rows_,
             .logit_rows = logit_rows_,
-            .hidden_layers = {},
             .mask = model::Mask::by_parent,
             .needs = needs,
             .summary_vocab = summary_vocab,

@@ -179,12 +179,10 @@ void Recorder::read_prompt(std::span<const TokenId> tokens, std::size_t prompt_t
         const std::size_t n = std::min(end - done, static_cast<std::size_t>(parts_.target->max_prompt_rows()));
         for (std::size_t i = 0; i < n; ++i)
             rows.push_back({tokens[done + i], kSlot, static_cast<int>(done + i), static_cast<int>(i) - 1});
-        keep_hidden(parts_.target->forward({.rows = rows,
-                                            .logit_rows = {},
-                                            .hidden_layers = parts_.hidden_layers,
-                                            .mask = model::Mask::causal,
-                                            .is_prompt = true}),
-                    n);
+        keep_hidden(
+            parts_.target->forward(
+                {.rows = rows, .hidden_layers = parts_.hidden_layers, .mask = model::Mask::causal, .is_prompt = true}),
+            n);
         done += n;
     }
 }

@@ -72,11 +72,7 @@ void prefill(const RankContext& rank, ReplicaState& state, TargetGather& gather,
     const bool wants_hidden = !rank.hidden_layers.empty();
     if (!wants_hidden) read_draft();
     scores = score(rank, gather,
-                   {.rows = rows,
-                    .logit_rows = {},
-                    .hidden_layers = rank.hidden_layers,
-                    .mask = model::Mask::causal,
-                    .is_prompt = true});
+                   {.rows = rows, .hidden_layers = rank.hidden_layers, .mask = model::Mask::causal, .is_prompt = true});
     if (wants_hidden) read_draft();
 }
 

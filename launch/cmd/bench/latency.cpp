@@ -48,8 +48,7 @@ PassTimer::PassTimer(model::Decoder& decoder, const dist::Clock& clock, int cont
     for (int done = 0; done < context;) {
         const int rows = std::min(context - done, decoder_.max_prompt_rows());
         make_rows(done, rows);
-        decoder_.forward(
-            {.rows = rows_, .logit_rows = {}, .hidden_layers = {}, .mask = model::Mask::causal, .is_prompt = true});
+        decoder_.forward({.rows = rows_, .mask = model::Mask::causal, .is_prompt = true});
         done += rows;
     }
 }
@@ -88,7 +87,7 @@ double PassTimer::time_loop(int tokens) {
 double PassTimer::time(const model::LogitNeeds& needs, std::size_t summaries, model::Mask mask) {
     const double begin = clock_.now_seconds();
     const model::PassResult result =
-        decoder_.forward({.rows = rows_, .logit_rows = logit_rows_, .hidden_layers = {}, .mask = mask, .needs = needs});
+        decoder_.forward({.rows = rows_, .logit_rows = logit_rows_, .mask = mask, .needs = needs});
     decoder_.cache().truncate(kSlot, context_);
     const double seconds = clock_.now_seconds() - begin;
     if (result.summaries.size() != summaries)
