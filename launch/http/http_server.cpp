@@ -30,7 +30,7 @@ namespace {
 using ErrorCode = boost::system::error_code;
 
 constexpr std::uint32_t kMaxHeaderBytes = 64 * 1024;
-constexpr double kUnreadSeconds = 2;
+constexpr double kUnreadSeconds = 2, kPauseSeconds = 0.1;
 
 std::chrono::milliseconds milliseconds(double seconds) {
     return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1e3));
@@ -63,6 +63,7 @@ struct HttpServer::Impl {
     bool stopping = false;
     asio::io_context io{1};
     tcp::acceptor acceptor{io};
+    asio::steady_timer pause{io}; // after a connection that could not be taken
     std::thread thread;
 
     void accept();
@@ -95,6 +96,7 @@ class HttpServer::Impl::Connection final : public std::enable_shared_from_this<C
     // Refuses the connection because there are too many.
     void turn_away() {
         keeps_open_ = false;
+        has_unread_ = true;
         write_answer(503, refusal("too many open connections; try again later"), "application/json");
     }
 
@@ -112,17 +114,18 @@ class HttpServer::Impl::Connection final : public std::enable_shared_from_this<C
         end_answer();
     }
 
-    bool has_unwritten() const { return !pending_.empty() || exchange_; }
+    bool has_unwritten() const { return !closed_ && (!pending_.empty() || exchange_); }
     void close_if_idle() {
         keeps_open_ = false;
         if (!has_unwritten()) close();
     }
+    // What is being written stays in memory until the write has ended.
     void close() {
+        closed_ = true;
         idle_.cancel();
         ErrorCode ignored;
         stream_.socket().shutdown(tcp::socket::shutdown_both, ignored);
         stream_.socket().close(ignored);
-        pending_.clear();
         leave();
     }
 
@@ -144,6 +147,7 @@ class HttpServer::Impl::Connection final : public std::enable_shared_from_this<C
     std::shared_ptr<Exchange> exchange_; // of the request that is being answered
     std::deque<std::string> pending_;    // bytes to write; the first are being written
     std::size_t pending_bytes_ = 0;
+    bool closed_ = false;
     bool keeps_open_ = true;
     bool watches_ = false;
     bool has_unread_ = false; // of a request that is refused
@@ -226,7 +230,7 @@ void HttpServer::Impl::Connection::watch() {
     watches_ = true;
     stream_.socket().async_wait(tcp::socket::wait_read, [self = shared_from_this()](ErrorCode error) {
         self->watches_ = false;
-        if (error) return self->leave();
+        if (error || self->closed_) return self->leave();
         char byte = 0;
         ErrorCode failed;
         const std::size_t n = self->stream_.socket().receive(asio::buffer(&byte, 1), tcp::socket::message_peek, failed);
@@ -237,6 +241,7 @@ void HttpServer::Impl::Connection::watch() {
 }
 
 void HttpServer::Impl::Connection::write(std::string bytes) {
+    if (closed_) return;
     pending_bytes_ += bytes.size();
     if (pending_bytes_ > server_.options.max_unread_bytes && !pending_.empty()) return close(); // a slow reader
     pending_.push_back(std::move(bytes));
@@ -247,7 +252,7 @@ void HttpServer::Impl::Connection::write_next() {
     stream_.expires_after(milliseconds(server_.options.write_seconds));
     asio::async_write(stream_, asio::buffer(pending_.front()),
                       [self = shared_from_this()](ErrorCode error, std::size_t) {
-                          if (error || self->pending_.empty()) return self->close();
+                          if (error || self->closed_) return self->close();
                           self->pending_bytes_ -= self->pending_.front().size();
                           self->pending_.pop_front();
                           if (!self->pending_.empty()) return self->write_next();
@@ -300,14 +305,13 @@ void HttpServer::Impl::Connection::leave() {
 void HttpServer::Impl::accept() {
     acceptor.async_accept([this](ErrorCode error, tcp::socket socket) {
         if (stopping) return;
-        if (!error) {
-            socket.set_option(tcp::no_delay(true), error);
-            const auto connection = std::make_shared<Connection>(*this, std::move(socket));
-            if (connections.size() > options.max_connections)
-                connection->turn_away();
-            else
-                connection->read_request();
+        if (error) { // no file descriptor is left, say: others will be free again
+            pause.expires_after(milliseconds(kPauseSeconds));
+            return pause.async_wait([this](ErrorCode) { accept(); });
         }
+        socket.set_option(tcp::no_delay(true), error);
+        const auto connection = std::make_shared<Connection>(*this, std::move(socket));
+        connections.size() > options.max_connections ? connection->turn_away() : connection->read_request();
         accept();
     });
 }
