@@ -77,4 +77,28 @@ const SourceLogits* TreeAhead::rows_of(std::span<const NewNodes> trees, int voca
     return &logits_;
 }
 
+void GatheredRows::clear() {
+    rows_.clear();
+    summaries_.clear();
+}
+
+std::vector<float> GatheredRows::take(const SourceLogits& rows, std::size_t first, std::size_t n) {
+    const std::span<const float> now = rows.row(first);
+    rows_.insert(rows_.end(), now.begin(), now.end());
+    if (!rows.summaries.empty()) summaries_.push_back(rows.summaries[first]);
+    std::vector<float> ahead;
+    for (std::size_t i = 1; i < n; ++i) {
+        const std::span<const float> row = rows.row(first + i);
+        ahead.insert(ahead.end(), row.begin(), row.end());
+    }
+    return ahead;
+}
+
+void GatheredRows::add(std::span<const float> ahead, std::size_t i, const model::LogitNeeds& needs) {
+    const std::span<const float> row = ahead.subspan(i * vocab_, vocab_);
+    rows_.insert(rows_.end(), row.begin(), row.end());
+    if (needs.summary != model::LogitSummary::none)
+        summaries_.push_back(model::kernels::best_kernels().logit_stats(row.data(), static_cast<int>(vocab_), 0));
+}
+
 } // namespace entrodraft::spec

@@ -1,7 +1,8 @@
-// Rows of logits that a GPU has made of a draft by itself, a chain or a tree. They are kept until they are asked for.
+// Rows of logits that were made before they are asked for, and are kept until then: those that a GPU has made of a
+// draft by itself, a chain or a tree, and those that a draft head's pass gives for several tokens ahead.
 //
 // It knows no cache. The cache has the tokens that the GPU has read; the holder of the rows corrects it
-// (model_drafter.h, head_texts.cpp).
+// (model_drafter.h, head_texts_recurrent.cpp).
 #pragma once
 
 #include "spec/draft/tree.h"
@@ -54,6 +55,38 @@ class TreeAhead {
     std::vector<int> asked_;
     std::vector<RankedRow> ranked_; // of rows_: those that were asked for last
     SourceLogits logits_;
+};
+
+// An answer made of rows of several passes, each of which also gives rows of tokens further ahead.
+class GatheredRows {
+  public:
+    explicit GatheredRows(int vocab) : vocab_(static_cast<std::size_t>(vocab)) {}
+
+    // Calls run(part), which takes the rows of a pass, for consecutive parts of `items`. Returns the answer. By
+    // rows_of(item), a part has at most `max_rows` rows, or it is a single item.
+    template <typename Item, typename RowsOf, typename Run>
+    SourceLogits gather(std::span<const Item> items, std::size_t max_rows, RowsOf rows_of, Run run) {
+        clear();
+        for (std::size_t begin = 0, end = 0; begin < items.size(); begin = end) {
+            for (std::size_t rows = 0; end < items.size(); ++end) {
+                rows += rows_of(items[end]);
+                if (end > begin && rows > max_rows) break;
+            }
+            run(items.subspan(begin, end - begin));
+        }
+        return logits();
+    }
+    void clear();
+    // Adds row `first` of a pass. Returns the n - 1 rows after it, [n - 1][vocab], which will be asked for later.
+    std::vector<float> take(const SourceLogits& rows, std::size_t first, std::size_t n);
+    // Adds row i of those that take() returned.
+    void add(std::span<const float> ahead, std::size_t i, const model::LogitNeeds& needs);
+    SourceLogits logits() const { return {rows_, vocab_, vocab_, summaries_}; } // valid until the next clear()
+
+  private:
+    std::size_t vocab_;
+    std::vector<float> rows_; // [rows][vocab]
+    std::vector<model::LogitStats> summaries_;
 };
 
 } // namespace entrodraft::spec
