@@ -361,13 +361,7 @@ class Runs:
 
     def drafters(self):
         """Options of drafters without a model."""
-        if "drafter" not in self.setting:
-            return []
-        words = ["--drafters", self.setting["drafter"]]
-        for name in ("ngram_min", "ngram_max", "ngram_match", "ngram_full"):
-            if name in self.setting:
-                words += ["--" + name.replace("_", "-"), str(self.setting[name])]
-        return words
+        return ["--drafters", self.setting["drafter"]] if "drafter" in self.setting else []
 
     def measured_costs(self):
         """The costs file of a pair of models, which predictions and expected-gain go by; a cascade is timed by itself."""

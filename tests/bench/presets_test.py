@@ -28,7 +28,7 @@ NUMBERS = {"ms_per_token", "simulated_ms_per_token", "speedup", "expected_speedu
 FIELDS = {"name", "kind", "source", "about", "setting", "cases", "facts", "notes", "commands", "table", "shows_lengths",
           "shows_texts"}
 SETTING = {"prompt", "prompt_tokens", "max_new_tokens", "mean_new_tokens", "max_draft_tokens", "no_repeat_ngram_size",
-           "top_p", "dtype", "drafter", "ngram_min", "ngram_max", "ngram_match", "ngram_full"}
+           "top_p", "dtype", "drafter"}
 CASE = {"name", "temperature", "t_draft_ms", "t_target_ms", "c", "costs_origin", "simulation_costs", "alpha", "alpha_from",
         "matching_share", "cascade", "rows", "shapes", "published_c"}
 DEMO = ["--target", str(ROOT / "model/demo/target"), "--draft", str(ROOT / "model/demo/draft")]
