@@ -23,6 +23,8 @@ struct Refusal final : std::runtime_error {
     int status;
 };
 
+constexpr const char* kEnding = "the server is ending and takes no more requests";
+
 // Paths that clients ask for and that this server does not have.
 constexpr std::pair<const char*, const char*> kOtherPaths[] = {
     {"/v1/responses", "there are no stored conversations here; use /v1/chat/completions"},
@@ -52,18 +54,18 @@ bool take_truth(Json& body, const char* name) {
     return !value.is_null() && model::truth_of(value, name);
 }
 
-// Returns the prompts of a completion's body: one, or each of a list of texts or of lists of token ids.
-std::vector<Json> prompts_of(const Json& body) {
-    if (!body.contains("prompt")) return {Json()};
-    const Json& prompt = body["prompt"];
+// Takes the prompts out of a completion's body: one, or each of a list of texts or of lists of token ids. Null: there
+// is none.
+std::vector<Json> take_prompts(Json& body) {
+    Json prompt = take_field(body, "prompt");
     const bool is_list = prompt.is_array() && !prompt.empty() && !prompt[0].is_number();
-    if (!is_list) return {prompt};
+    if (!is_list) return {std::move(prompt)};
     constexpr std::size_t kMost = 1024;
     if (prompt.size() > kMost) throw std::runtime_error(fmt::format("prompt lists more than {} prompts", kMost));
     return {prompt.begin(), prompt.end()};
 }
 
-// What a body says of how its answer is sent.
+// The fields of a body that say how its answer is sent.
 struct Sending {
     bool streams = false;
     bool with_usage = false;
@@ -208,9 +210,10 @@ void Api::handle(std::shared_ptr<HttpExchange> exchange) {
 }
 
 void Api::complete(const std::shared_ptr<HttpExchange>& exchange, spec::ResponseFormat response) {
-    if (figures_.is_draining()) throw Refusal(503, "the server is ending and takes no more requests");
+    if (figures_.is_draining()) throw Refusal(503, kEnding);
     const std::string& text = exchange->request().body;
     Json body = parse_json_line(text);
+    keep_large_integers(text, body, kTemplateFields); // before a field is taken out: it counts the numbers of the text
     const Sending sending = take_sending(body);
     const bool is_chat = response == spec::ResponseFormat::chat_completion;
     MessageForm form;
@@ -222,10 +225,10 @@ void Api::complete(const std::shared_ptr<HttpExchange>& exchange, spec::Response
     ApiJob job;
     std::uint64_t seed = setting_.fixed_seed.value_or(random_() >> 11); // fits the numbers of every JSON reader
     const std::string id = fmt::format("{}{:06x}", run_, next_id_++);
-    for (const Json& prompt : prompts_of(body)) {
+    for (Json& prompt : take_prompts(body)) {
         Json one = body;
-        if (!prompt.is_null()) one["prompt"] = prompt;
-        InputItem item = parse_openai_body(response, text, one, setting_.defaults, setting_.limits);
+        if (!prompt.is_null()) one["prompt"] = std::move(prompt);
+        InputItem item = parse_openai_body(response, one, setting_.defaults, setting_.limits);
         if (const auto* bad = std::get_if<BadLine>(&item)) throw std::runtime_error(bad->error);
         spec::Request& request = job.requests.emplace_back(std::move(std::get<spec::Request>(item)));
         request.id = compact(Json(fmt::format("{}-{}", id, job.requests.size())));
@@ -239,7 +242,8 @@ void Api::complete(const std::shared_ptr<HttpExchange>& exchange, spec::Response
         exchange, ApiAnswer::Setting{response, (is_chat ? "chatcmpl-" : "cmpl-") + id, setting_.model,
                                      std::time(nullptr), job.requests.size(), job.requests.front().num_samples,
                                      sending.streams, sending.with_usage, form, seed});
-    if (!submit_(std::move(job))) throw Refusal(429, "the queue is full; try again later");
+    if (submit_(std::move(job))) return;
+    throw figures_.is_draining() ? Refusal(503, kEnding) : Refusal(429, "the queue is full; try again later");
 }
 
 // Returns whether the template has begun the reasoning for the model.

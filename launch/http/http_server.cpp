@@ -119,7 +119,7 @@ class HttpServer::Impl::Connection final : public std::enable_shared_from_this<C
         keeps_open_ = false;
         if (!has_unwritten()) close();
     }
-    // What is being written stays in memory until the write has ended.
+    // The bytes that are being written stay in memory until the write has ended.
     void close() {
         closed_ = true;
         idle_.cancel();

@@ -365,6 +365,8 @@ InputItem parse_openai_request(const Json& object, std::int64_t number, const Re
 
 } // namespace
 
+const std::vector<std::string> kTemplateFields = {"messages", "tools", "chat_template_kwargs"};
+
 spec::Request request_like(const RequestDefaults& defaults) {
     spec::Request request;
     request.max_new_tokens = defaults.max_new_tokens;
@@ -390,9 +392,8 @@ InputItem parse_request(const Line& line, std::int64_t number, const RequestDefa
     } catch (const std::exception& error) {
         return BadLine{"null", number, error.what() + (is_openai ? "" : remedy_for_no_json(line.text)), is_openai};
     }
-    const std::vector<std::string> of_templates = {"messages", "tools", "chat_template_kwargs"};
     if (is_openai || (defaults.format == InputFormat::found && defaults.has_results && is_openai_request(object))) {
-        keep_large_integers(line.text, object, of_templates);
+        keep_large_integers(line.text, object, kTemplateFields);
         return parse_openai_request(object, number, defaults, limits);
     }
     spec::Request request = request_like(defaults);
@@ -404,20 +405,18 @@ InputItem parse_request(const Line& line, std::int64_t number, const RequestDefa
         drop_nulls(object);
         apply_fields(object, defaults, limits, filled);
         if (!filled.stop_strings.empty()) require_text(limits, "stop");
-        keep_large_integers(line.text, object, of_templates);
+        keep_large_integers(line.text, object, kTemplateFields);
         set_prompt(filled, prompt_of(object, defaults, limits), limits, object.value("decoder_prompt", Json()));
         set_lengths_of_file(object, defaults, limits, filled);
     });
 }
 
-InputItem parse_openai_body(spec::ResponseFormat response, const std::string& text, const Json& body,
-                            const RequestDefaults& defaults, const PromptLimits& limits) {
-    Json exact = body;
+InputItem parse_openai_body(spec::ResponseFormat response, const Json& body, const RequestDefaults& defaults,
+                            const PromptLimits& limits) {
     spec::Request request = request_like(defaults);
     request.response = response;
     return checked(std::move(request), limits, [&](spec::Request& filled) {
-        keep_large_integers(text, exact, {"messages", "tools", "chat_template_kwargs"});
-        fill_openai(read_openai_body(response, exact), defaults, limits, filled);
+        fill_openai(read_openai_body(response, body), defaults, limits, filled);
     });
 }
 

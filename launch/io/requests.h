@@ -59,10 +59,12 @@ struct PromptLimits {
 InputItem parse_request(const Line& line, std::int64_t number, const RequestDefaults& defaults,
                         const PromptLimits& limits);
 
-// Parses a body of OpenAI's API; `text` is what it was parsed from. The request has sequence key 0 and id null. Never
-// throws on bad content.
-InputItem parse_openai_body(spec::ResponseFormat response, const std::string& text, const Json& body,
-                            const RequestDefaults& defaults, const PromptLimits& limits);
+// Parses a body of OpenAI's API, whose large integers are kept (keep_large_integers()). The request has sequence key 0
+// and id null. Never throws on bad content.
+InputItem parse_openai_body(spec::ResponseFormat response, const Json& body, const RequestDefaults& defaults,
+                            const PromptLimits& limits);
+// The fields of a line or a body whose values go to chat templates.
+extern const std::vector<std::string> kTemplateFields;
 
 // Returns a request with the run's defaults, before its line is read.
 spec::Request request_like(const RequestDefaults& defaults);

@@ -99,7 +99,7 @@ class Server:
 
 
 def texts_alone(binary, requests):
-    """What generate writes for each request alone, on one rank: {number: texts}. A request is a body of /v1/completions."""
+    """The texts that generate writes for each request alone, on one rank: {number: texts}. A request is a body of /v1/completions."""
     texts = {}
     for number, body in enumerate(requests):
         texts[number] = []

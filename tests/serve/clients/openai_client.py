@@ -14,7 +14,8 @@ SCHEMA = {"type": "object", "properties": {"name": {"enum": ["Ann", "Bob"]}, "ag
           "required": ["name", "age"], "additionalProperties": False}
 MESSAGES = [{"role": "user", "content": "Say hello."}]
 TOOLS = [{"type": "function", "function": {"name": "weather", "parameters": {
-    "type": "object", "properties": {"city": {"enum": ["Paris", "Rome"]}}, "required": ["city"], "additionalProperties": False}}}]
+    "type": "object", "properties": {"city": {"enum": ["Paris", "Rome"]}, "days": {"enum": [1, 2, 3]}},
+    "required": ["city", "days"], "additionalProperties": False}}}]
 
 
 def plain_and_streamed_texts_are_the_same(client, model):
