@@ -203,7 +203,7 @@ void read_keys(const GivenValue& given, const std::vector<ValueKey>& keys) {
         const std::size_t equals = parts[i].find('=');
         const bool has_value = equals != std::string::npos;
         const bool is_number =
-            !parts[i].empty() && std::string_view("+-.0123456789").find(parts[i][0]) != std::string::npos;
+            !has_value && !parts[i].empty() && std::string_view("+-.0123456789").find(parts[i][0]) != std::string::npos;
         const std::string name = parts[i].substr(0, equals);
         auto key = std::ranges::find(keys, name, &ValueKey::name);
         if (is_number) {

@@ -361,6 +361,8 @@ TEST(Options, DraftersComeWithTheirOwnValues) {
     EXPECT_EQ(refused({"--drafter", "random:max=4"}), "--drafter random:max=4: random takes no values");
     EXPECT_EQ(refused({"--drafter", "ngram:4"}),
               "--drafter ngram:4: what is 4? ngram takes max, min, match, full and texts");
+    EXPECT_NE(refused({"--drafter", "ngram:4=3"}).find("4 must be one of max, min"), std::string::npos);
+    EXPECT_NE(refused({"--drafter", "ngram", "--stop-rule", "static:4=3"}).find("4 must be one of"), std::string::npos);
     EXPECT_EQ(refused({"--drafter", "ngram:max"}), "--drafter ngram:max: max needs a value: max=...");
     EXPECT_EQ(refused({"--drafter", "ngram:max=4:max=5"}), "--drafter ngram:max=4:max=5: max is given twice");
     EXPECT_NE(refused({"--drafter", "ngram:texts=runs"}).find("did you mean run?"), std::string::npos);
