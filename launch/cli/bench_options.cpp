@@ -161,7 +161,7 @@ void declare(OptionSet& set, CompareOptions& options) {
                     "{} tokens",
                     spec::TreeOptions::kDefaultTokens));
     set.add("acceptances", "LIST",
-            std::string(kAcceptanceHelp) + "; greedy text is the same with all that are not lossy [gumbel]",
+            std::string(kAcceptanceHelp) + ". Greedy text is the same with all that are not lossy [gumbel]",
             [&options](const GivenValue& given) {
                 options.acceptances.clear();
                 for (const std::string& one : split_list(given.text))
@@ -176,7 +176,7 @@ void declare(OptionSet& set, CompareOptions& options) {
     declare_min_draft_tokens(set, options.every_rule.min_tokens);
     declare_drop_stop_token(set, options.every_rule.drop_stop_token);
     set.add("draft-ahead", "F,F",
-            fmt::format("with dedicated: each number of outcomes drafted for; {} [auto]", kAheadHelp),
+            fmt::format("with dedicated: each number of outcomes drafted for [auto]. {}", kAheadHelp),
             [&options](const GivenValue& given) {
                 for (const std::string& one : split_list(given.text))
                     options.ahead.push_back(read_ahead({given.name, one, given.place}));

@@ -106,7 +106,7 @@ void declare_drafters(OptionSet& set, GenerateOptions& options) {
     DrafterChoice& drafter = options.speculation.drafter;
     set.group("Drafters");
     set.add("drafter", "LIST",
-            fmt::format("{}; of several, separated by commas, the first with anything to propose [model with --draft, "
+            fmt::format("{}. Of several, separated by commas, the first with anything to propose [model with --draft, "
                         "head with --head]",
                         proposals_of_drafters()))
         .choosing(spec::drafter_names(), ",")
@@ -169,10 +169,11 @@ void declare_beams(OptionSet& set, GenerateOptions& options) {
                         spec::BeamOptions::kMaxBeams),
             read)
         .detailed(fmt::format(
-            "Values follow K, as in 4:length-penalty=0.8. length-penalty [{}]: a finished text's score is its "
-            "log-probability / length^P; early-stopping [{}]: with K finished texts, false ends where no beam beats "
-            "them at its present length, true at once, never where none can at any length; num-return-sequences [{}]: "
-            "texts of a line, the best first, in \"sequences\"",
+            "Values follow K, as in 4:length-penalty=0.8. Key length-penalty [{}]: a finished text's score is its "
+            "log-probability / length^P. Key early-stopping [{}]: with K finished texts, false ends where no beam "
+            "beats "
+            "them at its present length, true at once, never where none can at any length. Key num-return-sequences "
+            "[{}]: texts of a line, the best first, in \"sequences\"",
             beams.length_penalty, to_string(beams.early_stopping), beams.num_return_sequences));
 }
 
@@ -255,11 +256,12 @@ void declare_ranks(OptionSet& set, GenerateOptions& options) {
     DrafterChoice& drafter = options.speculation.drafter;
     set.group("Ranks");
     declare_placement(set, options.placement);
-    set.add("draft-ahead", "F",
-            fmt::format("with dedicated, outcomes of a round that are drafted for during its verification, up to {}; "
-                        "{}; of --batch-size 1 and one model that drafts last [auto]",
-                        spec::AheadOptions::kMaxOutcomes, kAheadHelp),
-            [&](const GivenValue& given) { options.ahead.push_back(read_ahead(given)); });
+    set.add(
+        "draft-ahead", "F",
+        fmt::format("with dedicated, outcomes of a round that are drafted for during its verification, up to {}; of "
+                    "--batch-size 1 and one model that drafts last [auto]. {}",
+                    spec::AheadOptions::kMaxOutcomes, kAheadHelp),
+        [&](const GivenValue& given) { options.ahead.push_back(read_ahead(given)); });
     set.add("replicas", "R", options.replicas, at_least(1),
             "groups of equal size that share the prompts; divides the ranks");
     set.add("batch-size", "N", options.batch_size, {1, spec::kMaxSlots},

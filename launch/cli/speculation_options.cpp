@@ -122,11 +122,11 @@ std::string drafter_values_help() {
             const std::string words = parameter.words.empty() ? "" : listed(parameter.words, "or") + ", ";
             const std::string in_list =
                 parameter.in_list ? fmt::format(" (of several drafters {})", *parameter.in_list) : "";
-            meanings.push_back(fmt::format("{}: {}{}{}", parameter.name, words, parameter.help, in_list));
+            meanings.push_back(fmt::format("Key {}: {}{}{}", parameter.name, words, parameter.help, in_list));
         }
         forms.push_back(form);
     }
-    return fmt::format("Values follow a name: {}. {}", fmt::join(forms, ", "), fmt::join(meanings, "; "));
+    return fmt::format("Values follow a name: {}. {}", fmt::join(forms, ", "), fmt::join(meanings, ". "));
 }
 
 void declare_sources(OptionSet& set, DrafterSources& sources) {
@@ -247,8 +247,9 @@ int outcomes_ahead(const DrafterChoice& drafter) {
     return drafter.ahead->outcomes > 0 ? drafter.ahead->outcomes : spec::AheadOptions::kMaxOutcomes;
 }
 
-const char* const kAheadHelp = "0: none; auto: as many as fit; with :passes=N hidden draft passes of a round, exactly, "
-                               "however long the target takes: for study";
+const char* const kAheadHelp =
+    "Value 0: none; auto: as many as fit. With :passes=N hidden draft passes of a round, exactly, "
+    "however long the target takes: for study";
 
 std::optional<spec::AheadOptions> read_ahead(const GivenValue& given) {
     spec::AheadOptions options;
@@ -312,9 +313,9 @@ std::vector<ValueKey> keys_of(spec::AcceptanceOptions& acceptance) {
 std::string acceptance_values_help() {
     const spec::AcceptanceOptions usual;
     return fmt::format("Values follow a name: rejection:lenience={}, typical:epsilon={}:delta={}, bild:distance={}. "
-                       "lenience: above 0, at most 1; epsilon: most probability that is asked of a token; delta: that "
-                       "share of exp(-entropy); distance: how far -log of the target's probability of a token may go, "
-                       "unless it is the target's first",
+                       "Key lenience: above 0, at most 1. Key epsilon: most probability that is asked of a token. Key "
+                       "delta: that share of exp(-entropy). Key distance: how far -log of the target's probability of "
+                       "a token may go, unless it is the target's first",
                        usual.lenience, usual.typical.epsilon, usual.typical.delta, usual.distance);
 }
 
