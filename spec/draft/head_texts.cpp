@@ -138,7 +138,7 @@ model::PassResult HeadTexts::run(std::span<const TextEnd> texts, const model::Lo
 }
 
 model::Pass HeadTexts::pass_of_keys() const {
-    model::Pass pass = {.rows = rows_, .logit_rows = {}, .hidden_layers = {}, .mask = model::Mask::causal};
+    model::Pass pass = {.rows = rows_, .mask = model::Mask::causal};
     pass.block_rows = head_.block;
     pass.features = features_;
     return pass;
