@@ -8,6 +8,7 @@
 #include <mpi.h>
 
 #include <algorithm>
+#include <chrono>
 #include <climits>
 #include <deque>
 #include <fmt/format.h>
@@ -19,9 +20,13 @@ namespace {
 
 constexpr double kMaxHeartbeatSeconds = 1;
 
-void sleep_half_a_millisecond() {
-    const timespec half_a_millisecond{0, 500'000};
-    nanosleep(&half_a_millisecond, nullptr);
+// Between two looks: while messages come, and after kQuietSeconds without one.
+constexpr std::chrono::microseconds kShortNap{500}, kLongNap{10000};
+constexpr double kQuietSeconds = 0.2;
+
+void nap(std::chrono::nanoseconds length) {
+    const timespec time{0, length.count()};
+    nanosleep(&time, nullptr);
 }
 
 // A message on its way. It is on the heap, because MPI keeps its address.
@@ -61,7 +66,7 @@ class MpiChannel final : public Channel {
     }
 
     void flush(Deadline deadline) override {
-        for (; !all_sent(); sleep_half_a_millisecond())
+        for (; !all_sent(); nap(kShortNap))
             if (deadline.passed()) throw Timeout("a message to another replica was not taken in time");
     }
 
@@ -107,16 +112,20 @@ class MpiChannel final : public Channel {
 Channel::Channel(const RankLayout& layout, const Clock& clock, double timeout_seconds)
     : layout_(layout), clock_(clock), timeout_seconds_(timeout_seconds),
       heartbeat_seconds_(std::min(timeout_seconds / 4, kMaxHeartbeatSeconds)), heartbeat_at_(clock.now_seconds()),
-      checked_at_(heartbeat_at_), silent_seconds_(static_cast<std::size_t>(layout.replicas)) {}
+      checked_at_(heartbeat_at_), message_at_(heartbeat_at_),
+      silent_seconds_(static_cast<std::size_t>(layout.replicas)) {}
 
 std::optional<Message> Channel::receive(double wait_seconds) {
     const auto deadline = Deadline::after_seconds(wait_seconds);
     for (;;) {
-        while (std::optional<Message> message = poll())
-            if (!message->bytes.empty()) return message; // else a heartbeat
-        check_heartbeats();
+        while (std::optional<Message> message = poll()) {
+            if (message->bytes.empty()) continue; // a heartbeat
+            message_at_ = clock_.now_seconds();
+            return message;
+        }
+        check_heartbeats(); // sets checked_at_ to the present
         if (deadline.passed()) return std::nullopt;
-        sleep_half_a_millisecond();
+        nap(checked_at_ - message_at_ > kQuietSeconds ? kLongNap : kShortNap);
     }
 }
 

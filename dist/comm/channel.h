@@ -49,6 +49,7 @@ class Channel {
     double heartbeat_seconds_; // between two heartbeats of this rank
     double heartbeat_at_;      // last heartbeat of this rank
     double checked_at_;
+    double message_at_;                  // last message that was no heartbeat
     std::vector<double> silent_seconds_; // by replica; counts only time in which this rank listened
 };
 

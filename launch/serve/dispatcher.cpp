@@ -10,14 +10,16 @@ namespace entrodraft::launch {
 
 namespace {
 
-constexpr double kReadSeconds = 0.002; // time at the input, before other replicas have their turn
+// Time at the input, before other replicas have their turn: while they have work, and while nobody has.
+constexpr double kReadSeconds = 0.002, kIdleReadSeconds = 0.05;
 
 } // namespace
 
 std::optional<Assignment> Dispatcher::receive(double wait_seconds) {
     const auto deadline = dist::Deadline::after_seconds(wait_seconds);
-    const double glance = channel_ ? std::min(wait_seconds, kReadSeconds) : wait_seconds;
     for (;;) {
+        const double turn = n_under_way() > 0 ? kReadSeconds : kIdleReadSeconds;
+        const double glance = channel_ ? std::min(wait_seconds, turn) : wait_seconds;
         double channel_wait = can_read() ? 0 : glance; // waits at the input or at the channel
         read(glance);
         while (auto message = channel_ ? channel_->receive(channel_wait) : std::nullopt) {

@@ -198,17 +198,24 @@ class Life(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn("Address already in use", done.stderr)
 
-    def test_an_idle_server_rests(self):
-        for ranks in (1, 2):
-            with serve(ranks=ranks) as server:
-                self.assertEqual(server.complete(prompt="It was", max_tokens=2)[0], 200)
+    def test_an_idle_server_rests_and_wakes(self):
+        for ranks, replicas in ((1, 1), (2, 1), (2, 2)):
+            with serve("--replicas", replicas, ranks=ranks) as server:
+                def seconds_of_a_token():
+                    begun = time.monotonic()
+                    self.assertEqual(server.complete(prompt="It was", max_tokens=1)[0], 200)
+                    return time.monotonic() - begun
+                awake = min(seconds_of_a_token() for _ in range(20))
                 pids = ranks_of(server) if ranks > 1 else [server.process.pid]
                 time.sleep(1)
                 before, begun = seconds_of(pids), time.monotonic()
                 time.sleep(10)
                 share = (seconds_of(pids) - before) / (time.monotonic() - begun)
-                print(f"idle, {ranks} ranks: {100 * share:.2f} % of a core", file=sys.stderr)
+                later = seconds_of_a_token() - awake
+                print(f"idle, {ranks} ranks, {replicas} replicas: {100 * share:.2f} % of a core; "
+                      f"a token later by {1000 * later:.1f} ms", file=sys.stderr)
                 self.assertLess(share, 0.02)
+                self.assertLess(later, 0.1)  # CI's cores are busy
 
     def test_a_rank_that_dies_ends_the_server_also_when_idle(self):
         for busy in (False, True):
