@@ -46,9 +46,9 @@ std::vector<std::string> remarks_of(const ConfirmedRule& winner, const std::vect
         remarks.push_back("no difference from plain decoding seen: give more prompts or --repetitions");
     if (&winner != &rules.front())
         remarks.push_back(
-            fmt::format("it is not the first row: at 95 % the runs do not tell it from that one, and of such "
-                        "rules {} it has the lowest simulated time",
-                        winner.beats_plain() ? "also seen to beat plain decoding" : "with a speed-up above 1"));
+            fmt::format("the first row's rule was faster here, but at 95 % the runs do not tell the two apart; of such "
+                        "rules {} this one has the lowest simulated time",
+                        winner.beats_plain() ? "that beat plain decoding" : "with a speed-up above 1"));
     return remarks;
 }
 

@@ -37,7 +37,7 @@ Drafters::Drafters(dist::Session& session, ModelPair& models, const DrafterSourc
 std::unique_ptr<spec::Drafter> Drafters::make(const DrafterChoice& choice, std::span<const spec::StopRuleOptions> rules,
                                               std::span<const std::optional<spec::Costs>> costs) const {
     if (choice.kinds.empty() || !models_.placed.layout.is_coordinator()) return nullptr;
-    spec::DeviceVerifier* const device = models_.loaded.sharded_draft ? nullptr : models_.loaded.device_verifier.get();
+    spec::DeviceRound* const device = models_.loaded.sharded_draft ? nullptr : models_.loaded.device_round.get();
     if (models_.placed.cache.num_beams > 0)
         return spec::make_beam_drafter(
             draft_model(0), {models_.draft_limits(), models_.placed.clock, models_.placed.cache.sequences}, device);

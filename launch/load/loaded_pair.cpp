@@ -70,7 +70,7 @@ void load_weights(const OpenedPair& opened, const std::vector<HeldModel>& held, 
         decoder.progress = [&](std::size_t done, std::size_t total) { bar.update(done, total); };
         return load_decoder(placed.device, checkpoint, *part.config, decoder, ranks, *placed.team);
     };
-    loaded.device_verifier = make_device_verifier(placed.device);
+    loaded.device_round = make_device_round(placed.device);
     auto part = held.begin();
     if (layout.holds_target()) loaded.target = load(*opened.target.checkpoint, "target", *part++, *placed.tp);
     const bool is_sharded = layout.placement == dist::DraftPlacement::sharded;
@@ -145,7 +145,7 @@ class PairLoader {
         loaded_.drafts.clear();
         loaded_.head_decoders.clear();
         loaded_.target.reset();
-        loaded_.device_verifier.reset();
+        loaded_.device_round.reset();
         placed_.tp.reset();
     }
     void note(const std::string& line, bool is_quiet) const {

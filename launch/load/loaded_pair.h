@@ -5,7 +5,7 @@
 #include "launch/load/placed_pair.h"
 #include "model/pass/decoder.h"
 #include "spec/draft/sharded_draft_model.h"
-#include "spec/verify/device_verifier.h"
+#include "spec/gpu/device_round.h"
 
 #include <memory>
 #include <vector>
@@ -13,9 +13,9 @@
 namespace entrodraft::launch {
 
 struct LoadedPair {
-    std::unique_ptr<spec::DeviceVerifier> device_verifier; // on ranks whose models are on a GPU
-    std::unique_ptr<model::Decoder> target;                // on ranks with a shard
-    std::vector<std::unique_ptr<model::Decoder>> drafts;   // on draft owners: one for each --draft, the largest first
+    std::unique_ptr<spec::DeviceRound> device_round;     // on ranks whose models are on a GPU
+    std::unique_ptr<model::Decoder> target;              // on ranks with a shard
+    std::vector<std::unique_ptr<model::Decoder>> drafts; // on draft owners: one for each --draft, the largest first
     std::vector<std::unique_ptr<model::Decoder>> head_decoders; // the head's modules, on draft owners
     std::unique_ptr<spec::ShardedDraftModel> sharded_draft;     // on all ranks, where the draft is sharded across them
     double target_pass_bytes = 0; // bytes of weights that a pass reads on a rank with a shard

@@ -50,7 +50,7 @@ spec::EngineParts ModelPair::engine_parts(spec::Drafter* drafter) {
             loaded.target_pass_bytes,
             placed.watch,
             loaded.sharded_draft.get(),
-            loaded.device_verifier.get(),
+            loaded.device_round.get(),
             loaded.max_prompt_rows,
             opened.head ? opened.head->head.target_layers : std::vector<int>(),
             placed.cache.tree_room};

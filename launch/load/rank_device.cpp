@@ -17,7 +17,7 @@
 #include "model/gpu/decoder.h"
 #include "model/gpu/memory.h"
 #include "model/gpu/summed_array.h"
-#include "spec/verify/device_verifier.h"
+#include "spec/gpu/device_round.h"
 #endif
 
 #include <algorithm>
@@ -267,9 +267,9 @@ double read_rate(const RankDevice& device, model::ThreadTeam& team, std::size_t 
     return model::read_rate(team, bytes);
 }
 
-std::unique_ptr<spec::DeviceVerifier> make_device_verifier([[maybe_unused]] const RankDevice& device) {
+std::unique_ptr<spec::DeviceRound> make_device_round([[maybe_unused]] const RankDevice& device) {
 #ifdef ENTRODRAFT_CUDA
-    if (device.is_gpu) return spec::gpu::make_device_verifier();
+    if (device.is_gpu) return spec::gpu::make_device_round();
 #endif
     return nullptr;
 }

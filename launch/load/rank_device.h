@@ -6,7 +6,7 @@
 #include "launch/cli/options.h"
 #include "model/host/thread_team.h"
 #include "model/pass/decoder.h"
-#include "spec/verify/device_verifier.h"
+#include "spec/gpu/device_round.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -79,8 +79,8 @@ std::function<void()> sum_for_passes(const RankDevice& device, dist::Communicato
 // Bytes that the device reads in a second from an array of that size; infinity if that is not known.
 double read_rate(const RankDevice& device, model::ThreadTeam& team, std::size_t bytes);
 
-// Returns the verifier that drafts and verifies on the GPU; null on a CPU. It outlives the rank's decoders.
-std::unique_ptr<spec::DeviceVerifier> make_device_verifier(const RankDevice& device);
+// Returns the object that drafts and verifies on the GPU; null on a CPU. It outlives the rank's decoders.
+std::unique_ptr<spec::DeviceRound> make_device_round(const RankDevice& device);
 
 // Like model::load_cpu_decoder, onto the device. torch gets as many threads as `team` has.
 std::unique_ptr<model::Decoder> load_decoder(const RankDevice& device, const model::Checkpoint& checkpoint,

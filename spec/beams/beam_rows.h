@@ -6,7 +6,7 @@
 
 #include "model/cpu/kernels.h"
 #include "spec/beams/beam_search.h"
-#include "spec/verify/device_verifier.h"
+#include "spec/gpu/device_round.h"
 
 #include <cstddef>
 #include <span>

@@ -39,7 +39,7 @@ struct LevelToken {
 
 class BeamDrafter final : public Drafter {
   public:
-    BeamDrafter(model::Decoder& model, const DraftSetting& setting, DeviceVerifier* device)
+    BeamDrafter(model::Decoder& model, const DraftSetting& setting, DeviceRound* device)
         : Drafter({.name = "model", .weight_bytes = model.weight_bytes()}), model_(model), setting_(setting),
           device_(device), texts_(model, setting.n_slots, setting.limits.vocab_size),
           slots_(static_cast<std::size_t>(setting.n_slots)) {}
@@ -100,7 +100,7 @@ class BeamDrafter final : public Drafter {
 
     model::Decoder& model_;
     DraftSetting setting_;
-    DeviceVerifier* device_;
+    DeviceRound* device_;
     ModelTexts texts_;
     std::vector<Slot> slots_;
     TokenChance chance_{kFirstWeights};
@@ -337,7 +337,7 @@ void BeamDrafter::draft_levels(const DraftTask& task, Slot& slot, Level level, i
 
 } // namespace
 
-std::unique_ptr<Drafter> make_beam_drafter(model::Decoder& model, const DraftSetting& setting, DeviceVerifier* device) {
+std::unique_ptr<Drafter> make_beam_drafter(model::Decoder& model, const DraftSetting& setting, DeviceRound* device) {
     return std::make_unique<BeamDrafter>(model, setting, device);
 }
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "spec/draft/drafter.h"
-#include "spec/verify/device_verifier.h"
+#include "spec/gpu/device_round.h"
 
 #include <memory>
 
@@ -11,6 +11,6 @@ namespace entrodraft::spec {
 // Drafts with one model, whose cache has tree_positions() next to a text. `model` must outlive the drafter. All tasks
 // must be beam searches. `device`: of the GPU that has the whole model; null elsewhere.
 std::unique_ptr<Drafter> make_beam_drafter(model::Decoder& model, const DraftSetting& setting,
-                                           DeviceVerifier* device = nullptr);
+                                           DeviceRound* device = nullptr);
 
 } // namespace entrodraft::spec

@@ -47,7 +47,7 @@ class CascadeDrafter final : public Drafter {
         level_.source->begin_sequence(slot, request);
         level_.inner->begin_sequence(slot, request);
         of(slot).chooser.begin_sequence(request, setting_.limits.eos_tokens);
-        of(slot).inner_rule.begin_sequence();
+        of(slot).inner_rule = StopRule(level_.inner_rule, &of(slot).inner_gain);
     }
     void prefill(int slot, std::span<const TokenId> prompt) override {
         level_.source->prefill(slot, prompt);
@@ -57,8 +57,6 @@ class CascadeDrafter final : public Drafter {
         for (const DraftTask& task : tasks)
             draft(task, of(task.slot));
     }
-
-    void end_sequence(int slot) override { level_.inner->end_sequence(slot); }
 
   private:
     struct Slot {
@@ -142,7 +140,7 @@ void CascadeDrafter::draft(const DraftTask& task, Slot& slot) {
 // One round of the middle model over the inner drafter. At least one token becomes ready, unless all are banned.
 void CascadeDrafter::inner_round(const DraftTask& task, Slot& slot, int most) {
     const StopRule& rule = *task.rule;
-    const bool whole = rule.needs_distribution() && !rule.needs_adjusted();
+    const bool whole = rule.options().looks_at_distribution() && !rule.options().looks_at_adjusted();
     const std::size_t round_start = text_.size();
     ChoiceSetting choice = task.choice;
     ++choice.level;
@@ -171,9 +169,10 @@ void CascadeDrafter::inner_round(const DraftTask& task, Slot& slot, int most) {
         const TokenId token = accepted ? inner_draft_.tokens[i] : verification.next_token;
         DraftedToken seen;
         if (whole) seen = drafted_token(stats_[i], rows.row(i)[token]);
-        if (rule.needs_adjusted())
+        if (rule.options().looks_at_adjusted())
             seen = drafted_token(std::span<const float>(adjusted_).subspan(i * rows.vocab, rows.vocab), token);
-        if (rule.needs_distribution() && !best_.empty()) seen.margin = static_cast<float>(best_[i].margin());
+        if (rule.options().looks_at_distribution() && !best_.empty())
+            seen.margin = static_cast<float>(best_[i].margin());
         ready_.push_back({token, seen, i});
     }
     count(verification, setting_.clock.now_seconds() - began, slot, *task.draft);
@@ -184,7 +183,8 @@ void CascadeDrafter::inner_round(const DraftTask& task, Slot& slot, int most) {
 // that is the first row.
 bool CascadeDrafter::read_rows(const SourceLogits& rows, std::size_t n_inner, const StopRule& rule,
                                const ChoiceSetting& choice, TokenChooser& chooser) {
-    const bool adjusted = rule.needs_adjusted(), whole = rule.needs_distribution() && !adjusted;
+    const bool adjusted = rule.options().looks_at_adjusted(),
+               whole = rule.options().looks_at_distribution() && !adjusted;
     const std::size_t round_start = text_.size() - n_inner;
     const bool draws = chooser.draws(choice.acceptance);
     stats_.clear();

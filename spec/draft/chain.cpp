@@ -4,7 +4,7 @@
 #include "spec/draft/chain.h"
 
 #include "spec/draft/token_table.h"
-#include "spec/verify/device_verifier.h"
+#include "spec/gpu/device_round.h"
 #include "spec/verify/random.h"
 
 #include <algorithm>
@@ -162,8 +162,8 @@ void ChainPhase::begin(const DraftTask& task, std::size_t context, const DraftLi
     limits_ = &limits;
     chooser_ = &chooser;
     max_ = begin_draft(task, context);
-    adjusted_ = task.rule->needs_adjusted();
-    whole_ = rows.are_looked_at || task.rule->needs_distribution();
+    adjusted_ = task.rule->options().looks_at_adjusted();
+    whole_ = rows.are_looked_at || task.rule->options().looks_at_distribution();
     draws_ = chooser.draws(task.choice.acceptance) && !task.verified_on_device;
     skips_rows_ = !rows.are_all_made;
     text_.assign(task.tokens.begin(), task.tokens.end());
@@ -199,7 +199,7 @@ bool ChainPhase::wants_row(const PassCost& cost) {
     return false;
 }
 
-model::LogitNeeds ChainPhase::needs(DeviceVerifier* device) {
+model::LogitNeeds ChainPhase::needs(DeviceRound* device) {
     const ChoiceSetting& choice = task_.choice;
     model::LogitNeeds all = chooser_->needs(whole_ && !adjusted_, choice.acceptance);
     if (adjusted_) return all.with_rows(); // a device that goes on by itself knows raw distributions alone
@@ -289,10 +289,10 @@ class ChainDrafter final : public Drafter {
         source_->begin_sequence(slot, request);
         of(slot).chooser.begin_sequence(request, setting_.limits.eos_tokens);
     }
-    void take_hidden(int slot, int first_position, std::span<const float> states) override {
-        source_->take_hidden(slot, first_position, states);
-    }
     void prefill(int slot, std::span<const TokenId> prompt) override { source_->prefill(slot, prompt); }
+    void observe(int slot, const TargetOutcome& outcome) override {
+        if (!outcome.states.empty()) source_->take_hidden(slot, outcome.first_position, outcome.states);
+    }
     void propose(std::span<const DraftTask> tasks) override {
         if (shares_passes()) return propose_together(tasks);
         for (const DraftTask& task : tasks)
@@ -348,12 +348,12 @@ void ChainDrafter::begin_phase(const DraftTask& task) {
     const bool is_new = source_->begin_within(task.slot, task.tokens, task.tokens.size());
     DraftTask own = task;
     own.round.unread = static_cast<int>(source_->unread(task.slot, task.tokens));
+    own.round.may_begin_within = is_new;
     Slot& slot = of(task.slot);
     slot.share = 0;
     slot.phase.begin(own, source_->context_of(task.slot), setting_.limits, slot.chooser,
                      {.are_all_made = source_->facts().needs_each_row});
-    if (is_new)
-        source_->begin_within(task.slot, task.tokens, static_cast<std::size_t>(task.rule->choose_reading()) + 1);
+    if (is_new) source_->begin_within(task.slot, task.tokens, static_cast<std::size_t>(task.rule->round().unread) + 1);
 }
 
 // Reads the unread tokens of the texts that draft, if these are more than the first pass may bear. A text that takes

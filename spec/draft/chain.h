@@ -6,7 +6,7 @@
 #pragma once
 
 #include "spec/draft/drafter.h"
-#include "spec/verify/device_verifier.h"
+#include "spec/gpu/device_round.h"
 #include "spec/verify/random.h"
 
 #include <functional>
@@ -58,8 +58,8 @@ struct SourceFacts {
     bool reads_late = false;             // see Drafter
     std::vector<int> hidden_layers = {}; // layers of the target whose states it wants: see Drafter
     // The drafting and verification that its GPU can do by itself; null if it is on no GPU. A source with it makes
-    // further rows, before they are asked for, if DeviceVerifier::draft says that they will be wanted.
-    DeviceVerifier* device = nullptr;
+    // further rows, before they are asked for, if DeviceRound::draft says that they will be wanted.
+    DeviceRound* device = nullptr;
 };
 
 class LogitSource {
@@ -103,7 +103,7 @@ inline DrafterFacts facts_of(const SourceFacts& source) {
 // A model on this rank alone, with texts in its slots [0, n_slots). `decoder` must outlive the source. The first
 // `vocab` tokens count. `device`: see SourceFacts.
 std::unique_ptr<LogitSource> make_model_source(model::Decoder& decoder, int vocab, int n_slots = 1,
-                                               DeviceVerifier* device = nullptr);
+                                               DeviceRound* device = nullptr);
 
 // Each row is a function of the text before it: `fill` writes its logits to [vocab]. `weight_bytes`: read by each pass.
 using FillLogits = std::function<void(std::span<const TokenId> text, std::span<float> logits)>;
@@ -187,7 +187,7 @@ class ChainPhase {
     std::span<const TokenId> text() const { return text_; }
     // The needs of the next row: its noise and, with `device`, how far the GPU goes on by itself. Pass `device` only if
     // the source is on it and is asked for this row alone. Valid until the next call.
-    model::LogitNeeds needs(DeviceVerifier* device);
+    model::LogitNeeds needs(DeviceRound* device);
     // Takes the wanted row. `logits` may be empty if the needs do not ask for them.
     void take(std::span<const float> logits, const model::LogitStats& summary, const dist::Clock& clock,
               const model::NoisyToken* noisy = nullptr);

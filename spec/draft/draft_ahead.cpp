@@ -62,7 +62,6 @@ class AheadDrafter final : public Drafter {
     }
 
     void begin_sequence(int slot, const Request& request) override;
-    void end_sequence(int) override { forget(); }
     void prefill(int slot, std::span<const TokenId> prompt) override;
     void propose(std::span<const DraftTask> tasks) override;
     void draft_ahead(const std::function<bool()>& enough) override;

@@ -92,6 +92,7 @@ DraftEnd DraftLimits::why_end(const DraftTask& task, int most, DraftEnd rule_end
 
 std::vector<float> hidden_of_rows(const model::PassResult& result, std::span<const int> rows, std::size_t n_layers,
                                   const model::ModelConfig& target) {
+    if (n_layers == 0) return {};
     const auto width = static_cast<std::size_t>(target.hidden_size);
     const std::size_t of_layer = result.hidden.size() / n_layers;
     std::vector<float> states;
@@ -130,14 +131,6 @@ class FallbackDrafter final : public Drafter {
         }
     }
 
-    void take_hidden(int slot, int first_position, std::span<const float> states) override {
-        for (const auto& drafter : drafters_)
-            drafter->take_hidden(slot, first_position, states);
-    }
-    void take_target_tokens(int slot, int accepted, const TargetTokenAfter& after) override {
-        if (Drafter* drafter = std::exchange(drafted_[slot], nullptr))
-            drafter->take_target_tokens(slot, accepted, after);
-    }
     void begin_sequence(int slot, const Request& request) override {
         drafted_[slot] = nullptr;
         for (const auto& drafter : drafters_)
@@ -147,9 +140,11 @@ class FallbackDrafter final : public Drafter {
         for (const auto& drafter : drafters_)
             drafter->prefill(slot, prompt);
     }
-    void end_sequence(int slot) override {
+    void observe(int slot, const TargetOutcome& outcome) override {
+        const Drafter* const drafted = outcome.token_after ? std::exchange(drafted_[slot], nullptr) : nullptr;
+        const TargetOutcome states = {outcome.first_position, outcome.states};
         for (const auto& drafter : drafters_)
-            drafter->end_sequence(slot);
+            drafter->observe(slot, drafter.get() == drafted ? outcome : states);
     }
     void propose(std::span<const DraftTask> tasks) override {
         for (const DraftTask& task : tasks)

@@ -28,7 +28,7 @@
 
 namespace entrodraft::spec {
 
-class DeviceVerifier;
+class DeviceRound;
 struct HeadModules;
 class LookupCorpus;
 class TokenTable;
@@ -89,8 +89,17 @@ struct DraftTask {
     RoundContext round = {};           // as the rule is told
 };
 
-// The target's own token after drafted token `node`, or after the next token for -1; none if every token is banned.
-using TargetTokenAfter = std::function<std::optional<TokenId>(int node)>;
+// The work of the target for one text: it has read a part of the prompt, or has verified the last draft.
+struct TargetOutcome {
+    // The target's states of facts().hidden_layers, [rows][layers][hidden_size of the target], from this position on:
+    // of the rows that it has read, or of the next token and the accepted ones. Empty if no layers are wanted.
+    int first_position = 0;
+    std::span<const float> states = {};
+    // Of a verified draft; without a function, only states are told.
+    int accepted = 0; // tokens
+    // The target's own token after drafted token `node`, or after the next token for -1; none if every token is banned.
+    std::function<std::optional<TokenId>(int node)> token_after = nullptr;
+};
 
 // The properties of a drafter, whatever it drafts.
 struct DrafterFacts {
@@ -106,20 +115,14 @@ class Drafter {
   public:
     virtual ~Drafter() = default;
     const DrafterFacts& facts() const { return facts_; }
-    // Takes the states of facts().hidden_layers, [rows][layers][hidden_size of the target], from `first_position` on:
-    // of each chunk of a prompt before prefill(), then of each round's accepted rows.
-    virtual void take_hidden(int /*slot*/, int /*first_position*/, std::span<const float> /*states*/) {}
-    // Takes the end of the round of the last draft in this slot: the number of accepted tokens, and the tokens that the
-    // target itself would emit after each node. Called before the next propose().
-    virtual void take_target_tokens(int /*slot*/, int /*accepted*/, const TargetTokenAfter& /*after*/) {}
-
     // A new sequence begins in the slot. Nothing of the old one is kept. `request` stays in place until the next call.
     virtual void begin_sequence(int slot, const Request& request) = 0;
     // Reads the tokens of the prompt that it has not read yet, but for the last one, so that the first round does not
     // pay for them. `prompt` may be only the part that the target has reached. Does nothing by default.
     virtual void prefill(int /*slot*/, std::span<const TokenId> /*prompt*/) {}
-    // The sequence in the slot has ended. Does nothing by default.
-    virtual void end_sequence(int /*slot*/) {}
+    // Takes the work of the target: of each chunk of a prompt before prefill(), then of each round. What `outcome`
+    // points to is valid during the call. Does nothing by default.
+    virtual void observe(int /*slot*/, const TargetOutcome& /*outcome*/) {}
 
     // Drafts for each task after its last token, until its rule fires or its budget ends. The tasks' slots increase.
     virtual void propose(std::span<const DraftTask> tasks) = 0;
@@ -135,7 +138,7 @@ class Drafter {
     DrafterFacts facts_;
 };
 
-// The states of these rows of a target pass, in the layout of take_hidden(): [rows][layers][hidden_size].
+// The states of these rows of a target pass, in the layout of TargetOutcome: [rows][layers][hidden_size].
 std::vector<float> hidden_of_rows(const model::PassResult& result, std::span<const int> rows, std::size_t n_layers,
                                   const model::ModelConfig& target);
 
@@ -281,7 +284,7 @@ struct DrafterParts : DraftSetting {
     std::vector<model::Decoder*> models = {};        // of `model`: several are a cascade, the largest first
     DraftWindow window = {};                         // of `model` with one model
     std::optional<OtherVocabulary> vocabulary = {};  // of the last model; none: the target's
-    DeviceVerifier* device = nullptr;                // of the models' GPU; null: they are on CPUs
+    DeviceRound* device = nullptr;                   // of the models' GPU; null: they are on CPUs
     const HeadModules* head = nullptr;               // of `head`
     std::optional<TreeOptions> tree = {};            // of `head`, or of `model` with one model; none: chains
     std::vector<StopRuleOptions> rules = {};         // of the models; the first is the engine's

@@ -217,7 +217,7 @@ std::size_t head_context(std::size_t known, int max_tokens, std::size_t context)
     return std::min(context, known + static_cast<std::size_t>(max_tokens));
 }
 
-std::unique_ptr<TreeSource> make_head_source(const HeadModules& head, int vocab, int n_slots, DeviceVerifier* device) {
+std::unique_ptr<TreeSource> make_head_source(const HeadModules& head, int vocab, int n_slots, DeviceRound* device) {
     if (head.head->state == HeadState::masked) return make_masked_texts(head, vocab, n_slots);
     if (head.head->block > 1) return make_block_texts(head, vocab, n_slots);
     return make_recurrent_texts(head, vocab, n_slots, device);

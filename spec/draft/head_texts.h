@@ -31,13 +31,12 @@ std::size_t head_context(std::size_t known, int max_tokens, std::size_t context)
 // pass gives several tokens anyway (masked rows, blocks), or if each depth has its own module and pass (Medusa, Hydra,
 // MLP speculators).
 std::unique_ptr<TreeSource> make_head_source(const HeadModules& head, int vocab, int n_slots,
-                                             DeviceVerifier* device = nullptr);
+                                             DeviceRound* device = nullptr);
 
 // ---- the kinds of heads ----
 
 // As make_head_source(), for a head of this kind.
-std::unique_ptr<TreeSource> make_recurrent_texts(const HeadModules& head, int vocab, int n_slots,
-                                                 DeviceVerifier* device);
+std::unique_ptr<TreeSource> make_recurrent_texts(const HeadModules& head, int vocab, int n_slots, DeviceRound* device);
 std::unique_ptr<TreeSource> make_masked_texts(const HeadModules& head, int vocab, int n_slots);
 std::unique_ptr<TreeSource> make_block_texts(const HeadModules& head, int vocab, int n_slots);
 

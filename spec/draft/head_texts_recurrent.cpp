@@ -12,7 +12,7 @@ namespace {
 
 class RecurrentTexts final : public HeadTexts {
   public:
-    RecurrentTexts(const HeadModules& head, int vocab, int n_slots, DeviceVerifier* device)
+    RecurrentTexts(const HeadModules& head, int vocab, int n_slots, DeviceRound* device)
         : HeadTexts(head, vocab, n_slots), texts_(nodes_.size()) {
         if (modules_.size() == 1 && has_own_features() && !knows_others_) facts_.device = device;
     }
@@ -171,8 +171,7 @@ SourceLogits RecurrentTexts::rows_after_nodes(std::span<const NewNodes> trees, m
 
 } // namespace
 
-std::unique_ptr<TreeSource> make_recurrent_texts(const HeadModules& head, int vocab, int n_slots,
-                                                 DeviceVerifier* device) {
+std::unique_ptr<TreeSource> make_recurrent_texts(const HeadModules& head, int vocab, int n_slots, DeviceRound* device) {
     return std::make_unique<RecurrentTexts>(head, vocab, n_slots, device);
 }
 

@@ -32,7 +32,7 @@ class LookaheadDrafter final : public Drafter {
     void begin_sequence(int slot, const Request& request) override;
     void prefill(int slot, std::span<const TokenId> prompt) override { of(slot).pool_text(prompt); }
     void propose(std::span<const DraftTask> tasks) override;
-    void take_target_tokens(int slot, int accepted, const TargetTokenAfter& after) override;
+    void observe(int slot, const TargetOutcome& outcome) override;
 
   private:
     struct Slot {
@@ -195,15 +195,16 @@ int LookaheadDrafter::place(const DraftTask& task, Slot& slot, int most, int par
 
 // ---- what comes of it ----
 
-void LookaheadDrafter::take_target_tokens(int slot, int accepted, const TargetTokenAfter& after) {
+void LookaheadDrafter::observe(int slot, const TargetOutcome& outcome) {
+    if (!outcome.token_after) return;
     Slot& own = of(slot);
-    own.accepted = accepted;
+    own.accepted = outcome.accepted;
     LookaheadWindow& window = own.window;
     if (std::ranges::all_of(own.ends, [](int end) { return end == kNone; })) return;
     std::vector<TokenId> guesses;
     for (int column = 0; column < window.columns(); ++column) {
         const int end = own.ends[column];
-        const std::optional<TokenId> token = end == kNone ? std::nullopt : after(end);
+        const std::optional<TokenId> token = end == kNone ? std::nullopt : outcome.token_after(end);
         // The column was not read, or would continue after the end of the text.
         const bool is_missing = !token || is_end(*token, own);
         guesses.push_back(is_missing ? window.random_token() : *token);

@@ -10,7 +10,7 @@
 
 namespace entrodraft::spec {
 
-ModelTexts::ModelTexts(model::Decoder& model, int n_slots, int vocab, DeviceVerifier* device, const DraftWindow& window)
+ModelTexts::ModelTexts(model::Decoder& model, int n_slots, int vocab, DeviceRound* device, const DraftWindow& window)
     : TreeSource({.name = "model",
                   .weight_bytes = model.weight_bytes(),
                   .context = static_cast<std::size_t>(model.config().max_positions),
@@ -310,8 +310,7 @@ SourceLogits ModelTexts::rows_after_nodes(std::span<const NewNodes> trees, model
     return logits_of(model_.forward(tree_rows_.pass(needs, summary_vocab())), needs);
 }
 
-std::unique_ptr<LogitSource> make_model_source(model::Decoder& decoder, int vocab, int n_slots,
-                                               DeviceVerifier* device) {
+std::unique_ptr<LogitSource> make_model_source(model::Decoder& decoder, int vocab, int n_slots, DeviceRound* device) {
     return std::make_unique<ModelTexts>(decoder, n_slots, vocab, device);
 }
 

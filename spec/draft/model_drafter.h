@@ -17,7 +17,7 @@ class ModelTexts final : public TreeSource {
     // Uses slots [0, n_slots) of `model`, whose passes give logits of the whole vocabulary; the first `vocab` tokens
     // count. `device`: see SourceFacts. Both must outlive this. `window`: without a device, share() and move(). Slots
     // then have max_kept() positions or more, and the model has the window's chunks.
-    ModelTexts(model::Decoder& model, int n_slots, int vocab, DeviceVerifier* device = nullptr,
+    ModelTexts(model::Decoder& model, int n_slots, int vocab, DeviceRound* device = nullptr,
                const DraftWindow& window = {});
     ModelTexts(const ModelTexts&) = delete;
     ModelTexts& operator=(const ModelTexts&) = delete;
@@ -73,7 +73,7 @@ class ModelTexts final : public TreeSource {
     int summary_vocab() const;
 
     model::Decoder& model_;
-    DeviceVerifier* device_;
+    DeviceRound* device_;
     int vocab_;
     DraftWindow window_;
     std::vector<std::vector<TokenId>> cached_; // [slot]: tokens that the cache has read, dropped ones too

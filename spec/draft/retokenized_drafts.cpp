@@ -104,7 +104,8 @@ void RetokenizingDrafter::write(const DraftTask& task, const Slot& slot, int mos
 bool RetokenizingDrafter::write_token(const DraftTask& task, const Slot& slot) {
     Draft& draft = *task.draft;
     const TextEnd end = {task.slot, tokens_, 1};
-    const auto summary = task.rule->needs_distribution() ? model::LogitSummary::entropy : model::LogitSummary::max;
+    const auto summary =
+        task.rule->options().looks_at_distribution() ? model::LogitSummary::entropy : model::LogitSummary::max;
     const SourceLogits row = source_->rows_after(std::span(&end, 1), {summary, true});
     ++draft.passes;
     const TokenId token = choose(row, task, slot);
@@ -112,9 +113,9 @@ bool RetokenizingDrafter::write_token(const DraftTask& task, const Slot& slot) {
     const bool is_mark = map_.draft().is_special(token);
     if (is_mark && map_.target_token(token) < 0) return false;
     DraftedToken seen;
-    if (task.rule->needs_adjusted())
+    if (task.rule->options().looks_at_adjusted())
         seen = drafted_token(adjusted(row.row(0), task.request->sampling), token);
-    else if (task.rule->needs_distribution())
+    else if (task.rule->options().looks_at_distribution())
         seen = drafted_token(row.summary(0), row.row(0)[token]);
     const StopDecision decision = task.rule->decide(seen);
     if (decision != StopDecision::go_on) draft.end = task.rule->end();

@@ -36,7 +36,7 @@ class ChainAhead {
 // The rows that a loop has made of one slot's tree.
 class TreeAhead {
   public:
-    // `grown`: DeviceVerifier::grown(), which may be empty.
+    // `grown`: DeviceRound::grown(), which may be empty.
     void keep(int slot, std::span<const GrownRow> grown);
     int slot() const { return slot_; }                                // -1: there is none
     std::span<const RankedRow> text_row() const { return text_row_; } // of the text before the tree; or empty

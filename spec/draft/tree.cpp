@@ -20,10 +20,10 @@ class TreeDrafter final : public Drafter {
     TreeDrafter(std::unique_ptr<TreeSource> source, const TreeOptions& options, const DraftSetting& setting);
 
     void begin_sequence(int slot, const Request& request) override;
-    void take_hidden(int slot, int first_position, std::span<const float> states) override {
-        source_->take_hidden(slot, first_position, states);
-    }
     void prefill(int slot, std::span<const TokenId> prompt) override { source_->prefill(slot, prompt); }
+    void observe(int slot, const TargetOutcome& outcome) override {
+        if (!outcome.states.empty()) source_->take_hidden(slot, outcome.first_position, outcome.states);
+    }
     void propose(std::span<const DraftTask> tasks) override;
 
   private:
@@ -144,7 +144,7 @@ SourceLogits TreeDrafter::pass(std::span<Slot* const> growing) {
 
 // The needs of the first pass over a sequence alone, after which a GPU may go on by itself.
 model::LogitNeeds TreeDrafter::needs_of(const Slot& slot) const {
-    DeviceVerifier* const device = source_->facts().device;
+    DeviceRound* const device = source_->facts().device;
     if (!device || draws(slot) || shape_.options().most_children() > DeviceTreePlan::kMaxChildren ||
         setting_.limits.vocab_size > DeviceTreePlan::kMaxVocab)
         return kTreeNeeds;

@@ -5,8 +5,8 @@
 #pragma once
 
 #include "spec/draft/drafter.h"
+#include "spec/gpu/device_round.h"
 #include "spec/plan/worth.h"
-#include "spec/verify/device_verifier.h"
 
 #include <span>
 #include <vector>

@@ -1,10 +1,10 @@
 // Kernels of drafting and verification, as functions that enqueue them on a stream. All pointers are device memory.
 //
-// Callers need no CUDA header. Called by device_verifier.cpp.
+// Callers need no CUDA header. Called by device_round.cpp.
 #pragma once
 
 #include "model/gpu/device_extension.h"
-#include "spec/verify/device_verifier.h"
+#include "spec/gpu/device_round.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -73,7 +73,7 @@ struct TreeState : TreeStart {
     std::int32_t slot, position, tree_begin, prefix_slot, prefix_length; // of the text's last row; tree_begin: after it
 };
 
-// The rows read, as DeviceVerifier::grown() returns them.
+// The rows read, as DeviceRound::grown() returns them.
 struct DeviceTree {
     std::int32_t n_rows, unused;
     GrownRow rows[kMaxLoopRows];

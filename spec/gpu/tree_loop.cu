@@ -135,7 +135,7 @@ __global__ void merge_ranked(RankCall call) {
 
 // ---- the tokens that go on ----
 
-__device__ bool ends_text(const Plan& plan, TokenId token) {
+__device__ bool ends_text(const Plan& plan, model::TokenId token) {
     for (int i = 0; i < plan.n_eos; ++i)
         if (plan.eos[i] == token) return true;
     return false;
@@ -255,7 +255,7 @@ __device__ void make_row(const GrowCall& call, int c) {
     TreeState& state = *call.state;
     const TreeState::Child child = state.children[c];
     const int parent_row = c / state.plan.n_children, r = child.row, node = call.tree->n_rows - 1 + r;
-    const TokenId token = call.tree->rows[state.first + parent_row].row.best[c % state.plan.n_children].token;
+    const model::TokenId token = call.tree->rows[state.first + parent_row].row.best[c % state.plan.n_children].token;
     GrownRow& read = call.tree->rows[node + 1];
     read.token = token;
     read.parent = state.first + parent_row - 1;

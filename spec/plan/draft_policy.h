@@ -42,7 +42,8 @@ class DraftPolicy {
     // The likely number of tokens to come, if at most `left` may come. It is judged by the texts that have ended.
     double expected_left(int left) const { return left * length_share_; }
     void learn_length(int new_tokens, int max_new_tokens);
-    // Rounds without a draft after which a text is probed: more after each probe, few again once drafting pays.
+    // Rounds without a draft after which a text is probed. The number grows with each probe, and is small again once
+    // drafting pays.
     int probe_gap() const { return probe_gap_; }
     // A round had a draft: because drafting paid, or as a probe.
     void drafted(bool as_probe);

@@ -1,5 +1,6 @@
 // Decides if a round drafts, for drafters that draft all of something or nothing. If rounds with a draft have not paid
-// lately, one is tried after 8 rounds, then 16, 32, ... across texts, and after half the rounds once one has paid.
+// lately, one is tried now and then, across texts. The first trial comes after 8 rounds. The number of rounds before
+// the next trial doubles when a trial has lost, and halves when it has gained.
 #pragma once
 
 #include <algorithm>

@@ -7,7 +7,7 @@
 // first target passes: only their ratios mean anything.
 //
 // A row costs more than its own pass shows: processors that have just worked harder are slower for some passes. The
-// filter takes that for slowness of the moment, so the observed cost of rows is raised by kBehind.
+// filter blames the moment for that, so the observed cost of rows is multiplied by 1 + kBehind.
 #pragma once
 
 #include "spec/plan/learned_weights.h"

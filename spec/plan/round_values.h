@@ -32,6 +32,8 @@ struct RoundContext {
     int texts = 1;       // in slots, also those whose prompts are not read yet
     int unread = 0;      // tokens of the text that the draft has not read; the last one does not count
     int left = 0;        // tokens that the text may still have
+    // The draft has read nothing of the text, and may read only its end.
+    bool may_begin_within = false;
 };
 
 // The cost of drafting on, in draft passes. A look-up costs none. A pass of a cascade's middle model brings several

@@ -4,11 +4,6 @@
 
 namespace entrodraft::spec {
 
-void TextPolicy::begin_text() {
-    plain_rounds_ = -1;
-    wanted_ = reading_ = std::nullopt;
-}
-
 bool TextPolicy::begins(const Worth& worth, const RoundContext& round, const PassCost& cost, bool drafting_pays,
                         bool reads) {
     const bool pays = drafting_pays && (!reads || reading_pays(round, cost));
@@ -48,8 +43,9 @@ int TextPolicy::tokens_to_read(const RoundContext& round) {
     return wanted_ == Reading::all ? round.unread : CostModel::kEnd;
 }
 
-// Returns whether it pays to read all of a long text. If its pace is not known, all is read to learn it, if the run
-// affords that and it would pay with tokens that take no time. If nothing is known of the draft, only the end is read.
+// Returns whether it pays to read all of a long text. If no text was read whole so far, the pace after that is taken as
+// the best possible: tokens that take no time. All is then read if this would pay and if the run affords the trial.
+// If nothing is known of the draft, only the end is read.
 bool TextPolicy::reads_all(const RoundContext& round) const {
     constexpr PassCost kOwn = {};
     const double more = gain_->costs.reading_seconds(round.unread) - gain_->costs.reading_seconds(CostModel::kEnd);

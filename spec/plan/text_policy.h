@@ -14,7 +14,6 @@ class TextPolicy {
     // `gain` is the replica's and must outlive this object. `cap`: the most tokens of a draft.
     TextPolicy(GainModel* gain, int cap) : gain_(gain), cap_(cap) {}
 
-    void begin_text();
     void begin_round() { is_probe_ = false; }
     // The number of the text's unread tokens that the draft should read: all, or only the last ones.
     int tokens_to_read(const RoundContext& round);

@@ -62,7 +62,6 @@ Replay::Replay(const RecordingHead& head, const ReplaySetting& setting)
         shape_.emplace(*setting.tree, limits_);
         growth_.emplace(*shape_);
     }
-    rule_.emplace(setting.rule, &gain_);
 }
 
 Stats Replay::replay(const TextRecord& text, const OnRound& on_round) {
@@ -78,7 +77,7 @@ Stats Replay::replay(const TextRecord& text, const OnRound& on_round) {
     if (setting_.imputed_from > 0) impute(text);
     Request limits;
     limits.ignore_eos = text.ignore_eos;
-    rule_->begin_sequence();
+    rule_.emplace(setting_.rule, &gain_);
     free_passes_ = 0;
     ahead_ = {};
     Stats stats;
@@ -232,7 +231,7 @@ bool Replay::take(const DraftTask& task, int most, TokenId token, const DraftedT
         draft_.end = DraftEnd::no_match;
         return false;
     }
-    const bool looks = rule_->needs_distribution() || setting_.ahead > 0;
+    const bool looks = setting_.rule.looks_at_distribution() || setting_.ahead > 0;
     return limits_.take(task, most, token, looks ? seen : DraftedToken{});
 }
 

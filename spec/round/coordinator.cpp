@@ -1,7 +1,7 @@
 // Plans, drafts and verification of a replica: see coordinator.h.
 #include "spec/round/coordinator.h"
 
-#include "spec/verify/device_verifier.h"
+#include "spec/gpu/device_round.h"
 
 #include <algorithm>
 #include <numeric>
@@ -117,10 +117,10 @@ bool Coordinator::admits_another(const EngineCallbacks& callbacks, int slot) {
 
 // True if this rank's GPU holds the target's rows, or can get them, and also holds the rows of the drafter, if any.
 bool Coordinator::can_verify_on_device(const Request& request) const {
-    return parts_.target && parts_.device_verifier &&
+    return parts_.target && parts_.device_round &&
            (!parts_.drafter || parts_.drafter->facts().keeps_logits_on_device) && request.processing.is_off() &&
            !request.logprobs && spec::can_verify_on_device(options_.acceptance.kind, request.sampling) &&
-           options_.stop_rule.max_tokens <= DeviceVerifier::kMaxKept &&
+           options_.stop_rule.max_tokens <= DeviceRound::kMaxKept &&
            options_.stop_rule.entropy_of == EntropyOf::raw; // rows that rules read adjusted must come to the host
 }
 
@@ -227,7 +227,7 @@ void Coordinator::prefill(int slot, std::span<const TokenId> prompt, std::span<c
     if (!draft_reads_prompt(slot)) return;
     std::vector<int> all(rows.size());
     std::iota(all.begin(), all.end(), 0);
-    hand_hidden(slot, rows.front().position, all, scores);
+    tell_drafter(slot, {.first_position = rows.front().position}, all, scores);
     parts_.drafter->prefill(slot, prompt);
 }
 
@@ -265,15 +265,13 @@ void Coordinator::verify(const DraftsBySlot& drafts, const TargetBatch& batch, c
             take_given(*sequence(scored.slot), draft, rows[i]);
         else
             verify(*sequence(scored.slot), draft, rows[i], target_seconds, load);
-        if (parts_.drafter && !sequence(scored.slot)->request().plain && !is_given)
-            parts_.drafter->take_target_tokens(
-                scored.slot, depth_of(draft.parents, sequence(scored.slot)->last_accepted),
-                [&](int node) { return rows[i].own_token(static_cast<std::size_t>(node + 1)); });
-        if (hidden_layers_.empty()) continue;
         std::vector<int> rows_kept = {static_cast<int>(scored.first_row)};
         for (const int node : path_to(draft.parents, sequence(scored.slot)->last_accepted))
             rows_kept.push_back(static_cast<int>(scored.first_row) + 1 + node);
-        hand_hidden(scored.slot, position, rows_kept, scores);
+        TargetOutcome outcome{.first_position = position, .accepted = static_cast<int>(rows_kept.size()) - 1};
+        if (!is_given)
+            outcome.token_after = [&](int node) { return rows[i].own_token(static_cast<std::size_t>(node + 1)); };
+        tell_drafter(scored.slot, outcome, rows_kept, scores);
     }
 }
 
@@ -293,7 +291,7 @@ void Coordinator::verify(Sequence& own, const Draft& draft, const TargetRows& ro
     const std::vector<int> path = path_to(draft.parents, verified.last_accepted);
     own.logit_margins.insert(own.logit_margins.end(), verified.margins.begin(), verified.margins.end());
     own.stats.count_tree(draft.parents, verified.last_accepted, draft.passes, draft.further_rows);
-    if (own.rule.needs_distribution()) own.stats.count_entropies(draft.entropies_on(path), accepted);
+    if (own.rule.options().looks_at_distribution()) own.stats.count_entropies(draft.entropies_on(path), accepted);
     own.stats.ahead += draft.ahead;
     own.stats.overlap += verified.overlap;
     own.stats.overlaps += verified.overlaps;
@@ -351,12 +349,13 @@ void Coordinator::verify_beams(Sequence& own, const Draft& draft, const TargetRo
     if (search.ended()) own.end_beams();
 }
 
-// Hands the target's hidden states of the given rows to a drafter that wants them.
-void Coordinator::hand_hidden(int slot, int first_position, std::span<const int> rows,
-                              const model::PassResult& scores) {
-    if (hidden_layers_.empty() || sequence(slot)->request().plain) return;
-    parts_.drafter->take_hidden(slot, first_position,
-                                hidden_of_rows(scores, rows, hidden_layers_.size(), *parts_.target_config));
+// Tells the drafter of the outcome, with the target's hidden states of these rows if it wants them.
+void Coordinator::tell_drafter(int slot, TargetOutcome outcome, std::span<const int> rows,
+                               const model::PassResult& scores) {
+    if (!parts_.drafter || sequence(slot)->request().plain) return;
+    const std::vector<float> states = hidden_of_rows(scores, rows, hidden_layers_.size(), *parts_.target_config);
+    outcome.states = states;
+    parts_.drafter->observe(slot, outcome);
 }
 
 // ---- after a step ----
@@ -402,7 +401,6 @@ int Coordinator::first_position(int slot, const ReplicaState& state) const {
 }
 
 void Coordinator::hand_out(int slot, const EngineCallbacks& callbacks) {
-    if (parts_.drafter) parts_.drafter->end_sequence(slot);
     sequence(slot)->stats.seconds.total = parts_.clock->now_seconds() - sequence(slot)->admitted_at;
     const Request request = sequence(slot)->request();
     if (!request.plain)

@@ -87,7 +87,7 @@ class Coordinator {
                               std::span<const TokenId> emitted);
     void verify_beams(Sequence& sequence, const Draft& draft, const TargetRows& rows, double target_seconds,
                       const BatchLoad& load);
-    void hand_hidden(int slot, int first_position, std::span<const int> rows, const model::PassResult& scores);
+    void tell_drafter(int slot, TargetOutcome outcome, std::span<const int> rows, const model::PassResult& scores);
 
     int n_slots() const { return static_cast<int>(sequences_.size()); }
     std::optional<Sequence>& sequence(int slot) { return sequences_[slot]; }

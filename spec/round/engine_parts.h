@@ -33,7 +33,7 @@ struct EngineOptions {
     std::optional<double> synthetic_acceptance;
 };
 
-class DeviceVerifier;
+class DeviceRound;
 class ShardedDraftModel;
 
 // Most sequences that an engine decodes together: each has at least one row of a pass.
@@ -53,7 +53,7 @@ struct EngineParts {
     double target_pass_bytes = 0; // of weights that a pass reads on each rank with a shard
     dist::StepWatch* watch = nullptr;
     ShardedDraftModel* sharded_draft = nullptr; // on all ranks of the replica, or on none
-    DeviceVerifier* device_verifier = nullptr;  // of this rank's GPU; null: models are on the CPU
+    DeviceRound* device_round = nullptr;        // of this rank's GPU; null: models are on the CPU
     // Most tokens of a prompt that a pass reads: Decoder::max_prompt_rows() of the ranks with a shard.
     int max_prompt_rows = model::Decoder::kMaxRows;
     std::vector<int> hidden_layers = {}; // the drafter's, on all ranks, so that all run the same passes of the target

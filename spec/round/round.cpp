@@ -109,8 +109,7 @@ void run_command(const RankContext& rank, ReplicaState& state, TargetGather& gat
 
 GatherSetting gather_setting(const VerifyOptions& options, const EngineParts& parts) {
     const int tp_size = parts.layout->tp_size;
-    return {
-        options, parts.target_config, parts.target, tp_size, parts.replica->size() - tp_size, parts.device_verifier};
+    return {options, parts.target_config, parts.target, tp_size, parts.replica->size() - tp_size, parts.device_round};
 }
 
 void RoundObserver::enter(const char* step, double StepSeconds::*counted) {

@@ -21,7 +21,6 @@ Sequence::Sequence(Request request, const StopRuleOptions& rule_options, GainMod
     : rule(rule_options, gain), request_(std::move(request)), tokens_(request_.prompt), tokenizer_(tokenizer),
       on_text_(std::move(on_text)) {
     if (tokenizer != nullptr) decoder_.emplace(*tokenizer, true);
-    rule.begin_sequence();
     stats.sequences = 1;
     stats.prompt_tokens = static_cast<std::int64_t>(tokens_.size() + request_.given.size());
 }

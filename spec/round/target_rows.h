@@ -11,8 +11,8 @@
 #include "model/pass/decoder.h"
 #include "spec/beams/beam_search.h"
 #include "spec/beams/beam_tree.h"
+#include "spec/gpu/device_round.h"
 #include "spec/protocol/request.h"
-#include "spec/verify/device_verifier.h"
 #include "spec/verify/random.h"
 #include "spec/verify/token_tree.h"
 #include "spec/verify/verify.h"
@@ -49,8 +49,8 @@ struct GatherSetting {
     const model::ModelConfig* config = nullptr; // the target's
     const model::Decoder* target = nullptr;     // this rank's shard; null if it holds none
     int tp_size = 1;
-    int first_target_rank = 0;        // rank in the replica; a dedicated drafter comes before it
-    DeviceVerifier* device = nullptr; // of this rank's GPU
+    int first_target_rank = 0;     // rank in the replica; a dedicated drafter comes before it
+    DeviceRound* device = nullptr; // of this rank's GPU
 
     std::size_t max_slice() const; // most tokens of the vocabulary on a rank
 };

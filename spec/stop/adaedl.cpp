@@ -20,10 +20,6 @@ class Adaedl final : public StopCondition {
     explicit Adaedl(const StopRuleOptions& options) : gamma_(options.get("gamma")) {}
 
     std::unique_ptr<StopCondition> clone() const override { return std::make_unique<Adaedl>(*this); }
-    void begin_sequence() override {
-        lambda_ = kFirstLambda;
-        acceptance_rate_ = 0;
-    }
     bool fires(const Drafting& drafting) override { return 1 - std::sqrt(gamma_ * drafting.entropy()) < lambda_; }
     void forecast(const Drafting&, DeviceStopRule& rule) const override {
         rule.kind = DeviceStopRule::Kind::entropy;

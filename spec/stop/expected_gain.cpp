@@ -24,10 +24,6 @@ class ExpectedGain final : public StopCondition {
         : cap_(options.max_tokens), gain_(gain), text_(gain, cap_) {}
 
     std::unique_ptr<StopCondition> clone() const override { return std::make_unique<ExpectedGain>(*this); }
-    void begin_sequence() override {
-        residual_ = {};
-        text_.begin_text();
-    }
     void begin_round() override {
         acceptances_.clear();
         all_accepted_ = expected_tokens_ = 1;

@@ -13,13 +13,11 @@ namespace {
 class Heuristic final : public DraftLength {
   public:
     Heuristic(const StopRuleOptions& options, GainModel* gain)
-        : DraftLength(options), kept_(options.is_persistent() ? gain : nullptr) {}
-
-    std::unique_ptr<StopCondition> clone() const override { return std::make_unique<Heuristic>(*this); }
-    void begin_sequence() override {
-        DraftLength::begin_sequence();
+        : DraftLength(options), kept_(options.is_persistent() ? gain : nullptr) {
         if (kept_ != nullptr) k_ = kept_->kept_draft_tokens.value_or(k_);
     }
+
+    std::unique_ptr<StopCondition> clone() const override { return std::make_unique<Heuristic>(*this); }
     void end_round(const Drafting&, const RoundFeedback& round) override {
         if (kept_ != nullptr && round.cut_short) k_ = std::max(1, k_ - 1); // fewer than k were accepted
         move_k(round, 2, kept_ != nullptr ? Packet::kMaxDraftTokens : cap_);

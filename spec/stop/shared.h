@@ -35,10 +35,9 @@ inline StopRuleParameter draft_length(double default_value, std::vector<double> 
 class DraftLength : public StopCondition {
   public:
     explicit DraftLength(const StopRuleOptions& options)
-        : first_k_(std::min(static_cast<int>(options.get("tokens")), options.max_tokens)), cap_(options.max_tokens) {}
+        : cap_(options.max_tokens), k_(std::min(static_cast<int>(options.get("tokens")), cap_)) {}
 
     std::unique_ptr<StopCondition> clone() const override { return std::make_unique<DraftLength>(*this); }
-    void begin_sequence() override { k_ = first_k_; }
     bool fires(const Drafting& drafting) override { return drafting.drafted() >= k_; }
     void forecast(const Drafting& drafting, DeviceStopRule& rule) const override {
         rule.max_rows = std::clamp(std::max(k_ - drafting.drafted(), rule.first), 1, rule.max_rows);
@@ -52,9 +51,8 @@ class DraftLength : public StopCondition {
         k_ = std::clamp(round.accepted == round.drafted ? k_ + growth : k_ - 1, 1, max);
     }
 
-    int first_k_;
     int cap_;
-    int k_ = 0;
+    int k_;
 };
 
 // The squared entropies of the last tokens, as rules with --entropy-window compare them. An unknown latest entropy is

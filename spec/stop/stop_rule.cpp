@@ -129,29 +129,21 @@ std::string why_biased(const StopRuleOptions& options, Acceptance acceptance) {
 
 // ---- a rule under its caps ----
 
-StopRule::StopRule(const StopRuleOptions& options, GainModel* gain)
-    : options_(options), needs_distribution_(options.type().looks_at != LooksAt::nothing) {
+StopRule::StopRule(const StopRuleOptions& options, GainModel* gain) : options_(options) {
     if (const std::string reason = why_invalid(options); !reason.empty()) throw std::invalid_argument(reason);
     if (gain == nullptr && options.type().weighs_costs)
         throw std::invalid_argument("the rule " + options.name() + " needs a gain model");
     if (gain == nullptr && options.is_persistent())
         throw std::invalid_argument("a persistent rule needs what its replica has learnt");
     condition_ = options.type().make(options, gain);
-    begin_sequence();
 }
 
 StopRule::StopRule(const StopRule& other)
-    : options_(other.options_), needs_distribution_(other.needs_distribution_), condition_(other.condition_->clone()),
-      drafting_(other.drafting_), end_(other.end_) {}
+    : options_(other.options_), condition_(other.condition_->clone()), drafting_(other.drafting_), end_(other.end_) {}
 
 StopRule& StopRule::operator=(const StopRule& other) {
     if (this != &other) *this = StopRule(other);
     return *this;
-}
-
-void StopRule::begin_sequence() {
-    condition_->begin_sequence();
-    begin_round();
 }
 
 void StopRule::begin_round(const RoundContext& round) {
@@ -161,10 +153,7 @@ void StopRule::begin_round(const RoundContext& round) {
     drafting_.round = round;
     end_ = DraftEnd::none;
     condition_->begin_round();
-}
-
-int StopRule::choose_reading() {
-    return drafting_.round.unread = condition_->tokens_to_read(drafting_);
+    if (round.may_begin_within) drafting_.round.unread = condition_->tokens_to_read(drafting_);
 }
 
 bool StopRule::wants_another(const PassCost& cost) {

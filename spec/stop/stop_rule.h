@@ -7,9 +7,9 @@
 // kept. The caps --max-draft-tokens and --min-draft-tokens hold for every rule: before min_tokens no rule fires.
 #pragma once
 
+#include "spec/gpu/device_round.h"
 #include "spec/plan/gain_model.h"
 #include "spec/protocol/packet.h"
-#include "spec/verify/device_verifier.h"
 #include "spec/verify/verify.h"
 
 #include <array>
@@ -119,6 +119,10 @@ struct StopRuleOptions {
     std::span<const double> values() const { return {values_.data(), type().parameters.size()}; }
     // Returns whether a parameter says that the rule continues from text to text.
     bool is_persistent() const;
+    // Returns whether the rule looks at the token's distribution at all. Rules that count do not.
+    bool looks_at_distribution() const { return type().looks_at != LooksAt::nothing; }
+    // Returns whether it looks at the adjusted distribution.
+    bool looks_at_adjusted() const { return looks_at_distribution() && entropy_of == EntropyOf::adjusted; }
 
     EntropyOf entropy_of = EntropyOf::raw;
     bool drop_stop_token = false;       // true: the token that fires a rule is not proposed, if the rule may drop it
@@ -152,26 +156,25 @@ struct Drafting {
     double entropy() const { return static_cast<double>(tokens.back().entropy_nats); } // x_t; NaN: none is known
 };
 
-// A rule's formula and its state, for one sequence. All functions depend only on the drafted tokens and on how rounds
+// A rule's formula and its state, for one text. All functions depend only on the drafted tokens and on how rounds
 // ended: they use no clock and no randomness.
 class StopCondition {
   public:
     virtual ~StopCondition() = default;
     virtual std::unique_ptr<StopCondition> clone() const = 0;
 
-    virtual void begin_sequence() {}
     virtual void begin_round() {}
     // Returns whether the last drafted token ends the round. Asked once for each token, also before min_tokens.
     virtual bool fires(const Drafting& drafting) = 0;
-    // The number of the text's unread tokens that the draft should read: all, or only the last ones. Asked before the
-    // first pass, while none is read.
+    // The number of the text's unread tokens that the draft should read: all, or only the last ones. Asked only where
+    // the draft may begin within the text.
     virtual int tokens_to_read(const Drafting& drafting) { return drafting.round.unread; }
     // Returns whether another draft pass is worth its time. Not asked before min_tokens.
     virtual bool wants_another(const Drafting&, const PassCost&) { return true; }
     // Expresses the rule as numbers, for a device that drafts a chain by itself. It narrows `rule`, whose max_rows and
     // first are set. A rule without such a form is asked after each row.
     virtual void forecast(const Drafting&, DeviceStopRule& rule) const { rule.max_rows = 1; }
-    // Learns from the round for this sequence and, unless the round is only foreseen, for the whole replica.
+    // Learns from the round for this text and, unless the round is only foreseen, for the whole replica.
     virtual void end_round(const Drafting&, const RoundFeedback&) {}
 
   protected:
@@ -197,11 +200,11 @@ enum class StopDecision {
     drop, // drafting ends, and the token is not proposed
 };
 
-// A rule with its caps, for one sequence.
+// A rule with its caps, for one text.
 class StopRule {
   public:
-    // Rules that weigh costs and persistent ones need `gain`. A replica's sequences share it, and it must outlive the
-    // rule. Throws std::invalid_argument with why_invalid's words.
+    // Rules that weigh costs and persistent ones need `gain`. A replica's texts share it, and it must outlive the rule.
+    // Throws std::invalid_argument with why_invalid's words.
     explicit StopRule(const StopRuleOptions& options, GainModel* gain = nullptr);
     StopRule(const StopRule& other);
     StopRule& operator=(const StopRule& other);
@@ -210,15 +213,12 @@ class StopRule {
     ~StopRule() = default;
 
     const StopRuleOptions& options() const { return options_; }
-    // Returns whether the rule looks at the token's distribution at all. Rules that count do not.
-    bool needs_distribution() const { return needs_distribution_; }
-    // Returns whether it looks at the adjusted distribution.
-    bool needs_adjusted() const { return needs_distribution() && options_.entropy_of == EntropyOf::adjusted; }
-    void begin_sequence(); // per-sequence state starts afresh
+    // The present round. Of the text's unread tokens, only those count that the draft should read.
+    const RoundContext& round() const { return drafting_.round; }
+    // The reason of the last stop: rule or cap, rule if both hold; none if drafting goes on.
+    DraftEnd end() const { return end_; }
+
     void begin_round(const RoundContext& round = {});
-    // To be called if the draft has read nothing of the text and may begin within it. Returns how many of the unread
-    // tokens it should read: all, or only the last ones. From now on only these count as unread.
-    int choose_reading();
     // Returns whether another draft pass is worth its time. Asked before each; only rules that weigh costs say no.
     bool wants_another(const PassCost& cost = {});
     // The wanted pass cost this much more: fewer texts share it than were asked, or it had more than one row.
@@ -231,14 +231,11 @@ class StopRule {
     DeviceStopRule forecast(int most) const;
     // To be asked once after each drafted token.
     StopDecision decide(const DraftedToken& token);
-    // The reason of the last stop: rule or cap, rule if both hold; none if drafting goes on.
-    DraftEnd end() const { return end_; }
-    // Learns from the round for this sequence and, with rules that need `gain`, for the whole replica.
+    // Learns from the round for this text and, with rules that need `gain`, for the whole replica.
     void end_round(const RoundFeedback& feedback) { condition_->end_round(drafting_, feedback); }
 
   private:
     StopRuleOptions options_;
-    bool needs_distribution_;
     std::unique_ptr<StopCondition> condition_;
     Drafting drafting_;
     DraftEnd end_ = DraftEnd::none;

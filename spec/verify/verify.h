@@ -15,7 +15,7 @@
 //              whatever q was, then a token from p. LOSSY.
 #pragma once
 
-#include "spec/verify/device_verifier.h"
+#include "spec/gpu/device_round.h"
 #include "spec/verify/random.h"
 #include "spec/verify/sampling.h"
 #include "spec/verify/token_tree.h"

@@ -28,7 +28,6 @@ struct Bench {
 
     Draft draft(const std::vector<TokenId>& tokens, const spec::StopRuleOptions& options, int max_tokens = 100) {
         StopRule rule(options);
-        rule.begin_sequence();
         Draft result;
         drafter->propose({0, tokens, max_tokens, &request, choice_of(request), &rule, &result});
         return result;
@@ -337,7 +336,6 @@ TEST(ModelDrafter, TellsTheMarginOfTokensThatTheTargetWouldChooseAlike) {
             bench.drafter->begin_sequence(0, bench.request);
             spec::GainModel gain({.costs = spec::Costs{0.01, {1}}});
             StopRule rule(rule_of("expected-gain"), &gain);
-            rule.begin_sequence();
             Draft draft;
             std::vector<TokenId> text = golden_prompt();
             bench.drafter->propose({0, text, 100, &bench.request, choice_of(bench.request, acceptance), &rule, &draft});

@@ -5,8 +5,8 @@
 #include "model/text/tokenizer/tokenizer.h"
 #include "spec/draft/chain.h"
 #include "spec/draft/sharded_draft_model.h"
+#include "spec/gpu/device_round.h"
 #include "spec/round/engine.h"
-#include "spec/verify/device_verifier.h"
 #include "tests/model/golden_models.h"
 
 #include <deque>
@@ -35,7 +35,7 @@ struct RunOptions {
 
 inline std::unique_ptr<spec::Drafter> model_drafter_of(model::Decoder& decoder, const spec::DraftLimits& limits,
                                                        const dist::Clock& clock, int n_slots = 1,
-                                                       spec::DeviceVerifier* device = nullptr) {
+                                                       spec::DeviceRound* device = nullptr) {
     return spec::make_chain_drafter(spec::make_model_source(decoder, limits.vocab_size, n_slots, device),
                                     {limits, clock, n_slots});
 }
@@ -123,7 +123,7 @@ class TestPair {
         return serve(*engine(options, drafter ? drafter : own.get()), std::move(requests), no_signal);
     }
 
-    std::unique_ptr<spec::DeviceVerifier> device; // set if both models are on a GPU
+    std::unique_ptr<spec::DeviceRound> device; // set if both models are on a GPU
     TestModel target;
     TestModel draft;
     std::optional<spec::ShardedDraftModel> sharded_draft; // set if the draft is sharded across the ranks too

@@ -231,8 +231,8 @@ class ListeningDrafter final : public spec::Drafter {
         on_prefill_(prompt);
         inner_.prefill(slot, prompt);
     }
-    void take_hidden(int, int first_position, std::span<const float> states) override {
-        on_hidden_(first_position, states);
+    void observe(int, const spec::TargetOutcome& outcome) override {
+        on_hidden_(outcome.first_position, outcome.states);
     }
     void propose(std::span<const spec::DraftTask> tasks) override {
         for (const spec::DraftTask& task : tasks)

@@ -1,6 +1,6 @@
 // Beam search on a GPU: in float32 its texts and scores are transformers'; with a draft they are the same to the bit.
 #include "spec/draft/beams.h"
-#include "spec/verify/device_verifier.h"
+#include "spec/gpu/device_round.h"
 #include "tests/model/gpu_models.h"
 #include "tests/spec/beams_support.h"
 
@@ -15,7 +15,7 @@ using spec::Completion;
 struct GpuBeams : TestPair {
     GpuBeams(const GoldenBeamModel& model, int n_slots, WeightType type = WeightType::float32)
         : TestPair(model.directory / "target", model.directory / "draft", options(model, n_slots, type)) {
-        device = spec::gpu::make_device_verifier();
+        device = spec::gpu::make_device_round();
     }
     static TestModelOptions options(const GoldenBeamModel& model, int n_slots, WeightType type) {
         TestModelOptions options = beam_options(on_gpu(type), model, n_slots);

@@ -1,5 +1,5 @@
 // A device that drafts on by itself gives the same as passes of one row, and stops where its rule says.
-#include "spec/verify/device_verifier.h"
+#include "spec/gpu/device_round.h"
 #include "tests/model/gpu_models.h"
 
 #include <functional>
@@ -14,7 +14,7 @@ using model::WeightType;
 
 struct DraftOnGpu : TestModel {
     explicit DraftOnGpu(const TestModelOptions& options) : TestModel(golden_directory("llama-target"), options) {}
-    std::unique_ptr<spec::DeviceVerifier> device = spec::gpu::make_device_verifier();
+    std::unique_ptr<spec::DeviceRound> device = spec::gpu::make_device_round();
 };
 
 // The text of single passes, one token each: the expected chain.

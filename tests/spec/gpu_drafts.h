@@ -18,7 +18,7 @@
 namespace entrodraft {
 
 // Changes the plan, then passes it on to the device.
-class ChangedPlans final : public spec::DeviceVerifier {
+class ChangedPlans final : public spec::DeviceRound {
   public:
     using Tree = std::function<void(spec::DeviceTreePlan&)>;
     using Chain = std::function<void(spec::DeviceStopRule&)>;
@@ -41,7 +41,7 @@ class ChangedPlans final : public spec::DeviceVerifier {
     std::span<const spec::VerifiedRow> verified() const override { return inner_->verified(); }
 
   private:
-    std::unique_ptr<spec::DeviceVerifier> inner_ = spec::gpu::make_device_verifier();
+    std::unique_ptr<spec::DeviceRound> inner_ = spec::gpu::make_device_round();
     Tree tree_;
     Chain chain_;
 };
@@ -86,7 +86,6 @@ inline Drafts rounds_of(const Rounds& of, TestDrafter& with, model::KvCache& cac
     request.sequence_key = 6;
     with.drafter->begin_sequence(0, request);
     spec::StopRule rule(of.rule, of.gain);
-    rule.begin_sequence();
     std::vector<spec::TokenId> text = {7, 30, 12, 5, 9};
     std::mt19937 random(4);
     Drafts all;
@@ -144,7 +143,7 @@ inline void expect_same(const Drafts& got, const Drafts& want) {
 
 // Trees are the same if a device reads other rows than drafts want. `drafts_by`: makes rounds with it, or with null
 // level by level.
-inline void expect_same_whatever_is_read(const std::function<Drafts(spec::DeviceVerifier*)>& drafts_by) {
+inline void expect_same_whatever_is_read(const std::function<Drafts(spec::DeviceRound*)>& drafts_by) {
     using spec::DeviceTreePlan;
     const std::map<std::string, std::function<void(DeviceTreePlan&)>> changes = {
         {"a level less", [](DeviceTreePlan& plan) { --plan.max_levels; }},

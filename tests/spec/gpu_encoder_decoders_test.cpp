@@ -1,6 +1,6 @@
 // The engine over encoder-decoder models on a GPU, where drafts go on by themselves: greedy text is what
 // transformers generates, and speculative text is plain text.
-#include "spec/verify/device_verifier.h"
+#include "spec/gpu/device_round.h"
 #include "tests/model/encoder_decoders.h"
 #include "tests/model/gpu_models.h"
 #include "tests/spec/exactness_support.h"
@@ -41,7 +41,7 @@ TEST(GpuEncoderDecoderEngine, SpeculativeTextIsPlainText) {
         SCOPED_TRACE(name);
         const Case models(name);
         TestPair pair(models.directory / "target", models.directory / "draft", on_gpu(type, n_slots));
-        pair.device = spec::gpu::make_device_verifier();
+        pair.device = spec::gpu::make_device_round();
         RunOptions run;
         run.n_slots = n_slots;
         run.acceptance = temperature > 0 ? Acceptance::gumbel : Acceptance::rejection;

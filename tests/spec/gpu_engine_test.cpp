@@ -1,5 +1,5 @@
 // The whole engine over models on a GPU: speculative text is plain text bit for bit, and in float32 the CPU's.
-#include "spec/verify/device_verifier.h"
+#include "spec/gpu/device_round.h"
 #include "tests/model/gpu_models.h"
 #include "tests/spec/exactness_support.h"
 
@@ -18,7 +18,7 @@ struct GpuPair : TestPair {
     explicit GpuPair(const TestModelOptions& options = on_gpu(), const std::filesystem::path& of_target = kTarget,
                      const std::filesystem::path& of_draft = kDraft)
         : TestPair(of_target, of_draft, options) {
-        device = spec::gpu::make_device_verifier();
+        device = spec::gpu::make_device_round();
     }
 };
 
@@ -262,7 +262,7 @@ TEST(GpuEngine, ASourceHasTheRowsOfAChainReady) {
     const auto source = spec::make_model_source(model.decoder, 500);
     source->begin_sequence(0, {});
     std::vector<TokenId> text = {7, 12, 19};
-    const auto device = spec::gpu::make_device_verifier();
+    const auto device = spec::gpu::make_device_round();
     model::LogitNeeds needs(model::LogitSummary::entropy, false);
     needs.extension = device->draft({.max_rows = 4}, -1);
     std::vector<float> seen;

@@ -8,7 +8,7 @@ namespace gpu_head_loop_test {
 using namespace entrodraft;
 using spec::Acceptance;
 
-Drafts drafts_of(const std::string& head_name, const Rounds& of, bool is_on_gpu, spec::DeviceVerifier* device) {
+Drafts drafts_of(const std::string& head_name, const Rounds& of, bool is_on_gpu, spec::DeviceRound* device) {
     HeadAndTarget head(head_name, is_on_gpu ? on_gpu(of.type) : TestModelOptions{});
     TestDrafter with(of, "head", head.target.config.vocab_size, [&](spec::DrafterParts& parts) {
         parts.head = &head.loaded.modules;
@@ -17,13 +17,13 @@ Drafts drafts_of(const std::string& head_name, const Rounds& of, bool is_on_gpu,
     return rounds_of(of, with, head.loaded.decoders.front()->cache(), [&](std::span<const spec::TokenId> text) {
         const auto begin = head.target.decoder.cache().length(0);
         const std::vector<float> states = head.states_of(text, text.size() - 1);
-        with.drafter->take_hidden(0, begin, states);
+        with.drafter->observe(0, {.first_position = begin, .states = states});
     });
 }
 
 // Compares drafts in float32 with drafts level by level, on the device and on the CPU.
 void expect_looped(const std::string& head, const Rounds& of) {
-    const auto device = spec::gpu::make_device_verifier();
+    const auto device = spec::gpu::make_device_round();
     const Drafts loop = drafts_of(head, of, true, device.get()), levels = drafts_of(head, of, true, nullptr);
     expect_same(loop, levels);
     if (!of.tree.empty()) { // a chain's loop does not know where texts end
@@ -67,7 +67,7 @@ TEST(GpuHeadLoop, WhatADeviceReadsOtherwiseChangesNoDraft) {
         Rounds of{"eagle2:4:4"};
         of.temperature = 1;
         of.rounds = 2;
-        expect_same_whatever_is_read([&](spec::DeviceVerifier* device) { return drafts_of(head, of, true, device); });
+        expect_same_whatever_is_read([&](spec::DeviceRound* device) { return drafts_of(head, of, true, device); });
     }
 }
 
@@ -91,7 +91,7 @@ TEST(GpuHeadLoop, OfSixteenBitsToo) {
         Rounds of{tree};
         of.rule = constant_rule(*tree != 0 ? 63 : 5, 63);
         of.type = model::WeightType::bfloat16;
-        const auto device = spec::gpu::make_device_verifier();
+        const auto device = spec::gpu::make_device_round();
         const Drafts loop = drafts_of("eagle3", of, true, device.get()),
                      levels = drafts_of("eagle3", of, true, nullptr);
         expect_same(loop, levels);
@@ -105,7 +105,7 @@ TEST(GpuHeadLoop, HeadsThatHandNoStateOnDraftPassByPass) {
         SCOPED_TRACE(head);
         Rounds of{"3,2,1"};
         of.rounds = 2;
-        const auto device = spec::gpu::make_device_verifier();
+        const auto device = spec::gpu::make_device_round();
         const Drafts with = drafts_of(head, of, true, device.get()), without = drafts_of(head, of, true, nullptr);
         expect_same(with, without);
         EXPECT_EQ(with.waits, without.waits);

@@ -1,6 +1,6 @@
 // Draft heads on a GPU give the results of their authors' code, and texts are plain texts. The heads are random, so
 // most drafted tokens are rejected.
-#include "spec/verify/device_verifier.h"
+#include "spec/gpu/device_round.h"
 #include "tests/model/gpu_models.h"
 #include "tests/spec/every_drafter.h"
 #include "tests/spec/golden_head.h"
@@ -57,7 +57,7 @@ struct GpuTexts {
     GpuTexts(const char* name, WeightType type)
         : options(on_gpu(type, 2)), pair(head_directory("target"), head_directory("target"), options),
           head(head_directory(name), head_directory("target"), pair.target.team, options) {
-        pair.device = spec::gpu::make_device_verifier();
+        pair.device = spec::gpu::make_device_round();
     }
     std::vector<Completion> plain(double temperature) {
         RunOptions run;

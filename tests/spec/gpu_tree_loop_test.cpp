@@ -127,7 +127,7 @@ TEST(GpuTreeLoop, RanksTheTokensOfARow) {
 
 const std::filesystem::path kDraft = golden_directory("llama-draft");
 
-Drafts drafts_of(const Rounds& of, bool is_on_gpu, spec::DeviceVerifier* device) {
+Drafts drafts_of(const Rounds& of, bool is_on_gpu, spec::DeviceRound* device) {
     TestModel model(kDraft, is_on_gpu ? on_gpu(of.type) : TestModelOptions{});
     TestDrafter with(of, "model", 500, [&](spec::DrafterParts& parts) {
         parts.models = {&model.decoder};
@@ -167,7 +167,7 @@ TEST(GpuTreeLoop, TreesAreThoseDraftedLevelByLevelAndOfTheCpu) {
         Rounds of{tree};
         of.acceptance = acceptance;
         of.temperature = temperature;
-        const auto device = spec::gpu::make_device_verifier();
+        const auto device = spec::gpu::make_device_round();
         const Drafts loop = drafts_of(of, true, device.get()), levels = drafts_of(of, true, nullptr);
         EXPECT_GT(loop.drafts.at(0).passes, 2);
         expect_same(loop, levels);
@@ -182,7 +182,7 @@ TEST(GpuTreeLoop, OfSixteenBitsToo) {
     of.temperature = 1;
     of.type = WeightType::bfloat16;
     of.rounds = kOnStandIn ? 1 : 4;
-    const auto device = spec::gpu::make_device_verifier();
+    const auto device = spec::gpu::make_device_round();
     const Drafts loop = drafts_of(of, true, device.get()), levels = drafts_of(of, true, nullptr);
     expect_same(loop, levels);
     EXPECT_EQ(loop.cached, levels.cached);
@@ -195,7 +195,7 @@ TEST(GpuTreeLoop, EndsWithTheRule) {
         Rounds of{"3,2,2,1"};
         of.rule = rule;
         of.rule.max_tokens = 63;
-        const auto device = spec::gpu::make_device_verifier();
+        const auto device = spec::gpu::make_device_round();
         const Drafts loop = drafts_of(of, true, device.get()), levels = drafts_of(of, true, nullptr);
         expect_same(loop, levels);
         EXPECT_EQ(loop.cached, levels.cached) << "no more is read";
@@ -208,7 +208,7 @@ TEST(GpuTreeLoop, WhatADeviceReadsOtherwiseChangesNoDraft) {
     Rounds of{"eagle2:4:4"};
     of.temperature = 1;
     of.rounds = 2;
-    expect_same_whatever_is_read([&](spec::DeviceVerifier* device) { return drafts_of(of, true, device); });
+    expect_same_whatever_is_read([&](spec::DeviceRound* device) { return drafts_of(of, true, device); });
 }
 
 // Trees of expected-gain, with the costs of a GPU and a run whose rate is known.
@@ -229,7 +229,7 @@ TEST(GpuTreeLoop, WeighsWhatTreesCost) {
         of.temperature = temperature;
         of.gain = &gain;
         of.rounds = 6;
-        const auto device = spec::gpu::make_device_verifier();
+        const auto device = spec::gpu::make_device_round();
         const Drafts loop = drafts_of(of, true, device.get()), levels = drafts_of(of, true, nullptr);
         expect_same(loop, levels);
         long in_loop = 0, by_level = 0, passes = 0;
@@ -249,7 +249,7 @@ TEST(GpuTreeLoop, WeighsWhatTreesCost) {
 TEST(GpuTreeLoop, TextsAreThePlainOnes) {
     const std::filesystem::path target = golden_directory("llama-target");
     TestPair on_cpu(target, kDraft), on_device(target, kDraft, on_gpu());
-    on_device.device = spec::gpu::make_device_verifier();
+    on_device.device = spec::gpu::make_device_round();
     for (const auto& [tree, temperature] : {std::pair{"3,2,1", 0.0}, {"eagle2:3:3", 1.0}}) {
         SCOPED_TRACE(tree);
         RunOptions options;

@@ -1,7 +1,7 @@
 // Rows that are verified on the device: the kernels against sums in float64, and a draft's rows with a target's pass
 // against those of the host.
+#include "spec/gpu/device_round.h"
 #include "spec/gpu/kernels.h"
-#include "spec/verify/device_verifier.h"
 #include "spec/verify/random.h"
 #include "tests/model/family_golden.h"
 #include "tests/model/gpu_arrays.h"
@@ -159,7 +159,7 @@ std::vector<double> softmax(std::span<const float> logits, double temperature) {
 
 // A chain of the draft leaves its rows on the device, and the target's pass verifies by them.
 TEST(GpuVerifiedRows, AreThoseOfTheTargetBesideThoseThatTheDraftHasKept) {
-    const auto device = spec::gpu::make_device_verifier();
+    const auto device = spec::gpu::make_device_round();
     constexpr std::size_t kKnown = 500; // of 512
     constexpr double kTemperature = 0.8;
     TestModel draft(golden_directory("llama-draft"), on_gpu()), alone(golden_directory("llama-draft"), on_gpu()),
@@ -220,7 +220,7 @@ TEST(GpuVerifiedRows, AreThoseOfTheTargetBesideThoseThatTheDraftHasKept) {
         EXPECT_NEAR(verified.q, q[token], 1e-6) << i;
         scale = std::min(1.0, scale * verified.p / verified.q);
     }
-    EXPECT_THROW(device->draft({}, spec::DeviceVerifier::kMaxKept), std::invalid_argument);
+    EXPECT_THROW(device->draft({}, spec::DeviceRound::kMaxKept), std::invalid_argument);
 }
 
 } // namespace gpu_verify_rows_test

@@ -100,7 +100,7 @@ struct Rounds {
             if (next < 0) break;
         }
         const int accepted = static_cast<int>(emitted.size()) - 1;
-        drafter->take_target_tokens(0, accepted, [&](int each) { return std::optional<TokenId>(said(each)); });
+        drafter->observe(0, {.accepted = accepted, .token_after = [&](int each) { return std::optional(said(each)); }});
         tokens.insert(tokens.end(), emitted.begin(), emitted.end());
         return accepted;
     }
@@ -200,12 +200,12 @@ class Prophet final : public spec::Drafter {
         task.draft->add(text_[begin_], {}, -1);
         task.draft->add(text_[begin_ + 1], {}, 1);
     }
-    void take_target_tokens(int, int accepted, const spec::TargetTokenAfter& after) override {
-        if (begin_ + 3 > text_.size()) return;
-        EXPECT_EQ(accepted, 2);
-        EXPECT_EQ(after(-1), text_[begin_]);
-        EXPECT_EQ(after(1), text_[begin_ + 1]);
-        EXPECT_EQ(after(2), text_[begin_ + 2]);
+    void observe(int, const spec::TargetOutcome& outcome) override {
+        if (!outcome.token_after || begin_ + 3 > text_.size()) return;
+        EXPECT_EQ(outcome.accepted, 2);
+        EXPECT_EQ(outcome.token_after(-1), text_[begin_]);
+        EXPECT_EQ(outcome.token_after(1), text_[begin_ + 1]);
+        EXPECT_EQ(outcome.token_after(2), text_[begin_ + 2]);
         ++told;
     }
 
@@ -259,7 +259,7 @@ int rounds_that_draft(int n_rounds, const std::optional<spec::Costs>& costs) {
         task.max_nodes = 5;
         drafter->propose(task);
         drafting += draft.tokens.empty() ? 0 : 1;
-        drafter->take_target_tokens(0, 0, [&](int) { return std::optional<TokenId>(99); });
+        drafter->observe(0, {.token_after = [](int) { return std::optional<TokenId>(99); }});
         spec::RoundFeedback feedback = spec::feedback_of(draft, {});
         feedback.target_seconds = static_cast<double>(feedback.rows);
         rule.end_round(feedback);

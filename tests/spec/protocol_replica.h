@@ -223,10 +223,7 @@ class Replica::SlowDrafter final : public spec::Drafter {
     SlowDrafter(Replica& replica, spec::Drafter& inner) : Drafter(inner.facts()), replica_(replica), inner_(inner) {}
     void begin_sequence(int slot, const spec::Request& request) override { inner_.begin_sequence(slot, request); }
     void prefill(int slot, std::span<const TokenId> prompt) override { inner_.prefill(slot, prompt); }
-    void take_target_tokens(int slot, int accepted, const spec::TargetTokenAfter& after) override {
-        inner_.take_target_tokens(slot, accepted, after);
-    }
-    void end_sequence(int slot) override { inner_.end_sequence(slot); }
+    void observe(int slot, const spec::TargetOutcome& outcome) override { inner_.observe(slot, outcome); }
     void propose(std::span<const spec::DraftTask> tasks) override {
         replica_.step_of_coordinator();
         inner_.propose(tasks);

@@ -138,7 +138,7 @@ TEST(StopRule, CumulativeSumsSquaresOfTheTokenAndItsWindow) {
 
 TEST(StopRule, ConstantCountsTokensAndNothingElse) {
     auto options = options_of("constant");
-    EXPECT_FALSE(StopRule(options).needs_distribution());
+    EXPECT_FALSE(options.looks_at_distribution());
     EXPECT_EQ(stop_of(options, {9, 9, 9, 9, 9, 9}), 5);
     EXPECT_EQ(stop_of(options, {kNan, kNan, kNan, kNan, kNan, kNan}), 5);
     options.set("tokens", 40); // capped
@@ -240,8 +240,7 @@ TEST(StopRule, SaysWhetherTheRuleOrTheCapStoppedIt) {
 
 TEST(StopRule, EntropyRulesDoNotFireWithoutAnEntropy) {
     for (const std::string& kind : stop_rule_names()) {
-        GainModel gain = cheap_drafts();
-        if (!StopRule(options_of(kind), &gain).needs_distribution()) continue;
+        if (!options_of(kind).looks_at_distribution()) continue;
         EXPECT_EQ(stop_of(options_of(kind), std::vector<double>(14, kNan)), 0) << kind;
         EXPECT_EQ(stop_of(options_of(kind), std::vector<double>(16, kNan)), 15) << kind;
     }
@@ -264,7 +263,7 @@ int length_of(StopRule& rule) {
 
 TEST(StopRule, HeuristicGrowsByTwoAndShrinksByOne) {
     StopRule rule(options_of("heuristic"));
-    EXPECT_FALSE(rule.needs_distribution());
+    EXPECT_FALSE(rule.options().looks_at_distribution());
     EXPECT_EQ(length_of(rule), 5);
     rule.end_round({5, 5});
     EXPECT_EQ(length_of(rule), 7);
@@ -304,7 +303,7 @@ TEST(StopRule, HeuristicLearnsNothingFromRoundsCutShortOrEmpty) {
 TEST(StopRule, HeuristicStartsAfreshWithEachSequence) {
     StopRule rule(options_of("heuristic"));
     rule.end_round({5, 5});
-    rule.begin_sequence();
+    rule = StopRule(rule.options());
     EXPECT_EQ(length_of(rule), 5);
 }
 
@@ -434,7 +433,7 @@ TEST(StopRule, AdaedlLowersItsBarWhileMuchStands) {
     for (int i = 0; i < 300; ++i)
         rule.end_round({4, 0});
     EXPECT_EQ(stop_of(rule, {0.7}), 1);
-    rule.begin_sequence();
+    rule = StopRule(rule.options());
     EXPECT_EQ(stop_of(rule, {0.79, 0.81}), 2);
 }
 
@@ -450,6 +449,7 @@ struct GainRule {
         : model({.max_rows = 16, .draft_to_target_cost = 0.1, .costs = Costs{t_draft, std::move(t_target)}}),
           rule(options_of("expected-gain"), &model) {}
 
+    void begin_text() { rule = StopRule(options_of("expected-gain"), &model); }
     // Drafts at `entropy` until the rule ends it. Returns the number of proposed tokens; `share` of them are accepted.
     int round(double entropy, double share) {
         rule.begin_round();
@@ -492,7 +492,7 @@ TEST(ExpectedGain, TriesATokenWhenATextBeginsAndLessAndLessWithinIt) {
     for (int i = 0; i < 300; ++i)
         gain.round(0.1, 0);
     for (int text = 0; text < 5; ++text) {
-        gain.rule.begin_sequence();
+        gain.begin_text();
         EXPECT_EQ(gain.round(0.1, 0), 1) << "the draft has just read the prompt";
         for (int i = 0; i < 100; ++i)
             EXPECT_EQ(gain.round(0.1, 0), 0);
@@ -502,7 +502,7 @@ TEST(ExpectedGain, TriesATokenWhenATextBeginsAndLessAndLessWithinIt) {
 TEST(ExpectedGain, NeverTriesWhereEvenAPerfectDraftWouldNotPay) {
     GainRule gain(1, {1, 1.02});
     for (int i = 0; i < 100; ++i) {
-        gain.rule.begin_sequence();
+        gain.begin_text();
         EXPECT_EQ(gain.round(0.1, 1), 0);
     }
 }
@@ -548,6 +548,7 @@ struct MeasuredGain {
     StopRule rule{options_of("expected-gain"), &model};
     std::int64_t n_accepted = 0;
 
+    void begin_text() { rule = StopRule(options_of("expected-gain"), &model); }
     // Seconds that the draft takes in a round of a text with so much left and unread, where all is accepted or nothing.
     double round(bool accepted, int unread = 0, int left = 1000, int texts = 1) {
         rule.begin_round({.texts = texts, .unread = unread, .left = left});
@@ -644,7 +645,7 @@ TEST(ExpectedGain, GoesOnReadingAPromptThatTakesRounds) {
     MeasuredGain gain;
     for (int i = 0; i < 5000; ++i)
         gain.round(false); // this leaves 25 seconds for trials
-    gain.rule.begin_sequence();
+    gain.begin_text();
     for (const int unread : {500, 400, 300}) {
         gain.rule.begin_round({.unread = unread, .left = 1000});
         EXPECT_TRUE(gain.rule.wants_another()) << unread;
@@ -659,9 +660,9 @@ int texts_read_whole(double by_all, double by_end, int left, int n_texts) {
     int whole = 0;
     std::uint64_t drawn = 0;
     for (int text = 0; text < n_texts; ++text) {
-        gain.rule.begin_sequence();
-        gain.rule.begin_round({.unread = 3000, .left = left});
-        int unread = gain.rule.choose_reading();
+        gain.begin_text();
+        gain.rule.begin_round({.unread = 3000, .left = left, .may_begin_within = true});
+        int unread = gain.rule.round().unread;
         const bool reads_all = unread == 3000;
         EXPECT_TRUE(reads_all || unread == 256);
         whole += reads_all ? 1 : 0;
@@ -691,7 +692,7 @@ TEST(ExpectedGain, SpendsHalfAHundredthOfTheRunOnDraftsThatBringNothing) {
         double drafting = 0;
         constexpr int kTexts = 400, kRounds = 25;
         for (int text = 0; text < kTexts; ++text) {
-            gain.rule.begin_sequence();
+            gain.begin_text();
             for (int i = 0; i < kRounds; ++i)
                 drafting += gain.round(false, prompt + i, kRounds - i);
         }
@@ -771,7 +772,7 @@ TEST(ExpectedGain, DraftsFurtherInATextWhereMoreStandsThanExpected) {
         GainRule gain(0.1, {1, 1});
         for (int i = 0; i < 300; ++i) { // the two kinds of texts take turns
             const bool lucky = i % 2 == (lucky_text ? 1 : 0);
-            gain.rule.begin_sequence();
+            gain.begin_text();
             for (int round = 0; round < 10; ++round)
                 gain.round(3, lucky ? 1 : 0);
         }

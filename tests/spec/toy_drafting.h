@@ -61,7 +61,8 @@ class ToyRounds {
     // All outlive it. Texts continue `prompt`, which the target does not know.
     ToyRounds(const ToyModel& target, Drafter& drafter, const StopRuleOptions& rule, Acceptance acceptance,
               GainModel* gain, Tokens prompt)
-        : target_(target), drafter_(drafter), rule_(rule, gain), acceptance_(acceptance), prompt_(std::move(prompt)) {
+        : target_(target), drafter_(drafter), gain_(gain), rule_(rule, gain), acceptance_(acceptance),
+          prompt_(std::move(prompt)) {
         request_.sampling.temperature = 1;
         request_.prompt = prompt_;
     }
@@ -70,7 +71,7 @@ class ToyRounds {
         request_.sequence_key = key;
         request_.sampling.seed = seed;
         drafter_.begin_sequence(0, request_);
-        rule_.begin_sequence();
+        rule_ = StopRule(rule_.options(), gain_);
         Tokens tokens = prompt_;
         while (tokens.size() < prompt_.size() + length)
             round(tokens, static_cast<int>(prompt_.size() + length - tokens.size()) - 1);
@@ -106,6 +107,7 @@ class ToyRounds {
 
     const ToyModel& target_;
     Drafter& drafter_;
+    GainModel* gain_;
     StopRule rule_;
     Acceptance acceptance_;
     Tokens prompt_;

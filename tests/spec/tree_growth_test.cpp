@@ -59,7 +59,6 @@ Proposals proposals_of(const Costing& costing, const std::function<TokenId(std::
     TreeShape shape(tree, {.vocab_size = 10, .eos_tokens = {}});
     TreeGrowth growth(shape);
     StopRule rule(tree_rule(tree), &gain);
-    rule.begin_sequence();
     growth.begin_sequence();
     Request request;
     Draft draft;
@@ -160,7 +159,6 @@ TEST(TreeGrowth, TheEndOfATextBoundsATreesDepthAndNotItsNodes) {
     for (const auto& [left, cache, expected] : {std::array{3, 63, 15}, {2, 63, 9}, {1, 63, 3}, {1, 2, 2}, {3, 8, 8}}) {
         TreeGrowth growth(shape);
         StopRule rule(tree_rule(tree));
-        rule.begin_sequence();
         growth.begin_sequence();
         Draft draft;
         DraftTask task = task_of(text, left, request, rule, draft);
@@ -186,7 +184,6 @@ TEST(TreeGrowth, GivesSiblingsNoMoreThanAllOfTheChance) {
     TreeShape shape(tree, {.vocab_size = 10, .eos_tokens = {}});
     TreeGrowth growth(shape);
     StopRule rule{StopRuleOptions("constant", {{"tokens", 15}})};
-    rule.begin_sequence();
     growth.begin_sequence();
     Request request;
     Draft draft;

@@ -105,10 +105,9 @@ DraftOverhead measure_draft_overhead(ModelPair& models, const spec::Request& pro
     request.sampling = {};
     request.ignore_eos = true;
     const spec::DraftLimits limits = models.draft_limits();
-    const std::unique_ptr<spec::Drafter> drafter =
-        spec::make_chain_drafter(spec::make_model_source(*models.loaded.drafts.front(), limits.vocab_size, 1,
-                                                         models.loaded.device_verifier.get()),
-                                 {limits, models.placed.clock});
+    const std::unique_ptr<spec::Drafter> drafter = spec::make_chain_drafter(
+        spec::make_model_source(*models.loaded.drafts.front(), limits.vocab_size, 1, models.loaded.device_round.get()),
+        {limits, models.placed.clock});
     drafter->begin_sequence(0, request);
     drafter->prefill(0, request.prompt);
     spec::GainModel everything_pays({kTimedTokens, 0, spec::Costs{0, {1}}});

@@ -39,7 +39,7 @@ Quantiles of_slowest_rank(dist::Session& session, const Quantiles& mine) {
 
 } // namespace
 
-PassTimer::PassTimer(model::Decoder& decoder, const dist::Clock& clock, int context, spec::DeviceVerifier* loop)
+PassTimer::PassTimer(model::Decoder& decoder, const dist::Clock& clock, int context, spec::DeviceRound* loop)
     : decoder_(decoder), clock_(clock), context_(context), loop_(loop) {
     decoder_.cache().truncate(kSlot, 0);
     if (decoder_.max_source() > 0) // a source as long as the text
@@ -285,8 +285,8 @@ spec::Costs PassTimes::costs() const {
 namespace {
 
 // A draft that is sharded across the ranks does not draft in a loop.
-spec::DeviceVerifier* draft_loop(const ModelPair& models) {
-    return models.loaded.sharded_draft ? nullptr : models.loaded.device_verifier.get();
+spec::DeviceRound* draft_loop(const ModelPair& models) {
+    return models.loaded.sharded_draft ? nullptr : models.loaded.device_round.get();
 }
 
 // Times a head after a text with meaningless hidden states. One token joins the text before each draft.
@@ -347,7 +347,7 @@ class HeadTimer final : public DraftTimer {
     }
     double time(int tokens) {
         model::LogitNeeds needs = model::LogitSummary::max;
-        if (spec::DeviceVerifier* const device = source_->facts().device) {
+        if (spec::DeviceRound* const device = source_->facts().device) {
             spec::DeviceStopRule rule; // this rule never fires
             rule.max_rows = tokens;
             needs = {model::LogitSummary::entropy, false};

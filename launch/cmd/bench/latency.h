@@ -8,8 +8,8 @@
 #include "launch/load/model_pair.h"
 #include "launch/start/statistics.h"
 #include "model/pass/decoder.h"
+#include "spec/gpu/device_round.h"
 #include "spec/protocol/stats.h"
-#include "spec/verify/device_verifier.h"
 
 #include <functional>
 #include <span>
@@ -37,7 +37,7 @@ class PassTimer final : public DraftTimer {
 
     // Fills the slot with `context` tokens; the destructor empties it. `loop`: for a draft whose GPU drafts in a loop
     // by itself. All arguments outlive this object. Collective over the decoder's group.
-    PassTimer(model::Decoder& decoder, const dist::Clock& clock, int context, spec::DeviceVerifier* loop = nullptr);
+    PassTimer(model::Decoder& decoder, const dist::Clock& clock, int context, spec::DeviceRound* loop = nullptr);
     ~PassTimer() override { decoder_.cache().truncate(kSlot, 0); }
     PassTimer(const PassTimer&) = delete;
     PassTimer& operator=(const PassTimer&) = delete;
@@ -65,7 +65,7 @@ class PassTimer final : public DraftTimer {
     model::Decoder& decoder_;
     const dist::Clock& clock_;
     int context_;
-    spec::DeviceVerifier* loop_;
+    spec::DeviceRound* loop_;
     std::vector<model::Row> rows_;
     std::vector<int> logit_rows_;
 };

@@ -1,5 +1,5 @@
-// Drafting and verification on a GPU, as extensions of passes: see spec/verify/device_verifier.h.
-#include "spec/verify/device_verifier.h"
+// Drafting and verification on a GPU, as extensions of passes: see spec/gpu/device_round.h.
+#include "spec/gpu/device_round.h"
 
 #include "model/gpu/summed_array.h"
 #include "model/pass/decoder.h"
@@ -35,7 +35,7 @@ class DraftLoop final : public model::DeviceExtension {
         if (!keeps()) return;
         stride_ = logits.stride();
         DeviceArray<float>& kept = kept_[stride_];
-        if (kept.size() == 0) kept = DeviceArray<float>(DeviceVerifier::kMaxKept * stride_);
+        if (kept.size() == 0) kept = DeviceArray<float>(DeviceRound::kMaxKept * stride_);
     }
     void copy_in(const DeviceLogits& logits) override {
         copy_by_kernel(logits.stream, state_.data(), host_state_.data(), offsetof(DraftState, history));
@@ -184,7 +184,7 @@ void VerifyExtension::enqueue(const DeviceLogits& logits) {
     verify_rows(stream, call);
 }
 
-class GpuVerifier final : public DeviceVerifier {
+class GpuRound final : public DeviceRound {
   public:
     model::DeviceExtension* draft(const DeviceStopRule& rule, int first_kept) override {
         if (first_kept >= kMaxKept) throw std::invalid_argument("more rows are to be kept than there is room for");
@@ -217,8 +217,8 @@ class GpuVerifier final : public DeviceVerifier {
 
 } // namespace
 
-std::unique_ptr<DeviceVerifier> make_device_verifier() {
-    return std::make_unique<GpuVerifier>();
+std::unique_ptr<DeviceRound> make_device_round() {
+    return std::make_unique<GpuRound>();
 }
 
 } // namespace entrodraft::spec::gpu

@@ -1,13 +1,13 @@
 // Work of a round that a GPU does by itself. It drafts on, a chain or a tree, under a stop rule as numbers, and it
 // verifies the target's rows by those of the draft. Each is an extension of a model's pass.
 //
-// A rank has one for all models on its GPU (spec/gpu/device_verifier.cpp makes it), and none without a GPU.
+// A rank has one for all models on its GPU (spec/gpu/device_round.cpp makes it), and none without a GPU.
 // Called by drafters (chain.h, tree.h) and by the gather of the target's rows (target_rows.h).
 #pragma once
 
 #include "model/cpu/kernels.h"
 #include "model/pass/logit_needs.h"
-#include "spec/verify/token_id.h"
+#include "model/text/token_id.h"
 
 #include <cstdint>
 #include <memory>
@@ -60,7 +60,7 @@ struct DeviceTreePlan {
     bool has_noise = false;
     DeviceStopRule rule; // sees the best path; its max_rows is not used
     int n_eos = 0;
-    TokenId eos[kMaxEos] = {}; // ends of text, which are not read
+    model::TokenId eos[kMaxEos] = {}; // ends of text, which are not read
     // For gain: a token's chance is DeviceStopRule's acceptance with the weights of the token's rank.
     double weights[kRanks][DeviceStopRule::kWeights] = {};
     double min_reach = 0;
@@ -73,7 +73,7 @@ struct DeviceTreePlan {
 // A row of logits with its best tokens.
 struct RankedRow {
     struct Token {
-        TokenId token = -1;
+        model::TokenId token = -1;
         float logit = 0;
         float value = 0; // tokens are ranked by it
     };
@@ -84,7 +84,7 @@ struct RankedRow {
 
 // A row that a GPU has read for a tree: the first is the text's own, the others are those of nodes 0, 1, ...
 struct GrownRow {
-    TokenId token = -1;
+    model::TokenId token = -1;
     std::int32_t parent = -1; // node; -1: the text
     RankedRow row;
 };
@@ -92,8 +92,8 @@ struct GrownRow {
 // A target row that the GPU verifies by the draft's row from which the token after it was drawn. p and q are the
 // softmaxes of the two rows at the temperature, over the tokens that count.
 struct DraftedRow {
-    TokenId drafted = -1;  // the token after it; -1: none was drafted
-    bool is_first = false; // the first row of its text
+    model::TokenId drafted = -1; // the token after it; -1: none was drafted
+    bool is_first = false;       // the first row of its text
     // p is scaled by the share of the drafted prefix that the target can use (see `block`). The share is 1 for the
     // first row, then min(1, share of the row before * its p / its q), p and q of the drafted token.
     bool is_scaled = false;
@@ -107,14 +107,15 @@ struct VerifiedRow {
     double scale = 1;    // s
     double excess = 0;   // sum of max(0, s p - q)
     double overlap = 0;  // sum of min(p / lenience, q)
-    TokenId next = -1;   // a sample of max(0, s p - q), or of p if nothing was drafted; -1: no row, or no number in it
+    model::TokenId next =
+        -1; // a sample of max(0, s p - q), or of p if nothing was drafted; -1: no row, or no number in it
     std::int32_t unused = 0;
 };
 
-class DeviceVerifier {
+class DeviceRound {
   public:
     static constexpr int kMaxKept = 128; // rows
-    virtual ~DeviceVerifier() = default;
+    virtual ~DeviceRound() = default;
 
     // For a pass of a whole draft model over a single text. Reads the token of its last row as the next row, and so on,
     // while the rule wants more. With `first_kept` >= 0 the rows stay on the device: drafted tokens number
@@ -140,9 +141,9 @@ class DeviceVerifier {
 };
 
 namespace gpu {
-// Makes the verifier of models on the current device, which must outlive their decoders. Called where models are loaded
+// Makes the object for models on the current device, which must outlive their decoders. Called where models are loaded
 // onto a GPU. Throws dist::Error.
-std::unique_ptr<DeviceVerifier> make_device_verifier();
+std::unique_ptr<DeviceRound> make_device_round();
 } // namespace gpu
 
 } // namespace entrodraft::spec
