@@ -199,6 +199,9 @@ void declare_speculation(OptionSet& set, GenerateOptions& options) {
             if (const std::string why = why_biased(rule, acceptance.kind); !why.empty()) throw BadOption(why);
         read_tree(given, acceptance, speculation);
         read_own_trees(given, acceptance, speculation);
+        const bool drafts_chains = !speculation.drafter.kinds.empty() && !speculation.drafter.drafts_trees();
+        if (drafts_chains && !options.requests.beams.is_on())
+            options.requests.stop_rules = {speculation.stop_rules.front().max_tokens, acceptance.kind};
     });
 }
 

@@ -92,6 +92,12 @@ struct FileLengths {
 };
 
 // The defaults of requests, for when a line says nothing.
+// The run's limits for a stop rule that a line names.
+struct RulesOfLines {
+    int max_draft_tokens = 0;
+    spec::Acceptance acceptance = spec::Acceptance::gumbel;
+};
+
 struct RequestDefaults {
     GenerationConfigUse generation_config = GenerationConfigUse::greedy;
     std::set<std::string> given; // options that override this file
@@ -112,6 +118,7 @@ struct RequestDefaults {
     InputFormat format = InputFormat::found;
     bool has_results = false; // lines may ask for samples and log-probabilities, and may be OpenAI's
     bool ignore_eos = false;
+    std::optional<RulesOfLines> stop_rules; // none: lines may not name a rule
     std::vector<std::string> stop_strings;
     bool chat = false;                 // a prompt is one message of the user
     std::optional<std::string> system; // for conversations without a system message

@@ -117,6 +117,8 @@ constexpr Range kDraftTokens = {1, spec::Packet::kMaxDraftTokens};
 constexpr int kTreeTokens =
     spec::TreeOptions::kDefaultTokens; // size limit of a growing tree, unless --max-draft-tokens gives another
 
+// Parses a rule that a line names in place of the run's. Throws BadOption.
+spec::StopRuleOptions rule_of_line(const std::string& text, const RulesOfLines& of_run);
 // Reads stop_rules and costs of `speculation`. Throws BadOption.
 void read_stop_rules(const ParsedOptions& given, std::size_t n_levels, SpeculationOptions& speculation);
 // Reads --rules of bench compare and simulate: "static:2.25" or, for a cascade, "static:2/constant:4". `common` has the

@@ -121,6 +121,17 @@ spec::StopRuleOptions rule_of_level(const Level& level, spec::StopRuleOptions co
 
 // ---- levels ----
 
+// The same, but throws if there is no such rule.
+Level parse_known_level(const GivenValue& given) {
+    Level level = parse_level(given);
+    const std::string name = given.head().text;
+    refuse_if(name == "oracle", "--stop-rule oracle stops before the first token that would be rejected, which no "
+                                "run knows; see entrodraft simulate --rules oracle");
+    refuse_if(level.rule == nullptr,
+              "--stop-rule " + name + ": " + must_be_one_of(spec::stop_rule_names(), meant_rule(name)));
+    return level;
+}
+
 // Returns the rules of the levels. The last rule given counts for all later levels, too.
 std::vector<Level> levels_of(const ParsedOptions& given, std::size_t n_levels) {
     std::vector<GivenValue> values = given.values("stop-rule");
@@ -131,12 +142,7 @@ std::vector<Level> levels_of(const ParsedOptions& given, std::size_t n_levels) {
     std::vector<Level> levels;
     for (std::size_t i = 0; i < n_levels; ++i) {
         const GivenValue& value = values[std::min(i, values.size() - 1)];
-        levels.push_back(parse_level(value));
-        const std::string name = value.head().text;
-        refuse_if(name == "oracle", "--stop-rule oracle stops before the first token that would be rejected, which no "
-                                    "run knows; see entrodraft simulate --rules oracle");
-        refuse_if(levels.back().rule == nullptr,
-                  "--stop-rule " + name + ": " + must_be_one_of(spec::stop_rule_names(), meant_rule(name)));
+        levels.push_back(parse_known_level(value));
     }
     return levels;
 }
@@ -243,6 +249,14 @@ void read_stop_rules(const ParsedOptions& given, std::size_t n_levels, Speculati
         speculation.stop_rules.push_back(rule_of_level(level, speculation.every_rule));
         speculation.costs.push_back(level.has("costs") ? level.own["costs"].text : "");
     }
+}
+
+spec::StopRuleOptions rule_of_line(const std::string& text, const RulesOfLines& of_run) {
+    spec::StopRuleOptions common;
+    common.max_tokens = of_run.max_draft_tokens;
+    const spec::StopRuleOptions rule = rule_of_level(parse_known_level({"stop-rule", text}), common);
+    if (const std::string why = why_biased(rule, of_run.acceptance); !why.empty()) throw BadOption(why);
+    return rule;
 }
 
 std::vector<std::vector<spec::StopRuleOptions>> compared_rules(const std::string& rules,

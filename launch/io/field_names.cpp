@@ -103,7 +103,9 @@ std::string remedy_of_the_run(const std::string& name) {
         return all;
     }();
     if (const auto found = options.find(folded_field(name)); found != options.end()) return "use --" + found->second;
-    const auto is_option = [](std::string_view other) { return options.contains(folded_field(other)); };
+    const auto is_option = [](std::string_view other) {
+        return options.contains(folded_field(other)) || is_our_field(field_of_option(std::string(other)));
+    };
     return remedy_for_foreign_option(name, is_option, true);
 }
 

@@ -1,6 +1,7 @@
 // Makes a request from the fields of an input line. This is the parsing half of requests.h.
 #include "launch/cli/generation_defaults.h"
 #include "launch/cli/options.h"
+#include "launch/cli/shared_options.h"
 #include "launch/io/chat.h"
 #include "launch/io/field_names.h"
 #include "launch/io/openai_batch.h"
@@ -118,6 +119,7 @@ constexpr LineField kLineFields[] = {
     {"early_stopping", [](auto& v, auto&, auto& r) { r.beams.early_stopping = early_stopping_field(v); }},
     {"num_return_sequences", [](auto& v, auto& n, auto& r) { r.beams.num_return_sequences = count_field(v, n, 1); }},
     {"ignore_eos", [](auto& v, auto& n, auto& r) { r.ignore_eos = model::truth_of(v, n); }},
+    {"stop_rule", [](auto& v, auto& n, auto& r) { r.stop_rule = model::text_of(v, n); }},
     {"stop", [](auto& v, auto&, auto& r) { r.stop_strings = stop_field(v); }, "stop_strings stop_sequences"},
 };
 
@@ -193,6 +195,18 @@ void check_beams(const Json& object, const RequestDefaults& defaults, spec::Beam
     if (const std::string why = spec::why_invalid(beams); !why.empty()) throw std::runtime_error(as_field(why));
 }
 
+// Throws unless the line's rule, if it names one, is a rule and can be the run's.
+void check_stop_rule(const RequestDefaults& defaults, const std::string& rule) {
+    if (rule.empty()) return;
+    if (!defaults.stop_rules)
+        throw std::runtime_error("stop_rule is for chains that generate or serve drafts; leave it out");
+    try {
+        (void)rule_of_line(rule, *defaults.stop_rules);
+    } catch (const BadOption& error) {
+        throw std::runtime_error(as_field(error.what()));
+    }
+}
+
 void apply_fields(const Json& object, const RequestDefaults& defaults, const PromptLimits& limits,
                   spec::Request& request) {
     for (const auto& [name, value] : object.items())
@@ -200,6 +214,7 @@ void apply_fields(const Json& object, const RequestDefaults& defaults, const Pro
             if (name == field.name) field.set(value, name, request);
     check_beams(object, defaults, request.beams);
     check_constraint(object, defaults, limits, request.processing);
+    check_stop_rule(defaults, request.stop_rule);
     if (request.num_samples > 1 && !defaults.has_results)
         throw std::runtime_error("num_samples is for generate; leave it out");
     if (request.logprobs && !defaults.has_results) throw std::runtime_error("logprobs is for generate; leave it out");

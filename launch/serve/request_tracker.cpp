@@ -1,6 +1,8 @@
 // Hands out requests and takes in results: see request_tracker.h.
 #include "launch/serve/request_tracker.h"
 
+#include "launch/cli/shared_options.h"
+
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
@@ -44,6 +46,9 @@ bool RequestTracker::is_checkable(const spec::Request& request) const {
 spec::EngineCallbacks RequestTracker::callbacks() {
     spec::EngineCallbacks callbacks;
     callbacks.next_request = [this] { return next_request(); };
+    callbacks.rule_of = [this](const spec::Request& request) {
+        return rule_of_line(request.stop_rule, options_->requests.stop_rules.value());
+    };
     callbacks.waiting = [this] { return !under_way_.empty() || state_ == RunState::serving; };
     callbacks.on_text = [this](const spec::Request& request, std::string_view text) {
         if (request.streams && !request.plain)

@@ -62,6 +62,7 @@ struct Request {
     int num_samples = 1; // samples of the line, of which this is one; they share the cached prompt
     int sample = 0;      // its number among them
     bool ignore_eos = false;
+    std::string stop_rule; // in place of the engine's (EngineCallbacks::rule_of); empty: the engine's
     std::vector<std::string> stop_strings;
     static constexpr int kMaxLogprobs = 20;
     std::optional<int> logprobs; // number of most likely tokens listed with each new one; none: no log-probabilities

@@ -100,28 +100,30 @@ void Coordinator::compile_constraint(Request& request) {
 bool Coordinator::admits_another(const EngineCallbacks& callbacks, int slot) {
     std::optional<Request> request = callbacks.next_request();
     if (!request) return false;
-    if (const std::string why = why_biased(options_.stop_rule, options_.acceptance.kind);
+    const StopRuleOptions rule = request->stop_rule.empty() ? options_.stop_rule : callbacks.rule_of(*request);
+    if (const std::string why = why_biased(rule, options_.acceptance.kind);
         !why.empty() && parts_.drafter && !request->sampling.greedy())
         throw std::invalid_argument(why);
     compile_constraint(*request);
-    sequence(slot).emplace(std::move(*request), options_.stop_rule, &gain_, parts_.tokenizer, callbacks.on_text);
+    sequence(slot).emplace(std::move(*request), rule, &gain_, parts_.tokenizer, callbacks.on_text);
     if (sequence(slot)->request().beams.is_on() != (options_.num_beams > 0) ||
         sequence(slot)->request().beams.num_beams > options_.num_beams)
         throw std::invalid_argument("a request asks for other beams than the engine has");
     if (sequence(slot)->request().beams.is_on())
         sequence(slot)->begin_beams(parts_.target_config->eos_token_ids, parts_.target_config->max_positions);
     sequence(slot)->admitted_at = parts_.clock->now_seconds();
-    sequence(slot)->verified_on_device = can_verify_on_device(sequence(slot)->request());
+    sequence(slot)->verified_on_device = can_verify_on_device(*sequence(slot));
     return true;
 }
 
 // True if this rank's GPU holds the target's rows, or can get them, and also holds the rows of the drafter, if any.
-bool Coordinator::can_verify_on_device(const Request& request) const {
+bool Coordinator::can_verify_on_device(const Sequence& own) const {
+    const Request& request = own.request();
     return parts_.target && parts_.device_round &&
            (!parts_.drafter || parts_.drafter->facts().keeps_logits_on_device) && request.processing.is_off() &&
            !request.logprobs && spec::can_verify_on_device(options_.acceptance.kind, request.sampling) &&
            options_.stop_rule.max_tokens <= DeviceRound::kMaxKept &&
-           options_.stop_rule.entropy_of == EntropyOf::raw; // rows that rules read adjusted must come to the host
+           own.rule.options().entropy_of == EntropyOf::raw; // rows that rules read adjusted must come to the host
 }
 
 Packet Coordinator::pack(const Plan& plan, const DraftsBySlot& drafts, const ReplicaState& state, std::uint64_t round) {
@@ -239,7 +241,7 @@ void Coordinator::prefill(int slot) {
 // its own the draft reads for free, as the target reads at the same time.
 bool Coordinator::draft_reads_prompt(int slot) const {
     if (!parts_.drafter || sequence(slot)->request().plain) return false;
-    const bool measures = options_.stop_rule.type().weighs_costs && !options_.costs;
+    const bool measures = sequence(slot)->rule.options().type().weighs_costs && !options_.costs;
     return !parts_.drafter->facts().reads_late || !measures ||
            parts_.layout->placement == dist::DraftPlacement::dedicated;
 }

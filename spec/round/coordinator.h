@@ -75,7 +75,7 @@ class Coordinator {
     bool is_past_sharing(int slot) const;
     int first_position(int slot, const ReplicaState& state) const;
     void hand_out(int slot, const EngineCallbacks& callbacks);
-    bool can_verify_on_device(const Request& request) const;
+    bool can_verify_on_device(const Sequence& own) const;
     bool draft_reads_prompt(int slot) const;
     int left_tokens(const Sequence& sequence) const;
     int cache_left(const Sequence& sequence) const;

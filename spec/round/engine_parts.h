@@ -77,6 +77,8 @@ struct EngineCallbacks {
     // Called while a slot is empty, even if others decode. Returns nothing if there is no request, or none yet. It may
     // wait, much less than the timeout, but only while none of its requests is under way.
     std::function<std::optional<Request>()> next_request;
+    // Returns the rule of a request that names one. Unset if none does.
+    std::function<StopRuleOptions(const Request&)> rule_of;
     std::function<bool()> waiting; // true if more requests may come, so that next_request is called again; may be unset
     std::function<void(const Request&, std::string_view)> on_text;   // a piece of text; may be unset
     std::function<void(const Request&, const RoundTrace&)> on_round; // after each round; may be unset

@@ -155,6 +155,21 @@ TEST(Requests, LinesOverrideOptions) {
     EXPECT_EQ(request.sampling.seed, UINT64_MAX);
 }
 
+TEST(Requests, LinesNameAStopRuleThatTheRunCanHave) {
+    RequestDefaults defaults;
+    defaults.stop_rules = {15, spec::Acceptance::rejection};
+    EXPECT_EQ(served(R"({"prompt": "p", "stop_rule": "constant:3"})", defaults).stop_rule, "constant:3");
+    EXPECT_EQ(served(R"({"prompt": "p", "stop_rule": null})", defaults).stop_rule, "");
+    const auto told = [&](const std::string& rule) {
+        return error_of(R"({"prompt": "p", "stop_rule": ")" + rule + R"("})", defaults);
+    };
+    EXPECT_EQ(told("constant:tokens=16"), "stop_rule constant:tokens=16: '16' must be at most max_draft_tokens 15");
+    EXPECT_NE(told("entropy").find("did you mean static?"), std::string::npos);
+    EXPECT_NE(told("confidence:drop").find("would bias acceptance rejection"), std::string::npos);
+    EXPECT_EQ(error_of(R"({"prompt": "p", "stop_rule": "constant"})"),
+              "stop_rule is for chains that generate or serve drafts; leave it out");
+}
+
 TEST(Requests, LinesSayWhatIsDoneToTheirLogits) {
     const auto request = served(R"({"prompt": "p", "min_p": 0.1, "repetition_penalty": 1.2, "presence_penalty": 0.5,
                                     "frequency_penalty": -0.5, "no_repeat_ngram_size": 3, "min_new_tokens": 4,
@@ -341,7 +356,7 @@ TEST(Requests, EveryBadLineSaysWhatIsWrong) {
         {R"({"prompt": "p", "logit_bias": {"128": 1}})", "logit_bias names token 128, which is outside"},
         {R"({"prompt": "p", "banned_tokens": 5})", "banned_tokens must be an array"},
         {R"({"prompt": "p", "banned_tokens": [128]})", "banned_tokens names token 128"},
-        {R"({"prompt": "p", "stop_rule": "static"})", "cannot be set by line; use --stop-rule"},
+        {R"({"prompt": "p", "stop_rule": 2.25})", "stop_rule must be a string"},
         {R"({"prompt": "p", "summary": "s"})",
          "field summary cannot be set by line; use --summary, or put it into metadata if it is data of your own"},
         {R"({"prompt": "p", "logit_bias": {" 5": 1}})", "token id in logit_bias"},

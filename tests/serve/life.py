@@ -135,6 +135,18 @@ class Refusals(unittest.TestCase):
         connection.close()
 
 
+    def test_a_request_names_its_stop_rule(self):
+        asked = {"prompt": "It was", "max_tokens": 40, "temperature": 0}
+        answers = [self.server.complete(**asked, stop_rule=rule)[1] for rule in ("constant:tokens=1", "constant:tokens=5")]
+        answers.append(self.server.complete(**asked)[1])
+        self.assertEqual(len({answer["choices"][0]["text"] for answer in answers}), 1)
+        one, five = (answer["metrics"]["speculative_decoding"] for answer in answers[:2])
+        self.assertLessEqual(one["num_draft_tokens"], one["num_spec_steps"])
+        self.assertGreater(five["num_draft_tokens"], 3 * five["num_spec_steps"])
+        self.refused(400, "stop_rule entropy", "POST", "/v1/completions", {**asked, "stop_rule": "entropy"})
+        self.refused(400, "use --acceptance", "POST", "/v1/completions", {**asked, "acceptance": "rejection"})
+
+
 class Life(unittest.TestCase):
     def test_a_full_queue_refuses_and_drops_nothing_that_it_took(self):
         with serve("--batch-size", 1, "--max-waiting", 3) as server:
