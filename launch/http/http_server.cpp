@@ -101,7 +101,8 @@ class HttpServer::Impl::Connection final : public std::enable_shared_from_this<C
     }
 
     void write_answer(int status, const std::string& body, std::string_view type) {
-        write(head_of(status, type, fmt::format("Content-Length: {}", body.size()), keeps_open_) + body);
+        write(head_of(status, type, fmt::format("Content-Length: {}", body.size()), keeps_open_) +
+              (is_head_ ? "" : body));
         end_answer();
     }
     void begin_events() { write(head_of(200, "text/event-stream", "Transfer-Encoding: chunked", keeps_open_)); }
@@ -149,6 +150,7 @@ class HttpServer::Impl::Connection final : public std::enable_shared_from_this<C
     std::size_t pending_bytes_ = 0;
     bool closed_ = false;
     bool keeps_open_ = true;
+    bool is_head_ = false; // the request is HEAD: the answer is that of GET without its body
     bool watches_ = false;
     bool has_unread_ = false; // of a request that is refused
     std::size_t n_dropped_ = 0;
@@ -212,7 +214,8 @@ void HttpServer::Impl::Connection::on_request(ErrorCode error) {
     keeps_open_ = message.keep_alive() && !server_.stopping;
     const std::string target(message.target().data(), message.target().size());
     const auto authorization = message[http::field::authorization];
-    const auto method = message.method_string();
+    is_head_ = message.method() == http::verb::head;
+    const auto method = is_head_ ? http::to_string(http::verb::get) : message.method_string();
     exchange_ = std::make_shared<Exchange>(server_.io, weak_from_this(),
                                            HttpRequest{{method.data(), method.size()},
                                                        target.substr(0, target.find('?')),

@@ -14,7 +14,7 @@
 namespace entrodraft::launch {
 
 struct HttpRequest {
-    std::string method; // "POST"
+    std::string method; // "POST"; a HEAD request counts as "GET"
     std::string path;   // without the query
     std::string authorization;
     std::string body;

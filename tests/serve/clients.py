@@ -18,7 +18,7 @@ from server import PAIR, Server
 
 HERE = pathlib.Path(__file__).resolve().parent
 CLIENTS = {"openai_client": ["openai==3.57.0"], "langchain_client": ["langchain-openai==1.7.4"], "aiohttp_client": ["aiohttp==3.14.1"],
-           "lm_eval_client": ["lm-eval[api]==0.4.13"]}
+           "lm_eval_client": ["lm-eval[api]==0.4.13"], "aiperf_client": ["aiperf==0.13.0"]}
 
 
 def environment_of(folder, packages):

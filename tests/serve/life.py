@@ -135,6 +135,17 @@ class Refusals(unittest.TestCase):
         connection.close()
 
 
+    def test_head_is_get_without_the_body(self):
+        connection = self.server.connect()
+        for path, status in (("/health", 200), ("/metrics", 200), ("/nothing", 404)):
+            connection.request("HEAD", path)
+            answer = connection.getresponse()
+            self.assertEqual((answer.status, answer.read()), (status, b""))
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            self.assertEqual((answer.status, len(answer.read())), (status, int(answer.headers["Content-Length"])))
+        connection.close()
+
     def test_a_request_names_its_stop_rule(self):
         asked = {"prompt": "It was", "max_tokens": 40, "temperature": 0}
         answers = [self.server.complete(**asked, stop_rule=rule)[1] for rule in ("constant:tokens=1", "constant:tokens=5")]
