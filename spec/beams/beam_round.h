@@ -1,5 +1,5 @@
-// The steps of a beam search in a round: one token, and one more for each level of drafted tokens that holds all beams
-// of the target.
+// Advances a beam search by a round: by one token, and by one more for each level of drafted tokens that contains all
+// beams of the target.
 //
 // So the search takes the same steps as without drafts. Called by the coordinator.
 #pragma once

@@ -1,5 +1,5 @@
-// Rows of a beam search on their way to the coordinator. For each row, each rank sends its sum of exponentials and its
-// few best logits: the search needs no more.
+// Encodes the rows of a beam search, which travel to the coordinator. For each row, each rank sends its sum of
+// exponentials and its few best logits: the search needs no more.
 //
 // Called by target_rows.cpp and by the drafter.
 #pragma once

@@ -1,5 +1,5 @@
-// Follows GenerationMixin._beam_search of transformers 5.23. Its arrays of fixed size hold beams of score -1e9 where
-// there is no beam yet; here these are absent.
+// Follows GenerationMixin._beam_search of transformers 5.23. Its arrays have a fixed size: where there is no beam yet,
+// they contain a beam with score -1e9. Here such beams are absent.
 #include "spec/beams/beam_search.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Beam search of one text, with the semantics of transformers 5: decides which continuations go on, which are finished,
-// and when the search ends.
+// Beam search of one text, as in transformers 5: decides which beams go on, which are finished, and when the search
+// ends.
 //
 // It knows neither model nor cache: rows of candidates go in, beams come out. Called by the coordinator.
 #pragma once

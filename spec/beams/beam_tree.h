@@ -1,7 +1,8 @@
-// The beams of one text as a tree in a slot of a cache. The rows of all beams follow the prompt's rows, each once, in
-// the order in which they were read. A beam is a path in the tree, so a step that reorders beams moves nothing.
+// Keeps the beams of one text as a tree in a slot of a cache. The rows of all beams follow the prompt's rows. Each row
+// is there once, and rows are in the order in which they were read. A beam is a path in the tree, so a step that
+// reorders beams moves nothing.
 //
-// Rows that no running beam needs stay until they outnumber the others. Then the others are moved together.
+// Rows that no running beam needs stay until they outnumber the needed rows. Then the needed rows are moved together.
 // Called by every rank for the target (replica_state.h), and by the drafter for the draft.
 #pragma once
 

@@ -1,5 +1,5 @@
-// The target's figures at each place of given texts: its most likely tokens, the mass of the others, and one drawn from
-// the others.
+// Computes the target's figures at each place of given texts: its most likely tokens, the probability mass of the other
+// tokens, and one token drawn from the others.
 //
 // Texts are read like prompts, many rows a pass. The target, another model or a person may have written them. Called by
 // the command distill on all ranks.

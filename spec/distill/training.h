@@ -1,5 +1,5 @@
-// The training of a draft on scored texts: the texts and learning rate of each step, when held-out texts are measured,
-// and when it ends. The Trainer computes a step. The caller writes files and lines of progress.
+// Trains a draft on scored texts. Decides about the texts and the learning rate of each step, when held-out texts are
+// measured, and when the training ends. The Trainer computes a step. The caller writes files and lines of progress.
 //
 // Called by the command distill on all ranks, which share the texts of each step.
 #pragma once

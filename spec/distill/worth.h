@@ -1,4 +1,5 @@
-// The speed-up that a draft's acceptance gives at the costs of its passes. Pure; called by the command distill.
+// Computes the speed-up that a draft gives, from its acceptance and the costs of passes. Pure; called by the command
+// distill.
 #pragma once
 
 #include "spec/protocol/stats.h"

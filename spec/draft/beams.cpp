@@ -1,11 +1,12 @@
-// The draft continues the target's beams by a beam search of its own, wider than the target's, one level of its tree a
-// pass (Zhang et al. 2025, "AtSpeed", with fixed widths). The target accepts a level where all of its beams are in it.
+// The draft continues the target's beams by a beam search of its own, which is wider than the target's. Each pass
+// drafts one level of its tree. (In "AtSpeed", Zhang et al. 2025, the widths are fixed.) The target accepts a level
+// that contains all of the target's beams.
 //
 // The draft's own entropy decides how wide a level is, and how many levels there are. The chance that a level of w
-// tokens is accepted is learnt from two values. One is the mean entropy of the rows before the level. The other is the
-// distance of the level's last score below the score that is enough if draft and target agree. The width makes
-// (expected levels) - (the run's levels a second) * (seconds of the target's rows) largest. Drafting ends if that is
-// not above 0.
+// tokens is accepted is learnt from two values. One value is the mean entropy of the rows before the level. The other
+// value is the distance of the level's last score below the num_beams-th score, which would be enough if draft and
+// target agreed. The chosen width maximises (expected levels) - (the run's levels a second) * (seconds of the target's
+// rows). Drafting ends if this maximum is not above 0.
 #include "spec/draft/beams.h"
 
 #include "spec/beams/beam_rows.h"

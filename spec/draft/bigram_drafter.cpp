@@ -1,4 +1,5 @@
-// Drafts by how often each token followed the last one in a text that build-table has counted. It costs almost nothing.
+// Drafts the tokens that followed the last token most often, in a text that build-table has counted. It costs almost
+// nothing.
 #include "spec/draft/chain.h"
 
 namespace entrodraft::spec {

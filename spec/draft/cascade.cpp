@@ -1,10 +1,11 @@
-// A middle model of a cascade. It drafts for the level above by verifying, in one pass, the proposals of a smaller
-// drafter. It emits what it would emit alone, so the level above may verify that like any draft.
+// This drafter is a middle model of a cascade. It drafts for the level above by verifying, in one pass, the proposals
+// of a smaller drafter. It emits the tokens that it would emit alone, so the level above may verify them like any
+// draft.
 //
-// It is exact with every acceptance: a token that it hands up was drawn from its own distribution q given the tokens
-// before, and never decides if another token follows. Random numbers of the inner round are keyed by its level and by
-// where the round above began. The reason: the inner rule learns from tokens that were rejected above, so a number that
-// influenced one round must not be used in the next.
+// It is exact with every acceptance. Each token that it hands up was drawn from its own distribution q given the tokens
+// before. The token never decides if another token follows. Random numbers of the inner round depend on its level and
+// on the place where the round above began. The reason: the inner rule learns from tokens that were rejected above, so
+// a number that influenced one round must not be used in the next.
 #include "spec/draft/chain.h"
 #include "spec/verify/random.h"
 #include "spec/verify/verify.h"

@@ -1,6 +1,6 @@
-// The draft loop: one pass over a source of logits for each token, until the stop rule has enough. If sequences share
-// the source's passes, a pass has a row of each sequence that goes on, so that weights are read once for all. Each
-// sequence has its own rule, and drops out when that fires.
+// Runs the draft loop: each token takes one pass over a source of logits, until the stop rule has enough. If sequences
+// share the source's passes, each pass has one row of every sequence that goes on, so the weights are read once for
+// all. Each sequence has its own rule, and drops out when its rule fires.
 #include "spec/draft/chain.h"
 
 #include "spec/draft/token_table.h"

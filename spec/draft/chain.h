@@ -1,8 +1,8 @@
-// Drafting from rows of logits. This file has the sources of rows (a model, a table of counts, any function of a text),
-// the choice of a model's next token from a row, and the loop over both.
+// Drafts from rows of logits. This file has the sources of rows (a model, a table of counts, any function of a text),
+// the choice of a model's next token from a row, and the draft loop.
 //
-// A source does not know which tokens are chosen from its rows. target_rows.h joins the target's rows, which are
-// sharded across ranks. The drafters and the recorder call this file.
+// A source does not know which tokens are chosen from its rows. (The target's rows are sharded across ranks;
+// target_rows.h joins them.) The drafters and the recorder call this file.
 #pragma once
 
 #include "spec/draft/drafter.h"

@@ -1,10 +1,11 @@
-// A draft model on a rank of its own that does not wait for the verification. While the target scores a draft, it
-// drafts the continuation of the round's most likely outcomes. All outcomes share passes; each has a slot of the cache
-// that shares the text's own. If one of them comes true its draft is ready, and drafting has cost nothing.
+// This draft model runs on a rank of its own and does not wait for the verification. While the target scores a draft,
+// this model drafts on after the round's most likely outcomes. All outcomes share passes. Each outcome has a slot of
+// the cache, which shares the positions of the text's own slot. If one of the outcomes comes true, its draft is ready,
+// and drafting has cost no time.
 //
-// Without a backup, the broadcast draft is the one that would have been drafted after the verification: the same tokens
-// from the same random numbers, if the stop rule depends on the text alone. (`expected-gain` also knows which passes
-// are free, and drafts longer then.)
+// Without a backup drafter, the broadcast draft is the one that would have been drafted after the verification. It has
+// the same tokens from the same random numbers, if the stop rule depends on the text alone. (`expected-gain` also knows
+// which passes are free, and then drafts longer.)
 #include "spec/draft/chain.h"
 #include "spec/draft/model_drafter.h"
 #include "spec/draft/outcome_model.h"

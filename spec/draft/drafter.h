@@ -1,8 +1,8 @@
-// The interface of drafters, which propose tokens. Also here: the data that every drafter needs, drafters made of other
-// drafters, and drafters by name.
+// Declares the interface of drafters, which propose tokens. This file also has the data that every drafter needs,
+// drafters that combine other drafters, and the making of drafters by name.
 //
-// A drafter works for all sequences of a replica, each in its slot. It returns tokens and, if it has one, the
-// distribution that each was drawn from. The round calls it, on the draft owner only. Drafters that draw from a model's
+// A drafter works for all sequences of a replica, each in its slot. It returns tokens and, if it has distributions, the
+// one that each token was drawn from. Only the round calls it, on the draft owner. Drafters that draw from a model's
 // logits are in chain.h.
 #pragma once
 

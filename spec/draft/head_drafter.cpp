@@ -1,4 +1,5 @@
-// A draft head, which reads the target's hidden states (head_texts.h): chains or trees, in passes that sequences share.
+// Drafts with a draft head, which reads the target's hidden states (head_texts.h). The drafts are chains or trees, and
+// sequences share passes.
 #include "spec/draft/head_texts.h"
 
 namespace entrodraft::spec {

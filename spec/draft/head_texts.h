@@ -1,9 +1,10 @@
-// The texts that a draft head follows, one in each slot. This has the target's hidden states of their tokens, the part
-// of these that the head has read, and the nodes of the draft. Three kinds of heads draft in different ways, each in
-// its own file: head_texts_recurrent.cpp, head_texts_masked.cpp and head_texts_block.cpp.
+// Keeps the texts that a draft head follows, one in each slot: the target's hidden states for their tokens, which of
+// these states the head has read, and the nodes of the draft. Three kinds of heads draft in different ways, each in its
+// own file: head_texts_recurrent.cpp, head_texts_masked.cpp and head_texts_block.cpp.
 //
-// The head's row of position p has the token at p + 1. Its cache keeps only rows made of the target's states. Rows of
-// drafted tokens, made of its own states, leave it when the round has ended. All formats of heads: model/heads/head.h.
+// The head's row of position p has the token at p + 1. Its cache keeps only rows made from the target's states. Rows of
+// drafted tokens, made from the head's own states, leave the cache when the round has ended. model/heads/head.h has the
+// formats of heads.
 #pragma once
 
 #include "model/heads/head.h"

@@ -1,6 +1,6 @@
-// Block heads (Falcon): a pass drafts a block of tokens after the last block of the text, or of drafted tokens. A
-// block's rows see one another, so in the cache each node that ends a block has a block of its own. Nodes within a
-// block need no pass: the pass over the block before has given their rows of logits.
+// Block heads (Falcon): a pass drafts a block of tokens after the last block of the text or of drafted tokens. A
+// block's rows see one another, so in the cache each node that ends a block has a block of its own. Nodes inside a
+// block need no pass: the pass over the block before has already given their rows of logits.
 #include "spec/draft/head_texts.h"
 #include "spec/draft/rows_ahead.h"
 

@@ -1,6 +1,7 @@
-// Masked heads: the pass over a text drafts all tokens after it, in rows that have a mask in place of a token. Nodes
-// then need no pass, as all nodes of a level have the same row of logits. P-EAGLE has masks after the rows of the text.
-// DFlash reads the text first, and then a block of the last token and masks, which see one another.
+// Masked heads: the pass over a text also drafts all tokens after the text, in rows that have a mask in place of a
+// token. Nodes then need no pass, because all nodes of a level have the same row of logits. P-EAGLE puts masks after
+// the rows of the text. DFlash reads the text first. Then it reads a block of the last token and masks, whose rows see
+// one another.
 #include "spec/draft/head_texts.h"
 #include "spec/draft/rows_ahead.h"
 

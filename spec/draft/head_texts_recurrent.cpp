@@ -1,6 +1,6 @@
-// Recurrent heads: EAGLE, MTP, Hydra, MLP speculators, and Medusa, whose state stays that of the text. Each drafted
-// token has a row of its own, made of the state after the token before it. So a pass reads one level of a tree, unless
-// a GPU goes on by itself.
+// Recurrent heads: EAGLE, MTP, Hydra, MLP speculators, and Medusa, whose state stays the one of the text. Each drafted
+// token has a row of its own, made from the state after the token before it. So a pass reads one level of a tree,
+// unless a GPU drafts on by itself.
 #include "spec/draft/head_texts.h"
 #include "spec/draft/rows_ahead.h"
 

@@ -1,4 +1,4 @@
-// The data that lookahead decoding (Fu et al. 2024) keeps of a text: a pool of n-grams, and a window of guesses. The
+// Keeps the data of lookahead decoding (Fu et al. 2024) for one text: a pool of n-grams, and a window of guesses. The
 // window's rows in the target's passes fill the pool.
 //
 // It knows no drafts, passes or acceptance. Called by lookahead_drafter.cpp.

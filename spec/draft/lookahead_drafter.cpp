@@ -1,10 +1,11 @@
-// Lookahead decoding (Fu et al. 2024): the target drafts for itself. A round's tree holds n-grams of a pool that begin
-// with the text's last token, and a window of guesses. The target's tokens after the window's rows are the next
-// guesses. They complete each column to an n-gram for the pool. N-grams of prompt and text are in the pool as well.
+// Lookahead decoding (Fu et al. 2024): the target drafts for itself. A round's tree contains a window of guesses, and
+// n-grams from a pool that begin with the text's last token. The target's tokens after the window's rows are the next
+// guesses. They also complete each column of the window to an n-gram for the pool. N-grams of prompt and text are in
+// the pool as well.
 //
-// Guesses are drafted tokens as others: a guess that is the target's own token is accepted. Common beginnings of
-// n-grams and columns are in the tree once. With a stop rule that weighs costs, a round drafts all of it or nothing:
-// the gain of recent rounds decides.
+// Guesses are drafted tokens like others: a guess that equals the target's own token is accepted. If n-grams and
+// columns begin with the same tokens, the tree has these tokens once. With a stop rule that weighs costs, a round
+// drafts the whole tree or nothing: the gain of recent rounds decides.
 #include "spec/draft/drafter.h"
 #include "spec/draft/lookahead.h"
 #include "spec/draft/one_hot.h"

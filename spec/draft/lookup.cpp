@@ -1,5 +1,5 @@
-// The look-up drafter: it drafts the tokens that followed the same few tokens last time. It has no model and no
-// distribution of its own, so q is one at each token.
+// The look-up drafter: it finds an earlier occurrence of the text's last few tokens, and drafts the tokens that
+// followed. It has no model and no distribution of its own, so q of each drafted token is 1.
 #include "spec/draft/drafter.h"
 #include "spec/draft/lookup_index.h"
 #include "spec/draft/one_hot.h"

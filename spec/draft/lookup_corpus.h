@@ -1,9 +1,9 @@
-// Texts for the drafter suffix to search, next to its own: their tokens, and a suffix array over them. Both are made in
-// memory or mapped from a file of build-corpus, whose pages processes of a host share.
+// Keeps the texts that the drafter `suffix` searches in addition to its own: their tokens, and a suffix array over
+// them. Both are made in memory, or mapped from a file of build-corpus, whose pages all processes of a host share.
 //
 // It knows no tokenizer and nothing of drafting. Called by the suffix drafter, build-corpus and the loader of drafters.
 //
-// The file, little-endian, without gaps:
+// The file is little-endian and has no gaps:
 //     char magic[8] = "EDCORPS\n"; u32 version = 1; u32 vocab V; u64 tokenizer fingerprint; u64 tokens N;
 //     u64 checksum (hash_bytes of each of the other parts, each seeded with the one before)
 //     i32 token[N]: 0 to V - 1, or V where a text ends

@@ -1,4 +1,5 @@
-// The interface of an index for drafters without a model: where was the text's end before, and what followed it?
+// Declares the interface of an index for drafters without a model. The index finds where the text's last tokens
+// occurred before, and what followed.
 //
 // It knows nothing of drafting, stop rules or distributions. Made in ngram_drafter.cpp and suffix_drafter.cpp.
 #pragma once

@@ -1,5 +1,5 @@
-// A draft model, in passes that sequences share, and the tokens that it has read (model_drafter.h). Several models are
-// a cascade: each drafts for the next larger one, and the largest for the target.
+// Drafts with a draft model (model_drafter.h), in passes that sequences share. Several models are a cascade: each
+// drafts for the next larger one, and the largest for the target.
 #include "spec/draft/model_drafter.h"
 
 #include "spec/draft/retokenized_drafts.h"

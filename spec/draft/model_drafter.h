@@ -1,5 +1,5 @@
-// The texts that a draft model follows, one in each slot, forwards and back. It knows which of their tokens the cache
-// holds, and runs passes over those that it does not hold yet.
+// Keeps the texts that a draft model follows, one in each slot. A text may grow, and may be cut back. This class knows
+// which tokens of a text are in the cache, and runs passes over the others.
 //
 // Called by the drafters that have a model, and by the recorder.
 #pragma once

@@ -1,5 +1,5 @@
-// Drafts the tokens that followed the latest occurrence of the text's last few tokens in it. It adds and looks up
-// n-grams of several lengths in constant time a token.
+// Finds an earlier occurrence of the text's last few tokens (by default the latest), and drafts the tokens that
+// followed. It adds and looks up n-grams of several lengths in constant time a token.
 #include "spec/draft/drafter.h"
 #include "spec/draft/ngram_hash.h"
 #include "spec/draft/run_texts.h"

@@ -1,4 +1,5 @@
-// Hashes of the n-grams at the end of a text, computed from each length to the next. Private to the look-ups.
+// Hashes the n-grams at the end of a text. The hash of each length is computed from that of the length before. Private
+// to the look-ups.
 #pragma once
 
 #include "spec/draft/lookup_index.h"

@@ -1,4 +1,4 @@
-// The distributions of drafted tokens that were not drawn: each has all of its probability at its token.
+// The distributions of drafted tokens that were not drawn. Each puts all of its probability on its token.
 #pragma once
 
 #include "spec/verify/token_id.h"

@@ -1,8 +1,8 @@
-// The outcomes of a round and their chances: how many drafted tokens are accepted, and which token follows them. The
-// chances depend on the facts about the drafted tokens.
+// Computes the chances of a round's outcomes. An outcome is the number of accepted drafted tokens, and the token that
+// follows them. The chances depend on the facts about the drafted tokens.
 //
 // A token's chance is learnt as expected-gain learns it (acceptance_model.h). After a rejection, the target's token is
-// the m-th of the draft's other candidates with a chance that is learnt too. Called by draft_ahead.
+// the m-th of the draft's other candidates with a chance that is learnt as well. Called by draft_ahead.
 #pragma once
 
 #include "spec/plan/acceptance_model.h"

@@ -1,4 +1,4 @@
-// Meaningless tokens, for tests of everything that must hold for any draft.
+// Drafts meaningless tokens, for tests of everything that must be true for any draft.
 #include "spec/draft/chain.h"
 #include "spec/verify/random.h"
 

@@ -1,5 +1,6 @@
-// See retokenized_drafts.h. The stop rule decides on the draft's tokens during drafting. It learns how many of the
-// target's tokens were accepted, so it is shown these tokens too once they are known.
+// See retokenized_drafts.h. During drafting, the stop rule decides on the draft model's tokens. Afterwards it learns
+// how many of the target's tokens were accepted. So it is also shown the draft in the target's tokens, once these are
+// known.
 #include "spec/draft/retokenized_drafts.h"
 
 #include "spec/verify/random.h"

@@ -1,5 +1,5 @@
-// A draft model of another vocabulary than the target's. It writes text in its own tokens; the draft is this text in
-// the tokens of the target's tokenizer.
+// Drafts with a model whose vocabulary is not the target's. The model writes text in its own tokens, and the target's
+// tokenizer turns this text into the draft.
 //
 // Source: Timor et al. 2025, string-level exact match (arXiv 2502.05202). Called by the drafter `model`.
 #pragma once

@@ -1,7 +1,7 @@
-// Rows of logits that were made before they are asked for, and are kept until then: those that a GPU has made of a
-// draft by itself, a chain or a tree, and those that a draft head's pass gives for several tokens ahead.
+// Keeps rows of logits that were made before they are asked for. Some are rows of a chain or tree that a GPU has
+// drafted by itself. Others are rows for several tokens ahead, which one pass of a draft head gives.
 //
-// It knows no cache. The cache has the tokens that the GPU has read; the holder of the rows corrects it
+// This file knows no cache. The cache contains the tokens that the GPU has read, and the owner of the rows corrects it
 // (model_drafter.h, head_texts_recurrent.cpp).
 #pragma once
 

@@ -1,7 +1,7 @@
-// The texts of a run so far, for look-ups, current and ended ones. The end of one text may be in another, for example
-// if they answer questions about one document.
+// Keeps the texts of a run for look-ups, both current and ended ones. The last tokens of one text may occur in another,
+// for example if both answer questions about one document.
 //
-// Knows nothing of drafting. Called by the look-up drafters, whose indexes of all slots share one.
+// Knows nothing of drafting. Called by the look-up drafters: the indexes of all slots share one RunTexts.
 #pragma once
 
 #include "spec/draft/lookup_index.h"

@@ -1,7 +1,8 @@
-// A draft model sharded across the ranks of the target. The coordinator leads its passes, the others follow them. It is
-// the baseline for a draft on a single rank: each draft pass costs two more messages and its all-reduces.
+// Runs a draft model that is sharded across the ranks of the target. The coordinator leads its passes, and the other
+// ranks follow. It is the baseline for a draft on a single rank: each draft pass costs two more messages and the
+// all-reduces.
 //
-// Made on all ranks of a replica; called by model_drafter on the coordinator and by the round on the others.
+// Made on all ranks of a replica. Called by model_drafter on the coordinator, and by the round on the other ranks.
 #pragma once
 
 #include "dist/comm/communicator.h"

@@ -1,4 +1,4 @@
-// Children of a row: see siblings.h. All rows of a position share its noise.
+// Makes the children of a row: see siblings.h. All rows of a position share its noise.
 #include "spec/draft/siblings.h"
 
 #include "spec/verify/random.h"

@@ -1,4 +1,4 @@
-// The children that a tree gives a token, made of the row of logits after it.
+// Makes the children of a token in a tree, from the row of logits after the token.
 //
 // Called by the drafter of trees, and by the recorder.
 #pragma once

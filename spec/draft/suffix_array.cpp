@@ -1,9 +1,11 @@
 // Induced sorting: see suffix_array.h.
 //
-// A suffix is small (S) if it is less than the suffix after it, else large (L). An S after an L is called LMS. Once the
-// LMS suffixes are in order, one pass over the array orders the L ones, and one pass back the S ones. The same two
-// passes order the LMS ones, by the pieces between one LMS and the next. If some pieces are equal, their ranks are a
-// text of at most half the length, and its suffix array is made first.
+// A suffix is small (S) if it is less than the suffix after it, else large (L). An S suffix after an L suffix is called
+// LMS. The steps are:
+//   1. Two passes over the array order the pieces between one LMS suffix and the next.
+//   2. Each piece is replaced by its rank. The ranks are a text of at most half the length. Its suffix array, made in
+//      the same way, is the order of the LMS suffixes.
+//   3. With the LMS suffixes in order, one pass forwards orders the L suffixes, and one pass back the S suffixes.
 #include "spec/draft/suffix_array.h"
 
 #include <algorithm>

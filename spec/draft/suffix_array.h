@@ -1,5 +1,5 @@
-// The suffixes of a text of token ids in order: a suffix array (Manber and Myers 1990). It is made by induced sorting
-// (SA-IS: Nong, Zhang and Chan 2009) in time and memory linear in the text, however much the text repeats itself.
+// Sorts the suffixes of a text of token ids: makes its suffix array (Manber and Myers 1990). It uses induced sorting
+// (SA-IS: Nong, Zhang and Chan 2009). Time and memory are linear in the text, however much the text repeats itself.
 //
 // Knows nothing of files and drafting. Called by lookup_corpus.cpp.
 #pragma once

@@ -1,11 +1,11 @@
-// All substrings of a text of token ids, as a suffix automaton (Blumer et al. 1985). Adding a token takes amortised
-// constant time, and so does a search.
+// Finds all substrings of a text of token ids, by a suffix automaton (Blumer et al. 1985). Adding a token takes
+// amortised constant time, and so does a search.
 //
-// It uses what is known of a text's states to be compact. State i, up to the text's length, is that of its first i
-// tokens. Its length is i and its transition to i + 1 is the text, so it stores only a link. The other states, split
-// off where two contexts meet, hold their transitions in blocks of 2^k slots. On English books (0.26 split states a
-// token) that takes 31 bytes a token; all transitions in one hash table were estimated at 80. Texts that do not grow
-// are in lookup_corpus.h. It knows nothing of drafting. Called by the suffix drafter.
+// The form of the states is compact. State i, up to the text's length, stands for the text's first i tokens. Its length
+// is i, and the text itself gives its transition to i + 1, so only a link is stored. The other states were split off
+// where two contexts meet. Their transitions are in blocks of 2^k slots. On English books (0.26 split states a token)
+// this takes 31 bytes a token; one hash table of all transitions would take about 80 (an estimate). lookup_corpus.h is
+// for texts that do not grow. Knows nothing of drafting. Called by the suffix drafter.
 #pragma once
 
 #include "spec/draft/lookup_index.h"

@@ -1,5 +1,6 @@
-// Drafts the tokens that followed the longest earlier occurrence of the text's end. It looks in the text itself, by a
-// suffix automaton that grows with it, and in a corpus that all sequences share, by its suffix array.
+// Finds the longest earlier occurrence of the text's end, and drafts the tokens that followed. It searches the text
+// itself, by a suffix automaton that grows with the text. It also searches a corpus that all sequences share, by its
+// suffix array.
 #include "spec/draft/drafter.h"
 #include "spec/draft/lookup_corpus.h"
 #include "spec/draft/suffix_automaton.h"

@@ -1,5 +1,5 @@
-// The target's hidden states of a text's tokens, as a draft head has them: which of them it has read, and which a pass
-// reads. Positions are those of the head's rows. Called by head_texts.cpp.
+// Keeps the target's hidden states for a text's tokens, for a draft head. Knows which of them the head has read, and
+// which a pass reads. Positions are those of the head's rows. Called by head_texts.cpp.
 #pragma once
 
 #include <cstddef>

@@ -1,9 +1,9 @@
-// The number of times that each token, and each pair of neighbours, occurs in a text. It is counted, kept in a file,
-// and turned into the distributions of the unigram and bigram drafters.
+// Counts how often each token, and each pair of neighbours, occurs in a text. Keeps the counts in a file, and turns
+// them into the distributions of the unigram and bigram drafters.
 //
-// It knows no text and no tokenizer. Called by build-table, and by the drafters over the tables.
+// It knows no text and no tokenizer. Called by build-table, and by the drafters that use the tables.
 //
-// The file, little-endian, without gaps:
+// The file is little-endian and has no gaps:
 //     char magic[8] = "EDTABLE\n"; u32 version = 1; u32 vocab V; u64 tokenizer fingerprint; u64 total tokens N;
 //     u64 pairs B; u64 checksum (hash_bytes of each of the other parts, each seeded with the one before)
 //     u32 count[V]; u32 followers[V], kinds of token seen after token y, their sum B

@@ -1,5 +1,6 @@
-// A draft model of another vocabulary, as one of the target's vocabulary. Texts go in as the draft's tokens. Its rows
-// give the logits of the tokens that both know; other tokens have probability 0.
+// Makes a draft model with another vocabulary look like one with the target's vocabulary. It gives the draft a text in
+// the draft's tokens. Its rows have the logits of the tokens that both models know; the other tokens have probability
+// 0.
 //
 // Source: Timor et al. 2025, token-level intersection (arXiv 2502.05202). Called by the drafter `model`.
 #pragma once

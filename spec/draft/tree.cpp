@@ -1,6 +1,6 @@
-// Drafts a tree. A pass of the model over a level's nodes of all sequences gives them their children (siblings.h). The
-// shape decides about width and depth (tree_growth.h). For one sequence alone, a GPU reads the levels that the growth
-// foresees by itself. They are then taken from there.
+// Drafts a tree. One pass of the model reads a level's nodes of all sequences, and its rows give the nodes their
+// children (siblings.h). The tree's shape decides about width and depth (tree_growth.h). If there is only one sequence,
+// a GPU reads the levels that the growth foresees by itself. The drafter then takes the rows from there.
 #include "spec/draft/tree.h"
 
 #include "spec/draft/siblings.h"

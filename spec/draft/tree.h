@@ -1,4 +1,4 @@
-// Drafting trees from rows of logits, and the sources of rows for the nodes of a tree: see tree.cpp.
+// Drafts trees from rows of logits. Declares the sources of rows for the nodes of a tree. See tree.cpp.
 #pragma once
 
 #include "model/pass/decoder.h"

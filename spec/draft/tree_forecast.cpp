@@ -1,5 +1,5 @@
-// A tree's growth as numbers by which a GPU reads levels: see DeviceTreePlan. A value that is not known before the
-// first row is taken from the last round.
+// Expresses a tree's growth as numbers by which a GPU reads levels: see DeviceTreePlan. A value that is not known
+// before the first row is taken from the last round.
 #include "spec/draft/tree_growth.h"
 
 #include <algorithm>

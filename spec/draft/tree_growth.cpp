@@ -1,11 +1,12 @@
 // Grows trees: see tree_growth.h.
 //
-// expected-gain: a node's value is the chance that all tokens up to it are accepted. These chances are learnt for each
-// rank from the row's entropy and the token's own probability. A further level is drafted while the tokens that it may
-// bring, level by level, come faster than the run's own rate. The proposed nodes make (expected tokens) - rate *
-// (seconds of the target's pass) largest. If rows cost much the tree is a chain; if a row's entropy is high it is wide.
-// eagle2 (Li et al. 2024, "EAGLE-2"): the value is the draft's own probability of the path. The choice of nodes looks
-// at tokens here, so under `rejection` they count as not drawn (verify.h).
+// expected-gain: a node's value is the chance that all tokens up to it are accepted. Each rank among siblings has its
+// own chances, which are learnt from the row's entropy and the token's own probability. A further level is drafted if
+// the tokens expected from it, or from it and some levels after it, come faster than the run's own rate. The proposed
+// nodes maximise (expected tokens) - rate * (seconds of the target's pass). If rows cost much, the tree is a chain. If
+// a row's entropy is high, the tree is wide.
+// eagle2 (Li et al. 2024, "EAGLE-2"): the value is the draft's own probability of the path. The choice of nodes depends
+// on the tokens here, so under `rejection` they count as not drawn (verify.h).
 #include "spec/draft/tree_growth.h"
 
 #include <algorithm>

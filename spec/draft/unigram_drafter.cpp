@@ -1,4 +1,4 @@
-// Drafts by how often each token occurs in a text that build-table has counted, whatever comes before.
+// Drafts the most frequent tokens of a text that build-table has counted, whatever tokens come before.
 #include "spec/draft/chain.h"
 
 namespace entrodraft::spec {

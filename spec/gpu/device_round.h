@@ -1,7 +1,8 @@
-// Work of a round that a GPU does by itself. It drafts on, a chain or a tree, under a stop rule as numbers, and it
-// verifies the target's rows by those of the draft. Each is an extension of a model's pass.
+// Does the work of a round that a GPU can do by itself. The GPU drafts on, a chain or a tree, under a stop rule that is
+// given as numbers. It also compares the target's rows with the draft's rows to verify them. Each kind of work is an
+// extension of a model's pass.
 //
-// A rank has one for all models on its GPU (spec/gpu/device_round.cpp makes it), and none without a GPU.
+// A rank has one DeviceRound for all models on its GPU (spec/gpu/device_round.cpp makes it), and none without a GPU.
 // Called by drafters (chain.h, tree.h) and by the gather of the target's rows (target_rows.h).
 #pragma once
 

@@ -1,4 +1,5 @@
-// The steps after each row of a draft on the device: keep the row if asked for, and ask the stop rule for another.
+// Drafts a chain on the device. After each row, it keeps the row if asked to, and asks the stop rule whether to make
+// another.
 #include "spec/gpu/kernels.h"
 
 #include "model/gpu/device_loop.cuh"

@@ -1,6 +1,6 @@
-// A tree on the device. Ranks the tokens of each row of logits. Some of the best are the rows of the next pass, which
-// are written into its table. They are chosen as TreeGrowth::end_level does (spec/draft/tree_growth.cpp), as far as
-// DeviceTreePlan tells.
+// Grows a tree on the device. It ranks the tokens of each row of logits. Some of the best tokens become the rows of the
+// next pass: they are written into the pass's table. They are chosen as TreeGrowth::end_level chooses them
+// (spec/draft/tree_growth.cpp), as far as DeviceTreePlan allows.
 #include "spec/gpu/kernels.h"
 
 #include "model/gpu/device_loop.cuh"

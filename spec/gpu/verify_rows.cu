@@ -1,6 +1,6 @@
-// Compares target rows with the draft's rows that tokens were drawn from. Computes the figures for `rejection` and
-// `block`, and the token to emit if acceptance ends at a row. Softmaxes and sums within a block are float32, sums over
-// blocks double; the order depends on shapes alone.
+// Compares the target's rows with the draft's rows that tokens were drawn from. Computes the figures for `rejection`
+// and `block`, and the token to emit if acceptance ends at a row. Softmaxes and sums inside a block are float32, and
+// sums over blocks are double. The order of additions depends on shapes alone.
 #include "spec/gpu/kernels.h"
 
 #include "model/gpu/row_best.cuh"

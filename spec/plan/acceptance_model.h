@@ -1,8 +1,8 @@
-// The chance that a drafted token is accepted, learnt from the tokens that were verified.
+// Learns the chance that a drafted token is accepted, from the tokens that were verified.
 //
-// TokenChance learns it for a token that was drawn from a distribution. For a token that was looked up, it is the share
-// of accepted tokens with the same match length. RankChances learns it for siblings in a tree. These models know no
-// costs and no clock.
+// TokenChance learns the chance of a token that was drawn from a distribution. For a token that was looked up, the
+// chance is the share of accepted tokens among those with the same match length. RankChances learns the chances of
+// siblings in a tree. These models know no costs and no clock.
 #pragma once
 
 #include "spec/plan/learned_weights.h"

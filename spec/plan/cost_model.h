@@ -1,4 +1,5 @@
-// The cost of passes in seconds: target passes by their rows, draft passes, and text tokens that the draft reads first.
+// Gives the cost of passes in seconds. It knows target passes by their rows, draft passes, and the reading of text
+// tokens by the draft.
 //
 // Costs are fixed (--costs, simulation), or PassTimes learns them during the run. With fixed costs all plans depend on
 // counts alone, so that a run can be repeated exactly.

@@ -1,7 +1,7 @@
 // Decides about the drafting of a whole replica: if it has paid so far, if it may be tried where it did not pay, and
 // which sequence may begin.
 //
-// It does not weigh single tokens: Worth does. Decisions for one text are in text_policy.h.
+// Worth, not this file, weighs single tokens. Decisions for one text are in text_policy.h.
 #pragma once
 
 #include "spec/plan/cost_model.h"

@@ -1,6 +1,6 @@
-// Decides if a round drafts, for drafters that draft all of something or nothing. If rounds with a draft have not paid
-// lately, one is tried now and then, across texts. The first trial comes after 8 rounds. The number of rounds before
-// the next trial doubles when a trial has lost, and halves when it has gained.
+// Decides if a round drafts, for drafters that draft all or nothing. If rounds with a draft have not paid lately, one
+// is tried now and then, across texts. The first trial comes after 8 rounds. The number of rounds before the next trial
+// doubles when a trial has lost, and halves when it has gained.
 #pragma once
 
 #include <algorithm>

@@ -1,7 +1,7 @@
-// All that a replica learns while it decodes, for everything that weighs drafting: the chance that tokens are accepted,
-// the cost of passes, the run's tokens a second, and if drafting has paid.
+// Has all that a replica learns while it decodes, for the code that weighs drafting: the chance that tokens are
+// accepted, the cost of passes, the run's tokens a second, and if drafting has paid.
 //
-// It lives on the coordinator, across sequences, in the order in which they are served.
+// The coordinator has one. It learns from all sequences, in the order in which they are served.
 #pragma once
 
 #include "spec/plan/acceptance_model.h"

@@ -1,4 +1,4 @@
-// Weights w of features f, learnt online by Newton's steps. They are assumed to wander, so learning never stops.
+// Learns weights w of features f online, by Newton's steps. The weights are assumed to wander, so learning never stops.
 #pragma once
 
 #include <algorithm>

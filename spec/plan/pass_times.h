@@ -1,13 +1,13 @@
-// The times of passes, learnt from rounds as they go. The cost of rows and of draft passes is kept apart from the speed
-// of the machine at the moment.
+// Learns the times of passes during a run. Keeps two things apart: the cost of rows and draft passes, and the speed of
+// the machine at the moment.
 //
-// On a shared machine that speed moves by a fifth within tens of passes, for target and draft alike. A further row
+// On a shared machine this speed changes by a fifth within tens of passes, for target and draft alike. One more row
 // costs less than that. So the time of a target pass is modelled as (slowness of the moment) * (cost). An extended
-// Kalman filter follows both: the slowness moves quickly, the costs hardly move. Costs are in seconds of the run's
-// first target passes: only their ratios mean anything.
+// Kalman filter follows both factors: the slowness changes quickly, the costs hardly change. Costs are in seconds at
+// the speed of the run's first target passes, so only their ratios mean anything.
 //
-// A row costs more than its own pass shows: processors that have just worked harder are slower for some passes. The
-// filter blames the moment for that, so the observed cost of rows is multiplied by 1 + kBehind.
+// A row costs more than its own pass shows, because processors that have just worked harder are slower for some passes.
+// The filter takes this for slowness of the moment. So the observed cost of rows is multiplied by 1 + kBehind.
 #pragma once
 
 #include "spec/plan/learned_weights.h"

@@ -1,4 +1,5 @@
-// The values that a round's plan is made of: facts about a drafted token, about the coming pass and about a past round.
+// Has the values from which a round is planned: facts about a drafted token, about the coming pass and about a past
+// round.
 //
 // Plain values without behaviour. The models of this folder learn from them; stop rules and drafters fill them in.
 #pragma once

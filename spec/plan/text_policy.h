@@ -1,4 +1,5 @@
-// Decides if a round of a text drafts: if the draft's reading pays, and if drafting is tried where it did not pay.
+// Decides if a round of a text drafts. It decides if it pays that the draft reads the text, and if drafting is tried
+// where it did not pay.
 //
 // Each sequence has one, inside the stop rule expected-gain. DraftPolicy decides for the whole replica.
 #pragma once

@@ -1,7 +1,8 @@
 // Decides if one more drafted token is worth its time. Chains, trees, beams and lookahead ask this.
 //
-// The goal is tokens a second, so time is counted in tokens: a second is worth the tokens that the run emits in it.
-// Example: at 20 tokens a second, a draft pass of 5 ms costs 0.1 tokens. The pass pays if it is expected to bring more.
+// The goal is tokens a second, so time is counted in tokens: a second is worth the number of tokens that the run emits
+// in it. Example: at 20 tokens a second, a draft pass of 5 ms costs 0.1 tokens. The pass pays if more tokens are
+// expected from it.
 #pragma once
 
 #include "spec/plan/gain_model.h"

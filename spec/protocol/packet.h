@@ -1,11 +1,13 @@
-// The coordinator's broadcasts. One packet a step tells every rank of a replica what to do next. It is trivially
-// copyable bytes; batch size and max draft tokens fix its size at the start, so one broadcast carries it. An admission
-// follows the packet that gives its length: a new sequence's prompt, and the options that ranks act on.
+// Declares the coordinator's broadcasts. In each step, one packet tells every rank of a replica what to do next. A
+// packet is trivially copyable bytes. Batch size and max draft tokens fix its size at the start, so one broadcast is
+// enough. If a packet gives the length of an admission, the admission follows it: a new sequence's prompt, and the
+// options that ranks act on.
 //
-// Layout of a packet: PacketHeader, then per slot a SlotHeader, max_draft_tokens tokens (i32) and max_draft_tokens
+// Layout of a packet: PacketHeader, then for each slot a SlotHeader, max_draft_tokens tokens (i32) and max_draft_tokens
 // parents (i8; see verify/token_tree.h). In a beam search the beams' last tokens come first; their parents are rows of
-// the last round (-1: the prompt). Then come the drafted tokens; their parents are places among all of these.
-// The coordinator fills it, every rank reads it; every later branch depends on packets and admissions alone.
+// the last round (-1: the prompt). Then come the drafted tokens; their parents are places among all of these tokens.
+// The coordinator fills the packet, and every rank reads it. Every later branch depends on packets and admissions
+// alone.
 #pragma once
 
 #include "spec/protocol/request.h"

@@ -1,4 +1,4 @@
-// The bound on all chains of a draft: the number of tokens that each round would draft if the text were known.
+// Computes a bound on all chains of a draft: the number of tokens that each round would draft if the text were known.
 //
 // Pure. Called by Replay, for simulate, and by bench compare.
 #pragma once

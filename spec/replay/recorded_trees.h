@@ -1,4 +1,5 @@
-// The draft's rows that trees read along a text: the columns tree_* of a DraftRecord, found by the tokens before them.
+// Finds the draft's rows that trees read along a text, by the tokens before them. The rows are the columns tree_* of a
+// DraftRecord.
 //
 // Called by the recorder, which adds rows, and by replays, which read them.
 #pragma once

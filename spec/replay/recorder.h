@@ -1,8 +1,9 @@
-// Makes the record of a decoded text. The target and each draft model read all of it. Where a draft model is wrong, it
-// goes on with a chain of its own; a pass drafts many such chains. A head drafts from every place.
+// Makes the record of a decoded text. The target and each draft model read all of it. At each place where a draft
+// model's token is wrong, the model goes on with a chain of its own. One pass drafts many such chains. A head drafts at
+// every place.
 //
-// It decodes nothing: the text is given, and is compared with the tokens that target and noise emit. Called by the
-// command record, on all ranks.
+// It decodes nothing: the text is given, and is compared with the tokens that the target emits, with its noise. Called
+// by the command record, on all ranks.
 #pragma once
 
 #include "spec/draft/drafter.h"

@@ -1,8 +1,9 @@
-// A recording: the text that a target emits for some prompts, and the tokens that draft models would propose at each of
-// its places. This is enough to replay any stop rule exactly (simulate.h): greedy and gumbel text does not depend on
-// drafts.
+// Declares a recording: the text that a target emits for some prompts, and the tokens that draft models would propose
+// at each place of the text. This is enough to replay any stop rule exactly (simulate.h), because greedy and gumbel
+// text does not depend on drafts.
 //
-// Data, and its form in a file (docs/formats.md). Made by recorder.h; read by the commands simulate and tune.
+// This file has the data, and its form in a file (docs/formats.md). Made by recorder.h; read by the commands simulate
+// and tune.
 #pragma once
 
 #include "spec/draft/drafter.h"

@@ -1,4 +1,5 @@
-// The blocks of recordings: JSON and columns of numbers, compressed and checked. Private to recording.cpp.
+// Packs and unpacks the blocks of recordings: JSON and columns of numbers, compressed and checked. Private to
+// recording.cpp.
 //
 // It does not know the meaning of the columns.
 #pragma once

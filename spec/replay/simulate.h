@@ -1,8 +1,8 @@
 // Replays stop rules over recordings: makes the same rounds as a run with that rule, without the models.
 //
-// Counts are exact for batch 1, one replica, nothing drafted ahead and, for expected-gain, fixed costs
-// (docs/reference.md, Simulation); times are counts times costs. For comparison it also has the approximation of Kluser
-// 2024 (ReplaySetting::imputed_from). Called by the commands simulate and tune.
+// Counts are exact if the run has batch 1, one replica, nothing drafted ahead and, for expected-gain, fixed costs
+// (docs/reference.md, Simulation). Times are counts multiplied by costs. For comparison there is also the approximation
+// of Kluser 2024 (ReplaySetting::imputed_from). Called by the commands simulate and tune.
 #pragma once
 
 #include "spec/draft/drafter.h"

@@ -1,8 +1,8 @@
-// Rows of trees: see tree_recorder.h.
+// Records rows of trees: see tree_recorder.h.
 //
-// Trees of a place grow together, level by level. The rows that eagle2 reads with fewer siblings do not follow from
-// those with more, so each number of siblings grows its own trees. expected-gain grows all that it might ever read
-// (TreeShape::Reads::all). A row is recorded once, even if several trees read it.
+// The trees of a place grow together, level by level. The rows that eagle2 reads with fewer siblings cannot be derived
+// from its rows with more siblings. So each number of siblings grows its own trees. expected-gain grows all nodes that
+// it might ever read (TreeShape::Reads::all). A row is recorded once, even if several trees read it.
 #include "spec/replay/tree_recorder.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Records the rows that trees read along a text: for every place where a round may begin, the rows of every tree that a
-// shape and narrower ones of its kind may grow there.
+// Records the rows that trees read along a text. It does so for every place where a round may begin, and for every tree
+// that a shape, or a narrower one of its kind, may grow there.
 //
 // Called by the recorder, on the coordinator.
 #pragma once

@@ -1,5 +1,5 @@
-// The best setting of each stop rule, found by replays of a recording: first a grid, then smaller and smaller steps
-// around its best.
+// Finds the best setting of each stop rule by replays of a recording. It tries a grid first, then smaller and smaller
+// steps around the best setting of the grid.
 //
 // Called by the command tune, which confirms the results by real runs, and by bench compare (the grid alone).
 #pragma once

@@ -1,7 +1,7 @@
 // The coordinator's part of a replica. It knows the sequences, decides what all ranks do next, drafts, and verifies the
 // target's rows.
 //
-// Calls no collective: the round (round.h) broadcasts its packets and gathers the rows. Called by engine and round.
+// It calls no collective: the round (round.h) broadcasts its packets and gathers the rows. Called by engine and round.
 #pragma once
 
 #include "spec/draft/drafter.h"

@@ -1,7 +1,7 @@
-// Decoding sequences on a replica: admission, prefill, rounds, retirement, until no request is left.
+// Decodes sequences on a replica: admission, prefill, rounds and retirement, until no request is left.
 //
-// Every rank of the replica makes an Engine and calls run(); only the coordinator's has requests, a drafter
-// and a tokenizer. What each rank does next comes from the round packet alone (see round.h).
+// Every rank of the replica makes an Engine and calls run(). Only the coordinator's engine has requests, a drafter and
+// a tokenizer. The round packet alone tells each rank what to do next (see round.h).
 #pragma once
 
 #include "spec/round/engine_parts.h"

@@ -1,4 +1,4 @@
-// Options, parts and callbacks of an engine: see engine.h. Read by its coordinator and its rounds.
+// Options, parts and callbacks of an engine: see engine.h. Its coordinator and its rounds read them.
 #pragma once
 
 #include "dist/comm/communicator.h"

@@ -1,5 +1,5 @@
-// The state of a replica's sequences, the same on every rank: their accepted tokens, how many of these the target has
-// read, and a checksum that is compared with the next packet's.
+// Keeps the state of a replica's sequences, the same on every rank: their accepted tokens, how many of these tokens the
+// target has read, and a checksum that is compared with the next packet's checksum.
 //
 // Only round packets and admissions change it. Called by the round.
 #pragma once

@@ -1,7 +1,7 @@
-// One round of a replica, which all its ranks carry out together: draft, broadcast, score, gather, verify.
+// Runs one round of a replica, which all its ranks carry out together: draft, broadcast, score, gather, verify.
 //
-// The coordinator decides what comes next, and the round packet tells the others. Only the packet decides which
-// collectives a rank calls. Called by the engine (engine.cpp) only.
+// The coordinator decides what comes next, and the round packet tells the other ranks. The packet alone decides which
+// collectives a rank calls. Only the engine (engine.cpp) calls this.
 #pragma once
 
 #include "spec/round/coordinator.h"

@@ -1,4 +1,4 @@
-// Growing a text: budgets, ends, stop strings, and how much of it can be shown already.
+// Grows a text: applies budgets, ends and stop strings, and decides how much of the text can be shown already.
 #include "spec/round/sequence.h"
 
 #include <algorithm>

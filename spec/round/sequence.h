@@ -1,6 +1,6 @@
-// One text under way, as the coordinator knows it: its tokens, whether it has ended, and why.
+// One text in progress, as the coordinator knows it: its tokens, whether it has ended, and why.
 //
-// Only the coordinator has it. The other ranks hold the committed tokens (see replica_state.h).
+// Only the coordinator has it. The other ranks have only the committed tokens (see replica_state.h).
 #pragma once
 
 #include "model/text/tokenizer/tokenizer.h"

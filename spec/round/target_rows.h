@@ -1,8 +1,8 @@
-// The target's rows on their way to the coordinator: each rank encodes its slice of the vocabulary, one gather of a
-// round sends it, and the coordinator decodes the parts of all ranks.
+// Brings the target's rows to the coordinator. Each rank encodes its slice of the vocabulary, one gather of a round
+// sends the slices, and the coordinator decodes the parts of all ranks.
 //
-// Only the options of run and request decide the format of a row, never values, so that every rank sends the same
-// number of bytes. Each rank applies penalties and bans to its slice before, each row with its own prefix. With
+// Only the options of run and request decide the format of a row. Values never do, so every rank sends the same number
+// of bytes. Before the gather, each rank applies penalties and bans to its slice; each row has its own prefix. With
 // log-probabilities or a constraint, the coordinator applies them after the gather. verifier.h verifies the rows.
 // Called by the round.
 #pragma once

@@ -1,9 +1,11 @@
-// adaedl: stops where the acceptance bound given by the entropy falls below lambda. Lambda follows the acceptance rate.
+// adaedl: stops where the acceptance bound that the entropy gives falls below lambda. Lambda follows the acceptance
+// rate.
 //
-// Paper: Agrawal et al. 2024, "AdaEDL"; it takes lambda from Zhang et al. 2023, "Draft & Verify".
-// Formula: 1 - sqrt(gamma x_t) < lambda. With r = 0.5 r + 0.5 accepted / drafted, lambda = 0.9 lambda + 0.1 (lambda +
-// 0.01 where r <= 0.9, else lambda - 0.01). Each text begins with lambda = 0.6 and r = 0.
-// On a device: the entropy at which that holds, (1 - lambda)^2 / gamma.
+// Paper: Agrawal et al. 2024, "AdaEDL". The update of lambda is from Zhang et al. 2023, "Draft & Verify".
+// Formula: 1 - sqrt(gamma x_t) < lambda. After a round, r = 0.5 r + 0.5 accepted / drafted. Then lambda' = lambda +
+// 0.01 if r <= 0.9, else lambda - 0.01, and lambda = 0.9 lambda + 0.1 lambda'. Each text begins with r = 0 and lambda =
+// 0.6.
+// On a device: the entropy above which that is true, (1 - lambda)^2 / gamma.
 #include "spec/stop/stop_rule.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// adaptive: a draft length that moves by one.
+// adaptive: drafts a number of tokens that changes by one after each round.
 //
 // Source: heuristic with a smaller step and a shorter first draft.
 // Formula: t >= k; k += 1 after full acceptance, else max(1, k - 1); k stays in 1..cap.

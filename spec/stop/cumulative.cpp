@@ -1,4 +1,4 @@
-// cumulative: stops where the uncertainty of the last tokens adds up to a threshold.
+// cumulative: stops where the squared entropies of the last tokens add up to a threshold.
 //
 // Paper: the thesis "Entropy Drafting" (2024).
 // Formula: sum(x_{t-i}^2, i = 0..min(n, t-1)) >= tau.

@@ -3,8 +3,8 @@
 // Paper: Mamou et al. 2024, "Dynamic Speculation Lookahead Accelerates Speculative Decoding of Large Language Models"
 // (DISCO). The paper has a small network over the ten largest probabilities, entropy and position. This rule has a
 // logistic regression over entropy, the token's own probability and its position; `tune` fits its four weights.
-// Formula: 1 / (1 + exp(-(b - e sqrt(x_t) + p log c_t - n (t - 1)))) < h. Weights do not go below 0: more entropy, less
-// probability or a later position never makes a token surer.
+// Formula: 1 / (1 + exp(-(b - e sqrt(x_t) + p log c_t - n (t - 1)))) < h. Weights are never below 0. So more entropy,
+// less probability or a later position never increases a token's chance.
 // On a device: the rule is asked after each row.
 #include "spec/stop/stop_rule.h"
 

@@ -1,10 +1,11 @@
 // expected-gain: drafts while further tokens are expected to come faster than the run's own rate.
 //
-// Source: this project (docs/reference.md, expected-gain). Worth decides, by what GainModel has learnt (spec/plan).
-// Formula: another pass if for some k' up to the cap (expected further tokens) / (their draft and target seconds)
-// exceeds the run's tokens a second. A token that was looked up, not drawn, is dropped if S_t / (t_target(t + 1) -
-// t_target(t)) does not exceed it. S_t is the probability that all t tokens are accepted.
-// On a device: the least S_t, for each t, at which another pass pays.
+// Source: this project (docs/reference.md, expected-gain). Worth decides, from values that GainModel has learnt
+// (spec/plan).
+// Formula: there is another pass if, for some k' up to the cap, (expected further tokens) / (their draft and target
+// seconds) exceeds the run's tokens a second. S_t is the probability that all t tokens are accepted. A token that was
+// looked up, not drawn, is dropped unless S_t / (t_target(t + 1) - t_target(t)) exceeds that rate as well.
+// On a device: for each t, the least S_t at which another pass pays.
 #include "spec/plan/text_policy.h"
 #include "spec/plan/worth.h"
 #include "spec/stop/stop_rule.h"

@@ -1,9 +1,10 @@
-// heuristic: drafts more after rounds in which every token was accepted, and less after others.
+// heuristic: drafts more tokens after rounds in which every token was accepted, and fewer after other rounds.
 //
-// Source: transformers' heuristic_transient, and if persistent the heuristic of transformers 4.37, the
-// baseline of the thesis "Entropy Drafting" (2024).
-// Formula: t >= k; k += 2 after full acceptance, else max(1, k - 1); k stays in 1..cap. Persistent: k continues from
-// text to text and goes up to 127, and rounds cut short count as not fully accepted. On a device: a chain of k rows.
+// Source: transformers' heuristic_transient. With `persistent`, it is the heuristic of transformers 4.37, the baseline
+// of the thesis "Entropy Drafting" (2024).
+// Formula: t >= k; k += 2 after full acceptance, else max(1, k - 1); k stays in 1..cap. With `persistent`, k continues
+// from text to text and goes up to 127, and rounds that were cut short count as not fully accepted.
+// On a device: a chain of k rows.
 #include "spec/stop/shared.h"
 
 namespace entrodraft::spec {

@@ -1,4 +1,4 @@
-// moving-average: stops where the draft becomes as uncertain as it was on average before.
+// moving-average: stops where the draft's squared entropy reaches a multiple of its average over the tokens before.
 //
 // Paper: the thesis "Entropy Drafting" (2024).
 // Formula: x_t^2 >= lambda * mean(x_{t-i}^2, i = 1..min(n, t-1)), from t = 2.

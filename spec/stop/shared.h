@@ -1,5 +1,5 @@
-// Shared by several rules: parameters under one option, a number of tokens as the rule, and sums over the entropies of
-// the last tokens. Private to the rules' files.
+// Has the parts that several rules share: parameters under one option, a number of tokens as the rule, and sums over
+// the entropies of the last tokens. Private to the rules' files.
 #pragma once
 
 #include "spec/stop/stop_rule.h"

@@ -1,4 +1,4 @@
-// static: stops where the draft is uncertain.
+// static: stops where the draft's entropy reaches a threshold.
 //
 // Paper: the thesis "Entropy Drafting" (2024).
 // Formula: x_t >= tau.

@@ -1,4 +1,4 @@
-// Rules by name, their settings, and their caps: see stop_rule.h.
+// Rules by name, their settings, and their limits: see stop_rule.h.
 #include "spec/stop/stop_rule.h"
 
 #include <algorithm>

@@ -1,10 +1,11 @@
-// Decides when to stop drafting. Each rule is one file of this folder, NAME.cpp, which holds its paper, formula,
-// parameters, tuning grid and form on devices as a StopRuleType. Options, help, JSON, grids and tests over all rules
-// are made of these types.
+// Decides when to stop drafting. Each rule is one file of this folder, NAME.cpp. The file has the rule's paper,
+// formula, parameters, tuning grid and form on devices, as a StopRuleType. Options, help, JSON, grids and the tests
+// over all rules are generated from these types.
 //
-// In the files x_t is the entropy, in nats, of the draft's next-token distribution (EntropyOf) at the t-th token of the
-// current drafting phase, from t = 1. c_t is the drafted token's probability in it. The token that fires a rule is
-// kept. The caps --max-draft-tokens and --min-draft-tokens hold for every rule: before min_tokens no rule fires.
+// In the files, x_t is the entropy, in nats, of the draft's next-token distribution (EntropyOf) at the t-th token of
+// the current drafting phase, from t = 1. c_t is the drafted token's probability in this distribution. The token that
+// fires a rule is kept, unless `drop` is set or the rule weighs costs. The limits --max-draft-tokens and
+// --min-draft-tokens apply to every rule: before min_tokens no rule fires.
 #pragma once
 
 #include "spec/gpu/device_round.h"

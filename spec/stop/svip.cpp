@@ -1,8 +1,8 @@
-// svip: stops where the acceptance bound given by the entropy is too low.
+// svip: stops where the entropy gives too high a bound on the chance of a rejection.
 //
 // Paper: Zhang et al. 2024, "Draft Model Knows When to Stop".
 // Formula: sqrt(0.15 x_t) > h.
-// On a device: the entropy at which that holds, h^2 / 0.15.
+// On a device: the entropy above which that is true, h^2 / 0.15.
 #include "spec/stop/stop_rule.h"
 
 #include <cmath>

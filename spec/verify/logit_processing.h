@@ -1,27 +1,27 @@
-// Changes of logits that a request asks for, before temperature and filters. They depend on the tokens before: bans (a
-// token cannot be emitted) and weights (a token becomes more or less likely). The only state is these tokens.
+// Changes logits as a request asks, before temperature and filters. The changes depend on the tokens before. There are
+// bans (a token cannot be emitted) and weights (a token becomes more or less likely). The only state is these tokens.
 //
-// Same results as transformers' processors, in their order:
+// The results are those of transformers' processors, in their order:
 //   logit_bias            SequenceBiasLogitsProcessor for single tokens: logit + bias
 //   sequence_bias         the same for several tokens: changes the last one's logit if the text ends with the others
 //   encoder_repetition_penalty r  EncoderRepetitionPenaltyLogitsProcessor: repetition penalty 1 / r on source tokens
 //   repetition_penalty r  RepetitionPenaltyLogitsProcessor, prompt and text: logit > 0 ? logit / r : logit * r
-//   frequency_penalty f   as vLLM has it: logit - f * (how often the token is in the text)
-//   presence_penalty a    as vLLM has it: logit - a * (whether it is in the text)
-//   no_repeat_ngram_size  NoRepeatNGramLogitsProcessor: bans tokens that complete an n-gram of prompt or text
-//   encoder_no_repeat_ngram_size  EncoderNoRepeatNGramLogitsProcessor: bans tokens that complete one of the source
-//   bad words             NoBadWordsLogitsProcessor: sequence_bias of -infinity, but not of a single end of text
+//   frequency_penalty f   as in vLLM: logit - f * (how often the token is in the text)
+//   presence_penalty a    as in vLLM: logit - a * (whether it is in the text)
+//   no_repeat_ngram_size  NoRepeatNGramLogitsProcessor: bans tokens that would repeat an n-gram of prompt or text
+//   encoder_no_repeat_ngram_size  EncoderNoRepeatNGramLogitsProcessor: bans tokens that would repeat one of the source
+//   bad words             NoBadWordsLogitsProcessor: sequence_bias of -infinity; a single end of text is ignored
 //   min_new_tokens        MinNewTokensLengthLogitsProcessor: bans ends of text before that many new tokens
-//   forced_bos_token      ForcedBOSTokenLogitsProcessor: only this token, with logit 0, after a prompt of one token
-//   forced_eos_tokens     ForcedEOSTokenLogitsProcessor: only these, with logit 0, after forced_eos_at new tokens
+//   forced_bos_token      ForcedBOSTokenLogitsProcessor: after a prompt of one token, only this token, with logit 0
+//   forced_eos_tokens     ForcedEOSTokenLogitsProcessor: after forced_eos_at new tokens, only these, with logit 0
 //   decay                 ExponentialDecayLengthPenalty: an end of text gains |logit| (factor^(tokens past start) - 1)
-//   banned_tokens         SuppressTokensLogitsProcessor, as suppress_tokens
-//   begin_suppress_tokens SuppressTokensAtBeginLogitsProcessor: before the first new token that is not forced
+//   banned_tokens         SuppressTokensLogitsProcessor, like suppress_tokens
+//   begin_suppress_tokens SuppressTokensAtBeginLogitsProcessor: banned as the first new token that is not forced
 //   constraint            not in transformers: only tokens after which the text can still satisfy the grammar
-// The source is what an encoder reads; without an encoder it is the prompt.
-// Then come temperature, top-k, top-p and min-p (sampling.h). Bans may come before weights: -inf stays -inf.
+// The source is the encoder's input; without an encoder it is the prompt. Temperature, top-k, top-p and min-p
+// (sampling.h) come after these changes. The order of bans and weights does not matter: -inf stays -inf.
 //
-// Called by the drafter and by every rank on its slice of the vocabulary, both with the row's own prefix. With a
+// Called by the drafter, and by every rank on its slice of the vocabulary, with each row's own prefix. With a
 // constraint only the coordinator calls it.
 #pragma once
 

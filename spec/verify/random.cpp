@@ -1,5 +1,5 @@
 // Philox4x32-10 and its keys, the noise of tokens, and the search for the best token: see random.h. The search's vector
-// loop is in row_kernels.inl. It only rules tokens out; every value that counts is computed here.
+// loop is in row_kernels.inl. The loop only rules tokens out; every value that counts is computed here.
 #include "spec/verify/random.h"
 
 #include "spec/verify/row_kernels.h"

@@ -1,18 +1,18 @@
-// Random numbers, and sampling by noise that is the same for every model and rank.
+// Makes random numbers, and samples by noise that is the same for every model and rank.
 //
 // A number is a pure function of key and counter (Philox4x32-10, Salmon et al., "Parallel random numbers: as easy as 1,
-// 2, 3", SC 2011), so no rank keeps generator state. Key: hash of (seed, sequence key, purpose, cascade level).
-// Counter: (position, token or 0, round start). Two purposes never share a number.
+// 2, 3", SC 2011), so no rank keeps generator state. The key is a hash of (seed, sequence key, purpose, cascade level).
+// The counter is (position, token or 0, round start). Two purposes never share a number.
 //
-// Every model, draft or target, and every rank takes the arg max of logit / temperature + g(token) with one g per
-// (seed, sequence, position, token), Gumbel-distributed. Then the token is a sample of softmax(logits / temperature).
-// The text is that of plain sampling with the seed, whatever was drafted. `gumbel` acceptance is verify_greedy over
-// these tokens.
+// Gumbel-distributed noise g(token) is the same for each (seed, sequence, position, token). Every model, draft or
+// target, and every rank takes the arg max of logit / temperature + g(token). This token is a sample of softmax(logits
+// / temperature). So the text is that of plain sampling with the seed, whatever was drafted. `gumbel` acceptance is
+// verify_greedy over these tokens.
 //
-// g = -log(-log(1 - v)), v uniform in (0, 1). v is 32 bits, refined by 32 more below 2^-12: word (t / 16) % 4 of the
-// Philox block numbered t / 64 * 16 + t % 16 at the position, so that 64 neighbouring tokens share 16 blocks.
-// The arithmetic is fixed: every processor and every slicing of the vocabulary gives the same bits.
-// Called by the drafter, the ranks (on their slice) and the coordinator (on the gathered rows).
+// g = -log(-log(1 - v)), with v uniform in (0, 1). v has 32 bits, and 32 more if it is below 2^-12. The bits are word
+// (t / 16) % 4 of the Philox block with number t / 64 * 16 + t % 16 at the position, for token t. So 64 neighbouring
+// tokens share 16 blocks. The order of all operations is fixed: every processor and every slicing of the vocabulary
+// gives the same bits. Called by the drafter, the ranks (on their slice) and the coordinator (on the gathered rows).
 #pragma once
 
 #include "model/cpu/kernels.h"

@@ -1,7 +1,7 @@
 // The inner loops over a row of the vocabulary, compiled once for each instruction set.
 //
-// Every set adds in the same 16 lanes and without fused multiply-add. So all give the same bits, and a text at a seed
-// does not depend on the processor. sampling.cpp gives the rows their meaning.
+// Every instruction set adds in the same 16 lanes and without fused multiply-add. So all give the same bits, and a text
+// at a seed does not depend on the processor. sampling.cpp gives the rows their meaning.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
-// Body of row_kernels.cpp. It is included once for each instruction set, in its own namespace and with its own target
-// options. Before it are defined: kWidth, the number of floats in a register (4, 8 or 16); Longs, a register of 64-bit
-// numbers; and multiply_low_halves(a, b), the product of the low 32 bits of each.
+// The body of row_kernels.cpp, which includes it once for each instruction set, in its own namespace and with its own
+// target options. Three names must be defined before: kWidth, the number of floats in a register (4, 8 or 16); Longs, a
+// register of 64-bit numbers; and multiply_low_halves(a, b), the product of the low 32 bits of each.
 
 constexpr std::size_t kLanes = 16;
 constexpr std::size_t kParts = kLanes / kWidth;

@@ -1,4 +1,4 @@
-// From a row of logits to its distribution and tokens: see sampling.h. The inner loops are in row_kernels.inl.
+// Turns a row of logits into its distribution and tokens: see sampling.h. The inner loops are in row_kernels.inl.
 #include "spec/verify/sampling.h"
 
 #include "spec/verify/row_kernels.h"

@@ -1,5 +1,5 @@
-// From logits to tokens: one-pass statistics of a row, and the adjusted distribution
-// (temperature, then top-k, then top-p, then min-p, as Hugging Face transformers applies them).
+// Turns logits into tokens: one-pass statistics of a row, and the adjusted distribution (temperature, then top-k, then
+// top-p, then min-p, as Hugging Face transformers applies them).
 //
 // Pure functions of one row; called by drafters, verification and the ranks' gather.
 #pragma once

@@ -1,6 +1,6 @@
-// The drafted tokens of a round as a tree. Drafted token i follows parents[i] < i; -1 is the round's next token. A
-// chain is the tree in which each token follows the one before. In a pass over them row 0 comes after the next token,
-// and row i + 1 after drafted token i.
+// The drafted tokens of a round as a tree. Drafted token i follows drafted token parents[i] < i; -1 stands for the
+// round's next token. A chain is the tree in which each token follows the one before. A pass over them has a row after
+// each token: row 0 comes after the next token, and row i + 1 after drafted token i.
 #pragma once
 
 #include "spec/verify/token_id.h"

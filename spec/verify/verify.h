@@ -1,18 +1,20 @@
 // Decides which drafted tokens are accepted, and which token is emitted after them. Pure.
 //
-// p is the target's adjusted distribution, q the draft's, x the drafted token. Row i of p is the distribution
-// after the next token and i drafted ones, so p has one row more than q.
-//   greedy     a drafted token is accepted while it equals the target's arg max. With the target's Gumbel-max samples
-//              (random.h) in place of arg maxima, the same is `gumbel` acceptance.
-//   rejection  Leviathan et al. 2023, Algorithm 1 (also Chen et al. 2023): x is accepted with probability
-//              min(1, p(x) / q(x)), else a token from norm(max(0, p - q)); after full acceptance a bonus token from p.
-//              Lenience l in (0, 1]: min(1, p(x) / (l q(x))), greedy p(x) >= l max p; lossy below 1.
+// p is the target's adjusted distribution, q the draft's, x the drafted token. Row i of p is the distribution after the
+// next token and i drafted tokens, so p has one row more than q. LOSSY: the text does not follow the target's
+// distribution.
+//   greedy     Accepts a drafted token while it equals the target's arg max. `gumbel` acceptance is the same with the
+//              target's Gumbel-max samples (random.h) in place of arg maxima.
+//   rejection  Leviathan et al. 2023, Algorithm 1 (also Chen et al. 2023): accepts x with probability
+//              min(1, p(x) / q(x)). After a rejection, a token is drawn from norm(max(0, p - q)). After full
+//              acceptance, a bonus token is drawn from p. Lenience l in (0, 1] changes the probability to
+//              min(1, p(x) / (l q(x))), and greedy to p(x) >= l max p. It is LOSSY below 1.
 //   block      Sun et al. 2024, Algorithm 2: verifies the drafted tokens together. Exact like rejection, and no exact
 //              method accepts more of them in expectation. Has no lenience.
-//   typical    Medusa (Cai et al. 2024): x is accepted while p(x) > min(epsilon, delta exp(-H(p))), whatever q was,
-//              then a token from p. LOSSY: the text does not follow the target's distribution.
-//   bild       BiLD (Kim et al. 2023): x is accepted while -ln p(x) <= the rollback distance, or x is the arg max of p,
-//              whatever q was, then a token from p. LOSSY.
+//   typical    Medusa (Cai et al. 2024): accepts x while p(x) > min(epsilon, delta exp(-H(p))), whatever q was. Then
+//              a token is drawn from p. LOSSY.
+//   bild       BiLD (Kim et al. 2023): accepts x while -ln p(x) <= the rollback distance, or x is the arg max of p,
+//              whatever q was. Then a token is drawn from p. LOSSY.
 #pragma once
 
 #include "spec/gpu/device_round.h"
