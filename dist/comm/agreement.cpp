@@ -1,4 +1,4 @@
-// One gather and one broadcast of fixed-size records: the coordinator of the group decides for all.
+// One gather and one broadcast of fixed-size records. The coordinator of the group decides for all ranks.
 #include "dist/comm/agreement.h"
 
 #include <algorithm>

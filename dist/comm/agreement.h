@@ -1,4 +1,4 @@
-// Agreement before the first round: all ranks learn of the first failure and leave together.
+// Brings all ranks to an agreement before the first round: all learn of the first failure, and leave together.
 #pragma once
 
 #include "dist/comm/communicator.h"

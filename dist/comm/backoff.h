@@ -1,5 +1,5 @@
-// A rank waits in three stages: it spins, then yields the core, then sleeps. So it sees a quick answer at once, and
-// ranks that share a core still make progress. Every wait with a deadline in this module uses it.
+// A rank that waits first spins, then yields the core, then sleeps. So it sees a quick answer at once, and ranks that
+// share a core still make progress. Every wait with a deadline in this module uses Backoff.
 #pragma once
 
 #include "dist/comm/futex.h"

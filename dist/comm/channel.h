@@ -1,7 +1,8 @@
-// Messages between replica 0's coordinator, which hands out prompts, and the coordinators of the other replicas.
+// Carries messages between replica 0's coordinator, which hands out prompts, and the coordinators of the other
+// replicas.
 //
 // send() never waits for the other side; receive() waits as long as its caller says. Heartbeats travel with the
-// messages, so that a dead replica is noticed in time. Session makes the channel; it is not for use inside a round.
+// messages, so that a dead replica is noticed in time. Session makes the channel. It is not for use inside a round.
 #pragma once
 
 #include "dist/layout/layout.h"

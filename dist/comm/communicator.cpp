@@ -1,4 +1,4 @@
-// The parts that all transports share (start and wait in one call), and the group of one.
+// The parts that all transports share (start and wait in one call), and the group of one rank.
 #include "dist/comm/communicator.h"
 
 #include "dist/rank/error.h"

@@ -1,9 +1,9 @@
-// Collectives over a group of ranks: every collective is a start and a wait with a deadline.
+// Collectives over a group of ranks. Every collective is a start and a wait with a deadline.
 //
-// Start posts this rank's part, and returns at once where the transport allows it. Wait returns when the result is in
-// the caller's buffer. At most one collective is in flight on a communicator, and its buffers stay untouched in
-// between. All ranks call the same collectives in the same order. SelfComm, NodeComm, MpiComm and StagedComm take
-// buffers in host memory, NcclComm takes buffers in device memory.
+// The start posts this rank's part, and returns at once if the transport allows it. The wait returns when the result is
+// in the caller's buffer. At most one collective is in flight on a communicator, and its buffers must not change until
+// the wait returns. All ranks call the same collectives in the same order. SelfComm, NodeComm, MpiComm and StagedComm
+// take buffers in host memory, and NcclComm takes buffers in device memory. Enqueued collectives take device memory.
 #pragma once
 
 #include "dist/rank/clock.h"

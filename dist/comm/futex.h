@@ -1,7 +1,7 @@
-// Sleeps until a word in memory changes, also between processes that map the same memory.
+// Sleeps until a word in memory changes. Processes that map the same memory can wake each other.
 //
-// On Linux this is a futex (futex(2), without FUTEX_PRIVATE_FLAG). Elsewhere, and where futexes are forbidden, it is a
-// short sleep, after which the caller looks again. backoff and node_comm use it.
+// On Linux this is a futex (futex(2), without FUTEX_PRIVATE_FLAG). On other systems, and where futexes are forbidden,
+// it is a short sleep, after which the caller looks again. backoff and node_comm use it.
 #pragma once
 
 #include <cerrno>

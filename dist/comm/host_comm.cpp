@@ -1,4 +1,4 @@
-// Starts and ends host collectives, one at a time, and refuses all after a failure.
+// Starts and ends host collectives, one at a time. Refuses all further ones after a failure.
 #include "dist/comm/host_comm.h"
 
 #include "dist/rank/error.h"

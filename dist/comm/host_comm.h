@@ -1,6 +1,7 @@
-// The parts that the host transports share: the collective in flight, its checks, and the state after a failure.
+// The parts that the host transports (NodeComm, MpiComm) share: the collective in flight, its checks, and the state
+// after a failure.
 //
-// A transport posts its part as far as it can in begin(), and ends the collective in finish(): NodeComm, MpiComm.
+// begin() posts as much of the rank's part as it can without waiting, and finish() ends the collective.
 #pragma once
 
 #include "dist/comm/backoff.h"

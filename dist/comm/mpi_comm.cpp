@@ -1,13 +1,13 @@
 // MPI collectives with deadlines: see mpi_comm.h.
 //
 // MPI_Iallreduce is not used. MPI only advises that its sum be the same on every rank and independent of the number of
-// elements. Open MPI's algorithms give all ranks the same bits, but it chooses among them by size. Its ring adds each
-// part of the buffer in another order, so a row's sum would depend on the number of rows in the buffer. Here MPI only
-// moves data, and each rank sums in rank order. For a small sum, every rank sends all of its data to every other rank.
-// For a larger sum, rank r sums the r-th block of every rank, then the blocks are gathered everywhere.
+// elements. Open MPI's algorithms give all ranks the same bits, but it chooses an algorithm by the buffer's size. Its
+// ring adds each part of the buffer in a different order, so a row's sum would depend on the number of rows in the
+// buffer. Here MPI only moves data, and each rank sums in rank order. For a small sum, every rank sends all of its data
+// to every other rank. For a larger sum, rank r sums block r of all ranks, and then every rank gathers the blocks.
 //
-// All data goes through buffers of our own, never the caller's: after a timeout MPI may still use them, so they are
-// then kept for ever.
+// All data goes through buffers of our own, never the caller's. After a timeout MPI may still use these buffers, so
+// they are then kept for ever.
 #include "dist/comm/mpi_comm.h"
 
 #include "dist/comm/deferred_buffers.h"

@@ -1,6 +1,6 @@
-// Collectives through MPI, for groups that span hosts: non-blocking calls, polled until a deadline.
+// Collectives through MPI, for groups that span hosts. Calls are non-blocking, and are polled until a deadline.
 //
-// Sums are in rank order like NodeComm's, bit for bit. Session makes it.
+// Sums are in rank order and have the same bits as NodeComm's. Session makes it.
 #pragma once
 
 #include "dist/comm/communicator.h"

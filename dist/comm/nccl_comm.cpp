@@ -1,7 +1,8 @@
 // NCCL with deadlines: see nccl_comm.h.
 //
 // NCCL has no timeout of its own: its kernels spin until they are aborted. So the communicator is non-blocking (every
-// call may return "in progress") and the host polls. A failure, a deadline or an unwinding stack aborts it.
+// call may return "in progress"), and the host polls. A failure, a deadline or an unwinding stack aborts the
+// communicator.
 #include "dist/comm/nccl_comm.h"
 
 #include "dist/comm/agreement.h"

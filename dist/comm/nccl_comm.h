@@ -1,8 +1,8 @@
-// Collectives among GPUs through NCCL: buffers in device memory, deadlines on the host.
+// Collectives among GPUs through NCCL. Buffers are in device memory, and the host watches the deadlines.
 //
-// Where all ranks reach each other's memory, a kernel of ours does small all-gathers (push.h). It exists only in builds
-// with ENTRODRAFT_CUDA, and in tests over stand-ins for CUDA and NCCL. It is made once the layout is known, with one
-// GPU per rank, and destroyed before Session::leave.
+// If all ranks can access each other's memory, a kernel of ours does small all-gathers (push.h). NcclComm exists only
+// in builds with ENTRODRAFT_CUDA, and in tests that replace CUDA and NCCL by stand-ins. It is made once the layout is
+// known, with one GPU per rank, and destroyed before Session::leave.
 #pragma once
 
 #include "dist/comm/communicator.h"

@@ -1,8 +1,8 @@
-// A guard that some NCCL versions need before each call that follows a kernel of ours. Only nccl_comm.cpp uses it.
+// Some NCCL versions need this guard before each call that follows a kernel of ours. Only nccl_comm.cpp uses it.
 //
 // NCCL's kernels over windows may begin while the kernel before them still runs, as ours may (kernel_launch.cuh). From
-// 2.28 to before 2.30.7 they do not wait for its end: NCCL had left the wait out (its commit 2948185d restores it). So
-// they may read data that is not yet written.
+// version 2.28 to before 2.30.7, NCCL's kernels do not wait for the end of that kernel: NCCL had left out the wait, and
+// its commit 2948185d restores it. So they may read data that is not yet written.
 #pragma once
 
 namespace entrodraft::dist {

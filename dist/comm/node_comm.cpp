@@ -1,17 +1,22 @@
 // Steps, counters and slots in shared memory: see node_comm.h.
 //
-// The counters carry all ordering: a release store after the slot is written, an acquire load before it is read.
+// The counters alone order memory accesses: a release store after the slot is written, an acquire load before it is
+// read.
 //
 // Wake-ups are not lost. A reader that goes to sleep adds itself to `sleepers` (S1), then loads the counter (S2), and
-// sleeps only while the counter holds that value. The writer stores the counter (W1), then loads `sleepers` (W2), and
-// wakes them if there are any. All four are sequentially consistent, so they lie in one order. If S1 comes before W2,
-// the writer sees the sleeper and wakes it. Else W1 < W2 < S1 < S2: the reader sees the new counter and does not sleep.
-// Between S2 and the sleep, the kernel compares the word again under the lock that waking takes. So a store and a wake
-// before the sleep make it return at once, and a wake after it finds the sleeper. The word is the lower half of the
-// counter. To look like the old value it would have to move on by 2^32 steps in between, but it cannot pass the
-// reader's own step by more than kSlots. A rank that is killed in its sleep leaves its count in `sleepers`, which costs
-// the others a system call a step until they end too. Where futexes do not work, a sleeper naps instead. A sleep is
-// never longer than Backoff::kLongestSleep; after it the sleeper checks the counter and the clock.
+// sleeps only while the counter has that value. The writer stores the counter (W1), then loads `sleepers` (W2), and
+// wakes the sleepers if there are any. All four accesses are sequentially consistent, so there is one order of them. If
+// S1 comes before W2, the writer sees the sleeper and wakes it. Otherwise W1 < W2 < S1 < S2: the reader sees the new
+// counter and does not sleep.
+//
+// Between S2 and the sleep, the kernel compares the word again, under the lock that a wake takes. So the sleep returns
+// at once if the store and the wake came before it, and a later wake finds the sleeper. The word is the lower half of
+// the counter. It could look like the old value only after 2^32 more steps, but the counter cannot pass the reader's
+// own step by more than kSlots.
+//
+// A rank that is killed in its sleep stays counted in `sleepers`. This costs the other ranks one system call a step
+// until they end too. Where futexes do not work, a sleeper naps instead. A sleep is never longer than
+// Backoff::kLongestSleep; after it the sleeper checks the counter and the clock.
 #include "dist/comm/node_comm.h"
 
 #include "dist/comm/rank_order_sum.h"

@@ -1,11 +1,11 @@
-// Collectives among ranks of one host, through memory that all of them map: the hot path of CPU runs.
+// Collectives among ranks of one host, through memory that all of them map. They are the hot path of CPU runs.
 //
-// Every collective is cut into chunks, and every chunk is one step, numbered alike on all ranks. A rank has a counter
-// (the step that it has reached) and a ring of slots. It copies its part into the slot of the step, then moves its
-// counter; readers wait for the counter and read the slot. A wait spins first, unless the awaited rank was last on the
-// reader's own core; then it yields, then it sleeps on a futex until the counter moves. A rank that has reached step s
-// has read all of step s - 1. So a slot is free again once all ranks are past the step that used it, without a second
-// barrier. NodeComm does not depend on MPI: Session makes the memory, and the tests use threads.
+// Every collective is cut into chunks. Every chunk is one step, and steps have the same numbers on all ranks. A rank
+// has a counter (the step that it has reached) and a ring of slots. It copies its part into the slot of the step, then
+// advances its counter. Readers wait for the counter and read the slot. A wait first spins, unless the awaited rank was
+// last on the reader's own core. Then it yields, and then it sleeps on a futex until the counter changes. A rank that
+// has reached step s has read all of step s - 1. So a slot is free again once all ranks are past the step that used it,
+// without a second barrier. NodeComm does not depend on MPI: Session makes the memory, and the tests use threads.
 #pragma once
 
 #include "dist/comm/host_comm.h"

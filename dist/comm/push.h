@@ -1,9 +1,10 @@
-// The all-gather of small messages among GPUs that reach each other's memory: each rank writes its part to all others.
+// The all-gather of small messages among GPUs that can access each other's memory: each rank writes its part to all
+// others.
 //
-// It takes one kernel and one crossing of the link. Words of 8 bytes travel in lines of 16 bytes, in which each half of
-// a word is next to the number of the all-gather. The receiver reads a line until both numbers are right. So it needs
-// neither a barrier nor a fence: a line is complete when its numbers are right. A rank is at most one all-gather ahead
-// of another, so two sets of lines, used in turn, suffice. Only nccl_comm.cpp calls it.
+// It takes one kernel and one crossing of the link. Each word of 8 bytes travels in a line of 16 bytes: next to each
+// half of the word is the number of the all-gather. The receiver reads a line until both numbers are right; then the
+// line is complete. So neither a barrier nor a fence is needed. A rank is at most one all-gather ahead of another, so
+// two sets of lines, used in turn, are enough. Only nccl_comm.cpp calls it.
 #pragma once
 
 #include <cstddef>

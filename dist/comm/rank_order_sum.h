@@ -1,4 +1,4 @@
-// The one order in which host collectives add: ((rank 0 + rank 1) + rank 2) + ..., element by element. It does not
+// All host collectives add in this order: ((rank 0 + rank 1) + rank 2) + ..., element by element. The order does not
 // depend on the transport, on the count or on an element's place. So a row's sum never depends on the other rows. Used
 // inside this module only.
 #pragma once

@@ -1,4 +1,4 @@
-// A copy to the host, a host function and a copy back: see staged_comm.h.
+// A copy to the host, a function on the host, and a copy back: see staged_comm.h.
 #include "dist/comm/staged_comm.h"
 
 #include "dist/comm/backoff.h"

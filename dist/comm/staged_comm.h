@@ -1,8 +1,8 @@
-// Sums and gathers device memory through the host, for ranks that share a GPU, which NCCL refuses. It serves trials and
-// tests.
+// Sums and gathers device memory through the host, for trials and tests in which ranks share a GPU. (NCCL refuses such
+// ranks.)
 //
-// An enqueued collective copies its data to the host, sums there in rank order (or gathers) with the other ranks of the
-// host, and copies back. Graphs capture it as usual. It exists only in builds with ENTRODRAFT_CUDA.
+// An enqueued collective copies its data to the host, sums it in rank order (or gathers it) with the other ranks of the
+// host, and copies it back. Graphs capture it as usual. It exists only in builds with ENTRODRAFT_CUDA.
 #pragma once
 
 #include "dist/comm/communicator.h"

@@ -1,4 +1,4 @@
-// Derives roles from rank numbers: replicas are runs of neighbouring ranks, and the first of each is the coordinator.
+// Derives roles from rank numbers. A replica is a run of neighbouring ranks, and its first rank is the coordinator.
 #include "dist/layout/layout.h"
 
 #include <fmt/format.h>

@@ -1,7 +1,7 @@
-// The role of each rank. Pure: it uses neither MPI nor state, and every rank computes the same answer.
+// Gives each rank its role. Pure: it uses neither MPI nor state, and every rank computes the same answer.
 //
-// The world is cut into replicas of equal size. In a replica the coordinator also verifies and owns the draft: it
-// drafts, broadcasts and verifies. Code asks for roles, never for rank numbers.
+// The world is cut into replicas of equal size. In a replica the coordinator drafts, broadcasts and verifies. It owns
+// the draft; if the draft is sharded, all ranks own it. Code asks for roles, never for rank numbers.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Pure arithmetic of tensor parallelism: the part of an axis that a rank holds.
+// Computes the part of an axis that a rank has in tensor parallelism. Pure arithmetic.
 #pragma once
 
 #include <cstdint>

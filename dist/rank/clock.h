@@ -1,6 +1,6 @@
-// The time that rounds use: one monotonic clock and the deadlines made from it.
+// The time that rounds use: one monotonic clock, and the deadlines that are made from it.
 //
-// Code that measures or waits is given a Clock, so that tests can give it a manual one.
+// Code that measures or waits is given a Clock, so that tests can give it one that they set by hand.
 #pragma once
 
 #include <chrono>

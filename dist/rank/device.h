@@ -1,4 +1,4 @@
-// The GPUs of this machine, as far as collectives and their tests need them. Only in builds with ENTRODRAFT_CUDA.
+// The GPUs of this machine: only what collectives and their tests need. Only in builds with ENTRODRAFT_CUDA.
 #pragma once
 
 #include <array>

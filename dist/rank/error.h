@@ -1,4 +1,4 @@
-// Errors of failed collectives and launcher calls: a message for people, with rank and place.
+// Errors of failed collectives and launcher calls. Each has a message for people, with rank and place.
 #pragma once
 
 #include <stdexcept>

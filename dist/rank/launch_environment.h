@@ -1,6 +1,7 @@
-// Reads the launcher's environment before MPI has started. Pure, but for the interfaces of this host.
+// Reads the launcher's environment before MPI has started. Pure, except that it looks at the network interfaces of this
+// host.
 //
-// Session calls it. At that time its ranks may not yet be able to talk to each other.
+// Session calls it. At that time the ranks may not yet be able to talk to each other.
 #pragma once
 
 #include <functional>

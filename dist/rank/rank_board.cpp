@@ -1,7 +1,7 @@
 // Places in shared memory: see rank_board.h.
 //
-// Every field is an atomic of its own. A reader may see a new round together with an old step. That is good enough for
-// a message, and costs the writer nothing.
+// Every field is a separate atomic. A reader may see a new round together with an old step. That is good enough for a
+// message, and costs the writer nothing.
 #include "dist/rank/rank_board.h"
 
 #include <array>

@@ -1,8 +1,10 @@
-// Each rank of a host shows its state in memory that all of them map: its round and step, the rank it waits for, and a
-// heartbeat. Each rank writes its own place; a rank that has waited too long reads the others.
+// Each rank of a host shows its state in memory that all ranks of the host map: its round and step, the rank that it
+// waits for, and a heartbeat. Each rank writes its own place; a rank that has waited too long reads the places of the
+// others.
 //
-// The board depends on neither MPI nor threads: Session makes the memory, the watchdog renews the heartbeat, the host
-// transports show their waits. Its contents are for messages: they decide only which rank prints one.
+// The board depends on neither MPI nor threads. Session makes the memory, the watchdog renews the heartbeat, and the
+// host transports record their waits. Its contents are for messages. They also decide which rank prints the failure
+// that ends the job, and tell the others its exit code.
 #pragma once
 
 #include "dist/rank/step_watch.h"

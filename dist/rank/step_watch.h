@@ -1,7 +1,7 @@
-// A step watch is told where a rank is: the step that it is about to do, and the round of that step.
+// A step watch learns what a rank does: the step that the rank is about to do, and the round of that step.
 //
-// The session's watchdog is one: it shows the step to the other ranks and bounds it. Tests of failures are others: they
-// kill, stop, throw or sleep at a chosen step. The round and launch call it.
+// The session's watchdog is one: it shows the step to the other ranks, and limits the time that the step may take.
+// Tests of failures have others: these kill, stop, throw or sleep at a chosen step. The round and launch call it.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,8 @@
-// A thread next to a rank's own: it renews the heartbeat, and notices a step that does not end.
+// A thread next to a rank's own. It renews the heartbeat, and notices a step that does not end.
 //
 // A wait for other ranks has its own deadline, so a waiting rank never counts as stuck. A rank that hands out results
-// (kOutputStep) does not count as stuck either. Time counts only while this process runs: a process that was stopped
-// and goes on is not stuck. Session makes the watchdog.
+// (kOutputStep) does not count as stuck either. Only the time in which this process runs counts: a process that was
+// stopped and goes on is not stuck. Session makes the watchdog.
 #pragma once
 
 #include "dist/rank/rank_board.h"

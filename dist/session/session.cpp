@@ -1,7 +1,7 @@
 // Starts MPI, makes communicators and their shared memory, and leaves in order.
 //
-// Windows belong to the session, not to the communicators over them: freeing one is collective, and a destructor
-// that runs while an exception unwinds on one rank must not wait for the others.
+// Windows belong to the session, not to the communicators that use them. The reason: freeing a window is collective,
+// and a destructor that runs while an exception unwinds on one rank must not wait for the others.
 #include "dist/session/session.h"
 
 #include "dist/comm/backoff.h"

@@ -1,7 +1,9 @@
-// The process among its peers: MPI from start to end, the communicators of its layout, and the end of the process.
+// Connects the process with the other ranks: starts and ends MPI, makes the communicators of its layout, and ends the
+// process.
 //
-// There is one Session per process, made first in main and destroyed last. It hides MPI from all other code. While it
-// lives, every rank shows its position to the others of its host (rank_board.h), and a watchdog ends a step that hangs.
+// There is one Session per process, made first in main and destroyed last. It hides MPI from all other code. During its
+// life, every rank shows its position to the other ranks of its host (rank_board.h), and a watchdog ends a step that
+// hangs.
 #pragma once
 
 #include "dist/comm/channel.h"
