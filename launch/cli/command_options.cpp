@@ -1,4 +1,4 @@
-// Checks that files to be written are none of the files that are read: see command_options.h.
+// Checks that no file to be written is also a file that is read: see command_options.h.
 #include "launch/cli/command_options.h"
 
 #include "launch/start/model_directory.h"

@@ -1,4 +1,4 @@
-// The first phase of every command: it reads the options alike on every rank, or prints --help. No command overwrites
+// The first phase of every command: all ranks read the options in the same way, or print --help. No command overwrites
 // its own input: all files that the options name are checked before any of them is opened.
 #pragma once
 

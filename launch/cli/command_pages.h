@@ -1,5 +1,5 @@
-// The commands: the texts of --help are declared here, once, next to the options. reference.py gets these declarations
-// as JSON and makes the manual page, docs/cli.md and completion for shells.
+// Declares the commands: the texts of --help are written here, once, next to the options. reference.py gets these
+// declarations as JSON. It makes the manual page, docs/cli.md and completion for shells from them.
 #pragma once
 
 #include "dist/session/session.h"

@@ -1,4 +1,5 @@
-// Options of other programs and options that are gone, with remedies: see remedy_for_foreign_option() in option_set.h.
+// Options of other programs, and options that no longer exist, with remedies: see remedy_for_foreign_option() in
+// option_set.h.
 #include "launch/cli/option_set.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Makes defaults from generation_config.json: see generation_defaults.h.
+// Takes defaults from generation_config.json: see generation_defaults.h.
 #include "launch/cli/generation_defaults.h"
 
 #include "launch/start/failure.h"

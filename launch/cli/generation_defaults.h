@@ -1,5 +1,5 @@
-// Makes the target's generation_config.json the defaults of requests, where the command line says nothing. Input lines
-// may still override them (launch/io/request_fields.cpp).
+// Takes defaults of requests from the target's generation_config.json. Options of the command line replace them. So do
+// fields of input lines (launch/io/request_fields.cpp).
 #pragma once
 
 #include "launch/cli/options.h"

@@ -1,6 +1,6 @@
-// Options as data. A command declares each option once, bound to the field that holds its default. --help, the command
+// Options as data. A command declares each option once, bound to the field that has its default. --help, the command
 // line, --config files, completion, manual page and docs/cli.md follow from the declaration. This file does not know
-// what an option means; options.h does.
+// the meaning of an option; options.h does.
 #pragma once
 
 #include "launch/start/failure.h"

@@ -1,8 +1,8 @@
-// The options of each command, as plain structs whose fields hold the defaults, and the declarations that bind options
-// to fields (declare()).
+// Declares the options of each command. They are plain structs, whose fields hold the defaults. declare() binds the
+// options to these fields.
 //
-// Every value is checked here. Known options of a later version are refused by name; so are options without effect.
-// Pure: opens no file but --config.
+// Every value is checked here. Two kinds of options are refused by name: known options of a later version, and options
+// that would have no effect.
 #pragma once
 
 #include "dist/comm/communicator.h"

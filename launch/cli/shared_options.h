@@ -1,4 +1,4 @@
-// Options that several commands share, each declared once, with their checks. Private to files that declare commands.
+// Options that several commands share. Each is declared once, with its checks. Private to files that declare commands.
 #pragma once
 
 #include "launch/cli/options.h"

@@ -1,8 +1,8 @@
-// Texts that the target has continued. Each is written to a file as it ends, so that a run that was killed can go on
-// after them.
+// Stores texts that the target has continued. Each is written to a file when it ends. So a run that was killed can be
+// resumed, and does not make these texts again.
 //
-// The file has JSON lines: first the settings that make the texts, then each text with its number. distill calls this
-// on the coordinator.
+// The file has JSON lines: the first has the settings that determine the texts, and each further line has a text with
+// its number. distill calls this on the coordinator.
 #pragma once
 
 #include "launch/io/json_line.h"

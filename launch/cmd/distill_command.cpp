@@ -1,5 +1,6 @@
-// entrodraft distill: trains a draft on the target's distributions. The engine continues the prompts, the target reads
-// the texts again (spec/distill/target_scorer.h), and a trainer on libtorch learns them (spec/distill/training.h).
+// entrodraft distill: trains a draft on the target's distributions. The engine continues the prompts, and the target
+// reads the texts again (spec/distill/target_scorer.h). A trainer on libtorch learns from these texts
+// (spec/distill/training.h).
 #include "launch/cli/command_options.h"
 #include "launch/cli/command_pages.h"
 #include "launch/cli/options.h"

@@ -1,5 +1,5 @@
-// The directory that distill writes. It has the draft, as a checkpoint, its report, and in training/ the state from
-// which a run goes on. distill calls this on the first rank.
+// The directory that distill writes. It has the draft as a checkpoint, the report, and in training/ the state from
+// which a run can be resumed. distill calls this on the first rank.
 #pragma once
 
 #include "launch/load/opened_model.h"

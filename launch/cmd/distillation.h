@@ -1,5 +1,5 @@
-// A draft in training: its first state, its steps, its own texts, and its report in the directory that distill writes.
-// Called by distill. Collective over the world unless it says otherwise.
+// Trains a draft: has its first state, its steps, its own texts, and its report in the directory that distill writes.
+// Called by distill. Collective over the world unless a comment says otherwise.
 #pragma once
 
 #include "launch/cmd/distill_files.h"

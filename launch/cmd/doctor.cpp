@@ -1,6 +1,6 @@
 // entrodraft doctor: checks whether a job like this one would work, before anything is loaded. It looks at the ranks'
-// hosts and cores, builds, files and shares of heads, and at the time of every collective. generate and bench make the
-// same checks when they start (launch_check.h, model_pair.h); here all of them are shown.
+// hosts and cores, at builds, files and shares of heads, and at the time of every collective. generate and bench make
+// the same checks when they start (launch_check.h, model_pair.h); doctor shows all results.
 #include "launch/cli/command_options.h"
 #include "launch/cli/command_pages.h"
 #include "launch/cmd/doctor_gpu.h"

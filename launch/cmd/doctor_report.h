@@ -1,4 +1,5 @@
-// The results of doctor and their forms: lines and tables for people, one object for programs. Pure; in doctor.cpp.
+// The results of doctor and their forms: lines and tables for people, one object for programs. Pure. Implemented in
+// doctor.cpp.
 #pragma once
 
 #include "launch/cmd/bench/latency.h"

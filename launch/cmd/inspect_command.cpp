@@ -1,6 +1,6 @@
-// entrodraft inspect: shows a checkpoint, what would draft for it, and what each rank would hold. It reads the config,
-// the tokenizer and the headers of the weights, and the weights of a head that is stored though it is tied. The first
-// rank does it alone.
+// entrodraft inspect: shows a checkpoint, the drafters that are possible for it, and the share of each rank. It reads
+// the config, the tokenizer and the headers of the weights. It reads weights only of an output head that is stored
+// although the config says that it is tied. The first rank does all of it alone.
 #include "launch/cli/command_options.h"
 #include "launch/cli/command_pages.h"
 #include "launch/cli/options.h"

@@ -1,4 +1,4 @@
-// The program's entry. program.cpp does the work; the tests of failures run that file, too.
+// The program's entry. program.cpp does the work; the tests of failures run program.cpp, too.
 #include "launch/cmd/program.h"
 #include "launch/start/failure.h"
 

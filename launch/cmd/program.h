@@ -1,5 +1,5 @@
-// The program without its main: a session, a command, and the handling of its exceptions. main calls this. So do the
-// tests of failures, with an observer that fails on purpose.
+// The program without its main: a session, a command, and the handling of its exceptions. main calls this. The tests of
+// failures also call it, with an observer that fails on purpose.
 #pragma once
 
 #include "dist/rank/step_watch.h"

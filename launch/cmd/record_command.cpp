@@ -1,4 +1,4 @@
-// entrodraft record: decodes a file of prompts once, and keeps everything that a stop rule could have seen.
+// entrodraft record: decodes a file of prompts once, and stores everything that a stop rule could have seen.
 // recording_run.cpp turns a text into a record; docs/formats.md describes the file.
 #include "launch/cli/command_options.h"
 #include "launch/cli/command_pages.h"

@@ -1,5 +1,5 @@
-// Decodes texts in order to record them: the text, the tokens that the target would have emitted after a stop string,
-// and the record of both. The commands record and tune call this on all ranks.
+// Decodes texts in order to record them. The result has the text, the tokens that the target would have emitted after a
+// stop string, and the record of both. The commands record and tune call this on all ranks.
 #pragma once
 
 #include "launch/load/pair_engine.h"

@@ -1,4 +1,4 @@
-// Tells whether a seed repeats a text in every run of the same command. Pure.
+// Says whether every run of the same command with the same seed gives the same text. Pure.
 #pragma once
 
 #include "launch/cli/options.h"

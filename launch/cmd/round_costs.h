@@ -1,6 +1,6 @@
-// Costs of rounds on this machine: the times of drafting, of target passes by their rows, and of everything around
-// them. They are taken from decoding itself; bench latency times passes alone. With these costs, counts of passes
-// become milliseconds that agree with real runs. Called by record and tune.
+// Measures the costs of rounds on this machine: the times of drafting, of target passes by their rows, and of
+// everything else in a round. They are measured during decoding, while bench latency times passes alone. With these
+// costs, counts of passes become milliseconds that agree with real runs. Called by record and tune.
 #pragma once
 
 #include "launch/cmd/bench/latency.h"

@@ -1,8 +1,8 @@
 // entrodraft serve: answers HTTP requests in OpenAI's dialect.
 //
-// The first rank has the HTTP server, on a thread of its own, and hands requests to replicas as generate does. The port
-// takes connections when all ranks are ready. SIGTERM and SIGUSR1 to the first rank begin the end: what was taken is
-// answered, and new requests are refused.
+// On the first rank, the HTTP server has a thread of its own, and the rank hands requests to replicas as generate does.
+// The port takes connections when all ranks are ready. SIGTERM or SIGUSR1 to the first rank begins the shutdown:
+// requests that were accepted before are answered, and new requests are refused.
 #include "launch/cli/command_options.h"
 #include "launch/cli/command_pages.h"
 #include "launch/cmd/served_run.h"

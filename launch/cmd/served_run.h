@@ -1,4 +1,4 @@
-// The parts of a run that generate and serve share: the rounds that graphs are captured of, and the engine's loop.
+// The parts of a run that generate and serve share: the rounds whose graphs are captured, and the engine's loop.
 #pragma once
 
 #include "launch/load/pair_engine.h"

@@ -1,5 +1,6 @@
 // entrodraft simulate: replays any stop rules over recordings, without models. Counts are those of real runs; with
-// --method imputed they are approximate. Times are counts times costs: the recording's, or other costs ("what if").
+// --method imputed they are approximate. Times are counts multiplied by costs: the recording's costs, or other costs
+// ("what if").
 #include "launch/cli/command_options.h"
 #include "launch/cli/command_pages.h"
 #include "launch/cli/options.h"

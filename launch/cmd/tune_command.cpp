@@ -1,6 +1,6 @@
-// entrodraft tune: finds the best setting of every stop rule for a pair and its prompts. Settings are tried in
-// simulation, on a recording of half the prompts. The best of each rule runs on the other half; the winner is written
-// for --config.
+// entrodraft tune: finds the best setting of every stop rule for a pair and its prompts. It tries settings in
+// simulation, on a recording of half the prompts. The best setting of each rule then decodes the other half. The winner
+// is written to a file for --config.
 #include "launch/cli/command_options.h"
 #include "launch/cli/command_pages.h"
 #include "launch/cli/options.h"

@@ -1,5 +1,5 @@
-// Chooses a winner among simulated settings: by real runs of the best setting of each rule, with remarks on them. Pure.
-// Called by tune_command.
+// Chooses a winner among simulated settings, by real runs of the best setting of each rule. Makes remarks on the
+// results. Pure. Called by tune_command.
 #pragma once
 
 #include "launch/io/report.h"

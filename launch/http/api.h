@@ -1,5 +1,5 @@
-// The paths of the HTTP API, in OpenAI's dialect: reads requests, refuses what is wrong, and answers what needs no
-// model. Requests for texts go to a queue. Runs on the thread of the HTTP server.
+// The paths of the HTTP API, in OpenAI's dialect. It reads requests, refuses invalid ones, and answers those that need
+// no model. Requests for texts go to a queue. Runs on the thread of the HTTP server.
 #pragma once
 
 #include "launch/cli/options.h"

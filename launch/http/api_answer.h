@@ -1,4 +1,4 @@
-// The answer to one request of the API: results come from the replicas, prompt by prompt, and go to the client in
+// The answer to one request of the API. Results come from the replicas, prompt by prompt, and go to the client in
 // OpenAI's form, whole or as events.
 #pragma once
 

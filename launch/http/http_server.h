@@ -1,8 +1,8 @@
-// An HTTP/1.1 server on one thread of its own. It knows nothing of models: requests go to a handler, and answers come
+// An HTTP/1.1 server on one thread of its own. It knows nothing of models. Requests go to a handler, and answers come
 // from any thread, whole or as a stream of events.
 //
-// TLS is left to a proxy. Limits bound what a client can take: header, body, time for a request and for reading an
-// answer, unread bytes of an answer, and open connections. Called by the command serve.
+// TLS is left to a proxy. Limits bound the resources that a client can take: header, body, time for a request and for
+// reading an answer, unread bytes of an answer, and open connections. Called by the command serve.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// The parts of what a model writes in a chat: reasoning between <think> and </think>, calls of tools, and the rest. The
-// forms of calls are those of Qwen and Hermes (<tool_call>), Llama 3 (a JSON object) and Mistral (a JSON list). Pure.
+// Splits the text that a model writes in a chat: reasoning between <think> and </think>, tool calls, and the rest. Tool
+// calls may have the forms of Qwen and Hermes (<tool_call>), Llama 3 (a JSON object) and Mistral (a JSON list). Pure.
 #pragma once
 
 #include "launch/io/json_line.h"

@@ -1,4 +1,4 @@
-// Notes and pages: see server_figures.h.
+// Updates the figures and writes the pages: see server_figures.h.
 #include "launch/http/server_figures.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// The server's figures: what runs, what was served, how long it took. The dispatcher notes them, and the thread of the
-// HTTP server reads them for /metrics and /health.
+// The server's figures: what runs, what was served, how long it took. The dispatcher updates them, and the thread of
+// the HTTP server reads them for /metrics and /health.
 #pragma once
 
 #include "spec/protocol/request.h"

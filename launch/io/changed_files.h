@@ -1,8 +1,8 @@
-// Watches files that somebody changes while the program has them mapped. A file that was cut short ends the run; any
+// Watches files that somebody changes while the program has them mapped. If a file was cut short, the run ends; any
 // other change is a warning.
 //
-// program calls this once it has a session, and after models are loaded. The model module maps the files
-// (mapped_file.h).
+// Called by program, at the beginning and the end of a command, and by loaded_pair, once models are loaded. The model
+// module maps the files (mapped_file.h).
 #pragma once
 
 #include "dist/session/session.h"

@@ -1,5 +1,5 @@
-// Classifies a field of an input line: a field of requests, a field of another program that is not served here, an
-// option of the run, a misspelt name, or the user's own data. Called by request_fields.cpp.
+// Classifies a field of an input line: a field of requests, a field of another program that this program does not
+// support, an option of the run, a misspelt name, or the user's own data. Called by request_fields.cpp.
 #pragma once
 
 #include "launch/io/json_line.h"

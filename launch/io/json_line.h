@@ -1,4 +1,4 @@
-// Parses one line of JSON from outside, which may be wrong. Private to this module: includes nlohmann::json.
+// Parses one line of JSON from outside, which may be wrong. Private to this module, because it includes nlohmann::json.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// Tells whether other work ran on this job's cores while it was timed. It compares the busy and stolen time of the
-// cores with the CPU time of the job's own ranks, and looks at how far repeated timings vary. Linux only: if /proc/stat
-// cannot be read, nothing is claimed. Used by every command that prints times.
+// Finds out whether other work ran on this job's cores during a measurement. It compares the busy and stolen time of
+// the cores with the CPU time of the job's own ranks, and looks at how much repeated timings vary. Linux only: if
+// /proc/stat cannot be read, nothing is claimed. Used by every command that prints times.
 #pragma once
 
 #include "dist/session/session.h"

@@ -1,8 +1,8 @@
-// Bodies of OpenAI's API, as the server takes them, and lines of its batch files, which vLLM's run-batch also reads.
-// Requests are read like input lines, and results are written as the API's responses.
+// Reads bodies of OpenAI's API, as the server takes them, and lines of its batch files, which vLLM's run-batch also
+// reads. Requests are read like input lines, and results are written as the API's responses.
 //
 // A line is {"custom_id", "method": "POST", "url", "body"}, for /v1/chat/completions or /v1/completions. Fields of a
-// body that have another name here are renamed. The body is then read like every line (request_fields.cpp). Called by
+// body that have another name here are renamed. Then the body is read like every line (request_fields.cpp). Called by
 // request_fields.cpp, results.cpp, generate and serve.
 #pragma once
 

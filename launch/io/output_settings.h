@@ -1,9 +1,9 @@
-// OUTPUT.settings: the settings that determine the texts of generate's OUTPUT. With them, --resume does not put texts
-// of two different runs into one file.
+// OUTPUT.settings has the settings that determine the texts in generate's OUTPUT. With them, --resume does not put
+// texts of two different runs into one file.
 //
-// The first line holds the settings. Each later line is a hash of the input line whose result is the next line of the
-// output. A hash is written just before its result. A run that dies leaves at most one hash too many, which the next
-// run drops. Called by the dispatcher, on the writer.
+// The first line has the settings. Each later line is a hash of an input line: the one whose result is the next line of
+// OUTPUT. A hash is written just before its result. So a run that dies leaves at most one hash too many, and the next
+// run drops it. Called by the dispatcher, on the writer.
 #pragma once
 
 #include "launch/io/json_line.h"

@@ -1,4 +1,5 @@
-// Messages and progress on stderr while a command runs. Formatting is pure. summary.h formats the end.
+// Messages and progress on stderr while a command runs. The formatting is pure. summary.h formats the summary at the
+// end.
 #pragma once
 
 #include <chrono>

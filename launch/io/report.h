@@ -1,5 +1,5 @@
-// Reports: rows whose figures are listed once, and shown as aligned columns for people and as JSON with all digits for
-// programs. Pure. Called by every command that prints a table.
+// Reports are rows of figures. Each figure is declared once. It is shown in aligned columns for people, and as JSON
+// with all digits for programs. Pure. Called by every command that prints a table.
 #pragma once
 
 #include "launch/io/json_line.h"

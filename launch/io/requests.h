@@ -1,10 +1,11 @@
-// Turns input lines into requests, or into messages about what is wrong with them.
+// Turns input lines into requests, or into messages that say what is wrong with them.
 //
 // A line is {"id": any, "prompt": "text"}, {"id": any, "messages": [{"role", "content"}..]} (with tools and
 // chat_template_kwargs) or {"id": any, "prompt_token_ids": [..]}. It may override max_new_tokens, stop, the options of
-// sampling, penalties and banned tokens. Lines count from 1; blank lines count but ask for nothing. Other fields are
-// the user's own and go to the result, except fields that ask for what a line cannot have (field_names.cpp). Or all
-// lines are requests of OpenAI's API (openai_batch.h). Called by all commands that read prompts, on the coordinator.
+// sampling, penalties and banned tokens. Line numbers count from 1; blank lines count but request nothing. Other fields
+// are the user's own and go to the result, except fields that ask for something that a line cannot have
+// (field_names.cpp). Instead, all lines may be requests of OpenAI's API (openai_batch.h). Called by all commands that
+// read prompts, on the coordinator.
 #pragma once
 
 #include "launch/cli/options.h"

@@ -1,5 +1,5 @@
-// Results as JSON lines: whole lines only, each with one write, in input order. --resume reads them again. The lines
-// are generate's, on the coordinator; other commands print with ResultWriter, too.
+// Writes results as JSON lines, in input order. Only whole lines are written, each with one write. --resume reads them
+// again. The lines are those of generate, on the coordinator; other commands use ResultWriter, too.
 #pragma once
 
 #include "dist/session/session.h"

@@ -1,4 +1,4 @@
-// Figures of stop rules' settings, for several commands. Pure. Called by simulate, tune and bench compare.
+// Computes figures of stop rules' settings, for several commands. Pure. Called by simulate, tune and bench compare.
 #pragma once
 
 #include "launch/io/report.h"

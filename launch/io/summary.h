@@ -1,5 +1,5 @@
-// The summary of a run of generate. Each replica counts, the writer adds up, and the result is shown on stderr and
-// written as JSON. Pure: formats and calculates, reads no clock and writes no file.
+// The summary of a run of generate. Each replica counts, and the writer adds up the counts. The result is shown on
+// stderr and written as JSON. Pure: it formats and calculates, but reads no clock and writes no file.
 #pragma once
 
 #include "launch/cli/options.h"

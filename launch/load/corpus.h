@@ -1,5 +1,5 @@
-// The drafter suffix searches a corpus next to the text. This file opens it: from a file of build-corpus, or from text
-// that is indexed as it is read. The loader of drafters calls this.
+// Opens a corpus, which the drafter suffix searches in addition to the text. The corpus is a file of build-corpus, or
+// text that is indexed while it is read. The loader of drafters calls this.
 #pragma once
 
 #include "model/text/tokenizer/tokenizer.h"

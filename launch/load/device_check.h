@@ -1,8 +1,8 @@
-// Checks whether this rank's GPU computes what another implementation computes, with the models that were loaded onto
-// the GPU. --device auto decides by this check.
+// Checks whether this rank's GPU computes the same as another implementation, with the models that were loaded onto the
+// GPU. --device auto decides by this check.
 //
-// The other implementation is torch on the same GPU, if its library can be opened and the models fit there once more.
-// Else it is the CPU, if they fit kMaxCheckedBytes a host. Called by model_pair.
+// The other implementation is torch on the same GPU, if its library can be opened and the models fit there a second
+// time. Otherwise it is the CPU, if the models take at most kMaxCheckedBytes on each host. Called by model_pair.
 #pragma once
 
 #include "launch/load/loaded_pair.h"

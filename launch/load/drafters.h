@@ -1,5 +1,5 @@
-// Opens what drafters are made of, as the options name it: the pair's draft models, and the tables and texts of
-// drafters without a model. All commands that decode call this. The drafters themselves are in spec.
+// Opens the parts of drafters that the options name: the pair's draft models, and the tables and texts of drafters
+// without a model. All commands that decode call this. The drafters themselves are in spec.
 #pragma once
 
 #include "dist/session/session.h"

@@ -1,5 +1,5 @@
-// Checks, before weights are read, how the ranks of a job lie on hosts, cores and builds, and how many threads each may
-// use.
+// Checks, before weights are read, on which hosts, cores and builds the ranks of a job run, and how many threads each
+// rank may use.
 //
 // A job that cannot work is refused on all ranks alike. A job that works slowly gets one warning with the remedy. The
 // commands that decode call this, and so does doctor, which shows all findings.

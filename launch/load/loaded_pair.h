@@ -1,4 +1,4 @@
-// The models of a run in memory: decoders of target, drafts and head, on the ranks that hold them. Called by
+// Has the models of a run in memory: the decoders of target, drafts and head, on the ranks that need them. Called by
 // model_pair.
 #pragma once
 

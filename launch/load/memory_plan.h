@@ -2,7 +2,7 @@
 // memory.
 //
 // This is arithmetic, except for planned_memory() and a look at the free memory that the system reports. A cache takes
-// memory only when positions are first written. It is counted whole all the same, so that no run fails at its longest
+// memory only when positions are first written. But the whole cache is counted, so that no run fails at its longest
 // text. Called by model_pair.
 #pragma once
 

@@ -1,6 +1,6 @@
-// Target and draft, opened, placed and loaded: everything a run needs before its first round.
+// Opens, places and loads target and draft: everything that a run needs before its first round.
 //
-// Called by all commands that decode, collectively. Every failure is one message and one code on all ranks.
+// All commands that decode call this, collectively. Every failure is one message and one code on all ranks.
 #pragma once
 
 #include "launch/io/requests.h"

@@ -1,5 +1,5 @@
-// Reads checkpoint directories up to their weights, and checks whether the models go together. Called by model_pair and
-// doctor, and by inspect for the warning; local throughout.
+// Reads checkpoint directories, but not their weights, and checks whether the models go together. Called by model_pair
+// and doctor, and by inspect for the warning. It communicates with no other rank.
 #pragma once
 
 #include "dist/layout/layout.h"

@@ -1,4 +1,5 @@
-// Engines over a pair of models, each with its own drafter. generate, bench compare, record and tune decode with them.
+// An engine over a pair of models, with a drafter of its own. Several such engines may share one pair. generate, bench
+// compare, record and tune decode with them.
 #pragma once
 
 #include "launch/load/drafters.h"

@@ -1,5 +1,5 @@
-// The placement of a run's models: the layout of the ranks, the device and threads of this rank, the communicator
-// that sums passes, and the size of the caches. Called by model_pair.
+// Places a run's models. It has the layout of the ranks, the device and threads of this rank, the communicator that
+// sums passes, and the size of the caches. Called by model_pair.
 #pragma once
 
 #include "dist/layout/layout.h"

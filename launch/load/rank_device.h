@@ -1,4 +1,4 @@
-// The device that a rank computes on: the threads of its CPU, or a GPU. In this module, only this file knows whether
+// The device on which a rank computes: the threads of its CPU, or a GPU. In this module, only this file knows whether
 // the program was built with CUDA. Called by model_pair and doctor.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Gathers digests of what each rank has opened, to all ranks: see same_models.h.
+// Gathers digests of the files that each rank has opened, and gives them to all ranks: see same_models.h.
 #include "launch/load/same_models.h"
 
 #include "dist/rank/clock.h"

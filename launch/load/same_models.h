@@ -1,13 +1,13 @@
-// Checks whether all ranks hold the same models: their configurations, tokenizers, tensor headers and stored weights.
+// Checks whether all ranks have the same models: their configurations, tokenizers, tensor headers and stored weights.
 //
-// Ranks of one host that have opened the same inodes hold one copy, and a copy is not compared with itself. Copies on
-// several hosts with the same inode numbers, sizes and times are taken for a shared file system: some KiB of each
-// tensor are compared. Other copies are compared byte for byte, by 64-bit digests; the ranks that hold a copy share the
-// reading.
+// Ranks of one host that have opened the same inodes share one copy, which is not compared with itself. Copies on
+// several hosts with the same inode numbers, sizes and times are assumed to be in a shared file system: only some KiB
+// of each tensor are compared. Other copies are compared byte for byte, by 64-bit digests. The ranks that share a copy
+// divide the reading.
 //
-// No rank reads more than kMaxBytesBetweenMeetings of weights before it meets the others. --collective-timeout then
-// bounds the reading of that many bytes, not of a whole share, which is large if a copy has few ranks. Called by
-// model_pair and doctor.
+// No rank reads more than kMaxBytesBetweenMeetings of weights before it meets the others. So --collective-timeout
+// limits the time for that number of bytes. It does not limit the time for a rank's whole share, which is large if few
+// ranks share a copy. Called by model_pair and doctor.
 #pragma once
 
 #include "dist/session/session.h"

@@ -1,8 +1,8 @@
 // Reads the tokens of a text file of any size. The file is read in blocks that are cut at line ends, and each block is
 // tokenized as a separate text.
 //
-// This is for files that are counted or searched, not for prompts: a tokenizer that puts a space before a text puts one
-// before each block. build-table and build-corpus call this, and so does --lookup-corpus.
+// This is for files whose tokens are counted or searched, not for prompts: a tokenizer that puts a space before a text
+// puts one before each block. build-table, build-corpus and --lookup-corpus use this.
 #pragma once
 
 #include "launch/io/line_reader.h"

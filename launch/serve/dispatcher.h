@@ -1,8 +1,8 @@
 // Hands out requests to replicas as they become free, and takes their reports.
 //
-// A run has one, on the writer, which also coordinates replica 0. It runs when that replica's request tracker calls it,
-// between rounds. The trackers of other replicas reach it over a channel. Where requests come from and results go is up
-// to the derived class: input_dispatcher.h, http_dispatcher.h.
+// A run has one dispatcher. It is on the writer, which also coordinates replica 0. It runs when that replica's request
+// tracker calls it, between rounds. The trackers of other replicas reach it over a channel. The derived class decides
+// where requests come from and where results go: input_dispatcher.h, http_dispatcher.h.
 #pragma once
 
 #include "dist/comm/channel.h"

@@ -1,4 +1,4 @@
-// Requests from the HTTP server's thread. Results go to the clients, in any order.
+// Takes requests from the HTTP server's thread. Results go to the clients, in any order.
 #pragma once
 
 #include "launch/http/api.h"

@@ -1,4 +1,4 @@
-// Requests from --prompt or from the lines of --input. Results go to --output, in the order of the input.
+// Takes requests from --prompt or from the lines of --input. Results go to --output, in the order of the input.
 #pragma once
 
 #include "launch/cli/options.h"

@@ -1,5 +1,5 @@
-// Messages between the dispatcher and the request trackers of replicas, and their form as bytes. Within one job all
-// ranks are the same build, so numbers travel as they are in memory.
+// Messages between the dispatcher and the request trackers of replicas, and their form as bytes. All ranks of a job are
+// the same build, so numbers are sent as they are in memory.
 #pragma once
 
 #include "spec/protocol/request.h"

@@ -1,6 +1,6 @@
-// Stands between a replica's engine and the dispatcher. It remembers requests in progress, has texts decoded once more
+// Connects a replica's engine with the dispatcher. It remembers requests in progress, has texts decoded a second time
 // for --check, and makes the lines of results. Each replica has one, on its coordinator. Several requests may be in
-// progress; they finish in any order.
+// progress, and they finish in any order.
 #pragma once
 
 #include "dist/comm/channel.h"

@@ -1,5 +1,5 @@
-// The end of a run: the exit codes, and the exceptions that main turns into a message and one of these codes. Any other
-// exception is a failure of one rank alone: main prints it and aborts the job.
+// Declares how a run ends: the exit codes, and the exceptions that main turns into a message and one of these codes.
+// Any other exception is a failure of one rank alone: main prints it and aborts the job.
 #pragma once
 
 #include <stdexcept>

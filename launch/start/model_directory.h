@@ -1,5 +1,5 @@
-// Finds the directory that --target, --draft or --model means: one of this machine, or a snapshot in the local cache of
-// Hugging Face's tools. Fetches nothing. Called by every command that opens a checkpoint or a tokenizer.
+// Finds the directory that --target, --draft or --model names: a directory of this machine, or a snapshot in the local
+// cache of Hugging Face's tools. It downloads nothing. Called by every command that opens a checkpoint or a tokenizer.
 #pragma once
 
 #include "model/files/hub_cache.h"

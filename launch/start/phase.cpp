@@ -1,4 +1,4 @@
-// Work that ends in agreement: see phase.h.
+// Does work that ends in agreement: see phase.h.
 #include "launch/start/phase.h"
 
 #include "dist/comm/agreement.h"

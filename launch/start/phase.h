@@ -1,4 +1,4 @@
-// Work before the first round. It ends in agreement: all ranks go on, or all leave alike.
+// Does work before the first round. It ends in agreement: all ranks go on, or all leave in the same way.
 #pragma once
 
 #include "dist/session/session.h"

@@ -1,7 +1,7 @@
-// A file that replaces another only once it is whole: it is written next to the old file and then renamed.
+// Replaces a file only once the new one is whole: the new file is written next to the old one and then renamed.
 //
-// This is for results that are useless if incomplete. A link stays a link: its target is replaced, and the new file has
-// the old file's mode. Called by build-table, generate, simulate, tune and the benches.
+// This is for results that are useless if incomplete. If the name is a link, it stays a link: its target is replaced.
+// The new file has the old file's mode. Called by build-table, generate, simulate, tune and the benches.
 #pragma once
 
 #include <cstddef>

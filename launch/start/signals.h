@@ -1,7 +1,7 @@
 // Signals that end a run: SIGTERM, SIGUSR1, SIGINT and SIGHUP set a flag that travels in the next round's status word.
 //
-// A second signal ends the process at once. So does a round that has not ended 0.5 s after SIGTERM. This is the
-// module's only process-wide state, because signal handlers can reach no other.
+// A second signal ends the process at once. So does SIGTERM if work is still running 0.5 s later, unless `drains` is
+// set. This is the module's only process-wide state, because signal handlers can access no other state.
 #pragma once
 
 #include <atomic>

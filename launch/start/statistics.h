@@ -1,5 +1,5 @@
 // Statistics of samples: quantiles, and 95 % intervals of ratios over prompts. Intervals are computed on a logarithmic
-// scale, so that none crosses 0. Pure.
+// scale, so that no interval extends below 0. Pure.
 #pragma once
 
 #include "spec/protocol/stats.h"

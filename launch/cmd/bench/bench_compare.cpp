@@ -1,7 +1,7 @@
-// entrodraft bench compare: drafters, stop rules and acceptances side by side on the same prompts, in one process.
+// entrodraft bench compare: compares drafters, stop rules and acceptances on the same prompts, in one process.
 //
 // Times come from the engine's own statistics. Predictions come from the costs of passes, which are measured separately
-// (bench latency). comparison.cpp runs the settings, and comparison_report.cpp makes the figures.
+// (bench latency). comparison.cpp runs the settings, and comparison_report.cpp computes the figures.
 #include "launch/cli/command_options.h"
 #include "launch/cli/command_pages.h"
 #include "launch/cmd/bench/comparison.h"

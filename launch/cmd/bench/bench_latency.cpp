@@ -1,9 +1,10 @@
 // entrodraft bench latency: measures t_draft, t_target(r) and every collective, and compares passes with the machine's
-// limit. With --shards, it times a pass over one rank's shard alone, without other ranks to sum with.
+// limit. With --shards, it times a pass over the shard of one rank, without other ranks to sum with.
 //
-// A single rank loads the first of N shards and runs it as if the other ranks were there. The time includes the parts
-// that do not shrink with the ranks: norms, copies of KV heads, and the fixed cost of a pass. A shard that fits a cache
-// gains from that. The time excludes all-reduces and the other ranks' share of the memory's bandwidth.
+// For --shards, a single rank loads the first of N shards and runs it as if the other ranks were there. The time
+// includes the parts that do not shrink with more ranks: norms, copies of KV heads, and the fixed cost of a pass. A
+// shard that fits a cache gains from that. The time excludes all-reduces, and the load of the other ranks on the
+// memory's bandwidth.
 #include "dist/layout/shard.h"
 #include "launch/cli/command_options.h"
 #include "launch/cli/command_pages.h"

@@ -1,4 +1,4 @@
-// Runs settings in turn: see comparison.h.
+// Runs settings one after another: see comparison.h.
 #include "launch/cmd/bench/comparison.h"
 
 #include "launch/io/progress.h"

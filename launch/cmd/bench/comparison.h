@@ -1,5 +1,5 @@
-// Ways to decode, side by side on the same prompts. bench compare runs and shows them, and tune confirms settings with
-// them.
+// Runs several ways to decode on the same prompts, for comparison. bench compare shows them, and tune confirms settings
+// with them.
 //
 // Settings take turns on every prompt, in rotating order, so that noise affects all alike. Each setting keeps its
 // engine over all prompts of a temperature, so that rules can learn. The next temperature begins with new engines.

@@ -1,5 +1,5 @@
-// Times of passes of a pair's decoders and of collectives of its ranks on this machine, one by one, and the limits of
-// its cores. Called by the commands bench latency, bench compare, record, tune and doctor.
+// Measures the times of passes of a pair's decoders and of collectives of its ranks on this machine, one by one, and
+// the limits of its cores. Called by the commands bench latency, bench compare, record, tune and doctor.
 #pragma once
 
 #include "dist/rank/clock.h"

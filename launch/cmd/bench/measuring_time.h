@@ -1,5 +1,5 @@
-// Measures within a limit of seconds. It logs the limit at the beginning and shows the remaining time. Called by
-// record, tune, bench compare and bench latency.
+// Limits a measurement to a number of seconds. It logs the limit at the beginning and shows the remaining time. Called
+// by record, tune, bench compare and bench latency.
 #pragma once
 
 #include "dist/rank/clock.h"
