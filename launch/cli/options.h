@@ -1,5 +1,5 @@
-// Declares the options of each command. They are plain structs, whose fields hold the defaults. declare() binds the
-// options to these fields.
+// Declares the options of each command. They are plain structs, whose fields have the default values. declare() binds
+// the options to these fields.
 //
 // Every value is checked here. Two kinds of options are refused by name: known options of a later version, and options
 // that would have no effect.

@@ -1,4 +1,4 @@
-// Attention of a pass over this rank's heads: positions, cache, scores, values.
+// Computes the attention of a pass over this rank's heads: positions, cache, scores, values.
 //
 // The projections before and after it are not here. All threads of the team call append, then attend; they share heads,
 // rows and queries. Called by cpu/ops.

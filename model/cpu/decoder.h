@@ -1,5 +1,5 @@
-// A decoder on the threads of a CPU. Each thread of a team walks the whole pass. The threads share outputs, heads and
-// rows, and meet at barriers.
+// A decoder on the threads of a CPU. Each thread of a team goes through the whole pass. The threads share outputs,
+// heads and rows, and meet at barriers.
 #pragma once
 
 #include "model/host/thread_team.h"

@@ -1,6 +1,6 @@
-// Layers with experts, for one thread of the team. The rows of an expert are multiplied together, so a pass reads the
-// union of its rows' experts, each once. A row adds up its experts in the order of their numbers, so its bits do not
-// depend on the rows next to it. Called by cpu/ops.
+// Layers with experts, for one thread of the team. All rows of an expert are multiplied together. So a pass reads each
+// expert that some row needs, and reads it once. A row adds up its experts in the order of their numbers, so its bits
+// do not depend on the rows next to it. Called by cpu/ops.
 #pragma once
 
 #include "model/cpu/workspace.h"

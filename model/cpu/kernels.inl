@@ -1,7 +1,7 @@
-// The kernels, written once over vectors of kWidth lanes. kernels_avx512.cpp and its sisters define KERNEL_SET and
-// compile them for each instruction set. Here are the vectors, the exponential, the roofline and the table; the
-// included files have the rest. It includes nothing with inline functions of its own. So no code compiled for a newer
-// processor leaks into the rest of the program.
+// The kernels, written once over vectors of kWidth lanes. kernels_avx512.cpp and similar files define KERNEL_SET and
+// compile them, each for one instruction set. This file has the vectors, the exponential, the roofline and the table;
+// the included files have the rest. It includes no header whose inline functions would be compiled here for a newer
+// processor, and then run by the rest of the program.
 #include "model/cpu/kernels.h"
 
 #if defined(__x86_64__)

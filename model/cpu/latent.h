@@ -1,6 +1,6 @@
-// The parts of latent attention (DeepSeek-V2) around attention itself, for one thread of the team. Queries are fitted
-// to the cached vectors, and values are made from the attended vectors. So the cache is read once for all heads, and no
-// pass expands its vectors. Called by cpu/ops.
+// The parts of latent attention (DeepSeek-V2) before and after attention itself, for one thread of the team. Queries
+// are mapped to the space of the cached vectors, and values are made from the attended vectors. So the cache is read
+// once for all heads, and no pass expands its vectors. Called by cpu/ops.
 #pragma once
 
 #include "model/cpu/workspace.h"

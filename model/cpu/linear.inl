@@ -1,7 +1,7 @@
-// Rows times packed weights. Part of kernels.inl, which includes it.
+// Multiplies rows by packed weights. Part of kernels.inl, which includes it.
 //
 // All types work in the same way: a line of 64 bytes of weights becomes a few vectors of floats in registers, and every
-// row's sums take them in order of the inputs.
+// row's sums take them in the order of the inputs.
 namespace entrodraft::model::kernels::KERNEL_SET {
 namespace {
 

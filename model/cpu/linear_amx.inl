@@ -1,7 +1,7 @@
-// Products of linear_digits.inl in tiles: 32 inputs of 16 outputs (16 inputs for groups of 16) times 16 rows of digits
-// at once. Sums are whole numbers, so all ways to add them give the same bits.
+// Makes the products of linear_digits.inl in tiles. Each step multiplies 32 inputs of 16 outputs (or 16 inputs, for
+// groups of 16) by 16 rows of digits. Sums are whole numbers, so the bits do not depend on the order of additions.
 //
-// The instructions are written out: intrinsics do not take template parameters as tile numbers.
+// The instructions are written as assembly, because intrinsics do not take template parameters as tile numbers.
 namespace entrodraft::model::kernels::KERNEL_SET {
 namespace {
 

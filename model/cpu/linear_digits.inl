@@ -1,12 +1,12 @@
-// Rows times weights of whole numbers, in whole numbers. Part of linear.inl, which includes it.
+// Multiplies rows by weights that are whole numbers, in whole-number arithmetic. Part of linear.inl, which includes it.
 //
-// A row is cut into blocks of 32 inputs. In a block x = scale * (65536 h + 256 m + l), where h, m and l are signed
-// bytes: the digits, LinearArgs::digits of which are used. The scale is the block's largest magnitude over the largest
-// whole number of that many digits. Sums of codes times digits over a block are exact, so every instruction set gives
-// the same bits: the other steps are one sequence of roundings, written out.
+// A row is cut into blocks of 32 inputs. In a block x = scale * (65536 h + 256 m + l). The digits h, m and l are signed
+// bytes; LinearArgs::digits says how many of them are used. The scale is the block's largest magnitude, divided by the
+// largest whole number with that many digits. Sums of codes times digits over a block are exact. The other steps are a
+// fixed sequence of roundings. So every instruction set gives the same bits.
 //
-// A block's codes become unsigned bytes once for all rows. This adds a constant to the weights' own codes; the sums
-// start with a value that subtracts it.
+// A block's codes become unsigned bytes once for all rows. This adds a constant to the weights' own codes, and the
+// start values of the sums subtract it again.
 namespace entrodraft::model::kernels::KERNEL_SET {
 namespace {
 

@@ -1,5 +1,5 @@
-// Rows times weights of float8, or of codes that index a table of values. A scale belongs to an output and a group of
-// inputs. Part of linear.inl, which includes it.
+// Multiplies rows by weights that are float8, or codes that index a table of values. Each output has one scale for each
+// group of inputs. Part of linear.inl, which includes it.
 //
 // The codes of a group become floats in registers; a row's sum over the group is scaled once.
 namespace entrodraft::model::kernels::KERNEL_SET {

@@ -1,9 +1,10 @@
-// Rows of a prompt's chunk times bfloat16 weights, for processors that add products of two pairs of bfloat16 numbers in
-// one instruction. That is twice the arithmetic of linear.inl, on activations rounded to bfloat16. It uses linear.inl's
-// blocks: a line of weights holds such pairs as they lie, and a row's sums take them in order.
+// Multiplies rows of a prompt's chunk by bfloat16 weights, on processors where one instruction multiplies two pairs of
+// bfloat16 numbers and adds both products. This doubles the arithmetic speed of linear.inl, with activations rounded to
+// bfloat16. It uses the blocks of linear.inl: a line of weights already contains such pairs, and a row's sums take them
+// in order.
 //
-// Rounded rows are laid out as [k / kPiece][rows][kPairStride] words of two inputs each. The instruction is written
-// out, so that nothing else is compiled for these processors.
+// Rounded rows are laid out as [k / kPiece][rows][kPairStride] words of two inputs each. The instruction is written as
+// assembly, so that nothing else is compiled for these processors.
 namespace entrodraft::model::kernels::KERNEL_SET {
 namespace {
 

@@ -1,4 +1,5 @@
-// Decides which unit lies where, and who fills and multiplies it. packing and the kernels know the bytes in a unit.
+// Decides where each unit lies, and which thread fills and multiplies it. packing and the kernels know the bytes inside
+// a unit.
 #include "model/cpu/packed_matrix.h"
 
 #include <utility>

@@ -1,8 +1,8 @@
-// A weight matrix in the form that the kernels want: outputs in the lanes, cut into one contiguous stream per thread.
+// A weight matrix in the layout that the kernels need: outputs in the lanes, cut into one contiguous stream per thread.
 //
-// Thread t owns a range of outputs in units of 16. Each unit is lines of 64 bytes along K (kernels::LinearArgs): the
-// kernels read a few units side by side, every weight once. All matrices of a decoder follow one another in a
-// WeightArena, in the order in which a pass reads them. So the prefetch at the end of one matrix is the beginning of
+// Thread t has a range of outputs in units of 16. Each unit is lines of 64 bytes along K (kernels::LinearArgs): the
+// kernels read a few units side by side, and each weight once. All matrices of a decoder follow one another in a
+// WeightArena, in the order in which a pass reads them. So the prefetch at the end of one matrix loads the beginning of
 // the next.
 #pragma once
 

@@ -1,6 +1,6 @@
 // Rows are taken in chunks of a few hundred inputs. If file and memory have the same type, a chunk is transposed
-// directly from the file. Otherwise it is converted or generated into a small copy first. To the transposition all
-// types are alike: words of 32 bits, each one output's part of a line.
+// directly from the file. Otherwise it is first converted or generated into a small copy. For the transposition all
+// types are alike: it moves words of 32 bits, and each word is one output's part of a line.
 #include "model/cpu/packing.h"
 
 #include "model/files/bad_file.h"

@@ -1,6 +1,6 @@
-// Makes weights for the kernels from weights in files: 16 rows at a time, transposed so that outputs lie in the lanes,
-// and converted or quantised if the types differ. Knows nothing of threads and slices. Called by packed_matrix, and by
-// decoder for vectors.
+// Converts weights in files into weights for the kernels: 16 rows at a time, transposed so that outputs lie in the
+// lanes, and converted or quantised if the types differ. It knows nothing of threads and slices. Called by
+// packed_matrix, and by decoder for vectors.
 #pragma once
 
 #include "dist/layout/shard.h"

@@ -1,4 +1,5 @@
-// PackedMatrix does the layers' arithmetic; here is who computes which part, and where ranks meet.
+// PackedMatrix does the arithmetic of the layers. This file decides which rank and thread computes which part, and
+// where ranks meet.
 #include "model/cpu/parallel_linear.h"
 
 #include <algorithm>

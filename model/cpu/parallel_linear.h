@@ -1,4 +1,4 @@
-// The typed layers of tensor parallelism. Each cuts one dimension, and says where ranks must meet.
+// The types of layers in tensor parallelism. Each type cuts one dimension, and says where ranks must meet.
 //
 // - Split::columns: outputs are cut. Every rank makes its own part of the result, without communication.
 // - Split::rows: inputs are cut. Every rank makes a part of the sum, which takes one all-reduce.

@@ -1,8 +1,9 @@
-// The best chunks of a text, for a cache that keeps a part of it: the chunks whose mean keys score highest, for each
-// head of each layer (Sun et al. 2024, TriForce).
+// Finds the best chunks of a text, for a cache that keeps only a part of the text: the chunks whose mean keys score
+// highest, for each head of each layer (Sun et al. 2024, TriForce).
 //
-// They follow the kept cache's first positions, in order. Keys and values come from a cache of whole texts. It is that
-// of another decoder with the same weights, or one of its own that passes fill. Called by attention.
+// In the kept cache, the chunks follow its first positions, in order. Their keys and values come from a cache of whole
+// texts. This cache belongs to another decoder with the same weights, or to this object, and passes fill it. Called by
+// attention.
 #pragma once
 
 #include "model/cpu/kernels.h"

@@ -1,4 +1,4 @@
-// The best these threads can do: bytes read and arithmetic per second. The benches' yardsticks.
+// Measures the limits of these threads: bytes read and arithmetic per second. The benches compare with them.
 #pragma once
 
 #include "model/host/thread_team.h"

@@ -1,5 +1,5 @@
-// BLOOM: ALiBi, LayerNorm also over the embeddings, and biases everywhere. One matrix has the query, key and value of
-// each head next to each other.
+// BLOOM: ALiBi, LayerNorm also over the embeddings, and biases everywhere. One matrix has query, key and value of each
+// head next to each other.
 #include "model/families/families.h"
 
 namespace entrodraft::model {

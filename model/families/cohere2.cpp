@@ -1,5 +1,5 @@
 // Cohere 2 (Command R7B and A): attention and MLP in parallel after one LayerNorm without bias. Layers with a sliding
-// window rotate pairs of neighbours, the others do not rotate.
+// window rotate pairs of neighbouring dimensions; the other layers do not rotate.
 #include "model/families/families.h"
 
 namespace entrodraft::model {

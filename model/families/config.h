@@ -1,9 +1,9 @@
-// The model that a checkpoint's config.json describes, in this project's terms: shapes and closed choices, not names.
+// Describes the model of a checkpoint's config.json in this project's terms: shapes and closed choices, not names.
 //
-// Every family is one of these descriptions; families/*.cpp translate. Old and new spellings are read (torch_dtype or
-// dtype; rope_theta and rope_scaling or rope_parameters). A field that would change the arithmetic and is not
-// understood is refused by name, never ignored. Fields that transformers' class of the family does not read change
-// nothing there, and nothing here.
+// Every family has such a description; families/*.cpp translate into it. Old and new spellings are understood
+// (torch_dtype or dtype; rope_theta and rope_scaling or rope_parameters). A field that would change the arithmetic and
+// is not understood is refused by name, never ignored. Fields that transformers' class of the family does not read
+// change nothing there, and nothing here.
 #pragma once
 
 #include "model/files/quantized.h"

@@ -1,4 +1,4 @@
-// DeepSeek-V2: latent attention; later layers have experts, and in addition shared ones that all rows go through.
+// DeepSeek-V2: latent attention. Later layers have experts, and also shared experts, which all rows go through.
 #include "model/families/families.h"
 
 #include <cmath>

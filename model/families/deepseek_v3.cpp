@@ -1,4 +1,4 @@
-// DeepSeek-V3 and R1: DeepSeek-V2 with a router that scores each expert by itself; a bias corrects the choice.
+// DeepSeek-V3 and R1: DeepSeek-V2 with a router that scores each expert independently; a bias corrects the choice.
 #include "model/families/families.h"
 
 namespace entrodraft::model {

@@ -1,5 +1,5 @@
-// The parts of a model family: it reads the config and names the tensors. No arithmetic. A family is one file, which
-// CMake finds: families/NAME.cpp, without a header, defines NAME_family().
+// The parts of a model family: it reads the config and names the tensors. It does no arithmetic. A family is one file
+// without a header, families/NAME.cpp. It defines NAME_family(), and CMake finds it.
 #pragma once
 
 #include "model/families/fields.h"

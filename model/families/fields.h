@@ -1,7 +1,7 @@
-// The fields of one JSON object of a config, each checked when it is asked for. The family readers use it.
+// The fields of one JSON object of a config. Each is checked when it is asked for. The readers of families use this.
 //
-// A null counts as missing. The object remembers the fields that were asked for. So fields that nobody has read and
-// that would change the arithmetic can be refused by name. Called by config and the families.
+// A null counts as missing. The object remembers the fields that were asked for. So a field that nobody has read can be
+// refused by name, if it would change the arithmetic. Called by config and the families.
 #pragma once
 
 #include "model/families/config.h"

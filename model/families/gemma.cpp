@@ -1,4 +1,4 @@
-// Gemma: Llama with norm weights stored less one, embeddings scaled up, and a GELU gate.
+// Gemma: Llama with 1 subtracted from the stored norm weights, embeddings scaled up, and a GELU gate.
 #include "model/families/families.h"
 
 #include <cmath>

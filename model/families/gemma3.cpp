@@ -1,5 +1,5 @@
-// Gemma 3 (text): Gemma 2 without caps, with queries and keys normed head by head. Layers with a sliding window rotate
-// by angles of their own.
+// Gemma 3 (text): Gemma 2 without caps, with queries and keys normed head by head. Layers with a sliding window have
+// rotary angles of their own.
 #include "model/families/families.h"
 
 #include <cmath>

@@ -1,7 +1,8 @@
-// The settings of generation_config.json for a model's texts, as transformers' generate() uses them. Where a directory
-// does not have this file, the same fields of config.json count.
+// Reads the settings for a model's texts from generation_config.json, as transformers' generate() uses them. If a
+// directory does not have this file, the same fields of config.json count.
 //
-// This is the only reader of that file. It applies nothing: launch/cli/generation_defaults.h makes defaults from it.
+// No other code reads that file. This one applies nothing: launch/cli/generation_defaults.h makes defaults from the
+// settings.
 #pragma once
 
 #include "model/text/token_id.h"

@@ -1,4 +1,4 @@
-// GLM-4: norms around both halves of a layer, pairs of neighbours rotated in half of each head.
+// GLM-4: norms around both halves of a layer. In half of each head, pairs of neighbouring dimensions are rotated.
 #include "model/families/families.h"
 
 namespace entrodraft::model {

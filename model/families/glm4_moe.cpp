@@ -1,5 +1,5 @@
-// GLM-4.5 and successors of this type: half of each head is rotated. Later layers have experts with DeepSeek-V3's
-// router, and a shared one that all rows go through.
+// GLM-4.5 and later models of this type: half of each head is rotated. Later layers have experts with DeepSeek-V3's
+// router, and a shared expert, which all rows go through.
 #include "model/families/families.h"
 
 namespace entrodraft::model {

@@ -1,5 +1,5 @@
 // GPT-NeoX and Pythia: LayerNorm, part of each head rotated, attention and MLP in parallel (or one after the other).
-// One matrix has the query, key and value of each head next to each other.
+// One matrix has query, key and value of each head next to each other.
 #include "model/families/families.h"
 
 namespace entrodraft::model {

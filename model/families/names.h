@@ -1,5 +1,5 @@
-// The names of a checkpoint's tensors: the family's stems with the prefix that this file uses. Reads headers only,
-// except for untie_stored_head(). Called by model/weights/layer_plan, which describes the tensors.
+// Knows the names of a checkpoint's tensors: the family's stems, with the prefix that this checkpoint uses. It reads
+// headers only, except in untie_stored_head(). Called by model/weights/layer_plan, which describes the tensors.
 #pragma once
 
 #include "model/families/config.h"

@@ -1,4 +1,5 @@
-// OLMo 2: each half of a layer norms its output; all heads of a row's queries are normed together, and so are the keys.
+// OLMo 2: each half of a layer norms its output. All heads of a row's queries are normed together, and so are the heads
+// of its keys.
 #include "model/families/families.h"
 
 namespace entrodraft::model {

@@ -1,4 +1,4 @@
-// Qwen1.5-MoE and Qwen2-MoE: Qwen2 with experts, and a shared one with a gate of its own that all rows go through.
+// Qwen1.5-MoE and Qwen2-MoE: Qwen2 with experts. All rows also go through a shared expert, which has a gate of its own.
 #include "model/families/families.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// Qwen3: Llama with queries and keys normed head by head, and heads of a size of their own.
+// Qwen3: Llama with queries and keys normed head by head. The size of a head is a field of its own.
 #include "model/families/families.h"
 
 namespace entrodraft::model {

@@ -1,4 +1,5 @@
-// Qwen3-Next: three layers of gated DeltaNet per layer of attention, whose output has a gate; experts as in Qwen2-MoE.
+// Qwen3-Next: three layers of gated DeltaNet for each layer of attention. The output of attention has a gate. Experts
+// are as in Qwen2-MoE.
 #include "model/families/families.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// Finds the family, lets it read, and refuses fields that it has not read and that would change the arithmetic.
+// Finds the family and lets it read its fields. Refuses fields that would change the arithmetic and were not read.
 #include "model/families/read_config.h"
 
 #include "model/families/families.h"

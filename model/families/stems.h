@@ -1,6 +1,6 @@
-// Families name the tensors of their checkpoints here: without the prefix, and without ".weight" and ".bias". The
-// config says which of them have a bias. With an empty stem, the family does not have the tensor.
-// model/weights/layer_plan.cpp has the shape of each tensor, and the part that a rank holds.
+// Here families name the tensors of their checkpoints, without the prefix, and without ".weight" and ".bias". The
+// config says which tensors have a bias. An empty stem means that the family does not have the tensor.
+// model/weights/layer_plan.cpp has the shape of each tensor, and the part that a rank has of it.
 #pragma once
 
 #include <string_view>

@@ -1,4 +1,4 @@
-// The exception for a file that cannot be read as expected: the message names file, place and reason.
+// The exception for a file that cannot be read as expected. Its message names file, place and reason.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,7 @@
-// All tensors of a checkpoint directory, in any kind of file: safetensors or pickled by torch, single or in shards that
-// an index names. Files are memory-mapped: opening reads only headers. Tensors may also be in no file (generated
-// values). A Checkpoint does not depend on models and converts nothing. Called by decoder, families and inspect.
+// All tensors of a checkpoint directory, in any kind of file: safetensors or pickled by torch, a single file or shards
+// that an index names. Files are memory-mapped: opening them reads only their headers. Tensors may also be in no file
+// (generated values). A Checkpoint does not depend on models and converts nothing. Called by decoder, families and
+// inspect.
 #pragma once
 
 #include "model/files/mapped_file.h"

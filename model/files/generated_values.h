@@ -1,8 +1,9 @@
-// Values of a tensor that no file stores: one value everywhere, or random weights. A random weight depends only on a
-// key and on the element's place, so any shard on any device has the same ones.
+// Makes the values of a tensor that no file stores: one value everywhere, or random weights. A random weight depends
+// only on a key and on the element's place. So it is the same in any shard, on any device.
 //
-// A random weight is one of 256 values: odd multiples of 2^-13, up to 255 * 2^-13. Exact in every type of 16 bits or
-// more, of deviation 0.018. Made by random_checkpoint() (weights/tensor_shapes.h), read by packing and gpu/uploader.
+// A random weight is one of 256 values: odd multiples of 2^-13, up to 255 * 2^-13. These are exact in every type of 16
+// bits or more, and have a deviation of 0.018. random_checkpoint() (weights/tensor_shapes.h) makes them; packing and
+// gpu/uploader read them.
 #pragma once
 
 #include "model/files/random_words.h"

@@ -1,4 +1,5 @@
-// The conventions are those of llama.cpp's converter. Where no key states a convention, they are those of its graphs.
+// Here are the conventions of llama.cpp's converter. Where no key states a convention, they are those of llama.cpp's
+// graphs.
 #include "model/files/gguf_architectures.h"
 
 #include "model/files/bad_file.h"

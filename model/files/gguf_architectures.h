@@ -1,5 +1,5 @@
-// The architectures that GGUF files name, in terms of transformers: the model type of each, the config.json field for
-// each key, and the names of its tensors. Called by gguf_model.
+// Describes the architectures that GGUF files name, in terms of transformers: the model type of each, the config.json
+// field for each key, and the names of its tensors. Called by gguf_model.
 #pragma once
 
 #include "model/files/gguf_file.h"

@@ -1,5 +1,5 @@
-// The types of tensors in GGUF files, by ggml's numbers, and the decoding of those made of blocks: codes of a row's
-// inputs, one block after another, with the scales of their groups. Called by quantized and gguf_file.
+// The types of tensors in GGUF files, by ggml's numbers. Decodes types that consist of blocks: codes of a row's inputs,
+// one block after another, with the scales of their groups. Called by quantized and gguf_file.
 #pragma once
 
 #include "model/files/quantized.h"

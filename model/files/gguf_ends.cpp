@@ -1,6 +1,6 @@
-// The names and the rules are those of llama.cpp's vocabulary (version 0.3.36 of llama-cpp-python has it). If a
-// vocabulary has several names of a kind and no key, llama.cpp chooses one by the order of a hash table. Here the first
-// of the list is chosen.
+// Names of end tokens, and the rules for them, are those of llama.cpp's vocabulary (in llama-cpp-python 0.3.36). A kind
+// of token may have no metadata key and several names in the vocabulary. llama.cpp then takes one by the order of a
+// hash table. We take the first of our list.
 #include "model/files/gguf_ends.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// The tokens that end a text, as llama.cpp finds them in a GGUF file: by keys, and by the tokens' names. Called by
-// gguf_model.
+// Finds the tokens that end a text in a GGUF file, as llama.cpp finds them: by metadata keys, and by the tokens' names.
+// Called by gguf_model.
 #pragma once
 
 #include "model/files/gguf_architectures.h"

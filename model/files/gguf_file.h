@@ -1,5 +1,5 @@
-// GGUF files, versions 2 and 3, little-endian: their metadata and their tensors. This is the format alone; gguf_model
-// has the names. Called by gguf_model and the tokenizer.
+// Reads GGUF files, versions 2 and 3, little-endian: their metadata and their tensors. This is the format alone;
+// gguf_model has the names. Called by gguf_model and the tokenizer.
 #pragma once
 
 #include "model/files/tensor_view.h"

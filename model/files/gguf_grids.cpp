@@ -1,4 +1,4 @@
-// Grids of ggml's IQ types (MIT; see NOTICE). Written by gguf_grids.py; not edited by hand.
+// Grids of ggml's IQ types (MIT; see NOTICE). gguf_grids.py writes this file; do not edit it by hand.
 #include "model/files/gguf_grids.h"
 
 // clang-format off

@@ -1,6 +1,6 @@
-// Grids of ggml's IQ types: an index in a block stands for a point, which has eight values, or four. A point has 16
-// bits. They are indices into the type's list of values, the first lowest, of 2 bits each, or of 4 (IQ3). Called by
-// gguf_blocks.
+// Grids of ggml's IQ types. An index in a block stands for a point of a grid. A point is 16 bits: eight indices of 2
+// bits, or (IQ3) four indices of 4 bits, the first in the lowest bits. They are indices into the type's list of values.
+// Called by gguf_blocks.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Conversions between float32, the two 16-bit formats of checkpoints, and float8 (e4m3 without infinities, as in
-// Micikevicius et al. 2022 and the OCP's standard). They are exact, or round to nearest even.
+// Converts between float32, the two 16-bit formats of checkpoints, and float8 (e4m3 without infinities, as in
+// Micikevicius et al. 2022 and the OCP's standard). Conversions are exact, or round to nearest even.
 #pragma once
 
 #include <bit>

@@ -1,7 +1,7 @@
-// Finds a model in the cache of Hugging Face's tools: names become snapshot directories. It only looks at directories
-// of this machine. It fetches nothing, and the caller passes the environment. Called by launch.
+// Finds a model in the cache of Hugging Face's tools: turns names into snapshot directories. It only looks at
+// directories of this machine. It downloads nothing, and the caller passes the environment. Called by launch.
 //
-// Layout: CACHE/models--ORG--NAME/refs/main holds a commit's hash, CACHE/models--ORG--NAME/snapshots/HASH its files.
+// Layout: CACHE/models--ORG--NAME/refs/main has a commit's hash; CACHE/models--ORG--NAME/snapshots/HASH has its files.
 #pragma once
 
 #include <filesystem>

@@ -1,6 +1,6 @@
 // Reads JSON from untrusted sources. Size and depth are limited, the whole text must be one value in valid UTF-8, and a
-// key may appear only once in an object. The meaning of fields is left to callers. Only .cpp files and
-// families/fields.h include this, so nlohmann stays private. Readers of JSON in every module call it.
+// key may appear only once in an object. Callers know the meaning of fields. Only .cpp files and families/fields.h
+// include this, so nlohmann stays private. Readers of JSON in every module call it.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -1,7 +1,7 @@
-// The fields of a JSON object from outside. Each is checked when it is asked for; a message names place and field.
+// The fields of a JSON object from outside. Each is checked when it is asked for, and messages name place and field.
 //
-// It works for both nlohmann types. In a model's config a null counts as missing, and fields that nobody reads are
-// refused: for that, use families/fields.h. The readers of costs, recordings and input lines call it.
+// It works for both nlohmann types. A model's config has other rules: a null counts as missing, and fields that nobody
+// reads are refused. Use families/fields.h for it. The readers of costs, recordings and input lines call this file.
 #pragma once
 
 #include <nlohmann/json.hpp>

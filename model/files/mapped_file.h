@@ -1,8 +1,8 @@
-// A regular file, mapped for reading as long as the object lives. Opening copies nothing; a page is read at its first
+// Maps a regular file for reading, as long as the object lives. Opening copies nothing; a page is read at its first
 // use. It does not depend on formats. Readers of checkpoints, corpora and tables call it.
 //
 // Another process may change the file while it is mapped. Reading a part that was cut off raises SIGBUS (mapped_file_at
-// names the file). Changed contents are visible to the reader, so it must not trust a value that it read before.
+// names the file). The reader sees changed contents, so it must not trust a value that it read before.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// See pickle.h. Opcodes are those of CPython's pickletools; the names there are in the comments.
+// See pickle.h. Opcodes are those of CPython's pickletools; comments give their names there.
 #include "model/files/pickle.h"
 
 #include "model/files/bad_file.h"

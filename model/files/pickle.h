@@ -1,6 +1,6 @@
-// Reads the pickle of a state dict, by a machine too small to run code. It knows the opcodes of protocol 2 that
-// torch.save writes for dicts of tensors, and calls only OrderedDict and torch's two functions that describe a tensor.
-// It refuses every other opcode and name. It reads neither files nor the tensors' data. Called by torch_file.
+// Reads the pickle of a state dict, with a machine too small to run code. It knows the opcodes of protocol 2 that
+// torch.save writes for dicts of tensors. It calls only OrderedDict and torch's two functions that describe a tensor,
+// and refuses every other opcode and name. It reads neither files nor the tensors' data. Called by torch_file.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// See quantized.h. The forms are those of the programs that they are named after; tests/model/make_quantized.py has
-// them in numpy.
+// See quantized.h. The forms are those of the programs that they are named after; tests/model/make_quantized.py
+// implements them in numpy.
 #include "model/files/quantized.h"
 
 #include "model/files/bad_file.h"

@@ -1,6 +1,7 @@
-// Matrices that a checkpoint holds as codes with scales: the stored tensors of each, and the values of its elements.
+// Matrices that a checkpoint stores as codes with scales: the stored tensors of each matrix, and the values of its
+// elements.
 //
-// An element is scale * code - offset, where code is a whole number with a sign, a float8 or values[code]. Called by
+// An element is scale * code - offset. The code is a signed whole number, a float8 or values[code]. Called by
 // checkpoint, which shows such a matrix as one tensor, and by readers of weights.
 #pragma once
 

@@ -1,6 +1,6 @@
-// Random words by number: SplitMix64 (Steele, Lea and Flood 2014). Its state is a counter, so any word can be made by
-// itself, the same on hosts and devices. It is for weights without meaning and for arrays in measurements; texts use
-// spec/verify/random.h.
+// Makes random words by their number: SplitMix64 (Steele, Lea and Flood 2014). Its state is a counter, so any word can
+// be made by itself, with the same result on hosts and devices. It is for weights without meaning and for arrays in
+// measurements; texts use spec/verify/random.h.
 #pragma once
 
 #include <cstdint>

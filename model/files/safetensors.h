@@ -1,9 +1,9 @@
-// Reads one safetensors file, memory-mapped, with its header checked whole. Also makes the beginning of a new file.
+// Reads one safetensors file, memory-mapped, and checks its whole header. Also makes the beginning of a new file.
 //
 // Format: https://github.com/huggingface/safetensors (README, "Format"). A file is untrusted. Everything that the
-// reference reader rejects is rejected here with file, place and reason, and so are duplicate tensor names. Reading is
-// linear in the header's length (up to sorting) without a DOM, because a header of 100 MB is legal. It does not depend
-// on models. Called by checkpoint, and by the code that saves drafts.
+// reference reader rejects is rejected here with file, place and reason, and so are duplicate tensor names. Reading
+// takes time linear in the header's length (except for sorting). It makes no DOM, because a header of 100 MB is legal.
+// It does not depend on models. Called by checkpoint, and by the code that saves drafts.
 #pragma once
 
 #include <cstddef>

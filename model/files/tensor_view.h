@@ -1,5 +1,6 @@
-// A tensor in a file, or a generated one: name, type, shape and its bytes within the mapping. All readers of weights
-// return it, as do the readers of one file. No arithmetic. Called by checkpoint and all code that takes weights.
+// A tensor in a file, or a generated one: its name, type and shape, and its bytes within the mapping. All readers of
+// weights return it, and so do the readers of single files. It does no arithmetic. Called by checkpoint and all code
+// that takes weights.
 #pragma once
 
 #include "model/files/generated_values.h"

@@ -1,5 +1,6 @@
-// Reads one file of torch.save (pytorch_model.bin): a zip archive with a pickled dict of tensors, memory-mapped. It
-// holds ROOT/data.pkl, ROOT/data/KEY for every storage, perhaps ROOT/byteorder, and others that do not concern tensors.
+// Reads one file of torch.save (pytorch_model.bin): a zip archive with a pickled dict of tensors, memory-mapped. The
+// archive has ROOT/data.pkl, ROOT/data/KEY for every storage, perhaps ROOT/byteorder, and other entries that do not
+// concern tensors.
 #include "model/files/bad_file.h"
 #include "model/files/mapped_file.h"
 #include "model/files/pickle.h"

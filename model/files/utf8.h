@@ -1,5 +1,5 @@
-// UTF-8 functions: read valid text by code point, find the first invalid byte, and turn bytes into text with U+FFFD for
-// invalid parts. They do not use Unicode properties. Called by the tokenizer.
+// UTF-8 functions: read valid text by code point, find the first invalid byte, and turn bytes into text with U+FFFD in
+// place of invalid parts. They do not use Unicode properties. Called by the tokenizer.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// What a model asks of each rank that it is sharded across, and how much of that fits a memory: arithmetic on a config,
-// with no weights and no ranks. Called by inspect, bench latency and the memory plan.
+// Computes what each rank needs for a model that is sharded across ranks, and how much of that fits into a memory. It
+// is arithmetic on a config, with no weights and no ranks. Called by inspect, bench latency and the memory plan.
 #pragma once
 
 #include "model/families/config.h"

@@ -1,7 +1,7 @@
-// Attention over the cache. Keys lie in blocks at fixed places, and each query has a partial result (a part) per block.
-// The warp that stores the last part of a group of blocks merges the group. The warp that merges the last group merges
-// the groups. A row's own keys alone decide this order. attention_tensor_cores.cu has 16-bit caches; float32 caches are
-// here, with a warp per query.
+// Attention over the cache. Keys lie in blocks at fixed places, and each query has one partial result (a part) for each
+// block. The warp that stores the last part of a group of blocks merges the parts of the group. The warp that merges
+// the last group merges the groups. This order depends on a row's own keys alone. Float32 caches are handled here, with
+// one warp per query; attention_tensor_cores.cu handles 16-bit caches.
 #include "model/gpu/attention.cuh"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// Shared by the kernels of attention: the places of keys, values and partial results, and which keys a row sees.
+// The parts that the kernels of attention share: the places of keys, values and partial results, and which keys a row
+// sees.
 //
 // Included by attention.cu, cache.cu and attention_steps.cuh.
 #pragma once

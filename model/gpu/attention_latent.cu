@@ -1,14 +1,14 @@
-// Latent attention over 16-bit caches on tensor cores (DeepSeek-V2): all query heads read one key head, and the values
-// are the first dimensions of its keys. So a key comes once for a tile of 16 queries, for its scores and as a value.
+// Latent attention over 16-bit caches on tensor cores (DeepSeek-V2). All query heads read one key head, and the values
+// are the first dimensions of its keys. So a key is read once for a tile of 16 queries, for its scores and as a value.
 //
-// attention_tiles.cuh says how work is shared. A block of threads walks along its 256 keys in steps of 32, with a
-// running maximum and sum. One step is on its way into shared memory while another is computed. Two blocks of threads
-// share a multiprocessor if it has the memory, so up to 72 KiB are under way. For scores, a warp has half of a step's
-// keys and a quarter of their dimensions. For sums of values, it has an eighth of the dimensions of all keys. Weights
-// go into the product as two numbers: the rounded weight and the rounding error.
+// attention_tiles.cuh says how work is shared. A block of threads goes through its 256 keys in steps of 32, with a
+// running maximum and sum. While one step is computed, another is copied into shared memory. If its memory is large
+// enough, a multiprocessor runs two blocks of threads, so up to 72 KiB are being copied. For scores, a warp has half of
+// a step's keys and a quarter of their dimensions. For sums of values, it has an eighth of the dimensions of all keys.
+// The product takes each weight as two numbers: the rounded weight and the rounding error.
 //
-// A query alone is a row of the tensor-core step, and steps begin at multiples of 32 keys. A step of which the query
-// sees nothing leaves its sums as they are. So the query's bits depend on its own keys alone.
+// Each query has a row of the tensor-core step to itself, and steps begin at multiples of 32 keys. A step in which a
+// query sees no key leaves its sums unchanged. So the bits of a query's result depend only on its own keys.
 #include "model/gpu/attention_tiles.cuh"
 
 namespace entrodraft::model::gpu {

@@ -1,14 +1,14 @@
 // Attention of a prompt's chunk over 16-bit caches: many rows of one text, which all read the same keys.
 //
-// A block of threads takes 64 queries of a key head, row by row, 16 in each warp. It walks along their keys in steps of
-// 64, with a running maximum and sum; only the result is written. Keys and values of coming steps are on their way into
-// shared memory while a step is computed. So keys come from the second-level cache once for 64 queries, and from shared
-// memory once for 16: 64 and 16 operations per byte. (In parts of 256 keys, as attention_tensor_cores.cu has them for
-// few rows, keys would come once for every 16 queries, and the parts would be written and read again.) Weights go into
-// the product rounded to the cache's type.
+// A block of threads takes 64 queries of a key head, row by row, 16 in each warp. It goes through their keys in steps
+// of 64, with a running maximum and sum; only the result is written. While a step is computed, keys and values of later
+// steps are copied into shared memory. So keys are read from the second-level cache once per 64 queries (64 operations
+// per byte), and from shared memory once per 16 (16 operations per byte). (attention_tensor_cores.cu, made for few
+// rows, splits the keys into parts of 256. Here that would read keys once per 16 queries, and write and reread the
+// parts' results.) The product takes weights rounded to the cache's type.
 //
-// A query alone is a row of the tensor-core step, and steps begin at multiples of 64 keys. A step of which the query
-// sees nothing leaves its sums as they are. So the query's bits depend on its own keys alone.
+// Each query has a row of the tensor-core step to itself, and steps begin at multiples of 64 keys. A step in which a
+// query sees no key leaves its sums unchanged. So the bits of a query's result depend only on its own keys.
 #include "model/gpu/attention_steps.cuh"
 
 namespace entrodraft::model::gpu {

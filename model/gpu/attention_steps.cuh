@@ -1,5 +1,5 @@
-// Shared by attention's kernels on tensor cores: numbers, heads, and a guard that keeps non-finite values from queries
-// that do not see them.
+// The parts that attention's kernels on tensor cores share: numbers, heads, and a guard. The guard keeps non-finite
+// values away from queries that do not see them.
 // Included by attention_tiles.cuh, attention_prompt.cu and latent.cu.
 #pragma once
 

@@ -1,17 +1,18 @@
-// Attention over 16-bit caches on tensor cores. It bounds a pass over long contexts, which must read the cache once.
+// Attention over 16-bit caches on tensor cores. This attention limits the speed of a pass over long contexts, which
+// must read the cache once.
 //
-// A block of threads takes kKeyBlock keys of a key head, and that head's queries 16 at a time: a tile
-// (attention_tiles.cuh), the 16 rows of a tensor-core step. Each warp loads 32 of the keys into registers and their
-// values into shared memory at once, and all tiles are computed from these. If two blocks of threads share a
-// multiprocessor, one computes while the other's keys are under way. For scores, a warp has its own keys. For sums of
-// values, it has its own dimensions of all keys, with weights from shared memory, so nothing is left to add up. As in
-// linear.cu, a quad of lanes reads 64 consecutive bytes of a key, and keys and queries agree on the order of dimensions
-// inside a step. Weights go into the product as two numbers, the rounded weight and the rounding error, in two rows of
-// a step. So only the rounding of the float32 sums is lost.
+// A block of threads takes kKeyBlock keys of a key head, and that head's queries 16 at a time. These 16 queries are a
+// tile (attention_tiles.cuh), the 16 rows of a tensor-core step. Each warp loads 32 of the keys into registers and
+// their values into shared memory at once, and all tiles are computed from these. If a multiprocessor runs two blocks
+// of threads, one computes while the other's keys are being loaded. For scores, a warp has its own keys. For sums of
+// values, it has its own dimensions of all keys, and reads the weights from shared memory. So nothing is left to add
+// up. As in linear.cu, a quad of lanes reads 64 consecutive bytes of a key. Keys and queries have the same order of
+// dimensions inside a step. The product takes each weight as two numbers, the rounded weight and the rounding error, in
+// two rows of a step. So only the rounding of the float32 sums is lost.
 //
-// A query alone is a row (two rows for values) of the step. Its keys lie in the same block, warp and step whatever else
-// is in the tile, and keys that it does not see weigh 0, whatever their values. So its bits do not depend on how
-// queries are grouped.
+// Each query has a row of the step to itself (two rows for values). Its keys lie in the same block, warp and step,
+// whatever else is in the tile. Keys that it does not see have weight 0, whatever their values. So its bits do not
+// depend on how queries are grouped.
 #include "model/gpu/attention_tiles.cuh"
 
 namespace entrodraft::model::gpu {

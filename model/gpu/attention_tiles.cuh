@@ -1,8 +1,8 @@
-// Shares attention of few rows among blocks of threads. Each takes kKeyBlock keys of a key head, and that head's
-// queries 16 at a time: a tile.
+// Shares the attention of few rows among blocks of threads. Each block takes kKeyBlock keys of a key head, and that
+// head's queries 16 at a time. These 16 queries are a tile.
 //
-// Consecutive rows of one text share their keys, so a tile holds queries of one such run. In blocks of keys that reach
-// into a tree, each row has its own ancestors, so a tile holds queries of one row. Included by
+// Consecutive rows of one text share their keys, so a tile has queries of one such run of rows. In blocks of keys that
+// reach into a tree, each row has its own ancestors, so there a tile has queries of one row only. Included by
 // attention_tensor_cores.cu and attention_latent.cu.
 #pragma once
 

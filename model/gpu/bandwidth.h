@@ -1,4 +1,5 @@
-// Measures the speed at which this GPU reads its memory: the benches' yardstick, as cpu/roofline.h is for CPUs.
+// Measures how fast this GPU reads its memory. The benches compare with this, as they compare with cpu/roofline.h on
+// CPUs.
 #pragma once
 
 #include <cstddef>

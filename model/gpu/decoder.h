@@ -1,8 +1,8 @@
-// A decoder on a GPU: the same rows, the same contract and the same transformer as on the CPU.
+// A decoder on a GPU: the same rows, the same contract (pass/decoder.h) and the same transformer as on the CPU.
 //
 // A pass is one graph. The data that differs from pass to pass lies in device memory, so a graph is made once for every
-// padded number of rows. Activations and cache are in the number type of the weights, the residual stream and all sums
-// in float32. A row's result depends neither on the rows next to it nor on their number (gpu/kernels.h).
+// padded number of rows. Activations and cache have the number type of the weights; the residual stream and all sums
+// are float32. A row's result depends neither on the rows next to it nor on their number (gpu/kernels.h).
 #pragma once
 
 #include "model/pass/decoder.h"

@@ -1,7 +1,7 @@
-// Linear attention: the recurrence of gated DeltaNet with its short convolution, norm and gates; and the gate on the
-// attention output of other layers. Columns of a state do not depend on one another. A block holds some columns of a
-// key head in registers and applies inputs row by row. It applies inputs of earlier passes, for base and front, like
-// those of the pass, so all have the same bits.
+// Linear attention: the recurrence of gated DeltaNet with its short convolution, norm and gates. Also the gate on the
+// attention output of other layers. Columns of a state do not depend on one another. A block has some columns of a key
+// head in registers and applies inputs row by row. To make the base and the front, it applies inputs of earlier passes
+// in the same way as those of the pass. So all results have the same bits.
 #include "model/gpu/activation.cuh"
 #include "model/gpu/delta_net.h"
 #include "model/gpu/simt.cuh"

@@ -1,6 +1,6 @@
-// Tells the device how a pass uses the states of linear attention: the segments of its rows, how states get to where
-// the segments begin, and in which order the rows of trees change them. It is one block of memory on host and device,
-// like PassTable. Called by gpu/decoder.
+// Describes to the device how a pass uses the states of linear attention: the segments of its rows, how the states at
+// the segments' beginnings are made, and in which order the rows of trees change states. It is one block of memory on
+// host and device, like PassTable. Called by gpu/decoder.
 #pragma once
 
 #include "model/gpu/delta_net.h"

@@ -1,5 +1,5 @@
 // A caller's work on a GPU that belongs to a pass. It is enqueued after the pass's logits, as a part of the graph. It
-// keeps rows of logits there, reduces them, or decides whether the device makes another row by itself.
+// keeps rows of logits on the GPU, reduces them, or decides whether the device makes another row by itself.
 //
 // No CUDA header is needed. Implemented in spec/gpu; called by gpu/decoder. Decoders of other devices ignore it.
 #pragma once

@@ -1,4 +1,5 @@
-// A loop's rows in kernels: notes the last row and makes the next row from it. One thread calls these, once per pass.
+// Functions for kernels of a device loop: one records the last row, another makes the next row from it. In each pass a
+// single thread calls them.
 //
 // Included by .cu files that implement DeviceExtension::decide.
 #pragma once

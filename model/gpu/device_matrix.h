@@ -1,6 +1,6 @@
-// A matrix and a norm in the memory of a GPU, as the kernels of this folder read them: matrices [outputs][inputs] in
-// one number type or as codes of 8 or 4 bits, rows padded to kLinearAlign numbers with zeros; vectors in float32.
-// Called by gpu/uploader, which fills them, and by gpu/ops.
+// A matrix and a norm in the memory of a GPU, in the form that the kernels of this folder read. Matrices are
+// [outputs][inputs], in one number type or as codes of 8 or 4 bits. Their rows are padded to kLinearAlign numbers with
+// zeros. Vectors are float32. Called by gpu/uploader, which fills them, and by gpu/ops.
 #pragma once
 
 #include "model/gpu/kernels.h"

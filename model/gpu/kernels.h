@@ -1,8 +1,8 @@
 // The device's arithmetic, as functions that put kernels on a stream. No CUDA header is needed to call them.
 //
 // All pointers are device memory unless a name says host; `stream` is a cudaStream_t. Sums are float32. A row's result
-// does not depend on the rows computed with it, nor on how many there are: every kernel treats rows alike and adds in
-// an order that shapes alone decide. (Products of prompts go through a library: prompt_products.h.) Padding rows have a
+// depends neither on the rows computed with it nor on their number. Every kernel treats rows alike, and adds in an
+// order that shapes alone decide. (Products of prompts go through a library: prompt_products.h.) Padding rows have a
 // negative slot: nothing is read or written for them except their own activations. Called by gpu/decoder and the
 // benches.
 #pragma once

@@ -1,5 +1,5 @@
-// The parts of latent attention (DeepSeek-V2) around attention itself: norms vectors and puts them into the cache, fits
-// queries to them, and makes values from the attended vectors. See cpu/latent.h.
+// The parts of latent attention (DeepSeek-V2) before and after attention itself. They norm vectors and put them into
+// the cache, map queries to the space of these vectors, and make values from the attended vectors. See cpu/latent.h.
 #include "model/gpu/attention_steps.cuh"
 
 namespace entrodraft::model::gpu {

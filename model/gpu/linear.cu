@@ -1,4 +1,5 @@
-// Products with numbers, and with codes with a scale per output: linear.cuh. float32: a warp per output, lanes along k.
+// Products with numbers, and with codes that have one scale per output: linear.cuh. For float32, there is one warp per
+// output, with lanes along k.
 #include "model/gpu/linear.cuh"
 
 namespace entrodraft::model::gpu {

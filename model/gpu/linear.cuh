@@ -1,15 +1,17 @@
-// y = x w^T + bias for few rows. A decode pass spends its time here; reading w once is the bound.
+// y = x w^T + bias for few rows. A decode pass spends most of its time here. The limit is the time to read w once.
 //
 // A block makes 16, 32 or 64 outputs of all rows; its warps share k in chunks of 64 bytes. A quad of lanes reads a
 // chunk of a weight row, 16 bytes per lane, and multiplies it in steps of the tensor core, two for each 32 inputs. The
-// order of k inside a step does not matter if weights and activations agree, so neither is shuffled or staged. The
-// warps' sums are added in order. So a row's bits depend neither on the rows next to it nor on how many groups of rows
-// a launch has: 1, 2, 4 or 8. Codes of 8 and 4 bits are widened to the activations' type on the way. It holds each of
-// them exactly, except values in a table, which are rounded to it. Inputs that share a scale are summed apart and
-// scaled in float32. The offset subtracts a multiple of the activations' sum. The tensor core makes this sum with ones
-// as weights: so zeros need not be whole numbers, and one step serves all outputs of a warp. With experts, a block has
-// outputs of one expert, and handles its rows by a launch's groups at a time. Their bits are those of the expert's
-// matrix alone.
+// order of k inside a step does not matter if it is the same for weights and activations, so neither is shuffled or
+// staged. The warps' sums are added in order. So a row's bits depend neither on the rows next to it nor on the number
+// of row groups in a launch: 1, 2, 4 or 8.
+//
+// Codes of 8 and 4 bits are widened to the activations' type on the way. This type represents each code exactly, but
+// values in a table are rounded to it. Inputs with a common scale are summed separately, and the sum is scaled in
+// float32. The offset subtracts a multiple of the activations' sum. The tensor core makes this sum, with ones as
+// weights. So zeros need not be whole numbers, and one step serves all outputs of a warp. With experts, a block has
+// outputs of one expert, and takes as many of the expert's rows at a time as a launch's groups have. Their bits are
+// those of the expert's matrix alone.
 //
 // Included by linear.cu and linear_groups.cu.
 #pragma once

@@ -1,5 +1,5 @@
-// Products with codes whose groups of inputs have their own scales: linear.cuh. In a file of their own, since they take
-// as long to compile as all others.
+// Products with codes whose groups of inputs have their own scales: linear.cuh. This is a separate file, because these
+// products take as long to compile as all others.
 #include "model/gpu/linear.cuh"
 
 namespace entrodraft::model::gpu {

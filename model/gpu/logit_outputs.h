@@ -1,7 +1,7 @@
 // Results that the device makes from a pass's rows of logits (LogitNeeds), and the results that the host gets:
 // summaries and Gumbel-max samples.
 //
-// The product that makes the logits is not here. Called by gpu/decoder.
+// The product that makes the logits is elsewhere. Called by gpu/decoder.
 #pragma once
 
 #include "model/gpu/device_extension.h"

@@ -1,5 +1,5 @@
-// Statistics of rows of logits: the largest, its lowest place, and the sums for entropy and probabilities; with noise,
-// the best noisy token too.
+// Statistics of rows of logits: the largest logit, its lowest index, and the sums for entropy and probabilities. With
+// noise, the best noisy token too.
 #include "model/gpu/kernels.h"
 #include "model/gpu/row_best.cuh"
 #include "model/gpu/simt.cuh"

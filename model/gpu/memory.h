@@ -1,7 +1,7 @@
-// Memory of a GPU, pinned memory of the host, streams and graphs, as objects that free what they hold.
+// Memory of a GPU, pinned memory of the host, streams and graphs, as objects that free their resources.
 //
-// No CUDA header is needed to use them. Everything here throws dist::Error with the call that failed; only Stream::wait
-// waits for the device. Used by gpu/decoder, the benches and tests.
+// No CUDA header is needed to use them. Every function here throws dist::Error with the call that failed. Only
+// Stream::wait waits for the device. Used by gpu/decoder, the benches and tests.
 #pragma once
 
 #include <cstddef>

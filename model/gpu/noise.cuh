@@ -1,7 +1,7 @@
-// The noise of spec/verify/random.h on the device. Its bits are the same, for it only adds, multiplies and divides, in
-// the same order.
+// The noise of spec/verify/random.h on the device. It has the same bits, because it only adds, multiplies and divides,
+// in the same order.
 //
-// Included by row_best.cuh. A rough float32 value tells which tokens need the exact one.
+// Included by row_best.cuh. A rough float32 value tells which tokens need the exact value.
 #pragma once
 
 #include "model/gpu/kernels.h"

@@ -1,7 +1,7 @@
 // The operations of model/pass/transformer.h as kernels on a stream.
 //
-// A sum that is to be added to the residual stream stays where it is until something reads the stream. The next norm
-// then adds it in the same kernel, and adds up the ranks' parts of it. Called by gpu/decoder.
+// A sum that is to be added to the residual stream stays separate until something reads the stream. The next norm then
+// adds it in the same kernel, which also adds up the ranks' parts of the sum. Called by gpu/decoder.
 #pragma once
 
 #include "dist/comm/communicator.h"

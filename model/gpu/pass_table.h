@@ -1,4 +1,4 @@
-// Tells the device about a pass's rows: one block of memory on the host and one on the device.
+// Describes a pass's rows to the device: one block of memory on the host and one on the device.
 //
 // Called by gpu/decoder and its parts.
 #pragma once

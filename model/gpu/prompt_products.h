@@ -1,10 +1,10 @@
-// Products of many rows through cuBLASLt, for a prompt's chunks: none of their tokens is emitted.
+// Products of many rows through cuBLASLt, for a prompt's chunks. None of these rows' next tokens is emitted.
 //
-// As everywhere, a row's bits depend on the row and the matrix alone: not on its place among the rows, nor on their
-// number. No library promises that. So an algorithm is fixed for each shape of matrix when a model is loaded, one that
-// was seen to keep the promise. It does not split k, and gives the same rows the same bits in other places and among
-// fewer rows. These bits differ from those of linear(), which multiplies all other passes. Called by gpu/decoder and
-// gpu/ops.
+// As everywhere, a row's bits depend on the row and the matrix alone. They depend neither on its place among the rows
+// nor on their number. No library promises that. So, when a model is loaded, one algorithm is fixed for each shape of
+// matrix, after a test that it behaves in this way. It does not split k, and it gives the same rows the same bits in
+// other places and among fewer rows. These bits differ from those of linear(), which multiplies all other passes.
+// Called by gpu/decoder and gpu/ops.
 #pragma once
 
 #include "model/gpu/kernels.h"

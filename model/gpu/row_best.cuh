@@ -1,4 +1,5 @@
-// The best among a block's threads, the same on all of them; the lowest index among equals. Also sums over parts.
+// Finds the best value among a block's threads, and gives it to all of them; among equals, the one with the lowest
+// index. Also adds up parts.
 //
 // Included by logits.cu, spec/gpu/tree_loop.cu and spec/gpu/verify_rows.cu. Their blocks have kRowThreads threads, and
 // each block looks at a part of a row.

@@ -1,6 +1,6 @@
-// Shared by the kernels of this folder: number types, warps, vector loads, the tensor cores' product.
+// The parts that the kernels of this folder share: number types, warps, vector loads, the tensor cores' product.
 //
-// Included by .cu files only. They are compiled by nvcc, and once more as C++ against tests/cuda_stand_in, where their
+// Only .cu files include it. nvcc compiles them. They are also compiled as C++ against tests/cuda_stand_in, where their
 // threads run one after another on the CPU.
 #pragma once
 

@@ -1,5 +1,5 @@
 // The shape of linear attention's states in the memory of a GPU, as plain numbers. Called by gpu/device_states, and by
-// inspection, which builds without GPU code have too.
+// inspection, which is also in builds without GPU code.
 #pragma once
 
 #include "model/gpu/delta_net.h"

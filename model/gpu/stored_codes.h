@@ -1,5 +1,6 @@
-// The form of a matrix on a GPU: numbers, or codes with scales. Codes are rounded at load time or come from a quantised
-// checkpoint, whose rows are placed here. Called by gpu/weights, and by inspection, which needs no GPU.
+// The form of a matrix on a GPU: numbers, or codes with scales. The codes are made by rounding at load time, or come
+// from a quantised checkpoint, whose rows are laid out here. Called by gpu/weights, and by inspection, which needs no
+// GPU.
 #pragma once
 
 #include "model/cpu/packing.h"

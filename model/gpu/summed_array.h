@@ -1,6 +1,6 @@
-// Numbers on the device that are summed over ranks, in the memory where their communicator sums fastest.
+// Numbers on the device that are summed over ranks. They are in memory where their communicator sums fastest.
 //
-// Called by gpu/decoder and by benches of its sums.
+// Called by gpu/decoder, and by benches of such sums.
 #pragma once
 
 #include "dist/comm/communicator.h"

@@ -1,5 +1,5 @@
-// Moves rows of stored matrices to a GPU: converted, rounded or as codes, staged in parts. Makes random rows on the
-// GPU. Called by gpu/weights.
+// Moves rows of stored matrices to a GPU in parts, through a staging buffer: converted, rounded or as codes. Makes
+// random rows on the GPU. Called by gpu/weights.
 #pragma once
 
 #include "model/files/checkpoint.h"

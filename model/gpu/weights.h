@@ -1,5 +1,5 @@
-// All weights of a model that one rank holds, in the memory of a GPU (gpu/device_matrix.h). model/weights/layer_plan.h
-// plans the tensors, for CPUs too. Called by gpu/decoder.
+// All weights of a model that one rank has, in the memory of a GPU (gpu/device_matrix.h). model/weights/layer_plan.h
+// plans the tensors, as for CPUs. Called by gpu/decoder.
 #pragma once
 
 #include "model/files/checkpoint.h"

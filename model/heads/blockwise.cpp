@@ -1,7 +1,7 @@
-// Blockwise parallel decoding (Stern et al. 2018). For each position ahead there is a feed-forward layer with a
-// residual connection over the target's last state; the target's own output matrix follows all of them. The paper's
-// first head is the target itself. Its code is for another framework and no weights were published, so the layout is
-// ours: docs/models.md.
+// Blockwise parallel decoding (Stern et al. 2018). Each position ahead has a feed-forward layer with a residual
+// connection, which reads the target's last state. The target's own output matrix follows each of these layers. The
+// paper's first head is the target itself. The paper's code is for another framework, and no weights were published, so
+// the layout is ours: docs/models.md.
 #include "model/heads/head.h"
 
 #include "model/files/bad_file.h"

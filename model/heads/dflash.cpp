@@ -1,6 +1,6 @@
-// DFlash (Z Lab 2026): layers that turn a block of the last token and masks into tokens in one pass. Every slot of the
-// block sees the whole block and, for the text before it, keys and values of the target's states. It is read in its
-// authors' format and in the format of `speculators`.
+// DFlash (Z Lab 2026): layers that turn a block into tokens in one pass. The block is the last token and masks. Every
+// slot of the block sees the whole block. For the text before the block, it sees keys and values of the target's
+// states. Its authors' format and that of `speculators` can be read.
 #include "model/heads/head.h"
 
 #include <algorithm>

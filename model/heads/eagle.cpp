@@ -1,6 +1,6 @@
 // EAGLE (Li et al. 2024), EAGLE-2, which is the same head with a tree of another shape, and HASS (Zhang et al. 2024).
-// The head is a layer without a norm before its attention, over a linear map of the token's embedding and the target's
-// last state.
+// The head is a layer without a norm before its attention. Its input is a linear map of the token's embedding and the
+// target's last state.
 #include "model/heads/head.h"
 
 #include <fmt/format.h>

@@ -1,7 +1,7 @@
-// EAGLE-3 (Li et al. 2025) and 3.1: one layer, whose attention reads the token's embedding next to a projection of
-// three of the target's states. It drafts further tokens from its own state. It is read in its authors' format and in
-// that of `speculators`. In P-EAGLE (Amazon 2025), one pass drafts several tokens: rows after the first have a token
-// and features that stand for unknown ones.
+// EAGLE-3 (Li et al. 2025) and 3.1: one layer. Its attention reads the token's embedding together with a projection of
+// three of the target's states. The head drafts further tokens from its own state. Its authors' format and that of
+// `speculators` can be read. In P-EAGLE (Amazon 2025), one pass drafts several tokens: rows after the first have a
+// token and features that stand for unknown ones.
 #include "model/heads/head.h"
 
 #include "model/weights/planned_values.h"

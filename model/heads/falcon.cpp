@@ -1,7 +1,7 @@
-// Falcon (Gao et al. 2025), which is not a head of Falcon models. Its layers draft several tokens a pass, with rows
-// that see one another, over LSTM cells of the tokens' embeddings and the target's last states. It is read in its
-// authors' format. Their code gives each row to the LSTM as a sequence of its own. So the recurrent matrices and forget
-// gates have no effect, and they are not read.
+// Falcon (Gao et al. 2025), which is not a head of Falcon models. Its input comes from LSTM cells over the tokens'
+// embeddings and the target's last states. Its layers draft several tokens a pass, with rows that see one another. Its
+// authors' format can be read. Their code gives each row to the LSTM as a sequence of its own. So the recurrent
+// matrices and forget gates have no effect, and they are not read.
 #include "model/heads/head.h"
 
 #include <fmt/format.h>

@@ -1,9 +1,9 @@
-// Draft heads: small models that draft from the hidden states of the target that they were trained for. The known
-// formats, and how each is read: as decoders (ModelConfig::fusion) over tensors of the head and of its target.
+// Draft heads: small models that draft from the hidden states of the target for which they were trained. This file has
+// the known formats. Each is read as decoders (ModelConfig::fusion) over tensors of the head and of its target.
 //
 // For the row of position p, a head reads the target's states at p and the token at p + 1, and predicts the token after
-// it. A format is one file, which CMake finds: heads/NAME.cpp, without a header, defines NAME_head(). No arithmetic.
-// Called by launch; spec/draft/head_texts.h drafts with a head.
+// it. A format is one file without a header, heads/NAME.cpp. It defines NAME_head(), and CMake finds it. There is no
+// arithmetic here. Called by launch; spec/draft/head_texts.h drafts with a head.
 #pragma once
 
 #include "model/families/config.h"

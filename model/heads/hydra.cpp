@@ -1,5 +1,5 @@
-// Hydra (Ankner et al. 2024): heads like Medusa's, but each also reads the embeddings of the tokens drafted before it.
-// Hydra++ has a layer over the target's states before them.
+// Hydra (Ankner et al. 2024): heads like Medusa's, but each also reads the embeddings of the tokens that were drafted
+// before it. In Hydra++, a layer over the target's states comes before the heads.
 #include "model/heads/head.h"
 
 #include "model/files/bad_file.h"

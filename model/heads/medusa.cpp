@@ -1,6 +1,7 @@
-// Medusa (Cai et al. 2024): for each position ahead, a head of its own over the target's last state. Tensors may be a
-// file of heads, part of a whole checkpoint, or without matrices for logits, which are then the target's. They may also
-// have vLLM's names, with one matrix for all heads or a list of the tokens that they know, if the file says so.
+// Medusa (Cai et al. 2024): each position ahead has a head of its own over the target's last state. The tensors may be
+// in a file of heads, or part of a whole checkpoint. They may be without matrices for logits, which are then the
+// target's. They may have vLLM's names. If the file says so, one matrix serves all heads, or there is a list of the
+// tokens that the heads know.
 #include "model/heads/head.h"
 
 #include "model/files/bad_file.h"

@@ -1,6 +1,6 @@
-// IBM's MLP speculator (Wertheimer et al. 2024) and Arctic's (Snowflake 2025). A state starts as the target's last
-// state and takes in a token's embedding at each depth, with weights of its own or shared ones. Arctic's sum_lstm also
-// keeps an LSTM's cell.
+// IBM's MLP speculator (Wertheimer et al. 2024) and Arctic's (Snowflake 2025). A state begins as the target's last
+// state. At each depth it takes in a token's embedding, with weights of its own or shared ones. Arctic's sum_lstm also
+// has the cell of an LSTM.
 #include "model/heads/head.h"
 
 #include "model/files/bad_file.h"

@@ -1,5 +1,5 @@
-// Layers for multi-token prediction in a target's own checkpoint: MiMo's (Xiaomi 2025), that of Qwen3-Next and Qwen3.5,
-// and the layer after the last one of DeepSeek-V3 and GLM-4.5. --head names the target's directory.
+// Layers for multi-token prediction in a target's own checkpoint: MiMo's (Xiaomi 2025), the one of Qwen3-Next and
+// Qwen3.5, and the layer after the last one of DeepSeek-V3 and GLM-4.5. --head names the target's directory.
 #include "model/heads/head.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The team's hand-over: a run number that workers watch, and progress counters on a cache line a thread.
+// Hands work to the team: by a run number that workers watch, and progress counters on a cache line a thread.
 #include "model/host/thread_team.h"
 
 #include <algorithm>

@@ -1,8 +1,8 @@
-// A fixed team of threads that computes passes together: one run() a pass, cheap barriers inside it.
+// A fixed team of threads that computes passes together: one run() a pass, with cheap barriers inside it.
 //
-// The caller is thread 0. Whoever waits spins for a short while, then sleeps: a team that waits for the network does
-// not burn its cores, and where other work has taken the core of one thread, the system can give it the core of the
-// thread that waits for it. Not a task scheduler.
+// The caller is thread 0. A thread that waits spins for a short while, then sleeps. So a team that waits for the
+// network leaves its cores idle. And if other work has taken the core of one thread, the system can give it the core of
+// a thread that waits for it. Not a task scheduler.
 #pragma once
 
 #include <atomic>

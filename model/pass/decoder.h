@@ -1,7 +1,7 @@
-// The one forward pass of a transformer, on this rank's shard of it. A model with an encoder gives the decoder its
-// source first.
+// The forward pass of a transformer, on this rank's shard of it. If the model has an encoder, encode() reads the source
+// first.
 //
-// A pass is a list of rows. Each row is a token at a position of a sequence; its parent says which row of the same pass
+// A pass is a list of rows. Each row is a token at a position of a sequence. Its parent says which row of the same pass
 // it follows (-1: it follows the cached prefix). So single, batched, ragged and chunked passes, and token trees, share
 // one code. A row's result never depends on the other rows of the pass. transformer.h has the order of a pass's
 // operations. The model drafter, the round (score) and the benches call it.

@@ -1,5 +1,6 @@
-// The order in which a segment's rows change the states of linear attention. It goes branch by branch, so a chain needs
-// one state and a tree few. All layers and heads of a pass share it. cpu/workspace and gpu/delta_table call it.
+// Plans the order in which a segment's rows change the states of linear attention. The order goes branch by branch, so
+// a chain needs one state and a tree few. All layers and heads of a pass share the plan. cpu/workspace and
+// gpu/delta_table call it.
 #pragma once
 
 #include "model/pass/pass_layout.h"

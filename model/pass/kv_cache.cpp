@@ -1,4 +1,4 @@
-// Cache bookkeeping; the forward pass itself writes keys and values.
+// Keeps the books of a cache; the forward pass itself writes keys and values.
 #include "model/pass/kv_cache.h"
 
 #include "model/files/tensor_values.h"

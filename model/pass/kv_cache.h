@@ -1,10 +1,10 @@
-// Keys and values of every sequence a rank holds, layer by layer: append, truncate, fork, share, keep.
+// Keys and values of every sequence that a rank has, layer by layer: append, truncate, fork, share, keep.
 //
-// A sequence owns one slot of fixed capacity; physical memory is taken as positions are first written. Whole blocks at
-// its beginning may be another slot's blocks, read where they lie (share), so continuations of one text cost little.
-// Keys lie transposed in blocks of 16 positions, [kv_head][position / 16][head_dim][16], so that a block's scores need
-// no horizontal sums. Values lie [kv_head][position][value_dim]. This holds on a CPU. Memory elsewhere, such as a
-// GPU's, has a KvMemory that copies there.
+// A sequence has one slot of fixed capacity. A slot takes physical memory when positions are first written. Whole
+// blocks at its beginning may be blocks of another slot, read in place (share), so continuations of one text cost
+// little. On a CPU, keys are transposed in blocks of 16 positions, [kv_head][position / 16][head_dim][16], so that a
+// block's scores need no horizontal sums. Values are [kv_head][position][value_dim]. For memory elsewhere, such as a
+// GPU's, a KvMemory copies there.
 #pragma once
 
 #include "model/families/config.h"

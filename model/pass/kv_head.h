@@ -1,4 +1,4 @@
-// The place of a head's keys and values of a slot. KvCache makes it, the CPU's kernels read it.
+// The place of one head's keys and values in a slot. KvCache makes it, the CPU's kernels read it.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Results that a caller wants of a pass's rows of logits, in addition to the logits or instead of them.
+// The results that a caller wants from a pass's rows of logits, in addition to the logits or instead of them.
 //
 // Plain data, between the callers that ask (spec) and the decoders that answer. decoder.h includes it.
 #pragma once

@@ -1,5 +1,6 @@
-// A pass in the form that the layers need. Its rows are checked against the contract and cut into runs of one sequence.
-// Bits tell from which rows of a tree a row descends. Decoder and attention call it.
+// Prepares a pass for the layers. Checks its rows against the contract of decoder.h, and cuts them into segments: rows
+// of one sequence that follow one another. In a tree, bits say from which rows each row descends. Decoder and attention
+// call it.
 #pragma once
 
 #include "model/pass/decoder.h"

@@ -1,4 +1,4 @@
-// The most rows that a pass has.
+// The largest number of rows of a pass.
 #pragma once
 
 namespace entrodraft::model {

@@ -1,11 +1,11 @@
-// States of linear attention's layers, for every sequence that a rank holds, so that a text can be cut back.
+// States of linear attention's layers, for every sequence that a rank has, so that a text can be cut back.
 //
-// A layer knows the earlier rows only by its state, which cannot be cut as keys and values can. So a slot holds states
-// after two of its positions: a front, where the last pass began, and a base some way before it. It also holds the
-// inputs: the values that rows from the base on gave to their states. A later state is made by applying these inputs
-// again, row by row, which gives the same bits as the rows' own pass. A pass whose rows are a tree does so along each
-// branch (delta_plan.h). This is a part of KvCache: positions are a slot's positions there. States of a CPU are here.
-// Memory elsewhere, such as a GPU's, has a RecurrentMemory that copies there.
+// A layer knows the earlier rows only by its state. Keys and values can be cut, but a state cannot. So a slot keeps the
+// states after two of its positions: a front, where the last pass began, and a base some way before it. It also keeps
+// the inputs: the values that rows from the base on gave to their states. A later state is made by applying these
+// inputs again, row by row, which gives the same bits as the rows' own pass. A pass whose rows are a tree does so along
+// each branch (delta_plan.h). This is a part of KvCache: positions are positions in a slot of KvCache. A CPU's states
+// are in this object. For memory elsewhere, such as a GPU's, a RecurrentMemory copies there.
 #pragma once
 
 #include "model/host/buffer.h"

@@ -1,5 +1,5 @@
-// The experts and their weights for each row of a pass. It is plain arithmetic on a router's products, the same for
-// every device. The operations of layers with experts call it.
+// Computes the experts and their weights for each row of a pass. It is plain arithmetic on a router's products, the
+// same for every device. The operations of layers with experts call it.
 #pragma once
 
 #include "model/families/config.h"

@@ -1,4 +1,4 @@
-// Compares two decoders of the same model: a pass of three rows goes through both.
+// Compares two decoders of the same model: both compute a pass of three rows.
 //
 // It is for devices and kernels that have not been tried on this machine. --device auto calls it when it loads a model,
 // and so does doctor.

@@ -1,10 +1,10 @@
 // The forward pass of a transformer, and of its encoder if it has one: the operations and their order. It is written
 // once, for every device.
 //
-// The device defines what an operation computes, and where: cpu/ops.h, gpu/ops.h. An Ops object serves one pass. It
-// holds the residual stream x, [rows][hidden_size], and knows the pass's rows and the rank's shard of the weights:
+// The device defines what an operation computes, and where: cpu/ops.h, gpu/ops.h. An Ops object serves one pass. It has
+// the residual stream x, [rows][hidden_size], and knows the pass's rows and the rank's shard of the weights:
 //
-//   weights()                      of the rank: layers, project_out
+//   weights()                      the rank's weights: layers, project_out
 //   embed()                        x = the tokens' embeddings, scaled and widened, plus positions of a table
 //   norm(w), read_residual()       norm(x); x as it is: a device may have to convert it first
 //   norm_residual(w)               x = norm(x)
@@ -14,47 +14,47 @@
 //   feed_forward(layer, from)      activation(gate) * up, or activation(up): column-wise products of from
 //   add({{w, from}, ...})          x += the sum of from * w over products and ranks: row-wise products, one all-reduce
 //   add_normed({w, from}, norm)    x += norm(that sum)
-//   keep_hidden(n)                 returns x, after n layers, to those who asked for it
+//   keep_hidden(n)                 returns x, after n layers, to the callers who asked for it
 //   final_norm()                   norm(x) of the rows whose logits are wanted
-//   head(from)                     their logits, and the results that are made of them
+//   head(from)                     these rows' logits, and the results that are made from the logits
 //
-// of a model whose queries and keys are normed row by row:
+// For a model whose queries and keys are normed row by row:
 //
 //   norm_queries_and_keys(layer, qkv)
 //
-// of latent attention, where qkv are the vectors that queries, or they themselves, and keys and values are made of:
+// For latent attention, where qkv has vectors from which keys and values are made, and queries or vectors for them:
 //
 //   latent_queries(layer, qkv)     the queries
 //   append_latent(i, qkv)          norms the vectors of keys and values, rotates the keys after them, appends both
 //   absorb(i, queries)             queries for keys as they are cached; the rotated part is rotated
-//   expand(i, attended)            the heads' values, of what attend() makes of cached vectors
+//   expand(i, attended)            the heads' values, from the cached vectors as attend() has combined them
 //
-// of linear attention, where qkv are queries, keys, values and gates before the convolution:
+// For linear attention, where qkv has queries, keys, values and gates before the convolution:
 //
 //   delta_net(i, qkv)              the rows' outputs from layer i's states, which they change
 //
-// of attention with a gate, which follows the values:
+// For attention with a gate, which follows the values:
 //
 //   gate_attended(attended, qkv)   attended * sigmoid(gate)
 //
-// of layers with experts:
+// For layers with experts:
 //
 //   choose_experts(layer, from)    each row's experts and their weights
-//   add_experts(layer, from)       x += the sum over these, the shared one and ranks of what they make of from
+//   add_experts(layer, from)       x += these experts' weighted outputs and the shared expert's, summed over ranks
 //
-// of a model with an encoder:
+// For a model with an encoder:
 //
 //   attend_source(i, query)        attention over the keys and values that layer i has of the slot's source
 //
-// of its encoder, whose rows may be more than a pass takes:
+// For its encoder, whose rows may be more than a pass takes:
 //
 //   for_each_chunk(f)              calls f for each chunk of the source, whose rows are then the pass's
 //   final_rows()                   norm(x) of all rows
 //   decoder_layers()               the layers whose keys and values of the source are made
-//   source_rows()                  room for them
+//   source_rows()                  room for these keys and values
 //   append_source(i, key_value)    keeps them as the source's in layer i of the decoder
 //
-// and, of a draft head:
+// For a draft head:
 //
 //   has_features()                 whether the pass has any
 //   features()                     the pass's features; those of the target normed and projected
@@ -66,12 +66,12 @@
 //   add_features(features)         x = activation(norm(features + x))
 //   lstm_cell(gates)               gates += x, and x = the new cell, from the gates and the cell after the features
 //   lstm_output(gates)             x = sigmoid(the output gate) * activation(norm(x))
-//   run_cell(w, from)              x = the output of an LSTM cell whose input and output gate and candidate are w from
+//   run_cell(w, from)              x = an LSTM cell's output; its input gate, output gate and candidate are from * w
 //   fuse_activated(joined)         x = U joined + activation(W joined)
 //
 // Operations return Ops::Operand: activations that are overwritten when the operation runs again. Barriers, all-reduces
-// and fused kernels are inside them. A branch below depends on the config alone, so all threads and ranks take the
-// same.
+// and fused kernels are inside the operations. The branches below depend on the config alone, so all threads and ranks
+// take the same ones.
 #pragma once
 
 #include "model/families/config.h"

@@ -1,4 +1,4 @@
-// A decoder whose operations are ATen's, on any device that ATen supports. See plugin.h.
+// A decoder that uses ATen's operations, on any device that ATen supports. See plugin.h.
 #include "model/cpu/kernels.h"
 #include "model/pass/transformer.h"
 #include "model/torch/device.h"

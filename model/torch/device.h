@@ -1,4 +1,4 @@
-// The place and type of tensors, and errors of ATen as ours. Called by torch/decoder and torch/trainer.
+// The place and type of tensors, and ATen's errors as errors of ours. Called by torch/decoder and torch/trainer.
 #pragma once
 
 #include "model/families/config.h"

@@ -1,5 +1,5 @@
-// The encoder of an encoder-decoder model on ATen. It reads a source at once and leaves the keys and values that the
-// decoder's layers attend to. Called by torch/decoder.
+// The encoder of an encoder-decoder model on ATen. It reads a source in one pass and leaves the keys and values that
+// the decoder's layers attend to. Called by torch/decoder.
 #pragma once
 
 #include "model/pass/decoder.h"

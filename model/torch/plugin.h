@@ -1,6 +1,6 @@
-// ATen, the tensor library of PyTorch, as a second implementation of a decoder's passes, for comparison and for devices
-// that our kernels do not support. It lies in its own shared library, which is opened on demand: the program neither
-// links nor needs torch.
+// A second implementation of a decoder's passes with ATen, the tensor library of PyTorch. It is for comparison, and for
+// devices that our kernels do not support. It is in its own shared library, which is opened on demand: the program
+// neither links nor needs torch.
 //
 // Unlike other decoders, it does not promise that a row's bits are independent of the rows next to it. Called by
 // rank_device and tests; implemented in torch/decoder.

@@ -1,6 +1,6 @@
 // Trains a model on the distributions of another, by autograd over the operations that decode it (torch/ops.h).
 //
-// Its interface is plain data; the plug-in has the tensors. As decoders on ATen, trainers come from the plug-in.
+// Its interface is plain data; the plug-in has the tensors. Like decoders on ATen, trainers come from the plug-in.
 // spec/distill has the loop, its texts and its files. Called by the command distill and by tests.
 #pragma once
 

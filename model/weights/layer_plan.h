@@ -1,9 +1,9 @@
 // Describes every tensor of a model once, by role: its name in a checkpoint, its whole shape, and the part of it that a
-// rank holds. Shape checks, made-up weights, counts of parameters, memory plans and the loaders of all devices are
+// rank has. Shape checks, generated weights, counts of parameters, memory plans and the loaders of all devices are
 // loops over these plans.
 //
 // A plan is arithmetic on a config and on names: it reads no weights. model/weights/planned_values.h reads the small
-// tensors. To add a tensor: a stem (families/stems.h), a role, and a line in layer_plan.cpp.
+// tensors. A new tensor needs a stem (families/stems.h), a role, and a line in layer_plan.cpp.
 #pragma once
 
 #include "dist/layout/shard.h"

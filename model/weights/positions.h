@@ -1,10 +1,10 @@
 // Positions for attention: cosines and sines of rotary angles, made once for each position and kept; ALiBi's slopes;
 // the buckets of relative positions; and the table of sinusoidal positions.
 //
-// Angles are computed in float32 as in transformers: inverse frequency theta^(-2i / dims), angle = position times it,
-// and the ways of stretching them for longer texts. A position's angles depend only on the position. With dynamic
-// scaling, a token beyond the original context takes the frequencies of a text that ends with it, as when it is
-// decoded.
+// Angles are computed in float32 as in transformers. The inverse frequency is theta^(-2i / dims), and the angle is the
+// position times this frequency. The ways of stretching angles for longer texts are those of transformers, too. A
+// position's angles depend only on the position. With dynamic scaling, a token beyond the original context uses the
+// frequencies for a text that ends with this token, as it does when it is decoded.
 #pragma once
 
 #include "model/families/config.h"

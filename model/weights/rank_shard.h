@@ -1,4 +1,4 @@
-// The part of a model that one rank of a tensor-parallel group holds. It is arithmetic on shapes, without weights.
+// The part of a model that one rank of a tensor-parallel group has. It is arithmetic on shapes, without weights.
 //
 // The decoder cuts tensors by it, and inspect prints it.
 #pragma once

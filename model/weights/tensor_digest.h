@@ -1,8 +1,8 @@
 // 64-bit digests of stored tensors, to compare copies of a checkpoint. They find copies that differ by accident; they
 // do not protect against deliberate forgery.
 //
-// A tensor is hashed in blocks, and its digest is the sum of their hashes modulo 2^64. So each thread, and each rank
-// that reads the same files, can hash a share of the blocks. Called by launch/load/same_models.
+// A tensor is hashed in blocks, and its digest is the sum of the blocks' hashes modulo 2^64. So each thread, and each
+// rank that reads the same files, can hash a share of the blocks. Called by launch/load/same_models.
 #pragma once
 
 #include "model/files/checkpoint.h"

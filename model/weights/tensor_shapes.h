@@ -1,4 +1,4 @@
-// The shapes of a checkpoint's tensors follow from its config. They serve to check a file and to make up weights.
+// Derives the shapes of a checkpoint's tensors from its config. They serve to check a file and to generate weights.
 #pragma once
 
 #include "model/families/config.h"

@@ -1,5 +1,5 @@
 // The names that chat templates can call: filters, tests, methods of strings and dicts, functions. Each kind has a
-// table. A name's parameters are bound as Python binds them. Called by the interpreter.
+// table. Parameters are bound as in Python. Called by the interpreter.
 #pragma once
 
 #include "model/text/chat/interpreter.h"

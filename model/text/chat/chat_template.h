@@ -1,5 +1,5 @@
-// A checkpoint's chat template: it turns a conversation into the text of a prompt, by running the template (jinja.h).
-// The text already has its special tokens, so tokenize it without the post-processor's. Called by launch.
+// A checkpoint's chat template turns a conversation into the text of a prompt. This code runs the template (jinja.h).
+// The text already has its special tokens, so tokenize it without those of the post-processor. Called by launch.
 #pragma once
 
 #include "model/text/chat/jinja.h"

@@ -1,4 +1,5 @@
-// The parser's lower half: tokens, and expressions made of them. parser.cpp has the statements. See syntax.h.
+// The parser's lower half: tokens, and the expressions that consist of them. parser.cpp has the statements. See
+// syntax.h.
 #pragma once
 
 #include "model/files/bad_file.h"

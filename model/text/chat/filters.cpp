@@ -1,4 +1,4 @@
-// The filters of chat templates, as in jinja2, except tojson, which is transformers': see builtins.h.
+// The filters of chat templates, as in jinja2; only tojson is that of transformers. See builtins.h.
 #include "model/text/chat/builtins.h"
 #include "model/text/chat/text.h"
 

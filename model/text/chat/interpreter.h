@@ -1,5 +1,5 @@
-// One rendering of a chat template: walks the tree (syntax.h) with the values of value.h. builtins.h has the names that
-// can be called. Called by Template::render (jinja.h), and by filters and methods for their arguments.
+// Renders a chat template once: walks the tree (syntax.h) with the values of value.h. builtins.h has the names that can
+// be called. Called by Template::render (jinja.h), and by filters and methods for their arguments.
 #pragma once
 
 #include "model/text/chat/jinja.h"

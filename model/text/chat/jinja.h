@@ -1,9 +1,10 @@
 // Chat templates as programs: the part of jinja2's language that they use, run in a sandbox like transformers'
-// (ImmutableSandboxedEnvironment). A template cannot reach anything outside, nor names that begin with an underscore.
-// Steps, depth and size are limited, so that any template ends soon. It does not depend on checkpoints. Called by
-// chat_template.cpp.
+// (ImmutableSandboxedEnvironment). A template can access nothing outside the sandbox, and no names that begin with an
+// underscore. Steps, depth and size are limited, so that any template ends soon. It does not depend on checkpoints.
+// Called by chat_template.cpp.
 //
-// Own code, since Debian 12 packages no C++ library of this language: inja, Jinja2Cpp and minja were looked for.
+// This is code of our own, because Debian 12 packages no C++ library for this language: we looked for inja, Jinja2Cpp
+// and minja.
 #pragma once
 
 #include "model/text/chat/value.h"

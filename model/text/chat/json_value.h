@@ -1,4 +1,4 @@
-// JSON as a value for chat templates. Included by .cpp files only: nlohmann stays private.
+// Turns JSON into a value for chat templates. Included by .cpp files only: nlohmann stays private.
 #pragma once
 
 #include "model/text/chat/value.h"

@@ -1,5 +1,5 @@
-// Chat templates for checkpoints that have none, by name. They were written for this project. For conversations without
-// tools, each writes the same text as the template of the models that it is named after.
+// Chat templates, by name, for checkpoints that have none. They were written for this project. For conversations
+// without tools, each writes the same text as the template of the models after which it is named.
 #include "model/text/chat/chat_template.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Python's string functions, over UTF-8: positions count code points. They do not depend on templates. All text is
-// valid UTF-8. Called by the interpreter's values, filters and methods.
+// Python's string functions, over UTF-8: positions count code points. These functions know nothing of chat templates.
+// They require valid UTF-8. Called by the interpreter's values, filters and methods.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // The values that a chat template computes with, and the Python operations on all of them: truth, equality, order,
 // printing, JSON. Lists and dicts never change once they are made, as in transformers' sandbox. Values that templates
-// change or call (namespaces, macros, loops) are Objects, which the interpreter owns. So values hold no cycles. Called
-// by the interpreter (interpreter.h), and by code that gives a conversation to a template.
+// change or call (namespaces, macros, loops) are Objects, which the interpreter owns. So values contain no cycles.
+// Called by the interpreter (interpreter.h), and by code that gives a conversation to a template.
 #pragma once
 
 #include <concepts>

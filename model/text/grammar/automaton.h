@@ -1,6 +1,6 @@
-// A grammar as positions between bytes, which a recognizer walks (recognizer.h). Edges go over bytes, over none, or
-// call a rule. Rules that no text completes are removed, and so are the parts that lead only to them. So each position
-// can still be completed.
+// A grammar as positions between bytes, which a recognizer walks (recognizer.h). An edge goes over a byte or over
+// nothing, or calls a rule. Rules that no text can complete are removed, and so are the parts that lead only to them.
+// So from each position the grammar can still be completed.
 #pragma once
 
 #include "model/text/grammar/expression.h"

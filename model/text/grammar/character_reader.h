@@ -1,5 +1,5 @@
-// Reads grammar text character by character, and reads the parts that all its languages share: classes in brackets,
-// escapes, numbers of repeats. Called by gbnf.cpp and regex.cpp.
+// Reads grammar text character by character. Also reads the parts that all grammar languages share: classes in
+// brackets, escapes, numbers of repeats. Called by gbnf.cpp and regex.cpp.
 #pragma once
 
 #include "model/text/grammar/expression.h"

@@ -1,5 +1,5 @@
-// The parts of a grammar in any language (gbnf.cpp, regex.cpp, json_schema.cpp): expressions over characters, and rules
-// by name. automaton.h compiles them.
+// The parts of every grammar, whichever notation it comes from (gbnf.cpp, regex.cpp, json_schema.cpp): expressions over
+// characters, and named rules. automaton.h compiles them.
 #pragma once
 
 #include <map>

@@ -1,5 +1,5 @@
-// Grammars in llama.cpp's notation (GBNF): `root ::= "a" [b-d]* (x | y){2,3}`, one rule per name, # before comments. A
-// rule ends with its line, except within parentheses and after `|` and `::=`.
+// Grammars in llama.cpp's notation (GBNF). Example: `root ::= "a" [b-d]* (x | y){2,3}`. There is one rule for each
+// name, and # begins a comment. A rule ends with its line, except within parentheses and after `|` and `::=`.
 #include "model/text/grammar/character_reader.h"
 
 #include "model/files/bad_file.h"

@@ -1,7 +1,7 @@
-// Turns JSON schemas (draft 2020-12) into grammars of JSON texts that are valid. Some valid texts are left out. Members
-// come in the order of `properties`, and others only where the schema names additionalProperties. Numbers have up to 15
-// digits. White space is a space, or a new line with up to 16 spaces. A keyword that a grammar cannot enforce is
-// refused by name.
+// Turns JSON schemas (draft 2020-12) into grammars of JSON texts that are valid. The grammars leave out some valid
+// texts. Members come in the order of `properties`, and other members only where the schema has additionalProperties.
+// Numbers have up to 15 digits. White space is a space, or a new line with up to 16 spaces. A keyword that a grammar
+// cannot enforce is refused by name.
 #include "model/text/grammar/expression.h"
 
 #include "model/files/bad_file.h"

@@ -1,6 +1,6 @@
-// The part of a text that an automaton has read, as states over bytes. States are made when first met and then kept, so
-// that reading on is a look-up. A state is a set of ways to understand the text, each a position and the open rules
-// around it. It does not depend on tokens. Called by token_grammar.h, by one thread.
+// Represents the part of a text that was read so far, as a state over bytes. A state is made when first met and then
+// kept, so that reading on is a look-up. A state is a set of ways to understand the text. Each way is a position of the
+// automaton and the open rules around it. It does not depend on tokens. Called by token_grammar.h, by one thread.
 #pragma once
 
 #include "model/text/grammar/automaton.h"

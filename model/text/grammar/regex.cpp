@@ -1,6 +1,6 @@
-// Regular expressions: the parts of ECMA-262's and Python's language that mean the same in both. Constructs that need
-// memory or look around are refused by name. \d, \w, \s and their negations mean only ASCII characters. In [^...] each
-// excludes every character that it means in either language. So all texts match in both languages.
+// Regular expressions: the parts of ECMA-262's and Python's languages that mean the same in both. Constructs that need
+// memory or look-around are refused by name. \d, \w, \s and their negations mean only ASCII characters. In [^...], each
+// of them excludes every character that it means in either language. So all texts match in both languages.
 #include "model/text/grammar/character_reader.h"
 
 #include <fmt/format.h>

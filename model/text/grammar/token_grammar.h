@@ -1,8 +1,8 @@
-// The tokens of a vocabulary that may come next in a text with a grammar. A walk goes through the grammar over bytes
-// (recognizer.h) and the vocabulary's trie of bytes at the same time. Masks are kept by state.
+// Finds the tokens of a vocabulary that may come next in a text with a grammar. It walks through the grammar over bytes
+// (recognizer.h) and the vocabulary's trie of bytes at the same time. It keeps one mask for each state.
 //
-// A text's end is legal only where the grammar is complete. Other special tokens, which have no text, are never legal.
-// Called by logit processing and by drafters, by one thread.
+// A text may end only where the grammar is complete. Other special tokens, which have no text, are never legal. Called
+// by logit processing and by drafters, by one thread.
 #pragma once
 
 #include "model/text/grammar/recognizer.h"

@@ -1,5 +1,5 @@
 // The added_tokens of a tokenizer.json: strings that become one token wherever they are, before any other rule. Tokens
-// with normalized = false are searched in the text as given, the others in normalized text. Called by tokenizer.
+// with normalized = false are searched in the given text, the others in the normalized text. Called by tokenizer.
 #pragma once
 
 #include <nlohmann/json.hpp>

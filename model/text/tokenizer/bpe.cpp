@@ -1,4 +1,5 @@
-// See bpe.h. The order of merges, and the test for a queued merge that no longer holds, follow the reference.
+// See bpe.h. Two things follow the reference: the order of merges, and the test for a queued merge that is no longer
+// possible.
 #include "model/text/tokenizer/bpe.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Byte pair encoding: a word begins as its characters, or its bytes. Then the pair of the lowest rank is merged until
-// none is left. It does not depend on text, words or special tokens. Called by tokenizer.
+// Byte pair encoding: a word begins as its characters, or its bytes. The pair of the lowest rank is merged again and
+// again, until no pair has a rank. It does not depend on text, words or special tokens. Called by tokenizer.
 #pragma once
 
 #include <nlohmann/json.hpp>

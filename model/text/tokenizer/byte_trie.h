@@ -1,5 +1,5 @@
-// A set of byte strings, each with a number. It is walked byte by byte, to find the strings that begin at a place.
-// Called by added_tokens and unigram. One hash table of (node, byte) -> node; 256,000 pieces take some 20 MB.
+// A set of byte strings, each with a number. It is walked byte by byte, to find the strings that begin at a place. It
+// is one hash table of (node, byte) -> node; 256,000 pieces take some 20 MB. Called by added_tokens and unigram.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The tokenizer in a GGUF file: see tokenizer_files.h. Kind "gpt2" is byte-level BPE, and a name says how it cuts text;
-// kind "llama" is SentencePiece's BPE.
+// Reads the tokenizer in a GGUF file: see tokenizer_files.h. Kind "gpt2" is byte-level BPE, and another name in the
+// file says how to cut text into words. Kind "llama" is SentencePiece's BPE.
 #include <algorithm>
 #include <fmt/format.h>
 #include <initializer_list>

@@ -1,5 +1,5 @@
-// See normal_form.h. utf8proc has the Unicode tables and composes. Marks are ordered here, because utf8proc's own
-// ordering takes quadratic time on a long run of them.
+// See normal_form.h. utf8proc has the Unicode tables and composes characters. The order of marks is made here, because
+// utf8proc's own ordering takes quadratic time on a long run of marks.
 #include "model/text/tokenizer/normal_form.h"
 
 #include <utf8proc.h>

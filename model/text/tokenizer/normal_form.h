@@ -1,5 +1,5 @@
-// Unicode normal forms of valid UTF-8, in time n log n. Characters added to Unicode after version 9 stay as they are,
-// as in the reference, whose tables end there. Also lower case. Called by normalizer.
+// Makes Unicode normal forms of valid UTF-8, in time n log n. Characters that Unicode added after version 9 stay as
+// they are, as in the reference, whose tables end there. Also makes lower case. Called by normalizer.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// The post_processor of a tokenizer.json: it puts special tokens around a text. TemplateProcessing is supported, and so
-// are BertProcessing and RobertaProcessing, which are fixed templates. ByteLevel only trims offsets and does nothing
+// The post_processor of a tokenizer.json: it puts special tokens around a text. TemplateProcessing is supported. So are
+// BertProcessing and RobertaProcessing, which are fixed templates. ByteLevel only trims offsets, so it does nothing
 // here. Called by tokenizer.
 #pragma once
 

@@ -1,5 +1,5 @@
-// See pre_tokenizer.h. A Split finds matches, marks the text between them, then joins or drops parts as its behavior
-// says. The known word patterns go to split_words(), which never leaves a gap.
+// See pre_tokenizer.h. A Split finds matches and marks the text between them. Then it joins or drops parts as its
+// behavior says. The known word patterns go to split_words(), which never leaves a gap.
 #include "model/text/tokenizer/pre_tokenizer.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// See precompiled_map.h. A unit of the trie holds a label (bits 0 to 7 and 31), whether a value follows (bit 8) and
-// the distance to its children (bits 10 to 30, shifted by 8 more where bit 9 is set).
+// See precompiled_map.h. A unit of the trie has three parts: a label (bits 0 to 7 and 31), whether a value follows (bit
+// 8), and the distance to its children (bits 10 to 30, shifted by 8 more where bit 9 is set).
 #include "model/text/tokenizer/precompiled_map.h"
 
 #include <utf8proc.h>

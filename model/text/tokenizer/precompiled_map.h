@@ -1,5 +1,5 @@
 // The precompiled_charsmap of a SentencePiece model: a double-array trie of byte strings and their replacements. Called
-// by normalizer, for tokenizer.json, and by sentencepiece_file.
+// by normalizer (for tokenizer.json) and by sentencepiece_file.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// Files of ranks: tiktoken's, for Qwen's first models (qwen.tiktoken) and Llama 3 (its original tokenizer.model), and
-// Mistral's tekken.json. See tokenizer_files.h. All are BPE over bytes. It joins any two tokens that make a third, the
-// lowest rank first. A tiktoken file does not say how text is cut into words: the model's family does.
+// Reads files of ranks (tokenizer_files.h): tiktoken's, for Qwen's first models (qwen.tiktoken) and Llama 3 (its
+// original tokenizer.model), and Mistral's tekken.json. All are BPE over bytes. It joins any two tokens that make a
+// third, the lowest rank first. A tiktoken file does not say how text is cut into words: the model's family decides it.
 #include <algorithm>
 #include <array>
 #include <charconv>

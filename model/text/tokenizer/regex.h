@@ -1,6 +1,6 @@
 // A compiled regular expression in Ruby's syntax over UTF-8, run by Oniguruma. The reference tokenizers use this
-// engine, so patterns in a tokenizer.json mean the same here. Not for user input. Also has the engine's character
-// classes, for hand-written matchers. Called by pre_tokenizer, added_tokens.
+// engine, so patterns in a tokenizer.json mean the same here. It is not for user input. It also has the engine's
+// character classes, for hand-written matchers. Called by pre_tokenizer, added_tokens.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // A SentencePiece model file (tokenizer.model, source.spm, target.spm): its pieces with their scores, and the changes
-// to a text before it is cut into pieces. Nothing about training is read from its protobuf. Called by vocabulary_files
-// and sentencepiece_tokenizer.
+// to a text before it is cut into pieces. The parts of its protobuf about training are not read. Called by
+// vocabulary_files and sentencepiece_tokenizer.
 #pragma once
 
 #include <string>

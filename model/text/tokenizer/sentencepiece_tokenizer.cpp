@@ -1,5 +1,5 @@
-// SentencePiece's tokenizer.model as a tokenizer of its own: see tokenizer_files.h. Its BPE joins any two pieces that
-// make a third, the highest score first. A user-defined piece is never joined to anything.
+// Makes a tokenizer from SentencePiece's tokenizer.model alone: see tokenizer_files.h. Its BPE joins any two pieces
+// that make a third, the highest score first. A user-defined piece is never joined to anything.
 #include <algorithm>
 #include <fmt/format.h>
 #include <functional>

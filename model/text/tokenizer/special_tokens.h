@@ -1,5 +1,5 @@
-// The special tokens of a directory without tokenizer.json, as its other files name them, and the parts of a
-// tokenizer.json that they make. Called by the readers of vocabulary files.
+// Reads the special tokens of a directory without tokenizer.json, from its other files. Makes the parts of a
+// tokenizer.json that follow from them. Called by the readers of vocabulary files.
 #pragma once
 
 #include <nlohmann/json.hpp>

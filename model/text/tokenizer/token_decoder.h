@@ -1,6 +1,6 @@
-// The decoder of a tokenizer.json: it turns the tokens' strings back into text. It works token by token and gives out
-// only whole characters, so decoding at once and decoding a growing sequence are the same. Components that are not
-// among the steps below (BPEDecoder, WordPiece, CTC) are refused by name. Called by tokenizer.
+// The decoder of a tokenizer.json: it turns the tokens' strings back into text. It works token by token and returns
+// only whole characters. So decoding a whole sequence and decoding a growing one give the same text. Components that
+// are not among the steps below (BPEDecoder, WordPiece, CTC) are refused by name. Called by tokenizer.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -1,6 +1,6 @@
-// See tokenizer.h. Combines the components of a tokenizer.json. On the way in: added tokens, normalizer, pre_tokenizer
-// and model, then the template of special tokens. On the way out: the decoder. The file's truncation and padding are
-// not applied: the caller decides about lengths.
+// See tokenizer.h. Combines the components of a tokenizer.json. Encoding takes these steps: added tokens, normalizer,
+// pre_tokenizer and model, then the template of special tokens. Decoding takes one: the decoder. The file's truncation
+// and padding are not applied, because the caller decides about lengths.
 #include "model/text/tokenizer/tokenizer.h"
 
 #include <algorithm>

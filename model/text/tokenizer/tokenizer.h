@@ -1,8 +1,8 @@
-// Text to token ids and back, by the checkpoint's tokenizer.json. If it has none, by its vocab.json and merges.txt, or
-// by other files (tokenizer_files.h). Models are BPE over bytes or characters, and Unigram.
+// Turns text into token ids and back, with the checkpoint's tokenizer.json. If there is none, it uses vocab.json and
+// merges.txt, or other files (tokenizer_files.h). Models are BPE over bytes or characters, and Unigram.
 //
 // The file's components run in order: added_tokens, normalizer, pre_tokenizer, model, post_processor, decoder. An
-// unknown component is an error that names it. Ids and text equal the reference's (PyPI tokenizers).
+// unknown component is an error that names it. Ids and text equal those of the reference (PyPI tokenizers).
 #pragma once
 
 #include "model/text/token_id.h"

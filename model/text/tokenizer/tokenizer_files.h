@@ -1,6 +1,6 @@
-// Tokenizers of directories without tokenizer.json, as the parts that make up a tokenizer. The files are: Marian's
-// source.spm, target.spm and vocab.json; SentencePiece's tokenizer.model; tiktoken's files of ranks; Mistral's
-// tekken.json. Called by tokenizer.
+// Reads the tokenizer of a model directory that has no tokenizer.json, and returns the parts from which a tokenizer is
+// built. It knows these files: Marian's source.spm, target.spm and vocab.json; SentencePiece's tokenizer.model;
+// tiktoken's files of ranks; Mistral's tekken.json; GGUF files. Called by tokenizer.
 #pragma once
 
 #include <nlohmann/json.hpp>

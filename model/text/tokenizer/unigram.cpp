@@ -1,5 +1,5 @@
-// See unigram.h. The order in which cuts are compared follows the reference, and so does the rule that a later cut must
-// be better to win. The scores' sums equal the reference's to the last bit.
+// See unigram.h. Two things follow the reference: the order in which cuts are compared, and the rule that a later cut
+// must be better to win. The scores' sums equal the reference's to the last bit.
 #include "model/text/tokenizer/unigram.h"
 
 #include <algorithm>

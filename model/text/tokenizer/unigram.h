@@ -1,5 +1,5 @@
-// The Unigram model of SentencePiece: of all ways to cut a word into pieces, it takes the one with the highest sum of
-// scores. It does not depend on text, words or special tokens. Called by tokenizer.
+// The Unigram model of SentencePiece. There are many ways to cut a word into pieces; it takes the one with the highest
+// sum of scores. It does not depend on text, words or special tokens. Called by tokenizer.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -1,5 +1,5 @@
-// Maps two vocabularies to each other: it finds the tokens of a target and a draft with the same text, and writes a
-// text of the target's tokens in the draft's tokens.
+// Maps two vocabularies to each other. It finds the tokens with the same text in a target's and a draft's vocabulary,
+// and rewrites a text from the target's tokens into the draft's.
 //
 // It does not depend on models. Called by drafters whose draft has another vocabulary than the target, and by inspect.
 #pragma once

@@ -1,5 +1,5 @@
-// Remembers the ids of short words while a text is encoded, because words recur. Each text has one object, so that a
-// model can serve many threads. It holds at most kMaxWords words. Called by bpe and unigram.
+// Remembers the ids of short words while a text is encoded, because words recur. Each text has its own object, so that
+// a model can serve many threads. It remembers at most kMaxWords words. Called by bpe and unigram.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
 // The word patterns of GPT-2, LLaMA-3 and Qwen2, written by hand: one pass over the text, without backtracking. The
-// words equal those of the regex engine for the same patterns (tested), and come much faster. Called by pre_tokenizer.
+// words equal those of the regex engine for the same patterns (this is tested), and are found much faster. Called by
+// pre_tokenizer.
 #pragma once
 
 #include <optional>
