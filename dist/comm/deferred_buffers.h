@@ -1,4 +1,4 @@
-// Keeps memory until the process ends: MPI may still read or write it after its owner has given up waiting.
+// Keeps memory until the process ends. MPI may still read or write the memory after its owner has given up waiting.
 //
 // The destructors of mpi_comm.cpp and channel.cpp call it.
 #pragma once

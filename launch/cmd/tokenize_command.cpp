@@ -1,4 +1,4 @@
-// entrodraft tokenize: text to token ids and back, with the tokenizer of a checkpoint. Needs no weights.
+// entrodraft tokenize: turns text into token ids and back, with the tokenizer of a checkpoint. Needs no weights.
 #include "launch/cli/command_options.h"
 #include "launch/cli/command_pages.h"
 #include "launch/cli/options.h"

@@ -1,4 +1,4 @@
-// From jobs to assignments, and from reports to answers: see http_dispatcher.h.
+// Turns jobs into assignments, and reports into answers: see http_dispatcher.h.
 #include "launch/serve/http_dispatcher.h"
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// Measures the yardsticks with the kernels' own instruction set.
+// Measures the limits with the kernels' own instruction set: see roofline.h.
 #include "model/cpu/roofline.h"
 
 #include "model/cpu/kernels.h"

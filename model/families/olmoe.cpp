@@ -1,4 +1,5 @@
-// OLMoE: Llama with experts in every layer, and all heads of a row's queries, and of its keys, normed together.
+// OLMoE: Llama with experts in every layer. All heads of a row's queries are normed together, and so are the heads of
+// its keys.
 #include "model/families/families.h"
 
 namespace entrodraft::model {

@@ -1,7 +1,7 @@
-// The entries of a zip archive as torch.save writes it: stored without compression, with zip64 fields for large
-// entries. It reads the directory at the end and checks every field against the file. It unpacks nothing, copies
-// nothing, and ignores checksums. Any other kind of zip (compressed, encrypted, in parts, with a comment) is refused.
-// Called by torch_file.
+// Reads the entries of a zip archive in the form that torch.save writes: stored without compression, with zip64 fields
+// for large entries. It reads the directory at the end and checks every field against the file. It unpacks nothing,
+// copies nothing, and ignores checksums. Any other kind of zip (compressed, encrypted, in parts, with a comment) is
+// refused. Called by torch_file.
 #pragma once
 
 #include "model/files/mapped_file.h"

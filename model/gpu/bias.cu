@@ -1,4 +1,4 @@
-// A bias that a row starts with, before a library adds the product.
+// Puts a bias into a row, before a library adds the product.
 #include "model/gpu/kernels.h"
 #include "model/gpu/simt.cuh"
 

@@ -1,4 +1,4 @@
-// Trains a draft on scored texts. Decides about the texts and the learning rate of each step, when held-out texts are
+// Trains a draft on scored texts. Decides which texts and which learning rate each step has, when held-out texts are
 // measured, and when the training ends. The Trainer computes a step. The caller writes files and lines of progress.
 //
 // Called by the command distill on all ranks, which share the texts of each step.

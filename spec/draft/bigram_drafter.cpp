@@ -1,5 +1,5 @@
-// Drafts the tokens that followed the last token most often, in a text that build-table has counted. It costs almost
-// nothing.
+// Drafts from a table of counts, which build-table makes from a text: how often each token followed the last token. It
+// costs almost nothing.
 #include "spec/draft/chain.h"
 
 namespace entrodraft::spec {

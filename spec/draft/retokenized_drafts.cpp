@@ -1,6 +1,5 @@
-// See retokenized_drafts.h. During drafting, the stop rule decides on the draft model's tokens. Afterwards it learns
-// how many of the target's tokens were accepted. So it is also shown the draft in the target's tokens, once these are
-// known.
+// See retokenized_drafts.h. During drafting, the stop rule decides on the draft model's tokens. It learns how many of
+// the target's tokens were accepted. So it is also shown the draft in the target's tokens, once these are known.
 #include "spec/draft/retokenized_drafts.h"
 
 #include "spec/verify/random.h"

@@ -1,4 +1,4 @@
-// Orders to the ranks that follow, and their logits back: see sharded_draft_model.h.
+// Sends orders to the ranks that follow, and gets their logits: see sharded_draft_model.h.
 #include "spec/draft/sharded_draft_model.h"
 
 #include "model/cpu/kernels.h"

@@ -1,4 +1,4 @@
-// From the nodes of trees to the rows of a pass: see tree.h.
+// Turns the nodes of trees into the rows of a pass: see tree.h.
 #include "spec/draft/tree.h"
 
 namespace entrodraft::spec {

@@ -1,4 +1,5 @@
-// Drafts the most frequent tokens of a text that build-table has counted, whatever tokens come before.
+// Drafts from a table of counts, which build-table makes from a text: how often each token occurs, whatever tokens come
+// before.
 #include "spec/draft/chain.h"
 
 namespace entrodraft::spec {

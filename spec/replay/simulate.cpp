@@ -1,4 +1,4 @@
-// Rounds from recordings: see simulate.h. Budgets, ends and feedback are as in a real round (coordinator.cpp).
+// Makes rounds from recordings: see simulate.h. Budgets, ends and feedback are as in a real round (coordinator.cpp).
 #include "spec/replay/simulate.h"
 
 #include "model/pass/decoder.h"

@@ -1,4 +1,4 @@
-// From gathered rows to a verification: see verifier.h.
+// Turns gathered rows into a verification: see verifier.h.
 #include "spec/round/verifier.h"
 
 #include "spec/verify/random.h"

@@ -1,4 +1,4 @@
-// confidence: stops where the drafted token has little probability in the draft's distribution.
+// confidence: stops where the drafted token's probability in the draft's distribution is below a threshold.
 //
 // Source: assistant_confidence_threshold of transformers.
 // Formula: c_t < c.
